@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // What an event of each kind must say is what makes it one that can wait: without it, it is
@@ -107,16 +108,17 @@ func TestHashesOfARecord(t *testing.T) {
 // The engine is told of so much at once. Beyond that it is told that it must look at everything,
 // once; what it has started itself always has room.
 func TestInboxIsBounded(t *testing.T) {
-	p := &Purgatory{inbox: newInbox()}
+	p := &Purgatory{report: newReport(&Config{})}
+	p.inbox = newInbox(p.report)
 	for n := range maxInbox {
-		p.tell(n)
+		p.inbox.tell(n)
 	}
-	dropped, _ := p.stats.byName()
+	dropped, _ := p.report.byName()
 	require.Empty(t, dropped)
-	p.tell("more")
-	p.tell("more")
+	p.inbox.tell("more")
+	p.inbox.tell("more")
 	p.inbox.put("ours")
-	dropped, _ = p.stats.byName()
+	dropped, _ = p.report.byName()
 	require.EqualValues(t, 2, dropped["inbox"])
 	items, lost := p.inbox.take()
 	require.True(t, lost)
@@ -130,7 +132,7 @@ func TestInboxIsBounded(t *testing.T) {
 // So many servers have metrics of their own; the others share a label, and each is counted
 // where it began.
 func TestServersWithMetricsOfTheirOwn(t *testing.T) {
-	var s stats
+	var s report
 	var ends []func()
 	for range 2 {
 		for n := range maxDomains + 3 {
@@ -152,65 +154,61 @@ func TestServersWithMetricsOfTheirOwn(t *testing.T) {
 
 // What waits with its data here counts until it has a ref, and not for itself.
 func TestWhatWaitsCountsUntilItHasARef(t *testing.T) {
-	p := &Purgatory{cfg: Config{Limits: Limits{MaxPullBytes: 100}}}
-	p.git.maintainer = noMaintainer{}
-	p.upkeep = newMaintenance(p)
-	x := newRations(p, nil)
-	p.rations = x
+	_, x := displacing()
 	one, other := &nip34.PullRequest{ID: graspsync.EventID{1}}, &nip34.PullRequest{ID: graspsync.EventID{2}}
 	ref := graspsync.RepoRef{Identifier: "r"}
-	asks := func(pulls ...*nip34.PullRequest) asked { return asked{&repository{ref: ref}, pulls, -1} }
-	x.placed(ref, one.ID, 99)
-	require.Empty(t, x.displaced)
-	x.displace(ref, 30)
+	asks := func(pulls ...*nip34.PullRequest) asked {
+		return asked{&repository{Repository: &resolve.Repository{Ref: ref}}, pulls, -1}
+	}
+	x.displacement.placed(ref, one.ID, 99)
+	require.Empty(t, x.displacement.displaced)
+	x.displacement.displace(ref, 30)
 	began := time.Now()
-	require.EqualValues(t, 5+7+10, x.pruned(ref, began, 30, 5, map[graspsync.EventID]int64{one.ID: 7, other.ID: 10}))
-	require.Equal(t, began, x.displacedIn(ref).since)
-	require.EqualValues(t, 22, x.displacedBut(asks(), nil, nil))
-	require.EqualValues(t, 15, x.displacedBut(asks(one), nil, nil))
-	require.EqualValues(t, 12, x.displacedBut(asks(one, other), nil, []graspsync.EventID{one.ID}))
-	require.EqualValues(t, 5, x.displacedBut(asks(one, other), nil, nil))
-	x.placed(ref, one.ID, 99)
-	x.placed(ref, one.ID, 99)
-	require.EqualValues(t, 15, x.displacedIn(ref).bytes)
-	x.placed(ref, other.ID, 99)
-	require.EqualValues(t, 5, x.displacedIn(ref).bytes)
-	require.Zero(t, x.pruned(ref, began, 5, 0, nil))
-	require.EqualValues(t, 3, x.pruned(ref, began, 0, 9, map[graspsync.EventID]int64{one.ID: 3}), "after a restart")
-	x.placed(ref, one.ID, 99)
-	require.Empty(t, x.displaced)
+	require.EqualValues(t, 5+7+10, x.displacement.pruned(ref, began, 30, 5, map[graspsync.EventID]int64{one.ID: 7, other.ID: 10}))
+	require.Equal(t, began, x.displacement.at(ref).since)
+	require.EqualValues(t, 22, x.displacement.besides(asks(), nil, nil))
+	require.EqualValues(t, 15, x.displacement.besides(asks(one), nil, nil))
+	require.EqualValues(t, 12, x.displacement.besides(asks(one, other), nil, []graspsync.EventID{one.ID}))
+	require.EqualValues(t, 5, x.displacement.besides(asks(one, other), nil, nil))
+	x.displacement.placed(ref, one.ID, 99)
+	x.displacement.placed(ref, one.ID, 99)
+	require.EqualValues(t, 15, x.displacement.at(ref).bytes)
+	x.displacement.placed(ref, other.ID, 99)
+	require.EqualValues(t, 5, x.displacement.at(ref).bytes)
+	require.Zero(t, x.displacement.pruned(ref, began, 5, 0, nil))
+	require.EqualValues(t, 3, x.displacement.pruned(ref, began, 0, 9, map[graspsync.EventID]int64{one.ID: 3}), "after a restart")
+	x.displacement.placed(ref, one.ID, 99)
+	require.Empty(t, x.displacement.displaced)
 }
 
 // What is fetched counts but for what refs are found to need, or waits of it, once each.
 func TestWhatIsFetchedCountsOnce(t *testing.T) {
-	p := &Purgatory{cfg: Config{Limits: Limits{MaxPullBytes: 100}}}
-	p.git.maintainer = noMaintainer{}
-	p.upkeep = newMaintenance(p)
-	x := newRations(p, nil)
-	p.rations = x
+	cfg, x := displacing()
 	ref := graspsync.RepoRef{Identifier: "r"}
 	one, other := &nip34.PullRequest{ID: graspsync.EventID{1}}, &nip34.PullRequest{ID: graspsync.EventID{2}}
-	asks := func(pulls ...*nip34.PullRequest) asked { return asked{&repository{ref: ref}, pulls, -1} }
-	x.displace(ref, 3)
-	x.fetched(ref, 0)
-	x.fetched(ref, 40)
-	require.EqualValues(t, 43, x.displacedIn(ref).bytes)
+	asks := func(pulls ...*nip34.PullRequest) asked {
+		return asked{&repository{Repository: &resolve.Repository{Ref: ref}}, pulls, -1}
+	}
+	x.displacement.displace(ref, 3)
+	x.displacement.fetched(ref, 0)
+	x.displacement.fetched(ref, 40)
+	require.EqualValues(t, 43, x.displacement.at(ref).bytes)
 	weights := map[graspsync.EventID]int64{one.ID: 10, other.ID: 50}
-	require.EqualValues(t, 33, x.displacedBut(asks(one), weights, nil))
-	require.EqualValues(t, 3, x.displacedBut(asks(one, other), weights, nil))
-	require.EqualValues(t, 33, x.displacedBut(asks(one, other), weights, []graspsync.EventID{other.ID}))
-	x.placed(ref, one.ID, 10)
-	require.EqualValues(t, 33, x.displacedIn(ref).bytes)
-	x.came(ref, map[graspsync.EventID]int64{other.ID: 20})
-	require.EqualValues(t, 33, x.displacedIn(ref).bytes)
-	require.EqualValues(t, 13, x.displacedBut(asks(other), weights, nil))
-	x.placed(ref, graspsync.EventID{3}, 15)
-	require.EqualValues(t, 23, x.displacedIn(ref).bytes, "no more than has come")
-	x.came(ref, map[graspsync.EventID]int64{{4}: 7})
-	require.EqualValues(t, 30, x.displacedIn(ref).bytes)
-	p.cfg.NoMaintenance = true
-	x.fetched(ref, 5)
-	require.EqualValues(t, 30, x.displacedIn(ref).bytes)
+	require.EqualValues(t, 33, x.displacement.besides(asks(one), weights, nil))
+	require.EqualValues(t, 3, x.displacement.besides(asks(one, other), weights, nil))
+	require.EqualValues(t, 33, x.displacement.besides(asks(one, other), weights, []graspsync.EventID{other.ID}))
+	x.displacement.placed(ref, one.ID, 10)
+	require.EqualValues(t, 33, x.displacement.at(ref).bytes)
+	x.displacement.came(ref, map[graspsync.EventID]int64{other.ID: 20})
+	require.EqualValues(t, 33, x.displacement.at(ref).bytes)
+	require.EqualValues(t, 13, x.displacement.besides(asks(other), weights, nil))
+	x.displacement.placed(ref, graspsync.EventID{3}, 15)
+	require.EqualValues(t, 23, x.displacement.at(ref).bytes, "no more than has come")
+	x.displacement.came(ref, map[graspsync.EventID]int64{{4}: 7})
+	require.EqualValues(t, 30, x.displacement.at(ref).bytes)
+	cfg.NoMaintenance = true
+	x.displacement.fetched(ref, 5)
+	require.EqualValues(t, 30, x.displacement.at(ref).bytes)
 }
 
 // Pull requests are weighed so that nobody's many keep others' from that.
@@ -232,52 +230,54 @@ func TestInTurns(t *testing.T) {
 	require.Equal(t, graspsync.EventID{1}, inTurns(same)[0].ID)
 }
 
+// displacing are rations of which nothing but the displacement is used.
+func displacing() (*Config, *rations) {
+	cfg, git := &Config{Limits: Limits{MaxPullBytes: 100}}, containedGit{maintainer: noMaintainer{}}
+	report := newReport(cfg)
+	return cfg, newRations(cfg, report, nil, git, nil, nil, nil, nil, newDisplacement(cfg, git, newSchedule(report)))
+}
+
 // noMaintainer is git that has repositories put in order, as far as anybody asks here.
 type noMaintainer struct{ Maintainer }
 
 // What has given way is counted in so many repositories at most, and for none that has left.
 func TestDisplacedIsBounded(t *testing.T) {
-	p := &Purgatory{cfg: Config{Limits: Limits{MaxPullBytes: 100}}}
-	p.git.maintainer = noMaintainer{}
-	p.upkeep = newMaintenance(p)
-	x := newRations(p, nil)
-	p.rations = x
+	cfg, x := displacing()
 	refs := make([]graspsync.RepoRef, maxUpkeep+2)
 	for i := range refs {
 		refs[i].Owner = graspsync.PubKey{byte(i), byte(i >> 8), byte(i >> 16)}
-		x.displace(refs[i], 1)
+		x.displacement.displace(refs[i], 1)
 	}
-	require.Len(t, x.displaced, maxUpkeep)
+	require.Len(t, x.displacement.displaced, maxUpkeep)
 	last := refs[len(refs)-1]
-	require.EqualValues(t, 1, x.displacedIn(last).bytes)
-	x.displace(last, 2)
-	require.Len(t, x.displaced, maxUpkeep, "it is one of them")
-	require.EqualValues(t, 3, x.displacedIn(last).bytes)
-	x.displace(last, 0)
-	x.displace(last, -1)
-	require.EqualValues(t, 3, x.displacedIn(last).bytes)
-	require.EqualValues(t, 2, x.pruned(last, time.Now(), 3, 2, nil))
-	require.EqualValues(t, 2, x.displacedIn(last).bytes)
-	require.Zero(t, x.pruned(last, time.Now(), 2, 0, nil))
-	require.Zero(t, x.pruned(last, time.Now(), 0, 5, nil), "nothing was displaced")
-	require.Zero(t, x.pruned(last, time.Now(), 1, 5, map[graspsync.EventID]int64{{1}: 7}), "it has left")
-	require.NotContains(t, x.displaced, last)
-	require.Empty(t, x.crowded())
-	x.displace(last, 49)
-	require.Empty(t, x.crowded())
-	x.displace(last, 1)
-	require.Equal(t, []graspsync.RepoRef{last}, x.crowded(), "half of what pull requests may take up")
-	p.cfg.NoMaintenance = true
-	x.displace(refs[0], 50)
-	require.Len(t, x.crowded(), 1, "nobody would say that it is gone")
+	require.EqualValues(t, 1, x.displacement.at(last).bytes)
+	x.displacement.displace(last, 2)
+	require.Len(t, x.displacement.displaced, maxUpkeep, "it is one of them")
+	require.EqualValues(t, 3, x.displacement.at(last).bytes)
+	x.displacement.displace(last, 0)
+	x.displacement.displace(last, -1)
+	require.EqualValues(t, 3, x.displacement.at(last).bytes)
+	require.EqualValues(t, 2, x.displacement.pruned(last, time.Now(), 3, 2, nil))
+	require.EqualValues(t, 2, x.displacement.at(last).bytes)
+	require.Zero(t, x.displacement.pruned(last, time.Now(), 2, 0, nil))
+	require.Zero(t, x.displacement.pruned(last, time.Now(), 0, 5, nil), "nothing was displaced")
+	require.Zero(t, x.displacement.pruned(last, time.Now(), 1, 5, map[graspsync.EventID]int64{{1}: 7}), "it has left")
+	require.NotContains(t, x.displacement.displaced, last)
+	require.Empty(t, x.displacement.crowded())
+	x.displacement.displace(last, 49)
+	require.Empty(t, x.displacement.crowded())
+	x.displacement.displace(last, 1)
+	require.Equal(t, []graspsync.RepoRef{last}, x.displacement.crowded(), "half of what pull requests may take up")
+	cfg.NoMaintenance = true
+	x.displacement.displace(refs[0], 50)
+	require.Len(t, x.displacement.crowded(), 1, "nobody would say that it is gone")
 }
 
 // Weights are remembered of so many repositories.
 func TestWeightsAreBounded(t *testing.T) {
-	p := &Purgatory{}
-	x := newRations(p, nil)
+	_, x := displacing()
 	for n := range maxWalked + 2 {
-		r := &repository{ref: graspsync.RepoRef{Identifier: fmt.Sprint(n)}}
+		r := &repository{Repository: &resolve.Repository{Ref: graspsync.RepoRef{Identifier: fmt.Sprint(n)}}}
 		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[graspsync.EventID]int64{{1}: 5}}})
 		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[graspsync.EventID]int64{{1}: 6}}})
 	}

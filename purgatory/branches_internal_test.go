@@ -14,17 +14,18 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
 
 // look reads what a look at the repository begins with.
-func (w *rationed) look() (*group, *repository) {
-	g, err := w.p.gather(w.ctx, w.ref, false)
+func (w *rationed) look() (*resolve.Group, *repository) {
+	g, err := w.p.reader.gather(w.ctx, w.ref, false)
 	require.NoError(w.t, err)
-	r := g.repository(w.ref)
+	r := &repository{Repository: g.Repository(w.ref)}
 	r.dir, r.until, r.watch = "dir", pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-	r.refs = Refs{At: w.refs, Format: nip34.SHA1}
+	r.Refs = resolve.Refs{At: w.refs, Format: nip34.SHA1}
 	return g, r
 }
 
@@ -38,7 +39,7 @@ func TestPullsOfOthersThatCanNotBeWeighed(t *testing.T) {
 		w.sizes[pr.Tip] = 100
 		room := func() (int64, bool, error) {
 			g, r := w.look()
-			return p.pullWithRoom(t.Context(), g, r, "dir", pr.Tip, nil, 10)
+			return p.looker.pullWithRoom(t.Context(), g, r, "dir", pr.Tip, nil, 10)
 		}
 		bytes, has, err := room()
 		require.NoError(t, err)
@@ -48,7 +49,7 @@ func TestPullsOfOthersThatCanNotBeWeighed(t *testing.T) {
 		_, has, err = room()
 		require.NoError(t, err)
 		require.False(t, has, "with what comes besides")
-		dropped, _ := p.stats.byName()
+		dropped, _ := p.report.byName()
 		require.EqualValues(t, 1, dropped["pull_refs"])
 		w.err = errScales
 		bytes, has, err = room()
@@ -61,14 +62,14 @@ func TestPullsOfOthersThatCanNotBeWeighed(t *testing.T) {
 		require.ErrorIs(t, err, ErrCrowded)
 		require.False(t, has)
 		g, r := w.look()
-		_, err = p.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
+		_, err = p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
 		require.ErrorIs(t, err, ErrCrowded)
 		w.err = nil
 		w.fail = "probe"
-		_, err = p.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
+		_, err = p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
 		require.ErrorIs(t, err, errScales)
 		w.sizes[pr.Tip] = 100
-		ids, err := p.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{objectOf(99), pr.Tip})
+		ids, err := p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{objectOf(99), pr.Tip})
 		require.NoError(t, err)
 		require.Equal(t, []nip34.ObjectID{pr.Tip}, ids, "nothing names the other")
 		require.True(t, r.more)
@@ -99,23 +100,24 @@ func TestRepositoryThatIsNeverThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		repos := &elusive{scales: w.scales}
-		w.p.repos = containedRepositories{repos, w.p}
-		_, r, err := w.p.open(t.Context(), w.ref, false)
+		w.p.looker.repos = containedRepositories{repos, w.p.report}
+		w.p.mover.repos = w.p.looker.repos
+		_, r, err := w.p.looker.open(t.Context(), w.ref, false)
 		require.ErrorIs(t, err, ErrNoRepository)
 		require.Nil(t, r)
 		require.Equal(t, []int{3, 3}, []int{repos.locks, repos.creates})
 		w.fail = "create"
-		_, _, err = w.p.open(t.Context(), w.ref, false)
+		_, _, err = w.p.looker.open(t.Context(), w.ref, false)
 		require.ErrorIs(t, err, errScales)
 		require.ErrorContains(t, err, "creating repository: ")
 		w.fail = "announcements"
-		_, _, err = w.p.open(t.Context(), w.ref, false)
+		_, _, err = w.p.looker.open(t.Context(), w.ref, false)
 		require.ErrorIs(t, err, errScales)
 		other := graspsync.RepoRef{Owner: graspsync.PubKey{77}, Identifier: "r"}
-		_, r, err = w.p.open(t.Context(), other, false)
+		_, r, err = w.p.looker.open(t.Context(), other, false)
 		require.NoError(t, err)
 		require.Nil(t, r, "it is not ours")
-		require.Empty(t, w.p.pinned)
+		require.Empty(t, w.p.entries.pinned)
 	})
 }
 
@@ -123,30 +125,31 @@ func TestRepositoryThatIsNeverThere(t *testing.T) {
 func TestInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
-		p, f := w.p, w.p.engine.fetches
+		p, f := w.p, w.p.fetches
 		repos := &elusive{scales: w.scales}
-		p.repos = containedRepositories{repos, p}
-		require.NoError(t, p.remake(t.Context(), w.ref, nip34.SHA1))
-		require.NoError(t, p.makeFor(t.Context(), w.ref, nip34.SHA1, false))
-		require.NoError(t, p.removeRepository(t.Context(), w.ref))
+		p.looker.repos = containedRepositories{repos, p.report}
+		p.mover.repos, p.remover.repos = p.looker.repos, p.looker.repos
+		require.NoError(t, p.looker.remake(t.Context(), w.ref, nip34.SHA1))
+		require.NoError(t, p.looker.makeFor(t.Context(), w.ref, nip34.SHA1, false))
+		require.NoError(t, p.remover.remove(t.Context(), w.ref))
 		g, _ := w.look()
-		pl := f.enter(w.ref)
+		pl := f.gatherings.enter(w.ref)
 		pl.turns <- struct{}{}
 		for name, err := range map[string]error{
-			"remake": p.remake(t.Context(), w.ref, nip34.SHA1), "make": p.makeFor(t.Context(), w.ref, nip34.SHA1, false),
-			"remove": p.removeRepository(t.Context(), w.ref),
+			"remake": p.looker.remake(t.Context(), w.ref, nip34.SHA1), "make": p.looker.makeFor(t.Context(), w.ref, nip34.SHA1, false),
+			"remove": p.remover.remove(t.Context(), w.ref),
 		} {
 			require.ErrorIs(t, err, ErrInUse, name)
 		}
 		require.Len(t, pl.turns, 1)
 		require.Equal(t, 2, repos.creates)
 		<-pl.turns
-		f.leave(w.ref, pl)
-		require.Empty(t, f.places)
+		f.gatherings.leave(w.ref, pl)
+		require.Empty(t, f.gatherings.places)
 		repos.removes = fmt.Errorf("it has refs: %w", ErrInUse)
-		require.NoError(t, p.leaves(t.Context(), g, w.ref), "it stays where it is")
+		require.NoError(t, p.looker.leaves(t.Context(), g, w.ref), "it stays where it is")
 		repos.removes = errScales
-		require.ErrorIs(t, p.leaves(t.Context(), g, w.ref), errScales)
+		require.ErrorIs(t, p.looker.leaves(t.Context(), g, w.ref), errScales)
 	})
 }
 
@@ -158,23 +161,23 @@ func TestLackRef(t *testing.T) {
 		p := w.p
 		_, r := w.look()
 		other := graspsync.RepoRef{Owner: graspsync.PubKey{50}, Identifier: "r"}
-		h := heldPull{pull: &nip34.PullRequest{Repos: []graspsync.RepoRef{w.ref, other}, Tip: objectOf(1)}}
+		h := resolve.Pull{Pull: &nip34.PullRequest{Repos: []graspsync.RepoRef{w.ref, other}, Tip: objectOf(1)}}
 		lacks := func(has ...graspsync.RepoRef) bool {
-			out, err := p.lackRef(t.Context(), r, h, setOf(has))
+			out, err := p.reader.lackRef(t.Context(), r, h, setOf(has))
 			require.NoError(t, err)
 			return out
 		}
 		require.True(t, lacks())
 		require.False(t, lacks(w.ref), "the other one is not ours")
-		r.refs.Format = nip34.SHA256
+		r.Refs.Format = nip34.SHA256
 		require.False(t, lacks(), "it can't have it")
-		p.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}})
+		p.entries.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}})
 		require.True(t, lacks(), "it may be ours yet")
-		p.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}, Soft: true})
+		p.entries.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}, Soft: true})
 		require.False(t, lacks())
-		r.refs.Format = nip34.SHA1
+		r.Refs.Format = nip34.SHA1
 		w.fail = "announcements"
-		_, err := p.lackRef(t.Context(), r, h, nil)
+		_, err := p.reader.lackRef(t.Context(), r, h, nil)
 		require.ErrorIs(t, err, errScales)
 	})
 }
@@ -193,23 +196,23 @@ func TestSignOfLifeWithoutTheRelay(t *testing.T) {
 		ref := graspsync.RepoRef{Owner: bob, Identifier: "r"}
 		for _, what := range []string{"announcements", "relatives"} {
 			time.Sleep(time.Minute)
-			before, _ := p.waiting(ref)
+			before, _ := p.entries.waiting(ref)
 			w.log.Reset()
 			w.fail = what
-			p.alive(t.Context(), ledger.Entry{Author: bob, Repos: []graspsync.RepoRef{ref}})
-			after, _ := p.waiting(ref)
+			p.intake.alive(t.Context(), ledger.Entry{Author: bob, Repos: []graspsync.RepoRef{ref}})
+			after, _ := p.entries.waiting(ref)
 			require.True(t, after.Deadline.After(before.Deadline), what)
 			require.Equal(t, 1, strings.Count(w.log.String(), "reading announcements failed"), what)
 			time.Sleep(time.Minute)
-			p.alive(t.Context(), ledger.Entry{Author: graspsync.PubKey{7}, Repos: []graspsync.RepoRef{ref}})
-			same, _ := p.waiting(ref)
+			p.intake.alive(t.Context(), ledger.Entry{Author: graspsync.PubKey{7}, Repos: []graspsync.RepoRef{ref}})
+			same, _ := p.entries.waiting(ref)
 			require.Equal(t, after.Deadline, same.Deadline, "a stranger's")
 		}
-		broken := &unwritable{Store: p.keep.store}
-		p.keep = keeper{containedStore{broken, p}}
+		broken := &unwritable{Store: p.entries.keep.store}
+		p.entries.keep = keeper{containedStore{broken, p.report}}
 		w.log.Reset()
 		time.Sleep(time.Minute)
-		p.sign(t.Context(), ref, false)
+		p.entries.sign(t.Context(), ref, false)
 		require.Contains(t, w.log.String(), "a sign of life could not be kept")
 	})
 }
@@ -222,7 +225,7 @@ func TestStanding(t *testing.T) {
 		w.open(with, w.scales, false)
 		other := graspsync.RepoRef{Owner: graspsync.PubKey{50}, Identifier: "r"}
 		is := func(class ledger.Class, author graspsync.PubKey, repos ...graspsync.RepoRef) ledger.Entry {
-			e, err := w.p.standing(t.Context(), ledger.Entry{Class: class, Author: author, Repos: repos})
+			e, err := w.p.reader.standing(t.Context(), ledger.Entry{Class: class, Author: author, Repos: repos})
 			require.NoError(t, err)
 			return e
 		}
@@ -240,14 +243,14 @@ func TestStanding(t *testing.T) {
 		for _, what := range []string{"announcements", "relatives"} {
 			for _, class := range []ledger.Class{ledger.State, ledger.PullRequest} {
 				w.fail = what
-				_, err := w.p.standing(t.Context(), ledger.Entry{Class: class, Repos: []graspsync.RepoRef{w.ref}})
+				_, err := w.p.reader.standing(t.Context(), ledger.Entry{Class: class, Repos: []graspsync.RepoRef{w.ref}})
 				require.ErrorIs(t, err, errScales)
 			}
 		}
 		w.fail = "announcements"
 		_, err := w.p.Submit(t.Context(), w.pulls[0].Event, false)
 		require.ErrorIs(t, err, errScales)
-		require.Zero(t, w.p.ledger.Len())
+		require.Zero(t, w.p.entries.ledger.Len())
 	})
 }
 
@@ -257,28 +260,28 @@ func TestGaveWayOnABrokenDisk(t *testing.T) {
 		w := newRationed(t, 0)
 		p, pr := w.p, w.pulls[0]
 		w.held(pr)
-		e, _ := p.ledger.Get(pr.ID)
-		p.ledger.Remove(pr.ID)
-		p.keep = keeper{containedStore{&failing{Store: p.keep.store, prefix: keyEntry}, p}}
+		e, _ := p.entries.ledger.Get(pr.ID)
+		p.entries.ledger.Remove(pr.ID)
+		p.entries.keep = keeper{containedStore{&failing{Store: p.entries.keep.store, prefix: keyEntry}, p.report}}
 		w.log.Reset()
-		p.gaveWay(t.Context(), e)
+		p.entries.gaveWay(t.Context(), e)
 		require.Contains(t, w.log.String(), "a displaced entry could not be struck off")
-		dropped, _ := p.stats.byName()
+		dropped, _ := p.report.byName()
 		require.EqualValues(t, 1, dropped["displaced"])
 		require.EqualValues(t, 1, p.Status().Displaced)
 		w.log.Reset()
-		p.strikeReplaced(t.Context(), e)
+		p.entries.strikeReplaced(t.Context(), e)
 		require.Contains(t, w.log.String(), "a replaced entry could not be struck off")
 		e.Soft = true
-		p.gaveWay(t.Context(), e)
+		p.entries.gaveWay(t.Context(), e)
 		require.EqualValues(t, 1, p.Status().Displaced, "it was told when it expired softly")
 		items, _ := p.inbox.take()
 		require.Equal(t, look{identifier: "r"}, items[len(items)-1])
 		e.Class = ledger.Announcement
-		p.gaveWay(t.Context(), e)
+		p.entries.gaveWay(t.Context(), e)
 		items, _ = p.inbox.take()
 		require.Equal(t, []any{look{identifier: "r", why: causes{left: map[graspsync.RepoRef]bool{w.ref: true}}}}, items)
-		require.Contains(t, p.touched["r"], w.ref)
+		require.Contains(t, p.findings.touched["r"], w.ref)
 	})
 }
 
@@ -293,7 +296,7 @@ func (unwritable) CompareAndSwap(context.Context, string, state.Version, []byte)
 func TestArrivedNonsense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
-		e := &w.p.engine
+		e := w.p.engine
 		good := eventBy(graspsync.PubKey{6}, 1, graspsync.KindDeletion)
 		for _, spoil := range []func(ev *nostr.Event){
 			func(ev *nostr.Event) { ev.ID = "x" }, func(ev *nostr.Event) { ev.PubKey = "x" },
@@ -317,15 +320,15 @@ func TestTouchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		p := w.p
-		p.touch(w.ref)
-		number := p.looking(w.ref)
-		p.touch(w.ref)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.untouch(w.ref, number)
-		require.Contains(t, p.touched[w.ref.Identifier], w.ref)
-		p.untouch(w.ref, p.touched[w.ref.Identifier][w.ref])
-		require.Empty(t, p.touched)
+		p.findings.touch(w.ref)
+		number := p.findings.looking(w.ref)
+		p.findings.touch(w.ref)
+		p.findings.mu.Lock()
+		defer p.findings.mu.Unlock()
+		p.findings.untouch(w.ref, number)
+		require.Contains(t, p.findings.touched[w.ref.Identifier], w.ref)
+		p.findings.untouch(w.ref, p.findings.touched[w.ref.Identifier][w.ref])
+		require.Empty(t, p.findings.touched)
 	})
 }
 
@@ -336,15 +339,15 @@ func TestMendingThatFails(t *testing.T) {
 		p := w.p
 		other, err := nip34.ParseRefName("refs/heads/other")
 		require.NoError(t, err)
-		j := newJournal(w.ref, Refs{}, []RefChange{{Name: mainBranch(), New: objectOf(1)}, {Name: other, New: objectOf(1)}}, nip34.RefName{})
+		j := newJournal(w.ref, resolve.Refs{}, []resolve.RefChange{{Name: mainBranch(), New: objectOf(1)}, {Name: other, New: objectOf(1)}}, nip34.RefName{})
 		for _, what := range []string{"refs", "align"} {
-			p.doubt(w.ref, j)
+			p.mover.doubt(w.ref, j)
 			w.fail = what
-			require.ErrorIs(t, p.mend(t.Context(), w.ref, "dir"), errScales, what)
-			require.Contains(t, p.doubted, w.ref, what)
+			require.ErrorIs(t, p.mover.mend(t.Context(), w.ref, "dir"), errScales, what)
+			require.Contains(t, p.mover.doubted, w.ref, what)
 		}
-		require.NoError(t, p.mend(t.Context(), w.ref, "dir"))
-		require.Empty(t, p.doubted)
+		require.NoError(t, p.mover.mend(t.Context(), w.ref, "dir"))
+		require.Empty(t, p.mover.doubted)
 		require.NotContains(t, w.refs, mainBranch())
 	})
 }
@@ -370,13 +373,13 @@ func TestReleasedWhileItIsRead(t *testing.T) {
 		answer, err := p.Submit(t.Context(), ev, false)
 		require.NoError(t, err)
 		require.Equal(t, Held, answer.Decision)
-		p.relay = &released{w.scales, func() {
-			for _, e := range p.ledger.Announcements("x", false) {
-				p.ledger.Remove(e.ID)
+		p.reader.relay = &released{w.scales, func() {
+			for _, e := range p.entries.ledger.Announcements("x", false) {
+				p.entries.ledger.Remove(e.ID)
 			}
 		}}
-		g, err := p.announced(t.Context(), "x", false)
+		g, err := p.reader.announced(t.Context(), "x", false)
 		require.NoError(t, err)
-		require.True(t, g.isOurs(ref))
+		require.True(t, g.IsOurs(ref))
 	})
 }

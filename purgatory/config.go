@@ -252,3 +252,9 @@ func (c Config) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// beyond is how many clone URLs of an event are not hunted: those that were not even
+// read, and the rest beyond the bound.
+func (c *Config) beyond(us []graspsync.URL, unread int) int {
+	return unread + max(0, len(us)-c.fixed.MaxClones)
+}

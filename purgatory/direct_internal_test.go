@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
@@ -107,34 +108,34 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 		w := newRationed(t, 0)
 		p, now := w.p, time.Now().Unix()
 		pr, other := w.pulls[0], w.pulls[1]
-		require.Nil(t, p.Event(pr.ID))
+		require.Nil(t, p.entries.event(pr.ID))
 		w.held(pr)
 		_, err := p.Submit(t.Context(), other.Event, true)
 		require.NoError(t, err)
-		require.Equal(t, pr.Event, p.Event(pr.ID))
-		require.Equal(t, pr, p.PullRequest(pr.ID))
-		require.Nil(t, p.PullRequest(graspsync.EventID{1}))
+		require.Equal(t, pr.Event, p.entries.event(pr.ID))
+		require.Equal(t, pr, p.entries.pullRequest(pr.ID))
+		require.Nil(t, p.entries.pullRequest(graspsync.EventID{1}))
 		for _, c := range []struct {
 			id            graspsync.EventID
 			byUser, waits bool
 		}{{pr.ID, false, true}, {other.ID, true, true}, {graspsync.EventID{1}, false, false}} {
-			byUser, waits := p.Submitted(c.id)
+			byUser, waits := p.entries.submitted(c.id)
 			require.Equal(t, []bool{c.byUser, c.waits}, []bool{byUser, waits})
 		}
-		p.ledger.Put(ledger.Entry{ID: graspsync.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []graspsync.RepoRef{w.ref}, ByUser: true})
-		byUser, waits := p.Submitted(graspsync.EventID{2})
+		p.entries.ledger.Put(ledger.Entry{ID: graspsync.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []graspsync.RepoRef{w.ref}, ByUser: true})
+		byUser, waits := p.entries.submitted(graspsync.EventID{2})
 		require.True(t, byUser && !waits, "its event is not here")
-		require.Nil(t, p.PullRequest(graspsync.EventID{2}))
+		require.Nil(t, p.entries.pullRequest(graspsync.EventID{2}))
 		var own []*nostr.Event
 		for _, x := range []*nip34.PullRequest{pr, other} {
 			if x.Author == pr.Author {
 				own = append(own, x.Event)
 			}
 		}
-		require.ElementsMatch(t, own, p.EventsOf(pr.Author))
-		require.Empty(t, p.EventsOf(graspsync.PubKey{99}))
+		require.ElementsMatch(t, own, p.entries.eventsOf(pr.Author))
+		require.Empty(t, p.entries.eventsOf(graspsync.PubKey{99}))
 
-		a, members, err := p.Announced(t.Context(), w.ref)
+		a, members, err := p.reader.announcement(t.Context(), w.ref)
 		require.NoError(t, err)
 		require.Equal(t, w.announces, a)
 		require.Equal(t, map[graspsync.PubKey]struct{}{w.ref.Owner: {}}, members)
@@ -142,16 +143,16 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 		_, err = p.Submit(t.Context(), waiting, false)
 		require.NoError(t, err)
 		theirs := graspsync.RepoRef{Owner: graspsync.PubKey{8}, Identifier: "r"}
-		a, members, err = p.Announced(t.Context(), theirs)
+		a, members, err = p.reader.announcement(t.Context(), theirs)
 		require.NoError(t, err)
 		require.Equal(t, waiting, a.Event)
 		require.Equal(t, map[graspsync.PubKey]struct{}{{8}: {}}, members)
-		a, _, err = p.Announced(t.Context(), graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "r"})
+		a, _, err = p.reader.announcement(t.Context(), graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "r"})
 		require.NoError(t, err)
 		require.Nil(t, a)
 		for _, what := range []string{"announcements", "states"} {
 			w.fail = what
-			_, _, err = p.Announced(t.Context(), w.ref)
+			_, _, err = p.reader.announcement(t.Context(), w.ref)
 			require.ErrorIs(t, err, errScales)
 			w.fail = what
 			_, err = p.Authorised(t.Context(), w.ref)
@@ -178,28 +179,28 @@ func TestCrowdedPullRequestsWait(t *testing.T) {
 		for _, came := range []bool{false, true} {
 			for _, err := range []error{fmt.Errorf("busy: %w", ErrCrowded), errors.New("boom")} {
 				w.err = err
-				g, gerr := p.gather(t.Context(), w.ref, false)
+				g, gerr := p.reader.gather(t.Context(), w.ref, false)
 				require.NoError(t, gerr)
-				r := g.repository(w.ref)
+				r := &repository{Repository: g.Repository(w.ref)}
 				r.dir, r.until, r.watch = "dir", pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-				r.refs = Refs{At: w.refs, Format: nip34.SHA1}
-				r.found = setOf([]nip34.ObjectID{theirs.Tip, own.Tip})
+				r.Refs = resolve.Refs{At: w.refs, Format: nip34.SHA1}
+				r.Found = setOf([]nip34.ObjectID{theirs.Tip, own.Tip})
 				if came {
-					r.came = r.found
+					r.came = r.Found
 				}
-				rerr := p.ration(t.Context(), g, r)
+				rerr := p.rations.ration(t.Context(), g, r)
 				if !errors.Is(err, ErrCrowded) {
 					require.ErrorIs(t, rerr, err)
-					require.Nil(t, r.over)
+					require.Nil(t, r.Over)
 					continue
 				}
 				require.NoError(t, rerr)
 				require.ErrorIs(t, r.trouble, ErrCrowded)
 				require.ErrorContains(t, r.trouble, "pull request: ")
-				require.Equal(t, setOf([]graspsync.EventID{theirs.ID, own.ID}), r.over)
-				d := p.rations.displacedIn(w.ref)
-				require.Equal(t, came, d.bytes == p.rations.much() && d.waits[theirs.ID] == p.rations.much(), d)
-				require.Equal(t, came, p.upkeep.queue.Len() == 1, "it is looked for")
+				require.Equal(t, setOf([]graspsync.EventID{theirs.ID, own.ID}), r.Over)
+				d := p.displacement.at(w.ref)
+				require.Equal(t, came, d.bytes == p.displacement.much() && d.waits[theirs.ID] == p.displacement.much(), d)
+				require.Equal(t, came, p.schedule.queue.Len() == 1, "it is looked for")
 			}
 		}
 	})
@@ -211,9 +212,9 @@ func TestWeightOfWhatGoes(t *testing.T) {
 		w := newRationed(t, 0)
 		w.sizes[objectOf(10)] = 300
 		one, other := nip34.EventRef(graspsync.EventID{1}), nip34.EventRef(graspsync.EventID{2})
-		c := RefChange{Name: one, Old: objectOf(10)}
+		c := resolve.RefChange{Name: one, Old: objectOf(10)}
 		weigh := func(refs map[nip34.RefName]nip34.ObjectID) int64 {
-			return w.p.rations.weightOf(t.Context(), w.ref, "dir", Refs{At: refs}, c)
+			return w.p.rations.weightOf(t.Context(), w.ref, "dir", resolve.Refs{At: refs}, c)
 		}
 		alone := map[nip34.RefName]nip34.ObjectID{one: objectOf(10), other: objectOf(11)}
 		require.EqualValues(t, 300, weigh(alone))
@@ -236,20 +237,20 @@ func TestStrikeLeavesWhatWaits(t *testing.T) {
 		w := newRationed(t, 0)
 		p, pr := w.p, w.pulls[0]
 		kept := func() bool {
-			_, _, err := p.keep.store.Get(t.Context(), keyEntry+pr.ID.String())
+			_, _, err := p.entries.keep.store.Get(t.Context(), keyEntry+pr.ID.String())
 			return err == nil
 		}
 		w.held(pr)
-		e, _ := p.ledger.Get(pr.ID)
-		require.NoError(t, p.strike(t.Context(), e))
+		e, _ := p.entries.ledger.Get(pr.ID)
+		require.NoError(t, p.entries.strike(t.Context(), e))
 		require.True(t, kept())
-		p.ledger.Remove(pr.ID)
-		require.NoError(t, p.rewrite(t.Context(), pr.ID))
-		require.NoError(t, p.strike(t.Context(), e))
+		p.entries.ledger.Remove(pr.ID)
+		require.NoError(t, p.entries.rewrite(t.Context(), pr.ID))
+		require.NoError(t, p.entries.strike(t.Context(), e))
 		require.False(t, kept())
-		require.NoError(t, p.rewrite(t.Context(), pr.ID))
+		require.NoError(t, p.entries.rewrite(t.Context(), pr.ID))
 		require.False(t, kept(), "it does not wait")
-		require.NoError(t, p.forget(t.Context(), e, Released))
+		require.NoError(t, p.entries.forget(t.Context(), e, Released))
 		require.Zero(t, p.Status().Released)
 	})
 }
@@ -260,16 +261,16 @@ func TestSubmittedAgainOnABrokenDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		p, pr := w.p, w.pulls[0]
-		store := &contested{Store: p.keep.store}
-		p.keep = keeper{store}
+		store := &contested{Store: p.entries.keep.store}
+		p.entries.keep = keeper{store}
 		w.held(pr)
-		e, _ := p.ledger.Get(pr.ID)
-		require.NoError(t, p.expireForGood(t.Context(), e))
+		e, _ := p.entries.ledger.Get(pr.ID)
+		require.NoError(t, p.entries.expireForGood(t.Context(), e))
 		answer, err := p.Submit(t.Context(), pr.Event, false)
 		require.NoError(t, err)
 		require.Equal(t, Answer{Refused, reasonExpired}, answer)
-		fails := &failing{Store: p.keep.store, prefix: keyExpired}
-		p.keep = keeper{fails}
+		fails := &failing{Store: p.entries.keep.store, prefix: keyExpired}
+		p.entries.keep = keeper{fails}
 		w.log.Reset()
 		answer, err = p.Submit(t.Context(), pr.Event, true)
 		require.NoError(t, err)
@@ -329,7 +330,7 @@ func TestRelativesHaveASay(t *testing.T) {
 		with := &relatives{scales: w.scales}
 		w.open(with, w.scales, false)
 		members := func() int {
-			_, members, err := w.p.Announced(t.Context(), w.ref)
+			_, members, err := w.p.reader.announcement(t.Context(), w.ref)
 			require.NoError(t, err)
 			return len(members)
 		}
@@ -339,7 +340,7 @@ func TestRelativesHaveASay(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, 1, members(), "they do not say so any more")
 		w.fail = "relatives"
-		_, _, err := w.p.Announced(t.Context(), w.ref)
+		_, _, err := w.p.reader.announcement(t.Context(), w.ref)
 		require.ErrorIs(t, err, errScales)
 		require.ErrorContains(t, err, "announcements of others")
 	})
@@ -350,25 +351,25 @@ func TestRelativesHaveASay(t *testing.T) {
 func TestWhatMustNotGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 0).p
-		f := p.engine.fetches
+		f := p.fetches
 		ref := graspsync.RepoRef{Owner: graspsync.PubKey{4}, Identifier: "x"}
 		for _, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
 			e := ledger.Entry{ID: graspsync.EventID{byte(class)}, Class: class, Repos: []graspsync.RepoRef{ref}}
 			pull := class == ledger.PullRequest
-			require.False(t, p.isFixed(e) || p.isInUse(e))
-			p.pinned[e.ID] = 1
-			require.Equal(t, !pull, p.isFixed(e))
-			delete(p.pinned, e.ID)
-			p.ending[e.ID] = struct{}{}
-			require.True(t, p.isFixed(e))
-			delete(p.ending, e.ID)
-			pl := f.enter(ref)
-			require.Equal(t, !pull, p.isInUse(e))
-			f.leave(ref, pl)
-			require.False(t, p.isInUse(e))
-			p.pushed["x"] = map[graspsync.RepoRef]map[nip34.RefName]struct{}{ref: {mainBranch(): {}}}
-			require.Equal(t, !pull, p.isInUse(e))
-			delete(p.pushed, "x")
+			require.False(t, p.entries.isFixed(e) || p.entries.isInUse(e))
+			p.entries.pinned[e.ID] = 1
+			require.Equal(t, !pull, p.entries.isFixed(e))
+			delete(p.entries.pinned, e.ID)
+			p.entries.ending[e.ID] = struct{}{}
+			require.True(t, p.entries.isFixed(e))
+			delete(p.entries.ending, e.ID)
+			pl := f.gatherings.enter(ref)
+			require.Equal(t, !pull, p.entries.isInUse(e))
+			f.gatherings.leave(ref, pl)
+			require.False(t, p.entries.isInUse(e))
+			p.findings.pushed["x"] = map[graspsync.RepoRef]map[nip34.RefName]struct{}{ref: {mainBranch(): {}}}
+			require.Equal(t, !pull, p.entries.isInUse(e))
+			delete(p.findings.pushed, "x")
 		}
 	})
 }
@@ -378,7 +379,7 @@ func TestWhatMustNotGiveWay(t *testing.T) {
 func TestNextWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 0).p
-		e, now := &p.engine, time.Now()
+		e, now := p.engine, time.Now()
 		require.Equal(t, now.Add(time.Hour), e.nextWake(now))
 		for i, at := range []map[graspsync.RepoRef]retry{
 			{{Identifier: "x"}: {at: now.Add(50 * time.Minute)}}, {{Identifier: "x"}: {}}, {{Identifier: "x"}: {at: now.Add(2 * time.Hour)}},
@@ -388,7 +389,7 @@ func TestNextWake(t *testing.T) {
 		}
 		e.surveys.retries["x"] = retry{at: now.Add(40 * time.Minute)}
 		require.Equal(t, now.Add(40*time.Minute), e.nextWake(now))
-		p.ledger.Put(ledger.Entry{
+		p.entries.ledger.Put(ledger.Entry{
 			ID: graspsync.EventID{1}, Class: ledger.State, Repos: []graspsync.RepoRef{{Identifier: "x"}}, Deadline: now.Add(30 * time.Minute),
 		})
 		require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
@@ -412,33 +413,33 @@ func TestNextWake(t *testing.T) {
 func TestSinceOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 0).p
-		f, now := p.engine.fetches, time.Now()
+		f, now := p.fetches, time.Now()
 		ref := graspsync.RepoRef{Identifier: "x"}
-		require.True(t, f.since(ref).IsZero())
-		require.False(t, f.uses(ref))
-		pl := f.enter(ref)
-		require.True(t, f.uses(ref))
-		require.True(t, f.since(ref).IsZero())
-		a := f.gathering(pl, question{})
-		b := f.gathering(pl, question{})
+		require.True(t, f.gatherings.since(ref).IsZero())
+		require.False(t, f.gatherings.uses(ref))
+		pl := f.gatherings.enter(ref)
+		require.True(t, f.gatherings.uses(ref))
+		require.True(t, f.gatherings.since(ref).IsZero())
+		a := f.gatherings.gathering(pl, question{})
+		b := f.gatherings.gathering(pl, question{})
 		require.NotSame(t, a, b, "it is taken")
-		c := f.gathering(pl, question{several: true})
-		f.giveBack(pl, c)
+		c := f.gatherings.gathering(pl, question{several: true})
+		f.gatherings.giveBack(pl, c)
 		require.Len(t, pl.all, 2, "it has nothing")
-		f.began(b, now.Add(2))
-		require.Equal(t, now.Add(2), f.since(ref))
-		f.began(a, now.Add(1))
-		require.Equal(t, now.Add(1), f.since(ref))
-		f.began(a, now.Add(3))
-		require.Equal(t, now.Add(2), f.since(ref))
-		f.began(a, time.Time{})
-		f.began(b, time.Time{})
-		require.True(t, f.since(ref).IsZero())
-		leave, free := f.take(ref)
+		f.gatherings.began(b, now.Add(2))
+		require.Equal(t, now.Add(2), f.gatherings.since(ref))
+		f.gatherings.began(a, now.Add(1))
+		require.Equal(t, now.Add(1), f.gatherings.since(ref))
+		f.gatherings.began(a, now.Add(3))
+		require.Equal(t, now.Add(2), f.gatherings.since(ref))
+		f.gatherings.began(a, time.Time{})
+		f.gatherings.began(b, time.Time{})
+		require.True(t, f.gatherings.since(ref).IsZero())
+		leave, free := f.gatherings.take(ref)
 		require.True(t, free, "nobody fetches")
 		leave()
 		for _, g := range []*gathering{a, b} {
-			f.giveBack(pl, g)
+			f.gatherings.giveBack(pl, g)
 		}
 		require.Empty(t, pl.all)
 	})

@@ -3,9 +3,12 @@ package purgatory
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
@@ -17,7 +20,6 @@ import (
 // engine is the goroutine that decides when what is looked at, fetched and expired.
 // It does no I/O: workers do. Its fields belong to it.
 type engine struct {
-	p        *Purgatory
 	queue    *hunt.Queue
 	wg       sync.WaitGroup
 	surveys  surveys
@@ -30,14 +32,22 @@ type engine struct {
 	leavers map[graspsync.PubKey]bool
 	leaving bool
 	patient map[graspsync.RepoRef]patience
-	fetches *fetches // safe for concurrent use
-}
-
-// patience is how long a listed repository is not hunted for that was hunted for in
-// vain.
-type patience struct {
-	until    time.Time
-	failures int
+	// safe for concurrent use
+	fetches    *fetches
+	servers    *servers
+	gatherings *gatherings
+	entries    *entries
+	findings   *findings
+	inbox      *inbox
+	report     *report
+	cfg        *Config
+	departures *containedDepartures
+	stager     containedStager
+	looker     *looker
+	surveyor   *surveyor
+	expirer    *expirer
+	intake     *intake
+	checks     *checks
 }
 
 const (
@@ -48,20 +58,22 @@ const (
 	expiryMost   = time.Hour        // and at most
 )
 
-func newEngine(p *Purgatory) engine {
+func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 	limits := func(l Limit) hunt.Limit { return hunt.Limit(l) }
 	cfg := hunt.Config{
 		UserDelay: p.cfg.Times.UserDelay, SyncDelay: p.cfg.Times.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.Times.MaxBackoff,
 		BrokenMin: brokenMin, BrokenMax: brokenMost,
 		MaxAttempts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
-		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: p.seed,
+		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,
 	}
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
-	return engine{
-		p: p, queue: hunt.New(cfg),
+	return &engine{
+		queue:   hunt.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxSettling), looks: newLooks(p.cfg.fixed.MaxSettling), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
-		patient: make(map[graspsync.RepoRef]patience), fetches: newFetches(p),
+		patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
+		cfg: p.cfg, departures: outside.departures, stager: outside.stager,
+		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
 }
 
@@ -73,33 +85,9 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 	return out
 }
 
-// Run hunts, releases and expires until ctx ends, of which it returns the cause;
-// [ErrRunning] if it was called before. No goroutine and no child process outlives it.
-func (p *Purgatory) Run(ctx context.Context) error {
-	if p.ran.Swap(true) {
-		return ErrRunning
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	e := &p.engine
-	e.resume(ctx)
-	e.wg.Go(func() { p.runChecks(ctx) })
-	e.wg.Go(func() { e.fetches.runKeeping(ctx) })
-	e.wg.Go(func() { p.runSweeps(ctx) })
-	e.wg.Go(func() { p.upkeep.run(ctx) })
-	e.loop(ctx)
-	e.wg.Wait()
-	e.fetches.discardAll()
-	e.fetches.keepLast(ctx)
-	return context.Cause(ctx)
-}
-
 // resume has everything looked at that waits.
 func (e *engine) resume(ctx context.Context) {
-	e.p.mu.Lock()
-	all := e.p.ledger.All()
-	e.p.mu.Unlock()
-	for _, entry := range all {
+	for _, entry := range e.entries.all() {
 		e.want(ctx, entry)
 	}
 }
@@ -130,8 +118,8 @@ func (e *engine) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.p.inbox.wake:
-			items, lost := e.p.inbox.take()
+		case <-e.inbox.wake:
+			items, lost := e.inbox.take()
 			for _, msg := range items {
 				e.handle(ctx, msg)
 			}
@@ -146,7 +134,7 @@ func (e *engine) loop(ctx context.Context) {
 		e.start(ctx)
 		e.leave(ctx)
 		e.perform(ctx, e.queue.Step(now, hunt.Tick{}))
-		e.p.stats.queue.Store(int64(e.queue.Len()))
+		e.report.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
 	}
 }
@@ -161,12 +149,10 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	if t, ok := e.queue.NextWake(now); ok {
 		consider(t)
 	}
-	if len(e.expiring) < e.p.cfg.fixed.MaxSettling {
-		e.p.mu.Lock()
-		if t, ok := e.p.ledger.NextDue(); ok {
+	if len(e.expiring) < e.cfg.fixed.MaxSettling {
+		if t, ok := e.entries.nextDue(); ok {
 			consider(t)
 		}
-		e.p.mu.Unlock()
 	}
 	for _, at := range []time.Time{e.retries.next(), e.surveys.retries.next()} {
 		if !at.IsZero() {
@@ -192,7 +178,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 	case fetchDone:
 		e.perform(ctx, e.queue.Step(time.Now(), hunt.Fetched{ID: msg.id, Outcome: msg.outcome, Pause: msg.pause}))
 		failures, until := e.queue.Broken(msg.server)
-		e.fetches.found(msg.server, failures, until)
+		e.servers.found(msg.server, failures, until)
 	case surveyed:
 		e.surveyed(ctx, msg)
 	case settledDone:
@@ -214,18 +200,16 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	if err != nil {
 		return
 	}
-	e.p.mu.Lock()
-	entry, waits := e.p.ledger.Get(id)
+	entry, waits := e.entries.get(id)
 	var affected []ledger.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
-		affected = e.p.ledger.ByAuthor(author)
+		affected = e.entries.byAuthor(author)
 		e.leavers[author] = true
 	}
-	e.p.mu.Unlock()
 	if waits && entry.Class == ledger.Placeholder {
 		e.wg.Go(func() {
-			if err := e.p.forget(ctx, entry, Released); err != nil && ctx.Err() == nil {
-				e.p.cfg.Logger.Warn("a placeholder could not be struck off", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
+			if err := e.entries.forget(ctx, entry, Released); err != nil && ctx.Err() == nil {
+				e.cfg.Logger.Warn("a placeholder could not be struck off", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 			}
 		})
 	}
@@ -239,8 +223,8 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	}
 	e.left(author, msg.event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
-		e.p.stats.dropSome("clones", e.p.beyond(a.Clones, a.DroppedClones))
-		e.p.touch(a.Ref)
+		e.report.dropSome("clones", e.cfg.beyond(a.Clones, a.DroppedClones))
+		e.findings.touch(a.Ref)
 		e.surveys.want(a.Ref.Identifier, causes{
 			owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
 			left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
@@ -255,11 +239,11 @@ const strayTries = 6
 func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
 	e.wg.Go(func() {
 		for n := range strayTries {
-			err := e.p.dropStrays(ctx, entry)
+			err := e.expirer.dropStrays(ctx, entry)
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			e.p.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
+			e.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 			select {
 			case <-ctx.Done():
 			case <-time.After(backoff.Doubled(time.Minute, time.Hour, n+1)):
@@ -276,8 +260,8 @@ func (e *engine) start(ctx context.Context) {
 			break
 		}
 		e.wg.Go(func() {
-			found, err := e.p.survey(ctx, identifier, why)
-			e.p.inbox.put(surveyed{identifier, why, found, err})
+			found, err := e.surveyor.survey(ctx, identifier, why)
+			e.inbox.put(surveyed{identifier, why, found, err})
 		})
 	}
 	for _, in := range []lane{quick, slow} {
@@ -287,13 +271,13 @@ func (e *engine) start(ctx context.Context) {
 				break
 			}
 			why = e.retries.begin(ref, why)
-			share := e.p.cfg.fixed.Timeout
+			share := e.cfg.fixed.Timeout
 			if in == quick {
 				share /= lockShare
 			}
 			e.wg.Go(func() {
-				found, err := e.p.settle(ctx, ref, why, share)
-				e.p.inbox.put(settledDone{ref, why, found, err})
+				found, err := e.looker.settle(ctx, ref, why, share)
+				e.inbox.put(settledDone{ref, why, found, err})
 			})
 		}
 	}
@@ -308,7 +292,7 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 	} else if ctx.Err() == nil {
 		e.failed(msg.identifier, "looking for repositories failed", msg.err, now)
 		e.surveys.retries.failed(msg.identifier, msg.why, now)
-		e.p.notSurveyed(msg.identifier)
+		e.findings.notSurveyed(msg.identifier)
 	}
 	for _, ref := range msg.found.concerned {
 		e.looks.want(ref, msg.why, quick)
@@ -318,7 +302,7 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 
 // leave looks for the repositories of those who have deleted something.
 func (e *engine) leave(ctx context.Context) {
-	if e.p.departures == nil {
+	if e.departures == nil {
 		clear(e.leavers)
 	}
 	if e.leaving || len(e.leavers) == 0 {
@@ -328,16 +312,16 @@ func (e *engine) leave(ctx context.Context) {
 	e.leavers, e.leaving = make(map[graspsync.PubKey]bool), true
 	e.wg.Go(func() {
 		for owner := range owners {
-			e.p.ownedBy(ctx, owner)
+			e.checks.ownedBy(ctx, owner)
 		}
-		e.p.inbox.put(leftDone{})
+		e.inbox.put(leftDone{})
 	})
 }
 
 // failed logs what a stranger may have had a part in, once in a while.
 func (e *engine) failed(what, msg string, err error, now time.Time) {
-	if e.fetches.lines.May(line{who: what, what: "look"}, now) {
-		e.p.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
+	if e.report.lines.May(line{who: what, what: "look"}, now) {
+		e.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
@@ -390,11 +374,11 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		by = hunt.BySync
 		k := e.patient[ref]
 		k.failures++
-		k.until = now.Add(backoff.Doubled(e.p.cfg.fixed.Check*9/10, patienceMost, k.failures))
+		k.until = now.Add(backoff.Doubled(e.cfg.fixed.Check*9/10, patienceMost, k.failures))
 		e.patient[ref] = k
-		e.fetches.inVain(ref, k)
+		e.servers.inVain(ref, k)
 	}
-	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
+	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
 	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.urls(), Origin: by}))
 }
 
@@ -417,27 +401,27 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 	for _, x := range effects {
 		switch x := x.(type) {
 		case hunt.Fetch:
-			e.fetches.started(x)
+			e.servers.started(x)
 			e.wg.Go(func() {
 				outcome, pause := e.fetches.fetch(ctx, x)
-				e.p.inbox.put(fetchDone{x.ID, x.URL.HostPort, outcome, pause})
+				e.inbox.put(fetchDone{x.ID, x.URL.HostPort, outcome, pause})
 			})
 		case hunt.Attempted:
 			e.attempted(ctx, x)
 		case hunt.Dropped:
-			e.p.stats.drop("hunts")
+			e.report.drop("hunts")
 		}
 	}
 }
 
 func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 	if x.Next.IsZero() {
-		e.p.cfg.Logger.Info("sync attempt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
+		e.cfg.Logger.Info("sync attempt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
 		return
 	}
-	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
+	e.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
-	e.p.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
+	e.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
 		e.perform(ctx, e.queue.Step(time.Now(), hunt.Settled{Repo: x.Repo}))
 	}
@@ -446,9 +430,7 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 // waits reports whether an event waits for data of a repository. What is only listed
 // is hunted for a few times after each check.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
-	e.p.mu.Lock()
-	defer e.p.mu.Unlock()
-	return len(e.p.needs[ref.Identifier][ref].entries) > 0
+	return len(e.findings.lacked(ref).entries) > 0
 }
 
 // attemptsPerCheck is how often a listed repository is hunted for after a check.
@@ -456,47 +438,28 @@ const attemptsPerCheck = 3
 
 // expire has the waiting of what is due ended, by as many workers as may be.
 func (e *engine) expire(ctx context.Context, now time.Time) {
-	room := e.p.cfg.fixed.MaxSettling - len(e.expiring)
+	room := e.cfg.fixed.MaxSettling - len(e.expiring)
 	if room <= 0 {
 		return
 	}
-	e.p.mu.Lock()
 	due := e.due(ctx, now, room)
-	for _, entry := range due {
-		e.p.ledger.Postpone(entry.ID, now.Add(expiryPause))
-	}
-	e.p.mu.Unlock()
 	for _, entry := range due {
 		if e.expiring[entry.ID] {
 			continue
 		}
 		e.expiring[entry.ID] = true
-		e.wg.Go(func() { e.p.inbox.put(expiredDone{entry, e.p.expire(ctx, entry.ID)}) })
+		e.wg.Go(func() { e.inbox.put(expiredDone{entry, e.expirer.expire(ctx, entry.ID)}) })
 	}
 }
 
-// due returns at most n of the entries whose time is over. What servers were not even asked
-// for waits on: who has very many repositories is asked for some of them a minute. It is
-// called with the lock of p held.
-func (e *engine) due(ctx context.Context, now time.Time, n int) (due []ledger.Entry) {
-	var prolonged []ledger.Entry
-	for {
-		due = e.p.ledger.Due(now, n)
-		before := len(prolonged)
-		for _, entry := range due {
-			if e.owed(now, entry) && e.p.ledger.Prolong(now, entry.ID) {
-				prolonged = append(prolonged, entry)
-			}
-		}
-		if len(prolonged) == before {
-			break
-		}
-	}
+// due returns at most n of the entries whose time is over, and that are not waited with on.
+func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
+	due, prolonged := e.entries.due(now, n, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
-				if err := e.p.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
-					e.p.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
+				if err := e.entries.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
+					e.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 				}
 			}
 		})
@@ -506,19 +469,17 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) (due []ledger.En
 
 // owed reports whether a server is still to be asked for what an entry waits for.
 func (e *engine) owed(now time.Time, entry ledger.Entry) bool {
-	return slices.ContainsFunc(e.p.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
+	return slices.ContainsFunc(e.entries.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
 // expired has what waited under the same identifiers looked at: there may be nothing
 // to hunt for any more, or, if something was in use, data to release it with.
 func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	delete(e.expiring, msg.entry.ID)
-	e.p.mu.Lock()
-	entry, waits := e.p.ledger.Get(msg.entry.ID)
-	e.p.mu.Unlock()
+	entry, waits := e.entries.get(msg.entry.ID)
 	if waits { // no look has taken it in meanwhile
 		for _, ref := range entry.Repos {
-			e.p.touch(ref)
+			e.findings.touch(ref)
 		}
 	}
 	for _, identifier := range identifiersOf(msg.entry) {
@@ -533,10 +494,50 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	}
 	now := time.Now()
 	e.vain[msg.entry.ID]++
-	e.p.mu.Lock()
-	e.p.ledger.Postpone(msg.entry.ID, now.Add(backoff.Doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
-	e.p.mu.Unlock()
-	if e.fetches.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
-		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
+	e.entries.postpone(msg.entry.ID, now.Add(backoff.Doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
+	if e.report.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
+		e.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
 	}
+}
+
+// left has those repositories looked at whose maintainer somebody was by an announcement
+// that a deletion names by its address. What it names by an id is found by the hourly
+// check.
+func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
+	_, addresses := nip34.ParseDeletion(deletion)
+	for _, a := range addresses {
+		if ref, ok := a.Repo(); ok && a.Kind == graspsync.KindAnnouncement && a.Author == author {
+			e.findings.touch(ref)
+			e.surveys.want(ref.Identifier, causes{owners: map[graspsync.PubKey]bool{author: false}})
+		}
+	}
+}
+
+// recall takes in what earlier processes kept of hunting. It is called by Open, before
+// anything else knows of the engine.
+func (e *engine) recall(ctx context.Context) error {
+	now := time.Now()
+	repos, domains, vain, err := e.servers.recall(ctx, now)
+	if err != nil {
+		return err
+	}
+	maps.Copy(e.patient, vain)
+	e.queue.Restore(now, repos, domains)
+	return nil
+}
+
+// arrivedPull has a pull request wait that somebody else has stored, if its data was
+// pushed before: it is stored already, but has no ref.
+func (e *engine) arrivedPull(ctx context.Context, ev *nostr.Event) {
+	pr, err := nip34.ParsePullRequest(ev)
+	if err != nil || e.stager.of == nil || !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool {
+		return len(e.stager.staged(ref, pr.ID)) > 0
+	}) {
+		return
+	}
+	e.wg.Go(func() {
+		if _, err := e.intake.submit(ctx, ev, false, ""); err != nil && ctx.Err() == nil {
+			e.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
+		}
+	})
 }

@@ -3,6 +3,7 @@ package purgatory
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -10,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
@@ -18,20 +20,26 @@ import (
 func OpenWithStep(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
 	step func(string),
 ) (*Purgatory, error) {
-	return open(ctx, relay, repos, git, store, cfg, step)
+	return open(ctx, relay, repos, git, store, cfg, step, rand.Uint64()|1)
 }
 
 // Sizes says how much is kept in memory, by what.
 func (p *Purgatory) Sizes() map[string]int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.engine.fetches.mu.Lock()
-	defer p.engine.fetches.mu.Unlock()
+	p.entries.mu.Lock()
+	defer p.entries.mu.Unlock()
+	p.findings.mu.Lock()
+	defer p.findings.mu.Unlock()
+	p.mover.mu.Lock()
+	defer p.mover.mu.Unlock()
+	p.gatherings.mu.Lock()
+	defer p.gatherings.mu.Unlock()
+	p.servers.mu.Lock()
+	defer p.servers.mu.Unlock()
 	return map[string]int{
-		"needs": len(p.needs), "touched": len(p.touched), "doubted": len(p.doubted), "pushed": len(p.pushed), "served": len(p.served),
-		"pinned": len(p.pinned), "ending": len(p.ending),
-		"places": len(p.engine.fetches.places),
-		"lacks":  p.engine.fetches.memory.size,
+		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.mover.doubted), "pushed": len(p.findings.pushed), "served": len(p.entries.served),
+		"pinned": len(p.entries.pinned), "ending": len(p.entries.ending),
+		"places": len(p.gatherings.places),
+		"lacks":  p.servers.memory.size,
 	}
 }
 
@@ -43,45 +51,49 @@ func (p *Purgatory) Left() (out []string) {
 			out = append(out, fmt.Sprintf(what, args...))
 		}
 	}
-	wrong(p.writing.inUse() > 0, "entries are locked")
-	wrong(p.storing.inUse() > 0, "events are being stored")
-	wrong(p.naming.inUse() > 0, "repositories are looked at")
-	p.mu.Lock()
-	wrong(len(p.pinned) > 0, "entries are pinned: %v", p.pinned)
-	wrong(len(p.ending) > 0, "entries are ending: %v", p.ending)
-	wrong(len(p.looks) > 0, "looks go on: %v", p.looks)
-	for identifier, refs := range p.needs {
+	wrong(p.entries.writing.inUse() > 0, "entries are locked")
+	wrong(p.entries.storing.inUse() > 0, "events are being stored")
+	wrong(p.looker.naming.inUse() > 0, "repositories are looked at")
+	p.entries.mu.Lock()
+	p.findings.mu.Lock()
+	wrong(len(p.entries.pinned) > 0, "entries are pinned: %v", p.entries.pinned)
+	wrong(len(p.entries.ending) > 0, "entries are ending: %v", p.entries.ending)
+	wrong(len(p.findings.looks) > 0, "looks go on: %v", p.findings.looks)
+	for identifier, refs := range p.findings.needs {
 		wrong(len(refs) == 0, "nobody needs anything under %q", identifier)
 	}
-	for identifier, refs := range p.touched {
+	for identifier, refs := range p.findings.touched {
 		wrong(len(refs) == 0, "nothing is to be looked at under %q", identifier)
 	}
-	for identifier, refs := range p.pushed {
+	for identifier, refs := range p.findings.pushed {
 		wrong(len(refs) == 0, "nothing was pushed under %q", identifier)
 	}
-	for id, refs := range p.served {
+	for id, refs := range p.entries.served {
 		wrong(len(refs) == 0, "%s is served nowhere", id)
 	}
-	p.mu.Unlock()
-	f := p.engine.fetches
-	wrong(f.writing.inUse() > 0, "records are being written")
-	f.mu.Lock()
+	p.findings.mu.Unlock()
+	p.entries.mu.Unlock()
+	f := p.fetches
+	wrong(f.servers.writing.inUse() > 0, "records are being written")
+	f.servers.mu.Lock()
+	f.gatherings.mu.Lock()
 	lacks := 0
-	for ref, of := range f.memory.lacks {
+	for ref, of := range f.servers.memory.lacks {
 		wrong(len(of) == 0, "nobody lacks anything for %s", ref)
 		lacks += len(of)
 	}
-	wrong(lacks != f.memory.size, "%d lacks count as %d", lacks, f.memory.size)
-	for ref, pl := range f.places {
+	wrong(lacks != f.servers.memory.size, "%d lacks count as %d", lacks, f.servers.memory.size)
+	for ref, pl := range f.gatherings.places {
 		wrong(pl.users != 0 || len(pl.turns) > 0, "%d fetch for %s", pl.users, ref)
 		for _, g := range pl.all {
 			wrong(g.taken || g.cancel != nil || g.quarantine == nil, "something is gathered for %s by nobody", ref)
 		}
 	}
-	f.mu.Unlock()
-	p.rations.mu.Lock()
-	defer p.rations.mu.Unlock()
-	for ref, d := range p.rations.displaced {
+	f.gatherings.mu.Unlock()
+	f.servers.mu.Unlock()
+	p.displacement.mu.Lock()
+	defer p.displacement.mu.Unlock()
+	for ref, d := range p.displacement.displaced {
 		wrong(d.bytes <= 0, "nothing gave way in %s", ref)
 	}
 	return out
@@ -91,13 +103,13 @@ func (p *Purgatory) Left() (out []string) {
 // be weighed has been, however long that takes.
 func (p *Purgatory) Weights(ctx context.Context, ref graspsync.RepoRef, dir string) (map[graspsync.EventID]int64, error) {
 	for {
-		g, err := p.announced(ctx, ref.Identifier, false)
+		g, err := p.reader.announced(ctx, ref.Identifier, false)
 		if err != nil {
 			return nil, err
 		}
-		r := g.repository(ref)
+		r := &repository{Repository: g.Repository(ref)}
 		r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-		if r.refs, err = p.git.Refs(ctx, dir); err != nil {
+		if r.Refs, err = p.looker.git.Refs(ctx, dir); err != nil {
 			return nil, err
 		}
 		a := asked{r, nil, -1}
@@ -107,8 +119,8 @@ func (p *Purgatory) Weights(ctx context.Context, ref graspsync.RepoRef, dir stri
 		}
 		p.rations.note(a, answered{weighed: w})
 		whole := len(w.stale) == 0 && !w.again
-		for name := range r.refs.At {
-			id, of := eventOf(name)
+		for name := range r.Refs.At {
+			id, of := resolve.EventOf(name)
 			_, weighed := w.of[id]
 			whole = whole && (!of || weighed)
 		}
@@ -126,7 +138,15 @@ func (l *locks[K]) inUse() int {
 
 // Undo is what takes back a transaction, of which a part was done.
 func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
-	return newJournal(graspsync.RepoRef{}, Refs{Head: was}, changes, head).undo(now)
+	var all []resolve.RefChange
+	for _, c := range changes {
+		all = append(all, resolve.RefChange(c))
+	}
+	undone, backTo := newJournal(graspsync.RepoRef{}, resolve.Refs{Head: was}, all, head).undo(resolve.Refs(now))
+	for _, c := range undone {
+		back = append(back, RefChange(c))
+	}
+	return back, backTo
 }
 
 // AtLocks has all who may have to wait for a lock do so while somebody else has it, and returns
@@ -134,27 +154,27 @@ func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefCha
 func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event, from graspsync.URL) map[string]error {
 	a, _ := entryOf(announcement, false)
 	e, _ := entryOf(pull, false)
-	ref, f := e.Repos[0], p.engine.fetches
+	ref, f := e.Repos[0], p.fetches
 	free := graspsync.RepoRef{Owner: ref.Owner, Identifier: "free"}
 	both := placeholder(free, e.ID)
 	both.Repos = append(both.Repos, ref)
 	slices.SortFunc(both.Repos, graspsync.RepoRef.Compare)
-	f.mu.Lock()
-	f.server(from.HostPort).version.now++
-	f.repository(ref).version.now++
-	f.mu.Unlock()
+	f.servers.mu.Lock()
+	f.servers.server(from.HostPort).version.now++
+	f.servers.repository(ref).version.now++
+	f.servers.mu.Unlock()
 	var unlocks []func()
 	have := func(unlock func(), err error) {
 		if err == nil {
 			unlocks = append(unlocks, unlock)
 		}
 	}
-	have(p.writing.lock(context.Background(), a.ID))
-	have(p.writing.lock(context.Background(), e.ID))
-	have(p.storing.lock(context.Background(), e.ID))
-	have(p.naming.lock(context.Background(), both.Repos[1]))
-	have(f.writing.lock(context.Background(), serverKey(from.HostPort)))
-	have(f.writing.lock(context.Background(), huntedKey(ref)))
+	have(p.entries.writing.lock(context.Background(), a.ID))
+	have(p.entries.writing.lock(context.Background(), e.ID))
+	have(p.entries.storing.lock(context.Background(), e.ID))
+	have(p.looker.naming.lock(context.Background(), both.Repos[1]))
+	have(f.servers.writing.lock(context.Background(), serverKey(from.HostPort)))
+	have(f.servers.writing.lock(context.Background(), huntedKey(ref)))
 	defer func() {
 		for _, u := range unlocks {
 			u()
@@ -162,33 +182,35 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 	}()
 	held := both.Repos[1]
 	out := map[string]error{
-		"strike":          p.strike(ctx, e),
-		"rewrite":         p.rewrite(ctx, e.ID),
-		"forget":          p.forget(ctx, e, Released),
-		"save":            p.save(ctx, e),
-		"expire for good": p.expireForGood(ctx, e),
-		"expire softly":   p.expireSoftly(ctx, a),
-		"drop strays":     p.dropStrays(ctx, both),
-		"remove":          p.RemoveRepository(ctx, held),
-		"keep a server":   f.keepServer(ctx, from.HostPort),
-		"keep a hunt":     f.keepHunted(ctx, ref),
+		"strike":          p.entries.strike(ctx, e),
+		"rewrite":         p.entries.rewrite(ctx, e.ID),
+		"forget":          p.entries.forget(ctx, e, Released),
+		"save":            p.entries.save(ctx, e),
+		"expire for good": p.entries.expireForGood(ctx, e),
+		"expire softly":   p.expirer.expireSoftly(ctx, a),
+		"drop strays":     p.expirer.dropStrays(ctx, both),
+		"remove":          p.remover.erase(ctx, held),
+		"keep a server":   f.servers.keepServer(ctx, from.HostPort),
+		"keep a hunt":     f.servers.keepHunted(ctx, ref),
 	}
-	_, out["settle"] = p.settle(ctx, held, causes{}, pullsShare)
-	_, out["join"] = p.join(ctx, ref, e.ID)
-	_, out["hold"] = p.hold(ctx, ledger.Entry{ID: e.ID, Class: e.Class})
+	_, out["settle"] = p.looker.settle(ctx, held, causes{}, pullsShare)
+	_, out["join"] = p.entries.join(ctx, ref, e.ID)
+	_, out["hold"] = p.intake.hold(ctx, ledger.Entry{ID: e.ID, Class: e.Class})
 	pr, _ := nip34.ParsePullRequest(pull)
-	_, out["release"] = p.releasePull(ctx, &repository{ref: ref, active: true, found: setOf([]nip34.ObjectID{pr.Tip})}, heldPull{e, pr})
+	_, out["release"] = p.looker.releasePull(ctx, &repository{Repository: &resolve.Repository{Ref: ref, Active: true, Found: setOf([]nip34.ObjectID{pr.Tip})}}, resolve.Pull{Entry: e, Pull: pr})
 	return out
 }
 
 // OpenSeeded is Open with waits of lengths that are not at random.
 func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, seed uint64) (*Purgatory, error) {
-	p, err := open(ctx, relay, repos, git, store, cfg, func(string) {})
+	p, err := open(ctx, relay, repos, git, store, cfg, func(string) {}, seed)
 	if err != nil {
 		return nil, err
 	}
-	p.seed = seed
-	p.engine = newEngine(p)
+	// What was kept of hunting is recalled once more, from a disk without what is not worth it.
+	p.servers = newServers(p.cfg, p.report, p.servers.keep)
+	p.fetches.servers = p.servers
+	p.engine = newEngine(p, contained{departures: p.engine.departures, stager: p.engine.stager}, seed)
 	return p, p.engine.recall(ctx)
 }
 

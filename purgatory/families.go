@@ -10,7 +10,7 @@ import (
 
 // maxFamilies and maxFamilyListings are of how many identifiers families are kept, and how
 // many announcements and listings these have together: as many as can wait with the default of
-// Config.MaxBytes. Those of the last one are kept however many they have: else each look at
+// Limits.MaxBytes. Those of the last one are kept however many they have: else each look at
 // it would have them made.
 const (
 	maxFamilies       = 64

@@ -94,7 +94,8 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	reached := make(map[string]int)
 	for n := range 60 {
-		f := &fetches{p: &Purgatory{cfg: Config{Limits: Limits{MaxRepoDay: 20 + rng.Int64N(200)}}}, places: make(map[graspsync.RepoRef]*place)}
+		cfg := &Config{Limits: Limits{MaxRepoDay: 20 + rng.Int64N(200)}}
+		f := &fetches{cfg: cfg, gatherings: newGatherings(cfg, newReport(cfg))}
 		var all []keptOne
 		many := n%3 == 0 // more than may be in number
 		owners, repos := 1+rng.IntN(8), 1+rng.IntN(3)
@@ -105,7 +106,7 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 			for r := range repos {
 				ref := graspsync.RepoRef{Owner: graspsync.PubKey{byte(o)}, Identifier: fmt.Sprint(r)}
 				pl := newPlace()
-				f.places[ref] = pl
+				f.gatherings.places[ref] = pl
 				for i := range rng.IntN(6) {
 					g := &gathering{taken: rng.IntN(5) == 0, bytes: int64(6*rng.IntN(5) + i)} // no two in one place alike
 					if many {
@@ -138,9 +139,9 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 				pl.users = rng.IntN(2)
 			}
 		}
-		want := plainExcess(all, f.p.cfg.Limits.MaxRepoDay)
+		want := plainExcess(all, f.cfg.Limits.MaxRepoDay)
 		before := len(all)
-		got := f.excess()
+		got := f.gatherings.excess()
 		goes := make(map[*gathering]bool)
 		for _, k := range want {
 			goes[k.gathering] = true
@@ -155,14 +156,14 @@ func TestExcessIsWhatTheRuleSays(t *testing.T) {
 			require.True(t, goes[g] && !g.taken, n)
 		}
 		left := 0
-		for ref, pl := range f.places {
+		for ref, pl := range f.gatherings.places {
 			left += len(pl.all)
 			dropped := slices.ContainsFunc(want, func(k keptOne) bool { return k.ref == ref })
 			require.False(t, dropped && len(pl.all) == 0 && pl.users == 0, "nobody has the place any more")
 		}
 		require.Equal(t, before-len(want), left, n)
 		for _, k := range all {
-			require.True(t, f.places[k.ref] != nil || goes[k.gathering], "what somebody has stays")
+			require.True(t, f.gatherings.places[k.ref] != nil || goes[k.gathering], "what somebody has stays")
 		}
 	}
 	require.Greater(t, reached["many"], 100)

@@ -58,7 +58,8 @@ type (
 // inbox is a queue whose senders never wait. What others tell is bounded: what has no
 // room is counted, and everything that waits is looked at instead.
 type inbox struct {
-	wake chan struct{} // one slot
+	wake   chan struct{} // one slot
+	report *report
 
 	mu sync.Mutex
 	// guarded by mu
@@ -69,7 +70,7 @@ type inbox struct {
 // maxInbox bounds what others tell the engine before it listens.
 const maxInbox = 20_000
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox(report *report) *inbox { return &inbox{wake: make(chan struct{}, 1), report: report} }
 
 // put is for what is bounded by what the engine has started.
 func (b *inbox) put(item any) {
@@ -79,8 +80,8 @@ func (b *inbox) put(item any) {
 	b.ring()
 }
 
-// tell is for what others say. It reports whether there was room.
-func (b *inbox) tell(item any) bool {
+// offer is for what others say. It reports whether there was room.
+func (b *inbox) offer(item any) bool {
 	b.mu.Lock()
 	room := len(b.items) < maxInbox
 	if room {
@@ -109,9 +110,9 @@ func (b *inbox) take() (items []any, lost bool) {
 }
 
 // tell has the engine know of something, or look at everything.
-func (p *Purgatory) tell(item any) {
-	if !p.inbox.tell(item) {
-		p.stats.drop("inbox")
+func (b *inbox) tell(item any) {
+	if !b.offer(item) {
+		b.report.drop("inbox")
 	}
 }
 

@@ -212,7 +212,7 @@ type Prober interface {
 }
 
 // Weigher is what a [GitFetcher] may be able to do as well. With it, what pull requests of
-// strangers take up in a repository is bounded by Config.MaxPullBytes.
+// strangers take up in a repository is bounded by Limits.MaxPullBytes.
 type Weigher interface {
 	// Weigh returns how many bytes on the disk an object takes up with all that it needs,
 	// but for what others need as well. All are in the repository, whose lock is not needed.

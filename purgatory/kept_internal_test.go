@@ -47,7 +47,7 @@ func TestTimesFromADiskAreBelievedSoFar(t *testing.T) {
 func TestRecordsOfServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
-		f, now := p.engine.fetches, time.Now()
+		f, now := p.fetches, time.Now()
 		u := serverAt(t, "https://a.example/r.git").HostPort
 		for name, c := range map[string]struct {
 			s     server
@@ -65,8 +65,8 @@ func TestRecordsOfServers(t *testing.T) {
 			"is asked and sent something": {s: server{underWay: 1}, day: &dayBudget{now.Add(-time.Hour), 7}, worth: true, bytes: 7 + 512<<20},
 		} {
 			c.s.recent, c.s.failures = 3, 4
-			f.servers[u], f.memory.hosts[u] = &c.s, c.day
-			r, worth := f.serverRecord(u, now)
+			f.servers.servers[u], f.servers.memory.hosts[u] = &c.s, c.day
+			r, worth := f.servers.serverRecord(u, now)
 			require.Equal(t, c.worth, worth, name)
 			since := time.Time{}
 			if c.bytes > 0 {
@@ -82,9 +82,9 @@ func TestRecordsOfServers(t *testing.T) {
 			// and back
 			text, err := json.Marshal(r)
 			require.NoError(t, err)
-			delete(f.servers, u)
-			delete(f.memory.hosts, u)
-			past, worth, err := f.recallServer(text, now)
+			delete(f.servers.servers, u)
+			delete(f.servers.memory.hosts, u)
+			past, worth, err := f.servers.recallServer(text, now)
 			require.NoError(t, err)
 			require.Equal(t, c.worth, worth, name)
 			want := hunt.PastDomain{Domain: u, Last: c.s.last, Recent: 3, Failures: 4, BrokenUntil: c.s.brokenUntil}
@@ -92,19 +92,19 @@ func TestRecordsOfServers(t *testing.T) {
 			past.Last, past.BrokenUntil = want.Last, want.BrokenUntil
 			require.Equal(t, want, past, name)
 			if !worth {
-				require.NotContains(t, f.servers, u, name)
+				require.NotContains(t, f.servers.servers, u, name)
 				continue
 			}
-			require.Equal(t, []int{3, 4, 0}, []int{f.servers[u].recent, f.servers[u].failures, f.servers[u].underWay}, name)
-			require.EqualValues(t, c.bytes, spent(f.memory.hosts, u, now), name)
+			require.Equal(t, []int{3, 4, 0}, []int{f.servers.servers[u].recent, f.servers.servers[u].failures, f.servers.servers[u].underWay}, name)
+			require.EqualValues(t, c.bytes, spent(f.servers.memory.hosts, u, now), name)
 		}
-		delete(f.servers, u)
+		delete(f.servers.servers, u)
 		for _, bad := range []string{"", "[]", `{"server":"a.example"}`, `{"server":"A.example:443"}`, `{"server":"x y:443"}`} {
-			_, worth, err := f.recallServer([]byte(bad), now)
+			_, worth, err := f.servers.recallServer([]byte(bad), now)
 			require.ErrorIs(t, err, errRecord, bad)
 			require.False(t, worth)
 		}
-		require.Empty(t, f.servers)
+		require.Empty(t, f.servers.servers)
 	})
 }
 
@@ -112,7 +112,7 @@ func TestRecordsOfServers(t *testing.T) {
 func TestRecordsOfHunts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
-		f, now := p.engine.fetches, time.Now()
+		f, now := p.fetches, time.Now()
 		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: "x"}
 		many := make(map[urlKey]lack)
 		for n := range maxLacks + 1 {
@@ -141,9 +141,9 @@ func TestRecordsOfHunts(t *testing.T) {
 			"whatever it was, a while ago": {lacks: map[urlKey]lack{{1}: {until: now, whatever: true}}},
 			"many lacks":                   {lacks: many, worth: true, kept: maxLacks},
 		} {
-			f.hunted[ref], f.memory.lacks[ref], f.memory.size = &c.h, c.lacks, len(c.lacks)
-			f.memory.repos[repoDay{ref, false}], f.memory.repos[repoDay{ref, true}] = c.own, c.strangers
-			r, worth := f.huntedRecord(ref, now)
+			f.servers.hunted[ref], f.servers.memory.lacks[ref], f.servers.memory.size = &c.h, c.lacks, len(c.lacks)
+			f.servers.memory.repos[repoDay{ref, false}], f.servers.memory.repos[repoDay{ref, true}] = c.own, c.strangers
+			r, worth := f.servers.huntedRecord(ref, now)
 			require.Equal(t, c.worth, worth, name)
 			require.Len(t, r.Lacks, c.kept, name)
 			for i, l := range r.Lacks {
@@ -153,24 +153,24 @@ func TestRecordsOfHunts(t *testing.T) {
 			require.EqualValues(t, c.h.vain.failures, r.Vain)
 			text, err := json.Marshal(r)
 			require.NoError(t, err)
-			delete(f.memory.lacks, ref)
-			f.memory.size = 0
-			delete(f.memory.repos, repoDay{ref, false})
-			delete(f.memory.repos, repoDay{ref, true})
-			delete(f.hunted, ref)
-			past, worth, err := f.recallHunted(text, now)
+			delete(f.servers.memory.lacks, ref)
+			f.servers.memory.size = 0
+			delete(f.servers.memory.repos, repoDay{ref, false})
+			delete(f.servers.memory.repos, repoDay{ref, true})
+			delete(f.servers.hunted, ref)
+			past, worth, err := f.servers.recallHunted(text, now)
 			require.NoError(t, err, name)
 			require.Equal(t, c.worth, worth, name)
 			require.Equal(t, c.h.attempts, past.Attempts, name)
 			require.Equal(t, ref, past.Repo)
 			require.True(t, past.Next.Equal(recalled(now, c.h.next, 2*time.Minute)), name)
-			require.Len(t, f.memory.lacks[ref], c.kept, name)
-			for u, l := range f.memory.lacks[ref] {
+			require.Len(t, f.servers.memory.lacks[ref], c.kept, name)
+			for u, l := range f.servers.memory.lacks[ref] {
 				was := c.lacks[u]
 				require.True(t, l.until.Equal(was.until))
 				require.Equal(t, lack{hash: was.hash, whatever: was.whatever, times: was.times}, lack{hash: l.hash, whatever: l.whatever, times: l.times})
 			}
-			_, there := f.hunted[ref]
+			_, there := f.servers.hunted[ref]
 			require.Equal(t, worth, there, name)
 			for stranger, b := range map[bool]*dayBudget{false: c.own, true: c.strangers} {
 				underWay := c.h.underWay
@@ -181,17 +181,17 @@ func TestRecordsOfHunts(t *testing.T) {
 				if b != nil {
 					want += b.bytes
 				}
-				require.Equal(t, want, spent(f.memory.repos, repoDay{ref, stranger}, now), name)
+				require.Equal(t, want, spent(f.servers.memory.repos, repoDay{ref, stranger}, now), name)
 			}
-			delete(f.memory.lacks, ref)
-			f.memory.size = 0
-			clear(f.memory.repos)
+			delete(f.servers.memory.lacks, ref)
+			f.servers.memory.size = 0
+			clear(f.servers.memory.repos)
 		}
 		read := func(r huntedRecord) error {
 			r.Repo = ref.String()
 			text, err := json.Marshal(r)
 			require.NoError(t, err)
-			_, _, err = f.recallHunted(text, now)
+			_, _, err = f.servers.recallHunted(text, now)
 			return err
 		}
 		key, hash := "000102030405060708090a0b", fmt.Sprintf("%064x", 1)
@@ -211,18 +211,18 @@ func TestRecordsOfHunts(t *testing.T) {
 			require.NoError(t, read(huntedRecord{Vain: times, VainUntil: later, Next: later, Attempts: 1, Lacks: []lackRecord{
 				{URL: key, IDs: hash, Times: times, Until: later}, {URL: fmt.Sprintf("%024x", 5), Times: times, Until: later},
 			}}))
-			h := f.hunted[ref]
+			h := f.servers.hunted[ref]
 			require.Equal(t, patience{now.Add(24 * time.Hour), want}, h.vain, "for a day at most")
 			require.Equal(t, now.Add(2*time.Minute), h.next)
 			var u urlKey
 			require.NoError(t, decodeHex(u[:], key))
-			require.Equal(t, lack{hash: [32]byte{31: 1}, times: want, until: now.Add(10 * time.Minute)}, f.memory.lacks[ref][u])
+			require.Equal(t, lack{hash: [32]byte{31: 1}, times: want, until: now.Add(10 * time.Minute)}, f.servers.memory.lacks[ref][u])
 			require.NoError(t, decodeHex(u[:], fmt.Sprintf("%024x", 5)))
-			require.Equal(t, lack{whatever: true, times: want, until: now.Add(24 * time.Hour)}, f.memory.lacks[ref][u])
+			require.Equal(t, lack{whatever: true, times: want, until: now.Add(24 * time.Hour)}, f.servers.memory.lacks[ref][u])
 		}
-		_, _, err := f.recallHunted([]byte(`{"repo":"x"}`), now)
+		_, _, err := f.servers.recallHunted([]byte(`{"repo":"x"}`), now)
 		require.ErrorIs(t, err, errRecord)
-		_, _, err = f.recallHunted([]byte(`{`), now)
+		_, _, err = f.servers.recallHunted([]byte(`{`), now)
 		require.ErrorIs(t, err, errRecord)
 	})
 }
@@ -232,25 +232,25 @@ func TestRecordsOfHunts(t *testing.T) {
 func TestWhatIsNotedOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
-		f, u := p.engine.fetches, serverAt(t, "https://a.example/r.git")
+		f, u := p.fetches, serverAt(t, "https://a.example/r.git")
 		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: "x"}
 		rung := func() bool {
 			select {
-			case <-f.changed:
+			case <-f.servers.changed:
 				return true
 			default:
 				return false
 			}
 		}
-		f.found(u.HostPort, 1, time.Now())
+		f.servers.found(u.HostPort, 1, time.Now())
 		require.False(t, rung(), "nobody asked it")
-		f.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
-		s, h := f.servers[u.HostPort], f.hunted[ref]
+		f.servers.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
+		s, h := f.servers.servers[u.HostPort], f.servers.hunted[ref]
 		require.Equal(t, server{last: time.Now(), recent: 2}, *s)
 		require.Equal(t, hunted{attempts: 3, next: time.Now().Add(time.Minute)}, *h)
 		require.False(t, rung(), "it is written down when it is made")
 		for _, stranger := range []bool{false, true} {
-			end, err := f.begin(t.Context(), question{repo: ref, from: u, stranger: stranger}, time.Hour)
+			end, err := f.servers.begin(t.Context(), question{repo: ref, from: u, stranger: stranger}, time.Hour)
 			require.NoError(t, err)
 			require.True(t, rung())
 			require.Equal(t, 1, s.underWay)
@@ -263,43 +263,43 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 			require.True(t, s.version.dirty() && h.version.dirty(), "soon")
 			require.Zero(t, s.underWay+h.underWay+h.underWayStrangers)
 			require.Equal(t, time.Now().Add(time.Hour), h.next)
-			require.NoError(t, f.flush(t.Context()))
+			require.NoError(t, f.servers.flush(t.Context()))
 			require.False(t, s.inUse() || h.inUse())
 		}
 		h.attempts = 0
-		end, err := f.begin(t.Context(), question{repo: ref, from: u}, 2*time.Hour)
+		end, err := f.servers.begin(t.Context(), question{repo: ref, from: u}, 2*time.Hour)
 		require.NoError(t, err)
 		end()
 		require.Equal(t, time.Now().Add(time.Hour), h.next, "it waits for nothing")
 		rung()
-		require.NoError(t, f.flush(t.Context()))
+		require.NoError(t, f.servers.flush(t.Context()))
 
 		until := time.Now().Add(time.Hour)
-		f.found(u.HostPort, 2, until)
+		f.servers.found(u.HostPort, 2, until)
 		require.True(t, rung() && s.version.dirty())
-		require.NoError(t, f.flush(t.Context()))
-		f.found(u.HostPort, 2, until)
+		require.NoError(t, f.servers.flush(t.Context()))
+		f.servers.found(u.HostPort, 2, until)
 		require.False(t, rung() || s.version.dirty(), "that is known")
-		f.found(u.HostPort, 3, until)
+		f.servers.found(u.HostPort, 3, until)
 		require.True(t, rung() && s.version.dirty())
-		f.found(u.HostPort, 3, until.Add(1))
+		f.servers.found(u.HostPort, 3, until.Add(1))
 		require.True(t, rung())
 		require.Equal(t, 3, s.failures)
 		require.Equal(t, until.Add(1), s.brokenUntil)
 
-		require.NotContains(t, f.hunted, ref, "there is nothing to remember")
-		f.inVain(ref, patience{until, 4})
-		h = f.hunted[ref]
+		require.NotContains(t, f.servers.hunted, ref, "there is nothing to remember")
+		f.servers.inVain(ref, patience{until, 4})
+		h = f.servers.hunted[ref]
 		require.True(t, rung() && h.version.dirty())
 		require.Equal(t, patience{until, 4}, h.vain)
-		require.NoError(t, f.flush(t.Context()))
-		f.memory.put(ref, urlKey{1}, lack{until: until})
+		require.NoError(t, f.servers.flush(t.Context()))
+		f.servers.memory.put(ref, urlKey{1}, lack{until: until})
 		h.attempts = 5
-		f.rest(ref)
+		f.servers.rest(ref)
 		require.True(t, rung() && h.version.dirty())
 		require.Equal(t, hunted{version: h.version}, *h)
-		require.Empty(t, f.memory.lacks)
-		f.rest(graspsync.RepoRef{Identifier: "none"})
+		require.Empty(t, f.servers.memory.lacks)
+		f.servers.rest(graspsync.RepoRef{Identifier: "none"})
 		require.False(t, rung())
 	})
 }

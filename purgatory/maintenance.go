@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/upkeep"
 )
 
 // ErrNoMaintainer is returned by [Purgatory.Maintain] if the GitFetcher is no [Maintainer].
@@ -50,22 +46,24 @@ const (
 
 // maintenance has our repositories put in order, one after the other.
 type maintenance struct {
-	p     *Purgatory
-	wake  chan struct{} // one slot: something is due
+	// set by newMaintenance, read-only
+	cfg          *Config
+	report       *report
+	git          containedGit
+	schedule     *schedule
+	displacement *displacement
+	rations      *rations
+	reader       *reader
+	mover        *mover
+	findings     *findings
+	inbox        *inbox
+
 	lines seldom.Lines[graspsync.RepoRef]
 
 	mu sync.Mutex
 	// guarded by mu
-	queue  *upkeep.Queue
 	status MaintenanceStatus
 	pass   struct{ packs, looseRefs int } // of the turns since all were due
-	prunes map[graspsync.RepoRef]pruning  // of those where something has given way
-}
-
-// pruning is when it was looked for what nothing names, and how long that took.
-type pruning struct {
-	began time.Time
-	took  time.Duration
 }
 
 // MaintenanceStatus is what was done to put repositories in order, since the start.
@@ -84,24 +82,20 @@ type MaintenanceStatus struct {
 	LooseRefs int `json:"loose_refs"`
 }
 
-func newMaintenance(p *Purgatory) *maintenance {
-	return &maintenance{p: p, wake: make(chan struct{}, 1), queue: upkeep.New(maxUpkeep), prunes: make(map[graspsync.RepoRef]pruning)}
-}
-
-// Maintain puts one repository in order at once, whatever that costs: when it returns,
+// now puts one repository in order at once, whatever that costs: when it returns,
 // what no ref has and no event names that waits is gone, and so are the logs of refs. It
 // is for who must take something down, after the events are gone that name it. The error
 // wraps [ErrNoMaintainer], [ErrNoRepository], or [ErrInUse] if it should be called again.
-func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
-	if p.git.maintainer == nil {
+func (m *maintenance) now(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
+	if m.git.maintainer == nil {
 		return Maintained{}, ErrNoMaintainer
 	}
-	return p.upkeep.maintain(ctx, ref, true)
+	return m.maintain(ctx, ref, true)
 }
 
 // run has every repository maintained once in a period, and sooner where much comes.
 func (m *maintenance) run(ctx context.Context) {
-	if m.p.git.maintainer == nil || m.p.cfg.NoMaintenance {
+	if m.git.maintainer == nil || m.cfg.NoMaintenance {
 		return
 	}
 	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not while everything starts
@@ -119,10 +113,10 @@ func (m *maintenance) run(ctx context.Context) {
 			m.all(ctx)
 			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
 		case <-much.C:
-			for _, ref := range m.p.rations.crowded() {
-				m.displaced(ref)
+			for _, ref := range m.displacement.crowded() {
+				m.displacement.makeDue(ref)
 			}
-		case <-m.wake:
+		case <-m.schedule.wake:
 		case <-pause.C:
 			resting = false
 		}
@@ -139,156 +133,80 @@ func (m *maintenance) run(ctx context.Context) {
 // all has every repository be due that is served or waits.
 func (m *maintenance) all(ctx context.Context) {
 	m.mu.Lock()
-	if m.queue.Len() == 0 { // else the last pass goes on
+	if m.schedule.forgive() == 0 { // else the last pass goes on
 		m.status.Packs, m.status.LooseRefs = m.pass.packs, m.pass.looseRefs
 		m.pass.packs, m.pass.looseRefs = 0, 0
 	}
-	m.queue.Forgive()
 	m.mu.Unlock()
-	identifiers, err := m.p.identifiers(ctx)
+	identifiers, err := m.reader.identifiers(ctx)
 	for _, identifier := range identifiers {
-		g, gerr := m.p.announced(ctx, identifier, false)
+		g, gerr := m.reader.announced(ctx, identifier, false)
 		if gerr != nil {
 			err = errors.Join(err, gerr)
 			continue
 		}
-		for _, a := range g.all {
-			m.add(a.Ref)
+		for _, a := range g.All {
+			m.schedule.add(a.Ref)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		m.p.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, graspsync.Printable(err.Error()))
+		m.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, graspsync.Printable(err.Error()))
 	}
-}
-
-func (m *maintenance) add(ref graspsync.RepoRef) {
-	m.mu.Lock()
-	added := m.queue.Add(ref)
-	m.mu.Unlock()
-	if !added {
-		m.p.stats.drop("maintenance")
-	}
-}
-
-// brought notes that data has come to a repository.
-func (m *maintenance) brought(ref graspsync.RepoRef) {
-	m.mu.Lock()
-	due := m.queue.Pushed(ref, upkeepPushes)
-	m.mu.Unlock()
-	if due {
-		m.rouse()
-	}
-}
-
-func (m *maintenance) rouse() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// displaced notes that so much has given way in a repository that it is its turn at once,
-// or when it may be looked for it again.
-func (m *maintenance) displaced(ref graspsync.RepoRef) {
-	if _, may := m.mayPrune(ref, m.p.rations.displacedIn(ref), time.Now()); may {
-		m.add(ref)
-		m.rouse()
-	}
-}
-
-// mayPrune returns the grace of what nothing names, if it is to be looked for what has given
-// way in a repository: as soon as it can go where that is much, else once in a period.
-func (m *maintenance) mayPrune(ref graspsync.RepoRef, d displaced, now time.Time) (grace time.Duration, may bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	last := m.prunes[ref]
-	rest, grace := max(upkeepShare*last.took, upkeepPeriod), displacedGrace
-	if d.bytes >= m.p.rations.much() {
-		rest, grace = upkeepShare*last.took, min(crowdedGrace, m.p.cfg.Times.Grace)
-		if !last.began.IsZero() && now.Sub(d.since) < grace { // nothing more can have gone
-			return 0, false
-		}
-	}
-	if d.bytes <= m.p.rations.little() || now.Sub(last.began) < rest {
-		return 0, false
-	}
-	return grace, true
-}
-
-// pruned notes that it was looked for what has given way, of which some may be left.
-func (m *maintenance) pruned(ref graspsync.RepoRef, began time.Time, left int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if left == 0 {
-		delete(m.prunes, ref)
-		return
-	}
-	m.prunes[ref] = pruning{began, time.Since(began)}
-}
-
-// forget is for a repository that is not here any more.
-func (m *maintenance) forget(ref graspsync.RepoRef) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.prunes, ref)
 }
 
 // one maintains the repository whose turn it is; found is false if there is none.
 func (m *maintenance) one(ctx context.Context) (took time.Duration, found bool) {
-	m.mu.Lock()
-	ref, found := m.queue.Next()
-	m.mu.Unlock()
+	ref, found := m.schedule.next()
 	if !found {
 		return 0, false
 	}
 	began := time.Now()
 	done, err := m.maintain(ctx, ref, false)
 	took = time.Since(began)
+	m.schedule.spent(ref.Owner, took)
 	m.mu.Lock()
-	m.queue.Spent(ref.Owner, took)
 	m.pass.packs += done.Packs
 	m.pass.looseRefs += done.LooseRefs
 	m.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
-		m.p.cfg.Logger.Warn("a repository could not be maintained", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		m.cfg.Logger.Warn("a repository could not be maintained", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 	}
 	return took, true
 }
 
 func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now bool) (Maintained, error) {
-	p := m.p
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
-	gone := p.rations.displacedIn(ref)
+	gone := m.displacement.at(ref)
 	var waits map[graspsync.EventID]int64
 	how := Maintenance{
-		Lock: func(ctx context.Context) (string, func(), error) { return p.enter(ctx, ref, p.cfg.fixed.Timeout) },
-		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
+		Lock: func(ctx context.Context) (string, func(), error) { return m.mover.enter(ctx, ref, m.cfg.fixed.Timeout) },
+		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return m.reader.namedBy(ctx, ref) },
 		Choose: func(ctx context.Context, dir string) (ids []nip34.ObjectID, err error) {
-			ids, waits, err = p.rations.worthKeeping(ctx, ref, dir)
+			ids, waits, err = m.rations.worthKeeping(ctx, ref, dir)
 			return ids, err
 		},
 
-		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,
+		Grace: m.cfg.Times.Grace, Remember: rememberRefs, Now: now,
 	}
-	if grace, may := m.mayPrune(ref, gone, began); may && !now {
+	if grace, may := m.displacement.mayPrune(ref, gone, began); may && !now {
 		how.Prune, how.Grace = true, min(how.Grace, grace)
 	}
-	done, err := p.git.maintain(ctx, how)
+	done, err := m.git.maintain(ctx, how)
 	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
 	if done.Pruned && (gone.bytes > 0 || len(waits) > 0) {
-		left := p.rations.pruned(ref, began, gone.bytes, done.Unnamed, waits)
-		m.pruned(ref, began, left)
+		left := m.displacement.pruned(ref, began, gone.bytes, done.Unnamed, waits)
+		m.displacement.pruneEnded(ref, began, left)
 		if done.Unnamed < gone.bytes { // who waited for that has room
-			p.touch(ref)
-			p.tell(look{identifier: ref.Identifier})
+			m.findings.touch(ref)
+			m.inbox.tell(look{identifier: ref.Identifier})
 		}
 	} else if how.Prune {
-		m.pruned(ref, began, gone.bytes) // what takes long and fails is left alone as long as what does not
+		m.displacement.pruneEnded(ref, began, gone.bytes) // what takes long and fails is left alone as long as what does not
 	}
 	m.mu.Lock()
 	st := &m.status
@@ -305,56 +223,10 @@ func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now b
 	st.Freed += done.Freed
 	m.mu.Unlock()
 	if err == nil && (done.Removed > 0 || now) {
-		p.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
+		m.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
 			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond), "locked", done.Locked.Round(time.Millisecond))
 	}
 	return done, err
-}
-
-// namedBy returns the objects that events name of those who have a say in a repository:
-// what waits, and the newest state that is stored, of which something may be missing.
-func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
-	g, err := p.announced(ctx, ref.Identifier, false)
-	if err != nil {
-		return nil, err
-	}
-	r := g.repository(ref)
-	if s := g.newestStored(r); s != nil {
-		ids = slices.Collect(maps.Values(s.Refs))
-	}
-	p.mu.Lock()
-	entries := p.ledger.Of(ref)
-	p.mu.Unlock()
-	for _, e := range entries {
-		switch {
-		case !r.isMember(e.Author):
-		case e.Class == ledger.State:
-			if s, err := nip34.ParseState(e.Event); err == nil {
-				ids = slices.AppendSeq(ids, maps.Values(s.Refs))
-			}
-		case e.Class == ledger.PullRequest:
-			if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
-				ids = append(ids, pr.Tip)
-			}
-		}
-	}
-	return ids, nil
-}
-
-// waitingPulls returns the pull requests that wait, of those of a repository.
-func (p *Purgatory) waitingPulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
-	p.mu.Lock()
-	entries := p.ledger.Of(ref)
-	p.mu.Unlock()
-	for _, e := range entries {
-		if e.Class != ledger.PullRequest {
-			continue
-		}
-		if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
-			pulls = append(pulls, pr)
-		}
-	}
-	return pulls
 }
 
 // snapshot is what was done, at one moment.
@@ -362,6 +234,6 @@ func (m *maintenance) snapshot() MaintenanceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.status
-	st.Due = m.queue.Len()
+	st.Due = m.schedule.due()
 	return st
 }

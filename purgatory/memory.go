@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // question is what one server would be asked: for the objects of states, or for those
@@ -32,7 +33,7 @@ func (m *memory) question(now time.Time, ref graspsync.RepoRef, from graspsync.U
 	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.own, from)}
 	h := sha256.New()
 	for _, id := range n.ids {
-		if _, ofState := slices.BinarySearchFunc(n.states, id, compareIDs); ofState == pulls {
+		if _, ofState := slices.BinarySearchFunc(n.states, id, resolve.CompareIDs); ofState == pulls {
 			continue
 		}
 		if l, ok := m.lacks[ref][keyOfRoomless(from, id)]; pulls && ok && now.Before(l.until) {
@@ -317,4 +318,25 @@ func add[K comparable](budgets map[K]*dayBudget, k K, n int64, now time.Time) {
 		}
 	}
 	budgets[k] = &dayBudget{since: now, bytes: n}
+}
+
+// recall remembers what a server lacked.
+func (m *memory) recall(ref graspsync.RepoRef, r lackRecord, now time.Time) error {
+	var u urlKey
+	l := lack{whatever: r.IDs == "", times: max(0, min(r.Times, mostVain))}
+	err := decodeHex(u[:], r.URL)
+	if !l.whatever {
+		herr := decodeHex(l.hash[:], r.IDs)
+		err = errors.Join(err, herr)
+	}
+	if err != nil {
+		return err
+	}
+	most := lackMost
+	if l.whatever {
+		most = day
+	}
+	l.until = recalled(now, r.Until, most)
+	m.put(ref, u, l)
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 var (
@@ -210,30 +211,30 @@ func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
 		out, _ := nip34.ParseObjectID(fmt.Sprintf("%040x", n))
 		return out
 	}
-	p, r := &Purgatory{walked: make(map[graspsync.RepoRef]walked)}, &repository{ref: seedRef}
-	require.Empty(t, p.recallWalks(seedRef, "").whole)
-	found := p.recallWalks(seedRef, "one")
+	p, r := &Purgatory{histories: newHistories(containedGit{})}, &repository{Repository: &resolve.Repository{Ref: seedRef}}
+	require.Empty(t, p.histories.recallWalks(seedRef, "").whole)
+	found := p.histories.recallWalks(seedRef, "one")
 	for n := range 4 { // all, but for what can't be
 		found.whole[id(n)] = n%2 == 0
 		found.long[id(n)], found.long[id(n+10)] = cut{after: 1}, cut{after: 2}
 	}
-	p.rememberWalks(r, "one", found, []nip34.ObjectID{id(0), id(1), id(10), id(20)})
-	now := p.recallWalks(seedRef, "one")
+	p.histories.rememberWalks(r, "one", found, []nip34.ObjectID{id(0), id(1), id(10), id(20)})
+	now := p.histories.recallWalks(seedRef, "one")
 	require.Equal(t, map[nip34.ObjectID]bool{id(0): true, id(1): false}, now.whole)
 	require.Equal(t, map[nip34.ObjectID]cut{id(1): {after: 1}, id(10): {after: 2}}, now.long)
 	for _, stamp := range []string{"", "two"} {
-		other := p.recallWalks(seedRef, stamp)
+		other := p.histories.recallWalks(seedRef, stamp)
 		require.Empty(t, other.whole)
 		require.Empty(t, other.long)
 	}
-	p.rememberWalks(r, "", now, nil)
-	require.Len(t, p.walked, 1, "who can't tell what has changed has nothing remembered")
-	p.rememberWalks(r, "one", now, nil)
-	require.Empty(t, p.walked)
+	p.histories.rememberWalks(r, "", now, nil)
+	require.Len(t, p.histories.walked, 1, "who can't tell what has changed has nothing remembered")
+	p.histories.rememberWalks(r, "one", now, nil)
+	require.Empty(t, p.histories.walked)
 	for n := range maxWalked + 2 {
-		r.ref.Identifier = fmt.Sprint(n)
-		p.rememberWalks(r, "one", walked{whole: map[nip34.ObjectID]bool{id(1): true}}, []nip34.ObjectID{id(1)})
+		r.Ref.Identifier = fmt.Sprint(n)
+		p.histories.rememberWalks(r, "one", walked{whole: map[nip34.ObjectID]bool{id(1): true}}, []nip34.ObjectID{id(1)})
 	}
-	require.Equal(t, maxWalked, len(p.walked))
-	require.NotEmpty(t, p.recallWalks(r.ref, "one").whole)
+	require.Equal(t, maxWalked, len(p.histories.walked))
+	require.NotEmpty(t, p.histories.recallWalks(r.Ref, "one").whole)
 }

@@ -2,21 +2,18 @@ package purgatory
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -29,63 +26,44 @@ var ErrRunning = errors.New("already run")
 // Purgatory holds events until their git data is here. It is made by [Open]. All
 // methods may be called concurrently.
 type Purgatory struct {
-	// set by Open, read-only
-	cfg   Config
-	relay Relay
-	repos containedRepositories
-	git   containedGit
-	// stager has what was pushed for events that are not here.
-	stager containedStager
-	// departures takes repositories out of service; nil if there is none.
-	departures *containedDepartures
-	keep       keeper
-	families   families
-	step       func(name string) // a durable step was taken; for tests of crashes
-	seed       uint64            // of the lengths at random by which waits are made longer
+	ran atomic.Bool
 
-	ran     atomic.Bool
-	inbox   *inbox
-	stats   stats
-	writing locks[graspsync.EventID] // who writes or drops an entry has its lock
-	storing locks[graspsync.EventID] // who has an entry stored
-	naming  locks[graspsync.RepoRef] // who looks at a repository
-
-	mu sync.Mutex
-	// guarded by mu
-	ledger  *ledger.Ledger
-	needs   map[string]map[graspsync.RepoRef]need   // by identifier, as of the last look
-	touched map[string]map[graspsync.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
-	touches uint64                                  // numbers them
-	// who waits for a look, and for which touch
-	settling map[graspsync.RepoRef]map[chan struct{}]uint64
-	doubted  map[graspsync.RepoRef]journal // git failed while it moved their refs
-	// branches and tags that pushes moved while a state waited, by identifier
-	pushed map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}
-	served map[graspsync.EventID]map[graspsync.RepoRef]struct{} // pull requests that wait on, and where their refs are
-
-	pinned     map[graspsync.EventID]int                            // entries that looks go by
-	looks      map[graspsync.RepoRef]struct{}                       // that are looked at now
-	ending     map[graspsync.EventID]struct{}                       // entries whose waiting is being ended by the clock
-	walked     map[graspsync.RepoRef]walked                         // what looks have found
-	takes      map[graspsync.EventID]time.Time                      // data of events that took long to walk
-	announcing map[string]*announcing                               // the announcements that wait under identifiers that events were about lately
-	unfit      map[graspsync.RepoRef]map[graspsync.EventID]struct{} // states that git refused
-
-	engine  engine // owned by Run
-	upkeep  *maintenance
-	rations *rations
+	// Set by Open, read-only. What stands below calls what stands above it.
+	cfg          *Config
+	report       *report
+	inbox        *inbox
+	findings     *findings
+	gatherings   *gatherings
+	servers      *servers
+	entries      *entries
+	reader       *reader
+	mover        *mover
+	histories    *histories
+	schedule     *schedule
+	displacement *displacement
+	rations      *rations
+	remover      *remover
+	intake       *intake
+	looker       *looker
+	surveyor     *surveyor
+	expirer      *expirer
+	checks       *checks
+	maintenance  *maintenance
+	fetches      *fetches
+	engine       *engine
 }
 
 // Open reads what waits from a store, repairs what a crash has left, and returns when
 // repositories can be read again. Nothing is fetched before Run. The error wraps
 // [ErrConfig] and names every argument that can't be used.
 func Open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
-	return open(ctx, relay, repos, git, store, cfg, func(string) {})
+	return open(ctx, relay, repos, git, store, cfg, func(string) {}, rand.Uint64()|1)
 }
 
-// open is Open, with somebody who is told of each durable step.
+// open is Open, with somebody who is told of each durable step, and what the waits are
+// lengthened by at random.
 func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
-	step func(name string),
+	step func(name string), seed uint64,
 ) (*Purgatory, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
@@ -99,215 +77,262 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	p := &Purgatory{
-		cfg: cfg, step: step, seed: rand.Uint64() | 1, inbox: newInbox(),
-		ledger: ledger.New(ledger.Config{
-			Hold: cfg.Times.Hold, Longest: cfg.Times.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.Times.PlaceholderHold,
-			Remember: cfg.fixed.Remember, Entries: cfg.Limits.MaxEntries, Bytes: cfg.Limits.MaxBytes,
-			Stay: cfg.Times.Hold / stayShare, Kept: cfg.Limits.MaxEntries / keptShare, KeptBytes: cfg.Limits.MaxBytes / keptShare, PerAuthor: cfg.Limits.MaxPerAuthor,
-			Pushed: cfg.fixed.MaxPlaceholders, PerRepo: cfg.fixed.MaxPlaceholdersPerRepo, Remembered: cfg.fixed.MaxRemembered,
-		}),
-		needs:      make(map[string]map[graspsync.RepoRef]need),
-		touched:    make(map[string]map[graspsync.RepoRef]uint64),
-		settling:   make(map[graspsync.RepoRef]map[chan struct{}]uint64),
-		doubted:    make(map[graspsync.RepoRef]journal),
-		pushed:     make(map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}),
-		served:     make(map[graspsync.EventID]map[graspsync.RepoRef]struct{}),
-		pinned:     make(map[graspsync.EventID]int),
-		looks:      make(map[graspsync.RepoRef]struct{}),
-		ending:     make(map[graspsync.EventID]struct{}),
-		walked:     make(map[graspsync.RepoRef]walked),
-		takes:      make(map[graspsync.EventID]time.Time),
-		announcing: make(map[string]*announcing),
-		unfit:      make(map[graspsync.RepoRef]map[graspsync.EventID]struct{}),
-	}
-	p.relay, p.repos, p.git = p.containRelay(relay), containedRepositories{repos, p}, p.containGit(git)
-	p.rations = newRations(p, relay)
-	p.stager.p = p
-	p.stager.of, _ = repos.(Stager)
-	if d, departs := repos.(Departures); departs {
-		p.departures = &containedDepartures{d, p}
-	}
-	p.keep = keeper{containedStore{store, p}}
-	p.engine, p.upkeep = newEngine(p), newMaintenance(p)
+	p := newPurgatory(relay, repos, git, store, cfg, step, seed)
 	if err := p.engine.recall(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.load(ctx); err != nil {
+	if err := p.entries.load(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.recover(ctx); err != nil {
+	if err := p.looker.recover(ctx); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
+// newPurgatory makes all parts, each with those that it calls.
+func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
+	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings()}
+	outside := contain(relay, repos, git, store, p.report)
+	p.inbox, p.gatherings = newInbox(p.report), newGatherings(&cfg, p.report)
+	p.servers = newServers(&cfg, p.report, outside.keep)
+	p.entries = newEntries(&cfg, p.report, p.inbox, p.findings, p.gatherings, outside.relay, outside.keep, step)
+	p.reader = &reader{cfg: &cfg, report: p.report, relay: outside.relay, entries: p.entries}
+	p.mover = newMover(&cfg, outside.repos, outside.git, outside.keep, step)
+	p.histories = newHistories(outside.git)
+	p.schedule = newSchedule(p.report)
+	p.displacement = newDisplacement(&cfg, outside.git, p.schedule)
+	p.rations = newRations(&cfg, p.report, relay, outside.git, p.entries, p.findings, p.reader, p.mover, p.displacement)
+	naming := new(locks[graspsync.RepoRef])
+	p.remover = &remover{
+		cfg: &cfg, report: p.report, repos: outside.repos, departures: outside.departures, git: outside.git, step: step, naming: naming,
+		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, rations: p.rations,
+	}
+	p.intake = &intake{
+		cfg: &cfg, report: p.report, relay: outside.relay, repos: outside.repos, step: step,
+		inbox: p.inbox, findings: p.findings, entries: p.entries, reader: p.reader, schedule: p.schedule,
+	}
+	p.looker = &looker{
+		cfg: &cfg, report: p.report, relay: outside.relay, repos: outside.repos, git: outside.git, stager: outside.stager,
+		departures: outside.departures, keep: outside.keep, step: step, naming: naming,
+		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, entries: p.entries, reader: p.reader, mover: p.mover,
+		histories: p.histories, rations: p.rations, remover: p.remover, intake: p.intake,
+	}
+	p.surveyor = &surveyor{
+		cfg: &cfg, report: p.report, relay: outside.relay, inbox: p.inbox, findings: p.findings, entries: p.entries, reader: p.reader,
+	}
+	p.expirer = &expirer{
+		cfg: &cfg, relay: outside.relay, naming: naming,
+		findings: p.findings, entries: p.entries, reader: p.reader, remover: p.remover,
+	}
+	p.checks = &checks{cfg: &cfg, departures: outside.departures, inbox: p.inbox, reader: p.reader}
+	p.maintenance = &maintenance{
+		cfg: &cfg, report: p.report, git: outside.git, schedule: p.schedule, displacement: p.displacement, rations: p.rations,
+		reader: p.reader, mover: p.mover, findings: p.findings, inbox: p.inbox,
+	}
+	p.fetches = &fetches{
+		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, inbox: p.inbox, findings: p.findings,
+		gatherings: p.gatherings, servers: p.servers, schedule: p.schedule, displacement: p.displacement, rations: p.rations, looker: p.looker,
+	}
+	p.engine = newEngine(p, outside, seed)
+	return p
+}
+
 // Held returns the stamps of the events that wait and match a filter. What is stored,
 // and waits on for another repository, is not among them.
-func (p *Purgatory) Held(filter nostr.Filter) []Stamp {
-	p.mu.Lock()
-	all := slices.DeleteFunc(p.ledger.All(), func(e ledger.Entry) bool { return p.served[e.ID] != nil })
-	p.mu.Unlock()
-	var out []Stamp
-	for _, e := range all {
-		if e.Event != nil && filter.Matches(e.Event) {
-			out = append(out, Stamp{e.Event.CreatedAt, e.ID})
-		}
-	}
-	return out
-}
+func (p *Purgatory) Held(filter nostr.Filter) []Stamp { return p.entries.held(filter) }
 
 // Announcements returns the announcements under an identifier that wait, and have not
 // expired.
 func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
-	return p.announcements(identifier, false)
+	return p.entries.hard(identifier)
 }
 
 // Remembered returns the announcements under an identifier that wait, those that expired
 // softly, which a new state of one of their maintainers revives, and of those whom these list
 // the announcements that wait with them.
 func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
-	return p.announcements(identifier, true)
+	return p.entries.soft(identifier)
 }
 
 // Generation is another one whenever Announcements or Remembered would return something else
 // for an identifier, and nil where they return nothing.
-func (p *Purgatory) Generation(identifier string) any {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if g := p.ledger.Generation(identifier); g != nil {
-		return g
-	}
-	return nil
-}
+func (p *Purgatory) Generation(identifier string) any { return p.entries.generation(identifier) }
 
 // Knows reports whether somebody has an announcement that waits under an identifier, softly
 // expired or not, or is listed in one, without looking at these. It may report that of others.
 func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ledger.Knows(identifier, who)
+	return p.entries.knows(identifier, who)
 }
 
-// announcing are the announcements that wait under an identifier.
-type announcing struct {
-	generation *ledger.Generation
-	hard, soft []*nip34.Announcement
+// PullRequest returns the pull request, or update of one, with this id that waits;
+// nil if none does.
+func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
+	return p.entries.pullRequest(id)
 }
 
-// maxAnnouncing is of how many identifiers they are kept: of those that events are about now.
-const maxAnnouncing = 64
+// Event returns the event with this id that waits; nil if none does. An announcement
+// that has expired softly waits.
+func (p *Purgatory) Event(id graspsync.EventID) *nostr.Event { return p.entries.event(id) }
 
-func (p *Purgatory) announcements(identifier string, soft bool) []*nip34.Announcement {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k := p.announcing[identifier]
-	if g := p.ledger.Generation(identifier); k == nil || k.generation != g {
-		delete(p.announcing, identifier)
-		if g == nil {
-			return nil
-		}
-		k = &announcing{generation: g}
-		for _, e := range slices.Concat(p.ledger.Announcements(identifier, true), p.ledger.Relatives(identifier)) {
-			if k.soft = append(k.soft, e.Announces); !e.Soft && e.Class == ledger.Announcement {
-				k.hard = append(k.hard, e.Announces)
-			}
-		}
-		if len(p.announcing) >= maxAnnouncing {
-			clear(p.announcing)
-		}
-		p.announcing[identifier] = k
-	}
-	if soft {
-		return slices.Clip(k.soft)
-	}
-	return slices.Clip(k.hard)
+// Submitted reports whether the event with this id waits, and if so, whether a client
+// submitted it.
+func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, waits bool) {
+	return p.entries.submitted(id)
+}
+
+// EventsOf returns the events of an author that wait, in order of their ids.
+func (p *Purgatory) EventsOf(author graspsync.PubKey) []*nostr.Event {
+	return p.entries.eventsOf(author)
+}
+
+// AllAnnouncements returns all announcements that wait and have not expired, in order
+// of their repositories.
+func (p *Purgatory) AllAnnouncements() []*nip34.Announcement { return p.entries.allAnnouncements() }
+
+// Pushing tells that a push is about to move refs, and must be called while it has the
+// lock: whoever gets that next would take a part of what a state says for something to
+// be undone. As long as such a state waits, what it says of these refs is not moved
+// back to what an older one says. It is not kept on the disk: after a restart the
+// refs are those of the older state until the data of the newer one is complete.
+func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
+	p.entries.pushing(ref, refs)
+}
+
+// Settled waits until a repository was looked at for what was told of it before, or ctx ends,
+// whose error it wraps: what a push has made complete is served then, and its default branch
+// and the other repositories of those who have a say in it are what they say. That such a look
+// fails is not waited for: it is made again by and by.
+func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
+	return p.findings.settled(ctx, ref)
+}
+
+// Displaced returns how many bytes are for pull requests in repositories of an owner that
+// have no ref any more, or none yet, and may be on the disk until these are maintained.
+func (p *Purgatory) Displaced(owner graspsync.PubKey) int64 { return p.displacement.ofOwner(owner) }
+
+// Ration says which of some pull requests a push may not make the refs of, that brings so
+// many bytes for them, and why; for the others it makes room. It must be called when git
+// is about to make them, with the lock of the repository, which is in dir.
+func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
+	return p.rations.forPush(ctx, ref, dir, pulls, bytes)
+}
+
+// RemoveRepository removes a repository at once and for good, served or not. It is for who
+// must take something down, after the announcement is gone, or the repository is made
+// again at the next look. The error wraps [ErrNoDepartures], or [ErrInUse] if something is
+// being fetched for it and it should be called again.
+func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
+	return p.remover.erase(ctx, ref)
+}
+
+// Pushed tells that a push has brought data to a repository and moved refs. It must
+// be called after the push has let go of the lock. Data for a pull request whose
+// event is not here is kept for it for a while; if there is no room for it to wait,
+// its ref is removed. What could not be told, or not be removed, is found at the
+// hourly check, with a [Knower].
+func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
+	return p.intake.pushed(ctx, ref, refs)
+}
+
+// Arrived tells that an event is stored that did not come from here: a placeholder
+// for it is of no more use, what a deletion covers does not wait any longer, and an
+// announcement may say anew who decides and where data can be had.
+func (p *Purgatory) Arrived(ev *nostr.Event) { p.intake.arrived(ev) }
+
+// Departed tells that an event is not stored any more: an announcement may say no longer
+// whose repository is ours.
+func (p *Purgatory) Departed(ev *nostr.Event) { p.intake.departed(ev) }
+
+// Staged tells that a push has brought data for events to a repository which lies where
+// a [Stager] keeps it: one of them may have come meanwhile.
+func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) { p.intake.staged(ref, ids) }
+
+// Maintain puts one repository in order at once, whatever that costs: when it returns,
+// what no ref has and no event names that waits is gone, and so are the logs of refs. It
+// is for who must take something down, after the events are gone that name it. The error
+// wraps [ErrNoMaintainer], [ErrNoRepository], or [ErrInUse] if it should be called again.
+func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
+	return p.maintenance.now(ctx, ref)
+}
+
+// Announced returns the announcement of a repository, stored or waiting, and who has a say in
+// it; nil if there is none.
+func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
+	return p.reader.announcement(ctx, ref)
 }
 
 // Authorised returns the newest state that decides about the refs of a repository,
 // stored or waiting, whether or not its objects are here: what a push must match. It
 // is nil if there is none. One that no repository can be does not count while it waits.
 func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	g, err := p.gather(ctx, ref, false)
+	g, err := p.reader.gather(ctx, ref, false)
 	if err != nil {
 		return nil, err
 	}
-	r := &repository{ref: ref, members: g.family.Authority(ref).Members()}
-	p.recallUnfit(g, r)
-	newest := g.newestStored(r)
-	for _, h := range g.states {
-		if !r.isUnfit(h.state) && r.isMember(h.state.Ref.Owner) && (newest == nil || h.state.Stamp().Newer(newest.Stamp())) {
-			newest = h.state
-		}
-	}
-	return newest, nil
+	r := &resolve.Repository{Ref: ref, Members: g.Family.Authority(ref).Members()}
+	p.histories.recallUnfit(g, r)
+	return g.Authorised(r), nil
 }
 
-// Announced returns the announcement of a repository, stored or waiting, and who has a say in
-// it; nil if there is none.
-func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
-	g, err := p.gather(ctx, ref, false)
-	if err != nil {
-		return nil, nil, err
+// Run hunts, releases and expires until ctx ends, of which it returns the cause;
+// [ErrRunning] if it was called before. No goroutine and no child process outlives it.
+func (p *Purgatory) Run(ctx context.Context) error {
+	if p.ran.Swap(true) {
+		return ErrRunning
 	}
-	for _, one := range g.all {
-		if one.Ref == ref && (a == nil || one.Stamp().Newer(a.Stamp())) {
-			a = one
-		}
-	}
-	return a, g.family.Authority(ref).Members(), nil
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e := p.engine
+	e.resume(ctx)
+	e.wg.Go(func() { p.checks.run(ctx) })
+	e.wg.Go(func() { e.servers.runKeeping(ctx) })
+	e.wg.Go(func() { p.checks.sweep(ctx) })
+	e.wg.Go(func() { p.maintenance.run(ctx) })
+	e.loop(ctx)
+	e.wg.Wait()
+	e.gatherings.discardAll()
+	e.servers.keepLast(ctx)
+	return context.Cause(ctx)
 }
 
-// PullRequest returns the pull request, or update of one, with this id that waits;
-// nil if none does.
-func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
-	p.mu.Lock()
-	e, ok := p.ledger.Get(id)
-	p.mu.Unlock()
-	if !ok || e.Class != ledger.PullRequest {
-		return nil
-	}
-	pr, err := nip34.ParsePullRequest(e.Event)
-	if err != nil {
-		return nil
-	}
-	return pr
+// Submit takes in an event that the relay would accept: authorised, verified, not
+// deleted. byUser means that a client submitted it, and not that it came by sync. An
+// error leaves open whether the event waits; it may be submitted again.
+//
+// What is held is on the disk. Submit does not wait for git, with one exception: the
+// repository of an announcement that a user submitted is there when it returns, since
+// a push is next.
+//
+// When there are no places left, one of somebody's gives way who has many. What came by sync
+// counts for the relay that brought it if [Purgatory.SubmitFrom] says which one that was.
+func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (Answer, error) {
+	return p.intake.submit(ctx, ev, byUser, "")
 }
 
-// Event returns the event with this id that waits; nil if none does. An announcement
-// that has expired softly waits.
-func (p *Purgatory) Event(id graspsync.EventID) *nostr.Event {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e, _ := p.ledger.Get(id)
-	return e.Event
+// SubmitFrom is Submit for an event that came by sync, from a relay of this host name.
+// Keys are free, so that places are shared by relay as well.
+func (p *Purgatory) SubmitFrom(ctx context.Context, ev *nostr.Event, relay string) (Answer, error) {
+	return p.intake.submit(ctx, ev, false, relay)
 }
 
-// Submitted reports whether the event with this id waits, and if so, whether a client
-// submitted it.
-func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, waits bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e, waits := p.ledger.Get(id)
-	return e.ByUser, waits && e.Event != nil
+// Status returns what waits, and what was.
+func (p *Purgatory) Status() Status {
+	st := Status{At: time.Now(), Maintenance: p.maintenance.snapshot()}
+	p.report.count(&st)
+	p.entries.count(&st)
+	return st
 }
 
-// EventsOf returns the events of an author that wait, in order of their ids.
-func (p *Purgatory) EventsOf(author graspsync.PubKey) (out []*nostr.Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range p.ledger.ByAuthor(author) {
-		if e.Event != nil {
-			out = append(out, e.Event)
-		}
-	}
-	return out
+// Collector returns the metrics, computed when they are asked for. The caller
+// registers it on a registry of its own. namespace goes before their names, without
+// an underscore; with an empty one they have the names that operators know.
+func (p *Purgatory) Collector(namespace string) prometheus.Collector {
+	return newCollector(p.Status, p.report, namespace)
 }
 
-// hashed is a key for a repository whose name a stranger chose.
-func hashed(ref graspsync.RepoRef) string { return hashedText(ref.String()) }
-
-func hashedText(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:16])
+// Stamp is what reconciliation needs to know of an event that waits.
+type Stamp struct {
+	CreatedAt nostr.Timestamp // seconds, Unix time
+	ID        graspsync.EventID
 }

@@ -17,12 +17,13 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ration"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // The refs of pull requests are for anybody to have made, of commits that are here, and
 // everybody who pushes is told of all of them. Those without a say in a repository have so
-// many each, and all together; what they take up is bounded by Config.MaxPullBytes.
+// many each, and all together; what they take up is bounded by Limits.MaxPullBytes.
 const (
 	maxPullsOfAuthor = 100
 	maxPullsOfRepo   = 5_000
@@ -33,27 +34,30 @@ const (
 // gives way: package ration has the rule. The events stay; who pushes for one again may
 // have room by then.
 type rations struct {
-	p      *Purgatory
-	lister PullLister // nil: nobody can tell whose refs they are
+	// set by newRations, read-only
+	cfg          *Config
+	report       *report
+	lister       PullLister // nil: nobody can tell whose refs they are
+	git          containedGit
+	entries      *entries
+	findings     *findings
+	reader       *reader
+	mover        *mover
+	displacement *displacement
 
-	mu sync.Mutex
-	// guarded by mu
-	weights map[graspsync.RepoRef]weighed
-	// displaced is what pull requests need that have no ref, but may be on the disk, in
-	// bytes: at most Config.MaxPullBytes, or all that had refs besides. After a restart what
-	// had one and has none any more is forgotten, and goes when its time has come.
-	displaced map[graspsync.RepoRef]displaced
+	mu      sync.Mutex
+	weights map[graspsync.RepoRef]weighed // guarded by mu
 }
 
-// displaced is what has given way in a repository, or waits there.
-type displaced struct {
-	bytes int64
-	since time.Time // that is still there
-	// fetched is what of that came for pull requests, and no ref was found to need yet.
-	fetched int64
-	// waits is what came of that for pull requests that had no room by then, and what was kept
-	// when it was looked for what nothing names: each is to have a ref as soon as there is room.
-	waits map[graspsync.EventID]int64
+func newRations(cfg *Config, report *report, relay Relay, git containedGit, entries *entries, findings *findings, reader *reader,
+	mover *mover, displacement *displacement,
+) *rations {
+	x := &rations{
+		cfg: cfg, report: report, git: git, entries: entries, findings: findings, reader: reader, mover: mover, displacement: displacement,
+		weights: make(map[graspsync.RepoRef]weighed),
+	}
+	x.lister, _ = relay.(PullLister)
+	return x
 }
 
 // weighed is what the pull requests of a repository were found to take up that have refs,
@@ -69,7 +73,7 @@ type weighed struct {
 
 // begin has all weighed again if one has gone for which anything counted: others may keep
 // that. Those that are being weighed again are done with first.
-func (w weighed) begin(refs Refs) weighed {
+func (w weighed) begin(refs resolve.Refs) weighed {
 	gone := w.again
 	for id, bytes := range w.of {
 		_, has := refs.At[nip34.EventRef(id)]
@@ -86,21 +90,15 @@ func (w weighed) begin(refs Refs) weighed {
 }
 
 // stateOf is a hash of what branches and tags are at.
-func stateOf(refs Refs) [sha256.Size]byte {
+func stateOf(refs resolve.Refs) [sha256.Size]byte {
 	var ids []string
 	for name, at := range refs.At {
-		if isState(name) {
+		if resolve.IsState(name) {
 			ids = append(ids, at.String())
 		}
 	}
 	slices.Sort(ids)
 	return sha256.Sum256([]byte(strings.Join(slices.Compact(ids), " ")))
-}
-
-func newRations(p *Purgatory, relay Relay) *rations {
-	x := &rations{p: p, weights: make(map[graspsync.RepoRef]weighed), displaced: make(map[graspsync.RepoRef]displaced)}
-	x.lister, _ = relay.(PullLister)
-	return x
 }
 
 // asked are pull requests that are to have a ref in a repository that is locked.
@@ -112,14 +110,14 @@ type asked struct {
 
 // asks reports whether a pull request is to have a ref for which there must be room.
 func (a asked) asks(pr *nip34.PullRequest) bool {
-	_, has := a.refs.At[nip34.EventRef(pr.ID)]
-	return !has && !a.isMember(pr.Author)
+	_, has := a.Refs.At[nip34.EventRef(pr.ID)]
+	return !has && !a.IsMember(pr.Author)
 }
 
 // answered is what becomes of that.
 type answered struct {
 	over    map[graspsync.EventID]struct{} // of those that were asked for, and of others
-	gone    []RefChange                    // what others had
+	gone    []resolve.RefChange            // what others had
 	leaves  int64                          // bytes that only those needed
 	unswept bool                           // there was room but for what has given way before
 	weighed weighed
@@ -144,17 +142,17 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 	for _, w := range out.weighed.of {
 		sum += w
 	}
-	for name := range a.refs.At {
-		if !isState(name) {
+	for name := range a.Refs.At {
+		if !resolve.IsState(name) {
 			refs++
 		}
 	}
-	if x.waitsForPrune(a, &out, nil) || refs <= maxPullsOfAuthor && sum <= x.p.cfg.Limits.MaxPullBytes {
+	if x.waitsForPrune(a, &out, nil) || refs <= maxPullsOfAuthor && sum <= x.cfg.Limits.MaxPullBytes {
 		return out, nil
 	}
 	if x.lister == nil {
 		for _, pr := range a.pulls {
-			if refs > maxPullsOfRepo || sum > x.p.cfg.Limits.MaxPullBytes {
+			if refs > maxPullsOfRepo || sum > x.cfg.Limits.MaxPullBytes {
 				out.over[pr.ID] = struct{}{}
 			}
 		}
@@ -175,30 +173,23 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 	for _, id := range ids {
 		name := nip34.EventRef(id)
 		out.over[id] = struct{}{}
-		if at, has := a.refs.At[name]; has {
-			out.gone = append(out.gone, RefChange{Name: name, Old: at})
+		if at, has := a.Refs.At[name]; has {
+			out.gone = append(out.gone, resolve.RefChange{Name: name, Old: at})
 		}
 	}
 	return out, nil
 }
 
-// much is of how many bytes that have given way a repository is rid at once.
-func (x *rations) much() int64 { return max(x.p.cfg.Limits.MaxPullBytes/2, 1) }
-
-// little is what is worth no look at all objects of a repository: packs have headers, and
-// servers send a little more than they are asked for. It goes in its turn.
-func (x *rations) little() int64 { return x.p.cfg.Limits.MaxPullBytes / 64 }
-
 // waitsForPrune reports whether pull requests that take up anything must wait until what
 // has given way is gone from the disk, and for which others would have to as well, and
 // refuses them then: else who pushes again and again could have any number of bytes there.
 func (x *rations) waitsForPrune(a asked, out *answered, over []graspsync.EventID) bool {
-	there := x.displacedBut(a, out.weighed.of, over)
-	most := x.p.cfg.Limits.MaxPullBytes
-	if there <= x.little() || there < most && there+out.leaves <= most {
+	there := x.displacement.besides(a, out.weighed.of, over)
+	most := x.cfg.Limits.MaxPullBytes
+	if there <= x.displacement.little() || there < most && there+out.leaves <= most {
 		return false
 	}
-	x.p.upkeep.displaced(a.ref)
+	x.displacement.makeDue(a.Ref)
 	for _, pr := range a.pulls {
 		if out.weighed.of[pr.ID] > 0 || len(over) > 0 {
 			out.over[pr.ID] = struct{}{}
@@ -211,13 +202,13 @@ func (x *rations) waitsForPrune(a asked, out *answered, over []graspsync.EventID
 // leaving weighs what only refs need that are to go: what others need as well counted for
 // one of them and stays. What there is no time for is as it was.
 func (x *rations) leaving(ctx context.Context, a asked, ids []graspsync.EventID, weights map[graspsync.EventID]int64) (sum int64) {
-	if x.p.git.weigher == nil {
+	if x.git.weigher == nil {
 		return 0
 	}
 	goes := setOf(ids)
 	here := make(map[nip34.ObjectID]struct{})
-	for name, at := range a.refs.At {
-		id, of := eventOf(name)
+	for name, at := range a.Refs.At {
+		id, of := resolve.EventOf(name)
 		if _, going := goes[id]; !of || !going {
 			here[at] = struct{}{}
 		}
@@ -225,21 +216,21 @@ func (x *rations) leaving(ctx context.Context, a asked, ids []graspsync.EventID,
 	but := slices.Collect(maps.Keys(here))
 	until := min(a.until, a.watch.Worked()+weighShare)
 	for _, id := range ids {
-		at, has := a.refs.At[nip34.EventRef(id)]
+		at, has := a.Refs.At[nip34.EventRef(id)]
 		if _, stays := here[at]; stays || !has {
 			continue
 		}
 		bytes := weights[id]
 		if a.watch.Worked() < until {
 			err := a.work(ctx, weighShare, func(ctx context.Context) error {
-				w, err := x.p.git.weigh(ctx, a.dir, at, but)
+				w, err := x.git.weigh(ctx, a.dir, at, but)
 				if err == nil {
 					bytes = w
 				}
 				return err
 			})
 			if err != nil {
-				x.p.cfg.Logger.Debug("what gives way could not be weighed", keyRepo, graspsync.Printable(a.ref.String()), keyError, graspsync.Printable(err.Error()))
+				x.cfg.Logger.Debug("what gives way could not be weighed", keyRepo, graspsync.Printable(a.Ref.String()), keyError, graspsync.Printable(err.Error()))
 			}
 		}
 		sum += bytes
@@ -247,164 +238,6 @@ func (x *rations) leaving(ctx context.Context, a asked, ids []graspsync.EventID,
 		but = append(but, at)
 	}
 	return sum
-}
-
-// displacedIn returns what has given way in a repository and may be there still.
-func (x *rations) displacedIn(ref graspsync.RepoRef) displaced {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.displaced[ref]
-}
-
-// displacedBut returns how much of that there is besides what pull requests wait with, or
-// has just come for them, that are to have a ref now.
-func (x *rations) displacedBut(a asked, weights map[graspsync.EventID]int64, over []graspsync.EventID) int64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	d := x.displaced[a.ref]
-	bytes, need := d.bytes, int64(0)
-	for _, pr := range a.pulls {
-		if slices.Contains(over, pr.ID) {
-			continue
-		}
-		if waits, is := d.waits[pr.ID]; is {
-			bytes -= waits
-		} else {
-			need += weights[pr.ID]
-		}
-	}
-	return max(bytes-min(need, d.fetched), 0)
-}
-
-// fetched notes what has come to a repository for pull requests, before it is known what of
-// that they need. The rest nobody needs, or not yet.
-func (x *rations) fetched(ref graspsync.RepoRef, bytes int64) {
-	if bytes <= 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
-		return
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	d := x.displaced[ref]
-	if d.bytes == 0 {
-		d.since = time.Now()
-	}
-	d.bytes += bytes
-	d.fetched += bytes
-	x.setDisplaced(ref, d)
-}
-
-// unneeded has it be a repository's turn if much of what was fetched is needed by nobody.
-func (x *rations) unneeded(ref graspsync.RepoRef) {
-	if x.displacedIn(ref).bytes >= x.much() {
-		x.p.upkeep.displaced(ref)
-	}
-}
-
-// placed notes that a pull request has a ref, which takes up weight, and waits for none any
-// more.
-func (x *rations) placed(ref graspsync.RepoRef, id graspsync.EventID, weight int64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	d, known := x.displaced[ref]
-	if !known {
-		return
-	}
-	bytes, waits := d.waits[id]
-	if !waits {
-		bytes = min(weight, d.fetched)
-		d.fetched -= bytes
-	}
-	delete(d.waits, id)
-	if d.bytes = max(0, d.bytes-bytes); d.bytes == 0 {
-		delete(x.displaced, ref)
-		return
-	}
-	x.displaced[ref] = d
-}
-
-// displace notes that bytes have given way in a repository.
-func (x *rations) displace(ref graspsync.RepoRef, bytes int64) {
-	if bytes <= 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
-		return // nobody would ever say that they are gone
-	}
-	x.mu.Lock()
-	d, known := x.displaced[ref]
-	if !known {
-		d.since = time.Now()
-	}
-	d.bytes += bytes
-	x.setDisplaced(ref, d)
-	x.mu.Unlock()
-	if d.bytes >= x.much() {
-		x.p.upkeep.displaced(ref)
-	}
-}
-
-// came notes what has come to a repository for pull requests that have no room for a ref.
-func (x *rations) came(ref graspsync.RepoRef, waits map[graspsync.EventID]int64) {
-	if len(waits) == 0 || x.p.git.maintainer == nil || x.p.cfg.NoMaintenance {
-		return
-	}
-	more := int64(0)
-	x.mu.Lock()
-	d := x.displaced[ref]
-	d.waits = maps.Clone(d.waits)
-	if d.waits == nil {
-		d.waits = make(map[graspsync.EventID]int64)
-	}
-	for id, bytes := range waits {
-		if _, again := d.waits[id]; !again && bytes > 0 {
-			d.waits[id] = bytes
-			more += bytes
-		}
-	}
-	if more > 0 {
-		if d.bytes == 0 {
-			d.since = time.Now()
-		}
-		more = min(more, 2*x.p.cfg.Limits.MaxPullBytes) // what takes long to be weighed counts for much
-		counted := min(more, d.fetched)
-		d.fetched -= counted
-		d.bytes += more - counted
-		x.setDisplaced(ref, d)
-	}
-	x.mu.Unlock()
-	if more > 0 && d.bytes >= x.much() {
-		x.p.upkeep.displaced(ref)
-	}
-}
-
-// setDisplaced is called with mu held.
-func (x *rations) setDisplaced(ref graspsync.RepoRef, d displaced) {
-	if _, known := x.displaced[ref]; !known && len(x.displaced) >= maxUpkeep {
-		for other := range x.displaced { // any: it goes all the same, later
-			delete(x.displaced, other)
-			break
-		}
-	}
-	x.displaced[ref] = d
-}
-
-// pruned notes that it was looked for what had given way, was bytes, that so many of what
-// nothing names are left, and what was kept of what waits; it returns what is on the disk of
-// all that.
-func (x *rations) pruned(ref graspsync.RepoRef, began time.Time, was, unnamed int64, waits map[graspsync.EventID]int64) (left int64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	d, known := x.displaced[ref]
-	if !known && was > 0 {
-		return 0 // it has left meanwhile
-	}
-	left = max(0, d.bytes-was) + min(was, unnamed)
-	for _, bytes := range waits {
-		left += bytes
-	}
-	if left == 0 {
-		delete(x.displaced, ref)
-		return 0
-	}
-	x.setDisplaced(ref, displaced{bytes: left, since: began, waits: waits})
-	return left
 }
 
 // chooseMost is how long it waits in all for places in which git may run to choose what is
@@ -416,16 +249,16 @@ const chooseMost = 10 * time.Minute
 // takes up. What can't be weighed in the time that there is has no room. The lock of the
 // repository, which is in dir, is not needed.
 func (x *rations) worthKeeping(ctx context.Context, ref graspsync.RepoRef, dir string) ([]nip34.ObjectID, map[graspsync.EventID]int64, error) {
-	waiting := x.p.waitingPulls(ref)
+	waiting := x.entries.waitingPulls(ref)
 	if len(waiting) == 0 {
 		return nil, nil, nil
 	}
-	a, err := x.p.ask(ctx, ref, dir, waiting, 0)
+	a, err := x.ask(ctx, ref, dir, waiting, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	waiting = slices.DeleteFunc(inTurns(waiting), func(pr *nip34.PullRequest) bool {
-		return !a.asks(pr) || pr.Tip.Format() != a.refs.Format
+		return !a.asks(pr) || pr.Tip.Format() != a.Refs.Format
 	})
 	a.watch = stopwatch.New(chooseMost, ErrCrowded)
 	var weights weighed
@@ -459,7 +292,7 @@ func (x *rations) weighWaiting(ctx context.Context, a *asked, waiting []*nip34.P
 	for _, pr := range waiting {
 		tips = append(tips, pr.Tip)
 	}
-	tips, err := x.p.git.has(ctx, a.dir, tips)
+	tips, err := x.git.has(ctx, a.dir, tips)
 	if err != nil {
 		return weighed{}, err
 	}
@@ -469,13 +302,13 @@ func (x *rations) weighWaiting(ctx context.Context, a *asked, waiting []*nip34.P
 		return weighed{}, err
 	}
 	here := setOf(tips)
-	but := slices.Collect(maps.Values(a.refs.At))
+	but := slices.Collect(maps.Values(a.Refs.At))
 	for _, pr := range waiting {
 		if _, is := here[pr.Tip]; !is {
 			continue
 		}
 		bytes := int64(0)
-		if x.p.git.weigher != nil {
+		if x.git.weigher != nil {
 			bytes, err = x.weighOne(ctx, *a, pr.Tip, but, a.left()/2)
 		}
 		switch {
@@ -486,7 +319,7 @@ func (x *rations) weighWaiting(ctx context.Context, a *asked, waiting []*nip34.P
 		case ctx.Err() != nil || errors.Is(err, ErrCrowded):
 			return weighed{}, err
 		default: // something that it needs is not here: to keep it is of no use
-			x.p.cfg.Logger.Debug("what waits could not be weighed", keyRepo, graspsync.Printable(a.ref.String()), keyError, graspsync.Printable(err.Error()))
+			x.cfg.Logger.Debug("what waits could not be weighed", keyRepo, graspsync.Printable(a.Ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 	return weights, nil
@@ -524,55 +357,30 @@ func inTurns(pulls []*nip34.PullRequest) []*nip34.PullRequest {
 // which would count for its owner for good.
 func (x *rations) forget(ref graspsync.RepoRef) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	delete(x.weights, ref)
-	delete(x.displaced, ref)
-}
-
-// crowded returns the repositories in which much has given way.
-func (x *rations) crowded() (refs []graspsync.RepoRef) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for ref, d := range x.displaced {
-		if d.bytes >= x.much() {
-			refs = append(refs, ref)
-		}
-	}
-	return refs
-}
-
-// Displaced returns how many bytes are for pull requests in repositories of an owner that
-// have no ref any more, or none yet, and may be on the disk until these are maintained.
-func (p *Purgatory) Displaced(owner graspsync.PubKey) (bytes int64) {
-	p.rations.mu.Lock()
-	defer p.rations.mu.Unlock()
-	for ref, d := range p.rations.displaced {
-		if ref.Owner == owner {
-			bytes += d.bytes
-		}
-	}
-	return bytes
+	x.mu.Unlock()
+	x.displacement.forget(ref)
 }
 
 // remove removes the ref of an event from a repository that is locked, and counts what
 // only that needed.
-func (x *rations) remove(ctx context.Context, ref graspsync.RepoRef, dir string, refs Refs, c RefChange) error {
+func (x *rations) remove(ctx context.Context, ref graspsync.RepoRef, dir string, refs resolve.Refs, c resolve.RefChange) error {
 	bytes := x.weightOf(ctx, ref, dir, refs, c)
-	if err := x.p.git.Align(ctx, dir, []RefChange{c}, nip34.RefName{}); err != nil {
-		x.p.doubt(ref, journal{}) // one ref is there or not: only locks can be left
+	if err := x.git.Align(ctx, dir, []resolve.RefChange{c}, nip34.RefName{}); err != nil {
+		x.mover.doubt(ref, journal{}) // one ref is there or not: only locks can be left
 		return fmt.Errorf("removing a ref: %w", err)
 	}
-	x.displace(ref, bytes)
+	x.displacement.displace(ref, bytes)
 	return nil
 }
 
 // weightOf returns what a ref takes up that is about to go. What can't be weighed is taken
 // for much, so that it is looked for.
-func (x *rations) weightOf(ctx context.Context, ref graspsync.RepoRef, dir string, refs Refs, c RefChange) int64 {
-	if x.p.git.weigher == nil {
+func (x *rations) weightOf(ctx context.Context, ref graspsync.RepoRef, dir string, refs resolve.Refs, c resolve.RefChange) int64 {
+	if x.git.weigher == nil {
 		return 0
 	}
-	id, _ := eventOf(c.Name)
+	id, _ := resolve.EventOf(c.Name)
 	x.mu.Lock()
 	bytes, known := x.weights[ref].of[id]
 	x.mu.Unlock()
@@ -590,9 +398,9 @@ func (x *rations) weightOf(ctx context.Context, ref graspsync.RepoRef, dir strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, weighShare)
 	defer cancel()
-	bytes, err := x.p.git.weigh(ctx, dir, c.Old, but)
+	bytes, err := x.git.weigh(ctx, dir, c.Old, but)
 	if err != nil {
-		return x.much()
+		return x.displacement.much()
 	}
 	return bytes
 }
@@ -609,7 +417,7 @@ func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]gras
 		return nil, nil
 	}
 	// Some were closed or regarded, and what was merged is needed by a branch by now.
-	standings, err := x.p.standings(ctx, a.ref, slices.Collect(maps.Values(known)), a.members)
+	standings, err := x.standings(ctx, a.Ref, slices.Collect(maps.Values(known)), a.Members)
 	if err != nil {
 		return nil, err
 	}
@@ -628,21 +436,21 @@ func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]gras
 }
 
 func (x *rations) limits() ration.Limits {
-	return ration.Limits{PerAuthor: maxPullsOfAuthor, All: maxPullsOfRepo, Bytes: x.p.cfg.Limits.MaxPullBytes}
+	return ration.Limits{PerAuthor: maxPullsOfAuthor, All: maxPullsOfRepo, Bytes: x.cfg.Limits.MaxPullBytes}
 }
 
 // list returns the pull requests that have or want a ref, as far as they are here, by id.
 func (x *rations) list(ctx context.Context, a asked) (map[graspsync.EventID]*nip34.PullRequest, error) {
 	known := make(map[graspsync.EventID]*nip34.PullRequest)
-	for name := range a.refs.At {
-		if id, ok := eventOf(name); ok {
-			if pr := x.p.PullRequest(id); pr != nil {
+	for name := range a.Refs.At {
+		if id, ok := resolve.EventOf(name); ok {
+			if pr := x.entries.pullRequest(id); pr != nil {
 				known[id] = pr
 			}
 		}
 	}
-	err := x.p.stored(ctx, x.lister, a.ref, func(pr *nip34.PullRequest) {
-		if _, has := a.refs.At[nip34.EventRef(pr.ID)]; has {
+	err := x.stored(ctx, x.lister, a.Ref, func(pr *nip34.PullRequest) {
+		if _, has := a.Refs.At[nip34.EventRef(pr.ID)]; has {
 			known[pr.ID] = pr
 		}
 	})
@@ -659,15 +467,15 @@ func (x *rations) pulls(a asked, known map[graspsync.EventID]*nip34.PullRequest,
 	add := func(id graspsync.EventID) {
 		p := ration.Pull{ID: id, Bytes: weights[id]}
 		if pr := known[id]; pr != nil {
-			if _, member := a.members[pr.Author]; member {
+			if _, member := a.Members[pr.Author]; member {
 				return
 			}
 			p.Author, p.At, p.Standing = pr.Author, min(pr.CreatedAt, now), ration.Open
 		}
 		out = append(out, p)
 	}
-	for name := range a.refs.At {
-		if id, ok := eventOf(name); ok {
+	for name := range a.Refs.At {
+		if id, ok := resolve.EventOf(name); ok {
 			add(id)
 		}
 	}
@@ -681,8 +489,8 @@ func (x *rations) pulls(a asked, known map[graspsync.EventID]*nip34.PullRequest,
 // and those that want one.
 func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 	weights := make(map[graspsync.EventID]int64)
-	out := weighed{of: weights, state: stateOf(a.refs), stale: make(map[graspsync.EventID]struct{})}
-	if x.p.git.weigher == nil {
+	out := weighed{of: weights, state: stateOf(a.Refs), stale: make(map[graspsync.EventID]struct{})}
+	if x.git.weigher == nil {
 		return out, nil
 	}
 	var but []nip34.ObjectID
@@ -695,14 +503,14 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 	}
 	var unknown, stale []graspsync.EventID
 	x.mu.Lock()
-	past := x.weights[a.ref]
+	past := x.weights[a.Ref]
 	x.mu.Unlock()
 	if past.of != nil {
-		past = past.begin(a.refs)
+		past = past.begin(a.Refs)
 		out.state, out.again = past.state, past.again
 	}
-	for name, at := range a.refs.At {
-		id, ok := eventOf(name)
+	for name, at := range a.Refs.At {
+		id, ok := resolve.EventOf(name)
 		w, weighed := past.of[id]
 		_, again := past.stale[id]
 		switch {
@@ -721,7 +529,7 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 	until := min(a.until, a.watch.Worked()+weighShare)
 	var later []nip34.ObjectID
 	for _, id := range append(unknown, stale...) {
-		at := a.refs.At[nip34.EventRef(id)]
+		at := a.Refs.At[nip34.EventRef(id)]
 		if _, has := here[at]; has {
 			weights[id] = 0
 		} else if a.watch.Worked() < until {
@@ -763,11 +571,11 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 // has no room: else objects would be made that do.
 func (x *rations) weighOne(ctx context.Context, a asked, tip nip34.ObjectID, but []nip34.ObjectID, most time.Duration) (w int64, err error) {
 	err = a.work(ctx, most, func(ctx context.Context) (err error) {
-		w, err = x.p.git.weigh(ctx, a.dir, tip, but)
+		w, err = x.git.weigh(ctx, a.dir, tip, but)
 		return err
 	})
 	if errors.Is(err, errLong) {
-		return x.p.cfg.Limits.MaxPullBytes + 1, nil
+		return x.cfg.Limits.MaxPullBytes + 1, nil
 	}
 	return w, err
 }
@@ -775,13 +583,13 @@ func (x *rations) weighOne(ctx context.Context, a asked, tip nip34.ObjectID, but
 // reweigh weighs anew what has a ref, if branches or tags have changed since: what was
 // merged takes up nothing any more. What there is no time for is as it was.
 func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *weighed) error {
-	state := stateOf(a.refs)
-	if x.p.git.weigher == nil || w.state == state {
+	state := stateOf(a.Refs)
+	if x.git.weigher == nil || w.state == state {
 		return nil
 	}
 	var but []nip34.ObjectID
-	for name, at := range a.refs.At {
-		if isState(name) {
+	for name, at := range a.Refs.At {
+		if resolve.IsState(name) {
 			but = append(but, at)
 		}
 	}
@@ -789,7 +597,7 @@ func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *
 	until := min(a.until, a.watch.Worked()+weighShare)
 	for i := range pulls {
 		p := &pulls[i]
-		at, has := a.refs.At[nip34.EventRef(p.ID)]
+		at, has := a.Refs.At[nip34.EventRef(p.ID)]
 		if !has || p.Bytes == 0 {
 			continue
 		}
@@ -810,18 +618,18 @@ func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *
 // note remembers what refs take up that there are now, and counts what has none.
 func (x *rations) note(a asked, out answered) {
 	for id := range out.over {
-		switch _, had := a.refs.At[nip34.EventRef(id)]; {
+		switch _, had := a.Refs.At[nip34.EventRef(id)]; {
 		case had: // what counted for it others may need
-			x.p.stats.drop("pull_displaced")
+			x.report.drop("pull_displaced")
 		case out.unswept:
-			x.p.stats.drop("pull_unswept")
+			x.report.drop("pull_unswept")
 		default:
-			x.p.stats.drop("pull_refs")
+			x.report.drop("pull_refs")
 			delete(out.weighed.of, id)
 		}
 	}
 	if len(out.gone) > 0 {
-		x.displace(a.ref, out.leaves)
+		x.displacement.displace(a.Ref, out.leaves)
 	}
 	for _, pr := range a.pulls {
 		if _, over := out.over[pr.ID]; !over {
@@ -829,12 +637,12 @@ func (x *rations) note(a asked, out answered) {
 			if a.bytes >= 0 { // a push brings it
 				weight = 0
 			}
-			x.placed(a.ref, pr.ID, weight)
+			x.displacement.placed(a.Ref, pr.ID, weight)
 		}
 	}
 	if a.bytes >= 0 { // what a push brings is weighed when it is here
 		for _, pr := range a.pulls {
-			if _, has := a.refs.At[nip34.EventRef(pr.ID)]; !has {
+			if _, has := a.Refs.At[nip34.EventRef(pr.ID)]; !has {
 				delete(out.weighed.of, pr.ID)
 			}
 		}
@@ -844,39 +652,39 @@ func (x *rations) note(a asked, out answered) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.weights, a.ref)
+	delete(x.weights, a.Ref)
 	for ref := range x.weights { // any
 		if len(x.weights) < maxWalked {
 			break
 		}
 		delete(x.weights, ref)
 	}
-	x.weights[a.ref] = out.weighed
+	x.weights[a.Ref] = out.weighed
 }
 
 // ration finds out which pull requests may have no ref: they wait until there is room; and
 // which others give theirs.
-func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
+func (x *rations) ration(ctx context.Context, g *resolve.Group, r *repository) error {
 	var pulls []*nip34.PullRequest
-	for _, h := range g.pulls {
-		if slices.Contains(h.pull.Repos, r.ref) && r.has(h.pull.Tip) {
-			pulls = append(pulls, h.pull)
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Pull.Repos, r.Ref) && r.Has(h.Pull.Tip) {
+			pulls = append(pulls, h.Pull)
 		}
 	}
-	came := p.cameTo(r)
+	came := x.cameTo(r)
 	a := asked{r, pulls, -1}
-	out, waits, err := p.rations.judgeAll(ctx, a)
+	out, waits, err := x.judgeAll(ctx, a)
 	if errors.Is(err, ErrCrowded) { // it is no fault of the repository's that they wait
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
-		r.over, waits = make(map[graspsync.EventID]struct{}), make(map[graspsync.EventID]int64)
+		r.Over, waits = make(map[graspsync.EventID]struct{}), make(map[graspsync.EventID]int64)
 		for _, pr := range pulls {
-			r.over[pr.ID] = struct{}{}
+			r.Over[pr.ID] = struct{}{}
 			if a.asks(pr) {
 				waits[pr.ID] = 1
 			}
 		}
 		for id := range came(pulls, waits) { // nobody knows how much it is: so that it is looked for
-			p.rations.came(r.ref, map[graspsync.EventID]int64{id: p.rations.much()})
+			x.displacement.came(r.Ref, map[graspsync.EventID]int64{id: x.displacement.much()})
 			break
 		}
 		return nil
@@ -884,18 +692,16 @@ func (p *Purgatory) ration(ctx context.Context, g *group, r *repository) error {
 	if err != nil {
 		return err
 	}
-	p.rations.note(a, out)
-	p.rations.came(r.ref, came(pulls, waits))
-	r.over, r.displaced = out.over, out.gone
+	x.note(a, out)
+	x.displacement.came(r.Ref, came(pulls, waits))
+	r.Over, r.Displaced = out.over, out.gone
 	return nil
 }
 
 // cameTo returns what leaves of pull requests, and what they take up, those whose data has
 // come since the repository was looked at before.
-func (p *Purgatory) cameTo(r *repository) func(pulls []*nip34.PullRequest, bytes map[graspsync.EventID]int64) map[graspsync.EventID]int64 {
-	p.mu.Lock()
-	lacked := setOf(p.needs[r.ref.Identifier][r.ref].ids)
-	p.mu.Unlock()
+func (x *rations) cameTo(r *repository) func(pulls []*nip34.PullRequest, bytes map[graspsync.EventID]int64) map[graspsync.EventID]int64 {
+	lacked := setOf(x.findings.lacked(r.Ref).ids)
 	return func(pulls []*nip34.PullRequest, bytes map[graspsync.EventID]int64) map[graspsync.EventID]int64 {
 		out := make(map[graspsync.EventID]int64)
 		for _, pr := range pulls {
@@ -944,22 +750,22 @@ func (x *rations) judgeAll(ctx context.Context, a asked) (answered, map[graspsyn
 }
 
 // hasRoom reports whether a pull request could have a ref that brings so much.
-func (p *Purgatory) hasRoom(ctx context.Context, r *repository, pr *nip34.PullRequest, bytes int64) (bool, error) {
-	out, err := p.rations.judge(ctx, asked{r, []*nip34.PullRequest{pr}, bytes})
+func (x *rations) hasRoom(ctx context.Context, r *repository, pr *nip34.PullRequest, bytes int64) (bool, error) {
+	out, err := x.judge(ctx, asked{r, []*nip34.PullRequest{pr}, bytes})
 	_, over := out.over[pr.ID]
 	return !over, err
 }
 
 // ask says what some pull requests ask for that are to be in a repository, with the lock of
 // it, and bring so many bytes together.
-func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (asked, error) {
-	g, err := p.announced(ctx, ref.Identifier, false)
+func (x *rations) ask(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (asked, error) {
+	g, err := x.reader.announced(ctx, ref.Identifier, false)
 	if err != nil {
 		return asked{}, err
 	}
-	r := g.repository(ref)
+	r := &repository{Repository: g.Repository(ref)}
 	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-	r.refs, err = p.git.Refs(ctx, dir)
+	r.Refs, err = x.git.Refs(ctx, dir)
 	return asked{r, pulls, bytes / int64(len(pulls))}, err
 }
 
@@ -967,28 +773,26 @@ func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef, dir string, 
 // the lock of it: all is of use but what only pull requests name that may have no ref, and
 // what came for some that wait no more. soon says that there is none only until what has
 // given way is gone, or that nobody asks any more.
-func (p *Purgatory) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
-	p.mu.Lock()
-	states := p.needs[ref.Identifier][ref].states
-	entries := p.ledger.Of(ref)
-	p.mu.Unlock()
+func (x *rations) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
+	states := x.findings.lacked(ref).states
+	entries := x.entries.of(ref)
 	if slices.ContainsFunc(came, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
 		return true, false, nil
 	}
 	var pulls []*nip34.PullRequest
 	for _, e := range entries {
-		if pr := p.PullRequest(e.ID); pr != nil && slices.Contains(came, pr.Tip) {
+		if pr := x.entries.pullRequest(e.ID); pr != nil && slices.Contains(came, pr.Tip) {
 			pulls = append(pulls, pr)
 		}
 	}
 	if len(pulls) == 0 {
 		return !forPulls, forPulls, nil
 	}
-	a, err := p.ask(ctx, ref, dir, pulls, bytes)
+	a, err := x.ask(ctx, ref, dir, pulls, bytes)
 	if err != nil {
 		return false, false, err
 	}
-	out, err := p.rations.judge(ctx, a)
+	out, err := x.judge(ctx, a)
 	room = slices.ContainsFunc(pulls, func(pr *nip34.PullRequest) bool {
 		_, over := out.over[pr.ID]
 		return !over
@@ -996,30 +800,30 @@ func (p *Purgatory) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir s
 	return room, out.unswept, err
 }
 
-// Ration says which of some pull requests a push may not make the refs of, that brings so
+// forPush says which of some pull requests a push may not make the refs of, that brings so
 // many bytes for them, and why; for the others it makes room. It must be called when git
 // is about to make them, with the lock of the repository, which is in dir.
-func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
+func (x *rations) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	if len(pulls) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
 	defer cancel()
-	a, err := p.ask(ctx, ref, dir, pulls, bytes)
+	a, err := x.ask(ctx, ref, dir, pulls, bytes)
 	if err != nil {
 		return nil, err
 	}
-	out, err := p.rations.judge(ctx, a)
+	out, err := x.judge(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	if len(out.gone) > 0 {
-		if err := p.git.Align(ctx, dir, out.gone, nip34.RefName{}); err != nil {
-			p.doubt(ref, journal{}) // refs are there or not: only locks can be left
+		if err := x.git.Align(ctx, dir, out.gone, nip34.RefName{}); err != nil {
+			x.mover.doubt(ref, journal{}) // refs are there or not: only locks can be left
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}
 	}
-	p.rations.note(a, out)
+	x.note(a, out)
 	refused := make(map[graspsync.EventID]string)
 	for _, pr := range pulls {
 		if _, over := out.over[pr.ID]; over {

@@ -21,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
@@ -184,7 +185,7 @@ func tips(ids []nip34.ObjectID) (out []string) {
 
 // short is a name that can be read.
 func (s *scales) short(name nip34.RefName) string {
-	if id, ok := eventOf(name); ok {
+	if id, ok := resolve.EventOf(name); ok {
 		return id.String()[:6]
 	}
 	return name.String()
@@ -289,9 +290,9 @@ func (w *rationed) some() []*nip34.PullRequest {
 
 // known reports whether what all refs take up is known: else it is weighed in any order.
 func (w *rationed) known() bool {
-	past := w.p.rations.weights[w.ref].begin(Refs{At: w.refs})
+	past := w.p.rations.weights[w.ref].begin(resolve.Refs{At: w.refs})
 	for name := range w.refs {
-		if id, ok := eventOf(name); ok {
+		if id, ok := resolve.EventOf(name); ok {
 			if _, weighed := past.of[id]; !weighed {
 				return false
 			}
@@ -312,7 +313,7 @@ func (w *rationed) step() {
 	switch n := rng.IntN(24); n {
 	case 0, 1, 2, 3, 4:
 		pulls, bytes := w.some(), []int64{0, 1, 16, 400, 1023, 1024, 1025, 3000}[rng.IntN(8)]
-		refused, err := p.Ration(w.ctx, w.ref, "dir", pulls, bytes)
+		refused, err := p.rations.forPush(w.ctx, w.ref, "dir", pulls, bytes)
 		w.say("pushes %d with %d: refused %v, %v", len(pulls), bytes, shorts(refused), err)
 		for _, pr := range pulls {
 			if _, no := refused[pr.ID]; err == nil && !no {
@@ -324,17 +325,17 @@ func (w *rationed) step() {
 	case 10, 11:
 		bytes := int64(rng.IntN(3) * rng.IntN(600))
 		pr := w.pick()
-		room, soon, err := p.hasRoomFor(w.ctx, w.ref, "dir", []nip34.ObjectID{pr.Tip, objectOf(2)}, bytes, rng.IntN(2) == 0)
+		room, soon, err := p.rations.hasRoomFor(w.ctx, w.ref, "dir", []nip34.ObjectID{pr.Tip, objectOf(2)}, bytes, rng.IntN(2) == 0)
 		w.say("room for %d: %v %v %v", bytes, room, soon, err)
 		if room && err == nil {
-			p.rations.fetched(w.ref, bytes)
+			p.displacement.fetched(w.ref, bytes)
 			w.here[pr.Tip] = true
 		}
-		p.rations.unneeded(w.ref)
+		p.displacement.unneeded(w.ref)
 	case 12, 13:
 		if pr := w.pick(); !w.refs[nip34.EventRef(pr.ID)].IsZero() {
-			c := RefChange{Name: nip34.EventRef(pr.ID), Old: pr.Tip}
-			w.say("removes %s: %v", w.short(c.Name), p.rations.remove(w.ctx, w.ref, "dir", Refs{At: maps.Clone(w.refs)}, c))
+			c := resolve.RefChange{Name: nip34.EventRef(pr.ID), Old: pr.Tip}
+			w.say("removes %s: %v", w.short(c.Name), p.rations.remove(w.ctx, w.ref, "dir", resolve.Refs{At: maps.Clone(w.refs)}, c))
 		}
 	case 14:
 		w.refs[mainBranch()] = []nip34.ObjectID{objectOf(1), w.pick().Tip}[rng.IntN(2)]
@@ -347,14 +348,14 @@ func (w *rationed) step() {
 			done, err := p.Maintain(w.ctx, w.ref)
 			w.say("maintained %+v: %v", done, err)
 		} else {
-			took, found := p.upkeep.one(w.ctx)
+			took, found := p.maintenance.one(w.ctx)
 			w.say("its turn: %v %v", took, found)
 		}
 	case 17, 18:
 		time.Sleep([]time.Duration{time.Second, time.Minute - 1, time.Minute, 15 * time.Minute, time.Hour, 24*time.Hour - 1, 24 * time.Hour}[rng.IntN(7)])
 	case 19:
-		for _, ref := range p.rations.crowded() {
-			p.upkeep.displaced(ref)
+		for _, ref := range p.displacement.crowded() {
+			p.displacement.makeDue(ref)
 		}
 	case 20:
 		w.standings[w.pick().ID] = PullStanding(rng.IntN(3))
@@ -367,20 +368,19 @@ func (w *rationed) step() {
 			w.stored = append(w.stored, pr)
 		}
 	case 22:
-		p.upkeep.brought(w.ref)
+		p.schedule.brought(w.ref)
 	case 23:
 		if id := (graspsync.EventID{byte(rng.IntN(3))}); rng.IntN(2) == 0 { // whose event is not here
 			tip := objectOf(30 + int(id[0]))
 			w.sizes[tip] = 100 * int64(1+id[0])
 			w.refs[nip34.EventRef(id)], w.here[tip] = tip, true
 			if rng.IntN(2) == 0 {
-				c := RefChange{Name: nip34.EventRef(id), Old: tip}
-				w.say("removes %s: %v", w.short(c.Name), p.rations.remove(w.ctx, w.ref, "dir", Refs{At: maps.Clone(w.refs)}, c))
+				c := resolve.RefChange{Name: nip34.EventRef(id), Old: tip}
+				w.say("removes %s: %v", w.short(c.Name), p.rations.remove(w.ctx, w.ref, "dir", resolve.Refs{At: maps.Clone(w.refs)}, c))
 			}
 		}
 		if rng.IntN(6) == 0 {
 			p.rations.forget(w.ref)
-			p.upkeep.forget(w.ref)
 		}
 	}
 	w.all()
@@ -394,20 +394,20 @@ func (w *rationed) looks(pulls []*nip34.PullRequest) {
 		_, err := p.Submit(w.ctx, pr.Event, false)
 		w.say("comes: %v", err)
 	}
-	g, err := p.gather(w.ctx, w.ref, false)
+	g, err := p.reader.gather(w.ctx, w.ref, false)
 	if err != nil {
 		w.say("looks: %v", err)
 		return
 	}
-	r := g.repository(w.ref)
+	r := &repository{Repository: g.Repository(w.ref)}
 	r.dir, r.until, r.watch = "dir", pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-	r.refs, r.came = Refs{At: maps.Clone(w.refs), Format: nip34.SHA1}, make(map[nip34.ObjectID]struct{})
+	r.Refs, r.came = resolve.Refs{At: maps.Clone(w.refs), Format: nip34.SHA1}, make(map[nip34.ObjectID]struct{})
 	lacked := need{}
 	for _, pr := range w.pulls {
 		if !w.here[pr.Tip] {
 			continue
 		}
-		r.found[pr.Tip] = struct{}{}
+		r.Found[pr.Tip] = struct{}{}
 		switch rng.IntN(4) {
 		case 0:
 			r.came[pr.Tip] = struct{}{}
@@ -415,20 +415,20 @@ func (w *rationed) looks(pulls []*nip34.PullRequest) {
 			lacked.ids = append(lacked.ids, pr.Tip)
 		}
 	}
-	p.needs["r"] = map[graspsync.RepoRef]need{w.ref: lacked}
-	err = p.ration(w.ctx, g, r)
-	w.say("looks: over %v, %d give way, %v, %v", shorts(r.over), len(r.displaced), r.trouble, err)
+	p.findings.needs["r"] = map[graspsync.RepoRef]need{w.ref: lacked}
+	err = p.rations.ration(w.ctx, g, r)
+	w.say("looks: over %v, %d give way, %v, %v", shorts(r.Over), len(r.Displaced), r.trouble, err)
 	if err != nil {
 		return
 	}
-	changes, _ := g.changes(r)
+	changes, _ := g.Changes(r.Repository)
 	for _, c := range changes {
 		if !c.New.IsZero() {
 			w.refs[c.Name] = c.New
 		}
 	}
 	var gone []string
-	for _, c := range r.displaced {
+	for _, c := range r.Displaced {
 		gone = append(gone, w.short(c.Name))
 		delete(w.refs, c.Name)
 	}
@@ -438,24 +438,24 @@ func (w *rationed) looks(pulls []*nip34.PullRequest) {
 		w.takes = 0
 	}
 	pr := w.pick()
-	room, err := p.hasRoom(w.ctx, r, pr, int64(rng.IntN(1100)))
+	room, err := p.rations.hasRoom(w.ctx, r, pr, int64(rng.IntN(1100)))
 	w.say("has room: %v %v", room, err)
 }
 
 // all says all that is known.
 func (w *rationed) all() {
-	x, m := w.p.rations, w.p.upkeep
-	d, known := x.displaced[w.ref]
+	x, m := w.p.rations, w.p.maintenance
+	d, known := x.displacement.displaced[w.ref]
 	since := time.Duration(0)
 	if known {
 		since = d.since.Sub(w.began)
 	}
 	of := x.weights[w.ref]
-	dropped, _ := w.p.stats.byName()
-	last := m.prunes[w.ref]
+	dropped, _ := w.p.report.byName()
+	last := m.displacement.prunes[w.ref]
 	w.say("%v: %d given way since %v, fetched %d, waits %v; weights %v, stale %d %v; dropped %v; due %d, pruned %v %v; %+v",
 		time.Since(w.began), d.bytes, since, d.fetched, shorts(d.waits), shorts(of.of), len(of.stale), of.again, dropped,
-		m.queue.Len(), !last.began.IsZero(), last.took, m.snapshot())
+		m.schedule.queue.Len(), !last.began.IsZero(), last.took, m.snapshot())
 	w.said = append(w.said, strings.Split(strings.TrimSpace(w.log.String()), "\n")...)
 	w.log.Reset()
 }

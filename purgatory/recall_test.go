@@ -20,27 +20,26 @@ func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
 	require.NoError(t, err)
 	now := time.Now()
 	fetches := func() *fetches {
-		p := &Purgatory{cfg: Config{}.withDefaults(), keep: keeper{store}}
-		p.engine = newEngine(p)
+		p := newPurgatory(nil, nil, nil, store, Config{}.withDefaults(), func(string) {}, 1)
 		require.NoError(t, p.engine.recall(t.Context()))
-		return p.engine.fetches
+		return p.fetches
 	}
 	f := fetches()
-	f.started(hunt.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
-	f.found(from.HostPort, 2, now.Add(time.Hour))
-	f.inVain(ref, patience{failures: 2, until: now.Add(time.Hour)})
-	f.memory.put(ref, keyOf(from, false), lack{whatever: true, until: now.Add(time.Hour)})
-	add(f.memory.hosts, from.HostPort, 5, now)
-	require.NoError(t, f.keepServer(t.Context(), from.HostPort))
-	require.NoError(t, f.keepHunted(t.Context(), ref))
+	f.servers.started(hunt.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
+	f.servers.found(from.HostPort, 2, now.Add(time.Hour))
+	f.servers.inVain(ref, patience{failures: 2, until: now.Add(time.Hour)})
+	f.servers.memory.put(ref, keyOf(from, false), lack{whatever: true, until: now.Add(time.Hour)})
+	add(f.servers.memory.hosts, from.HostPort, 5, now)
+	require.NoError(t, f.servers.keepServer(t.Context(), from.HostPort))
+	require.NoError(t, f.servers.keepHunted(t.Context(), ref))
 
 	f = fetches()
-	s, h := f.servers[from.HostPort], f.hunted[ref]
+	s, h := f.servers.servers[from.HostPort], f.servers.hunted[ref]
 	require.NotNil(t, s)
 	require.NotNil(t, h)
 	for name, at := range map[string]time.Time{
 		"the last request": s.last, "broken": s.brokenUntil, "the next attempt": h.next, "in vain": h.vain.until,
-		"lacking": f.memory.lacks[ref][keyOf(from, false)].until, "the day": f.memory.hosts[from.HostPort].since,
+		"lacking": f.servers.memory.lacks[ref][keyOf(from, false)].until, "the day": f.servers.memory.hosts[from.HostPort].since,
 	} {
 		require.Contains(t, at.String(), "m=", name)
 	}

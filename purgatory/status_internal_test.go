@@ -31,7 +31,7 @@ func TestStatusIsWhole(t *testing.T) {
 			if class == ledger.Announcement {
 				e.Repos[0].Identifier += fmt.Sprint(n)
 			}
-			p.ledger.Put(e)
+			p.entries.ledger.Put(e)
 		}
 		for n := range 2 {
 			put(n, ledger.Announcement, ledger.Entry{Soft: n == 1})
@@ -49,8 +49,8 @@ func TestStatusIsWhole(t *testing.T) {
 			put(n, ledger.Relative, ledger.Entry{For: graspsync.PubKey{9}})
 		}
 		two := graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "state"}
-		p.needs["state"] = map[graspsync.RepoRef]need{two: {ids: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
-		s := &p.stats
+		p.findings.needs["state"] = map[graspsync.RepoRef]need{two: {ids: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
+		s := p.report
 		s.held.Store(11)
 		for fate := Released; fate <= Unwanted; fate++ {
 			s.fates[fate].Store(20 + uint64(fate))
@@ -65,17 +65,17 @@ func TestStatusIsWhole(t *testing.T) {
 		s.dropSome("two", 2)
 		s.dropSome("none", 0)
 		s.dropSome("less", -1)
-		s.panicked("git")
-		s.panicked("git")
+		s.countPanic("git")
+		s.countPanic("git")
 		end := s.request("a.example")
 		s.request("a.example")
 		s.request("b.example")
 		end()
-		p.upkeep.status = MaintenanceStatus{
+		p.maintenance.status = MaintenanceStatus{
 			Runs: 61, Failed: 7, Pruned: 62, Took: 63 * time.Second, Locked: 64 * time.Second, Removed: 65, Freed: -66, Packs: 67, LooseRefs: 68,
 		}
 		for n := range 4 {
-			p.upkeep.add(graspsync.RepoRef{Identifier: fmt.Sprint(n)})
+			p.schedule.add(graspsync.RepoRef{Identifier: fmt.Sprint(n)})
 		}
 		st := p.Status()
 		require.Equal(t, time.Now(), st.At)

@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
@@ -61,7 +62,7 @@ func TestChecksAreSpread(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			go p.runChecks(ctx)
+			go p.checks.run(ctx)
 			told := make(map[string]time.Time)
 			for range 4 * 60 {
 				time.Sleep(time.Minute / 2)
@@ -120,7 +121,7 @@ func TestUpkeepInTime(t *testing.T) {
 			w := newRationed(t, 0)
 			u := &upkeeper{scales: w.scales, takes: takes, err: errScales}
 			w.open(w.scales, u, false)
-			m, began := w.p.upkeep, time.Now()
+			m, began := w.p.maintenance, time.Now()
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { m.run(ctx); close(done) }()
@@ -128,13 +129,13 @@ func TestUpkeepInTime(t *testing.T) {
 			synctest.Wait()
 			for n := range 3 {
 				for range upkeepPushes - 1 {
-					m.brought(graspsync.RepoRef{Owner: graspsync.PubKey{byte(n)}, Identifier: "x"})
+					m.schedule.brought(graspsync.RepoRef{Owner: graspsync.PubKey{byte(n)}, Identifier: "x"})
 				}
 			}
 			synctest.Wait()
 			require.Empty(t, u.began)
 			for n := range 3 {
-				m.brought(graspsync.RepoRef{Owner: graspsync.PubKey{byte(n)}, Identifier: "x"})
+				m.schedule.brought(graspsync.RepoRef{Owner: graspsync.PubKey{byte(n)}, Identifier: "x"})
 			}
 			time.Sleep(50 * time.Minute)
 			synctest.Wait()
@@ -179,7 +180,7 @@ func TestNamedBy(t *testing.T) {
 		}
 		stranger := graspsync.PubKey{9}
 		named := func() []string {
-			ids, err := p.namedBy(t.Context(), w.ref)
+			ids, err := p.reader.namedBy(t.Context(), w.ref)
 			require.NoError(t, err)
 			return tips(ids)
 		}
@@ -199,12 +200,12 @@ func TestNamedBy(t *testing.T) {
 		}
 		require.Equal(t, []string{"52", "61", "63"}, named())
 		var waiting []nip34.ObjectID
-		for _, pr := range p.waitingPulls(w.ref) {
+		for _, pr := range p.entries.waitingPulls(w.ref) {
 			waiting = append(waiting, pr.Tip)
 		}
 		require.Equal(t, []string{"63", "64", "65"}, tips(waiting))
 		w.fail = "announcements"
-		_, err := p.namedBy(t.Context(), w.ref)
+		_, err := p.reader.namedBy(t.Context(), w.ref)
 		require.ErrorIs(t, err, errScales)
 	})
 }
@@ -218,50 +219,50 @@ func TestOverdue(t *testing.T) {
 		entries := make(map[string]ledger.Entry)
 		for n, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
 			e := ledger.Entry{ID: graspsync.EventID{byte(n + 1)}, Class: class, Repos: []graspsync.RepoRef{ref}, Deadline: deadline}
-			p.ledger.Put(e)
+			p.entries.ledger.Put(e)
 			entries[class.String()] = e
 		}
 		is := func(e ledger.Entry) bool {
-			_, over := p.overdue(e.ID)
-			_, ending := p.ending[e.ID]
+			_, over := p.entries.overdue(e.ID)
+			_, ending := p.entries.ending[e.ID]
 			require.Equal(t, over, ending)
-			p.notEnding(e.ID)
-			require.Empty(t, p.ending)
+			p.entries.notEnding(e.ID)
+			require.Empty(t, p.entries.ending)
 			return over
 		}
-		_, none := p.overdue(graspsync.EventID{99})
+		_, none := p.entries.overdue(graspsync.EventID{99})
 		require.False(t, none)
 		time.Sleep(time.Minute - 1)
 		for name, e := range entries {
 			require.False(t, is(e), name)
 		}
 		time.Sleep(time.Nanosecond)
-		f := p.engine.fetches
+		f := p.fetches
 		for name, e := range entries {
 			require.True(t, is(e), name)
-			p.pinned[e.ID] = 1
+			p.entries.pinned[e.ID] = 1
 			require.False(t, is(e), name)
-			delete(p.pinned, e.ID)
-			pl := f.enter(ref)
-			g := f.gathering(pl, question{})
+			delete(p.entries.pinned, e.ID)
+			pl := f.gatherings.enter(ref)
+			g := f.gatherings.gathering(pl, question{})
 			for at, before := range map[time.Time]bool{deadline: false, deadline.Add(-1): true} {
-				f.began(g, at)
+				f.gatherings.began(g, at)
 				require.True(t, is(e), name+": nothing is needed")
-				p.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
+				p.findings.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
 				require.Equal(t, !before || name != "announcement", is(e), name+": of others")
-				p.needs["x"] = map[graspsync.RepoRef]need{ref: {entries: []graspsync.EventID{e.ID}}}
+				p.findings.needs["x"] = map[graspsync.RepoRef]need{ref: {entries: []graspsync.EventID{e.ID}}}
 				require.Equal(t, !before, is(e), name)
-				delete(p.needs, "x")
+				delete(p.findings.needs, "x")
 			}
-			f.giveBack(pl, g)
-			f.leave(ref, pl)
+			f.gatherings.giveBack(pl, g)
+			f.gatherings.leave(ref, pl)
 		}
 		soft := entries["announcement"]
 		soft.Soft = true
-		p.ledger.Put(soft)
-		pl := f.enter(ref)
-		f.began(f.gathering(pl, question{}), deadline.Add(-1))
-		p.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
+		p.entries.ledger.Put(soft)
+		pl := f.gatherings.enter(ref)
+		f.gatherings.began(f.gatherings.gathering(pl, question{}), deadline.Add(-1))
+		p.findings.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
 		require.True(t, is(soft), "it has no repository")
 	})
 }
@@ -274,8 +275,8 @@ func TestWalksThatWereCutShort(t *testing.T) {
 		w.open(w.scales, git, false)
 		try := func(until time.Duration, past walked) error {
 			git.tries = 0
-			r := &repository{ref: w.ref, watch: stopwatch.New(time.Hour, ErrCrowded), until: until}
-			return (&walk{p: w.p, r: r, past: past}).walk(t.Context(), []nip34.ObjectID{objectOf(1)})
+			r := &repository{Repository: &resolve.Repository{Ref: w.ref}, watch: stopwatch.New(time.Hour, ErrCrowded), until: until}
+			return (&walk{git: w.p.looker.git, r: r, past: past}).walk(t.Context(), []nip34.ObjectID{objectOf(1)})
 		}
 		past := walked{whole: make(map[nip34.ObjectID]bool), long: make(map[nip34.ObjectID]cut)}
 		git.takes = 10 * time.Second
@@ -333,14 +334,14 @@ func TestWhatTookLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		pr := w.pulls[0]
-		w.p.noteLong(pr.ID)
-		require.False(t, w.p.tookLong(pr.ID))
+		w.p.entries.noteLong(pr.ID)
+		require.False(t, w.p.entries.tookLong(pr.ID))
 		w.held(pr)
-		w.p.noteLong(pr.ID)
+		w.p.entries.noteLong(pr.ID)
 		time.Sleep(5*time.Minute - 1)
-		require.True(t, w.p.tookLong(pr.ID))
+		require.True(t, w.p.entries.tookLong(pr.ID))
 		time.Sleep(time.Nanosecond)
-		require.False(t, w.p.tookLong(pr.ID))
+		require.False(t, w.p.entries.tookLong(pr.ID))
 	})
 }
 
@@ -378,7 +379,7 @@ func TestWorkEnds(t *testing.T) {
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
-		e, n := &w.p.engine, need{ids: []nip34.ObjectID{objectOf(1)}, own: nil}
+		e, n := w.p.engine, need{ids: []nip34.ObjectID{objectOf(1)}, own: nil}
 		hunts := func(why causes) bool {
 			w.log.Reset()
 			e.hunt(t.Context(), time.Now(), w.ref, n, why)
@@ -389,7 +390,7 @@ func TestPatience(t *testing.T) {
 			require.True(t, hunts(causes{check: true}))
 			left := min(54*time.Minute<<(k-1), 24*time.Hour)
 			require.Equal(t, patience{time.Now().Add(left), k}, e.patient[w.ref])
-			require.Equal(t, e.patient[w.ref], e.fetches.hunted[w.ref].vain)
+			require.Equal(t, e.patient[w.ref], e.servers.hunted[w.ref].vain)
 			time.Sleep(left - 1)
 			require.False(t, hunts(causes{check: true}))
 			time.Sleep(time.Nanosecond)
@@ -401,6 +402,6 @@ func TestPatience(t *testing.T) {
 		e.wholes(t.Context(), time.Now(), slices.Collect(maps.Keys(was)))
 		e.wg.Wait()
 		require.Empty(t, e.patient)
-		require.Zero(t, e.fetches.hunted[w.ref].vain)
+		require.Zero(t, e.servers.hunted[w.ref].vain)
 	})
 }

@@ -224,8 +224,8 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"a deleted repository is served", "purgatory/departed.go",
-		"if err = p.departures.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
+		"a deleted repository is served", "purgatory/remover.go",
+		"if err = rm.departures.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
 		nil, "",
 	},
 	{
@@ -239,8 +239,8 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"refs of pull requests keep an announcement", "purgatory/departed.go",
-		"if err != nil || refs.hasState() || p.departures != nil {\n		return refs.hasState(), err", "if err != nil || len(refs.At) > 0 {\n		return len(refs.At) > 0, err", "./purgatory", "TestExpiresDespiteRefsOfPullRequests",
+		"refs of pull requests keep an announcement", "purgatory/remover.go",
+		"if err != nil || refs.HasState() || rm.departures != nil {\n		return refs.HasState(), err", "if err != nil || len(refs.At) > 0 {\n		return len(refs.At) > 0, err", "./purgatory", "TestExpiresDespiteRefsOfPullRequests",
 		nil, "",
 	},
 	{
@@ -356,12 +356,12 @@ var exhibits = []exhibit{
 		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "returned error: 503",
 	},
 	{
-		"a repository that needs nothing gives nothing", "purgatory/align.go",
-		"		case ref == r.ref:\n", "		case ref == r.ref, g.newestStored(g.repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
+		"a repository that needs nothing gives nothing", "purgatory/internal/resolve/group.go",
+		"		case ref == r.Ref:\n", "		case ref == r.Ref, g.NewestStored(g.Repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
 	},
 	{
-		"what one repository got is not given to the others", "purgatory/survey.go",
-		"		if ref != r.ref && (looks", "		if false && ref != r.ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
+		"what one repository got is not given to the others", "purgatory/surveyor.go",
+		"		if ref != r.Ref && (looks", "		if false && ref != r.Ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
 	},
 	{
 		"a push of what is there already is refused", "purgatory/gitserve/taking.go",
@@ -376,7 +376,7 @@ var exhibits = []exhibit{
 		"perr == nil && at.HostPort == from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort != from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
 	},
 	{
-		"a server that is asked too much is asked on", "purgatory/fetch.go",
+		"a server that is asked too much is asked on", "purgatory/fetches.go",
 		"pause = max(busy.After, 1)", "pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
 	},
 	{
@@ -416,12 +416,12 @@ var exhibits = []exhibit{
 		"		if err == nil && id.IsZero() {\n			err = fmt", "		if err == nil || id.IsZero() {\n			err = fmt", "./purgatory/gitserve", "TestPushFromAShallowClone", nil, "git [push",
 	},
 	{
-		"what is being fetched for expires", "purgatory/expire.go",
-		"|| p.pinned[id] > 0 || p.fetchesFor(e) {", "|| p.pinned[id] > 0 || e.Class == ledger.Announcement && p.fetchesFor(e) {", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+		"what is being fetched for expires", "purgatory/entries.go",
+		"|| l.pinned[id] > 0 || l.fetchesFor(e) {", "|| l.pinned[id] > 0 || e.Class == ledger.Announcement && l.fetchesFor(e) {", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
 	},
 	{
-		"what nobody was asked for expires", "purgatory/engine.go",
-		"if e.owed(now, entry) && e.p.ledger.Prolong(now, entry.ID) {", "if !e.owed(now, entry) && e.p.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
+		"what nobody was asked for expires", "purgatory/entries.go",
+		"if owed(now, entry) && l.ledger.Prolong(now, entry.ID) {", "if !owed(now, entry) && l.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
 	},
 	{
 		"what takes long never comes", "purgatory/gitfetch/fetcher.go",

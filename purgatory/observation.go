@@ -1,17 +1,12 @@
 package purgatory
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // Observation is something that happened: [Began], [Ended], [Lapsed], [Fetched]
@@ -57,10 +52,14 @@ type (
 	}
 )
 
-func (Began) observation()      {}
-func (Ended) observation()      {}
-func (Lapsed) observation()     {}
-func (Fetched) observation()    {}
+func (Began) observation() {}
+
+func (Ended) observation() {}
+
+func (Lapsed) observation() {}
+
+func (Fetched) observation() {}
+
 func (Incomplete) observation() {}
 
 // Fate is how the waiting of an event ended.
@@ -106,78 +105,4 @@ func (f Fate) String() string {
 		return "unwanted"
 	}
 	return fmt.Sprintf("fate(%d)", uint8(f))
-}
-
-// stats counts what happens.
-type stats struct {
-	held                            atomic.Uint64
-	fates                           [Unwanted + 1]atomic.Uint64
-	fetches, failed, objects, bytes atomic.Uint64
-	unreadable                      atomic.Uint64
-	queue                           atomic.Int64 // repositories hunted for
-
-	mu sync.Mutex
-	// guarded by mu
-	dropped  map[string]uint64 // by reason
-	panics   map[string]uint64 // that were contained, by whose code it was
-	byDomain map[string]*domainStats
-}
-
-// drop counts what a bound kept out.
-func (s *stats) drop(reason string) { s.dropSome(reason, 1) }
-
-func (s *stats) dropSome(reason string, n int) {
-	if n <= 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	increase(&s.dropped, reason, n)
-}
-
-func (s *stats) panicked(whose string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	increase(&s.panics, whose, 1)
-}
-
-func increase(m *map[string]uint64, key string, n int) {
-	if *m == nil {
-		*m = make(map[string]uint64)
-	}
-	(*m)[key] += uint64(n)
-}
-
-// The keys of what is logged.
-const (
-	keyEvent = "event"
-	keyRepo  = "repo"
-	keyURL   = "url"
-	keyError = "error"
-)
-
-// fetched counts a request to a server.
-func (s *stats) fetched(f Fetched) {
-	s.fetches.Add(1)
-	s.bytes.Add(uint64(f.Bytes))
-	s.objects.Add(uint64(f.Wanted - f.Missing))
-	if f.Err != nil {
-		s.failed.Add(1)
-	}
-}
-
-func (p *Purgatory) began(e ledger.Entry) {
-	p.stats.held.Add(1)
-	p.observe(Began{ID: e.ID, Event: e.Event, ByUser: e.ByUser, Deadline: e.Deadline})
-}
-
-func (p *Purgatory) ended(e ledger.Entry, why Fate) {
-	p.stats.fates[why].Add(1)
-	level := slog.LevelDebug
-	if why == Released {
-		level = slog.LevelInfo
-	}
-	p.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
-		"class", e.Class.String(), "fate", why.String())
-	p.observe(Ended{ID: e.ID, Event: e.Event, Fate: why, Waited: time.Since(e.Seen)})
 }

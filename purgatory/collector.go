@@ -1,0 +1,93 @@
+package purgatory
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// collector tells the metrics, of the status at that moment.
+type collector struct {
+	status                                    func() Status
+	report                                    *report
+	queue, attempts, oids, inFlight, requests *prometheus.Desc
+	waiting, fates, bytes, dropped, panics    *prometheus.Desc
+
+	upkeepDue, upkeepRuns, upkeepSeconds, upkeepFreed, upkeepRemoved, packs, looseRefs *prometheus.Desc
+}
+
+func newCollector(status func() Status, report *report, namespace string) *collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "purgatory", name), help, labels, nil)
+	}
+	return &collector{
+		status: status, report: report,
+		queue:    desc("sync_queue_size", "Repositories that git data is hunted for."),
+		attempts: desc("sync_attempts_total", "Requests for git data, by what they came to.", "result"),
+		oids:     desc("sync_oids_fetched_total", "Wanted objects that came."),
+		inFlight: desc("domain_in_flight", "Requests under way.", "domain"),
+		requests: desc("domain_requests_total", "Requests for git data.", "domain"),
+		waiting:  desc("waiting", "Events that wait for git data, by kind.", "class"),
+		fates:    desc("ended_total", "Events that wait no longer, by why.", "fate"),
+		bytes:    desc("fetched_bytes_total", "Bytes of git data that came."),
+		dropped:  desc("dropped_total", "What a bound dropped.", "reason"),
+		panics:   desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
+
+		upkeepDue:     desc("maintenance_due", "Repositories that wait to be put in order."),
+		upkeepRuns:    desc("maintenance_runs_total", "How often a repository was put in order, by what it came to.", "result"),
+		upkeepSeconds: desc("maintenance_seconds_total", "Time that was spent putting repositories in order."),
+		upkeepFreed:   desc("maintenance_freed_bytes", "Bytes that putting repositories in order has freed; less where it keeps two copies for a while."),
+		upkeepRemoved: desc("maintenance_packs_removed_total", "Packs that became part of others, or were not needed."),
+		packs:         desc("packs", "Packs of all repositories, when all had been put in order last."),
+		looseRefs:     desc("loose_refs", "Refs with a file of their own of all repositories, when all had been put in order last."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics,
+		c.upkeepDue, c.upkeepRuns, c.upkeepSeconds, c.upkeepFreed, c.upkeepRemoved, c.packs, c.looseRefs,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	st := c.status()
+	send := func(d *prometheus.Desc, typ prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, typ, v, labels...)
+	}
+	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+	send(c.queue, gauge, float64(c.report.queue.Load()))
+	send(c.attempts, counter, float64(st.Fetches-st.Failed), "success")
+	send(c.attempts, counter, float64(st.Failed), "failure")
+	send(c.oids, counter, float64(st.Objects))
+	send(c.bytes, counter, float64(st.Fetched))
+	m := st.Maintenance
+	send(c.upkeepDue, gauge, float64(m.Due))
+	send(c.upkeepRuns, counter, float64(m.Runs-m.Failed), "success")
+	send(c.upkeepRuns, counter, float64(m.Failed), "failure")
+	send(c.upkeepSeconds, counter, m.Took.Seconds())
+	send(c.upkeepFreed, gauge, float64(m.Freed))
+	send(c.upkeepRemoved, counter, float64(m.Removed))
+	send(c.packs, gauge, float64(m.Packs))
+	send(c.looseRefs, gauge, float64(m.LooseRefs))
+	for class, n := range map[string]int{
+		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "placeholder": st.Placeholders, "relative": st.Relatives,
+	} {
+		send(c.waiting, gauge, float64(n), class)
+	}
+	for fate, n := range map[Fate]uint64{
+		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused, Displaced: st.Displaced, Unwanted: st.Unwanted,
+	} {
+		send(c.fates, counter, float64(n), fate.String())
+	}
+	for reason, n := range st.Dropped {
+		send(c.dropped, counter, float64(n), reason)
+	}
+	for whose, n := range st.Panics {
+		send(c.panics, counter, float64(n), whose)
+	}
+	for domain, d := range c.report.domains() {
+		send(c.inFlight, gauge, float64(d.inFlight), domain)
+		send(c.requests, counter, float64(d.requests), domain)
+	}
+}

@@ -1,0 +1,237 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+)
+
+// fetches are the requests under way. What comes for one repository is gathered in
+// one quarantine, whoever sends it, until something is complete.
+type fetches struct {
+	cfg          *Config
+	report       *report
+	repos        containedRepositories
+	git          containedGit
+	inbox        *inbox
+	findings     *findings
+	gatherings   *gatherings
+	servers      *servers
+	schedule     *schedule
+	displacement *displacement
+	rations      *rations
+	looker       *looker
+	step         func(name string)
+}
+
+// fetch asks one URL for what is missing of a repository. That it does is on the disk
+// first: should we not outlive it, the next process must not do it again at once.
+// pause is how long the server asks to be left alone.
+func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome, pause time.Duration) {
+	ref, from := x.Repo, x.URL
+	pl := f.gatherings.enter(ref)
+	defer f.gatherings.leave(ref, pl)
+	select {
+	case pl.turns <- struct{}{}:
+	case <-ctx.Done():
+		return hunt.Nothing, 0
+	}
+	defer func() { <-pl.turns }()
+	ask := f.servers.question(ref, from, f.findings.lacked(ref))
+	if len(ask.ids) == 0 && !ask.roomless {
+		return hunt.Complete, 0
+	}
+	if reason := f.servers.refuses(ask); reason != "" {
+		f.report.drop(reason)
+		return hunt.Unasked, 0
+	}
+	if err := f.hasRoom(ctx, ask); err != nil {
+		f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", from, err)
+		return hunt.Unasked, 0
+	}
+	written, err := f.servers.begin(ctx, ask, x.Wait)
+	if err != nil {
+		if ctx.Err() == nil {
+			f.report.drop("unsaved")
+			f.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", from, err)
+		}
+		return hunt.Nothing, 0
+	}
+	defer written()
+	into := f.gatherings.gathering(pl, ask)
+	defer f.gatherings.giveBack(pl, into)
+	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
+	end := f.report.request(from.HostPort.String())
+	f.gatherings.began(into, time.Now())
+	outcome, err = f.into(ctx, into, &seen, ask.ids)
+	if ask.several { // nobody could tell what of it is whose
+		f.gatherings.discard(into)
+	}
+	f.gatherings.began(into, time.Time{})
+	end()
+	seen.Err = err
+	f.servers.charge(ask, seen, outcome == hunt.Complete)
+	f.gatherings.count(pl, into, seen, outcome)
+	f.report.fetched(seen)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
+		f.report.warn(line{who: from.HostPort.Host, what: "failed"}, "fetch failed", from, err)
+	}
+	f.report.observe(seen)
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		f.report.drop("busy")
+		pause = max(busy.After, 1)
+	}
+	return outcome, pause
+}
+
+// hasRoom returns why nothing can come to a repository now.
+func (f *fetches) hasRoom(ctx context.Context, q question) error {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
+	defer cancel()
+	done, err := f.repos.reserve(ctx, q.repo, q.pulls, f.servers.full(q))
+	if err == nil {
+		done()
+	}
+	return err
+}
+
+// into fetches into a place. What became complete is promoted, and released. A server
+// that brought nothing that is wanted is of no use, and has no place filled.
+func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) (hunt.Outcome, error) {
+	had := pl.quarantine != nil
+	came, err := f.gather(ctx, pl, seen, want)
+	if err != nil {
+		if !had {
+			f.gatherings.discard(pl)
+		}
+		if errors.Is(err, ErrBroken) {
+			return hunt.Broken, err
+		}
+		return hunt.Nothing, err
+	}
+	if len(came) == 0 {
+		return hunt.Partial, nil
+	}
+	if err := f.promote(ctx, pl, seen, came); err != nil {
+		return hunt.Nothing, err
+	}
+	found, err := f.looker.settle(ctx, seen.Repo, causes{late: true}, f.cfg.fixed.Timeout/lockShare)
+	if err != nil {
+		f.findings.touch(seen.Repo)
+	}
+	f.displacement.unneeded(seen.Repo)
+	f.inbox.tell(look{identifier: seen.Repo.Identifier, why: causes{gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
+	if err != nil {
+		return hunt.Partial, err
+	}
+	if len(found.need.ids) == 0 {
+		return hunt.Complete, nil
+	}
+	return hunt.Partial, nil
+}
+
+// gather asks a server, and finds out what is missing after that. It returns what is not.
+func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	if pl.quarantine == nil {
+		q, err := f.quarantine(ctx, seen.Repo)
+		if err != nil {
+			return nil, err
+		}
+		pl.quarantine = q
+	}
+	n, err := f.gatherings.request(ctx, pl, seen.URL, want)
+	seen.Bytes = n
+	if err != nil {
+		if errors.Is(err, errSpoilt) {
+			f.gatherings.discard(pl)
+		}
+		return nil, err
+	}
+	f.step("fetched")
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
+	defer cancel()
+	missing, err := pl.quarantine.Missing(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	seen.Missing = len(missing)
+	lacks := setOf(missing)
+	return slices.DeleteFunc(slices.Clone(want), func(id nip34.ObjectID) bool {
+		_, lacking := lacks[id]
+		return lacking
+	}), nil
+}
+
+// quarantine makes a quarantine beside a repository.
+func (f *fetches) quarantine(ctx context.Context, ref graspsync.RepoRef) (Quarantine, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
+	defer cancel()
+	dir, unlock, err := f.repos.Lock(ctx, ref)
+	if err != nil {
+		return nil, fmt.Errorf("locking repository: %w", err)
+	}
+	defer unlock()
+	return f.git.Quarantine(ctx, dir)
+}
+
+// promote makes what came part of the repository, if anything of it may have a ref there.
+func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, came []nip34.ObjectID) error {
+	ref := seen.Repo
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
+	defer cancel()
+	bytes := f.gatherings.bytesOf(pl) + seen.Bytes // of this one it is not noted yet
+	done, err := f.repos.reserve(ctx, ref, pl.whose != (whose{}), bytes)
+	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
+		f.gatherings.discard(pl)
+		return fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer done()
+	dir, unlock, err := f.repos.Lock(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("locking repository: %w", err)
+	}
+	defer unlock()
+	q := pl.quarantine
+	switch room, soon, err := f.rations.hasRoomFor(ctx, ref, dir, came, bytes, pl.whose != (whose{})); {
+	case err != nil:
+		return err
+	case !room && soon:
+		f.report.drop("pull_unswept")
+		pl.quarantine = nil
+		return errors.Join(errNoRoom, q.Discard())
+	case !room:
+		f.report.drop("pull_refs")
+		pl.quarantine = nil
+		err := errNoRoom
+		if bytes == seen.Bytes { // else nobody knows how much of it is whose
+			err = fmt.Errorf("%w: %w", ErrLimit, errNoRoom)
+		}
+		return errors.Join(err, q.Discard())
+	}
+	pl.quarantine = nil
+	if err := q.Promote(ctx); err != nil {
+		return errors.Join(err, q.Discard())
+	}
+	f.step("promoted")
+	f.schedule.brought(ref)
+	if pl.whose != (whose{}) {
+		f.displacement.fetched(ref, bytes)
+	}
+	return nil
+}
+
+// forget discards what was gathered for a repository that needs it no more.
+func (f *fetches) forget(ref graspsync.RepoRef) {
+	f.servers.forget(ref)
+	f.gatherings.forget(ref)
+}

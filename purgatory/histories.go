@@ -1,0 +1,256 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// errLong is wrapped when histories could not be walked within a look's share of time.
+var errLong = errors.New("histories take long to walk")
+
+// walked is what is known of the histories of objects in a repository.
+type walked struct {
+	stamp string                  // for as long as it has this
+	whole map[nip34.ObjectID]bool // whether all that they need is here
+	long  map[nip34.ObjectID]cut
+}
+
+// cut is a walk that did not come to its end.
+type cut struct {
+	at    time.Time
+	after time.Duration
+}
+
+// longAgain is when a walk is tried again that was cut short, if it can't have more time.
+const longAgain = 5 * time.Minute
+
+// pullsShare bounds the time of one look that is for histories of pull requests: anybody
+// writes them, and the repository is locked meanwhile, against pushes as well.
+const pullsShare = 5 * time.Second
+
+// maxWalked bounds the repositories of whose histories something is remembered. What is
+// forgotten is walked again.
+const maxWalked = 10_000
+
+// histories finds out what is in a repository, and remembers what walks of histories have found.
+type histories struct {
+	git containedGit // set by newHistories, read-only
+
+	mu sync.Mutex
+	// guarded by mu
+	walked map[graspsync.RepoRef]walked
+	unfit  map[graspsync.RepoRef]map[graspsync.EventID]struct{} // states that git refused
+}
+
+func newHistories(git containedGit) *histories {
+	return &histories{git: git, walked: make(map[graspsync.RepoRef]walked), unfit: make(map[graspsync.RepoRef]map[graspsync.EventID]struct{})}
+}
+
+// look finds out which objects are here and which are missing. A history is walked only
+// if that may be of use: everything else that the same state names is here, and git would
+// take it for its refs. What a walk has found is remembered for as long as nothing has
+// changed.
+func (x *histories) look(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
+	named := resolve.IDsOf(sets)
+	if len(named) == 0 {
+		return nil
+	}
+	kinds, stamp, err := x.git.probe(ctx, r.dir, named)
+	if err != nil {
+		return err
+	}
+	if r.Unfit == nil {
+		x.recallUnfit(g, r.Repository)
+	}
+	for _, id := range named {
+		delete(r.Found, id)
+		delete(r.Missing, id)
+		delete(r.Kinds, id)
+	}
+	if kinds != nil {
+		for id, kind := range kinds {
+			r.Kinds[id] = resolve.Kind(kind)
+		}
+		r.Probed = true
+	}
+	w := walk{git: x.git, r: r, past: x.recallWalks(r.Ref, stamp)}
+	for _, set := range sets {
+		if err := w.set(ctx, set); err != nil {
+			return err
+		}
+	}
+	if w.walked && stamp != "" { // what they need is kept from now on, which is a change
+		if _, stamp, err = x.git.probe(ctx, r.dir, nil); err != nil {
+			return err
+		}
+	}
+	x.rememberWalks(r, stamp, w.past, resolve.IDsOf(append(g.Decided(r.Repository), g.Pulled(r.Repository)...)))
+	return nil
+}
+
+func (x *histories) recallUnfit(g *resolve.Group, r *resolve.Repository) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r.Unfit = make(map[graspsync.EventID]struct{})
+	for _, s := range g.Concerning(r) {
+		if _, refused := x.unfit[r.Ref][s.ID]; refused {
+			r.Unfit[s.ID] = struct{}{}
+		}
+	}
+}
+
+// noteUnfit remembers which states git refused, of those that are still of interest.
+func (x *histories) noteUnfit(r *repository) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(r.Unfit) == 0 {
+		delete(x.unfit, r.Ref)
+	} else {
+		x.unfit[r.Ref] = r.Unfit
+	}
+}
+
+// forget forgets what was found out about a repository.
+func (x *histories) forget(ref graspsync.RepoRef) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.walked, ref)
+	delete(x.unfit, ref)
+}
+
+// recallWalks returns what is remembered of the histories of a repository.
+func (x *histories) recallWalks(ref graspsync.RepoRef, stamp string) walked {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	past := walked{stamp: stamp, whole: make(map[nip34.ObjectID]bool), long: make(map[nip34.ObjectID]cut)}
+	if old := x.walked[ref]; old.stamp == stamp && stamp != "" {
+		for id, whole := range old.whole {
+			past.whole[id] = whole
+		}
+		for id, d := range old.long {
+			past.long[id] = d
+		}
+	}
+	return past
+}
+
+// rememberWalks keeps what was found of what is named now.
+func (x *histories) rememberWalks(r *repository, stamp string, found walked, named []nip34.ObjectID) {
+	if stamp == "" {
+		return
+	}
+	found.stamp = stamp
+	still := setOf(named)
+	for id := range found.whole {
+		if _, named := still[id]; !named {
+			delete(found.whole, id)
+		}
+	}
+	for id := range found.long {
+		if _, named := still[id]; !named || found.whole[id] {
+			delete(found.long, id)
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.walked, r.Ref)
+	if len(found.whole)+len(found.long) == 0 {
+		return
+	}
+	for ref := range x.walked { // any
+		if len(x.walked) < maxWalked {
+			break
+		}
+		delete(x.walked, ref)
+	}
+	x.walked[r.Ref] = found
+}
+
+// walk is one look at what histories need.
+type walk struct {
+	git    containedGit
+	r      *repository
+	past   walked
+	walked bool // anything at all
+}
+
+// set looks at objects of one state, or of a pull request. What takes too long is not
+// known to be here, and keeps nothing else from being looked at: half of the time that is
+// left is for that.
+func (w *walk) set(ctx context.Context, set resolve.Objects) error {
+	r := w.r
+	if set.State != nil && r.IsUnfit(set.State) {
+		return nil
+	}
+	if absent := r.NotThere(set.IDs); len(absent) > 0 {
+		for _, id := range absent {
+			r.Missing[id] = struct{}{}
+		}
+		return nil
+	}
+	ids := slices.DeleteFunc(slices.Clone(set.IDs), func(id nip34.ObjectID) bool {
+		_, known := w.past.whole[id]
+		return known
+	})
+	if err := w.walk(ctx, ids); err != nil {
+		switch {
+		case set.State == nil: // no reason to take the repository for a slow one
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %s", err.Error()))
+		case errors.Is(err, errLong):
+			r.trouble = errors.Join(r.trouble, err)
+		default:
+			return err
+		}
+		return nil
+	}
+	for _, id := range set.IDs {
+		if w.past.whole[id] {
+			r.Found[id] = struct{}{}
+		} else {
+			r.Missing[id] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// walk finds out whether objects are here with all that they need.
+func (w *walk) walk(ctx context.Context, ids []nip34.ObjectID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	patience := w.r.left() / 2
+	now := time.Now()
+	for _, id := range ids {
+		if c, long := w.past.long[id]; long && patience <= c.after && now.Before(c.at.Add(longAgain)) {
+			return errLong
+		}
+	}
+	var missing []nip34.ObjectID
+	err := w.r.work(ctx, patience, func(ctx context.Context) (err error) {
+		missing, err = w.git.Missing(ctx, w.r.dir, ids)
+		return err
+	})
+	if err != nil {
+		for _, id := range ids {
+			if errors.Is(err, errLong) {
+				w.past.long[id] = cut{at: now, after: max(patience, w.past.long[id].after)}
+			}
+		}
+		return err
+	}
+	w.walked = true
+	lacks := setOf(missing)
+	for _, id := range ids {
+		_, lacking := lacks[id]
+		w.past.whole[id] = !lacking
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// intake takes in events, and what is told of pushes: it finds out whether something has to
+// wait, and has it do so.
+type intake struct {
+	cfg      *Config
+	report   *report
+	relay    Relay
+	repos    containedRepositories
+	step     func(name string)
+	inbox    *inbox
+	findings *findings
+	entries  *entries
+	reader   *reader
+	schedule *schedule
+}
+
+func (in *intake) submit(ctx context.Context, ev *nostr.Event, byUser bool, from string) (Answer, error) {
+	e, err := entryOf(ev, byUser)
+	e.From = from
+	switch {
+	case errors.Is(err, errNotOurs):
+		return Answer{Decision: Pass}, nil
+	case err != nil:
+		return Answer{Refused, reasonInvalid}, nil
+	}
+	var payers []graspsync.PubKey
+	if e.Class == ledger.Announcement && !in.reader.lists(e.Announces) {
+		var answer Answer
+		if answer, payers, err = in.holdRelative(ctx, &e); err != nil || len(payers) == 0 {
+			return answer, err
+		}
+	}
+	if e.Class == ledger.Announcement {
+		active, err := in.reader.accepted(ctx, e.Repos[0])
+		if err != nil || active {
+			return Answer{Decision: Pass}, err
+		}
+	}
+	older, err := in.reader.older(ctx, e)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case older:
+		return Answer{Refused, reasonOlder}, nil
+	}
+	answer, err := in.hold(ctx, e, payers...)
+	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {
+		return answer, err
+	}
+	in.revive(ctx, e.Repos[0])
+	if waiting, ok := in.entries.waiting(e.Repos[0]); !ok || waiting.Soft {
+		return answer, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, in.cfg.fixed.Timeout)
+	defer cancel()
+	if err := in.repos.Create(ctx, e.Repos[0], nip34.SHA1); err != nil {
+		return Answer{}, fmt.Errorf("creating repository: %w", err)
+	}
+	in.step("created")
+	return answer, nil
+}
+
+// hold makes an entry one that waits: on the disk first. payers are those for whom a relative
+// may count.
+func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.PubKey) (Answer, error) {
+	e, err := in.reader.standing(ctx, e)
+	if err != nil {
+		return Answer{}, err
+	}
+	e, verdict, replaced, displaced, err := in.entries.admit(ctx, e, payers)
+	for _, old := range displaced {
+		in.entries.gaveWay(ctx, old)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	switch verdict {
+	case ledger.Known:
+		return Answer{Held, Message}, nil
+	case ledger.Superseded:
+		return Answer{Refused, reasonSuperseded}, nil
+	case ledger.Expired:
+		return Answer{Refused, reasonExpired}, nil
+	case ledger.AuthorFull:
+		in.report.drop("author")
+		return Answer{Full, reasonAuthor}, nil
+	case ledger.PushedFull:
+		in.report.drop("pushed")
+		return Answer{Refused, reasonPushed}, nil
+	case ledger.Full:
+		in.report.drop("full")
+		return Answer{Full, reasonFull}, nil
+	}
+	in.step("held")
+	for _, old := range replaced {
+		in.entries.strikeReplaced(ctx, old)
+		if old.ID == e.ID {
+			return Answer{Refused, reasonSuperseded}, nil
+		}
+		in.report.ended(old, Replaced)
+		if old.Class == ledger.Announcement && e.Class == ledger.Relative { // its owner takes it from us
+			in.findings.touch(old.Repos[0])
+			in.inbox.tell(look{identifier: old.Repos[0].Identifier, why: causes{left: map[graspsync.RepoRef]bool{old.Repos[0]: true}}})
+		}
+	}
+	in.report.began(e)
+	in.countClones(e)
+	if e.Class == ledger.State {
+		in.alive(ctx, e)
+	}
+	in.inbox.tell(wanted{entry: e})
+	return Answer{Held, Message}, nil
+}
+
+// countClones counts the clone URLs of an event that are not hunted.
+func (in *intake) countClones(e ledger.Entry) {
+	switch e.Class {
+	case ledger.Announcement:
+		in.report.dropSome("clones", in.cfg.beyond(e.Announces.Clones, e.Announces.DroppedClones))
+	case ledger.PullRequest:
+		if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
+			in.report.dropSome("clones", in.cfg.beyond(pr.Clones, pr.DroppedClones))
+		}
+	}
+}
+
+// holdRelative takes in an announcement that makes no repository ours. What somebody wants
+// whose repository is served may be stored. What is wanted by those only who wait themselves
+// waits with them, at the cost of one of them, and so does for a while, at the cost of its
+// author, what takes the place of one that waits. e is to be held if there are payers.
+func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
+	a := e.Announces
+	served, err := in.relay.Announcements(ctx, a.Ref.Identifier)
+	if err != nil {
+		return Answer{}, nil, fmt.Errorf("reading announcements: %w", err)
+	}
+	w, err := in.reader.wanting(ctx, a.Ref.Identifier, served, in.entries.heldRelatives(a.Ref.Identifier))
+	if err != nil {
+		return Answer{}, nil, err
+	}
+	if _, is := w.served[e.Author]; is {
+		return Answer{Decision: Pass}, nil, nil
+	}
+	e.Class = ledger.Relative
+	payers = w.payers(a)
+	if _, leaves := in.entries.waiting(a.Ref); leaves {
+		payers = append(payers, e.Author)
+	}
+	if len(payers) == 0 {
+		in.report.drop("listed")
+		return Answer{Refused, reasonListed}, nil, nil
+	}
+	return Answer{}, payers, nil
+}
+
+// staged tells that a push has brought data for events to a repository which lies where
+// a [Stager] keeps it: one of them may have come meanwhile.
+func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
+	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
+		e, ok := in.entries.get(id)
+		return ok && e.Class == ledger.PullRequest
+	})
+	if waits {
+		in.findings.touch(ref)
+		in.inbox.tell(look{identifier: ref.Identifier})
+	}
+}
+
+// alive takes a new state event for a sign of life of the announcements that wait and
+// whose maintainers its author is one of, and revives those that expired softly.
+func (in *intake) alive(ctx context.Context, state ledger.Entry) {
+	identifier := state.Repos[0].Identifier
+	entries := in.entries.announcementsUnder(identifier)
+	if len(entries) == 0 {
+		return
+	}
+	served, err := in.relay.Announcements(ctx, identifier)
+	if err != nil {
+		in.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
+		served = nil // those that wait may do
+	}
+	var waiting []*nip34.Announcement
+	for _, e := range entries {
+		waiting = append(waiting, e.Announces)
+	}
+	family, err := in.reader.family(ctx, identifier, served, waiting, in.entries.heldRelatives(identifier))
+	if err != nil {
+		in.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
+		family = in.cfg.Membership.Family(identifier, slices.Concat(served, waiting))
+	}
+	for _, e := range entries {
+		if family.Authority(e.Repos[0]).Has(state.Author) {
+			in.entries.sign(ctx, e.Repos[0], true)
+		}
+	}
+}
+
+// revive has an announcement wait again that has expired softly: the user who submits it
+// again is about to push.
+func (in *intake) revive(ctx context.Context, ref graspsync.RepoRef) {
+	if waiting, ok := in.entries.waiting(ref); ok && waiting.Soft {
+		in.entries.sign(ctx, ref, true)
+		in.inbox.tell(look{identifier: ref.Identifier})
+	}
+}
+
+// pushed tells that a push has brought data to a repository and moved refs. It must
+// be called after the push has let go of the lock. Data for a pull request whose
+// event is not here is kept for it for a while; if there is no room for it to wait,
+// its ref is removed. What could not be told, or not be removed, is found at the
+// hourly check, with a [Knower].
+func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
+	in.entries.pushing(ref, refs) // who did not say so before says it now
+	in.schedule.brought(ref)
+	// Anybody may push for an event: only what a state authorises is a sign of life.
+	if len(refs) == 0 || slices.ContainsFunc(refs, resolve.IsState) {
+		in.entries.sign(ctx, ref, false)
+	}
+	var errs []error
+	for _, name := range refs {
+		if id, ok := resolve.EventOf(name); ok {
+			errs = append(errs, in.pushedFor(ctx, ref, id, true))
+		}
+	}
+	in.findings.touch(ref)
+	in.inbox.tell(look{identifier: ref.Identifier, why: causes{gained: map[graspsync.RepoRef]bool{ref: true}}})
+	return errors.Join(errs...)
+}
+
+// pushedFor keeps data for an event that is not stored. If that has waited in vain before,
+// only who pushes it now has it wait again.
+func (in *intake) pushedFor(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID, now bool) error {
+	if has, err := in.reader.has(ctx, id); err != nil || has {
+		return err
+	}
+	if done, err := in.entries.join(ctx, ref, id); err != nil || done {
+		return err
+	}
+	e := placeholder(ref, id)
+	e.ByUser = now
+	answer, err := in.hold(ctx, e)
+	if err != nil {
+		return fmt.Errorf("keeping data for %s: %w", id, err)
+	}
+	if answer.Decision == Refused {
+		in.inbox.tell(stray{entry: e})
+	}
+	return nil
+}
+
+// arrived tells that an event is stored that did not come from here: a placeholder
+// for it is of no more use, what a deletion covers does not wait any longer, and an
+// announcement may say anew who decides and where data can be had.
+func (in *intake) arrived(ev *nostr.Event) {
+	switch ev.Kind {
+	case graspsync.KindAnnouncement, graspsync.KindDeletion, kindVanish, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
+		in.inbox.tell(arrived{ev})
+	}
+}
+
+// departed tells that an event is not stored any more: an announcement may say no longer
+// whose repository is ours.
+func (in *intake) departed(ev *nostr.Event) {
+	if ev.Kind == graspsync.KindAnnouncement {
+		in.inbox.tell(arrived{ev}) // that has its repository looked at
+	}
+}
+
+const kindVanish = 62

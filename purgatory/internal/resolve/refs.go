@@ -1,0 +1,124 @@
+package resolve
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Refs are the refs of a repository, as purgatory.Refs.
+type Refs struct {
+	At     map[nip34.RefName]nip34.ObjectID
+	Head   nip34.RefName // the branch that HEAD points to; zero if to nothing we know
+	Format nip34.ObjectFormat
+}
+
+// RefChange is what becomes of one ref, as purgatory.RefChange.
+type RefChange struct {
+	Name nip34.RefName
+	Old  nip34.ObjectID
+	New  nip34.ObjectID
+}
+
+// Kind is what an object is, as purgatory.ObjectKind; zero: it is not there.
+type Kind uint8
+
+// Commit is the kind of what a branch may be at.
+const Commit Kind = 1
+
+// ChangesFor returns what makes the branches and tags of a repository those that a
+// state names, in order of their names. The refs of pull requests are left alone.
+func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.RefName) {
+	for name, id := range want.Refs {
+		if now.At[name] != id {
+			changes = append(changes, RefChange{Name: name, Old: now.At[name], New: id})
+		}
+	}
+	for name, id := range now.At {
+		if _, stays := want.Refs[name]; !stays && IsState(name) {
+			changes = append(changes, RefChange{Name: name, Old: id})
+		}
+	}
+	slices.SortFunc(changes, func(a, b RefChange) int { return strings.Compare(a.Name.String(), b.Name.String()) })
+	if _, exists := want.Refs[want.HEAD]; exists && now.Head != want.HEAD {
+		head = want.HEAD
+	}
+	return changes, head
+}
+
+// IsState reports whether a ref is one that states name.
+func IsState(name nip34.RefName) bool { return !strings.HasPrefix(name.String(), "refs/nostr/") }
+
+// Apply returns the refs after changes.
+func (r Refs) Apply(changes []RefChange, head nip34.RefName) Refs {
+	out := Refs{At: make(map[nip34.RefName]nip34.ObjectID, len(r.At)), Head: r.Head, Format: r.Format}
+	for name, id := range r.At {
+		out.At[name] = id
+	}
+	for _, c := range changes {
+		if c.New.IsZero() {
+			delete(out.At, c.Name)
+		} else {
+			out.At[c.Name] = c.New
+		}
+	}
+	if !head.IsZero() {
+		out.Head = head
+	}
+	return out
+}
+
+// HasState reports whether any branch or tag exists.
+func (r Refs) HasState() bool {
+	for name := range r.At {
+		if IsState(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// ObjectsOf returns the ids that a state names, each once, in order, and whether all
+// of them are of the format.
+func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID, fits bool) {
+	fits = true
+	for _, id := range s.Refs {
+		fits = fits && id.Format() == format
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, CompareIDs)
+	return slices.Compact(ids), fits
+}
+
+// CompareIDs orders ids of objects.
+func CompareIDs(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) }
+
+// EventOf reads the name of a pull request's ref.
+func EventOf(name nip34.RefName) (graspsync.EventID, bool) { return EventIn(name.String()) }
+
+// EventIn is EventOf for a name as it is written.
+func EventIn(name string) (graspsync.EventID, bool) {
+	hex, ok := strings.CutPrefix(name, "refs/nostr/")
+	if !ok {
+		return graspsync.EventID{}, false
+	}
+	id, err := graspsync.ParseEventID(hex)
+	return id, err == nil
+}
+
+// Objects are of use together, or not at all.
+type Objects struct {
+	IDs   []nip34.ObjectID
+	State *nip34.State // nil: of a pull request
+}
+
+// IDsOf returns the ids of objects, each once, in order.
+func IDsOf(sets []Objects) (ids []nip34.ObjectID) {
+	for _, set := range sets {
+		ids = append(ids, set.IDs...)
+	}
+	slices.SortFunc(ids, CompareIDs)
+	return slices.Compact(ids)
+}

@@ -1,0 +1,1067 @@
+package purgatory
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+)
+
+// looker looks at repositories: it makes their refs what the events say whose objects are
+// here, and releases these.
+type looker struct {
+	cfg        *Config
+	report     *report
+	relay      Relay
+	repos      containedRepositories
+	git        containedGit
+	stager     containedStager
+	departures *containedDepartures // nil: there is none
+	keep       keeper
+	step       func(name string)
+	naming     *locks[graspsync.RepoRef] // who looks at a repository
+	inbox      *inbox
+	findings   *findings
+	gatherings *gatherings
+	entries    *entries
+	reader     *reader
+	mover      *mover
+	histories  *histories
+	rations    *rations
+	remover    *remover
+	intake     *intake
+}
+
+// The lock of a repository is waited for this part of Config.Timeout, since pushes may
+// take long; that of another one, which it would have objects from, for leastLockWait.
+// What could not be locked is looked at again soon. It is also a look's share of time.
+const (
+	lockShare     = 60
+	leastLockWait = 20 * time.Millisecond
+)
+
+// crowdShare is how many times its share of time a look waits at most for places in which
+// git may run, which others have: the repository is locked meanwhile.
+const crowdShare = 6
+
+// settle looks at a repository: refs are made what the newest authorised state says whose
+// objects are here, and what needs nothing any more is released. It returns what is still
+// missing. It may be called at any time, and again after any failure: what is done
+// already is found done. The error wraps errLong if histories were not walked within
+// share, which is time of git in this repository, whatever it has to wait for others.
+func (k *looker) settle(ctx context.Context, ref graspsync.RepoRef, why causes, share time.Duration) (_ found, err error) {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.fixed.Timeout)
+	defer cancel()
+	done, err := k.naming.lock(ctx, ref)
+	if err != nil {
+		return found{}, err
+	}
+	defer done()
+	number := k.findings.looking(ref)
+	defer func() { k.findings.looked(ref, number, err) }()
+	g, r, err := k.open(ctx, ref, why.late)
+	if err != nil {
+		k.findings.touch(ref) // what waited for it may be released without it
+		return found{}, err
+	}
+	defer k.entries.unpin(g)
+	if r == nil {
+		if k.entries.stillWaits(g, ref) {
+			k.findings.touch(ref)
+			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
+		}
+		return k.noteGone(ref, number), k.leaves(ctx, g, ref)
+	}
+	r.watch, r.until = stopwatch.New(crowdShare*share, ErrCrowded), share
+	f, err := k.settleLocked(ctx, g, r, number)
+	r.unlock()
+	err = errors.Join(err, k.endElsewhere(ctx, g))
+	if why.check {
+		err = errors.Join(err, k.adoptIn(ctx, ref, r))
+	}
+	return f, err
+}
+
+// settleLocked is settle while the repository is locked.
+func (k *looker) settleLocked(ctx context.Context, g *resolve.Group, r *repository, number uint64) (found, error) {
+	errs := []error{k.end(ctx, g, r)}
+	walked := false
+	if r.failed = k.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
+		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, ErrCrowded)
+		k.alignOthers(ctx, g, r)
+		errs = append(errs, k.release(ctx, g, r))
+		r.failed = k.alignPulls(ctx, g, r)
+	}
+	if r.failed == nil {
+		errs = append(errs, k.releasePulls(ctx, g, r))
+	}
+	var n need
+	if r.failed == nil {
+		if n = k.lacking(g, r); len(n.ids) == 0 && r.trouble == nil {
+			r.failed = k.git.Tidy(ctx, r.dir)
+		}
+	}
+	if err := errors.Join(r.failed, r.trouble); err != nil {
+		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
+	}
+	if r.failed == nil {
+		k.histories.noteUnfit(r)
+	}
+	f := k.findings.note(g, r, n, number)
+	f.walked = walked
+	return f, errors.Join(errs...)
+}
+
+// open locks a repository, making it if need be, and reads what is known of it, and its
+// refs. What was read before it was locked may be over by now, a state that a push was
+// judged by, say. The repository is nil if it is not ours. What waits is not ended by
+// others until unpin.
+func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*resolve.Group, *repository, error) {
+	for range 3 {
+		dir, unlock, err := k.mover.enter(ctx, ref, k.cfg.fixed.Timeout/lockShare)
+		absent := errors.Is(err, ErrNoRepository)
+		if err != nil && !absent {
+			return nil, nil, err
+		}
+		g, r, err := k.read(ctx, ref, dir, late)
+		if err == nil && r != nil && !absent && r.As(g) {
+			r.unlock = unlock
+			return g, r, nil
+		}
+		if !absent {
+			unlock()
+		}
+		if err != nil || r == nil {
+			return g, nil, err
+		}
+		format, _ := g.FormatOf(r.Repository)
+		err = k.makeFor(ctx, ref, format, absent)
+		k.entries.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, fmt.Errorf("locking repository: %w", ErrNoRepository)
+}
+
+// read reads what is known of a repository, and its refs if it is there.
+func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*resolve.Group, *repository, error) {
+	g, err := k.reader.gather(ctx, ref, late)
+	if err != nil {
+		return nil, nil, err
+	}
+	k.entries.pin(g, ref)
+	r := &repository{Repository: g.Repository(ref)}
+	if !g.IsOurs(ref) {
+		return g, nil, nil
+	}
+	r.Pushed = k.findings.pushedTo(ref)
+	if dir == "" {
+		return g, r, nil
+	}
+	if r.Refs, err = k.git.Refs(ctx, dir); err != nil {
+		k.entries.unpin(g)
+		return nil, nil, err
+	}
+	r.dir = dir
+	return g, r, nil
+}
+
+// makeFor makes a repository that is not there, or an empty one anew.
+func (k *looker) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
+	if !absent {
+		if err := k.remake(ctx, ref, format); err != nil {
+			return fmt.Errorf("creating repository anew: %w", err)
+		}
+		return nil
+	}
+	if err := k.repos.Create(ctx, ref, format); err != nil {
+		return fmt.Errorf("creating repository: %w", err)
+	}
+	k.step("created")
+	return nil
+}
+
+// remake makes an empty repository anew, unless something is being fetched for it.
+func (k *looker) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
+	leave, free := k.gatherings.take(ref)
+	if !free {
+		return ErrInUse
+	}
+	defer leave()
+	return k.repos.Create(ctx, ref, format)
+}
+
+// end strikes off what does not wait any more, after the refs of pull requests that
+// will not be served.
+func (k *looker) end(ctx context.Context, g *resolve.Group, r *repository) error {
+	var errs []error
+	for _, o := range g.Over {
+		if elsewhere(o.Entry) || g.Ends(o) {
+			continue
+		}
+		err := k.dropHere(ctx, r, o.Entry)
+		if err == nil {
+			err = k.entries.forget(ctx, o.Entry, fateOf(o.Fate))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// endElsewhere is end for these: no repository is locked.
+func (k *looker) endElsewhere(ctx context.Context, g *resolve.Group) error {
+	var errs []error
+	for _, o := range g.Over {
+		if !elsewhere(o.Entry) {
+			continue
+		}
+		var failed []error
+		for _, ref := range o.Entry.Repos {
+			failed = append(failed, k.remover.dropRef(ctx, ref, o.Entry.ID))
+		}
+		err := errors.Join(failed...)
+		if err == nil {
+			err = k.entries.forget(ctx, o.Entry, fateOf(o.Fate))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// dropHere removes the ref of an event from the repository that is locked.
+func (k *looker) dropHere(ctx context.Context, r *repository, e ledger.Entry) error {
+	name := nip34.EventRef(e.ID)
+	at, exists := r.Refs.At[name]
+	if !exists {
+		return nil
+	}
+	change := resolve.RefChange{Name: name, Old: at}
+	if err := k.rations.remove(ctx, r.Ref, r.dir, r.Refs, change); err != nil {
+		return err
+	}
+	r.Refs = r.Refs.Apply([]resolve.RefChange{change}, nip34.RefName{})
+	return nil
+}
+
+// noteGone is note for a repository that nobody announces.
+func (k *looker) noteGone(ref graspsync.RepoRef, number uint64) found {
+	k.remover.forget(ref)
+	return found{whole: k.findings.noteGone(ref, number)}
+}
+
+// leaves takes a repository out of service that nobody announces any more. An announcement that
+// was deleted while it waited is struck off after that: nobody else would know of a repository
+// that a crash, or a fetch under way, has left. Those of others are left to looks at theirs,
+// which may have been announced again since this one began.
+func (k *looker) leaves(ctx context.Context, g *resolve.Group, ref graspsync.RepoRef) error {
+	err := k.remover.remove(ctx, ref)
+	var waited []resolve.Ended
+	for _, o := range g.Over {
+		if g.Ends(o) && o.Entry.Repos[0] == ref {
+			waited = append(waited, o)
+		}
+	}
+	if k.departures == nil && errors.Is(err, ErrInUse) && len(waited) == 0 {
+		return nil // it has refs, and stays where it is
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range waited {
+		err = errors.Join(err, k.entries.forget(ctx, o.Entry, fateOf(o.Fate)))
+	}
+	return err
+}
+
+// adoptIn looks for refs of events in a repository that was looked at, and has those wait
+// for their events whose event is not here: what was pushed when the process was
+// killed before anybody could be told, whose ref could not be removed, or whose event
+// was served and then deleted. It is called without the lock of the repository.
+//
+// Nothing of that is removed at once: who has lost events gets them again by sync, and
+// must not have lost their data by then.
+func (k *looker) adoptIn(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
+	if _, knows := k.relay.(Knower); !knows || looked.failed != nil {
+		return nil //nolint:nilerr // what failed was told of by who looked; the refs of what is served look the same
+	}
+	for name := range looked.Refs.At {
+		id, ok := resolve.EventOf(name)
+		if !ok || !k.entries.roomFor(ref, id) {
+			continue
+		}
+		if err := k.intake.pushedFor(ctx, ref, id, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// align finds out which objects are missing of some that a repository should have, has
+// other repositories of ours give what they have, and makes refs what they should be.
+func (k *looker) align(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
+	if err := k.histories.look(ctx, g, r, sets); err != nil {
+		return err
+	}
+	if err := k.share(ctx, g, r, sets); err != nil {
+		return err
+	}
+	return k.alignNow(ctx, g, r)
+}
+
+// alignNow is align for objects that are here.
+func (k *looker) alignNow(ctx context.Context, g *resolve.Group, r *repository) error {
+	if err := k.again(ctx, g, r); err != nil {
+		return err
+	}
+	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
+		return nil // nobody announces it any more: the next look is about that
+	}
+	return k.alignOne(ctx, g, r)
+}
+
+// alignPulls is align for pull requests. Anybody writes these: nothing else waits for
+// what they cost.
+func (k *looker) alignPulls(ctx context.Context, g *resolve.Group, r *repository) error {
+	sets := g.Pulled(r.Repository)
+	if len(sets) == 0 {
+		return nil
+	}
+	states := r.until
+	r.until = min(states, r.watch.Worked()+pullsShare)
+	defer func() { r.until = states }()
+	if err := k.histories.look(ctx, g, r, sets); err != nil {
+		return err
+	}
+	k.takeStaged(ctx, g, r)
+	if err := k.share(ctx, g, r, sets); err != nil {
+		return err
+	}
+	if err := k.rations.ration(ctx, g, r); err != nil {
+		return err
+	}
+	return k.alignNow(ctx, g, r)
+}
+
+// again asks anew who decides, what is stored and what was deleted: to walk histories
+// may have taken minutes. What came meanwhile was not looked for, and has its own turn.
+func (k *looker) again(ctx context.Context, g *resolve.Group, r *repository) error {
+	if len(r.Found) == 0 && len(r.Missing) == 0 {
+		return nil
+	}
+	now, err := k.reader.gather(ctx, r.Ref, g.Late)
+	if err != nil {
+		return err
+	}
+	known := setOf(g.Pins)
+	unknown := func(e ledger.Entry) bool {
+		_, ok := known[e.ID]
+		return !ok
+	}
+	g.States = slices.DeleteFunc(now.States, func(h resolve.State) bool { return unknown(h.Entry) })
+	g.Pulls = slices.DeleteFunc(now.Pulls, func(h resolve.Pull) bool { return unknown(h.Entry) })
+	g.Accepted, g.Waiting, g.All, g.Family, g.Stored = now.Accepted, now.Waiting, now.All, now.Family, now.Stored
+	if e, waits := g.Waiting[r.Ref]; waits && unknown(e) {
+		k.findings.touch(r.Ref)
+		delete(g.Waiting, r.Ref)
+	}
+	fresh := g.Repository(r.Ref)
+	r.Members, r.Active = fresh.Members, fresh.Active
+	return nil
+}
+
+// alignOne makes the refs of a repository what they should be. That may make it
+// active, and then another state may decide: one without refs, that is. What git refuses
+// for what it is decides nothing, and holds up nothing.
+func (k *looker) alignOne(ctx context.Context, g *resolve.Group, r *repository) error {
+	for {
+		before := r.Active
+		r.Decides = g.Authoritative(r.Repository)
+		changes, head := g.Changes(r.Repository)
+		if len(changes) > 0 || !head.IsZero() {
+			err := k.mover.move(ctx, r, changes, head)
+			if errors.Is(err, ErrUnfit) && r.Decides != nil {
+				r.Unfit[r.Decides.ID] = struct{}{}
+				if err = k.mover.mend(ctx, r.Ref, r.dir); err == nil {
+					r.Refs, err = k.git.Refs(ctx, r.dir)
+				}
+				if err == nil {
+					continue
+				}
+			}
+			if err != nil {
+				return err
+			}
+			r.Refs = r.Refs.Apply(changes, head)
+		}
+		// That is one step, and no ref is what it should not be if we are killed: it needs no journal.
+		if head := g.Unborn(r.Repository); !head.IsZero() {
+			if err := k.git.Align(ctx, r.dir, nil, head); err != nil {
+				return fmt.Errorf("setting the unborn branch: %w", err)
+			}
+			r.Refs = r.Refs.Apply(nil, head)
+		}
+		// Data of its own makes an announcement one to be released.
+		if r.Active = r.Active || r.Refs.HasState(); r.Active == before {
+			return nil
+		}
+	}
+}
+
+// othersShare is the time that one look spends on other repositories. Who lists somebody
+// can make theirs one of those.
+const othersShare = time.Second
+
+// othersLockWait is how long the lock of one of them is waited for: longer than whoever has
+// objects from it waits, and not as long as the next who does the same. Two who wait for each
+// other's would give up together, and again at each try.
+func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLockWait) }
+
+// alignOthers has the refs of other repositories follow a state that is about to be
+// served, before it is, where that is quickly done. The rest is for their own looks.
+func (k *looker) alignOthers(ctx context.Context, g *resolve.Group, r *repository) {
+	if !slices.ContainsFunc(g.States, r.Releases) {
+		return
+	}
+	until := time.Now().Add(othersShare)
+	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
+		o := g.Repository(ref)
+		follows := slices.ContainsFunc(g.States, func(h resolve.State) bool {
+			return r.Releases(h) && o.IsMember(h.State.Ref.Owner)
+		})
+		if !follows || !time.Now().Before(until) {
+			continue
+		}
+		if err := k.alignOther(ctx, g, ref, r); err != nil {
+			k.cfg.Logger.Debug("refs follow later", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		}
+	}
+}
+
+// alignOther aligns another repository, which may have what it lacks from this one.
+func (k *looker) alignOther(ctx context.Context, by *resolve.Group, ref graspsync.RepoRef, r *repository) error {
+	dir, unlock, err := k.mover.enter(ctx, ref, othersLockWait())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	g, o, err := k.read(ctx, ref, dir, by.Late)
+	defer k.entries.unpin(g) // what waits for it is pinned though nobody announces it any more
+	if err != nil || o == nil || !o.As(g) {
+		return err
+	}
+	o.watch, o.until = stopwatch.New(othersShare, ErrCrowded), othersShare
+	sets := g.Decided(o.Repository)
+	if err := k.histories.look(ctx, g, o, sets); err != nil {
+		return err
+	}
+	ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks)
+	if len(ids) > 0 && k.git.sharer != nil {
+		err := o.work(ctx, o.left(), func(ctx context.Context) error { return k.git.share(ctx, r.dir, dir, ids) })
+		if err != nil {
+			return err
+		}
+		k.step("shared")
+		if err := k.histories.look(ctx, g, o, sets); err != nil {
+			return err
+		}
+	}
+	return k.alignOne(ctx, g, o)
+}
+
+// shuffled puts repositories in an order at random: none of them is always the first.
+func shuffled(refs []graspsync.RepoRef) {
+	rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
+}
+
+// maxSources bounds the repositories that one is asked to have objects from in one look:
+// the others have their turn, and keys that list somebody are free.
+const maxSources = 16
+
+// share gives a repository what it lacks and another one of ours has: what is needed
+// is for each of them to say, where it came first does not matter.
+func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
+	ids := r.MissingOf(sets)
+	if k.git.sharer == nil || len(ids) == 0 {
+		return nil
+	}
+	shared := false
+	for _, o := range g.Sources(r.Repository, maxSources, shuffled) {
+		got, err := k.shareFrom(ctx, g, o, r, ids)
+		if err != nil {
+			// Another owner's repository must not keep this one from being dealt with, nor what
+			// only pull requests name have it taken for a slow one: anybody writes these.
+			if !slices.ContainsFunc(sets, func(set resolve.Objects) bool { return set.State != nil }) {
+				err = errors.New(err.Error())
+			}
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
+			continue
+		}
+		shared = shared || got
+	}
+	if !shared {
+		return nil
+	}
+	if err := k.histories.look(ctx, g, r, sets); err != nil {
+		return err
+	}
+	if r.more && len(r.MissingOf(sets)) < len(ids) {
+		k.findings.touch(r.Ref)
+		k.inbox.tell(look{identifier: r.Ref.Identifier})
+	}
+	return nil
+}
+
+// shareFrom gives a repository those of ids that another one has, and for which there is
+// room. That one is not waited for: somebody may have it locked who waits for this one.
+func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
+	lacks := setOf(k.findings.lacked(from).ids)
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
+		_, lacking := lacks[id] // should it get that, this one is looked at again
+		return lacking
+	})
+	if len(ids) == 0 {
+		return false, nil
+	}
+	dir, unlock, err := k.mover.enter(ctx, from, leastLockWait)
+	if errors.Is(err, ErrNoRepository) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if ids, err = k.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
+		return false, err
+	}
+	if ids, err = k.withRoom(ctx, g, r, dir, ids); err != nil || len(ids) == 0 {
+		return false, err
+	}
+	err = r.work(ctx, r.left(), func(ctx context.Context) error { return k.git.share(ctx, dir, r.dir, ids) })
+	if err != nil {
+		return false, err
+	}
+	k.step("shared")
+	if r.came == nil {
+		r.came = make(map[nip34.ObjectID]struct{})
+	}
+	maps.Copy(r.came, setOf(ids))
+	return true, nil
+}
+
+// withRoom returns those of ids, which are in the folder of another repository, that a state
+// names or a pull request that could have a ref: what came for one that can have none would
+// lie here for nobody.
+func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, err error) {
+	if k.git.weigher == nil {
+		return ids, nil
+	}
+	decided := setOf(resolve.IDsOf(g.Decided(r.Repository)))
+	both, err := k.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
+	if err != nil {
+		return nil, err
+	}
+	ids = slices.Clone(ids)
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // who has little time left is not always the same
+	sum := int64(0)                                                            // of those that have room, which need it together
+	for _, id := range ids {
+		_, room := decided[id]
+		if !room {
+			var bytes int64
+			if bytes, room, err = k.pullWithRoom(ctx, g, r, dir, id, both, sum); err != nil {
+				return nil, err
+			}
+			if room {
+				sum += bytes
+			}
+		}
+		if room {
+			out = append(out, id)
+		}
+	}
+	r.more = r.more || sum > 0 && len(out) < len(ids)
+	slices.SortFunc(out, resolve.CompareIDs)
+	return out, nil
+}
+
+// pullWithRoom reports whether a pull request could have a ref whose tip is in the folder of
+// another repository, and how many bytes that brings, besides what both have, and more that
+// come with it.
+func (k *looker) pullWithRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
+	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
+		bytes, err = k.git.weigh(ctx, dir, tip, both)
+		return err
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() != nil || errors.Is(err, ErrCrowded):
+		return 0, false, err
+	default: // it takes long, or something that it needs is not there: nothing else waits for that
+		k.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+		return 0, false, nil
+	}
+	for _, h := range g.Pulls {
+		if room || h.Pull.Tip != tip || !slices.Contains(h.Pull.Repos, r.Ref) {
+			continue
+		}
+		if room, err = k.rations.hasRoom(ctx, r, h.Pull, bytes+more); err != nil {
+			return 0, false, err
+		}
+	}
+	if !room {
+		k.report.drop("pull_refs")
+	}
+	return bytes, room, nil
+}
+
+// errNoRoom says that a pull request may have no ref.
+var errNoRoom = errors.New("no room for a pull request")
+
+// takeStaged gives a repository what was pushed for pull requests before they came. Of
+// several who have pushed for one it is the event that says whose data it is. The rest
+// goes.
+func (k *looker) takeStaged(ctx context.Context, g *resolve.Group, r *repository) {
+	if k.stager.of == nil || k.git.taker == nil {
+		return
+	}
+	for _, h := range g.Pulls {
+		if !slices.Contains(h.Pull.Repos, r.Ref) {
+			continue
+		}
+		uploads := k.stager.staged(r.Ref, h.Entry.ID)
+		if len(uploads) == 0 || k.entries.tookLong(h.Entry.ID) {
+			continue
+		}
+		err := k.takeOne(ctx, r, h.Pull, uploads)
+		if errors.Is(err, errNoRoom) {
+			k.report.drop("pull_refs")
+			continue // for now
+		}
+		if err != nil {
+			// It is tried again; nothing else waits for that.
+			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
+				k.entries.noteLong(h.Entry.ID)
+				err = errors.New(err.Error())
+			}
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
+			continue
+		}
+		k.stager.unstage(r.Ref, h.Entry.ID)
+		k.step("unstaged")
+	}
+}
+
+// takeOne takes the tip of a pull request from the first upload that has it with all that
+// it needs. That none has is no error.
+func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
+	tip := pr.Tip
+	for _, u := range uploads {
+		if !r.Lacks(tip) || tip.Format() != r.Refs.Format {
+			return nil
+		}
+		if u.Tip != tip {
+			continue
+		}
+		if room, err := k.rations.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
+			return cmp.Or(err, errNoRoom)
+		}
+		done, err := k.repos.reserve(ctx, r.Ref, true, u.Bytes) // what lies there counts for nobody yet
+		if err != nil {
+			return err
+		}
+		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return k.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
+		done()
+		switch {
+		case err == nil:
+			k.step("taken")
+			delete(r.Missing, tip)
+			r.Found[tip] = struct{}{}
+			r.gained = true
+		case errors.Is(err, ErrNotServed):
+			k.report.drop("incomplete")
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// release stores what needs nothing any more: announcements, then states from the
+// oldest on. What can't be stored stays, and holds up nothing but
+// what belongs to it.
+func (k *looker) release(ctx context.Context, g *resolve.Group, r *repository) error {
+	var errs []error
+	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
+		err := k.entries.save(ctx, e)
+		if errors.Is(err, ErrRefused) {
+			delete(g.Waiting, r.Ref) // of its states the relay says itself what becomes of them
+			k.findings.touch(r.Ref)
+			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
+			err = k.entries.forget(ctx, e, NotStored)
+		} else if errors.Is(err, errOver) {
+			r.Active, err = g.Accepted[r.Ref] != nil, nil
+			k.findings.touch(r.Ref)
+		} else if err != nil {
+			r.Active = false
+		} else {
+			k.inbox.tell(look{identifier: g.Identifier}) // those whom it lists wait with it
+		}
+		errs = append(errs, err)
+	}
+	var refused, over []resolve.State
+	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool {
+		if !r.Releases(h) {
+			return false
+		}
+		err := k.entries.save(ctx, h.Entry)
+		switch {
+		case err == nil:
+			g.Stored = append(g.Stored, h.State)
+			k.touchOthers(g, r, h)
+		case errors.Is(err, ErrRefused):
+			refused, err = append(refused, h), nil
+		case errors.Is(err, errOver):
+			over, err = append(over, h), nil
+		}
+		errs = append(errs, err)
+		return err == nil
+	})
+	gone, err := k.notStored(ctx, g, over)
+	if refused = append(refused, gone...); len(refused) > 0 {
+		errs = append(errs, k.takeBack(ctx, g, r, refused))
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// notStored returns those of states whose waiting has ended during this look that the relay does
+// not have. The refs of this repository may have been moved for one since another's look took
+// back what it had moved.
+func (k *looker) notStored(ctx context.Context, g *resolve.Group, over []resolve.State) (gone []resolve.State, err error) {
+	if len(over) == 0 {
+		return nil, nil
+	}
+	stored, err := k.relay.States(ctx, g.Identifier)
+	if err != nil {
+		return nil, fmt.Errorf("reading states: %w", err)
+	}
+	for _, h := range over {
+		i := slices.IndexFunc(stored, func(s *nip34.State) bool { return s.ID == h.Entry.ID })
+		if i < 0 {
+			gone = append(gone, h)
+		} else {
+			g.Stored = append(g.Stored, stored[i])
+		}
+	}
+	return gone, nil
+}
+
+// takeBack has refs be what stored states say that were moved for some which the relay
+// refuses, in this and in other repositories, and then ends the waiting of these.
+func (k *looker) takeBack(ctx context.Context, g *resolve.Group, r *repository, refused []resolve.State) error {
+	errs := []error{k.takeBackHere(ctx, g, r, refused)}
+	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
+		if slices.ContainsFunc(refused, func(h resolve.State) bool { return g.Repository(ref).IsMember(h.State.Ref.Owner) }) {
+			errs = append(errs, k.takeBackOther(ctx, g, ref, refused))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("taking back refs of a state that was refused: %w", err)
+	}
+	for _, h := range refused {
+		k.touchOthers(g, r, h)
+		errs = append(errs, k.entries.forget(ctx, h.Entry, NotStored))
+	}
+	return errors.Join(errs...)
+}
+
+// takeBackHere is takeBack in one repository, which is locked. Where nothing that is stored
+// can say what its refs are, those go that are what a refused state says.
+func (k *looker) takeBackHere(ctx context.Context, g *resolve.Group, r *repository, refused []resolve.State) error {
+	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool {
+		return slices.ContainsFunc(refused, func(o resolve.State) bool { return o.Entry.ID == h.Entry.ID })
+	})
+	var err error
+	if g.Stored, err = k.relay.States(ctx, g.Identifier); err != nil {
+		return fmt.Errorf("reading states: %w", err)
+	}
+	if err := k.histories.look(ctx, g, r, g.Decided(r.Repository)); err != nil {
+		return err
+	}
+	if err := k.alignOne(ctx, g, r); err != nil || r.Decides != nil {
+		return err
+	}
+	var changes []resolve.RefChange
+	newest := g.NewestStored(r.Repository)
+	for name, at := range r.Refs.At {
+		says := func(h resolve.State) bool { return r.IsMember(h.State.Ref.Owner) && h.State.Refs[name] == at }
+		if slices.ContainsFunc(refused, says) && (newest == nil || newest.Refs[name] != at) && !g.Ahead(r.Repository, name) {
+			changes = append(changes, resolve.RefChange{Name: name, Old: at})
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := k.mover.move(ctx, r, changes, nip34.RefName{}); err != nil {
+		return err
+	}
+	r.Refs = r.Refs.Apply(changes, nip34.RefName{})
+	return nil
+}
+
+// takeBackOther is takeBackHere for another repository.
+func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref graspsync.RepoRef, refused []resolve.State) error {
+	dir, unlock, err := k.mover.enter(ctx, ref, othersLockWait())
+	if errors.Is(err, ErrNoRepository) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	g, o, err := k.read(ctx, ref, dir, by.Late)
+	defer k.entries.unpin(g)
+	if err != nil || o == nil || !o.As(g) {
+		return err
+	}
+	o.watch, o.until = stopwatch.New(othersShare, ErrCrowded), othersShare
+	return k.takeBackHere(ctx, g, o, refused)
+}
+
+// releasePulls is release for pull requests.
+func (k *looker) releasePulls(ctx context.Context, g *resolve.Group, r *repository) error {
+	var errs []error
+	g.Pulls = slices.DeleteFunc(g.Pulls, func(h resolve.Pull) bool {
+		done, err := k.releasePull(ctx, r, h)
+		if errors.Is(err, ErrRefused) {
+			done, err = true, k.refusePull(ctx, g, r, h)
+		}
+		errs = append(errs, err)
+		return done && err == nil
+	})
+	return errors.Join(errs...)
+}
+
+// releasePull stores a pull request and strikes it off, as far as may be. One can be for
+// several repositories, under several identifiers. It is stored when its ref is in the first
+// that is served: one that fails, or that has no data, must not hold up the others. For those
+// of ours that do not have the ref yet it waits on, unseen, until they have, or until its time
+// is over. After a crash it is stored again, which changes nothing.
+func (k *looker) releasePull(ctx context.Context, r *repository, h resolve.Pull) (done bool, err error) {
+	has := slices.Contains(h.Pull.Repos, r.Ref) && r.Refs.At[nip34.EventRef(h.Entry.ID)] == h.Pull.Tip
+	if len(h.Pull.Repos) == 1 {
+		if has && r.Active {
+			err = k.entries.save(ctx, h.Entry)
+		}
+		if errors.Is(err, errOver) {
+			return true, nil
+		}
+		return has && r.Active && err == nil, err
+	}
+	unlock, err := k.entries.storing.lock(ctx, h.Entry.ID) // its other repositories may have it as well
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if served := k.entries.isServed(h.Entry.ID); !served && !(has && r.Active) {
+		return false, nil
+	} else if !served {
+		if err := k.entries.store(ctx, h.Entry); err != nil {
+			return false, err
+		}
+	}
+	if lacks, err := k.reader.lackRef(ctx, r, h, k.entries.serve(h.Entry.ID, r.Ref, has)); err != nil || lacks {
+		return false, err
+	}
+	return true, k.entries.strikeOff(ctx, h.Entry)
+}
+
+// refusePull ends the waiting of a pull request that the relay refuses, when its ref is gone
+// again: of one for several repositories when none is locked.
+func (k *looker) refusePull(ctx context.Context, g *resolve.Group, r *repository, h resolve.Pull) error {
+	if elsewhere(h.Entry) {
+		g.Over = append(g.Over, resolve.Ended{Entry: h.Entry, Fate: resolve.NotStored})
+		return nil
+	}
+	if err := k.dropHere(ctx, r, h.Entry); err != nil {
+		return err
+	}
+	return k.entries.forget(ctx, h.Entry, NotStored)
+}
+
+// touchOthers has the other repositories looked at that a state concerns which is stored
+// now: it does not wait for them any more.
+func (k *looker) touchOthers(g *resolve.Group, r *repository, h resolve.State) {
+	others := false
+	for ref := range g.Ours() {
+		if ref != r.Ref && g.Repository(ref).IsMember(h.State.Ref.Owner) {
+			k.findings.touch(ref)
+			others = true
+		}
+	}
+	if others {
+		k.inbox.tell(look{identifier: g.Identifier})
+	}
+}
+
+// lacking returns what a repository lacks for what waits, and for the newest state
+// that is stored.
+func (k *looker) lacking(g *resolve.Group, r *repository) need {
+	n := need{members: r.Members}
+	for _, h := range g.States {
+		if ids := r.Absent(h.State); r.IsMember(h.State.Ref.Owner) && len(ids) > 0 {
+			n.ids = append(n.ids, ids...)
+			n.entries = append(n.entries, h.Entry.ID)
+		}
+	}
+	if s := g.NewestStored(r.Repository); s != nil {
+		ids := r.Absent(s)
+		n.ids = append(n.ids, ids...)
+		if e, waits := g.Waiting[r.Ref]; waits && len(ids) > 0 {
+			n.entries = append(n.entries, e.ID)
+		}
+	}
+	n.states = slices.SortedFunc(slices.Values(n.ids), resolve.CompareIDs)
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Pull.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.Misses(h.Pull.Tip) {
+			n.ids = append(n.ids, h.Pull.Tip)
+			n.named(h.Pull)
+			n.entries = append(n.entries, h.Entry.ID)
+		}
+	}
+	slices.SortFunc(n.ids, resolve.CompareIDs)
+	n.ids = slices.Compact(n.ids)
+	n.own, n.strangers = k.urls(g, r)
+	return n
+}
+
+// mostOwn is how many times MaxClones the clone URLs are that the announcements of all
+// who have a say in a repository name together: there may be 257 of them.
+const mostOwn = 4
+
+// rotates is how long those whose URLs there is no room for wait for others to have their turn.
+const rotates = time.Hour
+
+// urls returns where git data of a repository can be had: what the announcements of
+// all maintainers name, also of those whose repositories are not ours, and then what only the
+// pull requests that wait name, which anybody can write. Of each only the first
+// MaxClones count. Where there is no room for those of all maintainers each has one in
+// turn: first the owner, then those whose states wait, then the others, of whom those come first
+// each hour who had none in the one before.
+func (k *looker) urls(g *resolve.Group, r *repository) (own, strangers []graspsync.URL) {
+	seen := make(map[graspsync.URL]struct{})
+	usable := func(us []graspsync.URL) (out []graspsync.URL) {
+		for _, u := range us[:min(len(us), k.cfg.fixed.MaxClones)] {
+			if _, again := seen[u]; !again && !k.cfg.Identity.IsClone(u) {
+				seen[u] = struct{}{}
+				out = append(out, u)
+			}
+		}
+		return out
+	}
+	of := make(map[graspsync.PubKey][]graspsync.URL)
+	add := func(a *nip34.Announcement) {
+		us := usable(a.Clones)
+		own = append(own, us...)
+		of[a.Ref.Owner] = append(of[a.Ref.Owner], us...)
+	}
+	for _, a := range g.All {
+		if r.IsMember(a.Ref.Owner) {
+			add(a)
+		}
+	}
+	members := slices.SortedFunc(maps.Keys(r.Members), graspsync.PubKey.Compare)
+	for _, member := range members {
+		if a := g.Family.Announcement(member); a != nil {
+			add(a)
+		}
+	}
+	if most := mostOwn * k.cfg.fixed.MaxClones; len(own) > most {
+		k.report.dropSome("clones", len(own)-most)
+		own = inTurn(of, inOrder(g, r, members, most), most)
+	}
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Pull.Repos, r.Ref) {
+			strangers = append(strangers, usable(h.Pull.Clones)...)
+		}
+	}
+	return own, strangers
+}
+
+// inOrder returns the maintainers of a repository as their URLs have their turns.
+func inOrder(g *resolve.Group, r *repository, members []graspsync.PubKey, most int) []graspsync.PubKey {
+	first := int(time.Now().Unix()/int64(rotates/time.Second)%int64(len(members))) * max(1, most/2) % len(members)
+	out := slices.Concat(members[first:], members[:first])
+	writes := make(map[graspsync.PubKey]struct{})
+	for _, h := range g.States {
+		writes[h.State.Ref.Owner] = struct{}{}
+	}
+	rank := func(who graspsync.PubKey) int {
+		_, is := writes[who]
+		switch {
+		case who == r.Ref.Owner:
+			return 0
+		case is:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(out, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
+	return out
+}
+
+// inTurn returns so many of the URLs of some, one of each in turn.
+func inTurn(of map[graspsync.PubKey][]graspsync.URL, order []graspsync.PubKey, most int) (out []graspsync.URL) {
+	for round := 0; len(out) < most; round++ {
+		before := len(out)
+		for _, who := range order {
+			if us := of[who]; round < len(us) && len(out) < most {
+				out = append(out, us[round])
+			}
+		}
+		if len(out) == before {
+			break
+		}
+	}
+	return out
+}
+
+// recover repairs every repository whose refs were being moved when we stopped, and
+// has them moved again by whoever decides about them now. One that can't be repaired
+// keeps its journal, is mended before anything else is done about it, and does not
+// keep the others from being served.
+func (k *looker) recover(ctx context.Context) error {
+	return k.keep.each(ctx, keyAligning, func(key string, value []byte) error {
+		var j journal
+		err := json.Unmarshal(value, &j)
+		ref, rerr := graspsync.ParseRepoRef(j.Repo)
+		if err = errors.Join(err, rerr); err != nil {
+			k.report.unreadable.Add(1)
+			k.cfg.Logger.Error("a journal can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+			return k.keep.drop(ctx, keyAligning+key)
+		}
+		k.mover.doubt(ref, j)
+		k.findings.touch(ref)
+		if err = k.mover.repair(ctx, ref); err == nil {
+			_, err = k.settle(ctx, ref, causes{late: true}, k.cfg.fixed.Timeout)
+		}
+		if err == nil {
+			return k.keep.drop(ctx, keyAligning+key)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		k.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		return nil
+	})
+}

@@ -1,0 +1,130 @@
+package purgatory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// mover locks repositories and moves their refs, so that a crash leaves nothing half done
+// that anybody reads.
+type mover struct {
+	// set by newMover, read-only
+	cfg   *Config
+	repos containedRepositories
+	git   containedGit
+	keep  keeper
+	step  func(name string)
+
+	mu      sync.Mutex
+	doubted map[graspsync.RepoRef]journal // guarded by mu: git failed while it moved their refs
+}
+
+func newMover(cfg *Config, repos containedRepositories, git containedGit, keep keeper, step func(name string)) *mover {
+	return &mover{cfg: cfg, repos: repos, git: git, keep: keep, step: step, doubted: make(map[graspsync.RepoRef]journal)}
+}
+
+// enter locks a repository, for which it waits no longer than patience, and mends it if
+// need be.
+func (m *mover) enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	dir, unlock, err = m.repos.Lock(waiting, ref)
+	cancel()
+	if errors.Is(err, ErrNoRepository) {
+		m.mended(ref)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("locking repository: %w", err)
+	}
+	if err := m.mend(ctx, ref, dir); err != nil {
+		unlock()
+		return "", nil, fmt.Errorf("mending a repository: %w", err)
+	}
+	return dir, unlock, nil
+}
+
+// move changes refs. What is going to change is written down before, so that after a
+// crash the repository is looked at before anybody reads it: git that is killed in a
+// transaction may leave a part of it.
+func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefChange, head nip34.RefName) error {
+	j := newJournal(r.Ref, r.Refs, changes, head)
+	data, err := json.Marshal(j)
+	if err != nil {
+		return fmt.Errorf("writing the journal: %w", err)
+	}
+	key := keyAligning + hashed(r.Ref)
+	if err := m.keep.put(ctx, key, data); err != nil {
+		return err
+	}
+	m.step("journalled")
+	if err := m.git.Align(ctx, r.dir, changes, head); err != nil {
+		m.doubt(r.Ref, j)
+		return fmt.Errorf("moving refs: %w", err)
+	}
+	m.step("aligned")
+	return m.keep.drop(ctx, key)
+}
+
+// doubt notes that refs were being moved when something failed: the repository is
+// mended before anything else is done about it.
+func (m *mover) doubt(ref graspsync.RepoRef, j journal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.doubted[ref] = j
+}
+
+// mend removes what was left of a transaction of refs that was not ended, and takes
+// back what git had done of it. Whoever decides about the refs now moves them again.
+func (m *mover) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
+	m.mu.Lock()
+	j, doubted := m.doubted[ref]
+	m.mu.Unlock()
+	if !doubted {
+		return nil
+	}
+	if err := m.git.mend(ctx, dir); err != nil {
+		return err
+	}
+	refs, err := m.git.Refs(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if back, head := j.undo(refs); len(back) > 0 {
+		if err := m.git.Align(ctx, dir, back, head); err != nil {
+			return err
+		}
+	}
+	if err := m.keep.drop(ctx, keyAligning+hashed(ref)); err != nil {
+		return err
+	}
+	m.mended(ref)
+	return nil
+}
+
+func (m *mover) mended(ref graspsync.RepoRef) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.doubted, ref)
+}
+
+// repair mends a repository that we were killed in, if there is one.
+func (m *mover) repair(ctx context.Context, ref graspsync.RepoRef) error {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.Timeout)
+	defer cancel()
+	_, unlock, err := m.enter(ctx, ref, m.cfg.fixed.Timeout)
+	if errors.Is(err, ErrNoRepository) {
+		return m.keep.drop(ctx, keyAligning+hashed(ref))
+	}
+	if err != nil {
+		return err
+	}
+	unlock()
+	return nil
+}

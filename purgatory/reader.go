@@ -1,0 +1,467 @@
+package purgatory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// reader reads what is known of repositories: from the relay what is stored, from the
+// entries what waits. It changes nothing.
+type reader struct {
+	cfg     *Config
+	report  *report
+	relay   Relay
+	entries *entries
+
+	families families
+}
+
+// known is how much of those is read whom some owners list: each has their own, whatever
+// the others list. Bounds that are shared are for what is taken in: free keys must not have
+// the announcement of a maintainer forgotten that is here.
+func known(most nip34.Bounds) nip34.Bounds {
+	most.Sure, most.Each = most.Each, nip34.MaxMaintainers
+	return most
+}
+
+// wanting is who wants announcements of others under an identifier.
+type wanting struct {
+	family  *nip34.Family
+	served  map[graspsync.PubKey]graspsync.PubKey   // by whom
+	waiting map[graspsync.PubKey]graspsync.PubKey   // there is room for whose, by one of those who want it
+	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of what waits who want it
+}
+
+// payers returns for whom an announcement may count that waits with theirs, in the order in
+// which they are asked: none if there is no room for it. First come those who list its author
+// and are listed back: nobody else can come before these, or be one of them unasked.
+func (w wanting) payers(a *nip34.Announcement) []graspsync.PubKey {
+	if _, is := w.waiting[a.Ref.Owner]; !is {
+		return nil
+	}
+	rank := func(owner graspsync.PubKey) int {
+		of := w.family.Announcement(owner)
+		switch {
+		case of == nil || !slices.Contains(of.Maintainers, a.Ref.Owner):
+			return 2
+		case !slices.Contains(a.Maintainers, owner):
+			return 1
+		}
+		return 0
+	}
+	out := slices.Clone(w.by[a.Ref.Owner])
+	slices.SortStableFunc(out, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
+	return out
+}
+
+// gather reads what is known of a repository. It changes nothing.
+func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*resolve.Group, error) {
+	g, err := d.announced(ctx, ref.Identifier, late)
+	if err != nil {
+		return nil, err
+	}
+	entries := d.entries.of(ref)
+	r := g.Repository(ref)
+	err = d.sortAll(ctx, g, slices.DeleteFunc(entries, func(e ledger.Entry) bool {
+		return e.Class == ledger.Announcement || (e.Class == ledger.State && !r.IsMember(e.Author))
+	}))
+	return g, err
+}
+
+// gatherAll reads what is known of all repositories with an identifier.
+func (d *reader) gatherAll(ctx context.Context, identifier string) (*resolve.Group, error) {
+	g, err := d.announced(ctx, identifier, false)
+	if err != nil {
+		return nil, err
+	}
+	err = d.sortAll(ctx, g, d.entries.under(g))
+	return g, err
+}
+
+// announced reads which repositories with an identifier are ours, or may be, and what is
+// stored about them.
+func (d *reader) announced(ctx context.Context, identifier string, late bool) (*resolve.Group, error) {
+	g := &resolve.Group{
+		Identifier: identifier,
+		Late:       late,
+		Accepted:   make(map[graspsync.RepoRef]*nip34.Announcement),
+		Waiting:    make(map[graspsync.RepoRef]ledger.Entry),
+	}
+	// What waits is read before what is stored: what is released meanwhile is found twice, and
+	// not taken for what nobody has announced.
+	waiting := d.entries.waitingUnder(identifier)
+	announcements, err := d.relay.Announcements(ctx, identifier)
+	if err != nil {
+		return nil, fmt.Errorf("reading announcements: %w", err)
+	}
+	now := time.Now()
+	for _, a := range announcements {
+		if hasExpired(a.Event, now) {
+			continue
+		}
+		if old := g.Accepted[a.Ref]; old == nil || a.Stamp().Newer(old.Stamp()) {
+			g.Accepted[a.Ref] = a
+		}
+	}
+	for _, a := range g.Accepted {
+		g.All = append(g.All, a)
+	}
+	if g.Stored, err = d.relay.States(ctx, identifier); err != nil {
+		return nil, fmt.Errorf("reading states: %w", err)
+	}
+	if err = d.sortAll(ctx, g, waiting); err != nil {
+		return g, err
+	}
+	var ours, others []*nip34.Announcement
+	for _, a := range g.All {
+		if g.Accepted[a.Ref] != nil {
+			ours = append(ours, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	g.Family, err = d.family(ctx, identifier, ours, others, g.Relatives)
+	return g, err
+}
+
+// sortAll puts entries where they belong, but for those whose waiting is being ended.
+func (d *reader) sortAll(ctx context.Context, g *resolve.Group, entries []ledger.Entry) error {
+	for _, e := range d.entries.lasting(entries) {
+		if err := d.sort(ctx, g, e); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(g.States, func(a, b resolve.State) int { return resolve.Older(a.State.Stamp(), b.State.Stamp()) })
+	slices.SortFunc(g.Pulls, func(a, b resolve.Pull) int { return a.Entry.ID.Compare(b.Entry.ID) })
+	return nil
+}
+
+// sort puts an entry where it belongs.
+func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) error {
+	if e.Event == nil {
+		return nil
+	}
+	deleted, err := d.relay.Deleted(ctx, e.Event)
+	if err != nil {
+		return fmt.Errorf("asking for deletions: %w", err)
+	}
+	now := time.Now()
+	if deleted {
+		g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Deleted})
+		return nil
+	}
+	if hasExpired(e.Event, now) {
+		g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Expired})
+		return nil
+	}
+	if e.Class != ledger.Announcement && !g.Late && !now.Before(e.Deadline) && !d.entries.isFetchedFor(e) {
+		return nil // its time is over: it is expired by the clock, not by whoever looks first
+	}
+	switch e.Class {
+	case ledger.Announcement:
+		g.SortAnnouncement(e)
+	case ledger.Relative:
+		g.Relatives = append(g.Relatives, resolve.Relative{Entry: e, Announcement: e.Announces})
+	case ledger.State:
+		s, err := nip34.ParseState(e.Event)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(g.Stored, func(o *nip34.State) bool {
+			return o.Ref == s.Ref && o.Stamp().Newer(s.Stamp())
+		}) {
+			g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Replaced})
+			return nil
+		}
+		g.States = append(g.States, resolve.State{Entry: e, State: s})
+	case ledger.PullRequest:
+		pr, err := nip34.ParsePullRequest(e.Event)
+		if err != nil {
+			return err
+		}
+		g.Pulls = append(g.Pulls, resolve.Pull{Entry: e, Pull: pr})
+	}
+	return nil
+}
+
+// family returns who has a say in the repositories of some announcements with an
+// identifier, of which some are served: that may take those of others, whose repositories
+// are not ours. Of these only those count that are listed: what else is stored is not read.
+func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []resolve.Relative) (*nip34.Family, error) {
+	all := slices.Concat(served, waiting)
+	ours, waits := nip34.Owners(served), nip34.Owners(waiting)
+	for _, h := range relatives {
+		all = append(all, h.Announcement)
+	}
+	f := d.families.of(d.cfg.Membership, identifier, all)
+	of, is := d.relay.(Related)
+	if !is {
+		return f, nil
+	}
+	asked := make(map[graspsync.PubKey]struct{})
+	now := time.Now()
+	for step := range nip34.MaxGenerations { // each is a question to the Store
+		var ask []graspsync.PubKey
+		about := func(who graspsync.PubKey) {
+			if _, again := asked[who]; !again {
+				asked[who] = struct{}{}
+				ask = append(ask, who)
+			}
+		}
+		if step == 0 { // they may have taken theirs from us
+			for _, who := range slices.Concat(ours, waits) {
+				about(who)
+			}
+		}
+		byServed, _ := f.Wanted(ours, known(nip34.ServedBounds()))
+		byWaiting, _ := f.Wanted(waits, known(nip34.WaitingBounds()))
+		for _, wanted := range []map[graspsync.PubKey]graspsync.PubKey{byServed, byWaiting} {
+			for who := range wanted {
+				about(who)
+			}
+		}
+		if len(ask) == 0 {
+			break
+		}
+		slices.SortFunc(ask, graspsync.PubKey.Compare)
+		stored, err := of.Relatives(ctx, identifier, ask)
+		if err != nil {
+			return nil, fmt.Errorf("reading announcements of others: %w", err)
+		}
+		before := len(all)
+		for _, a := range stored {
+			if !hasExpired(a.Event, now) {
+				all = append(all, a)
+			}
+		}
+		if len(all) == before {
+			break
+		}
+		f = d.families.of(d.cfg.Membership, identifier, all)
+	}
+	return f, nil
+}
+
+// wanting returns that. What has expired softly wants what it did: it may be revived.
+func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []resolve.Relative) (w wanting, err error) {
+	entries := d.entries.announcementsUnder(identifier)
+	var waiting []*nip34.Announcement
+	for _, e := range entries {
+		waiting = append(waiting, e.Announces)
+	}
+	if w.family, err = d.family(ctx, identifier, served, waiting, relatives); err != nil {
+		return w, err
+	}
+	w.served, _ = w.family.Wanted(nip34.Owners(served), nip34.ServedBounds())
+	w.waiting, _ = w.family.Wanted(nip34.Owners(waiting), nip34.WaitingBounds())
+	w.by = w.family.Wanters(nip34.Owners(waiting), nip34.WaitingBounds().Each)
+	return w, nil
+}
+
+// lost counts the repositories with an identifier that are announced and not among those
+// that are there. Others of the same name may be: forks are called as what they are of.
+func (d *reader) lost(ctx context.Context, identifier string, there map[graspsync.RepoRef]bool) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
+	defer cancel()
+	announcements, err := d.relay.Announcements(ctx, identifier)
+	if err != nil {
+		return 0, fmt.Errorf("reading announcements: %w", err)
+	}
+	lost := make(map[graspsync.RepoRef]struct{})
+	for _, a := range announcements {
+		if !there[a.Ref] && !hasExpired(a.Event, time.Now()) {
+			lost[a.Ref] = struct{}{}
+		}
+	}
+	return len(lost), nil
+}
+
+func (d *reader) identifiers(ctx context.Context) ([]string, error) {
+	out, err := d.listed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range d.entries.allAnnouncements() {
+		out = append(out, a.Ref.Identifier)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// listed returns the identifiers of what is served.
+func (d *reader) listed(ctx context.Context) (out []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
+	defer cancel()
+	defer d.report.recovered(&err, ofRelay)
+	for identifier, err := range d.relay.Identifiers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, identifier)
+	}
+	return out, nil
+}
+
+// namedBy returns the objects that events name of those who have a say in a repository:
+// what waits, and the newest state that is stored, of which something may be missing.
+func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
+	g, err := d.announced(ctx, ref.Identifier, false)
+	if err != nil {
+		return nil, err
+	}
+	r := g.Repository(ref)
+	if s := g.NewestStored(r); s != nil {
+		ids = slices.Collect(maps.Values(s.Refs))
+	}
+	entries := d.entries.of(ref)
+	for _, e := range entries {
+		switch {
+		case !r.IsMember(e.Author):
+		case e.Class == ledger.State:
+			if s, err := nip34.ParseState(e.Event); err == nil {
+				ids = slices.AppendSeq(ids, maps.Values(s.Refs))
+			}
+		case e.Class == ledger.PullRequest:
+			if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
+				ids = append(ids, pr.Tip)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// lackRef reports whether any repository of ours that a pull request names is not
+// among those that have its ref, and could have it.
+func (d *reader) lackRef(ctx context.Context, r *repository, h resolve.Pull, has map[graspsync.RepoRef]struct{}) (bool, error) {
+	for _, ref := range h.Pull.Repos {
+		if _, ok := has[ref]; ok {
+			continue
+		}
+		if r.Ref == ref && r.Refs.Format != h.Pull.Tip.Format() {
+			continue
+		}
+		if waiting, ok := d.entries.waiting(ref); ok && !waiting.Soft {
+			return true, nil
+		}
+		if ours, err := d.accepted(ctx, ref); err != nil || ours {
+			return ours, err
+		}
+	}
+	return false, nil
+}
+
+// announcement returns the announcement of a repository, stored or waiting, and who has a say in
+// it; nil if there is none.
+func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
+	g, err := d.gather(ctx, ref, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, one := range g.All {
+		if one.Ref == ref && (a == nil || one.Stamp().Newer(a.Stamp())) {
+			a = one
+		}
+	}
+	return a, g.Family.Authority(ref).Members(), nil
+}
+
+// lists reports whether an announcement makes its repository ours, once it is accepted.
+func (d *reader) lists(a *nip34.Announcement) bool {
+	of, is := d.relay.(Related)
+	return !is || of.Lists(a)
+}
+
+// older reports whether an entry is a state of whose author a newer one is stored: its
+// data is of no use. That a newer one waits does not matter, since that one's data may
+// never come.
+func (d *reader) older(ctx context.Context, e ledger.Entry) (bool, error) {
+	if e.Class != ledger.State {
+		return false, nil
+	}
+	stored, err := d.relay.States(ctx, e.Repos[0].Identifier)
+	if err != nil {
+		return false, fmt.Errorf("reading states: %w", err)
+	}
+	return slices.ContainsFunc(stored, func(s *nip34.State) bool {
+		return s.Ref == e.Repos[0] && s.Stamp().Newer(e.Version)
+	}), nil
+}
+
+// accepted reports whether a repository's announcement is served already: another
+// version of it needs not wait.
+func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
+	all, err := d.relay.Announcements(ctx, ref.Identifier)
+	if err != nil {
+		return false, fmt.Errorf("reading announcements: %w", err)
+	}
+	for _, a := range all {
+		if a.Ref == ref && !hasExpired(a.Event, time.Now()) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// standing completes an entry with whether its author has a say in a repository that is served
+// and that it is for, and a pull request with whose that is.
+func (d *reader) standing(ctx context.Context, e ledger.Entry) (ledger.Entry, error) {
+	if e.Class != ledger.State && e.Class != ledger.PullRequest {
+		return e, nil
+	}
+	for _, ref := range e.Repos {
+		served, err := d.relay.Announcements(ctx, ref.Identifier)
+		if err != nil {
+			return e, fmt.Errorf("reading announcements: %w", err)
+		}
+		family, err := d.family(ctx, ref.Identifier, served, nil, d.entries.heldRelatives(ref.Identifier))
+		if err != nil {
+			return e, err
+		}
+		if e.Class == ledger.State {
+			e.Trusted = family.Maintains(e.Author, nip34.Owners(served))
+			return e, nil
+		}
+		if !slices.ContainsFunc(served, func(a *nip34.Announcement) bool { return a.Ref == ref }) {
+			continue
+		}
+		if e.For == (graspsync.PubKey{}) {
+			e.For = ref.Owner
+		}
+		if e.Trusted = family.Authority(ref).Has(e.Author); e.Trusted {
+			return e, nil
+		}
+	}
+	return e, nil
+}
+
+// has asks the relay for an event, if it can be asked.
+func (d *reader) has(ctx context.Context, id graspsync.EventID) (bool, error) {
+	k, ok := d.relay.(Knower)
+	if !ok {
+		return false, nil
+	}
+	has, err := k.Has(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("asking for an event: %w", err)
+	}
+	return has, nil
+}
+
+// hasExpired reports whether the time of an event is over that it gives itself (NIP-40).
+func hasExpired(ev *nostr.Event, now time.Time) bool {
+	if ev == nil {
+		return false
+	}
+	at, expires := nip34.Expiration(ev)
+	return expires && now.Unix() >= int64(at)
+}

@@ -1,0 +1,138 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// remover takes away what nothing needs any more: refs of events, and repositories.
+type remover struct {
+	cfg        *Config
+	report     *report
+	repos      containedRepositories
+	departures *containedDepartures // nil: there is none
+	git        containedGit
+	step       func(name string)
+	naming     *locks[graspsync.RepoRef] // who looks at a repository
+	findings   *findings
+	gatherings *gatherings
+	histories  *histories
+	mover      *mover
+	rations    *rations
+}
+
+// ErrNoDepartures is returned by [Purgatory.RemoveRepository] if the Repositories are no
+// [Departures].
+var ErrNoDepartures = errors.New("repositories can't be taken out of service")
+
+// erase removes a repository at once and for good, served or not. It is for who
+// must take something down, after the announcement is gone, or the repository is made
+// again at the next look. The error wraps [ErrNoDepartures], or [ErrInUse] if something is
+// being fetched for it and it should be called again.
+func (rm *remover) erase(ctx context.Context, ref graspsync.RepoRef) error {
+	if rm.departures == nil {
+		return ErrNoDepartures
+	}
+	done, err := rm.naming.lock(ctx, ref)
+	if err != nil {
+		return err
+	}
+	defer done()
+	leave, free := rm.gatherings.take(ref)
+	if !free {
+		return fmt.Errorf("removing a repository: %w", ErrInUse)
+	}
+	defer leave()
+	if err := rm.departures.Erase(ctx, ref); err != nil {
+		return fmt.Errorf("removing a repository: %w", err)
+	}
+	rm.step("removed")
+	rm.forget(ref)
+	rm.findings.forget(ref)
+	return nil
+}
+
+// remove removes a repository that nobody announces: one with refs is taken out
+// of service, and kept for a while. The error wraps ErrInUse if somebody is at it.
+func (rm *remover) remove(ctx context.Context, ref graspsync.RepoRef) error {
+	leave, free := rm.gatherings.take(ref)
+	if !free {
+		return fmt.Errorf("removing a repository: %w", ErrInUse)
+	}
+	defer leave()
+	err := rm.repos.Remove(ctx, ref)
+	if errors.Is(err, ErrInUse) && rm.departures != nil {
+		waiting, cancel := context.WithTimeout(ctx, rm.cfg.fixed.Timeout/lockShare)
+		defer cancel()
+		if err = rm.departures.Depart(waiting, ref); err == nil {
+			rm.report.drop("departed")
+			rm.cfg.Logger.Info("repository out of service", keyRepo, graspsync.Printable(ref.String()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("removing a repository: %w", err)
+	}
+	rm.step("removed")
+	return nil
+}
+
+// emptyOfState removes the refs of pull requests where nothing else is: they keep no
+// announcement from expiring. has is true if something else is.
+func (rm *remover) emptyOfState(ctx context.Context, ref graspsync.RepoRef) (has bool, err error) {
+	dir, unlock, err := rm.mover.enter(ctx, ref, rm.cfg.fixed.Timeout/lockShare)
+	if errors.Is(err, ErrNoRepository) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	refs, err := rm.git.Refs(ctx, dir)
+	if err != nil || refs.HasState() || rm.departures != nil {
+		return refs.HasState(), err
+	}
+	var changes []resolve.RefChange
+	for name, id := range refs.At {
+		changes = append(changes, resolve.RefChange{Name: name, Old: id})
+	}
+	if len(changes) == 0 {
+		return false, nil
+	}
+	if err := rm.git.Align(ctx, dir, changes, nip34.RefName{}); err != nil {
+		rm.mover.doubt(ref, journal{}) // each is there or not: only locks can be left
+		return false, fmt.Errorf("removing refs: %w", err)
+	}
+	return false, nil
+}
+
+func (rm *remover) dropRef(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
+	dir, unlock, err := rm.mover.enter(ctx, ref, rm.cfg.fixed.Timeout)
+	if errors.Is(err, ErrNoRepository) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	refs, err := rm.git.Refs(ctx, dir)
+	if err != nil {
+		return err
+	}
+	name := nip34.EventRef(id)
+	at, exists := refs.At[name]
+	if !exists {
+		return nil
+	}
+	return rm.rations.remove(ctx, ref, dir, refs, resolve.RefChange{Name: name, Old: at})
+}
+
+// forget forgets what was found out about a repository that is not here any more.
+func (rm *remover) forget(ref graspsync.RepoRef) {
+	rm.histories.forget(ref)
+	rm.rations.forget(ref)
+}

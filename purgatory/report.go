@@ -1,0 +1,213 @@
+package purgatory
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// Whose code it was that panicked, as [Status] tells.
+const (
+	ofRelay    = "relay"
+	ofRepos    = "repositories"
+	ofGit      = "git"
+	ofStore    = "store"
+	ofObserver = "observer"
+)
+
+// line is what a line of the log is about that has a stranger's words: there is one a
+// minute of each at most (see [seldom.Lines]).
+type line struct{ who, what string }
+
+// report counts what happens, logs it, and tells the observer of it.
+type report struct {
+	cfg   *Config // set by newReport, read-only
+	lines seldom.Lines[line]
+
+	held                            atomic.Uint64
+	fates                           [Unwanted + 1]atomic.Uint64
+	fetches, failed, objects, bytes atomic.Uint64
+	unreadable                      atomic.Uint64
+	queue                           atomic.Int64 // repositories hunted for
+
+	mu sync.Mutex
+	// guarded by mu
+	dropped  map[string]uint64 // by reason
+	panics   map[string]uint64 // that were contained, by whose code it was
+	byDomain map[string]*domainStats
+}
+
+// The keys of what is logged.
+const (
+	keyEvent = "event"
+	keyRepo  = "repo"
+	keyURL   = "url"
+	keyError = "error"
+)
+
+func newReport(cfg *Config) *report { return &report{cfg: cfg} }
+
+// recovered, deferred, turns a panic of the embedder's code into an error, and counts
+// it. Such a panic is a bug, but whatever a stranger did to provoke it must cost no
+// more than what was being done: that failed, and is tried again as after any error.
+func (s *report) recovered(err *error, whose string) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	s.panicked(r, whose)
+	*err = fmt.Errorf("%s panicked: %s", whose, graspsync.Printable(fmt.Sprint(r)))
+}
+
+// panicked counts a panic that was contained. It is called while that unwinds, so that
+// the stack tells where it was.
+func (s *report) panicked(r any, whose string) {
+	s.countPanic(whose)
+	s.cfg.Logger.Error("panic contained", "where", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
+}
+
+// observe tells the observer. Nothing depends on what it makes of that.
+func (s *report) observe(o Observation) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.panicked(r, ofObserver)
+		}
+	}()
+	s.cfg.Observe(o)
+}
+
+// warn logs what a stranger had a part in, once in a while.
+func (s *report) warn(l line, msg string, from graspsync.URL, err error) {
+	if s.lines.May(l, time.Now()) {
+		s.cfg.Logger.Warn(msg, keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
+	}
+}
+
+// drop counts what a bound kept out.
+func (s *report) drop(reason string) { s.dropSome(reason, 1) }
+
+func (s *report) dropSome(reason string, n int) {
+	if n <= 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	increase(&s.dropped, reason, n)
+}
+
+func (s *report) countPanic(whose string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	increase(&s.panics, whose, 1)
+}
+
+// fetched counts a request to a server.
+func (s *report) fetched(f Fetched) {
+	s.fetches.Add(1)
+	s.bytes.Add(uint64(f.Bytes))
+	s.objects.Add(uint64(f.Wanted - f.Missing))
+	if f.Err != nil {
+		s.failed.Add(1)
+	}
+}
+
+func (s *report) began(e ledger.Entry) {
+	s.held.Add(1)
+	s.observe(Began{ID: e.ID, Event: e.Event, ByUser: e.ByUser, Deadline: e.Deadline})
+}
+
+func (s *report) ended(e ledger.Entry, why Fate) {
+	s.fates[why].Add(1)
+	level := slog.LevelDebug
+	if why == Released {
+		level = slog.LevelInfo
+	}
+	s.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
+		"class", e.Class.String(), "fate", why.String())
+	s.observe(Ended{ID: e.ID, Event: e.Event, Fate: why, Waited: time.Since(e.Seen)})
+}
+
+// byName returns what is counted by name.
+func (s *report) byName() (dropped, panics map[string]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dropped, panics = make(map[string]uint64, len(s.dropped)), make(map[string]uint64, len(s.panics))
+	maps.Copy(dropped, s.dropped)
+	maps.Copy(panics, s.panics)
+	return dropped, panics
+}
+
+// request counts a request to a server, and its end when the function that it
+// returns is called.
+func (s *report) request(domain string) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byDomain == nil {
+		s.byDomain = make(map[string]*domainStats)
+	}
+	d := s.byDomain[domain]
+	if d == nil && len(s.byDomain) >= maxDomains {
+		domain = otherDomains
+		d = s.byDomain[domain]
+	}
+	if d == nil {
+		d = &domainStats{}
+		s.byDomain[strings.Clone(domain)] = d
+	}
+	d.inFlight++
+	d.requests++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		d.inFlight--
+	}
+}
+
+func (s *report) domains() map[string]domainStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]domainStats, len(s.byDomain))
+	for domain, d := range s.byDomain {
+		out[domain] = *d
+	}
+	return out
+}
+
+func increase(m *map[string]uint64, key string, n int) {
+	if *m == nil {
+		*m = make(map[string]uint64)
+	}
+	(*m)[key] += uint64(n)
+}
+
+// domainStats counts the requests to one server.
+type domainStats struct {
+	inFlight int
+	requests uint64
+}
+
+// maxDomains bounds the servers with metrics of their own; the others share a label.
+const maxDomains = 200
+
+// otherDomains is that label.
+const otherDomains = "other"
+
+// count notes what happened.
+func (s *report) count(st *Status) {
+	st.Held, st.Unreadable = s.held.Load(), s.unreadable.Load()
+	st.Released, st.Expired, st.Replaced = s.fates[Released].Load(), s.fates[Expired].Load(), s.fates[Replaced].Load()
+	st.Deleted, st.Refused = s.fates[Deleted].Load(), s.fates[NotStored].Load()
+	st.Displaced, st.Unwanted = s.fates[Displaced].Load(), s.fates[Unwanted].Load()
+	st.Fetches, st.Failed, st.Objects, st.Fetched = s.fetches.Load(), s.failed.Load(), s.objects.Load(), s.bytes.Load()
+	st.Dropped, st.Panics = s.byName()
+}
