@@ -70,8 +70,12 @@ func run(ctx context.Context, limit time.Duration) (err error) {
 	defer os.RemoveAll(dir)
 	stage := ""
 	defer func() {
-		if failed, ok := recover().(error); ok {
+		switch failed := recover().(type) {
+		case nil:
+		case error:
 			err = fmt.Errorf("%s: %w", stage, failed)
+		default:
+			panic(failed)
 		}
 	}()
 	w := &world{dir: dir, limit: limit, wanted: make(map[string]bool)}
