@@ -893,7 +893,7 @@ func (l *entries) admit(ctx context.Context, e ledger.Entry, payers []graspsync.
 	l.ledger.Unreserve(e)
 	replaced = l.ledger.Put(e)
 	if e.Class == ledger.Announcement {
-		l.findings.touchNow(e.Repos[0])
+		l.findings.touch(e.Repos[0])
 	}
 	again := e.Class != ledger.Placeholder && l.ledger.Again(e.ID)
 	l.mu.Unlock()
@@ -1040,7 +1040,7 @@ func (l *entries) sign(ctx context.Context, ref graspsync.RepoRef, newState bool
 	l.mu.Lock()
 	e, revived, changed := l.ledger.Sign(time.Now(), ref, newState)
 	if revived {
-		l.findings.touchNow(ref) // its repository is made again
+		l.findings.touch(ref) // its repository is made again
 	}
 	l.mu.Unlock()
 	if !changed {
