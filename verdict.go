@@ -30,7 +30,7 @@ const (
 	Depend
 	// Later: there is no room for it now. It is judged again every minute or less
 	// often, and soon after there was room for another one, as long as it can be kept
-	// whole (Config.Waiting of package sync); where only its id is left it is asked for again a few times
-	// within a day, and comes with a later daily pass. Meanwhile nobody is asked for it.
+	// whole; where only its id is left it is asked for again a few times within a day, and
+	// comes with a later daily pass. Meanwhile nobody is asked for it.
 	Later
 )

@@ -15,7 +15,8 @@ type Config struct {
 	// doubles it. A small one hammers relays that are down. Defaults to 5 s.
 	BaseBackoff time.Duration
 	// MaxBackoff is where doubling ends. A large one makes relays that come back
-	// wait to be noticed. It must not be below BaseBackoff. Defaults to 1 h.
+	// wait to be noticed. It must not be below BaseBackoff, and not above the 24 h after
+	// which a dead relay is tried again. Defaults to 1 h.
 	MaxBackoff time.Duration
 	// RateLimit is how long a relay is left in peace after it complained of too
 	// many requests. It doubles, up to 1 h, while the relay complains again within 5 min.
@@ -131,7 +132,7 @@ func (c Config) validate() error {
 		bad("MaxBackoff", "%v is below BaseBackoff, %v", c.MaxBackoff, c.BaseBackoff)
 	}
 	if c.fixed.DeadInterval < c.MaxBackoff {
-		bad("DeadInterval", "%v is below MaxBackoff, %v: a dead relay would be tried more often than a living one", c.fixed.DeadInterval, c.MaxBackoff)
+		bad("MaxBackoff", "%v is above %v: a dead relay would be tried more often than a living one", c.MaxBackoff, c.fixed.DeadInterval)
 	}
 	if !(c.fixed.Jitter >= 0 && c.fixed.Jitter <= 1) { // also false for NaN
 		bad("Jitter", "%v is not between 0 and 1", c.fixed.Jitter)

@@ -76,7 +76,7 @@ func TestConfigFieldsThatContradict(t *testing.T) {
 	_, err := NewTracker(Config{BaseBackoff: time.Minute, MaxBackoff: time.Second})
 	require.ErrorContains(t, err, "MaxBackoff: 1s is below BaseBackoff, 1m0s")
 	_, err = NewTracker(Config{fixed: constants{DeadInterval: time.Minute}})
-	require.ErrorContains(t, err, "DeadInterval: 1m0s is below MaxBackoff, 1h0m0s")
+	require.ErrorContains(t, err, "MaxBackoff: 1h0m0s is above 1m0s")
 	for _, jitter := range []float64{-0.1, 1.1, math.Inf(1)} {
 		_, err = NewTracker(Config{fixed: constants{Jitter: jitter}})
 		require.ErrorContains(t, err, "Jitter: ")

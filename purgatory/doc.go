@@ -59,6 +59,22 @@
 // ref in the others as well. When it is deleted after that its refs go as those of data
 // without event: at the next hourly check they begin to wait.
 //
+// # Inside
+//
+// Each part has fields and a lock of its own, and calls those that were made before it:
+//
+//	intake      takes in what is submitted; entries has what waits, on the disk too
+//	engine      decides when: surveyor finds which repositories something concerns,
+//	            looker goes through the steps above with one of them
+//	resolve     decides what, in values: whose state decides, which refs change, what
+//	            is missing, what may be served (internal/resolve)
+//	hunt        decides which server is asked next (internal/hunt); fetches asks it
+//	mover       moves refs, and has the journal
+//	entries     stores what is released, and strikes it off
+//	expirer, remover, checks, maintenance
+//	            end what is over, take away what is deleted, find what was lost, and
+//	            keep repositories in order
+//
 // # Life cycle and concurrency
 //
 // [Open] reads what waits and repairs what a crash left; then repositories can be

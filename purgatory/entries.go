@@ -951,7 +951,7 @@ func (l *entries) isInUse(e ledger.Entry) bool {
 		return false
 	}
 	ref := e.Repos[0]
-	return len(l.findings.pushedTo(ref)) > 0 || l.gatherings.uses(ref)
+	return l.findings.isPushed(ref) || l.gatherings.uses(ref)
 }
 
 // gaveWay strikes off what another event has taken the place of, unless it waits again by

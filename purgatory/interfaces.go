@@ -137,7 +137,7 @@ type Departures interface {
 }
 
 // Bounded is what [Repositories] may be as well. With it, what is fetched has no more room
-// than what is pushed; without it, it is bounded by Config.MaxRepoDay only.
+// than what is pushed; without it, it is bounded by Limits.MaxRepoDay only.
 type Bounded interface {
 	// Reserve makes so many bytes count that are about to come to a repository, for nothing
 	// but pull requests it may be, until done is called, once they are there or are not to

@@ -43,7 +43,7 @@ type looker struct {
 	intake     *intake
 }
 
-// The lock of a repository is waited for this part of Config.Timeout, since pushes may
+// The lock of a repository is waited for this part of the longest time of a look, since pushes may
 // take long; that of another one, which it would have objects from, for leastLockWait.
 // What could not be locked is looked at again soon. It is also a look's share of time.
 const (

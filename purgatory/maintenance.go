@@ -46,7 +46,7 @@ const (
 
 // maintenance has our repositories put in order, one after the other.
 type maintenance struct {
-	// set by newMaintenance, read-only
+	// set once, read-only
 	cfg          *Config
 	report       *report
 	git          containedGit

@@ -47,7 +47,7 @@ type Config struct {
 	// Signer signs for relays that want to know who we are (NIP-42), with a key kept
 	// for that purpose: only if they refuse a request for want of it, and at most
 	// once per connection. Defaults to none: what such relays refuse is not fetched,
-	// and asked for again after RetryMax.
+	// and asked for again an hour later at most.
 	Signer Signer
 	// Health has the times of backoff and rate limiting.
 	Health health.Config

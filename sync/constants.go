@@ -190,7 +190,7 @@ func (t constants) validate(bad func(field string, value any, want string)) {
 		{"WholeFor", t.WholeFor}, {"GapAge", t.GapAge},
 	} {
 		if d.value < 0 {
-			bad(""+d.name, d.value, "a positive duration")
+			bad(d.name, d.value, "a positive duration")
 		}
 	}
 	for _, n := range []struct {
@@ -204,7 +204,7 @@ func (t constants) validate(bad func(field string, value any, want string)) {
 		{"Strikes", int64(t.Strikes)}, {"Refill", t.Refill},
 	} {
 		if n.value < 0 {
-			bad(""+n.name, n.value, "a positive number")
+			bad(n.name, n.value, "a positive number")
 		}
 	}
 	if t.PageLimit < leastPageLimit {

@@ -86,10 +86,10 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// fewBytes is the default of purgatory.Config.MaxFetch.
+// fewBytes is the default of purgatory.Limits.MaxFetch.
 const fewBytes = 512 << 20
 
-// manyBytes is the default of purgatory.Config.MaxPullBytes, and pullShare the part of
+// manyBytes is the default of purgatory.Limits.MaxPullBytes, and pullShare the part of
 // gitserve.Config.MaxOwnerBytes, one of so many, that it is where that is less. What has given
 // way takes up as much again: as long as there is room for more, pull requests give way to each
 // other. Where an owner has no more of it, whoever came first would keep it.

@@ -63,12 +63,7 @@ func main() {
 }
 
 func run(ctx context.Context, limit time.Duration) (err error) {
-	dir, err := os.MkdirTemp("", "graspsync-demo-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	stage := ""
+	w, stage := &world{limit: limit, wanted: make(map[string]bool)}, "make a folder"
 	defer func() {
 		switch failed := recover().(type) {
 		case nil:
@@ -78,29 +73,24 @@ func run(ctx context.Context, limit time.Duration) (err error) {
 			panic(failed)
 		}
 	}()
-	w := &world{dir: dir, limit: limit, wanted: make(map[string]bool)}
-	defer func() {
-		for _, stop := range slices.Backward(w.stop) {
-			stop()
-		}
-	}()
-	for i, s := range []struct {
-		name string
-		do   func(context.Context) string
-	}{
-		{"make the others", w.make},
-		{"start our relay", w.start},
-		{"catch up", w.catchUp},
-		{"follow live", w.live},
-		{"clone", w.clone},
-		{"compare", w.compare},
-	} {
+	w.dir, err = os.MkdirTemp("", "graspsync-demo-")
+	check(err)
+	w.stop = append(w.stop, func() { os.RemoveAll(w.dir) })
+	defer w.end()
+	stages := []func(context.Context) string{w.make, w.start, w.catchUp, w.live, w.clone, w.compare}
+	for i, name := range []string{"make the others", "start our relay", "catch up", "follow live", "clone", "compare"} {
 		began := time.Now()
-		stage = s.name
-		said := s.do(ctx)
-		fmt.Printf("%d/6 %-16s %6.1f s  %s\n", i+1, stage, time.Since(began).Seconds(), said)
+		stage = name
+		said := stages[i](ctx)
+		fmt.Printf("%d/%d %-16s %6.1f s  %s\n", i+1, len(stages), stage, time.Since(began).Seconds(), said)
 	}
 	return nil
+}
+
+func (w *world) end() {
+	for _, stop := range slices.Backward(w.stop) {
+		stop()
+	}
 }
 
 // check ends the stage if there is an error.
@@ -122,7 +112,7 @@ func await(ctx context.Context, limit time.Duration, done func() bool) {
 // catchUp waits until everything was fetched. The relay that is down comes back once ours
 // has noticed, and with it the commits that a git server lacks.
 func (w *world) catchUp(ctx context.Context) string {
-	said := time.Now()
+	polls := 0
 	await(ctx, w.limit, func() bool {
 		s := w.server.Sync().Status()
 		synced := s.Synced && len(s.Relays) == relays && !w.relays[charlie].Behavior().Down
@@ -134,8 +124,7 @@ func (w *world) catchUp(ctx context.Context) string {
 			}
 		}
 		missing, _ := w.difference(ctx)
-		if time.Since(said) > 2*time.Second {
-			said = time.Now()
+		if polls++; polls%10 == 0 {
 			fmt.Printf("    %d of %d events, %d relays\n", len(w.wanted)-missing, len(w.wanted), len(s.Relays))
 		}
 		return synced && missing == 0
@@ -381,13 +370,13 @@ func (w *world) place(ctx context.Context, r *repo, whole bool) (err error) {
 // what the newest states and the pull requests say.
 func (w *world) clone(ctx context.Context) string {
 	check(each(w.repos[:never], func(r *repo) error {
-		dir := filepath.Join(w.dir, "clones", r.path())
-		if _, err := runGit(ctx, ".", "", "clone", "--quiet", "--mirror", "http://"+w.host()+"/"+r.path(), dir); err != nil {
-			return err
-		}
-		want := maps.Clone(r.refs)
+		dir, want := filepath.Join(w.dir, "clones", r.path()), maps.Clone(r.refs)
 		delete(want, pull)
 		want["refs/nostr/"+r.pull.ID] = r.refs[pull]
+		_, err := runGit(ctx, ".", "", "clone", "--quiet", "--mirror", "http://"+w.host()+"/"+r.path(), dir)
+		if err != nil {
+			return err
+		}
 		got, err := refs(ctx, dir)
 		if err == nil && !maps.Equal(got, want) {
 			err = fmt.Errorf("%s has %v, want %v", r.name(), got, want)

@@ -25,11 +25,11 @@ type Config struct {
 
 	// MaxPackBytes bounds a pack as it comes, inflated if it was compressed for the
 	// way. Larger repositories never come. Defaults to 4 GiB, as much as
-	// purgatory.Config.MaxRepoDay.
+	// purgatory.Limits.MaxRepoDay.
 	MaxPackBytes int64
 	// MaxAddressDay bounds what comes from one address (of IPv6 its /64) in 24 hours, under
 	// whatever names, in bytes. It is not kept over a restart. Defaults to 16 GiB, as
-	// purgatory.Config.MaxHostDay does for each name.
+	// purgatory.Limits.MaxHostDay does for each name.
 	MaxAddressDay int64
 	// Timeout bounds one fetch that does not bring much; one that does may take longer, by
 	// as much as the bytes that came take at 64 times MinRate. A quarter of MaxFetches may
@@ -38,14 +38,14 @@ type Config struct {
 	// MaxMemory bounds the memory of each child process, in bytes: the address space,
 	// which is more than it uses. To walk and to pack a repository takes up to 500 bytes
 	// for each object in it, to index a pack 200. Defaults to 1 GiB, enough for
-	// MaxPackObjects. Where the system has no such limit only git's own is used.
+	// a pack of 2,000,000 objects, which is the largest that is taken. Where the system has no such limit only git's own is used.
 	MaxMemory uint64
 	// MaxChildren bounds the child processes at once, but for two that put repositories in
 	// order. None of them waits for a server. Defaults to 4.
 	MaxChildren int
 	// MaxFetches bounds the fetches that wait for servers at once, each of which may
 	// take Timeout and MaxPackBytes of the disk. With fewer of them than the embedder
-	// has under way (twice purgatory.Config.MaxHunts) slow servers make the others wait.
+	// has under way (twice purgatory.Limits.MaxHunts) slow servers make the others wait.
 	// Defaults to 20.
 	MaxFetches int
 	// MinFreeDisk is how much must stay free on the disk of the repository, in

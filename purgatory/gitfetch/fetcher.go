@@ -36,7 +36,7 @@ var (
 	ErrAuth = upload.ErrAuth
 	// ErrFormat: the repositories hash their objects differently.
 	ErrFormat = errors.New("repositories have different object formats")
-	// ErrSlow: less came than Config.MinRate over Config.RateWindow.
+	// ErrSlow: less than 1 KiB a second came for 30 s.
 	ErrSlow = errors.New("server is too slow")
 	// ErrIncomplete: a server sent objects without others that they need.
 	ErrIncomplete = errors.New("server does not have all that an object needs")

@@ -31,7 +31,8 @@
 //	targets      which relays each item is wanted of; owners: what a relay may claim
 //	dialer       which relays are connected
 //	history      items that are fetched for the first time, or again in a daily pass
-//	catchUp      what may have been missed of items that were fetched
+//	catchUp      what may have been missed of items that were fetched; after an absence
+//	             that is too long (longAbsent) history begins anew instead
 //	live         the standing subscriptions; polling: what finds no room in them
 //	descendants  answers to answers, which have what all others leave
 //	byID         events that are asked for by their ids
