@@ -322,7 +322,7 @@ func TestPromiseP15_BudgetOverRestarts(t *testing.T) {
 		assert.Equal(t, 320*time.Second, next.refused("9.9.9.9"), "what we died of is a failure")
 		assert.Equal(t, time.Minute, next.refused("4.4.4.4"), "a start is no reason to try again")
 		next.b.Import(state)
-		next.b.Import(egress.BudgetState{Addresses: []egress.AddressBudget{{
+		next.b.Import(egress.BudgetState{Addresses: []egress.AddressRecord{{
 			Address: netip.MustParsePrefix("9.9.9.9/32"), Failures: 20, LastFailure: time.Now(), FailingSince: time.Now(),
 		}}})
 		assert.Equal(t, 320*time.Second, next.refused("9.9.9.9"), "the stricter one holds")
@@ -356,18 +356,18 @@ func TestPromiseP15_BackoffGoesOn(t *testing.T) {
 func TestBudgetStateIsDistrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := time.Now().Add(1000 * 24 * time.Hour)
-		a := func(s string, b egress.AddressBudget) egress.AddressBudget {
+		a := func(s string, b egress.AddressRecord) egress.AddressRecord {
 			b.Address = netip.MustParsePrefix(s)
 			return b
 		}
 		w := newWorld(t, egress.BudgetConfig{})
 		w.b.Import(egress.BudgetState{
-			Addresses: []egress.AddressBudget{
-				{}, a("8.8.8.0/24", egress.AddressBudget{Failures: 9}), a("::ffff:8.8.8.8/128", egress.AddressBudget{Failures: 9}),
-				a("1.0.0.1/32", egress.AddressBudget{Failures: math.MaxInt, FailingSince: far, LastFailure: far, NextAttempt: far}),
-				a("1.0.0.2/32", egress.AddressBudget{Failures: 3}),
-				a("1.0.0.3/32", egress.AddressBudget{Failures: -3, LastAttempt: time.Now().Add(-30 * time.Second)}),
-				a("1.0.0.4/32", egress.AddressBudget{Failures: 50, FailingSince: far.Add(-2000 * 24 * time.Hour), LastFailure: time.Now(), NextAttempt: far}),
+			Addresses: []egress.AddressRecord{
+				{}, a("8.8.8.0/24", egress.AddressRecord{Failures: 9}), a("::ffff:8.8.8.8/128", egress.AddressRecord{Failures: 9}),
+				a("1.0.0.1/32", egress.AddressRecord{Failures: math.MaxInt, FailingSince: far, LastFailure: far, NextAttempt: far}),
+				a("1.0.0.2/32", egress.AddressRecord{Failures: 3}),
+				a("1.0.0.3/32", egress.AddressRecord{Failures: -3, LastAttempt: time.Now().Add(-30 * time.Second)}),
+				a("1.0.0.4/32", egress.AddressRecord{Failures: 50, FailingSince: far.Add(-2000 * 24 * time.Hour), LastFailure: time.Now(), NextAttempt: far}),
 			},
 			Hosts: []egress.ProvenHost{{Host: ""}, {Host: "A.example"}, {Host: "a.example.", Addresses: prefixes("8.8.8.8/32")}},
 		})

@@ -12,12 +12,12 @@ import (
 // BudgetState is what a [Budget] keeps over a restart. It is JSON; the names of its
 // fields never change their meaning.
 type BudgetState struct {
-	Addresses []AddressBudget `json:"addresses,omitempty"` // heard of longest ago first
+	Addresses []AddressRecord `json:"addresses,omitempty"` // heard of longest ago first
 	Hosts     []ProvenHost    `json:"hosts,omitempty"`     // heard of longest ago first
 }
 
-// AddressBudget is how an address fared with hosts that were unproven there.
-type AddressBudget struct {
+// AddressRecord is how an address fared with hosts that were unproven there.
+type AddressRecord struct {
 	Address netip.Prefix `json:"address"`
 	// Moved: it is about hosts that were proven elsewhere.
 	Moved    bool `json:"moved,omitempty"`
@@ -54,7 +54,7 @@ func (l *ledger) export(now time.Time) BudgetState {
 		for range underWay[key] {
 			l.fail(&a, now)
 		}
-		s.Addresses = append(s.Addresses, AddressBudget{
+		s.Addresses = append(s.Addresses, AddressRecord{
 			Address: key.prefix, Moved: key.moved, Failures: a.Failures, Elsewhere: a.elsewhere, Shared: a.shared,
 			FailingSince: backoff.Saved(a.FailingSince), LastFailure: backoff.Saved(a.LastFailure),
 			LastAttempt: backoff.Saved(a.LastAttempt), NextAttempt: backoff.Saved(a.Next),
@@ -102,7 +102,7 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 
 // sanitised forces a record, which may come from a broken file or be of a wrong
 // clock, into what the rules can have made of it by now.
-func (l *ledger) sanitised(s AddressBudget, now time.Time) *account {
+func (l *ledger) sanitised(s AddressRecord, now time.Time) *account {
 	a := &account{shared: s.Shared, Record: backoff.Record{
 		Failures: s.Failures, FailingSince: s.FailingSince, LastFailure: s.LastFailure,
 		LastAttempt: s.LastAttempt, Next: s.NextAttempt,

@@ -1,5 +1,7 @@
 package health
 
+import "time"
+
 // Fixed is what only tests set otherwise.
 type Fixed = constants
 
@@ -10,4 +12,32 @@ func (c *Config) Fixed() *Fixed { return &c.fixed }
 func (c Config) With(f Fixed) Config {
 	c.fixed = f
 	return c
+}
+
+// HostNext returns the earliest time at which an unproven host may be dialed, under
+// whichever of its URLs; zero for a proven one and for one that was never tried.
+func (t *RelayHealthTracker) HostNext(host string) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, _ := t.hosts.table.get(host)
+	if r = t.config.settle(r, time.Now()); r.Proven {
+		return time.Time{}
+	}
+	return r.NextAttempt
+}
+
+// HostProven reports whether a relay at the host has ever held a connection for a
+// minute.
+func (t *RelayHealthTracker) HostProven(host string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, _ := t.hosts.table.get(host)
+	return t.config.settle(r, time.Now()).Proven
+}
+
+// Len returns the number of records, with what is kept of forgotten relays.
+func (t *RelayHealthTracker) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.records.slots)
 }

@@ -125,27 +125,6 @@ func (h *hosts) next(c Config, u graspsync.RelayURL, r Record, now time.Time) ti
 	return host.NextAttempt
 }
 
-// HostNext returns the earliest time at which an unproven host may be dialed, under
-// whichever of its URLs; zero for a proven one and for one that was never tried.
-func (t *RelayHealthTracker) HostNext(host string) time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r, _ := t.hosts.table.get(host)
-	if r = t.config.settle(r, time.Now()); r.Proven {
-		return time.Time{}
-	}
-	return r.NextAttempt
-}
-
-// HostProven reports whether a relay at the host has ever held a connection for a
-// minute.
-func (t *RelayHealthTracker) HostProven(host string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r, _ := t.hosts.table.get(host)
-	return t.config.settle(r, time.Now()).Proven
-}
-
 // Hosts returns the names of all hosts that have a record, in no particular order.
 func (t *RelayHealthTracker) Hosts() []string {
 	t.mu.Lock()

@@ -191,13 +191,6 @@ func (t *RelayHealthTracker) urls() []graspsync.RelayURL {
 	return t.records.wanted()
 }
 
-// Len returns the number of records, with what is kept of forgotten relays.
-func (t *RelayHealthTracker) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.records.slots)
-}
-
 // Dropped returns how many records were dropped, since the start, because there
 // were more than MaxRecords of relays or MaxHosts of hosts.
 func (t *RelayHealthTracker) Dropped() uint64 {

@@ -57,6 +57,6 @@ func (t *Transport) Import(chunks [][]byte) {
 			all.Hosts = append(all.Hosts, part.Hosts...)
 		}
 	}
-	slices.SortStableFunc(all.Addresses, func(a, b egress.AddressBudget) int { return a.LastAttempt.Compare(b.LastAttempt) })
+	slices.SortStableFunc(all.Addresses, func(a, b egress.AddressRecord) int { return a.LastAttempt.Compare(b.LastAttempt) })
 	t.cfg.Dialer.Budget().Import(all)
 }

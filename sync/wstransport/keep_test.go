@@ -28,7 +28,7 @@ func TestPromiseP15_BudgetsOfTornChunks(t *testing.T) {
 	now := time.Now()
 	var s egress.BudgetState
 	for i := range n {
-		s.Addresses = append(s.Addresses, egress.AddressBudget{
+		s.Addresses = append(s.Addresses, egress.AddressRecord{
 			Address:  netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(i >> 8), byte(i)}), 32),
 			Failures: 3, FailingSince: now.Add(-time.Hour), LastFailure: now, LastAttempt: now, NextAttempt: now.Add(time.Hour),
 		})
