@@ -63,7 +63,7 @@ func main() {
 }
 
 func run(ctx context.Context, limit time.Duration) (err error) {
-	w, stage := &world{limit: limit, wanted: make(map[string]bool)}, "make a folder"
+	w, stage := &world{limit: limit, wanted: make(map[string]bool), ended: make(chan struct{})}, "make a folder"
 	defer func() {
 		switch failed := recover().(type) {
 		case nil:
@@ -101,10 +101,17 @@ func check(err error) {
 }
 
 // await calls done five times a second until it says so.
-func await(ctx context.Context, limit time.Duration, done func() bool) {
-	for end := time.Now().Add(limit); !done(); time.Sleep(200 * time.Millisecond) {
-		if check(ctx.Err()); time.Now().After(end) {
-			check(fmt.Errorf("not in %v: a slow machine needs a larger -limit", limit))
+func (w *world) await(ctx context.Context, limit time.Duration, done func() bool) {
+	for end := time.Now().Add(limit); !done(); {
+		select {
+		case <-ctx.Done():
+			check(ctx.Err())
+		case <-w.ended:
+			check(fmt.Errorf("our relay has ended: %w", w.err))
+		case <-time.After(200 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			check(fmt.Errorf("not in %v: a slow or busy machine needs -limit 5m or more", limit))
 		}
 	}
 }
@@ -113,7 +120,7 @@ func await(ctx context.Context, limit time.Duration, done func() bool) {
 // has noticed, and with it the commits that a git server lacks.
 func (w *world) catchUp(ctx context.Context) string {
 	polls := 0
-	await(ctx, w.limit, func() bool {
+	w.await(ctx, w.limit, func() bool {
 		s := w.server.Sync().Status()
 		synced := s.Synced && len(s.Relays) == relays && !w.relays[charlie].Behavior().Down
 		for _, r := range s.Relays {
@@ -139,13 +146,13 @@ func (w *world) live(ctx context.Context) string {
 	for n, issue := range w.issues[:comments] { // of repositories that list the first two
 		w.publish(w.someone().Comment(nostr.Now(), issue, fmt.Sprint("live comment ", n)), true, n%2)
 	}
-	await(ctx, time.Minute, func() bool { missing, _ := w.difference(ctx); return missing == 0 })
+	w.await(ctx, w.limit, func() bool { missing, _ := w.difference(ctx); return missing == 0 })
 	return fmt.Sprintf("%d comments, each published on one relay, are here", comments)
 }
 
 // compare holds what our relay has, once what waits in vain is dropped, against what it must have.
 func (w *world) compare(ctx context.Context) string {
-	await(ctx, w.hold()+10*time.Second, func() bool {
+	w.await(ctx, w.hold()+10*time.Second, func() bool {
 		waiting := w.server.Purgatory().Status().Waiting
 		return !slices.ContainsFunc(waiting, func(e purgatory.EntryStatus) bool { return !e.Soft })
 	})
@@ -194,6 +201,8 @@ type world struct {
 	wanted map[string]bool  // what our relay must have in the end, by id
 	front  *httptest.Server // of our relay
 	server *grasp.Server
+	ended  chan struct{} // its Run has, with err
+	err    error
 	stop   []func()
 }
 
@@ -335,13 +344,15 @@ func (w *world) start(ctx context.Context) string {
 	})
 	check(err)
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error)
-	go func() { done <- w.server.Run(ctx) }()
+	go func() {
+		w.err = w.server.Run(ctx)
+		close(w.ended)
+	}()
 	w.front.Config.Handler = w.server.Handler()
 	w.front.Start()
 	w.stop = append(w.stop, func() {
 		cancel()
-		<-done
+		<-w.ended
 		w.front.CloseClientConnections()
 		w.front.Listener.Close()
 		w.server.Close()

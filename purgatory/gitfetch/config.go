@@ -35,10 +35,14 @@ type Config struct {
 	// as much as the bytes that came take at 64 times MinRate. A quarter of MaxFetches may
 	// take longer at once. Defaults to 10 min.
 	Timeout time.Duration
+	// MaxPackObjects bounds the objects of a pack, by its header: a larger repository is
+	// not fetched. For more of them git needs more memory: see MaxMemory. Defaults to
+	// 2,000,000.
+	MaxPackObjects uint32
 	// MaxMemory bounds the memory of each child process, in bytes: the address space,
 	// which is more than it uses. To walk and to pack a repository takes up to 500 bytes
 	// for each object in it, to index a pack 200. Defaults to 1 GiB, enough for
-	// a pack of 2,000,000 objects, which is the largest that is taken. Where the system has no such limit only git's own is used.
+	// MaxPackObjects. Where the system has no such limit only git's own is used.
 	MaxMemory uint64
 	// MaxChildren bounds the child processes at once, but for two that put repositories in
 	// order. None of them waits for a server. Defaults to 4.
@@ -57,9 +61,6 @@ type Config struct {
 
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
-	// MaxPackObjects bounds the objects of a pack, by its header. For more of them git
-	// needs more memory: see MaxMemory. Defaults to 2,000,000.
-	MaxPackObjects uint32
 	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
 	// Default to 64 MiB and 500,000.
 	MaxAdvertBytes int64
@@ -96,7 +97,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Git, "git")
 	def(&c.UserAgent, "git/2.39 graspsync")
 	def(&c.MaxPackBytes, 4<<30)
-	def(&c.fixed.MaxPackObjects, 2_000_000)
+	def(&c.MaxPackObjects, 2_000_000)
 	def(&c.MaxAddressDay, 16<<30)
 	def(&c.fixed.MaxAdvertBytes, 64<<20)
 	def(&c.fixed.MaxAdvertRefs, 500_000)

@@ -128,7 +128,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		HTTP: f.http, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
 		Limits: upload.Limits{
 			AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
-			PackBytes: cfg.MaxPackBytes, PackObjects: cfg.fixed.MaxPackObjects,
+			PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
 		},
 	}
 	return f, nil

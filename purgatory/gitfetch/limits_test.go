@@ -36,7 +36,7 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 		cfg   Config
 	}{
 		{"pack bytes", Config{MaxPackBytes: 1000}},
-		{"pack objects", Config{fixed: constants{MaxPackObjects: 119}}},
+		{"pack objects", Config{MaxPackObjects: 119}},
 		{"advertisement bytes", Config{fixed: constants{MaxAdvertBytes: 50}}},
 		{"memory of git", Config{MaxMemory: 1 << 20}},
 	} {
@@ -56,7 +56,7 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 			require.Empty(t, children(t))
 		})
 	}
-	f := fetcher(t, Config{fixed: constants{MaxPackObjects: 120}})
+	f := fetcher(t, Config{MaxPackObjects: 120})
 	require.NoError(t, attempt(t.Context(), f, bare(t, nip34.SHA1), o.clone(t), ids[29]), "exactly the limit")
 }
 

@@ -18,7 +18,8 @@ type Config struct {
 	// Logger gets what goes wrong. Defaults to discarding it.
 	Logger *slog.Logger
 
-	// MaxPush bounds what one push may send, in bytes. Defaults to 512 MiB.
+	// MaxPush bounds what one push may send, in bytes, and 512 MiB each object of it,
+	// whatever this is. Defaults to 512 MiB.
 	MaxPush int64
 	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
 	// have come to their end; half as many again as the latter are for who only asks what

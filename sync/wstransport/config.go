@@ -34,7 +34,8 @@ type Config struct {
 	UserAgent string
 	// ReadLimit is the largest message that is read, in bytes after inflation; a
 	// larger one ends the connection. Below 2 MiB + 4 KiB, khatru's reconciliation
-	// of large sets fails. Defaults to 2 MiB + 4 KiB.
+	// of large sets fails. An event may have 512 KiB, whatever this is. Defaults to
+	// 2 MiB + 4 KiB.
 	ReadLimit int64
 	// ReadBudget bounds the bytes of the messages that are being read, over all
 	// connections of a Transport. Each connection has 64 KiB of its own; a larger
