@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/nbd-wtf/go-nostr"
 )
 
 // Address names an addressable or replaceable event (NIP-01), all its versions: what an `a`
@@ -34,24 +32,6 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, fmt.Errorf("%w: author: %w", ErrAddress, err)
 	}
 	return Address{Kind: int(n), Author: pk, Identifier: identifier}, nil
-}
-
-// AddressOf returns the address that an event is a version of; false for kinds that have
-// none, and for an author that is no key. The identifier is the value of the first d tag that
-// has one, else empty: it is not checked, since a store compares what is written.
-func AddressOf(ev *nostr.Event) (Address, bool) {
-	if !nostr.IsAddressableKind(ev.Kind) && !nostr.IsReplaceableKind(ev.Kind) {
-		return Address{}, false
-	}
-	author, err := ParsePubKey(ev.PubKey)
-	if err != nil {
-		return Address{}, false
-	}
-	a := Address{Kind: ev.Kind, Author: author}
-	if nostr.IsAddressableKind(ev.Kind) {
-		a.Identifier = ev.Tags.GetD()
-	}
-	return a, true
 }
 
 // String returns "<kind>:<author>:<identifier>".

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func TestParseAddress(t *testing.T) {
@@ -48,17 +49,15 @@ func TestParseAddress(t *testing.T) {
 func TestAddressOf(t *testing.T) {
 	author := graspsync.PubKey{1}.String()
 	for kind, want := range map[int]string{30617: "30617:" + author + ":x:y", 10002: "10002:" + author + ":", 0: "0:" + author + ":"} {
-		a, ok := graspsync.AddressOf(&nostr.Event{Kind: kind, PubKey: author, Tags: nostr.Tags{{"d", "x:y"}}})
+		a, ok := eventtest.Of(&nostr.Event{Kind: kind, PubKey: author, Tags: nostr.Tags{{"d", "x:y"}}}).Address()
 		require.True(t, ok)
 		assert.Equal(t, want, a.String())
 		parsed, err := graspsync.ParseAddress(want)
 		require.NoError(t, err)
 		assert.Equal(t, a, parsed)
 	}
-	for _, ev := range []*nostr.Event{{Kind: 1, PubKey: author}, {Kind: 30617, PubKey: "a"}} {
-		_, ok := graspsync.AddressOf(ev)
-		assert.False(t, ok)
-	}
+	_, ok := eventtest.Of(&nostr.Event{Kind: 1, PubKey: author}).Address()
+	assert.False(t, ok)
 	for _, bad := range []string{"", "1", "1:a", "01:" + author + ":", "+1:" + author + ":", "x:" + author + ":", "70000:" + author + ":", "1:a:"} {
 		_, err := graspsync.ParseAddress(bad)
 		assert.Error(t, err, bad)

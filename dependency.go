@@ -23,7 +23,7 @@ const (
 	AwaitEvent Awaited = iota + 1
 	AwaitMention
 	AwaitRepo
-	AwaitIdentifier
+	_ // is taken, in what an earlier version has kept
 	AwaitMaintainer
 	AwaitAuthor
 	_ // is taken, in what an earlier version has kept
@@ -46,8 +46,6 @@ func (d Dependency) String() string {
 		return "something that refers to " + d.ID.String()
 	case AwaitRepo:
 		return "announcement " + repo
-	case AwaitIdentifier:
-		return "an announcement of " + d.Text
 	case AwaitMaintainer, AwaitSay:
 		return "a say of " + d.Author.String() + " in " + d.Text
 	case AwaitWanted:
@@ -80,11 +78,6 @@ func OnRepo(ref RepoRef) Dependency {
 	return Dependency{Await: AwaitRepo, Author: ref.Owner, Text: ref.Identifier}
 }
 
-// OnIdentifier is fulfilled by any announcement with this identifier.
-func OnIdentifier(identifier string) Dependency {
-	return Dependency{Await: AwaitIdentifier, Text: identifier}
-}
-
 // OnMaintainer is fulfilled by an announcement with this identifier that is by the
 // author or lists them as maintainer.
 func OnMaintainer(identifier string, author PubKey) Dependency {
@@ -92,7 +85,7 @@ func OnMaintainer(identifier string, author PubKey) Dependency {
 }
 
 // OnSay is fulfilled by an announcement with this identifier by which states of this author
-// may count that did not: by what the Policy says, if it is a Hearer, else by any if it or
+// may count that did not: by what the Policy says, if it can tell, else by any if it or
 // another one that is here lists the author, or is by them.
 func OnSay(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitSay, Author: author, Text: identifier}

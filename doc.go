@@ -3,9 +3,10 @@
 // what is said of an event on its way into a store. It imports no other package of the module,
 // and everybody imports it.
 //
-//	[EventID], [PubKey]    an event, its author
+//	[Event]                a signed event, with its id and author parsed: what everybody inside uses
+//	[EventID], [PubKey]    the names of an event and of its author
 //	[RepoRef], [Address]   a repository; any addressable event (NIP-01)
-//	[RelayURL], [URL], [HostPort]
+//	[RelayURL], [CloneURL] where a relay is, and a git server; [URL] and [HostPort] are their parts
 //	[Stamp]                an event as NIP-77 knows it, and as its versions are ordered
 //	[Source]               where an event came from
 //	[Outcome], [Result]    what became of it in a Store

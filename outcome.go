@@ -2,13 +2,11 @@ package graspsync
 
 import (
 	"fmt"
-
-	"github.com/nbd-wtf/go-nostr"
 )
 
 // Incoming is an event on its way into a Store (package sync), with where it came from.
 type Incoming struct {
-	Event  *nostr.Event
+	Event  Event
 	Source Source
 }
 

@@ -62,7 +62,6 @@ func TestDependencyIsSaid(t *testing.T) {
 		"event " + id.String():                            graspsync.OnEvent(id),
 		"something that refers to " + id.String():         graspsync.OnMention(id),
 		"announcement " + ref.String():                    graspsync.OnRepo(ref),
-		"an announcement of x":                            graspsync.OnIdentifier("x"),
 		"a say of " + one.String() + " in x":              graspsync.OnSay("x", one),
 		"an announcement of x that lists " + one.String(): graspsync.OnWanted("x", one),
 		"anything by " + one.String():                     graspsync.OnAuthor(one),

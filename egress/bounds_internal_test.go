@@ -85,17 +85,6 @@ func TestBudgetConfigBounds(t *testing.T) {
 	}
 }
 
-func TestConfigBounds(t *testing.T) {
-	for most, ok := range map[int]bool{-5: true, 0: true, 3: true, 10: true, 11: false} {
-		assert.Equal(t, ok, Config{fixed: constants{MaxRedirects: most}}.validate() == nil, "%d redirects", most)
-	}
-	for timeout, ok := range map[time.Duration]bool{-1: false, 0: true, 1: true} {
-		assert.Equal(t, ok, Config{Timeout: timeout}.validate() == nil, "a timeout of %v", timeout)
-	}
-	c := Config{Timeout: 1, fixed: constants{MaxRedirects: -1}}.withDefaults()
-	assert.Equal(t, []any{time.Duration(1), -1}, []any{c.Timeout, c.fixed.MaxRedirects})
-}
-
 // The bounds of the HTTP client. What is not named here may be as long, or as much, as
 // anybody likes.
 func TestClientBounds(t *testing.T) {
@@ -202,7 +191,7 @@ func TestErrorsAreSpelled(t *testing.T) {
 	_, err = inOrder(t.Context(), nil, nil)
 	say("nothing to try", err)
 	say("budget", &BudgetError{netip.MustParsePrefix("9.9.9.9/32"), 1499 * time.Millisecond})
-	_, err = NewDialer(Config{Timeout: -1, fixed: constants{MaxRedirects: 11}, Own: make([]netip.AddrPort, 1), OwnNames: make([]graspsync.HostPort, 1), Allow: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/96")}})
+	_, err = NewDialer(Config{Own: make([]netip.AddrPort, 1), OwnNames: make([]graspsync.HostPort, 1), Allow: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/96")}})
 	say("config", err)
 	_, err = NewBudget(BudgetConfig{fixed: budgetConstants{
 		BaseBackoff:  -1,

@@ -14,6 +14,7 @@ const (
 	handshakeTimeout = 10 * time.Second
 	headerTimeout    = 30 * time.Second // from the end of the request to the headers
 	idleTimeout      = 30 * time.Second
+	maxRedirects     = 3 // an honest server needs one or two
 	mostHeaderBytes  = 64 << 10
 	mostIdle         = 32
 	mostIdlePerHost  = 2
@@ -52,8 +53,8 @@ func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 		Transport: guard,
 		Timeout:   timeout,
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			if len(via) > max(0, d.cfg.fixed.MaxRedirects) {
-				return fmt.Errorf("%w: more than %d in a row", ErrRedirect, max(0, d.cfg.fixed.MaxRedirects))
+			if len(via) > maxRedirects {
+				return fmt.Errorf("%w: more than %d in a row", ErrRedirect, maxRedirects)
 			}
 			req.Header.Del("Referer")
 			return nil

@@ -47,29 +47,27 @@ func chain(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestRedirectChain(t *testing.T) {
-	for _, row := range []struct{ most, follows int }{{0, 3}, {-1, 0}, {1, 1}, {10, 10}} {
-		var requests atomic.Int64
-		s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
-			requests.Add(1)
-			http.SetCookie(w, &http.Cookie{Name: "a", Value: "b", Path: "/"})
-			chain(w, r)
-		})
-		d := newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true}.With(egress.Fixed{MaxRedirects: row.most}))
-		client := newClient(t, d)
+	var requests atomic.Int64
+	s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b", Path: "/"})
+		chain(w, r)
+	})
+	d := newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), AllowPlaintext: true})
+	client := newClient(t, d)
 
-		body, err := get(t.Context(), client, fmt.Sprintf("%s/%d", s.URL, row.follows))
-		require.NoError(t, err)
-		assert.Equal(t, "end ", body, "no referer and no cookie")
-		assert.EqualValues(t, row.follows+1, requests.Swap(0))
+	body, err := get(t.Context(), client, fmt.Sprintf("%s/%d", s.URL, 3))
+	require.NoError(t, err)
+	assert.Equal(t, "end ", body, "no referer and no cookie")
+	assert.EqualValues(t, 4, requests.Swap(0))
 
-		_, err = get(t.Context(), client, fmt.Sprintf("%s/%d", s.URL, row.follows+1))
-		require.ErrorIs(t, err, egress.ErrRedirect)
-		assert.EqualValues(t, row.follows+1, requests.Swap(0), "requests of a chain that is too long")
+	_, err = get(t.Context(), client, fmt.Sprintf("%s/%d", s.URL, 4))
+	require.ErrorIs(t, err, egress.ErrRedirect)
+	assert.EqualValues(t, 4, requests.Swap(0), "requests of a chain that is too long")
 
-		_, err = get(t.Context(), client, s.URL+"/100000000")
-		require.ErrorIs(t, err, egress.ErrRedirect)
-		assert.EqualValues(t, row.follows+1, requests.Load(), "requests of an endless chain")
-	}
+	_, err = get(t.Context(), client, s.URL+"/100000000")
+	require.ErrorIs(t, err, egress.ErrRedirect)
+	assert.EqualValues(t, 4, requests.Load(), "requests of an endless chain")
 }
 
 func TestRedirectOnlyForPlainGet(t *testing.T) {

@@ -7,16 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/graspsync/graspsync"
-)
-
-// Defaults of [Config].
-const (
-	DefaultTimeout      = 10 * time.Second
-	DefaultMaxRedirects = 3
-	mostRedirects       = 10
 )
 
 // Resolver answers the one DNS question of a dial. [net.Resolver] is one.
@@ -63,15 +55,10 @@ type Config struct {
 	// bounds.
 	Budget *Budget
 
-	// BudgetAllowed has Budget count addresses of Allow too. Defaults to false:
+	// BudgetAllowed has Budget count addresses of Allow too, for networks of strangers whose
+	// addresses are not public, such as an overlay. Defaults to false:
 	// what the operator has opened may be dialed as often as callers like.
 	BudgetAllowed bool
-
-	// Timeout bounds one dial: the DNS answer and all attempts together. Each
-	// address gets an equal share of what is left, but at least 2 s. Too small a
-	// value makes distant servers unreachable; too large a one lets dead ones
-	// occupy their callers. Defaults to 10 s.
-	Timeout time.Duration
 
 	// Resolver answers DNS questions. Defaults to the system's resolver.
 	Resolver Resolver
@@ -83,11 +70,8 @@ type Config struct {
 	fixed constants
 }
 
-// constants are the numbers about which no two operators would differ. Only tests have others.
+// constants are what only tests have otherwise.
 type constants struct {
-	// MaxRedirects is how many redirects the HTTP client follows; negative means
-	// none, more than 10 is refused. Defaults to 3.
-	MaxRedirects int
 	// HostAddrs returns the addresses of this host. It is called at least twice
 	// per dial and must not block; when it fails, nothing is dialed. Defaults to
 	// the addresses of the network interfaces.
@@ -99,12 +83,6 @@ func (c Config) withDefaults() Config {
 	c.Allow = append([]netip.Prefix(nil), c.Allow...)
 	c.Own = append([]netip.AddrPort(nil), c.Own...)
 	c.OwnNames = append([]graspsync.HostPort(nil), c.OwnNames...)
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.fixed.MaxRedirects == 0 {
-		c.fixed.MaxRedirects = DefaultMaxRedirects
-	}
 	if c.Budget == nil {
 		c.Budget = &Budget{ledger: newLedger(BudgetConfig{}.withDefaults())}
 	}
@@ -140,12 +118,6 @@ func (c Config) validate() error {
 		if _, err := n.Canonical(); err != nil || n.Port == 0 {
 			errs = append(errs, fmt.Errorf("field OwnNames[%d]: needs a host and a port", i))
 		}
-	}
-	if c.Timeout < 0 {
-		errs = append(errs, errors.New("field Timeout: negative"))
-	}
-	if c.fixed.MaxRedirects > mostRedirects {
-		errs = append(errs, fmt.Errorf("field MaxRedirects: more than %d", mostRedirects))
 	}
 	return errors.Join(errs...)
 }

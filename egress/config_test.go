@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,11 +26,10 @@ func TestConfigNamesEveryBadField(t *testing.T) {
 		Allow:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}, netip.MustParsePrefix("::ffff:10.0.0.0/104")},
 		Own:      []netip.AddrPort{{}, netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.1:1")},
 		OwnNames: []graspsync.HostPort{{}, {Host: "x.org"}, {Host: "127.1", Port: 443}, {Host: "x.org", Port: 443}, {Host: "[::1]", Port: 443}},
-		Timeout:  -1,
-	}.With(egress.Fixed{MaxRedirects: 11}))
+	})
 	require.Error(t, err)
 	for _, name := range []string{
-		"Allow[1]", "Allow[2]", "Own[0]", "Own[1]", "OwnNames[0]", "OwnNames[1]", "OwnNames[2]", "OwnNames[4]", "Timeout", "MaxRedirects",
+		"Allow[1]", "Allow[2]", "Own[0]", "Own[1]", "OwnNames[0]", "OwnNames[1]", "OwnNames[2]", "OwnNames[4]",
 	} {
 		assert.ErrorContains(t, err, name)
 	}
@@ -45,7 +43,7 @@ func TestConfigNamesEveryBadField(t *testing.T) {
 func TestConfigFieldsAllMatter(t *testing.T) {
 	tested := map[string]any{
 		"Allow": TestAllowOpensOnlyItsPrefix, "Own": TestOwnListenersAreRefused, "OwnNames": TestTrapD2_OwnNamesAreComparedWhole,
-		"AllowPlaintext": TestCheck, "Timeout": TestDialIsBounded, "MaxRedirects": TestRedirectChain, "Resolver": TestForbiddenDestinations,
+		"AllowPlaintext": TestCheck, "Resolver": TestForbiddenDestinations,
 		"HostAddrs": TestHostAddressesAreRefused, "RootCAs": TestRedirectTargets, "Budget": TestPromiseP14_OneBudgetPerAddress, "BudgetAllowed": TestBudgetAllowed,
 	}
 	for _, f := range append(reflect.VisibleFields(reflect.TypeFor[egress.Config]()), reflect.VisibleFields(reflect.TypeFor[egress.Fixed]())...) {
@@ -58,7 +56,7 @@ func TestConfigFieldsAllMatter(t *testing.T) {
 func TestConfigIsCopied(t *testing.T) {
 	c := egress.Config{
 		Allow: prefixes("10.0.0.0/8"), Own: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")},
-		Timeout: time.Second, RootCAs: x509.NewCertPool(),
+		RootCAs: x509.NewCertPool(),
 	}
 	d := newDialer(t, c)
 	c.Allow[0], c.Own[0] = netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("10.0.0.2:8080")

@@ -7,6 +7,9 @@ import (
 )
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
-	doctest.Defaults(t, "config.go", Config{}.withDefaults())
 	doctest.Defaults(t, "budget.go", BudgetConfig{}.withDefaults())
+}
+
+func TestEachNumberIsBounded(t *testing.T) {
+	doctest.Bounded(t, BudgetConfig{}.withDefaults(), BudgetConfig.withDefaults, BudgetConfig.validate)
 }

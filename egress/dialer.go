@@ -30,6 +30,9 @@ var (
 )
 
 const (
+	// dialTimeout bounds one dial, the DNS answer and all attempts together: shorter, and
+	// distant servers are out of reach; longer, and dead ones occupy their callers.
+	dialTimeout  = 10 * time.Second
 	mostAttempts = 4               // addresses tried per dial
 	leastShare   = 2 * time.Second // of the time left, for one address
 )
@@ -75,7 +78,7 @@ func (d *Dialer) Check(u graspsync.URL) error {
 // family, must not be dialed then none is. Up to four addresses are tried one
 // after the other, the families taking turns, and each is judged again on the
 // socket that is about to connect. Of a host that is unproven (see [Budget]) one
-// address is tried, the next time another. ctx and [Config.Timeout] bound the dial, not
+// address is tried, the next time another. ctx and 10 s bound the dial, not
 // the connection. The errors are those of [Dialer.Check], of the resolver and of
 // the network, and one that wraps [ErrBudget] where [Config.Budget] refuses all that
 // is left to try.
@@ -95,7 +98,7 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	addrs, err := d.resolve(ctx, target)
 	if err != nil {

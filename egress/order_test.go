@@ -125,17 +125,15 @@ func (slow) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) 
 
 func TestDialIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, row := range []struct{ configured, took time.Duration }{{0, 10 * time.Second}, {time.Minute, time.Minute}} {
-			d := newDialer(t, egress.Config{Resolver: slow{}, Timeout: row.configured})
-			start := time.Now()
-			_, err := d.DialContext(t.Context(), "tcp", "relay.test:443")
-			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.Equal(t, row.took, time.Since(start))
-		}
+		d := newDialer(t, egress.Config{Resolver: slow{}})
+		start := time.Now()
+		_, err := d.DialContext(t.Context(), "tcp", "relay.test:443")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 10*time.Second, time.Since(start))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		start := time.Now()
-		_, err := newDialer(t, egress.Config{Resolver: slow{}}).DialContext(ctx, "tcp", "relay.test:443")
+		start = time.Now()
+		_, err = newDialer(t, egress.Config{Resolver: slow{}}).DialContext(ctx, "tcp", "relay.test:443")
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start), "the caller's deadline, where it is earlier")
 	})

@@ -303,7 +303,7 @@ func TestTrapP28_EmptyListNeverOnTheWire(t *testing.T) {
 			assert.Empty(t, reqs)
 			assert.Empty(t, tooLarge)
 
-			w := filters.NewWalk(f, filters.WalkOptions{})
+			w := filters.NewWalk(f, filters.WalkStart{})
 			assert.True(t, w.Done())
 			assert.True(t, w.Complete())
 			next := w.Next()

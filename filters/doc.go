@@ -22,7 +22,7 @@
 // The past of one filter is read with a [Walk], which is told what came and says
 // what to ask next:
 //
-//	w := filters.NewWalk(f, filters.WalkOptions{})
+//	w := filters.NewWalk(f, filters.WalkStart{})
 //	for step := filters.StepMore; step == filters.StepMore; {
 //		// send w.Next(), call w.Saw for every EVENT, until EOSE
 //		step = w.End(finish, more)

@@ -83,7 +83,7 @@ func fitting(fs []nostr.Filter, room int) (items []sized, tooLarge []nostr.Filte
 			items = append(items, sized{f, size})
 			return
 		}
-		a, b, ok := Halve(f)
+		a, b, ok := halve(f)
 		if !ok {
 			tooLarge = append(tooLarge, f)
 			return
@@ -99,11 +99,11 @@ func fitting(fs []nostr.Filter, room int) (items []sized, tooLarge []nostr.Filte
 	return items, tooLarge
 }
 
-// Halve splits f at its longest list of values, in bytes, into two filters that
+// halve splits f at its longest list of values, in bytes, into two filters that
 // together match what f matches; since, until and limit stay as they are. It
 // reports false, and no filters, if no list has two values. The halves share
 // lists with f.
-func Halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
+func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	const (
 		ids = iota
 		authors

@@ -15,8 +15,8 @@ const (
 	maxSplitKinds   = 64
 )
 
-// SplitOptions says what is known of the relay that a [Split] asks.
-type SplitOptions struct {
+// SplitBounds says what is known of the relay that a [Split] asks.
+type SplitBounds struct {
 	// Limit is the page size asked for, in events. Defaults to DefaultLimit.
 	Limit int
 	// Page is the size from which on an answer may have been cut, in events: the
@@ -79,7 +79,7 @@ type splitLeaf struct {
 
 // NewSplit begins to split what f matches in the second at, of which a full page
 // was had. The since, until and limit of f are replaced. Nothing of f is shared.
-func NewSplit(f nostr.Filter, at nostr.Timestamp, opt SplitOptions) *Split {
+func NewSplit(f nostr.Filter, at nostr.Timestamp, opt SplitBounds) *Split {
 	s := &Split{at: at, limit: opt.Limit, page: opt.Page, left: opt.Requests, ids: make(map[graspsync.EventID]struct{}), kinds: Kinds()}
 	if s.limit < 1 {
 		s.limit = DefaultLimit
@@ -175,7 +175,7 @@ func (s *Split) descend(pair *splitPair) {
 }
 
 func (s *Split) halve(f nostr.Filter) bool {
-	a, b, ok := Halve(f)
+	a, b, ok := halve(f)
 	if ok {
 		s.push(a, b)
 	}

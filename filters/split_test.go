@@ -114,7 +114,7 @@ func TestSplitAgainstNaive(t *testing.T) {
 	for n := range 500 {
 		several := n%3 == 0
 		c, f := randomCrowd(rng, several)
-		opt := filters.SplitOptions{Page: c.cap, Requests: 5_000}
+		opt := filters.SplitBounds{Page: c.cap, Requests: 5_000}
 		s := filters.NewSplit(f, busy, opt)
 		got := c.run(t, s)
 		at := f
@@ -151,13 +151,13 @@ func TestSplitWidens(t *testing.T) {
 			c.add(7000+n%2, strings.Repeat(string(rune('a'+n)), 64), nostr.Tag{"a", "x"})
 		}
 	}
-	s := filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitOptions{Page: 10})
+	s := filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitBounds{Page: 10})
 	s.Heard(&nostr.Event{CreatedAt: busy - 1, Kind: 9, PubKey: "not of this second"})
 	got := c.run(t, s)
 	require.False(t, s.Complete())
 	require.Greater(t, len(got), 25, "kinds and authors that showed")
 	// heard of elsewhere
-	s = filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitOptions{Page: 10})
+	s = filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitBounds{Page: 10})
 	for _, ev := range c.events {
 		s.Heard(ev)
 	}
@@ -168,7 +168,7 @@ func TestSplitWidens(t *testing.T) {
 
 // An author that turns up when the others were asked for is asked for as well.
 func TestSplitWidensAgain(t *testing.T) {
-	s := filters.NewSplit(nostr.Filter{Kinds: []int{1}}, busy, filters.SplitOptions{Page: 2})
+	s := filters.NewSplit(nostr.Filter{Kinds: []int{1}}, busy, filters.SplitBounds{Page: 2})
 	var asked [][]string
 	for n := 0; ; n++ {
 		f, ok := s.Next()
@@ -191,7 +191,7 @@ func TestSplitWidensAgain(t *testing.T) {
 // A relay that answers everything with the same full page is soon given up.
 func TestSplitEndsWithAnyRelay(t *testing.T) {
 	f := nostr.Filter{Kinds: []int{1, 2, 3, 4, 5, 6, 7}, Tags: nostr.TagMap{"e": {"a", "b", "c", "d", "e", "f"}}}
-	s := filters.NewSplit(f, busy, filters.SplitOptions{Page: 5})
+	s := filters.NewSplit(f, busy, filters.SplitBounds{Page: 5})
 	pages := 0
 	for {
 		_, ok := s.Next()
@@ -213,13 +213,13 @@ func TestSplitEndsWithAnyRelay(t *testing.T) {
 func TestSplitIsBounded(t *testing.T) {
 	c := &crowd{cap: 1}
 	f := nostr.Filter{Tags: nostr.TagMap{"e": {}}}
-	require.True(t, filters.NewSplit(f, busy, filters.SplitOptions{}).Done(), "an empty list matches nothing")
+	require.True(t, filters.NewSplit(f, busy, filters.SplitBounds{}).Done(), "an empty list matches nothing")
 	for n := range 400 {
 		v := fmt.Sprint(n)
 		f.Tags["e"] = append(f.Tags["e"], v)
 		c.add(n, strings.Repeat("a", 64), nostr.Tag{"e", v})
 	}
-	for opt, most := range map[filters.SplitOptions]int{{Page: 1}: 200, {Page: 1, Requests: 7}: 7} {
+	for opt, most := range map[filters.SplitBounds]int{{Page: 1}: 200, {Page: 1, Requests: 7}: 7} {
 		s := filters.NewSplit(f, busy, opt)
 		c.pages = 0
 		c.run(t, s)
@@ -230,7 +230,7 @@ func TestSplitIsBounded(t *testing.T) {
 
 // A page that is repeated counts once.
 func TestSplitRepeatsAPage(t *testing.T) {
-	s := filters.NewSplit(nostr.Filter{Kinds: []int{1, 2}}, busy, filters.SplitOptions{Limit: 3, Page: 100})
+	s := filters.NewSplit(nostr.Filter{Kinds: []int{1, 2}}, busy, filters.SplitBounds{Limit: 3, Page: 100})
 	for n := range 2 {
 		f, ok := s.Next()
 		require.True(t, ok)
@@ -253,7 +253,7 @@ func FuzzSplitHostile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		src := &source{data}
 		values := []string{"a", "b", "c", "d", "e"}[:1+src.intn(5)]
-		s := filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"e": values}}, busy, filters.SplitOptions{Page: 1 + src.intn(4), Requests: 50})
+		s := filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"e": values}}, busy, filters.SplitBounds{Page: 1 + src.intn(4), Requests: 50})
 		pages := 0
 		for {
 			f, ok := s.Next()
@@ -278,7 +278,7 @@ func FuzzSplitHostile(f *testing.F) {
 func TestTrapH5_SmallerCapThanKnown(t *testing.T) {
 	times := append(seconds(80, 90), slices.Repeat([]nostr.Timestamp{100}, 30)...)
 	r := newModel(7, times...)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500})
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500})
 	run(t, r, w)
 	require.Equal(t, []nostr.Timestamp{100}, w.Gaps())
 	_, size := w.Doubt()
@@ -286,12 +286,12 @@ func TestTrapH5_SmallerCapThanKnown(t *testing.T) {
 
 	// with nothing below, it can't be told: all of it may have come
 	r = newModel(7, slices.Repeat([]nostr.Timestamp{100}, 30)...)
-	w = filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500})
+	w = filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500})
 	run(t, r, w)
 	require.Empty(t, w.Gaps())
 	_, size = w.Doubt()
 	require.Equal(t, 7, size)
-	w = filters.NewWalk(nostr.Filter{Since: ptr(nostr.Timestamp(100))}, filters.WalkOptions{PageSize: 500})
+	w = filters.NewWalk(nostr.Filter{Since: ptr(nostr.Timestamp(100))}, filters.WalkStart{PageSize: 500})
 	run(t, r, w)
 	at, size := w.Doubt()
 	require.Equal(t, nostr.Timestamp(100), at)
@@ -304,7 +304,7 @@ func TestTrapH5_SmallerCapThanKnown(t *testing.T) {
 func TestTrapH5_CapShrinks(t *testing.T) {
 	times := slices.Concat(seconds(101, 150), slices.Repeat([]nostr.Timestamp{100}, 30), seconds(80, 99))
 	r := newModel(20, times...)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 	got := map[graspsync.EventID]bool{}
 	for !w.Done() {
 		if w.Pages() == 2 {
@@ -326,7 +326,7 @@ func TestTrapH5_CapShrinks(t *testing.T) {
 // The cursor moved past a second before it was known whether it had been cut.
 func TestCursorWaitsForASuspect(t *testing.T) {
 	r := newModel(7, append(seconds(80, 90), slices.Repeat([]nostr.Timestamp{100}, 30)...)...)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500})
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500})
 	for w.Pages() < 2 {
 		page, complete, more := r.answer(w.Next())
 		for _, ev := range page {
@@ -335,7 +335,7 @@ func TestCursorWaitsForASuspect(t *testing.T) {
 		w.End(complete, more)
 	}
 	require.Equal(t, int64(100), w.Until())
-	w = filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 500, Until: w.Until()})
+	w = filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500, Until: w.Until()})
 	run(t, r, w)
 	require.Equal(t, []nostr.Timestamp{100}, w.Gaps())
 }

@@ -19,9 +19,9 @@ const maxKnown = 1 << 16
 // noUntil is the until of a page that has no upper bound.
 const noUntil nostr.Timestamp = math.MaxInt64
 
-// WalkOptions says where a [Walk] begins and what is known of the relay. The zero
+// WalkStart says where a [Walk] begins and what is known of the relay. The zero
 // value works.
-type WalkOptions struct {
+type WalkStart struct {
 	// Limit is the page size asked for, in events. If it is above the relay's own
 	// cap, an old event that is published right before EOSE passes for the end of
 	// the page, and what lies between is missed. Defaults to DefaultLimit.
@@ -120,7 +120,7 @@ type page struct {
 
 // NewWalk begins a walk over what matches f, whose limit is replaced; its since
 // and until are kept. Nothing of f is shared.
-func NewWalk(f nostr.Filter, opt WalkOptions) *Walk {
+func NewWalk(f nostr.Filter, opt WalkStart) *Walk {
 	w := &Walk{
 		filter:   f.Clone(),
 		limit:    opt.Limit,
@@ -349,7 +349,7 @@ func (w *Walk) Done() bool { return w.done }
 // Complete reports whether the walk is over and nothing is left in doubt.
 func (w *Walk) Complete() bool { return w.done && !w.unfinished && len(w.gaps) == 0 }
 
-// Until returns the cursor for [WalkOptions]: everything newer than this second
+// Until returns the cursor for [WalkStart]: everything newer than this second
 // was fetched, gaps apart. It is 0 as long as that is true of nothing. It moves at
 // End only, so it is safe to keep when a page is broken off.
 func (w *Walk) Until() int64 {

@@ -19,34 +19,34 @@ func TestWalkPages(t *testing.T) {
 		name   string
 		relay  *modelRelay
 		filter nostr.Filter
-		opt    filters.WalkOptions
+		opt    filters.WalkStart
 		// untils of the pages asked for; -1 where there is none
 		want []int64
 		gaps []nostr.Timestamp
 	}{
-		{"nothing there", newModel(10), nostr.Filter{}, filters.WalkOptions{}, []int64{-1}, nil},
-		{"one page", newModel(10, seconds(1, 5)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 1, 0}, nil},
-		{"one page, and the epoch", newModel(10, seconds(0, 5)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 0}, nil},
-		{"exactly a page", newModel(5, seconds(1, 5)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 1, 0}, nil},
-		{"pages overlap in one second", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 17, 14, 11, 10}, nil},
-		{"limit below the cap", newModel(100, seconds(11, 20)...), nostr.Filter{}, filters.WalkOptions{Limit: 4}, []int64{-1, 17, 14, 11, 10}, nil},
-		{"since", newModel(4, seconds(1, 20)...), nostr.Filter{Since: ts(14)}, filters.WalkOptions{}, []int64{-1, 17, 14}, nil},
-		{"since is never passed", newModel(4, 14, 20), nostr.Filter{Since: ts(13)}, filters.WalkOptions{}, []int64{-1, 14, 13}, nil},
-		{"until of the filter", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkOptions{}, []int64{13, 11, 10}, nil},
-		{"resumed", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkOptions{Until: 13}, []int64{13, 11, 10}, nil},
-		{"resumed above until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkOptions{Until: 15}, []int64{13, 11, 10}, nil},
-		{"resumed below until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(15)}, filters.WalkOptions{Until: 13}, []int64{13, 11, 10}, nil},
-		{"since above until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6), Until: ts(5)}, filters.WalkOptions{}, nil, nil},
-		{"since equals until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(5), Until: ts(5)}, filters.WalkOptions{PageSize: 4}, []int64{5, 5}, nil},
-		{"resumed below since", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6)}, filters.WalkOptions{Until: 5}, nil, nil},
-		{"full second", newModel(3, 9, 5, 5, 5, 5, 2), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 5, 5, 4, 2, 1}, []nostr.Timestamp{5}},
-		{"full second at the end", newModel(3, 9, 8, 7, 5, 5, 5, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 7, 5, 5, 4}, []nostr.Timestamp{5}},
-		{"two full seconds in a row", newModel(2, 6, 6, 6, 5, 5, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 6, 5, 5, 4}, []nostr.Timestamp{6, 5}},
-		{"full second at since", newModel(2, 6, 5, 5, 5), nostr.Filter{Since: ts(5)}, filters.WalkOptions{}, []int64{-1, 5, 5}, []nostr.Timestamp{5}},
-		{"a crowded second in mid-page", newModel(200, slices.Concat(seconds(300, 310), slices.Repeat([]nostr.Timestamp{250}, 100), seconds(1, 200))...), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 112, 1, 0}, nil},
-		{"one less than a page in a second", newModel(3, 9, 8, 7, 5, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 7, 5, 4}, nil},
-		{"size of this relay unknown", newModel(3, 5), nostr.Filter{}, filters.WalkOptions{}, []int64{-1, 5, 4}, []nostr.Timestamp{5}},
-		{"size of this relay known", newModel(3, 5), nostr.Filter{}, filters.WalkOptions{PageSize: 3}, []int64{-1, 5, 4}, nil},
+		{"nothing there", newModel(10), nostr.Filter{}, filters.WalkStart{}, []int64{-1}, nil},
+		{"one page", newModel(10, seconds(1, 5)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 1, 0}, nil},
+		{"one page, and the epoch", newModel(10, seconds(0, 5)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 0}, nil},
+		{"exactly a page", newModel(5, seconds(1, 5)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 1, 0}, nil},
+		{"pages overlap in one second", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 17, 14, 11, 10}, nil},
+		{"limit below the cap", newModel(100, seconds(11, 20)...), nostr.Filter{}, filters.WalkStart{Limit: 4}, []int64{-1, 17, 14, 11, 10}, nil},
+		{"since", newModel(4, seconds(1, 20)...), nostr.Filter{Since: ts(14)}, filters.WalkStart{}, []int64{-1, 17, 14}, nil},
+		{"since is never passed", newModel(4, 14, 20), nostr.Filter{Since: ts(13)}, filters.WalkStart{}, []int64{-1, 14, 13}, nil},
+		{"until of the filter", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkStart{}, []int64{13, 11, 10}, nil},
+		{"resumed", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkStart{Until: 13}, []int64{13, 11, 10}, nil},
+		{"resumed above until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkStart{Until: 15}, []int64{13, 11, 10}, nil},
+		{"resumed below until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(15)}, filters.WalkStart{Until: 13}, []int64{13, 11, 10}, nil},
+		{"since above until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6), Until: ts(5)}, filters.WalkStart{}, nil, nil},
+		{"since equals until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(5), Until: ts(5)}, filters.WalkStart{PageSize: 4}, []int64{5, 5}, nil},
+		{"resumed below since", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6)}, filters.WalkStart{Until: 5}, nil, nil},
+		{"full second", newModel(3, 9, 5, 5, 5, 5, 2), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 5, 5, 4, 2, 1}, []nostr.Timestamp{5}},
+		{"full second at the end", newModel(3, 9, 8, 7, 5, 5, 5, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 7, 5, 5, 4}, []nostr.Timestamp{5}},
+		{"two full seconds in a row", newModel(2, 6, 6, 6, 5, 5, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 6, 5, 5, 4}, []nostr.Timestamp{6, 5}},
+		{"full second at since", newModel(2, 6, 5, 5, 5), nostr.Filter{Since: ts(5)}, filters.WalkStart{}, []int64{-1, 5, 5}, []nostr.Timestamp{5}},
+		{"a crowded second in mid-page", newModel(200, slices.Concat(seconds(300, 310), slices.Repeat([]nostr.Timestamp{250}, 100), seconds(1, 200))...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 112, 1, 0}, nil},
+		{"one less than a page in a second", newModel(3, 9, 8, 7, 5, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 7, 5, 4}, nil},
+		{"size of this relay unknown", newModel(3, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 5, 4}, []nostr.Timestamp{5}},
+		{"size of this relay known", newModel(3, 5), nostr.Filter{}, filters.WalkStart{PageSize: 3}, []int64{-1, 5, 4}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := filters.NewWalk(tt.filter, tt.opt)
@@ -79,7 +79,7 @@ func TestWalkPages(t *testing.T) {
 func TestTrapH1_CountedAtTheWire(t *testing.T) {
 	r := newModel(10, seconds(1, 100)...)
 	wanted := func(ev stamp) bool { return ev.at%7 == 0 }
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 	kept := 0
 	for step := filters.StepMore; step == filters.StepMore; {
 		page, complete, more := r.answer(w.Next())
@@ -96,7 +96,7 @@ func TestTrapH1_CountedAtTheWire(t *testing.T) {
 
 	// A second walk finds events that are all known to the caller, and goes to
 	// its end all the same.
-	again := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: w.PageSize()})
+	again := filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: w.PageSize()})
 	assert.Empty(t, missed(r, run(t, r, again)))
 	assert.Equal(t, w.Pages(), again.Pages())
 }
@@ -105,7 +105,7 @@ func TestTrapH1_CountedAtTheWire(t *testing.T) {
 // off in its last second was lost.
 func TestTrapH5_BoundarySecondIsNotLost(t *testing.T) {
 	r := newModel(4, 9, 8, 7, 6, 6, 6, 5) // the first page ends in the middle of 6
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 	assert.Empty(t, missed(r, run(t, r, w)))
 	assert.Empty(t, w.Gaps())
 }
@@ -117,7 +117,7 @@ func TestTrapH5_FullSecondDoesNotLoop(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			times := slices.Repeat([]nostr.Timestamp{1000}, 5000)
 			r := newModel(size, append(times, append(seconds(1, 30), 2000)...)...)
-			w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+			w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 			got := run(t, r, w)
 			assert.Equal(t, []nostr.Timestamp{1000}, w.Gaps(), "what can't be had is said")
 			for _, ev := range missed(r, got) {
@@ -133,7 +133,7 @@ func TestTrapH5_FullSecondDoesNotLoop(t *testing.T) {
 func TestTrapH5_NoFixedThreshold(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 74, 75, 76, 499, 500, 501, 1000} {
 		r := newModel(size, seconds(1, 1200)...)
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 		assert.Empty(t, missed(r, run(t, r, w)), "cap %d", size)
 	}
 }
@@ -141,7 +141,7 @@ func TestTrapH5_NoFixedThreshold(t *testing.T) {
 func TestWalkFinishHintEndsAtOnce(t *testing.T) {
 	r := newModel(10, seconds(1, 5)...)
 	r.nip67 = true
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 	assert.Empty(t, missed(r, run(t, r, w)))
 	assert.Equal(t, 1, w.Pages())
 	assert.True(t, w.Complete())
@@ -150,14 +150,14 @@ func TestWalkFinishHintEndsAtOnce(t *testing.T) {
 
 func TestWalkMoreHint(t *testing.T) {
 	t.Run("with nothing at all", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 		assert.Equal(t, filters.StepMore, w.End(false, true))
 		assert.Equal(t, filters.StepDone, w.End(false, true))
 		assert.False(t, w.Complete(), "the relay says that it has more")
 		assert.Empty(t, w.Gaps())
 	})
 	t.Run("the second try brings it", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 		assert.Equal(t, filters.StepMore, w.End(false, true))
 		w.Saw(graspsync.EventID{1}, 7)
 		assert.Equal(t, filters.StepMore, w.End(false, true))
@@ -166,7 +166,7 @@ func TestWalkMoreHint(t *testing.T) {
 		assert.True(t, w.Complete())
 	})
 	t.Run("below a second", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{PageSize: 100})
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 100})
 		w.Saw(graspsync.EventID{1}, 7)
 		w.End(false, true)
 		w.Saw(graspsync.EventID{1}, 7)
@@ -178,7 +178,7 @@ func TestWalkMoreHint(t *testing.T) {
 		assert.False(t, w.Complete())
 	})
 	t.Run("resumed, with nothing", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{Until: 9})
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{Until: 9})
 		assert.Equal(t, filters.StepMore, w.End(false, true))
 		assert.EqualValues(t, 8, w.Until())
 		assert.Equal(t, filters.StepDone, w.End(false, true))
@@ -188,7 +188,7 @@ func TestWalkMoreHint(t *testing.T) {
 
 func TestWalkRepeatsABrokenPage(t *testing.T) {
 	r := newModel(4, seconds(11, 20)...)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 	page, _, _ := r.answer(w.Next())
 	for _, ev := range page {
 		w.Saw(ev.id, ev.at)
@@ -214,7 +214,7 @@ func TestWalkRepeatsABrokenPage(t *testing.T) {
 	assert.EqualValues(t, 14, w.Until())
 
 	// Another walk, after a restart, goes on from the cursor.
-	resumed := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{Until: w.Until(), PageSize: w.PageSize()})
+	resumed := filters.NewWalk(nostr.Filter{}, filters.WalkStart{Until: w.Until(), PageSize: w.PageSize()})
 	got := run(t, r, resumed)
 	for _, ev := range missed(r, got) {
 		assert.Greater(t, ev.at, nostr.Timestamp(14))
@@ -222,7 +222,7 @@ func TestWalkRepeatsABrokenPage(t *testing.T) {
 }
 
 func TestWalkSaysWhatIsNew(t *testing.T) {
-	w := filters.NewWalk(nostr.Filter{Since: ts(3)}, filters.WalkOptions{})
+	w := filters.NewWalk(nostr.Filter{Since: ts(3)}, filters.WalkStart{})
 	a, b, c := graspsync.EventID{1}, graspsync.EventID{2}, graspsync.EventID{3}
 	assert.True(t, w.Saw(a, 9))
 	assert.True(t, w.Saw(b, 7))
@@ -238,7 +238,7 @@ func TestWalkSaysWhatIsNew(t *testing.T) {
 
 func TestWalkOwnsItsFilter(t *testing.T) {
 	f := nostr.Filter{Tags: nostr.TagMap{"e": {"x"}}, Since: ts(1), Limit: 7, LimitZero: true}
-	w := filters.NewWalk(f, filters.WalkOptions{Limit: 3})
+	w := filters.NewWalk(f, filters.WalkStart{Limit: 3})
 	f.Tags["e"][0], *f.Since = "changed", 100
 	next := w.Next()
 	assert.JSONEq(t, `{"#e":["x"],"since":1,"limit":3}`, next.String())
@@ -267,7 +267,7 @@ func BenchmarkWalk(b *testing.B) {
 	r := newModel(500, seconds(1, 500)...)
 	b.ReportAllocs()
 	for b.Loop() {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkOptions{})
+		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 		w.Next()
 		for _, ev := range r.events {
 			w.Saw(ev.id, ev.at)

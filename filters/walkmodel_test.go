@@ -118,7 +118,7 @@ func seconds(from, to nostr.Timestamp) (out []nostr.Timestamp) {
 }
 
 // checkWalk compares a walk with the model, which knows what must be found.
-func checkWalk(t testing.TB, r *modelRelay, f nostr.Filter, opt filters.WalkOptions) {
+func checkWalk(t testing.TB, r *modelRelay, f nostr.Filter, opt filters.WalkStart) {
 	t.Helper()
 	w := filters.NewWalk(f, opt)
 	got := run(t, r, w)
@@ -153,7 +153,7 @@ func checkWalk(t testing.TB, r *modelRelay, f nostr.Filter, opt filters.WalkOpti
 }
 
 // modelFrom builds a relay, a filter and options from bytes.
-func modelFrom(s *source) (r *modelRelay, f nostr.Filter, opt filters.WalkOptions) {
+func modelFrom(s *source) (r *modelRelay, f nostr.Filter, opt filters.WalkStart) {
 	r = &modelRelay{cap: 1 + s.intn(12), nip67: s.intn(4) == 0}
 	opt.Limit = []int{0, 1, 3, 8, 20}[s.intn(5)]
 	if s.intn(2) == 0 {
@@ -218,7 +218,7 @@ func FuzzWalkHostile(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x05\x00\x00\x01\x02", 30)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &source{data}
-		w := filters.NewWalk(nostr.Filter{Until: ts(int64(s.intn(64)))}, filters.WalkOptions{Limit: 1 + s.intn(4), PageSize: s.intn(4)})
+		w := filters.NewWalk(nostr.Filter{Until: ts(int64(s.intn(64)))}, filters.WalkStart{Limit: 1 + s.intn(4), PageSize: s.intn(4)})
 		fresh := 0
 		for !w.Done() {
 			until := *w.Next().Until

@@ -12,16 +12,9 @@ import (
 // Config holds the times of the rules. The zero value is usable.
 type Config struct {
 	// BaseBackoff is the wait after a first failure; each further failure in a row
-	// doubles it. A small one hammers relays that are down. Defaults to 5 s.
+	// doubles it, up to 1 h. A small one hammers relays that are down. Defaults to 5 s; at
+	// most 1 h.
 	BaseBackoff time.Duration
-	// MaxBackoff is where doubling ends. A large one makes relays that come back
-	// wait to be noticed. It must not be below BaseBackoff, and not above the 24 h after
-	// which a dead relay is tried again. Defaults to 1 h.
-	MaxBackoff time.Duration
-	// RateLimit is how long a relay is left in peace after it complained of too
-	// many requests. It doubles, up to 1 h, while the relay complains again within 5 min.
-	// Defaults to 65 s.
-	RateLimit time.Duration
 	// RestartPause is the shortest time between two attempts at a relay when the
 	// process was started anew in between. Defaults to 1 min.
 	RestartPause time.Duration
@@ -34,8 +27,20 @@ type Config struct {
 	fixed constants
 }
 
+// RateLimitPause is how long a relay is left in peace at least that complained of too many
+// requests.
+const RateLimitPause = 65 * time.Second
+
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
+	// RateLimit is how long a relay is left in peace after it complained of too
+	// many requests. It doubles, up to 1 h, while the relay complains again within 5 min.
+	// Defaults to 65 s.
+	RateLimit time.Duration
+	// MaxBackoff is where doubling ends. A large one makes relays that come back
+	// wait to be noticed. It must not be below BaseBackoff, and not above the 24 h after
+	// which a dead relay is tried again. Defaults to 1 h.
+	MaxBackoff time.Duration
 	// DeadAfter is how long a relay must do nothing but fail until it is dead.
 	// Defaults to 24 h.
 	DeadAfter time.Duration
@@ -74,13 +79,13 @@ func (c Config) withDefaults() Config {
 		value time.Duration
 	}{
 		{&c.BaseBackoff, backoff.Base},
-		{&c.MaxBackoff, backoff.Max},
+		{&c.fixed.MaxBackoff, backoff.Max},
 		{&c.fixed.DeadAfter, backoff.DeadAfter},
 		{&c.fixed.DeadInterval, backoff.DeadInterval},
 		{&c.fixed.HeldFor, time.Minute},
 		{&c.fixed.RedialWithin, time.Second},
 		{&c.fixed.DegradedFor, 5 * time.Minute},
-		{&c.RateLimit, 65 * time.Second},
+		{&c.fixed.RateLimit, RateLimitPause},
 		{&c.fixed.HostileBackoff, time.Hour},
 		{&c.RestartPause, backoff.RestartPause},
 	} {
@@ -114,13 +119,13 @@ func (c Config) validate() error {
 		value time.Duration
 	}{
 		{"BaseBackoff", c.BaseBackoff},
-		{"MaxBackoff", c.MaxBackoff},
+		{"MaxBackoff", c.fixed.MaxBackoff},
 		{"DeadAfter", c.fixed.DeadAfter},
 		{"DeadInterval", c.fixed.DeadInterval},
 		{"HeldFor", c.fixed.HeldFor},
 		{"RedialWithin", c.fixed.RedialWithin},
 		{"DegradedFor", c.fixed.DegradedFor},
-		{"RateLimit", c.RateLimit},
+		{"RateLimit", c.fixed.RateLimit},
 		{"HostileBackoff", c.fixed.HostileBackoff},
 		{"RestartPause", c.RestartPause},
 	} {
@@ -128,11 +133,11 @@ func (c Config) validate() error {
 			bad(d.name, "%v is not between 0 and %v", d.value, backoff.Longest)
 		}
 	}
-	if c.MaxBackoff < c.BaseBackoff {
-		bad("MaxBackoff", "%v is below BaseBackoff, %v", c.MaxBackoff, c.BaseBackoff)
+	if c.fixed.MaxBackoff < c.BaseBackoff {
+		bad("BaseBackoff", "%v is above %v, where doubling ends", c.BaseBackoff, c.fixed.MaxBackoff)
 	}
-	if c.fixed.DeadInterval < c.MaxBackoff {
-		bad("MaxBackoff", "%v is above %v: a dead relay would be tried more often than a living one", c.MaxBackoff, c.fixed.DeadInterval)
+	if c.fixed.DeadInterval < c.fixed.MaxBackoff {
+		bad("MaxBackoff", "%v is above %v: a dead relay would be tried more often than a living one", c.fixed.MaxBackoff, c.fixed.DeadInterval)
 	}
 	if !(c.fixed.Jitter >= 0 && c.fixed.Jitter <= 1) { // also false for NaN
 		bad("Jitter", "%v is not between 0 and 1", c.fixed.Jitter)
@@ -159,4 +164,4 @@ func (c Config) random() float64 {
 }
 
 // mostRateLimit is the longest time without requests after a complaint.
-func (c Config) mostRateLimit() time.Duration { return max(c.RateLimit, time.Hour) }
+func (c Config) mostRateLimit() time.Duration { return max(c.fixed.RateLimit, time.Hour) }

@@ -16,14 +16,14 @@ import (
 // bad sets one field of a Config with defaults to something that is wrong.
 var bad = map[string]func(*Config){
 	"BaseBackoff":    func(c *Config) { c.BaseBackoff = -1 },
-	"MaxBackoff":     func(c *Config) { c.MaxBackoff = -1 },
+	"MaxBackoff":     func(c *Config) { c.fixed.MaxBackoff = -1 },
 	"DeadAfter":      func(c *Config) { c.fixed.DeadAfter = backoff.Longest + 1 },
 	"DeadInterval":   func(c *Config) { c.fixed.DeadInterval = -1 },
 	"Jitter":         func(c *Config) { c.fixed.Jitter = math.NaN() },
 	"HeldFor":        func(c *Config) { c.fixed.HeldFor = -time.Second },
 	"RedialWithin":   func(c *Config) { c.fixed.RedialWithin = math.MinInt64 },
 	"DegradedFor":    func(c *Config) { c.fixed.DegradedFor = -1 },
-	"RateLimit":      func(c *Config) { c.RateLimit = math.MaxInt64 },
+	"RateLimit":      func(c *Config) { c.fixed.RateLimit = math.MaxInt64 },
 	"HostileBackoff": func(c *Config) { c.fixed.HostileBackoff = -1 },
 	"RestartPause":   func(c *Config) { c.RestartPause = -1 },
 	"MaxRecords":     func(c *Config) { c.MaxRecords = -1 },
@@ -73,8 +73,8 @@ func TestConfigHandlesEveryField(t *testing.T) {
 }
 
 func TestConfigFieldsThatContradict(t *testing.T) {
-	_, err := NewTracker(Config{BaseBackoff: time.Minute, MaxBackoff: time.Second})
-	require.ErrorContains(t, err, "MaxBackoff: 1s is below BaseBackoff, 1m0s")
+	_, err := NewTracker(Config{BaseBackoff: time.Minute, fixed: constants{MaxBackoff: time.Second}})
+	require.ErrorContains(t, err, "BaseBackoff: 1m0s is above 1s")
 	_, err = NewTracker(Config{fixed: constants{DeadInterval: time.Minute}})
 	require.ErrorContains(t, err, "MaxBackoff: 1h0m0s is above 1m0s")
 	for _, jitter := range []float64{-0.1, 1.1, math.Inf(1)} {
@@ -85,7 +85,9 @@ func TestConfigFieldsThatContradict(t *testing.T) {
 
 func TestConfigKeepsWhatIsSet(t *testing.T) {
 	c := Config{
-		BaseBackoff: 1, MaxBackoff: 2, fixed: constants{
+		BaseBackoff: 1, fixed: constants{
+			MaxBackoff:     2,
+			RateLimit:      8,
 			DeadAfter:      3,
 			DeadInterval:   4,
 			Jitter:         0.5,
@@ -95,7 +97,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 			HostileBackoff: 9,
 			MaxHosts:       12,
 			Rand:           func() float64 { return 0.25 },
-		}, RateLimit: 8, RestartPause: 10, MaxRecords: 11,
+		}, RestartPause: 10, MaxRecords: 11,
 	}
 	got := c.withDefaults()
 	assert.InDelta(t, 0.25, got.fixed.Rand(), 0)
@@ -115,7 +117,7 @@ func TestConfigBounds(t *testing.T) {
 		for d, ok := range map[time.Duration]bool{-1: false, 0: false, backoff.Longest: true, backoff.Longest + 1: false} {
 			c := Config{}.withDefaults()
 			if d > 0 { // so that the fields do not contradict each other
-				c.MaxBackoff, c.fixed.DeadInterval = backoff.Longest, backoff.Longest
+				c.fixed.MaxBackoff, c.fixed.DeadInterval = backoff.Longest, backoff.Longest
 			}
 			if d > 0 && f.Name == "MaxBackoff" {
 				c.fixed.DeadInterval = d
@@ -130,15 +132,17 @@ func TestConfigBounds(t *testing.T) {
 	}
 	assert.Equal(t, 10, durations)
 	for _, c := range []Config{
-		{BaseBackoff: time.Minute, MaxBackoff: time.Minute, fixed: constants{DeadInterval: time.Minute}},
-		{BaseBackoff: 1, MaxBackoff: 1, fixed: constants{
+		{BaseBackoff: time.Minute, fixed: constants{MaxBackoff: time.Minute, DeadInterval: time.Minute}},
+		{BaseBackoff: 1, fixed: constants{
+			MaxBackoff:     1,
+			RateLimit:      1,
 			DeadAfter:      1,
 			DeadInterval:   1,
 			HeldFor:        1,
 			RedialWithin:   1,
 			DegradedFor:    1,
 			HostileBackoff: 1,
-		}, RateLimit: 1, RestartPause: 1},
+		}, RestartPause: 1},
 		{fixed: constants{Jitter: 1, MaxHosts: 1}, MaxRecords: 1},
 	} {
 		assert.NoError(t, c.withDefaults().validate())
@@ -157,8 +161,9 @@ func TestConfigDefaults(t *testing.T) {
 	c.fixed.Rand = nil
 	assert.Equal(t, Config{
 		BaseBackoff: 5 * time.Second,
-		MaxBackoff:  time.Hour,
 		fixed: constants{
+			MaxBackoff:     time.Hour,
+			RateLimit:      65 * time.Second,
 			DeadAfter:      24 * time.Hour,
 			DeadInterval:   24 * time.Hour,
 			Jitter:         0.1,
@@ -168,7 +173,6 @@ func TestConfigDefaults(t *testing.T) {
 			HostileBackoff: time.Hour,
 			MaxHosts:       50_000,
 		},
-		RateLimit:    65 * time.Second,
 		RestartPause: time.Minute,
 		MaxRecords:   50_000,
 	}, c)

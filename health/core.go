@@ -51,7 +51,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		}
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case rateLimited:
-		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.RateLimit))
+		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.fixed.RateLimit))
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
 		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.fixed.HostileBackoff, jitter)))
@@ -120,7 +120,7 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 		r = c.begin(r, now)
 	}
 	r = c.end(r, e.text, now, jitter)
-	r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(min(e.wait, c.MaxBackoff), jitter)))
+	r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(min(e.wait, c.fixed.MaxBackoff), jitter)))
 	return r
 }
 
@@ -167,7 +167,7 @@ func (r Record) remember(now time.Time) bool {
 // rules are those of the backoff.
 func (c Config) rules() backoff.Rules {
 	return backoff.Rules{
-		Base: c.BaseBackoff, Max: c.MaxBackoff, DeadAfter: c.fixed.DeadAfter, DeadInterval: c.fixed.DeadInterval,
+		Base: c.BaseBackoff, Max: c.fixed.MaxBackoff, DeadAfter: c.fixed.DeadAfter, DeadInterval: c.fixed.DeadInterval,
 		RestartPause: c.RestartPause, Jitter: c.fixed.Jitter,
 	}
 }

@@ -24,10 +24,10 @@ func TestBackoff(t *testing.T) {
 		assert.Equal(t, want+want/20, c.rules().Wait(n, 0.5), "n=%d, half the jitter", n)
 		assert.Less(t, c.rules().Wait(n, 0.999999), want+want/10, "n=%d", n)
 	}
-	odd := Config{BaseBackoff: 7 * time.Second, MaxBackoff: 7 * time.Second}.withDefaults()
+	odd := Config{BaseBackoff: 7 * time.Second, fixed: constants{MaxBackoff: 7 * time.Second}}.withDefaults()
 	assert.Equal(t, 7*time.Second, odd.rules().Wait(1, 0))
 	assert.Equal(t, 7*time.Second, odd.rules().Wait(9, 0))
-	wide := Config{BaseBackoff: backoff.Longest, MaxBackoff: backoff.Longest, fixed: constants{DeadInterval: backoff.Longest, Jitter: 1}}.withDefaults()
+	wide := Config{BaseBackoff: backoff.Longest, fixed: constants{MaxBackoff: backoff.Longest, DeadInterval: backoff.Longest, Jitter: 1}}.withDefaults()
 	assert.Equal(t, 2*backoff.Longest-1, wide.rules().Wait(99, 1)-1, "no overflow")
 }
 

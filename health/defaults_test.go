@@ -9,3 +9,7 @@ import (
 func TestDefaultsAreAsDocumented(t *testing.T) {
 	doctest.Defaults(t, "config.go", Config{}.withDefaults())
 }
+
+func TestEachNumberIsBounded(t *testing.T) {
+	doctest.Bounded(t, Config{}.withDefaults(), Config.withDefaults, Config.validate)
+}

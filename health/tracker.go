@@ -47,7 +47,7 @@ func (t *RelayHealthTracker) Connected(u graspsync.RelayURL) { t.apply(u, event{
 
 // Failed records that the dial failed, and why. An error in whose chain there is a
 // method RetryAfter() time.Duration (HTTP's header of that name) makes the relay
-// wait at least that long, up to MaxBackoff.
+// wait at least that long, up to where doubling ends.
 func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 	e := event{kind: failed, text: text(err)}
 	var asked interface{ RetryAfter() time.Duration }
@@ -75,7 +75,7 @@ func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kin
 func (t *RelayHealthTracker) Stopped(u graspsync.RelayURL) { t.apply(u, event{kind: stopped}) }
 
 // RateLimited records that the relay complained of too many requests, and is left in peace
-// until then, at least for [Config.RateLimit] and at most for an hour, or that. No new ones should be
+// until then, at least for [RateLimitPause] and at most for an hour, or that. No new ones should be
 // sent before Status(u).RateLimitedUntil; the connection stays.
 func (t *RelayHealthTracker) RateLimited(u graspsync.RelayURL, until time.Time) {
 	t.apply(u, event{kind: rateLimited, until: until})
@@ -192,7 +192,7 @@ func (t *RelayHealthTracker) urls() []graspsync.RelayURL {
 }
 
 // Dropped returns how many records were dropped, since the start, because there
-// were more than MaxRecords of relays or MaxHosts of hosts.
+// were more than [Config].MaxRecords of relays, or 50,000 of hosts.
 func (t *RelayHealthTracker) Dropped() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

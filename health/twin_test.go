@@ -22,8 +22,9 @@ const (
 func twinConfig() Config {
 	return Config{
 		BaseBackoff: twinBase * time.Second,
-		MaxBackoff:  twinMax * time.Second,
 		fixed: constants{
+			MaxBackoff:     twinMax * time.Second,
+			RateLimit:      twinLimit * time.Second,
 			HostileBackoff: twinHostile * time.Second,
 			HeldFor:        twinHeld * time.Second,
 			DegradedFor:    twinDegraded * time.Second,
@@ -32,7 +33,6 @@ func twinConfig() Config {
 			RedialWithin:   4 * time.Second,
 			Jitter:         1,
 		},
-		RateLimit:    twinLimit * time.Second,
 		RestartPause: twinPause * time.Second,
 	}.withDefaults()
 }

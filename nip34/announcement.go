@@ -24,7 +24,8 @@ const (
 	MaxMaintainers = 256
 )
 
-// ErrInvalid is wrapped by the errors of [ParseAnnouncement] and [ParseState].
+// ErrInvalid is wrapped by the errors of [ParseAnnouncement], [ParseState] and
+// [ParsePullRequest].
 var ErrInvalid = errors.New("not a valid NIP-34 event")
 
 // Announcement is a repository announcement (NIP-34, kind 30617).
@@ -39,7 +40,7 @@ type Announcement struct {
 	// [MaxMaintainers] maintainers and roles. Maintainers are those in active M and m tags
 	// or, only where there is no role tag at all, those in the tag `maintainers`.
 	Relays      []graspsync.RelayURL
-	Clones      []graspsync.URL
+	Clones      []graspsync.CloneURL
 	Maintainers []graspsync.PubKey
 	Roles       []Role             // one for each letter and key, with the strongest standing
 	Leads       []graspsync.PubKey // in active M tags: the first two
@@ -72,43 +73,39 @@ func (a *Announcement) Size() int {
 // also be repeated; all values of all of them count, in order. An event of another
 // kind, or without an identifier that [graspsync.CheckIdentifier] accepts, is an
 // error that wraps [ErrInvalid]; a list that can't be read is merely empty.
-func ParseAnnouncement(ev *nostr.Event) (*Announcement, error) {
-	id, ref, err := parseHeader(ev, graspsync.KindAnnouncement)
+func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
+	ref, err := parseHeader(ev, graspsync.KindAnnouncement)
 	if err != nil {
 		return nil, err
 	}
-	a := &Announcement{Event: ev, ID: id, Ref: ref, CreatedAt: ev.CreatedAt}
-	a.Name, _ = firstValue(ev, "name")
-	a.Relays, a.DroppedRelays = listed(ev, "relays", MaxListed, graspsync.ParseRelayURL)
-	a.Clones, a.DroppedClones = listed(ev, "clone", MaxListed, parseClone)
-	a.readRoles(ev)
+	a := &Announcement{Event: ev.Event, ID: ev.ID, Ref: ref, CreatedAt: ev.CreatedAt}
+	a.Name, _ = firstValue(ev.Event, "name")
+	a.Relays, a.DroppedRelays = listed(ev.Event, "relays", MaxListed, graspsync.ParseRelayURL)
+	a.Clones, a.DroppedClones = listed(ev.Event, "clone", MaxListed, parseClone)
+	a.readRoles(ev.Event)
 	return a, nil
 }
 
-func parseClone(s string) (graspsync.URL, error) { return graspsync.ParseURL(s, graspsync.HTTPSchemes) }
+func parseClone(s string) (graspsync.CloneURL, error) { return graspsync.ParseCloneURL(s) }
 
 // parseHeader reads what announcements and states have in common.
-func parseHeader(ev *nostr.Event, kind int) (id graspsync.EventID, ref graspsync.RepoRef, err error) {
+func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error) {
+	if ev.IsZero() {
+		return ref, fmt.Errorf("%w: none", ErrInvalid)
+	}
 	if ev.Kind != kind {
-		return id, ref, fmt.Errorf("%w: kind %d instead of %d", ErrInvalid, ev.Kind, kind)
-	}
-	if id, err = graspsync.ParseEventID(ev.ID); err != nil {
-		return id, ref, fmt.Errorf("%w: id: %w", ErrInvalid, err)
-	}
-	if ref.Owner, err = graspsync.ParsePubKey(ev.PubKey); err != nil {
-		return id, ref, fmt.Errorf("%w: author: %w", ErrInvalid, err)
+		return ref, fmt.Errorf("%w: kind %d instead of %d", ErrInvalid, ev.Kind, kind)
 	}
 	// A bare ["d"] has no value; it is not read as an empty one, and no later d
 	// tag stands in for it: relays differ in what they would make of that.
-	identifier, ok := firstValue(ev, "d")
+	identifier, ok := firstValue(ev.Event, "d")
 	if !ok {
-		return id, ref, fmt.Errorf("%w: no identifier", ErrInvalid)
+		return ref, fmt.Errorf("%w: no identifier", ErrInvalid)
 	}
 	if err = graspsync.CheckIdentifier(identifier); err != nil {
-		return id, ref, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return ref, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	ref.Identifier = identifier
-	return id, ref, nil
+	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }
 
 // listed collects the first most distinct values of all tags of that name. Once

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -49,9 +50,6 @@ func TestParseAnnouncement(t *testing.T) {
 func TestParseAnnouncementRefuses(t *testing.T) {
 	for name, change := range map[string]func(*nostr.Event){
 		"another kind":          func(ev *nostr.Event) { ev.Kind = graspsync.KindState },
-		"no id":                 func(ev *nostr.Event) { ev.ID = "" },
-		"upper-case id":         func(ev *nostr.Event) { ev.ID = strings.Repeat("A", 64) },
-		"short author":          func(ev *nostr.Event) { ev.PubKey = ev.PubKey[2:] },
 		"no tags":               func(ev *nostr.Event) { ev.Tags = nil },
 		"empty tags":            func(ev *nostr.Event) { ev.Tags = nostr.Tags{{}, nil, {""}} },
 		"bare d":                func(ev *nostr.Event) { ev.Tags = nostr.Tags{{"d"}} },
@@ -64,11 +62,11 @@ func TestParseAnnouncementRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := event(graspsync.KindAnnouncement, key(1), nostr.Tag{"d", "x"})
 			change(ev)
-			a, err := ParseAnnouncement(ev)
+			a, err := ParseAnnouncement(eventtest.Of(ev))
 			require.ErrorIs(t, err, ErrInvalid)
 			assert.Nil(t, a)
 			ev.Kind = graspsync.KindState + graspsync.KindAnnouncement - ev.Kind
-			s, err := ParseState(ev)
+			s, err := ParseState(eventtest.Of(ev))
 			require.ErrorIs(t, err, ErrInvalid, "states have the same header")
 			assert.Nil(t, s)
 		})
@@ -124,12 +122,12 @@ func TestRealEvents(t *testing.T) {
 	for _, ev := range realEvents(t) {
 		require.True(t, ev.CheckID())
 		if ev.Kind == graspsync.KindState {
-			s, err := ParseState(ev)
+			s, err := ParseState(eventtest.Of(ev))
 			require.NoError(t, err)
 			states = append(states, s)
 			continue
 		}
-		a, err := ParseAnnouncement(ev)
+		a, err := ParseAnnouncement(eventtest.Of(ev))
 		require.NoError(t, err)
 		assert.True(t, us.Lists(a), a.Ref)
 		assert.Zero(t, a.DroppedRelays+a.DroppedClones+a.DroppedMaintainers)
@@ -170,7 +168,7 @@ func FuzzParseAnnouncement(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, at int64) {
 		ev := event(graspsync.KindAnnouncement, key(1), fuzzTags(text)...)
 		ev.CreatedAt = nostr.Timestamp(at)
-		a, err := ParseAnnouncement(ev)
+		a, err := ParseAnnouncement(eventtest.Of(ev))
 		if err != nil {
 			require.ErrorIs(t, err, ErrInvalid)
 			return
@@ -192,7 +190,7 @@ func FuzzParseAnnouncement(f *testing.F) {
 		ref, err := graspsync.ParseRepoRef(a.Ref.String())
 		require.NoError(t, err)
 		require.Equal(t, a.Ref, ref)
-		var u graspsync.URL
+		var u graspsync.CloneURL
 		require.NotContains(t, a.Clones, u)
 	})
 }

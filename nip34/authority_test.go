@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
@@ -110,7 +111,7 @@ func (p *authorityPlayer) play(words []string) ([]string, error) {
 		}
 	}
 	ev.Tags = append(ev.Tags, nostr.Tag{"d", identifier})
-	a, err := ParseAnnouncement(ev)
+	a, err := ParseAnnouncement(eventtest.Of(ev))
 	p.same = append(p.same, a)
 	return nil, err
 }
@@ -639,7 +640,7 @@ func FuzzRoles(f *testing.F) {
 	f.Add("M\t" + o + "\nM\t" + k + "\t\nM\t" + k)
 	f.Fuzz(func(t *testing.T, text string) {
 		tags := append(nostr.Tags{{"d", "x"}}, fuzzTags(text)...)
-		a, err := ParseAnnouncement(event(graspsync.KindAnnouncement, key(0), tags...))
+		a, err := ParseAnnouncement(eventtest.Of(event(graspsync.KindAnnouncement, key(0), tags...)))
 		if err != nil {
 			return
 		}

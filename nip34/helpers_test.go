@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 // key returns the n-th key of the tests; ids are made in the same way.
@@ -32,7 +33,7 @@ func event(kind int, author graspsync.PubKey, tags ...nostr.Tag) *nostr.Event {
 
 func announcement(t *testing.T, author graspsync.PubKey, tags ...nostr.Tag) *Announcement {
 	t.Helper()
-	a, err := ParseAnnouncement(event(graspsync.KindAnnouncement, author, tags...))
+	a, err := ParseAnnouncement(eventtest.Of(event(graspsync.KindAnnouncement, author, tags...)))
 	require.NoError(t, err)
 	return a
 }
@@ -44,7 +45,7 @@ func relayURL(t *testing.T, s string) graspsync.RelayURL {
 	return u
 }
 
-func cloneURL(t *testing.T, s string) graspsync.URL {
+func cloneURL(t *testing.T, s string) graspsync.CloneURL {
 	t.Helper()
 	u, err := parseClone(s)
 	require.NoError(t, err)

@@ -130,10 +130,10 @@ func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 
 // IsClone reports whether a clone URL leads to ourselves: host and port decide, and that it
 // is below our path.
-func (id Identity) IsClone(u graspsync.URL) bool {
-	path := segments(u.Path)
+func (id Identity) IsClone(u graspsync.CloneURL) bool {
+	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
-		return b.authority == u.HostPort && len(b.path) <= len(path) && slices.Equal(b.path, path[:len(b.path)])
+		return b.authority == u.HostPort() && len(b.path) <= len(path) && slices.Equal(b.path, path[:len(b.path)])
 	})
 }
 
@@ -143,21 +143,21 @@ func (id Identity) IsClone(u graspsync.URL) bool {
 // list [MaxListed] count, however few of them are made use of.
 func (id Identity) Lists(a *Announcement) bool {
 	return slices.ContainsFunc(a.Relays, id.served) &&
-		slices.ContainsFunc(a.Clones, func(u graspsync.URL) bool { return id.serves(u, a.Ref) })
+		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.serves(u, a.Ref) })
 }
 
 func (id Identity) served(u graspsync.RelayURL) bool {
 	return id.at(u.HostPort(), segments(u.Path()))
 }
 
-func (id Identity) serves(u graspsync.URL, ref graspsync.RepoRef) bool {
-	if u.Query != "" || !id.IsClone(u) {
+func (id Identity) serves(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
+	if u.URL().Query != "" || !id.IsClone(u) {
 		return false
 	}
-	path := segments(u.Path)
+	path := segments(u.Path())
 	n := len(path) - 2
 	return n >= 0 && path[n] == NPub(ref.Owner) && path[n+1] == ref.Identifier+".git" &&
-		id.at(u.HostPort, path[:n])
+		id.at(u.HostPort(), path[:n])
 }
 
 // at reports whether our service is at this authority under exactly this path.

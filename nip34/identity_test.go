@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func identity(t *testing.T, specs ...string) Identity {
@@ -238,7 +239,7 @@ func FuzzIdentity(f *testing.F) {
 		}
 		ev := event(graspsync.KindAnnouncement, owner, nostr.Tag{"d", identifier},
 			nostr.Tag{"relays", relay}, nostr.Tag{"clone", clone})
-		a, err := ParseAnnouncement(ev)
+		a, err := ParseAnnouncement(eventtest.Of(ev))
 		if err != nil || !id.Lists(a) {
 			return
 		}

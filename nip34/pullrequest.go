@@ -22,33 +22,32 @@ type PullRequest struct {
 	Tip ObjectID
 	// Clones are where that commit can be had, besides the clone URLs of the
 	// repositories: the first [MaxListed] distinct usable ones.
-	Clones        []graspsync.URL
+	Clones        []graspsync.CloneURL
 	DroppedClones int
 }
 
 // ParsePullRequest reads a pull request or an update of one. An event of another
 // kind, without a repository or without a usable tip is an error that wraps
 // [ErrInvalid].
-func ParsePullRequest(ev *nostr.Event) (*PullRequest, error) {
+func ParsePullRequest(ev graspsync.Event) (*PullRequest, error) {
+	if ev.IsZero() {
+		return nil, fmt.Errorf("%w: none", ErrInvalid)
+	}
 	if ev.Kind != graspsync.KindPullRequest && ev.Kind != graspsync.KindPullRequestUpdate {
 		return nil, fmt.Errorf("%w: kind %d", ErrInvalid, ev.Kind)
 	}
-	id, err := graspsync.ParseEventID(ev.ID)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	p := &PullRequest{
+		Event: ev.Event, ID: ev.ID, Author: ev.PubKey, CreatedAt: ev.CreatedAt,
+		Repos: references(ev.Event, "a", MaxRepos, graspsync.ParseRepoRef),
 	}
-	author, err := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	p := &PullRequest{Event: ev, ID: id, Author: author, CreatedAt: ev.CreatedAt, Repos: references(ev, "a", MaxRepos, graspsync.ParseRepoRef)}
 	if len(p.Repos) == 0 {
 		return nil, fmt.Errorf("%w: no repository", ErrInvalid)
 	}
-	tip, _ := firstValue(ev, "c")
+	tip, _ := firstValue(ev.Event, "c")
+	var err error
 	if p.Tip, err = ParseObjectID(tip); err != nil {
 		return nil, fmt.Errorf("%w: tip: %w", ErrInvalid, err)
 	}
-	p.Clones, p.DroppedClones = listed(ev, "clone", MaxListed, parseClone)
+	p.Clones, p.DroppedClones = listed(ev.Event, "clone", MaxListed, parseClone)
 	return p, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func pullRequest() *nostr.Event {
@@ -29,7 +30,7 @@ func TestParsePullRequest(t *testing.T) {
 	for _, kind := range []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate} {
 		ev := pullRequest()
 		ev.Kind = kind
-		p, err := ParsePullRequest(ev)
+		p, err := ParsePullRequest(eventtest.Of(ev))
 		require.NoError(t, err)
 		require.Equal(t, ev.ID, p.ID.String())
 		require.Equal(t, ev.PubKey, p.Author.String())
@@ -43,8 +44,6 @@ func TestParsePullRequest(t *testing.T) {
 	}
 	for name, change := range map[string]func(*nostr.Event){
 		"another kind":      func(ev *nostr.Event) { ev.Kind = 1617 },
-		"no id":             func(ev *nostr.Event) { ev.ID = "" },
-		"no author":         func(ev *nostr.Event) { ev.PubKey = "x" },
 		"no repository":     func(ev *nostr.Event) { ev.Tags = ev.Tags[3:] },
 		"no tip":            func(ev *nostr.Event) { ev.Tags = ev.Tags[:4] },
 		"a ref for its tip": func(ev *nostr.Event) { ev.Tags[4][1] = "refs/heads/main" },
@@ -53,7 +52,7 @@ func TestParsePullRequest(t *testing.T) {
 	} {
 		ev := pullRequest()
 		change(ev)
-		_, err := ParsePullRequest(ev)
+		_, err := ParsePullRequest(eventtest.Of(ev))
 		require.ErrorIs(t, err, ErrInvalid, name)
 	}
 }
@@ -70,7 +69,7 @@ func FuzzParsePullRequest(f *testing.F) {
 		if json.Unmarshal(tags, &ev.Tags) != nil {
 			return
 		}
-		p, err := ParsePullRequest(ev)
+		p, err := ParsePullRequest(eventtest.Of(ev))
 		if err != nil {
 			require.ErrorIs(t, err, ErrInvalid)
 			return
@@ -91,7 +90,7 @@ func TestPullRequestCountsClones(t *testing.T) {
 		tag = append(tag, fmt.Sprintf("https://other.example/%d.git", i))
 	}
 	ev.Tags = append(ev.Tags, tag)
-	p, err := ParsePullRequest(ev)
+	p, err := ParsePullRequest(eventtest.Of(ev))
 	require.NoError(t, err)
 	require.Len(t, p.Clones, MaxListed)
 	require.Equal(t, 4, p.DroppedClones)

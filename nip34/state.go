@@ -42,13 +42,13 @@ const symbolic = "ref: "
 // ParseState reads a repository state. Peeled tags (^{}) are passed over. An event
 // of another kind, without a usable identifier, or with a ref below the name of another
 // one, which no repository can have, is an error that wraps [ErrInvalid].
-func ParseState(ev *nostr.Event) (*State, error) {
-	id, ref, err := parseHeader(ev, graspsync.KindState)
+func ParseState(ev graspsync.Event) (*State, error) {
+	ref, err := parseHeader(ev, graspsync.KindState)
 	if err != nil {
 		return nil, err
 	}
-	s := &State{Event: ev, ID: id, Ref: ref, CreatedAt: ev.CreatedAt, Refs: make(map[RefName]ObjectID)}
-	head, _ := firstValue(ev, "HEAD")
+	s := &State{Event: ev.Event, ID: ev.ID, Ref: ref, CreatedAt: ev.CreatedAt, Refs: make(map[RefName]ObjectID)}
+	head, _ := firstValue(ev.Event, "HEAD")
 	branch := strings.TrimPrefix(head, symbolic) // some write the name alone
 	if name, err := ParseRefName(branch); err == nil && strings.HasPrefix(branch, "refs/heads/") {
 		s.HEAD = name

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 )
 
 func TestParseState(t *testing.T) {
-	s, err := ParseState(event(graspsync.KindState, key(1),
+	s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1),
 		nostr.Tag{}, nostr.Tag{"d", "x:y"},
 		nostr.Tag{"HEAD", "ref: refs/heads/main"},
 		nostr.Tag{"HEAD", "ref: refs/heads/later"},
@@ -30,7 +31,7 @@ func TestParseState(t *testing.T) {
 		nostr.Tag{"refs/heads/sym", "ref: refs/heads/main"},
 		nostr.Tag{"refs/nostr/" + eventID(1).String(), sha1},
 		nostr.Tag{"heads/other", sha1},
-	))
+	)))
 	require.NoError(t, err)
 	assert.Equal(t, graspsync.RepoRef{Owner: key(1), Identifier: "x:y"}, s.Ref)
 	assert.Equal(t, graspsync.Stamp{CreatedAt: 100, ID: eventID(7)}, s.Stamp())
@@ -42,7 +43,7 @@ func TestParseState(t *testing.T) {
 // Zero refs mean an empty repository; a parser that wants refs hides the deletion
 // of all of them.
 func TestParseStateWithoutRefs(t *testing.T) {
-	s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}))
+	s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"})))
 	require.NoError(t, err)
 	assert.Empty(t, s.Refs)
 	assert.NotNil(t, s.Refs)
@@ -51,8 +52,8 @@ func TestParseStateWithoutRefs(t *testing.T) {
 
 // Peeled tags and symbolic values were taken for objects.
 func TestTrapG10_NotObjects(t *testing.T) {
-	s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"},
-		nostr.Tag{"refs/tags/v1^{}", sha1}, nostr.Tag{"refs/heads/main", "ref: refs/heads/x"}))
+	s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"},
+		nostr.Tag{"refs/tags/v1^{}", sha1}, nostr.Tag{"refs/heads/main", "ref: refs/heads/x"})))
 	require.NoError(t, err)
 	assert.Empty(t, s.Refs)
 	assert.Equal(t, 1, s.Dropped)
@@ -65,14 +66,14 @@ func TestImpossibleRefs(t *testing.T) {
 		"abc123": 1, "": 1, strings.ToUpper(sha1): 1, sha1: 0, sha256: 0, "ref: refs/heads/x": 0,
 	} {
 		for _, name := range []string{"refs/heads/main", "refs/tags/v1"} {
-			s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{name, value}))
+			s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{name, value})))
 			require.NoError(t, err)
 			require.Equal(t, impossible, s.Impossible, "%s %q", name, value)
 		}
 	}
-	s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", sha1},
+	s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", sha1},
 		nostr.Tag{"refs/heads/main", "again"}, nostr.Tag{"refs/heads/bare"}, nostr.Tag{"refs/heads/a..b", "x"},
-		nostr.Tag{"refs/nostr/" + eventID(1).String(), "x"}, nostr.Tag{"refs/tags/v1^{}", "x"}))
+		nostr.Tag{"refs/nostr/" + eventID(1).String(), "x"}, nostr.Tag{"refs/tags/v1^{}", "x"})))
 	require.NoError(t, err)
 	require.Zero(t, s.Impossible, "these say nothing about a branch or a tag")
 }
@@ -108,7 +109,7 @@ func TestHEAD(t *testing.T) {
 		"ref: refs/heads/ref: x":   "",
 		"ref: refs/heads/--upload": "refs/heads/--upload",
 	} {
-		s, err := ParseState(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"HEAD", value}))
+		s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"HEAD", value})))
 		require.NoError(t, err)
 		assert.Equal(t, want, s.HEAD.String(), "%q", value)
 	}
@@ -141,7 +142,7 @@ func FuzzParseState(f *testing.F) {
 	f.Add("d")
 	f.Add("\n\nHEAD\nd\tx\nHEAD\tref: ")
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := ParseState(event(graspsync.KindState, key(1), fuzzTags(text)...))
+		s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), fuzzTags(text)...)))
 		if err != nil {
 			require.ErrorIs(t, err, ErrInvalid)
 			return
@@ -182,7 +183,7 @@ func TestParseStateThatNoRepositoryCanHave(t *testing.T) {
 		for _, name := range names {
 			tags = append(tags, nostr.Tag{name, sha1})
 		}
-		return ParseState(event(graspsync.KindState, key(1), tags...))
+		return ParseState(eventtest.Of(event(graspsync.KindState, key(1), tags...)))
 	}
 	for _, names := range [][]string{
 		{"refs/heads/a", "refs/heads/a/b"},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func repo(n int, identifier string) graspsync.RepoRef {
@@ -124,7 +125,7 @@ func TestHostileTags(t *testing.T) {
 	assert.Empty(t, RootRefs(ev))
 	assert.False(t, IsProtected(ev))
 	ev.Kind = graspsync.KindAnnouncement
-	_, err := ParseAnnouncement(ev)
+	_, err := ParseAnnouncement(eventtest.Of(ev))
 	require.ErrorIs(t, err, ErrInvalid)
 }
 

@@ -9,7 +9,7 @@ import (
 // Deletes returns what a deletion (NIP-09, kind 5) can remove: the ids of its e
 // tags, of whose events it can't be seen whether they are its author's, and those
 // addresses of its a tags that are. An event of another kind deletes nothing.
-func Deletes(ev *nostr.Event) (ids []graspsync.EventID, at []graspsync.Address) {
+func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
 	}
@@ -23,7 +23,7 @@ func Deletes(ev *nostr.Event) (ids []graspsync.EventID, at []graspsync.Address) 
 				ids = append(ids, id)
 			}
 		case "a":
-			if a, err := graspsync.ParseAddress(t[1]); err == nil && a.Author.String() == ev.PubKey {
+			if a, err := graspsync.ParseAddress(t[1]); err == nil && a.Author == ev.PubKey {
 				at = append(at, a)
 			}
 		}
@@ -68,19 +68,22 @@ type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}
 	at       map[graspsync.Address]nostr.Timestamp // versions up to this time
-	vanished map[string]nostr.Timestamp            // by author, events up to this time
+	vanished map[graspsync.PubKey]nostr.Timestamp  // by author, events up to this time
 }
 
 // grave is an id as one author asked for its deletion.
-type grave struct{ id, author string }
+type grave struct {
+	id     graspsync.EventID
+	author graspsync.PubKey
+}
 
 // NewTombstones returns tombstones that cover nothing yet. us is the service that
 // requests to vanish must concern.
 func NewTombstones(us Identity) *Tombstones { return &Tombstones{us: us} }
 
 // Add takes in a deletion or a request to vanish. Other events change nothing.
-func (t *Tombstones) Add(ev *nostr.Event) {
-	if t.us.Vanishes(ev) {
+func (t *Tombstones) Add(ev graspsync.Event) {
+	if t.us.Vanishes(ev.Event) {
 		later(&t.vanished, ev.PubKey, ev.CreatedAt)
 		return
 	}
@@ -89,7 +92,7 @@ func (t *Tombstones) Add(ev *nostr.Event) {
 		if t.ids == nil {
 			t.ids = make(map[grave]struct{})
 		}
-		t.ids[grave{id.String(), ev.PubKey}] = struct{}{}
+		t.ids[grave{id, ev.PubKey}] = struct{}{}
 	}
 	for _, a := range at {
 		later(&t.at, a, ev.CreatedAt)
@@ -107,7 +110,7 @@ func later[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
 }
 
 // Cover reports whether an event is covered.
-func (t *Tombstones) Cover(ev *nostr.Event) bool {
+func (t *Tombstones) Cover(ev graspsync.Event) bool {
 	if ev.Kind == graspsync.KindVanish {
 		return false
 	}
@@ -120,7 +123,7 @@ func (t *Tombstones) Cover(ev *nostr.Event) bool {
 	if _, ok := t.ids[grave{ev.ID, ev.PubKey}]; ok {
 		return true
 	}
-	a, ok := graspsync.AddressOf(ev)
+	a, ok := ev.Address()
 	if !ok {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func at(ev *nostr.Event, t nostr.Timestamp) *nostr.Event {
@@ -17,11 +18,11 @@ func at(ev *nostr.Event, t nostr.Timestamp) *nostr.Event {
 }
 
 func TestDeletes(t *testing.T) {
-	ids, coords := Deletes(event(5, key(1), nostr.Tag{"e"}, nostr.Tag{"e", eventID(2).String()}, nostr.Tag{"e", "x"},
-		nostr.Tag{"a", "1:" + key(1).String() + ":"}, nostr.Tag{"a", "1:" + key(2).String() + ":"}, nostr.Tag{"a", "x"}, nostr.Tag{}))
+	ids, coords := Deletes(eventtest.Of(event(5, key(1), nostr.Tag{"e"}, nostr.Tag{"e", eventID(2).String()}, nostr.Tag{"e", "x"},
+		nostr.Tag{"a", "1:" + key(1).String() + ":"}, nostr.Tag{"a", "1:" + key(2).String() + ":"}, nostr.Tag{"a", "x"}, nostr.Tag{})))
 	assert.Equal(t, []graspsync.EventID{eventID(2)}, ids)
 	assert.Equal(t, []graspsync.Address{{Kind: 1, Author: key(1)}}, coords)
-	ids, coords = Deletes(event(1, key(1), nostr.Tag{"e", eventID(2).String()}))
+	ids, coords = Deletes(eventtest.Of(event(1, key(1), nostr.Tag{"e", eventID(2).String()})))
 	assert.Empty(t, ids)
 	assert.Empty(t, coords)
 }
@@ -46,26 +47,26 @@ func TestTombstones(t *testing.T) {
 		return at(event(30617, author, nostr.Tag{"d", "x"}), when)
 	}
 	stones := NewTombstones(Identity{})
-	stones.Add(event(1, a, nostr.Tag{"e", eventID(7).String()}))
-	assert.False(t, stones.Cover(event(1, a)), "not a deletion")
+	stones.Add(eventtest.Of(event(1, a, nostr.Tag{"e", eventID(7).String()})))
+	assert.False(t, stones.Cover(eventtest.Of(event(1, a))), "not a deletion")
 	address := nostr.Tag{"a", "30617:" + a.String() + ":x"}
-	stones.Add(at(event(5, a, address), 50))
-	stones.Add(at(event(5, a, address), 40))
-	assert.True(t, stones.Cover(repo(a, 50)))
-	assert.False(t, stones.Cover(repo(a, 51)))
-	assert.False(t, stones.Cover(repo(key(2), 1)))
-	assert.False(t, stones.Cover(event(1, a)))
-	stones.Add(event(5, a, nostr.Tag{"e", eventID(7).String()}))
-	assert.True(t, stones.Cover(event(1, a)))
-	assert.False(t, stones.Cover(event(1, key(2))), "somebody else's")
-	assert.False(t, stones.Cover(event(5, a)), "a deletion is not deleted")
+	stones.Add(eventtest.Of(at(event(5, a, address), 50)))
+	stones.Add(eventtest.Of(at(event(5, a, address), 40)))
+	assert.True(t, stones.Cover(eventtest.Of(repo(a, 50))))
+	assert.False(t, stones.Cover(eventtest.Of(repo(a, 51))))
+	assert.False(t, stones.Cover(eventtest.Of(repo(key(2), 1))))
+	assert.False(t, stones.Cover(eventtest.Of(event(1, a))))
+	stones.Add(eventtest.Of(event(5, a, nostr.Tag{"e", eventID(7).String()})))
+	assert.True(t, stones.Cover(eventtest.Of(event(1, a))))
+	assert.False(t, stones.Cover(eventtest.Of(event(1, key(2)))), "somebody else's")
+	assert.False(t, stones.Cover(eventtest.Of(event(5, a))), "a deletion is not deleted")
 
-	stones.Add(at(event(62, key(3), nostr.Tag{"relay", "wss://x.example"}), 90))
-	assert.False(t, stones.Cover(at(event(1, key(3)), 1)))
-	stones.Add(at(event(62, key(3), nostr.Tag{"relay", "ALL_RELAYS"}), 90))
-	assert.True(t, stones.Cover(at(event(5, key(3)), 90)))
-	assert.False(t, stones.Cover(at(event(5, key(3)), 91)))
-	assert.False(t, stones.Cover(at(event(62, key(3)), 1)))
+	stones.Add(eventtest.Of(at(event(62, key(3), nostr.Tag{"relay", "wss://x.example"}), 90)))
+	assert.False(t, stones.Cover(eventtest.Of(at(event(1, key(3)), 1))))
+	stones.Add(eventtest.Of(at(event(62, key(3), nostr.Tag{"relay", "ALL_RELAYS"}), 90)))
+	assert.True(t, stones.Cover(eventtest.Of(at(event(5, key(3)), 90))))
+	assert.False(t, stones.Cover(eventtest.Of(at(event(5, key(3)), 91))))
+	assert.False(t, stones.Cover(eventtest.Of(at(event(62, key(3)), 1))))
 }
 
 func FuzzTombstones(f *testing.F) {
@@ -74,9 +75,9 @@ func FuzzTombstones(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, kind int) {
 		stones := NewTombstones(Identity{})
 		ev := event(kind, key(1), fuzzTags(text)...)
-		stones.Add(ev)
-		stones.Cover(ev)
-		ids, coords := Deletes(ev)
+		stones.Add(eventtest.Of(ev))
+		stones.Cover(eventtest.Of(ev))
+		ids, coords := Deletes(eventtest.Of(ev))
 		if kind != 5 && (len(ids) > 0 || len(coords) > 0) {
 			t.Fatal("deletes without being a deletion")
 		}
@@ -95,24 +96,26 @@ func FuzzDeletion(f *testing.F) {
 	f.Add("30617:"+one+":repo", "a", one)
 	f.Add("30617:"+one+":a:b", "a", one)
 	f.Add("030617:"+one+":", "a", one)
-	f.Add("30617:a1:repo", "a", "a1")
-	f.Add(":", "a", "")
+	f.Add(":", "a", one)
 	f.Add("5:"+one+":", "e", one)
 	f.Fuzz(func(t *testing.T, value, name, author string) {
+		if _, err := graspsync.ParsePubKey(author); err != nil {
+			t.Skip("no event has it")
+		}
 		deletion := &nostr.Event{Kind: 5, PubKey: author, CreatedAt: 10, Tags: nostr.Tags{{name, value}, {name}, {}}}
-		_, addresses := Deletes(deletion)
+		_, addresses := Deletes(eventtest.Of(deletion))
 		stones := NewTombstones(Identity{})
-		stones.Add(deletion)
+		stones.Add(eventtest.Of(deletion))
 		for _, a := range addresses {
 			if a.String() != value || a.Author.String() != author {
 				t.Errorf("%q is taken for %q", value, a)
 			}
 			e := &nostr.Event{Kind: a.Kind, PubKey: author, CreatedAt: 10, Tags: nostr.Tags{{"d", a.Identifier}}}
-			if got, ok := graspsync.AddressOf(e); ok && got == a && !stones.Cover(e) {
+			if got, ok := eventtest.Of(e).Address(); ok && got == a && !stones.Cover(eventtest.Of(e)) {
 				t.Errorf("%q does not cover its own event", value)
 			}
-			e.PubKey += "x"
-			if stones.Cover(e) {
+			e.PubKey = key(9).String()
+			if stones.Cover(eventtest.Of(e)) {
 				t.Errorf("%q covers an event of another author", value)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/state"
@@ -59,10 +60,9 @@ func TestTrapG7_BogusPullRequests(t *testing.T) {
 			t.Cleanup(git.Close)
 			relay, repos := &relay{}, &folders{dir: t.TempDir(), one: make(map[graspsync.RepoRef]chan struct{})}
 			cfg := purgatory.Config{Times: purgatory.Times{
-				SyncDelay:  time.Second,
-				UserDelay:  time.Second,
-				Backoff:    time.Hour,
-				MaxBackoff: time.Hour,
+				SyncDelay: time.Second,
+				UserDelay: time.Second,
+				Backoff:   time.Hour,
 			}}
 			p, err := purgatory.Open(t.Context(), relay, repos, git, state.NewMemory(), cfg)
 			require.NoError(t, err)
@@ -70,10 +70,10 @@ func TestTrapG7_BogusPullRequests(t *testing.T) {
 			relay.put(alice.Event(at-500, graspsync.KindAnnouncement, "", d, nostrTag{"clone", server.URL + "/r.git"}))
 			s := alice.Event(at, graspsync.KindState, "", d, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/heads/old", below})
 			for i := range 10 {
-				_, err := p.Submit(t.Context(), pull(bob, repoOf(alice), i+1, graspsync.KindPullRequest), false)
+				_, err := p.Submit(t.Context(), eventtest.Of(pull(bob, repoOf(alice), i+1, graspsync.KindPullRequest)), false)
 				require.NoError(t, err)
 			}
-			_, err = p.Submit(t.Context(), s, false)
+			_, err = p.Submit(t.Context(), eventtest.Of(s), false)
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)

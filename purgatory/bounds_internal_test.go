@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
@@ -27,12 +28,12 @@ func TestMalformedEventsAreNone(t *testing.T) {
 		graspsync.KindAnnouncement: {d}, graspsync.KindState: {d},
 		graspsync.KindPullRequest: {a, c}, graspsync.KindPullRequestUpdate: {a, c},
 	} {
-		whole, err := entryOf(signedBy(kind, "", tags...), false)
+		whole, err := entryOf(eventtest.Of(signedBy(kind, "", tags...)), false)
 		require.NoError(t, err, kind)
 		for i := range tags {
 			without := append(append(nostr.Tags{}, tags[:i]...), tags[i+1:]...)
 			ev := signedBy(kind, "", without...)
-			_, err := entryOf(ev, false)
+			_, err := entryOf(eventtest.Of(ev), false)
 			require.Error(t, err, kind)
 			require.NotErrorIs(t, err, errNotOurs, kind)
 			id, err := graspsync.ParseEventID(ev.ID)
@@ -41,12 +42,12 @@ func TestMalformedEventsAreNone(t *testing.T) {
 			require.NoError(t, err)
 			_, err = decode(id, text)
 			require.ErrorIs(t, err, errRecord, kind)
-			answer, err := (&Purgatory{}).Submit(t.Context(), ev, false)
+			answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(ev), false)
 			require.NoError(t, err)
 			require.Equal(t, Answer{Refused, reasonInvalid}, answer)
 		}
 	}
-	answer, err := (&Purgatory{}).Submit(t.Context(), signedBy(1, "hello"), false)
+	answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(signedBy(1, "hello")), false)
 	require.NoError(t, err)
 	require.Equal(t, Answer{Decision: Pass}, answer)
 }
@@ -232,13 +233,10 @@ func TestInTurns(t *testing.T) {
 
 // displacing are rations of which nothing but the displacement is used.
 func displacing() (*Config, *rations) {
-	cfg, git := &Config{Limits: Limits{MaxPullBytes: 100}}, containedGit{maintainer: noMaintainer{}}
+	cfg, git := &Config{Limits: Limits{MaxPullBytes: 100}}, containedGit{}
 	report := newReport(cfg)
-	return cfg, newRations(cfg, report, nil, git, nil, nil, nil, nil, newDisplacement(cfg, git, newSchedule(report)))
+	return cfg, newRations(cfg, report, git, nil, nil, nil, nil, newDisplacement(cfg, git, newSchedule(report)))
 }
-
-// noMaintainer is git that has repositories put in order, as far as anybody asks here.
-type noMaintainer struct{ Maintainer }
 
 // What has given way is counted in so many repositories at most, and for none that has left.
 func TestDisplacedIsBounded(t *testing.T) {

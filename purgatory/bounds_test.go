@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -59,7 +60,7 @@ func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
 		require.Len(t, began, 1, "the engine is busy")
 		other := dave.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
 		for range 20_000 {
-			w.p.Arrived(other)
+			w.p.Arrived(eventtest.Of(other))
 		}
 		w.git.Push(repoOf(alice), nil, object(2))
 		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
@@ -147,7 +148,7 @@ func TestServedAnnouncementReplacesAnOlderOneThatWaits(t *testing.T) {
 			}
 			a := announce(alice, at)
 			w.relay.put(a)
-			w.p.Arrived(a)
+			w.p.Arrived(eventtest.Of(a))
 			wait(time.Second)
 			st := w.p.Status()
 			require.Equal(t, newer, st.Replaced == 1, newer)
@@ -194,43 +195,6 @@ func TestPullRequestsThatCanNotBeWeighed(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Git that can't weigh or say what is there cheaply: refs are made and go all the same, and
-// nothing counts as given way.
-func TestGitThatCanOnlyFetch(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered(), Times: purgatory.Times{PlaceholderHold: time.Minute}}, func(t *testing.T, w *world) {
-		w.stop()
-		w.fetcher = struct {
-			purgatory.GitFetcher
-			purgatory.Maintainer
-			purgatory.Sharer
-		}{w.git, w.git, w.git}
-		w.start()
-		w.serveAlice()
-		w.git.Size(object(2), 5<<30)
-		for i := range 102 {
-			w.stored(proposes(carol, now()-1000+nostrTime(i), 2, fmt.Sprint(i)))
-		}
-		late := proposes(carol, now(), 3, "late")
-		w.held(late)
-		wait(time.Second)
-		require.True(t, w.hasRef(late))
-		require.Equal(t, 100, w.pullRefs(repoOf(alice)))
-		require.Zero(t, w.p.Displaced(alice.PubKey()))
-		w.pushed(repoOf(alice), refOf(pull(dave, repoOf(alice), 7, graspsync.KindPullRequest)), object(7))
-		require.Equal(t, 101, w.pullRefs(repoOf(alice)))
-		wait(10 * time.Minute)
-		require.Equal(t, 100, w.pullRefs(repoOf(alice)), "its event did not come")
-		require.Zero(t, w.p.Displaced(alice.PubKey()))
-		w.relay.put(bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.PubKey().String()}))
-		w.git.Needs(object(8), object(9))
-		w.git.Put(repoOf(bob), object(8)) // but not what it needs
-		w.held(says(alice, now(), "main", 8))
-		wait(2 * time.Hour)
-		require.Equal(t, object(8), w.git.RefsOf(repoOf(alice))[branch("main")])
-		require.Equal(t, object(8), w.git.RefsOf(repoOf(bob))[branch("main")])
-	})
 }
 
 // What was pushed for an event has no room when others have as much, and is there when they

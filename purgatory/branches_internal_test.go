@@ -3,6 +3,7 @@ package purgatory
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
@@ -81,6 +83,7 @@ type elusive struct {
 	*scales
 	locks, creates int
 	removes        error
+	departed       []graspsync.RepoRef
 }
 
 func (e *elusive) Lock(context.Context, graspsync.RepoRef) (string, func(), error) {
@@ -94,6 +97,11 @@ func (e *elusive) Create(context.Context, graspsync.RepoRef, nip34.ObjectFormat)
 }
 
 func (e *elusive) Remove(context.Context, graspsync.RepoRef) error { return e.removes }
+
+func (e *elusive) Depart(_ context.Context, ref graspsync.RepoRef) error {
+	e.departed = append(e.departed, ref)
+	return nil
+}
 
 // A repository that can't be made to be there is given up for now.
 func TestRepositoryThatIsNeverThere(t *testing.T) {
@@ -117,7 +125,7 @@ func TestRepositoryThatIsNeverThere(t *testing.T) {
 		_, r, err = w.p.looker.open(t.Context(), other, false)
 		require.NoError(t, err)
 		require.Nil(t, r, "it is not ours")
-		require.Empty(t, w.p.entries.pinned)
+		require.Empty(t, w.p.entries.pins.pinned)
 	})
 }
 
@@ -147,7 +155,8 @@ func TestInUse(t *testing.T) {
 		f.gatherings.leave(w.ref, pl)
 		require.Empty(t, f.gatherings.places)
 		repos.removes = fmt.Errorf("it has refs: %w", ErrInUse)
-		require.NoError(t, p.looker.leaves(t.Context(), g, w.ref), "it stays where it is")
+		require.NoError(t, p.looker.leaves(t.Context(), g, w.ref), "it departs")
+		require.Equal(t, []graspsync.RepoRef{w.ref}, repos.departed)
 		repos.removes = errScales
 		require.ErrorIs(t, p.looker.leaves(t.Context(), g, w.ref), errScales)
 	})
@@ -171,9 +180,9 @@ func TestLackRef(t *testing.T) {
 		require.False(t, lacks(w.ref), "the other one is not ours")
 		r.Refs.Format = nip34.SHA256
 		require.False(t, lacks(), "it can't have it")
-		p.entries.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}})
+		p.entries.waiting.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}})
 		require.True(t, lacks(), "it may be ours yet")
-		p.entries.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}, Soft: true})
+		p.entries.waiting.ledger.Put(ledger.Entry{ID: graspsync.EventID{1}, Class: ledger.Announcement, Repos: []graspsync.RepoRef{other}, Soft: true})
 		require.False(t, lacks())
 		r.Refs.Format = nip34.SHA1
 		w.fail = "announcements"
@@ -191,25 +200,26 @@ func TestSignOfLifeWithoutTheRelay(t *testing.T) {
 		p, now := w.p, time.Now()
 		bob := graspsync.PubKey{6}
 		a := eventBy(bob, now.Unix(), graspsync.KindAnnouncement, nostr.Tag{"d", "r"})
-		_, err := p.Submit(t.Context(), a, false)
+		_, err := p.Submit(t.Context(), eventtest.Of(a), false)
 		require.NoError(t, err)
 		ref := graspsync.RepoRef{Owner: bob, Identifier: "r"}
 		for _, what := range []string{"announcements", "relatives"} {
 			time.Sleep(time.Minute)
-			before, _ := p.entries.waiting(ref)
+			before, _ := p.entries.waiting.announcement(ref)
 			w.log.Reset()
 			w.fail = what
 			p.intake.alive(t.Context(), ledger.Entry{Author: bob, Repos: []graspsync.RepoRef{ref}})
-			after, _ := p.entries.waiting(ref)
+			after, _ := p.entries.waiting.announcement(ref)
 			require.True(t, after.Deadline.After(before.Deadline), what)
 			require.Equal(t, 1, strings.Count(w.log.String(), "reading announcements failed"), what)
 			time.Sleep(time.Minute)
 			p.intake.alive(t.Context(), ledger.Entry{Author: graspsync.PubKey{7}, Repos: []graspsync.RepoRef{ref}})
-			same, _ := p.entries.waiting(ref)
+			same, _ := p.entries.waiting.announcement(ref)
 			require.Equal(t, after.Deadline, same.Deadline, "a stranger's")
 		}
 		broken := &unwritable{Store: p.entries.keep.store}
 		p.entries.keep = keeper{containedStore{broken, p.report}}
+		p.entries.remembered.keep = p.entries.keep
 		w.log.Reset()
 		time.Sleep(time.Minute)
 		p.entries.sign(t.Context(), ref, false)
@@ -248,9 +258,9 @@ func TestStanding(t *testing.T) {
 			}
 		}
 		w.fail = "announcements"
-		_, err := w.p.Submit(t.Context(), w.pulls[0].Event, false)
+		_, err := w.p.Submit(t.Context(), eventtest.Of(w.pulls[0].Event), false)
 		require.ErrorIs(t, err, errScales)
-		require.Zero(t, w.p.entries.ledger.Len())
+		require.Zero(t, w.p.entries.waiting.ledger.Len())
 	})
 }
 
@@ -260,9 +270,10 @@ func TestGaveWayOnABrokenDisk(t *testing.T) {
 		w := newRationed(t, 0)
 		p, pr := w.p, w.pulls[0]
 		w.held(pr)
-		e, _ := p.entries.ledger.Get(pr.ID)
-		p.entries.ledger.Remove(pr.ID)
+		e, _ := p.entries.waiting.ledger.Get(pr.ID)
+		p.entries.waiting.ledger.Remove(pr.ID)
 		p.entries.keep = keeper{containedStore{&failing{Store: p.entries.keep.store, prefix: keyEntry}, p.report}}
+		p.entries.remembered.keep = p.entries.keep
 		w.log.Reset()
 		p.entries.gaveWay(t.Context(), e)
 		require.Contains(t, w.log.String(), "a displaced entry could not be struck off")
@@ -276,11 +287,11 @@ func TestGaveWayOnABrokenDisk(t *testing.T) {
 		p.entries.gaveWay(t.Context(), e)
 		require.EqualValues(t, 1, p.Status().Displaced, "it was told when it expired softly")
 		items, _ := p.inbox.take()
-		require.Equal(t, look{identifier: "r"}, items[len(items)-1])
+		require.Equal(t, news{identifier: "r"}, items[len(items)-1])
 		e.Class = ledger.Announcement
 		p.entries.gaveWay(t.Context(), e)
 		items, _ = p.inbox.take()
-		require.Equal(t, []any{look{identifier: "r", why: causes{left: map[graspsync.RepoRef]bool{w.ref: true}}}}, items)
+		require.Equal(t, []any{news{identifier: "r", why: resolve.Reasons{Left: map[graspsync.RepoRef]bool{w.ref: true}}}}, items)
 		require.Contains(t, p.findings.touched["r"], w.ref)
 	})
 }
@@ -292,26 +303,17 @@ func (unwritable) CompareAndSwap(context.Context, string, state.Version, []byte)
 	return state.Absent, errScales
 }
 
-// What comes with an id or an author that is none is no reason to do anything.
-func TestArrivedNonsense(t *testing.T) {
+// Who deletes something has what waits by them looked at, once.
+func TestWhoDeletesHasTheirsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		e := w.p.engine
-		good := eventBy(graspsync.PubKey{6}, 1, graspsync.KindDeletion)
-		for _, spoil := range []func(ev *nostr.Event){
-			func(ev *nostr.Event) { ev.ID = "x" }, func(ev *nostr.Event) { ev.PubKey = "x" },
-		} {
-			ev := *good
-			spoil(&ev)
-			e.handle(t.Context(), arrived{&ev})
-			require.Empty(t, e.leavers)
-			require.Empty(t, e.surveys.todo)
-		}
-		e.handle(t.Context(), arrived{good})
+		e.handle(t.Context(), arrived{eventtest.Of(eventBy(graspsync.PubKey{6}, 1, graspsync.KindDeletion))})
 		require.Equal(t, map[graspsync.PubKey]bool{{6}: true}, e.leavers)
 		e.leave(t.Context())
-		require.Empty(t, e.leavers, "nobody can be asked")
-		require.False(t, e.leaving)
+		require.Empty(t, e.leavers)
+		require.True(t, e.leaving)
+		e.wg.Wait()
 	})
 }
 
@@ -358,9 +360,9 @@ type released struct {
 	after func()
 }
 
-func (r *released) Announcements(context.Context, string) ([]*nip34.Announcement, error) {
+func (r *released) Events(context.Context, nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	r.after()
-	return nil, nil
+	return func(func(graspsync.Event, error) bool) {}
 }
 
 // An announcement that was released while what is stored and what waits was read was in neither,
@@ -370,12 +372,12 @@ func TestReleasedWhileItIsRead(t *testing.T) {
 		w := newRationed(t, 0)
 		p, ref := w.p, graspsync.RepoRef{Owner: graspsync.PubKey{4}, Identifier: "x"}
 		ev := eventBy(ref.Owner, time.Now().Unix(), graspsync.KindAnnouncement, nostr.Tag{"d", "x"})
-		answer, err := p.Submit(t.Context(), ev, false)
+		answer, err := p.Submit(t.Context(), eventtest.Of(ev), false)
 		require.NoError(t, err)
 		require.Equal(t, Held, answer.Decision)
-		p.reader.relay = &released{w.scales, func() {
-			for _, e := range p.entries.ledger.Announcements("x", false) {
-				p.entries.ledger.Remove(e.ID)
+		p.reader.stored.relay.relay = &released{w.scales, func() {
+			for _, e := range p.entries.waiting.ledger.Announcements("x", false) {
+				p.entries.waiting.ledger.Remove(e.ID)
 			}
 		}}
 		g, err := p.reader.announced(t.Context(), "x", false)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -131,7 +132,7 @@ func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
 		wait(30 * time.Second)
 		deletion := eve.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", ev.ID})
 		w.relay.put(deletion)
-		w.p.Arrived(deletion)
+		w.p.Arrived(eventtest.Of(deletion))
 		wait(10 * time.Minute)
 		require.Len(t, w.git.Calls(), 1)
 		require.Zero(t, w.p.Status().PullRequests)

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // checks have every repository looked at once in a while, and what has departed go.
 type checks struct {
-	cfg        *Config
-	departures *containedDepartures // nil: there is none
-	inbox      *inbox
-	reader     *reader
+	cfg    *Config
+	repos  containedRepositories
+	inbox  *inbox
+	reader *reader
 }
 
 // checkRetry is the wait after the list of repositories could not be read.
@@ -62,7 +63,7 @@ func (c *checks) run(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			c.inbox.tell(look{identifier: identifier, why: causes{check: true, left: left[identifier]}})
+			c.inbox.tell(news{identifier: identifier, why: resolve.Reasons{Check: true, Left: left[identifier]}})
 		}
 		timer.Reset(time.Until(began.Add(c.cfg.fixed.Check*9/10 + rand.N(c.cfg.fixed.Check/10+1))))
 	}
@@ -74,7 +75,7 @@ func (c *checks) run(ctx context.Context) {
 func (c *checks) findLost(ctx context.Context) {
 	there, err := c.inService(ctx)
 	var listed []string
-	if err == nil && there != nil { // else there is nobody to ask
+	if err == nil {
 		listed, err = c.reader.listed(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -99,7 +100,7 @@ func (c *checks) findLost(ctx context.Context) {
 			}
 		}
 		if count += lost; lost > 0 {
-			c.inbox.tell(look{identifier: identifier, why: causes{check: true}})
+			c.inbox.tell(news{identifier: identifier, why: resolve.Reasons{Check: true}})
 		}
 	}
 	if count > 0 {
@@ -109,13 +110,10 @@ func (c *checks) findLost(ctx context.Context) {
 
 // sweep removes what has departed and was not put back in time.
 func (c *checks) sweep(ctx context.Context) {
-	if c.departures == nil {
-		return
-	}
 	timer := time.NewTicker(sweepPeriod)
 	defer timer.Stop()
 	for {
-		if err := c.departures.Sweep(ctx, time.Now().Add(-c.cfg.Times.Departed)); err != nil && ctx.Err() == nil {
+		if err := c.repos.Sweep(ctx, time.Now().Add(-c.cfg.Times.Departed)); err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, graspsync.Printable(err.Error()))
 		}
 		select {
@@ -130,8 +128,8 @@ func (c *checks) sweep(ctx context.Context) {
 func (c *checks) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.fixed.Timeout)
 	defer cancel()
-	err := c.departures.owned(ctx, owner, func(ref graspsync.RepoRef) {
-		c.inbox.tell(look{identifier: ref.Identifier, why: causes{left: map[graspsync.RepoRef]bool{ref: true}}})
+	err := c.repos.eachOf(ctx, owner, func(ref graspsync.RepoRef) {
+		c.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}})
 	})
 	if err != nil && ctx.Err() == nil {
 		c.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
@@ -140,13 +138,10 @@ func (c *checks) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 
 // inService returns the repositories that are there, by identifier.
 func (c *checks) inService(ctx context.Context) (map[string]map[graspsync.RepoRef]bool, error) {
-	if c.departures == nil {
-		return nil, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.fixed.Timeout)
 	defer cancel()
 	out := make(map[string]map[graspsync.RepoRef]bool)
-	err := c.departures.owned(ctx, graspsync.PubKey{}, func(ref graspsync.RepoRef) {
+	err := c.repos.eachOf(ctx, graspsync.PubKey{}, func(ref graspsync.RepoRef) {
 		if out[ref.Identifier] == nil {
 			out[ref.Identifier] = make(map[graspsync.RepoRef]bool)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -25,7 +26,7 @@ func TestMaxClones(t *testing.T) {
 	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxClones: 2}), func(t *testing.T, w *world) {
 		served := announce(alice, now()-500, named("served")...)
 		w.relay.put(served)
-		w.p.Arrived(served)
+		w.p.Arrived(eventtest.Of(served))
 		wait(time.Second)
 		require.Equal(t, uint64(3), w.p.Status().Dropped["clones"])
 		w.held(says(alice, now(), "main", 1))
@@ -44,7 +45,7 @@ func TestMaxClones(t *testing.T) {
 		wait(10 * time.Minute)
 		var asked []string
 		for _, c := range w.git.Calls() {
-			asked = append(asked, c.URL.HostPort.Host)
+			asked = append(asked, c.URL.HostPort().Host)
 		}
 		slices.Sort(asked)
 		require.Equal(t, []string{
@@ -74,7 +75,7 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 		w.held(says(last, now(), "main", 1))
 		asked := func() (hosts []string) {
 			for _, c := range w.git.Calls() {
-				hosts = append(hosts, c.URL.HostPort.Host)
+				hosts = append(hosts, c.URL.HostPort().Host)
 			}
 			slices.Sort(hosts)
 			return slices.Compact(hosts)

@@ -25,8 +25,7 @@ type Config struct {
 	Observe func(Observation)
 
 	// NoMaintenance has repositories left as they are: whoever sees to their packs, refs
-	// and unnamed objects must do so without a push or Run at the same time. It is so in any
-	// case if the GitFetcher is no [Maintainer].
+	// and unnamed objects must do so without a push or Run at the same time.
 	NoMaintenance bool
 
 	// Times are how long things wait or may take.
@@ -41,22 +40,23 @@ type Config struct {
 type Times struct {
 	// Hold is how long an event waits, MaxHold how long signs of life can make an
 	// announcement wait in all, and any event one of whose servers was not asked for it yet
-	// because others had their turns; it must not be less. Default to 30 min and 24 h.
+	// because others had their turns; it must not be less. Default to 30 min and 24 h, or to
+	// as much as Hold.
 	Hold, MaxHold time.Duration
 	// PlaceholderHold is how long data that was pushed for a pull request waits for
-	// its event, in a repository; a [Stager] has its own time. Defaults to 20 min.
+	// its event, in a repository; what [Repositories] keep outside has its own time. Defaults to 20 min.
 	PlaceholderHold time.Duration
 	// Departed is how long the folder of a repository is kept that is out of service: its
 	// announcement was deleted, has expired, or lists us no more. Should it be announced
-	// again in that time it is as it was. It needs a [Departures]. Defaults to 7 days.
+	// again in that time it is as it was. Defaults to 7 days.
 	Departed time.Duration
 	// UserDelay and SyncDelay are the times before the first hunt for what a user
 	// submitted, whose push usually follows, and for what came by sync. Default to
 	// 3 min and 500 ms.
 	UserDelay, SyncDelay time.Duration
-	// Backoff is the wait after a first hunt that did not complete, doubling up to
-	// MaxBackoff, which must not be below it. Default to 20 s and 2 min.
-	Backoff, MaxBackoff time.Duration
+	// Backoff is the wait after a first hunt that did not complete, doubling up to six
+	// times that. Defaults to 20 s.
+	Backoff time.Duration
 	// Grace is how long objects stay in a repository that nothing names any more: no ref,
 	// no log of one (which is kept for 30 days), no event that waits. With too little,
 	// what somebody is about to name may be gone. Defaults to 14 days.
@@ -68,6 +68,8 @@ type Times struct {
 
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
+	// MaxBackoff is the longest wait between two hunts. Defaults to six times Backoff, and 2 min at least.
+	MaxBackoff time.Duration
 	// SoftExpiry is how long an announcement that expired is kept, during which a
 	// state event revives it. Defaults to 24 h.
 	SoftExpiry time.Duration
@@ -80,7 +82,7 @@ type constants struct {
 	// MaxPlaceholders and MaxPlaceholdersPerRepo bound what was pushed for events that
 	// are not here, in all and to one repository. Anybody can push that, so that it has
 	// a share of its own: it takes no place of an event. Too small a value has pushes
-	// undone that come before their events. What a [Stager] keeps has none of them.
+	// undone that come before their events. What is staged has none of them.
 	// Default to 5,000 and 100.
 	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
@@ -93,9 +95,9 @@ type constants struct {
 	// are hunted: the first ones, and four times as many of all who have a say in a repository
 	// together, one of each in turn. The rest is counted. Defaults to 16.
 	MaxClones int
-	// MaxSettling bounds the repositories whose objects are looked at at once, in turns by
+	// MaxLooks bounds the repositories whose objects are looked at at once, in turns by
 	// owner, and half as many more of those that took long before. Defaults to 4.
-	MaxSettling int
+	MaxLooks int
 	// MaxRepositories bounds the repositories with one identifier, of whichever owners,
 	// that are dealt with at once. Beyond it those whose owners wrote something that
 	// waits come first, the others in turns. Defaults to 200.
@@ -124,7 +126,7 @@ type Limits struct {
 	// up the most gives way. What has given way stays on the disk until the repository is
 	// maintained, at once if it is half of this, and for an hour at least: where it is as
 	// much as this, nothing more gives way until then, and what would need that is refused.
-	// It needs a [Weigher]. Defaults to 1 GiB.
+	// Defaults to 1 GiB.
 	MaxPullBytes int64
 	// MaxHunts bounds the repositories hunted for at once. At most half of the hunts are for
 	// repositories whose requests took long before, and half as many requests more are
@@ -162,7 +164,7 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(Observation) {}
 	}
 	def(&c.Times.Hold, 30*time.Minute)
-	def(&c.Times.MaxHold, 24*time.Hour)
+	def(&c.Times.MaxHold, max(24*time.Hour, c.Times.Hold))
 	def(&c.fixed.SoftExpiry, 24*time.Hour)
 	def(&c.Times.PlaceholderHold, 20*time.Minute)
 	def(&c.fixed.Remember, 7*24*time.Hour)
@@ -170,7 +172,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Times.UserDelay, 3*time.Minute)
 	def(&c.Times.SyncDelay, 500*time.Millisecond)
 	def(&c.Times.Backoff, 20*time.Second)
-	def(&c.Times.MaxBackoff, 2*time.Minute)
+	def(&c.fixed.MaxBackoff, max(6*c.Times.Backoff, 2*time.Minute))
 	def(&c.fixed.Check, time.Hour)
 	def(&c.Times.Grace, 14*24*time.Hour)
 	def(&c.Limits.MaxPullBytes, 1<<30)
@@ -183,7 +185,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MaxKept, 20_000)
 	def(&c.fixed.MaxClones, 16)
 	def(&c.Limits.MaxHunts, 10)
-	def(&c.fixed.MaxSettling, 4)
+	def(&c.fixed.MaxLooks, 4)
 	def(&c.Limits.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.Limits.MaxRepoDay, 4<<30)
 	def(&c.Limits.MaxHostDay, 16<<30)
@@ -213,7 +215,7 @@ func (c Config) validate() error {
 	}{
 		{"Hold", c.Times.Hold}, {"MaxHold", c.Times.MaxHold}, {"SoftExpiry", c.fixed.SoftExpiry}, {"PlaceholderHold", c.Times.PlaceholderHold},
 		{"Remember", c.fixed.Remember}, {"Departed", c.Times.Departed}, {"UserDelay", c.Times.UserDelay}, {"SyncDelay", c.Times.SyncDelay}, {"Backoff", c.Times.Backoff},
-		{"MaxBackoff", c.Times.MaxBackoff}, {"Check", c.fixed.Check}, {"Grace", c.Times.Grace}, {"Timeout", c.fixed.Timeout},
+		{"MaxBackoff", c.fixed.MaxBackoff}, {"Check", c.fixed.Check}, {"Grace", c.Times.Grace}, {"Timeout", c.fixed.Timeout},
 		{"FetchTimeout", c.Times.FetchTimeout},
 	} {
 		if d.value <= 0 {
@@ -227,7 +229,7 @@ func (c Config) validate() error {
 		{"MaxEntries", int64(c.Limits.MaxEntries)}, {"MaxBytes", c.Limits.MaxBytes}, {"MaxPerAuthor", int64(c.Limits.MaxPerAuthor)},
 		{"MaxPlaceholders", int64(c.fixed.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.fixed.MaxPlaceholdersPerRepo)},
 		{"MaxRemembered", int64(c.fixed.MaxRemembered)}, {"MaxKept", int64(c.fixed.MaxKept)},
-		{"MaxClones", int64(c.fixed.MaxClones)}, {"MaxHunts", int64(c.Limits.MaxHunts)}, {"MaxSettling", int64(c.fixed.MaxSettling)},
+		{"MaxClones", int64(c.fixed.MaxClones)}, {"MaxHunts", int64(c.Limits.MaxHunts)}, {"MaxLooks", int64(c.fixed.MaxLooks)},
 		{"MaxRepositories", int64(c.fixed.MaxRepositories)}, {"MaxRepoDay", c.Limits.MaxRepoDay}, {"MaxHostDay", c.Limits.MaxHostDay},
 		{"MaxFetch", c.Limits.MaxFetch}, {"MaxPullBytes", c.Limits.MaxPullBytes},
 	} {
@@ -237,9 +239,6 @@ func (c Config) validate() error {
 	}
 	if c.Times.MaxHold < c.Times.Hold {
 		errs = append(errs, fmt.Errorf("MaxHold is %v, less than Hold, %v", c.Times.MaxHold, c.Times.Hold))
-	}
-	if c.Times.MaxBackoff < c.Times.Backoff {
-		errs = append(errs, fmt.Errorf("MaxBackoff is %v, less than Backoff, %v", c.Times.MaxBackoff, c.Times.Backoff))
 	}
 	check := func(name string, l Limit) {
 		if l.Concurrent <= 0 || l.PerMinute <= 0 {
@@ -255,6 +254,6 @@ func (c Config) validate() error {
 
 // beyond is how many clone URLs of an event are not hunted: those that were not even
 // read, and the rest beyond the bound.
-func (c *Config) beyond(us []graspsync.URL, unread int) int {
+func (c *Config) beyond(us []graspsync.CloneURL, unread int) int {
 	return unread + max(0, len(us)-c.fixed.MaxClones)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -35,8 +36,8 @@ type panickingQuarantine struct {
 	host string
 }
 
-func (q panickingQuarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
-	if from.HostPort.Host == q.host {
+func (q panickingQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
+	if from.HostPort().Host == q.host {
 		panic("odd answer")
 	}
 	return q.Quarantine.Fetch(ctx, from, ids)
@@ -84,40 +85,30 @@ type buggyRelay struct {
 	b *bugs
 }
 
-func (r buggyRelay) Save(ctx context.Context, ev *nostr.Event) error {
+func (r buggyRelay) Save(ctx context.Context, ev graspsync.Event) error {
 	r.b.at("save")
 	err := r.relay.Save(ctx, ev)
 	r.b.at("saved")
 	return err
 }
 
-func (r buggyRelay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	r.b.at("announcements")
-	return r.relay.Announcements(ctx, identifier)
+func (r buggyRelay) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	r.b.at(asks(f))
+	all := r.relay.Events(ctx, f)
+	return func(yield func(graspsync.Event, error) bool) {
+		all(yield)
+		r.b.at(asks(f) + " ranged")
+	}
 }
 
-func (r buggyRelay) States(ctx context.Context, identifier string) ([]*nip34.State, error) {
-	r.b.at("states")
-	return r.relay.States(ctx, identifier)
+func (r buggyRelay) Lists(a *nip34.Announcement) bool {
+	r.b.at("lists")
+	return r.relay.Lists(a)
 }
 
-func (r buggyRelay) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
+func (r buggyRelay) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	r.b.at("deleted")
 	return r.relay.Deleted(ctx, ev)
-}
-
-func (r buggyRelay) Has(ctx context.Context, id graspsync.EventID) (bool, error) {
-	r.b.at("has")
-	return r.relay.Has(ctx, id)
-}
-
-func (r buggyRelay) Identifiers(ctx context.Context) iter.Seq2[string, error] {
-	r.b.at("identifiers")
-	all := r.relay.Identifiers(ctx)
-	return func(yield func(string, error) bool) {
-		all(yield)
-		r.b.at("identifiers ranged")
-	}
 }
 
 type buggyRepos struct {
@@ -165,9 +156,9 @@ func (g buggyGit) Refs(ctx context.Context, dir string) (purgatory.Refs, error) 
 	return g.Fake.Refs(ctx, dir)
 }
 
-func (g buggyGit) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+func (g buggyGit) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
 	g.b.at("align")
-	err := g.Fake.Align(ctx, dir, changes, head)
+	err := g.Fake.UpdateRefs(ctx, dir, changes, head)
 	g.b.at("aligned")
 	return err
 }
@@ -177,9 +168,9 @@ func (g buggyGit) Share(ctx context.Context, from, to string, ids []nip34.Object
 	return g.Fake.Share(ctx, from, to, ids)
 }
 
-func (g buggyGit) Tidy(ctx context.Context, dir string) error {
+func (g buggyGit) Cleanup(ctx context.Context, dir string) error {
 	g.b.at("tidy")
-	return g.Fake.Tidy(ctx, dir)
+	return g.Fake.Cleanup(ctx, dir)
 }
 
 type buggyQuarantine struct {
@@ -265,7 +256,7 @@ func testPanics(t *testing.T, where, op string) {
 		}
 		submit := func(ev *nostr.Event) {
 			until(func() error {
-				_, err := w.p.Submit(t.Context(), ev, true)
+				_, err := w.p.Submit(t.Context(), eventtest.Of(ev), true)
 				return err
 			})
 		}

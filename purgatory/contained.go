@@ -17,113 +17,54 @@ import (
 
 // contained is what an embedder gives, with panics that are errors.
 type contained struct {
-	relay Relay
+	relay containedRelay
 	repos containedRepositories
 	git   containedGit
 	keep  keeper
-	// stager has what was pushed for events that are not here.
-	stager containedStager
-	// departures takes repositories out of service; nil if there is none.
-	departures *containedDepartures
 }
 
 func contain(relay Relay, repos Repositories, git GitFetcher, store state.Store, report *report) contained {
-	c := contained{
-		relay: containRelay(relay, report), repos: containedRepositories{repos, report}, git: containGit(git, report),
-		keep: keeper{containedStore{store, report}}, stager: containedStager{report: report},
+	return contained{
+		relay: containedRelay{relay, report}, repos: containedRepositories{repos, report}, git: containedGit{git, report},
+		keep: keeper{containedStore{store, report}},
 	}
-	c.stager.of, _ = repos.(Stager)
-	if d, departs := repos.(Departures); departs {
-		c.departures = &containedDepartures{d, report}
-	}
-	return c
 }
 
-// containRelay returns a Relay whose panics are errors, those of Identifiers excepted:
-// only who ranges over these can tell them from its own. It is a [Knower] if the other
-// is one.
-func containRelay(of Relay, report *report) Relay {
-	r := containedRelay{of, report}
-	if k, knows := of.(Knower); knows {
-		return containedKnower{r, k}
-	}
-	return r
-}
-
+// containedRelay is a Relay whose panics are errors.
 type containedRelay struct {
-	Relay
+	relay  Relay
 	report *report
 }
 
-func (r containedRelay) Save(ctx context.Context, event *nostr.Event) (err error) {
+func (r containedRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
 	defer r.report.recovered(&err, ofRelay)
-	return r.Relay.Save(ctx, event)
+	return r.relay.Save(ctx, event)
 }
 
-func (r containedRelay) Announcements(ctx context.Context, identifier string) (_ []*nip34.Announcement, err error) {
+// each calls f for the events that Events yields, until it returns false.
+func (r containedRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
 	defer r.report.recovered(&err, ofRelay)
-	return r.Relay.Announcements(ctx, identifier)
-}
-
-// Relatives implements [Related]; there are none if the other one does not.
-func (r containedRelay) Relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (_ []*nip34.Announcement, err error) {
-	defer r.report.recovered(&err, ofRelay)
-	if of, is := r.Relay.(Related); is {
-		return of.Relatives(ctx, identifier, authors)
-	}
-	return nil, nil
-}
-
-// Lists implements [Related]; all do if the other one does not.
-func (r containedRelay) Lists(a *nip34.Announcement) (lists bool) {
-	of, is := r.Relay.(Related)
-	if !is {
-		return true
-	}
-	var err error
-	defer r.report.recovered(&err, ofRelay) // then it is not ours
-	return of.Lists(a)
-}
-
-func (r containedRelay) States(ctx context.Context, identifier string) (_ []*nip34.State, err error) {
-	defer r.report.recovered(&err, ofRelay)
-	return r.Relay.States(ctx, identifier)
-}
-
-func (r containedRelay) Deleted(ctx context.Context, event *nostr.Event) (_ bool, err error) {
-	defer r.report.recovered(&err, ofRelay)
-	return r.Relay.Deleted(ctx, event)
-}
-
-type containedKnower struct {
-	containedRelay
-	knower Knower
-}
-
-func (k containedKnower) Has(ctx context.Context, id graspsync.EventID) (_ bool, err error) {
-	defer k.report.recovered(&err, ofRelay)
-	return k.knower.Has(ctx, id)
-}
-
-// stored calls f for what a [PullLister] yields.
-func (x *rations) stored(ctx context.Context, lister PullLister, ref graspsync.RepoRef, f func(*nip34.PullRequest)) (err error) {
-	defer x.report.recovered(&err, ofRelay)
-	for pr, err := range lister.Pulls(ctx, ref) {
+	for ev, err := range r.relay.Events(ctx, filter) {
 		if err != nil {
-			return fmt.Errorf("reading pull requests: %w", err)
+			return err
 		}
-		f(pr)
+		if !f(ev) {
+			break
+		}
 	}
 	return nil
 }
 
-// standings is that of [PullLister].
-func (x *rations) standings(ctx context.Context, ref graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (out map[graspsync.EventID]PullStanding, err error) {
-	defer x.report.recovered(&err, ofRelay)
-	if out, err = x.lister.Standings(ctx, ref, pulls, members); err != nil {
-		return nil, fmt.Errorf("reading what is said of pull requests: %w", err)
-	}
-	return out, nil
+func (r containedRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Deleted(ctx, event)
+}
+
+// Lists says after a panic that a repository is not ours.
+func (r containedRelay) Lists(a *nip34.Announcement) (lists bool) {
+	var err error
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Lists(a)
 }
 
 // containedRepositories are Repositories whose panics are errors.
@@ -144,11 +85,7 @@ func (r containedRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) 
 // unlock lets go of a lock. Should that panic, what was done under it is done all the
 // same; who waits for it waits no longer than a context says.
 func (r containedRepositories) unlock(unlock func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.report.panicked(v, ofRepos)
-		}
-	}()
+	defer r.recovered()
 	unlock()
 }
 
@@ -162,14 +99,54 @@ func (r containedRepositories) Remove(ctx context.Context, ref graspsync.RepoRef
 	return r.repos.Remove(ctx, ref)
 }
 
-// reserve is that of [Bounded], and counts what has no room. Where there is none there is room.
-func (r containedRepositories) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+func (r containedRepositories) Depart(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer r.report.recovered(&err, ofRepos)
-	b, bounded := r.repos.(Bounded)
-	if !bounded {
-		return func() {}, nil
+	return r.repos.Depart(ctx, ref)
+}
+
+func (r containedRepositories) Sweep(ctx context.Context, before time.Time) (err error) {
+	defer r.report.recovered(&err, ofRepos)
+	return r.repos.Sweep(ctx, before)
+}
+
+func (r containedRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) (err error) {
+	defer r.report.recovered(&err, ofRepos)
+	return r.repos.Erase(ctx, ref)
+}
+
+// eachOf calls each for the repositories that Owned yields.
+func (r containedRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
+	defer r.report.recovered(&err, ofRepos)
+	for ref, err := range r.repos.Owned(ctx, owner) {
+		if err != nil {
+			return err
+		}
+		each(ref)
 	}
-	end, err := b.Reserve(ctx, ref, pulls, bytes)
+	return nil
+}
+
+// Staged returns nothing after a panic.
+func (r containedRepositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) (out []Upload) {
+	defer r.recovered()
+	return r.repos.Staged(ref, id)
+}
+
+func (r containedRepositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
+	defer r.recovered()
+	r.repos.Unstage(ref, id)
+}
+
+func (r containedRepositories) recovered() {
+	if v := recover(); v != nil {
+		r.report.panicked(v, ofRepos)
+	}
+}
+
+// Reserve counts what has no room.
+func (r containedRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+	defer r.report.recovered(&err, ofRepos)
+	end, err := r.repos.Reserve(ctx, ref, pulls, bytes)
 	if errors.Is(err, ErrFull) {
 		r.report.drop("ceiling")
 	}
@@ -201,29 +178,34 @@ func (s containedStore) Delete(ctx context.Context, key string, old state.Versio
 	return s.Store.Delete(ctx, key, old)
 }
 
-// containedGit is a GitFetcher whose panics are errors. It can do what the other can.
+// containedGit is a GitFetcher whose panics are errors.
 type containedGit struct {
 	git    GitFetcher
-	sharer Sharer // nil: it is none
-	mender Mender // nil: it is none
-	taker  Taker  // nil: it is none
-	prober Prober // nil: it is none
 	report *report
-
-	weigher Weigher // nil: it is none
-
-	maintainer Maintainer // nil: it is none
 }
 
-func containGit(of GitFetcher, report *report) containedGit {
-	g := containedGit{git: of, report: report}
-	g.sharer, _ = of.(Sharer)
-	g.mender, _ = of.(Mender)
-	g.taker, _ = of.(Taker)
-	g.maintainer, _ = of.(Maintainer)
-	g.prober, _ = of.(Prober)
-	g.weigher, _ = of.(Weigher)
-	return g
+func (g containedGit) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]ObjectKind, stamp string, err error) {
+	defer g.report.recovered(&err, ofGit)
+	return g.git.Probe(ctx, dir, ids)
+}
+
+// has returns those of ids that are in a repository, whatever they need.
+func (g containedGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	kinds, _, err := g.Probe(ctx, dir, ids)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), nil
+}
+
+func (g containedGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
+	defer g.report.recovered(&err, ofGit)
+	return g.git.Missing(ctx, dir, ids)
+}
+
+func (g containedGit) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (_ int64, err error) {
+	defer g.report.recovered(&err, ofGit)
+	return g.git.Weigh(ctx, dir, id, but)
 }
 
 func (g containedGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {
@@ -234,9 +216,14 @@ func (g containedGit) Quarantine(ctx context.Context, dir string) (q Quarantine,
 	return containedQuarantine{q, g.report}, nil
 }
 
-func (g containedGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
+func (g containedGit) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
 	defer g.report.recovered(&err, ofGit)
-	return g.git.Missing(ctx, dir, ids)
+	return g.git.Share(ctx, from, to, ids)
+}
+
+func (g containedGit) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
+	defer g.report.recovered(&err, ofGit)
+	return g.git.Take(ctx, dir, from, ids)
 }
 
 func (g containedGit) Refs(ctx context.Context, dir string) (_ resolve.Refs, err error) {
@@ -245,84 +232,28 @@ func (g containedGit) Refs(ctx context.Context, dir string) (_ resolve.Refs, err
 	return resolve.Refs(refs), err
 }
 
-func (g containedGit) Align(ctx context.Context, dir string, changes []resolve.RefChange, head nip34.RefName) (err error) {
+func (g containedGit) UpdateRefs(ctx context.Context, dir string, changes []resolve.RefChange, head nip34.RefName) (err error) {
 	defer g.report.recovered(&err, ofGit)
 	var all []RefChange
 	for _, c := range changes {
 		all = append(all, RefChange(c))
 	}
-	return g.git.Align(ctx, dir, all, head)
+	return g.git.UpdateRefs(ctx, dir, all, head)
 }
 
-func (g containedGit) Tidy(ctx context.Context, dir string) (err error) {
+func (g containedGit) Repair(ctx context.Context, dir string) (err error) {
 	defer g.report.recovered(&err, ofGit)
-	return g.git.Tidy(ctx, dir)
+	return g.git.Repair(ctx, dir)
 }
 
-// share is [Sharer]. It is called only if the other is one.
-func (g containedGit) share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
+func (g containedGit) Cleanup(ctx context.Context, dir string) (err error) {
 	defer g.report.recovered(&err, ofGit)
-	return g.sharer.Share(ctx, from, to, ids)
+	return g.git.Cleanup(ctx, dir)
 }
 
-// take is [Taker]. It is called only if the other is one.
-func (g containedGit) take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
+func (g containedGit) Maintain(ctx context.Context, how Maintenance) (_ Maintained, err error) {
 	defer g.report.recovered(&err, ofGit)
-	return g.taker.Take(ctx, dir, from, ids)
-}
-
-// probe is [Prober]. It tells nothing if the other is none.
-func (g containedGit) probe(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error) {
-	if g.prober == nil {
-		return nil, "", nil
-	}
-	defer g.report.recovered(&err, ofGit)
-	if kinds, stamp, err = g.prober.Probe(ctx, dir, ids); kinds == nil {
-		kinds = make(map[nip34.ObjectID]ObjectKind)
-	}
-	return kinds, stamp, err
-}
-
-// has returns those of ids that are in a repository: with all that they need, if that can
-// only be told together.
-func (g containedGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	kinds, _, err := g.probe(ctx, dir, ids)
-	if err != nil {
-		return nil, err
-	}
-	if kinds != nil {
-		return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), nil
-	}
-	missing, err := g.Missing(ctx, dir, ids)
-	if err != nil {
-		return nil, err
-	}
-	lacks := setOf(missing)
-	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
-		_, lacking := lacks[id]
-		return lacking
-	}), nil
-}
-
-// mend is [Mender], or Tidy if the other is none.
-func (g containedGit) mend(ctx context.Context, dir string) (err error) {
-	if g.mender == nil {
-		return g.Tidy(ctx, dir)
-	}
-	defer g.report.recovered(&err, ofGit)
-	return g.mender.Mend(ctx, dir)
-}
-
-// weigh is [Weigher]. It is called only if the other is one.
-func (g containedGit) weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (_ int64, err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.weigher.Weigh(ctx, dir, id, but)
-}
-
-// maintain is [Maintainer]. It is called only if the other is one.
-func (g containedGit) maintain(ctx context.Context, how Maintenance) (_ Maintained, err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.maintainer.Maintain(ctx, how)
+	return g.git.Maintain(ctx, how)
 }
 
 // containedQuarantine is a Quarantine whose panics are errors.
@@ -333,7 +264,7 @@ type containedQuarantine struct {
 
 // Fetch says after a panic that the server is of no use, whatever it did to provoke it,
 // and that nobody knows what is in the quarantine now.
-func (q containedQuarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (n int64, err error) {
+func (q containedQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			q.report.panicked(r, ofGit)
@@ -356,61 +287,6 @@ func (q containedQuarantine) Promote(ctx context.Context) (err error) {
 func (q containedQuarantine) Discard() (err error) {
 	defer q.report.recovered(&err, ofGit)
 	return q.q.Discard()
-}
-
-// containedDepartures is Departures whose panics are errors.
-type containedDepartures struct {
-	Departures
-	report *report
-}
-
-func (d containedDepartures) Depart(ctx context.Context, ref graspsync.RepoRef) (err error) {
-	defer d.report.recovered(&err, ofRepos)
-	return d.Departures.Depart(ctx, ref)
-}
-
-func (d containedDepartures) Sweep(ctx context.Context, before time.Time) (err error) {
-	defer d.report.recovered(&err, ofRepos)
-	return d.Departures.Sweep(ctx, before)
-}
-
-func (d containedDepartures) Erase(ctx context.Context, ref graspsync.RepoRef) (err error) {
-	defer d.report.recovered(&err, ofRepos)
-	return d.Departures.Erase(ctx, ref)
-}
-
-// owned calls each for the repositories that Owned yields.
-func (d containedDepartures) owned(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
-	defer d.report.recovered(&err, ofRepos)
-	for ref, err := range d.Owned(ctx, owner) {
-		if err != nil {
-			return err
-		}
-		each(ref)
-	}
-	return nil
-}
-
-// containedStager is a Stager whose panics are contained: it has nothing then.
-type containedStager struct {
-	of     Stager // nil: there is none
-	report *report
-}
-
-func (s containedStager) staged(ref graspsync.RepoRef, id graspsync.EventID) (out []Upload) {
-	defer s.recovered()
-	return s.of.Staged(ref, id)
-}
-
-func (s containedStager) unstage(ref graspsync.RepoRef, id graspsync.EventID) {
-	defer s.recovered()
-	s.of.Unstage(ref, id)
-}
-
-func (s containedStager) recovered() {
-	if r := recover(); r != nil {
-		s.report.panicked(r, ofRepos)
-	}
 }
 
 // errSpoilt says that nobody knows what is in a quarantine.

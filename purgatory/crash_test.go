@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -56,7 +57,7 @@ type mortalRelay struct {
 	*life
 }
 
-func (r mortalRelay) Save(ctx context.Context, ev *nostr.Event) error {
+func (r mortalRelay) Save(ctx context.Context, ev graspsync.Event) error {
 	if r.dead.Load() {
 		return errDead
 	}
@@ -185,8 +186,7 @@ func (c *crashes) checkLocked(when string) {
 		c.checkHeld(when, id, h, entries, gone)
 	}
 	journals := len(c.disk("aligning/"))
-	announcements, _ := c.relay.Announcements(context.Background(), "r")
-	stored, _ := c.relay.States(context.Background(), "r")
+	announcements, stored := c.relay.announcements("r"), c.relay.states("r")
 	for _, a := range announcements {
 		require.True(c.t, c.git.Has(a.Ref), "%s: an announcement is served without repository", when)
 		if journals == 0 {
@@ -197,7 +197,7 @@ func (c *crashes) checkLocked(when string) {
 	served := slices.Clone(c.relay.events)
 	c.relay.mu.Unlock()
 	for _, ev := range served {
-		if p, err := nip34.ParsePullRequest(ev); err == nil && journals == 0 {
+		if p, err := nip34.ParsePullRequest(eventtest.Of(ev)); err == nil && journals == 0 {
 			require.True(c.t, slices.ContainsFunc(p.Repos, func(ref graspsync.RepoRef) bool {
 				return c.git.RefsOf(ref)[nip34.EventRef(p.ID)] == p.Tip
 			}), "%s: a pull request is served without its ref", when)
@@ -246,7 +246,7 @@ func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Ann
 	})
 	ok := maps.Equal(now, newest.Refs)
 	for _, ev := range c.all {
-		s, err := nip34.ParseState(ev)
+		s, err := nip34.ParseState(eventtest.Of(ev))
 		ok = ok || (err == nil && s.Stamp().Newer(newest.Stamp()) && maps.Equal(now, s.Refs))
 	}
 	require.True(c.t, ok, "%s: %s is served, refs are %v", when, newest.ID, now)
@@ -256,7 +256,7 @@ func (c *crashes) submit(ev *nostr.Event) {
 	c.mu.Lock()
 	c.all = append(c.all, ev)
 	c.mu.Unlock()
-	a, err := c.p.Submit(c.t.Context(), ev, c.rng.IntN(2) == 0)
+	a, err := c.p.Submit(c.t.Context(), eventtest.Of(ev), c.rng.IntN(2) == 0)
 	if err != nil {
 		return
 	}
@@ -271,7 +271,7 @@ func (c *crashes) submit(ev *nostr.Event) {
 		}
 	case purgatory.Pass:
 		c.relay.put(ev)
-		c.p.Arrived(ev)
+		c.p.Arrived(eventtest.Of(ev))
 	}
 }
 
@@ -326,7 +326,7 @@ func (c *crashes) act(n int) {
 				c.deleted[ev.ID] = true
 				c.mu.Unlock()
 				c.relay.put(d)
-				c.p.Arrived(d)
+				c.p.Arrived(eventtest.Of(d))
 			}
 		}
 	default:

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -48,21 +49,21 @@ func TestDepartedRepositories(t *testing.T) {
 			w.relay.gone(a)
 			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})
 			w.relay.put(d)
-			w.p.Arrived(d)
+			w.p.Arrived(eventtest.Of(d))
 		}},
 		"deleted by its id": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a)
 			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 			w.relay.put(d)
-			w.p.Arrived(d)
+			w.p.Arrived(eventtest.Of(d))
 		}},
 		"vanished": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a)
-			w.p.Arrived(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"}))
+			w.p.Arrived(eventtest.Of(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"})))
 		}},
 		"lists us no more": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a) // the relay has it, but it is none of those that are ours
-			w.p.Arrived(announce(alice, now()))
+			w.p.Arrived(eventtest.Of(announce(alice, now())))
 		}},
 		"lost": {false, func(w *world, a *nostrEvent) { w.relay.gone(a) }},
 		"expired": {false, func(w *world, a *nostrEvent) {
@@ -101,8 +102,8 @@ func TestOthersDoNotDepart(t *testing.T) {
 		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		w.held(announce(carol, now()))
 		wait(time.Second)
-		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", idOf(says(alice, now()-100, "main", 1)).String()}))
-		w.p.Arrived(bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()}))
+		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", idOf(says(alice, now()-100, "main", 1)).String()})))
+		w.p.Arrived(eventtest.Of(bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})))
 		wait(5 * time.Hour)
 		for _, ref := range []graspsync.RepoRef{repoOf(alice), repoOf(bob), repoOf(carol)} {
 			require.True(t, w.git.Has(ref))
@@ -115,7 +116,7 @@ func TestDepartedAndAnnouncedAgain(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := served(w)
 		w.relay.gone(a)
-		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID}))
+		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
 		wait(24 * time.Hour)
 		require.False(t, w.git.Has(repoOf(alice)))
 		again := announce(alice, now())
@@ -136,7 +137,7 @@ func TestDepartsAfterThePush(t *testing.T) {
 		_, unlock, err := w.git.Lock(context.Background(), repoOf(alice))
 		require.NoError(t, err)
 		w.relay.gone(a)
-		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID}))
+		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
 		wait(time.Minute)
 		require.True(t, w.git.Has(repoOf(alice)))
 		unlock()
@@ -154,34 +155,23 @@ func TestRemoveRepository(t *testing.T) {
 		require.False(t, w.git.Has(repoOf(alice)))
 		require.False(t, w.git.Kept(repoOf(alice)))
 		require.NoError(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), "there is none")
-		w.stop()
-		w.repos = struct{ purgatory.Repositories }{w.git}
-		w.start()
-		require.ErrorIs(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), purgatory.ErrNoDepartures)
 	})
 }
 
 // Refs that anybody may have made kept an announcement without data from expiring, for
 // ever, and were tried to be removed every ten seconds.
 func TestExpiresDespiteRefsOfPullRequests(t *testing.T) {
-	for _, departs := range []bool{true, false} {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			if !departs {
-				w.stop()
-				w.repos = struct{ purgatory.Repositories }{w.git}
-				w.start()
-			}
-			w.held(announce(alice, now()))
-			wait(time.Second)
-			p := pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
-			w.relay.put(p)
-			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(p): object(5)}, object(5))
-			wait(30 * time.Minute)
-			require.False(t, w.git.Has(repoOf(alice)))
-			require.Equal(t, departs, w.git.Kept(repoOf(alice)))
-			require.Empty(t, w.p.Announcements("r"))
-		})
-	}
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.held(announce(alice, now()))
+		wait(time.Second)
+		p := pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
+		w.relay.put(p)
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(p): object(5)}, object(5))
+		wait(30 * time.Minute)
+		require.False(t, w.git.Has(repoOf(alice)))
+		require.True(t, w.git.Kept(repoOf(alice)))
+		require.Empty(t, w.p.Announcements("r"))
+	})
 }
 
 // What can't be expired is tried again later and later.

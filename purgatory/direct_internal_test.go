@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
@@ -96,7 +99,7 @@ func TestKeeperAmongOthers(t *testing.T) {
 // held has pull requests wait.
 func (w *rationed) held(pulls ...*nip34.PullRequest) {
 	for _, pr := range pulls {
-		answer, err := w.p.Submit(w.ctx, pr.Event, false)
+		answer, err := w.p.Submit(w.ctx, eventtest.Of(pr.Event), false)
 		require.NoError(w.t, err)
 		require.Equal(w.t, Held, answer.Decision)
 	}
@@ -108,39 +111,39 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 		w := newRationed(t, 0)
 		p, now := w.p, time.Now().Unix()
 		pr, other := w.pulls[0], w.pulls[1]
-		require.Nil(t, p.entries.event(pr.ID))
+		require.Zero(t, p.entries.waiting.event(pr.ID))
 		w.held(pr)
-		_, err := p.Submit(t.Context(), other.Event, true)
+		_, err := p.Submit(t.Context(), eventtest.Of(other.Event), true)
 		require.NoError(t, err)
-		require.Equal(t, pr.Event, p.entries.event(pr.ID))
-		require.Equal(t, pr, p.entries.pullRequest(pr.ID))
-		require.Nil(t, p.entries.pullRequest(graspsync.EventID{1}))
+		require.Equal(t, eventtest.Of(pr.Event), p.entries.waiting.event(pr.ID))
+		require.Equal(t, pr, p.entries.waiting.pullRequest(pr.ID))
+		require.Nil(t, p.entries.waiting.pullRequest(graspsync.EventID{1}))
 		for _, c := range []struct {
 			id            graspsync.EventID
 			byUser, waits bool
 		}{{pr.ID, false, true}, {other.ID, true, true}, {graspsync.EventID{1}, false, false}} {
-			byUser, waits := p.entries.submitted(c.id)
+			byUser, waits := p.entries.waiting.submitted(c.id)
 			require.Equal(t, []bool{c.byUser, c.waits}, []bool{byUser, waits})
 		}
-		p.entries.ledger.Put(ledger.Entry{ID: graspsync.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []graspsync.RepoRef{w.ref}, ByUser: true})
-		byUser, waits := p.entries.submitted(graspsync.EventID{2})
+		p.entries.waiting.ledger.Put(ledger.Entry{ID: graspsync.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []graspsync.RepoRef{w.ref}, ByUser: true})
+		byUser, waits := p.entries.waiting.submitted(graspsync.EventID{2})
 		require.True(t, byUser && !waits, "its event is not here")
-		require.Nil(t, p.entries.pullRequest(graspsync.EventID{2}))
-		var own []*nostr.Event
+		require.Nil(t, p.entries.waiting.pullRequest(graspsync.EventID{2}))
+		var own []graspsync.Event
 		for _, x := range []*nip34.PullRequest{pr, other} {
 			if x.Author == pr.Author {
-				own = append(own, x.Event)
+				own = append(own, eventtest.Of(x.Event))
 			}
 		}
-		require.ElementsMatch(t, own, p.entries.eventsOf(pr.Author))
-		require.Empty(t, p.entries.eventsOf(graspsync.PubKey{99}))
+		require.ElementsMatch(t, own, p.entries.waiting.eventsOf(pr.Author))
+		require.Empty(t, p.entries.waiting.eventsOf(graspsync.PubKey{99}))
 
 		a, members, err := p.reader.announcement(t.Context(), w.ref)
 		require.NoError(t, err)
 		require.Equal(t, w.announces, a)
 		require.Equal(t, map[graspsync.PubKey]struct{}{w.ref.Owner: {}}, members)
 		waiting := eventBy(graspsync.PubKey{8}, now, graspsync.KindAnnouncement, nostr.Tag{"d", "r"})
-		_, err = p.Submit(t.Context(), waiting, false)
+		_, err = p.Submit(t.Context(), eventtest.Of(waiting), false)
 		require.NoError(t, err)
 		theirs := graspsync.RepoRef{Owner: graspsync.PubKey{8}, Identifier: "r"}
 		a, members, err = p.reader.announcement(t.Context(), theirs)
@@ -241,10 +244,10 @@ func TestStrikeLeavesWhatWaits(t *testing.T) {
 			return err == nil
 		}
 		w.held(pr)
-		e, _ := p.entries.ledger.Get(pr.ID)
+		e, _ := p.entries.waiting.ledger.Get(pr.ID)
 		require.NoError(t, p.entries.strike(t.Context(), e))
 		require.True(t, kept())
-		p.entries.ledger.Remove(pr.ID)
+		p.entries.waiting.ledger.Remove(pr.ID)
 		require.NoError(t, p.entries.rewrite(t.Context(), pr.ID))
 		require.NoError(t, p.entries.strike(t.Context(), e))
 		require.False(t, kept())
@@ -263,16 +266,18 @@ func TestSubmittedAgainOnABrokenDisk(t *testing.T) {
 		p, pr := w.p, w.pulls[0]
 		store := &contested{Store: p.entries.keep.store}
 		p.entries.keep = keeper{store}
+		p.entries.remembered.keep = p.entries.keep
 		w.held(pr)
-		e, _ := p.entries.ledger.Get(pr.ID)
+		e, _ := p.entries.waiting.ledger.Get(pr.ID)
 		require.NoError(t, p.entries.expireForGood(t.Context(), e))
-		answer, err := p.Submit(t.Context(), pr.Event, false)
+		answer, err := p.Submit(t.Context(), eventtest.Of(pr.Event), false)
 		require.NoError(t, err)
 		require.Equal(t, Answer{Refused, reasonExpired}, answer)
 		fails := &failing{Store: p.entries.keep.store, prefix: keyExpired}
 		p.entries.keep = keeper{fails}
+		p.entries.remembered.keep = p.entries.keep
 		w.log.Reset()
-		answer, err = p.Submit(t.Context(), pr.Event, true)
+		answer, err = p.Submit(t.Context(), eventtest.Of(pr.Event), true)
 		require.NoError(t, err)
 		require.Equal(t, Held, answer.Decision)
 		require.Contains(t, w.log.String(), "ids could not be forgotten")
@@ -304,11 +309,26 @@ type relatives struct {
 	all []*nip34.Announcement
 }
 
-func (r relatives) Relatives(context.Context, string, []graspsync.PubKey) ([]*nip34.Announcement, error) {
-	return r.all, r.fails("relatives")
+func (r relatives) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	if len(f.Authors) == 0 || !slices.Contains(f.Kinds, graspsync.KindAnnouncement) {
+		return r.scales.Events(ctx, f)
+	}
+	return func(yield func(graspsync.Event, error) bool) {
+		if err := r.fails("relatives"); err != nil {
+			yield(graspsync.Event{}, err)
+			return
+		}
+		for _, a := range r.all {
+			if !yield(eventtest.Of(a.Event), nil) {
+				return
+			}
+		}
+	}
 }
 
-func (relatives) Lists(*nip34.Announcement) bool { return true }
+func (r relatives) Lists(a *nip34.Announcement) bool {
+	return !slices.ContainsFunc(r.all, func(o *nip34.Announcement) bool { return o.ID == a.ID })
+}
 
 // Who agrees to maintain counts though their own repository is not here, as long as they say so;
 // that it can't be asked for is an error.
@@ -321,7 +341,7 @@ func TestRelativesHaveASay(t *testing.T) {
 			if until > 0 {
 				tags = append(tags, nostr.Tag{"expiration", fmt.Sprint(until)})
 			}
-			a, err := nip34.ParseAnnouncement(eventBy(by, now-10, graspsync.KindAnnouncement, tags...))
+			a, err := nip34.ParseAnnouncement(eventtest.Of(eventBy(by, now-10, graspsync.KindAnnouncement, tags...)))
 			require.NoError(t, err)
 			return a
 		}
@@ -356,19 +376,19 @@ func TestWhatMustNotGiveWay(t *testing.T) {
 		for _, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
 			e := ledger.Entry{ID: graspsync.EventID{byte(class)}, Class: class, Repos: []graspsync.RepoRef{ref}}
 			pull := class == ledger.PullRequest
-			require.False(t, p.entries.isFixed(e) || p.entries.isInUse(e))
-			p.entries.pinned[e.ID] = 1
-			require.Equal(t, !pull, p.entries.isFixed(e))
-			delete(p.entries.pinned, e.ID)
-			p.entries.ending[e.ID] = struct{}{}
-			require.True(t, p.entries.isFixed(e))
-			delete(p.entries.ending, e.ID)
+			require.False(t, p.entries.pins.isFixed(e) || p.entries.uses.isInUse(e))
+			p.entries.pins.pinned[e.ID] = 1
+			require.Equal(t, !pull, p.entries.pins.isFixed(e))
+			delete(p.entries.pins.pinned, e.ID)
+			p.entries.pins.ending[e.ID] = struct{}{}
+			require.True(t, p.entries.pins.isFixed(e))
+			delete(p.entries.pins.ending, e.ID)
 			pl := f.gatherings.enter(ref)
-			require.Equal(t, !pull, p.entries.isInUse(e))
+			require.Equal(t, !pull, p.entries.uses.isInUse(e))
 			f.gatherings.leave(ref, pl)
-			require.False(t, p.entries.isInUse(e))
+			require.False(t, p.entries.uses.isInUse(e))
 			p.findings.pushed["x"] = map[graspsync.RepoRef]map[nip34.RefName]struct{}{ref: {mainBranch(): {}}}
-			require.Equal(t, !pull, p.entries.isInUse(e))
+			require.Equal(t, !pull, p.entries.uses.isInUse(e))
 			delete(p.findings.pushed, "x")
 		}
 	})
@@ -389,11 +409,11 @@ func TestNextWake(t *testing.T) {
 		}
 		e.surveys.retries["x"] = retry{at: now.Add(40 * time.Minute)}
 		require.Equal(t, now.Add(40*time.Minute), e.nextWake(now))
-		p.entries.ledger.Put(ledger.Entry{
+		p.entries.waiting.ledger.Put(ledger.Entry{
 			ID: graspsync.EventID{1}, Class: ledger.State, Repos: []graspsync.RepoRef{{Identifier: "x"}}, Deadline: now.Add(30 * time.Minute),
 		})
 		require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
-		for n := range p.cfg.fixed.MaxSettling {
+		for n := range p.cfg.fixed.MaxLooks {
 			require.Equal(t, now.Add(30*time.Minute), e.nextWake(now))
 			e.expiring[graspsync.EventID{byte(n)}] = true
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -190,7 +191,7 @@ func TestWhoGoesLeavesNothing(t *testing.T) {
 		for i := range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
 			store.leave = cancel
-			_, _ = w.p.Submit(ctx, proposes(relaytest.NewKey(fmt.Sprint("eve", i%10)), now(), i, fmt.Sprint(i)), true)
+			_, _ = w.p.Submit(ctx, eventtest.Of(proposes(relaytest.NewKey(fmt.Sprint("eve", i%10)), now(), i, fmt.Sprint(i))), true)
 			cancel()
 			wait(10 * time.Second)
 		}
@@ -217,7 +218,7 @@ func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
 		for i := range 10 {
 			ctx, cancel := context.WithCancel(t.Context())
 			store.leave = cancel
-			_, err := w.p.Submit(ctx, announce(alice, now()), true)
+			_, err := w.p.Submit(ctx, eventtest.Of(announce(alice, now())), true)
 			require.NoError(t, err, i)
 			cancel()
 			wait(10 * time.Second)
@@ -251,7 +252,7 @@ func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 		wait(time.Second)
 		require.Positive(t, w.p.Displaced(alice.PubKey()))
 		w.relay.gone(a)
-		w.p.Arrived(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID}))
+		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
 		wait(time.Second)
 		require.False(t, w.git.Has(repoOf(alice)))
 		require.Zero(t, w.p.Displaced(alice.PubKey()))

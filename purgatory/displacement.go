@@ -133,7 +133,7 @@ func (x *displacement) besides(a asked, weights map[graspsync.EventID]int64, ove
 // fetched notes what has come to a repository for pull requests, before it is known what of
 // that they need. The rest nobody needs, or not yet.
 func (x *displacement) fetched(ref graspsync.RepoRef, bytes int64) {
-	if bytes <= 0 || x.git.maintainer == nil || x.cfg.NoMaintenance {
+	if bytes <= 0 || x.cfg.NoMaintenance {
 		return
 	}
 	x.mu.Lock()
@@ -178,7 +178,7 @@ func (x *displacement) placed(ref graspsync.RepoRef, id graspsync.EventID, weigh
 
 // displace notes that bytes have given way in a repository.
 func (x *displacement) displace(ref graspsync.RepoRef, bytes int64) {
-	if bytes <= 0 || x.git.maintainer == nil || x.cfg.NoMaintenance {
+	if bytes <= 0 || x.cfg.NoMaintenance {
 		return // nobody would ever say that they are gone
 	}
 	x.mu.Lock()
@@ -196,7 +196,7 @@ func (x *displacement) displace(ref graspsync.RepoRef, bytes int64) {
 
 // came notes what has come to a repository for pull requests that have no room for a ref.
 func (x *displacement) came(ref graspsync.RepoRef, waits map[graspsync.EventID]int64) {
-	if len(waits) == 0 || x.git.maintainer == nil || x.cfg.NoMaintenance {
+	if len(waits) == 0 || x.cfg.NoMaintenance {
 		return
 	}
 	more := int64(0)

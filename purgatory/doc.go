@@ -38,7 +38,7 @@
 // in these steps:
 //
 //	removed         the repository of an announcement; one with refs of pull requests
-//	                leaves service, with [Departures]
+//	                leaves service, and is kept for a while
 //	expired softly  the announcement is kept for a while: a state event revives it
 //	remembered      the id, so that sync does not bring the event again
 //	expired         it does not wait any more
@@ -49,10 +49,9 @@
 // a part of it: what that has moved stays, while an older state whose data is complete
 // decides about the other refs. A state that is older than one of its author that is
 // stored does not wait. Data may come before its event, under refs/nostr: it goes if the
-// event does not come. With a [Stager] and a [Taker] it lies outside of the repository
-// until then, where nobody can fetch it, and what the event names of it is taken from
-// there; refs of that kind which are in a repository wait as placeholders, with a share
-// of their own.
+// event does not come. What is staged lies outside of the repository until then, where
+// nobody can fetch it, and what the event names of it is taken from there; refs of that
+// kind which are in a repository wait as placeholders, with a share of their own.
 //
 // A pull request is served when its ref is in one repository that it is for: one that
 // fails or has no data holds up no other. As long as its time is not over it gets the
@@ -66,7 +65,7 @@
 //	intake      takes in what is submitted; entries has what waits, on the disk too
 //	engine      decides when: surveyor finds which repositories something concerns,
 //	            looker goes through the steps above with one of them
-//	resolve     decides what, in values: whose state decides, which refs change, what
+//	resolve     decides what, in values: what is looked at, whose state decides, which refs change, what
 //	            is missing, what may be served (internal/resolve)
 //	hunt        decides which server is asked next (internal/hunt); fetches asks it
 //	mover       moves refs, and has the journal
@@ -87,10 +86,6 @@
 //
 // [Relay], [Repositories] and [GitFetcher] are what an embedder gives. Package
 // gitfetch is the GitFetcher for real repositories; package fetchtest has one in
-// memory and a suite for any, package purgatorymock mocks. What these may be able to do
-// besides: a Relay [Knower] and [PullLister]; Repositories [Departures] and [Stager]; a
-// GitFetcher [Sharer], [Taker], [Mender], [Prober] and [Maintainer]. Without one of them what
-// it is for is not done. A panic in what an
-// embedder gives counts as an error of that call, which is tried again as any; Status
-// counts it.
+// memory and a suite for any, package purgatorymock mocks. A panic in what an embedder
+// gives counts as an error of that call, which is tried again as any; Status counts it.
 package purgatory

@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // engine is the goroutine that decides when what is looked at, fetched and expired.
@@ -36,13 +37,14 @@ type engine struct {
 	fetches    *fetches
 	servers    *servers
 	gatherings *gatherings
+	waiting    *waiting
+	uses       uses
 	entries    *entries
 	findings   *findings
 	inbox      *inbox
 	report     *report
 	cfg        *Config
-	departures *containedDepartures
-	stager     containedStager
+	repos      containedRepositories
 	looker     *looker
 	surveyor   *surveyor
 	expirer    *expirer
@@ -61,7 +63,7 @@ const (
 func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 	limits := func(l Limit) hunt.Limit { return hunt.Limit(l) }
 	cfg := hunt.Config{
-		UserDelay: p.cfg.Times.UserDelay, SyncDelay: p.cfg.Times.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.Times.MaxBackoff,
+		UserDelay: p.cfg.Times.UserDelay, SyncDelay: p.cfg.Times.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
 		BrokenMin: brokenMin, BrokenMax: brokenMost,
 		MaxAttempts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
 		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,
@@ -69,10 +71,10 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return &engine{
 		queue:   hunt.New(cfg),
-		surveys: newSurveys(p.cfg.fixed.MaxSettling), looks: newLooks(p.cfg.fixed.MaxSettling), retries: make(retries[graspsync.RepoRef]),
+		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
-		patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
-		cfg: p.cfg, departures: outside.departures, stager: outside.stager,
+		patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
+		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
 }
@@ -87,7 +89,7 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 
 // resume has everything looked at that waits.
 func (e *engine) resume(ctx context.Context) {
-	for _, entry := range e.entries.all() {
+	for _, entry := range e.waiting.all() {
 		e.want(ctx, entry)
 	}
 }
@@ -99,12 +101,12 @@ func (e *engine) want(ctx context.Context, entry ledger.Entry) {
 	if entry.Class == ledger.Placeholder || entry.Soft {
 		return
 	}
-	why := causes{fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
+	why := resolve.Reasons{Fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
 	if entry.Class == ledger.Announcement || entry.Class == ledger.Relative { // it may name servers of what waits already
-		why = causes{owners: map[graspsync.PubKey]bool{entry.Author: entry.ByUser}}
+		why = resolve.Reasons{Owners: map[graspsync.PubKey]bool{entry.Author: entry.ByUser}}
 	}
 	if entry.Class == ledger.Relative && entry.For == entry.Author { // we may have been killed before that was looked at
-		why.left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
+		why.Left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
 	}
 	for _, ref := range entry.Repos {
 		e.surveys.want(ref.Identifier, why)
@@ -149,8 +151,8 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	if t, ok := e.queue.NextWake(now); ok {
 		consider(t)
 	}
-	if len(e.expiring) < e.cfg.fixed.MaxSettling {
-		if t, ok := e.entries.nextDue(); ok {
+	if len(e.expiring) < e.cfg.fixed.MaxLooks {
+		if t, ok := e.waiting.nextDue(); ok {
 			consider(t)
 		}
 	}
@@ -169,7 +171,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 	switch msg := msg.(type) {
 	case wanted:
 		e.want(ctx, msg.entry)
-	case look:
+	case news:
 		e.surveys.want(msg.identifier, msg.why)
 	case arrived:
 		e.arrived(ctx, msg)
@@ -181,8 +183,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.servers.found(msg.server, failures, until)
 	case surveyed:
 		e.surveyed(ctx, msg)
-	case settledDone:
-		e.settled(ctx, msg)
+	case lookDone:
+		e.looked(ctx, msg)
 	case expiredDone:
 		e.expired(ctx, msg)
 	case leftDone:
@@ -192,18 +194,11 @@ func (e *engine) handle(ctx context.Context, msg any) {
 
 // arrived takes note of an event that is stored.
 func (e *engine) arrived(ctx context.Context, msg arrived) {
-	id, err := graspsync.ParseEventID(msg.event.ID)
-	if err != nil {
-		return
-	}
-	author, err := graspsync.ParsePubKey(msg.event.PubKey)
-	if err != nil {
-		return
-	}
-	entry, waits := e.entries.get(id)
+	author := msg.event.PubKey
+	entry, waits := e.waiting.get(msg.event.ID)
 	var affected []ledger.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
-		affected = e.entries.byAuthor(author)
+		affected = e.waiting.byAuthor(author)
 		e.leavers[author] = true
 	}
 	if waits && entry.Class == ledger.Placeholder {
@@ -215,19 +210,19 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
-			e.surveys.want(ref.Identifier, causes{})
+			e.surveys.want(ref.Identifier, resolve.Reasons{})
 		}
 	}
 	if !waits {
 		e.arrivedPull(ctx, msg.event)
 	}
-	e.left(author, msg.event)
+	e.left(author, msg.event.Event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.report.dropSome("clones", e.cfg.beyond(a.Clones, a.DroppedClones))
 		e.findings.touch(a.Ref)
-		e.surveys.want(a.Ref.Identifier, causes{
-			owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
-			left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
+		e.surveys.want(a.Ref.Identifier, resolve.Reasons{
+			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
+			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
 		})
 	}
 }
@@ -276,8 +271,8 @@ func (e *engine) start(ctx context.Context) {
 				share /= lockShare
 			}
 			e.wg.Go(func() {
-				found, err := e.looker.settle(ctx, ref, why, share)
-				e.inbox.put(settledDone{ref, why, found, err})
+				found, err := e.looker.look(ctx, ref, why, share)
+				e.inbox.put(lookDone{ref, why, found, err})
 			})
 		}
 	}
@@ -294,17 +289,14 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 		e.surveys.retries.failed(msg.identifier, msg.why, now)
 		e.findings.notSurveyed(msg.identifier)
 	}
-	for _, ref := range msg.found.concerned {
+	for _, ref := range msg.found.Concerned {
 		e.looks.want(ref, msg.why, quick)
 	}
-	e.wholes(ctx, now, msg.found.whole)
+	e.wholes(ctx, now, msg.found.Whole)
 }
 
 // leave looks for the repositories of those who have deleted something.
 func (e *engine) leave(ctx context.Context) {
-	if e.departures == nil {
-		clear(e.leavers)
-	}
 	if e.leaving || len(e.leavers) == 0 {
 		return
 	}
@@ -325,8 +317,8 @@ func (e *engine) failed(what, msg string, err error, now time.Time) {
 	}
 }
 
-// settled takes in what a look has found.
-func (e *engine) settled(ctx context.Context, msg settledDone) {
+// looked takes in what a look has found.
+func (e *engine) looked(ctx context.Context, msg lookDone) {
 	now := time.Now()
 	in := e.looks.done(msg.ref)
 	long := errors.Is(msg.err, errLong)
@@ -345,12 +337,12 @@ func (e *engine) settled(ctx context.Context, msg settledDone) {
 		}
 	}
 	if msg.found.gained {
-		e.surveys.want(msg.ref.Identifier, causes{gained: map[graspsync.RepoRef]bool{msg.ref: true}})
+		e.surveys.want(msg.ref.Identifier, resolve.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
 	}
 	if msg.found.whole {
 		e.wholes(ctx, now, []graspsync.RepoRef{msg.ref})
 	}
-	if len(msg.found.need.ids) > 0 {
+	if len(msg.found.need.IDs) > 0 {
 		e.hunt(ctx, now, msg.ref, msg.found.need, msg.why)
 	}
 }
@@ -360,15 +352,15 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 	for _, ref := range refs {
 		delete(e.patient, ref)
 		e.wg.Go(func() { e.fetches.forget(ref) })
-		e.perform(ctx, e.queue.Step(now, hunt.Settled{Repo: ref}))
+		e.perform(ctx, e.queue.Step(now, hunt.Whole{Repo: ref}))
 	}
 }
 
 // hunt has a repository hunted for that lacks something, if there is a reason to.
-func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n need, why causes) {
-	by, anew := why.anew(n)
-	if !anew {
-		if !why.check || now.Before(e.patient[ref].until) {
+func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n resolve.Need, why resolve.Reasons) {
+	by, told := anew(why, n)
+	if !told {
+		if !why.Check || now.Before(e.patient[ref].until) {
 			return
 		}
 		by = hunt.BySync
@@ -378,8 +370,8 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		e.patient[ref] = k
 		e.servers.inVain(ref, k)
 	}
-	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.ids), "urls", len(n.urls()))
-	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.urls(), Origin: by}))
+	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()))
+	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.URLs(), Origin: by}))
 }
 
 // retry has looked at again what failed.
@@ -404,7 +396,7 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 			e.servers.started(x)
 			e.wg.Go(func() {
 				outcome, pause := e.fetches.fetch(ctx, x)
-				e.inbox.put(fetchDone{x.ID, x.URL.HostPort, outcome, pause})
+				e.inbox.put(fetchDone{x.ID, x.URL.HostPort(), outcome, pause})
 			})
 		case hunt.Attempted:
 			e.attempted(ctx, x)
@@ -423,14 +415,14 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 		"next", time.Until(x.Next).Round(time.Millisecond))
 	e.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
-		e.perform(ctx, e.queue.Step(time.Now(), hunt.Settled{Repo: x.Repo}))
+		e.perform(ctx, e.queue.Step(time.Now(), hunt.Whole{Repo: x.Repo}))
 	}
 }
 
 // waits reports whether an event waits for data of a repository. What is only listed
 // is hunted for a few times after each check.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
-	return len(e.findings.lacked(ref).entries) > 0
+	return len(e.findings.lacked(ref).Entries) > 0
 }
 
 // attemptsPerCheck is how often a listed repository is hunted for after a check.
@@ -438,7 +430,7 @@ const attemptsPerCheck = 3
 
 // expire has the waiting of what is due ended, by as many workers as may be.
 func (e *engine) expire(ctx context.Context, now time.Time) {
-	room := e.cfg.fixed.MaxSettling - len(e.expiring)
+	room := e.cfg.fixed.MaxLooks - len(e.expiring)
 	if room <= 0 {
 		return
 	}
@@ -454,7 +446,7 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 
 // due returns at most n of the entries whose time is over, and that are not waited with on.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
-	due, prolonged := e.entries.due(now, n, e.owed)
+	due, prolonged := e.waiting.due(now, n, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
@@ -469,21 +461,21 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
 
 // owed reports whether a server is still to be asked for what an entry waits for.
 func (e *engine) owed(now time.Time, entry ledger.Entry) bool {
-	return slices.ContainsFunc(e.entries.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
+	return slices.ContainsFunc(e.uses.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
 // expired has what waited under the same identifiers looked at: there may be nothing
 // to hunt for any more, or, if something was in use, data to release it with.
 func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	delete(e.expiring, msg.entry.ID)
-	entry, waits := e.entries.get(msg.entry.ID)
+	entry, waits := e.waiting.get(msg.entry.ID)
 	if waits { // no look has taken it in meanwhile
 		for _, ref := range entry.Repos {
 			e.findings.touch(ref)
 		}
 	}
 	for _, identifier := range identifiersOf(msg.entry) {
-		e.surveys.want(identifier, causes{})
+		e.surveys.want(identifier, resolve.Reasons{})
 	}
 	if msg.err == nil || !waits {
 		delete(e.vain, msg.entry.ID)
@@ -494,7 +486,7 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	}
 	now := time.Now()
 	e.vain[msg.entry.ID]++
-	e.entries.postpone(msg.entry.ID, now.Add(backoff.Doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
+	e.waiting.postpone(msg.entry.ID, now.Add(backoff.Doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
 	if e.report.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
 		e.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
 	}
@@ -508,7 +500,7 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 	for _, a := range addresses {
 		if ref, ok := a.Repo(); ok && a.Kind == graspsync.KindAnnouncement && a.Author == author {
 			e.findings.touch(ref)
-			e.surveys.want(ref.Identifier, causes{owners: map[graspsync.PubKey]bool{author: false}})
+			e.surveys.want(ref.Identifier, resolve.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
 		}
 	}
 }
@@ -528,10 +520,10 @@ func (e *engine) recall(ctx context.Context) error {
 
 // arrivedPull has a pull request wait that somebody else has stored, if its data was
 // pushed before: it is stored already, but has no ref.
-func (e *engine) arrivedPull(ctx context.Context, ev *nostr.Event) {
+func (e *engine) arrivedPull(ctx context.Context, ev graspsync.Event) {
 	pr, err := nip34.ParsePullRequest(ev)
-	if err != nil || e.stager.of == nil || !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool {
-		return len(e.stager.staged(ref, pr.ID)) > 0
+	if err != nil || !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool {
+		return len(e.repos.Staged(ref, pr.ID)) > 0
 	}) {
 		return
 	}

@@ -2,12 +2,9 @@ package purgatory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -16,195 +13,51 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
-	"github.com/graspsync/graspsync/state"
 )
 
 // entries are the events that wait, in memory and on the disk, and the data that was pushed
 // for events which are not here.
 type entries struct {
 	// set by newEntries, read-only
-	cfg        *Config
-	report     *report
-	inbox      *inbox
-	findings   *findings // its lock is taken after mu
-	gatherings *gatherings
-	relay      Relay
-	keep       keeper
-	step       func(name string)
+	cfg      *Config
+	report   *report
+	inbox    *inbox
+	findings *findings
+	relay    containedRelay
+	keep     keeper
+	step     func(name string)
+
+	waiting    *waiting
+	pins       *pins
+	uses       uses
+	served     *servedPulls
+	takes      *longTakes
+	remembered *remembered
 
 	writing locks[graspsync.EventID] // who writes or drops an entry has its lock
 	storing locks[graspsync.EventID] // who has an entry stored
-
-	mu sync.Mutex
-	// guarded by mu
-	ledger     *ledger.Ledger
-	served     map[graspsync.EventID]map[graspsync.RepoRef]struct{} // pull requests that wait on, and where their refs are
-	pinned     map[graspsync.EventID]int                            // entries that looks go by
-	ending     map[graspsync.EventID]struct{}                       // entries whose waiting is being ended by the clock
-	takes      map[graspsync.EventID]time.Time                      // data of events that took long to walk
-	announcing map[string]*announcing                               // the announcements that wait under identifiers that events were about lately
 }
 
-func newEntries(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay Relay, keep keeper,
+func newEntries(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay containedRelay, keep keeper,
 	step func(name string),
 ) *entries {
+	waiting := newWaiting(cfg)
 	return &entries{
-		cfg: cfg, report: report, inbox: inbox, findings: findings, gatherings: gatherings, relay: relay, keep: keep, step: step,
-		ledger: ledger.New(ledger.Config{
-			Hold: cfg.Times.Hold, Longest: cfg.Times.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.Times.PlaceholderHold,
-			Remember: cfg.fixed.Remember, Entries: cfg.Limits.MaxEntries, Bytes: cfg.Limits.MaxBytes,
-			Stay: cfg.Times.Hold / stayShare, Kept: cfg.Limits.MaxEntries / keptShare, KeptBytes: cfg.Limits.MaxBytes / keptShare, PerAuthor: cfg.Limits.MaxPerAuthor,
-			Pushed: cfg.fixed.MaxPlaceholders, PerRepo: cfg.fixed.MaxPlaceholdersPerRepo, Remembered: cfg.fixed.MaxRemembered,
-		}),
-		served:     make(map[graspsync.EventID]map[graspsync.RepoRef]struct{}),
-		pinned:     make(map[graspsync.EventID]int),
-		ending:     make(map[graspsync.EventID]struct{}),
-		takes:      make(map[graspsync.EventID]time.Time),
-		announcing: make(map[string]*announcing),
+		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step,
+		waiting: waiting, pins: newPins(), uses: uses{findings, gatherings}, served: newServedPulls(), takes: newLongTakes(waiting),
+		remembered: &remembered{cfg: cfg, report: report, keep: keep, step: step, waiting: waiting},
 	}
 }
-
-// get returns the entry with an id, if it waits.
-func (l *entries) get(id graspsync.EventID) (e ledger.Entry, waits bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.Get(id)
-}
-
-// all returns all entries.
-func (l *entries) all() []ledger.Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.All()
-}
-
-// of returns the entries that may concern a repository.
-func (l *entries) of(ref graspsync.RepoRef) []ledger.Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.Of(ref)
-}
-
-// byAuthor returns the entries of an author.
-func (l *entries) byAuthor(author graspsync.PubKey) []ledger.Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.ByAuthor(author)
-}
-
-// waitingUnder returns the announcements and relatives under an identifier that have not
-// expired.
-func (l *entries) waitingUnder(identifier string) []ledger.Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Concat(l.ledger.Announcements(identifier, false), l.ledger.Relatives(identifier))
-}
-
-// announcementsUnder returns the announcements under an identifier, softly expired or not.
-func (l *entries) announcementsUnder(identifier string) []ledger.Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.Announcements(identifier, true)
-}
-
-// lasting drops from some entries those that have expired softly and those whose waiting is
-// being ended.
-func (l *entries) lasting(some []ledger.Entry) []ledger.Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.DeleteFunc(some, func(e ledger.Entry) bool {
-		_, ending := l.ending[e.ID]
-		return ending || e.Soft
-	})
-}
-
-// allWait reports whether all entries with these ids wait.
-func (l *entries) allWait(ids []graspsync.EventID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
-		_, waits := l.ledger.Get(id)
-		return !waits
-	})
-}
-
-// nextDue returns when the time of the first entry is over.
-func (l *entries) nextDue() (time.Time, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.NextDue()
-}
-
-// postpone has the end of an entry's waiting be tried again later.
-func (l *entries) postpone(id graspsync.EventID, until time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ledger.Postpone(id, until)
-}
-
-// due returns at most n of the entries whose time is over, and postpones what is done about
-// them. What servers were not even asked for, as owed says, waits on: who has very many
-// repositories is asked for some of them a minute.
-func (l *entries) due(now time.Time, n int, owed func(now time.Time, entry ledger.Entry) bool) (due, prolonged []ledger.Entry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for {
-		due = l.ledger.Due(now, n)
-		before := len(prolonged)
-		for _, entry := range due {
-			if owed(now, entry) && l.ledger.Prolong(now, entry.ID) {
-				prolonged = append(prolonged, entry)
-			}
-		}
-		if len(prolonged) == before {
-			break
-		}
-	}
-	for _, entry := range due {
-		l.ledger.Postpone(entry.ID, now.Add(expiryPause))
-	}
-	return due, prolonged
-}
-
-// announcing are the announcements that wait under an identifier.
-type announcing struct {
-	generation *ledger.Generation
-	hard, soft []*nip34.Announcement
-}
-
-// maxAnnouncing is of how many identifiers they are kept: of those that events are about now.
-const maxAnnouncing = 64
-
-// maxPayers is for how many of those who may pay for a relative others give way to it at most.
-const maxPayers = 8
-
-const (
-	// keptShare is the part of all places, one of so many, that is kept for states and pull
-	// requests of those who have a say in repositories that are served.
-	keptShare = 8
-	// stayShare is the part of Hold, one of so many, for which somebody who has few places
-	// keeps them, however many others have few: most data comes in that time, or begins to.
-	stayShare = 30
-)
 
 // errOver is returned by save if an event does not wait any more: it was stored for another
 // repository, or is not to be.
 var errOver = errors.New("does not wait any more")
 
-// departure is what is kept of the version by which an owner took a repository from us. The
-// names of its JSON fields never change their meaning.
-type departure struct {
-	Repo      string          `json:"repo"`
-	CreatedAt nostr.Timestamp `json:"created_at"`
-	ID        string          `json:"id"`
-	Until     time.Time       `json:"until"`
-}
-
 // load reads what waits. What can't be read is left where it is, counted and logged:
 // the rest must not wait for it.
 func (l *entries) load(ctx context.Context) error {
 	now := time.Now()
-	if err := l.loadLeft(ctx, now); err != nil {
+	if err := l.remembered.loadLeft(ctx, now); err != nil {
 		return err
 	}
 	err := l.keep.each(ctx, keyEntry, func(key string, value []byte) error {
@@ -218,10 +71,11 @@ func (l *entries) load(ctx context.Context) error {
 			l.cfg.Logger.Error("what waited can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return nil
 		}
-		if l.ledger.HasLeft(now, e) { // we were killed before it was struck off
+		replaced, left := l.waiting.restore(now, e)
+		if left { // we were killed before it was struck off
 			return l.keep.drop(ctx, keyEntry+key)
 		}
-		for _, old := range l.ledger.Restore(now, e) {
+		for _, old := range replaced {
 			if err := l.keep.drop(ctx, keyEntry+old.ID.String()); err != nil {
 				return err
 			}
@@ -234,128 +88,36 @@ func (l *entries) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return l.keep.each(ctx, keyExpired, func(key string, value []byte) error {
-		var until time.Time
-		id, err := graspsync.ParseEventID(key)
-		if err = errors.Join(err, until.UnmarshalText(value)); err != nil {
-			l.report.unreadable.Add(1)
-			return l.keep.drop(ctx, keyExpired+key) // to forget it costs little
-		}
-		return l.forgetExpired(ctx, l.ledger.RememberExpired(now, id, until))
-	})
+	return l.remembered.load(ctx)
 }
 
 // held returns the stamps of the events that wait and match a filter. What is stored,
 // and waits on for another repository, is not among them.
 func (l *entries) held(filter nostr.Filter) []Stamp {
-	l.mu.Lock()
-	all := slices.DeleteFunc(l.ledger.All(), func(e ledger.Entry) bool { return l.served[e.ID] != nil })
-	l.mu.Unlock()
 	var out []Stamp
-	for _, e := range all {
-		if e.Event != nil && filter.Matches(e.Event) {
+	for _, e := range l.waiting.all() {
+		if e.Event != nil && filter.Matches(e.Event) && !l.served.has(e.ID) {
 			out = append(out, Stamp{e.Event.CreatedAt, e.ID})
 		}
 	}
 	return out
 }
 
-func (l *entries) announcements(identifier string, soft bool) []*nip34.Announcement {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.announcing[identifier]
-	if g := l.ledger.Generation(identifier); k == nil || k.generation != g {
-		delete(l.announcing, identifier)
-		if g == nil {
-			return nil
-		}
-		k = &announcing{generation: g}
-		for _, e := range slices.Concat(l.ledger.Announcements(identifier, true), l.ledger.Relatives(identifier)) {
-			if k.soft = append(k.soft, e.Announces); !e.Soft && e.Class == ledger.Announcement {
-				k.hard = append(k.hard, e.Announces)
-			}
-		}
-		if len(l.announcing) >= maxAnnouncing {
-			clear(l.announcing)
-		}
-		l.announcing[identifier] = k
-	}
-	if soft {
-		return slices.Clip(k.soft)
-	}
-	return slices.Clip(k.hard)
-}
-
-// hard returns the announcements under an identifier that wait, and have not
-// expired.
-func (l *entries) hard(identifier string) []*nip34.Announcement {
-	return l.announcements(identifier, false)
-}
-
-// soft returns the announcements under an identifier that wait, those that expired
-// softly, which a new state of one of their maintainers revives, and of those whom these list
-// the announcements that wait with them.
-func (l *entries) soft(identifier string) []*nip34.Announcement {
-	return l.announcements(identifier, true)
-}
-
-// roomFor reports whether data that was pushed for an event has room, or waits
-// already.
-func (l *entries) roomFor(ref graspsync.RepoRef, id graspsync.EventID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, waits := l.ledger.Get(id); waits {
-		_, _, room := l.ledger.Join(id, ref)
-		return room
-	}
-	return l.ledger.Check(time.Now(), placeholder(ref, id)) != ledger.PushedFull
-}
-
 // overdue returns an entry whose deadline has passed and that no look goes by, and keeps
 // looks from going by it until notEnding.
 func (l *entries) overdue(id graspsync.EventID) (ledger.Entry, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e, waits := l.ledger.Get(id)
-	if !waits || time.Now().Before(e.Deadline) || l.pinned[id] > 0 || l.fetchesFor(e) {
+	is := func() (ledger.Entry, bool) {
+		e, waits := l.waiting.get(id)
+		return e, waits && !time.Now().Before(e.Deadline) && !l.uses.fetchesFor(e)
+	}
+	e, over := is()
+	if !over || !l.pins.end(id) {
 		return e, false
 	}
-	l.ending[id] = struct{}{}
-	return e, true
-}
-
-// fetchesFor reports whether a request for what an entry waits for is under way that was
-// made before its time was over. An announcement waits for whatever comes to its repository:
-// while it is being ended nobody has one, and what waits for that would end as well. It is
-// called with mu held.
-func (l *entries) fetchesFor(e ledger.Entry) bool {
-	return slices.ContainsFunc(l.needing(e), func(ref graspsync.RepoRef) bool {
-		began := l.gatherings.since(ref)
-		return !began.IsZero() && began.Before(e.Deadline)
-	})
-}
-
-// needing returns the repositories that lack what an entry waits for.
-func (l *entries) needing(e ledger.Entry) (refs []graspsync.RepoRef) {
-	for _, identifier := range identifiersOf(e) {
-		refs = append(refs, l.findings.lacking(identifier, func(ref graspsync.RepoRef, n need) bool {
-			announces := e.Class == ledger.Announcement && !e.Soft && ref == e.Repos[0]
-			return announces || slices.Contains(n.entries, e.ID)
-		})...)
+	if e, over = is(); !over { // by now
+		l.pins.notEnding(id)
 	}
-	return refs
-}
-
-func (l *entries) isFetchedFor(e ledger.Entry) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fetchesFor(e)
-}
-
-func (l *entries) notEnding(id graspsync.EventID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.ending, id)
+	return e, over
 }
 
 // soften has an announcement whose repository is gone be one that has expired softly.
@@ -365,9 +127,7 @@ func (l *entries) soften(ctx context.Context, e ledger.Entry) error {
 		return err
 	}
 	defer unlock()
-	l.mu.Lock()
-	soft, isSoft, _ := l.ledger.Expire(time.Now(), e.ID)
-	l.mu.Unlock()
+	soft, isSoft, _ := l.waiting.expire(time.Now(), e.ID)
 	if !isSoft {
 		return nil
 	}
@@ -390,21 +150,12 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 	defer unlock()
 	now := time.Now()
 	if e.Class != ledger.Placeholder && e.Class != ledger.Relative {
-		until, err := now.Add(l.cfg.fixed.Remember).UTC().MarshalText()
-		if err == nil {
-			err = l.keep.put(ctx, keyExpired+e.ID.String(), until)
-		}
-		switch {
-		case errors.Is(err, state.ErrFull): // else nothing would ever make room
-			l.report.drop("remembered")
-		case err != nil:
+		if err := l.remembered.noteExpired(ctx, now, e.ID); err != nil {
 			return err
-		default:
-			l.step("remembered")
 		}
 	}
 	if e.Class == ledger.Relative {
-		if err := l.noteLeft(ctx, e); err != nil {
+		if err := l.remembered.noteLeft(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -412,116 +163,22 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 		return err
 	}
 	l.step("expired")
-	l.mu.Lock()
-	_, _, forgotten := l.ledger.Expire(now, e.ID)
-	delete(l.takes, e.ID)
-	l.mu.Unlock()
+	_, _, forgotten := l.waiting.expire(now, e.ID)
+	l.takes.forget(e.ID)
 	if e.Soft { // that was told when it expired softly
 		l.report.observe(Lapsed{ID: e.ID, Event: e.Event})
 	} else {
 		l.report.ended(e, Expired)
 	}
-	if err := l.forgetExpired(ctx, forgotten); err != nil {
+	if err := l.remembered.forgetExpired(ctx, forgotten); err != nil {
 		l.cfg.Logger.Warn("ids could not be forgotten", keyError, graspsync.Printable(err.Error()))
 	}
 	return nil
 }
 
-// under returns the entries that may concern a repository of a group, each once, but for
-// the announcements.
-func (l *entries) under(g *resolve.Group) (out []ledger.Entry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen := make(map[graspsync.EventID]struct{})
-	for ref := range g.Ours() {
-		for _, e := range l.ledger.Of(ref) {
-			if _, again := seen[e.ID]; !again && e.Class != ledger.Announcement {
-				seen[e.ID] = struct{}{}
-				out = append(out, e)
-			}
-		}
-	}
-	return out
-}
-
-// pin keeps what a look has found waiting from being ended by the clock.
-func (l *entries) pin(g *resolve.Group, ref graspsync.RepoRef) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	hold := func(id graspsync.EventID) bool { return l.keepFor(g, id) }
-	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool { return !hold(h.Entry.ID) })
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h resolve.Pull) bool { return !hold(h.Entry.ID) })
-	if e, waits := g.Waiting[ref]; waits && !hold(e.ID) {
-		delete(g.Waiting, ref)
-	}
-}
-
-// keepFor keeps one entry from being ended; false if it is being ended already. It is called
-// with mu held.
-func (l *entries) keepFor(g *resolve.Group, id graspsync.EventID) bool {
-	if _, ending := l.ending[id]; ending {
-		return false
-	}
-	l.pinned[id]++
-	g.Pins = append(g.Pins, id)
-	return true
-}
-
-// unpin lets go of what pin has kept.
-func (l *entries) unpin(g *resolve.Group) {
-	if g == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, id := range g.Pins {
-		if l.pinned[id]--; l.pinned[id] == 0 {
-			delete(l.pinned, id)
-		}
-	}
-	g.Pins = nil
-}
-
-// waitingPulls returns the pull requests that wait, of those of a repository.
-func (l *entries) waitingPulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
-	l.mu.Lock()
-	entries := l.ledger.Of(ref)
-	l.mu.Unlock()
-	for _, e := range entries {
-		if e.Class != ledger.PullRequest {
-			continue
-		}
-		if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
-			pulls = append(pulls, pr)
-		}
-	}
-	return pulls
-}
-
-// serve notes that a pull request is stored, and whether a repository has its ref. It
-// returns all repositories that have it.
-func (l *entries) serve(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.served[id] == nil {
-		l.served[id] = make(map[graspsync.RepoRef]struct{})
-	}
-	if has {
-		l.served[id][ref] = struct{}{}
-	}
-	return maps.Clone(l.served[id])
-}
-
-// isServed reports whether a pull request waits on though it is stored.
-func (l *entries) isServed(id graspsync.EventID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.served[id] != nil
-}
-
 // store has the relay store an event.
 func (l *entries) store(ctx context.Context, e ledger.Entry) error {
-	if err := l.relay.Save(ctx, e.Event); err != nil {
+	if err := l.relay.Save(ctx, e.Signed()); err != nil {
 		return fmt.Errorf("storing a released event: %w", err)
 	}
 	l.step("stored")
@@ -537,102 +194,17 @@ func (l *entries) strikeOff(ctx context.Context, e ledger.Entry) error {
 	return nil
 }
 
-// generation is another one whenever Announcements or Remembered would return something else
-// for an identifier, and nil where they return nothing.
-func (l *entries) generation(identifier string) any {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if g := l.ledger.Generation(identifier); g != nil {
-		return g
-	}
-	return nil
-}
-
-// knows reports whether somebody has an announcement that waits under an identifier, softly
-// expired or not, or is listed in one, without looking at these. It may report that of others.
-func (l *entries) knows(identifier string, who graspsync.PubKey) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.Knows(identifier, who)
-}
-
-// pullRequest returns the pull request, or update of one, with this id that waits;
-// nil if none does.
-func (l *entries) pullRequest(id graspsync.EventID) *nip34.PullRequest {
-	l.mu.Lock()
-	e, ok := l.ledger.Get(id)
-	l.mu.Unlock()
-	if !ok || e.Class != ledger.PullRequest {
-		return nil
-	}
-	pr, err := nip34.ParsePullRequest(e.Event)
-	if err != nil {
-		return nil
-	}
-	return pr
-}
-
-// event returns the event with this id that waits; nil if none does. An announcement
-// that has expired softly waits.
-func (l *entries) event(id graspsync.EventID) *nostr.Event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e, _ := l.ledger.Get(id)
-	return e.Event
-}
-
-// submitted reports whether the event with this id waits, and if so, whether a client
-// submitted it.
-func (l *entries) submitted(id graspsync.EventID) (byUser, waits bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e, waits := l.ledger.Get(id)
-	return e.ByUser, waits && e.Event != nil
-}
-
-// eventsOf returns the events of an author that wait, in order of their ids.
-func (l *entries) eventsOf(author graspsync.PubKey) (out []*nostr.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range l.ledger.ByAuthor(author) {
-		if e.Event != nil {
-			out = append(out, e.Event)
-		}
-	}
-	return out
-}
-
 // pushing tells that a push is about to move refs, and must be called while it has the
 // lock: whoever gets that next would take a part of what a state says for something to
 // be undone. As long as such a state waits, what it says of these refs is not moved
 // back to what an older one says. It is not kept on the disk: after a restart the
 // refs are those of the older state until the data of the newer one is complete.
 func (l *entries) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	waits := func(e ledger.Entry) bool { return e.Class == ledger.State }
-	if !slices.ContainsFunc(refs, resolve.IsState) || !slices.ContainsFunc(l.ledger.Of(ref), waits) {
+	if !slices.ContainsFunc(refs, resolve.IsState) || !slices.ContainsFunc(l.waiting.of(ref), waits) {
 		return
 	}
 	l.findings.movedBy(ref, refs)
-}
-
-// heldRelatives returns the announcements of those who are listed by what waits.
-func (l *entries) heldRelatives(identifier string) (out []resolve.Relative) {
-	l.mu.Lock()
-	entries := l.ledger.Relatives(identifier)
-	l.mu.Unlock()
-	for _, e := range entries {
-		out = append(out, resolve.Relative{Entry: e, Announcement: e.Announces})
-	}
-	return out
-}
-
-// pinRelatives keeps those that were found waiting from being ended by the clock.
-func (l *entries) pinRelatives(g *resolve.Group) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	g.Relatives = slices.DeleteFunc(g.Relatives, func(h resolve.Relative) bool { return !l.keepFor(g, h.Entry.ID) })
 }
 
 // charge has a relative count for one of those who want it by now, for as long as it may if
@@ -652,72 +224,16 @@ func (l *entries) chargeFor(ctx context.Context, e ledger.Entry, payers []grasps
 		return false, err
 	}
 	defer unlock()
-	l.mu.Lock()
-	_, waits := l.ledger.Get(e.ID)
-	e, charged = l.ledger.Charge(time.Now(), e, payers)
-	if waits && charged {
-		l.ledger.Reserve(e)
-	}
-	l.mu.Unlock()
+	e, waits, charged := l.waiting.charge(time.Now(), e, payers)
 	if !waits || !charged {
 		return !waits, nil
 	}
-	err = l.write(ctx, e)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ledger.Unreserve(e)
-	if err == nil {
-		l.ledger.Put(e)
+	if err := l.write(ctx, e); err != nil {
+		l.waiting.unreserve(e)
+		return true, err
 	}
-	return true, err
-}
-
-// noteLeft remembers the version of a relative that waits no longer and is not stored: nobody
-// brings back one by which its repository was ours.
-func (l *entries) noteLeft(ctx context.Context, e ledger.Entry) error {
-	now := time.Now()
-	until, ref := now.Add(l.cfg.fixed.Remember), e.Repos[0]
-	data, err := json.Marshal(departure{ref.String(), e.Version.CreatedAt, e.Version.ID.String(), until.Round(0).UTC()})
-	if err == nil {
-		err = l.keep.put(ctx, keyLeft+hashed(ref), data)
-	}
-	switch {
-	case errors.Is(err, state.ErrFull): // else nothing would ever make room
-		l.report.drop("remembered")
-	case err != nil:
-		return err
-	}
-	l.mu.Lock()
-	forgotten := l.ledger.Leave(now, ref, e.Version, until)
-	l.mu.Unlock()
-	if err := l.forgetLeft(ctx, forgotten); err != nil {
-		l.cfg.Logger.Warn("departures could not be forgotten", keyError, graspsync.Printable(err.Error()))
-	}
-	return nil
-}
-
-// forgetLeft drops departures that are not remembered any more.
-func (l *entries) forgetLeft(ctx context.Context, refs []graspsync.RepoRef) error {
-	var errs []error
-	for _, ref := range refs {
-		errs = append(errs, l.keep.drop(ctx, keyLeft+hashed(ref)))
-	}
-	return errors.Join(errs...)
-}
-
-// loadLeft reads the departures that were kept.
-func (l *entries) loadLeft(ctx context.Context, now time.Time) error {
-	return l.keep.each(ctx, keyLeft, func(key string, value []byte) error {
-		var d departure
-		err := json.Unmarshal(value, &d)
-		ref, rerr := graspsync.ParseRepoRef(d.Repo)
-		id, ierr := graspsync.ParseEventID(d.ID)
-		if err = errors.Join(err, rerr, ierr); err != nil || hashed(ref) != key {
-			l.report.unreadable.Add(1)
-			return l.keep.drop(ctx, keyLeft+key) // to forget it costs little
-		}
-		return l.forgetLeft(ctx, l.ledger.Leave(now, ref, graspsync.Stamp{CreatedAt: d.CreatedAt, ID: id}, d.Until))
-	})
+	l.waiting.fill(e)
+	return true, nil
 }
 
 // save stores an event and then strikes it off, in this order: what is stored twice
@@ -728,10 +244,7 @@ func (l *entries) save(ctx context.Context, e ledger.Entry) error {
 		return err
 	}
 	defer unlock()
-	l.mu.Lock()
-	_, waits := l.ledger.Get(e.ID)
-	l.mu.Unlock()
-	if !waits {
+	if _, waits := l.waiting.get(e.ID); !waits {
 		return errOver
 	}
 	if err := l.store(ctx, e); err != nil {
@@ -748,75 +261,31 @@ func (l *entries) forget(ctx context.Context, e ledger.Entry, why Fate) error {
 		return err
 	}
 	defer unlock()
-	l.mu.Lock()
-	_, waits := l.ledger.Get(e.ID)
-	l.mu.Unlock()
-	if !waits {
+	if _, waits := l.waiting.get(e.ID); !waits {
 		return nil
 	}
 	if e.Class == ledger.Relative && (why == Unwanted || why == Displaced) {
-		if err := l.noteLeft(ctx, e); err != nil {
+		if err := l.remembered.noteLeft(ctx, e); err != nil {
 			return err
 		}
 	}
 	if err := l.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.ledger.Remove(e.ID)
-	delete(l.served, e.ID)
-	delete(l.takes, e.ID)
-	l.mu.Unlock()
+	l.waiting.remove(e.ID)
+	l.served.forget(e.ID)
+	l.takes.forget(e.ID)
 	l.report.ended(e, why)
 	if e.Class == ledger.Announcement {
-		l.inbox.tell(look{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
+		l.inbox.tell(news{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
 	}
 	return nil
 }
 
-// forgetExpired drops ids that are not remembered any more.
-func (l *entries) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
-	var errs []error
-	for _, id := range ids {
-		errs = append(errs, l.keep.drop(ctx, keyExpired+id.String()))
-	}
-	return errors.Join(errs...)
-}
-
-// stillWaits reports whether a repository that a look took for nobody's has an announcement
-// that waits. It was being ended by the clock, which decides alone what becomes of the
-// repository: there may be something in it.
-func (l *entries) stillWaits(g *resolve.Group, ref graspsync.RepoRef) bool {
-	l.mu.Lock()
-	waiting := l.ledger.Announcements(ref.Identifier, false)
-	l.mu.Unlock()
-	return slices.ContainsFunc(waiting, func(e ledger.Entry) bool {
-		return e.Repos[0] == ref &&
-			!slices.ContainsFunc(g.Over, func(o resolve.Ended) bool { return o.Entry.ID == e.ID })
-	})
-}
-
-// tookLong reports whether data of an event took long to walk a short time ago.
-func (l *entries) tookLong(id graspsync.EventID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Since(l.takes[id]) < longAgain
-}
-
-func (l *entries) noteLong(id graspsync.EventID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, waits := l.ledger.Get(id); waits {
-		l.takes[id] = time.Now()
-	}
-}
-
 // count notes what waits.
 func (l *entries) count(st *Status) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := l.ledger.All()
-	st.Bytes = l.ledger.Bytes()
+	all, bytes := l.waiting.everything()
+	st.Bytes = bytes
 	for _, e := range all {
 		switch e.Class {
 		case ledger.Announcement:
@@ -838,22 +307,15 @@ func (l *entries) count(st *Status) {
 	}
 }
 
-// status is called with mu held.
 func (l *entries) status(e ledger.Entry) EntryStatus {
 	st := EntryStatus{
 		ID: e.ID.String(), Class: e.Class.String(), ByUser: e.ByUser, Since: e.Seen, Deadline: e.Deadline, Soft: e.Soft,
 	}
 	for _, ref := range e.Repos {
 		st.Repos = append(st.Repos, ref.String())
-		st.Missing += len(l.findings.lacked(ref).ids)
+		st.Missing += len(l.findings.lacked(ref).IDs)
 	}
 	return st
-}
-
-func (l *entries) waiting(ref graspsync.RepoRef) (ledger.Entry, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.Announcement(ref)
 }
 
 // admit writes an entry down and then makes it one that waits, if it is welcome. Two
@@ -868,63 +330,28 @@ func (l *entries) admit(ctx context.Context, e ledger.Entry, payers []graspsync.
 	defer unlock()
 	ctx, cancel := l.outlasting(ctx)
 	defer cancel()
-	now := time.Now()
-	l.mu.Lock()
-	e, v, displaced = l.find(now, e, payers)
+	e, v, displaced = l.waiting.admit(time.Now(), e, payers, ledger.Kept{Always: l.pins.isFixed, InUse: l.uses.isInUse})
 	for _, old := range displaced {
-		delete(l.served, old.ID)
-		delete(l.takes, old.ID)
+		l.served.forget(old.ID)
+		l.takes.forget(old.ID)
 	}
-	if v == ledger.Welcome {
-		e = l.ledger.Admit(now, e)
-		l.ledger.Reserve(e)
-	}
-	l.mu.Unlock()
 	if v != ledger.Welcome {
 		return e, v, nil, nil, nil
 	}
 	if err = l.write(ctx, e); err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.ledger.Unreserve(e)
+		l.waiting.unreserve(e)
 		return e, v, nil, displaced, err
 	}
-	l.mu.Lock()
-	l.ledger.Unreserve(e)
-	replaced = l.ledger.Put(e)
+	replaced = l.waiting.fill(e)
 	if e.Class == ledger.Announcement {
 		l.findings.touch(e.Repos[0])
 	}
-	again := e.Class != ledger.Placeholder && l.ledger.Again(e.ID)
-	l.mu.Unlock()
-	if again { // should that fail, it is known to have expired after a restart: it waits all the same
-		if err := l.forgetExpired(ctx, []graspsync.EventID{e.ID}); err != nil {
+	if e.Class != ledger.Placeholder && l.waiting.again(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
+		if err := l.remembered.forgetExpired(ctx, []graspsync.EventID{e.ID}); err != nil {
 			l.cfg.Logger.Warn("ids could not be forgotten", keyError, graspsync.Printable(err.Error()))
 		}
 	}
 	return e, v, replaced, displaced, nil
-}
-
-// find says whether there is room for an entry, or makes some. A relative is taken at the cost
-// of the first of its payers who has room. It is called with mu held.
-func (l *entries) find(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
-	if e.Class != ledger.Relative {
-		payers = []graspsync.PubKey{e.For}
-	}
-	isFull := func() bool { return v == ledger.Full || v == ledger.AuthorFull }
-	for _, e.For = range payers {
-		if v = l.ledger.Check(now, e); !isFull() {
-			return e, v, nil
-		}
-	}
-	kept := ledger.Kept{Always: l.isFixed, InUse: l.isInUse}
-	for _, e.For = range payers[:min(len(payers), maxPayers)] {
-		v = l.ledger.Check(now, e)
-		if displaced = l.ledger.Displace(now, e, v, kept); len(displaced) > 0 {
-			return e, ledger.Welcome, displaced
-		}
-	}
-	return e, v, nil
 }
 
 // outlasting is a context that does not end with another one: that is over when a client goes, and
@@ -932,26 +359,6 @@ func (l *entries) find(now time.Time, e ledger.Entry, payers []graspsync.PubKey)
 // and goes could fill the disk.
 func (l *entries) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), l.cfg.fixed.Timeout)
-}
-
-// isFixed reports whether an entry must not give way: the clock ends it, or a look goes by it
-// that may move branches and tags for it. One looks at all pull requests of a repository: that
-// keeps none of these, since a look that finds that one does not wait any more lets it be.
-// It is called with mu held.
-func (l *entries) isFixed(e ledger.Entry) bool {
-	_, ending := l.ending[e.ID]
-	return ending || e.Class != ledger.PullRequest && l.pinned[e.ID] > 0
-}
-
-// isInUse reports whether data is coming for an entry: it is being fetched, some of it was
-// gathered already, or somebody pushes. All pull requests of a repository wait for the same
-// place, so that it says nothing of one of them. It is called with mu held.
-func (l *entries) isInUse(e ledger.Entry) bool {
-	if e.Class == ledger.PullRequest {
-		return false
-	}
-	ref := e.Repos[0]
-	return l.findings.isPushed(ref) || l.gatherings.uses(ref)
 }
 
 // gaveWay strikes off what another event has taken the place of, unless it waits again by
@@ -962,7 +369,7 @@ func (l *entries) gaveWay(ctx context.Context, old ledger.Entry) {
 	defer cancel()
 	l.report.drop("displaced")
 	if old.Class == ledger.Relative {
-		if err := l.noteLeft(ctx, old); err != nil {
+		if err := l.remembered.noteLeft(ctx, old); err != nil {
 			l.cfg.Logger.Warn("a departure could not be kept", keyEvent, old.ID.String(), keyError, graspsync.Printable(err.Error()))
 		}
 	}
@@ -972,13 +379,13 @@ func (l *entries) gaveWay(ctx context.Context, old ledger.Entry) {
 	if !old.Soft { // else it was told when it expired softly
 		l.report.ended(old, Displaced)
 	}
-	var why causes
+	var why resolve.Reasons
 	if old.Class == ledger.Announcement {
 		l.findings.touch(old.Repos[0])
-		why.left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
+		why.Left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
 	}
 	for _, identifier := range identifiersOf(old) {
-		l.inbox.tell(look{identifier: identifier, why: why})
+		l.inbox.tell(news{identifier: identifier, why: why})
 	}
 }
 
@@ -989,10 +396,7 @@ func (l *entries) strike(ctx context.Context, old ledger.Entry) error {
 		return err
 	}
 	defer unlock()
-	l.mu.Lock()
-	_, waits := l.ledger.Get(old.ID)
-	l.mu.Unlock()
-	if waits {
+	if _, waits := l.waiting.get(old.ID); waits {
 		return nil
 	}
 	return l.keep.drop(ctx, keyEntry+old.ID.String())
@@ -1025,9 +429,7 @@ func (l *entries) rewrite(ctx context.Context, id graspsync.EventID) error {
 		return err
 	}
 	defer unlock()
-	l.mu.Lock()
-	e, waits := l.ledger.Get(id)
-	l.mu.Unlock()
+	e, waits := l.waiting.get(id)
 	if !waits {
 		return nil
 	}
@@ -1037,12 +439,10 @@ func (l *entries) rewrite(ctx context.Context, id graspsync.EventID) error {
 // sign notes a sign of life of a repository. Not to have it on the disk costs a
 // shorter wait after a crash, so that an error is only logged.
 func (l *entries) sign(ctx context.Context, ref graspsync.RepoRef, newState bool) {
-	l.mu.Lock()
-	e, revived, changed := l.ledger.Sign(time.Now(), ref, newState)
+	e, revived, changed := l.waiting.sign(time.Now(), ref, newState)
 	if revived {
 		l.findings.touch(ref) // its repository is made again
 	}
-	l.mu.Unlock()
 	if !changed {
 		return
 	}
@@ -1062,10 +462,7 @@ func (l *entries) join(ctx context.Context, ref graspsync.RepoRef, id graspsync.
 		return false, err
 	}
 	defer unlock()
-	l.mu.Lock()
-	_, waits := l.ledger.Get(id)
-	e, changed, room := l.ledger.Join(id, ref)
-	l.mu.Unlock()
+	e, waits, changed, room := l.waiting.join(id, ref)
 	if !waits {
 		return false, nil
 	}
@@ -1080,28 +477,11 @@ func (l *entries) join(ctx context.Context, ref graspsync.RepoRef, id graspsync.
 	if err := l.write(ctx, e); err != nil {
 		return true, err
 	}
-	l.mu.Lock()
-	l.ledger.Put(e)
-	l.mu.Unlock()
+	l.waiting.put(e)
 	if e.Class == ledger.PullRequest {
 		l.inbox.tell(stray{entry: placeholder(ref, id)})
 	}
 	return true, nil
-}
-
-// allAnnouncements returns all announcements that wait and have not expired, in order
-// of their repositories.
-func (l *entries) allAnnouncements() (out []*nip34.Announcement) {
-	l.mu.Lock()
-	all := l.ledger.All()
-	l.mu.Unlock()
-	for _, e := range all {
-		if e.Class == ledger.Announcement && !e.Soft {
-			out = append(out, e.Announces)
-		}
-	}
-	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return graspsync.RepoRef.Compare(a.Ref, b.Ref) })
-	return out
 }
 
 // elsewhere reports whether an entry is a pull request for several repositories, of which

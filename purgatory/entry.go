@@ -38,9 +38,9 @@ func isText(ev *nostr.Event) bool {
 }
 
 // entryOf makes an entry of an event that may have to wait.
-func entryOf(ev *nostr.Event, byUser bool) (ledger.Entry, error) {
-	e := ledger.Entry{Event: ev, ByUser: byUser, Size: int64(sizeOf(ev))}
-	if waits(ev.Kind) && !isText(ev) {
+func entryOf(ev graspsync.Event, byUser bool) (ledger.Entry, error) {
+	e := ledger.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
+	if waits(ev.Kind) && !isText(ev.Event) {
 		return e, errNotText
 	}
 	switch ev.Kind {

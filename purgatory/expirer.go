@@ -13,9 +13,11 @@ import (
 // expirer ends the waiting of what was waited for in vain.
 type expirer struct {
 	cfg      *Config
-	relay    Relay
 	naming   *locks[graspsync.RepoRef] // who looks at a repository
 	findings *findings
+	waiting  *waiting
+	pins     *pins
+	served   *servedPulls
 	entries  *entries
 	reader   *reader
 	remover  *remover
@@ -30,15 +32,15 @@ func (x *expirer) expire(ctx context.Context, id graspsync.EventID) error {
 	if !due {
 		return nil // or it is being released: it is due again soon
 	}
-	defer x.entries.notEnding(id)
+	defer x.pins.notEnding(id)
 	if e.Class == ledger.Announcement && !e.Soft {
 		return x.expireSoftly(ctx, e)
 	}
-	has, err := x.reader.has(ctx, id)
+	has, err := x.reader.stored.has(ctx, id)
 	if err != nil {
 		return err
 	}
-	if has || x.entries.isServed(id) { // before a crash, or it waited on for another repository
+	if has || x.served.has(id) { // before a crash, or it waited on for another repository
 		return x.entries.forget(ctx, e, Released)
 	}
 	if err := x.dropRefs(ctx, e); err != nil {
@@ -56,9 +58,9 @@ func (x *expirer) expireSoftly(ctx context.Context, e ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	has, err := served, error(nil)
+	has := served
 	if !served {
-		has, err = x.remover.emptyOfState(ctx, ref)
+		has, err = x.remover.hasState(ctx, ref)
 	}
 	if err != nil {
 		return err
@@ -74,10 +76,9 @@ func (x *expirer) expireSoftly(ctx context.Context, e ledger.Entry) error {
 }
 
 // dropRefs removes the refs of data whose event did not come, or whose event was
-// never served. Where nobody knows what is served, those of an event stay.
+// never served.
 func (x *expirer) dropRefs(ctx context.Context, e ledger.Entry) error {
-	_, known := x.relay.(Knower)
-	if e.Class != ledger.Placeholder && (e.Class != ledger.PullRequest || !known) {
+	if e.Class != ledger.Placeholder && e.Class != ledger.PullRequest {
 		return nil
 	}
 	var errs []error
@@ -99,10 +100,10 @@ func (x *expirer) dropStrays(ctx context.Context, e ledger.Entry) error {
 			return err
 		}
 		defer unlock()
-		if has, err := x.reader.has(ctx, e.ID); err != nil || has {
+		if has, err := x.reader.stored.has(ctx, e.ID); err != nil || has {
 			return err
 		}
-		waits, ok := x.entries.get(e.ID)
+		waits, ok := x.waiting.get(e.ID)
 		if ok && slices.Contains(waits.Repos, e.Repos[0]) {
 			return nil // it has found room by now
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
@@ -25,8 +26,10 @@ func OpenWithStep(ctx context.Context, relay Relay, repos Repositories, git GitF
 
 // Sizes says how much is kept in memory, by what.
 func (p *Purgatory) Sizes() map[string]int {
-	p.entries.mu.Lock()
-	defer p.entries.mu.Unlock()
+	p.entries.pins.mu.Lock()
+	defer p.entries.pins.mu.Unlock()
+	p.entries.served.mu.Lock()
+	defer p.entries.served.mu.Unlock()
 	p.findings.mu.Lock()
 	defer p.findings.mu.Unlock()
 	p.mover.mu.Lock()
@@ -36,8 +39,8 @@ func (p *Purgatory) Sizes() map[string]int {
 	p.servers.mu.Lock()
 	defer p.servers.mu.Unlock()
 	return map[string]int{
-		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.mover.doubted), "pushed": len(p.findings.pushed), "served": len(p.entries.served),
-		"pinned": len(p.entries.pinned), "ending": len(p.entries.ending),
+		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.mover.doubted), "pushed": len(p.findings.pushed), "served": len(p.entries.served.in),
+		"pinned": len(p.entries.pins.pinned), "ending": len(p.entries.pins.ending),
 		"places": len(p.gatherings.places),
 		"lacks":  p.servers.memory.size,
 	}
@@ -54,10 +57,11 @@ func (p *Purgatory) Left() (out []string) {
 	wrong(p.entries.writing.inUse() > 0, "entries are locked")
 	wrong(p.entries.storing.inUse() > 0, "events are being stored")
 	wrong(p.looker.naming.inUse() > 0, "repositories are looked at")
-	p.entries.mu.Lock()
+	p.entries.pins.mu.Lock()
+	p.entries.served.mu.Lock()
 	p.findings.mu.Lock()
-	wrong(len(p.entries.pinned) > 0, "entries are pinned: %v", p.entries.pinned)
-	wrong(len(p.entries.ending) > 0, "entries are ending: %v", p.entries.ending)
+	wrong(len(p.entries.pins.pinned) > 0, "entries are pinned: %v", p.entries.pins.pinned)
+	wrong(len(p.entries.pins.ending) > 0, "entries are ending: %v", p.entries.pins.ending)
 	wrong(len(p.findings.looks) > 0, "looks go on: %v", p.findings.looks)
 	for identifier, refs := range p.findings.needs {
 		wrong(len(refs) == 0, "nobody needs anything under %q", identifier)
@@ -68,11 +72,12 @@ func (p *Purgatory) Left() (out []string) {
 	for identifier, refs := range p.findings.pushed {
 		wrong(len(refs) == 0, "nothing was pushed under %q", identifier)
 	}
-	for id, refs := range p.entries.served {
+	for id, refs := range p.entries.served.in {
 		wrong(len(refs) == 0, "%s is served nowhere", id)
 	}
 	p.findings.mu.Unlock()
-	p.entries.mu.Unlock()
+	p.entries.served.mu.Unlock()
+	p.entries.pins.mu.Unlock()
 	f := p.fetches
 	wrong(f.servers.writing.inUse() > 0, "records are being written")
 	f.servers.mu.Lock()
@@ -151,16 +156,16 @@ func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefCha
 
 // AtLocks has all who may have to wait for a lock do so while somebody else has it, and returns
 // what they say: ctx is to be over. from is a server that was asked for a repository.
-func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event, from graspsync.URL) map[string]error {
-	a, _ := entryOf(announcement, false)
-	e, _ := entryOf(pull, false)
+func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event, from graspsync.CloneURL) map[string]error {
+	a, _ := entryOf(eventtest.Of(announcement), false)
+	e, _ := entryOf(eventtest.Of(pull), false)
 	ref, f := e.Repos[0], p.fetches
 	free := graspsync.RepoRef{Owner: ref.Owner, Identifier: "free"}
 	both := placeholder(free, e.ID)
 	both.Repos = append(both.Repos, ref)
 	slices.SortFunc(both.Repos, graspsync.RepoRef.Compare)
 	f.servers.mu.Lock()
-	f.servers.server(from.HostPort).version.now++
+	f.servers.server(from.HostPort()).version.now++
 	f.servers.repository(ref).version.now++
 	f.servers.mu.Unlock()
 	var unlocks []func()
@@ -173,7 +178,7 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 	have(p.entries.writing.lock(context.Background(), e.ID))
 	have(p.entries.storing.lock(context.Background(), e.ID))
 	have(p.looker.naming.lock(context.Background(), both.Repos[1]))
-	have(f.servers.writing.lock(context.Background(), serverKey(from.HostPort)))
+	have(f.servers.writing.lock(context.Background(), serverKey(from.HostPort())))
 	have(f.servers.writing.lock(context.Background(), huntedKey(ref)))
 	defer func() {
 		for _, u := range unlocks {
@@ -190,13 +195,13 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 		"expire softly":   p.expirer.expireSoftly(ctx, a),
 		"drop strays":     p.expirer.dropStrays(ctx, both),
 		"remove":          p.remover.erase(ctx, held),
-		"keep a server":   f.servers.keepServer(ctx, from.HostPort),
+		"keep a server":   f.servers.keepServer(ctx, from.HostPort()),
 		"keep a hunt":     f.servers.keepHunted(ctx, ref),
 	}
-	_, out["settle"] = p.looker.settle(ctx, held, causes{}, pullsShare)
+	_, out["look"] = p.looker.look(ctx, held, resolve.Reasons{}, pullsShare)
 	_, out["join"] = p.entries.join(ctx, ref, e.ID)
 	_, out["hold"] = p.intake.hold(ctx, ledger.Entry{ID: e.ID, Class: e.Class})
-	pr, _ := nip34.ParsePullRequest(pull)
+	pr, _ := nip34.ParsePullRequest(eventtest.Of(pull))
 	_, out["release"] = p.looker.releasePull(ctx, &repository{Repository: &resolve.Repository{Ref: ref, Active: true, Found: setOf([]nip34.ObjectID{pr.Tip})}}, resolve.Pull{Entry: e, Pull: pr})
 	return out
 }
@@ -210,7 +215,7 @@ func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFet
 	// What was kept of hunting is recalled once more, from a disk without what is not worth it.
 	p.servers = newServers(p.cfg, p.report, p.servers.keep)
 	p.fetches.servers = p.servers
-	p.engine = newEngine(p, contained{departures: p.engine.departures, stager: p.engine.stager}, seed)
+	p.engine = newEngine(p, contained{repos: p.engine.repos}, seed)
 	return p, p.engine.recall(ctx)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -81,7 +82,7 @@ func (h *heavyGit) commit(t *testing.T, ref graspsync.RepoRef, message string) (
 
 func (h *heavyGit) hold(t *testing.T, evs ...*nostrEvent) {
 	for _, ev := range evs {
-		answer, err := h.p.Submit(t.Context(), ev, false)
+		answer, err := h.p.Submit(t.Context(), eventtest.Of(ev), false)
 		require.NoError(t, err)
 		require.Equal(t, purgatory.Held, answer.Decision)
 	}

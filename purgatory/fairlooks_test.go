@@ -64,11 +64,11 @@ func (s *slowGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	return s.Fake.Missing(ctx, dir, ids)
 }
 
-func (s *slowGit) Align(ctx context.Context, dir string, c []purgatory.RefChange, head nip34.RefName) error {
+func (s *slowGit) UpdateRefs(ctx context.Context, dir string, c []purgatory.RefChange, head nip34.RefName) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return s.Fake.Align(ctx, dir, c, head)
+	return s.Fake.UpdateRefs(ctx, dir, c, head)
 }
 
 // beside runs an attack and returns how long a state of somebody else waits whose data is
@@ -341,55 +341,45 @@ func TestNotLockedForOthers(t *testing.T) {
 // A state that git refuses was chosen at every look: nothing else of the repository was
 // served as long as it waited.
 func TestUnfitStateHoldsUpNothing(t *testing.T) {
-	for _, told := range []bool{true, false} {
-		t.Run(fmt.Sprint("git tells kinds: ", told), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, purgatory.Config{Membership: unanswered()})
-				if !told {
-					w.fetcher = struct {
-						purgatory.GitFetcher
-						purgatory.Sharer
-					}{w.git, w.git}
-				}
-				aligns := 0
-				w.git.FailWith(func(op string) error {
-					if op == "align" {
-						aligns++
-					}
-					return nil
-				})
-				w.start()
-				at := now()
-				w.relay.put(alice.Event(at-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
-					says(alice, at-100, "main", 1))
-				w.git.Put(repoOf(alice), object(1), object(2), object(3), object(5))
-				w.git.Kind(object(3), purgatory.Tree)
-				w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-				unfit := says(bob, at+10, "main", 3)
-				w.held(unfit)
-				wait(time.Minute)
-				older, pr := says(alice, at+1, "main", 2), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
-				w.held(older)
-				w.held(pr)
-				wait(time.Second)
-				require.True(t, w.relay.has(older))
-				require.True(t, w.relay.has(pr))
-				require.LessOrEqual(t, aligns, 5)
-				before := aligns
-				require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
-				wait(20 * time.Minute)
-				require.Equal(t, before, aligns, "it is found once")
-				require.False(t, w.relay.has(unfit))
-				s, err := w.p.Authorised(t.Context(), repoOf(alice))
-				require.NoError(t, err)
-				require.Equal(t, older.ID, s.ID.String(), "nor is it what pushes have to match")
-				wait(time.Hour)
-				require.Empty(t, w.p.Held(nostrFilter{}))
-				w.stop()
-				require.Empty(t, w.git.Broken())
-			})
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{Membership: unanswered()})
+		aligns := 0
+		w.git.FailWith(func(op string) error {
+			if op == "align" {
+				aligns++
+			}
+			return nil
 		})
-	}
+		w.start()
+		at := now()
+		w.relay.put(alice.Event(at-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+			says(alice, at-100, "main", 1))
+		w.git.Put(repoOf(alice), object(1), object(2), object(3), object(5))
+		w.git.Kind(object(3), purgatory.Tree)
+		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		unfit := says(bob, at+10, "main", 3)
+		w.held(unfit)
+		wait(time.Minute)
+		older, pr := says(alice, at+1, "main", 2), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
+		w.held(older)
+		w.held(pr)
+		wait(time.Second)
+		require.True(t, w.relay.has(older))
+		require.True(t, w.relay.has(pr))
+		require.LessOrEqual(t, aligns, 5)
+		before := aligns
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(20 * time.Minute)
+		require.Equal(t, before, aligns, "it is found once")
+		require.False(t, w.relay.has(unfit))
+		s, err := w.p.Authorised(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.Equal(t, older.ID, s.ID.String(), "nor is it what pushes have to match")
+		wait(time.Hour)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		w.stop()
+		require.Empty(t, w.git.Broken())
+	})
 }
 
 // Data that another repository had all along, and that needed nothing itself, was not

@@ -10,6 +10,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // fetches are the requests under way. What comes for one repository is gathered in
@@ -67,7 +68,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	into := f.gatherings.gathering(pl, ask)
 	defer f.gatherings.giveBack(pl, into)
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
-	end := f.report.request(from.HostPort.String())
+	end := f.report.request(from.HostPort().String())
 	f.gatherings.began(into, time.Now())
 	outcome, err = f.into(ctx, into, &seen, ask.ids)
 	if ask.several { // nobody could tell what of it is whose
@@ -80,7 +81,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	f.gatherings.count(pl, into, seen, outcome)
 	f.report.fetched(seen)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
-		f.report.warn(line{who: from.HostPort.Host, what: "failed"}, "fetch failed", from, err)
+		f.report.warn(line{who: from.HostPort().Host, what: "failed"}, "fetch failed", from, err)
 	}
 	f.report.observe(seen)
 	var busy *BusyError
@@ -95,7 +96,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 func (f *fetches) hasRoom(ctx context.Context, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := f.repos.reserve(ctx, q.repo, q.pulls, f.servers.full(q))
+	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q))
 	if err == nil {
 		done()
 	}
@@ -122,16 +123,16 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 	if err := f.promote(ctx, pl, seen, came); err != nil {
 		return hunt.Nothing, err
 	}
-	found, err := f.looker.settle(ctx, seen.Repo, causes{late: true}, f.cfg.fixed.Timeout/lockShare)
+	found, err := f.looker.look(ctx, seen.Repo, resolve.Reasons{Late: true}, f.cfg.fixed.Timeout/lockShare)
 	if err != nil {
 		f.findings.touch(seen.Repo)
 	}
 	f.displacement.unneeded(seen.Repo)
-	f.inbox.tell(look{identifier: seen.Repo.Identifier, why: causes{gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
+	f.inbox.tell(news{identifier: seen.Repo.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil {
 		return hunt.Partial, err
 	}
-	if len(found.need.ids) == 0 {
+	if len(found.need.IDs) == 0 {
 		return hunt.Complete, nil
 	}
 	return hunt.Partial, nil
@@ -187,7 +188,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := f.gatherings.bytesOf(pl) + seen.Bytes // of this one it is not noted yet
-	done, err := f.repos.reserve(ctx, ref, pl.whose != (whose{}), bytes)
+	done, err := f.repos.Reserve(ctx, ref, pl.whose != (whose{}), bytes)
 	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
 		f.gatherings.discard(pl)
 		return fmt.Errorf("%w: %w", ErrLimit, err)

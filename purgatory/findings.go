@@ -18,11 +18,11 @@ import (
 type findings struct {
 	mu sync.Mutex
 	// guarded by mu
-	needs   map[string]map[graspsync.RepoRef]need   // by identifier, as of the last look
-	touched map[string]map[graspsync.RepoRef]uint64 // to be looked at though nothing waits for it, by identifier
-	touches uint64                                  // numbers them
+	needs   map[string]map[graspsync.RepoRef]resolve.Need // by identifier, as of the last look
+	touched map[string]map[graspsync.RepoRef]uint64       // to be looked at though nothing waits for it, by identifier
+	touches uint64                                        // numbers them
 	// who waits for a look, and for which touch
-	settling map[graspsync.RepoRef]map[chan struct{}]uint64
+	awaiting map[graspsync.RepoRef]map[chan struct{}]uint64
 	// branches and tags that pushes moved while a state waited, by identifier
 	pushed map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}
 	looks  map[graspsync.RepoRef]struct{} // that are looked at now
@@ -30,52 +30,17 @@ type findings struct {
 
 func newFindings() *findings {
 	return &findings{
-		needs:    make(map[string]map[graspsync.RepoRef]need),
+		needs:    make(map[string]map[graspsync.RepoRef]resolve.Need),
 		touched:  make(map[string]map[graspsync.RepoRef]uint64),
-		settling: make(map[graspsync.RepoRef]map[chan struct{}]uint64),
+		awaiting: make(map[graspsync.RepoRef]map[chan struct{}]uint64),
 		pushed:   make(map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}),
 		looks:    make(map[graspsync.RepoRef]struct{}),
 	}
 }
 
-// need is what is missing of one repository, and where it may be had.
-type need struct {
-	ids            []nip34.ObjectID
-	states         []nip34.ObjectID                    // of them, those of states; in order
-	authors        map[nip34.ObjectID]graspsync.PubKey // of pull requests that name the others; zero: there are several
-	own, strangers []graspsync.URL
-	entries        []graspsync.EventID // that wait for it
-	members        map[graspsync.PubKey]struct{}
-}
-
-// named notes who names an object in a pull request.
-func (n *need) named(pr *nip34.PullRequest) {
-	if n.authors == nil {
-		n.authors = make(map[nip34.ObjectID]graspsync.PubKey)
-	}
-	by, again := n.authors[pr.Tip]
-	if !again {
-		by = pr.Author
-	}
-	if by != pr.Author {
-		by = graspsync.PubKey{}
-	}
-	n.authors[pr.Tip] = by
-}
-
-// whose says for whom an object is gathered that only pull requests name.
-func (n need) whose(id nip34.ObjectID) whose {
-	if by := n.authors[id]; by != (graspsync.PubKey{}) {
-		return whose{author: by}
-	}
-	return whose{id: id} // to name what another one names as well makes it nobody else's
-}
-
-func (n need) urls() []graspsync.URL { return slices.Concat(n.own, n.strangers) }
-
 // found is what a look has found.
 type found struct {
-	need   need
+	need   resolve.Need
 	whole  bool // it lacks nothing any more
 	gained bool // it has something that it lacked
 	walked bool // there was time enough for the histories that states name
@@ -129,19 +94,19 @@ func (f *findings) looked(ref graspsync.RepoRef, number uint64, err error) {
 // lookedAt tells those who wait for what a repository was touched for, up to a number. It is
 // called with mu held.
 func (f *findings) lookedAt(ref graspsync.RepoRef, number uint64) {
-	for done, since := range f.settling[ref] {
+	for done, since := range f.awaiting[ref] {
 		if since <= number {
 			close(done)
-			f.notSettling(ref, done)
+			f.notAwaiting(ref, done)
 		}
 	}
 }
 
-// settled waits until a repository was looked at for what was told of it before, or ctx ends,
+// await waits until a repository was looked at for what was told of it before, or ctx ends,
 // whose error it wraps: what a push has made complete is served then, and its default branch
 // and the other repositories of those who have a say in it are what they say. That such a look
 // fails is not waited for: it is made again by and by.
-func (f *findings) settled(ctx context.Context, ref graspsync.RepoRef) error {
+func (f *findings) await(ctx context.Context, ref graspsync.RepoRef) error {
 	f.mu.Lock()
 	number, told := f.touched[ref.Identifier][ref]
 	if !told {
@@ -149,10 +114,10 @@ func (f *findings) settled(ctx context.Context, ref graspsync.RepoRef) error {
 		return nil
 	}
 	done := make(chan struct{})
-	if f.settling[ref] == nil {
-		f.settling[ref] = make(map[chan struct{}]uint64)
+	if f.awaiting[ref] == nil {
+		f.awaiting[ref] = make(map[chan struct{}]uint64)
 	}
-	f.settling[ref][done] = number
+	f.awaiting[ref][done] = number
 	f.mu.Unlock()
 	select {
 	case <-done:
@@ -160,7 +125,7 @@ func (f *findings) settled(ctx context.Context, ref graspsync.RepoRef) error {
 	case <-ctx.Done():
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.notSettling(ref, done)
+		f.notAwaiting(ref, done)
 		return fmt.Errorf("waiting for a look at a repository: %w", context.Cause(ctx))
 	}
 }
@@ -216,7 +181,7 @@ func (f *findings) notePushed(g *resolve.Group, r *repository) {
 }
 
 // note remembers what a repository lacks. If it could not be dealt with it is as before.
-func (f *findings) note(g *resolve.Group, r *repository, n need, number uint64) found {
+func (f *findings) note(g *resolve.Group, r *repository, n resolve.Need, number uint64) found {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.failed != nil {
@@ -225,12 +190,12 @@ func (f *findings) note(g *resolve.Group, r *repository, n need, number uint64) 
 	}
 	f.notePushed(g, r)
 	f.untouch(r.Ref, number)
-	gained := r.gained || slices.ContainsFunc(f.needs[g.Identifier][r.Ref].ids, r.Has)
-	if len(n.ids) == 0 {
+	gained := r.gained || slices.ContainsFunc(f.needs[g.Identifier][r.Ref].IDs, r.Has)
+	if len(n.IDs) == 0 {
 		return found{whole: f.needsNothing(r.Ref), gained: gained}
 	}
 	if f.needs[g.Identifier] == nil {
-		f.needs[g.Identifier] = make(map[graspsync.RepoRef]need)
+		f.needs[g.Identifier] = make(map[graspsync.RepoRef]resolve.Need)
 	}
 	f.needs[g.Identifier][r.Ref] = n
 	return found{need: n, gained: gained}
@@ -252,7 +217,7 @@ func (f *findings) forget(ref graspsync.RepoRef) {
 }
 
 // lacked returns what a repository lacked when it was looked at last.
-func (f *findings) lacked(ref graspsync.RepoRef) need {
+func (f *findings) lacked(ref graspsync.RepoRef) resolve.Need {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.needs[ref.Identifier][ref]
@@ -260,7 +225,7 @@ func (f *findings) lacked(ref graspsync.RepoRef) need {
 
 // lacking returns the repositories with an identifier that lack something, for which is
 // returns true.
-func (f *findings) lacking(identifier string, is func(ref graspsync.RepoRef, n need) bool) (refs []graspsync.RepoRef) {
+func (f *findings) lacking(identifier string, is func(ref graspsync.RepoRef, n resolve.Need) bool) (refs []graspsync.RepoRef) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for ref, n := range f.needs[identifier] {
@@ -273,7 +238,7 @@ func (f *findings) lacking(identifier string, is func(ref graspsync.RepoRef, n n
 
 // under returns what is known of the repositories with an identifier: which were touched,
 // by their numbers, which lack something, and all repositories that are looked at now.
-func (f *findings) under(identifier string) (touched map[graspsync.RepoRef]uint64, looks map[graspsync.RepoRef]struct{}, lacked map[graspsync.RepoRef]need) {
+func (f *findings) under(identifier string) (touched map[graspsync.RepoRef]uint64, looks map[graspsync.RepoRef]struct{}, lacked map[graspsync.RepoRef]resolve.Need) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.touched[identifier]), maps.Clone(f.looks), maps.Clone(f.needs[identifier])
@@ -313,17 +278,17 @@ func (f *findings) needsNothing(ref graspsync.RepoRef) bool {
 func (f *findings) notSurveyed(identifier string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for ref := range f.settling {
+	for ref := range f.awaiting {
 		if ref.Identifier == identifier {
 			f.lookedAt(ref, f.touched[identifier][ref])
 		}
 	}
 }
 
-// notSettling forgets somebody who waits. It is called with mu held.
-func (f *findings) notSettling(ref graspsync.RepoRef, done chan struct{}) {
-	delete(f.settling[ref], done)
-	if len(f.settling[ref]) == 0 {
-		delete(f.settling, ref)
+// notAwaiting forgets somebody who waits. It is called with mu held.
+func (f *findings) notAwaiting(ref graspsync.RepoRef, done chan struct{}) {
+	delete(f.awaiting[ref], done)
+	if len(f.awaiting[ref]) == 0 {
+		delete(f.awaiting, ref)
 	}
 }

@@ -70,6 +70,14 @@ type whose struct {
 	id     nip34.ObjectID
 }
 
+// whoseOf says for whom an object is gathered that only pull requests name.
+func whoseOf(n resolve.Need, id nip34.ObjectID) whose {
+	if by := n.Authors[id]; by != (graspsync.PubKey{}) {
+		return whose{author: by}
+	}
+	return whose{id: id} // to name what another one names as well makes it nobody else's
+}
+
 func (w whose) compare(o whose) int {
 	return cmp.Or(w.author.Compare(o.author), resolve.CompareIDs(w.id, o.id))
 }
@@ -121,7 +129,7 @@ func (gs *gatherings) gathering(pl *place, q question) *gathering {
 
 // request fetches into a gathering. It is ended when another one has brought all that is
 // missing.
-func (gs *gatherings) request(ctx context.Context, g *gathering, from graspsync.URL, want []nip34.ObjectID) (int64, error) {
+func (gs *gatherings) request(ctx context.Context, g *gathering, from graspsync.CloneURL, want []nip34.ObjectID) (int64, error) {
 	ctx, stop := context.WithTimeout(ctx, gs.cfg.Times.FetchTimeout)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)

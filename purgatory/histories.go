@@ -54,16 +54,16 @@ func newHistories(git containedGit) *histories {
 	return &histories{git: git, walked: make(map[graspsync.RepoRef]walked), unfit: make(map[graspsync.RepoRef]map[graspsync.EventID]struct{})}
 }
 
-// look finds out which objects are here and which are missing. A history is walked only
+// find finds out which objects are here and which are missing. A history is walked only
 // if that may be of use: everything else that the same state names is here, and git would
 // take it for its refs. What a walk has found is remembered for as long as nothing has
 // changed.
-func (x *histories) look(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
+func (x *histories) find(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
 	named := resolve.IDsOf(sets)
 	if len(named) == 0 {
 		return nil
 	}
-	kinds, stamp, err := x.git.probe(ctx, r.dir, named)
+	kinds, stamp, err := x.git.Probe(ctx, r.dir, named)
 	if err != nil {
 		return err
 	}
@@ -75,11 +75,8 @@ func (x *histories) look(ctx context.Context, g *resolve.Group, r *repository, s
 		delete(r.Missing, id)
 		delete(r.Kinds, id)
 	}
-	if kinds != nil {
-		for id, kind := range kinds {
-			r.Kinds[id] = resolve.Kind(kind)
-		}
-		r.Probed = true
+	for id, kind := range kinds {
+		r.Kinds[id] = resolve.Kind(kind)
 	}
 	w := walk{git: x.git, r: r, past: x.recallWalks(r.Ref, stamp)}
 	for _, set := range sets {
@@ -88,7 +85,7 @@ func (x *histories) look(ctx context.Context, g *resolve.Group, r *repository, s
 		}
 	}
 	if w.walked && stamp != "" { // what they need is kept from now on, which is a change
-		if _, stamp, err = x.git.probe(ctx, r.dir, nil); err != nil {
+		if _, stamp, err = x.git.Probe(ctx, r.dir, nil); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func (w *world) kill() {
 func (w *world) calls() map[string]int {
 	out := make(map[string]int)
 	for _, c := range w.git.Calls() {
-		out[c.URL.HostPort.Host]++
+		out[c.URL.HostPort().Host]++
 	}
 	return out
 }

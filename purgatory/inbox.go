@@ -1,28 +1,26 @@
 package purgatory
 
 import (
-	"maps"
 	"sync"
 	"time"
-
-	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // What the engine is told.
 type (
 	// wanted: an entry waits that did not before.
 	wanted struct{ entry ledger.Entry }
-	// look: something may have changed for what waits under an identifier.
-	look struct {
+	// news: something may have changed for what waits under an identifier.
+	news struct {
 		identifier string
-		why        causes
+		why        resolve.Reasons
 	}
 	// arrived: an event was stored.
-	arrived struct{ event *nostr.Event }
+	arrived struct{ event graspsync.Event }
 	// stray: data was pushed for an event that can't wait.
 	stray struct{ entry ledger.Entry }
 	// fetchDone: a request has ended.
@@ -35,14 +33,14 @@ type (
 	// surveyed: it is known which repositories with an identifier are to be looked at.
 	surveyed struct {
 		identifier string
-		why        causes
-		found      overview
+		why        resolve.Reasons
+		found      resolve.Overview
 		err        error
 	}
-	// settledDone: the look at a repository has ended.
-	settledDone struct {
+	// lookDone: the look at a repository has ended.
+	lookDone struct {
 		ref   graspsync.RepoRef
-		why   causes
+		why   resolve.Reasons
 		found found
 		err   error
 	}
@@ -116,42 +114,9 @@ func (b *inbox) tell(item any) {
 	}
 }
 
-// causes are why the repositories with an identifier are looked at. Those that they say
-// nothing about are left alone.
-type causes struct {
-	// fresh are the entries whose data is to be hunted for anew, and whether a user
-	// submitted them.
-	fresh map[graspsync.EventID]bool
-	// owners are whose announcements came, and whether a user submitted them: servers
-	// may be named that were not before.
-	owners map[graspsync.PubKey]bool
-	// gained are repositories that have got objects: others may lack these.
-	gained map[graspsync.RepoRef]bool
-	// left are repositories that may not be announced any more.
-	left  map[graspsync.RepoRef]bool
-	check bool // what is stored is looked at as well: it is the hourly check
-	late  bool // what had to be released before a crash is, even if its time is over
-}
-
-func (c causes) and(o causes) causes {
-	return causes{
-		fresh: joined(c.fresh, o.fresh), owners: joined(c.owners, o.owners), gained: joined(c.gained, o.gained), left: joined(c.left, o.left),
-		check: c.check || o.check, late: c.late || o.late,
-	}
-}
-
-func joined[K comparable, V any](a, b map[K]V) map[K]V {
-	if len(a) == 0 {
-		return b
-	}
-	out := maps.Clone(a)
-	maps.Copy(out, b)
-	return out
-}
-
 // anew reports whether what is missing is to be hunted for anew, and how urgent that
 // is: what came by sync is more so than what a user is about to push.
-func (c causes) anew(n need) (by hunt.Origin, anew bool) {
+func anew(why resolve.Reasons, n resolve.Need) (by hunt.Origin, anew bool) {
 	by = hunt.ByUser
 	because := func(byUser bool) {
 		anew = true
@@ -159,13 +124,13 @@ func (c causes) anew(n need) (by hunt.Origin, anew bool) {
 			by = hunt.BySync
 		}
 	}
-	for _, id := range n.entries {
-		if byUser, ok := c.fresh[id]; ok {
+	for _, id := range n.Entries {
+		if byUser, ok := why.Fresh[id]; ok {
 			because(byUser)
 		}
 	}
-	for owner, byUser := range c.owners {
-		if _, member := n.members[owner]; member {
+	for owner, byUser := range why.Owners {
+		if _, member := n.Members[owner]; member {
 			because(byUser)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
@@ -19,17 +17,17 @@ import (
 type intake struct {
 	cfg      *Config
 	report   *report
-	relay    Relay
 	repos    containedRepositories
 	step     func(name string)
 	inbox    *inbox
 	findings *findings
+	waiting  *waiting
 	entries  *entries
 	reader   *reader
 	schedule *schedule
 }
 
-func (in *intake) submit(ctx context.Context, ev *nostr.Event, byUser bool, from string) (Answer, error) {
+func (in *intake) submit(ctx context.Context, ev graspsync.Event, byUser bool, from string) (Answer, error) {
 	e, err := entryOf(ev, byUser)
 	e.From = from
 	switch {
@@ -39,7 +37,7 @@ func (in *intake) submit(ctx context.Context, ev *nostr.Event, byUser bool, from
 		return Answer{Refused, reasonInvalid}, nil
 	}
 	var payers []graspsync.PubKey
-	if e.Class == ledger.Announcement && !in.reader.lists(e.Announces) {
+	if e.Class == ledger.Announcement && !in.reader.stored.relay.Lists(e.Announces) {
 		var answer Answer
 		if answer, payers, err = in.holdRelative(ctx, &e); err != nil || len(payers) == 0 {
 			return answer, err
@@ -63,7 +61,7 @@ func (in *intake) submit(ctx context.Context, ev *nostr.Event, byUser bool, from
 		return answer, err
 	}
 	in.revive(ctx, e.Repos[0])
-	if waiting, ok := in.entries.waiting(e.Repos[0]); !ok || waiting.Soft {
+	if waiting, ok := in.waiting.announcement(e.Repos[0]); !ok || waiting.Soft {
 		return answer, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.fixed.Timeout)
@@ -115,7 +113,7 @@ func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.
 		in.report.ended(old, Replaced)
 		if old.Class == ledger.Announcement && e.Class == ledger.Relative { // its owner takes it from us
 			in.findings.touch(old.Repos[0])
-			in.inbox.tell(look{identifier: old.Repos[0].Identifier, why: causes{left: map[graspsync.RepoRef]bool{old.Repos[0]: true}}})
+			in.inbox.tell(news{identifier: old.Repos[0].Identifier, why: resolve.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}}})
 		}
 	}
 	in.report.began(e)
@@ -133,7 +131,7 @@ func (in *intake) countClones(e ledger.Entry) {
 	case ledger.Announcement:
 		in.report.dropSome("clones", in.cfg.beyond(e.Announces.Clones, e.Announces.DroppedClones))
 	case ledger.PullRequest:
-		if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
+		if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
 			in.report.dropSome("clones", in.cfg.beyond(pr.Clones, pr.DroppedClones))
 		}
 	}
@@ -145,11 +143,11 @@ func (in *intake) countClones(e ledger.Entry) {
 // author, what takes the place of one that waits. e is to be held if there are payers.
 func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
 	a := e.Announces
-	served, err := in.relay.Announcements(ctx, a.Ref.Identifier)
+	served, err := in.reader.stored.announcements(ctx, a.Ref.Identifier)
 	if err != nil {
 		return Answer{}, nil, fmt.Errorf("reading announcements: %w", err)
 	}
-	w, err := in.reader.wanting(ctx, a.Ref.Identifier, served, in.entries.heldRelatives(a.Ref.Identifier))
+	w, err := in.reader.wanting(ctx, a.Ref.Identifier, served, in.waiting.relatives(a.Ref.Identifier))
 	if err != nil {
 		return Answer{}, nil, err
 	}
@@ -158,7 +156,7 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 	}
 	e.Class = ledger.Relative
 	payers = w.payers(a)
-	if _, leaves := in.entries.waiting(a.Ref); leaves {
+	if _, leaves := in.waiting.announcement(a.Ref); leaves {
 		payers = append(payers, e.Author)
 	}
 	if len(payers) == 0 {
@@ -169,15 +167,15 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 }
 
 // staged tells that a push has brought data for events to a repository which lies where
-// a [Stager] keeps it: one of them may have come meanwhile.
+// [Repositories] keep it: one of them may have come meanwhile.
 func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
-		e, ok := in.entries.get(id)
+		e, ok := in.waiting.get(id)
 		return ok && e.Class == ledger.PullRequest
 	})
 	if waits {
 		in.findings.touch(ref)
-		in.inbox.tell(look{identifier: ref.Identifier})
+		in.inbox.tell(news{identifier: ref.Identifier})
 	}
 }
 
@@ -185,11 +183,11 @@ func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 // whose maintainers its author is one of, and revives those that expired softly.
 func (in *intake) alive(ctx context.Context, state ledger.Entry) {
 	identifier := state.Repos[0].Identifier
-	entries := in.entries.announcementsUnder(identifier)
+	entries := in.waiting.announcementsUnder(identifier)
 	if len(entries) == 0 {
 		return
 	}
-	served, err := in.relay.Announcements(ctx, identifier)
+	served, err := in.reader.stored.announcements(ctx, identifier)
 	if err != nil {
 		in.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
 		served = nil // those that wait may do
@@ -198,7 +196,7 @@ func (in *intake) alive(ctx context.Context, state ledger.Entry) {
 	for _, e := range entries {
 		waiting = append(waiting, e.Announces)
 	}
-	family, err := in.reader.family(ctx, identifier, served, waiting, in.entries.heldRelatives(identifier))
+	family, err := in.reader.family(ctx, identifier, served, waiting, in.waiting.relatives(identifier))
 	if err != nil {
 		in.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
 		family = in.cfg.Membership.Family(identifier, slices.Concat(served, waiting))
@@ -213,9 +211,9 @@ func (in *intake) alive(ctx context.Context, state ledger.Entry) {
 // revive has an announcement wait again that has expired softly: the user who submits it
 // again is about to push.
 func (in *intake) revive(ctx context.Context, ref graspsync.RepoRef) {
-	if waiting, ok := in.entries.waiting(ref); ok && waiting.Soft {
+	if waiting, ok := in.waiting.announcement(ref); ok && waiting.Soft {
 		in.entries.sign(ctx, ref, true)
-		in.inbox.tell(look{identifier: ref.Identifier})
+		in.inbox.tell(news{identifier: ref.Identifier})
 	}
 }
 
@@ -223,7 +221,7 @@ func (in *intake) revive(ctx context.Context, ref graspsync.RepoRef) {
 // be called after the push has let go of the lock. Data for a pull request whose
 // event is not here is kept for it for a while; if there is no room for it to wait,
 // its ref is removed. What could not be told, or not be removed, is found at the
-// hourly check, with a [Knower].
+// hourly check.
 func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
 	in.entries.pushing(ref, refs) // who did not say so before says it now
 	in.schedule.brought(ref)
@@ -238,14 +236,14 @@ func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip3
 		}
 	}
 	in.findings.touch(ref)
-	in.inbox.tell(look{identifier: ref.Identifier, why: causes{gained: map[graspsync.RepoRef]bool{ref: true}}})
+	in.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 	return errors.Join(errs...)
 }
 
 // pushedFor keeps data for an event that is not stored. If that has waited in vain before,
 // only who pushes it now has it wait again.
 func (in *intake) pushedFor(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID, now bool) error {
-	if has, err := in.reader.has(ctx, id); err != nil || has {
+	if has, err := in.reader.stored.has(ctx, id); err != nil || has {
 		return err
 	}
 	if done, err := in.entries.join(ctx, ref, id); err != nil || done {
@@ -266,7 +264,7 @@ func (in *intake) pushedFor(ctx context.Context, ref graspsync.RepoRef, id grasp
 // arrived tells that an event is stored that did not come from here: a placeholder
 // for it is of no more use, what a deletion covers does not wait any longer, and an
 // announcement may say anew who decides and where data can be had.
-func (in *intake) arrived(ev *nostr.Event) {
+func (in *intake) arrived(ev graspsync.Event) {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindDeletion, kindVanish, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		in.inbox.tell(arrived{ev})
@@ -275,7 +273,7 @@ func (in *intake) arrived(ev *nostr.Event) {
 
 // departed tells that an event is not stored any more: an announcement may say no longer
 // whose repository is ours.
-func (in *intake) departed(ev *nostr.Event) {
+func (in *intake) departed(ev graspsync.Event) {
 	if ev.Kind == graspsync.KindAnnouncement {
 		in.inbox.tell(arrived{ev}) // that has its repository looked at
 	}

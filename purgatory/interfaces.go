@@ -19,73 +19,32 @@ type Relay interface {
 	// when the event is durable. What is stored already is no error. An error that wraps
 	// ErrRefused means that it never will be: it waits no longer, and no ref stays that it
 	// has brought. Any other means that it will be tried again.
-	Save(ctx context.Context, event *nostr.Event) error
-	// Announcements returns the accepted announcements with this identifier, of
-	// whichever owner.
-	Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error)
-	// States returns the stored states with this identifier, of whichever author.
-	States(ctx context.Context, identifier string) ([]*nip34.State, error)
+	Save(ctx context.Context, event graspsync.Event) error
+	// Events yields the events that are stored, and served, and match a filter, in any
+	// order; an error is the last pair. It wraps ErrIncomplete if there may be more that the
+	// relay can't give.
+	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]
 	// Deleted reports whether a stored deletion or vanish request covers the event.
-	Deleted(ctx context.Context, event *nostr.Event) (bool, error)
-	// Identifiers yields the identifiers of all accepted announcements, in any order;
-	// an error is the last pair.
-	Identifiers(ctx context.Context) iter.Seq2[string, error]
-}
-
-// ErrRefused is wrapped by what [Relay].Save returns for an event that is not stored and
-// never will be: the relay refuses it, or it was superseded or deleted meanwhile.
-var ErrRefused = errors.New("the relay refuses the event")
-
-// Knower is what a [Relay] may be able to do as well. With it, data that is pushed
-// for a pull request that is stored already is known not to wait for its event, and
-// the hourly check finds the refs of events that are not here: they wait for these as
-// if they were pushed then, and go. That is also how those of events go that were
-// deleted after they were served. Without it, refs of stored events must not be given
-// to [Purgatory.Pushed], and refs that nobody was told of stay.
-type Knower interface {
-	// Has reports whether the relay has stored an event, and serves it.
-	Has(ctx context.Context, id graspsync.EventID) (bool, error)
-}
-
-// Related is what a [Relay] may be able to do as well. Without it nobody has a say whose
-// announcement does not make a repository ours: a maintainer who serves it elsewhere.
-type Related interface {
-	// Relatives returns the stored announcements with this identifier of these authors that
-	// are not accepted ones: they make no repository ours, and say who agrees to maintain
-	// which. There may be more of others, which cost nothing if they are not read.
-	Relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) ([]*nip34.Announcement, error)
-	// Lists reports whether an announcement makes its repository ours, once it is accepted.
+	Deleted(ctx context.Context, event graspsync.Event) (bool, error)
+	// Lists reports whether an announcement makes its repository ours, once it is stored.
+	// Others are stored of those whom somebody lists: they say who agrees to maintain what.
 	Lists(a *nip34.Announcement) bool
 }
 
-// PullLister is what a [Relay] may be able to do as well. With it, those who have no say in a
-// repository share the room for refs of pull requests in it: each has up to a hundred, all
-// have 5,000. Beyond it the oldest of an author give way to his new ones, then one of
-// whoever has the most to those who have fewer; without it, all who come later are refused.
-type PullLister interface {
-	// Pulls yields the pull requests, and updates of some, that are stored for a
-	// repository, in any order; an error is the last pair.
-	Pulls(ctx context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error]
-	// Standings says which of some pull requests for a repository are closed, and which
-	// somebody of its members has said anything about; the others can be left out.
-	Standings(ctx context.Context, ref graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]PullStanding, error)
-}
-
-// PullStanding is what is said of a pull request by those who may: its author, and who has
-// a say in its repository.
-type PullStanding uint8
-
-// The standings.
-const (
-	// PullClosed: it was merged or closed. Its ref gives way before others of its author.
-	PullClosed PullStanding = iota + 1
-	// PullRegarded: somebody with a say has answered it, labelled it, or set its status,
-	// and it is not closed. Its ref gives way when all have gone that nobody has regarded.
-	PullRegarded
+var (
+	// ErrRefused is wrapped by what [Relay].Save returns for an event that is not stored and
+	// never will be: the relay refuses it, or it was superseded or deleted meanwhile.
+	ErrRefused = errors.New("the relay refuses the event")
+	// ErrIncomplete is wrapped by [Relay].Events when a relay can't give all that it has.
+	ErrIncomplete = errors.New("the relay can't give everything")
 )
 
 // Repositories are our bare git repositories: where they are is for the embedder to
-// say, who owns the lock as well. All methods may be called concurrently.
+// say, who owns the lock as well. All methods may be called concurrently. One that is not
+// announced any more is out of service at once, and its folder is kept for a while, should
+// that be taken back. What was pushed for pull requests whose events are not here lies
+// outside of the repositories until these come, and is taken from there;
+// [Purgatory.Pushed] is not told of it, but [Purgatory.Staged].
 type Repositories interface {
 	// Lock locks a repository against pushes, and against us, and returns its folder.
 	// The error wraps ErrNoRepository if there is none. unlock must be called once.
@@ -97,31 +56,7 @@ type Repositories interface {
 	// Remove removes a repository without refs, unless it is in use: then the error
 	// wraps ErrInUse. One that is not there is no error.
 	Remove(ctx context.Context, ref graspsync.RepoRef) error
-}
 
-// Stager is what [Repositories] may be as well. With it, what was pushed for pull requests
-// whose events are not here lies outside of the repositories until these come, and is
-// taken from there; [Purgatory.Pushed] is not told of it, but [Purgatory.Staged]. The
-// methods may be called concurrently, with or without locks.
-type Stager interface {
-	// Staged returns what was pushed to a repository for an event: by several, it may be.
-	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
-	// Unstage removes all of that: its event has come, and what it names was taken.
-	Unstage(ref graspsync.RepoRef, id graspsync.EventID)
-}
-
-// Upload is what one push has brought for an event.
-type Upload struct {
-	Tip nip34.ObjectID // what it says that the event's commit is
-	Dir string         // the folder of its objects; it may go at any time
-	// Bytes is what it takes up, at most.
-	Bytes int64
-}
-
-// Departures is what [Repositories] may be able to do as well. With it, a repository that is
-// not announced any more is out of service at once, and its folder is kept for a while,
-// should that be taken back; without it, one that has refs stays where it is.
-type Departures interface {
 	// Owned yields the repositories of an owner that are in service, of all owners for the
 	// zero key, in any order; an error is the last pair.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
@@ -134,11 +69,13 @@ type Departures interface {
 	// Erase removes a repository at once and for good, in service or not. It waits for
 	// whoever has the lock. One that is not there is no error.
 	Erase(ctx context.Context, ref graspsync.RepoRef) error
-}
 
-// Bounded is what [Repositories] may be as well. With it, what is fetched has no more room
-// than what is pushed; without it, it is bounded by Limits.MaxRepoDay only.
-type Bounded interface {
+	// Staged returns what was pushed to a repository for an event: by several, it may be.
+	// It may be called with or without locks.
+	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
+	// Unstage removes all of that: its event has come, and what it names was taken.
+	Unstage(ref graspsync.RepoRef, id graspsync.EventID)
+
 	// Reserve makes so many bytes count that are about to come to a repository, for nothing
 	// but pull requests it may be, until done is called, once they are there or are not to
 	// come. None ask whether there is room for anything. The error wraps ErrFull if there is
@@ -146,8 +83,16 @@ type Bounded interface {
 	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error)
 }
 
+// Upload is what one push has brought for an event.
+type Upload struct {
+	Tip nip34.ObjectID // what it says that the event's commit is
+	Dir string         // the folder of its objects; it may go at any time
+	// Bytes is what it takes up, at most.
+	Bytes int64
+}
+
 var (
-	// ErrFull is wrapped by [Bounded] when repositories take up all that they may.
+	// ErrFull is wrapped by [Repositories] when repositories take up all that they may.
 	ErrFull = errors.New("no room for more data")
 	// ErrNoRepository is wrapped by [Repositories] for a repository that is not there.
 	ErrNoRepository = errors.New("no such repository")
@@ -158,65 +103,55 @@ var (
 
 // GitFetcher gets git objects and moves refs. Package gitfetch is the one for real
 // repositories, package fetchtest the one for tests. Methods that take a folder are
-// called under the lock of its repository, Quarantine excepted.
+// called under the lock of its repository, Quarantine and Weigh excepted. What Missing,
+// Share, Take and [Quarantine.Promote] have made part of a repository, or found there, is
+// kept from garbage collection until Cleanup.
 type GitFetcher interface {
-	// Quarantine makes a place beside a repository for objects that are not part of
-	// it yet.
-	Quarantine(ctx context.Context, dir string) (Quarantine, error)
-	// Missing returns those of ids that are not in the repository with all that they
-	// need. What the others need is kept from garbage collection until Tidy.
-	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
-	// Refs returns the branches, tags and refs/nostr of a repository, and where HEAD
-	// points to.
-	Refs(ctx context.Context, dir string) (Refs, error)
-	// Align makes refs what they should be: all that are created or moved, or none;
-	// then HEAD, unless it is zero; then those that go. It is durable on return. The
-	// error wraps ErrChanged if a ref did not have its old value, and ErrUnfit if git can
-	// never make refs what they should be.
-	Align(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) error
-	// Tidy removes what a crash left: stale locks, quarantines of earlier processes,
-	// and marks that keep objects which no ref holds yet. It is called when nothing of
-	// a repository is missing any more, and first of all after a crash that happened
-	// while refs were moved, and after Align has failed, unless there is a Mender.
-	Tidy(ctx context.Context, dir string) error
-}
-
-// Sharer is what a [GitFetcher] may be able to do as well. With it, data that came for
-// one of our repositories serves all that wait for it; without it, each of them has to
-// be pushed to, or to find a server of its own.
-type Sharer interface {
-	// Share makes those of ids that are complete in one repository part of another one,
-	// with all that they need, durably, and kept from garbage collection until Tidy.
-	// Both repositories are locked.
-	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
-}
-
-// Taker is what a [GitFetcher] may be able to do as well. With it, what a [Stager] keeps
-// becomes part of its repository when its event is here.
-type Taker interface {
-	// Take makes objects that lie in a folder of packs part of a repository, with all
-	// that they need and nothing else, durably, and kept from garbage collection until
-	// Tidy. The error wraps ErrNotServed if something of that is in neither; nothing has
-	// changed then. The folder stays as it is.
-	Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
-}
-
-// Prober is what a [GitFetcher] may be able to do as well: to say cheaply what is there.
-// With it, histories are walked only where everything that a state names is there and can
-// be its refs, and again only when something has changed; without it, at every look.
-type Prober interface {
 	// Probe returns the kinds of those of ids that are in the repository, whatever they
 	// need, and a stamp that is another one whenever an object has come to the
-	// repository, has left it, or is not kept from garbage collection any more.
+	// repository, has left it, or is not kept from garbage collection any more. It is
+	// cheap: histories are walked only where it has found all that a state names.
 	Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error)
-}
-
-// Weigher is what a [GitFetcher] may be able to do as well. With it, what pull requests of
-// strangers take up in a repository is bounded by Limits.MaxPullBytes.
-type Weigher interface {
+	// Missing returns those of ids that are not in the repository with all that they
+	// need.
+	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
 	// Weigh returns how many bytes on the disk an object takes up with all that it needs,
 	// but for what others need as well. All are in the repository, whose lock is not needed.
 	Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error)
+
+	// Quarantine makes a place beside a repository for objects that are not part of
+	// it yet.
+	Quarantine(ctx context.Context, dir string) (Quarantine, error)
+	// Share makes those of ids that are complete in one repository part of another one,
+	// with all that they need, durably. Both repositories are locked.
+	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
+	// Take makes objects that lie in a folder of packs part of a repository, with all
+	// that they need and nothing else, durably. The error wraps ErrNotServed if something
+	// of that is in neither; nothing has changed then. The folder stays as it is.
+	Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
+
+	// Refs returns the branches, tags and refs/nostr of a repository, and where HEAD
+	// points to.
+	Refs(ctx context.Context, dir string) (Refs, error)
+	// UpdateRefs makes refs what they should be: all that are created or moved, or none;
+	// then HEAD, unless it is zero; then those that go. It is durable on return. The
+	// error wraps ErrChanged if a ref did not have its old value, and ErrUnfit if git can
+	// never make refs what they should be.
+	UpdateRefs(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) error
+
+	// Repair removes what a crash left: stale locks, and quarantines of earlier processes.
+	// It is called first of all after a crash that happened while refs were moved, and
+	// after UpdateRefs has failed.
+	Repair(ctx context.Context, dir string) error
+	// Cleanup does the same, and lets go of objects which no ref holds. It is called when
+	// nothing of a repository is missing any more.
+	Cleanup(ctx context.Context, dir string) error
+	// Maintain puts one repository in order, as far as that is worth its cost: packs and
+	// refs become few, and what nothing names any more goes. Readers are not disturbed,
+	// and the lock is held for moments only. Whatever ends it leaves a sound repository.
+	// The error wraps ErrInUse if the same repository is being maintained already, or if
+	// what was to go was needed meanwhile.
+	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
 }
 
 // ObjectKind is what a git object is.
@@ -229,27 +164,6 @@ const (
 	Blob
 	Tag
 )
-
-// Mender is what a [GitFetcher] may be able to do as well. With it, objects that no ref
-// holds yet are kept from garbage collection while what a crash left is put in order;
-// without it, Tidy is called first then, which lets go of them.
-type Mender interface {
-	// Mend removes stale locks and quarantines of earlier processes, as Tidy does, and
-	// leaves the marks that keep objects.
-	Mend(ctx context.Context, dir string) error
-}
-
-// Maintainer is what a [GitFetcher] may be able to do as well. With it, repositories are
-// put in order from time to time; without it whoever owns them has to see to that, or
-// each push and each fetch leaves a pack, and each event a ref, for good.
-type Maintainer interface {
-	// Maintain puts one repository in order, as far as that is worth its cost: packs and
-	// refs become few, and what nothing names any more goes. Readers are not disturbed,
-	// and the lock is held for moments only. Whatever ends it leaves a sound repository.
-	// The error wraps ErrInUse if the same repository is being maintained already, or if
-	// what was to go was needed meanwhile.
-	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
-}
 
 // Maintenance says how a repository is put in order.
 type Maintenance struct {
@@ -291,11 +205,11 @@ type Quarantine interface {
 	// bytes came. What the server does not have is left out; an error that wraps
 	// ErrNotServed means that it has none of them, whatever else it sent. After an
 	// error the quarantine has what it had before.
-	Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (bytes int64, err error)
+	Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (bytes int64, err error)
 	// Missing is that of GitFetcher, for quarantine and repository together.
 	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
 	// Promote makes the objects part of the repository, durably, and kept from garbage
-	// collection until Tidy. It is called under the repository's lock, and ends the
+	// collection until Cleanup. It is called under the repository's lock, and ends the
 	// quarantine.
 	Promote(ctx context.Context) error
 	// Discard ends the quarantine, and all that is in it. It may be called after
@@ -307,24 +221,24 @@ var (
 	// ErrNotServed is wrapped by [Quarantine.Fetch] when a server has nothing of what
 	// it was asked for: no such object, no such repository, or not for us.
 	ErrNotServed = errors.New("server does not have the objects")
-	// ErrUnfit is wrapped by [GitFetcher.Align] when git refuses refs for what they are:
-	// names that exclude each other, a branch that is no commit.
-	ErrUnfit = errors.New("git refuses these refs")
-	// ErrBroken is wrapped by it when a server failed in a way that does not pass
+	// ErrBroken is wrapped by [Quarantine.Fetch] when a server failed in a way that does not pass
 	// soon and is not about one repository: no such name, TLS, an address that is
 	// not public. None of its URLs is asked for a while.
 	ErrBroken = errors.New("server is of no use")
-	// ErrLimit is wrapped by it when a server went beyond a limit of ours: it is not
+	// ErrLimit is wrapped by [Quarantine.Fetch] when a server went beyond a limit of ours: it is not
 	// asked for the same again before the next day.
 	ErrLimit = errors.New("beyond a limit")
-	// ErrCrowded is wrapped by all methods when time was up while others had all places
-	// in which git may run: it says nothing about the repository.
-	ErrCrowded = errors.New("others had all places")
-	// ErrBusy is wrapped by it, in a [BusyError], when a server asks to be left alone.
+	// ErrBusy is wrapped by [Quarantine.Fetch], in a [BusyError], when a server asks to be left alone.
 	ErrBusy = errors.New("server is busy")
-	// ErrChanged is wrapped by [GitFetcher.Align] when a ref was moved by somebody
+	// ErrUnfit is wrapped by [GitFetcher.UpdateRefs] when git refuses refs for what they are:
+	// names that exclude each other, a branch that is no commit.
+	ErrUnfit = errors.New("git refuses these refs")
+	// ErrChanged is wrapped by [GitFetcher.UpdateRefs] when a ref was moved by somebody
 	// else. Nothing was changed.
 	ErrChanged = errors.New("ref was changed by somebody else")
+	// ErrCrowded is wrapped by all methods of [GitFetcher] and [Quarantine] when time was up while others had all places
+	// in which git may run: it says nothing about the repository.
+	ErrCrowded = errors.New("others had all places")
 )
 
 // BusyError is wrapped by [Quarantine.Fetch] when a server asks to be left alone for some

@@ -14,9 +14,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 )
 
-func serverAt(t *testing.T, s string) graspsync.URL {
+func serverAt(t *testing.T, s string) graspsync.CloneURL {
 	t.Helper()
-	u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
+	u, err := graspsync.ParseCloneURL(s)
 	require.NoError(t, err)
 	return u
 }
@@ -48,7 +48,7 @@ func TestRecordsOfServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
 		f, now := p.fetches, time.Now()
-		u := serverAt(t, "https://a.example/r.git").HostPort
+		u := serverAt(t, "https://a.example/r.git").HostPort()
 		for name, c := range map[string]struct {
 			s     server
 			day   *dayBudget
@@ -242,10 +242,10 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 				return false
 			}
 		}
-		f.servers.found(u.HostPort, 1, time.Now())
+		f.servers.found(u.HostPort(), 1, time.Now())
 		require.False(t, rung(), "nobody asked it")
 		f.servers.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
-		s, h := f.servers.servers[u.HostPort], f.servers.hunted[ref]
+		s, h := f.servers.servers[u.HostPort()], f.servers.hunted[ref]
 		require.Equal(t, server{last: time.Now(), recent: 2}, *s)
 		require.Equal(t, hunted{attempts: 3, next: time.Now().Add(time.Minute)}, *h)
 		require.False(t, rung(), "it is written down when it is made")
@@ -275,14 +275,14 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 		require.NoError(t, f.servers.flush(t.Context()))
 
 		until := time.Now().Add(time.Hour)
-		f.servers.found(u.HostPort, 2, until)
+		f.servers.found(u.HostPort(), 2, until)
 		require.True(t, rung() && s.version.dirty())
 		require.NoError(t, f.servers.flush(t.Context()))
-		f.servers.found(u.HostPort, 2, until)
+		f.servers.found(u.HostPort(), 2, until)
 		require.False(t, rung() || s.version.dirty(), "that is known")
-		f.servers.found(u.HostPort, 3, until)
+		f.servers.found(u.HostPort(), 3, until)
 		require.True(t, rung() && s.version.dirty())
-		f.servers.found(u.HostPort, 3, until.Add(1))
+		f.servers.found(u.HostPort(), 3, until.Add(1))
 		require.True(t, rung())
 		require.Equal(t, 3, s.failures)
 		require.Equal(t, until.Add(1), s.brokenUntil)
@@ -323,19 +323,19 @@ func TestEachFieldIsChecked(t *testing.T) {
 		"PlaceholderHold": func(c *Config) { c.Times.PlaceholderHold = 0 }, "Remember": func(c *Config) { c.fixed.Remember = 0 },
 		"Departed": func(c *Config) { c.Times.Departed = 0 }, "UserDelay": func(c *Config) { c.Times.UserDelay = 0 },
 		"SyncDelay": func(c *Config) { c.Times.SyncDelay = 0 }, "Backoff": func(c *Config) { c.Times.Backoff = 0 },
-		"MaxBackoff": func(c *Config) { c.Times.MaxBackoff = 0 }, "Check": func(c *Config) { c.fixed.Check = 0 }, "Grace": func(c *Config) { c.Times.Grace = 0 },
+		"MaxBackoff": func(c *Config) { c.fixed.MaxBackoff = 0 }, "Check": func(c *Config) { c.fixed.Check = 0 }, "Grace": func(c *Config) { c.Times.Grace = 0 },
 		"Timeout": func(c *Config) { c.fixed.Timeout = 0 }, "FetchTimeout": func(c *Config) { c.Times.FetchTimeout = 0 },
 		"MaxEntries": func(c *Config) { c.Limits.MaxEntries = 0 }, "MaxBytes": func(c *Config) { c.Limits.MaxBytes = 0 },
 		"MaxPerAuthor": func(c *Config) { c.Limits.MaxPerAuthor = 0 }, "MaxPlaceholders": func(c *Config) { c.fixed.MaxPlaceholders = 0 },
 		"MaxPlaceholdersPerRepo": func(c *Config) { c.fixed.MaxPlaceholdersPerRepo = 0 }, "MaxRemembered": func(c *Config) { c.fixed.MaxRemembered = 0 },
 		"MaxKept": func(c *Config) { c.fixed.MaxKept = 0 }, "MaxClones": func(c *Config) { c.fixed.MaxClones = 0 },
-		"MaxHunts": func(c *Config) { c.Limits.MaxHunts = 0 }, "MaxSettling": func(c *Config) { c.fixed.MaxSettling = 0 },
+		"MaxHunts": func(c *Config) { c.Limits.MaxHunts = 0 }, "MaxLooks": func(c *Config) { c.fixed.MaxLooks = 0 },
 		"MaxRepositories": func(c *Config) { c.fixed.MaxRepositories = 0 }, "MaxRepoDay": func(c *Config) { c.Limits.MaxRepoDay = 0 },
 		"MaxHostDay": func(c *Config) { c.Limits.MaxHostDay = 0 }, "MaxFetch": func(c *Config) { c.Limits.MaxFetch = 0 },
 		"MaxPullBytes": func(c *Config) { c.Limits.MaxPullBytes = 0 },
 		"DomainLimit":  func(c *Config) { c.Limits.DomainLimit.Concurrent = 0 },
 		"DomainLimits of a.example:443": func(c *Config) {
-			c.Limits.DomainLimits = map[graspsync.HostPort]Limit{serverAt(t, "https://a.example").HostPort: {Concurrent: 1}}
+			c.Limits.DomainLimits = map[graspsync.HostPort]Limit{serverAt(t, "https://a.example").HostPort(): {Concurrent: 1}}
 		},
 	} {
 		c := good
@@ -344,7 +344,6 @@ func TestEachFieldIsChecked(t *testing.T) {
 	}
 	for _, set := range []func(c *Config, d time.Duration){
 		func(c *Config, d time.Duration) { c.Times.MaxHold = c.Times.Hold + d },
-		func(c *Config, d time.Duration) { c.Times.MaxBackoff = c.Times.Backoff + d },
 	} {
 		c := good
 		set(&c, 0)

@@ -46,7 +46,7 @@ func TestMaxKept(t *testing.T) {
 		}
 		hosts := make(map[string]bool)
 		for _, c := range w.git.Calls() {
-			hosts[c.URL.HostPort.Host] = true
+			hosts[c.URL.HostPort().Host] = true
 		}
 		require.Len(t, hosts, all)
 		require.Positive(t, w.p.Status().Dropped["kept"])

@@ -28,6 +28,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -153,10 +154,10 @@ func openRelay(dir string) (*fileRelay, error) {
 	return r, err
 }
 
-func (r *fileRelay) Save(ctx context.Context, ev *nostr.Event) error {
-	data, err := json.Marshal(ev)
+func (r *fileRelay) Save(ctx context.Context, ev graspsync.Event) error {
+	data, err := json.Marshal(ev.Event)
 	if err == nil {
-		err = durably(filepath.Join(r.dir, ev.ID+".json"), data)
+		err = durably(filepath.Join(r.dir, ev.Event.ID+".json"), data)
 	}
 	return errors.Join(err, r.relay.Save(ctx, ev))
 }
@@ -166,6 +167,41 @@ type folders struct {
 	dir string
 	mu  sync.Mutex
 	one map[graspsync.RepoRef]chan struct{} // with one slot
+}
+
+func (f *folders) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
+	return func(yield func(graspsync.RepoRef, error) bool) {
+		entries, err := os.ReadDir(f.dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			yield(graspsync.RepoRef{}, err)
+			return
+		}
+		for _, e := range entries {
+			hex, is := strings.CutSuffix(e.Name(), ".git")
+			who, err := graspsync.ParsePubKey(hex)
+			if is && err == nil && (owner == who || owner == graspsync.PubKey{}) && !yield(graspsync.RepoRef{Owner: who, Identifier: "r"}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f *folders) Depart(_ context.Context, ref graspsync.RepoRef) error {
+	return os.Rename(f.path(ref), f.path(ref)+".departed")
+}
+
+func (f *folders) Sweep(context.Context, time.Time) error { return nil }
+
+func (f *folders) Erase(_ context.Context, ref graspsync.RepoRef) error {
+	return os.RemoveAll(f.path(ref))
+}
+
+func (f *folders) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload { return nil }
+
+func (f *folders) Unstage(graspsync.RepoRef, graspsync.EventID) {}
+
+func (f *folders) Reserve(context.Context, graspsync.RepoRef, bool, int64) (func(), error) {
+	return func() {}, nil
 }
 
 func (f *folders) path(ref graspsync.RepoRef) string {
@@ -294,7 +330,7 @@ func victim() error {
 		if relay.has(ev) {
 			continue
 		}
-		if _, err := p.Submit(ctx, ev, false); err != nil {
+		if _, err := p.Submit(ctx, eventtest.Of(ev), false); err != nil {
 			return err
 		}
 	}

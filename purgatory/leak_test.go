@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/purgatory"
 )
 
@@ -20,7 +21,7 @@ func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
 			if i%2 == 0 { // else it is not ours
 				w.relay.put(ev)
 			}
-			w.p.Arrived(ev)
+			w.p.Arrived(eventtest.Of(ev))
 		}
 		wait(time.Minute)
 		require.Zero(t, w.p.Sizes()["touched"])

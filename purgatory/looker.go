@@ -23,17 +23,19 @@ import (
 type looker struct {
 	cfg        *Config
 	report     *report
-	relay      Relay
+	stored     stored
 	repos      containedRepositories
 	git        containedGit
-	stager     containedStager
-	departures *containedDepartures // nil: there is none
 	keep       keeper
 	step       func(name string)
 	naming     *locks[graspsync.RepoRef] // who looks at a repository
 	inbox      *inbox
 	findings   *findings
 	gatherings *gatherings
+	waiting    *waiting
+	pins       *pins
+	served     *servedPulls
+	takes      *longTakes
 	entries    *entries
 	reader     *reader
 	mover      *mover
@@ -55,12 +57,12 @@ const (
 // git may run, which others have: the repository is locked meanwhile.
 const crowdShare = 6
 
-// settle looks at a repository: refs are made what the newest authorised state says whose
+// look looks at a repository: refs are made what the newest authorised state says whose
 // objects are here, and what needs nothing any more is released. It returns what is still
 // missing. It may be called at any time, and again after any failure: what is done
 // already is found done. The error wraps errLong if histories were not walked within
 // share, which is time of git in this repository, whatever it has to wait for others.
-func (k *looker) settle(ctx context.Context, ref graspsync.RepoRef, why causes, share time.Duration) (_ found, err error) {
+func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Reasons, share time.Duration) (_ found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := k.naming.lock(ctx, ref)
@@ -70,31 +72,31 @@ func (k *looker) settle(ctx context.Context, ref graspsync.RepoRef, why causes, 
 	defer done()
 	number := k.findings.looking(ref)
 	defer func() { k.findings.looked(ref, number, err) }()
-	g, r, err := k.open(ctx, ref, why.late)
+	g, r, err := k.open(ctx, ref, why.Late)
 	if err != nil {
 		k.findings.touch(ref) // what waited for it may be released without it
 		return found{}, err
 	}
-	defer k.entries.unpin(g)
+	defer k.pins.unpin(g)
 	if r == nil {
-		if k.entries.stillWaits(g, ref) {
+		if k.waiting.stillWaits(g, ref) {
 			k.findings.touch(ref)
 			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
 		}
 		return k.noteGone(ref, number), k.leaves(ctx, g, ref)
 	}
 	r.watch, r.until = stopwatch.New(crowdShare*share, ErrCrowded), share
-	f, err := k.settleLocked(ctx, g, r, number)
+	f, err := k.lookLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, k.endElsewhere(ctx, g))
-	if why.check {
+	if why.Check {
 		err = errors.Join(err, k.adoptIn(ctx, ref, r))
 	}
 	return f, err
 }
 
-// settleLocked is settle while the repository is locked.
-func (k *looker) settleLocked(ctx context.Context, g *resolve.Group, r *repository, number uint64) (found, error) {
+// lookLocked is look while the repository is locked.
+func (k *looker) lookLocked(ctx context.Context, g *resolve.Group, r *repository, number uint64) (found, error) {
 	errs := []error{k.end(ctx, g, r)}
 	walked := false
 	if r.failed = k.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
@@ -106,10 +108,10 @@ func (k *looker) settleLocked(ctx context.Context, g *resolve.Group, r *reposito
 	if r.failed == nil {
 		errs = append(errs, k.releasePulls(ctx, g, r))
 	}
-	var n need
+	var n resolve.Need
 	if r.failed == nil {
-		if n = k.lacking(g, r); len(n.ids) == 0 && r.trouble == nil {
-			r.failed = k.git.Tidy(ctx, r.dir)
+		if n = k.lacking(g, r); len(n.IDs) == 0 && r.trouble == nil {
+			r.failed = k.git.Cleanup(ctx, r.dir)
 		}
 	}
 	if err := errors.Join(r.failed, r.trouble); err != nil {
@@ -147,7 +149,7 @@ func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*r
 		}
 		format, _ := g.FormatOf(r.Repository)
 		err = k.makeFor(ctx, ref, format, absent)
-		k.entries.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
+		k.pins.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
 		if err != nil {
 			return nil, nil, err
 		}
@@ -161,7 +163,7 @@ func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, la
 	if err != nil {
 		return nil, nil, err
 	}
-	k.entries.pin(g, ref)
+	k.pins.pin(g, ref)
 	r := &repository{Repository: g.Repository(ref)}
 	if !g.IsOurs(ref) {
 		return g, nil, nil
@@ -171,7 +173,7 @@ func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, la
 		return g, r, nil
 	}
 	if r.Refs, err = k.git.Refs(ctx, dir); err != nil {
-		k.entries.unpin(g)
+		k.pins.unpin(g)
 		return nil, nil, err
 	}
 	r.dir = dir
@@ -273,9 +275,6 @@ func (k *looker) leaves(ctx context.Context, g *resolve.Group, ref graspsync.Rep
 			waited = append(waited, o)
 		}
 	}
-	if k.departures == nil && errors.Is(err, ErrInUse) && len(waited) == 0 {
-		return nil // it has refs, and stays where it is
-	}
 	if err != nil {
 		return err
 	}
@@ -293,12 +292,12 @@ func (k *looker) leaves(ctx context.Context, g *resolve.Group, ref graspsync.Rep
 // Nothing of that is removed at once: who has lost events gets them again by sync, and
 // must not have lost their data by then.
 func (k *looker) adoptIn(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
-	if _, knows := k.relay.(Knower); !knows || looked.failed != nil {
+	if looked.failed != nil {
 		return nil //nolint:nilerr // what failed was told of by who looked; the refs of what is served look the same
 	}
 	for name := range looked.Refs.At {
 		id, ok := resolve.EventOf(name)
-		if !ok || !k.entries.roomFor(ref, id) {
+		if !ok || !k.waiting.roomFor(ref, id) {
 			continue
 		}
 		if err := k.intake.pushedFor(ctx, ref, id, false); err != nil {
@@ -311,7 +310,7 @@ func (k *looker) adoptIn(ctx context.Context, ref graspsync.RepoRef, looked *rep
 // align finds out which objects are missing of some that a repository should have, has
 // other repositories of ours give what they have, and makes refs what they should be.
 func (k *looker) align(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
-	if err := k.histories.look(ctx, g, r, sets); err != nil {
+	if err := k.histories.find(ctx, g, r, sets); err != nil {
 		return err
 	}
 	if err := k.share(ctx, g, r, sets); err != nil {
@@ -341,7 +340,7 @@ func (k *looker) alignPulls(ctx context.Context, g *resolve.Group, r *repository
 	states := r.until
 	r.until = min(states, r.watch.Worked()+pullsShare)
 	defer func() { r.until = states }()
-	if err := k.histories.look(ctx, g, r, sets); err != nil {
+	if err := k.histories.find(ctx, g, r, sets); err != nil {
 		return err
 	}
 	k.takeStaged(ctx, g, r)
@@ -407,7 +406,7 @@ func (k *looker) alignOne(ctx context.Context, g *resolve.Group, r *repository) 
 		}
 		// That is one step, and no ref is what it should not be if we are killed: it needs no journal.
 		if head := g.Unborn(r.Repository); !head.IsZero() {
-			if err := k.git.Align(ctx, r.dir, nil, head); err != nil {
+			if err := k.git.UpdateRefs(ctx, r.dir, nil, head); err != nil {
 				return fmt.Errorf("setting the unborn branch: %w", err)
 			}
 			r.Refs = r.Refs.Apply(nil, head)
@@ -457,23 +456,23 @@ func (k *looker) alignOther(ctx context.Context, by *resolve.Group, ref graspsyn
 	}
 	defer unlock()
 	g, o, err := k.read(ctx, ref, dir, by.Late)
-	defer k.entries.unpin(g) // what waits for it is pinned though nobody announces it any more
+	defer k.pins.unpin(g) // what waits for it is pinned though nobody announces it any more
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
 	o.watch, o.until = stopwatch.New(othersShare, ErrCrowded), othersShare
 	sets := g.Decided(o.Repository)
-	if err := k.histories.look(ctx, g, o, sets); err != nil {
+	if err := k.histories.find(ctx, g, o, sets); err != nil {
 		return err
 	}
 	ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks)
-	if len(ids) > 0 && k.git.sharer != nil {
-		err := o.work(ctx, o.left(), func(ctx context.Context) error { return k.git.share(ctx, r.dir, dir, ids) })
+	if len(ids) > 0 {
+		err := o.work(ctx, o.left(), func(ctx context.Context) error { return k.git.Share(ctx, r.dir, dir, ids) })
 		if err != nil {
 			return err
 		}
 		k.step("shared")
-		if err := k.histories.look(ctx, g, o, sets); err != nil {
+		if err := k.histories.find(ctx, g, o, sets); err != nil {
 			return err
 		}
 	}
@@ -493,7 +492,7 @@ const maxSources = 16
 // is for each of them to say, where it came first does not matter.
 func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
 	ids := r.MissingOf(sets)
-	if k.git.sharer == nil || len(ids) == 0 {
+	if len(ids) == 0 {
 		return nil
 	}
 	shared := false
@@ -513,12 +512,12 @@ func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, set
 	if !shared {
 		return nil
 	}
-	if err := k.histories.look(ctx, g, r, sets); err != nil {
+	if err := k.histories.find(ctx, g, r, sets); err != nil {
 		return err
 	}
 	if r.more && len(r.MissingOf(sets)) < len(ids) {
 		k.findings.touch(r.Ref)
-		k.inbox.tell(look{identifier: r.Ref.Identifier})
+		k.inbox.tell(news{identifier: r.Ref.Identifier})
 	}
 	return nil
 }
@@ -526,7 +525,7 @@ func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, set
 // shareFrom gives a repository those of ids that another one has, and for which there is
 // room. That one is not waited for: somebody may have it locked who waits for this one.
 func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
-	lacks := setOf(k.findings.lacked(from).ids)
+	lacks := setOf(k.findings.lacked(from).IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
 		_, lacking := lacks[id] // should it get that, this one is looked at again
 		return lacking
@@ -548,7 +547,7 @@ func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync
 	if ids, err = k.withRoom(ctx, g, r, dir, ids); err != nil || len(ids) == 0 {
 		return false, err
 	}
-	err = r.work(ctx, r.left(), func(ctx context.Context) error { return k.git.share(ctx, dir, r.dir, ids) })
+	err = r.work(ctx, r.left(), func(ctx context.Context) error { return k.git.Share(ctx, dir, r.dir, ids) })
 	if err != nil {
 		return false, err
 	}
@@ -564,9 +563,6 @@ func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync
 // names or a pull request that could have a ref: what came for one that can have none would
 // lie here for nobody.
 func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, err error) {
-	if k.git.weigher == nil {
-		return ids, nil
-	}
 	decided := setOf(resolve.IDsOf(g.Decided(r.Repository)))
 	both, err := k.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
 	if err != nil {
@@ -600,7 +596,7 @@ func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, 
 // come with it.
 func (k *looker) pullWithRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		bytes, err = k.git.weigh(ctx, dir, tip, both)
+		bytes, err = k.git.Weigh(ctx, dir, tip, both)
 		return err
 	})
 	switch {
@@ -632,15 +628,12 @@ var errNoRoom = errors.New("no room for a pull request")
 // several who have pushed for one it is the event that says whose data it is. The rest
 // goes.
 func (k *looker) takeStaged(ctx context.Context, g *resolve.Group, r *repository) {
-	if k.stager.of == nil || k.git.taker == nil {
-		return
-	}
 	for _, h := range g.Pulls {
 		if !slices.Contains(h.Pull.Repos, r.Ref) {
 			continue
 		}
-		uploads := k.stager.staged(r.Ref, h.Entry.ID)
-		if len(uploads) == 0 || k.entries.tookLong(h.Entry.ID) {
+		uploads := k.repos.Staged(r.Ref, h.Entry.ID)
+		if len(uploads) == 0 || k.takes.took(h.Entry.ID) {
 			continue
 		}
 		err := k.takeOne(ctx, r, h.Pull, uploads)
@@ -651,13 +644,13 @@ func (k *looker) takeStaged(ctx context.Context, g *resolve.Group, r *repository
 		if err != nil {
 			// It is tried again; nothing else waits for that.
 			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
-				k.entries.noteLong(h.Entry.ID)
+				k.takes.note(h.Entry.ID)
 				err = errors.New(err.Error())
 			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
 			continue
 		}
-		k.stager.unstage(r.Ref, h.Entry.ID)
+		k.repos.Unstage(r.Ref, h.Entry.ID)
 		k.step("unstaged")
 	}
 }
@@ -676,11 +669,11 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 		if room, err := k.rations.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
 			return cmp.Or(err, errNoRoom)
 		}
-		done, err := k.repos.reserve(ctx, r.Ref, true, u.Bytes) // what lies there counts for nobody yet
+		done, err := k.repos.Reserve(ctx, r.Ref, true, u.Bytes) // what lies there counts for nobody yet
 		if err != nil {
 			return err
 		}
-		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return k.git.take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
+		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return k.git.Take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
 		done()
 		switch {
 		case err == nil:
@@ -715,7 +708,7 @@ func (k *looker) release(ctx context.Context, g *resolve.Group, r *repository) e
 		} else if err != nil {
 			r.Active = false
 		} else {
-			k.inbox.tell(look{identifier: g.Identifier}) // those whom it lists wait with it
+			k.inbox.tell(news{identifier: g.Identifier}) // those whom it lists wait with it
 		}
 		errs = append(errs, err)
 	}
@@ -751,7 +744,7 @@ func (k *looker) notStored(ctx context.Context, g *resolve.Group, over []resolve
 	if len(over) == 0 {
 		return nil, nil
 	}
-	stored, err := k.relay.States(ctx, g.Identifier)
+	stored, err := k.stored.states(ctx, g.Identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
@@ -792,10 +785,10 @@ func (k *looker) takeBackHere(ctx context.Context, g *resolve.Group, r *reposito
 		return slices.ContainsFunc(refused, func(o resolve.State) bool { return o.Entry.ID == h.Entry.ID })
 	})
 	var err error
-	if g.Stored, err = k.relay.States(ctx, g.Identifier); err != nil {
+	if g.Stored, err = k.stored.states(ctx, g.Identifier); err != nil {
 		return fmt.Errorf("reading states: %w", err)
 	}
-	if err := k.histories.look(ctx, g, r, g.Decided(r.Repository)); err != nil {
+	if err := k.histories.find(ctx, g, r, g.Decided(r.Repository)); err != nil {
 		return err
 	}
 	if err := k.alignOne(ctx, g, r); err != nil || r.Decides != nil {
@@ -830,7 +823,7 @@ func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref grasp
 	}
 	defer unlock()
 	g, o, err := k.read(ctx, ref, dir, by.Late)
-	defer k.entries.unpin(g)
+	defer k.pins.unpin(g)
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
@@ -873,14 +866,14 @@ func (k *looker) releasePull(ctx context.Context, r *repository, h resolve.Pull)
 		return false, err
 	}
 	defer unlock()
-	if served := k.entries.isServed(h.Entry.ID); !served && !(has && r.Active) {
+	if served := k.served.has(h.Entry.ID); !served && !(has && r.Active) {
 		return false, nil
 	} else if !served {
 		if err := k.entries.store(ctx, h.Entry); err != nil {
 			return false, err
 		}
 	}
-	if lacks, err := k.reader.lackRef(ctx, r, h, k.entries.serve(h.Entry.ID, r.Ref, has)); err != nil || lacks {
+	if lacks, err := k.reader.lackRef(ctx, r, h, k.served.note(h.Entry.ID, r.Ref, has)); err != nil || lacks {
 		return false, err
 	}
 	return true, k.entries.strikeOff(ctx, h.Entry)
@@ -910,130 +903,17 @@ func (k *looker) touchOthers(g *resolve.Group, r *repository, h resolve.State) {
 		}
 	}
 	if others {
-		k.inbox.tell(look{identifier: g.Identifier})
+		k.inbox.tell(news{identifier: g.Identifier})
 	}
 }
 
-// lacking returns what a repository lacks for what waits, and for the newest state
-// that is stored.
-func (k *looker) lacking(g *resolve.Group, r *repository) need {
-	n := need{members: r.Members}
-	for _, h := range g.States {
-		if ids := r.Absent(h.State); r.IsMember(h.State.Ref.Owner) && len(ids) > 0 {
-			n.ids = append(n.ids, ids...)
-			n.entries = append(n.entries, h.Entry.ID)
-		}
+// lacking returns what a repository lacks, and where it may be had.
+func (k *looker) lacking(g *resolve.Group, r *repository) resolve.Need {
+	n, dropped := g.Need(r.Repository, resolve.Clones{Most: k.cfg.fixed.MaxClones, IsOurs: k.cfg.Identity.IsClone, Now: time.Now()})
+	if dropped > 0 {
+		k.report.dropSome("clones", dropped)
 	}
-	if s := g.NewestStored(r.Repository); s != nil {
-		ids := r.Absent(s)
-		n.ids = append(n.ids, ids...)
-		if e, waits := g.Waiting[r.Ref]; waits && len(ids) > 0 {
-			n.entries = append(n.entries, e.ID)
-		}
-	}
-	n.states = slices.SortedFunc(slices.Values(n.ids), resolve.CompareIDs)
-	for _, h := range g.Pulls {
-		if slices.Contains(h.Pull.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.Misses(h.Pull.Tip) {
-			n.ids = append(n.ids, h.Pull.Tip)
-			n.named(h.Pull)
-			n.entries = append(n.entries, h.Entry.ID)
-		}
-	}
-	slices.SortFunc(n.ids, resolve.CompareIDs)
-	n.ids = slices.Compact(n.ids)
-	n.own, n.strangers = k.urls(g, r)
 	return n
-}
-
-// mostOwn is how many times MaxClones the clone URLs are that the announcements of all
-// who have a say in a repository name together: there may be 257 of them.
-const mostOwn = 4
-
-// rotates is how long those whose URLs there is no room for wait for others to have their turn.
-const rotates = time.Hour
-
-// urls returns where git data of a repository can be had: what the announcements of
-// all maintainers name, also of those whose repositories are not ours, and then what only the
-// pull requests that wait name, which anybody can write. Of each only the first
-// MaxClones count. Where there is no room for those of all maintainers each has one in
-// turn: first the owner, then those whose states wait, then the others, of whom those come first
-// each hour who had none in the one before.
-func (k *looker) urls(g *resolve.Group, r *repository) (own, strangers []graspsync.URL) {
-	seen := make(map[graspsync.URL]struct{})
-	usable := func(us []graspsync.URL) (out []graspsync.URL) {
-		for _, u := range us[:min(len(us), k.cfg.fixed.MaxClones)] {
-			if _, again := seen[u]; !again && !k.cfg.Identity.IsClone(u) {
-				seen[u] = struct{}{}
-				out = append(out, u)
-			}
-		}
-		return out
-	}
-	of := make(map[graspsync.PubKey][]graspsync.URL)
-	add := func(a *nip34.Announcement) {
-		us := usable(a.Clones)
-		own = append(own, us...)
-		of[a.Ref.Owner] = append(of[a.Ref.Owner], us...)
-	}
-	for _, a := range g.All {
-		if r.IsMember(a.Ref.Owner) {
-			add(a)
-		}
-	}
-	members := slices.SortedFunc(maps.Keys(r.Members), graspsync.PubKey.Compare)
-	for _, member := range members {
-		if a := g.Family.Announcement(member); a != nil {
-			add(a)
-		}
-	}
-	if most := mostOwn * k.cfg.fixed.MaxClones; len(own) > most {
-		k.report.dropSome("clones", len(own)-most)
-		own = inTurn(of, inOrder(g, r, members, most), most)
-	}
-	for _, h := range g.Pulls {
-		if slices.Contains(h.Pull.Repos, r.Ref) {
-			strangers = append(strangers, usable(h.Pull.Clones)...)
-		}
-	}
-	return own, strangers
-}
-
-// inOrder returns the maintainers of a repository as their URLs have their turns.
-func inOrder(g *resolve.Group, r *repository, members []graspsync.PubKey, most int) []graspsync.PubKey {
-	first := int(time.Now().Unix()/int64(rotates/time.Second)%int64(len(members))) * max(1, most/2) % len(members)
-	out := slices.Concat(members[first:], members[:first])
-	writes := make(map[graspsync.PubKey]struct{})
-	for _, h := range g.States {
-		writes[h.State.Ref.Owner] = struct{}{}
-	}
-	rank := func(who graspsync.PubKey) int {
-		_, is := writes[who]
-		switch {
-		case who == r.Ref.Owner:
-			return 0
-		case is:
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(out, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
-	return out
-}
-
-// inTurn returns so many of the URLs of some, one of each in turn.
-func inTurn(of map[graspsync.PubKey][]graspsync.URL, order []graspsync.PubKey, most int) (out []graspsync.URL) {
-	for round := 0; len(out) < most; round++ {
-		before := len(out)
-		for _, who := range order {
-			if us := of[who]; round < len(us) && len(out) < most {
-				out = append(out, us[round])
-			}
-		}
-		if len(out) == before {
-			break
-		}
-	}
-	return out
 }
 
 // recover repairs every repository whose refs were being moved when we stopped, and
@@ -1053,7 +933,7 @@ func (k *looker) recover(ctx context.Context) error {
 		k.mover.doubt(ref, j)
 		k.findings.touch(ref)
 		if err = k.mover.repair(ctx, ref); err == nil {
-			_, err = k.settle(ctx, ref, causes{late: true}, k.cfg.fixed.Timeout)
+			_, err = k.look(ctx, ref, resolve.Reasons{Late: true}, k.cfg.fixed.Timeout)
 		}
 		if err == nil {
 			return k.keep.drop(ctx, keyAligning+key)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // looks says which repository is looked at next. It is owned by the engine.
@@ -31,7 +32,7 @@ const (
 
 // turns are the repositories that wait for a place, by owner.
 type turns struct {
-	todo    map[graspsync.RepoRef]causes
+	todo    map[graspsync.RepoRef]resolve.Reasons
 	owners  []graspsync.PubKey // that have some waiting, who was served the longest ago first
 	waiting map[graspsync.PubKey][]graspsync.RepoRef
 	busy    map[graspsync.PubKey]int // places that an owner has
@@ -42,7 +43,7 @@ func newLooks(places int) looks {
 	l := looks{places: places, running: make(map[graspsync.RepoRef]lane)}
 	for i := range l.lanes {
 		l.lanes[i] = turns{
-			todo: make(map[graspsync.RepoRef]causes), waiting: make(map[graspsync.PubKey][]graspsync.RepoRef), busy: make(map[graspsync.PubKey]int),
+			todo: make(map[graspsync.RepoRef]resolve.Reasons), waiting: make(map[graspsync.PubKey][]graspsync.RepoRef), busy: make(map[graspsync.PubKey]int),
 		}
 	}
 	return l
@@ -57,10 +58,10 @@ func (l *looks) room(in lane) int {
 }
 
 // want has a repository looked at. One that is being looked at is looked at again.
-func (l *looks) want(ref graspsync.RepoRef, why causes, in lane) { l.lanes[in].add(ref, why) }
+func (l *looks) want(ref graspsync.RepoRef, why resolve.Reasons, in lane) { l.lanes[in].add(ref, why) }
 
 // next takes the repository whose turn it is, if there is a place for it.
-func (l *looks) next(in lane) (ref graspsync.RepoRef, why causes, ok bool) {
+func (l *looks) next(in lane) (ref graspsync.RepoRef, why resolve.Reasons, ok bool) {
 	t := &l.lanes[in]
 	ref, ok = t.take(l.room(in), func(ref graspsync.RepoRef) bool {
 		_, now := l.running[ref]
@@ -86,9 +87,9 @@ func (l *looks) done(ref graspsync.RepoRef) (in lane) {
 	return in
 }
 
-func (t *turns) add(ref graspsync.RepoRef, why causes) {
+func (t *turns) add(ref graspsync.RepoRef, why resolve.Reasons) {
 	if old, waits := t.todo[ref]; waits {
-		t.todo[ref] = old.and(why)
+		t.todo[ref] = old.And(why)
 		return
 	}
 	t.todo[ref] = why
@@ -140,13 +141,13 @@ type retry struct {
 	at       time.Time // zero: it is being tried
 	failures int
 	slow     bool // it used up its share of time
-	why      causes
+	why      resolve.Reasons
 }
 
-func (r retries[K]) failed(k K, why causes, now time.Time) {
+func (r retries[K]) failed(k K, why resolve.Reasons, now time.Time) {
 	x := r[k]
 	x.failures++
-	x.why = x.why.and(why)
+	x.why = x.why.And(why)
 	x.at = now.Add(backoff.Doubled(retryFirst, retryMost, x.failures))
 	r[k] = x
 }
@@ -159,20 +160,20 @@ func (r retries[K]) slow(k K, is bool) {
 }
 
 // begin notes that something is tried. It returns why, with what it failed for before.
-func (r retries[K]) begin(k K, why causes) causes {
+func (r retries[K]) begin(k K, why resolve.Reasons) resolve.Reasons {
 	x, failed := r[k]
 	if !failed {
 		return why
 	}
-	why = why.and(x.why)
-	x.at, x.why = time.Time{}, causes{}
+	why = why.And(x.why)
+	x.at, x.why = time.Time{}, resolve.Reasons{}
 	r[k] = x
 	return why
 }
 
 // due yields what is to be tried now.
-func (r retries[K]) due(now time.Time) map[K]causes {
-	out := make(map[K]causes)
+func (r retries[K]) due(now time.Time) map[K]resolve.Reasons {
+	out := make(map[K]resolve.Reasons)
 	for k, x := range r {
 		if !x.at.IsZero() && !now.Before(x.at) {
 			out[k] = x.why
@@ -198,18 +199,18 @@ func (r retries[K]) next() (at time.Time) {
 type surveys struct {
 	places  int
 	running map[string]bool
-	todo    map[string]causes
+	todo    map[string]resolve.Reasons
 	order   []string // of todo
 	retries retries[string]
 }
 
 func newSurveys(places int) surveys {
-	return surveys{places: places, running: make(map[string]bool), todo: make(map[string]causes), retries: make(retries[string])}
+	return surveys{places: places, running: make(map[string]bool), todo: make(map[string]resolve.Reasons), retries: make(retries[string])}
 }
 
-func (s *surveys) want(identifier string, why causes) {
+func (s *surveys) want(identifier string, why resolve.Reasons) {
 	if old, ok := s.todo[identifier]; ok {
-		why = old.and(why)
+		why = old.And(why)
 	} else {
 		s.order = append(s.order, identifier)
 	}
@@ -217,10 +218,10 @@ func (s *surveys) want(identifier string, why causes) {
 }
 
 // next takes the first identifier that is not being looked up, if there is a place.
-func (s *surveys) next() (identifier string, why causes, ok bool) {
+func (s *surveys) next() (identifier string, why resolve.Reasons, ok bool) {
 	i := slices.IndexFunc(s.order, func(name string) bool { return !s.running[name] })
 	if i < 0 || len(s.running) >= s.places {
-		return "", causes{}, false
+		return "", resolve.Reasons{}, false
 	}
 	identifier = s.order[i]
 	s.order = slices.Delete(s.order, i, i+1)

@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 func sortedLines[K comparable, V any](of map[K]V, text func(K, V) string) string {
@@ -22,13 +23,13 @@ func sortedLines[K comparable, V any](of map[K]V, text func(K, V) string) string
 	return strings.Join(out, " ")
 }
 
-// told is what causes say, in order.
-func (c causes) told() string {
+// told is what reasons say, in order.
+func told(c resolve.Reasons) string {
 	key := func(k graspsync.PubKey, by bool) string { return fmt.Sprint(k[0], by) }
 	ref := func(r graspsync.RepoRef, by bool) string { return fmt.Sprint(r.Owner[0], r.Identifier, by) }
 	id := func(i graspsync.EventID, by bool) string { return fmt.Sprint(i[0], by) }
-	return fmt.Sprintf("{%v %v owners %s gained %s left %s fresh %s}", c.check, c.late,
-		sortedLines(c.owners, key), sortedLines(c.gained, ref), sortedLines(c.left, ref), sortedLines(c.fresh, id))
+	return fmt.Sprintf("{%v %v owners %s gained %s left %s fresh %s}", c.Check, c.Late,
+		sortedLines(c.Owners, key), sortedLines(c.Gained, ref), sortedLines(c.Left, ref), sortedLines(c.Fresh, id))
 }
 
 // In drawn worlds of owners, looks that take their time, fail and are slow, and surveys, each
@@ -46,21 +47,21 @@ func TestWorldsOfTurns(t *testing.T) {
 		ref := func() graspsync.RepoRef {
 			return graspsync.RepoRef{Owner: graspsync.PubKey{byte(rng.IntN(owners))}, Identifier: fmt.Sprint("r", rng.IntN(4))}
 		}
-		why := func() (c causes) {
+		why := func() (c resolve.Reasons) {
 			by := rng.IntN(2) == 0
 			switch rng.IntN(7) {
 			case 0:
-				c.check = true
+				c.Check = true
 			case 1:
-				c.late = true
+				c.Late = true
 			case 2:
-				c.owners = map[graspsync.PubKey]bool{{byte(rng.IntN(4))}: by}
+				c.Owners = map[graspsync.PubKey]bool{{byte(rng.IntN(4))}: by}
 			case 3:
-				c.gained = map[graspsync.RepoRef]bool{ref(): by}
+				c.Gained = map[graspsync.RepoRef]bool{ref(): by}
 			case 4:
-				c.left = map[graspsync.RepoRef]bool{ref(): by}
+				c.Left = map[graspsync.RepoRef]bool{ref(): by}
 			case 5:
-				c.fresh = map[graspsync.EventID]bool{{byte(rng.IntN(4))}: by}
+				c.Fresh = map[graspsync.EventID]bool{{byte(rng.IntN(4))}: by}
 			}
 			return c
 		}
@@ -80,7 +81,7 @@ func TestWorldsOfTurns(t *testing.T) {
 					c = tries.begin(r, c)
 					looking = append(looking, r)
 				}
-				say("next %v %s %s", ok, name(r), c.told())
+				say("next %v %s %s", ok, name(r), told(c))
 			case n < 9 && len(looking) > 0:
 				i := rng.IntN(len(looking))
 				r := looking[i]
@@ -100,7 +101,7 @@ func TestWorldsOfTurns(t *testing.T) {
 				if ok {
 					surveying = append(surveying, identifier)
 				}
-				say("survey %v %s %s", ok, identifier, c.told())
+				say("survey %v %s %s", ok, identifier, told(c))
 			case n == 10 && len(surveying) > 0:
 				i := rng.IntN(len(surveying))
 				s.done(surveying[i])
@@ -110,8 +111,8 @@ func TestWorldsOfTurns(t *testing.T) {
 				surveying = slices.Delete(surveying, i, i+1)
 			default:
 				now = now.Add([]time.Duration{time.Second - 1, 1, time.Second, 7 * time.Second, time.Minute, 10 * time.Minute}[rng.IntN(6)])
-				say("due %s", sortedLines(tries.due(now), func(r graspsync.RepoRef, c causes) string { return name(r) + c.told() }))
-				say("due %s", sortedLines(s.retries.due(now), func(r string, c causes) string { return r + c.told() }))
+				say("due %s", sortedLines(tries.due(now), func(r graspsync.RepoRef, c resolve.Reasons) string { return name(r) + told(c) }))
+				say("due %s", sortedLines(s.retries.due(now), func(r string, c resolve.Reasons) string { return r + told(c) }))
 			}
 			next, surveys := tries.next(), s.retries.next()
 			say("%v %v %v %v", next.IsZero(), next.Sub(began)*time.Duration(len(tries)), surveys.IsZero(), len(s.todo))
@@ -122,9 +123,9 @@ func TestWorldsOfTurns(t *testing.T) {
 			for _, turns := range l.lanes {
 				say("%d %s", turns.used, sortedLines(turns.busy, func(k graspsync.PubKey, n int) string { return fmt.Sprint(k[0], n) }))
 			}
-			n := need{entries: []graspsync.EventID{{byte(rng.IntN(4))}}, members: map[graspsync.PubKey]struct{}{{byte(rng.IntN(4))}: {}}}
-			by, anew := why().and(why()).anew(n)
-			say("%v %v", by == hunt.BySync, anew)
+			n := resolve.Need{Entries: []graspsync.EventID{{byte(rng.IntN(4))}}, Members: map[graspsync.PubKey]struct{}{{byte(rng.IntN(4))}: {}}}
+			by, again := anew(why().And(why()), n)
+			say("%v %v", by == hunt.BySync, again)
 		}
 		sums.Equal(t, fmt.Sprintf("world%02d", seed), lines)
 	}

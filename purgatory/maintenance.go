@@ -13,9 +13,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// ErrNoMaintainer is returned by [Purgatory.Maintain] if the GitFetcher is no [Maintainer].
-var ErrNoMaintainer = errors.New("repositories can't be maintained")
-
 const (
 	// upkeepPeriod is the time between two turns of a repository to which little comes.
 	// To find out that there is nothing to do takes milliseconds.
@@ -85,17 +82,14 @@ type MaintenanceStatus struct {
 // now puts one repository in order at once, whatever that costs: when it returns,
 // what no ref has and no event names that waits is gone, and so are the logs of refs. It
 // is for who must take something down, after the events are gone that name it. The error
-// wraps [ErrNoMaintainer], [ErrNoRepository], or [ErrInUse] if it should be called again.
+// wraps [ErrNoRepository], or [ErrInUse] if it should be called again.
 func (m *maintenance) now(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
-	if m.git.maintainer == nil {
-		return Maintained{}, ErrNoMaintainer
-	}
 	return m.maintain(ctx, ref, true)
 }
 
 // run has every repository maintained once in a period, and sooner where much comes.
 func (m *maintenance) run(ctx context.Context) {
-	if m.git.maintainer == nil || m.cfg.NoMaintenance {
+	if m.cfg.NoMaintenance {
 		return
 	}
 	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not while everything starts
@@ -193,7 +187,7 @@ func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now b
 	if grace, may := m.displacement.mayPrune(ref, gone, began); may && !now {
 		how.Prune, how.Grace = true, min(how.Grace, grace)
 	}
-	done, err := m.git.maintain(ctx, how)
+	done, err := m.git.Maintain(ctx, how)
 	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
@@ -203,7 +197,7 @@ func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now b
 		m.displacement.pruneEnded(ref, began, left)
 		if done.Unnamed < gone.bytes { // who waited for that has room
 			m.findings.touch(ref)
-			m.inbox.tell(look{identifier: ref.Identifier})
+			m.inbox.tell(news{identifier: ref.Identifier})
 		}
 	} else if how.Prune {
 		m.displacement.pruneEnded(ref, began, gone.bytes) // what takes long and fails is left alone as long as what does not

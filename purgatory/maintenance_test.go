@@ -201,19 +201,6 @@ func TestMaintainByAnOperator(t *testing.T) {
 		require.EqualValues(t, 1, w.p.Status().Panics["git"])
 		w.git.FailWith(nil)
 	})
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		w.fetcher = struct{ purgatory.GitFetcher }{w.git}
-		w.start()
-		alice := relaytest.NewCheapKey("alice")
-		w.relay.put(announce(alice, now()))
-		w.git.Put(repoOf(alice), object(1))
-		wait(60 * day)
-		_, err := w.p.Maintain(t.Context(), repoOf(alice))
-		require.ErrorIs(t, err, purgatory.ErrNoMaintainer)
-		require.Len(t, w.git.Objects(repoOf(alice)), 1)
-		w.stop()
-	})
 }
 
 // A maintenance that fails, or a repository that is not there, keeps no other one from

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -29,7 +30,7 @@ func TestWhatIsAnsweredCounts(t *testing.T) {
 		}
 		arrives := func(ev *nostr.Event) {
 			w.relay.put(ev)
-			w.p.Arrived(ev)
+			w.p.Arrived(eventtest.Of(ev))
 			wait(5 * time.Second)
 		}
 		decides := func(want *nostr.Event, n int) {
@@ -124,7 +125,7 @@ func TestRemovedWhileItIsLookedAt(t *testing.T) {
 				removed = true
 				ev := listing(alice, now()-40)
 				w.relay.put(ev)
-				w.p.Arrived(ev)
+				w.p.Arrived(eventtest.Of(ev))
 			}
 			return nil
 		})

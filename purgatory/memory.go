@@ -17,7 +17,7 @@ import (
 // a server refuses all of it for one object that it lacks.
 type question struct {
 	repo     graspsync.RepoRef
-	from     graspsync.URL
+	from     graspsync.CloneURL
 	pulls    bool // for objects that only pull requests name
 	stranger bool // only a pull request names the server, or the objects
 	ids      []nip34.ObjectID
@@ -29,11 +29,11 @@ type question struct {
 	several  bool
 }
 
-func (m *memory) question(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need, pulls bool) question {
-	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.own, from)}
+func (m *memory) question(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need, pulls bool) question {
+	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from)}
 	h := sha256.New()
-	for _, id := range n.ids {
-		if _, ofState := slices.BinarySearchFunc(n.states, id, resolve.CompareIDs); ofState == pulls {
+	for _, id := range n.IDs {
+		if _, ofState := slices.BinarySearchFunc(n.States, id, resolve.CompareIDs); ofState == pulls {
 			continue
 		}
 		if l, ok := m.lacks[ref][keyOfRoomless(from, id)]; pulls && ok && now.Before(l.until) {
@@ -63,7 +63,7 @@ type memory struct {
 // urlKey stands for a URL, which may be 2 KiB long, and what it is asked for.
 type urlKey [12]byte
 
-func keyOf(u graspsync.URL, pulls bool) urlKey {
+func keyOf(u graspsync.CloneURL, pulls bool) urlKey {
 	s := u.String()
 	if pulls {
 		s += " pulls"
@@ -73,7 +73,7 @@ func keyOf(u graspsync.URL, pulls bool) urlKey {
 
 // keyOfRoomless stands for one object that only pull requests name, and that has no room as a
 // URL has it. Anybody writes these: it is asked for the others all the same.
-func keyOfRoomless(u graspsync.URL, id nip34.ObjectID) urlKey {
+func keyOfRoomless(u graspsync.CloneURL, id nip34.ObjectID) urlKey {
 	return urlKeyOf(u.String() + " " + id.String())
 }
 
@@ -132,7 +132,7 @@ func newMemory(cfg Config) memory {
 // choose says what a server is asked for: what states need first, of a server that only
 // pull requests name what these need. As long as it lacks that, it is asked for the rest
 // every other time: neither keeps the other from being fetched.
-func (m *memory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) question {
+func (m *memory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
 	q := m.prefer(now, ref, from, n)
 	l := m.lacks[ref][q.key()]
 	all := q.ids
@@ -141,9 +141,9 @@ func (m *memory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.URL
 		at = l.from % max(1, len(all))
 	}
 	if l.apart && q.pulls {
-		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return n.whose(a).compare(n.whose(b)) })
+		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return whoseOf(n, a).compare(whoseOf(n, b)) })
 		end := at
-		for end < len(all) && n.whose(all[end]) == n.whose(all[at]) {
+		for end < len(all) && whoseOf(n, all[end]) == whoseOf(n, all[at]) {
 			end++
 		}
 		q.ids = all[at:end]
@@ -156,15 +156,15 @@ func (m *memory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.URL
 	q.next = at + len(q.ids)
 	q.last = q.next >= len(all)
 	if q.pulls && len(q.ids) > 0 {
-		q.whose = n.whose(q.ids[0])
-		q.several = slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { return n.whose(id) != q.whose })
+		q.whose = whoseOf(n, q.ids[0])
+		q.several = slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { return whoseOf(n, id) != q.whose })
 	}
 	return q
 }
 
-func (m *memory) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) question {
+func (m *memory) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
 	first, rest := m.question(now, ref, from, n, false), m.question(now, ref, from, n, true)
-	if !slices.Contains(n.own, from) {
+	if !slices.Contains(n.Own, from) {
 		first, rest = rest, first
 	}
 	if len(rest.ids) > 0 && (len(first.ids) == 0 || m.yields(now, first, rest)) || rest.roomless && len(first.ids) == 0 {
@@ -204,7 +204,7 @@ func (m *memory) refuses(now time.Time, q question) string {
 	switch {
 	case own+strangers >= m.cfg.Limits.MaxRepoDay, q.stranger && strangers >= m.cfg.Limits.MaxRepoDay/2:
 		return "repo_day"
-	case spent(m.hosts, q.from.HostPort, now) >= m.cfg.Limits.MaxHostDay:
+	case spent(m.hosts, q.from.HostPort(), now) >= m.cfg.Limits.MaxHostDay:
 		return "host_day"
 	}
 	if len(q.ids) == 0 || m.lacking(now, q) && m.full(q) == 0 {
@@ -234,7 +234,7 @@ func spent[K comparable](budgets map[K]*dayBudget, k K, now time.Time) int64 {
 func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	if seen.Bytes > 0 {
 		add(m.repos, repoDay{q.repo, q.stranger}, seen.Bytes, now)
-		add(m.hosts, q.from.HostPort, seen.Bytes, now)
+		add(m.hosts, q.from.HostPort(), seen.Bytes, now)
 	}
 	other := keyOf(q.from, !q.pulls)
 	if l, ok := m.lacks[q.repo][other]; ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // plainMemory is what memory should be, with a list of all that was ever learned in place of
@@ -59,14 +60,14 @@ func (m *plainMemory) spent(what string, now time.Time) (sum int64) {
 	return sum
 }
 
-func plainKey(repo string, from graspsync.URL, what any) string {
+func plainKey(repo string, from graspsync.CloneURL, what any) string {
 	return fmt.Sprintf("%s %s %v", repo, from, what)
 }
 
 // plainQuestion is what could be asked for: ids, but for those without room.
 type plainQuestion struct {
 	key, repo, host string
-	from            graspsync.URL
+	from            graspsync.CloneURL
 	pulls, stranger bool
 	all, asked      []nip34.ObjectID
 	roomless        bool
@@ -74,13 +75,13 @@ type plainQuestion struct {
 	last, several   bool
 }
 
-func (m *plainMemory) question(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need, pulls bool) plainQuestion {
+func (m *plainMemory) question(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need, pulls bool) plainQuestion {
 	q := plainQuestion{
-		key: plainKey(ref.String(), from, pulls), repo: ref.String(), from: from, host: fmt.Sprint(from.HostPort),
-		pulls: pulls, stranger: pulls || !slices.Contains(n.own, from),
+		key: plainKey(ref.String(), from, pulls), repo: ref.String(), from: from, host: fmt.Sprint(from.HostPort()),
+		pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from),
 	}
-	for _, id := range n.ids {
-		if slices.Contains(n.states, id) == pulls {
+	for _, id := range n.IDs {
+		if slices.Contains(n.States, id) == pulls {
 			continue
 		}
 		if l := m.lacks[plainKey(ref.String(), from, id)]; pulls && l != nil && now.Before(l.until) {
@@ -121,8 +122,8 @@ func (m *plainMemory) full(q plainQuestion) int64 {
 
 // prefers says whether pull requests come first, and whether these, or the others, are asked
 // for now.
-func (m *plainMemory) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) plainQuestion {
-	stranger := !slices.Contains(n.own, from)
+func (m *plainMemory) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) plainQuestion {
+	stranger := !slices.Contains(n.Own, from)
 	first, rest := m.question(now, ref, from, n, stranger), m.question(now, ref, from, n, !stranger)
 	if len(first.all) == 0 {
 		if len(rest.all) > 0 || rest.roomless {
@@ -143,7 +144,7 @@ func (m *plainMemory) prefer(now time.Time, ref graspsync.RepoRef, from graspsyn
 	return first
 }
 
-func (m *plainMemory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.URL, n need) plainQuestion {
+func (m *plainMemory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) plainQuestion {
 	q := m.prefer(now, ref, from, n)
 	if len(q.all) == 0 {
 		q.last = true
@@ -162,11 +163,11 @@ func (m *plainMemory) choose(now time.Time, ref graspsync.RepoRef, from graspsyn
 		most /= 2
 	}
 	if l.apart && q.pulls {
-		slices.SortStableFunc(order, func(a, b nip34.ObjectID) int { return n.whose(a).compare(n.whose(b)) })
+		slices.SortStableFunc(order, func(a, b nip34.ObjectID) int { return whoseOf(n, a).compare(whoseOf(n, b)) })
 	}
 	for i := range order {
 		id := order[(at+i)%len(order)]
-		if l.apart && q.pulls && (at+i >= len(order) || n.whose(id) != n.whose(order[at])) {
+		if l.apart && q.pulls && (at+i >= len(order) || whoseOf(n, id) != whoseOf(n, order[at])) {
 			break
 		}
 		if i < max(1, most) {
@@ -176,7 +177,7 @@ func (m *plainMemory) choose(now time.Time, ref graspsync.RepoRef, from graspsyn
 	q.next = at + len(q.asked)
 	q.last = q.next >= len(order)
 	for _, id := range q.asked {
-		q.several = q.several || q.pulls && n.whose(id) != n.whose(q.asked[0])
+		q.several = q.several || q.pulls && whoseOf(n, id) != whoseOf(n, q.asked[0])
 	}
 	return q
 }
@@ -250,9 +251,9 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 	}
 	m, plain := newMemory(cfg), &plainMemory{cfg: cfg, lacks: make(map[string]*plainLack)}
 	now := time.Now()
-	var urls []graspsync.URL
+	var urls []graspsync.CloneURL
 	for _, at := range []string{"a.example/x", "a.example/y", "b.example/x"} {
-		u, err := graspsync.ParseURL("https://"+at, graspsync.HTTPSchemes)
+		u, err := graspsync.ParseCloneURL("https://" + at)
 		require.NoError(t, err)
 		urls = append(urls, u)
 	}
@@ -261,24 +262,24 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 		ids[i], _ = nip34.ParseObjectID(fmt.Sprintf("%040x", i+1))
 	}
 	refs := []graspsync.RepoRef{{Owner: graspsync.PubKey{1}, Identifier: "r"}, {Owner: graspsync.PubKey{2}, Identifier: "r"}}
-	draw := func() (n need) {
-		n.own, n.strangers = urls[:1+rng.IntN(2)], urls[2:]
-		n.authors = make(map[nip34.ObjectID]graspsync.PubKey)
+	draw := func() (n resolve.Need) {
+		n.Own, n.Strangers = urls[:1+rng.IntN(2)], urls[2:]
+		n.Authors = make(map[nip34.ObjectID]graspsync.PubKey)
 		states := rng.IntN(4) // of states, none at times
 		for i, id := range ids {
 			switch {
 			case rng.IntN(4) == 0:
 				continue
 			case i < states:
-				n.states = append(n.states, id)
+				n.States = append(n.States, id)
 			default:
-				n.authors[id] = graspsync.PubKey{byte(rng.IntN(3))}
+				n.Authors[id] = graspsync.PubKey{byte(rng.IntN(3))}
 			}
-			n.ids = append(n.ids, id)
+			n.IDs = append(n.IDs, id)
 		}
 		return n
 	}
-	needs := []need{draw(), draw()}
+	needs := []resolve.Need{draw(), draw()}
 	for range 120 {
 		now = now.Add([]time.Duration{0, time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute, time.Hour, 12 * time.Hour}[rng.IntN(8)])
 		i := rng.IntN(2)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -129,7 +130,7 @@ func TestPushedBeforeItsEvent(t *testing.T) {
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{name: object(6)}, object(6))
 		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{name}))
 		w.relay.put(q)
-		w.p.Arrived(q)
+		w.p.Arrived(eventtest.Of(q))
 		wait(time.Second)
 		require.Zero(t, w.p.Status().Placeholders)
 		// Waiting, its data pushed elsewhere.
@@ -153,7 +154,7 @@ func TestDeletedAnnouncement(t *testing.T) {
 		require.True(t, w.git.Has(repoOf(alice)), "at once: a push is next")
 		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 		w.relay.put(d)
-		w.p.Arrived(d)
+		w.p.Arrived(eventtest.Of(d))
 		wait(time.Second)
 		require.Empty(t, w.p.Held(nostrFilter{}))
 		require.False(t, w.git.Has(repoOf(alice)))
@@ -177,7 +178,7 @@ func TestDeletedWhileFetched(t *testing.T) {
 		require.Len(t, w.git.Calls(), 1)
 		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 		w.relay.put(d)
-		w.p.Arrived(d)
+		w.p.Arrived(eventtest.Of(d))
 		wait(30 * time.Minute)
 		require.Empty(t, w.p.Held(nostrFilter{}))
 		require.False(t, w.relay.has(a))
@@ -201,7 +202,7 @@ func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
 		})
 		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 		w.relay.put(d)
-		w.p.Arrived(d)
+		w.p.Arrived(eventtest.Of(d))
 		wait(500 * time.Millisecond)
 		w.stop()
 		w.start()
@@ -231,7 +232,7 @@ func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 					removed = removed || op == "depart"
 					return nil
 				})
-				w.p.Arrived(d)
+				w.p.Arrived(eventtest.Of(d))
 				wait(time.Second)
 				require.Empty(t, w.p.Held(nostrFilter{}))
 				require.True(t, w.git.Has(repoOf(alice)))
@@ -281,14 +282,14 @@ func TestUnreadable(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := purgatory.Open(t.Context(), nil, nil, nil, nil, purgatory.Config{
-		Times: purgatory.Times{Hold: -1, MaxHold: -2, Backoff: time.Hour}, Limits: purgatory.Limits{
+		Times: purgatory.Times{Hold: -1, MaxHold: -2, Backoff: -1}, Limits: purgatory.Limits{
 			MaxEntries:   -1,
 			DomainLimit:  purgatory.Limit{Concurrent: 1},
 			DomainLimits: map[graspsync.HostPort]purgatory.Limit{{Host: "x", Port: 1}: {}},
 		},
 	}.With(purgatory.Fixed{SoftExpiry: -1, Timeout: -1}))
 	require.ErrorIs(t, err, purgatory.ErrConfig)
-	for _, name := range []string{"relay", "repos", "git", "store", "Hold", "MaxHold", "SoftExpiry", "MaxEntries", "Timeout", "MaxBackoff", "DomainLimit", "DomainLimits"} {
+	for _, name := range []string{"relay", "repos", "git", "store", "Hold", "MaxHold", "SoftExpiry", "MaxEntries", "Timeout", "Backoff", "DomainLimit", "DomainLimits"} {
 		require.ErrorContains(t, err, name)
 	}
 }
@@ -340,7 +341,7 @@ func TestMetricsOfServers(t *testing.T) {
 			t.Helper()
 			asked := make(map[string]int)
 			for _, c := range w.git.Calls() {
-				asked[c.URL.HostPort.String()]++
+				asked[c.URL.HostPort().String()]++
 			}
 			require.NotZero(t, asked["a.example:443"])
 			require.NotZero(t, asked["b.example:443"])

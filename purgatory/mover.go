@@ -64,7 +64,7 @@ func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefCh
 		return err
 	}
 	m.step("journalled")
-	if err := m.git.Align(ctx, r.dir, changes, head); err != nil {
+	if err := m.git.UpdateRefs(ctx, r.dir, changes, head); err != nil {
 		m.doubt(r.Ref, j)
 		return fmt.Errorf("moving refs: %w", err)
 	}
@@ -89,7 +89,7 @@ func (m *mover) mend(ctx context.Context, ref graspsync.RepoRef, dir string) err
 	if !doubted {
 		return nil
 	}
-	if err := m.git.mend(ctx, dir); err != nil {
+	if err := m.git.Repair(ctx, dir); err != nil {
 		return err
 	}
 	refs, err := m.git.Refs(ctx, dir)
@@ -97,7 +97,7 @@ func (m *mover) mend(ctx context.Context, ref graspsync.RepoRef, dir string) err
 		return err
 	}
 	if back, head := j.undo(refs); len(back) > 0 {
-		if err := m.git.Align(ctx, dir, back, head); err != nil {
+		if err := m.git.UpdateRefs(ctx, dir, back, head); err != nil {
 			return err
 		}
 	}

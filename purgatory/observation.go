@@ -38,7 +38,7 @@ type (
 	// Fetched says that a server was asked for git data.
 	Fetched struct {
 		Repo    graspsync.RepoRef
-		URL     graspsync.URL
+		URL     graspsync.CloneURL
 		Wanted  int   // objects
 		Missing int   // of them, afterwards
 		Bytes   int64 // that came

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -56,7 +57,7 @@ func history(answered bool) (out []happening) {
 	out = append(out, func(w *world) {
 		w.relay.put(deletion)
 		w.relay.remove(gone.ID)
-		w.p.Arrived(deletion)
+		w.p.Arrived(eventtest.Of(deletion))
 	})
 	data := func(server string, objects ...nip34.ObjectID) {
 		out = append(out, func(w *world) { w.git.Serve(clone(server), fetchtest.Server{Objects: objects}) })
@@ -67,8 +68,10 @@ func history(answered bool) (out []happening) {
 }
 
 func (r *relay) knows(id graspsync.EventID) bool {
-	has, _ := r.Has(context.Background(), id)
-	return has
+	for range r.Events(context.Background(), nostrFilter{IDs: []string{id.String()}}) {
+		return true
+	}
+	return false
 }
 
 func (r *relay) remove(id string) {
@@ -79,28 +82,28 @@ func (r *relay) remove(id string) {
 
 // submitOrStore is what a relay does with an event: what is deleted does not come in.
 func submitOrStore(w *world, ev *nostr.Event) {
-	if deleted, _ := w.relay.Deleted(w.t.Context(), ev); deleted {
+	if deleted, _ := w.relay.Deleted(w.t.Context(), eventtest.Of(ev)); deleted {
 		return
 	}
 	if w.submit(ev, false) == purgatory.Pass {
 		w.relay.put(ev)
-		w.p.Arrived(ev)
+		w.p.Arrived(eventtest.Of(ev))
 	}
 }
 
 // outcome is what is served in the end, and the refs.
 func outcome(w *world) string {
 	var lines []string
-	announcements, _ := w.relay.Announcements(w.t.Context(), "r")
+	announcements := w.relay.announcements("r")
 	for _, a := range announcements {
 		lines = append(lines, "announcement "+a.ID.String())
 	}
-	states, _ := w.relay.States(w.t.Context(), "r")
+	states := w.relay.states("r")
 	for _, s := range states {
 		lines = append(lines, "state "+s.ID.String())
 	}
 	for _, ev := range w.relay.events {
-		if _, err := nip34.ParsePullRequest(ev); err == nil {
+		if _, err := nip34.ParsePullRequest(eventtest.Of(ev)); err == nil {
 			lines = append(lines, "pull request "+ev.ID)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
@@ -41,7 +42,7 @@ func entriesToKeep(tb testing.TB) (out []ledger.Entry) {
 		signedBy(graspsync.KindPullRequest, "a\u2028b\t\"<&>\x00\U0001F600", a, c),
 		signedBy(graspsync.KindPullRequestUpdate, "", a, c),
 	} {
-		e, err := entryOf(ev, true)
+		e, err := entryOf(eventtest.Of(ev), true)
 		require.NoError(tb, err)
 		out = append(out, e)
 	}
@@ -188,7 +189,7 @@ func FuzzEncode(f *testing.F) {
 		ev := signedBy(graspsync.KindPullRequest, content, nostr.Tag{"a", "30617:" + seedKey + ":" + identifier}, nostr.Tag{"c", strings.Repeat("1", 40)}, nostr.Tag{"x", value})
 		ev.CreatedAt = nostr.Timestamp(at)
 		ev.ID = ev.GetID()
-		e, err := entryOf(ev, false)
+		e, err := entryOf(eventtest.Of(ev), false)
 		if !utf8.ValidString(content) || !utf8.ValidString(value) {
 			require.Error(t, err, "it could not be kept")
 		}

@@ -2,6 +2,7 @@ package purgatory_test
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,7 +83,7 @@ func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute, MaxHold: 10 * time.Minute}}.With(purgatory.Fixed{SoftExpiry: time.Hour}))
 		repos := &watchedRepos{Fake: w.git}
-		w.repos = struct{ purgatory.Repositories }{repos} // which can't take it out of service later
+		w.repos = staying{repos} // nobody finds it later
 		made := 0
 		repos.making = func(_ context.Context, ref graspsync.RepoRef) {
 			if w.git.Has(ref) { // asked for again by a look that began behind this one
@@ -105,4 +106,11 @@ func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 		require.Zero(t, w.p.Sizes()["pinned"]+w.p.Sizes()["ending"])
 		w.stop()
 	})
+}
+
+// staying are repositories that nobody finds who asks what is there.
+type staying struct{ *watchedRepos }
+
+func (staying) Owned(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
+	return func(func(graspsync.RepoRef, error) bool) {}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -51,7 +52,7 @@ func (f flood) come(w *world, round int) (held int) {
 // from submits an event that a relay has brought.
 func (w *world) from(ev *nostr.Event, relay string) purgatory.Decision {
 	w.t.Helper()
-	a, err := w.p.SubmitFrom(w.t.Context(), ev, relay)
+	a, err := w.p.SubmitFrom(w.t.Context(), eventtest.Of(ev), relay)
 	require.NoError(w.t, err)
 	return a.Decision
 }
@@ -59,7 +60,7 @@ func (w *world) from(ev *nostr.Event, relay string) purgatory.Decision {
 func (w *world) waits(ev *nostr.Event) bool {
 	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(w.t, err)
-	return w.p.Event(id) != nil
+	return !w.p.Event(id).IsZero()
 }
 
 // newcomer is somebody with a repository, a state, and a pull request for what alice has here.

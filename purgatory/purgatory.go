@@ -36,6 +36,7 @@ type Purgatory struct {
 	gatherings   *gatherings
 	servers      *servers
 	entries      *entries
+	announcing   *announcing
 	reader       *reader
 	mover        *mover
 	histories    *histories
@@ -97,35 +98,38 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p.inbox, p.gatherings = newInbox(p.report), newGatherings(&cfg, p.report)
 	p.servers = newServers(&cfg, p.report, outside.keep)
 	p.entries = newEntries(&cfg, p.report, p.inbox, p.findings, p.gatherings, outside.relay, outside.keep, step)
-	p.reader = &reader{cfg: &cfg, report: p.report, relay: outside.relay, entries: p.entries}
+	waiting, pins := p.entries.waiting, p.entries.pins
+	p.announcing = newAnnouncing(waiting)
+	p.reader = &reader{cfg: &cfg, stored: stored{outside.relay}, waiting: waiting, pins: pins, uses: p.entries.uses}
 	p.mover = newMover(&cfg, outside.repos, outside.git, outside.keep, step)
 	p.histories = newHistories(outside.git)
 	p.schedule = newSchedule(p.report)
 	p.displacement = newDisplacement(&cfg, outside.git, p.schedule)
-	p.rations = newRations(&cfg, p.report, relay, outside.git, p.entries, p.findings, p.reader, p.mover, p.displacement)
+	p.rations = newRations(&cfg, p.report, outside.git, waiting, p.findings, p.reader, p.mover, p.displacement)
 	naming := new(locks[graspsync.RepoRef])
 	p.remover = &remover{
-		cfg: &cfg, report: p.report, repos: outside.repos, departures: outside.departures, git: outside.git, step: step, naming: naming,
+		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, naming: naming,
 		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, rations: p.rations,
 	}
 	p.intake = &intake{
-		cfg: &cfg, report: p.report, relay: outside.relay, repos: outside.repos, step: step,
-		inbox: p.inbox, findings: p.findings, entries: p.entries, reader: p.reader, schedule: p.schedule,
+		cfg: &cfg, report: p.report, repos: outside.repos, step: step,
+		inbox: p.inbox, findings: p.findings, waiting: waiting, entries: p.entries, reader: p.reader, schedule: p.schedule,
 	}
 	p.looker = &looker{
-		cfg: &cfg, report: p.report, relay: outside.relay, repos: outside.repos, git: outside.git, stager: outside.stager,
-		departures: outside.departures, keep: outside.keep, step: step, naming: naming,
-		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, entries: p.entries, reader: p.reader, mover: p.mover,
+		cfg: &cfg, report: p.report, stored: p.reader.stored, repos: outside.repos, git: outside.git,
+		keep: outside.keep, step: step, naming: naming,
+		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, waiting: waiting, pins: pins, served: p.entries.served, takes: p.entries.takes,
+		entries: p.entries, reader: p.reader, mover: p.mover,
 		histories: p.histories, rations: p.rations, remover: p.remover, intake: p.intake,
 	}
 	p.surveyor = &surveyor{
-		cfg: &cfg, report: p.report, relay: outside.relay, inbox: p.inbox, findings: p.findings, entries: p.entries, reader: p.reader,
+		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, entries: p.entries, reader: p.reader,
 	}
 	p.expirer = &expirer{
-		cfg: &cfg, relay: outside.relay, naming: naming,
-		findings: p.findings, entries: p.entries, reader: p.reader, remover: p.remover,
+		cfg: &cfg, naming: naming,
+		findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, entries: p.entries, reader: p.reader, remover: p.remover,
 	}
-	p.checks = &checks{cfg: &cfg, departures: outside.departures, inbox: p.inbox, reader: p.reader}
+	p.checks = &checks{cfg: &cfg, repos: outside.repos, inbox: p.inbox, reader: p.reader}
 	p.maintenance = &maintenance{
 		cfg: &cfg, report: p.report, git: outside.git, schedule: p.schedule, displacement: p.displacement, rations: p.rations,
 		reader: p.reader, mover: p.mover, findings: p.findings, inbox: p.inbox,
@@ -145,50 +149,52 @@ func (p *Purgatory) Held(filter nostr.Filter) []Stamp { return p.entries.held(fi
 // Announcements returns the announcements under an identifier that wait, and have not
 // expired.
 func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
-	return p.entries.hard(identifier)
+	return p.announcing.hard(identifier)
 }
 
 // Remembered returns the announcements under an identifier that wait, those that expired
 // softly, which a new state of one of their maintainers revives, and of those whom these list
 // the announcements that wait with them.
 func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
-	return p.entries.soft(identifier)
+	return p.announcing.soft(identifier)
 }
 
 // Generation is another one whenever Announcements or Remembered would return something else
 // for an identifier, and nil where they return nothing.
-func (p *Purgatory) Generation(identifier string) any { return p.entries.generation(identifier) }
+func (p *Purgatory) Generation(identifier string) any { return p.announcing.generation(identifier) }
 
 // Knows reports whether somebody has an announcement that waits under an identifier, softly
 // expired or not, or is listed in one, without looking at these. It may report that of others.
 func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
-	return p.entries.knows(identifier, who)
+	return p.entries.waiting.knows(identifier, who)
 }
 
 // PullRequest returns the pull request, or update of one, with this id that waits;
 // nil if none does.
 func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
-	return p.entries.pullRequest(id)
+	return p.entries.waiting.pullRequest(id)
 }
 
-// Event returns the event with this id that waits; nil if none does. An announcement
+// Event returns the event with this id that waits, the zero Event if none does. An announcement
 // that has expired softly waits.
-func (p *Purgatory) Event(id graspsync.EventID) *nostr.Event { return p.entries.event(id) }
+func (p *Purgatory) Event(id graspsync.EventID) graspsync.Event { return p.entries.waiting.event(id) }
 
 // Submitted reports whether the event with this id waits, and if so, whether a client
 // submitted it.
 func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, waits bool) {
-	return p.entries.submitted(id)
+	return p.entries.waiting.submitted(id)
 }
 
 // EventsOf returns the events of an author that wait, in order of their ids.
-func (p *Purgatory) EventsOf(author graspsync.PubKey) []*nostr.Event {
-	return p.entries.eventsOf(author)
+func (p *Purgatory) EventsOf(author graspsync.PubKey) []graspsync.Event {
+	return p.entries.waiting.eventsOf(author)
 }
 
 // AllAnnouncements returns all announcements that wait and have not expired, in order
 // of their repositories.
-func (p *Purgatory) AllAnnouncements() []*nip34.Announcement { return p.entries.allAnnouncements() }
+func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
+	return p.entries.waiting.allAnnouncements()
+}
 
 // Pushing tells that a push is about to move refs, and must be called while it has the
 // lock: whoever gets that next would take a part of what a state says for something to
@@ -204,7 +210,7 @@ func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 // and the other repositories of those who have a say in it are what they say. That such a look
 // fails is not waited for: it is made again by and by.
 func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
-	return p.findings.settled(ctx, ref)
+	return p.findings.await(ctx, ref)
 }
 
 // Displaced returns how many bytes are for pull requests in repositories of an owner that
@@ -220,7 +226,7 @@ func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir strin
 
 // RemoveRepository removes a repository at once and for good, served or not. It is for who
 // must take something down, after the announcement is gone, or the repository is made
-// again at the next look. The error wraps [ErrNoDepartures], or [ErrInUse] if something is
+// again at the next look. The error wraps [ErrInUse] if something is
 // being fetched for it and it should be called again.
 func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	return p.remover.erase(ctx, ref)
@@ -230,7 +236,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 // be called after the push has let go of the lock. Data for a pull request whose
 // event is not here is kept for it for a while; if there is no room for it to wait,
 // its ref is removed. What could not be told, or not be removed, is found at the
-// hourly check, with a [Knower].
+// hourly check.
 func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
 	return p.intake.pushed(ctx, ref, refs)
 }
@@ -238,20 +244,20 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 // Arrived tells that an event is stored that did not come from here: a placeholder
 // for it is of no more use, what a deletion covers does not wait any longer, and an
 // announcement may say anew who decides and where data can be had.
-func (p *Purgatory) Arrived(ev *nostr.Event) { p.intake.arrived(ev) }
+func (p *Purgatory) Arrived(ev graspsync.Event) { p.intake.arrived(ev) }
 
 // Departed tells that an event is not stored any more: an announcement may say no longer
 // whose repository is ours.
-func (p *Purgatory) Departed(ev *nostr.Event) { p.intake.departed(ev) }
+func (p *Purgatory) Departed(ev graspsync.Event) { p.intake.departed(ev) }
 
 // Staged tells that a push has brought data for events to a repository which lies where
-// a [Stager] keeps it: one of them may have come meanwhile.
+// [Repositories] keep it: one of them may have come meanwhile.
 func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) { p.intake.staged(ref, ids) }
 
 // Maintain puts one repository in order at once, whatever that costs: when it returns,
 // what no ref has and no event names that waits is gone, and so are the logs of refs. It
 // is for who must take something down, after the events are gone that name it. The error
-// wraps [ErrNoMaintainer], [ErrNoRepository], or [ErrInUse] if it should be called again.
+// wraps [ErrNoRepository], or [ErrInUse] if it should be called again.
 func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
 	return p.maintenance.now(ctx, ref)
 }
@@ -306,13 +312,13 @@ func (p *Purgatory) Run(ctx context.Context) error {
 //
 // When there are no places left, one of somebody's gives way who has many. What came by sync
 // counts for the relay that brought it if [Purgatory.SubmitFrom] says which one that was.
-func (p *Purgatory) Submit(ctx context.Context, ev *nostr.Event, byUser bool) (Answer, error) {
+func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, byUser bool) (Answer, error) {
 	return p.intake.submit(ctx, ev, byUser, "")
 }
 
 // SubmitFrom is Submit for an event that came by sync, from a relay of this host name.
 // Keys are free, so that places are shared by relay as well.
-func (p *Purgatory) SubmitFrom(ctx context.Context, ev *nostr.Event, relay string) (Answer, error) {
+func (p *Purgatory) SubmitFrom(ctx context.Context, ev graspsync.Event, relay string) (Answer, error) {
 	return p.intake.submit(ctx, ev, false, relay)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -233,7 +234,7 @@ func TestDeletedWhileWaiting(t *testing.T) {
 		w.held(s)
 		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
 		w.relay.put(d)
-		w.p.Arrived(d)
+		w.p.Arrived(eventtest.Of(d))
 		wait(time.Second)
 		require.Empty(t, w.p.Held(nostrFilter{}))
 		w.git.Put(repoOf(alice), object(1))

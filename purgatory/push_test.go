@@ -5,12 +5,12 @@ import (
 	"maps"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -128,26 +128,6 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 	})
 }
 
-// A relay that can't say what it serves: the refs of that are not taken for data that
-// waits for its event.
-func TestNobodyKnowsWhatIsServed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		served := pull(bob, repoOf(alice), 1, graspsync.KindPullRequest)
-		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1), served) // a state has it looked at
-		w.git.Put(repoOf(alice))
-		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), refOf(served): object(1)})
-		w.host = struct{ purgatory.Relay }{w.relay}
-		w.start()
-		for range 36 { // it would wait, and then go
-			wait(5 * time.Minute)
-			require.Zero(t, w.p.Status().Placeholders)
-		}
-		require.Len(t, w.git.RefsOf(repoOf(alice)), 2)
-		w.stop()
-	})
-}
-
 // The ref of a push that was refused goes, though removing it fails at first.
 func TestRefusedPushThatCanNotBeRemoved(t *testing.T) {
 	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholdersPerRepo: 1}), func(t *testing.T, w *world) {
@@ -183,7 +163,7 @@ func TestDeletedAfterItWasServed(t *testing.T) {
 		d := bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
 		w.relay.put(d)
 		w.relay.remove(p.ID)
-		w.p.Arrived(d)
+		w.p.Arrived(eventtest.Of(d))
 		wait(2 * time.Hour)
 		require.Equal(t, map[nip34.RefName]nip34.ObjectID{refOf(stays): object(6)}, w.git.RefsOf(repoOf(alice)))
 	})
@@ -198,7 +178,7 @@ func TestOlderThanServed(t *testing.T) {
 		w.relay.put(announce(alice, at-500), served)
 		w.git.Put(repoOf(alice), object(1))
 		older := says(alice, at-1, "main", 2)
-		a, err := w.p.Submit(t.Context(), older, true)
+		a, err := w.p.Submit(t.Context(), eventtest.Of(older), true)
 		require.NoError(t, err)
 		require.Equal(t, purgatory.Refused, a.Decision)
 		require.Contains(t, a.Reason, "duplicate: ")
@@ -208,7 +188,7 @@ func TestOlderThanServed(t *testing.T) {
 		for i := range 20 {
 			other := says(alice, at, "main", 3+i)
 			if other.ID > served.ID {
-				a, err := w.p.Submit(t.Context(), other, true)
+				a, err := w.p.Submit(t.Context(), eventtest.Of(other), true)
 				require.NoError(t, err)
 				require.Contains(t, a.Reason, "duplicate: ")
 				after++

@@ -37,9 +37,8 @@ type rations struct {
 	// set by newRations, read-only
 	cfg          *Config
 	report       *report
-	lister       PullLister // nil: nobody can tell whose refs they are
 	git          containedGit
-	entries      *entries
+	waiting      *waiting
 	findings     *findings
 	reader       *reader
 	mover        *mover
@@ -49,15 +48,13 @@ type rations struct {
 	weights map[graspsync.RepoRef]weighed // guarded by mu
 }
 
-func newRations(cfg *Config, report *report, relay Relay, git containedGit, entries *entries, findings *findings, reader *reader,
+func newRations(cfg *Config, report *report, git containedGit, waiting *waiting, findings *findings, reader *reader,
 	mover *mover, displacement *displacement,
 ) *rations {
-	x := &rations{
-		cfg: cfg, report: report, git: git, entries: entries, findings: findings, reader: reader, mover: mover, displacement: displacement,
+	return &rations{
+		cfg: cfg, report: report, git: git, waiting: waiting, findings: findings, reader: reader, mover: mover, displacement: displacement,
 		weights: make(map[graspsync.RepoRef]weighed),
 	}
-	x.lister, _ = relay.(PullLister)
-	return x
 }
 
 // weighed is what the pull requests of a repository were found to take up that have refs,
@@ -150,14 +147,6 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 	if x.waitsForPrune(a, &out, nil) || refs <= maxPullsOfAuthor && sum <= x.cfg.Limits.MaxPullBytes {
 		return out, nil
 	}
-	if x.lister == nil {
-		for _, pr := range a.pulls {
-			if refs > maxPullsOfRepo || sum > x.cfg.Limits.MaxPullBytes {
-				out.over[pr.ID] = struct{}{}
-			}
-		}
-		return out, nil
-	}
 	ids, err := x.choose(ctx, a, &out.weighed)
 	if err != nil {
 		return out, err
@@ -202,9 +191,6 @@ func (x *rations) waitsForPrune(a asked, out *answered, over []graspsync.EventID
 // leaving weighs what only refs need that are to go: what others need as well counted for
 // one of them and stays. What there is no time for is as it was.
 func (x *rations) leaving(ctx context.Context, a asked, ids []graspsync.EventID, weights map[graspsync.EventID]int64) (sum int64) {
-	if x.git.weigher == nil {
-		return 0
-	}
 	goes := setOf(ids)
 	here := make(map[nip34.ObjectID]struct{})
 	for name, at := range a.Refs.At {
@@ -223,7 +209,7 @@ func (x *rations) leaving(ctx context.Context, a asked, ids []graspsync.EventID,
 		bytes := weights[id]
 		if a.watch.Worked() < until {
 			err := a.work(ctx, weighShare, func(ctx context.Context) error {
-				w, err := x.git.weigh(ctx, a.dir, at, but)
+				w, err := x.git.Weigh(ctx, a.dir, at, but)
 				if err == nil {
 					bytes = w
 				}
@@ -249,7 +235,7 @@ const chooseMost = 10 * time.Minute
 // takes up. What can't be weighed in the time that there is has no room. The lock of the
 // repository, which is in dir, is not needed.
 func (x *rations) worthKeeping(ctx context.Context, ref graspsync.RepoRef, dir string) ([]nip34.ObjectID, map[graspsync.EventID]int64, error) {
-	waiting := x.entries.waitingPulls(ref)
+	waiting := x.waiting.pulls(ref)
 	if len(waiting) == 0 {
 		return nil, nil, nil
 	}
@@ -307,10 +293,7 @@ func (x *rations) weighWaiting(ctx context.Context, a *asked, waiting []*nip34.P
 		if _, is := here[pr.Tip]; !is {
 			continue
 		}
-		bytes := int64(0)
-		if x.git.weigher != nil {
-			bytes, err = x.weighOne(ctx, *a, pr.Tip, but, a.left()/2)
-		}
+		bytes, err := x.weighOne(ctx, *a, pr.Tip, but, a.left()/2)
 		switch {
 		case err == nil:
 			weights.of[pr.ID] = bytes
@@ -327,15 +310,8 @@ func (x *rations) weighWaiting(ctx context.Context, a *asked, waiting []*nip34.P
 
 // chooseWaiting returns which of the pull requests that are asked for would have no ref.
 func (x *rations) chooseWaiting(ctx context.Context, a asked, weights weighed) (map[graspsync.EventID]struct{}, error) {
-	if x.lister != nil {
-		over, err := x.choose(ctx, a, &weights)
-		return setOf(over), err
-	}
-	known := make(map[graspsync.EventID]*nip34.PullRequest)
-	for _, pr := range a.pulls {
-		known[pr.ID] = pr
-	}
-	return setOf(ration.Over(x.pulls(a, known, weights.of), x.limits())), nil
+	over, err := x.choose(ctx, a, &weights)
+	return setOf(over), err
 }
 
 // inTurns orders pull requests so that each author's newest come first, then each one's second.
@@ -366,7 +342,7 @@ func (x *rations) forget(ref graspsync.RepoRef) {
 // only that needed.
 func (x *rations) remove(ctx context.Context, ref graspsync.RepoRef, dir string, refs resolve.Refs, c resolve.RefChange) error {
 	bytes := x.weightOf(ctx, ref, dir, refs, c)
-	if err := x.git.Align(ctx, dir, []resolve.RefChange{c}, nip34.RefName{}); err != nil {
+	if err := x.git.UpdateRefs(ctx, dir, []resolve.RefChange{c}, nip34.RefName{}); err != nil {
 		x.mover.doubt(ref, journal{}) // one ref is there or not: only locks can be left
 		return fmt.Errorf("removing a ref: %w", err)
 	}
@@ -377,9 +353,6 @@ func (x *rations) remove(ctx context.Context, ref graspsync.RepoRef, dir string,
 // weightOf returns what a ref takes up that is about to go. What can't be weighed is taken
 // for much, so that it is looked for.
 func (x *rations) weightOf(ctx context.Context, ref graspsync.RepoRef, dir string, refs resolve.Refs, c resolve.RefChange) int64 {
-	if x.git.weigher == nil {
-		return 0
-	}
 	id, _ := resolve.EventOf(c.Name)
 	x.mu.Lock()
 	bytes, known := x.weights[ref].of[id]
@@ -398,7 +371,7 @@ func (x *rations) weightOf(ctx context.Context, ref graspsync.RepoRef, dir strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, weighShare)
 	defer cancel()
-	bytes, err := x.git.weigh(ctx, dir, c.Old, but)
+	bytes, err := x.git.Weigh(ctx, dir, c.Old, but)
 	if err != nil {
 		return x.displacement.much()
 	}
@@ -417,16 +390,13 @@ func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]gras
 		return nil, nil
 	}
 	// Some were closed or regarded, and what was merged is needed by a branch by now.
-	standings, err := x.standings(ctx, a.Ref, slices.Collect(maps.Values(known)), a.Members)
+	standings, err := x.reader.stored.standings(ctx, slices.Collect(maps.Values(known)), a.Members)
 	if err != nil {
 		return nil, err
 	}
 	for i := range pulls {
-		switch standings[pulls[i].ID] {
-		case PullClosed:
-			pulls[i].Standing = ration.Closed
-		case PullRegarded:
-			pulls[i].Standing = ration.Regarded
+		if standing, said := standings[pulls[i].ID]; said {
+			pulls[i].Standing = standing
 		}
 	}
 	if err := x.reweigh(ctx, a, pulls, weights); err != nil {
@@ -444,12 +414,12 @@ func (x *rations) list(ctx context.Context, a asked) (map[graspsync.EventID]*nip
 	known := make(map[graspsync.EventID]*nip34.PullRequest)
 	for name := range a.Refs.At {
 		if id, ok := resolve.EventOf(name); ok {
-			if pr := x.entries.pullRequest(id); pr != nil {
+			if pr := x.waiting.pullRequest(id); pr != nil {
 				known[id] = pr
 			}
 		}
 	}
-	err := x.stored(ctx, x.lister, a.Ref, func(pr *nip34.PullRequest) {
+	err := x.reader.stored.pulls(ctx, a.Ref, func(pr *nip34.PullRequest) {
 		if _, has := a.Refs.At[nip34.EventRef(pr.ID)]; has {
 			known[pr.ID] = pr
 		}
@@ -490,9 +460,6 @@ func (x *rations) pulls(a asked, known map[graspsync.EventID]*nip34.PullRequest,
 func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 	weights := make(map[graspsync.EventID]int64)
 	out := weighed{of: weights, state: stateOf(a.Refs), stale: make(map[graspsync.EventID]struct{})}
-	if x.git.weigher == nil {
-		return out, nil
-	}
 	var but []nip34.ObjectID
 	here := make(map[nip34.ObjectID]struct{})
 	needed := func(id nip34.ObjectID) {
@@ -571,7 +538,7 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 // has no room: else objects would be made that do.
 func (x *rations) weighOne(ctx context.Context, a asked, tip nip34.ObjectID, but []nip34.ObjectID, most time.Duration) (w int64, err error) {
 	err = a.work(ctx, most, func(ctx context.Context) (err error) {
-		w, err = x.git.weigh(ctx, a.dir, tip, but)
+		w, err = x.git.Weigh(ctx, a.dir, tip, but)
 		return err
 	})
 	if errors.Is(err, errLong) {
@@ -584,7 +551,7 @@ func (x *rations) weighOne(ctx context.Context, a asked, tip nip34.ObjectID, but
 // merged takes up nothing any more. What there is no time for is as it was.
 func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *weighed) error {
 	state := stateOf(a.Refs)
-	if x.git.weigher == nil || w.state == state {
+	if w.state == state {
 		return nil
 	}
 	var but []nip34.ObjectID
@@ -701,7 +668,7 @@ func (x *rations) ration(ctx context.Context, g *resolve.Group, r *repository) e
 // cameTo returns what leaves of pull requests, and what they take up, those whose data has
 // come since the repository was looked at before.
 func (x *rations) cameTo(r *repository) func(pulls []*nip34.PullRequest, bytes map[graspsync.EventID]int64) map[graspsync.EventID]int64 {
-	lacked := setOf(x.findings.lacked(r.Ref).ids)
+	lacked := setOf(x.findings.lacked(r.Ref).IDs)
 	return func(pulls []*nip34.PullRequest, bytes map[graspsync.EventID]int64) map[graspsync.EventID]int64 {
 		out := make(map[graspsync.EventID]int64)
 		for _, pr := range pulls {
@@ -774,14 +741,14 @@ func (x *rations) ask(ctx context.Context, ref graspsync.RepoRef, dir string, pu
 // what came for some that wait no more. soon says that there is none only until what has
 // given way is gone, or that nobody asks any more.
 func (x *rations) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
-	states := x.findings.lacked(ref).states
-	entries := x.entries.of(ref)
+	states := x.findings.lacked(ref).States
+	entries := x.waiting.of(ref)
 	if slices.ContainsFunc(came, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
 		return true, false, nil
 	}
 	var pulls []*nip34.PullRequest
 	for _, e := range entries {
-		if pr := x.entries.pullRequest(e.ID); pr != nil && slices.Contains(came, pr.Tip) {
+		if pr := x.waiting.pullRequest(e.ID); pr != nil && slices.Contains(came, pr.Tip) {
 			pulls = append(pulls, pr)
 		}
 	}
@@ -818,7 +785,7 @@ func (x *rations) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 		return nil, err
 	}
 	if len(out.gone) > 0 {
-		if err := x.git.Align(ctx, dir, out.gone, nip34.RefName{}); err != nil {
+		if err := x.git.UpdateRefs(ctx, dir, out.gone, nip34.RefName{}); err != nil {
 			x.mover.doubt(ref, journal{}) // refs are there or not: only locks can be left
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}

@@ -2,7 +2,6 @@ package purgatory_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -47,7 +47,7 @@ func (w *world) stored(evs ...*nostrEvent) {
 	w.relay.put(evs...)
 	refs := make(map[nip34.RefName]nip34.ObjectID)
 	for _, ev := range evs {
-		pr, err := nip34.ParsePullRequest(ev)
+		pr, err := nip34.ParsePullRequest(eventtest.Of(ev))
 		require.NoError(w.t, err)
 		refs[refOf(ev)] = pr.Tip
 	}
@@ -56,7 +56,7 @@ func (w *world) stored(evs ...*nostrEvent) {
 
 // pushFor is a push to the ref of a pull request that is here already, as git would do it.
 func (w *world) pushFor(ev *nostrEvent, bytes int64) (reason string) {
-	pr, err := nip34.ParsePullRequest(ev)
+	pr, err := nip34.ParsePullRequest(eventtest.Of(ev))
 	require.NoError(w.t, err)
 	dir, unlock, err := w.git.Lock(w.t.Context(), repoOf(alice))
 	require.NoError(w.t, err)
@@ -99,9 +99,7 @@ func TestAnAuthorHasAHundredRefs(t *testing.T) {
 		_ = many(alice, 150)
 		require.Equal(t, 255, w.pullRefs(repoOf(alice)))
 		// What was closed goes before what is open, though that is older.
-		id, err := graspsync.ParseEventID(evs[250].ID)
-		require.NoError(t, err)
-		w.relay.standings = map[graspsync.EventID]purgatory.PullStanding{id: purgatory.PullClosed}
+		w.relay.put(alice.Event(now(), 1632, "", nostrTag{"e", evs[250].ID}))
 		last := proposes(carol, now(), 2, "last")
 		w.held(last)
 		wait(time.Second)
@@ -122,14 +120,11 @@ func TestStrangersDoNotFillARepository(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 				w.serveAlice()
-				w.relay.standings = make(map[graspsync.EventID]purgatory.PullStanding)
 				var regarded, own []*nostrEvent
 				for i := range 20 {
 					regarded = append(regarded, proposes(bob, now()-10_000+nostrTime(i), 2, fmt.Sprint("regarded", i)))
 					own = append(own, proposes(alice, now()-10_000, 3, fmt.Sprint("own", i)))
-					id, err := graspsync.ParseEventID(regarded[i].ID)
-					require.NoError(t, err)
-					w.relay.standings[id] = purgatory.PullRegarded
+					w.relay.put(alice.Event(now(), 1985, "", nostrTag{"e", regarded[i].ID}))
 				}
 				w.stored(regarded...)
 				w.stored(own...)
@@ -282,40 +277,11 @@ func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
 		require.Contains(t, kinds, object(21))
 		wait(20 * time.Hour)
 		for _, c := range w.git.Calls() {
-			if c.URL.HostPort.Host == "large.example" && slices.Contains(c.Want, object(20)) {
+			if c.URL.HostPort().Host == "large.example" && slices.Contains(c.Want, object(20)) {
 				asked++
 			}
 		}
 		require.Equal(t, 1, asked, "and is not asked for again")
-	})
-}
-
-// A relay that can't say what is stored: the refs of a repository are bounded all the same.
-func TestRefsWithoutAListAreBounded(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.stop()
-		w.host = struct{ purgatory.Relay }{w.relay}
-		w.start()
-		w.serveAlice()
-		refs := make(map[nip34.RefName]nip34.ObjectID)
-		for i := range 4_990 {
-			refs[junk(i)] = object(1)
-		}
-		before := maps.Clone(refs)
-		w.git.Push(repoOf(alice), refs)
-		over := 0
-		for i := range 20 {
-			ev := proposes(carol, now(), 2, fmt.Sprint(i))
-			w.held(ev)
-			wait(time.Second)
-			if !w.hasRef(ev) {
-				over++
-			}
-		}
-		require.Equal(t, 10, over)
-		left := w.git.RefsOf(repoOf(alice))
-		maps.DeleteFunc(before, func(name nip34.RefName, _ nip34.ObjectID) bool { _, stays := left[name]; return stays })
-		require.Empty(t, before, "nobody knows whose they are")
 	})
 }
 

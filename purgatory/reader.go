@@ -19,9 +19,10 @@ import (
 // entries what waits. It changes nothing.
 type reader struct {
 	cfg     *Config
-	report  *report
-	relay   Relay
-	entries *entries
+	stored  stored
+	waiting *waiting
+	pins    *pins
+	uses    uses
 
 	families families
 }
@@ -70,7 +71,7 @@ func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (
 	if err != nil {
 		return nil, err
 	}
-	entries := d.entries.of(ref)
+	entries := d.waiting.of(ref)
 	r := g.Repository(ref)
 	err = d.sortAll(ctx, g, slices.DeleteFunc(entries, func(e ledger.Entry) bool {
 		return e.Class == ledger.Announcement || (e.Class == ledger.State && !r.IsMember(e.Author))
@@ -84,7 +85,7 @@ func (d *reader) gatherAll(ctx context.Context, identifier string) (*resolve.Gro
 	if err != nil {
 		return nil, err
 	}
-	err = d.sortAll(ctx, g, d.entries.under(g))
+	err = d.sortAll(ctx, g, d.waiting.under(g))
 	return g, err
 }
 
@@ -99,8 +100,8 @@ func (d *reader) announced(ctx context.Context, identifier string, late bool) (*
 	}
 	// What waits is read before what is stored: what is released meanwhile is found twice, and
 	// not taken for what nobody has announced.
-	waiting := d.entries.waitingUnder(identifier)
-	announcements, err := d.relay.Announcements(ctx, identifier)
+	waiting := d.waiting.waitingUnder(identifier)
+	announcements, err := d.stored.announcements(ctx, identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
@@ -116,7 +117,7 @@ func (d *reader) announced(ctx context.Context, identifier string, late bool) (*
 	for _, a := range g.Accepted {
 		g.All = append(g.All, a)
 	}
-	if g.Stored, err = d.relay.States(ctx, identifier); err != nil {
+	if g.Stored, err = d.stored.states(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
 	if err = d.sortAll(ctx, g, waiting); err != nil {
@@ -136,7 +137,7 @@ func (d *reader) announced(ctx context.Context, identifier string, late bool) (*
 
 // sortAll puts entries where they belong, but for those whose waiting is being ended.
 func (d *reader) sortAll(ctx context.Context, g *resolve.Group, entries []ledger.Entry) error {
-	for _, e := range d.entries.lasting(entries) {
+	for _, e := range d.pins.lasting(entries) {
 		if err := d.sort(ctx, g, e); err != nil {
 			return err
 		}
@@ -151,7 +152,7 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) err
 	if e.Event == nil {
 		return nil
 	}
-	deleted, err := d.relay.Deleted(ctx, e.Event)
+	deleted, err := d.stored.relay.Deleted(ctx, e.Signed())
 	if err != nil {
 		return fmt.Errorf("asking for deletions: %w", err)
 	}
@@ -164,7 +165,7 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) err
 		g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Expired})
 		return nil
 	}
-	if e.Class != ledger.Announcement && !g.Late && !now.Before(e.Deadline) && !d.entries.isFetchedFor(e) {
+	if e.Class != ledger.Announcement && !g.Late && !now.Before(e.Deadline) && !d.uses.fetchesFor(e) {
 		return nil // its time is over: it is expired by the clock, not by whoever looks first
 	}
 	switch e.Class {
@@ -173,7 +174,7 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) err
 	case ledger.Relative:
 		g.Relatives = append(g.Relatives, resolve.Relative{Entry: e, Announcement: e.Announces})
 	case ledger.State:
-		s, err := nip34.ParseState(e.Event)
+		s, err := nip34.ParseState(e.Signed())
 		if err != nil {
 			return err
 		}
@@ -185,7 +186,7 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) err
 		}
 		g.States = append(g.States, resolve.State{Entry: e, State: s})
 	case ledger.PullRequest:
-		pr, err := nip34.ParsePullRequest(e.Event)
+		pr, err := nip34.ParsePullRequest(e.Signed())
 		if err != nil {
 			return err
 		}
@@ -204,10 +205,6 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 		all = append(all, h.Announcement)
 	}
 	f := d.families.of(d.cfg.Membership, identifier, all)
-	of, is := d.relay.(Related)
-	if !is {
-		return f, nil
-	}
 	asked := make(map[graspsync.PubKey]struct{})
 	now := time.Now()
 	for step := range nip34.MaxGenerations { // each is a question to the Store
@@ -234,7 +231,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 			break
 		}
 		slices.SortFunc(ask, graspsync.PubKey.Compare)
-		stored, err := of.Relatives(ctx, identifier, ask)
+		stored, err := d.stored.relatives(ctx, identifier, ask)
 		if err != nil {
 			return nil, fmt.Errorf("reading announcements of others: %w", err)
 		}
@@ -254,7 +251,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 
 // wanting returns that. What has expired softly wants what it did: it may be revived.
 func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []resolve.Relative) (w wanting, err error) {
-	entries := d.entries.announcementsUnder(identifier)
+	entries := d.waiting.announcementsUnder(identifier)
 	var waiting []*nip34.Announcement
 	for _, e := range entries {
 		waiting = append(waiting, e.Announces)
@@ -273,7 +270,7 @@ func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34
 func (d *reader) lost(ctx context.Context, identifier string, there map[graspsync.RepoRef]bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
-	announcements, err := d.relay.Announcements(ctx, identifier)
+	announcements, err := d.stored.announcements(ctx, identifier)
 	if err != nil {
 		return 0, fmt.Errorf("reading announcements: %w", err)
 	}
@@ -291,7 +288,7 @@ func (d *reader) identifiers(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range d.entries.allAnnouncements() {
+	for _, a := range d.waiting.allAnnouncements() {
 		out = append(out, a.Ref.Identifier)
 	}
 	slices.Sort(out)
@@ -302,14 +299,7 @@ func (d *reader) identifiers(ctx context.Context) ([]string, error) {
 func (d *reader) listed(ctx context.Context) (out []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
-	defer d.report.recovered(&err, ofRelay)
-	for identifier, err := range d.relay.Identifiers(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, identifier)
-	}
-	return out, nil
+	return d.stored.identifiers(ctx)
 }
 
 // namedBy returns the objects that events name of those who have a say in a repository:
@@ -323,16 +313,16 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 	if s := g.NewestStored(r); s != nil {
 		ids = slices.Collect(maps.Values(s.Refs))
 	}
-	entries := d.entries.of(ref)
+	entries := d.waiting.of(ref)
 	for _, e := range entries {
 		switch {
 		case !r.IsMember(e.Author):
 		case e.Class == ledger.State:
-			if s, err := nip34.ParseState(e.Event); err == nil {
+			if s, err := nip34.ParseState(e.Signed()); err == nil {
 				ids = slices.AppendSeq(ids, maps.Values(s.Refs))
 			}
 		case e.Class == ledger.PullRequest:
-			if pr, err := nip34.ParsePullRequest(e.Event); err == nil {
+			if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
 				ids = append(ids, pr.Tip)
 			}
 		}
@@ -350,7 +340,7 @@ func (d *reader) lackRef(ctx context.Context, r *repository, h resolve.Pull, has
 		if r.Ref == ref && r.Refs.Format != h.Pull.Tip.Format() {
 			continue
 		}
-		if waiting, ok := d.entries.waiting(ref); ok && !waiting.Soft {
+		if waiting, ok := d.waiting.announcement(ref); ok && !waiting.Soft {
 			return true, nil
 		}
 		if ours, err := d.accepted(ctx, ref); err != nil || ours {
@@ -375,12 +365,6 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// lists reports whether an announcement makes its repository ours, once it is accepted.
-func (d *reader) lists(a *nip34.Announcement) bool {
-	of, is := d.relay.(Related)
-	return !is || of.Lists(a)
-}
-
 // older reports whether an entry is a state of whose author a newer one is stored: its
 // data is of no use. That a newer one waits does not matter, since that one's data may
 // never come.
@@ -388,7 +372,7 @@ func (d *reader) older(ctx context.Context, e ledger.Entry) (bool, error) {
 	if e.Class != ledger.State {
 		return false, nil
 	}
-	stored, err := d.relay.States(ctx, e.Repos[0].Identifier)
+	stored, err := d.stored.states(ctx, e.Repos[0].Identifier)
 	if err != nil {
 		return false, fmt.Errorf("reading states: %w", err)
 	}
@@ -400,7 +384,7 @@ func (d *reader) older(ctx context.Context, e ledger.Entry) (bool, error) {
 // accepted reports whether a repository's announcement is served already: another
 // version of it needs not wait.
 func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	all, err := d.relay.Announcements(ctx, ref.Identifier)
+	all, err := d.stored.announcements(ctx, ref.Identifier)
 	if err != nil {
 		return false, fmt.Errorf("reading announcements: %w", err)
 	}
@@ -419,11 +403,11 @@ func (d *reader) standing(ctx context.Context, e ledger.Entry) (ledger.Entry, er
 		return e, nil
 	}
 	for _, ref := range e.Repos {
-		served, err := d.relay.Announcements(ctx, ref.Identifier)
+		served, err := d.stored.announcements(ctx, ref.Identifier)
 		if err != nil {
 			return e, fmt.Errorf("reading announcements: %w", err)
 		}
-		family, err := d.family(ctx, ref.Identifier, served, nil, d.entries.heldRelatives(ref.Identifier))
+		family, err := d.family(ctx, ref.Identifier, served, nil, d.waiting.relatives(ref.Identifier))
 		if err != nil {
 			return e, err
 		}
@@ -442,19 +426,6 @@ func (d *reader) standing(ctx context.Context, e ledger.Entry) (ledger.Entry, er
 		}
 	}
 	return e, nil
-}
-
-// has asks the relay for an event, if it can be asked.
-func (d *reader) has(ctx context.Context, id graspsync.EventID) (bool, error) {
-	k, ok := d.relay.(Knower)
-	if !ok {
-		return false, nil
-	}
-	has, err := k.Has(ctx, id)
-	if err != nil {
-		return false, fmt.Errorf("asking for an event: %w", err)
-	}
-	return has, nil
 }
 
 // hasExpired reports whether the time of an event is over that it gives itself (NIP-40).

@@ -16,7 +16,7 @@ import (
 func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
 	store := state.NewMemory()
 	ref := graspsync.RepoRef{Owner: graspsync.PubKey{1}, Identifier: "r"}
-	from, err := graspsync.ParseURL("https://a.example/r.git", graspsync.HTTPSchemes)
+	from, err := graspsync.ParseCloneURL("https://a.example/r.git")
 	require.NoError(t, err)
 	now := time.Now()
 	fetches := func() *fetches {
@@ -26,20 +26,20 @@ func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
 	}
 	f := fetches()
 	f.servers.started(hunt.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
-	f.servers.found(from.HostPort, 2, now.Add(time.Hour))
+	f.servers.found(from.HostPort(), 2, now.Add(time.Hour))
 	f.servers.inVain(ref, patience{failures: 2, until: now.Add(time.Hour)})
 	f.servers.memory.put(ref, keyOf(from, false), lack{whatever: true, until: now.Add(time.Hour)})
-	add(f.servers.memory.hosts, from.HostPort, 5, now)
-	require.NoError(t, f.servers.keepServer(t.Context(), from.HostPort))
+	add(f.servers.memory.hosts, from.HostPort(), 5, now)
+	require.NoError(t, f.servers.keepServer(t.Context(), from.HostPort()))
 	require.NoError(t, f.servers.keepHunted(t.Context(), ref))
 
 	f = fetches()
-	s, h := f.servers.servers[from.HostPort], f.servers.hunted[ref]
+	s, h := f.servers.servers[from.HostPort()], f.servers.hunted[ref]
 	require.NotNil(t, s)
 	require.NotNil(t, h)
 	for name, at := range map[string]time.Time{
 		"the last request": s.last, "broken": s.brokenUntil, "the next attempt": h.next, "in vain": h.vain.until,
-		"lacking": f.servers.memory.lacks[ref][keyOf(from, false)].until, "the day": f.servers.memory.hosts[from.HostPort].since,
+		"lacking": f.servers.memory.lacks[ref][keyOf(from, false)].until, "the day": f.servers.memory.hosts[from.HostPort()].since,
 	} {
 		require.Contains(t, at.String(), "m=", name)
 	}

@@ -86,7 +86,11 @@ func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
 	case !isSignature(r.Event.Sig): // the id does not cover it
 		return e, fmt.Errorf("%w: event without signature", errRecord)
 	default:
-		if e, err = entryOf(r.Event, r.ByUser); err != nil {
+		ev, err := graspsync.ParseEvent(r.Event)
+		if err != nil {
+			return e, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		if e, err = entryOf(ev, r.ByUser); err != nil {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
 		}
 		if e.Class == ledger.Announcement && r.Class == ledger.Relative {

@@ -131,12 +131,12 @@ type slowMoves struct {
 	moved atomic.Int32
 }
 
-func (s *slowMoves) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+func (s *slowMoves) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
 	if s.slow.deleting.Load() {
 		s.moved.Add(1)
 		time.Sleep(20 * time.Second)
 	}
-	return s.Fake.Align(ctx, dir, changes, head)
+	return s.Fake.UpdateRefs(ctx, dir, changes, head)
 }
 
 // Of a pull request for several repositories that is refused no ref stays in any.

@@ -15,7 +15,6 @@ type remover struct {
 	cfg        *Config
 	report     *report
 	repos      containedRepositories
-	departures *containedDepartures // nil: there is none
 	git        containedGit
 	step       func(name string)
 	naming     *locks[graspsync.RepoRef] // who looks at a repository
@@ -26,18 +25,11 @@ type remover struct {
 	rations    *rations
 }
 
-// ErrNoDepartures is returned by [Purgatory.RemoveRepository] if the Repositories are no
-// [Departures].
-var ErrNoDepartures = errors.New("repositories can't be taken out of service")
-
 // erase removes a repository at once and for good, served or not. It is for who
 // must take something down, after the announcement is gone, or the repository is made
-// again at the next look. The error wraps [ErrNoDepartures], or [ErrInUse] if something is
+// again at the next look. The error wraps [ErrInUse] if something is
 // being fetched for it and it should be called again.
 func (rm *remover) erase(ctx context.Context, ref graspsync.RepoRef) error {
-	if rm.departures == nil {
-		return ErrNoDepartures
-	}
 	done, err := rm.naming.lock(ctx, ref)
 	if err != nil {
 		return err
@@ -48,7 +40,7 @@ func (rm *remover) erase(ctx context.Context, ref graspsync.RepoRef) error {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
 	defer leave()
-	if err := rm.departures.Erase(ctx, ref); err != nil {
+	if err := rm.repos.Erase(ctx, ref); err != nil {
 		return fmt.Errorf("removing a repository: %w", err)
 	}
 	rm.step("removed")
@@ -66,10 +58,10 @@ func (rm *remover) remove(ctx context.Context, ref graspsync.RepoRef) error {
 	}
 	defer leave()
 	err := rm.repos.Remove(ctx, ref)
-	if errors.Is(err, ErrInUse) && rm.departures != nil {
+	if errors.Is(err, ErrInUse) {
 		waiting, cancel := context.WithTimeout(ctx, rm.cfg.fixed.Timeout/lockShare)
 		defer cancel()
-		if err = rm.departures.Depart(waiting, ref); err == nil {
+		if err = rm.repos.Depart(waiting, ref); err == nil {
 			rm.report.drop("departed")
 			rm.cfg.Logger.Info("repository out of service", keyRepo, graspsync.Printable(ref.String()))
 		}
@@ -81,9 +73,9 @@ func (rm *remover) remove(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// emptyOfState removes the refs of pull requests where nothing else is: they keep no
-// announcement from expiring. has is true if something else is.
-func (rm *remover) emptyOfState(ctx context.Context, ref graspsync.RepoRef) (has bool, err error) {
+// hasState reports whether a repository has refs other than those of pull requests, which
+// keep no announcement from expiring.
+func (rm *remover) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	dir, unlock, err := rm.mover.enter(ctx, ref, rm.cfg.fixed.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
@@ -93,21 +85,7 @@ func (rm *remover) emptyOfState(ctx context.Context, ref graspsync.RepoRef) (has
 	}
 	defer unlock()
 	refs, err := rm.git.Refs(ctx, dir)
-	if err != nil || refs.HasState() || rm.departures != nil {
-		return refs.HasState(), err
-	}
-	var changes []resolve.RefChange
-	for name, id := range refs.At {
-		changes = append(changes, resolve.RefChange{Name: name, Old: id})
-	}
-	if len(changes) == 0 {
-		return false, nil
-	}
-	if err := rm.git.Align(ctx, dir, changes, nip34.RefName{}); err != nil {
-		rm.mover.doubt(ref, journal{}) // each is there or not: only locks can be left
-		return false, fmt.Errorf("removing refs: %w", err)
-	}
-	return false, nil
+	return refs.HasState(), err
 }
 
 func (rm *remover) dropRef(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {

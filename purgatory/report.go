@@ -87,7 +87,7 @@ func (s *report) observe(o Observation) {
 }
 
 // warn logs what a stranger had a part in, once in a while.
-func (s *report) warn(l line, msg string, from graspsync.URL, err error) {
+func (s *report) warn(l line, msg string, from graspsync.CloneURL, err error) {
 	if s.lines.May(l, time.Now()) {
 		s.cfg.Logger.Warn(msg, keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -121,11 +123,11 @@ type doubtful struct {
 	broken bool
 }
 
-func (r *doubtful) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	if r.broken {
-		return nil, errors.New("no such table")
+func (r *doubtful) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsync.Event, error] {
+	if r.broken && asks(f) == "announcements" {
+		return func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, errors.New("no such table")) }
 	}
-	return r.relay.Announcements(ctx, identifier)
+	return r.relay.Events(ctx, f)
 }
 
 // halfDone has the process die in the transaction of a state: main is at 3, dev at 2.
@@ -154,7 +156,7 @@ func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEve
 	synctest.Wait()
 	w.git.FailWith(m.fail)
 	state = says(alice, now(), "main", 3, "dev", 4)
-	_, err = p.Submit(t.Context(), state, false)
+	_, err = p.Submit(t.Context(), eventtest.Of(state), false)
 	require.NoError(t, err)
 	wait(time.Second)
 	require.True(t, l.dead.Load())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -95,7 +96,7 @@ func (h *halfway) killedBefore(t *testing.T, ev *nostrEvent) {
 	require.NoError(t, err)
 	done := make(chan error)
 	go func() { done <- p.Run(ctx) }()
-	answer, err := p.Submit(t.Context(), ev, false)
+	answer, err := p.Submit(t.Context(), eventtest.Of(ev), false)
 	require.NoError(t, err)
 	require.Equal(t, purgatory.Held, answer.Decision)
 	<-journalled

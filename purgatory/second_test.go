@@ -30,7 +30,7 @@ func TestOneSlowServerDoesNotHoldARepository(t *testing.T) {
 		require.EqualValues(t, 2, st.Fetches)
 		var ended time.Duration
 		for _, c := range w.git.Calls() {
-			if c.URL.HostPort.Host == "slow.example" {
+			if c.URL.HostPort().Host == "slow.example" {
 				ended = time.Since(c.At)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // servers are what is known of git servers, and of hunting for repositories: what they sent,
@@ -97,7 +98,7 @@ const (
 )
 
 // question is what one URL is asked for of what is missing of a repository now.
-func (sv *servers) question(ref graspsync.RepoRef, from graspsync.URL, n need) question {
+func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	return sv.memory.choose(time.Now(), ref, from, n)
@@ -248,7 +249,7 @@ func (sv *servers) huntedRecord(ref graspsync.RepoRef, now time.Time) (r huntedR
 	}
 	slices.SortFunc(r.Lacks, func(a, b lackRecord) int { return b.Until.Compare(a.Until) })
 	r.Lacks = r.Lacks[:min(len(r.Lacks), maxLacks)]
-	waits := h.attempts > 0 && now.Before(h.next.Add(sv.cfg.Times.MaxBackoff))
+	waits := h.attempts > 0 && now.Before(h.next.Add(sv.cfg.fixed.MaxBackoff))
 	lacks := len(r.Lacks) > 0 && now.Before(r.Lacks[0].Until)
 	vain := h.vain.failures > 0 && now.Before(h.vain.until.Add(patienceMost)) // it goes on growing
 	return r, waits || lacks || vain || r.Own.Bytes+r.Strangers.Bytes > 0
@@ -273,7 +274,7 @@ func (sv *servers) started(x hunt.Fetch) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
-	s, h := sv.server(x.URL.HostPort), sv.repository(x.Repo)
+	s, h := sv.server(x.URL.HostPort()), sv.repository(x.Repo)
 	s.last, s.recent = now, x.Recent
 	h.attempts, h.next = x.Attempt, now.Add(x.Wait)
 }
@@ -317,7 +318,7 @@ func (sv *servers) begin(ctx context.Context, q question, wait time.Duration) (e
 	add := func(n int) {
 		sv.mu.Lock()
 		defer sv.mu.Unlock()
-		s, h := sv.server(q.from.HostPort), sv.repository(q.repo)
+		s, h := sv.server(q.from.HostPort()), sv.repository(q.repo)
 		s.underWay += n
 		if q.stranger {
 			h.underWayStrangers += n
@@ -336,7 +337,7 @@ func (sv *servers) begin(ctx context.Context, q question, wait time.Duration) (e
 	ctx, cancel := context.WithTimeout(ctx, sv.cfg.fixed.Timeout)
 	defer cancel()
 	written := make(chan error, 1) // at the same time, so that the disk has to be waited for once
-	go func() { written <- sv.keepServer(ctx, q.from.HostPort) }()
+	go func() { written <- sv.keepServer(ctx, q.from.HostPort()) }()
 	err = sv.keepHunted(ctx, q.repo)
 	if err := errors.Join(err, <-written); err != nil {
 		end()
@@ -424,13 +425,13 @@ func (sv *servers) recallServer(value []byte, now time.Time) (d hunt.PastDomain,
 	if err := json.Unmarshal(value, &r); err != nil {
 		return d, false, fmt.Errorf("%w: %w", errRecord, err)
 	}
-	u, err := graspsync.ParseURL("https://"+r.Server, graspsync.HTTPSchemes)
-	if err != nil || u.HostPort.String() != r.Server {
+	u, err := graspsync.ParseCloneURL("https://" + r.Server)
+	if err != nil || u.HostPort().String() != r.Server {
 		return d, false, fmt.Errorf("%w: server %s", errRecord, graspsync.Printable(r.Server))
 	}
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	a := u.HostPort
+	a := u.HostPort()
 	if len(sv.servers) >= sv.cfg.fixed.MaxKept {
 		sv.report.drop("kept")
 		return d, false, nil
@@ -476,7 +477,7 @@ func (sv *servers) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, w
 		}
 	}
 	h := sv.repository(ref)
-	h.attempts, h.next = r.Attempts, recalled(now, r.Next, sv.cfg.Times.MaxBackoff)
+	h.attempts, h.next = r.Attempts, recalled(now, r.Next, sv.cfg.fixed.MaxBackoff)
 	h.vain = patience{failures: max(0, min(r.Vain, mostVain)), until: recalled(now, r.VainUntil, patienceMost)}
 	if _, worth = sv.huntedRecord(ref, now); !worth {
 		delete(sv.hunted, ref)

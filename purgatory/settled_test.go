@@ -3,6 +3,7 @@ package purgatory_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -71,7 +73,7 @@ func TestSettledThoughARelayAnswersNothing(t *testing.T) {
 		wait(time.Second)
 		host.mute.Store(true)
 		w.pushed(ref, branch("main"), object(1))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it may have been looked at before we wait
 		defer cancel()
 		require.NoError(t, w.p.Settled(ctx, ref))
 		host.mute.Store(false)
@@ -87,11 +89,13 @@ type muteRelay struct {
 	mute atomic.Bool
 }
 
-func (r *muteRelay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	if r.mute.Load() {
-		return nil, errors.New("the database is locked")
+func (r *muteRelay) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsync.Event, error] {
+	if r.mute.Load() && asks(f) == "announcements" {
+		return func(yield func(graspsync.Event, error) bool) {
+			yield(graspsync.Event{}, errors.New("the database is locked"))
+		}
 	}
-	return r.relay.Announcements(ctx, identifier)
+	return r.relay.Events(ctx, f)
 }
 
 // Who does not want to wait any more is forgotten.

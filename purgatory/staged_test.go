@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -180,8 +181,8 @@ func TestStagedDataOfAnEventThatWasStoredElsewhere(t *testing.T) {
 		p, other := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest), pull(bob, repoOf(alice), 3, graspsync.KindPullRequest)
 		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
 		w.relay.put(p, other)
-		w.p.Arrived(p)
-		w.p.Arrived(other)
+		w.p.Arrived(eventtest.Of(p))
+		w.p.Arrived(eventtest.Of(other))
 		wait(time.Second)
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
 		require.Len(t, w.git.RefsOf(repoOf(alice)), 1)
@@ -279,11 +280,11 @@ func TestGainedWhileAnotherOneIsLookedAt(t *testing.T) {
 	})
 }
 
-// A Stager that panics has nothing; the rest goes on.
-func TestStagerThatPanics(t *testing.T) {
+// What is staged is nothing if asking panics; the rest goes on.
+func TestStagingThatPanics(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.stop()
-		w.repos = panickingStager{w.git}
+		w.repos = panickingStage{w.git}
 		w.start()
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice), object(2))
@@ -295,12 +296,12 @@ func TestStagerThatPanics(t *testing.T) {
 	})
 }
 
-type panickingStager struct{ purgatory.Repositories }
+type panickingStage struct{ purgatory.Repositories }
 
-func (panickingStager) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload {
+func (panickingStage) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload {
 	panic("staged")
 }
-func (panickingStager) Unstage(graspsync.RepoRef, graspsync.EventID) { panic("unstage") }
+func (panickingStage) Unstage(graspsync.RepoRef, graspsync.EventID) { panic("unstage") }
 
 // One repository of those that a pull request names had its data, and another one could
 // not be given it at first: that one never got the ref, since the event did not wait on.

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // Each number of a status and each metric is that of what it is called after, with a number of
@@ -31,7 +32,7 @@ func TestStatusIsWhole(t *testing.T) {
 			if class == ledger.Announcement {
 				e.Repos[0].Identifier += fmt.Sprint(n)
 			}
-			p.entries.ledger.Put(e)
+			p.entries.waiting.ledger.Put(e)
 		}
 		for n := range 2 {
 			put(n, ledger.Announcement, ledger.Entry{Soft: n == 1})
@@ -49,7 +50,7 @@ func TestStatusIsWhole(t *testing.T) {
 			put(n, ledger.Relative, ledger.Entry{For: graspsync.PubKey{9}})
 		}
 		two := graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "state"}
-		p.findings.needs["state"] = map[graspsync.RepoRef]need{two: {ids: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
+		p.findings.needs["state"] = map[graspsync.RepoRef]resolve.Need{two: {IDs: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
 		s := p.report
 		s.held.Store(11)
 		for fate := Released; fate <= Unwanted; fate++ {

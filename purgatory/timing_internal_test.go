@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
@@ -26,23 +27,30 @@ import (
 // listing is a relay that notes when it is asked what it serves, and fails at first.
 type listing struct {
 	*scales
+	began time.Time // nothing is served then
 	mu    sync.Mutex
 	at    []time.Time
 	fails int
 }
 
-func (l *listing) Identifiers(context.Context) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+func (l *listing) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	if len(f.Tags) > 0 || !slices.Contains(f.Kinds, graspsync.KindAnnouncement) {
+		return l.scales.Events(ctx, f)
+	}
+	return func(yield func(graspsync.Event, error) bool) {
+		if !time.Now().After(l.began) {
+			return
+		}
 		l.mu.Lock()
 		l.at = append(l.at, time.Now())
 		fails := len(l.at) <= l.fails
 		l.mu.Unlock()
 		for n := range 4 {
 			if fails {
-				yield("", errScales)
+				yield(graspsync.Event{}, errScales)
 				return
 			}
-			if !yield(fmt.Sprint("r", n), nil) {
+			if !yield(eventtest.Of(eventBy(l.ref.Owner, 1, graspsync.KindAnnouncement, nostr.Tag{"d", fmt.Sprint("r", n)})), nil) {
 				return
 			}
 		}
@@ -56,7 +64,7 @@ func TestChecksAreSpread(t *testing.T) {
 	for n := range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			w := newRationed(t, 0)
-			relay := &listing{scales: w.scales, fails: n % 3}
+			relay := &listing{scales: w.scales, began: time.Now(), fails: n % 3}
 			w.open(relay, w.scales, false)
 			p := w.p
 			began := time.Now()
@@ -69,8 +77,8 @@ func TestChecksAreSpread(t *testing.T) {
 				synctest.Wait()
 				items, _ := p.inbox.take()
 				for _, x := range items {
-					require.True(t, x.(look).why.check)
-					if id := x.(look).identifier; told[id].IsZero() {
+					require.True(t, x.(news).why.Check)
+					if id := x.(news).identifier; told[id].IsZero() {
 						told[id] = time.Now()
 					}
 				}
@@ -186,7 +194,7 @@ func TestNamedBy(t *testing.T) {
 		}
 		require.Empty(t, named())
 		for n, ev := range map[int]*nostr.Event{0x51: state(w.ref.Owner, at-100, 0x51), 0x52: state(w.ref.Owner, at-50, 0x52)} {
-			s, err := nip34.ParseState(ev)
+			s, err := nip34.ParseState(eventtest.Of(ev))
 			require.NoError(t, err, n)
 			w.states = append(w.states, s)
 		}
@@ -194,13 +202,13 @@ func TestNamedBy(t *testing.T) {
 		for _, ev := range []*nostr.Event{
 			state(w.ref.Owner, at, 0x61), state(stranger, at, 0x62), pull(w.ref.Owner, 0x63), pull(stranger, 0x64), pull(stranger, 0x65),
 		} {
-			answer, err := p.Submit(t.Context(), ev, false)
+			answer, err := p.Submit(t.Context(), eventtest.Of(ev), false)
 			require.NoError(t, err)
 			require.Equal(t, Held, answer.Decision)
 		}
 		require.Equal(t, []string{"52", "61", "63"}, named())
 		var waiting []nip34.ObjectID
-		for _, pr := range p.entries.waitingPulls(w.ref) {
+		for _, pr := range p.entries.waiting.pulls(w.ref) {
 			waiting = append(waiting, pr.Tip)
 		}
 		require.Equal(t, []string{"63", "64", "65"}, tips(waiting))
@@ -219,15 +227,15 @@ func TestOverdue(t *testing.T) {
 		entries := make(map[string]ledger.Entry)
 		for n, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
 			e := ledger.Entry{ID: graspsync.EventID{byte(n + 1)}, Class: class, Repos: []graspsync.RepoRef{ref}, Deadline: deadline}
-			p.entries.ledger.Put(e)
+			p.entries.waiting.ledger.Put(e)
 			entries[class.String()] = e
 		}
 		is := func(e ledger.Entry) bool {
 			_, over := p.entries.overdue(e.ID)
-			_, ending := p.entries.ending[e.ID]
+			_, ending := p.entries.pins.ending[e.ID]
 			require.Equal(t, over, ending)
-			p.entries.notEnding(e.ID)
-			require.Empty(t, p.entries.ending)
+			p.entries.pins.notEnding(e.ID)
+			require.Empty(t, p.entries.pins.ending)
 			return over
 		}
 		_, none := p.entries.overdue(graspsync.EventID{99})
@@ -240,17 +248,17 @@ func TestOverdue(t *testing.T) {
 		f := p.fetches
 		for name, e := range entries {
 			require.True(t, is(e), name)
-			p.entries.pinned[e.ID] = 1
+			p.entries.pins.pinned[e.ID] = 1
 			require.False(t, is(e), name)
-			delete(p.entries.pinned, e.ID)
+			delete(p.entries.pins.pinned, e.ID)
 			pl := f.gatherings.enter(ref)
 			g := f.gatherings.gathering(pl, question{})
 			for at, before := range map[time.Time]bool{deadline: false, deadline.Add(-1): true} {
 				f.gatherings.began(g, at)
 				require.True(t, is(e), name+": nothing is needed")
-				p.findings.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
+				p.findings.needs["x"] = map[graspsync.RepoRef]resolve.Need{ref: {}}
 				require.Equal(t, !before || name != "announcement", is(e), name+": of others")
-				p.findings.needs["x"] = map[graspsync.RepoRef]need{ref: {entries: []graspsync.EventID{e.ID}}}
+				p.findings.needs["x"] = map[graspsync.RepoRef]resolve.Need{ref: {Entries: []graspsync.EventID{e.ID}}}
 				require.Equal(t, !before, is(e), name)
 				delete(p.findings.needs, "x")
 			}
@@ -259,10 +267,10 @@ func TestOverdue(t *testing.T) {
 		}
 		soft := entries["announcement"]
 		soft.Soft = true
-		p.entries.ledger.Put(soft)
+		p.entries.waiting.ledger.Put(soft)
 		pl := f.gatherings.enter(ref)
 		f.gatherings.began(f.gatherings.gathering(pl, question{}), deadline.Add(-1))
-		p.findings.needs["x"] = map[graspsync.RepoRef]need{ref: {}}
+		p.findings.needs["x"] = map[graspsync.RepoRef]resolve.Need{ref: {}}
 		require.True(t, is(soft), "it has no repository")
 	})
 }
@@ -334,14 +342,14 @@ func TestWhatTookLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		pr := w.pulls[0]
-		w.p.entries.noteLong(pr.ID)
-		require.False(t, w.p.entries.tookLong(pr.ID))
+		w.p.entries.takes.note(pr.ID)
+		require.False(t, w.p.entries.takes.took(pr.ID))
 		w.held(pr)
-		w.p.entries.noteLong(pr.ID)
+		w.p.entries.takes.note(pr.ID)
 		time.Sleep(5*time.Minute - 1)
-		require.True(t, w.p.entries.tookLong(pr.ID))
+		require.True(t, w.p.entries.takes.took(pr.ID))
 		time.Sleep(time.Nanosecond)
-		require.False(t, w.p.entries.tookLong(pr.ID))
+		require.False(t, w.p.entries.takes.took(pr.ID))
 	})
 }
 
@@ -379,25 +387,25 @@ func TestWorkEnds(t *testing.T) {
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
-		e, n := w.p.engine, need{ids: []nip34.ObjectID{objectOf(1)}, own: nil}
-		hunts := func(why causes) bool {
+		e, n := w.p.engine, resolve.Need{IDs: []nip34.ObjectID{objectOf(1)}, Own: nil}
+		hunts := func(why resolve.Reasons) bool {
 			w.log.Reset()
 			e.hunt(t.Context(), time.Now(), w.ref, n, why)
 			return strings.Contains(w.log.String(), "hunt queued")
 		}
-		require.False(t, hunts(causes{}), "there is no reason to")
+		require.False(t, hunts(resolve.Reasons{}), "there is no reason to")
 		for k := 1; k < 8; k++ {
-			require.True(t, hunts(causes{check: true}))
+			require.True(t, hunts(resolve.Reasons{Check: true}))
 			left := min(54*time.Minute<<(k-1), 24*time.Hour)
 			require.Equal(t, patience{time.Now().Add(left), k}, e.patient[w.ref])
 			require.Equal(t, e.patient[w.ref], e.servers.hunted[w.ref].vain)
 			time.Sleep(left - 1)
-			require.False(t, hunts(causes{check: true}))
+			require.False(t, hunts(resolve.Reasons{Check: true}))
 			time.Sleep(time.Nanosecond)
 		}
-		n.members = map[graspsync.PubKey]struct{}{{3}: {}}
+		n.Members = map[graspsync.PubKey]struct{}{{3}: {}}
 		was := maps.Clone(e.patient)
-		require.True(t, hunts(causes{owners: map[graspsync.PubKey]bool{{3}: true}}), "it is anew")
+		require.True(t, hunts(resolve.Reasons{Owners: map[graspsync.PubKey]bool{{3}: true}}), "it is anew")
 		require.Equal(t, was, e.patient)
 		e.wholes(t.Context(), time.Now(), slices.Collect(maps.Keys(was)))
 		e.wg.Wait()

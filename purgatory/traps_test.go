@@ -222,8 +222,8 @@ func TestTrapP10_FloodOfKeys(t *testing.T) {
 // Throttled, its window opening again wakes the queue, with nobody else to do so.
 func TestTrapP9_WindowReopens(t *testing.T) {
 	cfg := purgatory.Config{ // no attempt is due when it opens
-		Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, Times: purgatory.Times{Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute},
-	}
+		Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, Times: purgatory.Times{Backoff: 10 * time.Minute},
+	}.With(purgatory.Fixed{MaxBackoff: 10 * time.Minute})
 	run(t, cfg, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/1.git", "a.example/2.git"))
 		w.git.Serve(clone("a.example/1.git"), fetchtest.Server{})
@@ -373,7 +373,7 @@ func TestPromiseP17_BytesOfADay(t *testing.T) {
 		wait(15 * time.Minute)
 		count := make(map[string]int)
 		for _, c := range w.git.Calls() {
-			count[c.URL.HostPort.Host]++
+			count[c.URL.HostPort().Host]++
 		}
 		require.Equal(t, 1, count["endless.example"])
 		require.LessOrEqual(t, count["junk0.example"]+count["junk1.example"]+count["junk2.example"]+count["junk3.example"], 2)

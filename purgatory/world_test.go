@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -34,8 +35,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var _ purgatory.Related = (*relay)(nil)
-
 // relay is the relay whose events wait.
 type relay struct {
 	mu     sync.Mutex
@@ -44,29 +43,28 @@ type relay struct {
 	fail   error
 	refuse func(ev *nostr.Event) error
 	before func(ev *nostr.Event) // each save
-	after  func()                // each answer of Has, before it is given
+	after  func()                // each answer to who asks for an event, before it is given
 
 	relatives []*nostr.Event // announcements of others
-	standings map[graspsync.EventID]purgatory.PullStanding
 }
 
-func (r *relay) Save(_ context.Context, ev *nostr.Event) error {
+func (r *relay) Save(_ context.Context, ev graspsync.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail != nil {
 		return r.fail
 	}
 	if r.refuse != nil {
-		if err := r.refuse(ev); err != nil {
+		if err := r.refuse(ev.Event); err != nil {
 			return err
 		}
 	}
 	if r.before != nil {
-		r.before(ev)
+		r.before(ev.Event)
 	}
 	r.saves++
-	if !slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == ev.ID }) {
-		r.events = append(r.events, ev)
+	if !slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == ev.Event.ID }) {
+		r.events = append(r.events, ev.Event)
 	}
 	return nil
 }
@@ -83,24 +81,83 @@ func (r *relay) has(ev *nostr.Event) bool {
 	return slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == ev.ID })
 }
 
-func (r *relay) Announcements(_ context.Context, identifier string) (out []*nip34.Announcement, _ error) {
+// asks says what a filter asks for, of all that purgatory does.
+func asks(f nostrFilter) string {
+	switch {
+	case len(f.IDs) > 0:
+		return "has"
+	case slices.Contains(f.Kinds, graspsync.KindState):
+		return "states"
+	case slices.Contains(f.Kinds, graspsync.KindPullRequest):
+		return "pulls"
+	case !slices.Contains(f.Kinds, graspsync.KindAnnouncement):
+		return "standings"
+	case len(f.Tags) == 0:
+		return "identifiers"
+	case len(f.Authors) > 0:
+		return "relatives"
+	}
+	return "announcements"
+}
+
+func (r *relay) Events(_ context.Context, f nostrFilter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
+		r.mu.Lock()
+		var out []*nostr.Event
+		for _, ev := range slices.Concat(r.events, r.relatives) {
+			if f.Matches(ev) {
+				out = append(out, ev)
+			}
+		}
+		after := r.after
+		r.mu.Unlock()
+		if after != nil && len(f.IDs) > 0 {
+			after()
+		}
+		for _, ev := range newestOf(out) {
+			if !yield(eventtest.Of(ev), nil) {
+				return
+			}
+		}
+	}
+}
+
+// Lists implements [purgatory.Relay].
+func (r *relay) Lists(a *nip34.Announcement) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, ev := range r.events {
+	return !slices.ContainsFunc(r.relatives, func(ev *nostr.Event) bool { return ev.ID == a.ID.String() })
+}
+
+// announcements returns those with an identifier.
+func (r *relay) announcements(identifier string) (out []*nip34.Announcement) {
+	for ev := range r.Events(context.Background(), nostrFilter{Kinds: []int{graspsync.KindAnnouncement}}) {
 		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier {
 			out = append(out, a)
 		}
 	}
-	return newestOf(out, func(a *nip34.Announcement) (graspsync.RepoRef, graspsync.Stamp) { return a.Ref, a.Stamp() }), nil
+	return out
+}
+
+// states returns those with an identifier.
+func (r *relay) states(identifier string) (out []*nip34.State) {
+	for ev := range r.Events(context.Background(), nostrFilter{Kinds: []int{graspsync.KindState}}) {
+		if s, err := nip34.ParseState(ev); err == nil && s.Ref.Identifier == identifier {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // newestOf leaves the newest version of each address, as a relay serves them.
-func newestOf[T any](all []T, version func(T) (graspsync.RepoRef, graspsync.Stamp)) (out []T) {
+func newestOf(all []*nostr.Event) (out []*nostr.Event) {
+	version := func(ev *nostr.Event) graspsync.Stamp {
+		id, _ := graspsync.ParseEventID(ev.ID)
+		return graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id}
+	}
 	for _, x := range all {
-		ref, v := version(x)
-		if !slices.ContainsFunc(all, func(y T) bool {
-			r, w := version(y)
-			return r == ref && w.Newer(v)
+		if !nostr.IsAddressableKind(x.Kind) || !slices.ContainsFunc(all, func(y *nostr.Event) bool {
+			return y.Kind == x.Kind && y.PubKey == x.PubKey && y.Tags.GetD() == x.Tags.GetD() && version(y).Newer(version(x))
 		}) {
 			out = append(out, x)
 		}
@@ -108,94 +165,18 @@ func newestOf[T any](all []T, version func(T) (graspsync.RepoRef, graspsync.Stam
 	return out
 }
 
-func (r *relay) States(_ context.Context, identifier string) (out []*nip34.State, _ error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, ev := range r.events {
-		if s, err := nip34.ParseState(ev); err == nil && s.Ref.Identifier == identifier {
-			out = append(out, s)
-		}
-	}
-	return newestOf(out, func(s *nip34.State) (graspsync.RepoRef, graspsync.Stamp) { return s.Ref, s.Stamp() }), nil
-}
-
-func (r *relay) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
+func (r *relay) Deleted(_ context.Context, ev graspsync.Event) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range r.events {
 		ids, _ := nip34.ParseDeletion(d)
 		for _, id := range ids {
-			if d.PubKey == ev.PubKey && id.String() == ev.ID {
+			if d.PubKey == ev.Event.PubKey && id == ev.ID {
 				return true, nil
 			}
 		}
 	}
 	return false, nil
-}
-
-func (r *relay) Has(_ context.Context, id graspsync.EventID) (bool, error) {
-	r.mu.Lock()
-	has := slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == id.String() })
-	after := r.after
-	r.mu.Unlock()
-	if after != nil {
-		after()
-	}
-	return has, nil
-}
-
-func (r *relay) Pulls(_ context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
-	return func(yield func(*nip34.PullRequest, error) bool) {
-		r.mu.Lock()
-		events := slices.Clone(r.events)
-		r.mu.Unlock()
-		for _, ev := range events {
-			if p, err := nip34.ParsePullRequest(ev); err == nil && slices.Contains(p.Repos, ref) && !yield(p, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (r *relay) Standings(_ context.Context, _ graspsync.RepoRef, pulls []*nip34.PullRequest, _ map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := make(map[graspsync.EventID]purgatory.PullStanding)
-	for _, p := range pulls {
-		if s, ok := r.standings[p.ID]; ok {
-			out[p.ID] = s
-		}
-	}
-	return out, nil
-}
-
-// Relatives implements [purgatory.Related].
-func (r *relay) Relatives(_ context.Context, identifier string, authors []graspsync.PubKey) (out []*nip34.Announcement, _ error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, ev := range r.relatives {
-		a, err := nip34.ParseAnnouncement(ev)
-		if err == nil && a.Ref.Identifier == identifier && slices.Contains(authors, a.Ref.Owner) {
-			out = append(out, a)
-		}
-	}
-	return out, nil
-}
-
-// Lists implements [purgatory.Related].
-func (r *relay) Lists(*nip34.Announcement) bool { return true }
-
-func (r *relay) Identifiers(context.Context) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		r.mu.Lock()
-		events := slices.Clone(r.events)
-		r.mu.Unlock()
-		for _, ev := range events {
-			if a, err := nip34.ParseAnnouncement(ev); err == nil && !yield(a.Ref.Identifier, nil) {
-				return
-			}
-		}
-	}
 }
 
 // world is a purgatory with all that is around it.
@@ -273,7 +254,7 @@ func (w *world) start() {
 
 func (w *world) submit(ev *nostr.Event, byUser bool) purgatory.Decision {
 	w.t.Helper()
-	a, err := w.p.Submit(w.t.Context(), ev, byUser)
+	a, err := w.p.Submit(w.t.Context(), eventtest.Of(ev), byUser)
 	require.NoError(w.t, err)
 	return a.Decision
 }
@@ -298,8 +279,8 @@ func branch(name string) nip34.RefName {
 	return r
 }
 
-func clone(s string) graspsync.URL {
-	u, _ := graspsync.ParseURL("https://"+s, graspsync.HTTPSchemes)
+func clone(s string) graspsync.CloneURL {
+	u, _ := graspsync.ParseCloneURL("https://" + s)
 	return u
 }
 

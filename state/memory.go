@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -11,41 +10,17 @@ import (
 	"sync"
 )
 
-// MemoryConfig holds the bounds of a [Memory]. The zero value is usable.
-type MemoryConfig struct {
-	// MaxEntries is the largest number of keys. With a small one, what does not fit
-	// is refused with [ErrFull]. Defaults to 100,000.
-	MaxEntries int
-	// MaxBytes is the largest sum of the lengths of all keys and values. One value
-	// can take all of it. Defaults to 256 MiB.
-	MaxBytes int64
-}
-
-func (c MemoryConfig) withDefaults() MemoryConfig {
-	if c.MaxEntries == 0 {
-		c.MaxEntries = 100_000
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 256 << 20
-	}
-	return c
-}
-
-func (c MemoryConfig) validate() error {
-	var errs []error
-	if c.MaxEntries < 0 {
-		errs = append(errs, fmt.Errorf("MaxEntries: %d is negative", c.MaxEntries))
-	}
-	if c.MaxBytes < 0 {
-		errs = append(errs, fmt.Errorf("MaxBytes: %d is negative", c.MaxBytes))
-	}
-	return errors.Join(errs...)
+// memoryLimits are the bounds of a [Memory]; what does not fit is refused with [ErrFull].
+type memoryLimits struct {
+	keys  int
+	bytes int64 // of all keys and values; one value can take all of it
 }
 
 // Memory is a [Store] in memory: durable until the process ends. It is safe for
-// concurrent use. Make one with [NewMemory] or [NewBoundedMemory].
+// concurrent use. Make one with [NewMemory]. What does
+// not fit into 100,000 keys and 256 MiB of keys and values is refused with [ErrFull].
 type Memory struct {
-	config MemoryConfig // set by New, read-only
+	most memoryLimits // set by NewMemory, read-only
 
 	mu sync.Mutex
 	// guarded by mu
@@ -64,22 +39,11 @@ type entry struct {
 
 var _ Store = (*Memory)(nil)
 
-// NewMemory returns an empty Memory with the default bounds.
-func NewMemory() *Memory {
-	return newMemory(MemoryConfig{}.withDefaults())
-}
+// NewMemory returns an empty Memory.
+func NewMemory() *Memory { return newMemory(memoryLimits{keys: 100_000, bytes: 256 << 20}) }
 
-// NewBoundedMemory returns an empty Memory, or an error that names every field of
-// the config that is wrong.
-func NewBoundedMemory(c MemoryConfig) (*Memory, error) {
-	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("state: MemoryConfig: %w", err)
-	}
-	return newMemory(c.withDefaults()), nil
-}
-
-func newMemory(c MemoryConfig) *Memory {
-	return &Memory{config: c, entries: make(map[string]entry)}
+func newMemory(most memoryLimits) *Memory {
+	return &Memory{most: most, entries: make(map[string]entry)}
 }
 
 // Get implements [Store].
@@ -113,7 +77,7 @@ func (m *Memory) CompareAndSwap(ctx context.Context, key string, old Version, va
 		grown += int64(len(key))
 		entries++
 	}
-	if entries > m.config.MaxEntries || grown > m.config.MaxBytes {
+	if entries > m.most.keys || grown > m.most.bytes {
 		m.refused++
 		return Absent, fmt.Errorf("state: compare and swap: %w: %d entries, %d bytes", ErrFull, entries, grown)
 	}

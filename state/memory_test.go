@@ -2,7 +2,6 @@ package state_test
 
 import (
 	"bytes"
-	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,16 +15,9 @@ func TestMemory(t *testing.T) {
 	statetest.Run(t, func(*testing.T) state.Store { return state.NewMemory() })
 }
 
-func bounded(t *testing.T, c state.MemoryConfig) *state.Memory {
-	t.Helper()
-	m, err := state.NewBoundedMemory(c)
-	require.NoError(t, err)
-	return m
-}
-
 func TestMemoryMaxEntries(t *testing.T) {
 	ctx := t.Context()
-	m := bounded(t, state.MemoryConfig{MaxEntries: 2})
+	m := state.NewBoundedMemory(2, 1<<20)
 	a, err := m.CompareAndSwap(ctx, "a", state.Absent, []byte("1"))
 	require.NoError(t, err)
 	_, err = m.CompareAndSwap(ctx, "b", state.Absent, []byte("2"))
@@ -47,7 +39,7 @@ func TestMemoryMaxEntries(t *testing.T) {
 
 func TestMemoryMaxBytes(t *testing.T) {
 	ctx := t.Context()
-	m := bounded(t, state.MemoryConfig{MaxBytes: 10})
+	m := state.NewBoundedMemory(100, 10)
 	_, err := m.CompareAndSwap(ctx, "k", state.Absent, bytes.Repeat([]byte("x"), 10))
 	require.ErrorIs(t, err, state.ErrFull, "the key counts as well")
 	v, err := m.CompareAndSwap(ctx, "k", state.Absent, bytes.Repeat([]byte("x"), 9))
@@ -71,26 +63,10 @@ func TestMemoryMaxBytes(t *testing.T) {
 // caller's next step is to read again, not to make room.
 func TestMemoryConflictBeforeFull(t *testing.T) {
 	ctx := t.Context()
-	m := bounded(t, state.MemoryConfig{MaxEntries: 1})
+	m := state.NewBoundedMemory(1, 1<<20)
 	_, err := m.CompareAndSwap(ctx, "a", state.Absent, nil)
 	require.NoError(t, err)
 	_, err = m.CompareAndSwap(ctx, "b", 77, nil)
 	require.ErrorIs(t, err, state.ErrConflict)
 	assert.Zero(t, m.Usage().Refused)
-}
-
-func TestMemoryConfig(t *testing.T) {
-	_, err := state.NewBoundedMemory(state.MemoryConfig{MaxEntries: -1, MaxBytes: -1})
-	require.Error(t, err)
-	assert.ErrorContains(t, err, "MaxEntries")
-	assert.ErrorContains(t, err, "MaxBytes")
-
-	// Every field must be named when it is bad: a field that is added later and
-	// not handled fails here.
-	for f := range reflect.TypeFor[state.MemoryConfig]().Fields() {
-		var c state.MemoryConfig
-		reflect.ValueOf(&c).Elem().FieldByIndex(f.Index).SetInt(-1)
-		_, err := state.NewBoundedMemory(c)
-		require.ErrorContains(t, err, f.Name)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
@@ -16,7 +17,7 @@ func testNote(n int, deps ...graspsync.Dependency) absent.Note {
 		panic(err)
 	}
 	return absent.Note{
-		Incoming: graspsync.Incoming{Event: testEvent(n, graspsync.KindState, n, nostr.Timestamp(n)), Source: graspsync.Source{Kind: graspsync.Live, Relay: u}},
+		Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(n, graspsync.KindState, n, nostr.Timestamp(n))), Source: graspsync.Source{Kind: graspsync.Live, Relay: u}},
 		ID:       testID(n), Size: 100, Deps: absent.KeysOf(deps),
 	}
 }

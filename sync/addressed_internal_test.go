@@ -20,8 +20,8 @@ type reading struct {
 }
 
 // Events implements [Store].
-func (s *reading) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
+func (s *reading) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
 		for ev, err := range s.Store.Events(ctx, f) {
 			s.read++
 			if !yield(ev, err) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -256,7 +257,7 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 	var stored []*nostr.Event
 	for ev, err := range store.Events(t.Context(), nostr.Filter{}) {
 		require.NoError(t, err)
-		stored = append(stored, ev)
+		stored = append(stored, ev.Event)
 	}
 	var got []string
 	for _, ev := range belonging(stored, identity) {
@@ -274,7 +275,7 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 	var ours, all []*nip34.Announcement
 	repos := make(map[graspsync.RepoRef]bool)
 	for _, ev := range stored {
-		a, err := nip34.ParseAnnouncement(ev)
+		a, err := nip34.ParseAnnouncement(eventtest.Of(ev))
 		if err != nil {
 			continue
 		}
@@ -288,7 +289,7 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 		case graspsync.KindAnnouncement, graspsync.KindDeletion, graspsync.KindVanish:
 			return false
 		case graspsync.KindState:
-			state, err := nip34.ParseState(ev)
+			state, err := nip34.ParseState(eventtest.Of(ev))
 			same := slices.DeleteFunc(slices.Clone(ours), func(a *nip34.Announcement) bool {
 				return err != nil || a.Ref.Identifier != state.Ref.Identifier
 			})

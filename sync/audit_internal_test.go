@@ -27,14 +27,14 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 			require.Nil(t, f.token.ended, "a batch that has ended is let go of")
 		}
 		require.LessOrEqual(t, c.ahead.bytes.Load(), int64(frameBytes)+mostMessage)
-		if m.ingest.unsettled.Load() == 0 && c.session != nil && c.ahead.done() {
+		if m.ingest.flights.unsettled.Load() == 0 && c.session != nil && c.ahead.done() {
 			require.Zero(t, c.ahead.bytes.Load())
 		}
 	}
-	for u, s := range m.health.All() {
+	for u, s := range m.loop.env.health.All() {
 		c := m.loop.conns[u]
 		require.Equal(t, c != nil && c.stands, s.Connected, "%s: what is said of its health", u)
-		r, _ := m.health.Export(u)
+		r, _ := m.loop.env.health.Export(u)
 		require.Equal(t, c != nil && !c.stands, r.Dialing, "%s: whether it is dialed", u)
 	}
 	labelled := 0
@@ -43,7 +43,7 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 			labelled++
 		}
 	}
-	require.Equal(t, labelled, m.loop.labels)
+	require.Equal(t, labelled, m.loop.overview.labels)
 }
 
 // mostMessage is what relays of tests send at most in one message.
@@ -51,24 +51,24 @@ const mostMessage = 1 << 20
 
 func (g *ingest) audit(t *testing.T) {
 	t.Helper()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	writing := g.turn.Load()%2 == 1
+	g.flights.mu.Lock()
+	defer g.flights.mu.Unlock()
+	writing := g.flights.turn.Load()%2 == 1
 	coming := make(map[graspsync.EventID]int)
-	for k, j := range g.inFlight {
+	for k, j := range g.flights.inFlight {
 		require.Equal(t, k, j.key)
 		coming[k.id]++
 		for _, token := range j.tokens {
 			require.Positive(t, token.open.Load(), "it is counted on")
 		}
 	}
-	require.Equal(t, coming, g.coming)
-	require.NoError(t, g.absent.Audit())
-	require.Equal(t, g.owed.Load(), int64(len(g.retries.owed)))
+	require.Equal(t, coming, g.flights.coming)
+	require.NoError(t, g.absences.absent.Audit())
+	require.Equal(t, g.retrier.owed.Load(), int64(len(g.retrier.retries.owed)))
 	if writing { // between two of its steps
 		return
 	}
-	r := &g.retries
+	r := &g.retrier.retries
 	var held, apart int64
 	waiting := make(map[*job]bool)
 	for _, j := range r.jobs {
@@ -82,7 +82,7 @@ func (g *ingest) audit(t *testing.T) {
 		require.False(t, j.due.Before(r.soonest), "the first of them is not overslept")
 		if !j.revived {
 			waiting[j] = true
-			require.Same(t, j, g.inFlight[j.key])
+			require.Same(t, j, g.flights.inFlight[j.key])
 		}
 	}
 	for _, j := range r.missed {
@@ -90,32 +90,32 @@ func (g *ingest) audit(t *testing.T) {
 	}
 	require.Equal(t, held, r.held)
 	require.Equal(t, apart, r.apart)
-	require.Len(t, g.waits, len(waiting))
-	for j := range g.waits {
+	require.Len(t, g.flights.waits, len(waiting))
+	for j := range g.flights.waits {
 		require.True(t, waiting[j], "it is said to wait")
 	}
 	if len(r.owed) > 0 {
 		require.False(t, r.askAt.IsZero(), "what is owed is asked for")
 	}
-	require.Equal(t, int64(len(g.inFlight)), g.unsettled.Load())
-	require.Equal(t, int64(g.absent.Held().Waiting), g.waiting.Load())
+	require.Equal(t, int64(len(g.flights.inFlight)), g.flights.unsettled.Load())
+	require.Equal(t, int64(g.absences.absent.Held().Waiting), g.absences.waiting.Load())
 	inside := int64(0)
-	for _, j := range g.inFlight {
+	for _, j := range g.flights.inFlight {
 		if !j.apart {
 			inside += j.size
 		}
 	}
-	g.room.mu.Lock()
-	defer g.room.mu.Unlock()
-	require.Equal(t, g.room.most-inside, g.room.free, "bytes in flight")
+	g.flights.room.mu.Lock()
+	defer g.flights.room.mu.Unlock()
+	require.Equal(t, g.flights.room.most-inside, g.flights.room.free, "bytes in flight")
 }
 
 // LeftOver checks, when Run has returned, that it has let go of everything.
 func (m *SyncManager) LeftOver(t *testing.T) {
 	t.Helper()
 	m.ingest.leftOver(t)
-	for u, s := range m.health.All() {
-		r, _ := m.health.Export(u)
+	for u, s := range m.loop.env.health.All() {
+		r, _ := m.loop.env.health.Export(u)
 		require.False(t, s.Connected || r.Dialing, "%s: its health goes by that it has ended", u)
 	}
 	for _, s := range m.loop.stats {
@@ -131,16 +131,16 @@ func (m *SyncManager) LeftOver(t *testing.T) {
 
 func (g *ingest) leftOver(t *testing.T) {
 	t.Helper()
-	require.Empty(t, g.inFlight)
-	require.Empty(t, g.coming)
-	for j := range g.waits {
-		require.Same(t, g.retries.missed[j.tokens[0].relay], j)
+	require.Empty(t, g.flights.inFlight)
+	require.Empty(t, g.flights.coming)
+	for j := range g.flights.waits {
+		require.Same(t, g.retrier.retries.missed[j.tokens[0].relay], j)
 	}
-	require.Zero(t, g.unsettled.Load())
-	require.Zero(t, g.retries.apart)
-	require.Equal(t, g.room.most, g.room.free)
-	require.Empty(t, g.room.inside)
-	require.Zero(t, g.room.waits.Len())
+	require.Zero(t, g.flights.unsettled.Load())
+	require.Zero(t, g.retrier.retries.apart)
+	require.Equal(t, g.flights.room.most, g.flights.room.free)
+	require.Empty(t, g.flights.room.inside)
+	require.Zero(t, g.flights.room.waits.Len())
 	require.Empty(t, g.toVerify)
 	require.Empty(t, g.toSave)
 }

@@ -58,7 +58,7 @@ func TestRelaysBeyondTheBound(t *testing.T) {
 		for _, u := range []string{"wss://a.example", "wss://b.example", "wss://c.example"} {
 			net.Add(u, relaytest.Behavior{})
 		}
-		r, owner := hosted(t, net, relaysync.Config{Limits: relaysync.Limits{MaxRelays: 2}}, "a.example", "b.example")
+		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{MaxRelays: 2}), "a.example", "b.example")
 		defer r.stop()
 		after(time.Minute)
 		r.save(owner.Hosted(at(time.Hour), "two", us, "c.example"))
@@ -93,7 +93,7 @@ func TestNoticeStorm(t *testing.T) {
 // forgets it for real. Neither loses events.
 func TestNegentropySessionLost(t *testing.T) {
 	for name, b := range map[string]relaytest.Behavior{
-		"for good": {NegRounds: 1},
+		"for good": {Reconciling: relaytest.Reconciling{NegRounds: 1}},
 		"at first": {Handle: func() func(*relaytest.ConnScript, wire.Request) bool {
 			left := 2
 			return func(c *relaytest.ConnScript, req wire.Request) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -70,7 +69,7 @@ func (b *breaking) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Co
 // errNothing stands for a Transport that gives neither a connection nor an error.
 var errNothing = errors.New("nothing")
 
-// breakingConn has everything that a Conn may have.
+// breakingConn is a connection that learns after a while what its relay says of itself.
 type breakingConn struct {
 	relaysync.Conn
 	b     *breaking
@@ -106,19 +105,9 @@ func (c *breakingConn) InfoKnown() <-chan struct{} {
 	return c.known
 }
 
-func (c *breakingConn) DroppedBytes() uint64 {
-	_ = c.b.fault("DroppedBytes")
-	return 0
-}
-
-func (c *breakingConn) ReadWaited() time.Duration {
-	_ = c.b.fault("ReadWaited")
-	return 0
-}
-
-func (c *breakingConn) RemoteAddr() netip.Addr {
-	_ = c.b.fault("RemoteAddr")
-	return netip.Addr{}
+func (c *breakingConn) Traffic() relaysync.Traffic {
+	_ = c.b.fault("Traffic")
+	return c.Conn.Traffic()
 }
 
 // Whichever call of a Transport or its connection fails or panics: that costs this one
@@ -194,7 +183,7 @@ func TestEachFaultOfATransport(t *testing.T) {
 	}
 	fails := func() error { return errWire }
 	breaks := func() error { panic(errWire) }
-	for _, method := range []string{"Dial", "Receive", "Send", "Close", "Info", "InfoKnown", "DroppedBytes", "ReadWaited", "RemoteAddr"} {
+	for _, method := range []string{"Dial", "Receive", "Send", "Close", "Info", "InfoKnown", "Traffic"} {
 		calls := max(1, play(t, method, 0, false, nil))
 		for call := 1; call <= min(calls, 6); call++ {
 			t.Run(fmt.Sprintf("%s %d panics", method, call), func(t *testing.T) { play(t, method, call, true, breaks) })

@@ -16,7 +16,7 @@ import (
 func TestTrapT6_NeverEOSE(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{NeverEOSE: true, Negentropy: relaytest.NegSilent})
+		a := net.Add("wss://a.example", relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegSilent})
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
 		defer r.stop()
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
@@ -139,7 +139,7 @@ func TestTrapH3_SecondSyncIsCheap(t *testing.T) {
 func TestTrapH6_LyingNegentropy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{LyingNegentropy: 3})
+		a := net.Add("wss://a.example", relaytest.Behavior{Hostility: relaytest.Hostility{LyingNegentropy: 3}})
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
 		defer r.stop()
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")

@@ -34,6 +34,10 @@ type Config struct {
 	NarrowLayer1 bool
 	// Policy decides which events we have. Defaults to [NewGRASPPolicy].
 	Policy Policy
+	// Holder is where Policy keeps what it holds back. A Policy that never answers
+	// [graspsync.Hold] needs none; without it such an answer is no verdict: it is logged, and
+	// the event is judged again. Defaults to none.
+	Holder Holder
 	// Verifier checks signatures. Defaults to one that checks many at a time where many
 	// are at hand, see package batchverify; whoever sends it bad ones can't make that
 	// dearer than to check one by one.
@@ -49,7 +53,8 @@ type Config struct {
 	// once per connection. Defaults to none: what such relays refuse is not fetched,
 	// and asked for again an hour later at most.
 	Signer Signer
-	// Health has the times of backoff and rate limiting.
+	// Health says how soon a relay that failed is tried again. Its MaxRecords is at most as
+	// many relays as are known, 50,000: a State need not have room for more.
 	Health health.Config
 	// Logger gets what happens. Defaults to discarding it.
 	Logger *slog.Logger
@@ -89,22 +94,17 @@ type Times struct {
 	// are acted upon. A short one makes many small requests of what could be one.
 	// Defaults to 5 s.
 	BatchWindow time.Duration
-	// ConnectTimeout bounds one connection attempt. Defaults to 10 s.
-	ConnectTimeout time.Duration
 	// DailyMin and DailyMax are the bounds of the time between two passes over the
 	// whole history of a relay. Default to 23 h and 25 h.
 	DailyMin, DailyMax time.Duration
-	// StoreTimeout bounds each call of the Store and the Policy. Defaults to 1 min.
-	StoreTimeout time.Duration
 }
 
 // Limits bound what a [SyncManager] keeps and does at once.
 type Limits struct {
-	// MaxRelays bounds the relays known, MaxConnections those connected to, attempts
-	// included, MaxDials the attempts at once. Attempts that are older than a second make
-	// room for others and go on beside them: eight times as many at most, and a third of
-	// MaxConnections. Default to 50,000, 256 and 10.
-	MaxRelays, MaxConnections, MaxDials int
+	// MaxConnections bounds the relays that we are connected to, attempts included, of
+	// which there are 10 at once. Attempts that are older than a second make room for others
+	// and go on beside them: 80 at most, and a third of MaxConnections. Defaults to 256.
+	MaxConnections int
 	// MaxRelaysPerRepo is how many relays of one announcement are followed: the first
 	// distinct ones that it lists, ourselves among them. Of those that only people name whom
 	// the owner lists ([nip34.Family.Targets]) as many are followed besides. The rest is left
@@ -121,20 +121,6 @@ type Limits struct {
 	// those of which nothing else is on its way. What is being read comes on top;
 	// package wstransport has 16 MiB for that. Defaults to 48 MiB; at least 4 MiB.
 	InFlight int64
-	// Unproductive is the allowance of each relay for bytes that nothing we ask can lead
-	// to: what was not asked for, is repeated, malformed or forged. It refills with time
-	// (Refill) and by the size of each event that is stored. A relay that has
-	// used it up is disconnected for at least an hour, and counted as dropped,
-	// "unproductive". As much again is each relay's allowance for events that it was
-	// asked for and that are of no use: rejected, superseded, deleted, or waiting; at
-	// least a 2,000th of it for each of them. All of that comes back in 200 s, and at once
-	// when an event is stored after all. A relay that has used it up is asked for history
-	// as slowly as that, and never cut for it. What refers to our repositories has as much
-	// of its own, and as much again for what comes live of that and is not expected to be
-	// refused; what the others leave over is lent to newcomers. What else comes live is
-	// left out meanwhile, counted as dropped, "unread", and caught up with later. A small one slows honest relays that
-	// hold much which is not for us. Defaults to 8 MiB.
-	Unproductive int64
 	// MaxLabels bounds the relays with metrics of their own; the others share the
 	// label "other". Defaults to 1,000.
 	MaxLabels int
@@ -150,11 +136,12 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Verifier == nil {
-		c.Verifier = batchverify.New(batchverify.Config{})
+		c.Verifier = batchverify.New()
 	}
-	def(&c.Health.RateLimit, 65*time.Second)
+	def(&c.fixed.MaxRelays, 50_000)
+	def(&c.Health.MaxRecords, c.fixed.MaxRelays)
 	def(&c.Times.BatchWindow, 5*time.Second)
-	def(&c.Times.ConnectTimeout, 10*time.Second)
+	def(&c.fixed.ConnectTimeout, 10*time.Second)
 	def(&c.fixed.QuickReconnect, 15*time.Minute)
 	def(&c.fixed.Overlap, 15*time.Minute)
 	def(&c.Times.DailyMin, 23*time.Hour)
@@ -162,20 +149,19 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.IdleTimeout, 30*time.Second)
 	def(&c.fixed.TotalTimeout, 5*time.Minute)
 	def(&c.fixed.BatchTimeout, 30*time.Minute)
-	def(&c.Times.StoreTimeout, time.Minute)
+	def(&c.fixed.StoreTimeout, time.Minute)
 	def(&c.fixed.RetryBase, 30*time.Second)
 	def(&c.fixed.RetryMax, time.Hour)
 	def(&c.fixed.NegentropyRetry, 4*time.Hour)
 	def(&c.fixed.FutureTolerance, 15*time.Minute)
-	def(&c.Limits.MaxRelays, 50_000)
 	def(&c.Limits.MaxConnections, 256)
-	def(&c.Limits.MaxDials, 10)
+	def(&c.fixed.MaxDials, 10)
 	def(&c.Limits.MaxRelaysPerRepo, 16)
 	def(&c.Limits.MaxRootsPerRepo, 5_000)
 	def(&c.fixed.MaxBatches, 4)
 	def(&c.Limits.Workers, runtime.GOMAXPROCS(0))
 	def(&c.Limits.InFlight, 48<<20)
-	def(&c.Limits.Unproductive, 8<<20)
+	def(&c.fixed.Unproductive, 8<<20)
 	def(&c.fixed.Waiting, 10_000)
 	def(&c.fixed.WaitingBytes, 32<<20)
 	def(&c.fixed.Remembered, 200_000)
@@ -205,11 +191,11 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"BatchWindow", c.Times.BatchWindow}, {"ConnectTimeout", c.Times.ConnectTimeout},
+		{"BatchWindow", c.Times.BatchWindow}, {"ConnectTimeout", c.fixed.ConnectTimeout},
 		{"QuickReconnect", c.fixed.QuickReconnect}, {"Overlap", c.fixed.Overlap},
 		{"DailyMin", c.Times.DailyMin}, {"DailyMax", c.Times.DailyMax},
 		{"IdleTimeout", c.fixed.IdleTimeout}, {"TotalTimeout", c.fixed.TotalTimeout},
-		{"BatchTimeout", c.fixed.BatchTimeout}, {"StoreTimeout", c.Times.StoreTimeout},
+		{"BatchTimeout", c.fixed.BatchTimeout}, {"StoreTimeout", c.fixed.StoreTimeout},
 		{"RetryBase", c.fixed.RetryBase}, {"RetryMax", c.fixed.RetryMax},
 		{"NegentropyRetry", c.fixed.NegentropyRetry}, {"FutureTolerance", c.fixed.FutureTolerance},
 		{"RejectedFor", c.fixed.RejectedFor},
@@ -222,7 +208,7 @@ func (c Config) validate() error {
 		name  string
 		value int
 	}{
-		{"MaxRelays", c.Limits.MaxRelays}, {"MaxConnections", c.Limits.MaxConnections}, {"MaxDials", c.Limits.MaxDials},
+		{"MaxRelays", c.fixed.MaxRelays}, {"MaxConnections", c.Limits.MaxConnections}, {"MaxDials", c.fixed.MaxDials},
 		{"MaxRootsPerRepo", c.Limits.MaxRootsPerRepo}, {"MaxBatches", c.fixed.MaxBatches}, {"Workers", c.Limits.Workers},
 		{"Waiting", c.fixed.Waiting}, {"Remembered", c.fixed.Remembered}, {"FeedQueue", c.fixed.FeedQueue},
 		{"MaxSet", c.fixed.MaxSet}, {"MaxLabels", c.Limits.MaxLabels},
@@ -245,11 +231,17 @@ func (c Config) validate() error {
 	if c.Limits.InFlight < 4<<20 {
 		bad("InFlight", c.Limits.InFlight, "at least 4 MiB")
 	}
-	if c.Limits.Unproductive < 0 {
-		bad("Unproductive", c.Limits.Unproductive, "a positive number")
+	if c.fixed.Unproductive < 0 {
+		bad("Unproductive", c.fixed.Unproductive, "a positive number")
 	}
 	if c.fixed.WaitingBytes < 0 {
 		bad("WaitingBytes", c.fixed.WaitingBytes, "a positive number")
+	}
+	if c.Health.MaxRecords > c.fixed.MaxRelays {
+		bad("Health.MaxRecords", c.Health.MaxRecords, fmt.Sprintf("at most %d, so many relays are known", c.fixed.MaxRelays))
+	}
+	if c.Holder != nil && c.Policy == nil {
+		errs = append(errs, errors.New("Holder is set without a Policy: the default one holds nothing"))
 	}
 	for _, u := range c.Bootstrap {
 		if u.IsZero() {

@@ -13,10 +13,9 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -58,10 +57,8 @@ type conn struct {
 	stored   uint64    // events of its relay's that were stored when it was last looked at
 	usefulAt time.Time // when it was noted that there were more
 
-	believes  believes
-	large     string // request of which it is not known whether it is too large
-	largeSize int
-	largeAt   time.Time
+	believes believes
+	largest  largest
 }
 
 // connEnv is what connections need of the rest. All of it may be used by any goroutine.
@@ -103,7 +100,7 @@ func (c *conn) run() {
 		c.env.inbox.put(dialFailed{conn: c, err: err})
 		return
 	}
-	dialing, stop := context.WithTimeout(c.ctx, c.env.cfg.Times.ConnectTimeout)
+	dialing, stop := context.WithTimeout(c.ctx, c.env.cfg.fixed.ConnectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
@@ -127,7 +124,7 @@ func (c *conn) run() {
 	if err := c.contain(func() { c.converse(frames, failed) }); err != nil {
 		c.end(err)
 	}
-	c.judgeCut(time.Now())
+	c.lost(time.Now())
 	c.hangup()
 	c.close()
 	c.report()
@@ -140,19 +137,15 @@ func (c *conn) begin() {
 	c.believes.info = info
 	c.current(time.Now())
 	limits := c.believes.limits
-	c.session = session.New(sessionConfig(c.env.cfg, c.stats, c.believes.terms, limits, info))
-	c.env.inbox.put(connected{conn: c, limits: limits, info: info, place: c.place()})
+	c.session = session.New(sessionConfig(c.env.cfg, c.stats, limits, info))
+	c.env.inbox.put(connected{conn: c, limits: limits.Requests, info: info, place: c.place()})
 }
 
 // place is what shares the connections that relays have at one address: that of a network
 // of IPv4 of 256, or of IPv6 of 2^80, which is what one can have for the price of one.
 // Addresses that only an operator's own permission lets us dial are nobody's to share.
 func (c *conn) place() netip.Prefix {
-	a, ok := c.conn.(Addressed)
-	if !ok {
-		return netip.Prefix{}
-	}
-	at := a.RemoteAddr().Unmap().WithZone("")
+	at := c.conn.Traffic().RemoteAddr.Unmap().WithZone("")
 	if !at.IsGlobalUnicast() || at.IsPrivate() {
 		return netip.Prefix{}
 	}
@@ -189,14 +182,10 @@ func (c *conn) dial(ctx context.Context) (nc Conn, err error) {
 const infoWait = 2 * time.Second
 
 func (c *conn) awaitInfo() {
-	a, ok := c.conn.(InfoAwaiter)
-	if !ok {
-		return
-	}
 	timer := time.NewTimer(infoWait)
 	defer timer.Stop()
 	select {
-	case <-a.InfoKnown():
+	case <-c.conn.InfoKnown():
 	case <-timer.C:
 	case <-c.ctx.Done():
 	}
@@ -240,7 +229,7 @@ func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 			return
 		}
 		c.signs.heard(c.ahead.done())
-		if msg.Type == wire.TypeEvent && msg.Event == nil {
+		if msg.Type == wire.TypeEvent && msg.Event.IsZero() {
 			continue
 		}
 		c.ahead.add(msg)
@@ -307,7 +296,7 @@ func (c *conn) take(msg wire.Message) {
 	}()
 	c.stats.bytes.Add(uint64(msg.Size))
 	c.stats.messages.Add(1)
-	c.answered(msg.Sub)
+	c.largest.answered(c.stats, msg.Sub, time.Now())
 	c.afford()
 	actions := c.session.Receive(time.Now(), msg)
 	c.charge(msg, actions)
@@ -326,11 +315,9 @@ func (c *conn) afford() {
 
 // excuse puts off what the relay could not answer while we did not read.
 func (c *conn) excuse() {
-	if w, ok := c.conn.(ReadWaiter); ok {
-		sum := w.ReadWaited()
-		c.stalled += sum - c.waited
-		c.waited = sum
-	}
+	sum := c.conn.Traffic().ReadWaited
+	c.stalled += sum - c.waited
+	c.waited = sum
 	if c.stalled > 0 {
 		c.session.Excuse(c.stalled)
 		c.stalled = 0
@@ -426,7 +413,7 @@ func (c *conn) deliver(a session.Deliver) {
 	}
 	c.stats.events.Add(1)
 	start := time.Now()
-	if err := c.env.ingest.submit(c.ctx, d); err != nil {
+	if err := c.env.ingest.intake.submit(c.ctx, d); err != nil {
 		c.end(err)
 	}
 	c.stalled += time.Since(start)
@@ -436,7 +423,7 @@ func (c *conn) deliver(a session.Deliver) {
 // allows few of them.
 func (c *conn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) command {
-		ctx, cancel := context.WithTimeout(ctx, c.env.cfg.Times.StoreTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.env.cfg.fixed.StoreTimeout)
 		defer cancel()
 		set, err := c.env.sets.load(ctx, a.Filter)
 		if err != nil {
@@ -450,7 +437,7 @@ func (c *conn) loadSet(a session.LoadSet) {
 
 func (c *conn) missing(a session.Missing) {
 	c.ask(func(ctx context.Context) command {
-		ids, err := c.env.ingest.needed(ctx, a.IDs)
+		ids, err := c.env.ingest.absences.needed(ctx, a.IDs)
 		ids = c.stats.bad.without(ids)
 		return func(s *session.Session, now time.Time) []session.Action {
 			return s.Checked(now, a.Query, ids, err)
@@ -517,6 +504,13 @@ func (c *conn) abandon(id plan.BatchID) {
 	})
 }
 
+// lost looks at why the connection has ended, unless we ended it.
+func (c *conn) lost(now time.Time) {
+	if c.ctx.Err() == nil {
+		c.largest.cut(c.stats, now)
+	}
+}
+
 // report tells the loop that the connection has ended. It waits a moment for the
 // events on their way: how far a batch got counts only as far as it is saved.
 func (c *conn) report() {
@@ -549,10 +543,13 @@ func (c *conn) report() {
 	c.env.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: c.signs.lastAlive()})
 }
 
+// account implements origin.
+func (c *conn) account() (*relayStats, *signs) { return c.stats, &c.signs }
+
 // forged counts an event whose id or signature was wrong.
 func (c *conn) forged(reason string) {
 	c.env.report.forged.Add(1)
-	c.spend(allowance.Forgery(c.env.cfg.Limits.Unproductive))
+	c.spend(allowance.Forgery(c.env.cfg.fixed.Unproductive))
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Forged(now, reason) })
 }
 
@@ -564,7 +561,7 @@ func (c *conn) badSignature(k copyKey) {
 		return
 	}
 	c.env.report.forged.Add(1)
-	c.spend(allowance.Forgery(c.env.cfg.Limits.Unproductive))
+	c.spend(allowance.Forgery(c.env.cfg.fixed.Unproductive))
 }
 
 // authenticate has a challenge answered, on a goroutine of its own.
@@ -619,11 +616,9 @@ func (c *conn) charge(msg wire.Message, actions []session.Action) {
 	default: // words, and answers to what was never sent
 		cost = int64(msg.Size)
 	}
-	if d, ok := c.conn.(DropCounter); ok {
-		n := d.DroppedBytes()
-		cost += int64(n - c.dropped)
-		c.dropped = n
-	}
+	n := c.conn.Traffic().DroppedBytes
+	cost += int64(n - c.dropped)
+	c.dropped = n
 	if cost > 0 {
 		c.spend(cost)
 	}
@@ -661,38 +656,37 @@ var errUnproductive = errors.New("relay sends nothing that is of use")
 // believes is what a connection last went by.
 type believes struct {
 	info   wire.Info
-	limits plan.Limits
-	terms  session.Terms
+	limits relaylimits.Limits
 	aside  int // values set aside
 }
 
 // current brings what the connection goes by up to date, and returns the values
 // that are set aside.
-func (c *conn) current(now time.Time) (aside []session.Value, changed bool) {
+func (c *conn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
-	b := believes{info: c.believes.info, limits: narrowed(limitsOf(c.env.cfg.fixed, c.believes.info), facts, now), aside: len(aside)}
-	b.terms = termsOf(b.limits, facts, now)
-	if c.session != nil && b.limits != c.believes.limits {
-		c.env.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits}})
+	declared := relaylimits.Declared(c.believes.info, c.env.cfg.fixed.usual())
+	b := believes{info: c.believes.info, limits: facts.Effective(declared, now), aside: len(aside)}
+	if c.session != nil && b.limits.Requests != c.believes.limits.Requests {
+		c.env.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits.Requests}})
 	}
-	changed = b.terms != c.believes.terms || b.aside != c.believes.aside
+	changed = b.limits != c.believes.limits || b.aside != c.believes.aside
 	c.believes = b
 	return aside, changed
 }
 
-// outgrow has the session forget what is not believed any more: a relay that has
+// outgrow has the session forget what is not relaylimits.Believed any more: a relay that has
 // become better is used better.
 func (c *conn) outgrow(now time.Time) {
 	if aside, changed := c.current(now); changed {
-		c.session.SetTerms(c.believes.terms, aside)
+		c.session.SetLimits(c.believes.limits, aside)
 	}
 }
 
 // learn takes in what the session found out.
 func (c *conn) learn(a session.Learned) {
 	now := time.Now()
-	until := now.Add(believed)
-	if a.Kind == learned.NoNegentropy {
+	until := now.Add(relaylimits.Believed)
+	if a.Kind == relaylimits.NoNegentropy {
 		until = now.Add(c.env.cfg.fixed.NegentropyRetry)
 	}
 	c.stats.learn(a.Kind, a.Value, until)
@@ -701,9 +695,9 @@ func (c *conn) learn(a session.Learned) {
 }
 
 // setAside takes in that the relay refuses whatever has this value.
-func (c *conn) setAside(v session.Value) {
+func (c *conn) setAside(v relaylimits.Value) {
 	now := time.Now()
-	c.stats.setAside(v, now.Add(believed))
+	c.stats.setAside(v, now.Add(relaylimits.Believed))
 	c.env.report.drop("poison", 1)
 	if c.env.report.mayLog(c.url, classAside) {
 		c.env.cfg.Logger.Warn("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
@@ -718,48 +712,13 @@ func (c *conn) send(r wire.Request) []session.Action {
 	err := c.conn.Send(c.ctx, r)
 	switch {
 	case err == nil:
-		c.asked(r, size)
+		c.largest.asked(r, size, time.Now())
 	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
 		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
 	default:
 		c.end(fmt.Errorf("sending: %w", err))
 	}
 	return nil
-}
-
-// asked notes the largest request that is not answered.
-func (c *conn) asked(r wire.Request, size int) {
-	if (r.Type == wire.TypeReq || r.Type == wire.TypeNegOpen) && size > leastMessage && size >= c.largeSize {
-		c.large, c.largeSize, c.largeAt = r.Sub, size, time.Now()
-	}
-}
-
-// answered notes that the relay takes requests of this size.
-func (c *conn) answered(sub string) {
-	if c.largeSize > 0 && sub == c.large {
-		c.stats.answered(c.largeSize, time.Now())
-		c.large, c.largeSize = "", 0
-	}
-}
-
-// largeCut is how soon after a large request a lost connection is taken for its
-// answer.
-const largeCut = 10 * time.Second
-
-// judgeCut looks at why the connection was lost, unless we ended it.
-func (c *conn) judgeCut(now time.Time) {
-	if c.largeSize > 0 && c.ctx.Err() == nil && now.Sub(c.largeAt) < largeCut {
-		c.stats.cut(c.largeSize, now)
-	}
-}
-
-// sizeOf is about how many bytes a request has.
-func sizeOf(r wire.Request) int {
-	n := 80 + 2*len(r.Payload) // label and id
-	for _, f := range r.Filters {
-		n += filters.Size(f) + 1
-	}
-	return n
 }
 
 // compared has found out to which repositories the events belong that a relay was
@@ -773,7 +732,7 @@ func (c *conn) compared(r session.Report) {
 		return
 	}
 	c.env.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.env.cfg.Times.StoreTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, c.env.cfg.fixed.StoreTimeout)
 		defer cancel()
 		events, err := c.env.index.lookUp(ctx, ids)
 		if err != nil && c.ctx.Err() == nil {
@@ -813,16 +772,16 @@ func (c *conn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
 	c.stats.coverage.missed(c.env.index.reposOf(in.Event))
 	lasting := in.Source.Kind == graspsync.Daily
-	id, _ := graspsync.ParseEventID(in.Event.ID) // it was stored, so it is one
+	id := in.Event.ID
 	c.env.report.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
 	if lasting {
 		c.stats.lasting.Add(1)
 		if c.env.report.mayLog(c.url, classLastingGap) {
-			c.env.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+			c.env.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
 		}
 		return
 	}
 	if c.env.report.mayLog(c.url, classGap) {
-		c.env.cfg.Logger.Warn("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, in.Event.ID)
+		c.env.cfg.Logger.Warn("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -23,13 +24,20 @@ import (
 func madeConn(t *testing.T, cfg Config) *conn {
 	t.Helper()
 	s := tune(cfg)
-	s.manager.transport = nowhere{}
-	s.manager.ingest.store = &oddStore{}
-	s.manager.ingest.view = newIndex(s.manager.ingest.store, nil, nip34.Identity{}, nil)
-	c := newConn(t.Context(), s.manager.connEnv(), testURL(t, "wss://a.example"), 7, s.relay)
+	s.manager.loop.env.conn.transport = nowhere{}
+	s.manager.ingest.store.of = &oddStore{}
+	s.manager.ingest.policy.view = newIndex(s.manager.ingest.store.of, nil, nip34.Identity{}, nil)
+	c := newConn(t.Context(), s.manager.loop.env.conn, testURL(t, "wss://a.example"), 7, s.relay)
 	c.session = session.New(s.session)
+	c.conn = quiet{}
 	return c
 }
+
+// quiet is a connection that tells nothing of its traffic.
+type quiet struct{ Conn }
+
+// Traffic implements [Conn].
+func (quiet) Traffic() Traffic { return Traffic{} }
 
 // What is delivered is counted, and goes on as what it was asked for: a batch counts on it.
 // What is left of a batch that was given up is nobody's.
@@ -41,8 +49,9 @@ func TestDeliver(t *testing.T) {
 		n := 0
 		deliver := func(a session.Deliver) {
 			n++
-			a.Event = &nostr.Event{Kind: 1, Content: fmt.Sprint(n), PubKey: testKey(1).String()}
-			a.Event.ID = a.Event.GetID()
+			ev := &nostr.Event{Kind: 1, Content: fmt.Sprint(n), PubKey: testKey(1).String()}
+			ev.ID = ev.GetID()
+			a.Event = eventtest.Of(ev)
 			a.Size = 100
 			c.deliver(a)
 		}
@@ -71,7 +80,7 @@ func TestDeliver(t *testing.T) {
 				counts = f.token
 			}
 			require.EqualValues(t, 2, counts.open.Load())
-			c.env.ingest.settled(j, true)
+			c.env.ingest.flights.settled(j, true)
 			require.EqualValues(t, 1, counts.open.Load())
 		}
 		deliver(session.Deliver{Batch: 4, Kind: plan.History, Asked: true})
@@ -87,19 +96,19 @@ func TestDeliver(t *testing.T) {
 		require.NoError(t, c.ended)
 
 		// The time that the pipeline takes is not the relay's.
-		require.NoError(t, c.env.ingest.room.enter(t.Context(), nil, c.env.ingest.room.most))
-		time.AfterFunc(7*time.Second, func() { c.env.ingest.room.leave(nil, c.env.ingest.room.most) })
+		require.NoError(t, c.env.ingest.flights.room.enter(t.Context(), nil, c.env.ingest.flights.room.most))
+		time.AfterFunc(7*time.Second, func() { c.env.ingest.flights.room.leave(nil, c.env.ingest.flights.room.most) })
 		c.stalled = time.Second
 		deliver(session.Deliver{})
 		require.Equal(t, 8*time.Second, c.stalled)
 		c.excuse()
 		require.Zero(t, c.stalled)
-		c.env.ingest.settled(<-c.env.ingest.toVerify, true)
-		require.NoError(t, c.env.ingest.room.enter(t.Context(), nil, c.env.ingest.room.most))
+		c.env.ingest.flights.settled(<-c.env.ingest.toVerify, true)
+		require.NoError(t, c.env.ingest.flights.room.enter(t.Context(), nil, c.env.ingest.flights.room.most))
 		time.AfterFunc(time.Second, c.hangup)
 		deliver(session.Deliver{})
 		require.ErrorIs(t, c.ended, context.Canceled)
-		c.env.ingest.room.leave(nil, c.env.ingest.room.most)
+		c.env.ingest.flights.room.leave(nil, c.env.ingest.flights.room.most)
 		c.env.ingest.leftOver(t)
 		c.stats.work.leftOver(t)
 	})
@@ -148,7 +157,7 @@ func TestQuestionThatPanics(t *testing.T) {
 
 // sender is a connection whose relay sends the same message over and over.
 type sender struct {
-	Conn
+	quiet
 	msg  wire.Message
 	n    int
 	most int
@@ -238,7 +247,7 @@ type informed struct {
 	known chan struct{}
 }
 
-// InfoKnown implements [InfoAwaiter].
+// InfoKnown implements [Conn].
 func (i *informed) InfoKnown() <-chan struct{} { return i.known }
 
 // What a relay says of itself is waited for, two seconds at most.
@@ -263,12 +272,10 @@ func TestWaitingForInfo(t *testing.T) {
 			})
 		}
 	}
-	c := &conn{conn: &sender{}}
-	c.awaitInfo() // it knows all that it will
 }
 
 // hanging is a Transport whose attempts end with their context.
-type hanging struct{}
+type hanging struct{ nowhere }
 
 // Dial implements [Transport].
 func (hanging) Dial(ctx context.Context, _ graspsync.RelayURL) (Conn, error) {
@@ -279,7 +286,7 @@ func (hanging) Dial(ctx context.Context, _ graspsync.RelayURL) (Conn, error) {
 // An attempt takes as long as it may, and is told the loop, whatever it came to.
 func TestAttemptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := madeConn(t, Config{Times: Times{ConnectTimeout: 3 * time.Second}})
+		c := madeConn(t, Config{fixed: constants{ConnectTimeout: 3 * time.Second}})
 		c.env.transport = hanging{}
 		began := time.Now()
 		c.run()
@@ -437,7 +444,7 @@ func TestAbandonedBatch(t *testing.T) {
 		l := madeLoop(t, &twinStore{}, Config{})
 		u := testURL(t, "wss://a.example")
 		s := tune(Config{})
-		c := newConn(t.Context(), l.m.connEnv(), u, 3, l.m.remember.stats(u))
+		c := newConn(t.Context(), l.env.conn, u, 3, l.m.remember.stats(u))
 		c.session = session.New(s.session)
 		l.conns[u] = c
 		obey := func() {
@@ -471,10 +478,10 @@ func TestLookUpThatFails(t *testing.T) {
 		issue, other := testEvent(2, 1621, 1, 1, tagRepo(testRepo(1, "x"))), testEvent(3, 1621, 1, 1, tagRepo(testRepo(2, "y")))
 		for _, ev := range []*nostr.Event{ann, issue, other} {
 			require.True(t, store.save(ev))
-			l.m.feed.stored(ev)
+			l.m.feed.stored(eventtest.Of(ev))
 		}
-		l.plan.Step(time.Now(), l.changes(l.m.feed.take().change))
-		c := newConn(t.Context(), l.m.connEnv(), u, 3, l.m.remember.stats(u))
+		l.plan.Step(time.Now(), l.wants.changes(l.m.feed.take().change))
+		c := newConn(t.Context(), l.env.conn, u, 3, l.m.remember.stats(u))
 		lacks := func(ids ...graspsync.EventID) int {
 			c.compared(session.Report{Reconciled: 1, Lacking: ids})
 			synctest.Wait()

@@ -1,10 +1,38 @@
 package sync
 
-import "time"
+import (
+	"time"
+
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+)
 
 // constants are the numbers that suit all relays known so far, and about which no two
 // operators would differ. Only tests have others.
 type constants struct {
+	// MaxRelays bounds the relays known: what is kept of so many fits into the 250,000 keys
+	// of package filestate. Defaults to 50,000.
+	MaxRelays int
+	// MaxDials bounds the attempts to connect at once, those aside that are older than a
+	// second. Defaults to 10.
+	MaxDials int
+	// ConnectTimeout bounds one connection attempt. Defaults to 10 s.
+	ConnectTimeout time.Duration
+	// StoreTimeout bounds each call of the Store and the Policy. Defaults to 1 min.
+	StoreTimeout time.Duration
+	// Unproductive is the allowance of each relay for bytes that nothing we ask can lead
+	// to: what was not asked for, is repeated, malformed or forged. It refills with time
+	// (Refill) and by the size of each event that is stored. A relay that has
+	// used it up is disconnected for at least an hour, and counted as dropped,
+	// "unproductive". As much again is each relay's allowance for events that it was
+	// asked for and that are of no use: rejected, superseded, deleted, or waiting; at
+	// least a 2,000th of it for each of them. All of that comes back in 200 s, and at once
+	// when an event is stored after all. A relay that has used it up is asked for history
+	// as slowly as that, and never cut for it. What refers to our repositories has as much
+	// of its own, and as much again for what comes live of that and is not expected to be
+	// refused; what the others leave over is lent to newcomers. What else comes live is
+	// left out meanwhile, counted as dropped, "unread", and caught up with later. A small one slows honest relays that
+	// hold much which is not for us. Defaults to 8 MiB.
+	Unproductive int64
 	// ObserveQueue bounds the observations that wait. Defaults to 1,024.
 	ObserveQueue int
 	// QuickReconnect is how long a connection may have been lost for just the time
@@ -126,7 +154,7 @@ type constants struct {
 	// end a connection; the relay is then left alone for a while
 	// (package health says how long). With 1 a single bad copy does. Defaults to 3.
 	Strikes int
-	// Refill is how many bytes of [Limits.Unproductive] come back in a minute. A large
+	// Refill is how many bytes of Unproductive come back in a minute. A large
 	// one lets relays waste as much for ever. Defaults to 64 KiB.
 	Refill int64
 	// WholeFor is how long a rejected event is kept whole, so that it can be judged
@@ -139,18 +167,16 @@ type constants struct {
 	GapAge time.Duration
 }
 
-// What a relay says of its limits is often wrong: it is bounded from both sides.
-const (
-	leastSaid, mostSaid                   = 4 << 10, 128 << 10
-	mostFilters                           = 100
-	leastSubscriptions, mostSubscriptions = 2, 200
-)
-
 // leastPageLimit is a page that every relay can be trusted to give.
 const leastPageLimit = 5
 
 // leastFrame is the smallest message that NIP-77 allows.
 const leastFrame = 4096
+
+// usual is what a relay takes that says nothing about it.
+func (t constants) usual() relaylimits.Requests {
+	return relaylimits.Requests{MaxMessage: t.MessageSize, MaxFilters: t.Filters, MaxSubscriptions: t.Subscriptions}
+}
 
 func (t constants) withDefaults() constants {
 	def(&t.PageLimit, 500)
@@ -219,13 +245,13 @@ func (t constants) validate(bad func(field string, value any, want string)) {
 	if t.NegentropyTimeout < t.NegentropyFirst || t.NegentropyTimeout < 0 {
 		bad("NegentropyTimeout", t.NegentropyTimeout, "at least NegentropyFirst")
 	}
-	if t.MessageSize < leastSaid || t.MessageSize > mostSaid {
+	if t.MessageSize < relaylimits.LeastSaid || t.MessageSize > relaylimits.MostSaid {
 		bad("MessageSize", t.MessageSize, "4 KiB to 128 KiB")
 	}
-	if t.Filters < 1 || t.Filters > mostFilters {
+	if t.Filters < 1 || t.Filters > relaylimits.MostFilters {
 		bad("Filters", t.Filters, "1 to 100")
 	}
-	if t.Subscriptions < leastSubscriptions || t.Subscriptions > mostSubscriptions {
+	if t.Subscriptions < relaylimits.LeastSubscriptions || t.Subscriptions > relaylimits.MostSubscriptions {
 		bad("Subscriptions", t.Subscriptions, "2 to 200")
 	}
 	if t.PollEvery < time.Second {

@@ -69,7 +69,7 @@ type repeats struct {
 }
 
 // seen notes an event, and reports whether it is known to have come before.
-func (r *repeats) seen(sub, id string) bool {
+func (r *repeats) seen(sub string, id graspsync.EventID) bool {
 	const slots = 8 << 10
 	if r.slots == nil {
 		r.seed, r.slots = maphash.MakeSeed(), make([]uint64, slots)
@@ -78,7 +78,7 @@ func (r *repeats) seen(sub, id string) bool {
 	h.SetSeed(r.seed)
 	_, _ = h.WriteString(sub) // never fails
 	_ = h.WriteByte(0)
-	_, _ = h.WriteString(id)
+	_, _ = h.Write(id[:])
 	sum := h.Sum64()
 	slot := &r.slots[sum%slots]
 	if *slot == sum {

@@ -10,50 +10,15 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/wire"
 )
-
-// A relay that dropped its connections now and then, a moment after a large request, was
-// asked in ever smaller ones, down to 1 KiB, though it had answered larger ones all day.
-func TestFlakyRelayIsAskedAsBefore(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	most := func(s *relayStats) int { return s.facts.Value(learned.MaxMessage, now) }
-	s := &relayStats{}
-	for range 200 { // a day of it
-		now = now.Add(7 * time.Minute)
-		s.answered(30_000, now)
-		for range 3 {
-			s.cut(30_000, now)
-		}
-	}
-	assert.Zero(t, most(s))
-	// It never answers any more: the size it is.
-	for range cutsDoubted {
-		s.cut(30_000, now)
-	}
-	assert.Equal(t, 15_000, most(s))
-	// One that has not answered as much: the second time.
-	s = &relayStats{}
-	s.answered(10_000, now)
-	s.cut(40_000, now)
-	s.answered(20_000, now)
-	assert.Zero(t, most(s))
-	s.cut(30_000, now)
-	assert.Equal(t, 15_000, most(s))
-	// What it did yesterday counts for nothing.
-	now = now.Add(25 * time.Hour)
-	s.cut(18_000, now)
-	s.cut(18_000, now)
-	assert.Equal(t, 9_000, most(s))
-}
 
 // A relay that had used up its allowance got another one from whoever listed it anew.
 func TestAllowanceSurvivesBeingListedAnew(t *testing.T) {
 	now := time.Now()
 	const most = 1 << 20
 	fresh := func() *relayStats { return &relayStats{allowance: allowance.New(most, 1<<10), work: newWork(most)} }
-	r := &remember{cfg: &Config{Limits: Limits{Unproductive: most}, fixed: constants{Refill: 1 << 10}}}
+	r := &remember{cfg: &Config{fixed: constants{Unproductive: most, Refill: 1 << 10}}}
 	u, err := graspsync.ParseRelayURL("wss://a.example")
 	assert.NoError(t, err)
 	s := fresh()

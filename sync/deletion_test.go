@@ -62,7 +62,7 @@ type asked struct {
 
 const question = 50 * time.Microsecond
 
-func (a *asked) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+func (a *asked) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	a.questions.Add(1)
 	time.Sleep(question)
 	return a.Store.Events(ctx, f)
@@ -80,7 +80,7 @@ func (a *asked) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 	return a.Store.Has(ctx, ids)
 }
 
-func (a *asked) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
+func (a *asked) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	a.questions.Add(1)
 	time.Sleep(question)
 	return a.Store.Deleted(ctx, ev)

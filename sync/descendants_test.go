@@ -153,9 +153,9 @@ func TestAnswersTakeNobodysPlace(t *testing.T) {
 	}{
 		{"few subscriptions", relaytest.Behavior{MaxSubs: 3}, true},
 		{"few subscriptions and filters", relaytest.Behavior{MaxSubs: 10, MaxFilters: 10}, true},
-		{"and few values", relaytest.Behavior{MaxSubs: 7, MaxFilters: 5, RefuseTagValuesOver: 15}, false},
+		{"and few values", relaytest.Behavior{MaxSubs: 7, MaxFilters: 5, Refusals: relaytest.Refusals{RefuseTagValuesOver: 15}}, false},
 		{"one subscription", relaytest.Behavior{MaxSubs: 2, MaxFilters: 10}, true},
-		{"few bytes", relaytest.Behavior{MaxSubBytes: 40 << 10}, true},
+		{"few bytes", relaytest.Behavior{Bounds: relaytest.Bounds{MaxSubBytes: 40 << 10}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestAnswersThatAreSplit(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			net := relaytest.NewNetwork()
 			a := net.Add("wss://a.example", relaytest.Behavior{
-				MaxSubs: most, MaxFilters: 5, Info: wire.Info{MaxSubscriptions: most, MaxFilters: 5}, RefuseTagValuesOver: 10,
+				MaxSubs: most, MaxFilters: 5, Info: wire.Info{MaxSubscriptions: most, MaxFilters: 5}, Refusals: relaytest.Refusals{RefuseTagValuesOver: 10},
 			})
 			owner, ann := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("ann")
 			r := &rig{t: t, store: memstore.New()}

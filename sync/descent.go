@@ -110,20 +110,20 @@ func newDescent() *descent {
 // nodeOf returns what a stored event is among others; nil for one whose answers are not asked
 // for: announcements, states and root events have layers of their own, and nobody answers a
 // deletion, a reaction (NIP-25) or a zap (NIP-57).
-func nodeOf(ev *nostr.Event) *node {
+func nodeOf(ev graspsync.Event) *node {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
 		return nil
 	}
-	if nostr.IsEphemeralKind(ev.Kind) || len(nip34.RootRefs(ev)) > 0 {
+	if nostr.IsEphemeralKind(ev.Kind) || len(nip34.RootRefs(ev.Event)) > 0 {
 		return nil
 	}
 	var refs []refKey
-	for _, id := range nip34.EventRefs(ev) {
+	for _, id := range nip34.EventRefs(ev.Event) {
 		refs = append(refs, refKey(id))
 	}
 	refs = refs[:min(len(refs), maxRefs)]
-	for _, a := range nip34.Addresses(ev) {
+	for _, a := range nip34.Addresses(ev.Event) {
 		if len(refs) == maxRefs {
 			break
 		}
@@ -131,13 +131,11 @@ func nodeOf(ev *nostr.Event) *node {
 			refs = append(refs, addressRef(a.String()))
 		}
 	}
-	id, err := graspsync.ParseEventID(ev.ID)
-	author, err2 := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil || err2 != nil || len(refs) == 0 {
+	if len(refs) == 0 {
 		return nil
 	}
-	n := &node{id: id, at: ev.CreatedAt, author: unique.Make(author), key: filters.Descendant{ID: id}, refs: slices.Clip(refs)}
-	if c, ok := graspsync.AddressOf(ev); ok && (c.Identifier == "" || graspsync.CheckIdentifier(c.Identifier) == nil) {
+	n := &node{id: ev.ID, at: ev.CreatedAt, author: unique.Make(ev.PubKey), key: filters.Descendant{ID: ev.ID}, refs: slices.Clip(refs)}
+	if c, ok := ev.Address(); ok && (c.Identifier == "" || graspsync.CheckIdentifier(c.Identifier) == nil) {
 		n.key = filters.Descendant{Address: c.String()}
 	}
 	return n

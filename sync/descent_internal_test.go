@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -17,12 +18,12 @@ import (
 func TestBranchIsSharedByAuthors(t *testing.T) {
 	const root, ann, eve = 1, 2, 3
 	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
-	x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
-	x.stored(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
+	x.stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	n, leftOut := 10, 0
 	add := func(author int, to int) int {
 		n++
-		c := x.stored(testEvent(n, 1, author, nostr.Timestamp(n), tagEvent(to)))
+		c := x.stored(eventtest.Of(testEvent(n, 1, author, nostr.Timestamp(n), tagEvent(to))))
 		leftOut += c.leftOut
 		return n
 	}
@@ -59,7 +60,7 @@ func TestBranchIsSharedByAuthors(t *testing.T) {
 	}
 
 	// Another branch is not concerned.
-	x.stored(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	x.stored(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	require.True(t, x.descends(testID(add(ann, 5))))
 
 	before := x.tables.descent.size
@@ -70,8 +71,8 @@ func TestBranchIsSharedByAuthors(t *testing.T) {
 	require.Equal(t, before+maxDepth, x.tables.descent.size)
 	require.LessOrEqual(t, len(x.tables.descent.orphans), maxOrphans)
 	x.tables.checkBelow(t)
-	x.removed(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
-	x.removed(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
+	x.removed(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
+	x.removed(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	require.Zero(t, x.tables.descent.size)
 	require.LessOrEqual(t, len(x.tables.descent.nodes), maxOrphans)
 }
@@ -81,9 +82,9 @@ func TestBranchesWithinTheirBounds(t *testing.T) {
 	for seed := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, 8))
 		x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
-		x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
+		x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
 		for root := range 3 {
-			x.stored(testEvent(1+root, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x"))))
+			x.stored(eventtest.Of(testEvent(1+root, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x")))))
 		}
 		told := newFacts()
 		var events []*nostr.Event
@@ -94,9 +95,9 @@ func TestBranchesWithinTheirBounds(t *testing.T) {
 			}
 			ev := testEvent(10+n, 1, rnd.IntN(1+rnd.IntN(40)), nostr.Timestamp(n), tagEvent(to))
 			events = append(events, ev)
-			told.apply(t, x.stored(ev))
+			told.apply(t, x.stored(eventtest.Of(ev)))
 			if rnd.IntN(20) == 0 {
-				told.apply(t, x.removed(events[rnd.IntN(len(events))]))
+				told.apply(t, x.removed(eventtest.Of(events[rnd.IntN(len(events))])))
 			}
 			if n%500 == 0 {
 				x.tables.checkBelow(t)
@@ -114,11 +115,11 @@ func TestRepositoryLeavesItsAnswers(t *testing.T) {
 	const root, ann, below, top = 1, 2, 20, 30
 	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 	ours := testAnnouncement(0, 0, "x", 1, "ours")
-	x.stored(ours)
-	x.stored(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x"))))
-	x.stored(testEvent(top, 1, ann, 2, tagRepo(testRepo(0, "x"))))
-	x.stored(testEvent(below, 1, ann, 3, tagEvent(root), tagEvent(top)))
-	x.removed(ours)
+	x.stored(eventtest.Of(ours))
+	x.stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
+	x.stored(eventtest.Of(testEvent(top, 1, ann, 2, tagRepo(testRepo(0, "x")))))
+	x.stored(eventtest.Of(testEvent(below, 1, ann, 3, tagEvent(root), tagEvent(top))))
+	x.removed(eventtest.Of(ours))
 	require.Zero(t, x.tables.descent.size)
 	x.tables.checkBelow(t)
 }
@@ -138,15 +139,15 @@ func TestDenseHistories(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					name = "foreign"
 				}
-				told.apply(t, x.stored(testAnnouncement(1000+step, rnd.IntN(2), "x", at, name)))
+				told.apply(t, x.stored(eventtest.Of(testAnnouncement(1000+step, rnd.IntN(2), "x", at, name))))
 			case 1:
 				tags := []nostr.Tag{tagRepo(testRepo(rnd.IntN(2), "x"))}
 				if rnd.IntN(3) == 0 {
 					tags = append(tags, tagRepo(testRepo(1, "x")))
 				}
-				told.apply(t, x.stored(testEvent(1+rnd.IntN(5), graspsync.KindIssue, 3, 1, tags...)))
+				told.apply(t, x.stored(eventtest.Of(testEvent(1+rnd.IntN(5), graspsync.KindIssue, 3, 1, tags...))))
 			case 2:
-				told.apply(t, x.removed(testEvent(1+rnd.IntN(40), 1, 3, 1)))
+				told.apply(t, x.removed(eventtest.Of(testEvent(1+rnd.IntN(40), 1, 3, 1))))
 			default:
 				var tags []nostr.Tag
 				for range 1 + rnd.IntN(3) {
@@ -160,9 +161,9 @@ func TestDenseHistories(t *testing.T) {
 				}
 				if rnd.IntN(4) == 0 {
 					tags = append(tags, nostr.Tag{"d", fmt.Sprint(rnd.IntN(4))})
-					told.apply(t, x.stored(testEvent(10000+step, 30023, 4, at, tags...)))
+					told.apply(t, x.stored(eventtest.Of(testEvent(10000+step, 30023, 4, at, tags...))))
 				} else {
-					told.apply(t, x.stored(testEvent(6+rnd.IntN(35), 1, 5, 5, tags...)))
+					told.apply(t, x.stored(eventtest.Of(testEvent(6+rnd.IntN(35), 1, 5, 5, tags...))))
 				}
 			}
 			x.tables.checkBelow(t)
@@ -174,14 +175,14 @@ func TestDenseHistories(t *testing.T) {
 // Where 500 keys have one answer each, the oldest gives way to who comes later.
 func TestLaterAuthorsOfABranch(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
-	x.stored(testAnnouncement(0, 0, "x", 1, "ours"))
-	x.stored(testEvent(1, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x"))))
+	x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
+	x.stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x")))))
 	for i := range maxOfBranch {
-		x.stored(testEvent(1000+i, 1, 1000+i, 10, tagEvent(1)))
+		x.stored(eventtest.Of(testEvent(1000+i, 1, 1000+i, 10, tagEvent(1))))
 	}
 	followed := 0
 	for i := range 100 { // the owner of the repository, the author of the issue, and others
-		x.stored(testEvent(5000+i, 1, i, nostr.Timestamp(1000+i), tagEvent(1)))
+		x.stored(eventtest.Of(testEvent(5000+i, 1, i, nostr.Timestamp(1000+i), tagEvent(1))))
 		if x.descends(testID(5000 + i)) {
 			followed++
 		}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -30,7 +29,7 @@ func (p *cramped) judged() []graspsync.Source {
 	return slices.Clone(p.sources)
 }
 
-func (p *cramped) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (p *cramped) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	v, err := p.Policy.Judge(ctx, ev, src, view)
 	if err == nil && v.Decision == graspsync.Accept && ev.Kind == graspsync.KindState {
 		p.mu.Lock()
@@ -41,8 +40,6 @@ func (p *cramped) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Sour
 	return v, err
 }
 
-func (p *cramped) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
-
 // What was held and gave way to others is not forgotten until the daily pass: it is judged
 // again in minutes, from memory. That has an end where it gives way each time.
 func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
@@ -52,7 +49,7 @@ func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
 				net := relaytest.NewNetwork()
 				a := net.Add("wss://a.example", relaytest.Behavior{})
 				policy := &cramped{Policy: newKeeper(t).Policy}
-				r, owner := hosted(t, net, relaysync.Config{Policy: policy}, "a.example")
+				r, owner := hosted(t, net, relaysync.Config{Policy: policy, Holder: holdsNothing{}}, "a.example")
 				defer r.stop()
 				after(time.Minute)
 				state := owner.State(at(0), "repo", nil, "")

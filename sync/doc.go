@@ -36,16 +36,27 @@
 // One goroutine, the loop, owns what is wanted, in flight, confirmed and followed;
 // it decides with the pure package internal/plan. Each connection has a goroutine
 // of its own for the conversation (internal/session, pure as well). Events of all
-// connections go through one pipeline: known ids dropped, ids and signatures
-// checked by a pool of workers, judged, saved in batches. The pipeline is bounded,
-// and a store that is slow slows the reading of relays.
+// connections go through one pipeline, which is bounded, so that a store that is slow
+// slows the reading of relays. Calls go downwards:
+//
+//	loop         wants (what the index says, for the plan), overview (the Status), chronicle
+//	scanner      reads the Store
+//	conn         one connection; to the pipeline it is an origin
+//	ingest       the pipeline, and what is told of events that go another way:
+//	  intake        known ids dropped, ids checked; relevance says whose it is, and so who pays
+//	  verification  workers: stored already? signatures
+//	  writer        one goroutine: judged, saved in batches
+//	  retrier       what failed, until it does not; saving is what others see of that
+//	  listings      what follows from who lists whom
+//	  absences      what is known and not here, and waits for something; news wakes the writer
+//	  flights       what is on its way, and who counts on it
+//	index        what is ours of what is stored, and what it changes; feed merges that
 //
 // # What relays may cost
 //
 // What is cheap to check is checked before signatures are, and nothing unverified reaches
-// the Policy or the Store. Each relay has two allowances, as many bytes each as
-// [Limits.Unproductive] says; an event counts as a 2,000th of that at least, or as its
-// size.
+// the Policy or the Store. Each relay has two allowances, of 8 MiB each; an
+// event counts as a 2,000th of that at least, or as its size.
 //
 // One is for what proves a relay hostile or broken, since nothing that we ask can lead to
 // it: what was not asked for, is repeated, malformed or forged. It refills slowly

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -294,7 +295,7 @@ type judging struct {
 	seen []graspsync.Source
 }
 
-func (j *judging) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (j *judging) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	j.mu.Lock()
 	j.seen = append(j.seen, src)
 	j.mu.Unlock()
@@ -332,7 +333,7 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 		}
 		require.Len(t, saved, 2)
 		for _, in := range saved {
-			require.Equal(t, want[in.Event.ID], in.Source, "with the source that brought it, though it waited")
+			require.Equal(t, want[in.Event.ID.String()], in.Source, "with the source that brought it, though it waited")
 		}
 		require.Equal(t, []graspsync.Source{want[issue.ID], want[ann.ID], want[issue.ID]}, policy.seen)
 		_, err = p.m.Judge(t.Context(), issue)
@@ -348,7 +349,7 @@ func TestPromiseP21_NothingUnverified(t *testing.T) {
 		require.NoError(t, err)
 		policy := &judging{Policy: relaysync.NewGRASPPolicy(identity)}
 		net := relaytest.NewNetwork()
-		liar := net.Add("wss://liar.example", relaytest.Behavior{Forge: relaytest.ForgeSignature, Negentropy: relaytest.NegNotice})
+		liar := net.Add("wss://liar.example", relaytest.Behavior{Hostility: relaytest.Hostility{Forge: relaytest.ForgeSignature}, Negentropy: relaytest.NegNotice})
 		honest := net.Add("wss://honest.example", relaytest.Behavior{Latency: 2 * time.Second, Negentropy: relaytest.NegNotice})
 		foreign := relaytest.NewCheapKey("s").Hosted(at(time.Hour), "foreign", "elsewhere.example")
 		liar.Publish(foreign)
@@ -400,6 +401,7 @@ func TestVerifierFailureIsAskedAgain(t *testing.T) {
 type panicking struct {
 	relaysync.Store
 	relaysync.Policy
+	holdsNothing
 	on atomic.Bool
 }
 
@@ -414,8 +416,8 @@ func (s *panicking) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[grasps
 	return s.Store.Stamps(ctx, f)
 }
 
-func (s *panicking) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
+func (s *panicking) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
 		s.boom()
 		s.Store.Events(ctx, f)(yield)
 	}
@@ -444,7 +446,7 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 		r := &rig{t: t, store: s}
 		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
 		s.on.Store(true)
-		r = start(t, net, s, relaysync.Config{Policy: s})
+		r = start(t, net, s, relaysync.Config{Policy: s, Holder: s})
 		defer r.stop()
 		after(time.Minute)
 		s.on.Store(false)
@@ -459,5 +461,86 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 		s.on.Store(false)
 		after(26 * time.Hour)
 		require.True(t, r.has(issue))
+	})
+}
+
+// What makes the index panic is a bug of ours, and costs the event that found it: not the
+// process, nor what comes after it.
+func TestPromiseP38_PanicOfTheIndex(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		broken := owner.Hosted(at(0), "broken", us, "a.example")
+		r.manager.BreakIndex(owner.Ref("broken"))
+		a.Publish(broken)
+		after(time.Minute)
+		require.True(t, r.has(broken), "it had been stored by then")
+		panics := func() uint64 { return r.manager.Status().Events.Panics["index"] }
+		require.EqualValues(t, 1, panics())
+		r.manager.Stored(owner.Hosted(at(0), "broken", us, "b.example"))
+		after(time.Minute)
+		require.EqualValues(t, 2, panics())
+		for _, next := range []*nostr.Event{
+			owner.Issue(at(0), owner.Ref("repo"), "after"), owner.Hosted(at(0), "other", us, "a.example"),
+		} {
+			a.Publish(next)
+			after(time.Minute)
+			require.True(t, r.has(next))
+		}
+		require.True(t, r.manager.Status().Relays[0].Synced)
+		require.Len(t, r.manager.Status().Events.Panics, 1)
+	})
+}
+
+// loud is a logger of an embedder that panics over one event.
+type loud struct {
+	slog.Handler
+	over string
+}
+
+func (l loud) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.String() == l.over && r.Level == slog.LevelDebug {
+			panic("too much to say")
+		}
+		return true
+	})
+	return nil
+}
+
+func (l loud) Enabled(context.Context, slog.Level) bool { return true }
+
+// What panics while an event is judged, or taken in once it is stored, costs that event: what
+// came with it goes its way, and the batch that brought it comes to its end.
+func TestPromiseP38_PanicOfThePipeline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		stranger, owner := relaytest.NewCheapKey("stranger"), relaytest.NewCheapKey("owner")
+		poison := stranger.Hosted(at(time.Hour), "foreign", "elsewhere.example")
+		a.Publish(poison)
+		var ours []*nostr.Event
+		for i := range 5 {
+			ours = append(ours, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+			a.Publish(ours[i])
+		}
+		r, _ := hosted(t, net, relaysync.Config{Logger: slog.New(loud{slog.DiscardHandler, poison.ID})}, "a.example")
+		defer r.stop()
+		after(5 * time.Minute)
+		require.EqualValues(t, 1, r.manager.Status().Events.Panics["pipeline"])
+		for _, ev := range ours {
+			require.True(t, r.has(ev))
+		}
+		require.True(t, r.relay("wss://a.example").Synced)
+		require.Zero(t, r.manager.Status().Events.InFlight)
+		after(26 * time.Hour)
+		require.EqualValues(t, 1, r.manager.Status().Events.Panics["pipeline"], "it is known by its id")
+		last := owner.Issue(at(0), owner.Ref("repo"), "last")
+		a.Publish(last)
+		after(time.Minute)
+		require.True(t, r.has(last))
 	})
 }

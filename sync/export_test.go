@@ -6,13 +6,14 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 // Submit has an event go the way of one that a relay sent.
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
 	t := newToken(src.Relay)
 	t.ended = func() {}
-	return m.ingest.submit(ctx, delivery{event: ev, src: src, size: 500, token: t})
+	return m.ingest.intake.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t})
 }
 
 // RunPipeline is Run without relays.
@@ -20,7 +21,7 @@ func (m *SyncManager) RunPipeline(ctx context.Context) { m.ingest.run(ctx) }
 
 // OnRefetch sets who is told what is to be asked for by its id.
 func (m *SyncManager) OnRefetch(f func(graspsync.RelayURL, []graspsync.EventID)) {
-	m.ingest.refetch = f
+	m.ingest.refetch.ask = f
 }
 
 // Verified is how many signatures were checked.
@@ -31,6 +32,13 @@ func (m *SyncManager) Dropped(reason string) uint64 {
 	var s EventStatus
 	m.report.reasons(&s)
 	return s.Dropped[reason]
+}
+
+// BreakIndex has the index panic over whatever is stored at a repository, as a bug might.
+func (m *SyncManager) BreakIndex(ref graspsync.RepoRef) {
+	m.index.mu.Lock()
+	defer m.index.mu.Unlock()
+	m.index.tables.repos[ref] = nil
 }
 
 // Fixed is what only tests set otherwise.

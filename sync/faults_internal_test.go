@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -28,7 +29,7 @@ func (v *faultyView) step() error {
 	return nil
 }
 
-func (v *faultyView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
+func (v *faultyView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
 	if err := v.step(); err != nil {
 		return nil, err
 	}
@@ -49,7 +50,7 @@ func (v *faultyView) Mentioned(ctx context.Context, id graspsync.EventID) (bool,
 	return v.twinView.Mentioned(ctx, id)
 }
 
-func (v *faultyView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]*nostr.Event, error) {
+func (v *faultyView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]graspsync.Event, error) {
 	if err := v.step(); err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func TestNoVerdictWithoutAnAnswer(t *testing.T) {
 	} {
 		judge := func(fails int) (graspsync.Verdict, int, error) {
 			v := &faultyView{twinView: graspView(), fails: fails}
-			verdict, err := p.Judge(t.Context(), ev, graspsync.Source{Kind: graspsync.CatchUp}, v)
+			verdict, err := p.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp}, v)
 			return verdict, v.steps, err
 		}
 		_, steps, err := judge(0)
@@ -101,14 +102,8 @@ func TestNoVerdictWithoutAnAnswer(t *testing.T) {
 	require.GreaterOrEqual(t, told, 12)
 }
 
-// What has no author is invalid, whatever it asks for, and no question is worth it.
-func TestMalformedIsInvalid(t *testing.T) {
-	for _, ev := range []*nostr.Event{deletion(1, tagRepo(testRepo(1, "x"))), vanish(6, "ALL_RELAYS")} {
-		ev.PubKey = "x"
-		v := graspView()
-		require.Equal(t, reject(reasonInvalid), judge(t, ev, v))
-		require.Zero(t, v.reads)
-	}
+// What waits for nothing is rejected.
+func TestWaitingForNothing(t *testing.T) {
 	require.Equal(t, reject("r"), waitingFor{}.verdict("r"))
 }
 
@@ -124,7 +119,7 @@ func TestEachFaultOfAScan(t *testing.T) {
 		faults := &faulty{Store: store}
 		x := newIndex(faults, listsByName, nip34.Identity{}, nil)
 		scan := func() (missed, err error) {
-			s, missed, err := x.scan(t.Context(), func(*nostr.Event) {})
+			s, missed, err := x.scan(t.Context(), func(graspsync.Event) {})
 			if err != nil {
 				require.Nil(t, x.pending)
 				return missed, err
@@ -173,7 +168,7 @@ func TestEachFaultOfAScan(t *testing.T) {
 		}
 		for _, ev := range store.events {
 			require.Positive(t, x.size())
-			x.removed(ev)
+			x.removed(eventtest.Of(ev))
 		}
 		require.Zero(t, x.size())
 	}
@@ -188,13 +183,13 @@ type capable struct {
 }
 
 // Events implements [Store].
-func (c *capable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+func (c *capable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	if !c.partly {
 		return c.twinStore.Events(ctx, f)
 	}
-	return func(yield func(*nostr.Event, error) bool) {
-		if yield(c.events[0], nil) {
-			yield(nil, fmt.Errorf("reading: %w", ErrIncomplete))
+	return func(yield func(graspsync.Event, error) bool) {
+		if yield(eventtest.Of(c.events[0]), nil) {
+			yield(graspsync.Event{}, fmt.Errorf("reading: %w", ErrIncomplete))
 		}
 	}
 }
@@ -217,23 +212,10 @@ func TestScanOfAStoreThatPanics(t *testing.T) {
 	require.True(t, store.save(testAnnouncement(1, 1, "x", 1, "ours")))
 	require.True(t, store.save(testAnnouncement(2, 2, "x", 1, "ours")))
 	x := newIndex(store, listsByName, nip34.Identity{}, nil)
-	x.counters = &counters{}
+	k := &counters{}
+	x.panicked = func(whose string, _ any) { k.panicked(whose) }
 	_, err := scanOf(t, x)
 	require.ErrorContains(t, err, "corrupt")
 	require.Nil(t, x.pending)
-	require.Equal(t, map[string]uint64{"store": 1}, x.counters.panics)
-}
-
-// A request to vanish by nobody has nobody vanish.
-func TestVanishOfNobody(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
-	x.stored(testAnnouncement(1, 1, "x", 1, "ours"))
-	ev := vanish(1, "ALL_RELAYS")
-	ev.PubKey = "x"
-	require.True(t, x.us.Vanishes(ev))
-	c := x.stored(ev)
-	require.True(t, c.empty())
-	ev.PubKey = testKey(1).String()
-	c = x.stored(ev)
-	require.Len(t, c.repos, 1)
+	require.Equal(t, map[string]uint64{"store": 1}, k.panics)
 }

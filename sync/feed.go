@@ -4,8 +4,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
@@ -47,7 +45,7 @@ type feedBatch struct {
 }
 
 // stored reports an event that is durable now.
-func (f *feed) stored(ev *nostr.Event) {
+func (f *feed) stored(ev graspsync.Event) {
 	f.update(func() bool {
 		f.add(f.index.stored(ev))
 		f.addAuthor(ev)
@@ -56,16 +54,16 @@ func (f *feed) stored(ev *nostr.Event) {
 }
 
 // descends reports a stored event that may descend from something of ours.
-func (f *feed) descends(ev *nostr.Event) {
+func (f *feed) descends(ev graspsync.Event) {
 	f.update(func() bool {
-		f.add(f.index.apply(storingNode(ev)))
+		f.add(f.index.descending(ev))
 		return f.something()
 	})
 }
 
-func (f *feed) addAuthor(ev *nostr.Event) {
-	a, err := graspsync.ParsePubKey(ev.PubKey)
-	if _, known := f.seen[a]; err != nil || known || len(f.authors) >= f.authorsMost {
+func (f *feed) addAuthor(ev graspsync.Event) {
+	a := ev.PubKey
+	if _, known := f.seen[a]; known || len(f.authors) >= f.authorsMost {
 		return
 	}
 	if len(f.seen) >= f.authorsMost {
@@ -81,7 +79,7 @@ func (f *feed) something() bool {
 }
 
 // removed reports an event that is gone.
-func (f *feed) removed(ev *nostr.Event) {
+func (f *feed) removed(ev graspsync.Event) {
 	f.update(func() bool {
 		f.add(f.index.removed(ev))
 		if ev.Kind == graspsync.KindAnnouncement {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -133,7 +134,7 @@ func floodKinds(t *testing.T) map[string]junk {
 	pad := strings.Repeat("x", 900)
 	same := key.Hosted(at(time.Hour), "same", "elsewhere.example")
 	event := func(sub string, ev *nostr.Event) wire.Message {
-		return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: ev, Size: 1000}
+		return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev), Size: 1000}
 	}
 	return map[string]junk{
 		"notices": func(string, int) wire.Message { return wire.Message{Type: wire.TypeNotice, Text: pad, Size: 1000} },

@@ -56,11 +56,7 @@ type GRASPPolicy struct {
 	kin      kinCache
 }
 
-var (
-	_ Policy     = (*GRASPPolicy)(nil)
-	_ Authorizer = (*GRASPPolicy)(nil)
-	_ Hearer     = (*GRASPPolicy)(nil)
-)
+var _ Policy = (*GRASPPolicy)(nil)
 
 // NewGRASPPolicy returns the policy of the service that is reached as identity.
 // With the zero Identity no repository is ever accepted.
@@ -108,11 +104,11 @@ func (w waitingFor) verdict(reason string) graspsync.Verdict {
 func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool { return p.identity.Lists(a) }
 
 // Judge decides about an event. An error is one of the view's.
-func (p *GRASPPolicy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
+func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
 	if nostr.IsEphemeralKind(ev.Kind) {
 		return reject(reasonEphemeral), nil
 	}
-	if src.Kind != graspsync.Direct && nip34.IsProtected(ev) {
+	if src.Kind != graspsync.Direct && nip34.IsProtected(ev.Event) {
 		return reject(reasonProtected), nil
 	}
 	switch ev.Kind {
@@ -126,7 +122,7 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.
 		return p.judgeVanish(ctx, ev, view)
 	}
 	if ev.Kind == graspsync.KindGRASPList && p.GRASPLists {
-		if length(ev) > maxGRASPList {
+		if length(ev.Event) > maxGRASPList {
 			return reject(reasonLong), nil
 		}
 		return accept(), nil
@@ -149,7 +145,7 @@ func length(ev *nostr.Event) int {
 	return n
 }
 
-func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) graspsync.Verdict {
+func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync.Verdict {
 	a, err := nip34.ParseAnnouncement(ev)
 	switch {
 	case err != nil:
@@ -174,7 +170,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev *nostr.Event, view View) graspsync.Ve
 
 // judgeState accepts a state that some repository's maintainer set authorises.
 // What else it tags doesn't matter: a stranger can tag anything.
-func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) graspsync.Verdict {
+func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
 		return reject(reasonInvalid)
@@ -185,23 +181,20 @@ func (p *GRASPPolicy) judgeState(ev *nostr.Event, view View) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnSay(s.Ref.Identifier, s.Ref.Owner)}}
 }
 
-// Authority implements [Authorizer].
+// Authority implements [Policy].
 func (p *GRASPPolicy) Authority(ref graspsync.RepoRef, view View) *nip34.Authority {
 	return p.kinOf(ref.Identifier, view).family.Authority(ref)
 }
 
-// Heard implements [Hearer].
+// Heard implements [Policy].
 func (p *GRASPPolicy) Heard(identifier string, view View) map[graspsync.PubKey]bool {
 	return p.kinOf(identifier, view).heard()
 }
 
 // judgeVanish accepts a request of somebody who has something here that can vanish.
-func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev *nostr.Event, view View) (graspsync.Verdict, error) {
-	author, err := graspsync.ParsePubKey(ev.PubKey)
-	switch {
-	case err != nil:
-		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
-	case !p.identity.Vanishes(ev):
+func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
+	author := ev.PubKey
+	if !p.identity.Vanishes(ev.Event) {
 		return reject(reasonVanish), nil
 	}
 	wrote, err := view.Wrote(ctx, author)
@@ -214,12 +207,9 @@ func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev *nostr.Event, view Vie
 	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnAuthor(author), graspsync.OnHeldBy(author)}}, nil
 }
 
-func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view View) (graspsync.Verdict, error) {
-	author, err := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil {
-		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
-	}
-	ids, addresses := nip34.ParseDeletion(ev)
+func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
+	author := ev.PubKey
+	ids, addresses := nip34.ParseDeletion(ev.Event)
 	_, at := nip34.Deletes(ev)
 	var wait waitingFor
 	for _, a := range addresses {
@@ -255,7 +245,7 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev *nostr.Event, view V
 	}
 	for _, id := range ids {
 		target, here := found[id]
-		if here && target.PubKey == author.String() &&
+		if here && target.PubKey == author &&
 			target.Kind != graspsync.KindDeletion && target.Kind != graspsync.KindVanish {
 			return accept(), nil
 		}
@@ -295,21 +285,18 @@ type relation struct {
 // judgeRelated accepts what an accepted event is connected to: it refers to one, or one
 // refers to it, and so on. What counts is stored now, each event on the way: what was let
 // in for something that is gone lets nothing else in.
-func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev *nostr.Event, view View) (graspsync.Verdict, error) {
-	self, err := graspsync.ParseEventID(ev.ID)
-	if err != nil {
-		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
-	}
-	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{self: {}}}
-	at := []*nostr.Event{ev}
+func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
+	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{ev.ID: {}}}
+	at := []graspsync.Event{ev}
 	for hop := 0; hop < maxHops && len(at) > 0; hop++ {
-		var related bool
-		if at, related, err = r.hop(ctx, at); err != nil {
+		next, related, err := r.hop(ctx, at)
+		switch {
+		case err != nil:
 			return graspsync.Verdict{}, err
-		}
-		if related {
+		case related:
 			return accept(), nil
 		}
+		at = next
 	}
 	named := len(r.wait) > 0
 	for _, d := range r.wait {
@@ -323,7 +310,7 @@ func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev *nostr.Event, view Vi
 
 // hop looks at what is next to events that are not known to be related, and returns it, or
 // that one of them is.
-func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Event, related bool, err error) {
+func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []graspsync.Event, related bool, err error) {
 	var own, named []graspsync.EventID
 	var addresses []graspsync.Address
 	address := func(a graspsync.Address) {
@@ -332,20 +319,16 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 		}
 	}
 	for _, ev := range at {
-		id, err := graspsync.ParseEventID(ev.ID)
-		if err != nil {
-			continue
-		}
-		own = append(own, id)
-		r.mentions.add(graspsync.OnMention(id))
-		if a, ok := graspsync.AddressOf(ev); ok {
+		own = append(own, ev.ID)
+		r.mentions.add(graspsync.OnMention(ev.ID))
+		if a, ok := ev.Address(); ok {
 			r.mentions.add(graspsync.OnVersionMention(a))
 			address(a)
 		}
 	}
 	// First what costs nothing, then what reads the Store.
 	for _, ev := range at {
-		for _, a := range nip34.Addresses(ev) {
+		for _, a := range nip34.Addresses(ev.Event) {
 			if ref, ok := a.Repo(); ok {
 				if r.view.Announced(ref) {
 					return nil, true, nil
@@ -353,7 +336,7 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 				r.wait.add(graspsync.OnRepo(ref))
 			}
 		}
-		ids := nip34.EventRefs(ev)
+		ids := nip34.EventRefs(ev.Event)
 		if slices.ContainsFunc(ids, r.view.Root) {
 			return nil, true, nil
 		}
@@ -369,14 +352,14 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 		return nil, false, err
 	}
 	for _, id := range named {
-		if found[id] == nil {
+		if ev, here := found[id]; !here {
 			r.wait.add(graspsync.OnEvent(id))
-		} else if next, related = r.meet(next, found[id]); related {
+		} else if next, related = r.meet(next, ev); related {
 			return nil, true, nil
 		}
 	}
 	for _, ev := range at {
-		for _, a := range nip34.Addresses(ev) {
+		for _, a := range nip34.Addresses(ev.Event) {
 			switch {
 			case a.Kind == graspsync.KindAnnouncement, !nostr.IsAddressableKind(a.Kind) && !nostr.IsReplaceableKind(a.Kind):
 			case a.Kind == graspsync.KindState:
@@ -392,11 +375,10 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 		return nil, false, err
 	}
 	for _, ev := range near {
-		id, err := graspsync.ParseEventID(ev.ID)
-		if _, seen := r.seen[id]; err != nil || seen {
+		if _, seen := r.seen[ev.ID]; seen {
 			continue
 		}
-		r.seen[id] = struct{}{}
+		r.seen[ev.ID] = struct{}{}
 		if next, related = r.meet(next, ev); related {
 			return nil, true, nil
 		}
@@ -405,7 +387,7 @@ func (r *relation) hop(ctx context.Context, at []*nostr.Event) (next []*nostr.Ev
 }
 
 // meet adds a stored event to those that are to be looked at next, and reports whether it is of a repository of ours by what it says itself.
-func (r *relation) meet(next []*nostr.Event, ev *nostr.Event) (_ []*nostr.Event, related bool) {
+func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsync.Event, related bool) {
 	if r.looked >= maxNear || ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		return next, false
 	}
@@ -425,11 +407,11 @@ func (r *relation) meet(next []*nostr.Event, ev *nostr.Event) (_ []*nostr.Event,
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
 		return next, false // who refers to these makes them none of ours
 	}
-	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev), r.view.Root)
+	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev.Event), r.view.Root)
 }
 
 // belongsTo returns the repositories of a stored announcement, or that another event tags.
-func belongsTo(ev *nostr.Event) []graspsync.RepoRef {
+func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 	switch ev.Kind {
 	case graspsync.KindState:
 		return nil // anybody's may tag anything
@@ -440,7 +422,7 @@ func belongsTo(ev *nostr.Event) []graspsync.RepoRef {
 		}
 		return []graspsync.RepoRef{a.Ref}
 	}
-	return nip34.RepoRefs(ev)
+	return nip34.RepoRefs(ev.Event)
 }
 
 func (p *GRASPPolicy) kinOf(identifier string, view View) *kin {
@@ -454,6 +436,5 @@ func (p *GRASPPolicy) speaks(who graspsync.RepoRef, view View) bool {
 
 // knows reports whether it can't be ruled out that somebody has to do with an identifier.
 func knows(view View, who graspsync.RepoRef) bool {
-	v, can := view.(Acquainted)
-	return !can || v.Knows(who.Identifier, who.Owner)
+	return view.Knows(who.Identifier, who.Owner)
 }

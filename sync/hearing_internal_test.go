@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 )
@@ -21,7 +22,7 @@ type countingPolicy struct {
 	during func()
 }
 
-func (p *countingPolicy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
+func (p *countingPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
 	if p.judged++; p.during != nil {
 		p.during()
 	}
@@ -30,6 +31,8 @@ func (p *countingPolicy) Judge(ctx context.Context, ev *nostr.Event, src graspsy
 
 // deafPolicy can't tell who is heard.
 type deafPolicy struct{ Policy }
+
+func (deafPolicy) Heard(string, View) map[graspsync.PubKey]bool { return nil }
 
 // hearingRig is a pipeline over an index, without relays.
 type hearingRig struct {
@@ -57,7 +60,7 @@ type saver struct{ *twinStore }
 func (s saver) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	out := make([]graspsync.Outcome, len(events))
 	for i, in := range events {
-		s.save(in.Event)
+		s.save(in.Event.Event)
 		out[i].Result = graspsync.Stored
 	}
 	return out, nil
@@ -66,7 +69,7 @@ func (s saver) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync
 func (r *hearingRig) job(ev *nostr.Event) *job {
 	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(r.t, err)
-	j := &job{key: copyKey{id: id}, incoming: graspsync.Incoming{Event: ev}, size: 1000, revived: true}
+	j := &job{key: copyKey{id: id}, incoming: graspsync.Incoming{Event: eventtest.Of(ev)}, size: 1000, revived: true}
 	return j
 }
 
@@ -90,7 +93,7 @@ func (r *hearingRig) announce(by int, here bool, lists ...int) int {
 	n := r.next()
 	before := r.policy.judged
 	r.last = testEvent(n, graspsync.KindAnnouncement, by, nostr.Timestamp(n), append(tags, maintainers)...)
-	r.g.process(r.t.Context(), []*job{r.job(r.last)})
+	r.g.writer.process(r.t.Context(), []*job{r.job(r.last)})
 	return r.policy.judged - before
 }
 
@@ -114,21 +117,21 @@ func TestOnlyWhoGainsASayIsJudgedAgain(t *testing.T) {
 		for range each {
 			states = append(states, r.state(who))
 		}
-		r.g.process(t.Context(), states)
+		r.g.writer.process(t.Context(), states)
 	}
-	require.Equal(t, people*each, r.g.absent.Held().Waiting)
+	require.Equal(t, people*each, r.g.absences.absent.Held().Waiting)
 	for range 5 {
 		require.Equal(t, 1, r.announce(1, true, listed...), "a version that changes nothing")
 	}
 	require.Equal(t, 1, r.announce(100, false, 999), "one that gives nobody a say")
 	require.Equal(t, 1+each, r.announce(100, false, 1), "one that gives its author a say")
-	require.Equal(t, (people-1)*each, r.g.absent.Held().Waiting)
+	require.Equal(t, (people-1)*each, r.g.absences.absent.Held().Waiting)
 
 	require.Equal(t, 1, r.announce(100, false), "who leaves")
 	lost := r.state(100)
-	r.g.process(t.Context(), []*job{lost})
+	r.g.writer.process(t.Context(), []*job{lost})
 	require.Equal(t, 1+1, r.announce(100, false, 1), "and comes back")
-	require.Equal(t, (people-1)*each, r.g.absent.Held().Waiting)
+	require.Equal(t, (people-1)*each, r.g.absences.absent.Held().Waiting)
 
 	// Somebody may be listed before their announcement comes, or after.
 	require.Equal(t, 1, r.announce(500, false, 101))
@@ -143,26 +146,26 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 	for name, goes := range map[string]func(r *hearingRig, listing *nostr.Event){
 		"deleted": func(r *hearingRig, _ *nostr.Event) {
 			n := r.next()
-			r.g.process(r.t.Context(), []*job{r.job(testEvent(n, graspsync.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()}))})
+			r.g.writer.process(r.t.Context(), []*job{r.job(testEvent(n, graspsync.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()}))})
 		},
 		"deleted by a client": func(r *hearingRig, _ *nostr.Event) {
 			n := r.next()
 			ev := testEvent(n, graspsync.KindDeletion, 1, nostr.Timestamp(n), nostr.Tag{"a", gone.String()})
-			r.g.feed.stored(ev)
-			r.g.fulfil(ev)
+			r.g.feed.stored(eventtest.Of(ev))
+			r.g.fulfil(eventtest.Of(ev))
 		},
 		"removed": func(r *hearingRig, listing *nostr.Event) {
-			r.g.feed.removed(listing)
-			r.g.withdrawn(listing)
+			r.g.feed.removed(eventtest.Of(listing))
+			r.g.news.withdrawn(eventtest.Of(listing))
 		},
 		"no more held": func(r *hearingRig, listing *nostr.Event) { // what is there is the policy's
-			r.g.feed.index.removed(listing)
+			r.g.feed.index.removed(eventtest.Of(listing))
 			r.g.feed.index.takeNews()
-			r.g.withdrawn(listing)
+			r.g.news.withdrawn(eventtest.Of(listing))
 		},
 		"not found": func(r *hearingRig, listing *nostr.Event) {
 			r.store.remove(slices.Index(r.store.events, listing))
-			snap, missed, err := r.g.feed.index.scan(r.t.Context(), func(*nostr.Event) {})
+			snap, missed, err := r.g.feed.index.scan(r.t.Context(), func(graspsync.Event) {})
 			require.NoError(r.t, err)
 			require.NoError(r.t, missed)
 			c, ok := r.g.feed.replaceAll(snap)
@@ -193,19 +196,19 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 			for _, who := range last[most+1 : fewer] {
 				require.Equal(t, 1, r.announce(who, false))
 			}
-			left := r.g.absent.Held().Fresh
+			left := r.g.absences.absent.Held().Fresh
 			require.Equal(t, fewer-most-1, left)
 			before := r.policy.judged
 			goes(r, listing)
 			select {
-			case <-r.g.wake: // as the writer does
-				keys, all := r.g.takeFulfilled()
+			case <-r.g.news.wake: // as the writer does
+				keys, all := r.g.news.takeFulfilled()
 				require.False(t, all)
-				r.g.process(t.Context(), r.g.revived(append(r.g.arrived(t.Context(), keys), r.g.heard(t.Context())...)))
+				r.g.writer.process(t.Context(), r.g.absences.revived(append(r.g.absences.arrived(t.Context(), keys), r.g.listings.heard(t.Context())...)))
 			default:
 				require.Equal(t, "deleted", name)
 			}
-			require.Zero(t, r.g.absent.Held().Fresh)
+			require.Zero(t, r.g.absences.absent.Held().Fresh)
 			require.LessOrEqual(t, r.policy.judged-before, left+1, "nobody twice")
 		})
 	}
@@ -214,24 +217,24 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 // Of more identifiers than are kept all that waits is judged again.
 func TestTooManyIdentifiersHaveChanged(t *testing.T) {
 	r := newHearingRig(t, func(p Policy) Policy { return p })
-	r.g.process(t.Context(), []*job{r.state(2)})
+	r.g.writer.process(t.Context(), []*job{r.state(2)})
 	for n := range maxNews + 1 {
 		require.False(t, r.g.feed.index.tooMany)
-		r.g.feed.index.stored(announcementOf(n+1, 1, fmt.Sprint(n), 2))
+		r.g.feed.index.stored(eventtest.Of(announcementOf(n+1, 1, fmt.Sprint(n), 2)))
 	}
 	require.Empty(t, r.g.feed.index.news)
-	require.Len(t, r.g.heard(t.Context()), 1)
-	require.Empty(t, r.g.heard(t.Context()))
+	require.Len(t, r.g.listings.heard(t.Context()), 1)
+	require.Empty(t, r.g.listings.heard(t.Context()))
 }
 
 // A policy that can't tell has all judged that may have gained a say.
 func TestWithoutAHearerAllAreJudgedAgain(t *testing.T) {
 	r := newHearingRig(t, func(p Policy) Policy { return deafPolicy{p} })
 	require.Equal(t, 1, r.announce(1, true, 2, 3))
-	r.g.process(t.Context(), []*job{r.state(2), r.state(3), r.state(9)})
+	r.g.writer.process(t.Context(), []*job{r.state(2), r.state(3), r.state(9)})
 	require.Equal(t, 3, r.announce(1, true, 2, 3))
 	require.Equal(t, 3, r.announce(2, false, 1), "the state of 3 as well")
-	require.Equal(t, 2, r.g.absent.Held().Waiting)
+	require.Equal(t, 2, r.g.absences.absent.Held().Waiting)
 }
 
 // What comes now does not wait until all is judged again that has waited.
@@ -241,7 +244,7 @@ func TestWhatComesHasItsTurn(t *testing.T) {
 	for range 4 * saveBatch {
 		states = append(states, r.state(2))
 	}
-	r.g.process(t.Context(), states)
+	r.g.writer.process(t.Context(), states)
 	r.announce(1, true, 2)
 	came := 0
 	r.policy.during = func() {
@@ -255,7 +258,7 @@ func TestWhatComesHasItsTurn(t *testing.T) {
 	all := r.announce(2, false, 1)
 	require.Equal(t, 4*saveBatch+2, all)
 	require.Less(t, came, 4*saveBatch+4+saveBatch)
-	require.Zero(t, r.g.absent.Held().Waiting)
+	require.Zero(t, r.g.absences.absent.Held().Waiting)
 }
 
 // Who is heard is remembered for a bounded number of people.
@@ -292,7 +295,7 @@ func TestHearingIsBounded(t *testing.T) {
 func TestKinIsKeptForAGeneration(t *testing.T) {
 	r := newHearingRig(t, func(p Policy) Policy { return p })
 	r.announce(1, true, 2)
-	p, view := r.policy.GRASPPolicy, r.g.view
+	p, view := r.policy.GRASPPolicy, r.g.policy.view
 	k := p.kinOf("x", view)
 	require.Same(t, k, p.kinOf("x", view))
 	require.NotSame(t, k, p.kinOf("y", view))
@@ -318,13 +321,13 @@ func TestNoOlderKinIsKept(t *testing.T) {
 	p := r.policy.GRASPPolicy
 	for n := range 40 {
 		r.announce(1, true, 2, n+10)
-		p.kinOf("x", r.g.view)
+		p.kinOf("x", r.g.policy.view)
 		require.Equal(t, 1, p.kin.recent.Len())
 		require.Len(t, p.kin.entries, 1)
 		require.Equal(t, 3, p.kin.listings)
 	}
-	r.g.feed.removed(testAnnouncement(r.n, 1, "x", nostr.Timestamp(r.n), ""))
-	p.kinOf("x", r.g.view)
+	r.g.feed.removed(eventtest.Of(testAnnouncement(r.n, 1, "x", nostr.Timestamp(r.n), "")))
+	p.kinOf("x", r.g.policy.view)
 	require.Equal(t, 1, p.kin.recent.Len())
 	require.Zero(t, p.kin.listings)
 }
@@ -384,11 +387,11 @@ func TestStrangersCostNoFamily(t *testing.T) {
 	v := &askedView{index: newIndex(&twinStore{}, p.Lists, nip34.Identity{}, nil)}
 	names := 3 * maxKin
 	for n := range names {
-		v.stored(announcementOf(n+1, 1, fmt.Sprint(n), 2))
+		v.stored(eventtest.Of(announcementOf(n+1, 1, fmt.Sprint(n), 2)))
 	}
 	judge := func(kind, by int, name string) graspsync.Decision {
 		tags := nostr.Tags{{"d", name}, {"refs/heads/main", fmt.Sprintf("%040d", 1)}}
-		verdict, err := p.Judge(t.Context(), testEvent(50_000+by, kind, by, 50_000, tags...), graspsync.Source{}, v)
+		verdict, err := p.Judge(t.Context(), eventtest.Of(testEvent(50_000+by, kind, by, 50_000, tags...)), graspsync.Source{}, v)
 		require.NoError(t, err)
 		return verdict.Decision
 	}
@@ -402,10 +405,10 @@ func TestStrangersCostNoFamily(t *testing.T) {
 	require.Equal(t, graspsync.Accept, judge(graspsync.KindState, 1, "7"))
 	require.Equal(t, graspsync.Depend, judge(graspsync.KindState, 2, "7"), "who is listed")
 	require.Equal(t, 1, v.asked)
-	v.stored(announcementOf(names+1, 9, "7", 1))
+	v.stored(eventtest.Of(announcementOf(names+1, 9, "7", 1)))
 	require.Equal(t, graspsync.Depend, judge(graspsync.KindState, 9, "7"))
 	require.Equal(t, 2, v.asked, "who has announced something")
-	v.removed(announcementOf(names+1, 9, "7", 1))
+	v.removed(eventtest.Of(announcementOf(names+1, 9, "7", 1)))
 	require.Equal(t, graspsync.Depend, judge(graspsync.KindState, 9, "7"))
 	require.Equal(t, 2, v.asked)
 }
@@ -430,11 +433,11 @@ func BenchmarkStatesOfAnIdentifier(b *testing.B) {
 			list = append(list, testKey(j).String())
 		}
 		ev.Tags = append(ev.Tags, list)
-		x.stored(ev)
+		x.stored(eventtest.Of(ev))
 	}
 	ev := state(9000, "x")
 	for b.Loop() {
-		_, _ = p.Judge(b.Context(), ev, graspsync.Source{}, x)
+		_, _ = p.Judge(b.Context(), eventtest.Of(ev), graspsync.Source{}, x)
 	}
 }
 
@@ -442,23 +445,24 @@ func BenchmarkStatesOfAnIdentifier(b *testing.B) {
 type forgetting struct {
 	saver
 	err     error
+	asked   int
 	removed []string
 }
 
-func (s *forgetting) Remove(_ context.Context, ev *nostr.Event) error {
-	if s.err != nil {
+func (s *forgetting) Remove(_ context.Context, ev graspsync.Event) error {
+	if s.asked++; s.err != nil {
 		return s.err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removed = append(s.removed, ev.ID)
-	s.events = slices.DeleteFunc(s.events, func(o *nostr.Event) bool { return o.ID == ev.ID })
+	s.removed = append(s.removed, ev.ID.String())
+	s.events = slices.DeleteFunc(s.events, func(o *nostr.Event) bool { return o.ID == ev.ID.String() })
 	return nil
 }
 
 func (r *hearingRig) forgets() *forgetting {
 	s := &forgetting{saver: saver{r.store}}
-	r.g.store = s
+	r.g.store.of = s
 	return s
 }
 
@@ -466,7 +470,7 @@ func (r *hearingRig) forgets() *forgetting {
 func (r *hearingRig) scan() {
 	r.t.Helper()
 	x := r.g.feed.index
-	snap, _, err := x.scan(r.t.Context(), func(*nostr.Event) {})
+	snap, _, err := x.scan(r.t.Context(), func(graspsync.Event) {})
 	require.NoError(r.t, err)
 	_, ok := r.g.feed.replaceAll(snap)
 	require.True(r.t, ok)
@@ -488,20 +492,20 @@ func TestUnlistedGo(t *testing.T) {
 		"at once":                {before: func(*hearingRig, *forgetting) {}},
 		"it can't be removed":    {before: func(_ *hearingRig, s *forgetting) { s.err = errVerdict }, stays: true},
 		"the store is not known": {before: func(r *hearingRig, _ *forgetting) { r.g.feed.index.complete = false }, stays: true},
-		"the policy can't tell":  {before: func(r *hearingRig, _ *forgetting) { r.g.policy = deafPolicy{r.policy} }, stays: true},
-		"the store can't remove": {before: func(r *hearingRig, s *forgetting) { r.g.store = s.saver }, stays: true},
+		"the policy can't tell":  {before: func(r *hearingRig, _ *forgetting) { r.g.policy.of = deafPolicy{r.policy} }, stays: true},
+		"the store can't remove": {before: func(r *hearingRig, s *forgetting) { r.g.store.of = s.saver }, stays: true},
 		"something waits": {before: func(r *hearingRig, _ *forgetting) {
-			r.g.process(r.t.Context(), []*job{r.state(50)})
+			r.g.writer.process(r.t.Context(), []*job{r.state(50)})
 		}},
 		"too much has changed": {before: func(r *hearingRig, _ *forgetting) {
 			for n := range maxNews + 1 {
-				r.g.feed.index.stored(announcementOf(20_000+n, 40, fmt.Sprint(n), 41))
+				r.g.feed.index.stored(eventtest.Of(announcementOf(20_000+n, 40, fmt.Sprint(n), 41)))
 			}
 			require.True(r.t, r.g.feed.index.tooMany)
 		}},
 		"too many were announced": {before: func(r *hearingRig, _ *forgetting) {
-			for n := range r.g.cfg.fixed.FeedQueue + 1 {
-				r.g.announced(announcementOf(20_000+n, 40, fmt.Sprint(n), 41))
+			for n := range r.g.writer.cfg.fixed.FeedQueue + 1 {
+				r.g.news.announced(eventtest.Of(announcementOf(20_000+n, 40, fmt.Sprint(n), 41)))
 			}
 		}},
 	} {
@@ -525,21 +529,40 @@ func TestUnlistedGo(t *testing.T) {
 			r.announce(1, true, 2)
 			require.Equal(t, c.stays, r.here(3))
 			require.True(t, r.here(2))
-			store.err, r.g.feed.index.complete, r.g.policy, r.g.store = nil, true, r.policy, store
+			store.err, r.g.feed.index.complete, r.g.policy.of = nil, true, r.policy
+			r.g.store.of, r.g.store.stays = store, false
 			r.announce(1, true, 2)
 			require.False(t, r.here(3))
 			require.True(t, r.here(2))
 			require.Equal(t, []string{three.ID}, store.removed)
 			require.Equal(t, map[string]uint64{"unlisted": 1}, r.g.report.dropped)
-			require.Len(t, r.g.view.Family("x"), 2+spared, "those that are newer")
+			require.Len(t, r.g.policy.view.Family("x"), 2+spared, "those that are newer")
 			id, err := graspsync.ParseEventID(three.ID)
 			require.NoError(t, err)
-			require.True(t, r.g.absent.Has(id), "nobody is asked for it")
+			require.True(t, r.g.absences.absent.Has(id), "nobody is asked for it")
 			var again []graspsync.EventID
-			r.g.refetch = func(_ graspsync.RelayURL, ids []graspsync.EventID) { again = append(again, ids...) }
+			r.g.refetch.ask = func(_ graspsync.RelayURL, ids []graspsync.EventID) { again = append(again, ids...) }
 			r.announce(1, true, 2, 3)
 			require.Equal(t, []graspsync.EventID{id}, again, "it is listed again")
 		})
+	}
+}
+
+// A Store that can never remove is asked once; one that fails is asked again.
+func TestWhoCannotRemoveIsAskedOnce(t *testing.T) {
+	for err, asked := range map[error]int{ErrCannotRemove: 1, errVerdict: 4} {
+		r := newHearingRig(t, func(p Policy) Policy { return p })
+		store := r.forgets()
+		store.err = fmt.Errorf("elsewhere: %w", err)
+		r.scan()
+		r.announce(1, true, 2)
+		r.announce(2, false)
+		for range 4 {
+			r.announce(1, false)
+		}
+		require.Equal(t, asked, store.asked)
+		require.True(t, r.here(2))
+		require.Empty(t, r.g.report.dropped)
 	}
 }
 
@@ -554,7 +577,7 @@ func TestWhatIsGoneIsNotRemoved(t *testing.T) {
 	r.announce(1, false)
 	require.Empty(t, store.removed)
 	require.Empty(t, r.g.feed.index.relatives("x"))
-	require.Len(t, r.g.view.Family("x"), 1)
+	require.Len(t, r.g.policy.view.Family("x"), 1)
 }
 
 // What came while its author was listed may go; what was ours, or here before that, may not.
@@ -597,7 +620,7 @@ func TestWhatIsHereForBeingListed(t *testing.T) {
 	}
 	six := announcementOf(20_000, 6, "x", 7)
 	r.store.save(six)
-	r.g.feed.index.stored(six)
+	r.g.feed.index.stored(eventtest.Of(six))
 	require.Equal(t, []int{4}, relatives(), "nobody listed 6, who is here for other reasons")
 	r.announce(1, true, 4, 6)
 	require.Equal(t, []int{4}, relatives())

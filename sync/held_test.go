@@ -11,19 +11,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
+
+// holdsNothing knows of nothing that is held.
+type holdsNothing struct{}
+
+func (holdsNothing) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
+
+func (holdsNothing) HeldForUser(graspsync.EventID) (byUser, held bool) { return false, false }
+
+func (holdsNothing) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
+	return func(func(*nip34.Announcement, error) bool) {}
+}
 
 // keeper is a policy that holds announcements, and the states of those that it holds.
 type keeper struct {
 	relaysync.Policy
+	holdsNothing
 	held []*nip34.Announcement
 	all  map[string]bool
 }
 
-func (k *keeper) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (k *keeper) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
@@ -44,11 +58,9 @@ func (k *keeper) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Sourc
 	default:
 		return k.Policy.Judge(ctx, ev, src, view)
 	}
-	k.all[ev.ID] = true
+	k.all[ev.ID.String()] = true
 	return graspsync.Verdict{Decision: graspsync.Hold}, nil
 }
-
-func (k *keeper) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
 
 func (k *keeper) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
 	return func(yield func(*nip34.Announcement, error) bool) {
@@ -76,7 +88,7 @@ func TestStateBeforeAHeldAnnouncement(t *testing.T) {
 		ann, state := bob.Hosted(at(time.Hour), "held", us, "a.example"), bob.State(at(time.Minute), "held", nil, "")
 		a.Publish(ann, state)
 		policy := newKeeper(t)
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy}, "a.example")
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: policy}, "a.example")
 		defer r.stop()
 		after(time.Minute)
 		require.True(t, policy.all[ann.ID])
@@ -92,18 +104,58 @@ func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
 		net := relaytest.NewNetwork()
 		b := net.Add("wss://b.example", relaytest.Behavior{})
 		bob := relaytest.NewCheapKey("bob")
-		ann, err := nip34.ParseAnnouncement(bob.Hosted(at(time.Hour), "held", us, "b.example"))
+		ann, err := nip34.ParseAnnouncement(eventtest.Of(bob.Hosted(at(time.Hour), "held", us, "b.example")))
 		require.NoError(t, err)
 		policy := newKeeper(t)
 		policy.held = append(policy.held, ann)
 		state := bob.State(at(time.Minute), "held", nil, "")
 		b.Publish(state)
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy})
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: policy})
 		defer r.stop()
 		after(time.Minute)
 		require.Equal(t, 1, b.Connections().Open)
 		require.True(t, policy.all[state.ID])
 	})
+}
+
+// A policy that held events, and was not known to, had relays asked for them again and again.
+// Now nothing is held that nobody can tell of: it is logged what to set, and the event is
+// judged again.
+func TestHeldAndNobodyToTell(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		ann := relaytest.NewCheapKey("bob").Hosted(at(time.Hour), "held", us, "a.example")
+		a.Publish(ann)
+		identity, err := nip34.ParseIdentity(us)
+		require.NoError(t, err)
+		log, policy := newCapture(), &holding{Policy: relaysync.NewGRASPPolicy(identity)}
+		policy.on.Store(true)
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Logger: log.logger()}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		s := r.manager.Status().Events
+		require.Zero(t, s.Held)
+		require.NotZero(t, s.Failed)
+		said := log.find("events could not be saved, and are tried again")
+		require.NotEmpty(t, said)
+		require.Contains(t, said[0].attrs["error"], "Config.Holder is not set")
+		after(time.Hour)
+		require.Greater(t, r.manager.Status().Events.Failed, s.Failed, "it is judged again")
+
+		v, err := r.manager.Judge(t.Context(), ann)
+		require.ErrorContains(t, err, "Config.Holder is not set")
+		require.Zero(t, v)
+	})
+}
+
+// A Holder is of no use to a policy that holds nothing.
+func TestHolderWithoutAPolicy(t *testing.T) {
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{Holder: holdsNothing{}})
+	require.ErrorIs(t, err, relaysync.ErrConfig)
+	require.ErrorContains(t, err, "Holder is set without a Policy")
 }
 
 // roomless is a policy that has no room for states as long as it is full.
@@ -112,7 +164,7 @@ type roomless struct {
 	full atomic.Bool
 }
 
-func (c *roomless) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (c *roomless) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	v, err := c.Policy.Judge(ctx, ev, src, view)
 	if err == nil && v.Decision == graspsync.Accept && ev.Kind == graspsync.KindState && c.full.Load() {
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: "blocked: no room"}, nil

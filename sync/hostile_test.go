@@ -68,29 +68,29 @@ func (d *diary) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	defer d.mu.Unlock()
 	for i, o := range out {
 		id := events[i].Event.ID
-		if _, here := d.at[id]; here || o.Result == graspsync.Duplicate {
+		if _, here := d.at[id.String()]; here || o.Result == graspsync.Duplicate {
 			if o.Result == graspsync.Stored || o.Result == graspsync.Duplicate {
-				d.twice = append(d.twice, id)
+				d.twice = append(d.twice, id.String())
 			}
 		}
 		if o.Result == graspsync.Stored {
-			d.at[id] = time.Now().Add(-d.ahead)
+			d.at[id.String()] = time.Now().Add(-d.ahead)
 		}
 	}
 	return out, err
 }
 
 // Events asks the store, which may not be sure of what it says.
-func (d *diary) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+func (d *diary) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	d.questions.Add(1)
-	return func(yield func(*nostr.Event, error) bool) {
+	return func(yield func(graspsync.Event, error) bool) {
 		for ev, err := range d.Store.Events(ctx, f) {
 			if !yield(ev, err) {
 				return
 			}
 		}
 		if d.partly.Load() && f.Authors == nil && f.IDs == nil && f.Tags == nil {
-			yield(nil, fmt.Errorf("reading: %w", relaysync.ErrIncomplete))
+			yield(graspsync.Event{}, fmt.Errorf("reading: %w", relaysync.ErrIncomplete))
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (d *diary) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 	return d.Store.Has(ctx, ids)
 }
 
-func (d *diary) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
+func (d *diary) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	d.questions.Add(1)
 	return d.Store.Deleted(ctx, ev)
 }
@@ -118,7 +118,7 @@ func (d *diary) triage(events []graspsync.Incoming) (well []graspsync.Incoming, 
 	for i, in := range events {
 		if d.sick > 0 && int(in.Event.ID[0])%d.sick == 0 {
 			failed[i] = errBroken
-			d.tries[in.Event.ID]++
+			d.tries[in.Event.ID.String()]++
 			continue
 		}
 		well = append(well, in)
@@ -256,7 +256,7 @@ func beside(t *testing.T, behavior *relaytest.Behavior) (s speed) {
 	require.Less(t, time.Since(ending), 5*time.Second)
 	for ev, err := range store.Events(t.Context(), nostr.Filter{}) {
 		require.NoError(t, err)
-		require.True(t, allowed[ev.ID], "foreign event %s", ev)
+		require.True(t, allowed[ev.ID.String()], "foreign event %s", ev)
 	}
 	require.Empty(t, store.savedTwice())
 	return s

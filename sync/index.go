@@ -31,7 +31,9 @@ type index struct {
 	lists func(*nip34.Announcement) bool // read-only
 	us    nip34.Identity                 // read-only; who a request to vanish must concern
 
-	counters *counters // nil: panics are contained but not counted
+	// panicked is told of a panic that was contained, and whose it was: the "store"'s, or our
+	// own. nil: nobody is told.
+	panicked func(whose string, p any)
 
 	write   sync.Mutex // serialises the owner's methods; taken before mu
 	pending *snapshot  // guarded by write: the scan under way
@@ -45,15 +47,12 @@ type index struct {
 	tooMany bool // not all of them are kept
 }
 
-var (
-	_ View       = (*index)(nil)
-	_ Acquainted = (*index)(nil)
-)
+var _ View = (*index)(nil)
 
 // newIndex returns an empty index; [index.scan] and [index.replaceAll] fill it.
-// lists is [Policy.Lists], us is who a request to vanish must concern. c may be nil.
-func newIndex(store Store, lists func(*nip34.Announcement) bool, us nip34.Identity, c *counters) *index {
-	return &index{store: store, lists: lists, us: us, counters: c, tables: newIndexTables()}
+// lists is [Policy.Lists], us is who a request to vanish must concern. panicked may be nil.
+func newIndex(store Store, lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *index {
+	return &index{store: store, lists: lists, us: us, panicked: panicked, tables: newIndexTables()}
 }
 
 // Announcements implements [View]. Their Event is nil.
@@ -127,7 +126,7 @@ func (x *index) Generation(identifier string) Generation {
 	return Generation{Known: true}
 }
 
-// Knows implements [Acquainted].
+// Knows implements [Standing].
 func (x *index) Knows(identifier string, who graspsync.PubKey) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -163,7 +162,7 @@ func (x *index) Addressed(ctx context.Context, at []graspsync.Address) (bool, er
 			if err != nil {
 				return false, fmt.Errorf("looking up addresses: %w", err)
 			}
-			if c, ok := graspsync.AddressOf(ev); ok && wanted[c] {
+			if c, ok := ev.Address(); ok && wanted[c] {
 				return true, nil
 			}
 		}
@@ -195,8 +194,8 @@ func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Ad
 const nearAtOnce = 100
 
 // Near implements [View].
-func (x *index) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) (near []*nostr.Event, err error) {
-	ask := func(f nostr.Filter, fits func(*nostr.Event) bool) error {
+func (x *index) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) (near []graspsync.Event, err error) {
+	ask := func(f nostr.Filter, fits func(graspsync.Event) bool) error {
 		n := 0
 		for ev, err := range x.store.Events(ctx, f) {
 			if err != nil {
@@ -211,7 +210,7 @@ func (x *index) Near(ctx context.Context, ids []graspsync.EventID, at []graspsyn
 		}
 		return nil
 	}
-	undeleting := func(ev *nostr.Event) bool { return ev.Kind != graspsync.KindDeletion }
+	undeleting := func(ev graspsync.Event) bool { return ev.Kind != graspsync.KindDeletion }
 	tagging := func(values []string, names ...string) error {
 		for some := range slices.Chunk(values, tagsAtOnce) {
 			for _, name := range names {
@@ -234,8 +233,8 @@ func (x *index) Near(ctx context.Context, ids []graspsync.EventID, at []graspsyn
 	}
 	for some := range slices.Chunk(at, tagsAtOnce) {
 		f, wanted := versions(some)
-		if err := ask(f, func(ev *nostr.Event) bool {
-			c, ok := graspsync.AddressOf(ev)
+		if err := ask(f, func(ev graspsync.Event) bool {
+			c, ok := ev.Address()
 			return ok && wanted[c]
 		}); err != nil {
 			return nil, err
@@ -312,22 +311,20 @@ func (x *index) rootTime(id graspsync.EventID) nostr.Timestamp {
 }
 
 // Event implements [View].
-func (x *index) Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
+func (x *index) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
 	found, err := x.Events(ctx, []graspsync.EventID{id})
 	return found[id], err
 }
 
 // Events implements [View].
-func (x *index) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
-	found := make(map[graspsync.EventID]*nostr.Event)
+func (x *index) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
+	found := make(map[graspsync.EventID]graspsync.Event)
 	for some := range slices.Chunk(ids, idsAtOnce) {
 		for ev, err := range x.store.Events(ctx, nostr.Filter{IDs: texts(some)}) {
 			if err != nil {
 				return nil, fmt.Errorf("looking up %d events: %w", len(ids), err)
 			}
-			if id, err := graspsync.ParseEventID(ev.ID); err == nil {
-				found[id] = ev
-			}
+			found[ev.ID] = ev
 		}
 	}
 	return found, nil
@@ -352,16 +349,47 @@ func (x *index) Mentioned(ctx context.Context, id graspsync.EventID) (bool, erro
 // stored takes note of an event that has just become durable, of whatever kind.
 // The calls may come in a slightly different order than the Store had: a deletion
 // before its target, an announcement before the one it replaced.
-func (x *index) stored(ev *nostr.Event) indexChange { return x.apply(x.storing(ev)) }
+func (x *index) stored(ev graspsync.Event) (c indexChange) {
+	x.contain(func() { c = x.apply(x.storing(ev)) })
+	return c
+}
+
+// contain runs what takes in an event. A panic is a bug of ours, but whatever event provoked
+// it must cost no more than that this one is not followed: the next scan may find out more.
+func (x *index) contain(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			x.tell(whoseIndex, p)
+		}
+	}()
+	f()
+}
+
+// recovered, deferred, turns a panic of the Store into an error.
+func (x *index) recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("store panicked: %s", graspsync.Printable(fmt.Sprint(p)))
+		x.tell(whoseStore, p)
+	}
+}
+
+func (x *index) tell(whose string, p any) {
+	if x.panicked != nil {
+		x.panicked(whose, p)
+	}
+}
 
 // removed takes note of an event that has left the Store other than by an event
 // that replaced or deleted it.
-func (x *index) removed(ev *nostr.Event) indexChange {
-	id, err := graspsync.ParseEventID(ev.ID)
-	if err != nil {
-		return indexChange{}
-	}
-	return x.apply(func(t *indexTables, c *indexChange) { t.forget(id, c) })
+func (x *index) removed(ev graspsync.Event) (c indexChange) {
+	x.contain(func() { c = x.apply(func(t *indexTables, c *indexChange) { t.forget(ev.ID, c) }) })
+	return c
+}
+
+// descending takes note of a stored event that may descend from something of ours.
+func (x *index) descending(ev graspsync.Event) (c indexChange) {
+	x.contain(func() { c = x.apply(storingNode(ev)) })
+	return c
 }
 
 // indexOp is a change that can be applied to any tables.
@@ -408,14 +436,14 @@ func (x *index) takeNews() (names map[string]struct{}, tooMany bool) {
 }
 
 // storing returns what a stored event does to the index, nil for nothing.
-func (x *index) storing(ev *nostr.Event) indexOp {
+func (x *index) storing(ev graspsync.Event) indexOp {
 	if op := x.standing(ev); op != nil {
 		return op
 	}
 	return storingNode(ev)
 }
 
-func storingNode(ev *nostr.Event) indexOp {
+func storingNode(ev graspsync.Event) indexOp {
 	n := nodeOf(ev)
 	if n == nil {
 		return nil
@@ -424,7 +452,7 @@ func storingNode(ev *nostr.Event) indexOp {
 }
 
 // standing is storing without what descends from others: that is found only once these are.
-func (x *index) standing(ev *nostr.Event) indexOp {
+func (x *index) standing(ev graspsync.Event) indexOp {
 	switch {
 	case ev.Kind == graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
@@ -438,7 +466,7 @@ func (x *index) standing(ev *nostr.Event) indexOp {
 		return storingRoot(ev)
 	case ev.Kind == graspsync.KindDeletion:
 		return storingDeletion(ev)
-	case x.us.Vanishes(ev):
+	case x.us.Vanishes(ev.Event):
 		return storingVanish(ev)
 	}
 	return nil
@@ -454,33 +482,23 @@ func (x *index) listed(a *nip34.Announcement) (yes bool) {
 	return x.lists(a)
 }
 
-func storingRoot(ev *nostr.Event) indexOp {
-	refs := nip34.RootRefs(ev)
-	id, err := graspsync.ParseEventID(ev.ID)
-	author, err2 := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil || err2 != nil || len(refs) == 0 {
+func storingRoot(ev graspsync.Event) indexOp {
+	refs := nip34.RootRefs(ev.Event)
+	if len(refs) == 0 {
 		return nil
 	}
-	at := ev.CreatedAt
+	id, author, at := ev.ID, ev.PubKey, ev.CreatedAt
 	return func(t *indexTables, c *indexChange) { t.addRoot(id, author, at, refs, c) }
 }
 
-func storingVanish(ev *nostr.Event) indexOp {
-	author, err := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil {
-		return nil
-	}
-	until := ev.CreatedAt
+func storingVanish(ev graspsync.Event) indexOp {
+	author, until := ev.PubKey, ev.CreatedAt
 	return func(t *indexTables, c *indexChange) { t.vanish(author, until, c) }
 }
 
-func storingDeletion(ev *nostr.Event) indexOp {
-	author, err := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil {
-		return nil
-	}
-	ids, addresses := nip34.ParseDeletion(ev)
-	until := ev.CreatedAt
+func storingDeletion(ev graspsync.Event) indexOp {
+	ids, addresses := nip34.ParseDeletion(ev.Event)
+	author, until := ev.PubKey, ev.CreatedAt
 	return func(t *indexTables, c *indexChange) {
 		for i, id := range ids {
 			t.erase(id, author, i < maxOfOne, c)
@@ -526,14 +544,14 @@ func (s *snapshot) note(op indexOp) {
 // may take long and changes nothing: the owner passes the result to replaceAll. Of
 // several scans only the one that was begun last is of use. A Store that can't tell
 // whether it gave all is believed as far as it goes: missed says what it said.
-func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot, missed, err error) {
+func (x *index) scan(ctx context.Context, show func(graspsync.Event)) (_ *snapshot, missed, err error) {
 	s := &snapshot{tables: newIndexTables()}
 	defer func() {
 		if err != nil {
 			x.finish(s)
 		}
 	}()
-	defer x.counters.recovered(&err, "store")
+	defer x.recovered(&err)
 	x.write.Lock()
 	x.pending = s
 	x.write.Unlock()
@@ -545,9 +563,11 @@ func (x *index) scan(ctx context.Context, show func(*nostr.Event)) (_ *snapshot,
 		if err != nil {
 			return nil, nil, fmt.Errorf("scanning the store: %w", err)
 		}
-		if op := x.standing(ev); op != nil {
-			op(s.tables, nil)
-		}
+		x.contain(func() {
+			if op := x.standing(ev); op != nil {
+				op(s.tables, nil)
+			}
+		})
 		show(ev)
 	}
 	if s.complete = missed == nil; missed != nil {
@@ -652,7 +672,7 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 		return indexChange{}, false
 	}
 	for _, op := range s.journal {
-		op(s.tables, nil)
+		x.contain(func() { op(s.tables, nil) })
 	}
 	// Nobody else changes the tables now, so mu is not needed to read them.
 	s.tables.relativesOf(x.tables)
@@ -738,14 +758,12 @@ func (x *index) announcement(ref graspsync.RepoRef) *nip34.Announcement {
 // reposOf returns the repositories that an event belongs to, at most 16: its own, if
 // it is an announcement or a state, those that it tags, and those of the patches,
 // pull requests and issues, and of what descends from these, that it tags.
-func (x *index) reposOf(ev *nostr.Event) []graspsync.RepoRef {
-	refs := nip34.RepoRefs(ev)
+func (x *index) reposOf(ev graspsync.Event) []graspsync.RepoRef {
+	refs := nip34.RepoRefs(ev.Event)
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
-		if owner, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
-			refs = append(refs, graspsync.RepoRef{Owner: owner, Identifier: ev.Tags.GetD()})
-		}
+		refs = append(refs, graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})
 	}
-	ids := nip34.EventRefs(ev)
+	ids := nip34.EventRefs(ev.Event)
 	x.mu.RLock()
 	for _, id := range ids {
 		if root, ok := x.tables.roots[id]; ok {
@@ -778,7 +796,7 @@ func (x *index) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 // descend looks in the Store for what descends from repositories that are ours, one step
 // after the other, and has take told of each event that may; of all if none is named. It asks
 // for as much as is followed: what there was no room for leads nowhere.
-func (x *index) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(*nostr.Event)) error {
+func (x *index) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) error {
 	var missed error
 	ask := func(values []string, names ...string) error {
 		for some := range slices.Chunk(values, tagsAtOnce) {
@@ -880,7 +898,7 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 
 // lookUp returns, for each of the events that belong to any, to which repositories they do.
 func (x *index) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
-	defer x.counters.recovered(&err, "store")
+	defer x.recovered(&err)
 	for _, f := range filters.ByID(ids, saveBatch) {
 		f.Limit = 0
 		for ev, err := range x.store.Events(ctx, f) {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -33,7 +34,7 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 		for _, ev := range history(rnd, 60, anything) {
 			switch {
 			case len(store.events) > 0 && rnd.IntN(20) == 0:
-				mirror.apply(t, x.removed(store.remove(rnd.IntN(len(store.events)))))
+				mirror.apply(t, x.removed(eventtest.Of(store.remove(rnd.IntN(len(store.events))))))
 			case rnd.IntN(20) == 0:
 				s, err := scanOf(t, x)
 				require.NoError(t, err)
@@ -42,7 +43,7 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 				require.True(t, c.empty(), "nothing was wrong before")
 			}
 			if store.save(ev) {
-				c := x.stored(ev)
+				c := x.stored(eventtest.Of(ev))
 				mirror.apply(t, c)
 				if len(c.fresh) > 0 {
 					x.descendTo(t, c.fresh, mirror)
@@ -56,7 +57,7 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 // descendTo has all that descends from repositories looked for.
 func (x *index) descendTo(t *testing.T, of map[graspsync.RepoRef]struct{}, mirror facts) {
 	t.Helper()
-	require.NoError(t, x.descend(t.Context(), of, func(ev *nostr.Event) { mirror.apply(t, x.apply(storingNode(ev))) }))
+	require.NoError(t, x.descend(t.Context(), of, func(ev graspsync.Event) { mirror.apply(t, x.apply(storingNode(eventtest.Of(ev.Event)))) }))
 }
 
 // Concurrent writers report what they stored in any order; a deletion that is
@@ -70,7 +71,7 @@ func TestTrapD3_OrderOfReports(t *testing.T) {
 		saved := slices.DeleteFunc(history(rnd, 40, notAnnouncements), func(ev *nostr.Event) bool { return !store.save(ev) })
 		x, mirror := newIndex(store, listsByName, nip34.Identity{}, nil), newFacts()
 		for _, i := range rnd.Perm(len(saved)) {
-			mirror.apply(t, x.stored(saved[i]))
+			mirror.apply(t, x.stored(eventtest.Of(saved[i])))
 		}
 		x.check(t, store, mirror)
 	}
@@ -86,7 +87,7 @@ func TestIndexChangeMerge(t *testing.T) {
 		require.True(t, merged.empty())
 		for _, ev := range history(rnd, 40, func(int) bool { return true }) {
 			if store.save(ev) {
-				merged.merge(x.stored(ev))
+				merged.merge(x.stored(eventtest.Of(ev)))
 			}
 		}
 		mirror.apply(t, merged)
@@ -103,16 +104,16 @@ func TestIndexScanWhileChanging(t *testing.T) {
 		events := history(rnd, 80, func(int) bool { return true })
 		for i, ev := range events[:40] {
 			if store.save(ev) && i%2 == 0 { // the rest is news to the scan
-				mirror.apply(t, x.stored(ev))
+				mirror.apply(t, x.stored(eventtest.Of(ev)))
 			}
 		}
 		store.during = func() {
 			for _, ev := range events[40:] {
 				if store.save(ev) {
-					mirror.apply(t, x.stored(ev))
+					mirror.apply(t, x.stored(eventtest.Of(ev)))
 				}
 				if rnd.IntN(10) == 0 {
-					mirror.apply(t, x.removed(store.remove(rnd.IntN(len(store.events)))))
+					mirror.apply(t, x.removed(eventtest.Of(store.remove(rnd.IntN(len(store.events))))))
 				}
 			}
 		}
@@ -156,7 +157,7 @@ func TestIndexFirstScan(t *testing.T) {
 // scanOf scans to nobody.
 func scanOf(t *testing.T, x *index) (*snapshot, error) {
 	t.Helper()
-	s, _, err := x.scan(t.Context(), func(*nostr.Event) {})
+	s, _, err := x.scan(t.Context(), func(graspsync.Event) {})
 	return s, err
 }
 
@@ -207,10 +208,10 @@ func TestIndexLookups(t *testing.T) {
 	}
 	ev, err := x.Event(t.Context(), testID(2))
 	require.NoError(t, err)
-	assert.Same(t, store.events[2], ev)
+	assert.Same(t, store.events[2], ev.Event)
 	ev, err = x.Event(t.Context(), testID(9))
 	require.NoError(t, err)
-	assert.Nil(t, ev)
+	assert.True(t, ev.IsZero())
 
 	store.fail = errors.New("disk gone")
 	_, err = x.Event(t.Context(), testID(9))
@@ -242,7 +243,7 @@ func TestIndexNear(t *testing.T) {
 		require.NoError(t, err)
 		for _, ev := range found {
 			for n := range 50 {
-				if testID(n).String() == ev.ID {
+				if testID(n).String() == ev.ID.String() {
 					out = append(out, n)
 				}
 			}
@@ -272,16 +273,14 @@ func TestIndexIgnoresMalformedEvents(t *testing.T) {
 	deletion := testEvent(2, graspsync.KindDeletion, 1, 1, tagRepo(testRepo(1, "x")))
 	for _, ev := range []*nostr.Event{root, deletion, testAnnouncement(3, 1, "x", 1, "ours")} {
 		for _, change := range []func(*nostr.Event){
-			func(ev *nostr.Event) { ev.ID = "x" },
-			func(ev *nostr.Event) { ev.PubKey = "x" },
 			func(ev *nostr.Event) { ev.Tags = nostr.Tags{{}, nil, {"d"}, {"a"}, {"e", ""}} },
 		} {
 			bad := *ev
 			change(&bad)
 			assert.NotPanics(t, func() {
-				c := x.stored(&bad)
+				c := x.stored(eventtest.Of(&bad))
 				assert.True(t, c.empty())
-				c = x.removed(&bad)
+				c = x.removed(eventtest.Of(&bad))
 				assert.True(t, c.empty())
 			})
 		}
@@ -316,7 +315,7 @@ func TestIndexDeletions(t *testing.T) {
 					slices.Reverse(events)
 				}
 				for _, ev := range events {
-					x.stored(ev)
+					x.stored(eventtest.Of(ev))
 				}
 				assert.Equal(t, !c.repo, x.announcement(testRepo(1, "x")) != nil)
 				assert.Equal(t, !c.root && !c.repo, x.follows(testID(10)))
@@ -329,20 +328,20 @@ func TestIndexDeletions(t *testing.T) {
 // What an announcement that is gone had, comes back with its successor.
 func TestIndexRootsComeWithTheirRepository(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
-	c := x.stored(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y"))))
+	c := x.stored(eventtest.Of(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y")))))
 	assert.Equal(t, []graspsync.RepoRef{testRepo(1, "x"), testRepo(2, "y")}, c.roots[testID(10)])
 	assert.False(t, x.follows(testID(10)), "no repository of it is ours")
-	c = x.stored(testAnnouncement(1, 1, "x", 1, "ours"))
+	c = x.stored(eventtest.Of(testAnnouncement(1, 1, "x", 1, "ours")))
 	assert.Contains(t, c.roots, testID(10))
 	assert.True(t, x.Root(testID(10)))
-	c = x.stored(testAnnouncement(2, 1, "x", 2, "ours too"))
+	c = x.stored(eventtest.Of(testAnnouncement(2, 1, "x", 2, "ours too")))
 	assert.Len(t, c.repos, 1)
 	assert.Empty(t, c.roots, "a new version is no new repository")
-	c = x.stored(testAnnouncement(3, 1, "x", 3, "foreign"))
+	c = x.stored(eventtest.Of(testAnnouncement(3, 1, "x", 3, "foreign")))
 	assert.Contains(t, c.repos, testRepo(1, "x"))
 	assert.Nil(t, c.repos[testRepo(1, "x")])
 	assert.False(t, x.follows(testID(10)))
-	c = x.stored(testAnnouncement(4, 1, "x", 4, "ours"))
+	c = x.stored(eventtest.Of(testAnnouncement(4, 1, "x", 4, "ours")))
 	assert.Contains(t, c.roots, testID(10))
 }
 
@@ -375,8 +374,8 @@ func TestIndexConcurrentUse(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 9))
 	for i := range 2000 {
 		name := []string{"ours", "ours", "foreign"}[rnd.IntN(3)]
-		x.stored(testAnnouncement(i, rnd.IntN(8), "x", nostr.Timestamp(i), name))
-		x.stored(testEvent(10_000+i, 1621, 1, 1, tagRepo(testRepo(rnd.IntN(8), "x"))))
+		x.stored(eventtest.Of(testAnnouncement(i, rnd.IntN(8), "x", nostr.Timestamp(i), name)))
+		x.stored(eventtest.Of(testEvent(10_000+i, 1621, 1, 1, tagRepo(testRepo(rnd.IntN(8), "x")))))
 		if i%100 == 0 {
 			s, err := scanOf(t, x)
 			require.NoError(t, err)
@@ -409,18 +408,18 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 // that was deleted was followed again when its announcement was reported late.
 func TestIndexForgetsTombstones(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
-	x.stored(testEvent(1, graspsync.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11)))
+	x.stored(eventtest.Of(testEvent(1, graspsync.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11))))
 	for n := range 10 {
 		ev := testEvent(2+n, graspsync.KindDeletion, 1, 1)
 		for i := range 10_000 {
 			ev.Tags = append(ev.Tags, tagEvent(20_000*n+i), tagRepo(testRepo(1, fmt.Sprint(n, i))))
 		}
-		x.stored(ev)
+		x.stored(eventtest.Of(ev))
 	}
 	assert.LessOrEqual(t, len(x.tables.erased.values), maxRecent)
 	assert.LessOrEqual(t, len(x.tables.ended.values), maxRecent)
-	x.stored(testAnnouncement(10, 2, "x", 6, "ours"))
-	x.stored(testEvent(11, 1621, 2, 6, tagRepo(testRepo(2, "x"))))
+	x.stored(eventtest.Of(testAnnouncement(10, 2, "x", 6, "ours")))
+	x.stored(eventtest.Of(testEvent(11, 1621, 2, 6, tagRepo(testRepo(2, "x")))))
 	x.check(t, &twinStore{}, newFacts())
 }
 
@@ -429,10 +428,10 @@ func TestIndexForgetsTombstones(t *testing.T) {
 func TestIndexVanish(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 	for i := range 20 {
-		x.stored(testAnnouncement(i, i%5, fmt.Sprint(i), nostr.Timestamp(i), "ours"))
-		x.stored(testEvent(100+i, 1621, i%4, nostr.Timestamp(i), tagRepo(testRepo(i%5, fmt.Sprint(i))), tagRepo(testRepo(9, "x"))))
+		x.stored(eventtest.Of(testAnnouncement(i, i%5, fmt.Sprint(i), nostr.Timestamp(i), "ours")))
+		x.stored(eventtest.Of(testEvent(100+i, 1621, i%4, nostr.Timestamp(i), tagRepo(testRepo(i%5, fmt.Sprint(i))), tagRepo(testRepo(9, "x")))))
 	}
-	c := x.stored(testEvent(300, graspsync.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"}))
+	c := x.stored(eventtest.Of(testEvent(300, graspsync.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"})))
 	assert.Len(t, c.repos, 2, "2 and 7, not 12 and 17")
 	assert.Len(t, c.roots, 3, "2, 6 and 10")
 	assert.Len(t, x.tables.roots, 17)
@@ -467,11 +466,11 @@ func (f *faulty) step() error {
 	return nil
 }
 
-func (f *faulty) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
+func (f *faulty) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
 		for ev, err := range f.Store.Events(ctx, filter) {
 			if err = cmp.Or(err, f.step()); err != nil {
-				yield(nil, err)
+				yield(graspsync.Event{}, err)
 				return
 			}
 			if !yield(ev, nil) {
@@ -479,7 +478,7 @@ func (f *faulty) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nos
 			}
 		}
 		if err := f.step(); err != nil {
-			yield(nil, err)
+			yield(graspsync.Event{}, err)
 		}
 	}
 }
@@ -508,7 +507,7 @@ func (f *faulty) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, erro
 	return f.Store.Has(ctx, ids)
 }
 
-func (f *faulty) Deleted(ctx context.Context, ev *nostr.Event) (bool, error) {
+func (f *faulty) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	if err := f.step(); err != nil {
 		return false, err
 	}
@@ -597,8 +596,8 @@ func TestIndexMemory(t *testing.T) {
 	before := heap()
 	for i := range roots {
 		n := i % repos
-		x.stored(testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(n, fmt.Sprintf("repository-%d", n))),
-			nostr.Tag{"subject", strings.Repeat("x", 300)}))
+		x.stored(eventtest.Of(testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(n, fmt.Sprintf("repository-%d", n))),
+			nostr.Tag{"subject", strings.Repeat("x", 300)})))
 	}
 	used := int64(heap()) - int64(before)
 	t.Logf("%d bytes, %d for each root event", used, used/roots)
@@ -617,6 +616,6 @@ func BenchmarkIndexStoredRoot(b *testing.B) {
 		if i%len(events) == 0 {
 			x = newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
 		}
-		x.stored(events[i%len(events)])
+		x.stored(eventtest.Of(events[i%len(events)]))
 	}
 }

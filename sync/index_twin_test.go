@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -136,18 +137,20 @@ func (s *twinStore) Has(_ context.Context, ids []graspsync.EventID) ([]bool, err
 	return has, nil
 }
 
-func (s *twinStore) Deleted(_ context.Context, ev *nostr.Event) (bool, error) {
+func (s *twinStore) Deleted(_ context.Context, ev graspsync.Event) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.covered(ev), nil
+	return s.covered(ev.Event), nil
 }
+
+func (s *twinStore) Remove(context.Context, graspsync.Event) error { return ErrCannotRemove }
 
 func (s *twinStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	return func(yield func(graspsync.Stamp, error) bool) {
 		for ev, err := range s.Events(ctx, f) {
 			stamp := graspsync.Stamp{}
 			if err == nil {
-				id, bad := graspsync.ParseEventID(ev.ID)
+				id, bad := graspsync.ParseEventID(ev.ID.String())
 				stamp, err = graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id}, bad
 			}
 			if !yield(stamp, err) {
@@ -157,22 +160,22 @@ func (s *twinStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[grasps
 	}
 }
 
-func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
+func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
 		if f.Limit != 0 || f.LimitZero {
-			yield(nil, errors.New("a Store knows no limit"))
+			yield(graspsync.Event{}, errors.New("a Store knows no limit"))
 			return
 		}
 		for i, ev := range s.matching(f) {
 			if i == 1 && s.during != nil {
 				s.during()
 			}
-			if !yield(ev, nil) {
+			if !yield(eventtest.Of(ev), nil) {
 				return
 			}
 		}
 		if s.fail != nil {
-			yield(nil, s.fail)
+			yield(graspsync.Event{}, s.fail)
 		}
 	}
 }
@@ -196,7 +199,7 @@ func newFacts() facts {
 func (s *twinStore) facts() (f facts, announced map[graspsync.RepoRef]struct{}) {
 	f, announced = newFacts(), make(map[graspsync.RepoRef]struct{})
 	for _, ev := range s.matching(nostr.Filter{}) {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		if a, err := nip34.ParseAnnouncement(eventtest.Of(ev)); err == nil {
 			announced[a.Ref] = struct{}{}
 			if listsByName(a) {
 				f.Repos[a.Ref] = a.ID
@@ -251,7 +254,7 @@ func below(events []*nostr.Event, f facts) map[filters.Descendant][]graspsync.Re
 				continue
 			}
 			of, names := filters.Descendant{ID: id}, []string{ev.ID}
-			if c, ok := graspsync.AddressOf(ev); ok {
+			if c, ok := eventtest.Of(ev).Address(); ok {
 				of = filters.Descendant{Address: c.String()}
 				names = append(names, of.Address)
 			}
@@ -437,7 +440,7 @@ func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 		if id, err := graspsync.ParseEventID(ev.ID); err == nil {
 			byID[id] = ev
 		}
-		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		if a, err := nip34.ParseAnnouncement(eventtest.Of(ev)); err == nil {
 			stored[a.Ref] = true
 		}
 	}
@@ -461,7 +464,7 @@ func (x *index) checkAnswers(t *testing.T, store *twinStore, want facts) {
 		var owner, author graspsync.PubKey
 		if ev := byID[id]; ev != nil && !isRoot {
 			of := filters.Descendant{ID: id}
-			if c, ok := graspsync.AddressOf(ev); ok {
+			if c, ok := eventtest.Of(ev).Address(); ok {
 				of = filters.Descendant{Address: c.String()}
 			}
 			refs = want.Below[of]

@@ -95,7 +95,7 @@ func TestForgedCopyComesFirst(t *testing.T) {
 	for _, f := range []relaytest.Forgery{relaytest.ForgeSignature, relaytest.ForgeContent, relaytest.ForgeID} {
 		bubble(t, func(t *testing.T) {
 			net := relaytest.NewNetwork()
-			liar := net.Add("wss://liar.example", relaytest.Behavior{Forge: f, Negentropy: relaytest.NegNotice})
+			liar := net.Add("wss://liar.example", relaytest.Behavior{Hostility: relaytest.Hostility{Forge: f}, Negentropy: relaytest.NegNotice})
 			honest := net.Add("wss://honest.example", relaytest.Behavior{Latency: time.Second, Negentropy: relaytest.NegNotice})
 			r, owner := hosted(t, net, relaysync.Config{}, "liar.example", "honest.example")
 			defer r.stop()
@@ -125,7 +125,7 @@ type badAnswers struct {
 	judgements, signatures atomic.Int32
 }
 
-func (b *badAnswers) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (b *badAnswers) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if b.judgements.Add(-1) >= 0 {
 		return b.verdict, nil
 	}
@@ -277,7 +277,7 @@ func (b *breathless) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.
 func (c *breathlessConn) Receive(ctx context.Context) (wire.Message, error) {
 	for !c.over {
 		msg, err := c.Conn.Receive(ctx)
-		if err != nil || msg.Event == nil || msg.Event.Content != "last" {
+		if err != nil || msg.Event.IsZero() || msg.Event.Content != "last" {
 			return msg, err
 		}
 		c.said = append(c.said, msg)

@@ -27,7 +27,7 @@ type roomy struct {
 	full atomic.Bool
 }
 
-func (p *roomy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (p *roomy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if strings.HasPrefix(ev.Content, spam) || p.full.Load() && ev.Kind == graspsync.KindPullRequest {
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: "rate-limited: no room"}, nil
 	}

@@ -26,7 +26,7 @@ func openFiles() int {
 // Whoever starts and stops a manager again and again ends with what there was.
 func TestLeakStartStop(t *testing.T) {
 	net := relaytest.NewNetwork()
-	modes := []relaytest.Behavior{{}, {NoAnswer: true}, {StopReading: true}, {Down: true}, {NeverEOSE: true}}
+	modes := []relaytest.Behavior{{}, {NoAnswer: true}, {Link: relaytest.Link{StopReading: true}}, {Down: true}, {Oddities: relaytest.Oddities{NeverEOSE: true}}}
 	hosts := []string{us}
 	for i, b := range modes {
 		hosts = append(hosts, fmt.Sprintf("r%d.example", i))
@@ -107,8 +107,8 @@ func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		hung := []relaytest.Behavior{
-			{NoAnswer: true}, {StopReading: true}, {NeverEOSE: true, Negentropy: relaytest.NegSilent},
-			{Latency: time.Hour}, {DialDelay: 9 * time.Second}, {BytesPerSecond: 1}, {EndlessEvents: time.Millisecond},
+			{NoAnswer: true}, {Link: relaytest.Link{StopReading: true}}, {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegSilent},
+			{Latency: time.Hour}, {DialDelay: 9 * time.Second}, {Link: relaytest.Link{BytesPerSecond: 1}}, {Hostility: relaytest.Hostility{EndlessEvents: time.Millisecond}},
 		}
 		r := &rig{t: t, store: memstore.New()}
 		for i := range 20 {
@@ -123,7 +123,7 @@ func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {
 			r.save(owner.Hosted(at(time.Hour), "repo", hosts...))
 		}
 		for _, patience := range []time.Duration{0, time.Second, 15 * time.Second, 3 * time.Minute} {
-			r = start(t, net, r.store, relaysync.Config{Limits: relaysync.Limits{MaxDials: 50}})
+			r = start(t, net, r.store, relaysync.Config{}.With(relaysync.Fixed{MaxDials: 50}))
 			after(patience)
 			began := time.Now()
 			r.stop()

@@ -86,7 +86,7 @@ func TestWhatWasNotReadIsCaughtUpWith(t *testing.T) {
 		t.Logf("it came after %v", time.Since(began))
 		assert.Less(t, time.Since(began), 10*time.Minute)
 	}
-	small := relaysync.Config{Limits: relaysync.Limits{Unproductive: 256 << 10}}
+	small := relaysync.Config{}.With(relaysync.Fixed{Unproductive: 256 << 10})
 	t.Run("lost", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r, a, issue := flooded(t, small, 10*time.Second)

@@ -126,7 +126,7 @@ func TestLogLevels(t *testing.T) {
 		{"peer lacks events", "peer lacks events that we have", slog.LevelWarn, []string{"relay", "repo", "count"}, 1,
 			play(relaytest.Behavior{}, 20*time.Hour)},
 		{"fetching failed", "fetching history failed", slog.LevelWarn, []string{"relay", "items", "error"}, 0,
-			play(relaytest.Behavior{NeverEOSE: true, Negentropy: relaytest.NegNotice}, 3*time.Minute)},
+			play(relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice}, 3*time.Minute)},
 		{"rate limit", "relay limits us", slog.LevelWarn, []string{"relay", "reason"}, 1,
 			play(relaytest.Behavior{RateLimit: 2, Negentropy: relaytest.NegNotice}, 30*time.Second)},
 		{"learned", "relay taught a limit", slog.LevelInfo, []string{"relay", "fact", "value"}, 1,
@@ -236,7 +236,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 		for i := range 5 { // one host, many relays
 			hosts = append(hosts, fmt.Sprintf("a.example:%d", 8000+i))
 			relays = append(relays, net.Add("wss://"+hosts[i], relaytest.Behavior{
-				NoticeThenEOSE: func(wire.Request) string { return evil }, Negentropy: relaytest.NegNotice, NegText: "error: bad message " + evil,
+				Refusals: relaytest.Refusals{NoticeThenEOSE: func(wire.Request) string { return evil }}, Negentropy: relaytest.NegNotice, Reconciling: relaytest.Reconciling{NegText: "error: bad message " + evil},
 			}))
 		}
 		down := net.Add("wss://down.example", relaytest.Behavior{DialError: errors.New(evil)})

@@ -3,21 +3,22 @@ package sync
 import (
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const (
@@ -40,17 +41,17 @@ const completeEvery = time.Minute
 // loop is the one goroutine that owns the plan. It waits for what happens, lets the
 // plan decide, and has connections do what it decided; it does no I/O itself.
 type loop struct {
-	m     *SyncManager
-	plan  *plan.Plan
+	env   *loopEnv
+	plan  *plan.Plan // made by run, of what an earlier process has left
 	conns map[graspsync.RelayURL]*conn
 	stats map[graspsync.RelayURL]*relayStats
 
-	labels  int                                       // relays with metrics of their own
-	gone    RelayStatus                               // counts of forgotten relays without
-	goneAny bool                                      // there were any
-	held    map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
-	rng     *rand.Rand
-	keeper  keeper // what is confirmed; nil: nothing is kept of it
+	wants     *wants
+	overview  *overview
+	chronicle *chronicle
+
+	rng    *rand.Rand
+	keeper keeper // what is confirmed; nil: nothing is kept of it
 
 	scanning bool
 	started  bool             // the first scan has succeeded
@@ -62,14 +63,6 @@ type loop struct {
 
 	scanFailures int // in a row
 
-	// What is published again only when it may have changed: an idle server has
-	// better things to do.
-	changed      bool
-	publishedAt  time.Time
-	publishPause time.Duration // until the next one, at least
-	publishedFor uint64        // events received by then
-	healthLost   uint64        // records of health dropped by then
-
 	resume     resume // of what could not be saved
 	descending descending
 
@@ -78,15 +71,77 @@ type loop struct {
 	clockAt   time.Time // when the clock was last looked at
 }
 
-func newLoop(m *SyncManager) loop {
-	return loop{
-		m: m, rng: newRand(),
-		plan:  plan.New(m.planConfig(), newRand()),
-		conns: make(map[graspsync.RelayURL]*conn),
-		stats: make(map[graspsync.RelayURL]*relayStats),
-		held:  make(map[graspsync.RepoRef]*nip34.Announcement),
+// What the loop is told.
+type (
+	connected struct {
+		conn   *conn
+		limits relaylimits.Requests
+		info   wire.Info
+		place  netip.Prefix
+	}
+	dialFailed struct {
+		conn *conn
+		err  error
+	}
+	lost struct {
+		conn    *conn
+		err     error
+		cursors map[plan.BatchID][]plan.Cursor
+		aliveAt time.Time
+	}
+	batchDone struct {
+		conn *conn
+		*fetching
+		done session.Done
+	}
+	rateLimited struct {
+		conn   *conn
+		until  time.Time
+		reason string
+		log    bool
+	}
+	planInput struct{ in plan.Input }
+	asked     struct{ answer func(l *loop) }
+	scanned   struct{ err error }
+)
+
+// loopEnv is what the loop needs of the rest. All of it may be used by any goroutine, but for
+// what remember says of itself.
+type loopEnv struct {
+	cfg       *Config // read-only
+	health    *health.RelayHealthTracker
+	index     *index
+	feed      *feed
+	ingest    *ingest
+	sets      *sets
+	report    *report
+	remember  *remember
+	inbox     *mailbox[any]
+	targeting *targeting
+	scanner   *scanner
+	own       *ownFeed
+	conn      *connEnv
+	wg        *sync.WaitGroup // of whatever ends with Run
+	snapshot  *atomic.Pointer[Status]
+}
+
+func newLoop(env *loopEnv) *loop {
+	stats := make(map[graspsync.RelayURL]*relayStats)
+	said := &chronicle{log: env.cfg.Logger, health: env.health, report: env.report}
+	return &loop{
+		env: env, rng: newRand(), conns: make(map[graspsync.RelayURL]*conn), stats: stats, chronicle: said,
+		wants: &wants{
+			cfg: env.cfg, index: env.index, targeting: env.targeting, report: env.report,
+			held: make(map[graspsync.RepoRef]*nip34.Announcement),
+		},
+		overview: &overview{
+			cfg: env.cfg, health: env.health, ingest: env.ingest, feed: env.feed, own: env.own, report: env.report,
+			chronicle: said, stats: stats, snapshot: env.snapshot,
+		},
 	}
 }
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
 
 func (l *loop) run(ctx context.Context) {
 	status := time.NewTicker(statusEvery)
@@ -95,9 +150,9 @@ func (l *loop) run(ctx context.Context) {
 	defer wake.Stop()
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
-	l.keeper = l.plan
+	l.begin()
 	l.step(ctx, plan.Restore{
-		Relays: l.m.remember.kept, Known: l.m.standing(), Tenures: l.m.remember.tenures.restored,
+		Relays: l.env.remember.kept, Known: l.standing(), Tenures: l.env.remember.tenures.restored,
 	})
 	l.scan(ctx)
 	for {
@@ -110,28 +165,28 @@ func (l *loop) run(ctx context.Context) {
 		case <-ctx.Done():
 			for u, c := range l.conns {
 				if c.stats.messages.Load() > 0 {
-					l.m.health.Stopped(u)
+					l.env.health.Stopped(u)
 				} else {
-					l.m.health.Closed(u)
+					l.env.health.Closed(u)
 				}
 			}
-			last := l.status(time.Now())
+			last := l.overview.status(time.Now(), l.plan, l.known())
 			last.last = true
-			l.m.snapshot.Store(last)
+			l.env.snapshot.Store(last)
 			return
-		case <-l.m.inbox.wake:
-			l.changed = true
-			for _, msg := range l.m.inbox.take() {
+		case <-l.env.inbox.wake:
+			l.overview.changed = true
+			for _, msg := range l.env.inbox.take() {
 				l.handle(ctx, msg)
 			}
-			l.publish(time.Now())
-		case <-l.m.feed.wake:
-			l.changed = true
+			l.overview.publish(time.Now(), l.plan, l.known())
+		case <-l.env.feed.wake:
+			l.overview.changed = true
 			if l.window == nil && l.started {
-				l.window = time.After(l.m.cfg.Times.BatchWindow)
+				l.window = time.After(l.env.cfg.Times.BatchWindow)
 			}
 		case <-l.window:
-			l.window, l.changed = nil, true
+			l.window, l.overview.changed = nil, true
 			l.closeWindow(ctx)
 		case <-due:
 			l.tick(ctx)
@@ -146,10 +201,43 @@ func (l *loop) run(ctx context.Context) {
 			l.resumed(ctx, time.Now())
 			l.descend(ctx, time.Now())
 			l.complete(now)
-			l.m.sets.forgetOld(now)
-			l.publish(now)
+			l.env.sets.forgetOld(now)
+			l.overview.publish(now, l.plan, l.known())
 		}
 	}
+}
+
+// begin makes the plan, once it is known what an earlier process has left.
+func (l *loop) begin() {
+	l.plan = plan.New(l.planConfig(), newRand())
+	l.keeper = l.plan
+}
+
+func (l *loop) planConfig() plan.Config {
+	cfg, t := l.env.cfg, l.env.cfg.fixed
+	return plan.Config{
+		Salt:     l.env.remember.salt,
+		MaxDials: cfg.fixed.MaxDials, DialEvery: t.DialEvery, MaxConnections: cfg.Limits.MaxConnections,
+		MaxRelays: cfg.fixed.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
+		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
+		MaxBatches: t.MaxBatches, RebuildFilters: t.RebuildFilters,
+		NarrowLayer1: cfg.NarrowLayer1,
+		BatchTimeout: t.BatchTimeout, Overlap: t.Overlap, QuickReconnect: t.QuickReconnect,
+		DailyMin: cfg.Times.DailyMin, DailyMax: cfg.Times.DailyMax,
+		RetryBase: t.RetryBase, RetryMax: t.RetryMax,
+		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, RotateRoots: cfg.Limits.MaxRootsPerRepo,
+	}
+}
+
+// standing is what is known from before a restart of all relays.
+func (l *loop) standing() []plan.Standing {
+	var out []plan.Standing
+	for u, s := range l.env.health.All() {
+		if s.KnownGood || s.Useful {
+			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
+		}
+	}
+	return out
 }
 
 func (l *loop) nextWake() (time.Time, bool) {
@@ -170,11 +258,14 @@ func (l *loop) tick(ctx context.Context) {
 
 // step has the plan decide about in, and does what it decides.
 func (l *loop) step(ctx context.Context, in plan.Input) {
-	l.changed = true
+	l.overview.changed = true
 	for _, e := range l.plan.Step(time.Now(), in) {
 		l.perform(ctx, e)
 	}
 }
+
+// known reports whether it is known what is stored.
+func (l *loop) known() bool { return l.started && !l.scanning }
 
 // scan reads from the Store what is wanted: at the start, and daily, since what is
 // removed by moderation or expiry reaches no feed.
@@ -184,89 +275,14 @@ func (l *loop) scan(ctx context.Context) {
 		return
 	}
 	l.scanning = true
-	m := l.m
-	m.wg.Go(func() {
-		first, waited := !m.ready.Load(), make(map[absent.Key]struct{})
-		authors := writers{most: m.cfg.fixed.MaxAuthors}
-		announcements := 0
-		snap, missed, err := m.index.scan(ctx, func(ev *nostr.Event) {
-			if ev.Kind == graspsync.KindAnnouncement {
-				announcements++
-			}
-			authors.add(ev)
-			if first {
-				m.ingest.awaited(ev, waited)
-			}
-		})
-		if err != nil {
-			m.post(scanned{err: err})
-			return
-		}
-		if missed != nil {
-			m.report.drop("scans", 1)
-			m.cfg.Logger.Warn("not all that is stored could be read", keyErr, missed)
-		}
-		m.post(planInput{plan.Authors(authors.sorted())})
-		change, ok := m.feed.replaceAll(snap)
-		if !ok {
-			m.post(scanned{err: errScanOvertaken})
-			return
-		}
-		if !m.ready.Swap(true) {
-			close(m.readable)
-			if announcements > 0 && m.index.announcedRepos() == 0 {
-				m.cfg.Logger.Warn("announcements are stored, and none lists us: is this our domain?",
-					"announcements", announcements, "us", m.identity.String())
-			}
-		}
-		m.post(scanned{})
-		// What is asked for is asked of relays, which the plan knows from now on.
-		if first {
-			m.ingest.recalled(waited)
-		}
-		m.ingest.discovered(change)
-	})
+	l.env.wg.Go(func() { l.env.scanner.scan(ctx) })
 }
-
-// writers is who wrote what we store: their deletions are asked for.
-// Where there are too many it is a sample, another one at each scan, in which who has
-// written more is more likely to be.
-type writers struct {
-	most    int
-	seen    map[graspsync.PubKey]struct{}
-	keys    []graspsync.PubKey // those seen, in any order
-	leftOut int
-}
-
-func (w *writers) add(ev *nostr.Event) {
-	a, err := graspsync.ParsePubKey(ev.PubKey)
-	if _, known := w.seen[a]; err != nil || known {
-		return
-	}
-	if len(w.keys) < w.most {
-		w.keys = append(w.keys, a)
-		lazy.Put(&w.seen, a, struct{}{})
-		return
-	}
-	w.leftOut++
-	if i := rand.IntN(w.most + w.leftOut); i < w.most {
-		delete(w.seen, w.keys[i])
-		w.keys[i] = a
-		lazy.Put(&w.seen, a, struct{}{})
-	}
-}
-
-func (w *writers) sorted() []graspsync.PubKey {
-	return slices.SortedFunc(maps.Keys(w.seen), graspsync.PubKey.Compare)
-}
-
-var errScanOvertaken = errors.New("too much changed while the store was read")
 
 func (l *loop) onScanned(ctx context.Context, msg scanned) {
 	l.scanning = false
 	if msg.err != nil {
 		if ctx.Err() == nil {
-			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
+			l.env.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		}
 		most := rescanMost
 		if !l.started {
@@ -277,10 +293,10 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 		return
 	}
 	l.scanFailures = 0
-	l.rescanAt = time.Now().Add(l.m.cfg.Times.DailyMin + rand.N(l.m.cfg.Times.DailyMax-l.m.cfg.Times.DailyMin+1))
+	l.rescanAt = time.Now().Add(l.env.cfg.Times.DailyMin + rand.N(l.env.cfg.Times.DailyMax-l.env.cfg.Times.DailyMin+1))
 	if !l.started {
 		l.started = true
-		for _, u := range l.m.cfg.Bootstrap {
+		for _, u := range l.env.cfg.Bootstrap {
 			l.step(ctx, plan.Bootstrap{Relay: u})
 		}
 	}
@@ -292,9 +308,9 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 
 // closeWindow acts on what the own feed has brought.
 func (l *loop) closeWindow(ctx context.Context) {
-	b := l.m.feed.take()
-	l.hold(&b)
-	l.m.report.drop("descendants", b.change.leftOut)
+	b := l.env.feed.take()
+	l.wants.hold(&b)
+	l.env.report.drop("descendants", b.change.leftOut)
 	for ref := range b.change.fresh {
 		lazy.Put(&l.descending.of, ref, struct{}{})
 	}
@@ -303,15 +319,11 @@ func (l *loop) closeWindow(ctx context.Context) {
 		l.step(ctx, plan.Authors(b.authors))
 	}
 	if !b.all {
-		l.step(ctx, l.changes(b.change))
+		l.step(ctx, l.wants.changes(b.change))
 		return
 	}
-	for ref := range l.held {
-		if _, announced := b.change.repos[ref]; !announced {
-			b.change.setRepo(ref, nil)
-		}
-	}
-	l.step(ctx, plan.Snapshot(l.changes(b.change)))
+	l.wants.withHeld(&b.change)
+	l.step(ctx, plan.Snapshot(l.wants.changes(b.change)))
 }
 
 // complete has everything planned anew if there may be room for more of it, once in a
@@ -320,92 +332,8 @@ func (l *loop) closeWindow(ctx context.Context) {
 func (l *loop) complete(now time.Time) {
 	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
 		l.incomplete, l.completedAt = false, now
-		l.m.feed.tellAll()
+		l.env.feed.tellAll()
 	}
-}
-
-// hold brings what the policy holds back up to date.
-func (l *loop) hold(b *feedBatch) {
-	changed := func(ref graspsync.RepoRef) {
-		b.change.setName(ref.Identifier)
-		if _, also := b.change.repos[ref]; !also {
-			b.change.setRepo(ref, l.m.index.announcement(ref))
-		}
-	}
-	for ref, a := range b.held {
-		l.held[ref] = a
-		changed(ref)
-	}
-	for _, a := range b.unheld {
-		if h := l.held[a.Ref]; h != nil && h.ID == a.ID {
-			delete(l.held, a.Ref)
-			changed(a.Ref)
-		}
-	}
-}
-
-// changes turns what the index says into what the plan wants to know.
-func (l *loop) changes(c indexChange) plan.Changes {
-	var out plan.Changes
-	s := l.m.newTargets()
-	s.give(c.repos)
-	s.give(l.held)
-	for ref, a := range c.repos {
-		change := plan.RepoChange{Ref: ref}
-		if a != nil {
-			change.Level = plan.LevelFull
-			delete(l.held, ref)
-		} else if a = l.held[ref]; a != nil {
-			change.Level = plan.LevelStateOnly
-		}
-		if a != nil {
-			l.countDropped(a)
-			l.follow(s, &change)
-		}
-		out.Repos = append(out.Repos, change)
-	}
-	for ref, level := range l.relatives(c.names) {
-		if _, changed := c.repos[ref]; !changed {
-			change := plan.RepoChange{Ref: ref, Level: level}
-			l.follow(s, &change)
-			out.Repos = append(out.Repos, change)
-		}
-	}
-	for id, refs := range c.roots {
-		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: l.m.index.rootTime(id)})
-	}
-	for of, refs := range c.descendants {
-		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
-	}
-	return out
-}
-
-// follow sets the relays of a repository.
-func (l *loop) follow(s *targets, c *plan.RepoChange) {
-	relays, left := s.of(c.Ref)
-	for _, r := range relays {
-		if r.By == c.Ref.Owner {
-			c.Relays = append(c.Relays, r.Relay)
-		} else {
-			c.Others = append(c.Others, r.Relay)
-		}
-	}
-	l.m.report.drop("relays_listed", left)
-}
-
-// countDropped counts what of an announcement is not followed.
-func (l *loop) countDropped(a *nip34.Announcement) {
-	followed := a.Relays[:min(len(a.Relays), l.m.cfg.Limits.MaxRelaysPerRepo)]
-	plaintext := 0
-	for _, u := range followed {
-		if l.m.tooPlain(u) && !l.m.ours(u) {
-			plaintext++
-		}
-	}
-	l.m.report.drop("plaintext", plaintext)
-	l.m.report.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
-	l.m.report.drop("clones_listed", a.DroppedClones)
-	l.m.report.drop("maintainers_listed", a.DroppedMaintainers)
 }
 
 // handle takes in what a connection or a scan reports.
@@ -431,10 +359,10 @@ func (l *loop) handle(ctx context.Context, msg any) {
 		l.onBatchDone(ctx, msg)
 	case rateLimited:
 		if l.conns[msg.conn.url] == msg.conn {
-			l.m.health.RateLimited(msg.conn.url, msg.until)
-			l.m.report.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
+			l.env.health.RateLimited(msg.conn.url, msg.until)
+			l.env.report.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
 			if msg.log {
-				l.m.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))
+				l.env.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))
 			}
 		}
 		l.step(ctx, plan.RateLimited{Relay: msg.conn.url, Epoch: msg.conn.epoch, Until: msg.until})
@@ -445,11 +373,11 @@ func (l *loop) onConnected(ctx context.Context, msg connected) {
 	c := msg.conn
 	if l.conns[c.url] == c {
 		c.stands = true
-		l.m.health.Connected(c.url)
-		l.m.remember.health(c.url)
+		l.env.health.Connected(c.url)
+		l.env.remember.health(c.url)
 		c.stats.connected(time.Now(), msg.info)
-		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
-		l.m.report.observe(RelayConnected{Relay: c.url})
+		l.env.cfg.Logger.Info("connected", keyRelay, c.url.String())
+		l.env.report.observe(RelayConnected{Relay: c.url})
 	}
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits, Address: msg.place})
 }
@@ -462,7 +390,7 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 	delete(l.conns, c.url)
 	if errors.Is(msg.err, errUnsaved) {
 		l.step(ctx, plan.DialFailed{
-			Relay: c.url, Epoch: c.epoch, RetryAt: l.notSaved(c.url), Good: l.m.health.KnownGood(c.url),
+			Relay: c.url, Epoch: c.epoch, RetryAt: l.notSaved(c.url), Good: l.env.health.KnownGood(c.url),
 		})
 		return
 	}
@@ -470,29 +398,29 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 		l.notDialed(ctx, c, msg.err)
 		return
 	}
-	l.m.health.Failed(c.url, msg.err)
-	l.m.remember.health(c.url)
+	l.env.health.Failed(c.url, msg.err)
+	l.env.remember.health(c.url)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
-	l.failure(c, msg.err)
+	l.chronicle.failure(c, msg.err)
 	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: l.m.health.NextAttempt(c.url), Good: l.m.health.KnownGood(c.url),
+		Relay: c.url, Epoch: c.epoch, RetryAt: l.env.health.NextAttempt(c.url), Good: l.env.health.KnownGood(c.url),
 	})
 }
 
 // notDialed has a relay tried again later that no attempt has reached.
 func (l *loop) notDialed(ctx context.Context, c *conn, err error) {
-	l.m.health.Closed(c.url)
-	l.m.remember.health(c.url)
+	l.env.health.Closed(c.url)
+	l.env.remember.health(c.url)
 	c.stats.failed(graspsync.Printable(err.Error()))
-	l.m.report.drop("not_dialed", 1)
-	l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
+	l.env.report.drop("not_dialed", 1)
+	l.env.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
 	var asks interface{ RetryAfter() time.Duration }
-	at := l.m.health.NextAttempt(c.url)
+	at := l.env.health.NextAttempt(c.url)
 	if errors.As(err, &asks) {
 		at = latest(at, time.Now().Add(asks.RetryAfter()))
 	}
 	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: at, Good: l.m.health.KnownGood(c.url), NotDialed: true,
+		Relay: c.url, Epoch: c.epoch, RetryAt: at, Good: l.env.health.KnownGood(c.url), NotDialed: true,
 	})
 }
 
@@ -511,17 +439,17 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 	}
 	delete(l.conns, c.url)
 	if errors.Is(msg.err, errHostile) || errors.Is(msg.err, errUnproductive) {
-		l.m.health.Hostile(c.url)
-		l.m.report.observe(RelayHostile{Relay: c.url})
+		l.env.health.Hostile(c.url)
+		l.env.report.observe(RelayHostile{Relay: c.url})
 	} else {
-		l.m.health.Lost(c.url, msg.err)
+		l.env.health.Lost(c.url, msg.err)
 	}
-	l.m.remember.relay(c.url, c.stats)
+	l.env.remember.relay(c.url, c.stats)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
-	l.connectionLost(c, msg.err)
+	l.chronicle.connectionLost(c, msg.err)
 	l.step(ctx, plan.Lost{
 		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
-		RetryAt: l.m.health.NextAttempt(c.url), Good: l.m.health.KnownGood(c.url),
+		RetryAt: l.env.health.NextAttempt(c.url), Good: l.env.health.KnownGood(c.url),
 	})
 }
 
@@ -530,7 +458,7 @@ func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 	l.resume.late = l.resume.late || done.Unsaved
 	c.stats.batch(msg.done.Report, time.Now())
 	l.useful(ctx, c)
-	l.batchEnded(msg, done.Result)
+	l.chronicle.batchEnded(msg, done.Result)
 	l.step(ctx, done)
 	if ids := msg.done.Report.Unserved; len(ids) > 0 {
 		l.step(ctx, plan.Unserved{Relay: c.url, IDs: ids})
@@ -552,7 +480,7 @@ func (l *loop) cameTo(msg batchDone) plan.Done {
 	}
 	if done.Result == plan.Failed {
 		// What took too long had us not reading.
-		done.Unsaved = l.m.ingest.stuckSince(msg.since)
+		done.Unsaved = l.env.ingest.saving.stuckSince(msg.since)
 		done.Late = !done.Unsaved && report.Late
 	}
 	return done
@@ -569,7 +497,7 @@ func (l *loop) useful(ctx context.Context, c *conn) {
 		return
 	}
 	c.stored, c.usefulAt = stored, now
-	l.m.health.Useful(c.url)
+	l.env.health.Useful(c.url)
 	l.step(ctx, plan.Useful{Relay: c.url, Epoch: c.epoch})
 }
 
@@ -599,14 +527,14 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 			c.abandon(e.Batch)
 		}
 	case plan.Confirmed:
-		l.m.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
+		l.env.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
-		l.m.cfg.Logger.Info("confirmed state forgotten", keyRelay, e.Relay.String(), "daily", e.Daily)
+		l.env.cfg.Logger.Info("confirmed state forgotten", keyRelay, e.Relay.String(), "daily", e.Daily)
 		l.passStarted(e)
 	case plan.Incomplete:
 		l.incomplete = true
 	case plan.Dropped:
-		l.m.report.drop(e.Reason, e.Count)
+		l.env.report.drop(e.Reason, e.Count)
 	}
 }
 
@@ -629,14 +557,14 @@ const (
 // is not connected to is as soon as it is.
 func (l *loop) resumed(ctx context.Context, now time.Time) {
 	r := &l.resume
-	if nothing := l.m.ingest.savesNothing(); nothing && !r.nothing {
+	if nothing := l.env.ingest.saving.savesNothing(); nothing && !r.nothing {
 		r.nothing = true
 		l.step(ctx, plan.Saving{Nothing: true})
 	}
 	if now.Sub(r.at) < r.pause {
 		return
 	}
-	missed, again := l.m.ingest.takeMissed(r.late)
+	missed, again := l.env.ingest.saving.takeMissed(r.late)
 	for u, since := range missed {
 		if at, known := r.missed[u]; !known || since.Before(at) {
 			lazy.Put(&r.missed, u, since)
@@ -670,101 +598,32 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *conn {
 }
 
 func (l *loop) dial(ctx context.Context, e plan.Dial) {
-	if at := l.m.health.NextAttempt(e.Relay); at.After(time.Now()) {
+	if at := l.env.health.NextAttempt(e.Relay); at.After(time.Now()) {
 		// A relay that was forgotten and is listed again keeps its backoff.
-		l.m.cfg.Logger.Debug("attempt skipped by backoff", keyRelay, e.Relay.String(), keyBackoff, time.Until(at))
-		l.m.post(planInput{plan.DialFailed{
-			Relay: e.Relay, Epoch: e.Epoch, RetryAt: at, Good: l.m.health.KnownGood(e.Relay),
+		l.env.cfg.Logger.Debug("attempt skipped by backoff", keyRelay, e.Relay.String(), keyBackoff, time.Until(at))
+		l.env.inbox.put(planInput{plan.DialFailed{
+			Relay: e.Relay, Epoch: e.Epoch, RetryAt: at, Good: l.env.health.KnownGood(e.Relay),
 		}})
 		return
 	}
 	stats := l.stats[e.Relay]
 	if stats == nil {
-		stats = l.m.remember.stats(e.Relay)
+		stats = l.env.remember.stats(e.Relay)
 		l.stats[e.Relay] = stats
 	}
-	l.m.health.Attempt(e.Relay)
-	c := newConn(ctx, l.m.connEnv(), e.Relay, e.Epoch, stats)
+	l.env.health.Attempt(e.Relay)
+	c := newConn(ctx, l.env.conn, e.Relay, e.Epoch, stats)
 	l.conns[e.Relay] = c
-	l.m.wg.Go(c.run)
+	l.env.wg.Go(c.run)
 }
 
 func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 	if c := l.conn(u, epoch); c != nil {
 		c.hangup()
 		delete(l.conns, u)
-		l.m.health.Closed(u)
-		l.m.remember.health(u)
+		l.env.health.Closed(u)
+		l.env.remember.health(u)
 	}
-}
-
-// failure reports a failed attempt, and once that the relay is dead.
-func (l *loop) failure(c *conn, err error) {
-	st := l.m.health.Status(c.url)
-	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
-	args := []any{keyRelay, c.url.String(), keyAttempt, st.Failures, keyBackoff, backoff}
-	if l.m.report.mayLog(c.url, classFailed) {
-		l.m.cfg.Logger.Warn("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
-	} else {
-		l.m.cfg.Logger.Debug("connection failed", args...)
-	}
-	l.m.report.observe(RelayFailed{Relay: c.url, Attempt: st.Failures, Backoff: backoff, Err: err})
-	if st.State != health.Dead {
-		c.stats.dead = false
-		return
-	}
-	if !c.stats.dead {
-		c.stats.dead = true
-		l.m.cfg.Logger.Error("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
-		l.m.report.observe(RelayDead{Relay: c.url, Since: st.FailingSince})
-	}
-}
-
-func (l *loop) connectionLost(c *conn, err error) {
-	if l.m.report.mayLog(c.url, classLost) {
-		l.m.cfg.Logger.Info("connection lost", keyRelay, c.url.String(), keyErr, graspsync.Printable(err.Error()))
-	} else {
-		l.m.cfg.Logger.Debug("connection lost", keyRelay, c.url.String())
-	}
-	l.m.report.observe(RelayLost{Relay: c.url, Err: err})
-}
-
-// batchEnded reports the end of a batch, whatever it was.
-func (l *loop) batchEnded(msg batchDone, result plan.Result) {
-	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
-	log := l.m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
-	if result >= plan.Failed {
-		reason := graspsync.Printable(r.Err)
-		if reason == "" && result == plan.Failed {
-			reason = "some events could not be saved"
-		}
-		if l.m.report.mayLog(u, classBatch) {
-			log.Warn("fetching history failed", keyErr, reason)
-		}
-		l.m.report.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
-	} else {
-		l.m.report.observe(BatchConfirmed{
-			Relay: u, Kind: kind, Items: items, Events: r.Events, Method: r.Method.String(),
-			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
-		})
-	}
-	if (r.Missing > 0 || r.Seconds > 0) && l.m.report.mayLog(u, classIncomplete) {
-		log.Warn("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
-	}
-}
-
-func kindName(k plan.Kind) string {
-	switch k {
-	case plan.History:
-		return "history"
-	case plan.DailyHistory:
-		return "daily"
-	case plan.Recent:
-		return "recent"
-	case plan.Deletions:
-		return "deletions"
-	}
-	return "other"
 }
 
 // passStarted begins to compare anew what a relay lacks.
@@ -772,7 +631,7 @@ func (l *loop) passStarted(e plan.Reset) {
 	if st := l.stats[e.Relay]; st != nil {
 		st.coverage.begin()
 	}
-	l.m.report.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
+	l.env.report.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
 }
 
 // onLacking counts the events that a relay should have: those of repositories that are followed
@@ -786,41 +645,6 @@ func (l *loop) onLacking(msg lacking) {
 		}
 	}
 	msg.conn.stats.coverage.counted(events)
-}
-
-// peerLacks warns of what a relay that was compared to its end lacks.
-func (l *loop) peerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
-	ref, count, repos := st.coverage.worst(now)
-	if count == 0 {
-		return
-	}
-	l.m.cfg.Logger.Warn("peer lacks events that we have", keyRelay, u.String(),
-		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
-	l.m.report.observe(PeerLacks{Relay: u, Repo: ref, Count: count})
-}
-
-// relatives returns the repositories under some identifiers whose owners list somebody, and how
-// much is wanted of them: announcements of others may change where they are followed.
-func (l *loop) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
-	out := make(map[graspsync.RepoRef]plan.Level)
-	add := func(a *nip34.Announcement, level plan.Level) {
-		if slices.ContainsFunc(a.Maintainers, func(m graspsync.PubKey) bool { return m != a.Ref.Owner }) {
-			out[a.Ref] = level
-		}
-	}
-	if len(names) > 0 {
-		for ref, a := range l.held {
-			if _, changed := names[ref.Identifier]; changed {
-				add(a, plan.LevelStateOnly)
-			}
-		}
-	}
-	for name := range names {
-		for _, a := range l.m.index.Announcements(name) {
-			add(a, plan.LevelFull)
-		}
-	}
-	return out
 }
 
 const (
@@ -863,9 +687,9 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		}
 	}
 	if !s.in {
-		s.in, s.last = true, l.m.ingest.stage()
+		s.in, s.last = true, l.env.ingest.flights.stage()
 	}
-	failing, resting := l.m.ingest.resting(s.last)
+	failing, resting := l.env.ingest.flights.resting(s.last)
 	if !resting {
 		return
 	}
@@ -895,7 +719,7 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 		return
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
-		l.m.cfg.Logger.Warn("the clock was set", "by", by)
+		l.env.cfg.Logger.Warn("the clock was set", "by", by)
 		l.settling = settling{} // it began at another time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}
@@ -937,11 +761,7 @@ func (l *loop) descend(ctx context.Context, now time.Time) {
 		of = nil
 	}
 	d.running, d.all, d.of = true, false, nil
-	m := l.m
-	m.wg.Go(func() {
-		err := m.descend(ctx, of)
-		m.post(descended{of, err})
-	})
+	l.env.wg.Go(func() { l.env.scanner.descend(ctx, of) })
 }
 
 func (l *loop) onDescended(ctx context.Context, msg descended) {
@@ -953,7 +773,7 @@ func (l *loop) onDescended(ctx context.Context, msg descended) {
 	case errors.Is(msg.err, ErrIncomplete): // what came counts, and a scan says that there is more
 		d.failures, d.at = 0, time.Time{}
 	case ctx.Err() == nil:
-		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
+		l.env.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		d.failures++
 		d.at = time.Now().Add(backoff.Doubled(rescanFirst, rescanMost, d.failures))
 		d.all = d.all || msg.of == nil
@@ -964,179 +784,22 @@ func (l *loop) onDescended(ctx context.Context, msg descended) {
 	l.descend(ctx, time.Now())
 }
 
-// publish makes a new snapshot for readers, if anything has happened and the last one is
-// old enough: with very many relays it costs so much that it may take no more than a
-// small share of the time.
-func (l *loop) publish(now time.Time) {
-	age := now.Sub(l.publishedAt)
-	received, busy := l.m.report.received.Load(), l.m.ingest.unsettled.Load() > 0
-	if age < l.publishPause || !l.changed && !busy && received == l.publishedFor && age < statusMost {
-		return
-	}
-	l.changed, l.publishedFor = busy, received
-	l.m.snapshot.Store(l.status(now))
-	l.publishedAt = now
-	l.publishPause = max(statusLeast, statusShare*time.Since(now))
-}
-
-// status says what there is at now.
-func (l *loop) status(now time.Time) *Status {
-	g, k := l.m.ingest, l.m.report
-	lost := l.m.health.Dropped()
-	k.drop("health", int(lost-l.healthLost))
-	l.healthLost = lost
-	s := &Status{At: now, Events: EventStatus{
-		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
-		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
-		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
-		Held: k.held.Load(), Failed: k.failed.Load(),
-		InFlight: g.unsettled.Load(), Waiting: g.waiting.Load(),
-	}}
-	k.reasons(&s.Events)
-	s.Events.Sources = k.bySource()
-	s.OwnFeed = l.m.own.status()
-	s.Relays = []RelayStatus{}
-	s.Repos, s.Roots = l.plan.Repos()
-	quiet := l.started && !l.scanning && !l.m.feed.pending() && s.Events.InFlight == 0 && g.owed.Load() == 0 &&
-		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
-	s.Synced = quiet
-	some := false // relays that were fetched from to their end
-	for _, p := range l.plan.Status() {
-		if st := l.stats[p.Relay]; st != nil {
-			l.label(st)
-		}
-		r := l.relayStatus(p)
-		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
-			p.Wanted == p.Confirmed
-		if st := l.stats[p.Relay]; st != nil {
-			news := st.noteSynced(now, r.Synced)
-			r.SyncTime = st.syncTime()
-			if news {
-				l.m.report.observe(RelaySynced{Relay: p.Relay, Duration: r.SyncTime})
-			}
-			if r.Synced {
-				l.peerLacks(p.Relay, st, now)
-			}
-		}
-		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
-		s.Synced = s.Synced && (r.Synced || unreachable)
-		some = some || r.Synced
-		s.Relays = append(s.Relays, r)
-	}
-	s.Synced = s.Synced && (some || len(s.Relays) == 0)
-	s.gone, s.goneAny = l.gone, l.goneAny
-	return s
-}
-
-// label gives a relay metrics of its own, as long as there are labels left. It keeps
-// them until it is forgotten, so that no counter ever goes down.
-func (l *loop) label(st *relayStats) {
-	if !st.labelled && l.labels < l.m.cfg.Limits.MaxLabels {
-		st.labelled = true
-		l.labels++
-	}
-}
-
 // forget drops what is known of a relay. What it counted under the shared label
 // stays.
 func (l *loop) forget(u graspsync.RelayURL) {
-	if st := l.stats[u]; st != nil && st.labelled {
-		l.labels--
-	} else {
-		r := l.relayStatus(plan.RelayStatus{Relay: u})
-		l.goneAny = true
-		l.gone.Gaps += r.Gaps
-		l.gone.Lasting += r.Lasting
-		l.gone.Disconnects += r.Disconnects
-		l.gone.Reconnects += r.Reconnects
-		l.gone.Connects += r.Connects
-		l.gone.FailedAttempts += r.FailedAttempts
-	}
+	l.overview.forgotten(u)
 	if st := l.stats[u]; st != nil {
-		l.m.remember.setAllowances(u, st, time.Now())
+		l.env.remember.setAllowances(u, st, time.Now())
 	}
 	delete(l.stats, u)
-	l.m.report.observe(RelayForgotten{Relay: u})
-	l.m.health.Forget(u)
-	l.m.remember.forget(u)
-}
-
-func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
-	h := l.m.health.Status(p.Relay)
-	r := RelayStatus{
-		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
-		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
-		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
-		Descendants: p.Descendants, DescendantsLive: p.DescendantsLive,
-		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
-		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
-		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
-		Failures: h.Failures, NextPass: p.DailyAt,
-		Batches: p.Batches, Parked: p.Parked, GapBatches: p.Gaps,
-		Uptime: h.Uptime, Downtime: h.Downtime, UptimeShare: h.UptimeShare(),
-		Following: following(p),
-	}
-	if p.Phase == plan.Disconnected {
-		r.NextAttempt = p.RetryAt
-	}
-	if p.CoolUntil.After(time.Now()) {
-		r.RateLimitedUntil = p.CoolUntil
-	}
-	if st := l.stats[p.Relay]; st != nil {
-		r.labelled = st.labelled
-		st.fill(&r)
-	}
-	return r
-}
-
-// following says how a relay is followed.
-func following(p plan.RelayStatus) string {
-	switch {
-	case p.Phase < plan.Syncing:
-		return ""
-	case p.Unfollowed > 0 && p.LiveMethod == plan.LiveAll:
-		return "live in part"
-	}
-	return p.LiveMethod.String()
-}
-
-func (l *loop) repoStatus(p plan.RepoStatus) RepoStatus {
-	s := RepoStatus{
-		Ref: p.Ref, Level: "full", Roots: p.Roots,
-		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed, Relays: []RepoRelay{},
-	}
-	if p.Level == plan.LevelStateOnly {
-		s.Level = "state only"
-	}
-	listers := l.listers(p.Ref)
-	for _, r := range p.Relays {
-		relay := RepoRelay{
-			URL: r.Relay, ListedBy: listers[r.Relay], Phase: r.Phase.String(), Live: r.Live,
-			Wanted: r.Wanted, InFlight: r.InFlight, Confirmed: r.Confirmed,
-		}
-		if st := l.stats[r.Relay]; st != nil {
-			relay.Lacks, relay.Missed, relay.ComparedAt = st.coverage.of(p.Ref)
-		}
-		s.Relays = append(s.Relays, relay)
-	}
-	return s
-}
-
-// listers returns who names the relays of a repository.
-func (l *loop) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
-	s := l.m.newTargets()
-	s.give(l.held)
-	by := make(map[graspsync.RelayURL]graspsync.PubKey)
-	relays, _ := s.of(ref)
-	for _, r := range relays {
-		by[r.Relay] = r.By
-	}
-	return by
+	l.env.report.observe(RelayForgotten{Relay: u})
+	l.env.health.Forget(u)
+	l.env.remember.forget(u)
 }
 
 // keep keeps what changes all the time, once in a while.
 func (l *loop) keep(ctx context.Context) {
-	r := l.m.remember
+	r := l.env.remember
 	if !r.on {
 		return
 	}
@@ -1149,9 +812,9 @@ func (l *loop) keep(ctx context.Context) {
 	r.busy = true
 	r.pending.capture(l.keeper)
 	l.keepTenures()
-	l.m.wg.Go(func() {
+	l.env.wg.Go(func() {
 		err := r.export(ctx)
-		l.m.post(asked{func(*loop) {
+		l.env.inbox.put(asked{func(*loop) {
 			if r.busy = false; err == nil {
 				r.confirmed()
 			}
@@ -1162,13 +825,13 @@ func (l *loop) keep(ctx context.Context) {
 // keepTenures has it kept since when owners are here, once it is known who they are.
 func (l *loop) keepTenures() {
 	if l.started {
-		l.m.remember.tenures.set(l.plan.Tenures())
+		l.env.remember.tenures.set(l.plan.Tenures())
 	}
 }
 
 // keepAll keeps everything, at the end.
 func (l *loop) keepAll() {
-	r := l.m.remember
+	r := l.env.remember
 	if !r.on {
 		return
 	}
@@ -1186,9 +849,9 @@ func (l *loop) keepAll() {
 
 // notSaved has a relay tried again later that was not dialed.
 func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
-	l.m.health.Closed(u)
+	l.env.health.Closed(u)
 	retryAt = time.Now().Add(notDialed)
-	if at := l.m.health.NextAttempt(u); at.After(retryAt) {
+	if at := l.env.health.NextAttempt(u); at.After(retryAt) {
 		return at
 	}
 	return retryAt

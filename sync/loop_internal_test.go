@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -29,6 +30,12 @@ func (nowhere) Dial(context.Context, graspsync.RelayURL) (Conn, error) {
 	return nil, errors.New("no network")
 }
 
+// Export implements [Transport]: there is nothing to keep.
+func (nowhere) Export() [][]byte { return nil }
+
+// Import implements [Transport].
+func (nowhere) Import([][]byte) {}
+
 func testURL(t *testing.T, s string) graspsync.RelayURL {
 	t.Helper()
 	u, err := graspsync.ParseRelayURL(s)
@@ -36,18 +43,24 @@ func testURL(t *testing.T, s string) graspsync.RelayURL {
 	return u
 }
 
-// madeLoop is the loop of a manager that does not run: what it is told, and does, a test
-// decides. What was started ends with the bubble that it is made in.
-func madeLoop(t *testing.T, store Store, cfg Config) *loop {
+// loopRig is the loop of a manager that does not run.
+type loopRig struct {
+	*loop
+	m *SyncManager
+}
+
+// madeLoop is a loop that has begun: what it is told, and does, a test decides. What was
+// started ends with the bubble that it is made in.
+func madeLoop(t *testing.T, store Store, cfg Config) *loopRig {
 	t.Helper()
 	identity, err := nip34.ParseIdentity(graspHost)
 	require.NoError(t, err)
 	m, err := New(store, nowhere{}, identity, cfg)
 	require.NoError(t, err)
 	m.index.lists = listsByName
-	m.loop = newLoop(m)
+	m.loop.begin()
 	t.Cleanup(m.wg.Wait)
-	return &m.loop
+	return &loopRig{m.loop, m}
 }
 
 // words is a log that is read.
@@ -130,7 +143,7 @@ func TestDailyScanIsBetweenItsBounds(t *testing.T) {
 func TestEachEndOfAScan(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []*nostr.Event
-		change func(l *loop, s *twinStore)
+		change func(l *loopRig, s *twinStore)
 		err    string
 		ready  bool
 		warns  string
@@ -146,14 +159,14 @@ func TestEachEndOfAScan(t *testing.T) {
 			events: []*nostr.Event{testAnnouncement(1, 1, "x", 1, "foreign"), testAnnouncement(2, 2, "x", 1, "ours")}, ready: true,
 		},
 		"no announcement": {events: []*nostr.Event{testEvent(1, 1621, 1, 1)}, ready: true},
-		"broken":          {change: func(_ *loop, s *twinStore) { s.fail = errFault }, err: "disk on fire"},
+		"broken":          {change: func(_ *loopRig, s *twinStore) { s.fail = errFault }, err: "disk on fire"},
 		"incomplete": {
-			change: func(_ *loop, s *twinStore) { s.fail = ErrIncomplete }, ready: true,
+			change: func(_ *loopRig, s *twinStore) { s.fail = ErrIncomplete }, ready: true,
 			warns: "msg=\"not all that is stored could be read", drops: map[string]uint64{"scans": 1},
 		},
 		"overtaken": {
 			events: []*nostr.Event{testAnnouncement(1, 1, "x", 1, "ours"), testAnnouncement(2, 2, "x", 1, "ours")},
-			change: func(l *loop, s *twinStore) {
+			change: func(l *loopRig, s *twinStore) {
 				s.during = func() {
 					l.m.index.write.Lock()
 					defer l.m.index.write.Unlock()
@@ -199,7 +212,7 @@ func TestEachEndOfAScan(t *testing.T) {
 						require.NoError(t, ends[0].err)
 						require.Len(t, c.events, authors, "each by another author")
 					}
-					require.Equal(t, c.ready, l.m.ready.Load())
+					require.Equal(t, c.ready, l.m.readable.is())
 					select {
 					case <-l.m.Ready():
 						require.True(t, c.ready)
@@ -237,9 +250,9 @@ func TestUsableRelays(t *testing.T) {
 		if !plaintext {
 			want, dropped = []graspsync.RelayURL{urls[0], urls[5]}, map[string]uint64{"plaintext": 2}
 		}
-		l.countDropped(&nip34.Announcement{Relays: urls})
+		l.wants.countDropped(&nip34.Announcement{Relays: urls})
 		require.Equal(t, dropped, l.m.report.dropped)
-		urls = slices.DeleteFunc(urls, func(u graspsync.RelayURL) bool { return !l.m.usable(u) })
+		urls = slices.DeleteFunc(urls, func(u graspsync.RelayURL) bool { return !l.env.targeting.usable(u) })
 		require.Equal(t, want, urls)
 	}
 }
@@ -253,20 +266,20 @@ func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 		for i := range listed {
 			a.Relays = append(a.Relays, testURL(t, fmt.Sprintf("wss://r%d.example", i)))
 		}
-		out := l.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}})
+		out := l.wants.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}})
 		require.Len(t, out.Repos, 1)
 		require.Equal(t, plan.RepoChange{Ref: a.Ref, Level: plan.LevelFull, Relays: a.Relays[:min(3, listed)]}, out.Repos[0])
 		require.Equal(t, dropped, l.m.report.dropped)
 	}
 	l := madeLoop(t, &twinStore{}, Config{})
 	a := &nip34.Announcement{Ref: testRepo(1, "x"), DroppedRelays: 2, DroppedClones: 3, DroppedMaintainers: 4}
-	l.held[a.Ref] = a
+	l.wants.held[a.Ref] = a
 	gone := indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: nil}}
-	require.Equal(t, plan.LevelStateOnly, l.changes(gone).Repos[0].Level)
-	require.Equal(t, plan.LevelFull, l.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}}).Repos[0].Level)
+	require.Equal(t, plan.LevelStateOnly, l.wants.changes(gone).Repos[0].Level)
+	require.Equal(t, plan.LevelFull, l.wants.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}}).Repos[0].Level)
 	require.Equal(t, map[string]uint64{"relays_listed": 4, "clones_listed": 6, "maintainers_listed": 8}, l.m.report.dropped)
-	require.Empty(t, l.held, "it is ours")
-	require.Equal(t, []plan.RepoChange{{Ref: a.Ref}}, l.changes(gone).Repos)
+	require.Empty(t, l.wants.held, "it is ours")
+	require.Equal(t, []plan.RepoChange{{Ref: a.Ref}}, l.wants.changes(gone).Repos)
 }
 
 // When everything is told anew, what the policy holds is, too.
@@ -274,11 +287,11 @@ func TestWhatIsHeldIsToldAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &twinStore{}
 		l := madeLoop(t, store, Config{})
-		l.m.feed.stored(testAnnouncement(1, 1, "x", 1, "ours"))
+		l.m.feed.stored(eventtest.Of(testAnnouncement(1, 1, "x", 1, "ours")))
 		for _, repo := range []string{"x", "y"} { // of which one is ours by now
-			a, err := nip34.ParseAnnouncement(testAnnouncement(2, 1, repo, 1, "ours"))
+			a, err := nip34.ParseAnnouncement(eventtest.Of(testAnnouncement(2, 1, repo, 1, "ours")))
 			require.NoError(t, err)
-			l.held[a.Ref] = a
+			l.wants.held[a.Ref] = a
 		}
 		level := func(repo string) plan.Level {
 			l.m.feed.tellAll()
@@ -289,9 +302,9 @@ func TestWhatIsHeldIsToldAnew(t *testing.T) {
 		for range 2 {
 			require.Equal(t, plan.LevelFull, level("x"))
 			require.Equal(t, plan.LevelStateOnly, level("y"))
-			require.Len(t, l.held, 1)
+			require.Len(t, l.wants.held, 1)
 		}
-		delete(l.held, testRepo(1, "y"))
+		delete(l.wants.held, testRepo(1, "y"))
 		require.Equal(t, plan.LevelNone, level("y"))
 		require.Equal(t, plan.LevelFull, level("x"))
 	})
@@ -364,7 +377,10 @@ func TestNextWake(t *testing.T) {
 }
 
 // refusing is a Transport that gives no connection.
-type refusing struct{ err error }
+type refusing struct {
+	nowhere
+	err error
+}
 
 // Dial implements [Transport].
 func (r refusing) Dial(context.Context, graspsync.RelayURL) (Conn, error) { return nil, r.err }
@@ -377,7 +393,7 @@ func TestWhenWhatWasNotDialedIsTriedAgain(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := madeLoop(t, &twinStore{}, Config{})
-			l.m.transport = refusing{fmt.Errorf("dialing: %w", err)}
+			l.env.conn.transport = refusing{err: fmt.Errorf("dialing: %w", err)}
 			u := testURL(t, "wss://a.example")
 			l.step(t.Context(), plan.Bootstrap{Relay: u})
 			synctest.Wait()
@@ -386,7 +402,7 @@ func TestWhenWhatWasNotDialedIsTriedAgain(t *testing.T) {
 			}
 			require.Empty(t, l.conns)
 			require.EqualValues(t, 1, l.m.report.dropped["not_dialed"])
-			want := latest(l.m.health.NextAttempt(u), time.Now().Add(asks))
+			want := latest(l.env.health.NextAttempt(u), time.Now().Add(asks))
 			got := l.plan.Status()[0].RetryAt
 			if asks >= time.Hour {
 				require.Equal(t, want, got)
@@ -403,17 +419,17 @@ func TestUsefulOnceAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := madeLoop(t, &twinStore{}, Config{})
 		u := testURL(t, "wss://a.example")
-		c := newConn(t.Context(), l.m.connEnv(), u, 1, l.m.remember.stats(u))
+		c := newConn(t.Context(), l.env.conn, u, 1, l.m.remember.stats(u))
 		noted := func() bool {
 			before := c.usefulAt
 			l.useful(t.Context(), c)
 			return c.usefulAt != before
 		}
-		l.m.health.Attempt(u)
+		l.env.health.Attempt(u)
 		require.False(t, noted(), "it has brought nothing")
 		c.stats.stored.Add(1)
 		require.True(t, noted())
-		require.Equal(t, time.Now(), l.m.health.Status(u).UsefulAt)
+		require.Equal(t, time.Now(), l.env.health.Status(u).UsefulAt)
 		time.Sleep(2 * time.Hour)
 		require.False(t, noted(), "it was that one")
 		c.stats.stored.Add(1)
@@ -423,9 +439,9 @@ func TestUsefulOnceAnHour(t *testing.T) {
 		require.False(t, noted())
 		time.Sleep(time.Nanosecond)
 		require.True(t, noted())
-		require.Equal(t, []plan.Standing{{Relay: u, UsefulAt: time.Now()}}, l.m.standing())
-		l.m.health.Attempt(testURL(t, "wss://b.example"))
-		require.Len(t, l.m.standing(), 1, "of others nothing is known")
+		require.Equal(t, []plan.Standing{{Relay: u, UsefulAt: time.Now()}}, l.standing())
+		l.env.health.Attempt(testURL(t, "wss://b.example"))
+		require.Len(t, l.standing(), 1, "of others nothing is known")
 	})
 }
 
@@ -437,9 +453,9 @@ func TestPausesOfResuming(t *testing.T) {
 		l := madeLoop(t, &twinStore{}, Config{})
 		g := l.m.ingest
 		saving := func() bool {
-			g.saving = true
+			g.saving.again = true
 			l.resumed(t.Context(), time.Now())
-			return !g.saving
+			return !g.saving.again
 		}
 		time.Sleep(24 * time.Hour)
 		require.True(t, saving())
@@ -457,20 +473,20 @@ func TestPausesOfResuming(t *testing.T) {
 		require.Equal(t, time.Minute, l.resume.pause, "it went well for two hours")
 
 		// That nothing can be saved is told the plan once.
-		g.nothing = true
+		g.saving.nothing = true
 		time.Sleep(time.Hour)
 		l.resumed(t.Context(), time.Now())
 		require.True(t, l.resume.nothing)
-		g.nothing = false
+		g.saving.nothing = false
 
 		urls := []graspsync.RelayURL{testURL(t, "wss://gone.example"), testURL(t, "wss://down.example"), testURL(t, "wss://dialed.example"), testURL(t, "wss://up.example")}
 		for i, u := range urls {
-			lazy.Put(&g.missed, u, time.Now())
+			lazy.Put(&g.saving.missed, u, time.Now())
 			if i > 0 {
 				l.stats[u] = l.m.remember.stats(u)
 			}
 			if i > 1 {
-				l.conns[u] = newConn(t.Context(), l.m.connEnv(), u, 1, l.stats[u])
+				l.conns[u] = newConn(t.Context(), l.env.conn, u, 1, l.stats[u])
 				l.conns[u].stands = i > 2
 			}
 		}
@@ -479,8 +495,8 @@ func TestPausesOfResuming(t *testing.T) {
 		require.False(t, l.resume.nothing)
 		require.Equal(t, map[graspsync.RelayURL]time.Time{urls[1]: since, urls[2]: since}, l.resume.missed)
 		time.Sleep(time.Hour) // the earliest time counts
-		lazy.Put(&g.missed, urls[1], time.Now())
-		lazy.Put(&g.missed, urls[2], since.Add(-time.Minute))
+		lazy.Put(&g.saving.missed, urls[1], time.Now())
+		lazy.Put(&g.saving.missed, urls[2], since.Add(-time.Minute))
 		require.True(t, saving())
 		require.Equal(t, map[graspsync.RelayURL]time.Time{urls[1]: since, urls[2]: since.Add(-time.Minute)}, l.resume.missed)
 		l.conns[urls[2]].stands = true
@@ -497,16 +513,16 @@ func TestReportsOfOtherConnections(t *testing.T) {
 		l := madeLoop(t, &twinStore{}, Config{})
 		u := testURL(t, "wss://a.example")
 		l.stats[u] = l.m.remember.stats(u)
-		now, was := newConn(t.Context(), l.m.connEnv(), u, 7, l.stats[u]), newConn(t.Context(), l.m.connEnv(), u, 6, l.stats[u])
+		now, was := newConn(t.Context(), l.env.conn, u, 7, l.stats[u]), newConn(t.Context(), l.env.conn, u, 6, l.stats[u])
 		l.conns[u] = now
-		l.m.health.Attempt(u)
-		before := l.m.health.Status(u)
+		l.env.health.Attempt(u)
+		before := l.env.health.Status(u)
 		for _, msg := range []any{
 			connected{conn: was}, dialFailed{conn: was, err: errNoConn}, lost{conn: was, err: errNoConn},
 			rateLimited{conn: was, until: time.Now().Add(time.Minute)},
 		} {
 			l.handle(t.Context(), msg)
-			require.Equal(t, before, l.m.health.Status(u), "%T", msg)
+			require.Equal(t, before, l.env.health.Status(u), "%T", msg)
 			require.Same(t, now, l.conns[u])
 		}
 		require.Same(t, now, l.conn(u, 7))
@@ -519,12 +535,12 @@ func TestReportsOfOtherConnections(t *testing.T) {
 		cancel()
 		for _, msg := range []any{dialFailed{conn: now, err: errNoConn}, lost{conn: now, err: errNoConn}} {
 			l.handle(ended, msg)
-			require.Equal(t, before, l.m.health.Status(u), "we end: that is not its failure")
+			require.Equal(t, before, l.env.health.Status(u), "we end: that is not its failure")
 		}
 		l.hangup(u, 7)
 		require.Empty(t, l.conns)
 		require.Error(t, now.ctx.Err())
-		r, _ := l.m.health.Export(u)
+		r, _ := l.env.health.Export(u)
 		require.False(t, r.Dialing, "nobody waits for it")
 	})
 }
@@ -543,10 +559,10 @@ func TestWhatABatchCameTo(t *testing.T) {
 					for _, late := range []bool{false, true} {
 						l := madeLoop(t, &twinStore{}, Config{})
 						u := testURL(t, "wss://a.example")
-						c := newConn(t.Context(), l.m.connEnv(), u, 3, l.m.remember.stats(u))
+						c := newConn(t.Context(), l.env.conn, u, 3, l.m.remember.stats(u))
 						f := &fetching{batch: plan.Batch{ID: 5}, token: newToken(u), since: began}
 						f.token.failed.Store(lost)
-						l.m.ingest.stuckAt = since
+						l.m.ingest.saving.stuckAt = since
 						msg := batchDone{conn: c, fetching: f, done: session.Done{
 							Batch: 5, Result: result, Cursors: cursors, Report: session.Report{Method: method, Late: late},
 						}}

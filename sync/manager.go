@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,10 +17,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/ownfeed"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/session"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // ErrNotReady is returned by Judge as long as it is not known what the Store holds.
@@ -35,28 +30,22 @@ var ErrRunning = errors.New("already run")
 // called concurrently.
 type SyncManager struct {
 	// set by New, read-only
-	cfg       Config
-	store     Store
-	transport Transport
-	identity  nip34.Identity
-	index     *index
-	feed      *feed
-	ingest    *ingest
-	sets      *sets
-	health    *health.RelayHealthTracker
-	report    *report
-	inbox     mailbox[any]
-	remember  *remember
-	own       ownFeed
-	ended     chan struct{} // closed when Run ends
-	readable  chan struct{} // closed when ready
+	cfg      *Config
+	store    Store
+	index    *index
+	feed     *feed
+	ingest   *ingest
+	report   *report
+	remember *remember
+	own      *ownFeed
+	readable *readable
+	loop     *loop
+	inbox    *mailbox[any]   // of the loop
+	wg       *sync.WaitGroup // of whatever ends with Run
+	snapshot *atomic.Pointer[Status]
+	ended    chan struct{} // closed when Run ends
 
-	ran      atomic.Bool
-	ready    atomic.Bool // the Store was read once
-	wg       sync.WaitGroup
-	snapshot atomic.Pointer[Status]
-
-	loop loop // owned by Run
+	ran atomic.Bool
 }
 
 // New returns a manager for the relay that is reached as identity and keeps its
@@ -95,17 +84,32 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	if cfg.Policy == nil {
 		cfg.Policy = NewGRASPPolicy(identity)
 	}
-	m := &SyncManager{
-		cfg: cfg, store: store, transport: transport, identity: identity,
-		health: tracker, report: newReport(cfg), inbox: newMailbox[any](), ended: make(chan struct{}), readable: make(chan struct{}),
-	}
-	m.index = newIndex(store, cfg.Policy.Lists, identity, m.report.counters)
-	m.feed = newFeed(m.index, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
-	m.ingest = newIngest(cfg, store, cfg.Policy, m.index, m.feed, m.report, func(relay graspsync.RelayURL, ids []graspsync.EventID) {
-		m.post(planInput{plan.Named{Relay: relay, IDs: ids}})
+	rep, inbox := newReport(cfg), newMailbox[any]()
+	x := newIndex(store, cfg.Policy.Lists, identity, rep.panickedIn)
+	f := newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
+	g := newIngest(cfg, store, cfg.Policy, x, f, rep, func(relay graspsync.RelayURL, ids []graspsync.EventID) {
+		inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
 	})
-	m.sets = newSets(store, cfg.Policy, cfg.fixed.MaxSet, m.ingest.absent, m.report.counters)
-	m.remember = newRemember(&m.cfg, tracker, m.ingest.absent, transport, m.report)
+	m := &SyncManager{
+		cfg: &cfg, store: store, index: x, feed: f, ingest: g, report: rep,
+		remember: newRemember(&cfg, tracker, g.absences.absent, transport, rep), readable: newReadable(),
+		inbox: &inbox, wg: &sync.WaitGroup{}, snapshot: &atomic.Pointer[Status]{}, ended: make(chan struct{}),
+	}
+	m.own = &ownFeed{cfg: &cfg, report: rep, readable: m.readable.done, stored: m.ownEvent}
+	s := newSets(store, cfg.Holder, cfg.fixed.MaxSet, g.absences.absent, rep.counters)
+	m.loop = newLoop(&loopEnv{
+		cfg: &cfg, health: tracker, index: x, feed: f, ingest: g, sets: s, report: rep, remember: m.remember,
+		inbox: &inbox, own: m.own, wg: m.wg, snapshot: m.snapshot,
+		targeting: &targeting{
+			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo,
+		},
+		scanner: &scanner{
+			cfg: &cfg, identity: identity, index: x, feed: f, ingest: g, report: rep, readable: m.readable, inbox: &inbox,
+		},
+		conn: &connEnv{
+			cfg: &cfg, transport: transport, index: x, ingest: g, sets: s, report: rep, remember: m.remember, inbox: &inbox, wg: m.wg,
+		},
+	})
 	m.snapshot.Store(&Status{})
 	return m, nil
 }
@@ -121,10 +125,9 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	defer cancel()
 	m.wg.Go(func() { m.ingest.run(ctx) })
 	m.wg.Go(func() { m.report.run(ctx) })
-	m.wg.Go(func() { m.followOwn(ctx) })
+	m.wg.Go(func() { m.own.run(ctx) })
 	end := m.remember.start(ctx)
 	m.followHeld(ctx)
-	m.loop = newLoop(m)
 	m.loop.run(ctx)
 	m.wg.Wait()
 	m.loop.keepAll()
@@ -133,17 +136,16 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// followHeld begins to follow what the Policy has held since before our start.
+// followHeld begins to follow what has been held since before our start.
 func (m *SyncManager) followHeld(ctx context.Context) {
-	holder, ok := m.ingest.policy.(AnnouncementHolder)
-	if !ok {
+	if m.cfg.Holder == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Times.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
 	defer cancel()
 	err := func() (err error) {
 		defer m.report.recovered(&err, "policy")
-		for a, err := range holder.HeldAnnouncements(ctx) {
+		for a, err := range m.cfg.Holder.HeldAnnouncements(ctx) {
 			if err != nil {
 				return err
 			}
@@ -160,11 +162,16 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 // the own feed. It never blocks. Events that we saved ourselves need not, but may
 // be reported; so may superseded ones.
 func (m *SyncManager) Stored(event *nostr.Event) {
-	if id, err := graspsync.ParseEventID(event.ID); err == nil {
-		m.ingest.count(id, event)
+	if ev, err := graspsync.ParseEvent(event); err == nil {
+		m.ingest.count(ev)
+		m.tookIn(ev)
 	}
-	m.feed.stored(event)
-	m.ingest.fulfil(event)
+}
+
+// tookIn takes note of an event that our relay has, however it came there.
+func (m *SyncManager) tookIn(ev graspsync.Event) {
+	m.feed.stored(ev)
+	m.ingest.fulfil(ev)
 }
 
 // Removed reports an event that our relay has removed other than by storing a
@@ -172,23 +179,27 @@ func (m *SyncManager) Stored(event *nostr.Event) {
 // held will not be released. It never blocks. The event does not come back through
 // sync as long as its id is remembered.
 func (m *SyncManager) Removed(event *nostr.Event) {
-	if id, err := graspsync.ParseEventID(event.ID); err == nil {
-		m.ingest.holds.get(id, true)
+	ev, err := graspsync.ParseEvent(event)
+	if err != nil {
+		return
 	}
-	m.ingest.removed(event)
-	m.feed.removed(event)
-	m.ingest.withdrawn(event)
+	m.ingest.holds.get(ev.ID, true)
+	m.ingest.removed(ev)
+	m.feed.removed(ev)
+	m.ingest.news.withdrawn(ev)
 }
 
 // Postponed reports an event that the [Policy] has held, and holds no more for want of room.
 // It never blocks. The event is kept and judged again like what is [graspsync.Later]; after a few times
 // only its id is, and a later daily pass brings it.
 func (m *SyncManager) Postponed(event *nostr.Event) {
-	if id, err := graspsync.ParseEventID(event.ID); err == nil {
-		m.ingest.displaced(event, id)
+	ev, err := graspsync.ParseEvent(event)
+	if err != nil {
+		return
 	}
-	m.feed.removed(event)
-	m.ingest.withdrawn(event)
+	m.ingest.displaced(ev)
+	m.feed.removed(ev)
+	m.ingest.news.withdrawn(ev)
 }
 
 // HeldFrom returns where an event came from that the [Policy] holds, a direct submission
@@ -205,15 +216,15 @@ func (m *SyncManager) NotReleased(event *nostr.Event, o graspsync.Outcome) {
 	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
 	}
-	id, err := graspsync.ParseEventID(event.ID)
+	ev, err := graspsync.ParseEvent(event)
 	if err != nil {
 		return
 	}
-	src := m.HeldFrom(id)
+	src := m.HeldFrom(ev.ID)
 	m.report.outcome(src.Kind, o.Result)
-	m.report.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
+	m.report.observe(EventRejected{ID: ev.ID, Source: src, Reason: "released and " + o.Result.String()})
 	if o.Result == graspsync.Refused {
-		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, id.String(), keyErr, o.Err)
+		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, ev.ID.String(), keyErr, o.Err)
 	}
 }
 
@@ -221,43 +232,52 @@ func (m *SyncManager) NotReleased(event *nostr.Event, o graspsync.Outcome) {
 // has waited before and does again. It never blocks. The states of an announcement
 // that is held are followed.
 func (m *SyncManager) Held(event *nostr.Event) {
-	if event.Kind == graspsync.KindAnnouncement {
-		if a, err := nip34.ParseAnnouncement(event); err == nil && m.index.listed(a) {
+	if ev, err := graspsync.ParseEvent(event); err == nil {
+		m.held(ev)
+	}
+}
+
+func (m *SyncManager) held(ev graspsync.Event) {
+	if ev.Kind == graspsync.KindAnnouncement {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && m.index.listed(a) {
 			m.feed.hold(a)
 		}
 	}
-	m.ingest.announced(event)
-	m.ingest.wakeFor(m.ingest.fulfilsHeld(event))
+	m.ingest.news.announced(ev)
+	m.ingest.news.wakeFor(m.ingest.absences.fulfilsHeld(ev))
 }
 
 // Ready is closed once Run has read the Store: from then on Judge can judge.
-func (m *SyncManager) Ready() <-chan struct{} { return m.readable }
+func (m *SyncManager) Ready() <-chan struct{} { return m.readable.done }
 
 // Judge asks the Policy about an event that a client submits, with our view of
 // what there is. Its id and signature must have been verified. Until Run has read
 // the Store once it returns [ErrNotReady].
 func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (graspsync.Verdict, error) {
-	if !m.ready.Load() {
+	if !m.readable.is() {
 		return graspsync.Verdict{}, ErrNotReady
 	}
-	in := graspsync.Incoming{Event: event}
-	v, err := m.ingest.verdict(ctx, in)
-	if err == nil && v.Decision == graspsync.Accept && m.ingest.expired(event) {
+	ev, err := graspsync.ParseEvent(event)
+	if err != nil {
+		m.report.reject(reasonInvalid)
+		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
+	}
+	in := graspsync.Incoming{Event: ev}
+	v, err := m.ingest.policy.verdict(ctx, in)
+	if err == nil && v.Decision == graspsync.Accept && expired(ev) {
 		v = reject(reasonExpired)
 	}
 	switch {
 	case err != nil:
 	case v.Decision == graspsync.Hold:
-		if id, err := graspsync.ParseEventID(event.ID); err == nil {
-			m.ingest.holds.add(id, heldEvent{})
-		}
-		m.Held(event)
+		m.ingest.holds.add(ev.ID, heldEvent{})
+		m.held(ev)
 	case v.Decision == graspsync.Reject, v.Decision == graspsync.Later:
 		m.report.reject(v.Reason)
-		m.ingest.say("event rejected", in, keyReason, graspsync.Printable(v.Reason))
+		m.report.say("event rejected", in, keyReason, graspsync.Printable(v.Reason))
 	case v.Decision == graspsync.Depend:
 		m.report.reject(reasonDepends)
-		m.ingest.say("event rejected", in, keyReason, reasonDepends)
+		m.report.say("event rejected", in, keyReason, reasonDepends)
 	}
 	return v, err
 }
@@ -275,60 +295,6 @@ func (m *SyncManager) Status() Status {
 	return *now
 }
 
-func (m *SyncManager) post(msg any) { m.inbox.put(msg) }
-
-// What connections tell the loop.
-type (
-	connected struct {
-		conn   *conn
-		limits plan.Limits
-		info   wire.Info
-		place  netip.Prefix
-	}
-	dialFailed struct {
-		conn *conn
-		err  error
-	}
-	lost struct {
-		conn    *conn
-		err     error
-		cursors map[plan.BatchID][]plan.Cursor
-		aliveAt time.Time
-	}
-	batchDone struct {
-		conn *conn
-		*fetching
-		done session.Done
-	}
-	rateLimited struct {
-		conn   *conn
-		until  time.Time
-		reason string
-		log    bool
-	}
-	planInput struct{ in plan.Input }
-	asked     struct{ answer func(l *loop) }
-	scanned   struct{ err error }
-)
-
-func (m *SyncManager) planConfig() plan.Config {
-	t := m.cfg.fixed
-	return plan.Config{
-		Salt:     m.remember.salt,
-		MaxDials: m.cfg.Limits.MaxDials, DialEvery: t.DialEvery, MaxConnections: m.cfg.Limits.MaxConnections,
-		MaxRelays: m.cfg.Limits.MaxRelays, MaxRoots: m.cfg.Limits.MaxRootsPerRepo,
-		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
-		MaxBatches: m.cfg.fixed.MaxBatches, RebuildFilters: t.RebuildFilters,
-		NarrowLayer1: m.cfg.NarrowLayer1,
-		BatchTimeout: m.cfg.fixed.BatchTimeout, Overlap: m.cfg.fixed.Overlap, QuickReconnect: m.cfg.fixed.QuickReconnect,
-		DailyMin: m.cfg.Times.DailyMin, DailyMax: m.cfg.Times.DailyMax,
-		RetryBase: m.cfg.fixed.RetryBase, RetryMax: m.cfg.fixed.RetryMax,
-		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, RotateRoots: m.cfg.Limits.MaxRootsPerRepo,
-	}
-}
-
-func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
-
 // reasonDepends counts what a client submitted and what depends on something that is
 // not here.
 const reasonDepends = "blocked: what it belongs to is not here"
@@ -344,111 +310,21 @@ const (
 	keyItems   = "items"
 )
 
-// followOwn reads our own relay, and follows it until ctx ends, if it is a separate
-// process.
-func (m *SyncManager) followOwn(ctx context.Context) {
-	if m.cfg.OwnRelay.IsZero() {
-		return
-	}
-	m.own.update(func(s *OwnFeedStatus) { s.URL = m.cfg.OwnRelay })
-	select { // what came before the first scan would be lost to it
-	case <-m.readable:
-	case <-ctx.Done():
-		return
-	}
-	f := ownfeed.New(ownfeed.Config{
-		Overlap: m.cfg.fixed.Overlap, Recheck: ownRecheck, Idle: m.cfg.fixed.IdleTimeout, Total: m.cfg.fixed.TotalTimeout,
-		PageLimit: m.cfg.fixed.PageLimit, MaxPage: m.cfg.fixed.MaxPage,
-	})
-	backoff := ownBackoff
-	for {
-		began := time.Now()
-		err := m.converseOwn(ctx, f)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) >= ownHeld {
-			backoff = ownBackoff
-		}
-		m.ownLost(err, backoff)
-		select {
-		case <-time.After(backoff):
-		case <-ctx.Done():
-			return
-		}
-		backoff = min(2*backoff, ownBackoffMax)
-	}
-}
-
-func (m *SyncManager) ownLost(err error, backoff time.Duration) {
-	text := graspsync.Printable(err.Error())
-	m.own.update(func(s *OwnFeedStatus) {
-		s.Losses++
-		s.Connected, s.LastError = false, text
-	})
-	m.cfg.Logger.Warn("own feed ended", keyRelay, m.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
-	m.report.observe(OwnFeedLost{Err: err, Backoff: backoff})
-}
-
-// converseOwn is one connection to our own relay.
-func (m *SyncManager) converseOwn(ctx context.Context, f *ownfeed.Feed) error {
-	c, err := m.dialOwn(ctx)
-	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
-	}
-	ctx, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer func() {
-		stop()
-		_ = c.Close() // it has ended, or we want it to
-		wg.Wait()
-	}()
-	own := &ownConn{m: m, conn: c, feed: f}
-	defer func() { f.Lost(own.alive) }()
-	messages, failed := make(chan wire.Message), make(chan error, 1)
-	wg.Go(func() { failed <- receiveAll(ctx, c, messages) })
-	return own.converse(ctx, messages, failed)
-}
-
-func (m *SyncManager) dialOwn(ctx context.Context) (c Conn, err error) {
-	defer m.report.recovered(&err, "transport")
-	ctx, stop := context.WithTimeout(ctx, m.cfg.Times.ConnectTimeout)
-	defer stop()
-	c, err = m.cfg.OwnTransport.Dial(ctx, m.cfg.OwnRelay)
-	if err == nil && c == nil {
-		err = errNoConn
-	}
-	return c, err
-}
-
 // ownEvent takes in an event of our own relay. Whether one that was read is a new
 // one nobody knows, so only live ones are counted as submitted.
-func (m *SyncManager) ownEvent(ev *nostr.Event, live bool) {
+func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 	if live {
-		m.Stored(ev)
-		return
+		m.ingest.count(ev)
 	}
-	m.feed.stored(ev)
-	m.ingest.fulfil(ev)
-}
-
-func (m *SyncManager) ownRead(r ownfeed.Result) {
-	m.own.update(func(s *OwnFeedStatus) {
-		s.Readings++
-		s.Complete, s.LastError = true, ""
-	})
-	m.cfg.Logger.Debug("own relay was read", keyRelay, m.cfg.OwnRelay.String(), "events", r.Events)
-	if r.Gaps > 0 {
-		m.report.drop("own_feed_seconds", r.Gaps)
-		m.cfg.Logger.Warn("own relay has seconds that hold more than a page", keyRelay, m.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
-	}
-	m.report.observe(OwnFeedRead{Events: r.Events})
+	m.tookIn(ev)
 }
 
 // Collector returns the metrics of the manager, computed from its Status when they
 // are asked for. The caller registers it on a registry of its own; a relay that is
 // forgotten leaves no series behind.
-func (m *SyncManager) Collector() prometheus.Collector { return newCollector(m) }
+func (m *SyncManager) Collector() prometheus.Collector {
+	return newCollector(m.cfg.MetricsNamespace, m.Status, m.report.bySource)
+}
 
 // RepoStatus returns what is known of one repository. It asks Run, so it waits for
 // it to be called, and then the Store: about as long as reading the stamps of the
@@ -460,7 +336,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 	err := m.ask(ctx, func(l *loop) {
 		var p plan.RepoStatus
 		if p, known = l.plan.RepoStatus(ref); known {
-			s = l.repoStatus(p)
+			s = l.overview.repoStatus(p, l.wants.listers(ref))
 		}
 	})
 	if err != nil {
@@ -469,10 +345,8 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 	if !known {
 		return RepoStatus{}, fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
 	}
-	if policy, can := m.cfg.Policy.(Authorizer); can {
-		if a := policy.Authority(ref, m.index); a != nil {
-			s.Authority = strings.Split(strings.TrimSpace(a.String()), "\n")
-		}
+	if a := m.ingest.policy.authority(ref); a != nil {
+		s.Authority = strings.Split(strings.TrimSpace(a.String()), "\n")
 	}
 	roots := m.index.rootsOf(ref)
 	if s.Ours, err = m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(roots)...)); err != nil {
@@ -521,7 +395,7 @@ func (m *SyncManager) ask(ctx context.Context, question func(l *loop)) error {
 	default:
 	}
 	answered := make(chan struct{})
-	m.post(asked{func(l *loop) {
+	m.inbox.put(asked{func(l *loop) {
 		question(l)
 		close(answered)
 	}})
@@ -552,49 +426,4 @@ func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err 
 		}
 	}
 	return len(seen), nil
-}
-
-func (m *SyncManager) newTargets() *targets {
-	return &targets{
-		index: m.index, most: m.cfg.Limits.MaxRelaysPerRepo, usable: m.usable,
-		given: make(map[string][]*nip34.Announcement),
-		rules: make(map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)),
-	}
-}
-
-// usable reports whether a relay is none of ours, and one that may be connected to.
-func (m *SyncManager) usable(u graspsync.RelayURL) bool {
-	return !m.ours(u) && !m.tooPlain(u)
-}
-
-func (m *SyncManager) ours(u graspsync.RelayURL) bool {
-	return m.identity.IsRelay(u) || u == m.cfg.OwnRelay
-}
-
-func (m *SyncManager) tooPlain(u graspsync.RelayURL) bool {
-	return u.Plaintext() && !m.cfg.AllowPlaintext
-}
-
-func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) (err error) {
-	defer m.report.recovered(&err, "store")
-	return m.index.descend(ctx, of, m.feed.descends)
-}
-
-// standing is what is known from before a restart of all relays.
-func (m *SyncManager) standing() []plan.Standing {
-	var out []plan.Standing
-	for u, s := range m.health.All() {
-		if s.KnownGood || s.Useful {
-			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
-		}
-	}
-	return out
-}
-
-// connEnv returns what a connection needs of the rest.
-func (m *SyncManager) connEnv() *connEnv {
-	return &connEnv{
-		cfg: &m.cfg, transport: m.transport, index: m.index, ingest: m.ingest, sets: m.sets, report: m.report,
-		remember: m.remember, inbox: &m.inbox, wg: &m.wg,
-	}
 }

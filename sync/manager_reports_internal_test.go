@@ -16,8 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
+
+// policyThatHolds is both.
+type policyThatHolds interface {
+	Policy
+	Holder
+}
 
 // saidPolicy says what it is told to.
 type saidPolicy struct {
@@ -29,7 +36,11 @@ type saidPolicy struct {
 	failAt        int // the announcement instead of which there is an error; 0: none
 }
 
-func (p *saidPolicy) Judge(context.Context, *nostr.Event, graspsync.Source, View) (graspsync.Verdict, error) {
+func (*saidPolicy) Authority(graspsync.RepoRef, View) *nip34.Authority { return nil }
+
+func (*saidPolicy) Heard(string, View) map[graspsync.PubKey]bool { return nil }
+
+func (p *saidPolicy) Judge(context.Context, graspsync.Event, graspsync.Source, View) (graspsync.Verdict, error) {
 	if p.panics {
 		panic("no policy")
 	}
@@ -64,12 +75,12 @@ type saidBench struct {
 	log *bytes.Buffer
 }
 
-func newSaidBench(t *testing.T, policy Policy) *saidBench {
+func newSaidBench(t *testing.T, policy policyThatHolds) *saidBench {
 	t.Helper()
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
 	log := new(bytes.Buffer)
-	m, err := New(&oddStore{}, &ownDouble{}, identity, Config{Policy: policy, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	m, err := New(&oddStore{}, &ownDouble{}, identity, Config{Policy: policy, Holder: policy, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
 	m.report.observer = &observer{queue: make(chan Observation, 1_000), counters: m.report.counters}
 	return &saidBench{m, log}
@@ -88,7 +99,7 @@ func TestNotReleased(t *testing.T) {
 					m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Daily}})
 				}
 				require.Equal(t, src, m.HeldFrom(testID(1)).Kind)
-				m.NotReleased(&nostr.Event{ID: id}, graspsync.Outcome{Result: result, Err: errDisk})
+				m.NotReleased(&nostr.Event{ID: id, PubKey: testKey(1).String()}, graspsync.Outcome{Result: result, Err: errDisk})
 				counts := id != "none" && (result == graspsync.Superseded || result == graspsync.Deleted || result == graspsync.Refused)
 				for r := graspsync.Stored; r <= graspsync.Failed; r++ {
 					require.Equal(t, counts && r == result, m.report.results[r].Load() == 1)
@@ -113,7 +124,7 @@ func TestHeldSinceBeforeOurStart(t *testing.T) {
 		for _, panics := range []bool{false, true} {
 			policy := &saidPolicy{failAt: failAt, panics: panics}
 			for i := range 4 {
-				a, err := nip34.ParseAnnouncement(testAnnouncement(i, i, fmt.Sprint("repo", i), 1, "ours"))
+				a, err := nip34.ParseAnnouncement(eventtest.Of(testAnnouncement(i, i, fmt.Sprint("repo", i), 1, "ours")))
 				require.NoError(t, err)
 				policy.announcements = append(policy.announcements, a)
 			}
@@ -171,7 +182,7 @@ func TestJudgeOfASubmission(t *testing.T) {
 			}
 			_, err := m.Judge(t.Context(), ev)
 			require.ErrorIs(t, err, ErrNotReady)
-			m.ready.Store(true)
+			m.readable.set()
 			v, err := m.Judge(t.Context(), ev)
 			require.Equal(t, c.want, v)
 			if c.fails != "" {
@@ -205,14 +216,14 @@ func TestReportsOfOddEvents(t *testing.T) {
 			report(m.SyncManager, &nostr.Event{ID: "none", Kind: graspsync.KindAnnouncement})
 			require.Zero(t, m.report.sources[graspsync.Direct].Load(), name)
 			require.Empty(t, m.feed.take().held)
-			require.Zero(t, m.ingest.absent.Len())
+			require.Zero(t, m.ingest.absences.absent.Len())
 
 			m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Live}})
 			report(m.SyncManager, testAnnouncement(1, 1, "repo", nostr.Now(), "ours"))
 			require.Equal(t, name == "held", m.ingest.holds.has(testID(1)), name)
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
 			require.Equal(t, name == "stored", m.report.sources[graspsync.Live].Load() == 1)
-			require.Equal(t, name == "removed" || name == "postponed" || name == "stored", m.ingest.absent.Len() == 1, name)
+			require.Equal(t, name == "removed" || name == "postponed" || name == "stored", m.ingest.absences.absent.Len() == 1, name)
 			require.Equal(t, name == "postponed", m.ingest.later.more.Load())
 		}
 	})
@@ -224,7 +235,7 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
-	_, err = New(nil, nil, nip34.Identity{}, Config{Limits: Limits{MaxDials: -1}})
+	_, err = New(nil, nil, nip34.Identity{}, Config{fixed: constants{MaxDials: -1}})
 	require.ErrorIs(t, err, ErrConfig)
 	for _, part := range []string{"store is nil", "transport is nil", "identity is empty", "MaxDials"} {
 		require.ErrorContains(t, err, part)
@@ -234,7 +245,27 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	require.False(t, errors.Is(err, ErrRunning))
 	m, err := New(&oddStore{}, &ownDouble{}, identity, Config{})
 	require.NoError(t, err)
-	require.Equal(t, m.transport, m.cfg.OwnTransport)
+	require.Equal(t, m.loop.env.conn.transport, m.cfg.OwnTransport)
 	require.NotNil(t, m.cfg.Policy)
 	require.Equal(t, 15*time.Minute, m.cfg.fixed.FutureTolerance)
+}
+
+// forgetful is a policy that panics where it is asked what it knows of something.
+type forgetful struct{ saidPolicy }
+
+func (*forgetful) HeldForUser(graspsync.EventID) (byUser, held bool) { panic("no idea") }
+
+func (*forgetful) Authority(graspsync.RepoRef, View) *nip34.Authority { panic("no idea") }
+
+// A policy that panics when it is asked what it holds, or who has a say, can't tell: what asks
+// goes on.
+func TestPolicyThatForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newSaidBench(t, &forgetful{})
+		require.Equal(t, graspsync.Direct, m.HeldFrom(testID(1)).Kind)
+		m.Stored(testEvent(1, graspsync.KindIssue, 1, nostr.Now()))
+		require.Nil(t, m.ingest.policy.authority(testRepo(1, "x")))
+		require.Equal(t, map[string]uint64{"policy": 3}, m.report.panics)
+		require.EqualValues(t, 1, m.report.bySource()["direct"])
+	})
 }

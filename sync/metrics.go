@@ -17,7 +17,8 @@ type metric struct {
 }
 
 type collector struct {
-	m         *SyncManager
+	status    func() Status
+	bySource  func() map[string]uint64
 	perRelay  []metric
 	attempts  *prometheus.Desc
 	sources   *prometheus.Desc
@@ -33,9 +34,9 @@ type collector struct {
 	learned   *prometheus.Desc
 }
 
-func newCollector(m *SyncManager) *collector {
+func newCollector(namespace string, status func() Status, bySource func() map[string]uint64) *collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(m.cfg.MetricsNamespace, "sync", name), help, labels, nil)
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "sync", name), help, labels, nil)
 	}
 	count := func(n uint64) float64 { return float64(n) }
 	relay := func(name, help string, typ prometheus.ValueType, of func(RelayStatus) float64) metric {
@@ -43,7 +44,7 @@ func newCollector(m *SyncManager) *collector {
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
 	return &collector{
-		m: m,
+		status: status, bySource: bySource,
 		perRelay: []metric{
 			relay("relay_connected", "0 disconnected, 1 connecting, 2 syncing, 3 connected, 4 connected with historic failures.",
 				gauge, func(r RelayStatus) float64 { return float64(r.phase) }),
@@ -94,7 +95,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	s := c.m.Status()
+	s := c.status()
 	c.collectRelays(ch, s)
 	send := func(d *prometheus.Desc, typ prometheus.ValueType, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, typ, v, labels...)
@@ -115,7 +116,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.inFlight, prometheus.GaugeValue, float64(s.Events.InFlight))
 	send(c.waiting, prometheus.GaugeValue, float64(s.Events.Waiting))
 	var bySync float64
-	for source, n := range c.m.report.bySource() {
+	for source, n := range c.bySource() {
 		send(c.sources, prometheus.CounterValue, float64(n), source)
 		if source != graspsync.Direct.String() {
 			bySync += float64(n)

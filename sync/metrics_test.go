@@ -145,8 +145,8 @@ func TestTrapS4_LogLines(t *testing.T) {
 		var log bytes.Buffer
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{
-			Negentropy: relaytest.NegNotice,
-			NegText:    "error: bad message \x1b[31m" + strings.Repeat("x", 5000),
+			Negentropy:  relaytest.NegNotice,
+			Reconciling: relaytest.Reconciling{NegText: "error: bad message \x1b[31m" + strings.Repeat("x", 5000)},
 		})
 		cfg := relaysync.Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 		r, owner := hosted(t, net, cfg, "a.example")

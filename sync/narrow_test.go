@@ -21,7 +21,7 @@ import (
 // holder is a policy that holds what belongs to repositories of some names.
 type holder struct{ *keeper }
 
-func (h holder) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (h holder) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if strings.HasPrefix(ev.Tags.GetD(), "held") {
 		return h.keeper.Judge(ctx, ev, src, view)
 	}
@@ -80,7 +80,7 @@ func (w *narrowWorld) state(name string) {
 }
 
 func (w *narrowWorld) run(cfg relaysync.Config) {
-	cfg.Policy = w.policy
+	cfg.Policy, cfg.Holder = w.policy, w.policy
 	cfg.Bootstrap = []graspsync.RelayURL{w.hub.URL()}
 	w.rig = start(w.t, w.net, w.store, cfg)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 )
 
@@ -120,7 +118,7 @@ type (
 	// EventStored says that the Store took an event that came by sync, which it did
 	// not have. The event must not be changed.
 	EventStored struct {
-		Event  *nostr.Event
+		Event  graspsync.Event
 		Source graspsync.Source
 	}
 	// EventRejected says that the Policy does not want an event, or not now. Reason is the

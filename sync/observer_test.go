@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -74,7 +75,7 @@ func TestObserver(t *testing.T) {
 		require.ErrorContains(t, failed[0].Err, "no route")
 		require.Equal(t, []relaysync.RelayLearned{{Relay: b.URL(), Fact: "no_negentropy", Value: 1}}, seen[relaysync.RelayLearned](&w))
 		require.Equal(t, []relaysync.EventStored{{
-			Event: issue, Source: graspsync.Source{Kind: graspsync.CatchUp, Relay: a.URL()},
+			Event: eventtest.Of(issue), Source: graspsync.Source{Kind: graspsync.CatchUp, Relay: a.URL()},
 		}}, seen[relaysync.EventStored](&w))
 		rejected := seen[relaysync.EventRejected](&w)
 		require.Len(t, rejected, 1)

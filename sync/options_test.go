@@ -102,9 +102,7 @@ func TestRefill(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				net := relaytest.NewNetwork()
 				a := net.Add("wss://a.example", relaytest.Behavior{})
-				r, _ := hosted(t, net, relaysync.Config{
-					Limits: relaysync.Limits{Unproductive: 200_000},
-				}.With(relaysync.Fixed{Refill: refill}), "a.example")
+				r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{Unproductive: 200_000, Refill: refill}), "a.example")
 				defer r.stop()
 				for range 100 * 60 {
 					after(time.Second)

@@ -26,7 +26,7 @@ type fullOf struct {
 
 const spam = "spam"
 
-func (p fullOf) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (p fullOf) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if strings.HasPrefix(ev.Content, spam) {
 		return graspsync.Verdict{Decision: p.answer, Reason: "rate-limited: no room"}, nil
 	}

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/ownfeed"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -32,8 +30,14 @@ const (
 	ownRecheck    = 15 * time.Minute
 )
 
-// ownFeed is what is known of it. The zero value is one that is not used.
+// ownFeed follows [Config.OwnRelay], and knows how that is doing.
 type ownFeed struct {
+	cfg      *Config // read-only
+	report   *report
+	readable <-chan struct{} // closed once the Store was read
+	// stored takes in an event of our own relay; live: it has come after what was stored.
+	stored func(ev graspsync.Event, live bool)
+
 	mu sync.Mutex
 	s  *OwnFeedStatus // guarded by mu; nil: there is none
 }
@@ -57,6 +61,96 @@ func (o *ownFeed) status() *OwnFeedStatus {
 	return &s
 }
 
+// run reads our own relay, and follows it until ctx ends, if it is a separate
+// process.
+func (o *ownFeed) run(ctx context.Context) {
+	if o.cfg.OwnRelay.IsZero() {
+		return
+	}
+	o.update(func(s *OwnFeedStatus) { s.URL = o.cfg.OwnRelay })
+	select { // what came before the first scan would be lost to it
+	case <-o.readable:
+	case <-ctx.Done():
+		return
+	}
+	f := ownfeed.New(ownfeed.Config{
+		Overlap: o.cfg.fixed.Overlap, Recheck: ownRecheck, Idle: o.cfg.fixed.IdleTimeout, Total: o.cfg.fixed.TotalTimeout,
+		PageLimit: o.cfg.fixed.PageLimit, MaxPage: o.cfg.fixed.MaxPage,
+	})
+	backoff := ownBackoff
+	for {
+		began := time.Now()
+		err := o.converse(ctx, f)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) >= ownHeld {
+			backoff = ownBackoff
+		}
+		o.lost(err, backoff)
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+			return
+		}
+		backoff = min(2*backoff, ownBackoffMax)
+	}
+}
+
+func (o *ownFeed) lost(err error, backoff time.Duration) {
+	text := graspsync.Printable(err.Error())
+	o.update(func(s *OwnFeedStatus) {
+		s.Losses++
+		s.Connected, s.LastError = false, text
+	})
+	o.cfg.Logger.Warn("own feed ended", keyRelay, o.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
+	o.report.observe(OwnFeedLost{Err: err, Backoff: backoff})
+}
+
+// converse is one connection to our own relay.
+func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
+	c, err := o.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer func() {
+		stop()
+		_ = c.Close() // it has ended, or we want it to
+		wg.Wait()
+	}()
+	own := &ownConn{own: o, conn: c, feed: f}
+	defer func() { f.Lost(own.alive) }()
+	messages, failed := make(chan wire.Message), make(chan error, 1)
+	wg.Go(func() { failed <- receiveAll(ctx, c, messages) })
+	return own.converse(ctx, messages, failed)
+}
+
+func (o *ownFeed) dial(ctx context.Context) (c Conn, err error) {
+	defer o.report.recovered(&err, "transport")
+	ctx, stop := context.WithTimeout(ctx, o.cfg.fixed.ConnectTimeout)
+	defer stop()
+	c, err = o.cfg.OwnTransport.Dial(ctx, o.cfg.OwnRelay)
+	if err == nil && c == nil {
+		err = errNoConn
+	}
+	return c, err
+}
+
+func (o *ownFeed) wasRead(r ownfeed.Result) {
+	o.update(func(s *OwnFeedStatus) {
+		s.Readings++
+		s.Complete, s.LastError = true, ""
+	})
+	o.cfg.Logger.Debug("own relay was read", keyRelay, o.cfg.OwnRelay.String(), "events", r.Events)
+	if r.Gaps > 0 {
+		o.report.drop("own_feed_seconds", r.Gaps)
+		o.cfg.Logger.Warn("own relay has seconds that hold more than a page", keyRelay, o.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
+	}
+	o.report.observe(OwnFeedRead{Events: r.Events})
+}
+
 func receiveAll(ctx context.Context, c Conn, to chan<- wire.Message) error {
 	for {
 		msg, err := c.Receive(ctx)
@@ -71,9 +165,9 @@ func receiveAll(ctx context.Context, c Conn, to chan<- wire.Message) error {
 	}
 }
 
-// ownConn is owned by the goroutine of followOwn.
+// ownConn is owned by the goroutine of [ownFeed.run].
 type ownConn struct {
-	m     *SyncManager
+	own   *ownFeed
 	conn  Conn
 	feed  *ownfeed.Feed
 	alive time.Time // of the last message, zero before
@@ -95,10 +189,10 @@ func (o *ownConn) converse(ctx context.Context, messages <-chan wire.Message, fa
 		select {
 		case msg := <-messages:
 			if o.alive.IsZero() {
-				o.m.own.update(func(s *OwnFeedStatus) { s.Connected = true })
+				o.own.update(func(s *OwnFeedStatus) { s.Connected = true })
 			}
 			o.alive = time.Now()
-			if msg.Type == wire.TypeEvent && msg.Event == nil {
+			if msg.Type == wire.TypeEvent && msg.Event.IsZero() {
 				continue
 			}
 			r = o.feed.Receive(o.alive, msg)
@@ -121,10 +215,10 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 		return r.Err
 	}
 	switch {
-	case r.Event == nil:
+	case r.Event.IsZero():
 	case r.Event.CheckID():
-		o.m.own.update(func(s *OwnFeedStatus) { s.Events++ })
-		o.m.ownEvent(r.Event, r.Live)
+		o.own.update(func(s *OwnFeedStatus) { s.Events++ })
+		o.own.stored(r.Event, r.Live)
 	default:
 		o.wrongID(r.Event)
 	}
@@ -134,16 +228,16 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 		}
 	}
 	if r.Read {
-		o.m.ownRead(r)
+		o.own.wasRead(r)
 	}
 	return nil
 }
 
 // wrongID leaves out an event whose id is not what we find it to be: it is that event
 // which is of no use, not the page that it came in.
-func (o *ownConn) wrongID(ev *nostr.Event) {
-	o.m.report.drop("own_feed_ids", 1)
-	if o.m.report.mayLog(o.m.cfg.OwnRelay, classHostile) {
-		o.m.cfg.Logger.Warn("own relay gave an event whose id is wrong", keyRelay, o.m.cfg.OwnRelay.String(), keyEvent, ev.ID)
+func (o *ownConn) wrongID(ev graspsync.Event) {
+	o.own.report.drop("own_feed_ids", 1)
+	if o.own.report.mayLog(o.own.cfg.OwnRelay, classHostile) {
+		o.own.cfg.Logger.Warn("own relay gave an event whose id is wrong", keyRelay, o.own.cfg.OwnRelay.String(), keyEvent, ev.ID)
 	}
 }

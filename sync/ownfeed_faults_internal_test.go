@@ -15,12 +15,14 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // ownDouble is our own relay, as a transport that fails at one of the calls.
 type ownDouble struct {
+	nowhere
 	fail   string // the call: dial, send or receive
 	failAt int    // which of them
 	how    string // panic, no conn, late, or an error
@@ -99,7 +101,7 @@ func (c *ownDoubleConn) Send(_ context.Context, r wire.Request) error {
 			break
 		}
 		if match.Match(ev) {
-			c.queue <- wire.Message{Type: wire.TypeEvent, Sub: r.Sub, Event: ev}
+			c.queue <- wire.Message{Type: wire.TypeEvent, Sub: r.Sub, Event: eventtest.Of(ev)}
 			n++
 		}
 	}
@@ -131,6 +133,12 @@ func (c *ownDoubleConn) Receive(ctx context.Context) (wire.Message, error) {
 // Info implements [Conn].
 func (c *ownDoubleConn) Info() wire.Info { return wire.Info{} }
 
+// InfoKnown implements [Conn]; nobody waits for it.
+func (c *ownDoubleConn) InfoKnown() <-chan struct{} { return nil }
+
+// Traffic implements [Conn].
+func (c *ownDoubleConn) Traffic() Traffic { return Traffic{} }
+
 // Close implements [Conn].
 func (c *ownDoubleConn) Close() error {
 	c.once.Do(func() {
@@ -160,13 +168,13 @@ func newOwnBench(t *testing.T, d *ownDouble, readable bool) *ownBench {
 	require.NoError(t, err)
 	m.report.observer = &observer{queue: make(chan Observation, 1_000), counters: m.report.counters}
 	if readable {
-		close(m.readable)
+		m.readable.set()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		m.followOwn(ctx)
+		m.own.run(ctx)
 	}()
 	return &ownBench{m, d, func() {
 		cancel()
@@ -260,10 +268,10 @@ func TestOwnFeedLive(t *testing.T) {
 		synctest.Wait()
 		c := d.conns[0]
 		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1"} // with no event in it
-		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1", Event: ownEvent(graspsync.KindIssue, nostr.Now(), 1)}
+		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1", Event: eventtest.Of(ownEvent(graspsync.KindIssue, nostr.Now(), 1))}
 		wrong := *ownEvent(graspsync.KindIssue, nostr.Now(), 2)
 		wrong.Content = "changed"
-		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1", Event: &wrong}
+		c.queue <- wire.Message{Type: wire.TypeEvent, Sub: "own1", Event: eventtest.Of(&wrong)}
 		synctest.Wait()
 		s := m.own.status()
 		require.Equal(t, uint64(1), s.Events)

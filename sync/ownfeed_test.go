@@ -121,11 +121,11 @@ func TestOwnFeedOddRelays(t *testing.T) {
 	for name, b := range map[string]relaytest.Behavior{
 		"down":       {DialError: errors.New("no route to host \x1b[31m")},
 		"no answer":  {NoAnswer: true},
-		"never EOSE": {NeverEOSE: true},
+		"never EOSE": {Oddities: relaytest.Oddities{NeverEOSE: true}},
 		"closed":     {ClosedReason: func(wire.Request) string { return "auth-required: who are you?" }},
-		"endless":    {EndlessEvents: time.Second},
-		"notice":     {NoticeThenEOSE: func(wire.Request) string { return "error: database is locked" }},
-		"stops":      {StopReading: true},
+		"endless":    {Hostility: relaytest.Hostility{EndlessEvents: time.Second}},
+		"notice":     {Refusals: relaytest.Refusals{NoticeThenEOSE: func(wire.Request) string { return "error: database is locked" }}},
+		"stops":      {Link: relaytest.Link{StopReading: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestOwnFeedBringsBackWhatWeSaved(t *testing.T) {
 func TestOwnFeedSkipsWrongIDs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
-		own := net.Add(ownURL, relaytest.Behavior{Forge: relaytest.ForgeContent, ForgeFirst: true})
+		own := net.Add(ownURL, relaytest.Behavior{Hostility: relaytest.Hostility{Forge: relaytest.ForgeContent, ForgeFirst: true}})
 		a := net.Add("wss://a.example", relaytest.Behavior{})
 		owner := relaytest.NewCheapKey("owner")
 		own.Publish(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -50,26 +51,26 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", kind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := tune(Config{Verifier: c.rules})
-					s.manager.ingest.store = &oddStore{err: errors.New("not asked")}
+					s.manager.ingest.store.of = &oddStore{err: errors.New("not asked")}
 					b := &bench{ingest: s.manager.ingest}
 					var asked []graspsync.EventID
-					b.refetch = func(_ graspsync.RelayURL, ids []graspsync.EventID) { asked = append(asked, ids...) }
-					from := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
+					b.refetch.ask = func(_ graspsync.RelayURL, ids []graspsync.EventID) { asked = append(asked, ids...) }
+					from := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
 					tok := newToken(graspsync.RelayURL{})
 					tok.ended = func() {}
 					full := s.relay.work.foreign.Left(time.Now())
 					for range 2 {
 						id := b.id()
 						j := &job{key: copyKey{id: id}, size: 10_000, from: from, stats: s.relay, tokens: []*token{tok}}
-						j.incoming = graspsync.Incoming{Event: &nostr.Event{ID: id.String()}, Source: graspsync.Source{Kind: kind}}
-						require.NoError(t, b.admit(t.Context(), j))
+						j.incoming = graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id.String()}), Source: graspsync.Source{Kind: kind}}
+						require.NoError(t, b.flights.admit(t.Context(), j))
 						j.cost = s.relay.work.owe(j.size, false)
 						tok.hold()
-						require.True(t, b.enter(j))
+						require.True(t, b.flights.enter(j))
 						b.toVerify <- j
 					}
 					ctx, cancel := context.WithCancel(t.Context())
-					go b.verifyLoop(ctx)
+					go b.verification.run(ctx)
 					synctest.Wait()
 					require.Len(t, b.toSave, c.saved)
 					require.EqualValues(t, c.failed, b.report.failed.Load())
@@ -85,7 +86,7 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 					}
 					require.EqualValues(t, 10_000*(c.saved+c.forged), full-s.relay.work.foreign.Left(time.Now()), "what is lost to us costs nothing")
 					for range c.saved {
-						b.settled(<-b.toSave, true)
+						b.flights.settled(<-b.toSave, true)
 					}
 					b.leftOver(t)
 					s.relay.work.leftOver(t)
@@ -108,15 +109,15 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 		})}
 		s := tune(cfg)
 		b := &bench{ingest: s.manager.ingest}
-		b.store = &oddStore{err: errors.New("not asked")}
-		b.view = newIndex(b.store, nil, nip34.Identity{}, nil)
+		b.store.of = &oddStore{err: errors.New("not asked")}
+		b.policy.view = newIndex(b.store.of, nil, nip34.Identity{}, nil)
 		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
 		ctx, cancel := context.WithCancel(t.Context())
 		submit := func(ctx context.Context, n int) error {
 			ev := &nostr.Event{Kind: 1, Content: fmt.Sprint(n), PubKey: testKey(1).String()}
 			ev.ID = ev.GetID()
-			return b.submit(ctx, delivery{event: ev, size: 500, token: tok})
+			return b.intake.submit(ctx, delivery{event: eventtest.Of(ev), size: 500, token: tok})
 		}
 		n := 0
 		for range cap(b.toVerify) { // as many as there is room for
@@ -129,14 +130,14 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 		for range cap(b.toSave) { // the next step has no room either
 			id := b.id()
 			j := &job{key: copyKey{id: id}, size: 100, tokens: []*token{tok}}
-			require.NoError(t, b.admit(t.Context(), j))
+			require.NoError(t, b.flights.admit(t.Context(), j))
 			tok.hold()
-			require.True(t, b.enter(j))
+			require.True(t, b.flights.enter(j))
 			b.toSave <- j
 		}
 		done := make(chan struct{})
 		go func() { // the pipeline without its writer
-			b.verifyLoop(ctx)
+			b.verification.run(ctx)
 			close(b.ended)
 			b.drain()
 			close(done)
@@ -168,9 +169,9 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := tune(Config{Limits: Limits{InFlight: 4 << 20}})
 		b := &bench{ingest: s.manager.ingest}
-		b.store = &oddStore{}
-		b.view = newIndex(b.store, nil, nip34.Identity{}, nil)
-		from := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
+		b.store.of = &oddStore{}
+		b.policy.view = newIndex(b.store.of, nil, nip34.Identity{}, nil)
+		from := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
 		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
 		next := 0
@@ -186,7 +187,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			return copyKey{id, ev.Sig}
 		}
 		submit := func(ctx context.Context, ev *nostr.Event) error {
-			return b.submit(ctx, delivery{event: ev, size: 500, token: tok, from: from, asked: true})
+			return b.intake.submit(ctx, delivery{event: eventtest.Of(ev), size: 500, token: tok, from: from, asked: true})
 		}
 		counts := func() []uint64 {
 			return []uint64{b.report.received.Load(), b.report.duplicates.Load(), b.report.forged.Load(), uint64(len(b.toVerify))}
@@ -194,9 +195,9 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		left := func() int64 { return s.relay.work.foreign.Left(time.Now()) }
 		full := left()
 
-		malformed := event()
-		malformed.ID = "x"
-		require.NoError(t, submit(t.Context(), malformed))
+		another := event()
+		another.CreatedAt++
+		require.NoError(t, submit(t.Context(), another))
 		require.Equal(t, []uint64{1, 0, 1, 0}, counts())
 		wrong := event()
 		wrong.Content += "!"
@@ -204,7 +205,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		require.Equal(t, []uint64{2, 0, 2, 0}, counts())
 		require.Len(t, from.mailbox.take(), 2, "the session is told of both")
 		here := event()
-		b.known.Add(keyOf(here).id)
+		b.absences.known.Add(keyOf(here).id)
 		require.NoError(t, submit(t.Context(), here))
 		require.Equal(t, []uint64{3, 1, 2, 0}, counts())
 		bad := event()
@@ -230,7 +231,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		require.Equal(t, []uint64{6, 3, 2, 1}, counts(), "another copy, that this one speaks for")
 		require.EqualValues(t, 3, tok.open.Load())
 		require.Equal(t, paid, full-left(), "what is spoken for costs nothing")
-		b.settled(<-b.toVerify, true)
+		b.flights.settled(<-b.toVerify, true)
 		require.EqualValues(t, 1, tok.open.Load())
 		require.False(t, b.met(keyOf(ours).id))
 		b.leftOver(t)
@@ -243,8 +244,8 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 				return func() { s.relay.work.leave(s.relay.work.most, false) }
 			},
 			func() func() {
-				require.NoError(t, b.room.enter(t.Context(), nil, b.room.most))
-				return func() { b.room.leave(nil, b.room.most) }
+				require.NoError(t, b.flights.room.enter(t.Context(), nil, b.flights.room.most))
+				return func() { b.flights.room.leave(nil, b.flights.room.most) }
 			},
 		} {
 			undo, before := fill(), left()
@@ -264,7 +265,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			late := event()
 			go func() { ended <- submit(t.Context(), late) }()
 			synctest.Wait()
-			b.known.Add(keyOf(late).id)
+			b.absences.known.Add(keyOf(late).id)
 			duplicates := b.report.duplicates.Load()
 			undo()
 			require.NoError(t, <-ended)
@@ -278,10 +279,10 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 
 		// A message is charged with what it takes, and never with more than there is room for.
 		for size, want := range map[int]int64{0: 512, 1_000: 1_512, 4<<20 - 512: 4 << 20, 4 << 20: 4 << 20} {
-			require.NoError(t, b.submit(t.Context(), delivery{event: event(), size: size, token: tok}))
+			require.NoError(t, b.intake.submit(t.Context(), delivery{event: eventtest.Of(event()), size: size, token: tok}))
 			j := <-b.toVerify
 			require.Equal(t, want, j.size)
-			b.settled(j, true)
+			b.flights.settled(j, true)
 		}
 	})
 }
@@ -291,13 +292,13 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 func TestNeeded(t *testing.T) {
 	b := newBench(t, nil, 0)
 	store := &listedStore{stored: make(map[graspsync.EventID]bool)}
-	b.ingest.store = store
+	b.ingest.store.of = store
 	var ids, want []graspsync.EventID
 	for i := range 3*256 + 1 {
 		id := b.id()
 		switch i % 3 {
 		case 0:
-			b.known.Add(id)
+			b.absences.known.Add(id)
 		case 1:
 			store.stored[id] = true
 		default:
@@ -307,14 +308,14 @@ func TestNeeded(t *testing.T) {
 	}
 	for n, calls := range map[int]int{0: 0, 1: 1, 255: 1, 256: 1, 257: 2, len(ids): 4} {
 		store.asked = nil
-		got, err := b.needed(t.Context(), ids[:n])
+		got, err := b.absences.needed(t.Context(), ids[:n])
 		require.NoError(t, err)
 		require.Equal(t, n/3, len(got))
 		require.True(t, len(got) == 0 || slices.Equal(want[:len(got)], got))
 		require.Len(t, store.asked, calls)
 		for fails := range calls {
 			store.asked, store.fails = nil, fails+1
-			got, err := b.needed(t.Context(), ids[:n])
+			got, err := b.absences.needed(t.Context(), ids[:n])
 			require.ErrorIs(t, err, errFault)
 			require.Nil(t, got)
 			store.fails = 0
@@ -324,27 +325,27 @@ func TestNeeded(t *testing.T) {
 	jobs := func() (jobs []*job) {
 		for _, id := range ids[:9] {
 			j := &job{key: copyKey{id: id}}
-			require.NoError(t, b.admit(t.Context(), j))
-			require.True(t, b.enter(j))
+			require.NoError(t, b.flights.admit(t.Context(), j))
+			require.True(t, b.flights.enter(j))
 			jobs = append(jobs, j)
 		}
 		return jobs
 	}
 	store.asked, store.fails = nil, 1
 	all := jobs()
-	require.Len(t, b.unstored(t.Context(), all), 9)
+	require.Len(t, b.verification.unstored(t.Context(), all), 9)
 	for _, j := range all {
-		b.settled(j, true)
+		b.flights.settled(j, true)
 	}
 	store.fails = 0
-	kept := b.unstored(t.Context(), jobs())
+	kept := b.verification.unstored(t.Context(), jobs())
 	require.Len(t, kept, 6)
 	require.EqualValues(t, 3, b.report.duplicates.Load())
 	for i, id := range ids[:9] {
-		require.Equal(t, i%3 < 2, b.known.Has(id), "what is stored needs no second look")
+		require.Equal(t, i%3 < 2, b.absences.known.Has(id), "what is stored needs no second look")
 	}
 	for _, j := range kept {
-		b.settled(j, true)
+		b.flights.settled(j, true)
 	}
 	b.leftOver(t)
 }
@@ -380,14 +381,14 @@ func TestWhatIsFulfilledIsGathered(t *testing.T) {
 			if i < 10 {
 				want = append(want, k)
 			}
-			g.wakeFor([]absent.Key{k})
-			require.Len(t, g.wake, 1)
+			g.news.wakeFor([]absent.Key{k})
+			require.Len(t, g.news.wake, 1)
 		}
-		got, overrun := g.takeFulfilled()
+		got, overrun := g.news.takeFulfilled()
 		require.Equal(t, want, got)
 		require.Equal(t, all, overrun, n)
-		<-g.wake
-		got, overrun = g.takeFulfilled()
+		<-g.news.wake
+		got, overrun = g.news.takeFulfilled()
 		require.Empty(t, got)
 		require.False(t, overrun)
 	}
@@ -397,7 +398,7 @@ func TestWhatIsFulfilledIsGathered(t *testing.T) {
 func TestWhatAScanFulfils(t *testing.T) {
 	a := testAnnouncement(1, 1, "x", 1, "ours")
 	a.Tags = append(a.Tags, nostr.Tag{"maintainers", testKey(2).String(), testKey(3).String()})
-	ann, err := nip34.ParseAnnouncement(a)
+	ann, err := nip34.ParseAnnouncement(eventtest.Of(a))
 	require.NoError(t, err)
 	g := tune(Config{}).manager.ingest
 	var c indexChange
@@ -406,11 +407,11 @@ func TestWhatAScanFulfils(t *testing.T) {
 	c.setRoot(testID(7), []graspsync.RepoRef{ann.Ref})
 	c.setRoot(testID(8), nil)
 	g.discovered(c)
-	got, all := g.takeFulfilled()
+	got, all := g.news.takeFulfilled()
 	require.False(t, all)
 	want := []absent.Key{absent.KeyOf(graspsync.OnEvent(testID(7)))}
-	for _, k := range absent.Fulfils(a, true) {
-		if c, _ := graspsync.AddressOf(a); k != absent.KeyOf(graspsync.OnVersion(c)) { // any version may have been there before
+	for _, k := range absent.Fulfils(eventtest.Of(a), true) {
+		if c, _ := eventtest.Of(a).Address(); k != absent.KeyOf(graspsync.OnVersion(c)) { // any version may have been there before
 			want = append(want, k)
 		}
 	}
@@ -423,18 +424,18 @@ func TestWhatAScanFulfils(t *testing.T) {
 
 	// Of what was stored meanwhile that counts for which something waits.
 	keys := make(map[absent.Key]struct{})
-	g.awaited(a, keys)
+	g.absences.awaited(eventtest.Of(a), keys)
 	require.Empty(t, keys, "nothing waits")
 	note := testNote(9, graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(2)), graspsync.OnMaintainer("x", testKey(3)), graspsync.OnSay("x", testKey(3)), graspsync.OnWanted("x", testKey(2)), graspsync.OnSay("x", testKey(4)))
 	note.Waits = true
-	g.absent.Add(note)
-	g.awaited(a, keys)
+	g.absences.absent.Add(note)
+	g.absences.awaited(eventtest.Of(a), keys)
 	require.Equal(t, map[absent.Key]struct{}{absent.KeyOf(graspsync.OnEvent(testID(1))): {}, absent.KeyOf(graspsync.OnMaintainer("x", testKey(3))): {},
 		absent.KeyOf(graspsync.OnSay("x", testKey(3))): {}, absent.KeyOf(graspsync.OnWanted("x", testKey(2))): {}}, keys)
 	require.False(t, g.later.known.Load())
 	g.recalled(keys)
 	require.True(t, g.later.known.Load(), "relays are known by now")
-	got, _ = g.takeFulfilled()
+	got, _ = g.news.takeFulfilled()
 	require.Len(t, got, 4)
 }
 
@@ -442,12 +443,10 @@ func TestWhatAScanFulfils(t *testing.T) {
 func TestRemovedIsDealtWith(t *testing.T) {
 	g := tune(Config{}).manager.ingest
 	ev := testEvent(1, 1621, 1, 1)
-	g.removed(ev)
-	require.True(t, g.known.Has(testID(1)))
-	require.True(t, g.dealtWith(testID(1)))
-	require.True(t, g.absent.Has(testID(1)), "nor after a restart")
-	ev.ID = "x"
-	require.NotPanics(t, func() { g.removed(ev) })
+	g.removed(eventtest.Of(ev))
+	require.True(t, g.absences.known.Has(testID(1)))
+	require.True(t, g.absences.dealtWith(testID(1)))
+	require.True(t, g.absences.absent.Has(testID(1)), "nor after a restart")
 }
 
 // The turns of what there was no room for: every ten seconds, every second once there was
@@ -502,9 +501,13 @@ type roomy func(*nostr.Event) bool
 // Lists implements [Policy].
 func (roomy) Lists(*nip34.Announcement) bool { return false }
 
+func (roomy) Authority(graspsync.RepoRef, View) *nip34.Authority { return nil }
+
+func (roomy) Heard(string, View) map[graspsync.PubKey]bool { return nil }
+
 // Judge implements [Policy].
-func (r roomy) Judge(_ context.Context, ev *nostr.Event, _ graspsync.Source, _ View) (graspsync.Verdict, error) {
-	if r(ev) {
+func (r roomy) Judge(_ context.Context, ev graspsync.Event, _ graspsync.Source, _ View) (graspsync.Verdict, error) {
+	if r(ev.Event) {
 		return graspsync.Verdict{Decision: graspsync.Accept}, nil
 	}
 	return graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, nil
@@ -517,10 +520,11 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		g := s.manager.ingest
 		room := false
 		store := &tardy{}
-		g.store, g.policy = store, roomy(func(*nostr.Event) bool { return room })
-		g.feed = newFeed(newIndex(store, listsByName, nip34.Identity{}, nil), 10, 10)
+		g.store.of, g.policy.of = store, roomy(func(*nostr.Event) bool { return room })
+		f := newFeed(newIndex(store, listsByName, nip34.Identity{}, nil), 10, 10)
+		g.feed, g.writer.feed, g.listings.feed = f, f, f
 		turn := func() (pause time.Duration) {
-			g.judgeLater(t.Context())
+			g.writer.judgeLater(t.Context())
 			began := time.Now()
 			g.later.any = true
 			<-g.later.due()
@@ -530,10 +534,10 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 			for i := range n {
 				n := testNote(from + i)
 				n.Later = true
-				g.absent.Add(n)
+				g.absences.absent.Add(n)
 			}
 		}
-		left := func() int { return g.absent.Held().Later }
+		left := func() int { return g.absences.absent.Held().Later }
 		add(0, 600)
 		require.Equal(t, 600, left())
 		time.Sleep(time.Minute)
@@ -550,12 +554,12 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		require.Zero(t, left())
 		require.Equal(t, 10*time.Second, turn(), "all had their turn")
 
-		g.retries.wait = time.Second // nothing can be saved
+		g.retrier.retries.wait = time.Second // nothing can be saved
 		add(1_000, 5)
 		time.Sleep(time.Hour)
 		turn()
 		require.Equal(t, 5, left())
-		g.retries.wait = 0
+		g.retrier.retries.wait = 0
 		turn()
 		require.Zero(t, left())
 	})
@@ -584,20 +588,20 @@ func TestVerifierIsNotAskedAboutNothing(t *testing.T) {
 			return make([]error, len(events))
 		})})
 		g, store := c.env.ingest, &one{}
-		g.store = store
+		g.store.of = store
 		ctx, cancel := context.WithCancel(t.Context())
-		go g.verifyLoop(ctx)
+		go g.verification.run(ctx)
 		for _, stored := range []bool{true, false} {
 			ev := &nostr.Event{Kind: 1, PubKey: testKey(1).String(), Content: fmt.Sprint(stored)}
 			ev.ID = ev.GetID()
 			if stored {
 				store.id = ev.ID
 			}
-			c.deliver(session.Deliver{Event: ev, Size: 100})
+			c.deliver(session.Deliver{Event: eventtest.Of(ev), Size: 100})
 			synctest.Wait()
 			require.Equal(t, map[bool]int{false: 1}[stored], asked)
 		}
-		g.settled(<-g.toSave, true)
+		g.flights.settled(<-g.toSave, true)
 		cancel()
 		synctest.Wait()
 		g.leftOver(t)
@@ -612,10 +616,10 @@ func TestWriterEndsBeforeItIsThrough(t *testing.T) {
 		c.batches[3] = f
 		ev := &nostr.Event{Kind: 1, PubKey: testKey(1).String()}
 		ev.ID = ev.GetID()
-		c.deliver(session.Deliver{Batch: 3, Event: ev, Size: 100, Asked: true})
+		c.deliver(session.Deliver{Batch: 3, Event: eventtest.Of(ev), Size: 100, Asked: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		c.env.ingest.process(ctx, []*job{<-c.env.ingest.toVerify})
+		c.env.ingest.writer.process(ctx, []*job{<-c.env.ingest.toVerify})
 		require.True(t, f.token.failed.Load())
 		require.EqualValues(t, 1, f.token.open.Load())
 		c.env.ingest.leftOver(t)

@@ -19,49 +19,36 @@ import (
 //
 // Lists reports whether the announcement makes its repository one of ours: only
 // listed repositories are followed. It must be a pure function of the announcement.
+//
+// A Policy that asks another one embeds it, and has what it does not change from there.
 type Policy interface {
-	Judge(ctx context.Context, event *nostr.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
+	Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
 	Lists(a *nip34.Announcement) bool
-}
-
-// Holder is a [Policy] that holds events back. What it holds, and has made
-// durable before it answered [graspsync.Hold], counts as known when relays are reconciled.
-// Held returns the stamps of all held events that match the filter, in any order.
-type Holder interface {
-	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error)
-}
-
-// UserHolder is a [Holder] that can tell which of the events that it has kept from before
-// a client of ours submitted: else all that it releases after a restart counts as that.
-// held is false for an event that it does not hold.
-type UserHolder interface {
-	Holder
-	HeldForUser(id graspsync.EventID) (byUser, held bool)
-}
-
-// AnnouncementHolder is a [Holder] that tells, when Run begins, which announcements it
-// has kept from before: they are followed, as those are that it answers [graspsync.Hold] to.
-// An error is the last pair; then the rest is followed once it comes again.
-type AnnouncementHolder interface {
-	Holder
-	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
-}
-
-// Authorizer is what a [Policy] may be able to do as well. Without it nobody can tell from
-// outside why somebody's state moves the refs of a repository, or does not.
-type Authorizer interface {
-	// Authority says who has a say about the refs of a repository, and why.
+	// Authority says who has a say about the refs of a repository, and why. It is nil if the
+	// Policy can't tell: then nobody can see from outside why somebody's state moves them, or
+	// does not.
 	Authority(ref graspsync.RepoRef, view View) *nip34.Authority
+	// Heard returns whose announcements with this identifier count as things are. It is true
+	// for those whose states do as well. What waits by them is judged again when they are heard
+	// that were not. It is nil if the Policy can't tell: then all that waits by somebody who is
+	// known under the identifier is judged again with each announcement there.
+	Heard(identifier string, view View) map[graspsync.PubKey]bool
 }
 
-// Hearer is what a [Policy] may be able to do as well, and one that asks another Policy should
-// be if that one is. Without it all that waits by somebody who is known under an identifier is
-// judged again with each announcement there, with it only what may count now by what has become
-// of its author.
-type Hearer interface {
-	// Heard returns whose announcements with this identifier count as things are. It is true
-	// for those whose states do as well.
-	Heard(identifier string, view View) map[graspsync.PubKey]bool
+// Holder is where a [Policy] keeps what it holds back: all that it answers [graspsync.Hold] to
+// is there, durable before the answer. It is often the Policy itself. All methods may be called
+// concurrently.
+type Holder interface {
+	// Held returns the stamps of all held events that match the filter, in any order. They
+	// count as known when relays are reconciled.
+	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error)
+	// HeldForUser reports whether a client of ours submitted an event that has been held since
+	// before our start. held is false for an event that is not held.
+	HeldForUser(id graspsync.EventID) (byUser, held bool)
+	// HeldAnnouncements yields, when Run begins, the announcements that have been held since
+	// before: they are followed, as those are that are held later. An error is the last pair;
+	// then the rest is followed once it comes again.
+	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
 }
 
 // View is what a [Policy] may ask about the events that we have. Safe for
@@ -77,11 +64,11 @@ type View interface {
 	// whichever owner, in no particular order: those that are here now. They must
 	// not be changed; their Event is nil.
 	Announcements(identifier string) []*nip34.Announcement
-	// Event returns the stored event with this id, nil if there is none.
-	Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error)
+	// Event returns the stored event with this id, the zero Event if there is none.
+	Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error)
 	// Events returns by their ids those of the events that are stored. However many ids
 	// there are, it costs few questions to the Store.
-	Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error)
+	Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error)
 	// Addressed reports whether a version of an event is stored at any of the addresses.
 	Addressed(ctx context.Context, at []graspsync.Address) (bool, error)
 	// Mentioned reports whether a stored event tags id (e, E or q), deletions aside.
@@ -90,7 +77,7 @@ type View interface {
 	// of the ids (e, E or q) or one of the addresses (a, A or q), and the versions at these
 	// addresses. There may be more than it returns, which are at most some hundreds, and an
 	// event may come more than once.
-	Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]*nostr.Event, error)
+	Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]graspsync.Event, error)
 	// Wrote reports whether an event of this author is stored, requests to vanish aside.
 	Wrote(ctx context.Context, author graspsync.PubKey) (bool, error)
 }
@@ -113,17 +100,12 @@ type Standing interface {
 	// Generation is another one whenever Waiting, Family or Announcements would return something else
 	// for an identifier.
 	Generation(identifier string) Generation
+	// Knows reports whether somebody has one of Family, or is listed in one. It may report
+	// that of others, but not of all: most of what strangers write ends there.
+	Knows(identifier string, who graspsync.PubKey) bool
 	// Root reports whether id is an accepted patch, pull request or issue of a
 	// repository that is ours.
 	Root(id graspsync.EventID) bool
-}
-
-// Acquainted is what a [View] may be as well: it knows without looking at any announcement who
-// has nothing to do with an identifier. Most of what strangers write ends there.
-type Acquainted interface {
-	// Knows reports whether somebody has one of Family, or is listed in one. It may report
-	// that of others.
-	Knows(identifier string, who graspsync.PubKey) bool
 }
 
 // Generation tells what is known of an identifier at one time from what is at another. The

@@ -168,7 +168,7 @@ func TestSlowFirstAnswer(t *testing.T) {
 	})
 	// What comes after the first event has half a minute, as ever.
 	bubble(t, func(t *testing.T) {
-		c := crowded(t, relaytest.Behavior{Drip: 40 * time.Second, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 3)
+		c := crowded(t, relaytest.Behavior{Link: relaytest.Link{Drip: 40 * time.Second}, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 3)
 		defer c.stop()
 		after(5 * time.Minute)
 		require.Contains(t, c.rig.relay("wss://a.example").LastError, "no answer in time")

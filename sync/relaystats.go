@@ -1,17 +1,13 @@
 package sync
 
 import (
-	"cmp"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
-	"github.com/graspsync/graspsync/sync/internal/learned"
-	"github.com/graspsync/graspsync/sync/internal/memory"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -40,9 +36,7 @@ type relayStats struct {
 	mu sync.Mutex
 	// guarded by mu
 	allowance   allowance.Bucket
-	facts       learned.Facts
-	aside       map[session.Value]time.Time // until when
-	cuts        cuts
+	observed    relaylimits.Observed
 	cooling     session.Cooling // the last time that it was left alone
 	method      session.Method
 	software    string
@@ -52,7 +46,7 @@ type relayStats struct {
 }
 
 // known returns what is believed of the relay, by name. s.mu is held.
-func (s *relayStats) known(now time.Time) map[string]int { return s.facts.Known(now) }
+func (s *relayStats) known(now time.Time) map[string]int { return s.observed.Known(now) }
 
 // progress notes what is under way on the connection.
 func (s *relayStats) progress(p session.Progress) {
@@ -86,9 +80,7 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.method |= r.Method
-	if r.PageSize > 0 && r.PageSize >= s.facts.Value(learned.PageSize, now) {
-		s.facts.Learn(learned.PageSize, r.PageSize, now.Add(learned.Longest))
-	}
+	s.observed.Page(r.PageSize, now)
 	if r.Err != "" {
 		s.lastErr = graspsync.Printable(r.Err)
 	}
@@ -110,36 +102,24 @@ func (s *relayStats) noteSynced(now time.Time, synced bool) bool {
 }
 
 // learn has something believed about the relay for a while.
-func (s *relayStats) learn(k learned.Kind, value int, until time.Time) {
+func (s *relayStats) learn(k relaylimits.Kind, value int, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.facts.Learn(k, value, until)
+	s.observed.Learn(k, value, until)
 }
 
 // setAside has a value left out of what is asked for, for a while.
-func (s *relayStats) setAside(v session.Value, until time.Time) {
+func (s *relayStats) setAside(v relaylimits.Value, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.aside == nil {
-		s.aside = make(map[session.Value]time.Time)
-	}
-	if len(s.aside) < maxAside {
-		s.aside[v] = until
-	}
+	s.observed.SetAside(v, until)
 }
 
 // learned returns what is believed about the relay, and what is set aside.
-func (s *relayStats) learned(now time.Time) (facts learned.Facts, aside []session.Value) {
+func (s *relayStats) learned(now time.Time) (facts relaylimits.Facts, aside []relaylimits.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for v, until := range s.aside {
-		if now.Before(until) {
-			aside = append(aside, v)
-		} else {
-			delete(s.aside, v)
-		}
-	}
-	return s.facts, aside
+	return s.observed.Facts, s.observed.Aside(now)
 }
 
 // cooled remembers for the next connection how long the relay had to be left alone.
@@ -155,53 +135,19 @@ func (s *relayStats) lastCooled() session.Cooling {
 	return s.cooling
 }
 
-// cuts are the connections that a relay ended rather than answer a large request.
-type cuts struct {
-	size   int // the smallest of these requests
-	count  int // in a row, none as large answered in between
-	took   int // the largest request that it has answered
-	tookAt time.Time
-}
-
-// How many cuts in a row are taken to be about the size of requests. A relay that has
-// answered as large a one within a day is more likely to be one that drops its
-// connections for reasons of its own.
-const (
-	cutsBelieved = 2
-	cutsDoubted  = 6
-)
-
 // cut takes in that the relay ended the connection rather than answer a request of
-// this size. Once may be chance; the second time it is taken to be why.
+// this size.
 func (s *relayStats) cut(size int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &s.cuts
-	if c.count++; c.count == 1 || size < c.size {
-		c.size = size
-	}
-	needs := cutsBelieved
-	if c.size <= c.took && now.Sub(c.tookAt) < believed {
-		needs = cutsDoubted
-	}
-	if c.count < needs {
-		return
-	}
-	s.facts.Learn(learned.MaxMessage, max(leastMessage, c.size/2), now.Add(believed))
-	c.size, c.count = 0, 0
+	s.observed.Cut(size, now)
 }
 
 // answered takes in that the relay answered a request of this size.
 func (s *relayStats) answered(size int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &s.cuts
-	if size >= c.size {
-		c.size, c.count = 0, 0
-	}
-	if size >= c.took || now.Sub(c.tookAt) >= believed {
-		c.took, c.tookAt = size, now
-	}
+	s.observed.Answered(size, now)
 }
 
 func (s *relayStats) spend(now time.Time, n int64) bool {
@@ -217,24 +163,17 @@ func (s *relayStats) earn(n int64) {
 }
 
 // allFacts returns everything that was learned.
-func (s *relayStats) allFacts() learned.Facts {
+func (s *relayStats) allFacts() relaylimits.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.facts
+	return s.observed.Facts
 }
 
 // allAside returns the values that the relay chokes on.
-func (s *relayStats) allAside() []memory.Value {
+func (s *relayStats) allAside() []relaylimits.Aside {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]memory.Value, 0, len(s.aside))
-	for v, until := range s.aside {
-		out = append(out, memory.Value{Tag: v.Tag, Value: v.Value, Until: until})
-	}
-	slices.SortFunc(out, func(a, b memory.Value) int {
-		return cmp.Or(strings.Compare(a.Tag, b.Tag), strings.Compare(a.Value, b.Value))
-	})
-	return out
+	return s.observed.AllAside()
 }
 
 // fill copies the counts into a status.

@@ -17,10 +17,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 const (
@@ -29,22 +28,10 @@ const (
 	notDialed = time.Minute     // before a relay is tried again that was not dialed for our own reasons
 )
 
-// Keeper is what a [Transport] may be besides: something that has things of its own
-// to keep over a restart, such as what it counts of addresses. Both methods may be
-// called while it is in use, Import before it is.
-type Keeper interface {
-	// Export returns what is to be kept, in chunks that mean something to the
-	// Transport only. It is called about once a minute; chunks that are as they were
-	// are not written again. The manager does not change them.
-	Export() [][]byte
-	// Import takes over what an earlier process exported. A chunk that was lost is
-	// nil; anything else may be damaged as well.
-	Import(chunks [][]byte)
-}
-
 const (
-	rejectedName = "rejected"
-	tenuresName  = "tenures"
+	rejectedName  = "rejected"
+	tenuresName   = "tenures"
+	transportName = "transport"
 )
 
 // rejectedKeeper keeps what is remembered of events that are not here.
@@ -54,10 +41,10 @@ type rejectedKeeper struct {
 	report *report
 }
 
-// Export implements [Keeper].
+// Export implements [memory.Exporter].
 func (k rejectedKeeper) Export() [][]byte { return k.table.Export() }
 
-// Import implements [Keeper].
+// Import implements [memory.Exporter].
 func (k rejectedKeeper) Import(chunks [][]byte) {
 	d, err := k.table.Restore(chunks)
 	if err != nil {
@@ -85,7 +72,7 @@ func (k *tenureKeeper) set(list []plan.Tenure) {
 	k.list = list
 }
 
-// Export implements [Keeper].
+// Export implements [memory.Exporter].
 func (k *tenureKeeper) Export() [][]byte {
 	k.mu.Lock()
 	list := k.list
@@ -102,7 +89,7 @@ func (k *tenureKeeper) Export() [][]byte {
 	return out
 }
 
-// Import implements [Keeper].
+// Import implements [memory.Exporter].
 func (k *tenureKeeper) Import(chunks [][]byte) {
 	k.restored = nil
 	for _, b := range chunks {
@@ -137,8 +124,8 @@ type remember struct {
 	// owned by Run and its loop
 	busy    bool // exporting
 	pending pending
-	facts   map[graspsync.RelayURL]learned.Facts // of relays that nobody has listed yet
-	aside   map[graspsync.RelayURL][]memory.Value
+	facts   map[graspsync.RelayURL]relaylimits.Facts // of relays that nobody has listed yet
+	aside   map[graspsync.RelayURL][]relaylimits.Aside
 	kept    []memory.Kept
 	spent   map[graspsync.RelayURL]spent // of relays that were forgotten
 }
@@ -178,21 +165,19 @@ func (k spent) full(now time.Time) bool {
 	return k.allowance.Left(now) >= k.allowance.Most() && k.work.full(now)
 }
 
-// newRemember keeps what there is of a table of events, and of a Transport that is a [Keeper].
+// newRemember keeps what there is of a table of events, and of a Transport.
 func newRemember(
 	cfg *Config, tracker *health.RelayHealthTracker, table *absent.Table, transport Transport, rep *report,
 ) *remember {
 	r := &remember{
 		cfg: cfg, tracker: tracker, on: cfg.State != nil, keepers: make(map[string]memory.Exporter),
 		memory: memory.New(cfg.State, memory.Config{
-			Timeout: cfg.Times.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
+			Timeout: cfg.fixed.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
 		}),
 	}
 	r.keepers[rejectedName] = rejectedKeeper{table: table, log: cfg.Logger, report: rep}
 	r.keepers[tenuresName] = &r.tenures
-	if k, ok := transport.(Keeper); ok {
-		r.keepers["transport"] = k
-	}
+	r.keepers[transportName] = transport
 	return r
 }
 
@@ -215,7 +200,7 @@ func (r *remember) start(ctx context.Context) (end func()) {
 }
 
 func (r *remember) recall(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Times.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.fixed.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
 	if err != nil {
@@ -238,15 +223,15 @@ func (r *remember) recall(ctx context.Context) {
 // stats returns what an earlier process learned about a relay, to go on from.
 func (r *remember) stats(u graspsync.RelayURL) *relayStats {
 	s := &relayStats{
-		facts: r.facts[u], work: newWork(r.cfg.Limits.Unproductive),
-		allowance: allowance.New(r.cfg.Limits.Unproductive, r.cfg.fixed.Refill),
+		observed: relaylimits.Observed{Facts: r.facts[u]}, work: newWork(r.cfg.fixed.Unproductive),
+		allowance: allowance.New(r.cfg.fixed.Unproductive, r.cfg.fixed.Refill),
 	}
 	if k, ok := r.spent[u]; ok {
 		s.allowance, s.work = k.allowance, k.work
 		delete(r.spent, u)
 	}
 	for _, v := range r.aside[u] {
-		s.setAside(session.Value{Tag: v.Tag, Value: v.Value}, v.Until)
+		s.setAside(relaylimits.Value{Tag: v.Tag, Value: v.Value}, v.Until)
 	}
 	delete(r.facts, u)
 	delete(r.aside, u)
@@ -278,7 +263,7 @@ func (r *remember) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
 	if !r.on {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Times.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.fixed.StoreTimeout)
 	defer cancel()
 	err := r.memory.SaveHealth(ctx, r.records(u)...)
 	if err != nil && !r.tracker.KnownGood(u) {
@@ -294,7 +279,7 @@ func (r *remember) relay(u graspsync.RelayURL, s *relayStats) {
 	}
 	r.health(u)
 	if s != nil {
-		if f := s.allFacts(); f != (learned.Facts{}) {
+		if f := s.allFacts(); f != (relaylimits.Facts{}) {
 			r.memory.Facts(u, f)
 		}
 		if aside := s.allAside(); len(aside) > 0 {

@@ -16,13 +16,13 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	kept "github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // faultyState fails, or hangs, where it is told to.
@@ -136,10 +136,10 @@ type remembering struct {
 
 func newRemembering(t *testing.T, st kept.Store) *remembering {
 	t.Helper()
-	k := &remembering{sayer: newSayer(t, Config{State: st, Times: Times{StoreTimeout: 10 * time.Second}}), transport: &keepingNowhere{}}
-	k.l.m.transport = k.transport
-	k.l.m.remember = newRemember(&k.l.m.cfg, k.l.m.health, k.l.m.ingest.absent, k.l.m.transport, k.l.m.report)
-	k.r = k.l.m.remember
+	k := &remembering{sayer: newSayer(t, Config{State: st, fixed: constants{StoreTimeout: 10 * time.Second}}), transport: &keepingNowhere{}}
+	k.l.env.conn.transport = struct{ Transport }{k.transport} // nothing is lost on the way through another
+	k.r = newRemember(k.l.m.cfg, k.l.env.health, k.l.m.ingest.absences.absent, k.l.env.conn.transport, k.l.m.report)
+	k.l.m.remember, k.l.env.remember, k.l.env.conn.remember = k.r, k.r, k.r
 	return k
 }
 
@@ -194,9 +194,9 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					time.Sleep(time.Minute)
 					c := k.conn(t, u)
 					until := time.Now().Add(time.Hour).UTC()
-					c.stats.learn(learned.MaxFilters, 7, until)
-					c.stats.setAside(session.Value{Tag: "t", Value: "x"}, until)
-					k.l.m.ingest.note(absent.Note{Incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, ID: testID(1)})
+					c.stats.learn(relaylimits.MaxFilters, 7, until)
+					c.stats.setAside(relaylimits.Value{Tag: "t", Value: "x"}, until)
+					k.l.m.ingest.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(1, 1, 1, 1))}, ID: testID(1)})
 					tenure := plan.Tenure{Owner: testKey(3), Since: time.Unix(1_000, 0)}
 					k.r.tenures.set([]plan.Tenure{tenure})
 					mark := time.Now().Add(-time.Minute).UTC()
@@ -253,11 +253,11 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					next := newRemembering(t, st)
 					next.r.recall(t.Context())
 					require.Equal(t, []byte("mine"), next.transport.chunks[0])
-					_, known := next.l.m.health.Export(u)
+					_, known := next.l.env.health.Export(u)
 					require.True(t, known)
-					_, known = next.l.m.health.ExportHost(host)
+					_, known = next.l.env.health.ExportHost(host)
 					require.True(t, known)
-					require.True(t, next.l.m.ingest.absent.Has(testID(1)))
+					require.True(t, next.l.m.ingest.absences.absent.Has(testID(1)))
 					require.Len(t, next.r.tenures.restored, 1)
 					require.Equal(t, tenure.Owner, next.r.tenures.restored[0].Owner)
 					require.True(t, tenure.Since.Equal(next.r.tenures.restored[0].Since))
@@ -266,7 +266,7 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					require.True(t, mark.Add(time.Second).Equal(next.r.kept[0].Mark), "the newer mark")
 					require.Equal(t, k.r.salt, next.r.salt)
 					s := next.r.stats(u)
-					require.Equal(t, 7, s.facts.Value(learned.MaxFilters, time.Now()))
+					require.Equal(t, 7, s.observed.Facts.Value(relaylimits.MaxFilters, time.Now()))
 					require.Len(t, s.allAside(), 1)
 					require.Empty(t, next.r.facts, "it is the relay's now")
 					require.Empty(t, next.r.aside)
@@ -315,7 +315,7 @@ func TestEachFaultOfRecalling(t *testing.T) {
 			next := newRemembering(t, st)
 			next.r.recall(t.Context())
 			relays := 0
-			for range next.l.m.health.All() {
+			for range next.l.env.health.All() {
 				relays++
 			}
 			return next, relays
@@ -363,7 +363,7 @@ func TestLastWordsAreShort(t *testing.T) {
 			k.conn(t, testURL(t, sayerRelay))
 			p := &keptPlan{}
 			k.l.keeper = p
-			k.l.m.ingest.note(absent.Note{Incoming: graspsync.Incoming{Event: testEvent(1, 1, 1, 1)}, ID: testID(1)})
+			k.l.m.ingest.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(1, 1, 1, 1))}, ID: testID(1)})
 			k.lines()
 			st.set(func(int, string) bool { return true }, hangs)
 			began := time.Now()
@@ -414,10 +414,10 @@ func TestAttemptsThatCanNotBeSaved(t *testing.T) {
 					k := newRemembering(t, st)
 					u := testURL(t, sayerRelay)
 					if known {
-						k.l.m.health.Import(u, health.Record{Proven: true, LastSuccess: time.Now().Add(-time.Hour), LastAttempt: time.Now().Add(-time.Hour)})
+						k.l.env.health.Import(u, health.Record{Proven: true, LastSuccess: time.Now().Add(-time.Hour), LastAttempt: time.Now().Add(-time.Hour)})
 					}
 					end := k.start(t.Context(), t)
-					k.l.m.health.Attempt(u)
+					k.l.env.health.Attempt(u)
 					if key != "" {
 						st.set(func(_ int, k string) bool { return strings.HasPrefix(k, key) }, hangs)
 					}
@@ -447,13 +447,13 @@ func TestAttemptsThatCanNotBeSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newRemembering(t, nil)
 		u := testURL(t, sayerRelay)
-		k.l.m.health.Attempt(u)
+		k.l.env.health.Attempt(u)
 		require.Equal(t, time.Now().Add(time.Minute), k.l.notSaved(u))
-		r, _ := k.l.m.health.Export(u)
+		r, _ := k.l.env.health.Export(u)
 		require.False(t, r.Dialing)
-		k.l.m.health.Attempt(u)
-		k.l.m.health.Hostile(u)
-		at := k.l.m.health.NextAttempt(u)
+		k.l.env.health.Attempt(u)
+		k.l.env.health.Hostile(u)
+		at := k.l.env.health.NextAttempt(u)
 		require.Equal(t, at, k.l.notSaved(u))
 		time.Sleep(time.Until(at) - time.Minute)
 		require.Equal(t, at, k.l.notSaved(u))

@@ -2,7 +2,9 @@ package sync
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,11 +19,37 @@ type report struct {
 	*counters
 	*observer // nil: there is nobody to tell
 	says      says
+	log       *slog.Logger
 }
 
 func newReport(cfg Config) *report {
 	c := &counters{}
-	return &report{counters: c, observer: newObserver(cfg, c)}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &report{counters: c, observer: newObserver(cfg, c), log: cfg.Logger}
+}
+
+// say logs why an event is not stored, or not now, for whoever looks for one.
+func (r *report) say(msg string, in graspsync.Incoming, why string, what any) {
+	r.log.Debug(msg, keyEvent, in.Event.ID, "kind", in.Event.Kind, "source", in.Source.Kind.String(),
+		keyRelay, in.Source.Relay.String(), why, what)
+}
+
+// Whose code panicked, where that may be our own.
+const (
+	whoseStore    = "store"
+	whoseIndex    = "index"
+	whosePipeline = "pipeline"
+)
+
+// panickedIn counts a panic that was contained. One of ours is a bug, and says where it is.
+func (r *report) panickedIn(whose string, p any) {
+	r.panicked(whose)
+	defer func() { _ = recover() }() // it may be the embedder's logger that panics
+	if whose != whoseStore {
+		r.log.Error("panic while an event was taken in", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+	}
 }
 
 // drop counts what a bound took, and tells of it.

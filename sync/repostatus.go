@@ -31,8 +31,8 @@ type RepoStatus struct {
 	Confirmed int `json:"confirmed"`
 
 	// Authority says who has a say about its refs and why, or why nobody has, a line for
-	// each; who is invited and has not agreed is named as well. It is nil if the Policy is no
-	// [Authorizer].
+	// each; who is invited and has not agreed is named as well. It is nil if the Policy
+	// can't tell.
 	Authority []string `json:"authority,omitempty"`
 
 	// Ours is how many events we have of it and its roots: those that tag them.

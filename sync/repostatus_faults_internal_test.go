@@ -16,7 +16,7 @@ import (
 )
 
 // answering has a loop answer questions until the test ends, as Run does.
-func answering(t *testing.T, l *loop) (stop func()) {
+func answering(t *testing.T, l *loopRig) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -26,7 +26,7 @@ func answering(t *testing.T, l *loop) (stop func()) {
 			select {
 			case <-l.m.inbox.wake:
 				for _, msg := range l.m.inbox.take() {
-					msg.(asked).answer(l)
+					msg.(asked).answer(l.loop)
 				}
 			case <-ctx.Done():
 				return

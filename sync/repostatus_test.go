@@ -167,7 +167,7 @@ func TestRelayStatus(t *testing.T) {
 func TestRelayStatusProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Drip: 100 * time.Millisecond})
+		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Link: relaytest.Link{Drip: 100 * time.Millisecond}})
 		owner := relaytest.NewCheapKey("owner")
 		for i := range 300 {
 			a.Publish(owner.Issue(at(time.Duration(i+1)*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))

@@ -231,7 +231,7 @@ func TestStateThatHangs(t *testing.T) {
 		kept := &brokenState{Memory: state.NewMemory(), hangs: true}
 		_, err := kept.CompareAndSwap(t.Context(), "sync/salt", state.Absent, make([]byte, 16))
 		require.NoError(t, err)
-		r, _ := hosted(t, net, relaysync.Config{State: kept, Times: relaysync.Times{StoreTimeout: 10 * time.Second}}, "a.example")
+		r, _ := hosted(t, net, relaysync.Config{State: kept}.With(relaysync.Fixed{StoreTimeout: 10 * time.Second}), "a.example")
 		after(time.Minute)
 		require.True(t, r.relay("wss://a.example").Synced)
 		begun := time.Now()
@@ -326,9 +326,9 @@ type deaf struct {
 	on atomic.Bool
 }
 
-func (d *deaf) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+func (d *deaf) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	if d.on.Load() {
-		return func(yield func(*nostr.Event, error) bool) { yield(nil, errBroken) }
+		return func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, errBroken) }
 	}
 	return d.Store.Events(ctx, f)
 }

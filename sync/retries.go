@@ -78,6 +78,7 @@ func (r *retries) add(j *job, now time.Time) {
 		r.soonest = j.due
 	}
 	r.jobs = append(r.jobs, j)
+	j.waits = true
 	if !j.apart && !j.revived {
 		r.held += j.size
 	}
@@ -96,6 +97,7 @@ func (r *retries) take(now time.Time) (due []*job) {
 	for _, j := range r.jobs {
 		if len(due) < saveBatch && !j.due.After(now) {
 			due = append(due, j)
+			j.waits = false
 			if !j.apart && !j.revived {
 				r.held -= j.size
 			}
@@ -114,6 +116,9 @@ func (r *retries) take(now time.Time) (due []*job) {
 // all returns all jobs, which are not held any more.
 func (r *retries) all() []*job {
 	jobs := r.jobs
+	for _, j := range jobs {
+		j.waits = false
+	}
 	r.jobs, r.held = nil, 0
 	return jobs
 }

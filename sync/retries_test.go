@@ -62,22 +62,22 @@ func TestDroppedEventKeepsItsRelayIncomplete(t *testing.T) {
 		cfg := Config{}.withDefaults()
 		g := newIngest(cfg, nil, nil, nil, nil, newReport(Config{}), nil)
 		ctx := t.Context()
-		failing, resting := g.resting(g.stage())
+		failing, resting := g.flights.resting(g.flights.stage())
 		require.True(t, resting)
 		require.Empty(t, failing)
-		g.miss(relay, time.Now())
+		g.retrier.miss(relay, time.Now())
 		after := func(d time.Duration) map[graspsync.RelayURL]struct{} {
 			select {
-			case <-g.retries.due():
-				g.tryAgain(ctx)
+			case <-g.retrier.retries.due():
+				g.writer.tryAgain(ctx)
 			case <-time.After(d):
 			}
-			failing, resting := g.resting(g.stage())
+			failing, resting := g.flights.resting(g.flights.stage())
 			require.True(t, resting)
 			return failing
 		}
 		require.Contains(t, after(23*time.Hour), relay)
 		require.Empty(t, after(2*time.Hour))
-		require.Nil(t, g.retries.due())
+		require.Nil(t, g.retrier.retries.due())
 	})
 }

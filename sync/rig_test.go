@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -83,7 +84,7 @@ func (r *rig) run(tally *relaysync.Tally) {
 func (r *rig) save(events ...*nostr.Event) {
 	r.t.Helper()
 	for _, ev := range events {
-		out, err := r.store.Save(r.t.Context(), []graspsync.Incoming{{Event: ev}})
+		out, err := r.store.Save(r.t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 		require.NoError(r.t, err)
 		require.Equal(r.t, graspsync.Stored, out[0].Result)
 		if r.manager != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -25,13 +27,13 @@ type capped struct {
 	scans  atomic.Int64 // of all there is
 }
 
-func (c *capped) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+func (c *capped) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	if f.Authors == nil && f.IDs == nil && f.Tags == nil {
 		c.scans.Add(1)
 	}
-	return func(yield func(*nostr.Event, error) bool) {
+	return func(yield func(graspsync.Event, error) bool) {
 		if c.broken.Load() {
-			yield(nil, errors.New("connection refused"))
+			yield(graspsync.Event{}, errors.New("connection refused"))
 			return
 		}
 		same, cut := make(map[nostr.Timestamp]int), false
@@ -47,7 +49,7 @@ func (c *capped) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Ev
 			}
 		}
 		if cut {
-			yield(nil, fmt.Errorf("reading: %w", relaysync.ErrIncomplete))
+			yield(graspsync.Event{}, fmt.Errorf("reading: %w", relaysync.ErrIncomplete))
 		}
 	}
 }
@@ -91,7 +93,7 @@ func TestFullSecondInOurStore(t *testing.T) {
 		require.Equal(t, 600, r.manager.Status().Roots)
 
 		// But what was removed is not.
-		require.NoError(t, store.Remove(t.Context(), late))
+		require.NoError(t, store.Remove(t.Context(), eventtest.Of(late)))
 		after(26 * time.Hour)
 		require.Zero(t, b.Connections().Open, "moderation reaches no feed, but the next scan")
 	})

@@ -29,7 +29,7 @@ var errSetTooLarge = errors.New("more events than are reconciled at once")
 type sets struct {
 	store    Store
 	counters *counters // nil: panics are contained but not counted
-	holder   Holder    // nil if the policy holds nothing
+	holder   Holder    // nil if nothing is held
 	// absent is what is known and not here; it counts as ours, or relays would be
 	// asked for it again at each reconciliation.
 	absent *absent.Table
@@ -48,11 +48,12 @@ type loading struct {
 	left bool // who loaded it did not wait for the end: that says nothing of the Store
 }
 
-// newSets returns one that has loaded nothing. What is not here, and c, may be nil.
-func newSets(store Store, policy Policy, most int, notHere *absent.Table, c *counters) *sets {
-	s := &sets{store: store, absent: notHere, counters: c, most: most, places: make(chan struct{}, setLoads), loaded: make(map[string]*loading)}
-	s.holder, _ = policy.(Holder)
-	return s
+// newSets returns one that has loaded nothing. All but the Store may be nil.
+func newSets(store Store, holder Holder, most int, notHere *absent.Table, c *counters) *sets {
+	return &sets{
+		store: store, holder: holder, absent: notHere, counters: c, most: most,
+		places: make(chan struct{}, setLoads), loaded: make(map[string]*loading),
+	}
 }
 
 // load returns the set of a filter.
@@ -169,7 +170,7 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 	return negentropy.NewSet(items), nil
 }
 
-// held is what the Policy holds; a panic in it is its own, and not the Store's.
+// held is what is held for the Policy; a panic in it is the Policy's, and not the Store's.
 func (s *sets) held(ctx context.Context, f nostr.Filter) (held []graspsync.Stamp, err error) {
 	defer s.counters.recovered(&err, "policy")
 	return s.holder.Held(ctx, f)

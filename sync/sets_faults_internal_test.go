@@ -81,10 +81,20 @@ type holdingPolicy struct {
 	panics bool
 }
 
-func (p *holdingPolicy) Judge(context.Context, *nostr.Event, graspsync.Source, View) (graspsync.Verdict, error) {
+func (*holdingPolicy) Authority(graspsync.RepoRef, View) *nip34.Authority { return nil }
+
+func (*holdingPolicy) Heard(string, View) map[graspsync.PubKey]bool { return nil }
+
+func (p *holdingPolicy) Judge(context.Context, graspsync.Event, graspsync.Source, View) (graspsync.Verdict, error) {
 	return graspsync.Verdict{Decision: graspsync.Accept}, nil
 }
 func (p *holdingPolicy) Lists(*nip34.Announcement) bool { return true }
+
+func (*holdingPolicy) HeldForUser(graspsync.EventID) (byUser, held bool) { return false, false }
+
+func (*holdingPolicy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
+	return func(func(*nip34.Announcement, error) bool) {}
+}
 
 func (p *holdingPolicy) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) {
 	if p.panics {

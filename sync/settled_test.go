@@ -10,17 +10,20 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 func testLoop(t *testing.T) *loop {
 	t.Helper()
 	cfg := Config{}.withDefaults()
-	m := &SyncManager{cfg: cfg, report: newReport(Config{}), inbox: newMailbox[any]()}
-	m.remember = newRemember(&m.cfg, nil, nil, nil, m.report)
-	m.ingest = newIngest(cfg, nil, nil, nil, nil, m.report, nil)
-	l := newLoop(m)
-	return &l
+	rep, inbox := newReport(Config{}), newMailbox[any]()
+	l := newLoop(&loopEnv{
+		cfg: &cfg, report: rep, inbox: &inbox, remember: newRemember(&cfg, nil, nil, nil, rep),
+		ingest: newIngest(cfg, nil, nil, nil, nil, rep, nil),
+	})
+	l.begin()
+	return l
 }
 
 // What is on its way is not dealt with: a mark beyond it would lose it in a crash.
@@ -36,11 +39,11 @@ func TestSettledWhenIdle(t *testing.T) {
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something was read that is not in the pipeline yet")
 		j := &job{}
-		require.True(t, l.m.ingest.enter(j))
+		require.True(t, l.env.ingest.flights.enter(j))
 		read.ahead.take(wire.Message{})
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something is in the pipeline")
-		l.m.ingest.leave(j, true)
+		l.env.ingest.flights.leave(j, true)
 		l.settle(t.Context(), time.Now())
 		first := time.Now()
 		assert.Equal(t, first, l.settledAt)
@@ -70,9 +73,9 @@ func TestSettledWhileEventsCome(t *testing.T) {
 				c.ahead.take(wire.Message{})
 			}
 			j := &job{key: copyKey{id: graspsync.EventID{byte(second >> 8), byte(second)}}}
-			require.True(t, l.m.ingest.enter(j))
+			require.True(t, l.env.ingest.flights.enter(j))
 			if flying = append(flying, j); len(flying) > 5 { // so long is each on its way
-				l.m.ingest.leave(flying[0], true)
+				l.env.ingest.flights.leave(flying[0], true)
 				flying = flying[1:]
 			}
 			l.settle(t.Context(), time.Now())
@@ -87,7 +90,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 func TestSettledBehindWhatIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)
-		l.plan = allAtOnce(l.m)
+		l.plan = allAtOnce(l)
 		l.started = true
 		var relays []graspsync.RelayURL
 		for _, name := range []string{"wss://a.example", "wss://b.example"} {
@@ -102,7 +105,7 @@ func TestSettledBehindWhatIsNotRead(t *testing.T) {
 			switch e := effects[i].(type) {
 			case plan.Dial:
 				l.conns[e.Relay] = &conn{url: e.Relay, epoch: e.Epoch}
-				step(plan.Connected{Relay: e.Relay, Epoch: e.Epoch, Limits: plan.Limits{MaxMessage: 1 << 16, MaxFilters: 20, MaxSubscriptions: 20}})
+				step(plan.Connected{Relay: e.Relay, Epoch: e.Epoch, Limits: relaylimits.Requests{MaxMessage: 1 << 16, MaxFilters: 20, MaxSubscriptions: 20}})
 			case plan.Start:
 				step(plan.Done{Relay: e.Relay, Epoch: e.Epoch, Batch: e.Batch.ID})
 			}
@@ -133,16 +136,16 @@ func TestSettledBehindWhatIsNotRead(t *testing.T) {
 
 // The writer may have events in its hands that are in no table: those that had waited.
 func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
-	g := testLoop(t).m.ingest
-	g.turn.Add(1)
-	at := g.stage()
-	_, resting := g.resting(at)
+	g := testLoop(t).env.ingest
+	g.flights.turn.Add(1)
+	at := g.flights.stage()
+	_, resting := g.flights.resting(at)
 	assert.False(t, resting)
-	g.turn.Add(1)
-	_, resting = g.resting(at)
+	g.flights.turn.Add(1)
+	_, resting = g.flights.resting(at)
 	assert.True(t, resting)
-	g.turn.Add(1) // another one: what it has came later
-	_, resting = g.resting(at)
+	g.flights.turn.Add(1) // another one: what it has came later
+	_, resting = g.flights.resting(at)
 	assert.True(t, resting)
 }
 
@@ -152,26 +155,26 @@ func TestWhatFailsHoldsUpItsOwnRelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)
 		l.started = true
-		g := l.m.ingest
+		g := l.env.ingest
 		a, err := graspsync.ParseRelayURL("wss://a.example")
 		require.NoError(t, err)
 		of := newToken(a)
 		of.ended = func() {}
 		j := &job{key: copyKey{id: graspsync.EventID{1}}, tokens: []*token{of}}
-		require.True(t, g.enter(j))
-		_, resting := g.resting(g.stage())
+		require.True(t, g.flights.enter(j))
+		_, resting := g.flights.resting(g.flights.stage())
 		assert.False(t, resting, "it is on its way")
-		g.failing([]*job{j}, true)
-		failing, resting := g.resting(g.stage())
+		g.flights.failing([]*job{j}, true)
+		failing, resting := g.flights.resting(g.flights.stage())
 		assert.True(t, resting)
 		assert.Equal(t, map[graspsync.RelayURL]struct{}{a: {}}, failing)
 		l.settle(t.Context(), time.Now())
 		assert.Equal(t, time.Now(), l.settledAt)
-		g.failing([]*job{j}, false)
-		_, resting = g.resting(g.stage())
+		g.flights.failing([]*job{j}, false)
+		_, resting = g.flights.resting(g.flights.stage())
 		assert.False(t, resting, "it is tried again")
-		g.leave(j, true)
-		failing, resting = g.resting(g.stage())
+		g.flights.leave(j, true)
+		failing, resting = g.flights.resting(g.flights.stage())
 		assert.True(t, resting)
 		assert.Empty(t, failing)
 	})
@@ -211,8 +214,8 @@ func TestWatchClock(t *testing.T) {
 }
 
 // allAtOnce is a plan that dials without a pause: nothing wakes it here.
-func allAtOnce(m *SyncManager) *plan.Plan {
-	cfg := m.planConfig()
+func allAtOnce(l *loop) *plan.Plan {
+	cfg := l.planConfig()
 	cfg.DialEvery = 0
 	return plan.New(cfg, newRand())
 }

@@ -164,7 +164,7 @@ func (run *simRun) stop() {
 func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures, events, lives int) {
 	run := &simRun{store: newDiary(0), hostile: make(map[graspsync.RelayURL]int)}
 	run.cfg.Limits.Workers = 2
-	run.cfg.Limits.Unproductive, run.cfg.Fixed().Refill = simAllowance, simRefill
+	run.cfg.Fixed().Unproductive, run.cfg.Fixed().Refill = simAllowance, simRefill
 	run.cfg.Observe = run.observe
 	run.forget()
 	for from := 0; from >= 0; lives++ {
@@ -249,8 +249,8 @@ func (run *simRun) compare() (healed [3]time.Duration, f simFigures, events int)
 	var foreign []string
 	for ev, err := range run.store.Store.Events(t.Context(), nostr.Filter{}) {
 		require.NoError(t, err)
-		if w.model.foreign(ev.ID) {
-			foreign = append(foreign, ev.ID)
+		if w.model.foreign(ev.ID.String()) {
+			foreign = append(foreign, ev.ID.String())
 		}
 	}
 	for _, id := range append(slices.Clone(missing), foreign...) {

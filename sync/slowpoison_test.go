@@ -31,7 +31,7 @@ func (s *endlessStore) Save(ctx context.Context, events []graspsync.Incoming) ([
 	if s.down.Load() {
 		return nil, errBroken
 	}
-	if slices.ContainsFunc(events, func(in graspsync.Incoming) bool { return in.Event.ID == s.poison.Load() }) {
+	if slices.ContainsFunc(events, func(in graspsync.Incoming) bool { return in.Event.Event.ID == s.poison.Load() }) {
 		began := time.Now()
 		<-ctx.Done()
 		s.waited.Add(int64(time.Since(began)))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -42,7 +43,7 @@ func TestModeratedRepository(t *testing.T) {
 		(&rig{t: t, store: store}).save(ann, issue)
 		r := start(t, net, store, relaysync.Config{})
 		after(time.Minute)
-		require.NoError(t, store.Remove(t.Context(), ann))
+		require.NoError(t, store.Remove(t.Context(), eventtest.Of(ann)))
 		r.manager.Removed(ann)
 		after(time.Minute)
 		r = sameAfterARestart(r, graspsync.Depend,

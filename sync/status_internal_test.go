@@ -12,7 +12,9 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -26,12 +28,11 @@ var situations = map[string]struct{ synced, unreachable bool }{
 }
 
 // statusBench is a loop whose relays a test puts where it likes.
-func statusBench(t *testing.T, of ...string) (*loop, []graspsync.RelayURL) {
+func statusBench(t *testing.T, of ...string) (*loopRig, []graspsync.RelayURL) {
 	t.Helper()
 	m := newSaidBench(t, &saidPolicy{}).SyncManager
-	made := newLoop(m)
-	l := &made
-	l.plan = allAtOnce(m)
+	l := &loopRig{m.loop, m}
+	l.plan = allAtOnce(l.loop)
 	l.started = true
 	var relays []graspsync.RelayURL
 	for i := range of {
@@ -50,11 +51,11 @@ func statusBench(t *testing.T, of ...string) (*loop, []graspsync.RelayURL) {
 		case plan.Dial:
 			how := of[int(e.Relay.String()[len("wss://r")]-'0')]
 			l.stats[e.Relay] = l.m.remember.stats(e.Relay)
-			l.m.health.Attempt(e.Relay)
+			l.env.health.Attempt(e.Relay)
 			switch {
 			case how == "dialed", how == "dialed again" && failed[e.Relay]:
 			case how == "failed", how == "dialed again":
-				l.m.health.Failed(e.Relay, errWire)
+				l.env.health.Failed(e.Relay, errWire)
 				failed[e.Relay] = true
 				step(plan.DialFailed{Relay: e.Relay, Epoch: e.Epoch, RetryAt: time.Now().Add(time.Second)})
 				if how == "dialed again" {
@@ -62,9 +63,9 @@ func statusBench(t *testing.T, of ...string) (*loop, []graspsync.RelayURL) {
 					step(plan.Tick{})
 				}
 			default:
-				l.m.health.Connected(e.Relay)
+				l.env.health.Connected(e.Relay)
 				l.stats[e.Relay].connected(time.Now(), wire.Info{})
-				step(plan.Connected{Relay: e.Relay, Epoch: e.Epoch, Limits: plan.Limits{MaxMessage: 1 << 16, MaxFilters: 20, MaxSubscriptions: 20}})
+				step(plan.Connected{Relay: e.Relay, Epoch: e.Epoch, Limits: relaylimits.Requests{MaxMessage: 1 << 16, MaxFilters: 20, MaxSubscriptions: 20}})
 			}
 		case plan.Start:
 			if of[int(e.Relay.String()[len("wss://r")]-'0')] == "fetched" {
@@ -93,7 +94,7 @@ func TestWhatIsSynced(t *testing.T) {
 				s := situations[name]
 				all, some = all && (s.synced || s.unreachable), some || s.synced
 			}
-			s := l.status(time.Now())
+			s := l.overview.status(time.Now(), l.plan, l.known())
 			require.Equal(t, all && some, s.Synced, of)
 			require.Len(t, s.Relays, len(of))
 			for i, r := range s.Relays {
@@ -106,32 +107,32 @@ func TestWhatIsSynced(t *testing.T) {
 
 // Nothing is synced while something is on its way, wherever that is.
 func TestWhatKeepsAllFromBeingSynced(t *testing.T) {
-	for name, change := range map[string]func(l *loop){
-		"nothing":     func(*loop) {},
-		"no scan yet": func(l *loop) { l.started = false },
-		"a scan":      func(l *loop) { l.scanning = true },
-		"nothing but answers": func(l *loop) {
+	for name, change := range map[string]func(l *loopRig){
+		"nothing":     func(*loopRig) {},
+		"no scan yet": func(l *loopRig) { l.started = false },
+		"a scan":      func(l *loopRig) { l.scanning = true },
+		"nothing but answers": func(l *loopRig) {
 			l.window = make(chan time.Time)
 			l.m.feed.change.setDescendant(filters.Descendant{ID: testID(1)}, []graspsync.RepoRef{testRepo(1, "x")})
 		},
-		"changes":     func(l *loop) { l.m.feed.stored(testEvent(1, graspsync.KindIssue, 1, nostr.Now())) },
-		"an event":    func(l *loop) { l.m.ingest.unsettled.Add(1) },
-		"owed events": func(l *loop) { l.m.ingest.owed.Store(1) },
-		"own feed":    func(l *loop) { l.m.own.update(func(*OwnFeedStatus) {}) },
-		"own feed, half read": func(l *loop) {
+		"changes":     func(l *loopRig) { l.m.feed.stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 1, nostr.Now()))) },
+		"an event":    func(l *loopRig) { l.m.ingest.flights.unsettled.Add(1) },
+		"owed events": func(l *loopRig) { l.m.ingest.retrier.owed.Store(1) },
+		"own feed":    func(l *loopRig) { l.m.own.update(func(*OwnFeedStatus) {}) },
+		"own feed, half read": func(l *loopRig) {
 			l.m.own.update(func(s *OwnFeedStatus) { s.Connected = true })
 		},
-		"own feed, lost": func(l *loop) {
+		"own feed, lost": func(l *loopRig) {
 			l.m.own.update(func(s *OwnFeedStatus) { s.Complete = true })
 		},
-		"own feed, read": func(l *loop) {
+		"own feed, read": func(l *loopRig) {
 			l.m.own.update(func(s *OwnFeedStatus) { s.Connected, s.Complete = true, true })
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l, _ := statusBench(t, "fetched")
 			change(l)
-			s := l.status(time.Now())
+			s := l.overview.status(time.Now(), l.plan, l.known())
 			want := strings.HasPrefix(name, "nothing") || name == "own feed, read"
 			require.Equal(t, want, s.Synced, name)
 			require.Equal(t, want, s.Relays[0].Synced, name)
@@ -150,7 +151,7 @@ func TestLabelsAndForgottenRelays(t *testing.T) {
 			l.stats[u].gaps.Store(uint64(10 * (i + 1)))    //nolint:gosec // small
 			l.stats[u].lasting.Store(uint64(10*(i+1) + 1)) //nolint:gosec // small
 		}
-		s := l.status(time.Now())
+		s := l.overview.status(time.Now(), l.plan, l.known())
 		labelled := func(s *Status) (out []bool) {
 			for _, r := range s.Relays {
 				out = append(out, r.labelled)
@@ -158,18 +159,18 @@ func TestLabelsAndForgottenRelays(t *testing.T) {
 			return out
 		}
 		require.Equal(t, []bool{true, true, false}, labelled(s))
-		require.Equal(t, 2, l.labels)
+		require.Equal(t, 2, l.overview.labels)
 		l.forget(relays[0])
-		require.Equal(t, 1, l.labels)
-		require.False(t, l.goneAny)
-		require.Zero(t, l.gone)
+		require.Equal(t, 1, l.overview.labels)
+		require.False(t, l.overview.goneAny)
+		require.Zero(t, l.overview.gone)
 		l.forget(relays[2])
-		require.Equal(t, 1, l.labels)
-		require.True(t, l.goneAny)
-		require.Equal(t, RelayStatus{Gaps: 30, Lasting: 31, Connects: 1}, l.gone)
+		require.Equal(t, 1, l.overview.labels)
+		require.True(t, l.overview.goneAny)
+		require.Equal(t, RelayStatus{Gaps: 30, Lasting: 31, Connects: 1}, l.overview.gone)
 		l.forget(relays[2]) // of which nothing is known any more
-		require.Equal(t, 1, l.labels)
-		require.Equal(t, RelayStatus{Gaps: 30, Lasting: 31, Connects: 1}, l.gone)
+		require.Equal(t, 1, l.overview.labels)
+		require.Equal(t, RelayStatus{Gaps: 30, Lasting: 31, Connects: 1}, l.overview.gone)
 		require.Len(t, l.stats, 1)
 		require.Equal(t, []RelayForgotten{{relays[0]}, {relays[2]}, {relays[2]}}, told[RelayForgotten](l.m))
 	})
@@ -182,15 +183,15 @@ func TestForgottenTwiceCountsOnce(t *testing.T) {
 		l, relays := statusBench(t, "failed")
 		u := relays[0]
 		l.forget(u)
-		require.Equal(t, uint64(1), l.gone.FailedAttempts)
-		require.Equal(t, 1, l.m.health.Status(u).Failures)
+		require.Equal(t, uint64(1), l.overview.gone.FailedAttempts)
+		require.Equal(t, 1, l.env.health.Status(u).Failures)
 		l.stats[u] = l.m.remember.stats(u)
-		require.Zero(t, l.relayStatus(plan.RelayStatus{Relay: u}).FailedAttempts)
-		l.m.health.Attempt(u)
-		l.m.health.Failed(u, errWire)
+		require.Zero(t, l.overview.relayStatus(plan.RelayStatus{Relay: u}).FailedAttempts)
+		l.env.health.Attempt(u)
+		l.env.health.Failed(u, errWire)
 		l.forget(u)
-		require.Equal(t, uint64(2), l.gone.FailedAttempts)
-		require.Equal(t, 2, l.m.health.Status(u).Failures)
+		require.Equal(t, uint64(2), l.overview.gone.FailedAttempts)
+		require.Equal(t, 2, l.env.health.Status(u).Failures)
 	})
 }
 
@@ -257,7 +258,7 @@ func TestAuthorsOfAWindowAreAskedFor(t *testing.T) {
 			return l.plan.Status()[0].Batches
 		}
 		require.Zero(t, batches())
-		l.m.feed.stored(testEvent(1, graspsync.KindIssue, 5, nostr.Now()))
+		l.m.feed.stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 5, nostr.Now())))
 		require.Equal(t, 1, batches())
 		require.Equal(t, 1, batches())
 	})

@@ -10,10 +10,16 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// ErrIncomplete is wrapped by the error with which [Store.Stamps] and [Store.Events]
-// end where a Store has yielded all that it could read, and may have more: a backend
-// or a relay that gives so many events of one second and no others.
-var ErrIncomplete = errors.New("not all that is stored could be read")
+// Sentinels that the errors of a [Store] wrap.
+var (
+	// ErrIncomplete is wrapped by the error with which [Store.Stamps] and [Store.Events]
+	// end where a Store has yielded all that it could read, and may have more: a backend
+	// or a relay that gives so many events of one second and no others.
+	ErrIncomplete = errors.New("not all that is stored could be read")
+	// ErrCannotRemove is wrapped by what [Store.Remove] of a Store returns that removes
+	// no event whatever.
+	ErrCannotRemove = errors.New("the store can't remove events")
+)
 
 // Store is where our relay keeps its events. Package memstore is the smallest
 // one, package adapter/eventstore wraps the backends of fiatjaf/eventstore, and
@@ -44,17 +50,16 @@ type Store interface {
 	Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error]
 	// Events yields every stored event that matches, under the same rules. What
 	// it yields must not be changed.
-	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error]
+	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]
 	// Deleted reports whether a deletion or a request to vanish that is stored covers
 	// the event, whether or not the event was ever here. Of the event only kind, id,
 	// author, time and d tag count.
-	Deleted(ctx context.Context, event *nostr.Event) (bool, error)
-}
-
-// Remover is what a [Store] may be as well. Without it an announcement that was stored since it
-// was listed stays when nobody lists it any more: who lists others in turn has any number stored.
-type Remover interface {
+	Deleted(ctx context.Context, event graspsync.Event) (bool, error)
 	// Remove takes an event out of the Store, durably, without a deletion: it may come again.
-	// One that is not there is no error. Whoever else has to know is told by the Store.
-	Remove(ctx context.Context, event *nostr.Event) error
+	// One that is not there is no error. Whoever else has to know is told by the Store. One
+	// that can't remove, since others decide what is stored, returns an error that wraps
+	// [ErrCannotRemove], and is not asked again: announcements that were stored since they
+	// were listed then stay when nobody lists them any more, and who lists others in turn
+	// has any number stored.
+	Remove(ctx context.Context, event graspsync.Event) error
 }

@@ -28,7 +28,7 @@ type badStore struct {
 func (b *badStore) cure() { b.poison.Store("") }
 
 func (b *badStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	if b.down.Load() || slices.ContainsFunc(events, func(in graspsync.Incoming) bool { return in.Event.ID == b.poison.Load() }) {
+	if b.down.Load() || slices.ContainsFunc(events, func(in graspsync.Incoming) bool { return in.Event.Event.ID == b.poison.Load() }) {
 		return nil, errors.New("disk I/O error")
 	}
 	return b.Store.Save(ctx, events)

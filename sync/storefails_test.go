@@ -34,7 +34,7 @@ func (f *fullDisk) Save(ctx context.Context, events []graspsync.Incoming) ([]gra
 	f.calls.Add(1)
 	out := make([]graspsync.Outcome, len(events))
 	for i, in := range events {
-		if f.full.Load() || f.refuses != nil && f.refuses(in.Event) {
+		if f.full.Load() || f.refuses != nil && f.refuses(in.Event.Event) {
 			out[i] = graspsync.Outcome{Result: graspsync.Failed, Err: errors.New("no space left on device")}
 			continue
 		}

@@ -5,6 +5,37 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
+// targeting says which relays may be followed at all.
+type targeting struct {
+	index     *index
+	identity  nip34.Identity
+	own       graspsync.RelayURL // [Config.OwnRelay]
+	plaintext bool               // relays without encryption may be
+	most      int                // relays of a repository
+}
+
+// begin returns what tells of repositories as they are now.
+func (t *targeting) begin() *targets {
+	return &targets{
+		index: t.index, most: t.most, usable: t.usable,
+		given: make(map[string][]*nip34.Announcement),
+		rules: make(map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)),
+	}
+}
+
+// usable reports whether a relay is none of ours, and one that may be connected to.
+func (t *targeting) usable(u graspsync.RelayURL) bool {
+	return !t.ours(u) && !t.tooPlain(u)
+}
+
+func (t *targeting) ours(u graspsync.RelayURL) bool {
+	return t.identity.IsRelay(u) || u == t.own
+}
+
+func (t *targeting) tooPlain(u graspsync.RelayURL) bool {
+	return u.Plaintext() && !t.plaintext
+}
+
 // targets tells at which relays repositories are followed: [nip34.Family.Targets] of what is known
 // at one moment, worked out once for each identifier.
 type targets struct {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -63,7 +62,7 @@ type holding struct {
 	on atomic.Bool
 }
 
-func (h *holding) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (h *holding) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	if h.on.Load() && ev.Kind == graspsync.KindAnnouncement {
 		return graspsync.Verdict{Decision: graspsync.Hold}, nil
 	}
@@ -86,7 +85,7 @@ func TestTrapD6_HeldAnnouncement(t *testing.T) {
 		issue := bob.Issue(at(time.Hour), bob.Ref("held"), "x")
 		a.Publish(ann)
 		b.Publish(issue)
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy}, "a.example")
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: holdsNothing{}}, "a.example")
 		defer r.stop()
 		after(time.Minute)
 		require.Equal(t, 1, b.Connections().Open, "its relays are asked for states")

@@ -32,38 +32,24 @@ var (
 // Transport opens connections to relays. Package wstransport is the one for real
 // relays, package relaytest the one for tests.
 //
-// Dial may be called concurrently. It returns when the connection can be used or
+// All methods may be called concurrently. Dial returns when the connection can be used or
 // has failed, and never later than ctx allows; ctx bounds the dial only, not the
 // life of the connection. Retries are the caller's business.
+//
+// What a Transport has to keep over a restart, such as what it counts of addresses, it
+// exports; one that has nothing returns nil. The manager asks the transport that [New] was
+// given, if there is a [Config.State]: it calls Import at most once, before it dials any
+// relay but our own, and Export about once a minute and at the end. A Transport that wraps
+// another passes on both, as by embedding it.
 type Transport interface {
 	Dial(ctx context.Context, relay graspsync.RelayURL) (Conn, error)
-}
-
-// InfoAwaiter is a [Conn] that learns what its relay says of itself only after Dial
-// has returned. The channel is closed once Info will not change any more; nobody
-// waits for it longer than two seconds.
-type InfoAwaiter interface {
-	InfoKnown() <-chan struct{}
-}
-
-// DropCounter is a [Conn] that tells how many bytes of messages it has dropped since
-// it was made. They are charged to the relay's allowance.
-type DropCounter interface {
-	DroppedBytes() uint64
-}
-
-// ReadWaiter is a [Conn] that tells for how long, since it was made, Receive has not
-// read from the relay since we had no memory for its messages. A relay that could not
-// answer in that time is not late. It may be called at any time.
-type ReadWaiter interface {
-	ReadWaited() time.Duration
-}
-
-// Addressed is a [Conn] that tells at which address its relay was found. Relays at one
-// address share what strangers may have of our connections, however many names they
-// have. It is asked once, when Dial has returned; the zero Addr means that it is not known.
-type Addressed interface {
-	RemoteAddr() netip.Addr
+	// Export returns what is to be kept, in chunks that mean something to the
+	// Transport only. Chunks that are as they were are not written again. The manager
+	// does not change them.
+	Export() [][]byte
+	// Import takes over what an earlier process exported. A chunk that was lost is
+	// nil; anything else may be damaged as well.
+	Import(chunks [][]byte)
 }
 
 // Conn is one connection to one relay.
@@ -80,9 +66,32 @@ type Addressed interface {
 type Conn interface {
 	Send(ctx context.Context, r wire.Request) error
 	Receive(ctx context.Context) (wire.Message, error)
-	// Info is what the relay's NIP-11 document says, as far as it is known by now.
+	// Info is what the relay's NIP-11 document says, as far as it is known by now. It may
+	// be called at any time and by any goroutine, as InfoKnown and Traffic may.
 	Info() wire.Info
+	// InfoKnown returns a channel that is closed once Info will not change any more: from
+	// the start, where Dial has seen to it. The first requests wait for that, two seconds
+	// at most: with Info they are the right ones, without it careful ones.
+	InfoKnown() <-chan struct{}
+	// Traffic is what is known of the bytes that came, since the connection was made.
+	Traffic() Traffic
 	// Close ends the connection and frees what it holds. It does not wait for the
 	// relay, and may be called again.
 	Close() error
+}
+
+// Traffic is what a [Conn] knows of the bytes that its relay sent. What it does not know
+// is zero.
+type Traffic struct {
+	// RemoteAddr is the address at which the relay was found; it does not change. Relays
+	// at one address share what strangers may have of our connections, however many names
+	// they have.
+	RemoteAddr netip.Addr
+	// DroppedBytes is the size of the messages that were dropped. They are charged to the
+	// relay's allowance, as are those that lead to nothing.
+	DroppedBytes uint64
+	// ReadWaited is for how long Receive has not read from the relay since we had no
+	// memory for its messages, a wait under way included. A relay that could not answer
+	// in that time is not late.
+	ReadWaited time.Duration
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,10 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/doctest"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/batchverify"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -37,17 +40,18 @@ func TestDefaults(t *testing.T) {
 	cfg := Config{}.withDefaults()
 	assert.IsType(t, new(batchverify.Verifier), cfg.Verifier, "checked one by one, signatures are most of the work")
 	assert.Equal(t, map[string]int64{
-		"BatchWindow": int64(5 * time.Second), "ConnectTimeout": int64(10 * time.Second), "StoreTimeout": int64(time.Minute),
-		"DailyMin": int64(23 * time.Hour), "DailyMax": int64(25 * time.Hour),
+		"BatchWindow": int64(5 * time.Second),
+		"DailyMin":    int64(23 * time.Hour), "DailyMax": int64(25 * time.Hour),
 	}, numbers(cfg.Times))
 	limits := numbers(cfg.Limits)
 	delete(limits, "Workers") // those of the machine
 	assert.Equal(t, map[string]int64{
-		"MaxRelays": 50_000, "MaxConnections": 256, "MaxDials": 10, "MaxRelaysPerRepo": 16, "MaxRootsPerRepo": 5_000,
-		"InFlight": 48 << 20, "Unproductive": 8 << 20, "MaxLabels": 1_000,
+		"MaxConnections": 256, "MaxRelaysPerRepo": 16, "MaxRootsPerRepo": 5_000,
+		"InFlight": 48 << 20, "MaxLabels": 1_000,
 	}, limits)
-	assert.Equal(t, 65*time.Second, cfg.Health.RateLimit)
+	assert.Equal(t, 50_000, cfg.Health.MaxRecords)
 	assert.Equal(t, map[string]int64{
+		"MaxRelays": 50_000, "MaxDials": 10, "Unproductive": 8 << 20, "ConnectTimeout": int64(10 * time.Second), "StoreTimeout": int64(time.Minute),
 		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(15 * time.Minute),
 		"IdleTimeout": int64(30 * time.Second), "TotalTimeout": int64(5 * time.Minute), "BatchTimeout": int64(30 * time.Minute),
 		"RetryBase": int64(30 * time.Second), "RetryMax": int64(time.Hour),
@@ -67,14 +71,8 @@ func TestDefaults(t *testing.T) {
 }
 
 // A field that is negative, and not refused, is one that nobody looks at.
-func TestEveryTuningFieldIsValidated(t *testing.T) {
-	for name := range numbers(constants{}) {
-		var cfg Config
-		reflect.ValueOf(&cfg.fixed).Elem().FieldByName(name).SetInt(-1)
-		_, err := New(nil, nil, nip34.Identity{}, cfg)
-		require.ErrorIs(t, err, ErrConfig)
-		require.Regexp(t, `\b`+name+` is `, err.Error())
-	}
+func TestEachNumberIsBounded(t *testing.T) {
+	doctest.Bounded(t, Config{}.withDefaults(), Config.withDefaults, Config.validate)
 }
 
 func TestConfigBounds(t *testing.T) {
@@ -116,19 +114,23 @@ func TestConfigBounds(t *testing.T) {
 type tuned struct {
 	plan    plan.Config
 	session session.Config
-	limits  plan.Limits // of a relay that says nothing
+	limits  relaylimits.Requests // of a relay that says nothing
 	manager *SyncManager
 	relay   *relayStats
 }
 
 func tune(cfg Config) tuned {
 	cfg = cfg.withDefaults()
-	m := &SyncManager{cfg: cfg, report: newReport(Config{}), inbox: newMailbox[any]()}
-	m.remember = newRemember(&m.cfg, nil, nil, nil, m.report)
+	inbox := newMailbox[any]()
+	m := &SyncManager{cfg: &cfg, report: newReport(Config{}), inbox: &inbox}
+	m.remember = newRemember(&cfg, nil, nil, nil, m.report)
 	m.feed = newFeed(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
 	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.report, nil)
-	c := tuned{manager: m, plan: m.planConfig(), limits: limitsOf(m.cfg.fixed, wire.Info{}), relay: m.remember.stats(graspsync.RelayURL{})}
-	c.session = sessionConfig(&m.cfg, c.relay, session.Terms{}, c.limits, wire.Info{})
+	m.loop = newLoop(&loopEnv{cfg: &cfg, remember: m.remember, conn: &connEnv{
+		cfg: &cfg, ingest: m.ingest, report: m.report, remember: m.remember, inbox: &inbox, wg: &sync.WaitGroup{},
+	}})
+	c := tuned{manager: m, plan: m.loop.planConfig(), limits: relaylimits.Declared(wire.Info{}, m.cfg.fixed.usual()), relay: m.remember.stats(graspsync.RelayURL{})}
+	c.session = sessionConfig(m.cfg, c.relay, relaylimits.Limits{Requests: c.limits}, wire.Info{})
 	return c
 }
 
@@ -136,6 +138,7 @@ func tune(cfg Config) tuned {
 var tunedElsewhere = []string{
 	"QuickReconnect", "Overlap", "IdleTimeout", "TotalTimeout", "BatchTimeout", "RetryBase", "RetryMax", "NegentropyRetry",
 	"FutureTolerance", "MaxBatches", "Waiting", "WaitingBytes", "Remembered", "RejectedFor", "FeedQueue", "MaxSet", "ObserveQueue",
+	"MaxRelays", "MaxDials", "Unproductive", "ConnectTimeout", "StoreTimeout",
 }
 
 func TestTuningHasAnEffect(t *testing.T) {
@@ -155,8 +158,8 @@ func TestTuningHasAnEffect(t *testing.T) {
 		"FirstAnswer": {77, func(c tuned) int64 { return int64(c.session.FirstAnswer) }},
 		"OpenTimeout": {77, func(c tuned) int64 { return int64(c.session.OpenTimeout) }},
 		"NegentropyFrame": {7_777, func(c tuned) int64 {
-			large := plan.Limits{MaxMessage: mostSaid}
-			return int64(sessionConfig(&c.manager.cfg, c.relay, session.Terms{}, large, wire.Info{}).NegFrame)
+			large := relaylimits.Requests{MaxMessage: relaylimits.MostSaid}
+			return int64(sessionConfig(c.manager.cfg, c.relay, relaylimits.Limits{Requests: large}, wire.Info{}).NegFrame)
 		}},
 		"NegentropyRounds":  {77, func(c tuned) int64 { return int64(c.session.NegRounds) }},
 		"NegentropyIDs":     {77, func(c tuned) int64 { return int64(c.session.NegIDs) }},
@@ -172,10 +175,10 @@ func TestTuningHasAnEffect(t *testing.T) {
 		"Strikes":           {77, func(c tuned) int64 { return int64(c.session.MaxStrikes) }},
 		"Refill": {7_777, func(c tuned) int64 {
 			now := time.Unix(1_000_000, 0)
-			c.relay.spend(now, c.manager.cfg.Limits.Unproductive)
+			c.relay.spend(now, c.manager.cfg.fixed.Unproductive)
 			return c.relay.allowance.Left(now.Add(time.Minute))
 		}},
-		"WholeFor": {77, func(c tuned) int64 { return int64(absentConfig(c.manager.cfg).WholeFor) }},
+		"WholeFor": {77, func(c tuned) int64 { return int64(absentConfig(*c.manager.cfg).WholeFor) }},
 		"GapAge":   {77, func(c tuned) int64 { return int64(c.session.GapAge) }},
 	}
 	for name, value := range numbers(constants{}.withDefaults()) {
@@ -197,11 +200,11 @@ func TestTuningHasAnEffect(t *testing.T) {
 func TestTuningYieldsToTheRelay(t *testing.T) {
 	c := tune(Config{fixed: constants{PageLimit: 100, IDsPerRequest: 90, Filters: 5, Subscriptions: 5, MessageSize: 8 << 10}})
 	info := wire.Info{MaxLimit: 60, MaxFilters: 7, MaxSubscriptions: 9, MaxMessageLength: 16 << 10}
-	limits := limitsOf(c.manager.cfg.fixed, info)
-	assert.Equal(t, plan.Limits{MaxMessage: 16 << 10, MaxFilters: 7, MaxSubscriptions: 9}, limits)
-	s := sessionConfig(&c.manager.cfg, c.relay, session.Terms{}, limits, info)
+	limits := relaylimits.Declared(info, c.manager.cfg.fixed.usual())
+	assert.Equal(t, relaylimits.Requests{MaxMessage: 16 << 10, MaxFilters: 7, MaxSubscriptions: 9}, limits)
+	s := sessionConfig(c.manager.cfg, c.relay, relaylimits.Limits{Requests: limits}, info)
 	assert.Equal(t, []int{60, 60, 4 << 10}, []int{s.PageLimit, s.IDChunk, s.NegFrame})
-	s = sessionConfig(&c.manager.cfg, c.relay, session.Terms{}, limits, wire.Info{MaxLimit: 1_000})
+	s = sessionConfig(c.manager.cfg, c.relay, relaylimits.Limits{Requests: limits}, wire.Info{MaxLimit: 1_000})
 	assert.Equal(t, []int{200, 90}, []int{s.PageLimit, s.IDChunk})
 }
 
@@ -209,23 +212,23 @@ func TestTuningYieldsToTheRelay(t *testing.T) {
 func TestMaxAuthorsOfTheFeed(t *testing.T) {
 	f := newFeed(newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil), 10, 3)
 	for i := range 5 {
-		f.stored(testAnnouncement(i+1, i+1, "repo", 1, "ours"))
+		f.stored(eventtest.Of(testAnnouncement(i+1, i+1, "repo", 1, "ours")))
 	}
 	require.Len(t, f.take().authors, 3)
-	f.stored(testAnnouncement(9, 9, "repo", 1, "ours"))
+	f.stored(eventtest.Of(testAnnouncement(9, 9, "repo", 1, "ours")))
 	require.Len(t, f.take().authors, 1, "who comes later is not kept out for ever")
 }
 
 // What a relay teaches about how much it may be asked for is told the plan once, and for a
 // day: then the relay may have become better.
 func TestLimitsThatChangeAreTold(t *testing.T) {
-	for kind, value := range map[learned.Kind]int{
-		learned.MaxMessage: 7_777, learned.MaxFilters: 7, learned.MaxSubscriptions: 7, learned.MaxValues: 7, learned.NeedsKinds: 1,
+	for kind, value := range map[relaylimits.Kind]int{
+		relaylimits.MaxMessage: 7_777, relaylimits.MaxFilters: 7, relaylimits.MaxSubscriptions: 7, relaylimits.MaxValues: 7, relaylimits.NeedsKinds: 1,
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := tune(Config{Logger: slog.New(slog.DiscardHandler)})
-				n := newConn(t.Context(), c.manager.connEnv(), graspsync.RelayURL{}, 3, c.relay)
+				n := newConn(t.Context(), c.manager.loop.env.conn, graspsync.RelayURL{}, 3, c.relay)
 				told := func() (out []plan.LimitsChanged) {
 					for _, msg := range c.manager.inbox.take() {
 						out = append(out, msg.(planInput).in.(plan.LimitsChanged))
@@ -235,7 +238,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 				n.current(time.Now())
 				require.Empty(t, told(), "it is not connected")
 				n.session = session.New(c.session)
-				usual := n.believes.limits
+				usual := n.believes.limits.Requests
 				n.current(time.Now())
 				require.Empty(t, told(), "as before")
 				for range 3 {
@@ -260,7 +263,9 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 func TestIDsInARequest(t *testing.T) {
 	c := tune(Config{})
 	for values, want := range map[int]int{0: c.session.IDChunk, 1: 1, 2: 2, 100: 100, 100_000: c.session.IDChunk} {
-		got := sessionConfig(&c.manager.cfg, c.relay, session.Terms{MaxValues: values}, c.limits, wire.Info{})
+		limits := relaylimits.Limits{Requests: c.limits}
+		limits.MaxValues = values
+		got := sessionConfig(c.manager.cfg, c.relay, limits, wire.Info{})
 		require.Equal(t, want, got.IDChunk, "of a relay that takes %d", values)
 	}
 }

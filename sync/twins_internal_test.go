@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -57,19 +58,22 @@ func TestBadCopiesAgainstNaiveTwin(t *testing.T) {
 	require.Len(t, order, 512)
 }
 
-// A relay that repeats itself is noticed; the same event on another subscription, or one
-// whose name and id run together to the same, is no repetition.
+// A relay that repeats itself is noticed; the same event on another subscription is no
+// repetition.
 func TestRepeatsTellSubscriptionsApart(t *testing.T) {
 	var r repeats
-	for _, c := range [][2]string{{"ab", "c"}, {"a", "bc"}, {"", "abc"}, {"abc", ""}, {"ab", "d"}} {
-		require.False(t, r.seen(c[0], c[1]), c)
+	for _, c := range []struct {
+		sub string
+		id  graspsync.EventID
+	}{{"ab", testID(1)}, {"a", testID(1)}, {"", testID(1)}, {"ab", testID(2)}, {"ab", graspsync.EventID{}}} {
+		require.False(t, r.seen(c.sub, c.id), c)
 		for range 3 {
-			require.True(t, r.seen(c[0], c[1]), c)
+			require.True(t, r.seen(c.sub, c.id), c)
 		}
 	}
 	require.Len(t, r.slots, 8_192)
 	for i := range 100_000 { // it forgets, and goes on
-		r.seen("sub", fmt.Sprint(i))
+		r.seen("sub", testID(i))
 	}
 	require.Len(t, r.slots, 8_192)
 }
@@ -85,12 +89,12 @@ func TestWhatIsCharged(t *testing.T) {
 		before  int // so many of the same before
 		cost    int64
 	}{
-		"event":                  {wire.Message{Type: wire.TypeEvent, Event: event(1)}, []session.Action{deliver}, 0, 0},
-		"event and more":         {wire.Message{Type: wire.TypeEvent, Event: event(1)}, []session.Action{other, deliver}, 0, 0},
-		"event again":            {wire.Message{Type: wire.TypeEvent, Event: event(1)}, []session.Action{deliver}, 1, 1_000},
-		"event again and again":  {wire.Message{Type: wire.TypeEvent, Event: event(1)}, []session.Action{deliver}, 2, 2_000},
-		"event nobody asked for": {wire.Message{Type: wire.TypeEvent, Event: event(1)}, nil, 0, 1_000},
-		"event that is refused":  {wire.Message{Type: wire.TypeEvent, Event: event(1)}, []session.Action{other}, 0, 1_000},
+		"event":                  {wire.Message{Type: wire.TypeEvent, Event: eventtest.Of(event(1))}, []session.Action{deliver}, 0, 0},
+		"event and more":         {wire.Message{Type: wire.TypeEvent, Event: eventtest.Of(event(1))}, []session.Action{other, deliver}, 0, 0},
+		"event again":            {wire.Message{Type: wire.TypeEvent, Event: eventtest.Of(event(1))}, []session.Action{deliver}, 1, 1_000},
+		"event again and again":  {wire.Message{Type: wire.TypeEvent, Event: eventtest.Of(event(1))}, []session.Action{deliver}, 2, 2_000},
+		"event nobody asked for": {wire.Message{Type: wire.TypeEvent, Event: eventtest.Of(event(1))}, nil, 0, 1_000},
+		"event that is refused":  {wire.Message{Type: wire.TypeEvent, Event: eventtest.Of(event(1))}, []session.Action{other}, 0, 1_000},
 		"end":                    {wire.Message{Type: wire.TypeEOSE}, []session.Action{other}, 3, 0},
 		"end of nothing":         {wire.Message{Type: wire.TypeEOSE}, nil, 0, 1_000},
 		"refusal":                {wire.Message{Type: wire.TypeClosed}, []session.Action{other}, 0, 0},
@@ -105,7 +109,7 @@ func TestWhatIsCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, dropped := range []uint64{0, 70} {
 				s := tune(Config{fixed: constants{Refill: 1}})
-				n := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
+				n := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
 				d := &dropping{n: dropped}
 				n.conn = d
 				now := time.Now()
@@ -130,13 +134,13 @@ type dropping struct {
 	n uint64
 }
 
-// DroppedBytes implements [DropCounter].
-func (d *dropping) DroppedBytes() uint64 { return d.n }
+// Traffic implements [Conn].
+func (d *dropping) Traffic() Traffic { return Traffic{DroppedBytes: d.n} }
 
 // A relay whose allowance is used up is cut, once, and counted once.
 func TestAllowanceUsedUpEndsTheConnection(t *testing.T) {
-	s := tune(Config{Limits: Limits{Unproductive: 1_000}, fixed: constants{Refill: 1}})
-	n := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
+	s := tune(Config{fixed: constants{Unproductive: 1_000, Refill: 1}})
+	n := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
 	n.spend(1_000)
 	require.Empty(t, n.mailbox.take(), "there was as much")
 	for range 3 {
@@ -359,7 +363,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 // of the root events that it tags, each once.
 func TestRepositoriesOfAnEvent(t *testing.T) {
 	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
-	x.stored(testEvent(10, graspsync.KindIssue, 2, 1, tagRepo(testRepo(3, "c")), tagRepo(testRepo(1, "a"))))
+	x.stored(eventtest.Of(testEvent(10, graspsync.KindIssue, 2, 1, tagRepo(testRepo(3, "c")), tagRepo(testRepo(1, "a")))))
 	a, b, c := testRepo(1, "a"), testRepo(2, "b"), testRepo(3, "c")
 	for name, want := range map[string]struct {
 		ev   *nostr.Event
@@ -372,11 +376,10 @@ func TestRepositoriesOfAnEvent(t *testing.T) {
 		"what tags a root":     {testEvent(1, 1, 1, 1, tagEvent(10)), []graspsync.RepoRef{a, c}},
 		"what tags both":       {testEvent(1, 1, 1, 1, tagRepo(b), tagEvent(10), tagRepo(a)), []graspsync.RepoRef{a, b, c}},
 		"what tags another":    {testEvent(1, 1, 1, 1, tagEvent(11)), nil},
-		"by nobody":            {&nostr.Event{Kind: graspsync.KindState, PubKey: "x", Tags: nostr.Tags{{"d", "a"}}}, nil},
 		"what tags a comment":  {testEvent(1, 1, 1, 1, tagEvent(12)), nil},
 		"state that tags more": {testEvent(1, graspsync.KindState, 1, 1, nostr.Tag{"d", "a"}, tagRepo(b)), []graspsync.RepoRef{a, b}},
 	} {
-		refs := x.reposOf(want.ev)
+		refs := x.reposOf(eventtest.Of(want.ev))
 		require.ElementsMatch(t, want.refs, refs, name)
 		require.True(t, slices.IsSortedFunc(refs, graspsync.RepoRef.Compare), name)
 	}
@@ -385,25 +388,25 @@ func TestRepositoriesOfAnEvent(t *testing.T) {
 		for i := range n {
 			ev.Tags = append(ev.Tags, tagRepo(testRepo(i, "x")))
 		}
-		require.Len(t, x.reposOf(ev), want)
+		require.Len(t, x.reposOf(eventtest.Of(ev)), want)
 	}
 }
 
 // The numbers and the hashes of dependencies are kept over restarts: with others nothing
 // that waits would be found by what it waits for.
 func TestDependenciesAreWhatWasKept(t *testing.T) {
-	for i, kind := range []graspsync.Awaited{graspsync.AwaitEvent, graspsync.AwaitMention, graspsync.AwaitRepo, graspsync.AwaitIdentifier, graspsync.AwaitMaintainer, graspsync.AwaitAuthor, 7, graspsync.AwaitAddress, graspsync.AwaitVersion, graspsync.AwaitHeldBy} {
+	for i, kind := range []graspsync.Awaited{graspsync.AwaitEvent, graspsync.AwaitMention, graspsync.AwaitRepo, 4, graspsync.AwaitMaintainer, graspsync.AwaitAuthor, 7, graspsync.AwaitAddress, graspsync.AwaitVersion, graspsync.AwaitHeldBy} {
 		require.EqualValues(t, i+1, kind)
 	}
 	of := map[string]absent.Key{
 		"event": absent.KeyOf(graspsync.OnEvent(testID(1))), "mention": absent.KeyOf(graspsync.OnMention(testID(1))), "repo": absent.KeyOf(graspsync.OnRepo(testRepo(1, "x"))),
-		"identifier": absent.KeyOf(graspsync.OnIdentifier("x")), "maintainer": absent.KeyOf(graspsync.OnMaintainer("x", testKey(1))), "author": absent.KeyOf(graspsync.OnAuthor(testKey(1))),
+		"maintainer": absent.KeyOf(graspsync.OnMaintainer("x", testKey(1))), "author": absent.KeyOf(graspsync.OnAuthor(testKey(1))),
 		"version": absent.KeyOf(graspsync.OnVersion(coordinates(30617, 1, "x"))), "held": absent.KeyOf(graspsync.OnHeldBy(testKey(1))),
 	}
-	address, ok := absent.AddressKey(testAnnouncement(1, 1, "x", 1, "ours"))
+	address, ok := absent.AddressKey(eventtest.Of(testAnnouncement(1, 1, "x", 1, "ours")))
 	require.True(t, ok)
 	of["address"] = address
-	_, ok = absent.AddressKey(testEvent(1, 1621, 1, 1))
+	_, ok = absent.AddressKey(eventtest.Of(testEvent(1, 1621, 1, 1)))
 	require.False(t, ok)
 	require.Equal(t, keptKeys, of)
 }
@@ -437,7 +440,7 @@ func TestKeysAreBounded(t *testing.T) {
 		for i := range n {
 			ev.Tags = append(ev.Tags, tagEvent(10+i))
 		}
-		require.Len(t, absent.Fulfils(ev, true), want)
+		require.Len(t, absent.Fulfils(eventtest.Of(ev), true), want)
 	}
 }
 
@@ -446,28 +449,23 @@ func TestWhatAnEventFulfils(t *testing.T) {
 	announcement := testAnnouncement(1, 1, "x", 1, "ours")
 	announcement.Tags = append(announcement.Tags, nostr.Tag{"maintainers", testKey(2).String(), testKey(3).String()}, tagEvent(5))
 	version := graspsync.OnVersion(graspsync.Address{Kind: 30617, Author: testKey(1), Identifier: "x"})
-	bad := testEvent(1, 1, 1, 1)
-	bad.ID = "x"
-	worse := testEvent(1, 1, 1, 1)
-	worse.PubKey = "x"
 	for name, c := range map[string]struct {
 		ev   *nostr.Event
 		want []graspsync.Dependency // but for its author, once it is stored
 	}{
 		"announcement": {announcement, []graspsync.Dependency{
-			graspsync.OnEvent(testID(1)), graspsync.OnRepo(testRepo(1, "x")), graspsync.OnIdentifier("x"), graspsync.OnMaintainer("x", testKey(1)),
+			graspsync.OnEvent(testID(1)), graspsync.OnRepo(testRepo(1, "x")), graspsync.OnMaintainer("x", testKey(1)),
 			graspsync.OnMaintainer("x", testKey(2)), graspsync.OnMaintainer("x", testKey(3)), version, graspsync.OnMention(testID(5)),
 		}},
-		"comment":    {testEvent(1, 1111, 1, 1, tagEvent(5), tagEvent(6)), []graspsync.Dependency{graspsync.OnEvent(testID(1)), graspsync.OnMention(testID(5)), graspsync.OnMention(testID(6))}},
-		"deletion":   {testEvent(1, graspsync.KindDeletion, 1, 1, tagEvent(5)), []graspsync.Dependency{graspsync.OnEvent(testID(1))}},
-		"without id": {bad, nil}, "by nobody": {worse, nil},
+		"comment":  {testEvent(1, 1111, 1, 1, tagEvent(5), tagEvent(6)), []graspsync.Dependency{graspsync.OnEvent(testID(1)), graspsync.OnMention(testID(5)), graspsync.OnMention(testID(6))}},
+		"deletion": {testEvent(1, graspsync.KindDeletion, 1, 1, tagEvent(5)), []graspsync.Dependency{graspsync.OnEvent(testID(1))}},
 	} {
 		for _, stored := range []bool{false, true} {
 			want := c.want
 			if stored && want != nil {
 				want = append(slices.Clone(want), graspsync.OnAuthor(testKey(1)))
 			}
-			require.ElementsMatch(t, absent.KeysOf(want), absent.Fulfils(c.ev, stored), "%s, stored %t", name, stored)
+			require.ElementsMatch(t, absent.KeysOf(want), absent.Fulfils(eventtest.Of(c.ev), stored), "%s, stored %t", name, stored)
 		}
 	}
 }
@@ -475,8 +473,8 @@ func TestWhatAnEventFulfils(t *testing.T) {
 // Wakers never wait, and wake once.
 func TestWakersHaveOneSlot(t *testing.T) {
 	s := tune(Config{})
-	n := newConn(t.Context(), s.manager.connEnv(), graspsync.RelayURL{}, 1, s.relay)
-	for _, c := range []chan struct{}{n.mailbox.wake, n.room, s.manager.feed.wake, s.manager.ingest.wake} {
+	n := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
+	for _, c := range []chan struct{}{n.mailbox.wake, n.room, s.manager.feed.wake, s.manager.ingest.news.wake} {
 		require.Equal(t, 1, cap(c))
 	}
 	for i := range 3 {
@@ -495,6 +493,6 @@ func TestWakersHaveOneSlot(t *testing.T) {
 // keptKeys are what is kept in the State of servers that run.
 var keptKeys = map[string]absent.Key{
 	"event": 0x79c9dd74aae9089a, "mention": 0x3910f1c220731d6d, "repo": 0x4489c559824c36b4,
-	"identifier": 0x3d2261d706b512f5, "maintainer": 0x8d160777af2f1e48, "author": 0x5f37c2de7353633b,
+	"maintainer": 0x8d160777af2f1e48, "author": 0x5f37c2de7353633b,
 	"address": 0x7ba328142f81538a, "version": 0x4256fb2146207eae, "held": 0xecb3915a5b54d7b7,
 }

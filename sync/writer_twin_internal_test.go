@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 // moodyStore saves or not as each event has it.
@@ -46,8 +47,8 @@ func (s *moodyStore) Save(ctx context.Context, events []graspsync.Incoming) ([]g
 	worst := good
 	out := make([]graspsync.Outcome, 0, len(events))
 	for _, in := range events {
-		call.ids = append(call.ids, in.Event.ID)
-		m := s.moods[in.Event.ID]
+		call.ids = append(call.ids, in.Event.ID.String())
+		m := s.moods[in.Event.ID.String()]
 		worst = max(worst, m)
 		switch m {
 		case good:
@@ -159,7 +160,7 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 			b := newBench(t, store, 1<<30)
 			relay, err := graspsync.ParseRelayURL("wss://a.example")
 			require.NoError(t, err)
-			most := b.cfg.Times.StoreTimeout
+			most := b.writer.cfg.fixed.StoreTimeout
 			p := &patientTwin{
 				most: most, moods: store.moods, saved: make(map[string]bool), slow: make(map[string]bool), tries: make(map[string]int),
 			}
@@ -169,14 +170,14 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 				slow := rnd.IntN(2) == 0
 				j := b.waiting(t, relay, 100, func(j *job) { j.tries, j.slow = tries, slow })
 				id := j.incoming.Event.ID
-				ids = append(ids, id)
-				p.tries[id], p.slow[id] = tries, slow
+				ids = append(ids, id.String())
+				p.tries[id.String()], p.slow[id.String()] = tries, slow
 				if rnd.IntN(3) == 0 {
-					store.moods[id] = quirk
+					store.moods[id.String()] = quirk
 				}
 			}
-			jobs := b.retries.all()
-			b.failing(jobs, false)
+			jobs := b.retrier.retries.all()
+			b.flights.failing(jobs, false)
 			call := most
 			if len(jobs) == 1 && p.slow[ids[0]] && tries%4 != 0 {
 				call = most / 16
@@ -184,27 +185,27 @@ func TestSavingAgainstItsTwin(t *testing.T) {
 			}
 			p.save(ids, call, 0, 0)
 			began := time.Now()
-			require.Empty(t, b.save(t.Context(), jobs))
+			require.Empty(t, b.writer.save(t.Context(), jobs))
 
 			require.Equal(t, p.calls, store.calls)
 			require.Equal(t, p.now, time.Since(began))
 			require.LessOrEqual(t, p.now, 5*most)
-			require.Equal(t, p.works, int(b.retries.works)) //nolint:gosec // small
-			require.Len(t, b.retries.jobs, len(p.apart))
-			for i, j := range b.retries.jobs {
+			require.Equal(t, p.works, int(b.retrier.retries.works)) //nolint:gosec // small
+			require.Len(t, b.retrier.retries.jobs, len(p.apart))
+			for i, j := range b.retrier.retries.jobs {
 				id := j.incoming.Event.ID
-				require.Equal(t, p.apart[i], id)
-				require.Equal(t, p.tries[id], j.tries)
-				require.Equal(t, p.slow[id], j.slow, id)
+				require.Equal(t, p.apart[i], id.String())
+				require.Equal(t, p.tries[id.String()], j.tries)
+				require.Equal(t, p.slow[id.String()], j.slow, id)
 			}
 			require.Len(t, jobs, len(p.saved)+len(p.apart))
 			for _, id := range ids {
 				key, err := graspsync.ParseEventID(id)
 				require.NoError(t, err)
-				require.Equal(t, p.saved[id], b.known.Has(key))
+				require.Equal(t, p.saved[id], b.absences.known.Has(key))
 			}
 			require.Equal(t, uint64(len(p.apart)), b.report.failed.Load())
-			require.Equal(t, uint64(len(p.apart)), b.trouble.failures)
+			require.Equal(t, uint64(len(p.apart)), b.retrier.trouble.failures)
 			require.Equal(t, uint64(len(p.saved)), b.report.results[graspsync.Stored].Load())
 			lost := uint64(0)
 			for _, c := range p.calls {
@@ -257,23 +258,23 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	})
 	j.stats = stats
 	require.NoError(t, stats.work.enter(t.Context(), j.size, false)) // as what came by a connection has
-	j.incoming.Event = testEvent(1, kind, 2, nostr.Now())
-	b.failing(b.retries.all(), false)
+	j.incoming.Event = eventtest.Of(testEvent(1, kind, 2, nostr.Now()))
+	b.flights.failing(b.retrier.retries.all(), false)
 	if owed {
-		_, ok := b.retries.owe(&job{key: j.key}, time.Now())
+		_, ok := b.retrier.retries.owe(&job{key: j.key}, time.Now())
 		require.True(t, ok)
-		b.owed.Store(1)
+		b.retrier.owed.Store(1)
 	}
-	b.trouble = trouble{down: true, said: true, saidAt: time.Now()}
-	free := b.room.free
-	b.room.mu.Lock()
-	if b.room.inside[nil]--; b.room.inside[nil] == 0 {
-		delete(b.room.inside, nil)
+	b.retrier.trouble = trouble{down: true, said: true, saidAt: time.Now()}
+	free := b.flights.room.free
+	b.flights.room.mu.Lock()
+	if b.flights.room.inside[nil]--; b.flights.room.inside[nil] == 0 {
+		delete(b.flights.room.inside, nil)
 	}
-	b.room.inside[stats]++
-	b.room.mu.Unlock()
+	b.flights.room.inside[stats]++
+	b.flights.room.mu.Unlock()
 
-	require.Empty(t, b.outcome(t.Context(), j, graspsync.Outcome{Result: result, Err: errors.New("why")}))
+	require.Empty(t, b.writer.outcome(t.Context(), j, graspsync.Outcome{Result: result, Err: errors.New("why")}))
 
 	close(b.report.queue)
 	for o := range b.report.queue {
@@ -284,8 +285,8 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	}
 	here := result == graspsync.Stored || result == graspsync.Duplicate
 	require.Equal(t, result == graspsync.Stored, b.report.sources[graspsync.CatchUp].Load() == 1)
-	require.Equal(t, here, b.known.Has(j.key.id))
-	e, remembered := b.absent.Look(j.key.id)
+	require.Equal(t, here, b.absences.known.Has(j.key.id))
+	e, remembered := b.absences.absent.Look(j.key.id)
 	addressed := kind == graspsync.KindState
 	switch result {
 	case graspsync.Superseded, graspsync.Deleted:
@@ -301,9 +302,9 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	case graspsync.Failed:
 	}
 	if here && addressed {
-		id, err := graspsync.ParseEventID(j.incoming.Event.ID)
+		id, err := graspsync.ParseEventID(j.incoming.Event.ID.String())
 		require.NoError(t, err)
-		require.True(t, b.absent.Has(id), "should it be deleted, other versions count")
+		require.True(t, b.absences.absent.Has(id), "should it be deleted, other versions count")
 	}
 	back := map[graspsync.Result]int64{graspsync.Stored: 20_000, graspsync.Duplicate: 10_000}[result]
 	if result == graspsync.Failed && owed { // it was asked for once more: that is no fault of the relay's
@@ -316,26 +317,26 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 		require.Equal(t, []Observation{EventStored(j.incoming)}, told)
 	}
 	if result == graspsync.Failed {
-		require.Equal(t, owed, b.retries.isOwed(j.key.id))
+		require.Equal(t, owed, b.retrier.retries.isOwed(j.key.id))
 		require.Equal(t, uint64(1), b.report.failed.Load())
-		require.True(t, b.trouble.down)
+		require.True(t, b.retrier.trouble.down)
 		if owed {
-			require.Empty(t, b.inFlight)
-			require.Equal(t, free+j.size, b.room.free)
+			require.Empty(t, b.flights.inFlight)
+			require.Equal(t, free+j.size, b.flights.room.free)
 			return
 		}
-		require.Equal(t, []*job{j}, b.retries.jobs)
+		require.Equal(t, []*job{j}, b.retrier.retries.jobs)
 		require.Equal(t, tries+1, j.tries)
 		return
 	}
-	require.Empty(t, b.inFlight)
-	require.Empty(t, b.retries.owed)
-	require.Zero(t, b.owed.Load())
-	require.Equal(t, free+j.size, b.room.free)
+	require.Empty(t, b.flights.inFlight)
+	require.Empty(t, b.retrier.retries.owed)
+	require.Zero(t, b.retrier.owed.Load())
+	require.Equal(t, free+j.size, b.flights.room.free)
 	require.False(t, j.tokens[0].failed.Load())
 	stats.work.leftOver(t)
 	again := tries > 0 || owed
-	require.Equal(t, !again, b.trouble.down, "what had failed was saved")
-	require.Equal(t, !again, b.trouble.said)
-	require.Equal(t, again, b.saving)
+	require.Equal(t, !again, b.retrier.trouble.down, "what had failed was saved")
+	require.Equal(t, !again, b.retrier.trouble.said)
+	require.Equal(t, again, b.saving.again)
 }

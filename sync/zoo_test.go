@@ -12,6 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -37,38 +38,38 @@ func zoo(w temper) map[string]relaytest.Behavior {
 // odd relays are those that fields of Behavior describe.
 func odd(w temper) map[string]relaytest.Behavior {
 	return map[string]relaytest.Behavior{
-		"never EOSE":            {NeverEOSE: true, Negentropy: relaytest.NegNotice},
-		"endless events":        {EndlessEvents: w.pace, Negentropy: relaytest.NegNotice},
-		"drip":                  {Drip: 20 * time.Second, Negentropy: relaytest.NegNotice},
-		"unasked events":        {UnaskedEvents: 5},
-		"forged signatures":     {Forge: relaytest.ForgeSignature, ForgeFirst: true},
-		"forged content":        {Forge: relaytest.ForgeContent, ForgeFirst: true},
-		"forged ids":            {Forge: relaytest.ForgeID, ForgeFirst: true},
-		"lying NIP-77":          {LyingNegentropy: 100},
+		"never EOSE":            {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice},
+		"endless events":        {Hostility: relaytest.Hostility{EndlessEvents: w.pace}, Negentropy: relaytest.NegNotice},
+		"drip":                  {Link: relaytest.Link{Drip: 20 * time.Second}, Negentropy: relaytest.NegNotice},
+		"unasked events":        {Hostility: relaytest.Hostility{UnaskedEvents: 5}},
+		"forged signatures":     {Hostility: relaytest.Hostility{Forge: relaytest.ForgeSignature, ForgeFirst: true}},
+		"forged content":        {Hostility: relaytest.Hostility{Forge: relaytest.ForgeContent, ForgeFirst: true}},
+		"forged ids":            {Hostility: relaytest.Hostility{Forge: relaytest.ForgeID, ForgeFirst: true}},
+		"lying NIP-77":          {Hostility: relaytest.Hostility{LyingNegentropy: 100}},
 		"endless NIP-77":        {Negentropy: relaytest.NegEndless},
 		"garbage NIP-77":        {Negentropy: relaytest.NegGarbage},
 		"huge NIP-77":           {Negentropy: relaytest.NegHugeList},
 		"silent NIP-77":         {Negentropy: relaytest.NegSilent},
-		"ignores until":         {IgnoreUntil: true, Cap: 5, Negentropy: relaytest.NegNotice},
-		"ignores limit":         {IgnoreLimit: true, LimitZeroReturnsStored: true},
-		"wrong order":           {WrongOrder: true, Cap: 5, Negentropy: relaytest.NegNotice},
-		"interleaves":           {Interleave: true, Negentropy: relaytest.NegNotice},
-		"events after closed":   {EventsAfterClosed: true, ClosedReason: refuse("error: no")},
-		"notice and EOSE":       {NoticeThenEOSE: refuse("error: database"), Negentropy: relaytest.NegNotice},
-		"nothing but notices":   {NoticeInstead: refuse("hello"), Negentropy: relaytest.NegSilent},
-		"stops reading":         {StopReading: true},
+		"ignores until":         {Oddities: relaytest.Oddities{IgnoreUntil: true}, Cap: 5, Negentropy: relaytest.NegNotice},
+		"ignores limit":         {Oddities: relaytest.Oddities{IgnoreLimit: true, LimitZeroReturnsStored: true}},
+		"wrong order":           {Oddities: relaytest.Oddities{WrongOrder: true}, Cap: 5, Negentropy: relaytest.NegNotice},
+		"interleaves":           {Oddities: relaytest.Oddities{Interleave: true}, Negentropy: relaytest.NegNotice},
+		"events after closed":   {Oddities: relaytest.Oddities{EventsAfterClosed: true}, ClosedReason: refuse("error: no")},
+		"notice and EOSE":       {Refusals: relaytest.Refusals{NoticeThenEOSE: refuse("error: database")}, Negentropy: relaytest.NegNotice},
+		"nothing but notices":   {Refusals: relaytest.Refusals{NoticeInstead: refuse("hello")}, Negentropy: relaytest.NegSilent},
+		"stops reading":         {Link: relaytest.Link{StopReading: true}},
 		"cuts at once":          {CutAfter: 1},
 		"three subscriptions":   {MaxSubs: 3, Negentropy: relaytest.NegNotice},
 		"one filter":            {MaxFilters: 1},
-		"late events":           {LateEvents: 5, Negentropy: relaytest.NegNotice},
+		"late events":           {Oddities: relaytest.Oddities{LateEvents: 5}, Negentropy: relaytest.NegNotice},
 		"limits the rate":       {RateLimit: 1},
-		"refuses kindless":      {RefuseKindless: true, Negentropy: relaytest.NegNotice},
+		"refuses kindless":      {Refusals: relaytest.Refusals{RefuseKindless: true}, Negentropy: relaytest.NegNotice},
 		"never answers":         {NoAnswer: true},
-		"slow":                  {BytesPerSecond: 200},
+		"slow":                  {Link: relaytest.Link{BytesPerSecond: 200}},
 		"tiny messages allowed": {Info: wire.Info{MaxMessageLength: 4096}, MaxMessage: 4096},
 		"one event a page":      {Cap: 1, Negentropy: relaytest.NegNotice},
-		"reconciles one record": {NegMax: 1},
-		"forgets sessions":      {NegRounds: 1, NegFrame: 4096},
+		"reconciles one record": {Reconciling: relaytest.Reconciling{NegMax: 1}},
+		"forgets sessions":      {Reconciling: relaytest.Reconciling{NegRounds: 1, NegFrame: 4096}},
 	}
 }
 
@@ -81,7 +82,7 @@ func stubborn(temper) map[string]relaytest.Behavior {
 		"redirects":           {DialError: errors.New("unexpected status 307: Temporary Redirect")},
 		"connects slowly":     {DialDelay: 9 * time.Second},
 		"down":                {Down: true},
-		"rate limits for fun": {RateLimit: 1, RateLimitNotice: true, Negentropy: relaytest.NegSilent},
+		"rate limits for fun": {RateLimit: 1, Bounds: relaytest.Bounds{RateLimitNotice: true}, Negentropy: relaytest.NegSilent},
 	}
 	for _, reason := range []string{"rate-limited: never", "error: shutting down", "blocked: you", "bad req: no", "auth-required: please", ""} {
 		out[fmt.Sprintf("closes with %q", reason)] = relaytest.Behavior{
@@ -156,11 +157,11 @@ func stormy(w temper) map[string]relaytest.Behavior {
 			return wire.Message{Type: wire.TypeNegMsg, Sub: open(c), Payload: []byte{0x61, byte(i)}}
 		})},
 		"unknown subscriptions": {OnConnect: storm(w, most, func(_ *relaytest.ConnScript, i int) wire.Message {
-			return wire.Message{Type: wire.TypeEvent, Sub: fmt.Sprint("unknown", i), Event: key.Event(at(0), 1, fmt.Sprint(i))}
+			return wire.Message{Type: wire.TypeEvent, Sub: fmt.Sprint("unknown", i), Event: eventtest.Of(key.Event(at(0), 1, fmt.Sprint(i)))}
 		})},
 		"foreign live events": {OnConnect: storm(w, most, func(c *relaytest.ConnScript, i int) wire.Message {
 			ev := key.Hosted(at(0), fmt.Sprint("storm", i), "elsewhere.example")
-			return wire.Message{Type: wire.TypeEvent, Sub: open(c), Event: ev}
+			return wire.Message{Type: wire.TypeEvent, Sub: open(c), Event: eventtest.Of(ev)}
 		})},
 	}
 }
@@ -175,7 +176,7 @@ func flood(w temper, event func(i int, f nostr.Filter) *nostr.Event) relaytest.B
 			}
 			messages := make([]wire.Message, 0, w.bulk+1)
 			for i := range w.bulk {
-				messages = append(messages, wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: event(i, req.Filters[0])})
+				messages = append(messages, wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: eventtest.Of(event(i, req.Filters[0]))})
 			}
 			c.Send(append(messages, wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})...)
 			return true
@@ -203,7 +204,7 @@ func floods(w temper) map[string]relaytest.Behavior {
 		huge = append(huge, nostr.Tag{"x", fmt.Sprint(i) + strings.Repeat("x", 200)})
 	}
 	endless := func(event func(n int, f nostr.Filter) *nostr.Event) relaytest.Behavior {
-		return relaytest.Behavior{EndlessEvents: w.pace, Endless: event, Negentropy: relaytest.NegNotice}
+		return relaytest.Behavior{Hostility: relaytest.Hostility{EndlessEvents: w.pace, Endless: event}, Negentropy: relaytest.NegNotice}
 	}
 	return map[string]relaytest.Behavior{
 		"foreign flood":   flood(w, func(i int, f nostr.Filter) *nostr.Event { return match(i, at(0)-nostr.Timestamp(i), f) }),
@@ -251,7 +252,7 @@ func liars(w temper) map[string]relaytest.Behavior {
 		"NEG without an end":      neg(6, 0, 0),
 		"NEG unknown mode":        neg(0, 0, 9),
 		"NEG version":             {Handle: neg(0, 0, 0).Handle, Negentropy: relaytest.NegGarbage},
-		"NEG lies a lot":          {LyingNegentropy: 5 * w.bulk},
+		"NEG lies a lot":          {Hostility: relaytest.Hostility{LyingNegentropy: 5 * w.bulk}},
 		"says there is more":      hinted(wire.HintMore),
 		"says there is no more":   hinted(wire.HintFinish),
 		"EOSE for everything":     hinted(wire.HintNone),
@@ -277,7 +278,7 @@ func undead(key *relaytest.Key) relaytest.Behavior {
 		if req.Type == wire.TypeClose {
 			for i := range 20 {
 				c.SendAfter(time.Duration(i)*time.Second,
-					wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: key.Event(at(0), 1, fmt.Sprint(i))},
+					wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: eventtest.Of(key.Event(at(0), 1, fmt.Sprint(i)))},
 					wire.Message{Type: wire.TypeEOSE, Sub: req.Sub}, wire.Message{Type: wire.TypeClosed, Sub: req.Sub})
 			}
 		}
@@ -293,7 +294,7 @@ func crossed() relaytest.Behavior {
 			return false
 		}
 		for _, ev := range c.Relay().Query(req.Filters[0]) {
-			c.Send(wire.Message{Type: wire.TypeEvent, Sub: last, Event: ev})
+			c.Send(wire.Message{Type: wire.TypeEvent, Sub: last, Event: eventtest.Of(ev)})
 		}
 		last = req.Sub
 		c.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -40,7 +41,7 @@ func read(ctx context.Context, s relaysync.Store, f nostr.Filter) (ids []string,
 		if err != nil {
 			return ids, err
 		}
-		ids = append(ids, e.ID)
+		ids = append(ids, e.ID.String())
 	}
 	return ids, nil
 }
@@ -85,7 +86,7 @@ func TestBareD(t *testing.T) {
 			s := newStore(t, db, eventstoreadapter.Config{})
 			outcomes := save(t, s, event(alice, 30617, start, nostr.Tag{"d"}), event(alice, 30617, start+1, nostr.Tag{"d"}, nostr.Tag{}))
 			assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Stored}, results(outcomes))
-			deleted, err := s.Deleted(t.Context(), event(alice, 30617, start, nostr.Tag{"d"}))
+			deleted, err := s.Deleted(t.Context(), eventtest.Of(event(alice, 30617, start, nostr.Tag{"d"})))
 			require.NoError(t, err)
 			assert.False(t, deleted)
 		})
@@ -119,8 +120,6 @@ func TestUnstorable(t *testing.T) {
 	}
 	events := []*nostr.Event{
 		nil,
-		good(func(e *nostr.Event) { e.ID = strings.ToUpper(e.ID) }),
-		good(func(e *nostr.Event) { e.PubKey = "x" }),
 		good(func(e *nostr.Event) { e.Sig = "00" }),
 		good(func(e *nostr.Event) { e.Kind = -1 }),
 		good(func(e *nostr.Event) { e.Kind = math.MaxUint16 + 1 }),
@@ -341,12 +340,12 @@ func TestExecute(t *testing.T) {
 	deletion := event(alice, 5, start, nostr.Tag{"e", one.ID}, nostr.Tag{"e", theirs.ID},
 		nostr.Tag{"a", "30617:" + alice + ":repo"}, nostr.Tag{"a", "30618:" + alice + ":repo"})
 	require.NoError(t, db.SaveEvent(t.Context(), deletion))
-	require.NoError(t, s.Execute(t.Context(), deletion))
+	require.NoError(t, s.Execute(t.Context(), eventtest.Of(deletion)))
 	ids, err := read(t.Context(), s, nostr.Filter{})
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{theirs.ID, late.ID, deletion.ID}, ids)
-	require.Error(t, s.Execute(t.Context(), one))
-	require.NoError(t, s.Remove(t.Context(), nil))
+	require.Error(t, s.Execute(t.Context(), eventtest.Of(one)))
+	require.NoError(t, s.Remove(t.Context(), graspsync.Event{}))
 }
 
 // A slicestore on which Init was not called is taken for a stranger.

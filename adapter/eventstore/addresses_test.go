@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -43,7 +44,7 @@ func TestThousandsOfAddresses(t *testing.T) {
 				tags = append(tags, address(c.kind(i), i))
 			}
 			b.queries, b.given = 0, 0
-			targets, err := s.Targets(t.Context(), event(alice, 5, start, tags...))
+			targets, err := s.Targets(t.Context(), eventtest.Of(event(alice, 5, start, tags...)))
 			require.NoError(t, err)
 			require.Len(t, targets, c.found)
 			require.LessOrEqual(t, b.queries, c.queries)
@@ -97,7 +98,7 @@ func TestTargetsAtAddresses(t *testing.T) {
 					tags = append(tags, nostr.Tag{"a", strings.Replace(n, "::", ":"+alice+":", 1)})
 				}
 				deletion := event(alice, 5, start, tags...)
-				_, at := nip34.Deletes(deletion)
+				_, at := nip34.Deletes(eventtest.Of(deletion))
 				if name != "of no events" { // two of those are no addresses
 					require.Len(t, at, len(named))
 				}
@@ -106,7 +107,7 @@ func TestTargetsAtAddresses(t *testing.T) {
 				}
 				var want, got []string
 				for _, e := range events {
-					if c, ok := graspsync.AddressOf(e); ok && wanted[c] {
+					if c, ok := eventtest.Of(e).Address(); ok && wanted[c] {
 						want = append(want, e.ID)
 					}
 				}
@@ -114,10 +115,10 @@ func TestTargetsAtAddresses(t *testing.T) {
 				if backend == "a strict one" {
 					cfg = eventstoreadapter.Config{PageSize: 10, MaxValues: 3}
 				}
-				targets, err := newStore(t, db, cfg).Targets(t.Context(), deletion)
+				targets, err := newStore(t, db, cfg).Targets(t.Context(), eventtest.Of(deletion))
 				require.NoError(t, err)
 				for _, e := range targets {
-					got = append(got, e.ID)
+					got = append(got, e.ID.String())
 				}
 				require.ElementsMatch(t, want, got)
 			})

@@ -78,13 +78,22 @@ func bytesOf(e *nostr.Event) int {
 func (b shared) query(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	if eventstore.IsNegentropySession(ctx) && !f.LimitZero && f.Search == "" {
 		f.Limit = 0 // NIP-77 knows none
-		return b.s.all(ctx, f)
+		events, err := b.s.all(ctx, f)
+		return unparsed(events), err
 	}
 	events, err := b.s.reader.queryOnce(ctx, f, false)
 	if err != nil || !b.s.reader.profile.compact || f.LimitZero {
 		return events, err
 	}
 	return b.matching(ctx, f, events)
+}
+
+func unparsed(events []graspsync.Event) []*nostr.Event {
+	out := make([]*nostr.Event, len(events))
+	for i, e := range events {
+		out[i] = e.Event
+	}
+	return out
 }
 
 // matching returns what of an answer matches. badger keeps an address under the same key whether
@@ -161,7 +170,12 @@ func (b shared) ReplaceEvent(ctx context.Context, e *nostr.Event) error {
 }
 
 func (b shared) save(ctx context.Context, e *nostr.Event) (graspsync.Outcome, error) {
-	outcomes, err := b.s.Save(ctx, []graspsync.Incoming{{Event: e}})
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnstorable, err)
+		return graspsync.Outcome{Result: graspsync.Refused, Err: err}, fmt.Errorf("invalid: %w", err)
+	}
+	outcomes, err := b.s.Save(ctx, []graspsync.Incoming{{Event: parsed}})
 	if err != nil {
 		return graspsync.Outcome{}, err
 	}
@@ -178,4 +192,10 @@ func (b shared) save(ctx context.Context, e *nostr.Event) (graspsync.Outcome, er
 	}
 }
 
-func (b shared) DeleteEvent(ctx context.Context, e *nostr.Event) error { return b.s.Remove(ctx, e) }
+func (b shared) DeleteEvent(ctx context.Context, e *nostr.Event) error {
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil {
+		return nil //nolint:nilerr // it can't be here
+	}
+	return b.s.Remove(ctx, parsed)
+}

@@ -36,8 +36,7 @@ type Config struct {
 	// with other limits. Defaults to the backend.
 	Reader eventstore.Store
 	// PageSize is the most events asked for in one query. With a value above what
-	// the backend really answers to one query, answers would be cut short unseen;
-	// [Store.SelfTest] finds that. Defaults to the backend's own MaxLimit or
+	// the backend really answers to one query, answers would be cut short unseen. Defaults to the backend's own MaxLimit or
 	// QueryLimit, 100 where it has neither.
 	PageSize int
 	// MaxValues is the most values of all lists of one query together. Backends on

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 // fake is a backend as strict and as lax as the fields say: a stranger to the
@@ -170,7 +171,7 @@ func event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nost
 func incoming(events ...*nostr.Event) []graspsync.Incoming {
 	in := make([]graspsync.Incoming, len(events))
 	for i, e := range events {
-		in[i] = graspsync.Incoming{Event: e}
+		in[i] = graspsync.Incoming{Event: eventtest.Of(e)}
 	}
 	return in
 }

@@ -3,12 +3,10 @@ package eventstoreadapter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
@@ -16,7 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func TestWrongAnswers(t *testing.T) {
@@ -63,7 +61,7 @@ func TestFailingBackend(t *testing.T) {
 			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
 			_, err = s.Has(t.Context(), []graspsync.EventID{idOf(e)})
 			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
-			_, err = s.Deleted(t.Context(), e)
+			_, err = s.Deleted(t.Context(), eventtest.Of(e))
 			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
 			_, err = s.Save(t.Context(), incoming(e))
 			require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
@@ -196,46 +194,6 @@ func TestNeverClosed(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 30*time.Second, time.Since(begun))
 	})
-}
-
-func TestSelfTest(t *testing.T) {
-	fill := func(s relaysync.Store, n int) {
-		var events []*nostr.Event
-		for i := range n {
-			events = append(events, event(alice, 1, start+nostr.Timestamp(i/4), nostr.Tag{"t", fmt.Sprint(i % 3)}))
-		}
-		save(t, s, events...)
-	}
-	t.Run("right", func(t *testing.T) {
-		for name, db := range map[string]eventstore.Store{
-			"slicestore": newSlice(t, 50), "badger": newBadger(t, 60), "stranger": counting{fake: &fake{limit: 100}},
-		} {
-			s := newStore(t, db, eventstoreadapter.Config{})
-			require.ErrorIs(t, s.SelfTest(t.Context()), eventstoreadapter.ErrTooFew, name)
-			fill(s, 500)
-			require.NoError(t, s.SelfTest(t.Context()), name)
-		}
-	})
-	t.Run("page size too large", func(t *testing.T) {
-		s := newStore(t, &fake{limit: 100}, eventstoreadapter.Config{PageSize: 150})
-		fill(s, 600)
-		require.ErrorIs(t, s.SelfTest(t.Context()), eventstoreadapter.ErrBackend)
-		s = newStore(t, newBadger(t, 100), eventstoreadapter.Config{PageSize: 400})
-		fill(s, 1500)
-		require.ErrorIs(t, s.SelfTest(t.Context()), eventstoreadapter.ErrBackend)
-	})
-}
-
-func TestProbe(t *testing.T) {
-	for name, db := range map[string]eventstore.Store{
-		"slicestore": newSlice(t, 0), "badger": newBadger(t, 0), "max limit": newBadger(t, 40),
-		"stranger": counting{fake: &fake{limit: 100}},
-	} {
-		require.NoError(t, eventstoreadapter.Probe(t.Context(), db, eventstoreadapter.Config{}), name)
-	}
-	err := eventstoreadapter.Probe(t.Context(), &fake{limit: 100}, eventstoreadapter.Config{PageSize: 250})
-	require.Error(t, err)
-	require.Error(t, eventstoreadapter.Probe(t.Context(), nil, eventstoreadapter.Config{}))
 }
 
 func TestBeforeInit(t *testing.T) {

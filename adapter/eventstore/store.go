@@ -84,8 +84,8 @@ func (s *Store) PageSize() int { return s.reader.profile.page }
 // much as Events.
 func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
 	return func(yield func(graspsync.Stamp, error) bool) {
-		err := s.walk(ctx, filter, func(id graspsync.EventID, e *nostr.Event) bool {
-			return yield(graspsync.Stamp{CreatedAt: e.CreatedAt, ID: id}, nil)
+		err := s.walk(ctx, filter, func(e graspsync.Event) bool {
+			return yield(e.Stamp(), nil)
 		})
 		if err != nil {
 			yield(graspsync.Stamp{}, fmt.Errorf("reading stamps: %w", err))
@@ -94,18 +94,18 @@ func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 }
 
 // Events implements [relaysync.Store].
-func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
-		err := s.walk(ctx, filter, func(_ graspsync.EventID, e *nostr.Event) bool { return yield(e, nil) })
+func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
+		err := s.walk(ctx, filter, func(e graspsync.Event) bool { return yield(e, nil) })
 		if err != nil {
-			yield(nil, fmt.Errorf("reading events: %w", err))
+			yield(graspsync.Event{}, fmt.Errorf("reading events: %w", err))
 		}
 	}
 }
 
 // walk calls yield for every event that matches, until it returns false.
 func (s *Store) walk(
-	ctx context.Context, f nostr.Filter, yield func(graspsync.EventID, *nostr.Event) bool,
+	ctx context.Context, f nostr.Filter, yield func(graspsync.Event) bool,
 ) error {
 	w := &walk{
 		guard: s.reader, batch: s.cfg.fixed.BatchSize,
@@ -122,9 +122,9 @@ func (s *Store) walk(
 }
 
 // all returns every event that matches.
-func (s *Store) all(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
-	var events []*nostr.Event
-	err := s.walk(ctx, f, func(_ graspsync.EventID, e *nostr.Event) bool {
+func (s *Store) all(ctx context.Context, f nostr.Filter) ([]graspsync.Event, error) {
+	var events []graspsync.Event
+	err := s.walk(ctx, f, func(e graspsync.Event) bool {
 		events = append(events, e)
 		return true
 	})
@@ -142,8 +142,8 @@ func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 		texts[i] = id.String()
 	}
 	found := make(map[graspsync.EventID]struct{}, len(ids))
-	err := s.walk(ctx, nostr.Filter{IDs: texts}, func(id graspsync.EventID, _ *nostr.Event) bool {
-		found[id] = struct{}{}
+	err := s.walk(ctx, nostr.Filter{IDs: texts}, func(e graspsync.Event) bool {
+		found[e.ID] = struct{}{}
 		return true
 	})
 	if err != nil {
@@ -156,11 +156,11 @@ func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 }
 
 // Deleted implements [relaysync.Store].
-func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
-	if event == nil {
+func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
+	if event.IsZero() {
 		return false, ctx.Err()
 	}
-	t, err := s.tombstonesOf(ctx, []*nostr.Event{event})
+	t, err := s.tombstonesOf(ctx, []graspsync.Event{event})
 	if err != nil {
 		return false, fmt.Errorf("looking up deletions: %w", err)
 	}
@@ -199,7 +199,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 }
 
 // lock takes the locks of the authors of some events, always in the same order.
-func (s *Store) lock(events []*nostr.Event) (unlock func()) {
+func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 	var wanted [stripes]bool
 	for _, e := range events {
 		wanted[stripe(e.PubKey)] = true
@@ -218,12 +218,7 @@ func (s *Store) lock(events []*nostr.Event) (unlock func()) {
 	}
 }
 
-func stripe(author string) int {
-	if key, err := graspsync.ParsePubKey(author); err == nil {
-		return int(key[31]) % stripes
-	}
-	return 0
-}
+func stripe(author graspsync.PubKey) int { return int(author[31]) % stripes }
 
 // syncer is what backends have that do not write through.
 type syncer interface{ Sync() error }
@@ -245,21 +240,21 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 }
 
 // storable reports why an event can't be stored as it is.
-func (s *Store) storable(e *nostr.Event) error {
-	if e == nil {
-		return fmt.Errorf("%w: nil", ErrUnstorable)
+func (s *Store) storable(e graspsync.Event) error {
+	if e.IsZero() {
+		return fmt.Errorf("%w: none", ErrUnstorable)
 	}
 	sig, err := hex.DecodeString(e.Sig)
 	switch {
 	case nostr.IsEphemeralKind(e.Kind):
 		return fmt.Errorf("%w: ephemeral kind %d", ErrUnstorable, e.Kind)
-	case !isID(e.ID), !isID(e.PubKey), err != nil, len(sig) != 64:
-		return fmt.Errorf("%w: malformed id, author or signature", ErrUnstorable)
+	case err != nil, len(sig) != 64:
+		return fmt.Errorf("%w: malformed signature", ErrUnstorable)
 	case e.Kind < 0 || e.Kind > math.MaxUint16:
 		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
 	case e.CreatedAt < 0 || e.CreatedAt >= math.MaxUint32:
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
-	case s.writer.profile.compact && !compactable(e):
+	case s.writer.profile.compact && !compactable(e.Event):
 		return fmt.Errorf("%w: larger than the backend can encode", ErrUnstorable)
 	}
 	return nil
@@ -282,10 +277,10 @@ func compactable(e *nostr.Event) bool {
 // batch is one Save.
 type batch struct {
 	*Store
-	events   []*nostr.Event // those worth trying
-	places   []int          // where their outcomes belong
+	events   []graspsync.Event // those worth trying
+	places   []int             // where their outcomes belong
 	outcomes []graspsync.Outcome
-	have     map[string]struct{} // ids that are stored
+	have     map[graspsync.EventID]struct{} // what is stored
 	tombs    *nip34.Tombstones
 }
 
@@ -293,10 +288,10 @@ type batch struct {
 func (b *batch) prepare(ctx context.Context) (err error) {
 	ids := make([]string, len(b.events))
 	for i, e := range b.events {
-		ids[i] = e.ID
+		ids[i] = e.Event.ID
 	}
-	b.have = make(map[string]struct{}, len(ids))
-	err = b.walk(ctx, nostr.Filter{IDs: ids}, func(_ graspsync.EventID, e *nostr.Event) bool {
+	b.have = make(map[graspsync.EventID]struct{}, len(ids))
+	err = b.walk(ctx, nostr.Filter{IDs: ids}, func(e graspsync.Event) bool {
 		b.have[e.ID] = struct{}{}
 		return true
 	})
@@ -306,7 +301,7 @@ func (b *batch) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-func (b *batch) save(ctx context.Context, e *nostr.Event) graspsync.Outcome {
+func (b *batch) save(ctx context.Context, e graspsync.Event) graspsync.Outcome {
 	result, err := b.try(ctx, e)
 	if err != nil {
 		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
@@ -314,9 +309,9 @@ func (b *batch) save(ctx context.Context, e *nostr.Event) graspsync.Outcome {
 	return graspsync.Outcome{Result: result}
 }
 
-func (b *batch) try(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
+func (b *batch) try(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
 	_, have := b.have[e.ID]
-	switch addr, ok := graspsync.AddressOf(e); {
+	switch addr, ok := e.Address(); {
 	case b.tombs.Cover(e):
 		if have { // a crash came between the deletion and this
 			return graspsync.Deleted, b.remove(ctx, e)
@@ -337,10 +332,10 @@ func (b *batch) try(ctx context.Context, e *nostr.Event) (graspsync.Result, erro
 }
 
 // put saves an event whatever else is there.
-func (b *batch) put(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
+func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
 	dup := false
 	err := b.writer.call(ctx, "saving an event", func() error {
-		err := b.writer.backend.SaveEvent(context.WithoutCancel(ctx), e)
+		err := b.writer.backend.SaveEvent(context.WithoutCancel(ctx), e.Event)
 		if dup = errors.Is(err, eventstore.ErrDupEvent); dup || err == nil {
 			return nil
 		}
@@ -356,25 +351,25 @@ func (b *batch) put(ctx context.Context, e *nostr.Event) (graspsync.Result, erro
 	return graspsync.Stored, nil
 }
 
-func (b *batch) remove(ctx context.Context, e *nostr.Event) error {
+func (b *batch) remove(ctx context.Context, e graspsync.Event) error {
 	delete(b.have, e.ID)
 	return b.removeFor(ctx, e)
 }
 
 // removeFor removes an event for the sake of another one, and says so.
-func (s *Store) removeFor(ctx context.Context, e *nostr.Event) error {
+func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 	err := s.removeStored(ctx, e)
 	if err == nil && s.cfg.Removed != nil {
-		s.cfg.Removed(e)
+		s.cfg.Removed(e.Event)
 	}
 	return err
 }
 
-func (s *Store) removeStored(ctx context.Context, e *nostr.Event) error {
+func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
 	return s.writer.call(ctx, "removing an event", func() error {
-		if err := s.writer.backend.DeleteEvent(context.WithoutCancel(ctx), e); err != nil {
+		if err := s.writer.backend.DeleteEvent(context.WithoutCancel(ctx), e.Event); err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
 		return nil
@@ -384,7 +379,7 @@ func (s *Store) removeStored(ctx context.Context, e *nostr.Event) error {
 // replace saves a version if it is the newest of its address, and then removes the
 // others: a crash in between leaves too much, which the next call repairs, rather
 // than too little.
-func (b *batch) replace(ctx context.Context, e *nostr.Event, addr graspsync.Address) (graspsync.Result, error) {
+func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.Address) (graspsync.Result, error) {
 	versions, err := b.versions(ctx, addr)
 	if err != nil {
 		return 0, err
@@ -412,38 +407,35 @@ func (b *batch) replace(ctx context.Context, e *nostr.Event, addr graspsync.Addr
 }
 
 // versions returns what is stored at an address.
-func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]*nostr.Event, error) {
+func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]graspsync.Event, error) {
 	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author.String()}}
 	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
 		f.Tags = nostr.TagMap{"d": {addr.Identifier}}
 	}
 	events, err := s.all(ctx, f)
-	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
-		a, ok := graspsync.AddressOf(e)
+	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
+		a, ok := e.Address()
 		return !ok || a != addr
 	}), err
 }
 
-func newer(a, b *nostr.Event) bool {
-	if a.CreatedAt != b.CreatedAt {
-		return a.CreatedAt > b.CreatedAt
-	}
-	return a.ID < b.ID
+func newer(a, b graspsync.Event) bool {
+	return a.Stamp().Newer(b.Stamp())
 }
 
 // removes reports whether an event removes others: a deletion, or a request to
 // vanish that concerns us.
-func (s *Store) removes(e *nostr.Event) bool {
-	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e)
+func (s *Store) removes(e graspsync.Event) bool {
+	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e.Event)
 }
 
 // execute removes what a stored deletion names, or everything by who vanishes.
-func (b *batch) execute(ctx context.Context, e *nostr.Event) error {
+func (b *batch) execute(ctx context.Context, e graspsync.Event) error {
 	b.tombs.Add(e)
-	return b.removeCovered(ctx, e, func(e *nostr.Event) { delete(b.have, e.ID) })
+	return b.removeCovered(ctx, e, func(e graspsync.Event) { delete(b.have, e.ID) })
 }
 
-func (s *Store) removeCovered(ctx context.Context, e *nostr.Event, removed func(*nostr.Event)) error {
+func (s *Store) removeCovered(ctx context.Context, e graspsync.Event, removed func(graspsync.Event)) error {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	t.Add(e)
 	targets, err := s.targets(ctx, e)
@@ -463,10 +455,10 @@ func (s *Store) removeCovered(ctx context.Context, e *nostr.Event, removed func(
 }
 
 // targets returns what is stored of what an event removes, and maybe more.
-func (s *Store) targets(ctx context.Context, e *nostr.Event) (targets []*nostr.Event, err error) {
+func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []graspsync.Event, err error) {
 	if e.Kind == graspsync.KindVanish {
 		until := e.CreatedAt
-		return s.all(ctx, nostr.Filter{Authors: []string{e.PubKey}, Until: &until})
+		return s.all(ctx, nostr.Filter{Authors: []string{e.Event.PubKey}, Until: &until})
 	}
 	ids, at := nip34.Deletes(e)
 	if len(ids) > 0 {
@@ -478,7 +470,7 @@ func (s *Store) targets(ctx context.Context, e *nostr.Event) (targets []*nostr.E
 			return nil, err
 		}
 	}
-	events, err := s.versionsOf(ctx, e.PubKey, at)
+	events, err := s.versionsOf(ctx, e.Event.PubKey, at)
 	return append(targets, events...), err
 }
 
@@ -488,7 +480,7 @@ const addressesAtOnce = 100
 // versionsOf returns what is stored at addresses of one author. A stranger may name thousands:
 // they are looked up in order of their kinds, so that of what the author has stored each event
 // is read a few times at most.
-func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []*nostr.Event, err error) {
+func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []graspsync.Event, err error) {
 	wanted := make(map[graspsync.Address]bool, len(at))
 	var exact []graspsync.Address
 	var kinds []int // of addresses that no tag finds
@@ -522,9 +514,9 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 	seen := make(map[graspsync.EventID]bool)
 	for _, f := range asked {
 		f.Authors = []string{author}
-		err := s.walk(ctx, f, func(id graspsync.EventID, e *nostr.Event) bool {
-			if c, ok := graspsync.AddressOf(e); ok && wanted[c] && !seen[id] {
-				seen[id] = true
+		err := s.walk(ctx, f, func(e graspsync.Event) bool {
+			if c, ok := e.Address(); ok && wanted[c] && !seen[e.ID] {
+				seen[e.ID] = true
 				found = append(found, e)
 			}
 			return true
@@ -538,8 +530,8 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 
 // Targets returns what is stored of what a deletion names: ids, whoever wrote their
 // events, and addresses of its author's.
-func (s *Store) Targets(ctx context.Context, deletion *nostr.Event) ([]*nostr.Event, error) {
-	if deletion == nil || deletion.Kind != graspsync.KindDeletion {
+func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]graspsync.Event, error) {
+	if deletion.IsZero() || deletion.Kind != graspsync.KindDeletion {
 		return nil, ctx.Err()
 	}
 	targets, err := s.targets(ctx, deletion)
@@ -552,21 +544,21 @@ func (s *Store) Targets(ctx context.Context, deletion *nostr.Event) ([]*nostr.Ev
 // Execute removes whatever a stored deletion names, or everything by the author of
 // a request to vanish that concerns us. It is for those that did not come through
 // Save: relays commonly remove a single event for each tag.
-func (s *Store) Execute(ctx context.Context, event *nostr.Event) error {
-	if event == nil || !s.removes(event) {
+func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
+	if event.IsZero() || !s.removes(event) {
 		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
 	}
-	defer s.lock([]*nostr.Event{event})()
-	return s.removeCovered(ctx, event, func(*nostr.Event) {})
+	defer s.lock([]graspsync.Event{event})()
+	return s.removeCovered(ctx, event, func(graspsync.Event) {})
 }
 
 // Remove takes an event out of the backend, as moderation or expiry does. An event
 // that is not there is no error.
-func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
-	if event == nil || !isID(event.ID) {
+func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
+	if event.IsZero() {
 		return nil
 	}
-	defer s.lock([]*nostr.Event{event})()
+	defer s.lock([]graspsync.Event{event})()
 	return s.removeStored(ctx, event)
 }
 
@@ -575,20 +567,20 @@ const lookUpAtOnce = 100
 
 // tombstonesOf returns the deletions and requests to vanish that are stored and may
 // cover any of the events.
-func (s *Store) tombstonesOf(ctx context.Context, events []*nostr.Event) (*nip34.Tombstones, error) {
+func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*nip34.Tombstones, error) {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	for chunk := range slices.Chunk(events, lookUpAtOnce) {
 		ids, addrs := nostr.Filter{Kinds: []int{graspsync.KindDeletion}}, nostr.Filter{Kinds: []int{graspsync.KindDeletion}}
 		gone := nostr.Filter{Kinds: []int{graspsync.KindVanish}}
 		for _, e := range chunk {
-			gone.Authors = append(gone.Authors, e.PubKey)
+			gone.Authors = append(gone.Authors, e.Event.PubKey)
 			if e.Kind == graspsync.KindDeletion {
 				continue
 			}
-			ids.Authors = append(ids.Authors, e.PubKey)
-			ids.Tags = addTag(ids.Tags, "e", e.ID)
-			if addr, ok := graspsync.AddressOf(e); ok {
-				addrs.Authors = append(addrs.Authors, e.PubKey)
+			ids.Authors = append(ids.Authors, e.Event.PubKey)
+			ids.Tags = addTag(ids.Tags, "e", e.Event.ID)
+			if addr, ok := e.Address(); ok {
+				addrs.Authors = append(addrs.Authors, e.Event.PubKey)
 				addrs.Tags = addTag(addrs.Tags, "a", addr.String())
 			}
 		}
@@ -597,7 +589,7 @@ func (s *Store) tombstonesOf(ctx context.Context, events []*nostr.Event) (*nip34
 				continue
 			}
 			f.Authors = unique(f.Authors)
-			err := s.walk(ctx, f, func(_ graspsync.EventID, d *nostr.Event) bool {
+			err := s.walk(ctx, f, func(d graspsync.Event) bool {
 				t.Add(d)
 				return true
 			})

@@ -30,7 +30,7 @@ type walk struct {
 	since *nostr.Timestamp
 	until *nostr.Timestamp
 	seen  map[graspsync.EventID]struct{}
-	yield func(graspsync.EventID, *nostr.Event) bool
+	yield func(graspsync.Event) bool
 	// missed is about the first second of which not all could be read: the others are
 	// read all the same.
 	missed error
@@ -63,15 +63,15 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 // take yields what matches and was not yielded before.
 func (w *walk) take(events []*nostr.Event) error {
 	for _, e := range events {
-		id, err := graspsync.ParseEventID(e.ID)
+		parsed, err := graspsync.ParseEvent(e)
 		if err != nil || !w.want.match(e) {
 			continue
 		}
-		if _, ok := w.seen[id]; ok {
+		if _, ok := w.seen[parsed.ID]; ok {
 			continue
 		}
-		w.seen[id] = struct{}{}
-		if !w.yield(id, e) {
+		w.seen[parsed.ID] = struct{}{}
+		if !w.yield(parsed) {
 			return errStop
 		}
 	}

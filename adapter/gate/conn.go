@@ -431,7 +431,7 @@ func (c *conn) say(message []byte) {
 	if !ok {
 		return
 	}
-	if size > c.g.cfg.MaxQueue {
+	if size > c.g.cfg.fixed.MaxQueue {
 		c.end(errSlow)
 	}
 	c.g.makeRoom()

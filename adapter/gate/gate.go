@@ -33,12 +33,9 @@ type Config struct {
 	MaxMessage int64
 	// MaxName bounds the name of a subscription, in bytes. Defaults to 250.
 	MaxName int
-	// MaxQueue bounds what waits to be written to one connection, in bytes: who is slower than that is
-	// hung up. What is stored waits for whoever asks for it ([Gate.Pace]), so that it is events as they
-	// come, and answers of a relay that was not told to wait, that can be too much. Defaults to 64 MiB.
-	MaxQueue int
 	// MaxQueues bounds it for all, in bytes: where it is reached, of the client that most waits for the
-	// connection that most waits for is hung up. Defaults to 512 MiB.
+	// connection that most waits for is hung up; so is in any case who an eighth of it waits for. Defaults
+	// to 512 MiB.
 	MaxQueues int
 	// Logger gets who was hung up, and why, at debug level. Defaults to one that discards.
 	Logger *slog.Logger
@@ -48,6 +45,11 @@ type Config struct {
 
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
+	// MaxQueue bounds what waits to be written to one connection, in bytes: who is slower than that is
+	// hung up. What is stored waits for whoever asks for it ([Gate.Pace]), so that it is events as they
+	// come, and answers of a relay that was not told to wait, that can be too much. Defaults to an
+	// eighth of MaxQueues.
+	MaxQueue int
 	// MaxFilters bounds the filters of a REQ, defaults to 100.
 	MaxFilters int
 	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
@@ -119,8 +121,8 @@ func New(next http.Handler, cfg Config) *Gate {
 	set(&cfg.MaxName, 250)
 	set(&cfg.fixed.MaxFilters, 100)
 	set(&cfg.fixed.MaxListening, 50_000)
-	set(&cfg.MaxQueue, 64<<20)
 	set(&cfg.MaxQueues, 512<<20)
+	set(&cfg.fixed.MaxQueue, cfg.MaxQueues/8)
 	if cfg.MaxMessage <= 0 {
 		cfg.MaxMessage = 512_000
 	}
@@ -135,7 +137,7 @@ func New(next http.Handler, cfg Config) *Gate {
 		closing: make(chan struct{}),
 		work:    newTurns(max(places, 2*cfg.fixed.MaxFilters)), bodies: newTurns(max(bodies, 2*int(cfg.MaxMessage))),
 		negs: newTurns(negPlaces), listening: newTurns(max(cfg.fixed.MaxListening, 2*cfg.fixed.MaxFilters)),
-		held: newTurns(holds), soft: min(softQueue, cfg.MaxQueue/softPart),
+		held: newTurns(holds), soft: min(softQueue, cfg.fixed.MaxQueue/softPart),
 	}
 	if relay, ok := next.(*khatru.Relay); ok {
 		g.Pace(relay)

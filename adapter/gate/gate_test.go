@@ -139,7 +139,7 @@ func TestNamesThatAreUsedAgain(t *testing.T) {
 
 // Whoever did not read had everybody else wait, and took memory without bound.
 func TestWhoDoesNotRead(t *testing.T) {
-	s := serve(t, gate.Config{MaxQueue: 4 << 20})
+	s := serve(t, gate.Config{}.With(gate.Fixed{MaxQueue: 4 << 20}))
 	honest, other := s.dial(), s.dial()
 	honest.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
 	require.Equal(t, `["EOSE","live"]`, honest.hears())
@@ -301,7 +301,7 @@ func TestReconciliationsThatAreRefused(t *testing.T) {
 
 // Who does not read events as they come is hung up, and did not learn why.
 func TestWhoIsHungUpHearsWhy(t *testing.T) {
-	s := serve(t, gate.Config{MaxQueue: 1 << 20, Client: who})
+	s := serve(t, gate.Config{Client: who}.With(gate.Fixed{MaxQueue: 1 << 20}))
 	slow, other := s.dialAs("slow"), s.dial()
 	slow.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
 	require.Equal(t, `["EOSE","live"]`, slow.hears())

@@ -197,7 +197,7 @@ func TestDefaults(t *testing.T) {
 	require.NotNil(t, cfg.Logger)
 	cfg.Client, cfg.Logger = nil, nil
 	require.Equal(t, Config{
-		MaxConnections: 4096, MaxMessage: 512_000, MaxName: 250, fixed: constants{MaxFilters: 100, MaxListening: 50_000, MaxBody: 1 << 20}, MaxQueue: 64 << 20, MaxQueues: 512 << 20,
+		MaxConnections: 4096, MaxMessage: 512_000, MaxName: 250, fixed: constants{MaxFilters: 100, MaxListening: 50_000, MaxBody: 1 << 20, MaxQueue: 64 << 20}, MaxQueues: 512 << 20,
 	}, cfg)
 }
 
@@ -229,7 +229,7 @@ func TestTold(t *testing.T) {
 // Where too much waits for all, of the client that most waits for the connection gives way that most
 // waits for, though one of somebody else has more.
 func TestWhoGivesWay(t *testing.T) {
-	g := New(nil, Config{MaxQueues: 1500})
+	g := New(nil, Config{MaxQueues: 1500, fixed: constants{MaxQueue: 1500}})
 	conns := make(map[string]*conn)
 	for name, n := range map[string]int{"a1": 400, "a2": 300, "b1": 500, "c1": 200} {
 		c := &conn{g: g, client: name[:1], queue: newQueue(&g.queued)}

@@ -62,7 +62,7 @@ func (c *client) ends() (last string, why websocket.CloseError) {
 // Who was slower than the database, and had asked for more than there is room for, was hung up each
 // time. What is stored waits for them, and they for nothing; events as they come do not wait for it.
 func TestAnAnswerWaitsForItsClient(t *testing.T) {
-	s := serveApart(t, gate.Config{MaxQueue: 4 << 20, Client: who})
+	s := serveApart(t, gate.Config{Client: who}.With(gate.Fixed{MaxQueue: 4 << 20}))
 	ids := s.stored(2, 80, 200_000)
 	slow, other := s.dialAs("slow"), s.dial()
 	runtime.GC()
@@ -132,7 +132,7 @@ func TestAnAnswerOfSeveralFiltersWaits(t *testing.T) {
 		}()
 		return found, nil
 	})
-	s := front(t, relay, gate.Config{MaxQueue: 4 << 20, Client: who})
+	s := front(t, relay, gate.Config{Client: who}.With(gate.Fixed{MaxQueue: 4 << 20}))
 	c := s.dialAs("slow")
 	filters := ""
 	for since := range 20 {
@@ -150,7 +150,7 @@ func TestAnAnswerOfSeveralFiltersWaits(t *testing.T) {
 // An answer that waits takes up none of what others need, and gives its place back when nobody wants
 // it any more.
 func TestAnswersThatWaitTakeNothingFromOthers(t *testing.T) {
-	s := serveApart(t, gate.Config{MaxQueue: 4 << 20, Client: who})
+	s := serveApart(t, gate.Config{Client: who}.With(gate.Fixed{MaxQueue: 4 << 20}))
 	filters := ""
 	for kind := 2000; kind < 2003; kind++ {
 		s.stored(kind, 60, 20_000)

@@ -33,7 +33,7 @@ func TestManyClients(t *testing.T) {
 	t.Cleanup(func() {
 		goleak.VerifyNone(t, before, goleak.IgnoreTopFunction("github.com/fiatjaf/khatru.(*expirationManager).start"))
 	})
-	s := serveApart(t, gate.Config{Client: who, MaxQueue: 2 << 20, MaxQueues: 32 << 20})
+	s := serveApart(t, gate.Config{Client: who, MaxQueues: 32 << 20}.With(gate.Fixed{MaxQueue: 2 << 20}))
 	ids := s.stored(storedKind, 30, 10_000)
 	author := relaytest.NewKey("somebody").Hex()
 	query := fmt.Sprintf(`{"kinds":[%d],"authors":[%q]}`, storedKind, author)

@@ -49,11 +49,12 @@ type Config struct {
 	// Gate has the limits of clients' websockets. Its Client defaults to that of Serve.
 	Gate gate.Config
 	// Sync is the configuration of the SyncManager. Its State is set by New; its
-	// Policy, by default GRASPPolicy, decides before purgatory does.
+	// Policy, by default GRASPPolicy, decides before purgatory does. It must have no Holder:
+	// purgatory is that.
 	Sync relaysync.Config
 	// Purgatory says how long events wait and how their data is hunted for. Its
 	// Identity and Membership are set by New; how much one fetch brings, and how long it takes, is known
-	// from Fetch. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Serve.
+	// from Fetch, and how many there are at once is from here. Its MaxRepoDay defaults to MaxPackBytes of Fetch, where that is more. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Serve.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching. Its Dialer is set by New.
 	Fetch gitfetch.Config
@@ -83,8 +84,14 @@ func (c Config) validate() error {
 	if c.State == nil {
 		errs = append(errs, errors.New("State is nil"))
 	}
+	if c.Sync.Holder != nil {
+		errs = append(errs, errors.New("Sync.Holder is set: what the server holds is in its purgatory"))
+	}
 	return errors.Join(errs...)
 }
+
+// manyBytesADay is the default of purgatory.Limits.MaxRepoDay.
+const manyBytesADay = 4 << 30
 
 // fewBytes is the default of purgatory.Limits.MaxFetch.
 const fewBytes = 512 << 20
@@ -125,6 +132,12 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	if c.Purgatory.Times.FetchTimeout == 0 {
 		c.Purgatory.Times.FetchTimeout = c.Fetch.Longest() + time.Minute // so that the fetcher says what was wrong
+	}
+	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
+		c.Fetch.MaxFetches = most // with fewer slow servers make the others wait
+	}
+	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxRepoDay == 0 && most > manyBytesADay {
+		c.Purgatory.Limits.MaxRepoDay = most // else what is larger never comes
 	}
 	if c.Serve.StageHold == 0 {
 		c.Serve.StageHold = c.Purgatory.Times.PlaceholderHold // both have the same default

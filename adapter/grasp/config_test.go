@@ -16,11 +16,20 @@ import (
 // What bounds one fetch is said once: purgatory cut off at 11 minutes whoever was
 // allowed to take longer.
 func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
-	given := Config{Fetch: gitfetch.Config{Timeout: time.Hour, MaxPackBytes: 64 << 20}}
+	given := Config{Fetch: gitfetch.Config{MaxPackBytes: 64 << 20}}
 	cfg, err := given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, time.Hour+1024*time.Second+time.Minute, cfg.Purgatory.Times.FetchTimeout)
+	require.Equal(t, 10*time.Minute+1024*time.Second+time.Minute, cfg.Purgatory.Times.FetchTimeout)
 	require.Equal(t, int64(64<<20), cfg.Purgatory.Limits.MaxFetch)
+
+	require.Zero(t, cfg.Purgatory.Limits.MaxRepoDay)
+	require.Zero(t, cfg.Fetch.MaxFetches)
+	cfg, err = Config{
+		Fetch: gitfetch.Config{MaxPackBytes: 5 << 30}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxHunts: 30}},
+	}.withDefaults(nip34.Identity{})
+	require.NoError(t, err)
+	require.Equal(t, int64(5<<30), cfg.Purgatory.Limits.MaxRepoDay)
+	require.Equal(t, 60, cfg.Fetch.MaxFetches)
 
 	given.Purgatory = purgatory.Config{Times: purgatory.Times{FetchTimeout: time.Minute}, Limits: purgatory.Limits{MaxFetch: 1}}
 	cfg, err = given.withDefaults(nip34.Identity{})

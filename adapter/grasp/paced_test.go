@@ -22,7 +22,7 @@ import (
 func TestStoredAnswersWait(t *testing.T) {
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: t.TempDir(), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
 	require.NoError(t, r.db.Init())
-	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Gate.MaxQueue = 4 << 20 }
+	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Gate.MaxQueues = 32 << 20 } // an eighth for each
 	for i := range 200 {
 		ev := relaytest.NewKey("somebody").Event(nostr.Timestamp(1_700_000_000+i), 1, strings.Repeat("x", 200_000))
 		require.NoError(t, r.db.SaveEvent(t.Context(), ev))

@@ -14,6 +14,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/gate"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
@@ -71,7 +72,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	policy := purgatoryadapter.NewPolicy(cfg.Sync.Policy)
-	cfg.Sync.Policy = policy
+	cfg.Sync = policy.Configure(cfg.Sync)
 	if s.sync, err = khatruadapter.New(relay, backend, identity, khatruadapter.Config{
 		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync,
 		Free: func() (uint64, error) { return disk.Free(cfg.Dir) }, MinFree: cfg.Serve.MinFreeDisk,
@@ -93,9 +94,9 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	policy.Join(bounded{s.purgatory, s.sync.Room})
-	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { s.purgatory.Arrived(e) })
+	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.purgatory.Arrived, e) })
 	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
-		s.purgatory.Departed(e) // moderation and expiry store nothing that would tell
+		told(s.purgatory.Departed, e) // moderation and expiry store nothing that would tell
 		return nil
 	})
 	limits := khatruadapter.Limits{Subscriptions: maxSubscriptions, SubIDLength: maxSubIDLength, Limit: s.sync.Store().PageSize()}
@@ -118,6 +119,9 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.whole, cfg.Criteria, cfg.Curation}
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
+	if cfg.Serve.Describe == nil {
+		cfg.Serve.Describe = authority.Describe
+	}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
 	return s, err
 }
@@ -130,16 +134,16 @@ type bounded struct {
 }
 
 // Submit is that of the purgatory.
-func (b bounded) Submit(ctx context.Context, e *nostr.Event, byUser bool) (purgatory.Answer, error) {
-	if err := b.room(e); err != nil {
+func (b bounded) Submit(ctx context.Context, e graspsync.Event, byUser bool) (purgatory.Answer, error) {
+	if err := b.room(e.Event); err != nil {
 		return purgatory.Answer{}, err
 	}
 	return b.Purgatory.Submit(ctx, e, byUser)
 }
 
 // SubmitFrom is that of the purgatory.
-func (b bounded) SubmitFrom(ctx context.Context, e *nostr.Event, relay string) (purgatory.Answer, error) {
-	if err := b.room(e); err != nil {
+func (b bounded) SubmitFrom(ctx context.Context, e graspsync.Event, relay string) (purgatory.Answer, error) {
+	if err := b.room(e.Event); err != nil {
 		return purgatory.Answer{}, err
 	}
 	return b.Purgatory.SubmitFrom(ctx, e, relay)
@@ -150,7 +154,14 @@ func (b bounded) SubmitFrom(ctx context.Context, e *nostr.Event, relay string) (
 func (s *Server) removed(e *nostr.Event) {
 	s.sync.Removed(e)
 	if s.purgatory != nil { // else it is being opened, and looks at everything
-		s.purgatory.Departed(e)
+		told(s.purgatory.Departed, e)
+	}
+}
+
+// told has a purgatory told of an event that the relay has, or had. What is none is of no repository.
+func told(of func(graspsync.Event), e *nostr.Event) {
+	if ev, err := graspsync.ParseEvent(e); err == nil {
+		of(ev)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/grasp"
+	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -104,7 +105,7 @@ func (r *rig) try(dir string, args ...string) (string, error) {
 func (r *rig) served() (ids []string) {
 	for ev, err := range r.server.Sync().Store().Events(r.t.Context(), nostr.Filter{}) {
 		require.NoError(r.t, err)
-		ids = append(ids, ev.ID)
+		ids = append(ids, ev.ID.String())
 	}
 	return ids
 }
@@ -174,6 +175,12 @@ func TestConfig(t *testing.T) {
 	require.Empty(t, relay.StoreEvent)
 
 	cfg.Fetch.Git = ""
+	cfg.Sync.Holder = purgatoryadapter.NewPolicy(nil)
+	_, err = grasp.New(t.Context(), relay, db, identity, cfg)
+	require.ErrorIs(t, err, grasp.ErrConfig)
+	require.ErrorContains(t, err, "Sync.Holder is set")
+
+	cfg.Sync.Holder = nil
 	cfg.Purgatory.Times.Hold = -1
 	_, err = grasp.New(t.Context(), relay, db, identity, cfg)
 	require.ErrorIs(t, err, purgatory.ErrConfig)

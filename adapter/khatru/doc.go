@@ -62,7 +62,7 @@
 //
 // # Events that are held
 //
-// A policy that holds events ([relaysync.Holder]) says later, through [Sync.Release] and
+// A policy that holds events ([relaysync.Config].Holder) says later, through [Sync.Release] and
 // [Sync.Removed], what became of them, and through [Sync.Held] what it holds again.
 // [Information] serves a NIP-11 document that
 // says what a GRASP server has to.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func TestExpiry(t *testing.T) {
@@ -168,7 +169,7 @@ func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
 		synctest.Wait()
 		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(time.Minute).Unix())})
 		db.err = errors.New("input/output error")
-		_, err := store.Save(t.Context(), []graspsync.Incoming{{Event: e}})
+		_, err := store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(e)}})
 		require.ErrorIs(t, err, db.err)
 		db.err = nil
 		assert.Equal(t, []graspsync.Result{graspsync.Stored}, results(importEvents(t, store, e)))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -67,7 +68,7 @@ func TestSecondStoreSeesWhatSyncDoes(t *testing.T) {
 
 	// the same for what is released, and for what a client does
 	held := event(bob, 30617, start, d)
-	o, err := s.Release(t.Context(), held)
+	o, err := s.Release(t.Context(), eventtest.Of(held))
 	require.NoError(t, err)
 	require.Equal(t, graspsync.Stored, o.Result)
 	assert.Contains(t, in(t, second), held.ID)
@@ -106,16 +107,16 @@ func TestSecondStoreSeesWhatIsRemoved(t *testing.T) {
 	_, store, m := embed(t, relay, db, Config{})
 	one, other := event(alice, 30617, start, nostr.Tag{"d", "repo"}), event(bob, 30617, start, nostr.Tag{"d", "repo"})
 	importEvents(t, store, one, other)
-	var remover relaysync.Remover = store
-	require.NoError(t, remover.Remove(t.Context(), one))
-	require.NoError(t, remover.Remove(t.Context(), event(alice, 30617, start, nostr.Tag{"d", "never here"})))
+	var remover relaysync.Store = store
+	require.NoError(t, remover.Remove(t.Context(), eventtest.Of(one)))
+	require.NoError(t, remover.Remove(t.Context(), eventtest.Of(event(alice, 30617, start, nostr.Tag{"d", "never here"}))))
 	assert.Equal(t, []string{other.ID}, in(t, db))
 	assert.Equal(t, []string{other.ID}, in(t, second))
 	assert.Equal(t, one.ID, (*deleted)[0])
 	assert.Empty(t, m.removed, "who had it removed knows")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Error(t, remover.Remove(ctx, other))
+	require.Error(t, remover.Remove(ctx, eventtest.Of(other)))
 	assert.Equal(t, []string{other.ID}, in(t, db))
 }
 

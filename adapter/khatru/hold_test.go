@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,14 +17,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// holder is a policy that says of itself that it holds events.
-type holder struct{ relaysync.Policy }
+// holder knows of nothing that is held.
+type holder struct{}
 
 func (holder) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
+
+func (holder) HeldForUser(graspsync.EventID) (byUser, held bool) { return false, false }
+
+func (holder) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
+	return func(func(*nip34.Announcement, error) bool) {}
+}
 
 const held = "purgatory: won't be served until git data arrives"
 
@@ -31,8 +39,7 @@ const held = "purgatory: won't be served until git data arrives"
 // not served; nothing is stored or sent to anybody until it is released.
 func TestHeldDirectEvent(t *testing.T) {
 	relay := khatru.NewRelay()
-	policy := holder{relaysync.NewGRASPPolicy(nip34.Identity{})}
-	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Policy: policy}})
+	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
 	server := httptest.NewServer(relay)
 	defer server.Close()
 	defer run(t, s)()
@@ -52,13 +59,13 @@ func TestHeldDirectEvent(t *testing.T) {
 		require.Empty(t, content(t, s.Store()))
 		require.Empty(t, m.stored)
 
-		o, err := s.Release(t.Context(), e)
+		o, err := s.Release(t.Context(), eventtest.Of(e))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Stored, o.Result)
 		require.Contains(t, c.read(), e.ID, "subscribers get it now, and only now")
 		require.Equal(t, []string{e.ID}, content(t, s.Store()))
 		require.Equal(t, []string{e.ID}, m.stored)
-		o, err = s.Release(t.Context(), e)
+		o, err = s.Release(t.Context(), eventtest.Of(e))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Duplicate, o.Result)
 
@@ -79,15 +86,14 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 	relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, e *nostr.Event) (bool, string) {
 		return e.ID == refused.ID, "blocked: not any more"
 	})
-	policy := holder{relaysync.NewGRASPPolicy(nip34.Identity{})}
 	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
-	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Policy: policy}})
+	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
 	defer run(t, s)()
 	unstorable := signed(t, nostr.GeneratePrivateKey(), 1)
-	unstorable.ID = "no id"
+	unstorable.Sig = "none"
 	stored := signed(t, nostr.GeneratePrivateKey(), 1)
 	for _, e := range []*nostr.Event{refused, unstorable, stored} {
-		o, err := s.Release(t.Context(), e)
+		o, err := s.Release(t.Context(), eventtest.Of(e))
 		require.NoError(t, err)
 		require.Equal(t, e == stored, o.Result == graspsync.Stored, "%v", o)
 	}
@@ -100,7 +106,7 @@ func TestHoldingWantsReplaceHooks(t *testing.T) {
 	relay := khatru.NewRelay()
 	db := newSlice(t)
 	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
-	_, _, err := prepare(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Policy: holder{}}})
+	_, _, err := prepare(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
 	require.ErrorIs(t, err, errReplace)
 }
 

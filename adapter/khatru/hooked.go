@@ -3,13 +3,11 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"iter"
 
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -31,14 +29,8 @@ func notice(ctx context.Context, text string) {
 // come to refuse it.
 type hooked struct {
 	relaysync.Policy
-	relaysync.Holder
 	sync *Sync
 }
-
-var (
-	_ relaysync.AnnouncementHolder = (*hooked)(nil)
-	_ relaysync.Hearer             = (*hooked)(nil)
-)
 
 // reasonHook is why events are rejected that a hook refuses. What the hook says is not
 // said, since reasons are counted.
@@ -46,7 +38,7 @@ const reasonHook = "blocked: refused by a hook of the relay"
 
 // Judge implements [relaysync.Policy].
 func (h *hooked) Judge(
-	ctx context.Context, e *nostr.Event, src graspsync.Source, view relaysync.View,
+	ctx context.Context, e graspsync.Event, src graspsync.Source, view relaysync.View,
 ) (graspsync.Verdict, error) {
 	if !isSubmission(ctx) {
 		switch o := h.sync.admit(synced(ctx), graspsync.Incoming{Event: e, Source: src}); o.Result {
@@ -57,36 +49,4 @@ func (h *hooked) Judge(
 		}
 	}
 	return h.Policy.Judge(ctx, e, src, view)
-}
-
-// HeldForUser implements [relaysync.UserHolder].
-func (h *hooked) HeldForUser(id graspsync.EventID) (byUser, held bool) {
-	if inner, ok := h.Holder.(relaysync.UserHolder); ok {
-		return inner.HeldForUser(id)
-	}
-	return false, false
-}
-
-// Authority implements [relaysync.Authorizer], if the policy does.
-func (h *hooked) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
-	if inner, can := h.Policy.(relaysync.Authorizer); can {
-		return inner.Authority(ref, view)
-	}
-	return nil
-}
-
-// Heard implements [relaysync.Hearer], if the policy does.
-func (h *hooked) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
-	if inner, can := h.Policy.(relaysync.Hearer); can {
-		return inner.Heard(identifier, view)
-	}
-	return nil
-}
-
-// HeldAnnouncements implements [relaysync.AnnouncementHolder].
-func (h *hooked) HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error] {
-	if inner, ok := h.Holder.(relaysync.AnnouncementHolder); ok {
-		return inner.HeldAnnouncements(ctx)
-	}
-	return func(func(*nip34.Announcement, error) bool) {}
 }

@@ -134,14 +134,15 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 }
 
 const (
-	msgBareD   = "invalid: d tag without a value"
-	msgDeleted = "blocked: this event has been deleted"
-	msgLookup  = "error: could not look up deletions"
-	msgRoom    = "error: no room on the disk, try again later"
-	msgJudge   = "error: could not judge the event"
-	msgReject  = "blocked: not for this relay"
-	msgDepends = "blocked: what it belongs to is not here"
-	msgHeld    = "blocked: held back until what it needs is here"
+	msgMalformed = "invalid: malformed event"
+	msgBareD     = "invalid: d tag without a value"
+	msgDeleted   = "blocked: this event has been deleted"
+	msgLookup    = "error: could not look up deletions"
+	msgRoom      = "error: no room on the disk, try again later"
+	msgJudge     = "error: could not judge the event"
+	msgReject    = "blocked: not for this relay"
+	msgDepends   = "blocked: what it belongs to is not here"
+	msgHeld      = "blocked: held back until what it needs is here"
 )
 
 // reject is our RejectEvent hook.
@@ -155,7 +156,11 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	if s.Room(e) != nil {
 		return true, msgRoom
 	}
-	deleted, err := s.store.Deleted(ctx, e)
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil || strings.ToLower(e.Sig) != e.Sig { // khatru takes it, and other relays do not
+		return true, msgMalformed
+	}
+	deleted, err := s.store.Deleted(ctx, parsed)
 	if err != nil {
 		s.log.Error("deletions could not be looked up", "err", err)
 		return true, msgLookup
@@ -163,7 +168,7 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	if deleted {
 		return true, msgDeleted
 	}
-	if msg, err := s.undeletable(ctx, e); err != nil {
+	if msg, err := s.undeletable(ctx, parsed); err != nil {
 		s.log.Error("what a deletion names could not be looked up", "err", err)
 		return true, msgLookup
 	} else if msg != "" {
@@ -172,14 +177,14 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	if !s.gate || s.holding {
 		return false, "" // a policy that holds is asked once no hook has refused the event
 	}
-	verdict, msg := s.verdict(ctx, e)
+	verdict, msg := s.verdict(ctx, parsed)
 	return verdict.Decision != graspsync.Accept, msg
 }
 
 // undeletable asks the OverwriteDeletionOutcome hooks about what a deletion would
 // remove, and returns why it must not. As with khatru one event that must stay is enough
 // to refuse the deletion, and a client's is refused if it names somebody else's event.
-func (s *Sync) undeletable(ctx context.Context, deletion *nostr.Event) (msg string, err error) {
+func (s *Sync) undeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
 	hooks := s.relay.OverwriteDeletionOutcome
 	if deletion.Kind != nostr.KindDeletion || (IsSynced(ctx) && len(hooks) == 1) { // that one is ours
 		return "", nil
@@ -202,7 +207,7 @@ func (s *Sync) undeletable(ctx context.Context, deletion *nostr.Event) (msg stri
 		}
 		ok, why := false, ""
 		for _, hook := range hooks {
-			ok, why = hook(ctx, target, deletion)
+			ok, why = hook(ctx, target.Event, deletion.Event)
 		}
 		if !ok {
 			return nostr.NormalizeOKMessage(why, "blocked"), nil
@@ -212,10 +217,11 @@ func (s *Sync) undeletable(ctx context.Context, deletion *nostr.Event) (msg stri
 }
 
 // byID is a deletion of what one names by id.
-func byID(deletion *nostr.Event) *nostr.Event {
-	named := *deletion
+func byID(deletion graspsync.Event) graspsync.Event {
+	named := *deletion.Event
 	named.Tags = slices.DeleteFunc(slices.Clone(deletion.Tags), func(t nostr.Tag) bool { return len(t) > 0 && t[0] == "a" })
-	return &named
+	deletion.Event = &named
+	return deletion
 }
 
 // started waits for a while until the store has been read. It reports whether it was.
@@ -232,11 +238,11 @@ func (s *Sync) started(ctx context.Context) bool {
 }
 
 // verdict asks the policy, and says what a client is to hear.
-func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict graspsync.Verdict, msg string) {
+func (s *Sync) verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
-	verdict, err := s.manager.Judge(ctx, e)
+	verdict, err := s.manager.Judge(ctx, e.Event)
 	if errors.Is(err, relaysync.ErrNotReady) && s.started(ctx) {
-		verdict, err = s.manager.Judge(ctx, e)
+		verdict, err = s.manager.Judge(ctx, e.Event)
 	}
 	if errors.Is(err, ErrRoom) { // since the hooks were asked
 		return graspsync.Verdict{}, msgRoom
@@ -248,10 +254,8 @@ func (s *Sync) verdict(ctx context.Context, e *nostr.Event) (verdict graspsync.V
 	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
 		// What is stored is a duplicate, whatever would be said of it now: a deletion
 		// deletes nothing any more that was here when it came.
-		if id, err := graspsync.ParseEventID(e.ID); err == nil {
-			if has, err := s.store.Has(ctx, []graspsync.EventID{id}); err == nil && has[0] {
-				return graspsync.Verdict{Decision: graspsync.Accept}, ""
-			}
+		if has, err := s.store.Has(ctx, []graspsync.EventID{e.ID}); err == nil && has[0] {
+			return graspsync.Verdict{Decision: graspsync.Accept}, ""
 		}
 	}
 	switch verdict.Decision {
@@ -284,7 +288,7 @@ func bareD(e *nostr.Event) bool {
 
 // targetsElsewhere returns what hooks of the relay that query give of what a deletion
 // names: not all they have need be in the backend.
-func (s *Sync) targetsElsewhere(ctx context.Context, deletion *nostr.Event) (targets []*nostr.Event) {
+func (s *Sync) targetsElsewhere(ctx context.Context, deletion graspsync.Event) (targets []graspsync.Event) {
 	if len(s.elsewhere) == 0 {
 		return nil
 	}
@@ -330,8 +334,8 @@ const answerAtMost = 100
 
 // versions is for what a deletion removes at some addresses, or at others of the same kinds
 // and identifiers.
-func versions(deletion *nostr.Event, at []graspsync.Address) nostr.Filter {
-	f := nostr.Filter{Authors: []string{deletion.PubKey}, Until: &deletion.CreatedAt}
+func versions(deletion graspsync.Event, at []graspsync.Address) nostr.Filter {
+	f := nostr.Filter{Authors: []string{deletion.Event.PubKey}, Until: &deletion.CreatedAt}
 	for _, c := range at {
 		f.Kinds = append(f.Kinds, c.Kind)
 		if nostr.IsAddressableKind(c.Kind) {
@@ -346,11 +350,13 @@ func versions(deletion *nostr.Event, at []graspsync.Address) nostr.Filter {
 }
 
 // queried is what a hook of the relay's that queries gives.
-func (s *Sync) queried(ctx context.Context, q query, f nostr.Filter) (found []*nostr.Event) {
+func (s *Sync) queried(ctx context.Context, q query, f nostr.Filter) (found []graspsync.Event) {
 	err := protect(func() {
 		if ch, err := q(ctx, f); err == nil {
 			for e := range ch {
-				found = append(found, e)
+				if parsed, err := graspsync.ParseEvent(e); err == nil {
+					found = append(found, parsed)
+				}
 			}
 		}
 	})
@@ -362,9 +368,9 @@ func (s *Sync) queried(ctx context.Context, q query, f nostr.Filter) (found []*n
 
 // distinct leaves out what is there already: several stores may have an event, and hooks
 // are called for it once.
-func distinct(events []*nostr.Event) []*nostr.Event {
-	seen := make(map[string]bool, len(events))
-	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
+func distinct(events []graspsync.Event) []graspsync.Event {
+	seen := make(map[graspsync.EventID]bool, len(events))
+	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
 		again := seen[e.ID]
 		seen[e.ID] = true
 		return again
@@ -373,7 +379,7 @@ func distinct(events []*nostr.Event) []*nostr.Event {
 
 // deleteElsewhere calls the DeleteEvent hooks for what a stored deletion covers that is
 // not in the backend.
-func (s *Sync) deleteElsewhere(ctx context.Context, deletion *nostr.Event) {
+func (s *Sync) deleteElsewhere(ctx context.Context, deletion graspsync.Event) {
 	if deletion.Kind != nostr.KindDeletion {
 		return
 	}
@@ -381,7 +387,7 @@ func (s *Sync) deleteElsewhere(ctx context.Context, deletion *nostr.Event) {
 	removed.Add(deletion)
 	for _, target := range distinct(s.targetsElsewhere(ctx, deletion)) {
 		if removed.Cover(target) {
-			s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, target)
+			s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, target.Event)
 		}
 	}
 }
@@ -394,27 +400,31 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	}
 	s.manager.Stored(e)
 	s.expiry.track(e)
-	s.undo(context.WithoutCancel(ctx), e)
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil {
+		return // our own store has none such
+	}
+	s.undo(context.WithoutCancel(ctx), parsed)
 	if s.deletes(e) {
-		if err := s.store.Execute(context.WithoutCancel(ctx), e); err != nil {
+		if err := s.store.Execute(context.WithoutCancel(ctx), parsed); err != nil {
 			s.log.Error("deletion could not be executed; it will be", "err", err)
 			s.executeAgain()
 		}
 	}
 	s.followRemovals(context.WithoutCancel(ctx))
-	s.deleteElsewhere(context.WithoutCancel(ctx), e)
+	s.deleteElsewhere(context.WithoutCancel(ctx), parsed)
 }
 
 // undo removes an event that has just been stored if a deletion of it came meanwhile: it
 // was not there yet for all hooks when that was executed. A deletion is stored before it is
 // executed, so one that is not seen here finds the event.
-func (s *Sync) undo(ctx context.Context, e *nostr.Event) {
+func (s *Sync) undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := s.store.Deleted(ctx, e)
 	if err == nil && deleted {
 		err = s.store.Remove(ctx, e)
-		s.removed.add(e)
+		s.removed.add(e.Event)
 		s.followRemovals(ctx)
-		s.manager.Removed(e)
+		s.manager.Removed(e.Event)
 	}
 	if err != nil {
 		s.log.Error("an event that may be deleted could not be removed; it will be", "event", e.ID, "err", err)
@@ -517,7 +527,7 @@ func (s *Sync) save(
 			s.unsure.add(in)
 			continue
 		}
-		if in.Event == nil {
+		if in.Event.IsZero() {
 			continue
 		}
 		if tried := s.unsure.take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
@@ -530,7 +540,7 @@ func (s *Sync) save(
 				s.undo(ctx, in.Event)
 			}
 		case graspsync.Duplicate:
-			s.expiry.track(in.Event) // an earlier process may have ended before that
+			s.expiry.track(in.Event.Event) // an earlier process may have ended before that
 		}
 	}
 	return outcomes, nil
@@ -539,7 +549,7 @@ func (s *Sync) save(
 // acceptable asks the relay's hooks about an event that is about to be stored. The zero
 // Outcome means that they let it pass.
 func (s *Sync) acceptable(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
-	if in.Event == nil {
+	if in.Event.IsZero() {
 		return outcome // the store knows what to say
 	}
 	if !s.holding { // else they were asked before the policy was
@@ -547,7 +557,7 @@ func (s *Sync) acceptable(ctx context.Context, in graspsync.Incoming) (outcome g
 			return outcome
 		}
 	}
-	if err := s.Room(in.Event); err != nil {
+	if err := s.Room(in.Event.Event); err != nil {
 		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
 	}
 	var msg string
@@ -567,7 +577,7 @@ func (s *Sync) acceptable(ctx context.Context, in graspsync.Incoming) (outcome g
 // admit asks the RejectEvent hooks. The zero Outcome means that they let it pass. What a
 // client was allowed to submit needs no authentication when it is released.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
-	e := in.Event
+	e := in.Event.Event
 	err := protect(func() {
 		for _, hook := range s.relay.RejectEvent {
 			reject, msg := hook(ctx, e)
@@ -592,14 +602,14 @@ func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome grasps
 }
 
 // imported does what follows for an event that is newly stored.
-func (s *Sync) imported(ctx context.Context, e *nostr.Event) {
-	s.followStored(ctx, e)
+func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
+	s.followStored(ctx, e.Event)
 	s.deleteElsewhere(ctx, e)
 	for _, hook := range s.relay.OnEventSaved {
-		if err := protect(func() { hook(ctx, e) }); err != nil {
+		if err := protect(func() { hook(ctx, e.Event) }); err != nil {
 			s.log.Error("hook of the relay failed", "hook", "OnEventSaved", "err", err)
 		}
 	}
-	s.expiry.track(e)
-	s.broadcast(e)
+	s.expiry.track(e.Event)
+	s.broadcast(e.Event)
 }

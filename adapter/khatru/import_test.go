@@ -3,7 +3,6 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -86,7 +86,7 @@ func TestImportFails(t *testing.T) {
 	_, store, _ := embed(t, khatru.NewRelay(), newSlice(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := store.Save(ctx, []graspsync.Incoming{{Event: event(alice, 1, start)}})
+	_, err := store.Save(ctx, []graspsync.Incoming{{Event: eventtest.Of(event(alice, 1, start))}})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -161,14 +161,14 @@ func (u *badSync) Sync() error {
 func TestSavedByAnAttemptThatFailed(t *testing.T) {
 	for name, save := range map[string]func(*Sync, *imports, *nostr.Event) (graspsync.Result, error){
 		"import": func(_ *Sync, store *imports, e *nostr.Event) (graspsync.Result, error) {
-			out, err := store.Save(context.Background(), []graspsync.Incoming{{Event: e}})
+			out, err := store.Save(context.Background(), []graspsync.Incoming{{Event: eventtest.Of(e)}})
 			if err != nil {
 				return 0, err
 			}
 			return out[0].Result, nil
 		},
 		"release": func(s *Sync, _ *imports, e *nostr.Event) (graspsync.Result, error) {
-			o, err := s.Release(context.Background(), e)
+			o, err := s.Release(context.Background(), eventtest.Of(e))
 			return o.Result, err
 		},
 	} {
@@ -195,17 +195,18 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 
 func TestUnsureIsBounded(t *testing.T) {
 	var u unsure
+	id := func(n int) graspsync.EventID { return graspsync.EventID{byte(n >> 8), byte(n)} }
 	tried := func(n int) graspsync.Incoming {
-		return graspsync.Incoming{Event: &nostr.Event{ID: fmt.Sprint(n)}}
+		return graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id(n).String()})}
 	}
 	for i := range maxUnsure + 10 {
 		u.add(tried(i), tried(i))
 	}
 	assert.Len(t, u.ids, maxUnsure)
-	assert.False(t, u.take("9"), "the oldest go")
-	assert.True(t, u.take("10"))
-	assert.False(t, u.take("10"))
+	assert.False(t, u.take(id(9)), "the oldest go")
+	assert.True(t, u.take(id(10)))
+	assert.False(t, u.take(id(10)))
 	u.add(tried(10)) // in the place of the oldest, which is its own
-	assert.True(t, u.take("10"))
-	assert.True(t, u.take(fmt.Sprint(maxUnsure+9)))
+	assert.True(t, u.take(id(10)))
+	assert.True(t, u.take(id(maxUnsure+9)))
 }

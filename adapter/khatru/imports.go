@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -28,17 +26,14 @@ type imports struct {
 	sync *Sync
 }
 
-var (
-	_ relaysync.Store   = (*imports)(nil)
-	_ relaysync.Remover = (*imports)(nil)
-)
+var _ relaysync.Store = (*imports)(nil)
 
-// Remove implements [relaysync.Remover]: the DeleteEvent hooks are told.
-func (s *imports) Remove(ctx context.Context, e *nostr.Event) error {
+// Remove implements [relaysync.Store]: the DeleteEvent hooks are told.
+func (s *imports) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.Store.Remove(ctx, e); err != nil {
 		return err
 	}
-	s.sync.removed.add(e)
+	s.sync.removed.add(e.Event)
 	s.sync.followRemovals(synced(ctx))
 	return nil
 }
@@ -71,16 +66,16 @@ const maxUnsure = 10_000
 type unsure struct {
 	mu sync.Mutex
 	// guarded by mu
-	ids   map[string]int // places in order
-	order []string       // a ring
-	next  int            // place in it
+	ids   map[graspsync.EventID]int // places in order
+	order []graspsync.EventID       // a ring
+	next  int                       // place in it
 }
 
 func (u *unsure) add(events ...graspsync.Incoming) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, in := range events {
-		if in.Event == nil {
+		if in.Event.IsZero() {
 			continue
 		}
 		id := in.Event.ID
@@ -88,7 +83,7 @@ func (u *unsure) add(events ...graspsync.Incoming) {
 			continue
 		}
 		if u.ids == nil {
-			u.ids = make(map[string]int)
+			u.ids = make(map[graspsync.EventID]int)
 		}
 		if len(u.order) < maxUnsure {
 			u.ids[id] = len(u.order)
@@ -104,7 +99,7 @@ func (u *unsure) add(events ...graspsync.Incoming) {
 }
 
 // take forgets an id and reports whether it was remembered.
-func (u *unsure) take(id string) bool {
+func (u *unsure) take(id graspsync.EventID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	_, known := u.ids[id]

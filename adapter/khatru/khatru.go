@@ -49,8 +49,8 @@ type Config struct {
 	// GateDirect judges what clients publish by the same policy as what comes by
 	// sync, but for ephemeral events, which are not stored. Without it a client may
 	// store what no other relay would bring us, and what that refers to, or is referred
-	// to by, is then accepted by sync as well. If the policy is a [relaysync.Holder], a
-	// client whose event is held hears OK, and why it is not served in a NOTICE.
+	// to by, is then accepted by sync as well. If Sync has a Holder, a client whose event is
+	// held hears OK, and why it is not served in a NOTICE.
 	GateDirect bool
 	// Free says how many bytes of the backend's disk may still be used. It is asked at most
 	// once a second. Where that is less than MinFree, what clients publish is refused for as
@@ -169,8 +169,8 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 			return nil, err
 		}
 	}
-	if holder, ok := cfg.Sync.Policy.(relaysync.Holder); ok {
-		cfg.Sync.Policy = &hooked{Policy: cfg.Sync.Policy, Holder: holder, sync: s}
+	if s.holding && cfg.Sync.Policy != nil { // the default one holds nothing
+		cfg.Sync.Policy = &hooked{Policy: cfg.Sync.Policy, sync: s}
 	}
 	m, err := relaysync.New(&imports{Store: s.store, sync: s}, transport, identity, cfg.Sync)
 	if err != nil {
@@ -201,7 +201,7 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	_, holds := cfg.Sync.Policy.(relaysync.Holder)
+	holds := cfg.Sync.Holder != nil
 	if holds && cfg.GateDirect && len(relay.StoreEvent) > 0 && len(relay.ReplaceEvent) == 0 {
 		return nil, cfg, errReplace
 	}
@@ -331,7 +331,7 @@ func (s *Sync) finishDeletions(ctx context.Context) error {
 		if err != nil {
 			return s.unread("deletions", err)
 		}
-		if s.deletes(e) {
+		if s.deletes(e.Event) {
 			if err := s.store.Execute(ctx, e); err != nil {
 				return err
 			}
@@ -356,7 +356,11 @@ func protect(f func()) (err error) {
 // now may the policy hold it. A held one is said to be a duplicate: the client hears OK,
 // nothing is stored, nothing is broadcast, and OnEventSaved is not called.
 func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
-	verdict, msg := s.verdict(ctx, e)
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil {
+		return errors.New(msgMalformed)
+	}
+	verdict, msg := s.verdict(ctx, parsed)
 	switch verdict.Decision {
 	case graspsync.Accept:
 		return nil
@@ -371,17 +375,14 @@ func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
 // note of it. It returns when the event is durable; with Stored or Duplicate it is
 // served. The RejectEvent hooks are asked again, since they may have come to refuse its
 // author meanwhile: then it is Refused, for good.
-func (s *Sync) Release(ctx context.Context, e *nostr.Event) (graspsync.Outcome, error) {
-	in := graspsync.Incoming{Event: e}
-	if id, err := graspsync.ParseEventID(e.ID); err == nil {
-		in.Source = s.manager.HeldFrom(id)
-	}
+func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
+	in := graspsync.Incoming{Event: e, Source: s.manager.HeldFrom(e.ID)}
 	ctx = synced(ctx)
 	if o := s.admit(ctx, in); o.Result != 0 {
-		s.manager.NotReleased(e, o)
+		s.manager.NotReleased(e.Event, o)
 		return o, nil
 	}
-	if full := s.Room(e); full != nil {
+	if full := s.Room(e.Event); full != nil {
 		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
 	}
 	outcomes, err := s.save(ctx, s.store, []graspsync.Incoming{in})
@@ -389,9 +390,9 @@ func (s *Sync) Release(ctx context.Context, e *nostr.Event) (graspsync.Outcome, 
 		return graspsync.Outcome{}, err
 	}
 	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
-		s.manager.Stored(e)
+		s.manager.Stored(e.Event)
 	} else {
-		s.manager.NotReleased(e, outcomes[0]) // unless it failed and is tried again
+		s.manager.NotReleased(e.Event, outcomes[0]) // unless it failed and is tried again
 	}
 	return outcomes[0], nil
 }
@@ -442,7 +443,7 @@ func (s *Sync) scanExpiry(ctx context.Context) error {
 		if err != nil {
 			return s.unread("events that expire", err)
 		}
-		s.expiry.track(e)
+		s.expiry.track(e.Event)
 	}
 	return nil
 }
@@ -478,13 +479,13 @@ func (s *Sync) removeExpired(ctx context.Context, ids []string) (left []string, 
 			return left, cmp.Or(first, err)
 		}
 		if err := s.store.Remove(ctx, e); err != nil {
-			left, first = append(left, e.ID), cmp.Or(first, err)
+			left, first = append(left, e.Event.ID), cmp.Or(first, err)
 			continue
 		}
-		gone[e.ID] = struct{}{}
+		gone[e.Event.ID] = struct{}{}
 		for _, hook := range s.relay.DeleteEvent {
 			perr := protect(func() {
-				if err := hook(ctx, e); err != nil {
+				if err := hook(ctx, e.Event); err != nil {
 					s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", err)
 				}
 			})

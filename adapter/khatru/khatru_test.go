@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -151,7 +153,7 @@ func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) [
 	t.Helper()
 	in := make([]graspsync.Incoming, len(events))
 	for i, e := range events {
-		in[i] = graspsync.Incoming{Event: e, Source: graspsync.Source{Kind: graspsync.Live}}
+		in[i] = graspsync.Incoming{Event: eventtest.Of(e), Source: graspsync.Source{Kind: graspsync.Live}}
 	}
 	outcomes, err := store.Save(t.Context(), in)
 	require.NoError(t, err)
@@ -171,7 +173,7 @@ func content(t testing.TB, s relaysync.Store) (ids []string) {
 	t.Helper()
 	for e, err := range s.Events(context.Background(), nostr.Filter{}) {
 		require.NoError(t, err)
-		ids = append(ids, e.ID)
+		ids = append(ids, e.ID.String())
 	}
 	return ids
 }
@@ -408,7 +410,7 @@ func TestNewErrors(t *testing.T) {
 		},
 		"egress": func() error {
 			c := Config{}
-			c.Egress.Timeout = -1
+			c.Egress.Own = make([]netip.AddrPort, 1)
 			_, err := New(relay, newSlice(t), identity, c)
 			return err
 		},
@@ -430,4 +432,21 @@ func TestNewAndRun(t *testing.T) {
 	_, err = reg.Gather()
 	require.NoError(t, err)
 	stop()
+}
+
+// Signatures in capitals are those of NIP-01 for khatru, and for no other relay: what a client
+// submitted so came to nobody by sync, and the relay that had taken it was cut as hostile.
+func TestSignaturesInCapitals(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	_, err = New(relay, newSlice(t), identity, Config{})
+	require.NoError(t, err)
+	ev := signed(t, nostr.GeneratePrivateKey(), 1)
+	capitals := *ev
+	capitals.Sig = strings.ToUpper(ev.Sig)
+	_, err = relay.AddEvent(t.Context(), &capitals)
+	require.ErrorContains(t, err, msgMalformed)
+	_, err = relay.AddEvent(t.Context(), ev)
+	require.NoError(t, err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -97,8 +98,8 @@ func (d *drive) Free() (uint64, error) { return d.free.Load(), nil }
 // that it will pass; neither is anything stored nor is the policy asked, which may hold it
 // and have its data fetched. What makes room is stored.
 func TestClientsWithoutRoom(t *testing.T) {
-	for name, policy := range map[string]relaysync.Policy{
-		"a policy that holds": holder{relaysync.NewGRASPPolicy(nip34.Identity{})}, "one that does not": nil,
+	for name, holds := range map[string]relaysync.Holder{
+		"a policy that holds": holder{}, "one that does not": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			relay := khatru.NewRelay()
@@ -106,7 +107,7 @@ func TestClientsWithoutRoom(t *testing.T) {
 				var d drive
 				d.free.Store(1 << 30)
 				expectLog(t, saidNoRoom, "ERROR event could not be judged")
-				s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Free: d.Free, Sync: relaysync.Config{Policy: policy}})
+				s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Free: d.Free, Sync: relaysync.Config{Holder: holds}})
 				publish := func(e *nostr.Event) error {
 					_, err := relay.AddEvent(t.Context(), e)
 					return err
@@ -148,7 +149,7 @@ func TestReleaseWithoutRoom(t *testing.T) {
 		for _, free := range []uint64{9, 10} {
 			d.free.Store(free)
 			time.Sleep(roomPeriod)
-			o, err := s.Release(t.Context(), e)
+			o, err := s.Release(t.Context(), eventtest.Of(e))
 			require.NoError(t, err)
 			require.Equal(t, free == 10, o.Result == graspsync.Stored)
 			require.Equal(t, free != 10, o.Result == graspsync.Failed && errors.Is(o.Err, ErrRoom))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -69,13 +70,13 @@ func (r *rig) start() {
 	inner := relaysync.NewGRASPPolicy(identity)
 	inner.Membership = r.members
 	r.policy = purgatoryadapter.NewPolicy(inner)
-	_, err = r.policy.Judge(r.t.Context(), owner.Hosted(1, "x", us), graspsync.Source{}, nil)
+	_, err = r.policy.Judge(r.t.Context(), eventtest.Of(owner.Hosted(1, "x", us)), graspsync.Source{}, nil)
 	require.ErrorIs(r.t, err, purgatoryadapter.ErrNotJoined)
 	a, err := graspsync.ParseRelayURL("wss://a.example")
 	require.NoError(r.t, err)
-	r.manager, err = relaysync.New(r.store, r.net, identity, relaysync.Config{
-		Policy: r.policy, Verifier: relaytest.CheapVerifier{}, Bootstrap: []graspsync.RelayURL{a},
-	})
+	r.manager, err = relaysync.New(r.store, r.net, identity, r.policy.Configure(relaysync.Config{
+		Verifier: relaytest.CheapVerifier{}, Bootstrap: []graspsync.RelayURL{a},
+	}))
 	require.NoError(r.t, err)
 	host := purgatoryadapter.Host{
 		Store: r.store, Lists: r.policy.Lists, Held: r.manager.Held, Removed: r.manager.Removed, Postponed: r.manager.Postponed,
@@ -253,7 +254,7 @@ func TestRefsOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		repo := owner.Ref("repo")
-		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
+		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(owner.Hosted(at(time.Hour), "repo", us))}})
 		require.NoError(t, err)
 		tip, err := nip34.ParseObjectID(commit)
 		require.NoError(t, err)
@@ -268,9 +269,9 @@ func TestRefsOfEvents(t *testing.T) {
 			prs, names = append(prs, pr), append(names, nip34.EventRef(id))
 			r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{nip34.EventRef(id): tip})
 			if title == "stays" {
-				require.NoError(t, authority.Pushed(t.Context(), repo, names))
+				require.NoError(t, authority.AfterPush(t.Context(), repo, names))
 			}
-			answer, err := r.waits.Submit(t.Context(), pr, true)
+			answer, err := r.waits.Submit(t.Context(), eventtest.Of(pr), true)
 			require.NoError(t, err)
 			require.Equal(t, purgatory.Held, answer.Decision)
 			after(time.Second)
@@ -283,7 +284,7 @@ func TestRefsOfEvents(t *testing.T) {
 		never, err := graspsync.ParseEventID(strings.Repeat("e", 64))
 		require.NoError(t, err)
 		r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{nip34.EventRef(never): tip})
-		_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: stranger.Deletion(at(0), prs[1])}})
+		_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(stranger.Deletion(at(0), prs[1]))}})
 		require.NoError(t, err)
 		require.False(t, r.has(prs[1]))
 		after(2 * time.Hour)
@@ -346,31 +347,31 @@ type partly struct {
 }
 
 // Events implements [relaysync.Store].
-func (p partly) Events(context.Context, nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
-		if yield(relaytest.NewKey("owner").Hosted(100, "one", "grasp.example"), nil) {
-			yield(nil, p.err)
+func (p partly) Events(context.Context, nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
+		if yield(eventtest.Of(relaytest.NewKey("owner").Hosted(100, "one", "grasp.example")), nil) {
+			yield(graspsync.Event{}, p.err)
 		}
 	}
 }
 
 // As many announcements of one second as a backend gives, and no repository was ever
 // checked again: the list of them always ended with an error.
-func TestIdentifiersOfAnIncompleteStore(t *testing.T) {
+func TestEventsOfAnIncompleteStore(t *testing.T) {
 	down := errors.New("no disk")
-	for given, want := range map[error]error{fmt.Errorf("501 in a second: %w", relaysync.ErrIncomplete): nil, down: down} {
-		var names []string
+	for _, given := range []error{fmt.Errorf("501 in a second: %w", relaysync.ErrIncomplete), down} {
+		var events []*nostr.Event
 		var last error
-		host := purgatoryadapter.Host{Store: partly{err: given}, Lists: func(*nip34.Announcement) bool { return true }}
-		for name, err := range host.Relay().Identifiers(t.Context()) {
+		for ev, err := range (purgatoryadapter.Host{Store: partly{err: given}}).Relay().Events(t.Context(), nostr.Filter{}) {
 			if err != nil {
 				last = err
 				continue
 			}
-			names = append(names, name)
+			events = append(events, ev.Event)
 		}
-		require.Equal(t, []string{"one"}, names)
-		require.Equal(t, want, last)
+		require.Len(t, events, 1)
+		require.ErrorIs(t, last, given)
+		require.Equal(t, !errors.Is(given, down), errors.Is(last, purgatory.ErrIncomplete))
 	}
 }
 
@@ -379,7 +380,7 @@ func TestHostSave(t *testing.T) {
 	var held, removed []string
 	outcome, fail := graspsync.Outcome{}, error(nil)
 	host := purgatoryadapter.Host{
-		Release: func(context.Context, *nostr.Event) (graspsync.Outcome, error) { return outcome, fail },
+		Release: func(context.Context, graspsync.Event) (graspsync.Outcome, error) { return outcome, fail },
 		Held:    func(ev *nostr.Event) { held = append(held, ev.ID) },
 		Removed: func(ev *nostr.Event) { removed = append(removed, ev.ID) },
 	}
@@ -396,14 +397,14 @@ func TestHostSave(t *testing.T) {
 		{graspsync.Failed, true, false},
 	} {
 		outcome = graspsync.Outcome{Result: tt.result, Err: errDisk}
-		err := host.Relay().Save(t.Context(), ev)
+		err := host.Relay().Save(t.Context(), eventtest.Of(ev))
 		require.Equal(t, tt.never, errors.Is(err, purgatory.ErrRefused), tt.result)
 		require.Equal(t, tt.again || tt.never, err != nil, tt.result)
 	}
 	host.Observe(purgatory.Ended{Fate: purgatory.NotStored, Event: ev})
 	require.Len(t, removed, 1, "it is not stored, and nobody waits for it any more")
 	fail = errDisk
-	require.ErrorIs(t, host.Relay().Save(t.Context(), ev), errDisk)
+	require.ErrorIs(t, host.Relay().Save(t.Context(), eventtest.Of(ev)), errDisk)
 
 	removed = nil
 	host.Observe(purgatory.Ended{Fate: purgatory.Released, Event: ev})

@@ -23,19 +23,10 @@ type Authority struct {
 	Purgatory *purgatory.Purgatory
 }
 
-var (
-	_ gitserve.Authority  = Authority{}
-	_ gitserve.Forewarned = Authority{}
+var _ gitserve.Authority = Authority{}
 
-	_ gitserve.StageWatcher = Authority{}
-	_ gitserve.Rationer     = Authority{}
-	_ gitserve.Displacer    = Authority{}
-	_ gitserve.Settler      = Authority{}
-	_ gitserve.Describer    = Authority{}
-)
-
-// Authorised implements [gitserve.Authority].
-func (a Authority) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
+// AuthorizedState implements [gitserve.Authority].
+func (a Authority) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	return a.Purgatory.Authorised(ctx, ref)
 }
 
@@ -55,7 +46,7 @@ func (a Authority) pull(ctx context.Context, id graspsync.EventID) (pr *nip34.Pu
 		return pr, true, nil
 	}
 	ev, err := a.event(ctx, id)
-	if err != nil || ev == nil {
+	if err != nil || ev.IsZero() {
 		return nil, false, err
 	}
 	if pr, err = nip34.ParsePullRequest(ev); err != nil {
@@ -64,7 +55,7 @@ func (a Authority) pull(ctx context.Context, id graspsync.EventID) (pr *nip34.Pu
 	return pr, true, nil
 }
 
-// Ration implements [gitserve.Rationer].
+// Ration implements [gitserve.Authority].
 func (a Authority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
 	var pulls []*nip34.PullRequest
 	for _, id := range ids {
@@ -79,7 +70,7 @@ func (a Authority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string
 	return a.Purgatory.Ration(ctx, ref, dir, pulls, bytes)
 }
 
-// Displaced implements [gitserve.Displacer].
+// Displaced implements [gitserve.Authority].
 func (a Authority) Displaced(owner graspsync.PubKey) int64 { return a.Purgatory.Displaced(owner) }
 
 func tipOf(pr *nip34.PullRequest, ref graspsync.RepoRef) nip34.ObjectID {
@@ -89,31 +80,31 @@ func tipOf(pr *nip34.PullRequest, ref graspsync.RepoRef) nip34.ObjectID {
 	return pr.Tip
 }
 
-func (a Authority) event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
+func (a Authority) event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
 	for ev, err := range a.Store.Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
 		if err != nil {
-			return nil, fmt.Errorf("looking up event %s: %w", id, err)
+			return graspsync.Event{}, fmt.Errorf("looking up event %s: %w", id, err)
 		}
 		return ev, nil
 	}
-	return nil, nil
+	return graspsync.Event{}, nil
 }
 
-// Pushing implements [gitserve.Forewarned].
-func (a Authority) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
+// BeforePush implements [gitserve.Authority].
+func (a Authority) BeforePush(ref graspsync.RepoRef, refs []nip34.RefName) {
 	a.Purgatory.Pushing(ref, refs)
 }
 
-// Staged implements [gitserve.StageWatcher].
+// Staged implements [gitserve.Authority].
 func (a Authority) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	a.Purgatory.Staged(ref, ids)
 }
 
-// Pushed implements [gitserve.Authority]. Of events that are served already purgatory
+// AfterPush implements [gitserve.Authority]. Of events that are served already purgatory
 // is not told: it would take the refs away after a while, for want of their events. Of a
 // push for nothing else it is not told at all: no refs would be a sign of life, and
 // anybody may push for an event.
-func (a Authority) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
+func (a Authority) AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
 	var told []nip34.RefName
 	for _, name := range refs {
 		if digits, ok := strings.CutPrefix(name.String(), "refs/nostr/"); ok {
@@ -125,7 +116,7 @@ func (a Authority) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip
 			if err != nil {
 				return err
 			}
-			if ev != nil {
+			if !ev.IsZero() {
 				continue
 			}
 		}
@@ -137,12 +128,12 @@ func (a Authority) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip
 	return a.Purgatory.Pushed(ctx, ref, told)
 }
 
-// Settled implements [gitserve.Settler].
-func (a Authority) Settled(ctx context.Context, ref graspsync.RepoRef) error {
+// AwaitServed implements [gitserve.Authority].
+func (a Authority) AwaitServed(ctx context.Context, ref graspsync.RepoRef) error {
 	return a.Purgatory.Settled(ctx, ref)
 }
 
-// Describe implements [gitserve.Describer].
+// Describe says what the page of a repository has: it is for the Describe of [gitserve.Config].
 func (a Authority) Describe(ctx context.Context, ref graspsync.RepoRef) (d gitserve.Description, err error) {
 	about, members, err := a.Purgatory.Announced(ctx, ref)
 	if err != nil || about == nil {

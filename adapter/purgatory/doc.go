@@ -4,7 +4,7 @@
 //
 //	policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 //	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
-//		GateDirect: true, Sync: relaysync.Config{Policy: policy},
+//		GateDirect: true, Sync: policy.Configure(relaysync.Config{}),
 //	})
 //	host := purgatoryadapter.Host{
 //		Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Postponed: s.Postponed,
@@ -12,9 +12,15 @@
 //	}
 //	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, kept, purgatory.Config{Observe: host.Observe})
 //	policy.Join(p)
-//	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { p.Arrived(e) })
+//	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) {
+//		if ev, err := graspsync.ParseEvent(e); err == nil {
+//			p.Arrived(ev)
+//		}
+//	})
 //	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
-//		p.Departed(e)
+//		if ev, err := graspsync.ParseEvent(e); err == nil {
+//			p.Departed(ev)
+//		}
 //		return nil
 //	})
 //	go p.Run(ctx)

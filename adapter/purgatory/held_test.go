@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -16,7 +17,11 @@ import (
 // holds is a purgatory with two events.
 type holds struct{}
 
-func (holds) Submit(context.Context, *nostr.Event, bool) (purgatory.Answer, error) {
+func (holds) Submit(context.Context, graspsync.Event, bool) (purgatory.Answer, error) {
+	return purgatory.Answer{Decision: purgatory.Held}, nil
+}
+
+func (holds) SubmitFrom(context.Context, graspsync.Event, string) (purgatory.Answer, error) {
 	return purgatory.Answer{Decision: purgatory.Held}, nil
 }
 
@@ -29,9 +34,11 @@ func (holds) Held(f nostr.Filter) []purgatory.Stamp {
 
 func (holds) Announcements(string) []*nip34.Announcement       { return nil }
 func (holds) Remembered(string) []*nip34.Announcement          { return nil }
-func (holds) Event(graspsync.EventID) *nostr.Event             { return nil }
+func (holds) Event(graspsync.EventID) graspsync.Event          { return graspsync.Event{} }
 func (holds) Submitted(graspsync.EventID) (byUser, waits bool) { return false, false }
-func (holds) EventsOf(graspsync.PubKey) []*nostr.Event         { return nil }
+func (holds) EventsOf(graspsync.PubKey) []graspsync.Event      { return nil }
+func (holds) Generation(string) any                            { return nil }
+func (holds) Knows(string, graspsync.PubKey) bool              { return false }
 func (holds) AllAnnouncements() []*nip34.Announcement          { return nil }
 
 // What waits is told to reconciliation by time and id: else it is fetched again by
@@ -55,7 +62,7 @@ type relays struct {
 	told []string
 }
 
-func (r *relays) SubmitFrom(_ context.Context, _ *nostr.Event, relay string) (purgatory.Answer, error) {
+func (r *relays) SubmitFrom(_ context.Context, _ graspsync.Event, relay string) (purgatory.Answer, error) {
 	r.told = append(r.told, relay)
 	return purgatory.Answer{Decision: purgatory.Held}, nil
 }
@@ -63,21 +70,23 @@ func (r *relays) SubmitFrom(_ context.Context, _ *nostr.Event, relay string) (pu
 // anything accepts whatever comes.
 type anything struct{ relaysync.Policy }
 
-func (anything) Judge(context.Context, *nostr.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error) {
+func (anything) Judge(context.Context, graspsync.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error) {
 	return graspsync.Verdict{Decision: graspsync.Accept}, nil
 }
 
 // nowhere has nothing stored.
 type nowhere struct{ relaysync.View }
 
-func (nowhere) Event(context.Context, graspsync.EventID) (*nostr.Event, error) { return nil, nil }
+func (nowhere) Event(context.Context, graspsync.EventID) (graspsync.Event, error) {
+	return graspsync.Event{}, nil
+}
 
 // Places are shared by the relays that bring what waits, by their names: ports and paths are
 // free.
 func TestPurgatoryIsToldWhichRelay(t *testing.T) {
 	p, where := NewPolicy(anything{}), &relays{}
 	p.Join(where)
-	ev := &nostr.Event{ID: "00", Kind: graspsync.KindPullRequest}
+	ev := &nostr.Event{Kind: graspsync.KindPullRequest}
 	for _, relay := range []string{"wss://a.example:4848/x", "wss://b.example", ""} {
 		src := graspsync.Source{Kind: graspsync.Live}
 		if relay == "" {
@@ -87,7 +96,7 @@ func TestPurgatoryIsToldWhichRelay(t *testing.T) {
 			src.Relay, err = graspsync.ParseRelayURL(relay)
 			require.NoError(t, err)
 		}
-		v, err := p.Judge(t.Context(), ev, src, nowhere{})
+		v, err := p.Judge(t.Context(), eventtest.Of(ev), src, nowhere{})
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Hold, v.Decision)
 	}

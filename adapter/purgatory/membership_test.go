@@ -37,14 +37,14 @@ func TestAStateTakesAnAnswer(t *testing.T) {
 		a.Publish(lists, says)
 		after(2 * time.Minute)
 		require.Len(t, r.waits.Held(nostr.Filter{}), 1, "the announcement")
-		decides, err := authority.Authorised(t.Context(), owner.Ref("repo"))
+		decides, err := authority.AuthorizedState(t.Context(), owner.Ref("repo"))
 		require.NoError(t, err)
 		require.Nil(t, decides)
 
 		a.Publish(returns)
 		after(2 * time.Minute)
 		require.Len(t, r.waits.Held(nostr.Filter{}), 3)
-		decides, err = authority.Authorised(t.Context(), owner.Ref("repo"))
+		decides, err = authority.AuthorizedState(t.Context(), owner.Ref("repo"))
 		require.NoError(t, err)
 		require.Equal(t, says.ID, decides.ID.String())
 		main, err := nip34.ParseRefName("refs/heads/main")
@@ -53,7 +53,7 @@ func TestAStateTakesAnAnswer(t *testing.T) {
 		require.NoError(t, err)
 		refs := map[nip34.RefName]nip34.ObjectID{main: id}
 		r.git.Push(owner.Ref("repo"), refs, id)
-		require.NoError(t, authority.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main}))
+		require.NoError(t, authority.AfterPush(t.Context(), owner.Ref("repo"), []nip34.RefName{main}))
 		after(2 * time.Minute)
 		for _, ev := range []*nostr.Event{lists, returns, says} {
 			require.True(t, r.has(ev))
@@ -85,7 +85,7 @@ func TestMaintainersFromElsewhere(t *testing.T) {
 		authority := purgatoryadapter.Authority{Store: r.store, Purgatory: r.waits}
 		decides := func() string {
 			t.Helper()
-			s, err := authority.Authorised(t.Context(), owner.Ref("repo"))
+			s, err := authority.AuthorizedState(t.Context(), owner.Ref("repo"))
 			require.NoError(t, err)
 			if s == nil {
 				return ""
@@ -123,7 +123,7 @@ func TestMaintainersFromElsewhere(t *testing.T) {
 		require.NoError(t, err)
 		refs := map[nip34.RefName]nip34.ObjectID{main: id}
 		r.git.Push(owner.Ref("repo"), refs, id)
-		require.NoError(t, authority.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main}))
+		require.NoError(t, authority.AfterPush(t.Context(), owner.Ref("repo"), []nip34.RefName{main}))
 		after(2 * time.Minute)
 		require.True(t, r.has(leaves))
 		require.True(t, r.has(leads), "it went with that")

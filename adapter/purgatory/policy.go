@@ -22,15 +22,20 @@ var ErrNotJoined = errors.New("purgatory is not open yet")
 
 // Purgatory is what a [Policy] needs of a [purgatory.Purgatory].
 type Purgatory interface {
-	Submit(ctx context.Context, event *nostr.Event, byUser bool) (purgatory.Answer, error)
+	Submit(ctx context.Context, event graspsync.Event, byUser bool) (purgatory.Answer, error)
+	SubmitFrom(ctx context.Context, event graspsync.Event, relay string) (purgatory.Answer, error)
 	Held(filter nostr.Filter) []purgatory.Stamp
 	Announcements(identifier string) []*nip34.Announcement
 	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
-	Event(id graspsync.EventID) *nostr.Event
+	Event(id graspsync.EventID) graspsync.Event
 	Submitted(id graspsync.EventID) (byUser, waits bool)
-	EventsOf(author graspsync.PubKey) []*nostr.Event
+	EventsOf(author graspsync.PubKey) []graspsync.Event
+	Generation(identifier string) any
+	Knows(identifier string, who graspsync.PubKey) bool
 }
+
+var _ Purgatory = (*purgatory.Purgatory)(nil)
 
 // Policy is an inner policy, and purgatory behind it. It is made by [NewPolicy]. All
 // methods may be called concurrently.
@@ -45,14 +50,19 @@ type Policy struct {
 }
 
 var (
-	_ relaysync.AnnouncementHolder = (*Policy)(nil)
-	_ relaysync.UserHolder         = (*Policy)(nil)
-	_ relaysync.Authorizer         = (*Policy)(nil)
-	_ relaysync.Hearer             = (*Policy)(nil)
+	_ relaysync.Policy = (*Policy)(nil)
+	_ relaysync.Holder = (*Policy)(nil)
 )
 
 // NewPolicy returns a Policy that judges nothing before Join.
 func NewPolicy(inner relaysync.Policy) *Policy { return &Policy{inner: inner} }
+
+// Configure returns a configuration with p as its Policy and its Holder: one is of no use
+// without the other.
+func (p *Policy) Configure(cfg relaysync.Config) relaysync.Config {
+	cfg.Policy, cfg.Holder = p, p
+	return cfg
+}
 
 // Join says where events wait. It must be called before events come.
 func (p *Policy) Join(where Purgatory) { p.waits.Store(&where) }
@@ -68,7 +78,7 @@ func (p *Policy) joined() (Purgatory, error) {
 func (p *Policy) Lists(a *nip34.Announcement) bool { return p.inner.Lists(a) }
 
 // Judge implements [relaysync.Policy].
-func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	where, err := p.joined()
 	if err != nil {
 		return graspsync.Verdict{}, err
@@ -113,34 +123,22 @@ func (p *Policy) Judge(ctx context.Context, ev *nostr.Event, src graspsync.Sourc
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
 }
 
-// bySource is what a [Purgatory] may be able to do as well: to share its places by the relays
-// that bring what waits.
-type bySource interface {
-	SubmitFrom(ctx context.Context, event *nostr.Event, relay string) (purgatory.Answer, error)
-}
-
-var _ bySource = (*purgatory.Purgatory)(nil)
-
-func submit(ctx context.Context, where Purgatory, ev *nostr.Event, src graspsync.Source) (purgatory.Answer, error) {
-	if w, ok := where.(bySource); ok && src.Kind != graspsync.Direct {
-		return w.SubmitFrom(ctx, ev, src.Relay.HostPort().Host)
+func submit(ctx context.Context, where Purgatory, ev graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
+	if src.Kind == graspsync.Direct {
+		return where.Submit(ctx, ev, true)
 	}
-	return where.Submit(ctx, ev, src.Kind == graspsync.Direct)
+	return where.SubmitFrom(ctx, ev, src.Relay.HostPort().Host)
 }
 
 // isServed reports whether the very event is stored: it needs not wait again.
-func isServed(ctx context.Context, view relaysync.View, ev *nostr.Event) (bool, error) {
-	id, err := graspsync.ParseEventID(ev.ID)
-	if err != nil {
-		return false, nil //nolint:nilerr // purgatory says what is wrong with it
-	}
-	stored, err := view.Event(ctx, id)
-	return stored != nil, err
+func isServed(ctx context.Context, view relaysync.View, ev graspsync.Event) (bool, error) {
+	stored, err := view.Event(ctx, ev.ID)
+	return !stored.IsZero(), err
 }
 
 // leaves reports whether an event is an announcement by which its owner takes a
 // repository from us: no data is needed for that.
-func (p *Policy) leaves(ev *nostr.Event) bool {
+func (p *Policy) leaves(ev graspsync.Event) bool {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return false
 	}
@@ -151,15 +149,14 @@ func (p *Policy) leaves(ev *nostr.Event) bool {
 // again is what may have an event that was refused count again: that its author is listed, for
 // an announcement that makes no repository ours, or that something else of its author is stored. What is malformed stays so, and what has expired was given its time:
 // else each event of their author would have them fetched and judged again.
-func (p *Policy) again(ev *nostr.Event, reason string) []graspsync.Dependency {
+func (p *Policy) again(ev graspsync.Event, reason string) []graspsync.Dependency {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
 		return []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner)}
 	}
-	author, err := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil || strings.HasPrefix(reason, "invalid:") || strings.HasPrefix(reason, "blocked:") {
+	if strings.HasPrefix(reason, "invalid:") || strings.HasPrefix(reason, "blocked:") {
 		return nil
 	}
-	return []graspsync.Dependency{graspsync.OnAuthor(author)}
+	return []graspsync.Dependency{graspsync.OnAuthor(ev.PubKey)}
 }
 
 // Held implements [relaysync.Holder].
@@ -176,7 +173,7 @@ func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]graspsync.Stamp
 	return out, nil
 }
 
-// HeldForUser implements [relaysync.UserHolder].
+// HeldForUser implements [relaysync.Holder].
 func (p *Policy) HeldForUser(id graspsync.EventID) (byUser, held bool) {
 	where, err := p.joined()
 	if err != nil {
@@ -185,7 +182,7 @@ func (p *Policy) HeldForUser(id graspsync.EventID) (byUser, held bool) {
 	return where.Submitted(id)
 }
 
-// HeldAnnouncements implements [relaysync.AnnouncementHolder].
+// HeldAnnouncements implements [relaysync.Holder].
 func (p *Policy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, error] {
 	return func(yield func(*nip34.Announcement, error) bool) {
 		where, err := p.joined()
@@ -201,24 +198,22 @@ func (p *Policy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcemen
 	}
 }
 
-// Authority implements [relaysync.Authorizer], if the inner policy does. What waits counts.
+// Authority implements [relaysync.Policy]. What waits counts.
 func (p *Policy) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
-	inner, can := p.inner.(relaysync.Authorizer)
 	where, err := p.joined()
-	if !can || err != nil {
+	if err != nil {
 		return nil
 	}
-	return inner.Authority(ref, &waitingView{view, where, p.inner.Lists})
+	return p.inner.Authority(ref, &waitingView{view, where, p.inner.Lists})
 }
 
-// Heard implements [relaysync.Hearer], if the inner policy does. What waits counts.
+// Heard implements [relaysync.Policy]. What waits counts.
 func (p *Policy) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
-	inner, can := p.inner.(relaysync.Hearer)
 	where, err := p.joined()
-	if !can || err != nil {
+	if err != nil {
 		return nil
 	}
-	return inner.Heard(identifier, &waitingView{view, where, p.inner.Lists})
+	return p.inner.Heard(identifier, &waitingView{view, where, p.inner.Lists})
 }
 
 // waitingView has the announcements that wait beside those that are accepted.
@@ -280,56 +275,43 @@ func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-// generations is what a [Purgatory] may be able to do as well: to say whether other
-// announcements wait than before.
-type generations interface{ Generation(identifier string) any }
-
-var _ generations = (*purgatory.Purgatory)(nil)
-
 // Generation implements [relaysync.Standing].
 func (v *waitingView) Generation(identifier string) relaysync.Generation {
-	of, can := v.where.(generations)
-	if !can {
-		return relaysync.Generation{}
-	}
 	g := v.View.Generation(identifier)
-	g.Waiting = of.Generation(identifier)
+	g.Waiting = v.where.Generation(identifier)
 	return g
 }
 
-// acquainted is what a [Purgatory] may be able to do as well: what a [relaysync.Acquainted] is.
-type acquainted interface {
-	Knows(identifier string, who graspsync.PubKey) bool
-}
-
-var _ acquainted = (*purgatory.Purgatory)(nil)
-
-// Knows implements [relaysync.Acquainted], as far as what stores and what has others wait do.
+// Knows implements [relaysync.Standing], as far as what has others wait can tell.
 func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
-	stored, can := v.View.(acquainted)
-	waiting, too := v.where.(acquainted)
-	return !can || !too || waiting.Knows(identifier, who) || stored.Knows(identifier, who)
+	return v.where.Knows(identifier, who) || v.View.Knows(identifier, who)
 }
 
 // heldView has all that waits beside what is stored: what deletes it is for us.
 type heldView struct{ waitingView }
 
+// event returns an event that waits.
+func (v *heldView) event(id graspsync.EventID) (ev graspsync.Event, waits bool) {
+	ev = v.where.Event(id)
+	return ev, !ev.IsZero()
+}
+
 // Event implements [relaysync.View].
-func (v *heldView) Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
-	if ev := v.where.Event(id); ev != nil {
+func (v *heldView) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
+	if ev, waits := v.event(id); waits {
 		return ev, nil
 	}
 	return v.View.Event(ctx, id)
 }
 
 // Events implements [relaysync.View].
-func (v *heldView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
+func (v *heldView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
 	found, err := v.View.Events(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
-		if ev := v.where.Event(id); ev != nil {
+		if ev, waits := v.event(id); waits {
 			found[id] = ev
 		}
 	}
@@ -344,8 +326,8 @@ func (v *heldView) Addressed(ctx context.Context, at []graspsync.Address) (bool,
 			continue
 		}
 		authors[a.Author] = true
-		if slices.ContainsFunc(v.where.EventsOf(a.Author), func(ev *nostr.Event) bool {
-			held, ok := graspsync.AddressOf(ev)
+		if slices.ContainsFunc(v.where.EventsOf(a.Author), func(ev graspsync.Event) bool {
+			held, ok := ev.Address()
 			return ok && slices.Contains(at, held)
 		}) {
 			return true, nil

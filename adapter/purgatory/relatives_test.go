@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -74,7 +75,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 
 		// They count for who lists them, beside what that one has waiting.
 		for i := range 99 {
-			answer, err := r.waits.Submit(t.Context(), owner.Hosted(at(0), fmt.Sprint("x", i), us), true)
+			answer, err := r.waits.Submit(t.Context(), eventtest.Of(owner.Hosted(at(0), fmt.Sprint("x", i), us)), true)
 			require.NoError(t, err)
 			require.Equal(t, purgatory.Held, answer.Decision)
 		}
@@ -106,7 +107,7 @@ func TestWaitingRelativesAreSharedByOwner(t *testing.T) {
 		require.LessOrEqual(t, r.relatives(), nip34.WaitingBounds().All)
 		id, err := graspsync.ParseEventID(answer.ID)
 		require.NoError(t, err)
-		require.NotNil(t, r.waits.Event(id))
+		require.False(t, r.waits.Event(id).IsZero())
 	})
 }
 
@@ -172,10 +173,10 @@ func TestRelativesAreDeleted(t *testing.T) {
 			v, err := r.manager.Judge(t.Context(), ev)
 			require.NoError(t, err)
 			require.Equal(t, graspsync.Accept, v.Decision)
-			_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
+			_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 			require.NoError(t, err)
 			r.manager.Stored(ev)
-			r.waits.Arrived(ev)
+			r.waits.Arrived(eventtest.Of(ev))
 			after(time.Minute)
 		}
 		remove(helper.Deletion(at(0), answer))
@@ -203,7 +204,7 @@ func TestServedOwnersShareWhatTheyList(t *testing.T) {
 				people[j] = relaytest.NewCheapKey(fmt.Sprint(i, "lists", j))
 			}
 			ev := here(k, time.Hour, people...)
-			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
+			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 			require.NoError(t, err)
 			r.manager.Stored(ev)
 			for _, p := range people {
@@ -222,7 +223,7 @@ func TestServedOwnersShareWhatTheyList(t *testing.T) {
 func (r *rig) waitsFor(ev *nostr.Event) bool {
 	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(r.t, err)
-	return r.waits.Event(id) != nil
+	return !r.waits.Event(id).IsZero()
 }
 
 // under is an announcement of a repository of another name, ours or not.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -30,7 +31,7 @@ func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Hold, v.Decision)
 		pr := stranger.PullRequest(at(0), owner.Ref("repo"), "x", strings.Repeat("2", 40))
-		_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: pr}})
+		_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(pr)}})
 		require.NoError(t, err)
 		deadline := func() time.Time {
 			waiting := r.waits.Status().Waiting
@@ -42,15 +43,15 @@ func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
 		id, err := graspsync.ParseEventID(pr.ID)
 		require.NoError(t, err)
 		authority := purgatoryadapter.Authority{Store: r.store, Purgatory: r.waits}
-		require.NoError(t, authority.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{nip34.EventRef(id)}))
+		require.NoError(t, authority.AfterPush(t.Context(), owner.Ref("repo"), []nip34.RefName{nip34.EventRef(id)}))
 		require.Equal(t, before, deadline())
 	})
 }
 
 type brokenView struct{ relaysync.View }
 
-func (brokenView) Event(context.Context, graspsync.EventID) (*nostr.Event, error) {
-	return nil, errDisk
+func (brokenView) Event(context.Context, graspsync.EventID) (graspsync.Event, error) {
+	return graspsync.Event{}, errDisk
 }
 
 // A failure of the store is no verdict: it must not let an event be served that has to
@@ -59,7 +60,7 @@ func TestStoreDownIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
-		v, err := r.policy.Judge(t.Context(), owner.Hosted(1, "x", us), graspsync.Source{}, brokenView{})
+		v, err := r.policy.Judge(t.Context(), eventtest.Of(owner.Hosted(1, "x", us)), graspsync.Source{}, brokenView{})
 		require.ErrorIs(t, err, errDisk)
 		require.Zero(t, v)
 		require.Empty(t, r.waits.Held(nostr.Filter{}))
@@ -73,7 +74,7 @@ func TestMalformedIsFinal(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
 		after(time.Minute)
-		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: owner.Hosted(at(time.Hour), "repo", us)}})
+		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(owner.Hosted(at(time.Hour), "repo", us))}})
 		require.NoError(t, err)
 		r.manager.Stored(owner.Hosted(at(time.Hour), "repo", us))
 		v, err := r.manager.Judge(t.Context(), stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad"))

@@ -2,7 +2,6 @@ package purgatoryadapter_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -31,14 +31,14 @@ type shelf struct {
 	asked      int
 }
 
-func (s *shelf) Submit(_ context.Context, ev *nostr.Event, byUser bool) (purgatory.Answer, error) {
-	s.submitted = append(s.submitted, fmt.Sprint(ev.ID, byUser))
+func (s *shelf) Submit(_ context.Context, ev graspsync.Event, byUser bool) (purgatory.Answer, error) {
+	s.submitted = append(s.submitted, fmt.Sprint(ev.ID.String(), byUser))
 	return s.answer, s.err
 }
 
 func (s *shelf) Announcements(identifier string) (out []*nip34.Announcement) {
 	for _, ev := range s.events {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier {
+		if a, err := nip34.ParseAnnouncement(eventtest.Of(ev)); err == nil && a.Ref.Identifier == identifier {
 			out = append(out, a)
 		}
 	}
@@ -47,7 +47,7 @@ func (s *shelf) Announcements(identifier string) (out []*nip34.Announcement) {
 
 func (s *shelf) AllAnnouncements() (out []*nip34.Announcement) {
 	for _, ev := range s.events {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		if a, err := nip34.ParseAnnouncement(eventtest.Of(ev)); err == nil {
 			out = append(out, a)
 		}
 	}
@@ -71,10 +71,10 @@ func (s *shelf) Submitted(id graspsync.EventID) (byUser, waits bool) {
 	return waits && id[0]%2 == 0, waits
 }
 
-func (s *shelf) EventsOf(author graspsync.PubKey) (out []*nostr.Event) {
+func (s *shelf) EventsOf(author graspsync.PubKey) (out []graspsync.Event) {
 	for _, ev := range s.events {
 		if ev.PubKey == author.String() {
-			out = append(out, ev)
+			out = append(out, eventtest.Of(ev))
 		}
 	}
 	return out
@@ -92,26 +92,28 @@ func (s *shelf) event(id graspsync.EventID) *nostr.Event {
 // held is a shelf as purgatory, from the side of a relay that brought what waits.
 type held struct{ *shelf }
 
-func (h held) Event(id graspsync.EventID) *nostr.Event { return h.event(id) }
+func (h held) Event(id graspsync.EventID) graspsync.Event { return eventtest.Of(h.event(id)) }
 
-type heldBySource struct{ held }
+func (held) Generation(string) any { return nil }
 
-func (h heldBySource) SubmitFrom(_ context.Context, ev *nostr.Event, relay string) (purgatory.Answer, error) {
-	h.submitted = append(h.submitted, fmt.Sprint(ev.ID, " from ", relay))
+func (held) Knows(string, graspsync.PubKey) bool { return true }
+
+func (h held) SubmitFrom(_ context.Context, ev graspsync.Event, relay string) (purgatory.Answer, error) {
+	h.submitted = append(h.submitted, fmt.Sprint(ev.ID.String(), " from ", relay))
 	return h.answer, h.err
 }
 
-func (s *shelf) Event(_ context.Context, id graspsync.EventID) (*nostr.Event, error) {
+func (s *shelf) Event(_ context.Context, id graspsync.EventID) (graspsync.Event, error) {
 	s.asked++
-	return s.event(id), s.err
+	return eventtest.Of(s.event(id)), s.err
 }
 
-func (s *shelf) Events(_ context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
+func (s *shelf) Events(_ context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
 	s.asked++
-	out := make(map[graspsync.EventID]*nostr.Event)
+	out := make(map[graspsync.EventID]graspsync.Event)
 	for _, id := range ids {
 		if ev := s.event(id); ev != nil {
-			out[id] = ev
+			out[id] = eventtest.Of(ev)
 		}
 	}
 	return out, s.err
@@ -120,7 +122,7 @@ func (s *shelf) Events(_ context.Context, ids []graspsync.EventID) (map[graspsyn
 func (s *shelf) Addressed(_ context.Context, at []graspsync.Address) (bool, error) {
 	s.asked++
 	return slices.ContainsFunc(s.events, func(ev *nostr.Event) bool {
-		c, ok := graspsync.AddressOf(ev)
+		c, ok := eventtest.Of(ev).Address()
 		return ok && slices.Contains(at, c)
 	}), s.err
 }
@@ -148,7 +150,11 @@ type asInner struct {
 	view    relaysync.View
 }
 
-func (p *asInner) Judge(_ context.Context, _ *nostr.Event, _ graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (*asInner) Authority(graspsync.RepoRef, relaysync.View) *nip34.Authority { return nil }
+
+func (*asInner) Heard(string, relaysync.View) map[graspsync.PubKey]bool { return nil }
+
+func (p *asInner) Judge(_ context.Context, _ graspsync.Event, _ graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	p.view = view
 	return p.verdict, p.err
 }
@@ -191,7 +197,7 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 			owner.Deletion(9, all[0]), owner.Event(9, graspsync.KindVanish, ""),
 		}[seed%8]
 		inner.lists = seed%8 != 4
-		v, err := p.Judge(t.Context(), ev, graspsync.Source{}, stored)
+		v, err := p.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, stored)
 		require.NoError(t, err)
 		require.Equal(t, inner.verdict, v)
 		require.Empty(t, waits.submitted)
@@ -232,8 +238,8 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 			ids = append(ids, id)
 			got, err := view.Event(t.Context(), id)
 			require.NoError(t, err)
-			require.Equal(t, both.event(id), got)
-			if c, ok := graspsync.AddressOf(ev); ok {
+			require.Equal(t, both.event(id), got.Event)
+			if c, ok := eventtest.Of(ev).Address(); ok {
 				for _, at := range [][]graspsync.Address{{c}, {{Kind: c.Kind, Author: graspsync.PubKey{9}, Identifier: "x"}, c}, {{Kind: c.Kind, Author: c.Author, Identifier: "x"}, c}} {
 					want, _ := both.Addressed(t.Context(), at)
 					got, err := view.Addressed(t.Context(), at)
@@ -285,50 +291,35 @@ func TestVerdictsOfPurgatory(t *testing.T) {
 		{purgatory.Answer{Decision: purgatory.Refused, Reason: "invalid: x"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "invalid: x"}},
 		{purgatory.Answer{Decision: purgatory.Refused, Reason: "blocked: x"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: x"}},
 	} {
-		for _, bySource := range []bool{false, true} {
-			for _, src := range []graspsync.Source{{Kind: graspsync.Direct}, {Kind: graspsync.CatchUp, Relay: url}} {
-				waits, stored := &shelf{answer: c.answer}, &shelf{}
-				inner := &asInner{verdict: accept, lists: true}
-				p := purgatoryadapter.NewPolicy(inner)
-				p.Join(held{waits})
-				want := fmt.Sprint(ev.ID, src.Kind == graspsync.Direct)
-				if bySource {
-					p.Join(heldBySource{held{waits}})
-					if src.Kind != graspsync.Direct {
-						want = fmt.Sprint(ev.ID, " from x.example")
-					}
-				}
-				v, err := p.Judge(t.Context(), ev, src, stored)
-				require.NoError(t, err)
-				require.Equal(t, c.want, v)
-				require.Equal(t, []string{want}, waits.submitted)
-
-				waits.err = errDisk
-				v, err = p.Judge(t.Context(), ev, src, stored)
-				require.ErrorIs(t, err, errDisk)
-				require.Zero(t, v)
-				waits.err, waits.submitted, stored.events = nil, nil, []*nostr.Event{ev}
-				v, err = p.Judge(t.Context(), ev, src, stored)
-				require.NoError(t, err)
-				require.Equal(t, accept, v, "it is served")
-				require.Empty(t, waits.submitted)
-				stored.events, inner.err = nil, errDisk
-				_, err = p.Judge(t.Context(), ev, src, stored)
-				require.ErrorIs(t, err, errDisk)
-				require.Empty(t, waits.submitted)
+		for _, src := range []graspsync.Source{{Kind: graspsync.Direct}, {Kind: graspsync.CatchUp, Relay: url}} {
+			waits, stored := &shelf{answer: c.answer}, &shelf{}
+			inner := &asInner{verdict: accept, lists: true}
+			p := purgatoryadapter.NewPolicy(inner)
+			p.Join(held{waits})
+			want := fmt.Sprint(ev.ID, true)
+			if src.Kind != graspsync.Direct {
+				want = fmt.Sprint(ev.ID, " from x.example")
 			}
+			v, err := p.Judge(t.Context(), eventtest.Of(ev), src, stored)
+			require.NoError(t, err)
+			require.Equal(t, c.want, v)
+			require.Equal(t, []string{want}, waits.submitted)
+
+			waits.err = errDisk
+			v, err = p.Judge(t.Context(), eventtest.Of(ev), src, stored)
+			require.ErrorIs(t, err, errDisk)
+			require.Zero(t, v)
+			waits.err, waits.submitted, stored.events = nil, nil, []*nostr.Event{ev}
+			v, err = p.Judge(t.Context(), eventtest.Of(ev), src, stored)
+			require.NoError(t, err)
+			require.Equal(t, accept, v, "it is served")
+			require.Empty(t, waits.submitted)
+			stored.events, inner.err = nil, errDisk
+			_, err = p.Judge(t.Context(), eventtest.Of(ev), src, stored)
+			require.ErrorIs(t, err, errDisk)
+			require.Empty(t, waits.submitted)
 		}
 	}
-	// An event without an id is for purgatory to refuse, one without an author is final.
-	bad := *ev
-	bad.ID, bad.PubKey = "bad", "bad"
-	waits := &shelf{answer: purgatory.Answer{Decision: purgatory.Refused, Reason: "no"}}
-	p := purgatoryadapter.NewPolicy(&asInner{verdict: accept, lists: true})
-	p.Join(held{waits})
-	v, err := p.Judge(t.Context(), &bad, graspsync.Source{}, &shelf{err: errors.New("not asked")})
-	require.NoError(t, err)
-	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: "no"}, v)
-	require.Len(t, waits.submitted, 1)
 }
 
 // Before there is a purgatory nothing is held, and nobody takes that for an answer.

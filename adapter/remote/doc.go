@@ -37,6 +37,8 @@
 //   - A relay that cuts the connection over an event that it can't stand is sent the
 //     others again, in parts; that event is tried again ever more seldom. One that says
 //     in its information document (NIP-11) how long a message may be is not sent such.
+//   - Nothing can be removed but by its author: announcements that were stored since they
+//     were listed stay when nobody lists them any more.
 //   - Provenance is lost: the relay is not told where an event came from.
 //   - Has and Stamps fetch whole events; that costs what it sounds like.
 package remoteadapter

@@ -21,7 +21,7 @@ const mostExtra = 5_000
 // page is the answer to one request. All of it is gathered before anybody sees it, so
 // that whoever reads slowly, or asks for something else meanwhile, holds up nobody.
 type page struct {
-	events       []*nostr.Event
+	events       []graspsync.Event
 	limit        int
 	finish, more bool // NIP-67
 	err          error
@@ -63,7 +63,7 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	if s.link != nil && !s.link.hasEnded() {
 		return s.link, nil
 	}
-	ctx, stop := context.WithTimeout(ctx, s.cfg.Timeout)
+	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.Timeout)
 	defer stop()
 	defer context.AfterFunc(s.open, stop)()
 	c, err := s.transport.Dial(ctx, s.relay)
@@ -131,7 +131,7 @@ func (l *link) receive(m wire.Message) {
 	switch m.Type {
 	case wire.TypeEvent:
 		p := l.pages[m.Sub]
-		if p == nil || m.Event == nil {
+		if p == nil || m.Event.IsZero() {
 			return
 		}
 		if p.events = append(p.events, m.Event); len(p.events) > p.limit+mostExtra {
@@ -197,7 +197,7 @@ func (s *Store) page(ctx context.Context, f nostr.Filter) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, s.cfg.Timeout)
+	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.Timeout)
 	defer stop()
 	p := &page{limit: f.Limit, done: make(chan struct{})}
 	sub := l.open(p)
@@ -234,19 +234,15 @@ func (l *link) forget(sub string) {
 }
 
 // publish sends an event.
-func (l *link) publish(ctx context.Context, ev *nostr.Event) (*verdict, error) {
-	if ev == nil {
+func (l *link) publish(ctx context.Context, ev graspsync.Event) (*verdict, error) {
+	if ev.IsZero() {
 		return nil, errMalformed
 	}
-	id, err := graspsync.ParseEventID(ev.ID)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errMalformed, err)
-	}
-	v := &verdict{id: id, done: make(chan struct{})}
+	v := &verdict{id: ev.ID, done: make(chan struct{})}
 	l.mu.Lock()
-	l.oks[id] = append(l.oks[id], v)
+	l.oks[v.id] = append(l.oks[v.id], v)
 	l.mu.Unlock()
-	if err := l.send(ctx, wire.Request{Type: wire.TypePublish, Event: ev}); err != nil {
+	if err := l.send(ctx, wire.Request{Type: wire.TypePublish, Event: ev.Event}); err != nil {
 		l.giveUp(v)
 		return nil, err
 	}

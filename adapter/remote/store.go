@@ -32,12 +32,6 @@ var (
 
 // Config is what may be set about a [Store]. The zero Config works.
 type Config struct {
-	// Timeout bounds one request: a page, or the OK of an event. Defaults to 30 s.
-	Timeout time.Duration
-	// PageLimit is how many events a page asks for. A relay that gives more than the
-	// usual 500 in one answer can be read faster, and has fewer seconds that can't be
-	// read. Defaults to 500.
-	PageLimit int
 	// Identity is the service that the relay is part of. Requests to vanish (NIP-62)
 	// that name it are executed, and with the zero Identity only those to all relays.
 	Identity nip34.Identity
@@ -47,17 +41,23 @@ type Config struct {
 
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
+	// Timeout bounds one request: a page, or the OK of an event. Defaults to 30 s.
+	Timeout time.Duration
+	// PageLimit is how many events a page asks for. A relay that gives more than the
+	// usual 500 in one answer can be read faster, and has fewer seconds that can't be
+	// read. Defaults to 500.
+	PageLimit int
 	// Requests bounds the requests that are open at once, Publishing the events whose
 	// OK is awaited. Default to 8 and 64.
 	Requests, Publishing int
 }
 
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
+	if c.fixed.Timeout == 0 {
+		c.fixed.Timeout = 30 * time.Second
 	}
-	if c.PageLimit == 0 {
-		c.PageLimit = filters.DefaultLimit
+	if c.fixed.PageLimit == 0 {
+		c.fixed.PageLimit = filters.DefaultLimit
 	}
 	if c.fixed.Requests == 0 {
 		c.fixed.Requests = 8
@@ -74,7 +74,7 @@ func (c Config) validate() error {
 		name  string
 		value int64
 	}{
-		{"Timeout", int64(c.Timeout)}, {"PageLimit", int64(c.PageLimit)},
+		{"Timeout", int64(c.fixed.Timeout)}, {"PageLimit", int64(c.fixed.PageLimit)},
 		{"Requests", int64(c.fixed.Requests)}, {"Publishing", int64(c.fixed.Publishing)},
 	} {
 		if f.value < 0 {
@@ -194,7 +194,7 @@ func (p *publishing) publish(ctx context.Context, which []int) error {
 }
 
 func (s *Store) publish(ctx context.Context, l *link, events []graspsync.Incoming) []graspsync.Outcome {
-	ctx, stop := context.WithTimeout(ctx, s.cfg.Timeout)
+	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.Timeout)
 	defer stop()
 	waits := make([]*verdict, len(events))
 	out := make([]graspsync.Outcome, len(events))
@@ -240,7 +240,7 @@ func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	found := make(map[string]bool, len(ids))
+	found := make(map[graspsync.EventID]bool, len(ids))
 	for _, f := range filters.ByID(ids, filters.MaxValues) {
 		for ev, err := range s.Events(ctx, f) {
 			if err != nil {
@@ -251,7 +251,7 @@ func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 	}
 	out := make([]bool, len(ids))
 	for i, id := range ids {
-		out[i] = found[id.String()]
+		out[i] = found[id]
 	}
 	return out, nil
 }
@@ -262,8 +262,7 @@ func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 		for ev, err := range s.Events(ctx, filter) {
 			var st graspsync.Stamp
 			if err == nil {
-				st.CreatedAt = ev.CreatedAt
-				st.ID, err = graspsync.ParseEventID(ev.ID)
+				st = ev.Stamp()
 			}
 			if !yield(st, err) || err != nil {
 				return
@@ -277,15 +276,15 @@ func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 const readings = 3
 
 // Events implements [relaysync.Store].
-func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
+func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
 		given := make(map[graspsync.EventID]struct{})
 		for n := 1; ; n++ {
-			complete, err := s.walk(ctx, filter, func(id graspsync.EventID, ev *nostr.Event) bool {
-				if _, again := given[id]; again {
+			complete, err := s.walk(ctx, filter, func(ev graspsync.Event) bool {
+				if _, again := given[ev.ID]; again {
 					return true
 				}
-				given[id] = struct{}{}
+				given[ev.ID] = struct{}{}
 				return yield(ev, nil)
 			})
 			if err == nil && !complete && n == readings {
@@ -295,7 +294,7 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nost
 			case errors.Is(err, errStopped):
 				return
 			case err != nil:
-				yield(nil, fmt.Errorf("reading from %s: %w", s.relay, err))
+				yield(graspsync.Event{}, fmt.Errorf("reading from %s: %w", s.relay, err))
 				return
 			case complete:
 				return
@@ -308,28 +307,23 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nost
 var errStopped = errors.New("stopped")
 
 // walk reads a filter page by page, and reports whether the relay gave all.
-func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.EventID, *nostr.Event) bool) (complete bool, err error) {
-	type found struct {
-		id graspsync.EventID
-		ev *nostr.Event
-	}
+func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.Event) bool) (complete bool, err error) {
 	match := filters.Compile([]nostr.Filter{filter})
-	walk := filters.NewWalk(filter, filters.WalkOptions{Limit: s.cfg.PageLimit, PageSize: s.cfg.PageLimit})
+	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.PageLimit, PageSize: s.cfg.fixed.PageLimit})
 	for more := !walk.Done(); more; {
 		p, err := s.page(ctx, walk.Next())
 		if err != nil {
 			return false, err
 		}
-		var fresh []found
+		var fresh []graspsync.Event
 		for _, ev := range p.events {
-			id, err := graspsync.ParseEventID(ev.ID)
-			if err == nil && walk.Saw(id, ev.CreatedAt) && match.Match(ev) {
-				fresh = append(fresh, found{id, ev})
+			if walk.Saw(ev.ID, ev.CreatedAt) && match.Match(ev.Event) {
+				fresh = append(fresh, ev)
 			}
 		}
 		more = walk.End(p.finish, p.more) == filters.StepMore
-		for _, f := range fresh {
-			if !give(f.id, f.ev) {
+		for _, ev := range fresh {
+			if !give(ev) {
 				return false, errStopped
 			}
 		}
@@ -339,8 +333,8 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsy
 
 // Deleted implements [relaysync.Store]: it asks for deletions that name the event,
 // and for its author's requests to vanish.
-func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
-	if err := ctx.Err(); err != nil || event == nil {
+func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
+	if err := ctx.Err(); err != nil || event.IsZero() {
 		return false, err
 	}
 	t := nip34.NewTombstones(s.cfg.Identity)
@@ -358,8 +352,8 @@ func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
 }
 
 // tombstonesOf returns filters for what could cover an event.
-func tombstonesOf(event *nostr.Event) []nostr.Filter {
-	by := nostr.Filter{Authors: []string{event.PubKey}}
+func tombstonesOf(event graspsync.Event) []nostr.Filter {
+	by := nostr.Filter{Authors: []string{event.Event.PubKey}}
 	gone := by
 	gone.Kinds, gone.Since = []int{graspsync.KindVanish}, &event.CreatedAt
 	if event.Kind == graspsync.KindDeletion {
@@ -367,11 +361,17 @@ func tombstonesOf(event *nostr.Event) []nostr.Filter {
 	}
 	by.Kinds = []int{graspsync.KindDeletion}
 	byID := by
-	byID.Tags = nostr.TagMap{"e": {event.ID}}
+	byID.Tags = nostr.TagMap{"e": {event.Event.ID}}
 	out := []nostr.Filter{byID, gone}
-	if addr, ok := graspsync.AddressOf(event); ok {
+	if addr, ok := event.Address(); ok {
 		by.Tags, by.Since = nostr.TagMap{"a": {addr.String()}}, &event.CreatedAt
 		out = append(out, by)
 	}
 	return out
+}
+
+// Remove implements [relaysync.Store]: it can't. Only who wrote an event may have a relay
+// delete it.
+func (s *Store) Remove(context.Context, graspsync.Event) error {
+	return fmt.Errorf("remote adapter: %w", relaysync.ErrCannotRemove)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -53,7 +54,7 @@ func served(store relaysync.Store) func(*relaytest.ConnScript, wire.Request) boo
 		ctx := context.Background()
 		switch req.Type {
 		case wire.TypePublish:
-			out, err := store.Save(ctx, []graspsync.Incoming{{Event: req.Event}})
+			out, err := store.Save(ctx, []graspsync.Incoming{{Event: eventtest.Of(req.Event)}})
 			if err != nil {
 				panic(err)
 			}
@@ -67,13 +68,13 @@ func served(store relaysync.Store) func(*relaytest.ConnScript, wire.Request) boo
 				if err != nil {
 					panic(err)
 				}
-				found = append(found, ev)
+				found = append(found, ev.Event)
 			}
 			slices.SortFunc(found, func(a, b *nostr.Event) int {
 				return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), strings.Compare(a.ID, b.ID))
 			})
 			for _, ev := range found[:min(len(found), req.Filters[0].Limit)] {
-				c.Send(wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: ev})
+				c.Send(wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: eventtest.Of(ev)})
 			}
 			c.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})
 		}
@@ -87,7 +88,7 @@ func TestSuite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) relaysync.Store {
 		net := relaytest.NewNetwork()
 		net.Add(ownURL, relaytest.Behavior{Handle: served(memstore.New())})
-		s := open(t, net, remoteadapter.Config{PageLimit: 5_000})
+		s := open(t, net, remoteadapter.Config{}.With(remoteadapter.Fixed{PageLimit: 5_000}))
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s
 	})
@@ -97,7 +98,7 @@ func save(t testing.TB, s relaysync.Store, events ...*nostr.Event) []graspsync.O
 	t.Helper()
 	var in []graspsync.Incoming
 	for _, ev := range events {
-		in = append(in, graspsync.Incoming{Event: ev})
+		in = append(in, graspsync.Incoming{Event: eventtest.Of(ev)})
 	}
 	out, err := s.Save(t.Context(), in)
 	require.NoError(t, err)
@@ -191,19 +192,19 @@ func TestFailures(t *testing.T) {
 		"never EOSE": {Handle: func(*relaytest.ConnScript, wire.Request) bool { return true }},
 		"closed":     {ClosedReason: func(wire.Request) string { return "error: no" }},
 		"cut":        {Handle: func(c *relaytest.ConnScript, _ wire.Request) bool { c.Cut(); return true }},
-		"stops":      {StopReading: true},
+		"stops":      {Link: relaytest.Link{StopReading: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				net := relaytest.NewNetwork()
 				own := net.Add(ownURL, b)
-				s := open(t, net, remoteadapter.Config{Timeout: 10 * time.Second})
+				s := open(t, net, remoteadapter.Config{}.With(remoteadapter.Fixed{Timeout: 10 * time.Second}))
 				began := time.Now()
 				id, _ := graspsync.ParseEventID(ev.ID)
 				_, err := s.Has(t.Context(), []graspsync.EventID{id})
 				require.Error(t, err)
 				if name != "closed" {
-					out, err := s.Save(t.Context(), []graspsync.Incoming{{Event: ev}})
+					out, err := s.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 					if err == nil {
 						require.Equal(t, graspsync.Failed, out[0].Result)
 						require.Error(t, out[0].Err)
@@ -234,6 +235,9 @@ func (deaf) Dial(ctx context.Context, _ graspsync.RelayURL) (relaysync.Conn, err
 	return nil, context.Cause(ctx)
 }
 
+func (deaf) Export() [][]byte { return nil }
+func (deaf) Import([][]byte)  {}
+
 // Close does not wait for a relay that does not answer.
 func TestCloseWhileDialing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -257,7 +261,7 @@ func TestCloseWhileDialing(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := remoteadapter.New(graspsync.RelayURL{}, nil, remoteadapter.Config{Timeout: -1, PageLimit: -1}.With(remoteadapter.Fixed{Requests: -1, Publishing: -1}))
+	_, err := remoteadapter.New(graspsync.RelayURL{}, nil, remoteadapter.Config{}.With(remoteadapter.Fixed{Timeout: -1, PageLimit: -1, Requests: -1, Publishing: -1}))
 	for _, word := range []string{"relay", "transport", "Timeout", "PageLimit", "Requests", "Publishing"} {
 		require.ErrorContains(t, err, word)
 	}

@@ -12,13 +12,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
 	"net/netip"
@@ -35,12 +35,10 @@ import (
 	eventbadger "github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -54,80 +52,59 @@ func main() {
 	flag.Parse()
 	log.SetOutput(io.Discard) // relay and database have something to say at each start
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	start := time.Now()
-	if err := run(ctx, *limit); err != nil {
-		fmt.Printf("FAIL after %.1f s: %v\n", time.Since(start).Seconds(), err)
-		os.Exit(1)
-	}
-	fmt.Printf("PASS in %.1f s: nothing is missing, nothing is foreign, and all can be cloned\n", time.Since(start).Seconds())
-}
-
-func run(ctx context.Context, limit time.Duration) (err error) {
-	w, stage := &world{limit: limit, wanted: make(map[string]bool), ended: make(chan struct{})}, "make a folder"
-	defer func() {
-		switch failed := recover().(type) {
-		case nil:
-		case error:
-			err = fmt.Errorf("%s: %w", stage, failed)
-		default:
-			panic(failed)
-		}
-	}()
-	w.dir, err = os.MkdirTemp("", "graspsync-demo-")
-	check(err)
-	w.stop = append(w.stop, func() { os.RemoveAll(w.dir) })
-	defer w.end()
-	stages := []func(context.Context) string{w.make, w.start, w.catchUp, w.live, w.clone, w.compare}
+	w := &world{start: time.Now(), wanted: make(map[string]bool), ended: make(chan struct{})}
+	stages := []func(context.Context) string{w.make, w.run, w.catchUp, w.live, w.clone, w.compare}
 	for i, name := range []string{"make the others", "start our relay", "catch up", "follow live", "clone", "compare"} {
 		began := time.Now()
-		stage = name
+		w.stage = name
+		ctx, cancel := context.WithTimeoutCause(ctx, *limit, errors.New("a slow or busy machine needs a larger -limit"))
 		said := stages[i](ctx)
-		fmt.Printf("%d/%d %-16s %6.1f s  %s\n", i+1, len(stages), stage, time.Since(began).Seconds(), said)
+		cancel()
+		fmt.Printf("%d/%d %-16s %6.1f s  %s\n", i+1, len(stages), name, time.Since(began).Seconds(), said)
 	}
-	return nil
+	fmt.Printf("PASS in %.1f s: nothing is missing, nothing is foreign, and all can be cloned\n", time.Since(w.start).Seconds())
+	w.end()
 }
 
-func (w *world) end() {
-	for _, stop := range slices.Backward(w.stop) {
-		stop()
-	}
-}
-
-// check ends the stage if there is an error.
-func check(err error) {
+// check ends the demo if there is an error.
+func (w *world) check(err error) {
 	if err != nil {
-		panic(err)
+		fmt.Printf("FAIL after %.1f s: %s: %v\n", time.Since(w.start).Seconds(), w.stage, err)
+		w.end()
+		os.Exit(1)
 	}
+}
+
+// end ends our relay, and leaves nothing behind. The others end with the process.
+func (w *world) end() {
+	if w.cancel != nil {
+		w.cancel()
+		<-w.ended
+		w.server.Close()
+	}
+	os.RemoveAll(w.dir)
 }
 
 // await calls done five times a second until it says so.
-func (w *world) await(ctx context.Context, limit time.Duration, done func() bool) {
-	for end := time.Now().Add(limit); !done(); {
-		select {
-		case <-ctx.Done():
-			check(ctx.Err())
-		case <-w.ended:
-			check(fmt.Errorf("our relay has ended: %w", w.err))
-		case <-time.After(200 * time.Millisecond):
-		}
-		if time.Now().After(end) {
-			check(fmt.Errorf("not in %v: a slow or busy machine needs a larger -limit", limit))
-		}
+func (w *world) await(ctx context.Context, done func() bool) {
+	for ; !done(); time.Sleep(200 * time.Millisecond) {
+		w.check(context.Cause(ctx))
 	}
 }
 
 // catchUp waits until everything was fetched. The relay that is down comes back once ours
-// has noticed, and with it the commits that a git server lacks.
+// has noticed, and with it the git data of a repository.
 func (w *world) catchUp(ctx context.Context) string {
 	polls := 0
-	w.await(ctx, w.limit, func() bool {
+	w.await(ctx, func() bool {
 		s := w.server.Sync().Status()
 		synced := s.Synced && len(s.Relays) == relays && !w.relays[charlie].Behavior().Down
 		for _, r := range s.Relays {
 			synced = synced && r.Synced
 			if r.URL == w.urls[charlie].URL() && r.FailedAttempts > 0 && w.relays[charlie].Behavior().Down {
 				w.relays[charlie].SetDown(false)
-				check(w.place(ctx, w.repos[late], true))
+				path := w.repos[late].path()
+				w.check(os.Rename(filepath.Join(w.dir, "elsewhere", path), filepath.Join(w.dir, "git0", path)))
 			}
 		}
 		missing, _ := w.difference(ctx)
@@ -140,28 +117,44 @@ func (w *world) catchUp(ctx context.Context) string {
 	return fmt.Sprintf("%d events; %d git objects (%d kB) in %d fetches", len(w.wanted), git.Objects, git.Fetched/1000, git.Fetches)
 }
 
-// live publishes comments on the other relays, and waits until ours has them.
+// live publishes comments on the other relays while somebody listens to ours.
 func (w *world) live(ctx context.Context) string {
 	const comments = 40
+	client, err := nostr.RelayConnect(ctx, "ws://"+w.host())
+	w.check(err)
+	defer client.Close()
+	since := nostr.Now()
+	heard, err := client.Subscribe(ctx, nostr.Filters{{Kinds: []int{nostr.KindComment}, Since: &since}})
+	w.check(err)
+	awaited := make(map[string]bool)
 	for n, issue := range w.issues[:comments] { // of repositories that list the first two
-		w.publish(w.someone().Comment(nostr.Now(), issue, fmt.Sprint("live comment ", n)), true, n%2)
+		comment := w.someone().Comment(nostr.Now(), issue, fmt.Sprint("live comment ", n))
+		awaited[comment.ID] = true
+		w.publish(comment, true, n%2)
 	}
-	w.await(ctx, w.limit, func() bool { missing, _ := w.difference(ctx); return missing == 0 })
-	return fmt.Sprintf("%d comments, each published on one relay, are here", comments)
+	for ev := range heard.Events {
+		if delete(awaited, ev.ID); len(awaited) == 0 {
+			break
+		}
+	}
+	if len(awaited) > 0 {
+		w.check(fmt.Errorf("%d comments were not heard: %w", len(awaited), context.Cause(heard.Context)))
+	}
+	return fmt.Sprintf("%d comments, each published on one relay, came to who listens to ours", comments)
 }
 
 // compare holds what our relay has against what it must have. Of the repository whose data is nowhere
 // it serves nothing.
 func (w *world) compare(ctx context.Context) string {
 	nowhere, waits := w.repos[never].owner.Ref(w.repos[never].name()).String(), 0
-	w.await(ctx, w.limit, func() bool {
+	w.await(ctx, func() bool {
 		waiting := w.server.Purgatory().Status().Waiting
 		waits = len(waiting)
 		return !slices.ContainsFunc(waiting, func(e purgatory.EntryStatus) bool { return !slices.Contains(e.Repos, nowhere) })
 	})
 	missing, foreign := w.difference(ctx)
 	if missing+foreign > 0 || waits == 0 {
-		check(fmt.Errorf("%d events missing, %d foreign, %d waiting", missing, foreign, waits))
+		w.check(fmt.Errorf("%d events missing, %d foreign, %d waiting", missing, foreign, waits))
 	}
 	return fmt.Sprintf("%d events must be here: none missing, none foreign; %d wait for git data that is nowhere", len(w.wanted), waits)
 }
@@ -169,7 +162,7 @@ func (w *world) compare(ctx context.Context) string {
 func (w *world) difference(ctx context.Context) (missing, foreign int) {
 	missing = len(w.wanted)
 	for st, err := range w.server.Sync().Store().Stamps(ctx, nostr.Filter{}) {
-		if check(err); w.wanted[st.ID.String()] {
+		if w.check(err); w.wanted[st.ID.String()] {
 			missing--
 		} else {
 			foreign++
@@ -193,10 +186,11 @@ var behaviors = [relays]relaytest.Behavior{
 // world is the other relays and the git servers, what they have, and our relay.
 type world struct {
 	dir    string
-	limit  time.Duration
+	stage  string
+	start  time.Time
 	relays [relays]*relaytest.Relay
 	urls   [relays]*relayserver.Server
-	git    []*httptest.Server // the second one speaks protocol v0 only
+	hosts  [2]*httptest.Server // of git data
 	keys   []*relaytest.Key
 	repos  []*repo // that list us
 	issues []*nostr.Event
@@ -204,58 +198,51 @@ type world struct {
 	wanted map[string]bool  // what our relay must have in the end, by id
 	front  *httptest.Server // of our relay
 	server *grasp.Server
-	ended  chan struct{} // its Run has, with err
-	err    error
-	stop   []func()
+	ended  chan struct{} // its Run has
+	cancel context.CancelFunc
 }
 
-// repo is a repository. Of ten one branch is on the other git server only, of one it comes late, and of
-// one, which must never be served, it is nowhere. The last ones don't list us.
+// repo is a repository. The data of one comes late, and that of one, which must never be served, is
+// nowhere. The last ones don't list us.
 type repo struct {
 	owner *relaytest.Key
 	n     int
-	home  string // its git server
 	refs  map[string]string
 	pull  *nostr.Event
 }
 
 func (r *repo) name() string { return fmt.Sprintf("repo-%03d", r.n) }
-func (r *repo) split() bool  { return r.n >= 10 && r.n < late }
 func (r *repo) ours() bool   { return r.n < never }
 func (r *repo) path() string { return r.owner.Npub() + "/" + r.name() + ".git" }
 
 // make starts the others, and publishes what they have.
 func (w *world) make(ctx context.Context) string {
 	var err error
+	w.dir, err = os.MkdirTemp("", "graspsync-demo-")
+	w.check(err)
 	w.front = httptest.NewUnstartedServer(nil)
 	for i, b := range behaviors {
 		w.relays[i] = relaytest.New(fmt.Sprintf("wss://relay%d.example", i), b)
 		w.urls[i], err = relayserver.Start(w.relays[i])
-		check(err)
-		w.stop = append(w.stop, w.urls[i].Close)
+		w.check(err)
 	}
 	git, err := exec.LookPath("git")
-	check(err)
-	for i := range 2 {
-		backend := &cgi.Handler{
+	w.check(err)
+	for i := range w.hosts {
+		w.hosts[i] = httptest.NewServer(&cgi.Handler{
 			Path: git, Args: []string{"http-backend"}, Stderr: io.Discard, Logger: log.Default(),
-			Env: append(gitEnv, "GIT_PROJECT_ROOT="+filepath.Join(w.dir, fmt.Sprint("git", i)), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1",
-				"GIT_CONFIG_KEY_0=uploadpack.allowReachableSHA1InWant", "GIT_CONFIG_VALUE_0=true"),
-		}
-		w.git = append(w.git, httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if i == 1 {
-				r.Header.Del("Git-Protocol")
-			}
-			backend.ServeHTTP(rw, r)
-		})))
-		w.stop = append(w.stop, w.git[i].Close)
+			Env: append(gitEnv, "GIT_PROJECT_ROOT="+filepath.Join(w.dir, fmt.Sprint("git", i)), "GIT_HTTP_EXPORT_ALL=1"),
+		})
 	}
 	w.keys = relaytest.Keys("person of the demo", 50)
 	for i := range repos {
-		w.repos = append(w.repos, &repo{owner: w.someone(), n: i, home: fmt.Sprint("git", i%2)})
-	}
-	check(each(w.repos, func(r *repo) error { return w.place(ctx, r, !r.split() && r.n != late && r.n != never) }))
-	for _, r := range w.repos {
+		r := &repo{owner: w.someone(), n: i}
+		home := fmt.Sprint("git", r.n%2)
+		if r.n == late || r.n == never {
+			home = "elsewhere"
+		}
+		r.refs = w.fastImport(ctx, filepath.Join(w.dir, home, r.path()), r.path())
+		w.repos = append(w.repos, r)
 		w.fill(r)
 	}
 	return fmt.Sprintf("4 relays with %d events, 2 git servers, %d repositories", w.events, repos)
@@ -283,10 +270,7 @@ func (w *world) fill(r *repo) {
 	if r.n >= ourRepos {
 		at[0] = "ws://elsewhere.example"
 	}
-	clones := []string{r.owner.CloneURL(at[0], r.name()), w.git[r.n%2].URL + "/" + r.path()}
-	if r.split() {
-		clones = append(clones, w.git[1-r.n%2].URL+"/"+r.path())
-	}
+	clones := []string{r.owner.CloneURL(at[0], r.name()), w.hosts[r.n%2].URL + "/" + r.path()}
 	for _, l := range listed {
 		at = append(at, w.urls[l].URL().String())
 	}
@@ -320,134 +304,90 @@ func (w *world) fill(r *repo) {
 	}
 }
 
-// start makes our relay: khatru, made a GRASP server. It knows one other relay.
-func (w *world) start(ctx context.Context) string {
+// run makes our relay: khatru, made a GRASP server. It knows one other relay.
+func (w *world) run(ctx context.Context) string {
 	quiet := func(opts badger.Options) badger.Options { return opts.WithLogger(nil) }
 	db := &eventbadger.BadgerBackend{Path: filepath.Join(w.dir, "events"), BadgerOptionsModifier: quiet}
-	check(db.Init())
+	w.check(db.Init())
 	relay := khatru.NewRelay()
 	relay.Log, relay.Negentropy = log.Default(), true
 	identity, err := nip34.ParseIdentity(w.host())
-	check(err)
+	w.check(err)
 	w.server, err = grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(w.dir, "git"), State: state.NewMemory(),
 		// Loopback is not public: elsewhere strangers' URLs don't lead there.
 		Egress: egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Own: []netip.AddrPort{netip.MustParseAddrPort(w.host())}},
 		Sync: relaysync.Config{
 			Bootstrap: []graspsync.RelayURL{w.urls[alpha].URL()}, AllowPlaintext: true,
-			Times:  relaysync.Times{BatchWindow: time.Second}, // the default, 5 s, is for relays that are far away
-			Health: health.Config{BaseBackoff: time.Second},
+			Times: relaysync.Times{BatchWindow: time.Second}, // the default, 5 s, is for relays that are far away
 		},
 		Purgatory: purgatory.Config{
-			Times: purgatory.Times{Backoff: time.Second, MaxBackoff: 5 * time.Second},
+			Times: purgatory.Times{Backoff: time.Second},
 			// Two servers have the git data of all: more than anybody else's may be asked.
 			Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 8, PerMinute: 6000}},
 		},
 	})
-	check(err)
-	ctx, cancel := context.WithCancel(ctx)
+	w.check(err)
+	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		w.err = w.server.Run(ctx)
-		close(w.ended)
+		err := w.server.Run(ctx)
+		if close(w.ended); ctx.Err() == nil {
+			w.check(fmt.Errorf("our relay has ended: %w", err))
+		}
 	}()
 	w.front.Config.Handler = w.server.Handler()
 	w.front.Start()
-	w.stop = append(w.stop, func() {
-		cancel()
-		<-w.ended
-		w.front.CloseClientConnections()
-		w.front.Listener.Close()
-		w.server.Close()
-		db.Close()
-	})
 	return "empty, knows one of them: ws://" + w.host()
-}
-
-// place makes the git data of a repository: on its server all of it, or all but one branch.
-func (w *world) place(ctx context.Context, r *repo, whole bool) (err error) {
-	dir := filepath.Join(w.dir, r.home, r.path())
-	if err = fastImport(ctx, dir, r.path(), whole); err == nil && !whole {
-		dir = filepath.Join(w.dir, "elsewhere", r.path())
-		if r.split() {
-			dir = filepath.Join(w.dir, fmt.Sprint("git", 1-r.n%2), r.path())
-		}
-		err = fastImport(ctx, dir, r.path(), true)
-	}
-	if err == nil {
-		r.refs, err = refs(ctx, dir)
-	}
-	return err
 }
 
 // clone clones all repositories that we must serve, as anybody could, and holds their refs against
 // what the newest states and the pull requests say.
 func (w *world) clone(ctx context.Context) string {
-	check(each(w.repos[:never], func(r *repo) error {
+	for _, r := range w.repos[:never] {
 		dir, want := filepath.Join(w.dir, "clones", r.path()), maps.Clone(r.refs)
 		delete(want, pull)
 		want["refs/nostr/"+r.pull.ID] = r.refs[pull]
-		_, err := runGit(ctx, ".", "", "clone", "--quiet", "--mirror", "http://"+w.host()+"/"+r.path(), dir)
-		if err != nil {
-			return err
+		w.git(ctx, ".", "", "clone", "--quiet", "--mirror", "http://"+w.host()+"/"+r.path(), dir)
+		if got := w.refs(ctx, dir); !maps.Equal(got, want) {
+			w.check(fmt.Errorf("%s has %v, want %v", r.name(), got, want))
 		}
-		got, err := refs(ctx, dir)
-		if err == nil && !maps.Equal(got, want) {
-			err = fmt.Errorf("%s has %v, want %v", r.name(), got, want)
-		}
-		return err
-	}))
+	}
 	return "our repositories by git; refs are as states and pull requests say"
 }
 
-func each(repos []*repo, do func(*repo) error) error {
-	var group errgroup.Group
-	group.SetLimit(4)
-	for _, r := range repos {
-		group.Go(func() error { return do(r) })
-	}
-	return group.Wait()
-}
-
-// fastImport makes a bare repository, or adds what it lacks.
-func fastImport(ctx context.Context, dir, text string, whole bool) error {
-	made := []string{tag, branch, pull, "refs/heads/dev"}
-	if !whole {
-		made = made[:3]
-	}
+// fastImport makes a bare repository, and returns its refs.
+func (w *world) fastImport(ctx context.Context, dir, text string) map[string]string {
 	var in strings.Builder
-	for i, ref := range made {
+	for i, ref := range []string{tag, branch, pull} {
 		fmt.Fprintf(&in, "commit %s\nmark :%d\ncommitter A <a@example.com> 1700000000 +0000\ndata 6\ncommit\n", ref, i+1)
 		if i > 0 {
-			fmt.Fprintf(&in, "from :%d\n", min(i, 2))
+			fmt.Fprintf(&in, "from :%d\n", i)
 		}
 		fmt.Fprintf(&in, "M 100644 inline %d\ndata %d\n%s\n", i, len(text)*40, strings.Repeat(text, 40))
 	}
-	if _, err := runGit(ctx, ".", "", "init", "-q", "--bare", "-b", "main", dir); err != nil {
-		return err
-	}
-	_, err := runGit(ctx, dir, in.String(), "fast-import", "--quiet")
-	return err
+	w.git(ctx, ".", "", "init", "-q", "--bare", "-b", "main", dir)
+	w.git(ctx, dir, in.String(), "fast-import", "--quiet")
+	return w.refs(ctx, dir)
 }
 
-func refs(ctx context.Context, dir string) (map[string]string, error) {
-	text, err := runGit(ctx, dir, "", "for-each-ref", "--format=%(refname) %(objectname)")
+func (w *world) refs(ctx context.Context, dir string) map[string]string {
 	out := make(map[string]string)
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(w.git(ctx, dir, "", "for-each-ref", "--format=%(refname) %(objectname)")) {
 		ref, id, _ := strings.Cut(strings.TrimSpace(line), " ")
 		out[ref] = id
 	}
-	return out, err
+	return out
 }
 
-var gitEnv = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}
+var gitEnv = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TEMPLATE_DIR="}
 
-// runGit runs git as somebody without any configuration.
-func runGit(ctx context.Context, dir, input string, args ...string) (string, error) {
+// git runs git as somebody without any configuration.
+func (w *world) git(ctx context.Context, dir, input string, args ...string) string {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env, cmd.Stdin = dir, gitEnv, strings.NewReader(input)
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("git %s in %s: %w", args[0], dir, err)
+		w.check(fmt.Errorf("git %s in %s: %w", args[0], dir, err))
 	}
-	return string(out), err
+	return string(out)
 }

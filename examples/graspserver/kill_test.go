@@ -94,7 +94,7 @@ func newPeers(t *testing.T, addr string) *peers {
 		events: make(map[string]*nostr.Event), at: nostr.Now() - 7200,
 	}
 	for i := range 3 {
-		b := relaytest.Behavior{MessageDelay: 4 * time.Millisecond, Cap: 100}
+		b := relaytest.Behavior{Link: relaytest.Link{MessageDelay: 4 * time.Millisecond}, Cap: 100}
 		if i > 0 {
 			b.Negentropy = relaytest.NegNotice
 		}
@@ -153,7 +153,7 @@ func stored(t *testing.T, addr string, fs ...nostr.Filter) map[string]*nostr.Eve
 			require.NoError(t, err)
 			switch m.Type {
 			case wire.TypeEvent:
-				found[m.Event.ID] = m.Event
+				found[m.Event.ID.String()] = m.Event.Event
 			case wire.TypeEOSE, wire.TypeClosed:
 				done = true
 			}

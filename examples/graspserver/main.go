@@ -43,13 +43,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Of what is staged in all, one repository and one client may take up these parts, as the
-// defaults of gitserve have it.
-const (
-	stagedPerRepo   = 4
-	stagedPerClient = 16
-)
-
 // options are what can be set from outside.
 type options struct {
 	listen         string
@@ -172,9 +165,6 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	if len(opt.proxies) > 0 && opt.clientHeader == "" {
 		opt.clientHeader = gitserve.DefaultClientHeader
 	}
-	if opt.stagedBytes < stagedPerClient {
-		return opt, fmt.Errorf("-staged-bytes is %d, want at least %d", opt.stagedBytes, stagedPerClient)
-	}
 	if !opt.allowPlaintext {
 		if i := slices.IndexFunc(opt.bootstrap, graspsync.RelayURL.Plaintext); i >= 0 {
 			return opt, fmt.Errorf("-bootstrap %s: not encrypted, needs -allow-plaintext", opt.bootstrap[i])
@@ -291,7 +281,7 @@ func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
 		if colon < 0 || !ok {
 			return fmt.Errorf("%q is not host:concurrent,rate", field)
 		}
-		u, err := graspsync.ParseURL(field[:colon], graspsync.HTTPSchemes)
+		u, err := graspsync.ParseCloneURL(field[:colon])
 		if err != nil {
 			return err
 		}
@@ -305,7 +295,7 @@ func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
 		if l.Concurrent <= 0 || l.PerMinute <= 0 {
 			return fmt.Errorf("%q: want more than 0", field)
 		}
-		to[u.HostPort] = l
+		to[u.HostPort()] = l
 	}
 	return nil
 }

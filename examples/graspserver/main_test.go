@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 		{"-listen", "0.0.0.0:7334"}, {"-listen", ":7334"}, {"-listen", "x"}, {"-bootstrap", "http://a.example"},
 		{"-domain-limit", "x.example:5"}, {"-domain-limit", "x.example"}, {"-domain-limit", "x.example:a,b"},
 		{"-allow-net", "10.0.0.0"}, {"-batch-window", "soon"}, {"-summary-every", "0s"}, {"more"},
-		{"-trusted-proxy", "10.0.0.1"}, {"-grace", "0s"}, {"-staged-bytes", "15"}, {"-max-push-bytes", "-1"},
+		{"-trusted-proxy", "10.0.0.1"}, {"-grace", "0s"}, {"-staged-bytes", "0"}, {"-max-push-bytes", "-1"},
 	} {
 		_, err := parse(bad, func(string) string { return "" })
 		require.Error(t, err, bad)

@@ -121,18 +121,16 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 		Purgatory: purgatory.Config{
 			Times: purgatory.Times{
 				Hold:            opt.expiry,
-				MaxHold:         max(opt.expiry, 24*time.Hour),
 				PlaceholderHold: opt.placeholder,
 				SyncDelay:       opt.syncDelay,
 				UserDelay:       opt.userDelay,
 				Backoff:         opt.huntBackoff,
-				MaxBackoff:      max(opt.huntBackoff, 2*time.Minute),
 				Grace:           opt.grace,
 			}, Limits: purgatory.Limits{DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits}, NoMaintenance: !opt.maintenance,
 		},
 		Serve: gitserve.Config{
 			Client: clientOf(opt.clientHeader, opt.proxies), MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, MaxPush: opt.maxPushBytes,
-			MaxStaged: opt.stagedBytes, MaxStagedPerRepo: opt.stagedBytes / stagedPerRepo, MaxStagedPerClient: opt.stagedBytes / stagedPerClient,
+			MaxStaged: opt.stagedBytes,
 		},
 	})
 }

@@ -151,10 +151,10 @@ func TestTwoServers(t *testing.T) {
 	require.False(t, publish(t, a, foreign).Accepted)
 	issue := owner.Issue(nostr.Now()-50, owner.Ref("repo"), "x")
 	require.True(t, publish(t, a, issue).Accepted)
-	require.Equal(t, issue.ID, await(t, b, wire.TypeEvent).Event.ID)
+	require.Equal(t, issue.ID, await(t, b, wire.TypeEvent).Event.ID.String())
 	comment := owner.Comment(nostr.Now(), issue, "live")
 	require.True(t, publish(t, a, comment).Accepted)
-	require.Equal(t, comment.ID, await(t, b, wire.TypeEvent).Event.ID)
+	require.Equal(t, comment.ID, await(t, b, wire.TypeEvent).Event.ID.String())
 
 	require.Equal(t, "ok\n", get(t, "http://"+bAddr+"/healthz"))
 	require.Eventually(t, func() bool { // what it shows is up to a second old

@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -121,7 +122,7 @@ type relayStore struct{ *store }
 var _ nostr.RelayStore = relayStore{}
 
 func (s relayStore) Publish(ctx context.Context, ev nostr.Event) error {
-	out, err := s.Save(ctx, []graspsync.Incoming{{Event: &ev}})
+	out, err := s.Save(ctx, []graspsync.Incoming{{Event: eventtest.Of(&ev)}})
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (s relayStore) QuerySync(ctx context.Context, f nostr.Filter) (found []*nos
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, ev)
+		found = append(found, ev.Event)
 	}
 	return found, nil
 }
@@ -219,7 +220,7 @@ func (r *remote) check(tb testing.TB, s *store) {
 	require.Equal(tb, r.total, s.Len())
 	for ev, err := range s.Events(tb.Context(), nostr.Filter{}) {
 		require.NoError(tb, err)
-		require.True(tb, r.ids[ev.ID], "foreign event %s", ev)
+		require.True(tb, r.ids[ev.ID.String()], "foreign event %s", ev)
 		require.True(tb, ev.CheckID(), "changed event %s", ev)
 	}
 }

@@ -39,7 +39,7 @@ func Defaults(t testing.TB, file string, withDefaults any) {
 	t.Helper()
 	value := reflect.ValueOf(withDefaults)
 	checked := check(t, file, value)
-	for _, name := range []string{"Times", "Limits", "fixed"} {
+	for _, name := range groups {
 		if group := value.FieldByName(name); group.IsValid() {
 			checked += check(t, home(t, group.Type().Name()), group)
 		}

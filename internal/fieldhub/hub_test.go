@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/fieldhub"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -44,7 +45,7 @@ func TestProduction(t *testing.T) {
 		largest = max(largest, len(ev.String()))
 		switch ev.Kind {
 		case graspsync.KindAnnouncement:
-			a, err := nip34.ParseAnnouncement(ev)
+			a, err := nip34.ParseAnnouncement(eventtest.Of(ev))
 			require.NoError(t, err)
 			require.True(t, identity.Lists(a), ev)
 			identifiers[ev.Tags.GetD()]++

@@ -84,7 +84,7 @@ var exhibits = []exhibit{
 
 	// Who and what.
 	{
-		"relays that only a listed maintainer names are not asked", "sync/loop.go",
+		"relays that only a listed maintainer names are not asked", "sync/wants.go",
 		"c.Others = append(c.Others, r.Relay)\n", "continue\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
@@ -100,12 +100,12 @@ var exhibits = []exhibit{
 		"lines[i] = append(line[1:], line[0])", "lines[i] = line", "./nip34", "AuthorityScripts", nil, "",
 	},
 	{
-		"ids are not compared with the event", "sync/ingest.go",
+		"ids are not compared with the event", "sync/intake.go",
 		"if !d.event.CheckID() {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
-		"an id is known before it was verified", "sync/ingest.go",
-		"if !d.event.CheckID() {", "g.known.add(id)\n\tif !d.event.CheckID() {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"an id is known before it was verified", "sync/intake.go",
+		"if !d.event.CheckID() {", "k.absences.known.Add(id)\n\tif !d.event.CheckID() {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"only the first tag counts", "nip34/tags.go",
@@ -174,18 +174,18 @@ var exhibits = []exhibit{
 		oneSeed(21), "foreign",
 	},
 	{
-		"nothing begins while our store is not sure that it gave all", "sync/loop.go",
-		"if err != nil {\n			m.post(scanned{err: err})\n			return\n		}\n		if missed", "if err == nil {\n			err = missed\n		}\n		if err != nil {\n			m.post(scanned{err: err})\n			return\n		}\n		if missed", "./sync", "TestSimulation$",
+		"nothing begins while our store is not sure that it gave all", "sync/scan.go",
+		"if err != nil {\n		x.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		x.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
 		oneSeed(8), "lost",
 	},
 	{
 		"a relay pays for what others put on it", "sync/writer.go",
-		"g.unwanted(j, v.Reason)\n	g.hearing.waits(v.DependsOn)\n", "g.unwanted(j, v.Reason)\n	g.hearing.waits(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n", "./sync", "TestSimulation$",
+		"w.unwanted(j, v.Reason)\n	w.listings.hearing.waits(v.DependsOn)\n", "w.unwanted(j, v.Reason)\n	w.listings.hearing.waits(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n", "./sync", "TestSimulation$",
 		oneSeed(1), "is honest, and was cut as hostile",
 	},
 	{
 		"that we do not dial a relay is its failure", "sync/loop.go",
-		"l.m.health.Closed(c.url)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		"l.env.health.Closed(c.url)\n	l.env.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.env.report.drop(\"not_dialed\"", "l.env.health.Failed(c.url, err)\n	l.env.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.env.report.drop(\"not_dialed\"", "./sync", "TestSimulation$",
 		oneSeed(6), "is not greater than \"0.8\"",
 	},
 	{
@@ -225,7 +225,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a deleted repository is served", "purgatory/remover.go",
-		"if err = rm.departures.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
+		"if err = rm.repos.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
 		nil, "",
 	},
 	{
@@ -240,7 +240,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"refs of pull requests keep an announcement", "purgatory/remover.go",
-		"if err != nil || refs.HasState() || rm.departures != nil {\n		return refs.HasState(), err", "if err != nil || len(refs.At) > 0 {\n		return len(refs.At) > 0, err", "./purgatory", "TestExpiresDespiteRefsOfPullRequests",
+		"return refs.HasState(), err", "return len(refs.At) > 0, err", "./purgatory", "TestExpiresDespiteRefsOfPullRequests",
 		nil, "",
 	},
 	{
@@ -268,7 +268,7 @@ var exhibits = []exhibit{
 		"if i := dl.rng.IntN(most + dl.leftOut); i < most {", "if i := dl.rng.IntN(most + dl.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
 	},
 	{
-		"of the authors of a scan the first are asked about", "sync/loop.go",
+		"of the authors of a scan the first are asked about", "sync/scan.go",
 		"if i := rand.IntN(w.most + w.leftOut); i < w.most {", "if i := rand.IntN(w.most + w.leftOut); i < 0 {", "./sync", "TestAuthorsOfAScanAreASample", nil, "Should not be zero",
 	},
 	{
@@ -276,15 +276,15 @@ var exhibits = []exhibit{
 		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), func(a, b *relay) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
 	},
 	{
-		"what can not be saved keeps the bytes that all share", "sync/writer.go",
-		"	if r.held <= g.cfg.Limits.InFlight/2 {\n		return\n	}", "	if r.held <= g.cfg.Limits.InFlight<<9 {\n		return\n	}", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event of another relay was saved",
+		"what can not be saved keeps the bytes that all share", "sync/retrier.go",
+		"	if r.held <= x.cfg.Limits.InFlight/2 {\n		return\n	}", "	if r.held <= x.cfg.Limits.InFlight<<9 {\n		return\n	}", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event of another relay was saved",
 	},
 	{
-		"what had waited is let go of when it can not be saved", "sync/writer.go",
+		"what had waited is let go of when it can not be saved", "sync/retrier.go",
 		"if !j.apart && r.apart+j.size <= r.room {", "if !j.apart && r.apart+j.size <= 0 {", "./sync", "TestWhatHasWaitedIsKeptUntilItCanBeSaved", nil, "expected: int(3)",
 	},
 	{
-		"each event that can not be saved is a line in the log", "sync/writer.go",
+		"each event that can not be saved is a line in the log", "sync/retrier.go",
 		"if !t.saidAt.IsZero() && now.Sub(t.saidAt) < sayTrouble {", "if !t.saidAt.IsZero() && now.Sub(t.saidAt) < 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
 	},
 	{
@@ -293,11 +293,13 @@ var exhibits = []exhibit{
 	},
 	{
 		"a policy behind hooks can't tell whose word counts", "adapter/khatru/hooked.go",
-		"return inner.Heard(identifier, view)", "return nil", "./adapter/khatru", "BeforeWhatIsHeld", nil, "",
+		"	return h.Policy.Judge(ctx, e, src, view)\n}\n",
+		"	return h.Policy.Judge(ctx, e, src, view)\n}\n\nfunc (*hooked) Heard(string, relaysync.View) map[graspsync.PubKey]bool { return nil }\n",
+		"./adapter/khatru", "BeforeWhatIsHeld", nil, "",
 	},
 	{
 		"a second store does not have what came by sync", "adapter/khatru/hooks.go",
-		"	s.followStored(ctx, e)\n", "", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
+		"	s.followStored(ctx, e.Event)\n", "", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
 	},
 	{
 		"a second store has what sync has deleted", "adapter/khatru/hooks.go",
@@ -360,7 +362,7 @@ var exhibits = []exhibit{
 		"		case ref == r.Ref:\n", "		case ref == r.Ref, g.NewestStored(g.Repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
 	},
 	{
-		"what one repository got is not given to the others", "purgatory/surveyor.go",
+		"what one repository got is not given to the others", "purgatory/internal/resolve/survey.go",
 		"		if ref != r.Ref && (looks", "		if false && ref != r.Ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
 	},
 	{
@@ -373,7 +375,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a server that is asked too much does not say so to us", "purgatory/gitfetch/fetcher.go",
-		"perr == nil && at.HostPort == from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort != from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
+		"perr == nil && at.HostPort() == from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort != from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
 	},
 	{
 		"a server that is asked too much is asked on", "purgatory/fetches.go",
@@ -408,7 +410,7 @@ var exhibits = []exhibit{
 		"isPage := ok && rest == \"\" && (", "isPage := ok && rest == \"page\" && (", "./purgatory/gitserve", "TestPageOfARepository", nil, "actual  : 404",
 	},
 	{
-		"a user may not try again", "purgatory/internal/ledger/quota.go",
+		"a user may not try again", "purgatory/internal/ledger/ledger.go",
 		"if l.gone.has(e.ID, now) && !e.ByUser &&", "if l.gone.has(e.ID, now) &&", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
 	},
 	{
@@ -417,11 +419,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"what is being fetched for expires", "purgatory/entries.go",
-		"|| l.pinned[id] > 0 || l.fetchesFor(e) {", "|| l.pinned[id] > 0 || e.Class == ledger.Announcement && l.fetchesFor(e) {", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+		"&& !l.uses.fetchesFor(e)\n", "&& (e.Class != ledger.Announcement || !l.uses.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
 	},
 	{
-		"what nobody was asked for expires", "purgatory/entries.go",
-		"if owed(now, entry) && l.ledger.Prolong(now, entry.ID) {", "if !owed(now, entry) && l.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
+		"what nobody was asked for expires", "purgatory/waiting.go",
+		"if owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "if !owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
 	},
 	{
 		"what takes long never comes", "purgatory/gitfetch/fetcher.go",

@@ -3,7 +3,10 @@ module github.com/graspsync/graspsync/internal/tools
 
 go 1.26.0
 
-tool go.uber.org/mock/mockgen
+tool (
+	go.uber.org/mock/mockgen
+	golang.org/x/tools/cmd/goimports
+)
 
 require (
 	go.uber.org/mock v0.6.0 // indirect

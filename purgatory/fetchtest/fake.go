@@ -29,7 +29,7 @@ type Fake struct {
 	repos   map[graspsync.RepoRef]*repo
 	dirs    map[string]*repo
 	made    int
-	servers map[graspsync.URL]*Server
+	servers map[graspsync.CloneURL]*Server
 	needs   map[nip34.ObjectID][]nip34.ObjectID
 	left    map[graspsync.RepoRef]departed
 	kinds   map[nip34.ObjectID]purgatory.ObjectKind
@@ -48,12 +48,12 @@ type stagedFor struct {
 	id  graspsync.EventID
 }
 
-// ErrHalfDone is wrapped by what Align is told to fail with; it has the first half of the
+// ErrHalfDone is wrapped by what UpdateRefs is told to fail with; it has the first half of the
 // changes made before that, and locks left, as git leaves them that is killed in a
-// transaction. Until Tidy has removed the locks Align fails with ErrLocked.
+// transaction. Until Cleanup has removed the locks UpdateRefs fails with ErrLocked.
 var ErrHalfDone = errors.New("killed half-way")
 
-// ErrLocked is wrapped by Align while there are locks that nobody holds any more.
+// ErrLocked is wrapped by UpdateRefs while there are locks that nobody holds any more.
 var ErrLocked = errors.New("a ref is locked")
 
 // departed is a repository out of service.
@@ -76,20 +76,13 @@ type repo struct {
 var (
 	_ purgatory.Repositories = (*Fake)(nil)
 	_ purgatory.GitFetcher   = (*Fake)(nil)
-	_ purgatory.Departures   = (*Fake)(nil)
-	_ purgatory.Sharer       = (*Fake)(nil)
-	_ purgatory.Stager       = (*Fake)(nil)
-	_ purgatory.Taker        = (*Fake)(nil)
-	_ purgatory.Maintainer   = (*Fake)(nil)
-	_ purgatory.Prober       = (*Fake)(nil)
-	_ purgatory.Weigher      = (*Fake)(nil)
 )
 
 // New returns a Fake without repositories and servers.
 func New() *Fake {
 	return &Fake{
 		repos: make(map[graspsync.RepoRef]*repo), dirs: make(map[string]*repo),
-		servers: make(map[graspsync.URL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
+		servers: make(map[graspsync.CloneURL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
 		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
 		left:  make(map[graspsync.RepoRef]departed),
 		kinds: make(map[nip34.ObjectID]purgatory.ObjectKind), sizes: make(map[nip34.ObjectID]int64),
@@ -127,8 +120,8 @@ func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
 
 // FailWith has each operation ask what it is to fail with: "create", "lock", "owned",
 // "depart", "sweep", "remove", "quarantine", "fetch", "probe", "missing", "promote",
-// "share", "take", "unstage", "weigh", "refs", "align", "tidy" or "maintain". It may wait; nothing
-// else is held up by that.
+// "share", "take", "unstage", "weigh", "refs", "align", "tidy" (Repair as
+// well) or "maintain". It may wait; nothing else is held up by that.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,7 +271,7 @@ func (f *Fake) Remove(_ context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// Owned implements [purgatory.Departures].
+// Owned implements [purgatory.Repositories].
 func (f *Fake) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(yield func(graspsync.RepoRef, error) bool) {
 		f.mu.Lock()
@@ -297,7 +290,7 @@ func (f *Fake) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[grasps
 	}
 }
 
-// Depart implements [purgatory.Departures].
+// Depart implements [purgatory.Repositories].
 func (f *Fake) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	f.mu.Lock()
 	err := f.failure("depart")
@@ -320,7 +313,7 @@ func (f *Fake) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// Sweep implements [purgatory.Departures].
+// Sweep implements [purgatory.Repositories].
 func (f *Fake) Sweep(_ context.Context, before time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -336,7 +329,7 @@ func (f *Fake) Sweep(_ context.Context, before time.Time) error {
 	return nil
 }
 
-// Erase implements [purgatory.Departures].
+// Erase implements [purgatory.Repositories].
 func (f *Fake) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := f.Depart(ctx, ref); err != nil {
 		return err
@@ -381,7 +374,7 @@ func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]n
 	return f.missing(f.dirs[dir].objects, nil, ids), nil
 }
 
-// Probe implements [purgatory.Prober].
+// Probe implements [purgatory.GitFetcher].
 func (f *Fake) Probe(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -397,7 +390,7 @@ func (f *Fake) Probe(_ context.Context, dir string, ids []nip34.ObjectID) (map[n
 	return kinds, fmt.Sprint(f.changes), nil
 }
 
-// Weigh implements [purgatory.Weigher].
+// Weigh implements [purgatory.GitFetcher].
 func (f *Fake) Weigh(_ context.Context, _ string, id nip34.ObjectID, but []nip34.ObjectID) (sum int64, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -438,8 +431,8 @@ func (f *Fake) Refs(_ context.Context, dir string) (purgatory.Refs, error) {
 	return refs, nil
 }
 
-// Align implements [purgatory.GitFetcher].
-func (f *Fake) Align(_ context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+// UpdateRefs implements [purgatory.GitFetcher].
+func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.failure("align")
@@ -501,7 +494,7 @@ func (f *Fake) unfit(r *repo, changes []purgatory.RefChange) string {
 	return ""
 }
 
-// Share implements [purgatory.Sharer].
+// Share implements [purgatory.GitFetcher].
 func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -540,14 +533,14 @@ func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.Obje
 	f.staged[k] = append(f.staged[k], purgatory.Upload{Tip: tip, Dir: dir})
 }
 
-// Staged implements [purgatory.Stager].
+// Staged implements [purgatory.Repositories].
 func (f *Fake) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.staged[stagedFor{ref, id}])
 }
 
-// Unstage implements [purgatory.Stager]. It does nothing if it is to fail.
+// Unstage implements [purgatory.Repositories]. It does nothing if it is to fail.
 func (f *Fake) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -560,7 +553,12 @@ func (f *Fake) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	delete(f.staged, stagedFor{ref, id})
 }
 
-// Take implements [purgatory.Taker].
+// Reserve implements [purgatory.Repositories]: there is room for everything.
+func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64) (done func(), err error) {
+	return func() {}, nil
+}
+
+// Take implements [purgatory.GitFetcher].
 func (f *Fake) Take(_ context.Context, dir, from string, ids []nip34.ObjectID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -588,8 +586,8 @@ func (f *Fake) Take(_ context.Context, dir, from string, ids []nip34.ObjectID) e
 	return nil
 }
 
-// Tidy implements [purgatory.GitFetcher].
-func (f *Fake) Tidy(_ context.Context, dir string) error {
+// Cleanup implements [purgatory.GitFetcher].
+func (f *Fake) Cleanup(_ context.Context, dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("tidy"); err != nil {
@@ -599,7 +597,10 @@ func (f *Fake) Tidy(_ context.Context, dir string) error {
 	return nil
 }
 
-// Maintain implements [purgatory.Maintainer]. It looks for what nothing names each time,
+// Repair implements [purgatory.GitFetcher].
+func (f *Fake) Repair(ctx context.Context, dir string) error { return f.Cleanup(ctx, dir) }
+
+// Maintain implements [purgatory.GitFetcher]. It looks for what nothing names each time,
 // and has that go once it has found it unnamed for the time of grace.
 func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done purgatory.Maintained, err error) {
 	dir, unlock, err := how.Lock(ctx)

@@ -25,12 +25,12 @@ type Server struct {
 // Call is a fetch that was made.
 type Call struct {
 	At   time.Time
-	URL  graspsync.URL
+	URL  graspsync.CloneURL
 	Want []nip34.ObjectID
 }
 
 // Serve makes s what is at a clone URL.
-func (f *Fake) Serve(u graspsync.URL, s Server) {
+func (f *Fake) Serve(u graspsync.CloneURL, s Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.servers[u] = &s
@@ -76,7 +76,7 @@ type quarantine struct {
 }
 
 // Fetch implements [purgatory.Quarantine].
-func (q *quarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
+func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
 	f := q.f
 	f.mu.Lock()
 	f.calls = append(f.calls, Call{At: time.Now(), URL: from, Want: slices.Clone(ids)})

@@ -21,7 +21,7 @@ type Setup struct {
 	// Full has First, and Second, which needs it; Half is a server that has First
 	// only; None has neither, and is there. Junk answers with objects that nobody asked
 	// for; what is sent then is not tested if it is zero.
-	Full, Half, None, Junk graspsync.URL
+	Full, Half, None, Junk graspsync.CloneURL
 	First, Second          nip34.ObjectID
 	// Absent is an object that nobody has.
 	Absent nip34.ObjectID
@@ -42,9 +42,9 @@ func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 		"Junk":         testJunk,
 		"Gathered":     testGathered,
 		"Discard":      testDiscard,
-		"Align":        testAlign,
+		"UpdateRefs":   testUpdateRefs,
 		"AllOrNothing": testAllOrNothing,
-		"Tidy":         testTidy,
+		"Cleanup":      testCleanup,
 		"Share":        testShare,
 		"Probe":        testProbe,
 		"Maintain":     testMaintain,
@@ -126,7 +126,7 @@ func testNotServed(t *testing.T, s Setup) {
 
 // What nobody asked for is not kept, whatever was there before is.
 func testJunk(t *testing.T, s Setup) {
-	if s.Junk == (graspsync.URL{}) {
+	if s.Junk == (graspsync.CloneURL{}) {
 		return
 	}
 	q := s.quarantine(t)
@@ -165,11 +165,11 @@ func testDiscard(t *testing.T, s Setup) {
 	require.Len(t, s.missing(t, s.Dir, s.First), 1)
 }
 
-func testAlign(t *testing.T, s Setup) {
+func testUpdateRefs(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
 	align := func(head nip34.RefName, changes ...purgatory.RefChange) {
-		require.NoError(t, s.Git.Align(t.Context(), s.Dir, changes, head))
+		require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, changes, head))
 	}
 	align(dev, purgatory.RefChange{Name: main, New: s.First}, purgatory.RefChange{Name: dev, New: s.First})
 	align(main, purgatory.RefChange{Name: main, Old: s.First, New: s.Second}, purgatory.RefChange{Name: dev, Old: s.First})
@@ -183,8 +183,8 @@ func testAlign(t *testing.T, s Setup) {
 func testAllOrNothing(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
-	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
-	err := s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{
+	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
+	err := s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{
 		{Name: dev, New: s.First}, {Name: main, Old: s.Second, New: s.First},
 	}, dev)
 	require.ErrorIs(t, err, purgatory.ErrChanged)
@@ -194,62 +194,48 @@ func testAllOrNothing(t *testing.T, s Setup) {
 	require.Equal(t, main, refs.Head)
 }
 
-// Tidy may be called at any time and takes nothing that refs hold.
-func testTidy(t *testing.T, s Setup) {
-	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+// Cleanup may be called at any time and takes nothing that refs hold.
+func testCleanup(t *testing.T, s Setup) {
+	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	s.bring(t, s.Second)
 	main := mustRef(t, "refs/heads/main")
-	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.Second}}, main))
-	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.Second}}, main))
+	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
 }
 
-// Probe is optional.
 func testProbe(t *testing.T, s Setup) {
-	prober, ok := s.Git.(purgatory.Prober)
-	if !ok {
-		return
-	}
 	ids := []nip34.ObjectID{s.First, s.Second, s.Absent}
-	kinds, before, err := prober.Probe(t.Context(), s.Dir, ids)
+	kinds, before, err := s.Git.Probe(t.Context(), s.Dir, ids)
 	require.NoError(t, err)
 	require.NotContains(t, kinds, s.Absent)
-	_, same, err := prober.Probe(t.Context(), s.Dir, nil)
+	_, same, err := s.Git.Probe(t.Context(), s.Dir, nil)
 	require.NoError(t, err)
 	require.Equal(t, before, same, "nothing has changed")
 	s.bring(t, s.Second)
-	kinds, after, err := prober.Probe(t.Context(), s.Dir, ids)
+	kinds, after, err := s.Git.Probe(t.Context(), s.Dir, ids)
 	require.NoError(t, err)
 	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{s.First: purgatory.Commit, s.Second: purgatory.Commit}, kinds)
 	require.NotEqual(t, before, after)
 }
 
-// Share is optional.
 func testShare(t *testing.T, s Setup) {
-	sharer, ok := s.Git.(purgatory.Sharer)
-	if !ok {
-		return
-	}
 	s.bring(t, s.Second)
-	require.NoError(t, sharer.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Second}))
+	require.NoError(t, s.Git.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Second}))
 	require.Empty(t, s.missing(t, s.Other, s.First, s.Second))
-	require.NoError(t, sharer.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Absent}), "what is not complete is left out")
+	require.NoError(t, s.Git.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Absent}), "what is not complete is left out")
 	require.Len(t, s.missing(t, s.Other, s.Absent), 1)
 }
 
-// Maintain is optional. What refs have stays, and what it is told to keep; the rest goes
+// What refs have stays, and what it is told to keep; the rest goes
 // after its grace, or at once.
 func testMaintain(t *testing.T, s Setup) {
-	m, ok := s.Git.(purgatory.Maintainer)
-	if !ok {
-		return
-	}
 	s.bring(t, s.Second)
-	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	var choose []nip34.ObjectID
 	maintain := func(now bool, keep ...nip34.ObjectID) {
 		locked, chosen := 0, 0
-		_, err := m.Maintain(t.Context(), purgatory.Maintenance{
+		_, err := s.Git.Maintain(t.Context(), purgatory.Maintenance{
 			Lock: func(context.Context) (string, func(), error) {
 				locked++
 				require.Equal(t, 1, locked)
@@ -272,21 +258,21 @@ func testMaintain(t *testing.T, s Setup) {
 	}
 	maintain(false)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "within its grace")
-	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	maintain(true, s.Second, s.Absent)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was to be kept")
-	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	choose = []nip34.ObjectID{s.Absent, s.Second}
 	maintain(true)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was chosen")
 	choose = nil
-	require.NoError(t, s.Git.Tidy(t.Context(), s.Dir))
+	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	main := mustRef(t, "refs/heads/main")
-	require.NoError(t, s.Git.Align(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
+	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
 	maintain(true)
 	require.Equal(t, []nip34.ObjectID{s.Second}, s.missing(t, s.Dir, s.First, s.Second))
 	boom := errors.New("boom")
-	_, err := m.Maintain(t.Context(), purgatory.Maintenance{
+	_, err := s.Git.Maintain(t.Context(), purgatory.Maintenance{
 		Lock: func(context.Context) (string, func(), error) { return "", nil, boom },
 	})
 	require.ErrorIs(t, err, boom)

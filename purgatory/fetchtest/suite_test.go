@@ -21,14 +21,14 @@ func TestFake(t *testing.T) {
 		f := fetchtest.New()
 		s := fetchtest.Setup{Git: f, First: object(1), Second: object(2), Absent: object(3)}
 		f.Needs(s.Second, s.First)
-		serve := func(name string, objects ...nip34.ObjectID) graspsync.URL {
-			u, err := graspsync.ParseURL("https://"+name+".example/r.git", graspsync.HTTPSchemes)
+		serve := func(name string, objects ...nip34.ObjectID) graspsync.CloneURL {
+			u, err := graspsync.ParseCloneURL("https://" + name + ".example/r.git")
 			require.NoError(t, err)
 			f.Serve(u, fetchtest.Server{Objects: objects})
 			return u
 		}
 		s.Full, s.Half, s.None = serve("full", s.First, s.Second), serve("half", s.First), serve("none")
-		junk, err := graspsync.ParseURL("https://junk.example/r.git", graspsync.HTTPSchemes)
+		junk, err := graspsync.ParseCloneURL("https://junk.example/r.git")
 		require.NoError(t, err)
 		f.Serve(junk, fetchtest.Server{Junk: true, Bytes: 1000})
 		s.Junk = junk

@@ -24,10 +24,10 @@ func TestPromiseP17_ManyNamesOfOneAddress(t *testing.T) {
 	f := fetcher(t, Config{MaxAddressDay: 5000})
 	var got, refused int
 	for i := range 8 {
-		u, err := graspsync.ParseURL(o.URL+"/repo.git", graspsync.HTTPSchemes)
+		u, err := graspsync.ParseCloneURL(o.URL + "/repo.git")
 		require.NoError(t, err)
 		if i%2 == 1 {
-			u, err = graspsync.ParseURL(strings.Replace(o.URL, "127.0.0.1", "localhost", 1)+"/repo.git", graspsync.HTTPSchemes)
+			u, err = graspsync.ParseCloneURL(strings.Replace(o.URL, "127.0.0.1", "localhost", 1) + "/repo.git")
 			require.NoError(t, err)
 		}
 		if err = attempt(t.Context(), f, bare(t, nip34.SHA1), u, tip); err == nil {

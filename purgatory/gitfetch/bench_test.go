@@ -35,8 +35,8 @@ func ours(b *testing.B, f *Fetcher, o *origin, dir string, ids ...nip34.ObjectID
 	for i, id := range ids {
 		changes = append(changes, purgatory.RefChange{Name: ref(b, fmt.Sprintf("refs/heads/got%d", i)), New: id})
 	}
-	require.NoError(b, f.Align(b.Context(), dir, changes, nip34.RefName{}))
-	require.NoError(b, f.Tidy(b.Context(), dir))
+	require.NoError(b, f.UpdateRefs(b.Context(), dir, changes, nip34.RefName{}))
+	require.NoError(b, f.Cleanup(b.Context(), dir))
 }
 
 // BenchmarkFetchOne: one commit that a repository of 10,000 lacks. Reported is how

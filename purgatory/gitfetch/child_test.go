@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -62,8 +63,8 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	}
 	get(t, f, here, serve(t, there, nil).clone(t), tip)
 	name := ref(t, "refs/heads/new")
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: name, New: tip}}, name))
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: name, Old: tip}}, nip34.RefName{}))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: name, New: tip}}, name))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: name, Old: tip}}, nip34.RefName{}))
 	other := bare(t, nip34.SHA1)
 	require.NoError(t, f.Share(t.Context(), here, other, []nip34.ObjectID{tip}))
 	gitIn(t, here, "loose", "hash-object", "-w", "--stdin")
@@ -93,8 +94,9 @@ func TestTrapG12_WordsDecideNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := serve(t, sample(t), func(w http.ResponseWriter, r *http.Request, _ http.Handler) { h.serve(w, r) })
 			u := o.clone(t)
-			u.Path = "/dns/ssl-x509-certificate-404-not-found-out-of-memory.git"
-			err := attempt(t.Context(), fetcher(t, Config{}), sample(t), u, oid(t, strings.Repeat("a", 40)))
+			u, err := graspsync.ParseCloneURL(strings.TrimSuffix(u.String(), u.Path()) + "/dns/ssl-x509-certificate-404-not-found-out-of-memory.git")
+			require.NoError(t, err)
+			err = attempt(t.Context(), fetcher(t, Config{}), sample(t), u, oid(t, strings.Repeat("a", 40)))
 			require.Error(t, err)
 			for _, class := range []error{purgatory.ErrBroken, purgatory.ErrLimit, purgatory.ErrNotServed} {
 				require.NotErrorIs(t, err, class)

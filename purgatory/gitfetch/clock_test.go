@@ -18,7 +18,7 @@ func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 1)[0]
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{MaxFetches: 1, Timeout: time.Second})
+	f := fetcher(t, Config{MaxFetches: 1, fixed: constants{Timeout: time.Second}})
 	f.fetching <- struct{}{}
 	here := bare(t, nip34.SHA1)
 	done := make(chan error, 1)
@@ -39,7 +39,7 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	})
-	f := fetcher(t, Config{MaxChildren: 1, Timeout: 2 * time.Second})
+	f := fetcher(t, Config{MaxChildren: 1, fixed: constants{Timeout: 2 * time.Second}})
 	here := bare(t, nip34.SHA1)
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()

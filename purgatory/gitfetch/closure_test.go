@@ -251,9 +251,9 @@ func TestTrapG10_NamesAreNotIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, missing, 1)
 	main := ref(t, "refs/heads/x")
-	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), ErrFormat)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), ErrFormat)
 	zero := oid(t, strings.Repeat("0", 40))
-	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: zero}}, nip34.RefName{}), ErrFormat)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: zero}}, nip34.RefName{}), ErrFormat)
 
 	there := bare(t, nip34.SHA256)
 	ids := history(t, there, "main", 1)

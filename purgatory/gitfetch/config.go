@@ -31,10 +31,6 @@ type Config struct {
 	// whatever names, in bytes. It is not kept over a restart. Defaults to 16 GiB, as
 	// purgatory.Limits.MaxHostDay does for each name.
 	MaxAddressDay int64
-	// Timeout bounds one fetch that does not bring much; one that does may take longer, by
-	// as much as the bytes that came take at 64 times MinRate. A quarter of MaxFetches may
-	// take longer at once. Defaults to 10 min.
-	Timeout time.Duration
 	// MaxPackObjects bounds the objects of a pack, by its header: a larger repository is
 	// not fetched. For more of them git needs more memory: see MaxMemory. Defaults to
 	// 2,000,000.
@@ -61,6 +57,10 @@ type Config struct {
 
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
+	// Timeout bounds one fetch that does not bring much; one that does may take longer, by
+	// as much as the bytes that came take at 64 times MinRate. A quarter of MaxFetches may
+	// take longer at once. Defaults to 10 min.
+	Timeout time.Duration
 	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
 	// Default to 64 MiB and 500,000.
 	MaxAdvertBytes int64
@@ -84,7 +84,7 @@ const pace = 64
 
 // earned is how long a fetch may take that has brought so many bytes.
 func (c Config) earned(bytes int64) time.Duration {
-	return c.Timeout + time.Duration(float64(bytes)/float64(pace*c.fixed.MinRate)*float64(time.Second))
+	return c.fixed.Timeout + time.Duration(float64(bytes)/float64(pace*c.fixed.MinRate)*float64(time.Second))
 }
 
 // ErrConfig is wrapped by what [New] says of its argument.
@@ -101,7 +101,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxAddressDay, 16<<30)
 	def(&c.fixed.MaxAdvertBytes, 64<<20)
 	def(&c.fixed.MaxAdvertRefs, 500_000)
-	def(&c.Timeout, 10*time.Minute)
+	def(&c.fixed.Timeout, 10*time.Minute)
 	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
 	def(&c.MaxMemory, 1<<30)
@@ -139,7 +139,7 @@ func (c Config) validate() error {
 	positive("MaxAddressDay", c.MaxAddressDay > 0)
 	positive("MaxAdvertBytes", c.fixed.MaxAdvertBytes > 0)
 	positive("MaxAdvertRefs", c.fixed.MaxAdvertRefs > 0)
-	positive("Timeout", c.Timeout > 0)
+	positive("Timeout", c.fixed.Timeout > 0)
 	positive("MinRate", c.fixed.MinRate > 0)
 	positive("RateWindow", c.fixed.RateWindow > 0)
 	positive("MaxChildren", c.MaxChildren > 0)

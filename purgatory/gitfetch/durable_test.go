@@ -28,12 +28,12 @@ func TestRefsAreOnTheDisk(t *testing.T) {
 		return r
 	}
 	change := []purgatory.RefChange{{Name: ref("refs/heads/a/b"), New: commits[0]}, {Name: ref("refs/tags/v1"), New: commits[0]}}
-	require.NoError(t, f.Align(t.Context(), dir, change, nip34.RefName{}))
+	require.NoError(t, f.UpdateRefs(t.Context(), dir, change, nip34.RefName{}))
 	want := []string{"refs/heads/a", "refs/heads", "refs", "refs/tags", "logs/refs/heads/a", "logs/refs/heads", "logs/refs", "logs/refs/tags", "logs", "."}
 	require.ElementsMatch(t, want, synced)
 	synced = nil
 	gone := []purgatory.RefChange{{Name: ref("refs/heads/a/b"), Old: commits[0]}}
-	require.NoError(t, f.Align(t.Context(), dir, gone, nip34.RefName{}))
+	require.NoError(t, f.UpdateRefs(t.Context(), dir, gone, nip34.RefName{}))
 	require.NoFileExists(t, filepath.Join(dir, "refs", "heads", "a", "b"))
 	require.Subset(t, synced, []string{"refs/heads", "refs", "logs/refs/heads", "."})
 }

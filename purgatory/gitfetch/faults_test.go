@@ -257,7 +257,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 					faults.closed(t, *what)
 					f.disk.files, f.git.started = osFiles{}, nil
 					require.NoError(t, run(f, here), "%d: %s", n, *what)
-					require.NoError(t, f.Tidy(t.Context(), here))
+					require.NoError(t, f.Cleanup(t.Context(), here))
 					missing, err := f.Missing(t.Context(), here, ids[2:])
 					require.NoError(t, err)
 					require.Empty(t, missing)

@@ -33,14 +33,14 @@ func TestFetchAndAlign(t *testing.T) {
 			get(t, f, here, o.clone(t), tip)
 			require.Len(t, o.seen(), 2)
 			main := ref(t, "refs/heads/main")
-			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main))
-			require.NoError(t, f.Tidy(t.Context(), here))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main))
+			require.NoError(t, f.Cleanup(t.Context(), here))
 			git(t, here, "fsck", "--strict")
 
 			// What is new comes as a small pack, made against what we have.
 			second := history(t, there, "main", 1)
 			get(t, f, here, o.clone(t), second[0])
-			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, Old: tip, New: second[0]}}, main))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: tip, New: second[0]}}, main))
 			refs, err := f.Refs(t.Context(), here)
 			require.NoError(t, err)
 			require.Equal(t, purgatory.Refs{At: map[nip34.RefName]nip34.ObjectID{main: second[0]}, Head: main, Format: format}, refs)
@@ -113,7 +113,7 @@ func TestThePartsOfARepository(t *testing.T) {
 	}
 	first := part(ids[180])
 	require.Less(t, part(ids[190]), first/3)
-	require.NoError(t, f.Tidy(t.Context(), here)) // what no ref has may go now
+	require.NoError(t, f.Cleanup(t.Context(), here)) // what no ref has may go now
 	require.Greater(t, part(ids[199]), first)
 	for i := range 2 * maxPartsDirs {
 		f.parts.took(fmt.Sprint(i), ids)

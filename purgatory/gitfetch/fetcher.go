@@ -85,10 +85,6 @@ type Fetcher struct {
 var (
 	_ purgatory.GitFetcher = (*Fetcher)(nil)
 	_ purgatory.Quarantine = (*Quarantine)(nil)
-	_ purgatory.Prober     = (*Fetcher)(nil)
-	_ purgatory.Weigher    = (*Fetcher)(nil)
-	_ purgatory.Taker      = (*Fetcher)(nil)
-	_ purgatory.Mender     = (*Fetcher)(nil)
 )
 
 // New returns a Fetcher. The error wraps [ErrConfig] and names every field that
@@ -150,7 +146,7 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Probe implements [purgatory.Prober]. The stamp is of the packs and their marks, and of
+// Probe implements [purgatory.GitFetcher]. The stamp is of the packs and their marks, and of
 // the folders of loose objects.
 func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	stamp, err := stampOf(f.disk.files, dir)
@@ -166,7 +162,7 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 
 // Missing implements [purgatory.GitFetcher]. To have a commit is not to have its
 // history: what can be reached is walked. What is there and no ref has is kept from
-// garbage collection until Tidy: refs are moved by what we say here.
+// garbage collection until Cleanup: refs are moved by what we say here.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -229,7 +225,7 @@ func (f *Fetcher) sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Take implements [purgatory.Taker]. What lies there was indexed and checked when it
+// Take implements [purgatory.GitFetcher]. What lies there was indexed and checked when it
 // came; what it needs is walked as after a fetch.
 func (f *Fetcher) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
 	q, err := f.newQuarantine(dir)
@@ -246,9 +242,9 @@ func (f *Fetcher) Take(ctx context.Context, dir, from string, ids []nip34.Object
 	return nil
 }
 
-// Tidy implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
+// Cleanup implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
 // young locks may be those of an operator.
-func (f *Fetcher) Tidy(_ context.Context, dir string) error {
+func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := unlock(f.disk.files, dir, staleAfter, staleAfter)
 	f.parts.letGo(dir)
 	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), release(f.disk.files, dir)); err != nil {
@@ -257,10 +253,10 @@ func (f *Fetcher) Tidy(_ context.Context, dir string) error {
 	return nil
 }
 
-// Mend implements [purgatory.Mender]. Locks of refs are nobody's, since we have that of
+// Repair implements [purgatory.GitFetcher]. Locks of refs are nobody's, since we have that of
 // the repository; but who packs refs, as an operator may, has no other one than that of
 // packed-refs, for a moment. To take it away would lose refs: it is given that moment.
-func (f *Fetcher) Mend(ctx context.Context, dir string) error {
+func (f *Fetcher) Repair(ctx context.Context, dir string) error {
 	if info, err := os.Lstat(filepath.Join(dir, "packed-refs.lock")); err == nil {
 		select {
 		case <-time.After(packingMost - time.Since(info.ModTime())):
@@ -278,7 +274,7 @@ func (f *Fetcher) Mend(ctx context.Context, dir string) error {
 // packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
 const packingMost = 2 * time.Second
 
-// Maintain implements [purgatory.Maintainer]. New packs are made beside the old ones,
+// Maintain implements [purgatory.GitFetcher]. New packs are made beside the old ones,
 // without the lock; under it those go that are not needed any more, after what was named
 // since that only they have was packed as well.
 func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
@@ -312,7 +308,7 @@ func (f *Fetcher) leaveUpkeep(dir string) {
 	delete(f.upkept, dir)
 }
 
-// Weigh implements [purgatory.Weigher].
+// Weigh implements [purgatory.GitFetcher].
 func (f *Fetcher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
 	return f.objects.weigh(ctx, dir, id, but)
 }
@@ -327,8 +323,8 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) 
 	return f.refs.read(ctx, dir)
 }
 
-// Align implements [purgatory.GitFetcher].
-func (f *Fetcher) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+// UpdateRefs implements [purgatory.GitFetcher].
+func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
 	return f.refs.align(ctx, dir, changes, head)
 }
 
@@ -339,7 +335,7 @@ const maxRequests = 4
 // comes and not too many others take long. done must be called once.
 func (f *Fetcher) allow(m *meter, end context.CancelCauseFunc) (done func()) {
 	long := false
-	m.clock = newClock(f.cfg.Timeout, func(took time.Duration) time.Duration {
+	m.clock = newClock(f.cfg.fixed.Timeout, func(took time.Duration) time.Duration {
 		more := f.cfg.earned(m.n.Load()) - took
 		if more < time.Second { // it would come to nothing
 			end(&LimitError{Limit: "seconds", Most: int64(took / time.Second)})
@@ -371,7 +367,7 @@ var errCrowded = errors.New("too many fetches take long")
 // classified adds what the error means to those who do not know us. A server is broken
 // by what holds for all its repositories: that one is missing, or redirected to another
 // server that is broken, is what any stranger can have it say.
-func classified(err error, from graspsync.URL) error {
+func classified(err error, from graspsync.CloneURL) error {
 	var dns *net.DNSError
 	var missing *MissingError
 	var limit *LimitError
@@ -379,7 +375,7 @@ func classified(err error, from graspsync.URL) error {
 	var busy *upload.BusyError
 	switch {
 	case errors.As(err, &busy):
-		if at, perr := graspsync.ParseURL(busy.At.String(), graspsync.HTTPSchemes); perr == nil && at.HostPort == from.HostPort {
+		if at, perr := graspsync.ParseCloneURL(busy.At.String()); perr == nil && at.HostPort() == from.HostPort() {
 			return fmt.Errorf("%w: %w", &purgatory.BusyError{After: busy.After}, err)
 		}
 	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrUnwanted), errors.Is(err, ErrNotFound),
@@ -396,7 +392,7 @@ func classified(err error, from graspsync.URL) error {
 }
 
 // elsewhere reports whether a request failed at another server than it was made to.
-func elsewhere(err error, from graspsync.URL) bool {
+func elsewhere(err error, from graspsync.CloneURL) bool {
 	if errors.Is(err, egress.ErrRedirect) {
 		return true
 	}
@@ -404,15 +400,15 @@ func elsewhere(err error, from graspsync.URL) bool {
 	if !errors.As(err, &failed) {
 		return false
 	}
-	at, err := graspsync.ParseURL(failed.URL, graspsync.HTTPSchemes)
-	return err != nil || at.HostPort != from.HostPort
+	at, err := graspsync.ParseCloneURL(failed.URL)
+	return err != nil || at.HostPort() != from.HostPort()
 }
 
 // fetch has what a server sends in the quarantine. Waiting for others is not the
 // server's fault, and its time does not count: neither until it may be asked, nor until
 // git may run. What a server sends is gathered before git is run: however slow it is,
 // it keeps no child from others.
-func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from graspsync.URL, wants []nip34.ObjectID, m *meter) error {
+func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
 	haves, format, err := f.objects.tips(ctx, q.dir)
 	if err != nil {
 		return err
@@ -442,7 +438,7 @@ func (f *Fetcher) fetch(ctx context.Context, q *Quarantine, from graspsync.URL, 
 }
 
 // receive has a pack in a file, or an error.
-func (f *Fetcher) receive(ctx context.Context, to *spool, from graspsync.URL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+func (f *Fetcher) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
 	release, err := acquire(ctx, f.fetching)
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ var unheldKinds = map[string]func(t *testing.T, f *Fetcher, g *graph, tip nip34.
 		require.NotEmpty(t, keeps(t, dir))
 		mercilessly(t, dir)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "HEAD.lock"), nil, 0o600))
-		require.NoError(t, f.Mend(t.Context(), dir))
+		require.NoError(t, f.Repair(t.Context(), dir))
 		require.Empty(t, leftovers(t, dir))
 		mercilessly(t, dir)
 		return dir
@@ -47,7 +47,7 @@ var unheldKinds = map[string]func(t *testing.T, f *Fetcher, g *graph, tip nip34.
 		there, dir := g.loose(t, nip34.ObjectID{}), bare(t, nip34.SHA1)
 		git(t, there, "update-ref", "refs/heads/main", tip.String())
 		get(t, f, dir, serve(t, there, nil).clone(t), tip)
-		require.NoError(t, f.Tidy(t.Context(), dir))
+		require.NoError(t, f.Cleanup(t.Context(), dir))
 		return dir
 	},
 }
@@ -76,11 +76,11 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 			require.Equal(t, packs, again, "what is kept is not copied again")
 			mercilessly(t, here)
 			main := ref(t, "refs/heads/main")
-			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: half}}, main))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: half}}, main))
 			mercilessly(t, here)
-			require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, Old: half, New: tip}}, main))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: half, New: tip}}, main))
 			mercilessly(t, here)
-			require.NoError(t, f.Tidy(t.Context(), here))
+			require.NoError(t, f.Cleanup(t.Context(), here))
 			require.Empty(t, keeps(t, here))
 			mercilessly(t, here)
 			git(t, here, "fsck", "--strict")

@@ -272,7 +272,7 @@ var errStillMissing = errors.New("not what was asked for")
 
 func missingObject(err error) bool { return errors.Is(err, ErrUnwanted) }
 
-func attempt(ctx context.Context, f *Fetcher, dir string, from graspsync.URL, want nip34.ObjectID) error {
+func attempt(ctx context.Context, f *Fetcher, dir string, from graspsync.CloneURL, want nip34.ObjectID) error {
 	q, err := f.Quarantine(ctx, dir)
 	if err != nil {
 		return err

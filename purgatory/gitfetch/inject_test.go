@@ -72,7 +72,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 
 	// 50,000 of them: those that become a value at all are used, many at once.
-	values, refs, urls := 0, map[string]nip34.RefName{}, []graspsync.URL{}
+	values, refs, urls := 0, map[string]nip34.RefName{}, []graspsync.CloneURL{}
 	var odd []nip34.ObjectID
 	for values < 50_000 {
 		text := made(rng, 5)
@@ -86,7 +86,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 			odd = append(odd, id)
 		}
 		for _, base := range []string{o.URL + "/" + marker, "http://127.0.0.1:1/" + marker, marker, "http://" + marker} {
-			if u, err := graspsync.ParseURL(base+text, graspsync.HTTPSchemes); err == nil && strings.HasPrefix(u.String(), o.URL) && len(urls) < 12 {
+			if u, err := graspsync.ParseCloneURL(base + text); err == nil && strings.HasPrefix(u.String(), o.URL) && len(urls) < 12 {
 				urls = append(urls, u)
 			}
 			values++
@@ -111,7 +111,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	_, err = q.Missing(t.Context(), append(odd, ids...))
 	require.NoError(t, err)
 	require.NoError(t, q.Promote(t.Context()))
-	require.NoError(t, f.Align(t.Context(), inside, changes, changes[0].Name))
+	require.NoError(t, f.UpdateRefs(t.Context(), inside, changes, changes[0].Name))
 	got, err := f.Refs(t.Context(), inside)
 	require.NoError(t, err)
 	require.Len(t, got.At, len(changes)+1)
@@ -119,8 +119,8 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	for i := range changes {
 		changes[i].Old, changes[i].New = changes[i].New, nip34.ObjectID{}
 	}
-	require.NoError(t, f.Align(t.Context(), inside, changes, nip34.RefName{}))
-	require.NoError(t, f.Tidy(t.Context(), inside))
+	require.NoError(t, f.UpdateRefs(t.Context(), inside, changes, nip34.RefName{}))
+	require.NoError(t, f.Cleanup(t.Context(), inside))
 	require.Equal(t, before, outside())
 	// From and to repositories with such names, and onto what is there.
 	beside := filepath.Join(root, "zQ7 other")
@@ -131,7 +131,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	missing, err := f.Missing(t.Context(), beside, ids)
 	require.NoError(t, err)
 	require.Empty(t, missing)
-	require.NoError(t, f.Tidy(t.Context(), beside))
+	require.NoError(t, f.Cleanup(t.Context(), beside))
 
 	seen, err := os.ReadFile(log)
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	o := serve(t, there, nil)
 	get(t, f, here, o.clone(t), tip)
 	main := ref(t, "refs/heads/new")
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main))
 	require.NoError(t, os.Unsetenv("GIT_TRACE"))
 	if data, err := os.ReadFile(proof); err == nil {
 		require.NotContains(t, string(data), helper)

@@ -158,7 +158,7 @@ esac
 	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		sendPack(packOf(object(3, []byte("x"))))(w, r)
 	})
-	f := fetcher(t, Config{Git: path, Timeout: time.Second})
+	f := fetcher(t, Config{Git: path, fixed: constants{Timeout: time.Second}})
 	err := attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
 	require.True(t, limit("seconds")(err), "%v", err)
 	require.Equal(t, before, digest(t, here))

@@ -24,8 +24,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-var _ purgatory.Maintainer = (*Fetcher)(nil)
-
 const (
 	// maxUpkeep is how many repositories are maintained at once: one in turn, and one
 	// that an operator asks for. Their children are besides MaxChildren.

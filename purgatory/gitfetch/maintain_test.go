@@ -337,7 +337,7 @@ func TestSharedPacksStayShared(t *testing.T) {
 	git(t, from, "repack", "-adq")
 	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{tip}))
 	git(t, to, "update-ref", "refs/heads/main", tip.String())
-	require.NoError(t, f.Tidy(t.Context(), to))
+	require.NoError(t, f.Cleanup(t.Context(), to))
 	for _, dir := range []string{from, to} {
 		k := keeping(t, f, dir)
 		before := k.packs()
@@ -450,13 +450,13 @@ func TestTidyRemovesHalfPacks(t *testing.T) {
 	incoming := filepath.Join(dir, "objects", "tmp_objdir-incoming-x")
 	require.NoError(t, os.MkdirAll(filepath.Join(incoming, "pack"), 0o700))
 	halves = append(halves, incoming)
-	require.NoError(t, f.Tidy(t.Context(), dir))
+	require.NoError(t, f.Cleanup(t.Context(), dir))
 	for _, path := range halves {
 		_, err := os.Stat(path)
 		require.NoError(t, err, "it may be in use")
 		age(t, path, 2*leftAfter)
 	}
-	require.NoError(t, f.Tidy(t.Context(), dir))
+	require.NoError(t, f.Cleanup(t.Context(), dir))
 	for _, path := range halves {
 		_, err := os.Stat(path)
 		require.ErrorIs(t, err, os.ErrNotExist, path)

@@ -141,9 +141,9 @@ func serve(t testing.TB, dir string, change func(w http.ResponseWriter, r *http.
 	return o
 }
 
-func (o *origin) clone(t testing.TB) graspsync.URL {
+func (o *origin) clone(t testing.TB) graspsync.CloneURL {
 	t.Helper()
-	u, err := graspsync.ParseURL(o.URL+"/repo.git", graspsync.HTTPSchemes)
+	u, err := graspsync.ParseCloneURL(o.URL + "/repo.git")
 	require.NoError(t, err)
 	return u
 }
@@ -191,7 +191,7 @@ func leftovers(t testing.TB, dir string) (out []string) {
 	return out
 }
 
-func get(t testing.TB, f *Fetcher, dir string, from graspsync.URL, ids ...nip34.ObjectID) {
+func get(t testing.TB, f *Fetcher, dir string, from graspsync.CloneURL, ids ...nip34.ObjectID) {
 	t.Helper()
 	q, err := f.Quarantine(t.Context(), dir)
 	require.NoError(t, err)

@@ -161,7 +161,7 @@ var errNothing = errors.New("nothing was asked for")
 // Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
 // that the server does not serve are left out. After an error the quarantine has
 // what it had before.
-func (q *Quarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
+func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
 	if len(ids) == 0 {
 		return 0, errNothing
 	}

@@ -39,7 +39,7 @@ func TestPromiseP34_NamesInTheWay(t *testing.T) {
 	a, ab, abc := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b"), ref(t, "refs/heads/a/b/c")
 	other := ref(t, "refs/heads/ab")
 	set := func(changes ...purgatory.RefChange) error {
-		return f.Align(t.Context(), here, changes, nip34.RefName{})
+		return f.UpdateRefs(t.Context(), here, changes, nip34.RefName{})
 	}
 	require.NoError(t, set(purgatory.RefChange{Name: a, New: ids[0]}, purgatory.RefChange{Name: other, New: ids[0]}))
 	git(t, here, "pack-refs", "--all")
@@ -59,14 +59,14 @@ func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	tips := []nip34.ObjectID{history(t, here, "one", 1)[0], history(t, here, "two", 1)[0], history(t, here, "three", 1)[0]}
 	one, two, three := ref(t, "refs/heads/one"), ref(t, "refs/heads/two"), ref(t, "refs/heads/three")
 	git(t, here, "symbolic-ref", "HEAD", "refs/heads/three")
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{
 		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1]},
 	}, three))
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}}, one)) // HEAD to what is not there
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}}, one)) // HEAD to what is not there
 	git(t, here, "gc", "--quiet", "--prune=now")
 	git(t, here, "cat-file", "-e", tips[1].String())
 	git(t, here, "fsck", "--strict")
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2], New: tips[1]}}, three))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2], New: tips[1]}}, three))
 	git(t, here, "gc", "--quiet", "--prune=now")
 	git(t, here, "cat-file", "-e", tips[2].String())
 }
@@ -88,15 +88,15 @@ func TestPromiseP34_MovedThenDeleted(t *testing.T) {
 		git(t, here, "fsck", "--strict")
 		require.Empty(t, leftovers(t, here), when)
 	}
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{
 		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1], New: tips[2]},
 	}, three))
 	kept("moved")
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}, {Name: two, Old: tips[2]}}, three))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}, {Name: two, Old: tips[2]}}, three))
 	kept("deleted")
 	// A ref in the way of another one goes first, and its log with it.
 	below := ref(t, "refs/heads/three/below")
-	require.NoError(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
 	kept("in the way")
 }
 
@@ -115,7 +115,7 @@ func TestPromiseP34_ManyRefs(t *testing.T) {
 		set = append(set, purgatory.RefChange{Name: r, New: tip})
 		away = append(away, purgatory.RefChange{Name: r, Old: tip})
 	}
-	require.NoError(t, f.Align(t.Context(), here, set, nip34.RefName{}))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, set, nip34.RefName{}))
 	refs, err := f.Refs(t.Context(), here)
 	require.NoError(t, err)
 	require.Len(t, refs.At, n+1)
@@ -123,13 +123,13 @@ func TestPromiseP34_ManyRefs(t *testing.T) {
 	before := refsOf(t, here)
 	wrong := slices.Clone(away)
 	wrong[n/2].Old = oid(t, strings.Repeat("1", 40))
-	require.ErrorIs(t, f.Align(t.Context(), here, wrong, nip34.RefName{}), purgatory.ErrChanged)
-	require.ErrorIs(t, f.Align(t.Context(), here, set[:1], nip34.RefName{}), purgatory.ErrChanged, "it exists")
-	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none"), Old: tip, New: tip}}, nip34.RefName{}), purgatory.ErrChanged)
-	require.ErrorIs(t, f.Align(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none")}}, nip34.RefName{}), purgatory.ErrChanged)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, wrong, nip34.RefName{}), purgatory.ErrChanged)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, set[:1], nip34.RefName{}), purgatory.ErrChanged, "it exists")
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none"), Old: tip, New: tip}}, nip34.RefName{}), purgatory.ErrChanged)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none")}}, nip34.RefName{}), purgatory.ErrChanged)
 	require.Equal(t, before, refsOf(t, here))
 	git(t, here, "pack-refs", "--all")
-	require.NoError(t, f.Align(t.Context(), here, away, nip34.RefName{}))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, away, nip34.RefName{}))
 	require.Equal(t, fmt.Sprintf("refs/heads/main %s\nref: refs/heads/main\n", tip), refsOf(t, here))
 }
 
@@ -153,7 +153,7 @@ esac
 	return path
 }
 
-// Git dies in a transaction: after Mend and a second Align all is as it should be.
+// Git dies in a transaction: after Repair and a second UpdateRefs all is as it should be.
 func TestPromiseP34_KilledInATransaction(t *testing.T) {
 	for _, at := range []string{"before", "prepared", "after"} {
 		here := bare(t, nip34.SHA1)
@@ -165,7 +165,7 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 			want = append(want, purgatory.RefChange{Name: ref(t, fmt.Sprintf("refs/heads/b%d", i)), New: ids[i%3]})
 		}
 		before := refsOf(t, here)
-		require.Error(t, bad.Align(t.Context(), here, want, main), at)
+		require.Error(t, bad.UpdateRefs(t.Context(), here, want, main), at)
 		if at != "after" {
 			require.Equal(t, before, refsOf(t, here), "none")
 		}
@@ -178,7 +178,7 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 			}
 			require.NoError(t, os.MkdirAll(here+"/graspsync-quarantine-0123-1/pack", 0o700))
 		}
-		require.NoError(t, good.Mend(t.Context(), here))
+		require.NoError(t, good.Repair(t.Context(), here))
 		require.Empty(t, leftovers(t, here))
 		refs, err := good.Refs(t.Context(), here)
 		require.NoError(t, err)
@@ -188,13 +188,13 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 				again = append(again, c)
 			}
 		}
-		require.NoError(t, good.Align(t.Context(), here, again, main), at)
+		require.NoError(t, good.UpdateRefs(t.Context(), here, again, main), at)
 		refs, err = good.Refs(t.Context(), here)
 		require.NoError(t, err)
 		for _, c := range want {
 			require.Equal(t, c.New, refs.At[c.Name])
 		}
-		require.NoError(t, good.Align(t.Context(), here, []purgatory.RefChange{{Name: want[0].Name, Old: want[0].New}}, nip34.RefName{}), "packed-refs can be written")
+		require.NoError(t, good.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: want[0].Name, Old: want[0].New}}, nip34.RefName{}), "packed-refs can be written")
 		git(t, here, "fsck", "--strict")
 	}
 }
@@ -231,7 +231,7 @@ func TestTidyAndGarbageCollection(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(here+"/gc.pid", []byte(c.note), 0o600))
 		age(t, here+"/gc.pid", c.age)
-		for name, clear := range map[string]func(context.Context, string) error{"Tidy": f.Tidy, "Mend": f.Mend} {
+		for name, clear := range map[string]func(context.Context, string) error{"Cleanup": f.Cleanup, "Repair": f.Repair} {
 			require.NoError(t, os.WriteFile(lock, nil, 0o600))
 			age(t, lock, 2*staleAfter)
 			require.NoError(t, clear(t.Context(), here))
@@ -239,7 +239,7 @@ func TestTidyAndGarbageCollection(t *testing.T) {
 			require.Equal(t, c.stays, err == nil, "%s: %s", name, c.note)
 		}
 	}
-	require.Error(t, f.Tidy(t.Context(), here+"/nowhere"))
+	require.Error(t, f.Cleanup(t.Context(), here+"/nowhere"))
 }
 
 // Who has the lock of packed-refs has it for a moment: mending waits for that, and does
@@ -255,11 +255,11 @@ func TestMendWaitsForWhoPacksRefs(t *testing.T) {
 		_ = os.WriteFile(lock, nil, 0o600)
 	})
 	defer next.Stop()
-	require.NoError(t, f.Mend(t.Context(), here))
+	require.NoError(t, f.Repair(t.Context(), here))
 	require.FileExists(t, lock)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, f.Mend(ctx, here), context.Canceled)
+	require.ErrorIs(t, f.Repair(ctx, here), context.Canceled)
 }
 
 // An operator packs refs, which no other lock guards and nothing announces: his lock was
@@ -273,11 +273,11 @@ func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 		age   time.Duration
 		stays bool
 	}{
-		{f.Tidy, 0, true},
-		{f.Tidy, time.Minute - time.Second, true},
-		{f.Tidy, time.Minute + 100*time.Millisecond, false},
-		{f.Mend, 2*time.Second - 100*time.Millisecond, false}, // after the rest of the time
-		{f.Mend, 2*time.Second + time.Millisecond, false},
+		{f.Cleanup, 0, true},
+		{f.Cleanup, time.Minute - time.Second, true},
+		{f.Cleanup, time.Minute + 100*time.Millisecond, false},
+		{f.Repair, 2*time.Second - 100*time.Millisecond, false}, // after the rest of the time
+		{f.Repair, 2*time.Second + time.Millisecond, false},
 	} {
 		require.NoError(t, os.WriteFile(lock, nil, 0o600))
 		require.NoError(t, os.WriteFile(fresh, nil, 0o600))
@@ -289,7 +289,7 @@ func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.WriteFile(fresh, nil, 0o600))
-	require.NoError(t, f.Tidy(t.Context(), here))
+	require.NoError(t, f.Cleanup(t.Context(), here))
 	require.NoFileExists(t, fresh, "nobody has the lock")
 }
 
@@ -299,16 +299,16 @@ func TestPromiseP34_Head(t *testing.T) {
 	f := fetcher(t, Config{})
 	require.NoError(t, os.Chmod(here+"/HEAD", 0o664))
 	other := ref(t, "refs/heads/other")
-	require.NoError(t, f.Align(t.Context(), here, nil, other))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, nil, other))
 	require.Equal(t, "ref: refs/heads/other\n", readFile(t, here+"/HEAD"))
 	info, err := os.Stat(here + "/HEAD")
 	require.NoError(t, err)
 	require.EqualValues(t, 0o664, info.Mode())
 	require.NoError(t, os.WriteFile(here+"/HEAD.lock", nil, 0o600))
-	require.NoError(t, f.Align(t.Context(), here, nil, other), "it is there already")
-	require.Error(t, f.Align(t.Context(), here, nil, ref(t, "refs/heads/main")))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, nil, other), "it is there already")
+	require.Error(t, f.UpdateRefs(t.Context(), here, nil, ref(t, "refs/heads/main")))
 	require.Equal(t, "ref: refs/heads/other\n", readFile(t, here+"/HEAD"))
-	require.Error(t, f.Align(t.Context(), here, nil, ref(t, "refs/tags/x")), "no branch")
+	require.Error(t, f.UpdateRefs(t.Context(), here, nil, ref(t, "refs/tags/x")), "no branch")
 	require.NoError(t, os.Remove(here+"/HEAD"))
 	_, err = f.Refs(t.Context(), here)
 	require.Error(t, err)
@@ -330,7 +330,7 @@ func TestUnfitRefs(t *testing.T) {
 		{{Name: a, New: tree}},
 		{{Name: a, New: tip}, {Name: b, New: tip}},
 	} {
-		require.ErrorIs(t, f.Align(t.Context(), dir, changes, nip34.RefName{}), purgatory.ErrUnfit)
+		require.ErrorIs(t, f.UpdateRefs(t.Context(), dir, changes, nip34.RefName{}), purgatory.ErrUnfit)
 		refs, err := f.Refs(t.Context(), dir)
 		require.NoError(t, err)
 		require.Len(t, refs.At, 1)

@@ -70,7 +70,7 @@ func TestServersAsTheyAre(t *testing.T) {
 			from := o.clone(t)
 			if strings.HasPrefix(name, "redirect") {
 				var err error
-				from, err = graspsync.ParseURL(o.URL+"/repo", graspsync.HTTPSchemes)
+				from, err = graspsync.ParseCloneURL(o.URL + "/repo")
 				require.NoError(t, err)
 			}
 			get(t, f, here, from, tip)
@@ -112,7 +112,7 @@ func TestRedirectToAnotherHost(t *testing.T) {
 	}))
 	t.Cleanup(first.Close)
 	f := fetcher(t, Config{})
-	from, err := graspsync.ParseURL(first.URL+"/repo.git", graspsync.HTTPSchemes)
+	from, err := graspsync.ParseCloneURL(first.URL + "/repo.git")
 	require.NoError(t, err)
 	get(t, f, bare(t, nip34.SHA1), from, tip)
 	require.Len(t, real.seen(), 2)

@@ -16,12 +16,9 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 )
 
-var _ purgatory.Sharer = (*Fetcher)(nil)
-
-// Share implements [purgatory.Sharer]. The packs of the first repository get a second name
+// Share implements [purgatory.GitFetcher]. The packs of the first repository get a second name
 // in the other one: that takes no room on the disk, whoever asks for it and how often, and
 // neither repository needs the other afterwards. What both have is left out, as far as
 // the refs of the second one tell. Where packs would bring much that is not needed, or

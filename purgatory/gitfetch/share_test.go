@@ -30,12 +30,12 @@ func TestShare(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, missing, ids[2])
 	main := ref(t, "refs/heads/main")
-	require.NoError(t, f.Align(t.Context(), to, []purgatory.RefChange{{Name: main, New: ids[2]}}, main))
+	require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: ids[2]}}, main))
 	require.NoError(t, f.Share(t.Context(), from, to, ids[4:]))
 	missing, err = f.Missing(t.Context(), to, ids)
 	require.NoError(t, err)
 	require.Empty(t, missing)
-	require.NoError(t, f.Tidy(t.Context(), to))
+	require.NoError(t, f.Cleanup(t.Context(), to))
 	git(t, to, "fsck", "--strict")
 	require.Empty(t, leftovers(t, to))
 	require.NoError(t, f.Share(t.Context(), to, from, []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}))
@@ -92,8 +92,8 @@ func TestShareTakesNoRoom(t *testing.T) {
 		missing, err := f.Missing(t.Context(), to, []nip34.ObjectID{oid(t, tip)})
 		require.NoError(t, err)
 		require.Empty(t, missing)
-		require.NoError(t, f.Align(t.Context(), to, []purgatory.RefChange{{Name: main, New: oid(t, tip)}}, main))
-		require.NoError(t, f.Tidy(t.Context(), to))
+		require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: oid(t, tip)}}, main))
+		require.NoError(t, f.Cleanup(t.Context(), to))
 	}
 	after := onDisk(t, root)
 	t.Logf("%d bytes, and after five shares %d", before, after)
@@ -238,7 +238,7 @@ func TestMaintenanceGivesStrangersNoCopies(t *testing.T) {
 		for n, tip := range tips[:2] {
 			git(t, to, "update-ref", fmt.Sprintf("refs/heads/%d", n), tip.String())
 		}
-		require.NoError(t, f.Tidy(t.Context(), to))
+		require.NoError(t, f.Cleanup(t.Context(), to))
 		forks = append(forks, keeping(t, f, to))
 	}
 	for _, k := range forks {
@@ -295,7 +295,7 @@ func TestSharedPacksBecomeFew(t *testing.T) {
 		git(t, from, "update-ref", "refs/heads/main", parent)
 		require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, parent)}))
 		git(t, to, "update-ref", "refs/heads/main", parent)
-		require.NoError(t, f.Tidy(t.Context(), to))
+		require.NoError(t, f.Cleanup(t.Context(), to))
 		for i, k := range both {
 			if round%3 == 2 { // a month has gone by
 				k.pass(31 * 24 * time.Hour)
@@ -338,7 +338,7 @@ func TestOwnPacksBecomeFewBesideSharedOnes(t *testing.T) {
 		for i, tip := range tips {
 			git(t, to, "update-ref", fmt.Sprint("refs/heads/shared", i), tip.String())
 		}
-		require.NoError(t, f.Tidy(t.Context(), to))
+		require.NoError(t, f.Cleanup(t.Context(), to))
 		k := keeping(t, f, to)
 		shared := k.packs()
 		require.Len(t, shared, maxShared+4)

@@ -57,11 +57,11 @@ func TestTreeBombCostsItsObjects(t *testing.T) {
 			return err
 		}},
 		{"aligned", func() error {
-			return f.Align(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main)
+			return f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main)
 		}},
 		{"shared", func() error { return f.Share(t.Context(), here, other, []nip34.ObjectID{tip}) }},
 		{"maintained", func() error {
-			require.NoError(t, f.Tidy(t.Context(), here))
+			require.NoError(t, f.Cleanup(t.Context(), here))
 			require.True(t, k.maintain().Pruned)
 			return nil
 		}},

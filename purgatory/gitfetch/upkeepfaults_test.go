@@ -108,7 +108,7 @@ func chores(t *testing.T) map[string]chore {
 				}
 				return []nip34.ObjectID{main}
 			},
-			do: func(f *Fetcher, dir string) error { return f.Tidy(t.Context(), dir) },
+			do: func(f *Fetcher, dir string) error { return f.Cleanup(t.Context(), dir) },
 			untold: func(what string) bool { // what is left is ours still the next time
 				return strings.HasSuffix(what, ".keep")
 			},
@@ -138,7 +138,7 @@ func realign(ctx context.Context, f *Fetcher, dir string, to nip34.RefName) erro
 			changes = append(changes, purgatory.RefChange{Name: name, Old: at}, purgatory.RefChange{Name: to, Old: refs.At[to], New: at})
 		}
 	}
-	if err := f.Align(ctx, dir, changes, to); err != nil {
+	if err := f.UpdateRefs(ctx, dir, changes, to); err != nil {
 		return err
 	}
 	switch refs, err = f.Refs(ctx, dir); {

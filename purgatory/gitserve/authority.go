@@ -9,49 +9,40 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Authority says what may be pushed. All methods may be called concurrently, also
-// while the lock of the repository is held, Pushed excepted.
+// Authority says what may be pushed, and is told what was. All methods may be called
+// concurrently; those of which nothing else is said are also called while the lock of the
+// repository is held.
 type Authority interface {
-	// Authorised returns the newest state that decides about the refs of a repository,
+	// AuthorizedState returns the newest state that decides about the refs of a repository,
 	// whether or not its objects are here; nil if there is none.
-	Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error)
+	AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error)
 	// Tip returns what an event says is its tip. known is false if no event with that
 	// id is here; the tip is zero if it is no pull request and no update of one, or
 	// not one of this repository.
 	Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (tip nip34.ObjectID, known bool, err error)
-	// Pushed is told which refs a push has asked to be changed, when git has ended,
-	// however it did, and the lock is free again. Git may have refused some of them.
-	Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error
-}
 
-// Forewarned is what an [Authority] may be as well. It is told which refs git is about
-// to move, while the lock is held: else somebody may get it next who does not know yet
-// that these are not to be moved back.
-type Forewarned interface {
-	Pushing(ref graspsync.RepoRef, refs []nip34.RefName)
-}
-
-// Rationer is what an [Authority] may be as well. It is asked which refs of events a push
-// may not make, and why, when git is about to make them, with the lock of the repository,
-// which is in dir; bytes is what came for all of them together, 0 if that is not known. It
-// may remove others to make room.
-type Rationer interface {
+	// Ration says which refs of events a push may not make, and why, when git is about to
+	// make them. The repository is in dir; bytes is what came for all of them together, 0 if
+	// that is not known. It may remove others to make room. Without limits it returns nil.
 	Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
-}
-
-// Displacer is what an [Authority] may be as well. What it says counts as what only pull
-// requests need, not for the owner.
-type Displacer interface {
 	// Displaced returns how many bytes of pull requests that have no ref any more may be in
-	// the repositories of an owner.
+	// the repositories of an owner: they count as what only pull requests need, not for the
+	// owner. It returns 0 if Ration removes nothing.
 	Displaced(owner graspsync.PubKey) int64
-}
 
-// Settler is what an [Authority] may be as well. With it, whoever pushed hears that it is done
-// when what waited for it is served: a client that reads at once finds it.
-type Settler interface {
-	// Settled waits until it was seen to what Pushed was told of a repository, or ctx ends.
-	Settled(ctx context.Context, ref graspsync.RepoRef) error
+	// BeforePush is told which refs git is about to move: who gets the lock next must know
+	// that these are not to be moved back. It may do nothing.
+	BeforePush(ref graspsync.RepoRef, refs []nip34.RefName)
+	// AfterPush is told which refs a push has asked to be changed, when git has ended,
+	// however it did, and the lock is free again. Git may have refused some of them.
+	AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error
+	// Staged is told for which events something was staged, after it was and without the
+	// lock: they may have come meanwhile. It may do nothing.
+	Staged(ref graspsync.RepoRef, ids []graspsync.EventID)
+	// AwaitServed returns when what waited for a push is served, or ctx ends; it is called
+	// without the lock. Whoever pushed hears that it is done then: a client that reads at
+	// once finds it. Where nothing waits it returns nil at once.
+	AwaitServed(ctx context.Context, ref graspsync.RepoRef) error
 }
 
 // The reasons for refusing a push.
@@ -94,7 +85,7 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, commands []c
 		}
 		if !asked {
 			var err error
-			if state, err = a.Authorised(ctx, ref); err != nil {
+			if state, err = a.AuthorizedState(ctx, ref); err != nil {
 				return v, fmt.Errorf("looking for the newest state: %w", err)
 			}
 			asked = true
@@ -109,14 +100,10 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, commands []c
 	return v, nil
 }
 
-// ration asks a [Rationer] about the refs of events that a push is to make, of which now
+// ration asks about the refs of events that a push is to make, of which now
 // are there. What else comes with branches or tags is theirs as far as anybody can tell, unless
 // they are there as well: anybody may name those.
 func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (map[nip34.RefName]string, error) {
-	x, ok := a.(Rationer)
-	if !ok {
-		return nil, nil
-	}
 	var ids []graspsync.EventID
 	for _, c := range commands {
 		id, of := eventOf(c.ref)
@@ -131,7 +118,7 @@ func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string,
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	over, err := x.Ration(ctx, ref, dir, ids, bytes)
+	over, err := a.Ration(ctx, ref, dir, ids, bytes)
 	if err != nil {
 		return nil, fmt.Errorf("asking for room: %w", err)
 	}

@@ -302,7 +302,7 @@ type reporting struct {
 	told func(ctx context.Context) error
 }
 
-func (r reporting) Pushed(ctx context.Context, _ graspsync.RepoRef, _ []nip34.RefName) error {
+func (r reporting) AfterPush(ctx context.Context, _ graspsync.RepoRef, _ []nip34.RefName) error {
 	return r.told(ctx)
 }
 

@@ -1,12 +1,15 @@
 package gitserve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
 )
 
@@ -17,9 +20,11 @@ type Config struct {
 	Git string
 	// Logger gets what goes wrong. Defaults to discarding it.
 	Logger *slog.Logger
+	// Describe says what the page of a repository has besides its refs. Defaults to nothing.
+	Describe func(context.Context, graspsync.RepoRef) (Description, error)
 
-	// MaxPush bounds what one push may send, in bytes, and 512 MiB each object of it,
-	// whatever this is. Defaults to 512 MiB.
+	// MaxPush bounds what one push may send, in bytes. An object of it may have half of
+	// MaxMemory, however much this is. Defaults to 512 MiB.
 	MaxPush int64
 	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
 	// have come to their end; half as many again as the latter are for who only asks what
@@ -40,26 +45,25 @@ type Config struct {
 	MaxPerClient int
 	Client       func(*http.Request) string
 	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
-	// ends with an error. What is less than git needs to begin with refuses everything.
-	// Defaults to 1 GiB. Where the system has no such limit only that of one allocation, 512 MiB, holds.
+	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
+	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.
 	MaxMemory uint64
 	// StageHold is how long what was pushed for an event that is not here waits for it,
 	// outside of the repository. Defaults to 20 min.
 	StageHold time.Duration
-	// MaxStaged, MaxStagedPerRepo and MaxStagedPerClient bound what such pushes take up,
-	// in bytes: in all, those to one repository, and those of one client (see Client; who
+	// MaxStaged bounds what such pushes take up, in bytes: a quarter of it those to one
+	// repository, and a 16th those of one client (see Client; who
 	// has no name has no bound of its own). Each event of a push counts for 64 KiB at
-	// least. The first two are shared by network (a /24 of IPv4, a /48 of IPv6): where one
+	// least. What there is in all and for one repository is shared by network (a /24 of IPv4, a /48 of IPv6): where one
 	// of them is full, the oldest pushes of the network that has the most give way to those
 	// of one that has less. What has no room then is refused while it comes; it can be
-	// pushed when the event is here, when it counts for none of these. Default to 4 GiB, 1
-	// GiB and 256 MiB.
-	MaxStaged, MaxStagedPerRepo, MaxStagedPerClient int64
+	// pushed when the event is here, when it counts for none of these. Defaults to 4 GiB.
+	MaxStaged int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
 	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
 	// fetched has no more room either: events wait for it, until there is. What only pull requests need, which anybody may
 	// write, does not count for the owner, but has as much room again; how much of it may
-	// be in one repository is for the [Rationer] to say. What all take up is measured every
+	// be in one repository is for [Authority] to say. What all take up is measured every
 	// hour. Default to no limit.
 	MaxOwnerBytes, MaxBytes int64
 	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
@@ -94,9 +98,12 @@ type numbers struct {
 	// of more than a megabyte. A slower one is cut off. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
-	// MaxAlloc bounds what a child process may allocate in one piece, in bytes: a small
-	// pack can stand for a huge object. Defaults to 512 MiB.
+	// MaxAlloc bounds what a child process may allocate in one piece, in bytes, and with that
+	// an object: a small pack can stand for a huge one. Defaults to half of MaxMemory.
 	MaxAlloc int64
+	// MaxStagedPerRepo and MaxStagedPerClient bound what is staged in one repository and by one
+	// client. Default to a quarter and a sixteenth of MaxStaged.
+	MaxStagedPerRepo, MaxStagedPerClient int64
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
@@ -105,6 +112,9 @@ var ErrConfig = errors.New("invalid configuration")
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Describe == nil {
+		c.Describe = func(context.Context, graspsync.RepoRef) (Description, error) { return Description{}, nil }
 	}
 	def(&c.Git, "git")
 	def(&c.MaxPush, 512<<20)
@@ -123,13 +133,13 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
 	def(&c.fixed.Timeout, 30*time.Minute)
-	def(&c.fixed.MaxAlloc, 512<<20)
 	def(&c.MaxMemory, 1<<30)
+	def(&c.fixed.MaxAlloc, int64(min(max(c.MaxMemory/2, 1), math.MaxInt64)))
 	def(&c.MinFreeDisk, disk.MinFree)
 	def(&c.StageHold, defaultLimits.Hold)
 	def(&c.MaxStaged, defaultLimits.All)
-	def(&c.MaxStagedPerRepo, defaultLimits.PerRepo)
-	def(&c.MaxStagedPerClient, defaultLimits.PerClient)
+	def(&c.fixed.MaxStagedPerRepo, max(c.MaxStaged/4, 1))
+	def(&c.fixed.MaxStagedPerClient, max(c.MaxStaged/16, 1))
 	return c
 }
 
@@ -156,8 +166,7 @@ func (c Config) validate() error {
 		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.fixed.Idle)}, {"Timeout", int64(c.fixed.Timeout)}, {"MaxAlloc", c.fixed.MaxAlloc},
 		{"Wait", int64(c.fixed.Wait)}, {"MaxReaders", int64(c.fixed.MaxReaders)}, {"MaxPerClient", int64(c.MaxPerClient)},
 		{"CommandTime", int64(c.fixed.CommandTime)}, {"MinRate", c.fixed.MinRate}, {"RateWindow", int64(c.fixed.RateWindow)},
-		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxStagedPerRepo", c.MaxStagedPerRepo},
-		{"MaxStagedPerClient", c.MaxStagedPerClient},
+		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxStagedPerRepo", c.fixed.MaxStagedPerRepo}, {"MaxStagedPerClient", c.fixed.MaxStagedPerClient},
 	} {
 		if f.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s is %d, want more than 0", f.name, f.value))

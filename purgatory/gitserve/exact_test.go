@@ -466,7 +466,7 @@ func (c *counting) Write(p []byte) (int, error) {
 // of 512 bytes, of its time in seconds and of its memory in KiB.
 func TestBoundsOfEachChild(t *testing.T) {
 	const mib = 1 << 20
-	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, MaxStagedPerClient: 64 * mib, fixed: numbers{Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
+	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, fixed: numbers{MaxStagedPerClient: 64 * mib, MaxAlloc: 512 * mib, Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
 	var mu sync.Mutex
 	seen := make(map[string][]string)
 	r.git.mu.Lock() // which each request takes before it starts any

@@ -36,7 +36,7 @@ func TestGitfetchFetchesFromUs(t *testing.T) {
 		}
 		require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), format))
 		require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), format))
-		at, err := graspsync.ParseURL(r.repo(), graspsync.HTTPSchemes)
+		at, err := graspsync.ParseCloneURL(r.repo())
 		require.NoError(t, err)
 		git(t, work, "push", "-q", r.dir(), "main")
 		dir, unlock, err := r.repos.Lock(t.Context(), owner.Ref("y"))

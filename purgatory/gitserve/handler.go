@@ -74,7 +74,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	}
 	cfg.Git = git
 	repos.staging.limit(staged.Limits{
-		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.MaxStagedPerRepo, PerClient: cfg.MaxStagedPerClient, Network: networkOf,
+		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.fixed.MaxStagedPerRepo, PerClient: cfg.fixed.MaxStagedPerClient, Network: networkOf,
 	}, cfg.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{
@@ -89,10 +89,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 	}
 	h.settling = newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient)
-	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside = h.git.weighPulls, h.warn, h.beside
-	if d, ok := h.auth.(Displacer); ok {
-		h.ceiling.displaced = d.Displaced
-	}
+	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside, h.ceiling.displaced = h.git.weighPulls, h.warn, h.beside, authority.Displaced
 	repos.limit(h.ceiling)
 	return h, nil
 }
@@ -487,9 +484,7 @@ func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, r
 	if err := h.repos.prepare(ref, req, c.body); err != nil {
 		return nil, false, err
 	}
-	if a, ok := h.auth.(Forewarned); ok {
-		a.Pushing(ref, req.names())
-	}
+	h.auth.BeforePush(ref, req.names())
 	h.take(ctx, w, ref, c)
 	if err := h.repos.settle(ref, req); err != nil {
 		h.cfg.Logger.Error("a push may not be on the disk", "repo", graspsync.Printable(ref.String()), "error", err)
@@ -556,7 +551,7 @@ func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip
 	// The client may be gone; what it pushed is here.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	if err := h.auth.Pushed(ctx, ref, names); err != nil {
+	if err := h.auth.AfterPush(ctx, ref, names); err != nil {
 		h.cfg.Logger.Error("a push could not be reported", "repo", graspsync.Printable(ref.String()), "error", err)
 	}
 }
@@ -718,10 +713,6 @@ func report(w http.ResponseWriter, req request, write func() error) {
 // meanwhile. The push is done: it has left the place of its visit to others, who need that more,
 // and where too many wait already, by their shares, it is answered at once.
 func (h *Handler) settled(ctx context.Context, v *visit, ref graspsync.RepoRef, alive func()) {
-	s, ok := h.auth.(Settler)
-	if !ok {
-		return
-	}
 	leave, ok := h.settling.try(v.who)
 	if !ok {
 		return
@@ -731,7 +722,7 @@ func (h *Handler) settled(ctx context.Context, v *visit, ref graspsync.RepoRef, 
 	ctx, cancel := context.WithTimeout(ctx, settledMost)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- s.Settled(ctx, ref) }()
+	go func() { done <- h.auth.AwaitServed(ctx, ref) }()
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	for {
@@ -765,7 +756,7 @@ func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *
 		busy(w)
 		return
 	}
-	defer leave() // a Describer may panic
+	defer leave() // Describe may panic
 	p, err := h.describe(ctx, r, ref)
 	leave()
 	if err != nil {
@@ -788,13 +779,11 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.R
 		HEAD: strings.TrimPrefix(head, "refs/heads/"), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
 	}
 	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
-	if d, ok := h.auth.(Describer); ok {
-		about, err := d.Describe(ctx, ref)
-		if err != nil {
-			h.warn(ref, err) // the page has less then
-		}
-		p.describe(about)
+	about, err := h.cfg.Describe(ctx, ref)
+	if err != nil {
+		h.warn(ref, err) // the page has less then
 	}
+	p.describe(about)
 	return p, nil
 }
 

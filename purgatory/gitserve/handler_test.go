@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -57,7 +58,7 @@ type authority struct {
 	after  func(asked int)
 }
 
-func (a *authority) Authorised(context.Context, graspsync.RepoRef) (*nip34.State, error) {
+func (a *authority) AuthorizedState(context.Context, graspsync.RepoRef) (*nip34.State, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked++
@@ -67,7 +68,7 @@ func (a *authority) Authorised(context.Context, graspsync.RepoRef) (*nip34.State
 	if a.refs == nil {
 		return nil, nil
 	}
-	return nip34.ParseState(owner.State(1, "x", a.refs, ""))
+	return nip34.ParseState(eventtest.Of(owner.State(1, "x", a.refs, "")))
 }
 
 func (a *authority) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
@@ -78,7 +79,7 @@ func (a *authority) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.Eve
 	return tip, known, nil
 }
 
-func (a *authority) Pushed(_ context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
+func (a *authority) AfterPush(_ context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.told++
@@ -88,13 +89,23 @@ func (a *authority) Pushed(_ context.Context, ref graspsync.RepoRef, names []nip
 	return nil
 }
 
-func (a *authority) Pushing(ref graspsync.RepoRef, names []nip34.RefName) {
+func (a *authority) BeforePush(ref graspsync.RepoRef, names []nip34.RefName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range names {
 		a.before = append(a.before, ref.Identifier+" "+n.String())
 	}
 }
+
+func (*authority) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
+	return nil, nil
+}
+
+func (*authority) Displaced(graspsync.PubKey) int64 { return 0 }
+
+func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
+
+func (*authority) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }
 
 // rig is a server with one repository, and somebody who has commits for it.
 type rig struct {

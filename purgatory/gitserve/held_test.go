@@ -22,7 +22,7 @@ type settling struct {
 	wait func(ctx context.Context) error
 }
 
-func (s settling) Settled(ctx context.Context, _ graspsync.RepoRef) error { return s.wait(ctx) }
+func (s settling) AwaitServed(ctx context.Context, _ graspsync.RepoRef) error { return s.wait(ctx) }
 
 // However an answer comes, its end is what is kept back, and nothing of it is lost.
 func TestEndOfAnAnswerIsKeptBack(t *testing.T) {
@@ -132,7 +132,7 @@ func TestWaitForEventsIsBounded(t *testing.T) {
 			h.settled(t.Context(), v, owner.Ref("x"), alive)
 			return time.Since(began)
 		}
-		require.Zero(t, settled(&authority{}), "it can't say when")
+		require.Zero(t, settled(&authority{}), "nothing waits")
 		require.Equal(t, 12*time.Second, settled(settling{wait: func(context.Context) error { time.Sleep(12 * time.Second); return nil }}))
 		require.Equal(t, stillHere+stillHere, said.String())
 		require.Empty(t, log.String())

@@ -122,7 +122,7 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no such limit")
 	}
-	r := newRig(t, Config{MaxMemory: 128 << 20}) // MaxAlloc is more than that
+	r := newRig(t, Config{MaxMemory: 128 << 20, fixed: numbers{MaxAlloc: 512 << 20}})
 	before := files(t, r.repos.dir)
 	pack, tip := bomb(200 << 20)
 	r.tips[event] = tip

@@ -1,7 +1,6 @@
 package gitserve
 
 import (
-	"context"
 	"fmt"
 	"html/template"
 	"maps"
@@ -20,12 +19,6 @@ type Description struct {
 	Name, Text  string
 	Web         []string // addresses; those that are not https or http are left out
 	Maintainers []graspsync.PubKey
-}
-
-// Describer is what an [Authority] may be as well. It knows what the page of a repository
-// says of it.
-type Describer interface {
-	Describe(ctx context.Context, ref graspsync.RepoRef) (Description, error)
 }
 
 // WritePage writes an HTML page that loads and runs nothing, whatever is in it: the template

@@ -100,17 +100,7 @@ func TestWhatAPageShows(t *testing.T) {
 	}
 }
 
-// describing is an authority that knows what the page of a repository says.
-type describing struct {
-	*authority
-	says func() (Description, error)
-}
-
-func (d describing) Describe(context.Context, graspsync.RepoRef) (Description, error) {
-	return d.says()
-}
-
-// Whose Describer panicked had lost a place for good: after some of these nobody was answered.
+// Whose Config.Describe panicked had lost a place for good: after some of these nobody was answered.
 func TestAPanicLeavesThePlaceOfAPage(t *testing.T) {
 	r := newRig(t, Config{})
 	page := func() *httptest.ResponseRecorder {
@@ -118,15 +108,15 @@ func TestAPanicLeavesThePlaceOfAPage(t *testing.T) {
 		r.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+owner.Npub()+"/x.git", nil))
 		return w
 	}
-	r.git.auth = describing{r.authority, func() (Description, error) {
+	r.git.cfg.Describe = func(context.Context, graspsync.RepoRef) (Description, error) {
 		require.Equal(t, 1, r.git.asks.places.taken)
 		panic("what somebody else has written")
-	}}
+	}
 	for range 3 {
 		require.PanicsWithValue(t, "what somebody else has written", func() { page() })
 		require.Zero(t, r.git.asks.places.taken)
 	}
-	r.git.auth = describing{r.authority, func() (Description, error) { return Description{}, nil }}
+	r.git.cfg.Describe = Config{}.withDefaults().Describe
 	require.Equal(t, http.StatusOK, page().Code)
 	require.Zero(t, r.git.asks.places.taken)
 }
@@ -136,7 +126,9 @@ func TestAPanicLeavesThePlaceOfAPage(t *testing.T) {
 func TestHeadOfAPage(t *testing.T) {
 	r := newRig(t, Config{})
 	for _, err := range []error{nil, syscall.EIO} {
-		r.git.auth = describing{r.authority, func() (Description, error) { return Description{Text: "some <b>words"}, err }}
+		r.git.cfg.Describe = func(context.Context, graspsync.RepoRef) (Description, error) {
+			return Description{Text: "some <b>words"}, err
+		}
 		w := httptest.NewRecorder()
 		r.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+owner.Npub()+"/x.git", nil))
 		require.Equal(t, http.StatusOK, w.Code)

@@ -29,11 +29,11 @@ type faultyAuthority struct {
 	f *faultyFolder
 }
 
-func (a faultyAuthority) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
+func (a faultyAuthority) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if err := a.f.step("authorised", ref.Identifier); err != nil {
 		return nil, err
 	}
-	return a.rationer.Authorised(ctx, ref)
+	return a.rationer.AuthorizedState(ctx, ref)
 }
 
 func (a faultyAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
@@ -43,11 +43,11 @@ func (a faultyAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id gras
 	return a.rationer.Tip(ctx, ref, id)
 }
 
-func (a faultyAuthority) Pushed(ctx context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
+func (a faultyAuthority) AfterPush(ctx context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
 	if err := a.f.step("pushed", ref.Identifier); err != nil {
 		return err
 	}
-	return a.rationer.Pushed(ctx, ref, names)
+	return a.rationer.AfterPush(ctx, ref, names)
 }
 
 func (a faultyAuthority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {

@@ -44,8 +44,6 @@ type Repositories struct {
 
 var (
 	_ purgatory.Repositories = (*Repositories)(nil)
-	_ purgatory.Departures   = (*Repositories)(nil)
-	_ purgatory.Bounded      = (*Repositories)(nil)
 )
 
 // usage is who uses a repository.
@@ -372,7 +370,7 @@ func ifExists(err error) error {
 	return err
 }
 
-// Owned implements [purgatory.Departures].
+// Owned implements [purgatory.Repositories].
 func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(yield func(graspsync.RepoRef, error) bool) {
 		owners := []string{owner.String()}
@@ -427,7 +425,7 @@ func (r *Repositories) refAt(at string) (ref graspsync.RepoRef, ok bool, err err
 	return ref, err == nil && place(ref) == at, nil
 }
 
-// Depart implements [purgatory.Departures]. Git that reads it has it open and goes on.
+// Depart implements [purgatory.Repositories]. Git that reads it has it open and goes on.
 func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	_, unlock, err := r.Lock(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) {
@@ -462,7 +460,7 @@ func (r *Repositories) depart(at string) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-// Sweep implements [purgatory.Departures].
+// Sweep implements [purgatory.Repositories].
 func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 	folders, err := r.departures()
 	errs := []error{err}
@@ -513,7 +511,7 @@ func (r *Repositories) isThere(at string) bool {
 	return err == nil
 }
 
-// Erase implements [purgatory.Departures].
+// Erase implements [purgatory.Repositories].
 func (r *Repositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := r.Depart(ctx, ref); err != nil {
 		return err
@@ -698,7 +696,7 @@ func (r *Repositories) limit(c *ceiling) {
 	r.bounds = c
 }
 
-// Reserve implements [purgatory.Bounded]: with [Config.MaxOwnerBytes] and [Config.MaxBytes],
+// Reserve implements [purgatory.Repositories]: with [Config.MaxOwnerBytes] and [Config.MaxBytes],
 // once there is a [Handler].
 func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
 	r.mu.Lock()
@@ -760,7 +758,7 @@ func (r *Repositories) shown(at string) (refs map[string]string, head string, er
 	return refs, head, nil
 }
 
-// Staged implements [purgatory.Stager].
+// Staged implements [purgatory.Repositories].
 func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	s := r.staging
 	s.mu.Lock()
@@ -772,7 +770,7 @@ func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []pur
 	return out
 }
 
-// Unstage implements [purgatory.Stager].
+// Unstage implements [purgatory.Repositories].
 func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	s := r.staging
 	s.mu.Lock()

@@ -22,12 +22,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// StageWatcher is what an [Authority] may be as well. It is told for which events
-// something was staged, after it was: they may have come meanwhile.
-type StageWatcher interface {
-	Staged(ref graspsync.RepoRef, ids []graspsync.EventID)
-}
-
 // upload is a push that has something for events which are not here.
 type upload struct {
 	ref graspsync.RepoRef
@@ -168,9 +162,7 @@ func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.Re
 		refuse("it could not be kept")
 		return results, nil
 	}
-	if watcher, ok := h.auth.(StageWatcher); ok {
-		watcher.Staged(p.ref, ids)
-	}
+	h.auth.Staged(p.ref, ids)
 	return results, nil
 }
 

@@ -309,9 +309,9 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestQuotasCountWhileAPushComes(t *testing.T) {
 	const mib = 1 << 20
 	for name, cfg := range map[string]Config{
-		"client":     {MaxStagedPerClient: mib},
-		"repository": {MaxStagedPerRepo: mib},
-		"all":        {MaxStaged: mib},
+		"client":     {fixed: numbers{MaxStagedPerClient: mib}},
+		"repository": {fixed: numbers{MaxStagedPerRepo: mib}},
+		"all":        {MaxStaged: mib, fixed: numbers{MaxStagedPerRepo: 2 * mib, MaxStagedPerClient: 2 * mib}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Client = byHeader
@@ -348,7 +348,8 @@ func TestQuotasCountWhileAPushComes(t *testing.T) {
 func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 	const places = 10
 	for name, cfg := range map[string]Config{
-		"repository": {MaxStagedPerRepo: places * staged.Least}, "all": {MaxStaged: places * staged.Least},
+		"repository": {fixed: numbers{MaxStagedPerRepo: places * staged.Least}},
+		"all":        {MaxStaged: places * staged.Least, fixed: numbers{MaxStagedPerRepo: 1 << 30, MaxStagedPerClient: 1 << 30}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Client = byHeader

@@ -18,7 +18,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
@@ -250,8 +249,6 @@ func (s *Staging) close() {
 	s.mu.Unlock()
 	s.wg.Wait()
 }
-
-var _ purgatory.Stager = (*Repositories)(nil)
 
 // arrival is a push for events that are not here, on its way into the area.
 type arrival struct {

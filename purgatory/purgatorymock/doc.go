@@ -10,3 +10,4 @@
 package purgatorymock
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -source=../interfaces.go -destination=mocks.go -package=purgatorymock
+//go:generate go tool -modfile=../../internal/tools/go.mod goimports -local github.com/graspsync/graspsync -w .

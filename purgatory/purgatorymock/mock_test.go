@@ -4,9 +4,12 @@ import (
 	"errors"
 	"testing"
 
+	nostr "github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/mock/gomock"
 
+	graspsync "github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/purgatorymock"
 	"github.com/graspsync/graspsync/state"
@@ -19,11 +22,13 @@ func TestMocks(t *testing.T) {
 	ctrl := gomock.NewController(t)
 	relay := purgatorymock.NewMockRelay(ctrl)
 	failure := errors.New("no")
-	relay.EXPECT().Announcements(gomock.Any(), "r").Return(nil, failure)
+	relay.EXPECT().Lists(gomock.Any()).Return(true)
+	relay.EXPECT().Events(gomock.Any(), nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}, Tags: nostr.TagMap{"d": {"r"}}}).Return(
+		func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, failure) })
 	p, err := purgatory.Open(t.Context(), relay, purgatorymock.NewMockRepositories(ctrl), purgatorymock.NewMockGitFetcher(ctrl),
 		state.NewMemory(), purgatory.Config{})
 	require.NoError(t, err)
-	_, err = p.Submit(t.Context(), relaytest.NewCheapKey("a").Announcement(1, "r", nil, nil), false)
+	_, err = p.Submit(t.Context(), eventtest.Of(relaytest.NewCheapKey("a").Announcement(1, "r", nil, nil)), false)
 	require.ErrorIs(t, err, failure)
 	require.NotNil(t, purgatorymock.NewMockQuarantine(ctrl))
 }

@@ -14,11 +14,12 @@ import (
 	reflect "reflect"
 	time "time"
 
+	nostr "github.com/nbd-wtf/go-nostr"
+	gomock "go.uber.org/mock/gomock"
+
 	graspsync "github.com/graspsync/graspsync"
 	nip34 "github.com/graspsync/graspsync/nip34"
 	purgatory "github.com/graspsync/graspsync/purgatory"
-	nostr "github.com/nbd-wtf/go-nostr"
-	gomock "go.uber.org/mock/gomock"
 )
 
 // MockRelay is a mock of Relay interface.
@@ -45,47 +46,8 @@ func (m *MockRelay) EXPECT() *MockRelayMockRecorder {
 	return m.recorder
 }
 
-// Announcements mocks base method.
-func (m *MockRelay) Announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Announcements", ctx, identifier)
-	ret0, _ := ret[0].([]*nip34.Announcement)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// Announcements indicates an expected call of Announcements.
-func (mr *MockRelayMockRecorder) Announcements(ctx, identifier any) *MockRelayAnnouncementsCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Announcements", reflect.TypeOf((*MockRelay)(nil).Announcements), ctx, identifier)
-	return &MockRelayAnnouncementsCall{Call: call}
-}
-
-// MockRelayAnnouncementsCall wrap *gomock.Call
-type MockRelayAnnouncementsCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRelayAnnouncementsCall) Return(arg0 []*nip34.Announcement, arg1 error) *MockRelayAnnouncementsCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRelayAnnouncementsCall) Do(f func(context.Context, string) ([]*nip34.Announcement, error)) *MockRelayAnnouncementsCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelayAnnouncementsCall) DoAndReturn(f func(context.Context, string) ([]*nip34.Announcement, error)) *MockRelayAnnouncementsCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
 // Deleted mocks base method.
-func (m *MockRelay) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
+func (m *MockRelay) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Deleted", ctx, event)
 	ret0, _ := ret[0].(bool)
@@ -112,57 +74,95 @@ func (c *MockRelayDeletedCall) Return(arg0 bool, arg1 error) *MockRelayDeletedCa
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRelayDeletedCall) Do(f func(context.Context, *nostr.Event) (bool, error)) *MockRelayDeletedCall {
+func (c *MockRelayDeletedCall) Do(f func(context.Context, graspsync.Event) (bool, error)) *MockRelayDeletedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelayDeletedCall) DoAndReturn(f func(context.Context, *nostr.Event) (bool, error)) *MockRelayDeletedCall {
+func (c *MockRelayDeletedCall) DoAndReturn(f func(context.Context, graspsync.Event) (bool, error)) *MockRelayDeletedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
-// Identifiers mocks base method.
-func (m *MockRelay) Identifiers(ctx context.Context) iter.Seq2[string, error] {
+// Events mocks base method.
+func (m *MockRelay) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Identifiers", ctx)
-	ret0, _ := ret[0].(iter.Seq2[string, error])
+	ret := m.ctrl.Call(m, "Events", ctx, filter)
+	ret0, _ := ret[0].(iter.Seq2[graspsync.Event, error])
 	return ret0
 }
 
-// Identifiers indicates an expected call of Identifiers.
-func (mr *MockRelayMockRecorder) Identifiers(ctx any) *MockRelayIdentifiersCall {
+// Events indicates an expected call of Events.
+func (mr *MockRelayMockRecorder) Events(ctx, filter any) *MockRelayEventsCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Identifiers", reflect.TypeOf((*MockRelay)(nil).Identifiers), ctx)
-	return &MockRelayIdentifiersCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Events", reflect.TypeOf((*MockRelay)(nil).Events), ctx, filter)
+	return &MockRelayEventsCall{Call: call}
 }
 
-// MockRelayIdentifiersCall wrap *gomock.Call
-type MockRelayIdentifiersCall struct {
+// MockRelayEventsCall wrap *gomock.Call
+type MockRelayEventsCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockRelayIdentifiersCall) Return(arg0 iter.Seq2[string, error]) *MockRelayIdentifiersCall {
+func (c *MockRelayEventsCall) Return(arg0 iter.Seq2[graspsync.Event, error]) *MockRelayEventsCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRelayIdentifiersCall) Do(f func(context.Context) iter.Seq2[string, error]) *MockRelayIdentifiersCall {
+func (c *MockRelayEventsCall) Do(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Event, error]) *MockRelayEventsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelayIdentifiersCall) DoAndReturn(f func(context.Context) iter.Seq2[string, error]) *MockRelayIdentifiersCall {
+func (c *MockRelayEventsCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Event, error]) *MockRelayEventsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Lists mocks base method.
+func (m *MockRelay) Lists(a *nip34.Announcement) bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Lists", a)
+	ret0, _ := ret[0].(bool)
+	return ret0
+}
+
+// Lists indicates an expected call of Lists.
+func (mr *MockRelayMockRecorder) Lists(a any) *MockRelayListsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Lists", reflect.TypeOf((*MockRelay)(nil).Lists), a)
+	return &MockRelayListsCall{Call: call}
+}
+
+// MockRelayListsCall wrap *gomock.Call
+type MockRelayListsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRelayListsCall) Return(arg0 bool) *MockRelayListsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRelayListsCall) Do(f func(*nip34.Announcement) bool) *MockRelayListsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRelayListsCall) DoAndReturn(f func(*nip34.Announcement) bool) *MockRelayListsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Save mocks base method.
-func (m *MockRelay) Save(ctx context.Context, event *nostr.Event) error {
+func (m *MockRelay) Save(ctx context.Context, event graspsync.Event) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Save", ctx, event)
 	ret0, _ := ret[0].(error)
@@ -188,317 +188,13 @@ func (c *MockRelaySaveCall) Return(arg0 error) *MockRelaySaveCall {
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRelaySaveCall) Do(f func(context.Context, *nostr.Event) error) *MockRelaySaveCall {
+func (c *MockRelaySaveCall) Do(f func(context.Context, graspsync.Event) error) *MockRelaySaveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelaySaveCall) DoAndReturn(f func(context.Context, *nostr.Event) error) *MockRelaySaveCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// States mocks base method.
-func (m *MockRelay) States(ctx context.Context, identifier string) ([]*nip34.State, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "States", ctx, identifier)
-	ret0, _ := ret[0].([]*nip34.State)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// States indicates an expected call of States.
-func (mr *MockRelayMockRecorder) States(ctx, identifier any) *MockRelayStatesCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "States", reflect.TypeOf((*MockRelay)(nil).States), ctx, identifier)
-	return &MockRelayStatesCall{Call: call}
-}
-
-// MockRelayStatesCall wrap *gomock.Call
-type MockRelayStatesCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRelayStatesCall) Return(arg0 []*nip34.State, arg1 error) *MockRelayStatesCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRelayStatesCall) Do(f func(context.Context, string) ([]*nip34.State, error)) *MockRelayStatesCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelayStatesCall) DoAndReturn(f func(context.Context, string) ([]*nip34.State, error)) *MockRelayStatesCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockKnower is a mock of Knower interface.
-type MockKnower struct {
-	ctrl     *gomock.Controller
-	recorder *MockKnowerMockRecorder
-	isgomock struct{}
-}
-
-// MockKnowerMockRecorder is the mock recorder for MockKnower.
-type MockKnowerMockRecorder struct {
-	mock *MockKnower
-}
-
-// NewMockKnower creates a new mock instance.
-func NewMockKnower(ctrl *gomock.Controller) *MockKnower {
-	mock := &MockKnower{ctrl: ctrl}
-	mock.recorder = &MockKnowerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockKnower) EXPECT() *MockKnowerMockRecorder {
-	return m.recorder
-}
-
-// Has mocks base method.
-func (m *MockKnower) Has(ctx context.Context, id graspsync.EventID) (bool, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Has", ctx, id)
-	ret0, _ := ret[0].(bool)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// Has indicates an expected call of Has.
-func (mr *MockKnowerMockRecorder) Has(ctx, id any) *MockKnowerHasCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Has", reflect.TypeOf((*MockKnower)(nil).Has), ctx, id)
-	return &MockKnowerHasCall{Call: call}
-}
-
-// MockKnowerHasCall wrap *gomock.Call
-type MockKnowerHasCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockKnowerHasCall) Return(arg0 bool, arg1 error) *MockKnowerHasCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockKnowerHasCall) Do(f func(context.Context, graspsync.EventID) (bool, error)) *MockKnowerHasCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockKnowerHasCall) DoAndReturn(f func(context.Context, graspsync.EventID) (bool, error)) *MockKnowerHasCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockRelated is a mock of Related interface.
-type MockRelated struct {
-	ctrl     *gomock.Controller
-	recorder *MockRelatedMockRecorder
-	isgomock struct{}
-}
-
-// MockRelatedMockRecorder is the mock recorder for MockRelated.
-type MockRelatedMockRecorder struct {
-	mock *MockRelated
-}
-
-// NewMockRelated creates a new mock instance.
-func NewMockRelated(ctrl *gomock.Controller) *MockRelated {
-	mock := &MockRelated{ctrl: ctrl}
-	mock.recorder = &MockRelatedMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockRelated) EXPECT() *MockRelatedMockRecorder {
-	return m.recorder
-}
-
-// Lists mocks base method.
-func (m *MockRelated) Lists(a *nip34.Announcement) bool {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Lists", a)
-	ret0, _ := ret[0].(bool)
-	return ret0
-}
-
-// Lists indicates an expected call of Lists.
-func (mr *MockRelatedMockRecorder) Lists(a any) *MockRelatedListsCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Lists", reflect.TypeOf((*MockRelated)(nil).Lists), a)
-	return &MockRelatedListsCall{Call: call}
-}
-
-// MockRelatedListsCall wrap *gomock.Call
-type MockRelatedListsCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRelatedListsCall) Return(arg0 bool) *MockRelatedListsCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRelatedListsCall) Do(f func(*nip34.Announcement) bool) *MockRelatedListsCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelatedListsCall) DoAndReturn(f func(*nip34.Announcement) bool) *MockRelatedListsCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Relatives mocks base method.
-func (m *MockRelated) Relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) ([]*nip34.Announcement, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Relatives", ctx, identifier, authors)
-	ret0, _ := ret[0].([]*nip34.Announcement)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// Relatives indicates an expected call of Relatives.
-func (mr *MockRelatedMockRecorder) Relatives(ctx, identifier, authors any) *MockRelatedRelativesCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Relatives", reflect.TypeOf((*MockRelated)(nil).Relatives), ctx, identifier, authors)
-	return &MockRelatedRelativesCall{Call: call}
-}
-
-// MockRelatedRelativesCall wrap *gomock.Call
-type MockRelatedRelativesCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRelatedRelativesCall) Return(arg0 []*nip34.Announcement, arg1 error) *MockRelatedRelativesCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRelatedRelativesCall) Do(f func(context.Context, string, []graspsync.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRelatedRelativesCall) DoAndReturn(f func(context.Context, string, []graspsync.PubKey) ([]*nip34.Announcement, error)) *MockRelatedRelativesCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockPullLister is a mock of PullLister interface.
-type MockPullLister struct {
-	ctrl     *gomock.Controller
-	recorder *MockPullListerMockRecorder
-	isgomock struct{}
-}
-
-// MockPullListerMockRecorder is the mock recorder for MockPullLister.
-type MockPullListerMockRecorder struct {
-	mock *MockPullLister
-}
-
-// NewMockPullLister creates a new mock instance.
-func NewMockPullLister(ctrl *gomock.Controller) *MockPullLister {
-	mock := &MockPullLister{ctrl: ctrl}
-	mock.recorder = &MockPullListerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockPullLister) EXPECT() *MockPullListerMockRecorder {
-	return m.recorder
-}
-
-// Pulls mocks base method.
-func (m *MockPullLister) Pulls(ctx context.Context, ref graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error] {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Pulls", ctx, ref)
-	ret0, _ := ret[0].(iter.Seq2[*nip34.PullRequest, error])
-	return ret0
-}
-
-// Pulls indicates an expected call of Pulls.
-func (mr *MockPullListerMockRecorder) Pulls(ctx, ref any) *MockPullListerPullsCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Pulls", reflect.TypeOf((*MockPullLister)(nil).Pulls), ctx, ref)
-	return &MockPullListerPullsCall{Call: call}
-}
-
-// MockPullListerPullsCall wrap *gomock.Call
-type MockPullListerPullsCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockPullListerPullsCall) Return(arg0 iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockPullListerPullsCall) Do(f func(context.Context, graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPullListerPullsCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) iter.Seq2[*nip34.PullRequest, error]) *MockPullListerPullsCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Standings mocks base method.
-func (m *MockPullLister) Standings(ctx context.Context, ref graspsync.RepoRef, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Standings", ctx, ref, pulls, members)
-	ret0, _ := ret[0].(map[graspsync.EventID]purgatory.PullStanding)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// Standings indicates an expected call of Standings.
-func (mr *MockPullListerMockRecorder) Standings(ctx, ref, pulls, members any) *MockPullListerStandingsCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Standings", reflect.TypeOf((*MockPullLister)(nil).Standings), ctx, ref, pulls, members)
-	return &MockPullListerStandingsCall{Call: call}
-}
-
-// MockPullListerStandingsCall wrap *gomock.Call
-type MockPullListerStandingsCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockPullListerStandingsCall) Return(arg0 map[graspsync.EventID]purgatory.PullStanding, arg1 error) *MockPullListerStandingsCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockPullListerStandingsCall) Do(f func(context.Context, graspsync.RepoRef, []*nip34.PullRequest, map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPullListerStandingsCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, []*nip34.PullRequest, map[graspsync.PubKey]struct{}) (map[graspsync.EventID]purgatory.PullStanding, error)) *MockPullListerStandingsCall {
+func (c *MockRelaySaveCall) DoAndReturn(f func(context.Context, graspsync.Event) error) *MockRelaySaveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -565,6 +261,82 @@ func (c *MockRepositoriesCreateCall) DoAndReturn(f func(context.Context, graspsy
 	return c
 }
 
+// Depart mocks base method.
+func (m *MockRepositories) Depart(ctx context.Context, ref graspsync.RepoRef) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Depart", ctx, ref)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Depart indicates an expected call of Depart.
+func (mr *MockRepositoriesMockRecorder) Depart(ctx, ref any) *MockRepositoriesDepartCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Depart", reflect.TypeOf((*MockRepositories)(nil).Depart), ctx, ref)
+	return &MockRepositoriesDepartCall{Call: call}
+}
+
+// MockRepositoriesDepartCall wrap *gomock.Call
+type MockRepositoriesDepartCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRepositoriesDepartCall) Return(arg0 error) *MockRepositoriesDepartCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRepositoriesDepartCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDepartCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRepositoriesDepartCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDepartCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Erase mocks base method.
+func (m *MockRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Erase", ctx, ref)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Erase indicates an expected call of Erase.
+func (mr *MockRepositoriesMockRecorder) Erase(ctx, ref any) *MockRepositoriesEraseCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Erase", reflect.TypeOf((*MockRepositories)(nil).Erase), ctx, ref)
+	return &MockRepositoriesEraseCall{Call: call}
+}
+
+// MockRepositoriesEraseCall wrap *gomock.Call
+type MockRepositoriesEraseCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRepositoriesEraseCall) Return(arg0 error) *MockRepositoriesEraseCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRepositoriesEraseCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesEraseCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRepositoriesEraseCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesEraseCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Lock mocks base method.
 func (m *MockRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	m.ctrl.T.Helper()
@@ -601,6 +373,44 @@ func (c *MockRepositoriesLockCall) Do(f func(context.Context, graspsync.RepoRef)
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockRepositoriesLockCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) (string, func(), error)) *MockRepositoriesLockCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Owned mocks base method.
+func (m *MockRepositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Owned", ctx, owner)
+	ret0, _ := ret[0].(iter.Seq2[graspsync.RepoRef, error])
+	return ret0
+}
+
+// Owned indicates an expected call of Owned.
+func (mr *MockRepositoriesMockRecorder) Owned(ctx, owner any) *MockRepositoriesOwnedCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Owned", reflect.TypeOf((*MockRepositories)(nil).Owned), ctx, owner)
+	return &MockRepositoriesOwnedCall{Call: call}
+}
+
+// MockRepositoriesOwnedCall wrap *gomock.Call
+type MockRepositoriesOwnedCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRepositoriesOwnedCall) Return(arg0 iter.Seq2[graspsync.RepoRef, error]) *MockRepositoriesOwnedCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRepositoriesOwnedCall) Do(f func(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]) *MockRepositoriesOwnedCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRepositoriesOwnedCall) DoAndReturn(f func(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]) *MockRepositoriesOwnedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -643,306 +453,8 @@ func (c *MockRepositoriesRemoveCall) DoAndReturn(f func(context.Context, graspsy
 	return c
 }
 
-// MockStager is a mock of Stager interface.
-type MockStager struct {
-	ctrl     *gomock.Controller
-	recorder *MockStagerMockRecorder
-	isgomock struct{}
-}
-
-// MockStagerMockRecorder is the mock recorder for MockStager.
-type MockStagerMockRecorder struct {
-	mock *MockStager
-}
-
-// NewMockStager creates a new mock instance.
-func NewMockStager(ctrl *gomock.Controller) *MockStager {
-	mock := &MockStager{ctrl: ctrl}
-	mock.recorder = &MockStagerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockStager) EXPECT() *MockStagerMockRecorder {
-	return m.recorder
-}
-
-// Staged mocks base method.
-func (m *MockStager) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Staged", ref, id)
-	ret0, _ := ret[0].([]purgatory.Upload)
-	return ret0
-}
-
-// Staged indicates an expected call of Staged.
-func (mr *MockStagerMockRecorder) Staged(ref, id any) *MockStagerStagedCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Staged", reflect.TypeOf((*MockStager)(nil).Staged), ref, id)
-	return &MockStagerStagedCall{Call: call}
-}
-
-// MockStagerStagedCall wrap *gomock.Call
-type MockStagerStagedCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockStagerStagedCall) Return(arg0 []purgatory.Upload) *MockStagerStagedCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockStagerStagedCall) Do(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockStagerStagedCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStagerStagedCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockStagerStagedCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Unstage mocks base method.
-func (m *MockStager) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
-	m.ctrl.T.Helper()
-	m.ctrl.Call(m, "Unstage", ref, id)
-}
-
-// Unstage indicates an expected call of Unstage.
-func (mr *MockStagerMockRecorder) Unstage(ref, id any) *MockStagerUnstageCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Unstage", reflect.TypeOf((*MockStager)(nil).Unstage), ref, id)
-	return &MockStagerUnstageCall{Call: call}
-}
-
-// MockStagerUnstageCall wrap *gomock.Call
-type MockStagerUnstageCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockStagerUnstageCall) Return() *MockStagerUnstageCall {
-	c.Call = c.Call.Return()
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockStagerUnstageCall) Do(f func(graspsync.RepoRef, graspsync.EventID)) *MockStagerUnstageCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStagerUnstageCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID)) *MockStagerUnstageCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockDepartures is a mock of Departures interface.
-type MockDepartures struct {
-	ctrl     *gomock.Controller
-	recorder *MockDeparturesMockRecorder
-	isgomock struct{}
-}
-
-// MockDeparturesMockRecorder is the mock recorder for MockDepartures.
-type MockDeparturesMockRecorder struct {
-	mock *MockDepartures
-}
-
-// NewMockDepartures creates a new mock instance.
-func NewMockDepartures(ctrl *gomock.Controller) *MockDepartures {
-	mock := &MockDepartures{ctrl: ctrl}
-	mock.recorder = &MockDeparturesMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockDepartures) EXPECT() *MockDeparturesMockRecorder {
-	return m.recorder
-}
-
-// Depart mocks base method.
-func (m *MockDepartures) Depart(ctx context.Context, ref graspsync.RepoRef) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Depart", ctx, ref)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Depart indicates an expected call of Depart.
-func (mr *MockDeparturesMockRecorder) Depart(ctx, ref any) *MockDeparturesDepartCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Depart", reflect.TypeOf((*MockDepartures)(nil).Depart), ctx, ref)
-	return &MockDeparturesDepartCall{Call: call}
-}
-
-// MockDeparturesDepartCall wrap *gomock.Call
-type MockDeparturesDepartCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockDeparturesDepartCall) Return(arg0 error) *MockDeparturesDepartCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockDeparturesDepartCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesDepartCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDeparturesDepartCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesDepartCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Erase mocks base method.
-func (m *MockDepartures) Erase(ctx context.Context, ref graspsync.RepoRef) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Erase", ctx, ref)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Erase indicates an expected call of Erase.
-func (mr *MockDeparturesMockRecorder) Erase(ctx, ref any) *MockDeparturesEraseCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Erase", reflect.TypeOf((*MockDepartures)(nil).Erase), ctx, ref)
-	return &MockDeparturesEraseCall{Call: call}
-}
-
-// MockDeparturesEraseCall wrap *gomock.Call
-type MockDeparturesEraseCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockDeparturesEraseCall) Return(arg0 error) *MockDeparturesEraseCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockDeparturesEraseCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesEraseCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDeparturesEraseCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockDeparturesEraseCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Owned mocks base method.
-func (m *MockDepartures) Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Owned", ctx, owner)
-	ret0, _ := ret[0].(iter.Seq2[graspsync.RepoRef, error])
-	return ret0
-}
-
-// Owned indicates an expected call of Owned.
-func (mr *MockDeparturesMockRecorder) Owned(ctx, owner any) *MockDeparturesOwnedCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Owned", reflect.TypeOf((*MockDepartures)(nil).Owned), ctx, owner)
-	return &MockDeparturesOwnedCall{Call: call}
-}
-
-// MockDeparturesOwnedCall wrap *gomock.Call
-type MockDeparturesOwnedCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockDeparturesOwnedCall) Return(arg0 iter.Seq2[graspsync.RepoRef, error]) *MockDeparturesOwnedCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockDeparturesOwnedCall) Do(f func(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]) *MockDeparturesOwnedCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDeparturesOwnedCall) DoAndReturn(f func(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]) *MockDeparturesOwnedCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Sweep mocks base method.
-func (m *MockDepartures) Sweep(ctx context.Context, before time.Time) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Sweep", ctx, before)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Sweep indicates an expected call of Sweep.
-func (mr *MockDeparturesMockRecorder) Sweep(ctx, before any) *MockDeparturesSweepCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Sweep", reflect.TypeOf((*MockDepartures)(nil).Sweep), ctx, before)
-	return &MockDeparturesSweepCall{Call: call}
-}
-
-// MockDeparturesSweepCall wrap *gomock.Call
-type MockDeparturesSweepCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockDeparturesSweepCall) Return(arg0 error) *MockDeparturesSweepCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockDeparturesSweepCall) Do(f func(context.Context, time.Time) error) *MockDeparturesSweepCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDeparturesSweepCall) DoAndReturn(f func(context.Context, time.Time) error) *MockDeparturesSweepCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockBounded is a mock of Bounded interface.
-type MockBounded struct {
-	ctrl     *gomock.Controller
-	recorder *MockBoundedMockRecorder
-	isgomock struct{}
-}
-
-// MockBoundedMockRecorder is the mock recorder for MockBounded.
-type MockBoundedMockRecorder struct {
-	mock *MockBounded
-}
-
-// NewMockBounded creates a new mock instance.
-func NewMockBounded(ctrl *gomock.Controller) *MockBounded {
-	mock := &MockBounded{ctrl: ctrl}
-	mock.recorder = &MockBoundedMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockBounded) EXPECT() *MockBoundedMockRecorder {
-	return m.recorder
-}
-
 // Reserve mocks base method.
-func (m *MockBounded) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (func(), error) {
+func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (func(), error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes)
 	ret0, _ := ret[0].(func())
@@ -951,31 +463,143 @@ func (m *MockBounded) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls 
 }
 
 // Reserve indicates an expected call of Reserve.
-func (mr *MockBoundedMockRecorder) Reserve(ctx, ref, pulls, bytes any) *MockBoundedReserveCall {
+func (mr *MockRepositoriesMockRecorder) Reserve(ctx, ref, pulls, bytes any) *MockRepositoriesReserveCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockBounded)(nil).Reserve), ctx, ref, pulls, bytes)
-	return &MockBoundedReserveCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockRepositories)(nil).Reserve), ctx, ref, pulls, bytes)
+	return &MockRepositoriesReserveCall{Call: call}
 }
 
-// MockBoundedReserveCall wrap *gomock.Call
-type MockBoundedReserveCall struct {
+// MockRepositoriesReserveCall wrap *gomock.Call
+type MockRepositoriesReserveCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockBoundedReserveCall) Return(done func(), err error) *MockBoundedReserveCall {
+func (c *MockRepositoriesReserveCall) Return(done func(), err error) *MockRepositoriesReserveCall {
 	c.Call = c.Call.Return(done, err)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockBoundedReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
+func (c *MockRepositoriesReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockRepositoriesReserveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockBoundedReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockBoundedReserveCall {
+func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockRepositoriesReserveCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Staged mocks base method.
+func (m *MockRepositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Staged", ref, id)
+	ret0, _ := ret[0].([]purgatory.Upload)
+	return ret0
+}
+
+// Staged indicates an expected call of Staged.
+func (mr *MockRepositoriesMockRecorder) Staged(ref, id any) *MockRepositoriesStagedCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Staged", reflect.TypeOf((*MockRepositories)(nil).Staged), ref, id)
+	return &MockRepositoriesStagedCall{Call: call}
+}
+
+// MockRepositoriesStagedCall wrap *gomock.Call
+type MockRepositoriesStagedCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRepositoriesStagedCall) Return(arg0 []purgatory.Upload) *MockRepositoriesStagedCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRepositoriesStagedCall) Do(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockRepositoriesStagedCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRepositoriesStagedCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockRepositoriesStagedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Sweep mocks base method.
+func (m *MockRepositories) Sweep(ctx context.Context, before time.Time) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Sweep", ctx, before)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Sweep indicates an expected call of Sweep.
+func (mr *MockRepositoriesMockRecorder) Sweep(ctx, before any) *MockRepositoriesSweepCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Sweep", reflect.TypeOf((*MockRepositories)(nil).Sweep), ctx, before)
+	return &MockRepositoriesSweepCall{Call: call}
+}
+
+// MockRepositoriesSweepCall wrap *gomock.Call
+type MockRepositoriesSweepCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRepositoriesSweepCall) Return(arg0 error) *MockRepositoriesSweepCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRepositoriesSweepCall) Do(f func(context.Context, time.Time) error) *MockRepositoriesSweepCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRepositoriesSweepCall) DoAndReturn(f func(context.Context, time.Time) error) *MockRepositoriesSweepCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Unstage mocks base method.
+func (m *MockRepositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
+	m.ctrl.T.Helper()
+	m.ctrl.Call(m, "Unstage", ref, id)
+}
+
+// Unstage indicates an expected call of Unstage.
+func (mr *MockRepositoriesMockRecorder) Unstage(ref, id any) *MockRepositoriesUnstageCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Unstage", reflect.TypeOf((*MockRepositories)(nil).Unstage), ref, id)
+	return &MockRepositoriesUnstageCall{Call: call}
+}
+
+// MockRepositoriesUnstageCall wrap *gomock.Call
+type MockRepositoriesUnstageCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRepositoriesUnstageCall) Return() *MockRepositoriesUnstageCall {
+	c.Call = c.Call.Return()
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRepositoriesUnstageCall) Do(f func(graspsync.RepoRef, graspsync.EventID)) *MockRepositoriesUnstageCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRepositoriesUnstageCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID)) *MockRepositoriesUnstageCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1004,40 +628,79 @@ func (m *MockGitFetcher) EXPECT() *MockGitFetcherMockRecorder {
 	return m.recorder
 }
 
-// Align mocks base method.
-func (m *MockGitFetcher) Align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+// Cleanup mocks base method.
+func (m *MockGitFetcher) Cleanup(ctx context.Context, dir string) error {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Align", ctx, dir, changes, head)
+	ret := m.ctrl.Call(m, "Cleanup", ctx, dir)
 	ret0, _ := ret[0].(error)
 	return ret0
 }
 
-// Align indicates an expected call of Align.
-func (mr *MockGitFetcherMockRecorder) Align(ctx, dir, changes, head any) *MockGitFetcherAlignCall {
+// Cleanup indicates an expected call of Cleanup.
+func (mr *MockGitFetcherMockRecorder) Cleanup(ctx, dir any) *MockGitFetcherCleanupCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Align", reflect.TypeOf((*MockGitFetcher)(nil).Align), ctx, dir, changes, head)
-	return &MockGitFetcherAlignCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Cleanup", reflect.TypeOf((*MockGitFetcher)(nil).Cleanup), ctx, dir)
+	return &MockGitFetcherCleanupCall{Call: call}
 }
 
-// MockGitFetcherAlignCall wrap *gomock.Call
-type MockGitFetcherAlignCall struct {
+// MockGitFetcherCleanupCall wrap *gomock.Call
+type MockGitFetcherCleanupCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockGitFetcherAlignCall) Return(arg0 error) *MockGitFetcherAlignCall {
+func (c *MockGitFetcherCleanupCall) Return(arg0 error) *MockGitFetcherCleanupCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockGitFetcherAlignCall) Do(f func(context.Context, string, []purgatory.RefChange, nip34.RefName) error) *MockGitFetcherAlignCall {
+func (c *MockGitFetcherCleanupCall) Do(f func(context.Context, string) error) *MockGitFetcherCleanupCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockGitFetcherAlignCall) DoAndReturn(f func(context.Context, string, []purgatory.RefChange, nip34.RefName) error) *MockGitFetcherAlignCall {
+func (c *MockGitFetcherCleanupCall) DoAndReturn(f func(context.Context, string) error) *MockGitFetcherCleanupCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Maintain mocks base method.
+func (m *MockGitFetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Maintain", ctx, how)
+	ret0, _ := ret[0].(purgatory.Maintained)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Maintain indicates an expected call of Maintain.
+func (mr *MockGitFetcherMockRecorder) Maintain(ctx, how any) *MockGitFetcherMaintainCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Maintain", reflect.TypeOf((*MockGitFetcher)(nil).Maintain), ctx, how)
+	return &MockGitFetcherMaintainCall{Call: call}
+}
+
+// MockGitFetcherMaintainCall wrap *gomock.Call
+type MockGitFetcherMaintainCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockGitFetcherMaintainCall) Return(arg0 purgatory.Maintained, arg1 error) *MockGitFetcherMaintainCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockGitFetcherMaintainCall) Do(f func(context.Context, purgatory.Maintenance) (purgatory.Maintained, error)) *MockGitFetcherMaintainCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockGitFetcherMaintainCall) DoAndReturn(f func(context.Context, purgatory.Maintenance) (purgatory.Maintained, error)) *MockGitFetcherMaintainCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1077,6 +740,46 @@ func (c *MockGitFetcherMissingCall) Do(f func(context.Context, string, []nip34.O
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockGitFetcherMissingCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) ([]nip34.ObjectID, error)) *MockGitFetcherMissingCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Probe mocks base method.
+func (m *MockGitFetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Probe", ctx, dir, ids)
+	ret0, _ := ret[0].(map[nip34.ObjectID]purgatory.ObjectKind)
+	ret1, _ := ret[1].(string)
+	ret2, _ := ret[2].(error)
+	return ret0, ret1, ret2
+}
+
+// Probe indicates an expected call of Probe.
+func (mr *MockGitFetcherMockRecorder) Probe(ctx, dir, ids any) *MockGitFetcherProbeCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Probe", reflect.TypeOf((*MockGitFetcher)(nil).Probe), ctx, dir, ids)
+	return &MockGitFetcherProbeCall{Call: call}
+}
+
+// MockGitFetcherProbeCall wrap *gomock.Call
+type MockGitFetcherProbeCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockGitFetcherProbeCall) Return(kinds map[nip34.ObjectID]purgatory.ObjectKind, stamp string, err error) *MockGitFetcherProbeCall {
+	c.Call = c.Call.Return(kinds, stamp, err)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockGitFetcherProbeCall) Do(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockGitFetcherProbeCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockGitFetcherProbeCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockGitFetcherProbeCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1159,70 +862,46 @@ func (c *MockGitFetcherRefsCall) DoAndReturn(f func(context.Context, string) (pu
 	return c
 }
 
-// Tidy mocks base method.
-func (m *MockGitFetcher) Tidy(ctx context.Context, dir string) error {
+// Repair mocks base method.
+func (m *MockGitFetcher) Repair(ctx context.Context, dir string) error {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Tidy", ctx, dir)
+	ret := m.ctrl.Call(m, "Repair", ctx, dir)
 	ret0, _ := ret[0].(error)
 	return ret0
 }
 
-// Tidy indicates an expected call of Tidy.
-func (mr *MockGitFetcherMockRecorder) Tidy(ctx, dir any) *MockGitFetcherTidyCall {
+// Repair indicates an expected call of Repair.
+func (mr *MockGitFetcherMockRecorder) Repair(ctx, dir any) *MockGitFetcherRepairCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Tidy", reflect.TypeOf((*MockGitFetcher)(nil).Tidy), ctx, dir)
-	return &MockGitFetcherTidyCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Repair", reflect.TypeOf((*MockGitFetcher)(nil).Repair), ctx, dir)
+	return &MockGitFetcherRepairCall{Call: call}
 }
 
-// MockGitFetcherTidyCall wrap *gomock.Call
-type MockGitFetcherTidyCall struct {
+// MockGitFetcherRepairCall wrap *gomock.Call
+type MockGitFetcherRepairCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockGitFetcherTidyCall) Return(arg0 error) *MockGitFetcherTidyCall {
+func (c *MockGitFetcherRepairCall) Return(arg0 error) *MockGitFetcherRepairCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockGitFetcherTidyCall) Do(f func(context.Context, string) error) *MockGitFetcherTidyCall {
+func (c *MockGitFetcherRepairCall) Do(f func(context.Context, string) error) *MockGitFetcherRepairCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockGitFetcherTidyCall) DoAndReturn(f func(context.Context, string) error) *MockGitFetcherTidyCall {
+func (c *MockGitFetcherRepairCall) DoAndReturn(f func(context.Context, string) error) *MockGitFetcherRepairCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
-// MockSharer is a mock of Sharer interface.
-type MockSharer struct {
-	ctrl     *gomock.Controller
-	recorder *MockSharerMockRecorder
-	isgomock struct{}
-}
-
-// MockSharerMockRecorder is the mock recorder for MockSharer.
-type MockSharerMockRecorder struct {
-	mock *MockSharer
-}
-
-// NewMockSharer creates a new mock instance.
-func NewMockSharer(ctrl *gomock.Controller) *MockSharer {
-	mock := &MockSharer{ctrl: ctrl}
-	mock.recorder = &MockSharerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockSharer) EXPECT() *MockSharerMockRecorder {
-	return m.recorder
-}
-
 // Share mocks base method.
-func (m *MockSharer) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
+func (m *MockGitFetcher) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Share", ctx, from, to, ids)
 	ret0, _ := ret[0].(error)
@@ -1230,61 +909,37 @@ func (m *MockSharer) Share(ctx context.Context, from, to string, ids []nip34.Obj
 }
 
 // Share indicates an expected call of Share.
-func (mr *MockSharerMockRecorder) Share(ctx, from, to, ids any) *MockSharerShareCall {
+func (mr *MockGitFetcherMockRecorder) Share(ctx, from, to, ids any) *MockGitFetcherShareCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Share", reflect.TypeOf((*MockSharer)(nil).Share), ctx, from, to, ids)
-	return &MockSharerShareCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Share", reflect.TypeOf((*MockGitFetcher)(nil).Share), ctx, from, to, ids)
+	return &MockGitFetcherShareCall{Call: call}
 }
 
-// MockSharerShareCall wrap *gomock.Call
-type MockSharerShareCall struct {
+// MockGitFetcherShareCall wrap *gomock.Call
+type MockGitFetcherShareCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockSharerShareCall) Return(arg0 error) *MockSharerShareCall {
+func (c *MockGitFetcherShareCall) Return(arg0 error) *MockGitFetcherShareCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockSharerShareCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockSharerShareCall {
+func (c *MockGitFetcherShareCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherShareCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockSharerShareCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockSharerShareCall {
+func (c *MockGitFetcherShareCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherShareCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
-// MockTaker is a mock of Taker interface.
-type MockTaker struct {
-	ctrl     *gomock.Controller
-	recorder *MockTakerMockRecorder
-	isgomock struct{}
-}
-
-// MockTakerMockRecorder is the mock recorder for MockTaker.
-type MockTakerMockRecorder struct {
-	mock *MockTaker
-}
-
-// NewMockTaker creates a new mock instance.
-func NewMockTaker(ctrl *gomock.Controller) *MockTaker {
-	mock := &MockTaker{ctrl: ctrl}
-	mock.recorder = &MockTakerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockTaker) EXPECT() *MockTakerMockRecorder {
-	return m.recorder
-}
-
 // Take mocks base method.
-func (m *MockTaker) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
+func (m *MockGitFetcher) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Take", ctx, dir, from, ids)
 	ret0, _ := ret[0].(error)
@@ -1292,125 +947,75 @@ func (m *MockTaker) Take(ctx context.Context, dir, from string, ids []nip34.Obje
 }
 
 // Take indicates an expected call of Take.
-func (mr *MockTakerMockRecorder) Take(ctx, dir, from, ids any) *MockTakerTakeCall {
+func (mr *MockGitFetcherMockRecorder) Take(ctx, dir, from, ids any) *MockGitFetcherTakeCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Take", reflect.TypeOf((*MockTaker)(nil).Take), ctx, dir, from, ids)
-	return &MockTakerTakeCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Take", reflect.TypeOf((*MockGitFetcher)(nil).Take), ctx, dir, from, ids)
+	return &MockGitFetcherTakeCall{Call: call}
 }
 
-// MockTakerTakeCall wrap *gomock.Call
-type MockTakerTakeCall struct {
+// MockGitFetcherTakeCall wrap *gomock.Call
+type MockGitFetcherTakeCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockTakerTakeCall) Return(arg0 error) *MockTakerTakeCall {
+func (c *MockGitFetcherTakeCall) Return(arg0 error) *MockGitFetcherTakeCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockTakerTakeCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockTakerTakeCall {
+func (c *MockGitFetcherTakeCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherTakeCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockTakerTakeCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockTakerTakeCall {
+func (c *MockGitFetcherTakeCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherTakeCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
-// MockProber is a mock of Prober interface.
-type MockProber struct {
-	ctrl     *gomock.Controller
-	recorder *MockProberMockRecorder
-	isgomock struct{}
-}
-
-// MockProberMockRecorder is the mock recorder for MockProber.
-type MockProberMockRecorder struct {
-	mock *MockProber
-}
-
-// NewMockProber creates a new mock instance.
-func NewMockProber(ctrl *gomock.Controller) *MockProber {
-	mock := &MockProber{ctrl: ctrl}
-	mock.recorder = &MockProberMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockProber) EXPECT() *MockProberMockRecorder {
-	return m.recorder
-}
-
-// Probe mocks base method.
-func (m *MockProber) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+// UpdateRefs mocks base method.
+func (m *MockGitFetcher) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Probe", ctx, dir, ids)
-	ret0, _ := ret[0].(map[nip34.ObjectID]purgatory.ObjectKind)
-	ret1, _ := ret[1].(string)
-	ret2, _ := ret[2].(error)
-	return ret0, ret1, ret2
+	ret := m.ctrl.Call(m, "UpdateRefs", ctx, dir, changes, head)
+	ret0, _ := ret[0].(error)
+	return ret0
 }
 
-// Probe indicates an expected call of Probe.
-func (mr *MockProberMockRecorder) Probe(ctx, dir, ids any) *MockProberProbeCall {
+// UpdateRefs indicates an expected call of UpdateRefs.
+func (mr *MockGitFetcherMockRecorder) UpdateRefs(ctx, dir, changes, head any) *MockGitFetcherUpdateRefsCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Probe", reflect.TypeOf((*MockProber)(nil).Probe), ctx, dir, ids)
-	return &MockProberProbeCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "UpdateRefs", reflect.TypeOf((*MockGitFetcher)(nil).UpdateRefs), ctx, dir, changes, head)
+	return &MockGitFetcherUpdateRefsCall{Call: call}
 }
 
-// MockProberProbeCall wrap *gomock.Call
-type MockProberProbeCall struct {
+// MockGitFetcherUpdateRefsCall wrap *gomock.Call
+type MockGitFetcherUpdateRefsCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockProberProbeCall) Return(kinds map[nip34.ObjectID]purgatory.ObjectKind, stamp string, err error) *MockProberProbeCall {
-	c.Call = c.Call.Return(kinds, stamp, err)
+func (c *MockGitFetcherUpdateRefsCall) Return(arg0 error) *MockGitFetcherUpdateRefsCall {
+	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockProberProbeCall) Do(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockProberProbeCall {
+func (c *MockGitFetcherUpdateRefsCall) Do(f func(context.Context, string, []purgatory.RefChange, nip34.RefName) error) *MockGitFetcherUpdateRefsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockProberProbeCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockProberProbeCall {
+func (c *MockGitFetcherUpdateRefsCall) DoAndReturn(f func(context.Context, string, []purgatory.RefChange, nip34.RefName) error) *MockGitFetcherUpdateRefsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
-// MockWeigher is a mock of Weigher interface.
-type MockWeigher struct {
-	ctrl     *gomock.Controller
-	recorder *MockWeigherMockRecorder
-	isgomock struct{}
-}
-
-// MockWeigherMockRecorder is the mock recorder for MockWeigher.
-type MockWeigherMockRecorder struct {
-	mock *MockWeigher
-}
-
-// NewMockWeigher creates a new mock instance.
-func NewMockWeigher(ctrl *gomock.Controller) *MockWeigher {
-	mock := &MockWeigher{ctrl: ctrl}
-	mock.recorder = &MockWeigherMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockWeigher) EXPECT() *MockWeigherMockRecorder {
-	return m.recorder
-}
-
 // Weigh mocks base method.
-func (m *MockWeigher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+func (m *MockGitFetcher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Weigh", ctx, dir, id, but)
 	ret0, _ := ret[0].(int64)
@@ -1419,156 +1024,31 @@ func (m *MockWeigher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, 
 }
 
 // Weigh indicates an expected call of Weigh.
-func (mr *MockWeigherMockRecorder) Weigh(ctx, dir, id, but any) *MockWeigherWeighCall {
+func (mr *MockGitFetcherMockRecorder) Weigh(ctx, dir, id, but any) *MockGitFetcherWeighCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Weigh", reflect.TypeOf((*MockWeigher)(nil).Weigh), ctx, dir, id, but)
-	return &MockWeigherWeighCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Weigh", reflect.TypeOf((*MockGitFetcher)(nil).Weigh), ctx, dir, id, but)
+	return &MockGitFetcherWeighCall{Call: call}
 }
 
-// MockWeigherWeighCall wrap *gomock.Call
-type MockWeigherWeighCall struct {
+// MockGitFetcherWeighCall wrap *gomock.Call
+type MockGitFetcherWeighCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockWeigherWeighCall) Return(arg0 int64, arg1 error) *MockWeigherWeighCall {
+func (c *MockGitFetcherWeighCall) Return(arg0 int64, arg1 error) *MockGitFetcherWeighCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockWeigherWeighCall) Do(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockWeigherWeighCall {
+func (c *MockGitFetcherWeighCall) Do(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockWeigherWeighCall) DoAndReturn(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockWeigherWeighCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockMender is a mock of Mender interface.
-type MockMender struct {
-	ctrl     *gomock.Controller
-	recorder *MockMenderMockRecorder
-	isgomock struct{}
-}
-
-// MockMenderMockRecorder is the mock recorder for MockMender.
-type MockMenderMockRecorder struct {
-	mock *MockMender
-}
-
-// NewMockMender creates a new mock instance.
-func NewMockMender(ctrl *gomock.Controller) *MockMender {
-	mock := &MockMender{ctrl: ctrl}
-	mock.recorder = &MockMenderMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockMender) EXPECT() *MockMenderMockRecorder {
-	return m.recorder
-}
-
-// Mend mocks base method.
-func (m *MockMender) Mend(ctx context.Context, dir string) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Mend", ctx, dir)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Mend indicates an expected call of Mend.
-func (mr *MockMenderMockRecorder) Mend(ctx, dir any) *MockMenderMendCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Mend", reflect.TypeOf((*MockMender)(nil).Mend), ctx, dir)
-	return &MockMenderMendCall{Call: call}
-}
-
-// MockMenderMendCall wrap *gomock.Call
-type MockMenderMendCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockMenderMendCall) Return(arg0 error) *MockMenderMendCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockMenderMendCall) Do(f func(context.Context, string) error) *MockMenderMendCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockMenderMendCall) DoAndReturn(f func(context.Context, string) error) *MockMenderMendCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockMaintainer is a mock of Maintainer interface.
-type MockMaintainer struct {
-	ctrl     *gomock.Controller
-	recorder *MockMaintainerMockRecorder
-	isgomock struct{}
-}
-
-// MockMaintainerMockRecorder is the mock recorder for MockMaintainer.
-type MockMaintainerMockRecorder struct {
-	mock *MockMaintainer
-}
-
-// NewMockMaintainer creates a new mock instance.
-func NewMockMaintainer(ctrl *gomock.Controller) *MockMaintainer {
-	mock := &MockMaintainer{ctrl: ctrl}
-	mock.recorder = &MockMaintainerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockMaintainer) EXPECT() *MockMaintainerMockRecorder {
-	return m.recorder
-}
-
-// Maintain mocks base method.
-func (m *MockMaintainer) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Maintain", ctx, how)
-	ret0, _ := ret[0].(purgatory.Maintained)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// Maintain indicates an expected call of Maintain.
-func (mr *MockMaintainerMockRecorder) Maintain(ctx, how any) *MockMaintainerMaintainCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Maintain", reflect.TypeOf((*MockMaintainer)(nil).Maintain), ctx, how)
-	return &MockMaintainerMaintainCall{Call: call}
-}
-
-// MockMaintainerMaintainCall wrap *gomock.Call
-type MockMaintainerMaintainCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockMaintainerMaintainCall) Return(arg0 purgatory.Maintained, arg1 error) *MockMaintainerMaintainCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockMaintainerMaintainCall) Do(f func(context.Context, purgatory.Maintenance) (purgatory.Maintained, error)) *MockMaintainerMaintainCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockMaintainerMaintainCall) DoAndReturn(f func(context.Context, purgatory.Maintenance) (purgatory.Maintained, error)) *MockMaintainerMaintainCall {
+func (c *MockGitFetcherWeighCall) DoAndReturn(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1636,7 +1116,7 @@ func (c *MockQuarantineDiscardCall) DoAndReturn(f func() error) *MockQuarantineD
 }
 
 // Fetch mocks base method.
-func (m *MockQuarantine) Fetch(ctx context.Context, from graspsync.URL, ids []nip34.ObjectID) (int64, error) {
+func (m *MockQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Fetch", ctx, from, ids)
 	ret0, _ := ret[0].(int64)
@@ -1663,13 +1143,13 @@ func (c *MockQuarantineFetchCall) Return(bytes int64, err error) *MockQuarantine
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockQuarantineFetchCall) Do(f func(context.Context, graspsync.URL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
+func (c *MockQuarantineFetchCall) Do(f func(context.Context, graspsync.CloneURL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockQuarantineFetchCall) DoAndReturn(f func(context.Context, graspsync.URL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
+func (c *MockQuarantineFetchCall) DoAndReturn(f func(context.Context, graspsync.CloneURL, []nip34.ObjectID) (int64, error)) *MockQuarantineFetchCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

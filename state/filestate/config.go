@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 )
 
 // Config holds what may be set about a [Store]. The zero value works.
@@ -13,11 +12,6 @@ type Config struct {
 	// not fit is refused with state.ErrFull. They are in memory, and on the disk
 	// twice to three times. Defaults to 256 MiB.
 	MaxBytes int64
-	// SyncDelay is how long a write waits for others to share its fsync, unless
-	// there are 256 already. Those that come while an fsync is under way share the
-	// next one in any case. A long one makes every single write slow. At most 50 ms.
-	// Defaults to 0.
-	SyncDelay time.Duration
 	// Logger gets what is damaged and what fails. Defaults to discarding it.
 	Logger *slog.Logger
 
@@ -29,8 +23,6 @@ type constants struct {
 	// MaxKeys is the largest number of keys. Defaults to 250,000.
 	MaxKeys int
 }
-
-const maxSyncDelay = 50 * time.Millisecond
 
 func (c Config) withDefaults() Config {
 	if c.MaxBytes == 0 {
@@ -52,9 +44,6 @@ func (c Config) validate() error {
 	}
 	if c.fixed.MaxKeys < 0 {
 		errs = append(errs, fmt.Errorf("MaxKeys is %d, want a positive number", c.fixed.MaxKeys))
-	}
-	if c.SyncDelay < 0 || c.SyncDelay > maxSyncDelay {
-		errs = append(errs, fmt.Errorf("SyncDelay is %v, want 0 to %v", c.SyncDelay, maxSyncDelay))
 	}
 	return errors.Join(errs...)
 }

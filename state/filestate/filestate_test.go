@@ -89,8 +89,8 @@ func TestSecondProcess(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := Open(t.TempDir(), Config{MaxBytes: -1, fixed: constants{MaxKeys: -1}, SyncDelay: time.Second})
-	for _, field := range []string{"MaxBytes", "MaxKeys", "SyncDelay"} {
+	_, err := Open(t.TempDir(), Config{MaxBytes: -1, fixed: constants{MaxKeys: -1}})
+	for _, field := range []string{"MaxBytes", "MaxKeys"} {
 		require.ErrorContains(t, err, field)
 	}
 	_, err = Open(filepath.Join(os.DevNull, "x"), Config{})
@@ -101,10 +101,8 @@ func TestConfig(t *testing.T) {
 		more Config
 	}{
 		{"MaxBytes", Config{MaxBytes: 2 << 30}, Config{MaxBytes: 2<<30 + 1}},
-		{"SyncDelay", Config{SyncDelay: 50 * time.Millisecond}, Config{SyncDelay: 50*time.Millisecond + 1}},
 		{"MaxBytes", Config{MaxBytes: 1}, Config{MaxBytes: -1}},
 		{"MaxKeys", Config{fixed: constants{MaxKeys: 1}}, Config{fixed: constants{MaxKeys: -1}}},
-		{"SyncDelay", Config{}, Config{SyncDelay: -1}},
 	} {
 		require.NoError(t, openDir(t, t.TempDir(), c.last).Close())
 		_, err := Open(t.TempDir(), c.more)
@@ -254,35 +252,6 @@ func TestSlowDisk(t *testing.T) {
 		_, _, err = r.Get(t.Context(), "queued")
 		require.ErrorIs(t, err, state.ErrNotFound)
 		require.Equal(t, 1_001, r.Stats().Keys)
-	})
-}
-
-func TestSyncDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk(rand.New(rand.NewPCG(0, 0)))
-		s, err := open(d, io.NopCloser(nil), Config{SyncDelay: 50 * time.Millisecond}.withDefaults())
-		require.NoError(t, err)
-		defer func() { require.NoError(t, s.Close()) }()
-		before := s.Stats().Syncs
-		var wg sync.WaitGroup
-		for i := range 40 {
-			wg.Go(func() {
-				time.Sleep(time.Duration(i) * time.Millisecond)
-				_, err := s.CompareAndSwap(t.Context(), fmt.Sprint(i), state.Absent, nil)
-				require.NoError(t, err)
-			})
-		}
-		wg.Wait()
-		require.Equal(t, uint64(1), s.Stats().Syncs-before)
-		begun := time.Now()
-		for i := range 256 {
-			wg.Go(func() {
-				_, err := s.CompareAndSwap(t.Context(), fmt.Sprint("x", i), state.Absent, nil)
-				require.NoError(t, err)
-			})
-		}
-		wg.Wait()
-		require.Zero(t, time.Since(begun), "a full group waits for nobody")
 	})
 }
 

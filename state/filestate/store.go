@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/graspsync/graspsync/state"
 )
@@ -370,9 +369,6 @@ func (s *Store) next() []*request {
 	for {
 		queued, closed := s.queued()
 		if queued > 0 {
-			if s.config.SyncDelay > 0 && !closed {
-				s.gather()
-			}
 			if group := s.take(); len(group) > 0 {
 				return group
 			}
@@ -382,22 +378,6 @@ func (s *Store) next() []*request {
 			return nil
 		}
 		<-s.wake
-	}
-}
-
-// gather gives others the time to join.
-func (s *Store) gather() {
-	timer := time.NewTimer(s.config.SyncDelay)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return
-		case <-s.wake:
-			if n, closed := s.queued(); n >= groupCount || closed {
-				return
-			}
-		}
 	}
 }
 

@@ -39,7 +39,7 @@ func BenchmarkVerify(b *testing.B) {
 			events := signedEvents(size, keys)
 			name := fmt.Sprintf("events=%d/keys=%d", size, min(keys, size))
 			b.Run(name, func(b *testing.B) {
-				v := New(Config{})
+				v := New()
 				require.Zero(b, failures(v.Verify(events)))
 				b.ReportAllocs()
 				for b.Loop() {
@@ -57,7 +57,7 @@ func BenchmarkVerify(b *testing.B) {
 		perEvent(b, 64)
 	})
 	b.Run("oneByOne", func(b *testing.B) {
-		v := New(Config{})
+		v := New()
 		for b.Loop() {
 			for i := range events {
 				v.Verify(events[i : i+1])
@@ -78,7 +78,7 @@ func BenchmarkHostile(b *testing.B) {
 			}
 			for _, full := range []bool{false, true} {
 				b.Run(fmt.Sprintf("events=%d/bad=%d/account=%t", size, bad, full), func(b *testing.B) {
-					v := New(Config{})
+					v := New()
 					for b.Loop() {
 						if full { // the dearest moment
 							v.account.add(accountMax)

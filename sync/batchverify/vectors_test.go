@@ -64,7 +64,7 @@ func TestVectorsByEquation(t *testing.T) {
 	good := signedEvents(7, 3)
 	for _, vec := range vectors(t) {
 		t.Run(vec.name, func(t *testing.T) {
-			v := New(Config{})
+			v := New()
 			items := parsed(t, v, good)
 			it := &item{author: [32]byte(vec.key)}
 			if err := it.set(&v.keys, (*[64]byte)(vec.signature), vec.message); err != nil {
@@ -93,7 +93,7 @@ func TestVectorsInOneCall(t *testing.T) {
 			}
 		}
 	}
-	for i, err := range New(Config{}).Verify(events) {
+	for i, err := range New().Verify(events) {
 		if valid[i] {
 			assert.NoError(t, err)
 		} else {

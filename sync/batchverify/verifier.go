@@ -26,16 +26,10 @@ const (
 	minBatch = 4
 	minPart  = 8
 
-	defaultKeys = 4096
+	// maxKeys is how many public keys are remembered in decompressed form, about 200 bytes
+	// each. Of one that is not, each batch of its author costs a square root more.
+	maxKeys = 4096
 )
-
-// Config of a [Verifier]. The zero value works.
-type Config struct {
-	// Keys is how many public keys are remembered in decompressed form, about
-	// 200 bytes each. A small value costs a square root for each author of a
-	// batch, nothing else; a negative one turns the memory off. Defaults to 4096.
-	Keys int
-}
 
 // Verifier checks signatures in batches. It may be used concurrently, starts no
 // goroutines and needs no closing. Make one with [New] and share it: what it
@@ -51,12 +45,11 @@ type Verifier struct {
 }
 
 // New returns a Verifier.
-func New(cfg Config) *Verifier {
-	if cfg.Keys == 0 {
-		cfg.Keys = defaultKeys
-	}
+func New() *Verifier { return newVerifier(maxKeys) }
+
+func newVerifier(keys int) *Verifier {
 	v := &Verifier{random: func(b []byte) { _, _ = rand.Read(b) }} // never fails: crypto/rand
-	v.keys.max = max(cfg.Keys, 0)
+	v.keys.max = keys
 	v.account.balance = accountMax
 	v.scratch.New = func() any { return new(scratch) }
 	return v

@@ -132,7 +132,7 @@ func TestAgreesWithSingleChecks(t *testing.T) {
 			known[ev] = twin(ev)
 			require.True(t, known[ev])
 		}
-		v := New(Config{})
+		v := New()
 		for range batches / 2 {
 			size := 1 + rng.IntN(30)
 			if rng.IntN(12) == 0 {
@@ -167,7 +167,7 @@ func TestAgreesWithCheckSignature(t *testing.T) {
 	for i := 0; i < len(events); i += 7 {
 		events[i] = flipSig(events[i])
 	}
-	for i, err := range New(Config{}).Verify(events) {
+	for i, err := range New().Verify(events) {
 		ok, checkErr := events[i].CheckSignature()
 		assert.Equal(t, ok && checkErr == nil, err == nil)
 	}
@@ -175,7 +175,7 @@ func TestAgreesWithCheckSignature(t *testing.T) {
 
 func TestManyEvents(t *testing.T) {
 	events := signedEvents(2*maxBatch+3, 60)
-	v := New(Config{})
+	v := New()
 	assert.Zero(t, failures(v.Verify(events)))
 	for _, at := range []int{0, maxBatch - 1, maxBatch, 2*maxBatch + 2} {
 		events[at] = flipSig(events[at])
@@ -211,7 +211,7 @@ func TestRefusesWhatDoesNotParse(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			verdicts := New(Config{}).Verify([]*nostr.Event{good, test.event})
+			verdicts := New().Verify([]*nostr.Event{good, test.event})
 			assert.NoError(t, verdicts[0])
 			assert.ErrorIs(t, verdicts[1], test.want)
 			assert.ErrorIs(t, verdicts[1], ErrSignature)
@@ -227,7 +227,7 @@ func TestCancellingSignaturesAreRefused(t *testing.T) {
 	cancel(events, 3, 11)
 	require.False(t, twin(events[3]))
 
-	naive := New(Config{})
+	naive := New()
 	naive.random = func(b []byte) {
 		clear(b)
 		for i := 0; i < len(b); i += factorSize {
@@ -236,7 +236,7 @@ func TestCancellingSignaturesAreRefused(t *testing.T) {
 	}
 	require.Zero(t, failures(naive.Verify(events)), "the pair has to be a real attack")
 
-	v := New(Config{})
+	v := New()
 	for range 1 + 40/thoroughness {
 		v.account.add(accountMax)
 		verdicts := v.Verify(events)
@@ -249,7 +249,7 @@ func TestCancellingSignaturesAreRefused(t *testing.T) {
 // Factors have to be new in each batch, and each part of one: a sender may learn from
 // the time a call takes.
 func TestFactorsAreFresh(t *testing.T) {
-	v := New(Config{})
+	v := New()
 	seen := make(map[[factorSize]byte]bool)
 	random, calls := v.random, 0
 	v.random = func(b []byte) {
@@ -294,7 +294,7 @@ func TestHostileInputIsBounded(t *testing.T) {
 		for i := range events {
 			events[i] = flipSig(events[i])
 		}
-		v := New(Config{})
+		v := New()
 		first := batchCost(size, authors)
 		v.account.balance = 2*first + first/2
 		start, total := v.account.balance, 0
@@ -318,7 +318,7 @@ func TestALongRunOfBadCallsCostsSingleChecks(t *testing.T) {
 	for i := 0; i < len(events); i += minPart {
 		events[i] = flipSig(events[i])
 	}
-	v := New(Config{})
+	v := New()
 	v.account.balance = 0
 	total := 0
 	for range calls {
@@ -333,7 +333,7 @@ func TestALongRunOfBadCallsCostsSingleChecks(t *testing.T) {
 func TestOneBadEventDoesNotSpoilTheRest(t *testing.T) {
 	events := signedEvents(1024, 5)
 	events[300] = flipSig(events[300])
-	v := New(Config{})
+	v := New()
 	cost := costOf(v, events, 5)
 	assert.Less(t, cost, 350*single)
 	assert.Positive(t, v.account.balance)
@@ -346,7 +346,7 @@ func TestAccountCoversTheDearestBatch(t *testing.T) {
 
 func TestBatchesAreTriedAgain(t *testing.T) {
 	events := signedEvents(64, 5)
-	v := New(Config{})
+	v := New()
 	v.account.balance = 0
 	tries := 0
 	for tries < 20 && costOf(v, events, 5) == 0 {
@@ -357,16 +357,16 @@ func TestBatchesAreTriedAgain(t *testing.T) {
 }
 
 func TestKeysAreBounded(t *testing.T) {
-	for _, size := range []int{-1, 1, 10, 64} {
-		v := New(Config{Keys: size})
+	for _, size := range []int{0, 1, 10, 64} {
+		v := newVerifier(size)
 		events := signedEvents(200, 200)
 		for range 2 {
 			assert.Zero(t, failures(v.Verify(events)))
-			assert.LessOrEqual(t, v.keys.len(), max(size, 0))
+			assert.LessOrEqual(t, v.keys.len(), size)
 		}
 	}
-	v := New(Config{})
-	assert.Equal(t, defaultKeys, v.keys.max)
+	v := New()
+	assert.Equal(t, maxKeys, v.keys.max)
 	v.Verify(signedEvents(20, 7))
 	assert.Equal(t, 7, v.keys.len())
 }
@@ -389,7 +389,7 @@ func TestKeysInUseStay(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	v := New(Config{Keys: 16})
+	v := newVerifier(16)
 	events := signedEvents(40, 30)
 	events[17] = flipSig(events[17])
 	var wg sync.WaitGroup
@@ -441,6 +441,6 @@ func FuzzVerify(f *testing.F) {
 			ev.ID, ev.PubKey, ev.Sig = text[:64], text[64:128], text[128:]
 			events[at] = &ev
 		}
-		agree(t, New(Config{}), events, known)
+		agree(t, New(), events, known)
 	})
 }

@@ -70,7 +70,7 @@ func (s *Store) narrowest(f nostr.Filter) candidates {
 		consider(s.lookUpIDs(f.IDs))
 	}
 	if f.Authors != nil {
-		consider(lookUp(s.authors, f.Authors))
+		consider(lookUp(s.authors, parsed(f.Authors, graspsync.ParsePubKey)))
 	}
 	if f.Kinds != nil {
 		consider(lookUp(s.kinds, f.Kinds))
@@ -89,13 +89,23 @@ func (s *Store) narrowest(f nostr.Filter) candidates {
 
 func (s *Store) lookUpIDs(ids []string) candidates {
 	var found []*entry
-	for _, text := range ids {
-		id, err := graspsync.ParseEventID(text)
-		if e := s.events[id]; err == nil && e != nil {
+	for _, id := range parsed(ids, graspsync.ParseEventID) {
+		if e := s.events[id]; e != nil {
 			found = append(found, e)
 		}
 	}
 	return candidates{len(found), slices.Values(found)}
+}
+
+// parsed returns the values that are any.
+func parsed[K any](texts []string, parse func(string) (K, error)) []K {
+	out := make([]K, 0, len(texts))
+	for _, text := range texts {
+		if v, err := parse(text); err == nil {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // matches yields each entry that matches, or an error as the last pair. The lock
@@ -141,7 +151,8 @@ func (s *Store) collect(ctx context.Context, f nostr.Filter) ([]*entry, error) {
 // matcher is a filter with its lists as sets. A nil set asks for nothing, an empty
 // one for the impossible, as in [nostr.Filter.Matches].
 type matcher struct {
-	ids, authors map[string]struct{}
+	ids          map[graspsync.EventID]struct{}
+	authors      map[graspsync.PubKey]struct{}
 	kinds        map[int]struct{}
 	tags         map[string]map[string]struct{}
 	since, until *nostr.Timestamp
@@ -149,9 +160,15 @@ type matcher struct {
 
 func compile(f nostr.Filter) matcher {
 	m := matcher{
-		ids: set(f.IDs), authors: set(f.Authors), kinds: set(f.Kinds),
+		kinds: set(f.Kinds),
 		tags:  make(map[string]map[string]struct{}, len(f.Tags)),
 		since: f.Since, until: f.Until,
+	}
+	if f.IDs != nil {
+		m.ids = set(parsed(f.IDs, graspsync.ParseEventID))
+	}
+	if f.Authors != nil {
+		m.authors = set(parsed(f.Authors, graspsync.ParsePubKey))
 	}
 	for name, values := range f.Tags {
 		if values != nil {
@@ -172,7 +189,7 @@ func set[K comparable](keys []K) map[K]struct{} {
 	return s
 }
 
-func (m matcher) match(e *nostr.Event) bool {
+func (m matcher) match(e graspsync.Event) bool {
 	if m.since != nil && e.CreatedAt < *m.since || m.until != nil && e.CreatedAt > *m.until {
 		return false
 	}

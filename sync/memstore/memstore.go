@@ -18,8 +18,7 @@ import (
 var (
 	// ErrEphemeral is the reason for events of kinds that are never stored.
 	ErrEphemeral = errors.New("ephemeral event")
-	// ErrMalformed is the reason for events that are nil, or whose id or author is
-	// not 64 lower-case hex digits.
+	// ErrMalformed is the reason for the zero Event.
 	ErrMalformed = errors.New("malformed event")
 )
 
@@ -34,20 +33,17 @@ type Store struct {
 	// guarded by mu
 	events    map[graspsync.EventID]*entry
 	addresses map[graspsync.Address]*entry // the one version that is kept
-	authors   index[string]
+	authors   index[graspsync.PubKey]
 	kinds     index[int]
 	tags      index[tag]
 	tombs     *nip34.Tombstones
 }
 
-var (
-	_ relaysync.Store   = (*Store)(nil)
-	_ relaysync.Remover = (*Store)(nil)
-)
+var _ relaysync.Store = (*Store)(nil)
 
 // entry is a stored event with what was parsed of it.
 type entry struct {
-	event *nostr.Event
+	event graspsync.Event
 	stamp graspsync.Stamp
 }
 
@@ -69,7 +65,7 @@ func New(options ...Option) *Store {
 	s := &Store{
 		events:    make(map[graspsync.EventID]*entry),
 		addresses: make(map[graspsync.Address]*entry),
-		authors:   make(index[string]),
+		authors:   make(index[graspsync.PubKey]),
 		kinds:     make(index[int]),
 		tags:      make(index[tag]),
 	}
@@ -103,7 +99,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 }
 
 // save needs mu.
-func (s *Store) save(event *nostr.Event) graspsync.Outcome {
+func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 	e, err := newEntry(event)
 	if err != nil {
 		return graspsync.Outcome{Result: graspsync.Refused, Err: err}
@@ -114,7 +110,7 @@ func (s *Store) save(event *nostr.Event) graspsync.Outcome {
 	if s.tombs.Cover(event) {
 		return graspsync.Outcome{Result: graspsync.Deleted}
 	}
-	if addr, ok := graspsync.AddressOf(event); ok {
+	if addr, ok := event.Address(); ok {
 		if old := s.addresses[addr]; old != nil {
 			if !newer(e.stamp, old.stamp) {
 				return graspsync.Outcome{Result: graspsync.Superseded}
@@ -127,21 +123,14 @@ func (s *Store) save(event *nostr.Event) graspsync.Outcome {
 	return graspsync.Outcome{Result: graspsync.Stored}
 }
 
-func newEntry(event *nostr.Event) (*entry, error) {
-	if event == nil {
-		return nil, fmt.Errorf("%w: nil", ErrMalformed)
-	}
-	id, err := graspsync.ParseEventID(event.ID)
-	if err != nil {
-		return nil, fmt.Errorf("%w: id: %w", ErrMalformed, err)
-	}
-	if _, err := graspsync.ParsePubKey(event.PubKey); err != nil {
-		return nil, fmt.Errorf("%w: author: %w", ErrMalformed, err)
+func newEntry(event graspsync.Event) (*entry, error) {
+	if event.IsZero() {
+		return nil, fmt.Errorf("%w: none", ErrMalformed)
 	}
 	if nostr.IsEphemeralKind(event.Kind) {
 		return nil, fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)
 	}
-	return &entry{event: event, stamp: graspsync.Stamp{CreatedAt: event.CreatedAt, ID: id}}, nil
+	return &entry{event: event, stamp: event.Stamp()}, nil
 }
 
 // newer reports whether version a replaces version b: the later one, and at equal
@@ -155,8 +144,8 @@ func newer(a, b graspsync.Stamp) bool {
 
 // execute removes what a deletion names, or everything by who vanishes; it needs
 // mu. The tombstones are kept for what comes later.
-func (s *Store) execute(event *nostr.Event) {
-	if s.us.Vanishes(event) {
+func (s *Store) execute(event graspsync.Event) {
+	if s.us.Vanishes(event.Event) {
 		s.vanish(event)
 		return
 	}
@@ -175,7 +164,7 @@ func (s *Store) execute(event *nostr.Event) {
 }
 
 // vanish needs mu.
-func (s *Store) vanish(request *nostr.Event) {
+func (s *Store) vanish(request graspsync.Event) {
 	s.tombs.Add(request)
 	deletions := false
 	for _, e := range s.authors[request.PubKey] {
@@ -202,7 +191,7 @@ func (s *Store) bury() {
 // insert needs mu.
 func (s *Store) insert(e *entry) {
 	s.events[e.stamp.ID] = e
-	if addr, ok := graspsync.AddressOf(e.event); ok {
+	if addr, ok := e.event.Address(); ok {
 		s.addresses[addr] = e
 	}
 	s.authors.add(e.event.PubKey, e)
@@ -217,7 +206,7 @@ func (s *Store) insert(e *entry) {
 // remove needs mu.
 func (s *Store) remove(e *entry) {
 	delete(s.events, e.stamp.ID)
-	if addr, ok := graspsync.AddressOf(e.event); ok && s.addresses[addr] == e {
+	if addr, ok := e.event.Address(); ok && s.addresses[addr] == e {
 		delete(s.addresses, addr)
 	}
 	s.authors.remove(e.event.PubKey, e)
@@ -229,19 +218,15 @@ func (s *Store) remove(e *entry) {
 	}
 }
 
-// Remove implements [relaysync.Remover]: it takes an event out as moderation or expiry would,
+// Remove implements [relaysync.Store]: it takes an event out as moderation or expiry would,
 // without a tombstone. Without its event a deletion no longer covers anything.
-func (s *Store) Remove(ctx context.Context, event *nostr.Event) error {
+func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("removing an event: %w", err)
 	}
-	id, err := graspsync.ParseEventID(event.ID)
-	if err != nil {
-		return nil // it can't be here
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.events[id]
+	e := s.events[event.ID]
 	if e == nil {
 		return nil
 	}
@@ -267,11 +252,11 @@ func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 }
 
 // Deleted implements [relaysync.Store].
-func (s *Store) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
+func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("looking up deletions: %w", err)
 	}
-	if event == nil {
+	if event.IsZero() {
 		return false, nil
 	}
 	s.mu.RLock()
@@ -295,11 +280,11 @@ func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 }
 
 // Events implements [relaysync.Store].
-func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
-	return func(yield func(*nostr.Event, error) bool) {
+func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
 		for e, err := range s.matches(ctx, filter) {
 			if err != nil {
-				yield(nil, err)
+				yield(graspsync.Event{}, err)
 				return
 			}
 			if !yield(e.event, nil) {

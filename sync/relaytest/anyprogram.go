@@ -90,49 +90,6 @@ func countsAgainstRate(req wire.Request) bool {
 	return slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return !f.LimitZero })
 }
 
-// refuseFilters looks at what a REQ asks for.
-func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
-	if exceeds(len(fs), b.MaxFilters) {
-		return &refusal{text: "bad req: too many filters"}
-	}
-	for _, f := range fs {
-		switch {
-		case b.RefuseKindless && len(f.Kinds)+len(f.Authors)+len(f.IDs) == 0:
-			return &refusal{text: "blocked: an author must be specified to get their kind:1 notes"}
-		case b.RefuseEmpty && emptyFilter(f):
-			return &refusal{text: "blocked: can't handle empty filters"}
-		case b.RefuseComplex && complexFilter(f):
-			return &refusal{text: "blocked: too many things to filter for"}
-		case exceeds(len(f.Tags), b.RefuseTagNamesOver):
-			return &refusal{text: "bad req: too many tags in filter"}
-		}
-		for _, values := range lists(f) {
-			if exceeds(len(values.items), b.RefuseTagValuesOver) && values.tag {
-				return &refusal{text: "too many tag values", notice: true, eose: true}
-			}
-			if values.tag && slices.ContainsFunc(values.items, func(v string) bool { return exceeds(len(v), b.RefuseValueOver) }) {
-				return &refusal{text: "bad req: filter item too large"}
-			}
-			if exceeds(values.bytes(), b.RefuseSetOver) {
-				return &refusal{text: "bad req: total filter items too large"}
-			}
-		}
-	}
-	return nil
-}
-
-// refuseOther is refuseFilters without what a program says in words of its own.
-func (b Behavior) refuseOther(fs []nostr.Filter) *refusal {
-	b.MaxFilters = 0
-	switch b.Software {
-	case SoftwareStrfry, SoftwareOldStrfry:
-		b.RefuseTagNamesOver, b.RefuseValueOver, b.RefuseSetOver = 0, 0, 0
-	case SoftwareKhatru:
-		b.RefuseComplex, b.RefuseEmpty, b.RefuseKindless = false, false, false
-	}
-	return b.refuseFilters(fs)
-}
-
 func emptyFilter(f nostr.Filter) bool {
 	n := len(f.Kinds) + len(f.IDs) + len(f.Authors)
 	for _, values := range f.Tags {

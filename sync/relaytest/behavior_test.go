@@ -35,31 +35,31 @@ func TestAnswers(t *testing.T) {
 		{"cap of each filter", relaytest.Behavior{Cap: 1}, []nostr.Filter{limit(3), {Until: ts(3)}}, "s1 5|s1 3|s1 EOSE"},
 		{"default limit", relaytest.Behavior{DefaultLimit: 1}, nil, "s1 5|s1 EOSE"},
 		{"default limit overridden", relaytest.Behavior{DefaultLimit: 1}, []nostr.Filter{limit(2)}, "s1 5|s1 4|s1 EOSE"},
-		{"ignores limit", relaytest.Behavior{IgnoreLimit: true, Cap: 3}, []nostr.Filter{limit(1)}, "s1 5|s1 4|s1 3|s1 EOSE"},
-		{"ignores until", relaytest.Behavior{IgnoreUntil: true, Cap: 1}, []nostr.Filter{{Until: ts(2)}}, "s1 5|s1 EOSE"},
-		{"wrong order", relaytest.Behavior{WrongOrder: true, Cap: 2}, nil, "s1 4|s1 5|s1 EOSE"},
-		{"limit 0 returns stored", relaytest.Behavior{LimitZeroReturnsStored: true}, []nostr.Filter{limit(0)}, "s1 5|s1 4|s1 3|s1 2|s1 1|s1 EOSE"},
-		{"never EOSE", relaytest.Behavior{NeverEOSE: true, Cap: 1}, nil, "s1 5"},
+		{"ignores limit", relaytest.Behavior{Oddities: relaytest.Oddities{IgnoreLimit: true}, Cap: 3}, []nostr.Filter{limit(1)}, "s1 5|s1 4|s1 3|s1 EOSE"},
+		{"ignores until", relaytest.Behavior{Oddities: relaytest.Oddities{IgnoreUntil: true}, Cap: 1}, []nostr.Filter{{Until: ts(2)}}, "s1 5|s1 EOSE"},
+		{"wrong order", relaytest.Behavior{Oddities: relaytest.Oddities{WrongOrder: true}, Cap: 2}, nil, "s1 4|s1 5|s1 EOSE"},
+		{"limit 0 returns stored", relaytest.Behavior{Oddities: relaytest.Oddities{LimitZeroReturnsStored: true}}, []nostr.Filter{limit(0)}, "s1 5|s1 4|s1 3|s1 2|s1 1|s1 EOSE"},
+		{"never EOSE", relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Cap: 1}, nil, "s1 5"},
 		{"hint finish", relaytest.Behavior{Hints: true}, []nostr.Filter{limit(5)}, "s1 5|s1 4|s1 3|s1 2|s1 1|s1 EOSE finish"},
 		{"hint more", relaytest.Behavior{Hints: true}, []nostr.Filter{limit(1)}, "s1 5|s1 EOSE more"},
 		{"hint live", relaytest.Behavior{Hints: true}, []nostr.Filter{limit(0)}, "s1 EOSE finish"},
-		{"unasked", relaytest.Behavior{UnaskedEvents: 2, Cap: 1}, []nostr.Filter{{Until: ts(4), Since: ts(4)}}, "s1 5|s1 3|s1 4|s1 EOSE"},
-		{"unasked made up", relaytest.Behavior{UnaskedEvents: 1, Cap: 1}, nil, "s1 nobody asked, 0|s1 5|s1 EOSE"},
+		{"unasked", relaytest.Behavior{Hostility: relaytest.Hostility{UnaskedEvents: 2}, Cap: 1}, []nostr.Filter{{Until: ts(4), Since: ts(4)}}, "s1 5|s1 3|s1 4|s1 EOSE"},
+		{"unasked made up", relaytest.Behavior{Hostility: relaytest.Hostility{UnaskedEvents: 1}, Cap: 1}, nil, "s1 nobody asked, 0|s1 5|s1 EOSE"},
 		{"closed", relaytest.Behavior{ClosedReason: say("error: no")}, nil, "s1 CLOSED error: no"},
 		{"not closed", relaytest.Behavior{ClosedReason: say(""), Cap: 1}, nil, "s1 5|s1 EOSE"},
-		{"events after CLOSED", relaytest.Behavior{ClosedReason: say("error: no"), EventsAfterClosed: true, Cap: 1}, nil, "s1 CLOSED error: no|s1 5|s1 EOSE"},
-		{"notice", relaytest.Behavior{NoticeInstead: say("ERROR: what?")}, nil, "NOTICE ERROR: what?"},
-		{"notice and EOSE", relaytest.Behavior{NoticeThenEOSE: say("oops")}, nil, "NOTICE oops|s1 EOSE"},
-		{"no notice", relaytest.Behavior{NoticeThenEOSE: say(""), NoticeInstead: say(""), Cap: 1}, nil, "s1 5|s1 EOSE"},
-		{"closed as notice", relaytest.Behavior{ClosedReason: say("error: no"), RefuseByNotice: true}, nil, "NOTICE ERROR: error: no"},
+		{"events after CLOSED", relaytest.Behavior{ClosedReason: say("error: no"), Oddities: relaytest.Oddities{EventsAfterClosed: true}, Cap: 1}, nil, "s1 CLOSED error: no|s1 5|s1 EOSE"},
+		{"notice", relaytest.Behavior{Refusals: relaytest.Refusals{NoticeInstead: say("ERROR: what?")}}, nil, "NOTICE ERROR: what?"},
+		{"notice and EOSE", relaytest.Behavior{Refusals: relaytest.Refusals{NoticeThenEOSE: say("oops")}}, nil, "NOTICE oops|s1 EOSE"},
+		{"no notice", relaytest.Behavior{Refusals: relaytest.Refusals{NoticeThenEOSE: say(""), NoticeInstead: say("")}, Cap: 1}, nil, "s1 5|s1 EOSE"},
+		{"closed as notice", relaytest.Behavior{ClosedReason: say("error: no"), Refusals: relaytest.Refusals{RefuseByNotice: true}}, nil, "NOTICE ERROR: error: no"},
 		{"max filters", relaytest.Behavior{MaxFilters: 1}, []nostr.Filter{kind1, kind1}, "s1 CLOSED bad req: too many filters"},
-		{"kindless", relaytest.Behavior{RefuseKindless: true}, []nostr.Filter{kind1, tagged}, "s1 CLOSED blocked: an author must be specified to get their kind:1 notes"},
-		{"not kindless", relaytest.Behavior{RefuseKindless: true, Cap: 1}, nil, "s1 5|s1 EOSE"},
-		{"kindless with ids", relaytest.Behavior{RefuseKindless: true}, []nostr.Filter{{IDs: []string{alice.Event(3, 1, "3").ID}}}, "s1 3|s1 EOSE"},
-		{"value too long", relaytest.Behavior{RefuseValueOver: 1}, []nostr.Filter{tagged}, "s1 CLOSED bad req: filter item too large"},
-		{"value not too long", relaytest.Behavior{RefuseValueOver: 2}, []nostr.Filter{tagged}, "s1 EOSE"},
-		{"tag names", relaytest.Behavior{RefuseTagNamesOver: 1}, []nostr.Filter{tagged}, "s1 CLOSED bad req: too many tags in filter"},
-		{"tag values", relaytest.Behavior{RefuseTagValuesOver: 1}, []nostr.Filter{tagged}, "NOTICE too many tag values|s1 EOSE"},
+		{"kindless", relaytest.Behavior{Refusals: relaytest.Refusals{RefuseKindless: true}}, []nostr.Filter{kind1, tagged}, "s1 CLOSED blocked: an author must be specified to get their kind:1 notes"},
+		{"not kindless", relaytest.Behavior{Refusals: relaytest.Refusals{RefuseKindless: true}, Cap: 1}, nil, "s1 5|s1 EOSE"},
+		{"kindless with ids", relaytest.Behavior{Refusals: relaytest.Refusals{RefuseKindless: true}}, []nostr.Filter{{IDs: []string{alice.Event(3, 1, "3").ID}}}, "s1 3|s1 EOSE"},
+		{"value too long", relaytest.Behavior{Refusals: relaytest.Refusals{RefuseValueOver: 1}}, []nostr.Filter{tagged}, "s1 CLOSED bad req: filter item too large"},
+		{"value not too long", relaytest.Behavior{Refusals: relaytest.Refusals{RefuseValueOver: 2}}, []nostr.Filter{tagged}, "s1 EOSE"},
+		{"tag names", relaytest.Behavior{Refusals: relaytest.Refusals{RefuseTagNamesOver: 1}}, []nostr.Filter{tagged}, "s1 CLOSED bad req: too many tags in filter"},
+		{"tag values", relaytest.Behavior{Refusals: relaytest.Refusals{RefuseTagValuesOver: 1}}, []nostr.Filter{tagged}, "NOTICE too many tag values|s1 EOSE"},
 		{"auth required", relaytest.Behavior{Auth: relaytest.AuthRequired}, nil, "AUTH challenge-1|s1 CLOSED auth-required: all requests must be authenticated"},
 		{"auth offered", relaytest.Behavior{Auth: relaytest.AuthOffered, Cap: 1}, nil, "AUTH challenge-1|s1 5|s1 EOSE"},
 	} {
@@ -80,7 +80,7 @@ func TestAnswers(t *testing.T) {
 
 func TestEventsAfterClosedGoOnLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{EventsAfterClosed: true, MaxFilters: 1})
+		r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{EventsAfterClosed: true}, MaxFilters: 1})
 		c := connect(t, r)
 		c.req(kind1, kind1)
 		c.script(2)
@@ -143,9 +143,9 @@ func TestTiming(t *testing.T) {
 	}{
 		{"at once", relaytest.Behavior{}, []time.Duration{0, 0, 0, 0}},
 		{"latency", relaytest.Behavior{Latency: time.Second}, []time.Duration{time.Second, time.Second, time.Second, time.Second}},
-		{"delay", relaytest.Behavior{MessageDelay: time.Second}, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}},
-		{"drip", relaytest.Behavior{Drip: time.Minute, Latency: time.Second}, []time.Duration{time.Second, 61 * time.Second, 121 * time.Second, 181 * time.Second}},
-		{"bytes", relaytest.Behavior{BytesPerSecond: 1}, nil},
+		{"delay", relaytest.Behavior{Link: relaytest.Link{MessageDelay: time.Second}}, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}},
+		{"drip", relaytest.Behavior{Link: relaytest.Link{Drip: time.Minute}, Latency: time.Second}, []time.Duration{time.Second, 61 * time.Second, 121 * time.Second, 181 * time.Second}},
+		{"bytes", relaytest.Behavior{Link: relaytest.Link{BytesPerSecond: 1}}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestLatencyOfLiveEvents(t *testing.T) {
 // A drip must not hold up other subscriptions.
 func TestDripBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Drip: time.Hour})
+		r := relay(relaytest.Behavior{Link: relaytest.Link{Drip: time.Hour}})
 		r.Publish(notes(alice, 1, 3)...)
 		c := connect(t, r)
 		c.req(kind1)
@@ -198,7 +198,7 @@ func TestDripBesideOthers(t *testing.T) {
 
 func TestEndlessEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{EndlessEvents: time.Second})
+		r := relay(relaytest.Behavior{Hostility: relaytest.Hostility{EndlessEvents: time.Second}})
 		c := connect(t, r)
 		start := time.Now()
 		f := nostr.Filter{Kinds: []int{1621}, Tags: nostr.TagMap{"a": {"x", "y"}}, Since: ts(100), Until: ts(105)}
@@ -206,11 +206,11 @@ func TestEndlessEvents(t *testing.T) {
 		seen := map[string]bool{}
 		for range 10 {
 			m := c.receive()
-			require.True(t, f.Matches(m.Event), "%v", m.Event)
+			require.True(t, f.Matches(m.Event.Event), "%v", m.Event)
 			ok, err := m.Event.CheckSignature()
 			require.NoError(t, err)
 			assert.True(t, ok && m.Event.CheckID())
-			seen[m.Event.ID] = true
+			seen[m.Event.ID.String()] = true
 		}
 		assert.Len(t, seen, 10)
 		assert.Equal(t, 9*time.Second, since(start))
@@ -246,24 +246,24 @@ func TestForgeries(t *testing.T) {
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := relay(relaytest.Behavior{Forge: test.forge})
+					r := relay(relaytest.Behavior{Hostility: relaytest.Hostility{Forge: test.forge}})
 					r.Publish(ev)
 					c := connect(t, r)
 					for range 2 {
 						c.req(kind1)
 						m := c.receive().Event
-						assert.Equal(t, ev.ID, m.ID)
+						assert.Equal(t, ev.ID, m.ID.String())
 						assert.Len(t, m.Sig, 128)
 						assert.Equal(t, test.idOK, m.CheckID())
-						assert.Equal(t, test.sigOK, valid(m))
-						assert.Equal(t, test.sameAuthor, m.PubKey == ev.PubKey)
+						assert.Equal(t, test.sigOK, valid(m.Event))
+						assert.Equal(t, test.sameAuthor, m.PubKey.String() == ev.PubKey)
 						assert.Equal(t, test.contentIsReal, m.Content == ev.Content)
 						c.receive()
 					}
 					r.Update(func(b *relaytest.Behavior) { b.ForgeFirst = true })
 					c.req(limit(1))
-					assert.NotEqual(t, ev, c.receive().Event)
-					assert.Equal(t, ev, c.receive().Event)
+					assert.NotEqual(t, ev, c.receive().Event.Event)
+					assert.Equal(t, ev, c.receive().Event.Event)
 				})
 			})
 		}
@@ -324,7 +324,7 @@ func TestMessageTooLargeForTheRelay(t *testing.T) {
 
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{MaxBacklog: 1000})
+		r := relay(relaytest.Behavior{Link: relaytest.Link{MaxBacklog: 1000}})
 		c := connect(t, r)
 		c.req(limit(0))
 		c.receive()
@@ -340,7 +340,7 @@ func TestSlowReader(t *testing.T) {
 
 func TestSendBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{StopReading: true})
+		r := relay(relaytest.Behavior{Link: relaytest.Link{StopReading: true}})
 		c := connect(t, r)
 		time.AfterFunc(time.Minute, func() {
 			r.Update(func(b *relaytest.Behavior) { b.StopReading = false })
@@ -368,7 +368,7 @@ func TestSendBlocks(t *testing.T) {
 func TestLateListen(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			r := relay(relaytest.Behavior{LateListen: late})
+			r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{LateListen: late}})
 			c := connect(t, r)
 			c.req(kind1)
 			c.req(limit(0))
@@ -386,7 +386,7 @@ func TestLateListen(t *testing.T) {
 
 func TestLateEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{LateEvents: 2})
+		r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{LateEvents: 2}})
 		r.Publish(notes(alice, 1, 9)...)
 		c := connect(t, r)
 		c.req(kind1)
@@ -399,7 +399,7 @@ func TestLateEvents(t *testing.T) {
 
 func TestInterleave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Interleave: true})
+		r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{Interleave: true}})
 		r.Publish(notes(alice, 1, 3)...)
 		c := connect(t, r)
 		c.req(kind1)

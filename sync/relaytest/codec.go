@@ -2,12 +2,10 @@ package relaytest
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -68,26 +66,6 @@ func encode(f frame) []byte {
 		return array(label, quote(m.Sub), quote(m.Text))
 	}
 	return array("UNKNOWN")
-}
-
-// SendText hands the relay a message as the text that goes over a real socket.
-// What is no message of a client is answered by a NOTICE and noted as a violation.
-func (c *Conn) SendText(ctx context.Context, text []byte) error {
-	req, err := decode(text)
-	if err != nil {
-		c.violate(ViolationMalformed, err.Error(), "")
-		if !c.another() {
-			c.end(errBusy)
-			return nil
-		}
-		c.relay.mu.Lock()
-		text := strings.Replace(c.relay.program().manners().malformed, "%v", err.Error(), 1)
-		c.say(wire.Message{Type: wire.TypeNotice, Text: text})
-		c.relay.mu.Unlock()
-		c.stir()
-		return nil
-	}
-	return c.send(ctx, req, len(text))
 }
 
 var errMalformed = errors.New("malformed")

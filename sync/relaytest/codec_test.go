@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -58,7 +59,7 @@ func TestMessagesAgainstTheClientsParser(t *testing.T) {
 	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(t, err)
 	for _, m := range []wire.Message{
-		{Type: wire.TypeEvent, Sub: "ä\"", Event: ev},
+		{Type: wire.TypeEvent, Sub: "ä\"", Event: eventtest.Of(ev)},
 		{Type: wire.TypeEOSE, Sub: "x"},
 		{Type: wire.TypeEOSE, Sub: "x", Hint: wire.HintFinish},
 		{Type: wire.TypeEOSE, Sub: "x", Hint: wire.HintMore},

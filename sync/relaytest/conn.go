@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -95,6 +99,19 @@ func (c *Conn) Info() wire.Info {
 	info.NIPs = slices.Clone(info.NIPs)
 	return info
 }
+
+// known is closed from the start: a Conn learns nothing after Dial.
+var known = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// InfoKnown implements [relaysync.Conn].
+func (c *Conn) InfoKnown() <-chan struct{} { return known }
+
+// Traffic implements [relaysync.Conn]: there is nothing to tell.
+func (c *Conn) Traffic() relaysync.Traffic { return relaysync.Traffic{} }
 
 // Close ends the connection. It returns nil.
 func (c *Conn) Close() error {
@@ -313,4 +330,660 @@ func (c *Conn) writable() bool {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
 	return !c.relay.behavior.StopReading && c.unread < maxUnread
+}
+
+// SendText hands the relay a message as the text that goes over a real socket.
+// What is no message of a client is answered by a NOTICE and noted as a violation.
+func (c *Conn) SendText(ctx context.Context, text []byte) error {
+	req, err := decode(text)
+	if err != nil {
+		c.violate(ViolationMalformed, err.Error(), "")
+		if !c.another() {
+			c.end(errBusy)
+			return nil
+		}
+		c.relay.mu.Lock()
+		text := strings.Replace(c.relay.program().manners().malformed, "%v", err.Error(), 1)
+		c.say(wire.Message{Type: wire.TypeNotice, Text: text})
+		c.relay.mu.Unlock()
+		c.stir()
+		return nil
+	}
+	return c.send(ctx, req, len(text))
+}
+
+// greet is what the relay does when a connection was made.
+func (c *Conn) greet() {
+	r := c.relay
+	r.mu.Lock()
+	if a := r.behavior.Auth; a == AuthOffered || a != AuthNone && r.program().manners().greets {
+		c.say(wire.Message{Type: wire.TypeAuth, Text: c.challenge()})
+	}
+	onConnect := r.behavior.OnConnect
+	r.mu.Unlock()
+	if onConnect != nil {
+		onConnect(&ConnScript{conn: c})
+	}
+	c.stir()
+}
+
+// handle takes a message in and queues the answer; it returns why the connection ends,
+// if the message is larger than the relay takes or one too many. relay.mu is not held.
+func (c *Conn) handle(req wire.Request, size int) error {
+	r := c.relay
+	r.mu.Lock()
+	if c.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.requests = remember(r.requests, Seen{At: time.Now(), Conn: c.id, Size: size, Request: req})
+	r.traffic.MessagesReceived++
+	r.traffic.BytesReceived += int64(size)
+	c.inspect(req, size)
+	b := r.behavior
+	r.mu.Unlock()
+
+	if exceeds(size, b.MaxMessage) || exceeds(size, c.info.MaxMessageLength) {
+		return errLarge
+	}
+	if !c.another() {
+		return errBusy
+	}
+	if b.Handle == nil || !b.Handle(&ConnScript{conn: c}, req) {
+		c.process(req, size)
+	}
+	return nil
+}
+
+// another counts a message, and returns false if it is one too many.
+func (c *Conn) another() bool {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	return c.spend(rateMessages, c.relay.behavior.MessageRate)
+}
+
+// process answers a message of so many bytes as the behavior says, Handle apart.
+func (c *Conn) process(req wire.Request, size int) {
+	switch req.Type {
+	case wire.TypeReq:
+		c.request(req, size)
+	case wire.TypeClose:
+		c.unsubscribe(req.Sub)
+	case wire.TypePublish:
+		c.accept(req.Event, size-len(`["EVENT",]`))
+	case wire.TypeAnswer:
+		c.authenticate(req.Event)
+	case wire.TypeNegOpen:
+		c.negOpen(req)
+	case wire.TypeNegSend:
+		c.negSend(req)
+	case wire.TypeNegClose:
+		c.relay.mu.Lock()
+		delete(c.negs, req.Sub)
+		c.relay.mu.Unlock()
+	}
+}
+
+// say queues one message. relay.mu is held.
+func (c *Conn) say(m wire.Message) {
+	c.push(&answer{frames: []frame{{msg: m}}, due: c.soon()})
+}
+
+// soon is when an answer to what came now goes out. relay.mu is held.
+func (c *Conn) soon() time.Time { return time.Now().Add(c.relay.behavior.Latency) }
+
+// accept takes an EVENT of the client, of so many bytes.
+func (c *Conn) accept(ev *nostr.Event, size int) {
+	id, err := graspsync.ParseEventID(ev.ID)
+	if err != nil {
+		return
+	}
+	c.relay.mu.Lock()
+	most, m := c.relay.behavior.MaxEvent, c.relay.program().manners()
+	calm := c.spend(rateEvents, c.relay.behavior.EventRate)
+	c.relay.mu.Unlock()
+	var out outcome
+	switch {
+	case !calm:
+		out.text = m.eventRate
+	case exceeds(size, most) && strings.Count(m.eventSize, "%d") == 2:
+		out.text = fmt.Sprintf(m.eventSize, size, most)
+	case exceeds(size, most):
+		out.text = fmt.Sprintf(m.eventSize, size)
+	case !ev.CheckID():
+		out.text = m.wrongID
+	case !signed(ev):
+		out.text = m.wrongSig
+	default:
+		out.accepted, out.text = c.relay.publish(ev)
+		if o, ok := m.outcomes[out.text]; ok && !out.accepted {
+			out = o
+		}
+	}
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
+}
+
+// authenticate takes an AUTH of the client.
+func (c *Conn) authenticate(ev *nostr.Event) {
+	id, idErr := graspsync.ParseEventID(ev.ID)
+	genuine := idErr == nil && ev.CheckID() && signed(ev)
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	m := c.relay.program().manners()
+	out := outcome{accepted: true, text: m.authed}
+	if !c.spend(rateAuths, c.relay.behavior.AuthRate) {
+		out = outcome{text: m.authRate}
+	} else if fault := c.authFault(ev, genuine, m.authAge); fault != "" {
+		out = outcome{text: m.authWords(fault)}
+	}
+	c.authed = c.authed || out.accepted
+	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
+}
+
+// authFault says what is wrong with an AUTH. relay.mu is held.
+func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) string {
+	relay, err := graspsync.ParseRelayURL(tagValue(ev, "relay"))
+	_, known := c.challenges[tagValue(ev, "challenge")]
+	switch {
+	case !genuine:
+		return faultEvent
+	case ev.Kind != nostr.KindClientAuthentication:
+		return faultKind
+	case !known:
+		return faultChallenge
+	case err != nil || relay != c.relay.url:
+		return faultRelay
+	case age > 0 && time.Since(ev.CreatedAt.Time()).Abs() > age:
+		return faultTime
+	}
+	return ""
+}
+
+// negOpen answers NEG-OPEN.
+func (c *Conn) negOpen(req wire.Request) {
+	r := c.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.closed {
+		return
+	}
+	off := r.behavior.off()
+	if off && r.behavior.Software != SoftwareAny {
+		c.refuseNeg(req.Sub) // a program that does not know NIP-77 looks at nothing else
+		return
+	}
+	var items []negentropy.Item
+	found := func() int {
+		if items == nil && len(req.Filters) > 0 && !off {
+			items = r.items(req.Filters[0])
+		}
+		return len(items)
+	}
+	if no := r.program().negOpen(c, req, found); no != nil {
+		c.turnDown(wire.TypeNegErr, req.Sub, no)
+		return
+	}
+	if c.refuseNeg(req.Sub) || len(req.Filters) == 0 {
+		return
+	}
+	n := found()
+	c.negs[req.Sub] = &negSession{set: negentropy.NewSet(append(items, r.lies(req.Filters[0])...)), items: n}
+	c.negAnswer(req)
+}
+
+// refuseNeg refuses all of NIP-77, if that is the behavior.
+func (c *Conn) refuseNeg(sub string) bool {
+	b := &c.relay.behavior
+	switch b.Negentropy {
+	case NegNotice:
+		c.say(wire.Message{Type: wire.TypeNotice, Text: orText(b.NegText, c.relay.program().manners().negOff)})
+	case NegErr:
+		c.say(wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: orText(b.NegText, "error: negentropy disabled")})
+	case NegError:
+		m := wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: orText(b.NegText, "negentropy is not supported here")}
+		c.push(&answer{frames: []frame{{msg: m, negError: true}}, due: c.soon()})
+	case NegClosed:
+		c.say(wire.Message{Type: wire.TypeClosed, Sub: sub, Text: orText(b.NegText, "unsupported: NIP-77")})
+	case NegSilent:
+	default:
+		return false
+	}
+	return true
+}
+
+// negSend answers NEG-MSG.
+func (c *Conn) negSend(req wire.Request) {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	if c.closed {
+		return
+	}
+	b := &c.relay.behavior
+	s := c.negs[req.Sub]
+	if s != nil && (b.NegTimeout > 0 && time.Since(s.last) > b.NegTimeout || b.NegRounds > 0 && s.rounds >= b.NegRounds) {
+		delete(c.negs, req.Sub)
+		s = nil
+	}
+	p := c.relay.program()
+	if no := p.negSend(c); no != nil {
+		c.turnDown(wire.TypeNegErr, req.Sub, no)
+		return
+	}
+	if s == nil {
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.manners().negLost})
+		return
+	}
+	c.negAnswer(req)
+}
+
+// negAnswer answers one message of an open session.
+func (c *Conn) negAnswer(req wire.Request) {
+	b := &c.relay.behavior
+	s := c.negs[req.Sub]
+	reply, err := negReply(b, s, req.Payload)
+	if err != nil {
+		delete(c.negs, req.Sub)
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: c.relay.program().manners().negInvalid})
+		return
+	}
+	s.rounds++
+	s.last = time.Now()
+	s.inFlight = true
+	c.push(&answer{
+		frames: []frame{{
+			msg:  wire.Message{Type: wire.TypeNegMsg, Sub: req.Sub, Payload: reply},
+			sent: func() { s.inFlight = false },
+		}},
+		due: c.soon(),
+	})
+}
+
+// request answers a REQ of so many bytes.
+func (c *Conn) request(req wire.Request, size int) {
+	r := c.relay
+	scripted := r.scriptedRefusal(req)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.closed {
+		return
+	}
+	no := r.program().request(c, req, size)
+	if no == nil {
+		no = scripted
+	}
+	if no == nil {
+		c.subscribe(req, size, nil)
+		return
+	}
+	b := &r.behavior
+	if b.RefuseByNotice && !no.notice {
+		no.notice, no.text = true, "ERROR: "+no.text
+	}
+	if no.notice {
+		c.turnDown(wire.TypeClosed, req.Sub, no)
+		return
+	}
+	if b.EventsAfterClosed {
+		c.subscribe(req, size, c.refused(wire.TypeClosed, req.Sub, no))
+		return
+	}
+	c.drop(req.Sub, 0)
+	c.turnDown(wire.TypeClosed, req.Sub, no)
+	if no.after > 0 {
+		c.follow(req.Sub, req.Filters[:no.after], size)
+	}
+}
+
+// follow opens a subscription. relay.mu is held.
+func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
+	s := &subscription{id: id, filters: fs, opened: time.Now(), size: size}
+	asks := false
+	for _, f := range fs {
+		s.matchers = append(s.matchers, newMatcher(f))
+		asks = asks || !f.LimitZero
+		if f.IDs == nil {
+			s.asksIDs = -1
+		}
+		if s.asksIDs >= 0 {
+			s.asksIDs += len(f.IDs)
+		}
+	}
+	s.follows = !c.relay.behavior.LateListen || !asks
+	c.subs[id] = s
+	return s
+}
+
+// subscribe opens a subscription and queues its stored events, if first is given behind
+// that. relay.mu is held.
+func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
+	r, b := c.relay, c.relay.behavior
+	c.drop(req.Sub, 0) // the same id replaces (NIP-01)
+	s := c.follow(req.Sub, req.Filters, size)
+	records, complete := r.stored(req.Filters)
+	s.passes = b.Software == SoftwareRustNostr && s.asksIDs == len(records)
+	a := &answer{sub: req.Sub, due: c.soon(), gap: b.Drip}
+	a.frames = append(first, r.unasked(s, b.UnaskedEvents)...)
+	a.more = c.stream(s, a, records, complete)
+	c.push(a)
+}
+
+// stream gives the stored events of a subscription, then its EOSE.
+func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bool) func() (frame, bool) {
+	r := c.relay
+	b := r.behavior
+	var ready []frame
+	made, eose := 0, false
+	found := len(records)
+	return func() (frame, bool) {
+		for len(ready) == 0 && len(records) > 0 {
+			ready = r.serve(s.id, records[0])
+			records = records[1:]
+		}
+		if len(ready) > 0 {
+			f := ready[0]
+			ready = ready[1:]
+			return f, true
+		}
+		if b.EndlessEvents > 0 && len(s.filters) > 0 {
+			a.gap = b.EndlessEvents
+			made++
+			return r.madeUp(s, made-1), true
+		}
+		if eose || b.NeverEOSE {
+			return frame{}, false
+		}
+		eose = true
+		ready = r.program().ended(c, s, found)
+		m := wire.Message{Type: wire.TypeEOSE, Sub: s.id}
+		if b.Hints {
+			m.Hint = wire.HintMore
+			if complete {
+				m.Hint = wire.HintFinish
+			}
+		}
+		return frame{msg: m, sent: func() { s.ended, s.follows = true, true }}, true
+	}
+}
+
+// unsubscribe is a CLOSE of the client.
+func (c *Conn) unsubscribe(id string) {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	c.drop(id, c.relay.behavior.LateEvents)
+	if c.asking == id {
+		c.asking = ""
+	}
+}
+
+// drop ends a subscription and what is queued for it, but for the next few
+// messages. relay.mu is held.
+func (c *Conn) drop(id string, late int) {
+	delete(c.subs, id)
+	for i := 0; i < len(c.queue); {
+		a := c.queue[i]
+		if a.sub != id || id == "" {
+			i++
+			continue
+		}
+		if late == 0 {
+			c.unqueue(i)
+			continue
+		}
+		a.last = late
+		late = 0
+		i++
+	}
+}
+
+// violate takes a violation down. relay.mu is not held.
+func (c *Conn) violate(kind ViolationKind, detail, sub string) {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	c.note(kind, detail, sub)
+}
+
+// note is violate with relay.mu held.
+func (c *Conn) note(kind ViolationKind, detail, sub string) {
+	r := c.relay
+	r.violations = remember(r.violations, Violation{At: time.Now(), Kind: kind, Conn: c.id, Sub: sub, Detail: detail})
+}
+
+// inspect checks a request against the rules before it has any effect. relay.mu is
+// held.
+func (c *Conn) inspect(req wire.Request, size int) {
+	if most := or(c.info.MaxMessageLength, maxMessage); size > most {
+		c.note(ViolationMessageSize, fmt.Sprintf("%d bytes, more than %d", size, most), req.Sub)
+	}
+	switch req.Type {
+	case wire.TypeReq:
+		c.inspectID(req.Sub, c.usedSubs)
+		c.inspectReq(req)
+	case wire.TypeNegOpen:
+		c.inspectID(req.Sub, c.usedNegs)
+		c.inspectNegOpen(req)
+	case wire.TypeNegSend:
+		if _, used := c.usedNegs[req.Sub]; !used {
+			c.note(ViolationNegUnknown, "NEG-MSG", req.Sub)
+		}
+		if s := c.negs[req.Sub]; s != nil && s.inFlight {
+			c.note(ViolationNegOverlap, fmt.Sprintf("after %d answers", s.rounds), req.Sub)
+		}
+	case wire.TypeAnswer:
+		if len(c.challenges) == 0 || c.authed {
+			c.note(ViolationAuth, "without a challenge, or again", "")
+		}
+	}
+}
+
+func (c *Conn) inspectID(id string, used map[string]struct{}) {
+	if id == "" || len(id) > or(c.info.MaxSubIDLength, maxSubID) {
+		c.note(ViolationSubID, fmt.Sprintf("%d bytes", len(id)), id)
+	}
+	if _, ok := used[id]; ok {
+		c.note(ViolationReusedID, "used before", id)
+	}
+	used[id] = struct{}{}
+	if !c.refusedAt.IsZero() && time.Since(c.refusedAt) < coolDown {
+		c.note(ViolationCoolDown, fmt.Sprintf("%v after the refusal", time.Since(c.refusedAt)), id)
+	}
+}
+
+func (c *Conn) inspectReq(req wire.Request) {
+	if len(req.Filters) == 0 {
+		c.note(ViolationNoFilters, "REQ", req.Sub)
+	}
+	if most := or(c.info.MaxFilters, maxFilters); len(req.Filters) > most {
+		c.note(ViolationManyFilters, fmt.Sprintf("%d, more than %d", len(req.Filters), most), req.Sub)
+	}
+	if most := or(c.info.MaxSubscriptions, maxSubs); c.subs[req.Sub] == nil && len(c.subs)+1 > most {
+		c.note(ViolationManySubs, fmt.Sprintf("more than %d", most), req.Sub)
+	}
+	historic := 0
+	for _, f := range req.Filters {
+		if !f.LimitZero {
+			historic++
+		}
+		c.inspectFilter(f, req.Sub)
+	}
+	if historic > 0 && len(req.Filters) > 1 {
+		c.note(ViolationHistoric, fmt.Sprintf("%d of %d filters", historic, len(req.Filters)), req.Sub)
+	}
+	if c.asking != "" && time.Since(c.askedAt) < openingTime {
+		c.note(ViolationHurry, fmt.Sprintf("%v after %q", time.Since(c.askedAt), c.asking), req.Sub)
+	}
+	c.asking, c.askedAt = req.Sub, time.Now()
+}
+
+func (c *Conn) inspectNegOpen(req wire.Request) {
+	if len(req.Filters) != 1 {
+		c.note(ViolationManyFilters, fmt.Sprintf("%d in a NEG-OPEN", len(req.Filters)), req.Sub)
+	}
+	if most := or(c.info.MaxSubscriptions, maxSubs); c.negs[req.Sub] == nil && len(c.negs)+1 > most {
+		c.note(ViolationManySubs, fmt.Sprintf("more than %d NEG sessions", most), req.Sub)
+	}
+	for _, f := range req.Filters {
+		c.inspectFilter(f, req.Sub)
+	}
+}
+
+func (c *Conn) inspectFilter(f nostr.Filter, sub string) {
+	c.inspectList("ids", f.IDs, maxIDs, true, sub)
+	c.inspectList("authors", f.Authors, filters.MaxValues, true, sub)
+	if f.Kinds != nil && len(f.Kinds) == 0 {
+		c.note(ViolationEmptyList, "kinds", sub)
+	}
+	if len(f.Tags) > maxTagNames {
+		c.note(ViolationManyTagNames, fmt.Sprintf("%d, more than %d", len(f.Tags), maxTagNames), sub)
+	}
+	for _, name := range sortedKeys(f.Tags) {
+		values := f.Tags[name]
+		if values == nil {
+			values = []string{} // goes on the wire as an empty list
+		}
+		hex := name == "e" || name == "E" || name == "p" || name == "P"
+		c.inspectList("#"+name, values, filters.MaxValues, hex, sub)
+	}
+}
+
+func (c *Conn) inspectList(name string, values []string, most int, hex bool, sub string) {
+	if values == nil {
+		return
+	}
+	if len(values) == 0 {
+		c.note(ViolationEmptyList, name, sub)
+	}
+	if len(values) > most {
+		c.note(ViolationManyValues, fmt.Sprintf("%s: %d, more than %d", name, len(values), most), sub)
+	}
+	for _, v := range values {
+		if _, err := graspsync.ParseEventID(v); hex && err != nil {
+			c.note(ViolationValue, fmt.Sprintf("%s: %v", name, err), sub)
+		} else if len(v) > maxValueLength {
+			c.note(ViolationValue, fmt.Sprintf("%s: %d bytes, more than %d", name, len(v), maxValueLength), sub)
+		}
+	}
+}
+
+// spend counts a message; it returns false if it is one too many. relay.mu is held.
+func (c *Conn) spend(what rate, perMinute int) bool {
+	if perMinute == 0 {
+		return true
+	}
+	m := c.meters[what]
+	if m == nil {
+		m = c.relay.program().manners().meter()
+		c.meters[what] = m
+	}
+	return m.take(time.Now(), perMinute)
+}
+
+// openSubs counts subscriptions that stay, or, if another id is to be opened, those
+// besides it.
+func (c *Conn) openSubs(but string) (n, size int) {
+	for id, s := range c.subs {
+		if id != but && !s.passes {
+			n++
+			size += s.size
+		}
+	}
+	return n, size
+}
+
+// tooManyNegs reports whether one more NEG session would be too many.
+func (c *Conn) tooManyNegs(sub string) bool {
+	most := c.relay.behavior.mostNegs()
+	return most > 0 && c.negs[sub] == nil && len(c.negs) >= most
+}
+
+// negItems counts the records of the other NEG sessions.
+func (c *Conn) negItems(but string) int {
+	n := 0
+	for id, s := range c.negs {
+		if id != but {
+			n += s.items
+		}
+	}
+	return n
+}
+
+// challenge makes a challenge that may be answered. relay.mu is held.
+func (c *Conn) challenge() string {
+	if !c.relay.program().manners().challenges {
+		for _, old := range sortedKeys(c.challenges) {
+			return old
+		}
+	}
+	if len(c.challenges) > mostChallenges {
+		clear(c.challenges)
+	}
+	c.relay.challenges++
+	text := fmt.Sprintf("challenge-%d", c.relay.challenges)
+	c.challenges[text] = struct{}{}
+	return text
+}
+
+// wantsAuth reports whether a request is refused because of NIP-42: before AUTH, or
+// after it as well.
+func (c *Conn) wantsAuth() (before, after bool) {
+	mode := c.relay.behavior.Auth
+	return mode >= AuthRequired && !c.authed, mode == AuthRestricted && c.authed
+}
+
+// turnDown queues a refusal: of a REQ by CLOSED, of NIP-77 by NEG-ERR, or by NOTICE.
+// relay.mu is held.
+func (c *Conn) turnDown(typ wire.Type, sub string, no *refusal) {
+	var frames []frame
+	if no.challenge {
+		frames = append(frames, frame{msg: wire.Message{Type: wire.TypeAuth, Text: c.challenge()}})
+	}
+	c.push(&answer{frames: append(frames, c.refused(typ, sub, no)...), due: c.soon()})
+}
+
+// refused makes the frames of a refusal; one about the rate starts the time in which
+// nothing should be asked.
+func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
+	f := frame{msg: wire.Message{Type: typ, Sub: sub, Text: no.text}}
+	switch {
+	case no.notice:
+		f.msg = wire.Message{Type: wire.TypeNotice, Text: no.text}
+	case typ == wire.TypeNegErr:
+		f.msg.Max = no.max
+		f.negError = c.relay.program().manners().negError
+	}
+	if no.rate {
+		f.sent = func() {
+			// One that comes while the client waits is about what it had asked before.
+			if c.refusedAt.IsZero() || time.Since(c.refusedAt) >= coolDown {
+				c.refusedAt = time.Now()
+			}
+		}
+	}
+	frames := []frame{f}
+	if no.eose {
+		frames = append(frames, frame{msg: wire.Message{Type: wire.TypeEOSE, Sub: sub}})
+	}
+	return frames
+}
+
+// exceeds reports whether n is over a limit; 0 is no limit.
+func exceeds(n, limit int) bool { return limit > 0 && n > limit }
+
+// signed checks a genuine or a cheap signature.
+func signed(ev *nostr.Event) bool {
+	if cheap(ev) {
+		return true
+	}
+	ok, err := ev.CheckSignature()
+	return err == nil && ok
+}
+
+func tagValue(ev *nostr.Event, name string) string {
+	for _, tag := range ev.Tags {
+		if len(tag) >= 2 && tag[0] == name {
+			return tag[1]
+		}
+	}
+	return ""
 }

@@ -33,7 +33,7 @@ func TestStoredEventsNewestFirst(t *testing.T) {
 		if m.Type == wire.TypeEOSE {
 			break
 		}
-		got = append(got, m.Event)
+		got = append(got, m.Event.Event)
 	}
 	require.Len(t, got, 6)
 	for i := range got[1:] {

@@ -6,21 +6,27 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // serve makes the frames in which a record goes out. relay.mu is held.
 func (r *Relay) serve(sub string, rec *record) []frame {
 	b := &r.behavior
-	genuine := frame{msg: wire.Message{Type: wire.TypeEvent, Sub: sub, Event: rec.ev}, eventSize: rec.size}
+	genuine := frame{msg: eventMessage(sub, rec.ev), eventSize: rec.size}
 	if b.Forge == ForgeNone {
 		return []frame{genuine}
 	}
-	forged := frame{msg: wire.Message{Type: wire.TypeEvent, Sub: sub, Event: forge(rec, b.Forge)}}
+	forged := frame{msg: eventMessage(sub, forge(rec, b.Forge))}
 	if b.ForgeFirst {
 		return []frame{forged, genuine}
 	}
 	return []frame{forged}
+}
+
+// eventMessage brings an event to a subscription.
+func eventMessage(sub string, ev *nostr.Event) wire.Message {
+	return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev)}
 }
 
 // forge makes a false copy of an event under its id.
@@ -55,7 +61,7 @@ func forge(rec *record, how Forgery) *nostr.Event {
 func (r *Relay) unasked(s *subscription, n int) []frame {
 	var frames []frame
 	add := func(ev *nostr.Event) {
-		frames = append(frames, frame{msg: wire.Message{Type: wire.TypeEvent, Sub: s.id, Event: ev}})
+		frames = append(frames, frame{msg: eventMessage(s.id, ev)})
 	}
 	if n == 0 {
 		return nil
@@ -100,7 +106,7 @@ func (r *Relay) madeUp(s *subscription, n int) frame {
 		}
 		ev = r.stranger().Event(at, kind, fmt.Sprintf("made up, %d", n), tags...)
 	}
-	return frame{msg: wire.Message{Type: wire.TypeEvent, Sub: s.id, Event: ev}}
+	return frame{msg: eventMessage(s.id, ev)}
 }
 
 // stranger signs what the relay makes up. relay.mu is held.

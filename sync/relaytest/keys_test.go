@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -52,7 +53,7 @@ func TestCheapVerifier(t *testing.T) {
 
 func TestEventsAreReadByTheLibrary(t *testing.T) {
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
-	a, err := nip34.ParseAnnouncement(alice.Announcement(5, "my:repo", []string{"wss://a.example", "b.example"}, []string{"https://a.example/x.git"}, bob))
+	a, err := nip34.ParseAnnouncement(eventtest.Of(alice.Announcement(5, "my:repo", []string{"wss://a.example", "b.example"}, []string{"https://a.example/x.git"}, bob)))
 	require.NoError(t, err)
 	assert.Equal(t, alice.Ref("my:repo"), a.Ref)
 	assert.Len(t, a.Relays, 2)
@@ -62,14 +63,14 @@ func TestEventsAreReadByTheLibrary(t *testing.T) {
 	ours, err := nip34.ParseIdentity("grasp.example", "127.0.0.1:7334")
 	require.NoError(t, err)
 	for host, want := range map[string]bool{"grasp.example": true, "other.example": false, "ws://127.0.0.1:7334": true} {
-		a, err := nip34.ParseAnnouncement(alice.Hosted(5, "my repo", "far.example", host))
+		a, err := nip34.ParseAnnouncement(eventtest.Of(alice.Hosted(5, "my repo", "far.example", host)))
 		require.NoError(t, err)
 		assert.Len(t, a.Relays, 2)
 		assert.Equal(t, want, ours.Lists(a), "%s: %v", host, a.Event.Tags)
 	}
 	assert.Empty(t, alice.CloneURL("::", "x"))
 
-	state, err := nip34.ParseState(alice.State(5, "x", map[string]string{"refs/heads/main": alice.Hex()[:40]}, "main"))
+	state, err := nip34.ParseState(eventtest.Of(alice.State(5, "x", map[string]string{"refs/heads/main": alice.Hex()[:40]}, "main")))
 	require.NoError(t, err)
 	assert.Len(t, state.Refs, 1)
 	assert.NotEmpty(t, state.HEAD)

@@ -30,8 +30,10 @@ func Khatru() Behavior {
 		Info:       wire.Info{Software: "https://github.com/fiatjaf/khatru", NIPs: []int{1, 11, 42, 70, 86}},
 		MaxMessage: 512_000,
 		Negentropy: NegNotice,
-		NegFrame:   1 << 20,
-		NegTimeout: 7 * time.Second,
+		Reconciling: Reconciling{
+			NegFrame:   1 << 20,
+			NegTimeout: 7 * time.Second,
+		},
 	}
 }
 
@@ -136,17 +138,6 @@ func (p khatru) negOpen(c *Conn, req wire.Request, found func() int) *refusal {
 func (khatru) negSend(c *Conn) *refusal { return anyProgram{}.negSend(c) }
 
 func (khatru) ended(*Conn, *subscription, int) []frame { return nil }
-
-// source is the meter of the one address that all connections come from.
-func (r *Relay) source(burst int) meter {
-	m, ok := r.sources.(*bucket)
-	if !ok {
-		m = &bucket{}
-		r.sources = m
-	}
-	m.most = burst
-	return m
-}
 
 // bucket is a meter as khatru has it: it fills by what is asked, holds so much, and once
 // a minute what may be asked in a minute flows off.

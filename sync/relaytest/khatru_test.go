@@ -61,14 +61,14 @@ func TestKhatruPolicies(t *testing.T) {
 	}{
 		{"complex", relaytest.KhatruDefaults(), []nostr.Filter{tags(2, 1, 2, 3, 4), tags(3, 1), tags(4)}, tags(3, 1, 2), "blocked: too many things to filter for"},
 		{"complex tags", relaytest.KhatruDefaults(), nil, tags(5), "blocked: too many things to filter for"},
-		{"empty", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseEmpty: true}, []nostr.Filter{kind1, tags(1)},
+		{"empty", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseEmpty: true}}, []nostr.Filter{kind1, tags(1)},
 			nostr.Filter{Since: ts(1)}, "blocked: can't handle empty filters"},
-		{"sync bots", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true},
+		{"sync bots", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}},
 			[]nostr.Filter{tags(1, 30617), {Authors: ids(1)}, {Kinds: []int{1}, Authors: ids(1)}},
 			tags(1), "blocked: an author must be specified to get their kind:1 notes"},
-		{"sync bots, ids", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true}, nil,
+		{"sync bots, ids", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}}, nil,
 			nostr.Filter{IDs: ids(1)}, "blocked: an author must be specified to get their kind:1 notes"},
-		{"sync bots, notes", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true}, nil,
+		{"sync bots, notes", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}}, nil,
 			tags(1, 1, 2), "blocked: an author must be specified to get their kind:1 notes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func reconcile(c *client, sub string, f nostr.Filter, ours []negentropy.Item) []
 }
 
 func TestNegentropy(t *testing.T) {
-	r := relay(relaytest.Behavior{NegFrame: 4096})
+	r := relay(relaytest.Behavior{Reconciling: relaytest.Reconciling{NegFrame: 4096}})
 	theirs := notes(alice, 1, 2000)
 	r.Publish(theirs...)
 	r.Publish(alice.Event(1, 2, "other kind"))
@@ -85,7 +85,7 @@ func TestNegentropyRefused(t *testing.T) {
 		want []string
 	}{
 		{"notice", relaytest.Behavior{Negentropy: relaytest.NegNotice}, []string{"NOTICE ERROR: bad msg: negentropy disabled"}},
-		{"own text", relaytest.Behavior{Negentropy: relaytest.NegNotice, NegText: "what?"}, []string{"NOTICE what?"}},
+		{"own text", relaytest.Behavior{Negentropy: relaytest.NegNotice, Reconciling: relaytest.Reconciling{NegText: "what?"}}, []string{"NOTICE what?"}},
 		{"NEG-ERR", relaytest.Behavior{Negentropy: relaytest.NegErr}, []string{"n NEG-ERR error: negentropy disabled 0"}},
 		{"NEG-ERROR", relaytest.Behavior{Negentropy: relaytest.NegError}, []string{"n NEG-ERR negentropy is not supported here 0"}},
 		{"CLOSED", relaytest.Behavior{Negentropy: relaytest.NegClosed}, []string{"n CLOSED unsupported: NIP-77"}},
@@ -93,8 +93,8 @@ func TestNegentropyRefused(t *testing.T) {
 		{"garbage", relaytest.Behavior{Negentropy: relaytest.NegGarbage}, []string{"n NEG-MSG 61ffffffffffffffffffffff7f"}},
 		{"huge list", relaytest.Behavior{Negentropy: relaytest.NegHugeList}, []string{"n NEG-MSG 61000002c0808000"}},
 		{"endless", relaytest.Behavior{Negentropy: relaytest.NegEndless}, []string{endless}},
-		{"blocked", relaytest.Behavior{NegMax: 2}, []string{"n NEG-ERR blocked: too many query results 2"}},
-		{"not blocked", relaytest.Behavior{NegMax: 3}, []string{"n NEG-MSG 61"}},
+		{"blocked", relaytest.Behavior{Reconciling: relaytest.Reconciling{NegMax: 2}}, []string{"n NEG-ERR blocked: too many query results 2"}},
+		{"not blocked", relaytest.Behavior{Reconciling: relaytest.Reconciling{NegMax: 3}}, []string{"n NEG-MSG 61"}},
 		{"auth", relaytest.Behavior{Auth: relaytest.AuthRequired}, []string{"AUTH challenge-1", "n NEG-ERR auth-required: all requests must be authenticated 0"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestNegentropyHostileAnswers(t *testing.T) {
 }
 
 func TestLyingNegentropy(t *testing.T) {
-	r := relay(relaytest.Behavior{LyingNegentropy: 3})
+	r := relay(relaytest.Behavior{Hostility: relaytest.Hostility{LyingNegentropy: 3}})
 	real := notes(alice, 1000, 2)
 	r.Publish(real...)
 	c := connect(t, r)
@@ -151,7 +151,7 @@ func TestLyingNegentropy(t *testing.T) {
 
 func TestNegentropySessionLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{NegTimeout: 7 * time.Second, NegRounds: 3})
+		r := relay(relaytest.Behavior{Reconciling: relaytest.Reconciling{NegTimeout: 7 * time.Second, NegRounds: 3}})
 		c := connect(t, r)
 		step := func() string {
 			c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}})

@@ -84,6 +84,12 @@ func (n *Network) Dial(ctx context.Context, url graspsync.RelayURL) (relaysync.C
 	return c, nil
 }
 
+// Export implements [relaysync.Transport]: there is nothing to keep.
+func (*Network) Export() [][]byte { return nil }
+
+// Import implements [relaysync.Transport].
+func (*Network) Import([][]byte) {}
+
 // Misdials returns the URLs without a relay that were dialed, in order.
 func (n *Network) Misdials() []graspsync.RelayURL {
 	n.mu.Lock()

@@ -168,7 +168,7 @@ func (c *Conn) account(f *frame, now time.Time) {
 	switch f.msg.Type {
 	case wire.TypeEvent:
 		t.EventsSent++
-		f.msg.Event = clone(f.msg.Event)
+		f.msg.Event.Event = clone(f.msg.Event.Event)
 	case wire.TypeClosed, wire.TypeNegErr, wire.TypeNotice:
 		said := c.relay.refusals
 		if _, ok := said[f.msg.Text]; f.msg.Text != "" && (ok || len(said) < maxTexts) {

@@ -2,8 +2,11 @@ package relaytest
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -247,3 +251,193 @@ func remember[T any](list []T, item T) []T {
 }
 
 var _ relaysync.Conn = (*Conn)(nil)
+
+// Dials returns all attempts to connect, in the order in which they ended.
+func (r *Relay) Dials() []Dial {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.dials)
+}
+
+// Requests returns what all clients sent, in order, or only the requests of the
+// given types. Filters and events in it must not be changed.
+func (r *Relay) Requests(types ...wire.RequestType) []Seen {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Clone(r.requests)
+	if len(types) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s Seen) bool { return !slices.Contains(types, s.Type) })
+}
+
+// Connections counts the connections until now.
+func (r *Relay) Connections() Connections {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := Connections{Dials: len(r.dials), Open: len(r.conns)}
+	for _, d := range r.dials {
+		if d.Err != nil {
+			n.Failed++
+		}
+	}
+	return n
+}
+
+// Subscriptions returns the subscriptions that are open, by connection and id.
+// NEG sessions are not among them.
+func (r *Relay) Subscriptions() []Subscription {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Subscription
+	for _, c := range r.connected() {
+		first := len(all)
+		for _, s := range c.subs {
+			all = append(all, Subscription{Conn: c.id, ID: s.id, Filters: s.filters, Opened: s.opened, Stored: !s.ended})
+		}
+		slices.SortFunc(all[first:], func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
+	}
+	return all
+}
+
+// Traffic returns what went over the connections until now.
+func (r *Relay) Traffic() Traffic {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.traffic
+}
+
+// Refusals returns what clients were told instead of an answer, the texts of CLOSED,
+// NEG-ERR and NOTICE, and how often.
+func (r *Relay) Refusals() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.refusals)
+}
+
+// Violations returns what clients did wrong, in order.
+func (r *Relay) Violations() []Violation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.violations)
+}
+
+// source is the meter of the one address that all connections come from.
+func (r *Relay) source(burst int) meter {
+	m, ok := r.sources.(*bucket)
+	if !ok {
+		m = &bucket{}
+		r.sources = m
+	}
+	m.most = burst
+	return m
+}
+
+// items lists what is stored for a filter.
+func (r *Relay) items(f nostr.Filter) []negentropy.Item {
+	found := r.store.query(f)
+	items := make([]negentropy.Item, 0, len(found))
+	for _, rec := range found {
+		id, err := graspsync.ParseEventID(rec.ev.ID)
+		if err == nil && rec.ev.CreatedAt >= 0 {
+			items = append(items, negentropy.Item{CreatedAt: uint64(rec.ev.CreatedAt), ID: id})
+		}
+	}
+	return items
+}
+
+// lies lists ids that do not exist, in the time that the filter asks for.
+func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
+	at := nostr.Timestamp(1_700_000_000)
+	if f.Until != nil {
+		at = min(at, *f.Until)
+	}
+	if f.Since != nil {
+		at = max(at, *f.Since)
+	}
+	var items []negentropy.Item
+	for i := range r.behavior.LyingNegentropy {
+		id := sha256.Sum256(fmt.Append(nil, "lie", r.url.String(), i))
+		items = append(items, negentropy.Item{CreatedAt: uint64(max(0, at)), ID: id})
+	}
+	return items
+}
+
+// scriptedRefusal asks the functions of the behavior. relay.mu is not held.
+func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
+	b := r.Behavior()
+	if b.NoticeInstead != nil {
+		if text := b.NoticeInstead(req); text != "" {
+			return &refusal{text: text, notice: true}
+		}
+	}
+	if b.NoticeThenEOSE != nil {
+		if text := b.NoticeThenEOSE(req); text != "" {
+			return &refusal{text: text, notice: true, eose: true}
+		}
+	}
+	if b.ClosedReason != nil {
+		if text := b.ClosedReason(req); text != "" {
+			return &refusal{text: text}
+		}
+	}
+	return nil
+}
+
+// stored answers filters one after the other, each event once, and says whether
+// that was all there is. relay.mu is held.
+func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
+	b := &r.behavior
+	complete = true
+	seen := make(map[*record]struct{})
+	for _, f := range fs {
+		limit := f.Limit
+		if f.LimitZero && !b.LimitZeroReturnsStored {
+			continue
+		}
+		if limit <= 0 {
+			limit = b.DefaultLimit
+		}
+		if b.IgnoreLimit {
+			limit = 0
+		}
+		if b.Cap > 0 && (limit == 0 || limit > b.Cap) {
+			limit = b.Cap
+		}
+		if b.IgnoreUntil {
+			f.Until = nil
+		}
+		found := r.store.query(f)
+		if limit > 0 && len(found) > limit {
+			found, complete = found[:limit], false
+		}
+		if b.WrongOrder {
+			slices.Reverse(found)
+		}
+		for _, rec := range found {
+			if _, ok := seen[rec]; !ok {
+				seen[rec] = struct{}{}
+				records = append(records, rec)
+			}
+		}
+	}
+	if r.program().manners().merges {
+		slices.SortFunc(records, orderRecords)
+	}
+	return records, complete
+}
+
+// program returns what judges. mu is held.
+func (r *Relay) program() program {
+	switch r.behavior.Software {
+	case SoftwareRustNostr:
+		return rustNostr{}
+	case SoftwareStrfry:
+		return strfry{}
+	case SoftwareOldStrfry:
+		return strfry{old: true}
+	case SoftwareKhatru:
+		return khatru{}
+	}
+	return anyProgram{}
+}

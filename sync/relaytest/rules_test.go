@@ -183,7 +183,7 @@ func TestViolationNegOverlap(t *testing.T) {
 
 func TestViolationConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{StopReading: true})
+		r := relay(relaytest.Behavior{Link: relaytest.Link{StopReading: true}})
 		c := connect(t, r)
 		for range 2 {
 			go func() { _, _ = c.Receive(t.Context()) }()

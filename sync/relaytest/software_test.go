@@ -22,15 +22,15 @@ func TestSoftwareTakesEveryLimit(t *testing.T) {
 			limits relaytest.Behavior
 			ask    []nostr.Filter
 		}{
-			"kindless":    {relaytest.Behavior{RefuseKindless: true}, []nostr.Filter{kindless}},
-			"empty":       {relaytest.Behavior{RefuseEmpty: true}, []nostr.Filter{{}}},
-			"complex":     {relaytest.Behavior{RefuseComplex: true}, []nostr.Filter{tags}},
-			"tag names":   {relaytest.Behavior{RefuseTagNamesOver: 2}, []nostr.Filter{tags}},
-			"value":       {relaytest.Behavior{RefuseValueOver: 4}, []nostr.Filter{long}},
-			"tag values":  {relaytest.Behavior{RefuseTagValuesOver: 1}, []nostr.Filter{kindless}},
-			"list":        {relaytest.Behavior{RefuseSetOver: 4}, []nostr.Filter{long}},
+			"kindless":    {relaytest.Behavior{Refusals: relaytest.Refusals{RefuseKindless: true}}, []nostr.Filter{kindless}},
+			"empty":       {relaytest.Behavior{Refusals: relaytest.Refusals{RefuseEmpty: true}}, []nostr.Filter{{}}},
+			"complex":     {relaytest.Behavior{Refusals: relaytest.Refusals{RefuseComplex: true}}, []nostr.Filter{tags}},
+			"tag names":   {relaytest.Behavior{Refusals: relaytest.Refusals{RefuseTagNamesOver: 2}}, []nostr.Filter{tags}},
+			"value":       {relaytest.Behavior{Refusals: relaytest.Refusals{RefuseValueOver: 4}}, []nostr.Filter{long}},
+			"tag values":  {relaytest.Behavior{Refusals: relaytest.Refusals{RefuseTagValuesOver: 1}}, []nostr.Filter{kindless}},
+			"list":        {relaytest.Behavior{Refusals: relaytest.Refusals{RefuseSetOver: 4}}, []nostr.Filter{long}},
 			"filters":     {relaytest.Behavior{MaxFilters: 1}, []nostr.Filter{kind1, kind1}},
-			"bytes":       {relaytest.Behavior{MaxSubBytes: 50}, []nostr.Filter{tags}},
+			"bytes":       {relaytest.Behavior{Bounds: relaytest.Bounds{MaxSubBytes: 50}}, []nostr.Filter{tags}},
 			"by a script": {relaytest.Behavior{ClosedReason: func(wire.Request) string { return "error: no" }}, []nostr.Filter{kind1}},
 			"auth":        {relaytest.Behavior{Auth: relaytest.AuthRequired}, []nostr.Filter{kind1}},
 		} {

@@ -29,15 +29,18 @@ func Strfry() Behavior {
 			NIPs:     []int{1, 2, 4, 9, 11, 28, 40, 45, 70, 77},
 			MaxLimit: 500,
 		},
-		Cap:                500,
-		MaxSubID:           64,
-		MaxFilters:         200,
-		MaxEvent:           64 << 10,
-		RefuseTagNamesOver: 3,
-		RefuseValueOver:    255,
-		RefuseSetOver:      65_535,
-		NegMax:             1_000_000,
-		NegFrame:           500_000,
+		Cap:        500,
+		MaxFilters: 200,
+		Bounds:     Bounds{MaxSubID: 64, MaxEvent: 64 << 10},
+		Refusals: Refusals{
+			RefuseTagNamesOver: 3,
+			RefuseValueOver:    255,
+			RefuseSetOver:      65_535,
+		},
+		Reconciling: Reconciling{
+			NegMax:   1_000_000,
+			NegFrame: 500_000,
+		},
 	}
 	return b.strfryLimits(200, 128<<10)
 }
@@ -74,13 +77,6 @@ func StrfryValidating() Behavior {
 	b := Strfry()
 	b.Validation = &FilterValidation{MaxFilters: 3, MaxKinds: 3}
 	return b
-}
-
-// strfryLimits sets the limits that operators change.
-func (b *Behavior) strfryLimits(subs, message int) Behavior {
-	b.MaxSubs, b.Info.MaxSubscriptions = subs, subs
-	b.MaxMessage, b.Info.MaxMessageLength = message, message
-	return *b
 }
 
 // FilterValidation is what strfry can be told to refuse besides what it can't do. It is

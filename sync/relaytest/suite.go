@@ -40,6 +40,7 @@ func RunTransport(t *testing.T, setup Setup) {
 		{"Close unblocks Receive", checkCloseReceive},
 		{"Close unblocks Send", checkCloseSend},
 		{"Close again", checkCloseAgain},
+		{"what a connection tells of itself", checkTold},
 		{"cut by the relay", checkCut},
 		{"dial ends with its context", checkDialContext},
 		{"dial of a relay that is down", checkDialDown},

@@ -84,6 +84,25 @@ func checkCloseAgain(s *suite) {
 	require.ErrorIs(s, c.Send(s.ctx, reqAll("x")), relaysync.ErrClosed)
 }
 
+// checkTold asks a connection about itself at any time: while others block in it, once it
+// knows all, and after its end.
+func checkTold(s *suite) {
+	c := s.dial()
+	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })
+	before := c.Traffic()
+	known := s.background(func() error { <-c.InfoKnown(); return nil })
+	require.NoError(s, known())
+	info := c.Info()
+	require.NoError(s, c.Close())
+	require.ErrorIs(s, wait(), relaysync.ErrClosed)
+	<-c.InfoKnown()
+	assert.Equal(s, info, c.Info(), "it does not change any more")
+	after := c.Traffic()
+	assert.Equal(s, before.RemoteAddr, after.RemoteAddr, "it does not change")
+	assert.GreaterOrEqual(s, after.DroppedBytes, before.DroppedBytes)
+	assert.GreaterOrEqual(s, after.ReadWaited, before.ReadWaited)
+}
+
 func checkCut(s *suite) {
 	c := s.dial()
 	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -37,10 +37,9 @@ func checkOrder(s *suite) {
 
 func checkMessages(s *suite) {
 	ev := NewKey("messages").Event(1_700_000_000, 1, "text with \"quotes\", \\ and \n", nostr.Tag{"a", "ä", ""}, nostr.Tag{"d"})
-	id, err := graspsync.ParseEventID(ev.ID)
-	require.NoError(s, err)
+	id := eventtest.Of(ev).ID
 	want := []wire.Message{
-		{Type: wire.TypeEvent, Sub: "x", Event: ev},
+		{Type: wire.TypeEvent, Sub: "x", Event: eventtest.Of(ev)},
 		{Type: wire.TypeEOSE, Sub: "x"},
 		{Type: wire.TypeEOSE, Sub: "x", Hint: wire.HintFinish},
 		{Type: wire.TypeEOSE, Sub: "x", Hint: wire.HintMore},
@@ -114,7 +113,7 @@ func checkLive(s *suite) {
 			if err != nil {
 				return err
 			}
-			if m.Event == nil || m.Event.Content != fmt.Sprint(i) {
+			if m.Event.IsZero() || m.Event.Content != fmt.Sprint(i) {
 				return fmt.Errorf("event %d: %v", i, m)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -98,7 +99,7 @@ func (s subject) holds(all, want []*nostr.Event) error {
 }
 
 func (s subject) deleted(e *nostr.Event, want bool) error {
-	got, err := s.Deleted(s.ctx, e)
+	got, err := s.Deleted(s.ctx, eventtest.Of(e))
 	if err != nil || got != want {
 		return fmt.Errorf("Deleted of %s: %t, %v, want %t", describe(e), got, err, want)
 	}
@@ -150,9 +151,13 @@ func (s subject) events(f nostr.Filter) ([]graspsync.Stamp, error) {
 		if failure != nil {
 			return nil, errors.New("a pair follows an error")
 		}
-		if failure = err; err == nil {
-			stamps = append(stamps, graspsync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)})
+		if failure = err; err != nil {
+			continue
 		}
+		if parsed, err := graspsync.ParseEvent(e.Event); err != nil || parsed != e {
+			return nil, fmt.Errorf("event %s is given as another one than it is", e.ID)
+		}
+		stamps = append(stamps, e.Stamp())
 	}
 	return stamps, failure
 }
@@ -193,13 +198,7 @@ func sameID(e *nostr.Event) func(*nostr.Event) bool {
 }
 
 // idOf needs an event of the suite's own, or one that is compared with one.
-func idOf(e *nostr.Event) graspsync.EventID {
-	id, err := graspsync.ParseEventID(e.ID)
-	if err != nil {
-		return graspsync.EventID{}
-	}
-	return id
-}
+func idOf(e *nostr.Event) graspsync.EventID { return eventtest.Of(e).ID }
 
 func describe(e *nostr.Event) string {
 	return fmt.Sprintf("%.8s (kind %d, time %+d)", e.ID, e.Kind, e.CreatedAt-start)

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -35,7 +36,7 @@ func checkCancelled(ctx context.Context, store relaysync.Store) error {
 	_, errHas := s.Has(gone, []graspsync.EventID{idOf(events[0])})
 	_, errStamps := s.stamps(nostr.Filter{})
 	_, errEvents := s.events(nostr.Filter{})
-	_, errDeleted := s.Deleted(gone, events[0])
+	_, errDeleted := s.Deleted(gone, eventtest.Of(events[0]))
 	for name, err := range map[string]error{
 		"Save": errSave, "Has": errHas, "Stamps": errStamps, "Events": errEvents, "Deleted": errDeleted,
 	} {
@@ -157,7 +158,7 @@ func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
 		_, errStamps := s.stamps(nostr.Filter{Kinds: []int{e.Kind}})
 		_, errEvents := s.events(nostr.Filter{Authors: []string{e.PubKey}})
 		_, errHas := s.Has(s.ctx, []graspsync.EventID{idOf(e)})
-		_, errDeleted := s.Deleted(s.ctx, e)
+		_, errDeleted := s.Deleted(s.ctx, eventtest.Of(e))
 		if err := errors.Join(errStamps, errEvents, errHas, errDeleted); err != nil {
 			return fmt.Errorf("reading while others save: %w", err)
 		}

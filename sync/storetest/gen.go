@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 // start is the time of the oldest events of the suite.
@@ -82,7 +83,7 @@ func address(kind int, author, identifier string) string {
 func incoming(events ...*nostr.Event) []graspsync.Incoming {
 	in := make([]graspsync.Incoming, len(events))
 	for i, e := range events {
-		in[i] = graspsync.Incoming{Event: e, Source: graspsync.Source{Kind: graspsync.CatchUp}}
+		in[i] = graspsync.Incoming{Event: eventtest.Of(e), Source: graspsync.Source{Kind: graspsync.CatchUp}}
 	}
 	return in
 }

@@ -8,15 +8,12 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// checkRemove is for a Store that can remove.
+// checkRemove takes a Store at its word that says that it can't remove: then all stays.
 func checkRemove(ctx context.Context, store relaysync.Store) error {
-	remover, can := store.(relaysync.Remover)
-	if !can {
-		return nil
-	}
 	s, g := subject{store, ctx}, newGen(77)
 	a, d := g.key(), nostr.Tag{"d", "repo"}
 	before, ann := g.event(a, kindAnnouncement, start, d), g.event(a, kindAnnouncement, start+1, d)
@@ -25,9 +22,12 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 	if err := s.saveAll(all[1:], graspsync.Stored); err != nil {
 		return err
 	}
+	if errors.Is(store.Remove(ctx, eventtest.Of(ann)), relaysync.ErrCannotRemove) {
+		return s.stays(all[1:])
+	}
 	for range 2 { // the second time they are not there
 		for _, e := range []*nostr.Event{before, ann, issue} {
-			if err := remover.Remove(ctx, e); err != nil {
+			if err := store.Remove(ctx, eventtest.Of(e)); err != nil {
 				return fmt.Errorf("Remove of %s: %w", describe(e), err)
 			}
 		}
@@ -40,7 +40,7 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 			return fmt.Errorf("after Remove: %w", err)
 		}
 	}
-	if err := remover.Remove(ctx, before); err != nil {
+	if err := store.Remove(ctx, eventtest.Of(before)); err != nil {
 		return fmt.Errorf("Remove of a version that is replaced: %w", err)
 	}
 	if err := s.holds(all, all[1:]); err != nil {
@@ -48,8 +48,21 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if remover.Remove(ended, ann) == nil {
+	if store.Remove(ended, eventtest.Of(ann)) == nil {
 		return errors.New("Remove with a context that has ended: no error")
+	}
+	return nil
+}
+
+// stays checks that a Store that said that it can't remove says so of all, and does as it says.
+func (s subject) stays(all []*nostr.Event) error {
+	for _, e := range all {
+		if err := s.Remove(s.ctx, eventtest.Of(e)); !errors.Is(err, relaysync.ErrCannotRemove) {
+			return fmt.Errorf("Remove of %s: %v, where that of another one said that it can't", describe(e), err)
+		}
+	}
+	if err := s.holds(all, all); err != nil {
+		return fmt.Errorf("after a Remove that said that it can't: %w", err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
@@ -30,14 +31,14 @@ type broken struct {
 	save    func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error)
 	has     func(s *memstore.Store, ids []graspsync.EventID) ([]bool, error)
 	filter  func(f nostr.Filter) nostr.Filter
-	events  func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error])
-	deleted func(s *memstore.Store, e *nostr.Event) (bool, error)
+	events  func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error])
+	deleted func(s *memstore.Store, e graspsync.Event) (bool, error)
 	remove  func(s *memstore.Store, ctx context.Context, e *nostr.Event) error
 }
 
-func (b broken) Remove(ctx context.Context, e *nostr.Event) error {
+func (b broken) Remove(ctx context.Context, e graspsync.Event) error {
 	if b.remove != nil {
-		return b.remove(b.Store, ctx, e)
+		return b.remove(b.Store, ctx, e.Event)
 	}
 	return b.Store.Remove(ctx, e)
 }
@@ -56,14 +57,14 @@ func (b broken) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 	return b.Store.Has(ctx, ids)
 }
 
-func (b broken) Deleted(ctx context.Context, e *nostr.Event) (bool, error) {
+func (b broken) Deleted(ctx context.Context, e graspsync.Event) (bool, error) {
 	if b.deleted != nil {
 		return b.deleted(b.Store, e)
 	}
 	return b.Store.Deleted(ctx, e)
 }
 
-func (b broken) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Event, error] {
+func (b broken) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	if b.filter != nil {
 		f = b.filter(f)
 	}
@@ -71,7 +72,7 @@ func (b broken) Events(ctx context.Context, f nostr.Filter) iter.Seq2[*nostr.Eve
 	if b.events == nil {
 		return all
 	}
-	return func(yield func(*nostr.Event, error) bool) { b.events(yield, all) }
+	return func(yield func(graspsync.Event, error) bool) { b.events(yield, all) }
 }
 
 func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
@@ -81,7 +82,7 @@ func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.
 				yield(graspsync.Stamp{}, err)
 				return
 			}
-			if !yield(graspsync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e)}, nil) {
+			if !yield(graspsync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e.Event)}, nil) {
 				return
 			}
 		}
@@ -95,7 +96,7 @@ func each(rule func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome) func(
 	return func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 		out := make([]graspsync.Outcome, 0, len(in))
 		for i := range in {
-			if o := rule(s, in[i].Event); o != nil {
+			if o := rule(s, in[i].Event.Event); o != nil {
 				out = append(out, *o)
 				continue
 			}
@@ -109,8 +110,8 @@ func each(rule func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome) func(
 	}
 }
 
-func firstN(n int) func(func(*nostr.Event, error) bool, iter.Seq2[*nostr.Event, error]) {
-	return func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+func firstN(n int) func(func(graspsync.Event, error) bool, iter.Seq2[graspsync.Event, error]) {
+	return func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
 		i := 0
 		for e, err := range all {
 			if i++; i > n || !yield(e, err) {
@@ -126,16 +127,25 @@ func museum(release <-chan struct{}) map[string]broken {
 	seen := map[string]string{}
 	return map[string]broken{
 		"nothing is removed": {remove: func(*memstore.Store, context.Context, *nostr.Event) error { return nil }},
+		"it is removed though it is said that it can't": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
+			return errors.Join(relaysync.ErrCannotRemove, s.Remove(ctx, eventtest.Of(e)))
+		}},
+		"it can't be removed, some kinds of it": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
+			if e.Kind == 30617 {
+				return relaysync.ErrCannotRemove
+			}
+			return s.Remove(ctx, eventtest.Of(e))
+		}},
 		"what is not there can't be removed": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
 			if has, err := s.Has(ctx, []graspsync.EventID{idOf(e)}); err != nil || !has[0] {
 				return errors.New("not here")
 			}
-			return s.Remove(ctx, e)
+			return s.Remove(ctx, eventtest.Of(e))
 		}},
 		"removal deletes": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
 			d := nostr.Event{PubKey: e.PubKey, Kind: nostr.KindDeletion, CreatedAt: e.CreatedAt, Tags: nostr.Tags{{"e", e.ID}}}
 			d.ID = d.GetID()
-			_, err := s.Save(ctx, []graspsync.Incoming{{Event: &d}})
+			_, err := s.Save(ctx, []graspsync.Incoming{{Event: eventtest.Of(&d)}})
 			return err
 		}},
 		"removal goes by the address": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
@@ -150,15 +160,15 @@ func museum(release <-chan struct{}) map[string]broken {
 			return ctx.Err()
 		}},
 		"removal goes on when its context has ended": {remove: func(s *memstore.Store, _ context.Context, e *nostr.Event) error {
-			return s.Remove(context.Background(), e)
+			return s.Remove(context.Background(), eventtest.Of(e))
 		}},
 		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 			in = slices.Clone(in)
 			for i, e := range in {
 				if e.Event.Kind == graspsync.KindVanish {
-					blank := *e.Event
+					blank := *e.Event.Event
 					blank.Tags = nil
-					in[i].Event = &blank
+					in[i].Event.Event = &blank
 				}
 			}
 			return s.Save(ctx, in)
@@ -194,9 +204,9 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return f
 		}},
-		"long tag values are not found": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+		"long tag values are not found": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
 			for e, err := range all {
-				if e != nil && len(e.Tags) > 0 && len(e.Tags[0]) > 1 && len(e.Tags[0][1]) > 100 {
+				if !e.IsZero() && len(e.Tags) > 0 && len(e.Tags[0]) > 1 && len(e.Tags[0][1]) > 100 {
 					continue
 				}
 				if !yield(e, err) {
@@ -204,7 +214,7 @@ func museum(release <-chan struct{}) map[string]broken {
 				}
 			}
 		}},
-		"events come twice": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+		"events come twice": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
 			for e, err := range all {
 				for range 2 {
 					if !yield(e, err) {
@@ -213,21 +223,21 @@ func museum(release <-chan struct{}) map[string]broken {
 				}
 			}
 		}},
-		"an error is swallowed": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+		"an error is swallowed": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
 			for e, err := range all {
 				if err != nil || !yield(e, nil) {
 					return
 				}
 			}
 		}},
-		"goes on after an error": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+		"goes on after an error": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
 			for e, err := range all {
-				if !yield(e, err) || err != nil && !yield(nil, err) {
+				if !yield(e, err) || err != nil && !yield(graspsync.Event{}, err) {
 					return
 				}
 			}
 		}},
-		"breaking out leaks": {events: func(yield func(*nostr.Event, error) bool, all iter.Seq2[*nostr.Event, error]) {
+		"breaking out leaks": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
 			for e, err := range all {
 				if !yield(e, err) {
 					go func() { <-release }()
@@ -265,7 +275,7 @@ func museum(release <-chan struct{}) map[string]broken {
 		"anyone can delete": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if e.Kind == nostr.KindDeletion {
 				for _, t := range e.Tags {
-					_ = s.Remove(ctx, &nostr.Event{ID: t[1]})
+					_ = s.Remove(ctx, eventtest.Of(&nostr.Event{ID: t[1]}))
 				}
 			}
 			return nil
@@ -277,10 +287,10 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return &o[0]
 		})},
-		"deleted goes by the address alone": {deleted: func(s *memstore.Store, e *nostr.Event) (bool, error) {
-			c := *e
+		"deleted goes by the address alone": {deleted: func(s *memstore.Store, e graspsync.Event) (bool, error) {
+			c := *e.Event
 			c.CreatedAt = start
-			return s.Deleted(ctx, &c)
+			return s.Deleted(ctx, eventtest.Of(&c))
 		}},
 		"ephemeral events are stored": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if nostr.IsEphemeralKind(e.Kind) {
@@ -308,7 +318,7 @@ func museum(release <-chan struct{}) map[string]broken {
 			if e.Kind == nostr.KindDeletion {
 				for _, t := range e.Tags {
 					for d, err := range s.Events(ctx, nostr.Filter{IDs: []string{t[1]}, Kinds: []int{5}}) {
-						if err == nil && d.PubKey == e.PubKey {
+						if err == nil && d.PubKey.String() == e.PubKey {
 							_ = s.Remove(ctx, d)
 						}
 					}

@@ -13,11 +13,12 @@ import (
 	iter "iter"
 	reflect "reflect"
 
+	nostr "github.com/nbd-wtf/go-nostr"
+	gomock "go.uber.org/mock/gomock"
+
 	graspsync "github.com/graspsync/graspsync"
 	nip34 "github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
-	nostr "github.com/nbd-wtf/go-nostr"
-	gomock "go.uber.org/mock/gomock"
 )
 
 // MockPolicy is a mock of Policy interface.
@@ -44,8 +45,84 @@ func (m *MockPolicy) EXPECT() *MockPolicyMockRecorder {
 	return m.recorder
 }
 
+// Authority mocks base method.
+func (m *MockPolicy) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Authority", ref, view)
+	ret0, _ := ret[0].(*nip34.Authority)
+	return ret0
+}
+
+// Authority indicates an expected call of Authority.
+func (mr *MockPolicyMockRecorder) Authority(ref, view any) *MockPolicyAuthorityCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Authority", reflect.TypeOf((*MockPolicy)(nil).Authority), ref, view)
+	return &MockPolicyAuthorityCall{Call: call}
+}
+
+// MockPolicyAuthorityCall wrap *gomock.Call
+type MockPolicyAuthorityCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockPolicyAuthorityCall) Return(arg0 *nip34.Authority) *MockPolicyAuthorityCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockPolicyAuthorityCall) Do(f func(graspsync.RepoRef, relaysync.View) *nip34.Authority) *MockPolicyAuthorityCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockPolicyAuthorityCall) DoAndReturn(f func(graspsync.RepoRef, relaysync.View) *nip34.Authority) *MockPolicyAuthorityCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Heard mocks base method.
+func (m *MockPolicy) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Heard", identifier, view)
+	ret0, _ := ret[0].(map[graspsync.PubKey]bool)
+	return ret0
+}
+
+// Heard indicates an expected call of Heard.
+func (mr *MockPolicyMockRecorder) Heard(identifier, view any) *MockPolicyHeardCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Heard", reflect.TypeOf((*MockPolicy)(nil).Heard), identifier, view)
+	return &MockPolicyHeardCall{Call: call}
+}
+
+// MockPolicyHeardCall wrap *gomock.Call
+type MockPolicyHeardCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockPolicyHeardCall) Return(arg0 map[graspsync.PubKey]bool) *MockPolicyHeardCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockPolicyHeardCall) Do(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockPolicyHeardCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockPolicyHeardCall) DoAndReturn(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockPolicyHeardCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Judge mocks base method.
-func (m *MockPolicy) Judge(ctx context.Context, event *nostr.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+func (m *MockPolicy) Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Judge", ctx, event, src, view)
 	ret0, _ := ret[0].(graspsync.Verdict)
@@ -72,13 +149,13 @@ func (c *MockPolicyJudgeCall) Return(arg0 graspsync.Verdict, arg1 error) *MockPo
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockPolicyJudgeCall) Do(f func(context.Context, *nostr.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error)) *MockPolicyJudgeCall {
+func (c *MockPolicyJudgeCall) Do(f func(context.Context, graspsync.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error)) *MockPolicyJudgeCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPolicyJudgeCall) DoAndReturn(f func(context.Context, *nostr.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error)) *MockPolicyJudgeCall {
+func (c *MockPolicyJudgeCall) DoAndReturn(f func(context.Context, graspsync.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error)) *MockPolicyJudgeCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -184,71 +261,46 @@ func (c *MockHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) (
 	return c
 }
 
-// MockUserHolder is a mock of UserHolder interface.
-type MockUserHolder struct {
-	ctrl     *gomock.Controller
-	recorder *MockUserHolderMockRecorder
-	isgomock struct{}
-}
-
-// MockUserHolderMockRecorder is the mock recorder for MockUserHolder.
-type MockUserHolderMockRecorder struct {
-	mock *MockUserHolder
-}
-
-// NewMockUserHolder creates a new mock instance.
-func NewMockUserHolder(ctrl *gomock.Controller) *MockUserHolder {
-	mock := &MockUserHolder{ctrl: ctrl}
-	mock.recorder = &MockUserHolderMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockUserHolder) EXPECT() *MockUserHolderMockRecorder {
-	return m.recorder
-}
-
-// Held mocks base method.
-func (m *MockUserHolder) Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
+// HeldAnnouncements mocks base method.
+func (m *MockHolder) HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error] {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Held", ctx, filter)
-	ret0, _ := ret[0].([]graspsync.Stamp)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
+	ret := m.ctrl.Call(m, "HeldAnnouncements", ctx)
+	ret0, _ := ret[0].(iter.Seq2[*nip34.Announcement, error])
+	return ret0
 }
 
-// Held indicates an expected call of Held.
-func (mr *MockUserHolderMockRecorder) Held(ctx, filter any) *MockUserHolderHeldCall {
+// HeldAnnouncements indicates an expected call of HeldAnnouncements.
+func (mr *MockHolderMockRecorder) HeldAnnouncements(ctx any) *MockHolderHeldAnnouncementsCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Held", reflect.TypeOf((*MockUserHolder)(nil).Held), ctx, filter)
-	return &MockUserHolderHeldCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "HeldAnnouncements", reflect.TypeOf((*MockHolder)(nil).HeldAnnouncements), ctx)
+	return &MockHolderHeldAnnouncementsCall{Call: call}
 }
 
-// MockUserHolderHeldCall wrap *gomock.Call
-type MockUserHolderHeldCall struct {
+// MockHolderHeldAnnouncementsCall wrap *gomock.Call
+type MockHolderHeldAnnouncementsCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockUserHolderHeldCall) Return(arg0 []graspsync.Stamp, arg1 error) *MockUserHolderHeldCall {
-	c.Call = c.Call.Return(arg0, arg1)
+func (c *MockHolderHeldAnnouncementsCall) Return(arg0 iter.Seq2[*nip34.Announcement, error]) *MockHolderHeldAnnouncementsCall {
+	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockUserHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockUserHolderHeldCall {
+func (c *MockHolderHeldAnnouncementsCall) Do(f func(context.Context) iter.Seq2[*nip34.Announcement, error]) *MockHolderHeldAnnouncementsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockUserHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockUserHolderHeldCall {
+func (c *MockHolderHeldAnnouncementsCall) DoAndReturn(f func(context.Context) iter.Seq2[*nip34.Announcement, error]) *MockHolderHeldAnnouncementsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // HeldForUser mocks base method.
-func (m *MockUserHolder) HeldForUser(id graspsync.EventID) (bool, bool) {
+func (m *MockHolder) HeldForUser(id graspsync.EventID) (bool, bool) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "HeldForUser", id)
 	ret0, _ := ret[0].(bool)
@@ -257,256 +309,31 @@ func (m *MockUserHolder) HeldForUser(id graspsync.EventID) (bool, bool) {
 }
 
 // HeldForUser indicates an expected call of HeldForUser.
-func (mr *MockUserHolderMockRecorder) HeldForUser(id any) *MockUserHolderHeldForUserCall {
+func (mr *MockHolderMockRecorder) HeldForUser(id any) *MockHolderHeldForUserCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "HeldForUser", reflect.TypeOf((*MockUserHolder)(nil).HeldForUser), id)
-	return &MockUserHolderHeldForUserCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "HeldForUser", reflect.TypeOf((*MockHolder)(nil).HeldForUser), id)
+	return &MockHolderHeldForUserCall{Call: call}
 }
 
-// MockUserHolderHeldForUserCall wrap *gomock.Call
-type MockUserHolderHeldForUserCall struct {
+// MockHolderHeldForUserCall wrap *gomock.Call
+type MockHolderHeldForUserCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockUserHolderHeldForUserCall) Return(byUser, held bool) *MockUserHolderHeldForUserCall {
+func (c *MockHolderHeldForUserCall) Return(byUser, held bool) *MockHolderHeldForUserCall {
 	c.Call = c.Call.Return(byUser, held)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockUserHolderHeldForUserCall) Do(f func(graspsync.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
+func (c *MockHolderHeldForUserCall) Do(f func(graspsync.EventID) (bool, bool)) *MockHolderHeldForUserCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockUserHolderHeldForUserCall) DoAndReturn(f func(graspsync.EventID) (bool, bool)) *MockUserHolderHeldForUserCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockAnnouncementHolder is a mock of AnnouncementHolder interface.
-type MockAnnouncementHolder struct {
-	ctrl     *gomock.Controller
-	recorder *MockAnnouncementHolderMockRecorder
-	isgomock struct{}
-}
-
-// MockAnnouncementHolderMockRecorder is the mock recorder for MockAnnouncementHolder.
-type MockAnnouncementHolderMockRecorder struct {
-	mock *MockAnnouncementHolder
-}
-
-// NewMockAnnouncementHolder creates a new mock instance.
-func NewMockAnnouncementHolder(ctrl *gomock.Controller) *MockAnnouncementHolder {
-	mock := &MockAnnouncementHolder{ctrl: ctrl}
-	mock.recorder = &MockAnnouncementHolderMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockAnnouncementHolder) EXPECT() *MockAnnouncementHolderMockRecorder {
-	return m.recorder
-}
-
-// Held mocks base method.
-func (m *MockAnnouncementHolder) Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Held", ctx, filter)
-	ret0, _ := ret[0].([]graspsync.Stamp)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// Held indicates an expected call of Held.
-func (mr *MockAnnouncementHolderMockRecorder) Held(ctx, filter any) *MockAnnouncementHolderHeldCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Held", reflect.TypeOf((*MockAnnouncementHolder)(nil).Held), ctx, filter)
-	return &MockAnnouncementHolderHeldCall{Call: call}
-}
-
-// MockAnnouncementHolderHeldCall wrap *gomock.Call
-type MockAnnouncementHolderHeldCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockAnnouncementHolderHeldCall) Return(arg0 []graspsync.Stamp, arg1 error) *MockAnnouncementHolderHeldCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockAnnouncementHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockAnnouncementHolderHeldCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAnnouncementHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockAnnouncementHolderHeldCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// HeldAnnouncements mocks base method.
-func (m *MockAnnouncementHolder) HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error] {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "HeldAnnouncements", ctx)
-	ret0, _ := ret[0].(iter.Seq2[*nip34.Announcement, error])
-	return ret0
-}
-
-// HeldAnnouncements indicates an expected call of HeldAnnouncements.
-func (mr *MockAnnouncementHolderMockRecorder) HeldAnnouncements(ctx any) *MockAnnouncementHolderHeldAnnouncementsCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "HeldAnnouncements", reflect.TypeOf((*MockAnnouncementHolder)(nil).HeldAnnouncements), ctx)
-	return &MockAnnouncementHolderHeldAnnouncementsCall{Call: call}
-}
-
-// MockAnnouncementHolderHeldAnnouncementsCall wrap *gomock.Call
-type MockAnnouncementHolderHeldAnnouncementsCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockAnnouncementHolderHeldAnnouncementsCall) Return(arg0 iter.Seq2[*nip34.Announcement, error]) *MockAnnouncementHolderHeldAnnouncementsCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockAnnouncementHolderHeldAnnouncementsCall) Do(f func(context.Context) iter.Seq2[*nip34.Announcement, error]) *MockAnnouncementHolderHeldAnnouncementsCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAnnouncementHolderHeldAnnouncementsCall) DoAndReturn(f func(context.Context) iter.Seq2[*nip34.Announcement, error]) *MockAnnouncementHolderHeldAnnouncementsCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockAuthorizer is a mock of Authorizer interface.
-type MockAuthorizer struct {
-	ctrl     *gomock.Controller
-	recorder *MockAuthorizerMockRecorder
-	isgomock struct{}
-}
-
-// MockAuthorizerMockRecorder is the mock recorder for MockAuthorizer.
-type MockAuthorizerMockRecorder struct {
-	mock *MockAuthorizer
-}
-
-// NewMockAuthorizer creates a new mock instance.
-func NewMockAuthorizer(ctrl *gomock.Controller) *MockAuthorizer {
-	mock := &MockAuthorizer{ctrl: ctrl}
-	mock.recorder = &MockAuthorizerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockAuthorizer) EXPECT() *MockAuthorizerMockRecorder {
-	return m.recorder
-}
-
-// Authority mocks base method.
-func (m *MockAuthorizer) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Authority", ref, view)
-	ret0, _ := ret[0].(*nip34.Authority)
-	return ret0
-}
-
-// Authority indicates an expected call of Authority.
-func (mr *MockAuthorizerMockRecorder) Authority(ref, view any) *MockAuthorizerAuthorityCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Authority", reflect.TypeOf((*MockAuthorizer)(nil).Authority), ref, view)
-	return &MockAuthorizerAuthorityCall{Call: call}
-}
-
-// MockAuthorizerAuthorityCall wrap *gomock.Call
-type MockAuthorizerAuthorityCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockAuthorizerAuthorityCall) Return(arg0 *nip34.Authority) *MockAuthorizerAuthorityCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockAuthorizerAuthorityCall) Do(f func(graspsync.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAuthorizerAuthorityCall) DoAndReturn(f func(graspsync.RepoRef, relaysync.View) *nip34.Authority) *MockAuthorizerAuthorityCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockHearer is a mock of Hearer interface.
-type MockHearer struct {
-	ctrl     *gomock.Controller
-	recorder *MockHearerMockRecorder
-	isgomock struct{}
-}
-
-// MockHearerMockRecorder is the mock recorder for MockHearer.
-type MockHearerMockRecorder struct {
-	mock *MockHearer
-}
-
-// NewMockHearer creates a new mock instance.
-func NewMockHearer(ctrl *gomock.Controller) *MockHearer {
-	mock := &MockHearer{ctrl: ctrl}
-	mock.recorder = &MockHearerMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockHearer) EXPECT() *MockHearerMockRecorder {
-	return m.recorder
-}
-
-// Heard mocks base method.
-func (m *MockHearer) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Heard", identifier, view)
-	ret0, _ := ret[0].(map[graspsync.PubKey]bool)
-	return ret0
-}
-
-// Heard indicates an expected call of Heard.
-func (mr *MockHearerMockRecorder) Heard(identifier, view any) *MockHearerHeardCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Heard", reflect.TypeOf((*MockHearer)(nil).Heard), identifier, view)
-	return &MockHearerHeardCall{Call: call}
-}
-
-// MockHearerHeardCall wrap *gomock.Call
-type MockHearerHeardCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockHearerHeardCall) Return(arg0 map[graspsync.PubKey]bool) *MockHearerHeardCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockHearerHeardCall) Do(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockHearerHeardCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockHearerHeardCall) DoAndReturn(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockHearerHeardCall {
+func (c *MockHolderHeldForUserCall) DoAndReturn(f func(graspsync.EventID) (bool, bool)) *MockHolderHeldForUserCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -651,10 +478,10 @@ func (c *MockViewAnnouncementsCall) DoAndReturn(f func(string) []*nip34.Announce
 }
 
 // Event mocks base method.
-func (m *MockView) Event(ctx context.Context, id graspsync.EventID) (*nostr.Event, error) {
+func (m *MockView) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Event", ctx, id)
-	ret0, _ := ret[0].(*nostr.Event)
+	ret0, _ := ret[0].(graspsync.Event)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -672,28 +499,28 @@ type MockViewEventCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockViewEventCall) Return(arg0 *nostr.Event, arg1 error) *MockViewEventCall {
+func (c *MockViewEventCall) Return(arg0 graspsync.Event, arg1 error) *MockViewEventCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewEventCall) Do(f func(context.Context, graspsync.EventID) (*nostr.Event, error)) *MockViewEventCall {
+func (c *MockViewEventCall) Do(f func(context.Context, graspsync.EventID) (graspsync.Event, error)) *MockViewEventCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewEventCall) DoAndReturn(f func(context.Context, graspsync.EventID) (*nostr.Event, error)) *MockViewEventCall {
+func (c *MockViewEventCall) DoAndReturn(f func(context.Context, graspsync.EventID) (graspsync.Event, error)) *MockViewEventCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Events mocks base method.
-func (m *MockView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error) {
+func (m *MockView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Events", ctx, ids)
-	ret0, _ := ret[0].(map[graspsync.EventID]*nostr.Event)
+	ret0, _ := ret[0].(map[graspsync.EventID]graspsync.Event)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -711,19 +538,19 @@ type MockViewEventsCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockViewEventsCall) Return(arg0 map[graspsync.EventID]*nostr.Event, arg1 error) *MockViewEventsCall {
+func (c *MockViewEventsCall) Return(arg0 map[graspsync.EventID]graspsync.Event, arg1 error) *MockViewEventsCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewEventsCall) Do(f func(context.Context, []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error)) *MockViewEventsCall {
+func (c *MockViewEventsCall) Do(f func(context.Context, []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error)) *MockViewEventsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewEventsCall) DoAndReturn(f func(context.Context, []graspsync.EventID) (map[graspsync.EventID]*nostr.Event, error)) *MockViewEventsCall {
+func (c *MockViewEventsCall) DoAndReturn(f func(context.Context, []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error)) *MockViewEventsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -800,6 +627,44 @@ func (c *MockViewGenerationCall) Do(f func(string) relaysync.Generation) *MockVi
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockViewGenerationCall) DoAndReturn(f func(string) relaysync.Generation) *MockViewGenerationCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Knows mocks base method.
+func (m *MockView) Knows(identifier string, who graspsync.PubKey) bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Knows", identifier, who)
+	ret0, _ := ret[0].(bool)
+	return ret0
+}
+
+// Knows indicates an expected call of Knows.
+func (mr *MockViewMockRecorder) Knows(identifier, who any) *MockViewKnowsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Knows", reflect.TypeOf((*MockView)(nil).Knows), identifier, who)
+	return &MockViewKnowsCall{Call: call}
+}
+
+// MockViewKnowsCall wrap *gomock.Call
+type MockViewKnowsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewKnowsCall) Return(arg0 bool) *MockViewKnowsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewKnowsCall) Do(f func(string, graspsync.PubKey) bool) *MockViewKnowsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewKnowsCall) DoAndReturn(f func(string, graspsync.PubKey) bool) *MockViewKnowsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -882,10 +747,10 @@ func (c *MockViewMentionedCall) DoAndReturn(f func(context.Context, graspsync.Ev
 }
 
 // Near mocks base method.
-func (m *MockView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]*nostr.Event, error) {
+func (m *MockView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]graspsync.Event, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Near", ctx, ids, at)
-	ret0, _ := ret[0].([]*nostr.Event)
+	ret0, _ := ret[0].([]graspsync.Event)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -903,19 +768,19 @@ type MockViewNearCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockViewNearCall) Return(arg0 []*nostr.Event, arg1 error) *MockViewNearCall {
+func (c *MockViewNearCall) Return(arg0 []graspsync.Event, arg1 error) *MockViewNearCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockViewNearCall) Do(f func(context.Context, []graspsync.EventID, []graspsync.Address) ([]*nostr.Event, error)) *MockViewNearCall {
+func (c *MockViewNearCall) Do(f func(context.Context, []graspsync.EventID, []graspsync.Address) ([]graspsync.Event, error)) *MockViewNearCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewNearCall) DoAndReturn(f func(context.Context, []graspsync.EventID, []graspsync.Address) ([]*nostr.Event, error)) *MockViewNearCall {
+func (c *MockViewNearCall) DoAndReturn(f func(context.Context, []graspsync.EventID, []graspsync.Address) ([]graspsync.Event, error)) *MockViewNearCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1173,6 +1038,44 @@ func (c *MockStandingGenerationCall) DoAndReturn(f func(string) relaysync.Genera
 	return c
 }
 
+// Knows mocks base method.
+func (m *MockStanding) Knows(identifier string, who graspsync.PubKey) bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Knows", identifier, who)
+	ret0, _ := ret[0].(bool)
+	return ret0
+}
+
+// Knows indicates an expected call of Knows.
+func (mr *MockStandingMockRecorder) Knows(identifier, who any) *MockStandingKnowsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Knows", reflect.TypeOf((*MockStanding)(nil).Knows), identifier, who)
+	return &MockStandingKnowsCall{Call: call}
+}
+
+// MockStandingKnowsCall wrap *gomock.Call
+type MockStandingKnowsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStandingKnowsCall) Return(arg0 bool) *MockStandingKnowsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStandingKnowsCall) Do(f func(string, graspsync.PubKey) bool) *MockStandingKnowsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStandingKnowsCall) DoAndReturn(f func(string, graspsync.PubKey) bool) *MockStandingKnowsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Left mocks base method.
 func (m *MockStanding) Left(ref graspsync.RepoRef) bool {
 	m.ctrl.T.Helper()
@@ -1283,68 +1186,6 @@ func (c *MockStandingWaitingCall) Do(f func(string) []*nip34.Announcement) *Mock
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockStandingWaitingCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockStandingWaitingCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockAcquainted is a mock of Acquainted interface.
-type MockAcquainted struct {
-	ctrl     *gomock.Controller
-	recorder *MockAcquaintedMockRecorder
-	isgomock struct{}
-}
-
-// MockAcquaintedMockRecorder is the mock recorder for MockAcquainted.
-type MockAcquaintedMockRecorder struct {
-	mock *MockAcquainted
-}
-
-// NewMockAcquainted creates a new mock instance.
-func NewMockAcquainted(ctrl *gomock.Controller) *MockAcquainted {
-	mock := &MockAcquainted{ctrl: ctrl}
-	mock.recorder = &MockAcquaintedMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockAcquainted) EXPECT() *MockAcquaintedMockRecorder {
-	return m.recorder
-}
-
-// Knows mocks base method.
-func (m *MockAcquainted) Knows(identifier string, who graspsync.PubKey) bool {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Knows", identifier, who)
-	ret0, _ := ret[0].(bool)
-	return ret0
-}
-
-// Knows indicates an expected call of Knows.
-func (mr *MockAcquaintedMockRecorder) Knows(identifier, who any) *MockAcquaintedKnowsCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Knows", reflect.TypeOf((*MockAcquainted)(nil).Knows), identifier, who)
-	return &MockAcquaintedKnowsCall{Call: call}
-}
-
-// MockAcquaintedKnowsCall wrap *gomock.Call
-type MockAcquaintedKnowsCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockAcquaintedKnowsCall) Return(arg0 bool) *MockAcquaintedKnowsCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockAcquaintedKnowsCall) Do(f func(string, graspsync.PubKey) bool) *MockAcquaintedKnowsCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAcquaintedKnowsCall) DoAndReturn(f func(string, graspsync.PubKey) bool) *MockAcquaintedKnowsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -13,9 +13,10 @@ import (
 	iter "iter"
 	reflect "reflect"
 
-	graspsync "github.com/graspsync/graspsync"
 	nostr "github.com/nbd-wtf/go-nostr"
 	gomock "go.uber.org/mock/gomock"
+
+	graspsync "github.com/graspsync/graspsync"
 )
 
 // MockStore is a mock of Store interface.
@@ -43,7 +44,7 @@ func (m *MockStore) EXPECT() *MockStoreMockRecorder {
 }
 
 // Deleted mocks base method.
-func (m *MockStore) Deleted(ctx context.Context, event *nostr.Event) (bool, error) {
+func (m *MockStore) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Deleted", ctx, event)
 	ret0, _ := ret[0].(bool)
@@ -70,22 +71,22 @@ func (c *MockStoreDeletedCall) Return(arg0 bool, arg1 error) *MockStoreDeletedCa
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStoreDeletedCall) Do(f func(context.Context, *nostr.Event) (bool, error)) *MockStoreDeletedCall {
+func (c *MockStoreDeletedCall) Do(f func(context.Context, graspsync.Event) (bool, error)) *MockStoreDeletedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStoreDeletedCall) DoAndReturn(f func(context.Context, *nostr.Event) (bool, error)) *MockStoreDeletedCall {
+func (c *MockStoreDeletedCall) DoAndReturn(f func(context.Context, graspsync.Event) (bool, error)) *MockStoreDeletedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Events mocks base method.
-func (m *MockStore) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[*nostr.Event, error] {
+func (m *MockStore) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Events", ctx, filter)
-	ret0, _ := ret[0].(iter.Seq2[*nostr.Event, error])
+	ret0, _ := ret[0].(iter.Seq2[graspsync.Event, error])
 	return ret0
 }
 
@@ -102,19 +103,19 @@ type MockStoreEventsCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStoreEventsCall) Return(arg0 iter.Seq2[*nostr.Event, error]) *MockStoreEventsCall {
+func (c *MockStoreEventsCall) Return(arg0 iter.Seq2[graspsync.Event, error]) *MockStoreEventsCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStoreEventsCall) Do(f func(context.Context, nostr.Filter) iter.Seq2[*nostr.Event, error]) *MockStoreEventsCall {
+func (c *MockStoreEventsCall) Do(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Event, error]) *MockStoreEventsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStoreEventsCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[*nostr.Event, error]) *MockStoreEventsCall {
+func (c *MockStoreEventsCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Event, error]) *MockStoreEventsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -154,6 +155,44 @@ func (c *MockStoreHasCall) Do(f func(context.Context, []graspsync.EventID) ([]bo
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockStoreHasCall) DoAndReturn(f func(context.Context, []graspsync.EventID) ([]bool, error)) *MockStoreHasCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Remove mocks base method.
+func (m *MockStore) Remove(ctx context.Context, event graspsync.Event) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Remove", ctx, event)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Remove indicates an expected call of Remove.
+func (mr *MockStoreMockRecorder) Remove(ctx, event any) *MockStoreRemoveCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Remove", reflect.TypeOf((*MockStore)(nil).Remove), ctx, event)
+	return &MockStoreRemoveCall{Call: call}
+}
+
+// MockStoreRemoveCall wrap *gomock.Call
+type MockStoreRemoveCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStoreRemoveCall) Return(arg0 error) *MockStoreRemoveCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStoreRemoveCall) Do(f func(context.Context, graspsync.Event) error) *MockStoreRemoveCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStoreRemoveCall) DoAndReturn(f func(context.Context, graspsync.Event) error) *MockStoreRemoveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -231,68 +270,6 @@ func (c *MockStoreStampsCall) Do(f func(context.Context, nostr.Filter) iter.Seq2
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockStoreStampsCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Stamp, error]) *MockStoreStampsCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockRemover is a mock of Remover interface.
-type MockRemover struct {
-	ctrl     *gomock.Controller
-	recorder *MockRemoverMockRecorder
-	isgomock struct{}
-}
-
-// MockRemoverMockRecorder is the mock recorder for MockRemover.
-type MockRemoverMockRecorder struct {
-	mock *MockRemover
-}
-
-// NewMockRemover creates a new mock instance.
-func NewMockRemover(ctrl *gomock.Controller) *MockRemover {
-	mock := &MockRemover{ctrl: ctrl}
-	mock.recorder = &MockRemoverMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockRemover) EXPECT() *MockRemoverMockRecorder {
-	return m.recorder
-}
-
-// Remove mocks base method.
-func (m *MockRemover) Remove(ctx context.Context, event *nostr.Event) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Remove", ctx, event)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Remove indicates an expected call of Remove.
-func (mr *MockRemoverMockRecorder) Remove(ctx, event any) *MockRemoverRemoveCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Remove", reflect.TypeOf((*MockRemover)(nil).Remove), ctx, event)
-	return &MockRemoverRemoveCall{Call: call}
-}
-
-// MockRemoverRemoveCall wrap *gomock.Call
-type MockRemoverRemoveCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRemoverRemoveCall) Return(arg0 error) *MockRemoverRemoveCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRemoverRemoveCall) Do(f func(context.Context, *nostr.Event) error) *MockRemoverRemoveCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRemoverRemoveCall) DoAndReturn(f func(context.Context, *nostr.Event) error) *MockRemoverRemoveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

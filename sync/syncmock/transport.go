@@ -10,14 +10,13 @@ package syncmock
 
 import (
 	context "context"
-	netip "net/netip"
 	reflect "reflect"
-	time "time"
+
+	gomock "go.uber.org/mock/gomock"
 
 	graspsync "github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	wire "github.com/graspsync/graspsync/sync/wire"
-	gomock "go.uber.org/mock/gomock"
 )
 
 // MockTransport is a mock of Transport interface.
@@ -83,250 +82,76 @@ func (c *MockTransportDialCall) DoAndReturn(f func(context.Context, graspsync.Re
 	return c
 }
 
-// MockInfoAwaiter is a mock of InfoAwaiter interface.
-type MockInfoAwaiter struct {
-	ctrl     *gomock.Controller
-	recorder *MockInfoAwaiterMockRecorder
-	isgomock struct{}
-}
-
-// MockInfoAwaiterMockRecorder is the mock recorder for MockInfoAwaiter.
-type MockInfoAwaiterMockRecorder struct {
-	mock *MockInfoAwaiter
-}
-
-// NewMockInfoAwaiter creates a new mock instance.
-func NewMockInfoAwaiter(ctrl *gomock.Controller) *MockInfoAwaiter {
-	mock := &MockInfoAwaiter{ctrl: ctrl}
-	mock.recorder = &MockInfoAwaiterMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockInfoAwaiter) EXPECT() *MockInfoAwaiterMockRecorder {
-	return m.recorder
-}
-
-// InfoKnown mocks base method.
-func (m *MockInfoAwaiter) InfoKnown() <-chan struct{} {
+// Export mocks base method.
+func (m *MockTransport) Export() [][]byte {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "InfoKnown")
-	ret0, _ := ret[0].(<-chan struct{})
+	ret := m.ctrl.Call(m, "Export")
+	ret0, _ := ret[0].([][]byte)
 	return ret0
 }
 
-// InfoKnown indicates an expected call of InfoKnown.
-func (mr *MockInfoAwaiterMockRecorder) InfoKnown() *MockInfoAwaiterInfoKnownCall {
+// Export indicates an expected call of Export.
+func (mr *MockTransportMockRecorder) Export() *MockTransportExportCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "InfoKnown", reflect.TypeOf((*MockInfoAwaiter)(nil).InfoKnown))
-	return &MockInfoAwaiterInfoKnownCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Export", reflect.TypeOf((*MockTransport)(nil).Export))
+	return &MockTransportExportCall{Call: call}
 }
 
-// MockInfoAwaiterInfoKnownCall wrap *gomock.Call
-type MockInfoAwaiterInfoKnownCall struct {
+// MockTransportExportCall wrap *gomock.Call
+type MockTransportExportCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockInfoAwaiterInfoKnownCall) Return(arg0 <-chan struct{}) *MockInfoAwaiterInfoKnownCall {
+func (c *MockTransportExportCall) Return(arg0 [][]byte) *MockTransportExportCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockInfoAwaiterInfoKnownCall) Do(f func() <-chan struct{}) *MockInfoAwaiterInfoKnownCall {
+func (c *MockTransportExportCall) Do(f func() [][]byte) *MockTransportExportCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockInfoAwaiterInfoKnownCall) DoAndReturn(f func() <-chan struct{}) *MockInfoAwaiterInfoKnownCall {
+func (c *MockTransportExportCall) DoAndReturn(f func() [][]byte) *MockTransportExportCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
-// MockDropCounter is a mock of DropCounter interface.
-type MockDropCounter struct {
-	ctrl     *gomock.Controller
-	recorder *MockDropCounterMockRecorder
-	isgomock struct{}
-}
-
-// MockDropCounterMockRecorder is the mock recorder for MockDropCounter.
-type MockDropCounterMockRecorder struct {
-	mock *MockDropCounter
-}
-
-// NewMockDropCounter creates a new mock instance.
-func NewMockDropCounter(ctrl *gomock.Controller) *MockDropCounter {
-	mock := &MockDropCounter{ctrl: ctrl}
-	mock.recorder = &MockDropCounterMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockDropCounter) EXPECT() *MockDropCounterMockRecorder {
-	return m.recorder
-}
-
-// DroppedBytes mocks base method.
-func (m *MockDropCounter) DroppedBytes() uint64 {
+// Import mocks base method.
+func (m *MockTransport) Import(chunks [][]byte) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "DroppedBytes")
-	ret0, _ := ret[0].(uint64)
-	return ret0
+	m.ctrl.Call(m, "Import", chunks)
 }
 
-// DroppedBytes indicates an expected call of DroppedBytes.
-func (mr *MockDropCounterMockRecorder) DroppedBytes() *MockDropCounterDroppedBytesCall {
+// Import indicates an expected call of Import.
+func (mr *MockTransportMockRecorder) Import(chunks any) *MockTransportImportCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "DroppedBytes", reflect.TypeOf((*MockDropCounter)(nil).DroppedBytes))
-	return &MockDropCounterDroppedBytesCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Import", reflect.TypeOf((*MockTransport)(nil).Import), chunks)
+	return &MockTransportImportCall{Call: call}
 }
 
-// MockDropCounterDroppedBytesCall wrap *gomock.Call
-type MockDropCounterDroppedBytesCall struct {
+// MockTransportImportCall wrap *gomock.Call
+type MockTransportImportCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockDropCounterDroppedBytesCall) Return(arg0 uint64) *MockDropCounterDroppedBytesCall {
-	c.Call = c.Call.Return(arg0)
+func (c *MockTransportImportCall) Return() *MockTransportImportCall {
+	c.Call = c.Call.Return()
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockDropCounterDroppedBytesCall) Do(f func() uint64) *MockDropCounterDroppedBytesCall {
+func (c *MockTransportImportCall) Do(f func([][]byte)) *MockTransportImportCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockDropCounterDroppedBytesCall) DoAndReturn(f func() uint64) *MockDropCounterDroppedBytesCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockReadWaiter is a mock of ReadWaiter interface.
-type MockReadWaiter struct {
-	ctrl     *gomock.Controller
-	recorder *MockReadWaiterMockRecorder
-	isgomock struct{}
-}
-
-// MockReadWaiterMockRecorder is the mock recorder for MockReadWaiter.
-type MockReadWaiterMockRecorder struct {
-	mock *MockReadWaiter
-}
-
-// NewMockReadWaiter creates a new mock instance.
-func NewMockReadWaiter(ctrl *gomock.Controller) *MockReadWaiter {
-	mock := &MockReadWaiter{ctrl: ctrl}
-	mock.recorder = &MockReadWaiterMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockReadWaiter) EXPECT() *MockReadWaiterMockRecorder {
-	return m.recorder
-}
-
-// ReadWaited mocks base method.
-func (m *MockReadWaiter) ReadWaited() time.Duration {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "ReadWaited")
-	ret0, _ := ret[0].(time.Duration)
-	return ret0
-}
-
-// ReadWaited indicates an expected call of ReadWaited.
-func (mr *MockReadWaiterMockRecorder) ReadWaited() *MockReadWaiterReadWaitedCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "ReadWaited", reflect.TypeOf((*MockReadWaiter)(nil).ReadWaited))
-	return &MockReadWaiterReadWaitedCall{Call: call}
-}
-
-// MockReadWaiterReadWaitedCall wrap *gomock.Call
-type MockReadWaiterReadWaitedCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockReadWaiterReadWaitedCall) Return(arg0 time.Duration) *MockReadWaiterReadWaitedCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockReadWaiterReadWaitedCall) Do(f func() time.Duration) *MockReadWaiterReadWaitedCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockReadWaiterReadWaitedCall) DoAndReturn(f func() time.Duration) *MockReadWaiterReadWaitedCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// MockAddressed is a mock of Addressed interface.
-type MockAddressed struct {
-	ctrl     *gomock.Controller
-	recorder *MockAddressedMockRecorder
-	isgomock struct{}
-}
-
-// MockAddressedMockRecorder is the mock recorder for MockAddressed.
-type MockAddressedMockRecorder struct {
-	mock *MockAddressed
-}
-
-// NewMockAddressed creates a new mock instance.
-func NewMockAddressed(ctrl *gomock.Controller) *MockAddressed {
-	mock := &MockAddressed{ctrl: ctrl}
-	mock.recorder = &MockAddressedMockRecorder{mock}
-	return mock
-}
-
-// EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockAddressed) EXPECT() *MockAddressedMockRecorder {
-	return m.recorder
-}
-
-// RemoteAddr mocks base method.
-func (m *MockAddressed) RemoteAddr() netip.Addr {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "RemoteAddr")
-	ret0, _ := ret[0].(netip.Addr)
-	return ret0
-}
-
-// RemoteAddr indicates an expected call of RemoteAddr.
-func (mr *MockAddressedMockRecorder) RemoteAddr() *MockAddressedRemoteAddrCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "RemoteAddr", reflect.TypeOf((*MockAddressed)(nil).RemoteAddr))
-	return &MockAddressedRemoteAddrCall{Call: call}
-}
-
-// MockAddressedRemoteAddrCall wrap *gomock.Call
-type MockAddressedRemoteAddrCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockAddressedRemoteAddrCall) Return(arg0 netip.Addr) *MockAddressedRemoteAddrCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockAddressedRemoteAddrCall) Do(f func() netip.Addr) *MockAddressedRemoteAddrCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockAddressedRemoteAddrCall) DoAndReturn(f func() netip.Addr) *MockAddressedRemoteAddrCall {
+func (c *MockTransportImportCall) DoAndReturn(f func([][]byte)) *MockTransportImportCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -431,6 +256,44 @@ func (c *MockConnInfoCall) DoAndReturn(f func() wire.Info) *MockConnInfoCall {
 	return c
 }
 
+// InfoKnown mocks base method.
+func (m *MockConn) InfoKnown() <-chan struct{} {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "InfoKnown")
+	ret0, _ := ret[0].(<-chan struct{})
+	return ret0
+}
+
+// InfoKnown indicates an expected call of InfoKnown.
+func (mr *MockConnMockRecorder) InfoKnown() *MockConnInfoKnownCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "InfoKnown", reflect.TypeOf((*MockConn)(nil).InfoKnown))
+	return &MockConnInfoKnownCall{Call: call}
+}
+
+// MockConnInfoKnownCall wrap *gomock.Call
+type MockConnInfoKnownCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockConnInfoKnownCall) Return(arg0 <-chan struct{}) *MockConnInfoKnownCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockConnInfoKnownCall) Do(f func() <-chan struct{}) *MockConnInfoKnownCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockConnInfoKnownCall) DoAndReturn(f func() <-chan struct{}) *MockConnInfoKnownCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Receive mocks base method.
 func (m *MockConn) Receive(ctx context.Context) (wire.Message, error) {
 	m.ctrl.T.Helper()
@@ -504,6 +367,44 @@ func (c *MockConnSendCall) Do(f func(context.Context, wire.Request) error) *Mock
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockConnSendCall) DoAndReturn(f func(context.Context, wire.Request) error) *MockConnSendCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Traffic mocks base method.
+func (m *MockConn) Traffic() relaysync.Traffic {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Traffic")
+	ret0, _ := ret[0].(relaysync.Traffic)
+	return ret0
+}
+
+// Traffic indicates an expected call of Traffic.
+func (mr *MockConnMockRecorder) Traffic() *MockConnTrafficCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Traffic", reflect.TypeOf((*MockConn)(nil).Traffic))
+	return &MockConnTrafficCall{Call: call}
+}
+
+// MockConnTrafficCall wrap *gomock.Call
+type MockConnTrafficCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockConnTrafficCall) Return(arg0 relaysync.Traffic) *MockConnTrafficCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockConnTrafficCall) Do(f func() relaysync.Traffic) *MockConnTrafficCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockConnTrafficCall) DoAndReturn(f func() relaysync.Traffic) *MockConnTrafficCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

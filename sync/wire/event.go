@@ -2,6 +2,8 @@ package wire
 
 import (
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
 )
 
 // What NIP-01 allows an event's numbers to be. Times beyond 2^53 are not the same
@@ -70,8 +72,8 @@ func (p *parser) eventMessage(m *Message) error {
 	if c, err = e.read(c); err != nil {
 		return err
 	}
-	m.Sub, m.Event = e.build(c, sub)
-	return nil
+	m.Sub, m.Event, err = e.build(c, sub)
+	return err
 }
 
 // read reads the event itself.
@@ -229,7 +231,7 @@ func (e *eventParser) readTag(c collected) (collected, error) {
 }
 
 // build makes the event, and the subscription id, from what was collected.
-func (e *eventParser) build(c collected, sub span) (string, *nostr.Event) {
+func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, error) {
 	s := string(c.text)
 	values := make([]string, len(c.ends))
 	start := e.tags
@@ -242,7 +244,7 @@ func (e *eventParser) build(c collected, sub span) (string, *nostr.Event) {
 		// The capacity ends with the tag: appending to one must not change the next.
 		tags[i], values = values[:n:n], values[n:]
 	}
-	return s[sub.start:sub.end], &nostr.Event{
+	ev, err := graspsync.ParseEvent(&nostr.Event{
 		ID:        s[e.id.start:e.id.end],
 		PubKey:    s[e.pubkey.start:e.pubkey.end],
 		CreatedAt: nostr.Timestamp(e.createdAt),
@@ -250,5 +252,6 @@ func (e *eventParser) build(c collected, sub span) (string, *nostr.Event) {
 		Tags:      tags,
 		Content:   s[e.content.start:e.content.end],
 		Sig:       s[e.sig.start:e.sig.end],
-	}
+	})
+	return s[sub.start:sub.end], ev, err
 }

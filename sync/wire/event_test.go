@@ -97,7 +97,7 @@ func TestParseEventFields(t *testing.T) {
 	for _, tt := range bad {
 		m, err := parseWith(tt.name, tt.value)
 		assert.ErrorIs(t, err, wire.ErrMalformed, "%s: %s", tt.name, tt.value)
-		assert.Nil(t, m.Event)
+		assert.True(t, m.Event.IsZero())
 	}
 	for name := range fields() {
 		f := fields()
@@ -148,9 +148,9 @@ func TestParseEventLimits(t *testing.T) {
 		if l.Event > 0 {
 			size = l.Event
 		}
-		_, err := l.Parse(event(size))
+		_, err := wire.ParseWithin(l, event(size))
 		assert.NoError(t, err)
-		_, err = l.Parse(event(size + 1))
+		_, err = wire.ParseWithin(l, event(size+1))
 		assert.ErrorIs(t, err, wire.ErrMalformed)
 	}
 	tags := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("[],", n), ",") + "]" }
@@ -160,10 +160,10 @@ func TestParseEventLimits(t *testing.T) {
 	assert.ErrorIs(t, err, wire.ErrMalformed)
 	f := fields()
 	f["tags"] = tags(3)
-	_, err = wire.Limits{Tags: 3}.Parse(frameOf(f))
+	_, err = wire.ParseWithin(wire.Limits{Tags: 3}, frameOf(f))
 	assert.NoError(t, err)
 	f["tags"] = tags(4)
-	_, err = wire.Limits{Tags: 3}.Parse(frameOf(f))
+	_, err = wire.ParseWithin(wire.Limits{Tags: 3}, frameOf(f))
 	assert.ErrorIs(t, err, wire.ErrMalformed)
 }
 
@@ -294,7 +294,7 @@ func TestParseKeepsTheID(t *testing.T) {
 		for _, text := range []string{ev.String(), string(standard), spell(r, &ev, true)} {
 			m, err := wire.Parse([]byte(`["EVENT","1",` + text + `]`))
 			require.NoError(t, err, text)
-			require.Equal(t, ev, *m.Event, text)
+			require.Equal(t, ev, *m.Event.Event, text)
 			require.True(t, m.Event.CheckID(), text)
 		}
 	}
@@ -315,12 +315,12 @@ func TestParseAgreesWithOthers(t *testing.T) {
 		if !unknown {
 			var theirs nostr.Event
 			require.NoError(t, theirs.UnmarshalJSON([]byte(text)), text)
-			require.Equal(t, theirs, *m.Event, text)
+			require.Equal(t, theirs, *m.Event.Event, text)
 		}
 
 		naive, ok := naiveEvent([]byte(text))
 		require.True(t, ok, text)
-		require.Equal(t, naive, *m.Event, text)
+		require.Equal(t, naive, *m.Event.Event, text)
 	}
 }
 

@@ -45,9 +45,9 @@ type Message struct {
 	// Sub is the subscription or NEG session that EVENT, EOSE, CLOSED, NEG-MSG
 	// and NEG-ERR belong to.
 	Sub string
-	// Event of an EVENT. Neither its id nor its signature was checked; id, pubkey
-	// and sig have the right length in lower-case hex.
-	Event *nostr.Event
+	// Event of an EVENT. Neither its id nor its signature was checked; sig has the right length
+	// in lower-case hex.
+	Event graspsync.Event
 	// ID of the event that an OK speaks of.
 	ID graspsync.EventID
 	// Accepted is the verdict of an OK.

@@ -12,7 +12,7 @@ import (
 // What the errors of [Parse] wrap.
 var (
 	// ErrMalformed says that the bytes are not a message as NIP-01 and its
-	// companions define it, or exceed the [Limits].
+	// companions define it, or exceed the limits of [Parse].
 	ErrMalformed = errors.New("malformed message")
 	// ErrUnknown says that the bytes are a JSON array that starts with a label we
 	// do not know: a newer relay, or an answer to something we never ask. What
@@ -23,9 +23,9 @@ var (
 // MaxSub is the longest subscription id, in bytes (NIP-01).
 const MaxSub = 64
 
-// Limits bound what [Limits.Parse] accepts. The zero value stands for the
-// defaults.
-type Limits struct {
+// limits bound what [Parse] accepts. The zero value stands for the defaults; only tests
+// have others.
+type limits struct {
 	// Event is the largest event, in bytes of its JSON. A smaller value loses
 	// states of repositories with many refs, at about 75 bytes a ref. Defaults to
 	// 512 KiB.
@@ -39,7 +39,7 @@ type Limits struct {
 
 const maxDepth = 64
 
-func (l Limits) withDefaults() Limits {
+func (l limits) withDefaults() limits {
 	if l.Event <= 0 {
 		l.Event = 512 << 10
 	}
@@ -53,9 +53,6 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Parse reads one message of a relay under the default [Limits].
-func Parse(data []byte) (Message, error) { return Limits{}.Parse(data) }
-
 // Parse reads one message of a relay. The error wraps [ErrMalformed] or
 // [ErrUnknown]; its text holds at most a few bytes of the message, quoted. Parse
 // keeps no reference to data and does not change it.
@@ -65,7 +62,11 @@ func Parse(data []byte) (Message, error) { return Limits{}.Parse(data) }
 // NIP-01 gives it. Unknown keys of an event and surplus elements of a message are
 // skipped. The free text of NOTICE, CLOSED, OK and NEG-ERR is read tolerantly,
 // because missing it would cost more than it is worth.
-func (l Limits) Parse(data []byte) (Message, error) {
+//
+// An event may have 512 KiB and 10,000 tags; arrays and objects may nest 8 deep.
+func Parse(data []byte) (Message, error) { return limits{}.parse(data) }
+
+func (l limits) parse(data []byte) (Message, error) {
 	p := parser{scanner: scanner{data: data}, limits: l.withDefaults()}
 	p.depth = p.limits.Depth
 	m, err := p.message()
@@ -79,7 +80,7 @@ func (l Limits) Parse(data []byte) (Message, error) {
 // parser reads one message.
 type parser struct {
 	scanner
-	limits Limits
+	limits limits
 }
 
 // message reads the whole of data.

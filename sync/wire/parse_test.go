@@ -181,12 +181,12 @@ func TestParseDepth(t *testing.T) {
 	_, err = wire.Parse(objects)
 	assert.ErrorIs(t, err, wire.ErrMalformed)
 
-	_, err = wire.Limits{Depth: 3}.Parse([]byte(sample()))
+	_, err = wire.ParseWithin(wire.Limits{Depth: 3}, []byte(sample()))
 	assert.ErrorIs(t, err, wire.ErrMalformed, "an event needs 4 levels")
-	_, err = wire.Limits{Depth: 4}.Parse([]byte(sample()))
+	_, err = wire.ParseWithin(wire.Limits{Depth: 4}, []byte(sample()))
 	assert.NoError(t, err)
 
 	// However deep a caller allows, a stack of a million frames is not built.
-	_, err = wire.Limits{Depth: 1 << 40}.Parse(nested(1 << 20))
+	_, err = wire.ParseWithin(wire.Limits{Depth: 1 << 40}, nested(1<<20))
 	assert.ErrorIs(t, err, wire.ErrMalformed)
 }

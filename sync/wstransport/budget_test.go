@@ -107,13 +107,13 @@ func TestPromiseP20_SmallUntilReserved(t *testing.T) {
 		b := newReadBudget(part, part)
 		go hold(t, b, "other", true, time.Hour)
 		synctest.Wait()
-		c := &conn{t: &Transport{cfg: Config{ReadLimit: part}, reading: b}, ctx: ctx, signs: newSigns()}
+		c := &conn{t: &Transport{cfg: Config{fixed: constants{ReadLimit: part}}, reading: b}, ctx: ctx, signs: newSigns()}
 		r := &endless{}
 		_, err := c.readAll(r)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.LessOrEqual(t, r.read, keptBuffer)
 		assert.LessOrEqual(t, r.largest, chunk)
-		assert.Equal(t, time.Minute, c.ReadWaited())
+		assert.Equal(t, time.Minute, c.Traffic().ReadWaited)
 		time.Sleep(2 * time.Hour)
 	})
 }

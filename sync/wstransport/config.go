@@ -7,21 +7,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/sync/wire"
-)
-
-// Defaults of [Config].
-const (
-	DefaultUserAgent    = "graspsync"
-	DefaultReadLimit    = 2<<20 + 4<<10
-	DefaultReadBudget   = 16 << 20
-	DefaultMaxRequest   = 512_000
-	DefaultDialTimeout  = 30 * time.Second
-	DefaultWriteTimeout = 10 * time.Second
-	DefaultPingInterval = 29 * time.Second
-	DefaultPingTimeout  = 10 * time.Second
-	DefaultInfoTimeout  = 5 * time.Second
-	DefaultMaxMalformed = 100
 )
 
 // Config says how a [Transport] speaks to relays. Zero fields stand for their
@@ -32,24 +17,15 @@ type Config struct {
 	// UserAgent is what relays see in the HTTP header of that name. Defaults to
 	// "graspsync".
 	UserAgent string
-	// ReadLimit is the largest message that is read, in bytes after inflation; a
-	// larger one ends the connection. Below 2 MiB + 4 KiB, khatru's reconciliation
-	// of large sets fails. An event may have 512 KiB, whatever this is. Defaults to
-	// 2 MiB + 4 KiB.
-	ReadLimit int64
 	// ReadBudget bounds the bytes of the messages that are being read, over all
 	// connections of a Transport. Each connection has 64 KiB of its own; a larger
-	// message waits for ReadLimit bytes of the budget before more of it is read; hosts
+	// message waits for 2 MiB + 4 KiB of the budget before more of it is read; hosts
 	// take turns. What a message takes is given back when Receive is called again. Too
 	// small a value makes relays with large messages wait for each other; it is at
-	// least ReadLimit, whatever is set. Defaults to 16 MiB, which together with the
+	// least as much, whatever is set. Defaults to 16 MiB, which together with the
 	// InFlight of a manager, 48 MiB, makes 64 MiB for all that relays have sent and
 	// that is not stored yet.
 	ReadBudget int64
-	// PingInterval is the time between two signs of life that we give and ask for.
-	// Above 30 s, relays that count pongs may cut us while we are busy. Defaults to
-	// 29 s.
-	PingInterval time.Duration
 	// NoCompression turns off permessage-deflate: less work, more traffic. What we
 	// send is never compressed. Defaults to false.
 	NoCompression bool
@@ -61,6 +37,15 @@ type Config struct {
 
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
+	// ReadLimit is the largest message that is read, in bytes after inflation; a
+	// larger one ends the connection. Below 2 MiB + 4 KiB, khatru's reconciliation
+	// of large sets fails. An event may have 512 KiB, whatever this is. Defaults to
+	// 2 MiB + 4 KiB.
+	ReadLimit int64
+	// PingInterval is the time between two signs of life that we give and ask for.
+	// Above 30 s, relays that count pongs may cut us while we are busy. Defaults to
+	// 29 s.
+	PingInterval time.Duration
 	// MaxRequest is the largest request that is sent to a relay whose document
 	// names no max_message_length, in bytes. Relays cut the connection over larger
 	// ones than they take. Defaults to 512,000, which is khatru's limit.
@@ -76,8 +61,6 @@ type constants struct {
 	PingTimeout time.Duration
 	// InfoTimeout bounds the fetch of the NIP-11 document. Defaults to 5 s.
 	InfoTimeout time.Duration
-	// Limits of what is parsed. Defaults to those of package wire.
-	Limits wire.Limits
 	// MaxMalformed is how many malformed messages in a row end the connection; 8
 	// MiB of them do so as well. Messages with an unknown label count if they come
 	// faster than one a second. Too small a value cuts a relay for a few events
@@ -87,17 +70,17 @@ type constants struct {
 
 // withDefaults returns a copy with every field set.
 func (c Config) withDefaults() Config {
-	setDefault(&c.UserAgent, DefaultUserAgent)
-	setDefault(&c.ReadLimit, DefaultReadLimit)
-	setDefault(&c.ReadBudget, DefaultReadBudget)
-	c.ReadBudget = max(c.ReadBudget, c.ReadLimit)
-	setDefault(&c.fixed.MaxRequest, DefaultMaxRequest)
-	setDefault(&c.fixed.DialTimeout, DefaultDialTimeout)
-	setDefault(&c.fixed.WriteTimeout, DefaultWriteTimeout)
-	setDefault(&c.PingInterval, DefaultPingInterval)
-	setDefault(&c.fixed.PingTimeout, DefaultPingTimeout)
-	setDefault(&c.fixed.InfoTimeout, DefaultInfoTimeout)
-	setDefault(&c.fixed.MaxMalformed, DefaultMaxMalformed)
+	setDefault(&c.UserAgent, "graspsync")
+	setDefault(&c.fixed.ReadLimit, 2<<20+4<<10)
+	setDefault(&c.ReadBudget, 16<<20)
+	c.ReadBudget = max(c.ReadBudget, c.fixed.ReadLimit)
+	setDefault(&c.fixed.MaxRequest, 512_000)
+	setDefault(&c.fixed.DialTimeout, 30*time.Second)
+	setDefault(&c.fixed.WriteTimeout, 10*time.Second)
+	setDefault(&c.fixed.PingInterval, 29*time.Second)
+	setDefault(&c.fixed.PingTimeout, 10*time.Second)
+	setDefault(&c.fixed.InfoTimeout, 5*time.Second)
+	setDefault(&c.fixed.MaxMalformed, 100)
 	setDefault(&c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -125,17 +108,14 @@ func (c Config) validate() error {
 		name  string
 		value int64
 	}{
-		{"ReadLimit", c.ReadLimit},
+		{"ReadLimit", c.fixed.ReadLimit},
 		{"ReadBudget", c.ReadBudget},
 		{"MaxRequest", int64(c.fixed.MaxRequest)},
 		{"DialTimeout", int64(c.fixed.DialTimeout)},
 		{"WriteTimeout", int64(c.fixed.WriteTimeout)},
-		{"PingInterval", int64(c.PingInterval)},
+		{"PingInterval", int64(c.fixed.PingInterval)},
 		{"PingTimeout", int64(c.fixed.PingTimeout)},
 		{"InfoTimeout", int64(c.fixed.InfoTimeout)},
-		{"Limits.Event", int64(c.fixed.Limits.Event)},
-		{"Limits.Tags", int64(c.fixed.Limits.Tags)},
-		{"Limits.Depth", int64(c.fixed.Limits.Depth)},
 		{"MaxMalformed", int64(c.fixed.MaxMalformed)},
 	} {
 		if f.value < 0 {

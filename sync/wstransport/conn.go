@@ -189,17 +189,13 @@ func (c *conn) Info() wire.Info {
 	return wire.Info{}
 }
 
-// InfoKnown implements [relaysync.InfoAwaiter].
+// InfoKnown implements [relaysync.Conn].
 func (c *conn) InfoKnown() <-chan struct{} { return c.asked }
 
-// DroppedBytes implements [relaysync.DropCounter].
-func (c *conn) DroppedBytes() uint64 { return c.stats.dropped.Load() }
-
-// RemoteAddr implements [relaysync.Addressed].
-func (c *conn) RemoteAddr() netip.Addr { return c.remote }
-
-// ReadWaited implements [relaysync.ReadWaiter].
-func (c *conn) ReadWaited() time.Duration { return c.waits.sum() }
+// Traffic implements [relaysync.Conn].
+func (c *conn) Traffic() relaysync.Traffic {
+	return relaysync.Traffic{RemoteAddr: c.remote, DroppedBytes: c.stats.dropped.Load(), ReadWaited: c.waits.sum()}
+}
 
 // Stats counts what this relay sent over this connection.
 func (c *conn) Stats() Stats { return c.stats.read() }
@@ -319,7 +315,7 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	}
 	c.stats.bytes.Add(uint64(len(data)))
 	c.t.stats.bytes.Add(uint64(len(data)))
-	m, err = c.t.cfg.fixed.Limits.Parse(data)
+	m, err = wire.Parse(data)
 	if err != nil {
 		return m, false, c.drop(err, len(data))
 	}
@@ -346,7 +342,7 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 			}
 			most := keptBuffer
 			if c.held > 0 {
-				most = max(keptBuffer+chunk, int(c.t.cfg.ReadLimit)+1)
+				most = max(keptBuffer+chunk, int(c.t.cfg.fixed.ReadLimit)+1)
 			}
 			buf = grow(buf, min(most, max(firstBuffer, 2*len(buf))))
 		}
@@ -447,7 +443,7 @@ func (c *conn) expectProgress() *progress {
 
 // keepAlive is the goroutine that gives signs of life and asks for them.
 func (c *conn) keepAlive() {
-	tick := time.NewTicker(c.t.cfg.PingInterval)
+	tick := time.NewTicker(c.t.cfg.fixed.PingInterval)
 	defer tick.Stop()
 	var (
 		late   <-chan time.Time // armed by a ping

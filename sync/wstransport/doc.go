@@ -39,11 +39,11 @@
 // its turn that has lately taken least time, and hosts that have yet to prove themselves
 // leave half of the budget to others. A relay that stalls within such a message is cut,
 // and so is one that sends it at less than 64 KiB a second while others wait. A relay
-// whose message waits is not late: [relaysync.ReadWaiter].
+// whose message waits is not late: [relaysync.Traffic].
 //
 // # Staying alive
 //
-// Every [Config.PingInterval] the relay is sent a ping. If it sends nothing at all
+// Every 29 s the relay is sent a ping. If it sends nothing at all
 // for 10 s after that, it counts as dead: an answer, a message, or
 // a further part of a large message are all signs of life. While our own side is
 // not reading, this can't be judged, and is not: a connection is never ended

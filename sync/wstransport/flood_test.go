@@ -31,10 +31,6 @@ func TestPromiseP22_CompressedFlood(t *testing.T) {
 		`["EVENT","nobody asked",{` + strings.Repeat(" ", 100_000) + `}]`, // malformed
 		`["NOTICE","` + strings.Repeat("s", 2_000) + `"]`,
 	}
-	allowance := int64(8 << 20)
-	if testing.Short() {
-		allowance = 1 << 20
-	}
 	var bootstrap []graspsync.RelayURL
 	var sent [relays]atomic.Int64
 	for i := range relays {
@@ -60,7 +56,7 @@ func TestPromiseP22_CompressedFlood(t *testing.T) {
 	require.NoError(t, err)
 	transport := newTransport(t)
 	m, err := relaysync.New(memstore.New(), transport, identity, relaysync.Config{
-		Bootstrap: bootstrap, AllowPlaintext: true, Limits: relaysync.Limits{Unproductive: allowance},
+		Bootstrap: bootstrap, AllowPlaintext: true,
 	})
 	require.NoError(t, err)
 	var before, now runtime.MemStats

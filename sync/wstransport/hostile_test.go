@@ -29,7 +29,7 @@ func allocated(f func()) uint64 {
 
 // quick makes a transport lose patience within milliseconds.
 func quick(c *wstransport.Config) {
-	c.PingInterval, c.Fixed().PingTimeout, c.Fixed().WriteTimeout = 20*time.Millisecond, 150*time.Millisecond, 150*time.Millisecond
+	c.Fixed().PingInterval, c.Fixed().PingTimeout, c.Fixed().WriteTimeout = 20*time.Millisecond, 150*time.Millisecond, 150*time.Millisecond
 }
 
 func TestHostileGiantFrames(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
-	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
 // infoServer upgrades, and leaves NIP-11 to document.
@@ -108,8 +107,8 @@ func TestSendRespectsTheRelaysLimit(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, limit)
 	})
-	require.NoError(t, c.Send(testContext(t), request(wstransport.DefaultMaxRequest)), "as long as nothing is known")
-	require.ErrorIs(t, c.Send(testContext(t), request(wstransport.DefaultMaxRequest+1)), relaysync.ErrMessageTooLarge)
+	require.NoError(t, c.Send(testContext(t), request(512_000)), "as long as nothing is known")
+	require.ErrorIs(t, c.Send(testContext(t), request(512_000+1)), relaysync.ErrMessageTooLarge)
 	close(release)
 	require.Eventually(t, func() bool { return c.Info().MaxMessageLength == 4096 }, patience, time.Millisecond)
 	require.NoError(t, c.Send(testContext(t), request(4096)))

@@ -26,12 +26,12 @@ func TestConfigDefaults(t *testing.T) {
 	c := reflect.ValueOf(Config{}.withDefaults())
 	for f := range c.Type().Fields() {
 		switch f.Name {
-		case "Dialer", "Limits", "NoCompression": // required; package wire's; false
+		case "Dialer", "NoCompression": // required; false
 		default:
 			assert.False(t, c.FieldByIndex(f.Index).IsZero(), f.Name)
 		}
 	}
-	assert.Equal(t, int64(2<<20+4<<10), Config{}.withDefaults().ReadLimit)
+	assert.Equal(t, int64(2<<20+4<<10), Config{}.withDefaults().fixed.ReadLimit)
 	assert.Equal(t, 7, Config{fixed: constants{MaxMalformed: 7}}.withDefaults().fixed.MaxMalformed)
 }
 

@@ -6,15 +6,12 @@ import (
 	"slices"
 
 	"github.com/graspsync/graspsync/egress"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
-
-var _ relaysync.Keeper = (*Transport)(nil)
 
 // keepRecords is how many records go into one chunk at most, on average.
 const keepRecords = 500
 
-// Export implements [relaysync.Keeper]: what the dialer counts of addresses. A crash
+// Export implements [relaysync.Transport]: what the dialer counts of addresses. A crash
 // must not make us forget whom we have bothered. Each chunk can be read by itself,
 // since a crash may come when only some are written; which one a record is in depends
 // on what it is about, so that few change.
@@ -47,7 +44,7 @@ func place(name string, n uint32) uint32 {
 	return h.Sum32() % n
 }
 
-// Import implements [relaysync.Keeper]. What can't be read is left out.
+// Import implements [relaysync.Transport]. What can't be read is left out.
 func (t *Transport) Import(chunks [][]byte) {
 	var all egress.BudgetState
 	for _, c := range chunks {

@@ -106,7 +106,7 @@ func TestSlowMessageIsASignOfLife(t *testing.T) {
 		p.wait()
 	})
 	transport := newTransport(t, func(c *wstransport.Config) {
-		c.PingInterval, c.Fixed().PingTimeout = 50*time.Millisecond, 200*time.Millisecond
+		c.Fixed().PingInterval, c.Fixed().PingTimeout = 50*time.Millisecond, 200*time.Millisecond
 	})
 	assert.Len(t, receive(t, dial(t, transport, u)).Payload, parts*20<<9)
 }
@@ -144,7 +144,7 @@ func TestControlFramesDoNotMixWithMessages(t *testing.T) {
 			}
 		}
 	})
-	transport := newTransport(t, func(c *wstransport.Config) { c.PingInterval = 200 * time.Microsecond })
+	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().PingInterval = 200 * time.Microsecond })
 	c := dial(t, transport, u)
 	hex64 := strings.Repeat("0", 64)
 	for i := range requests {

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -80,7 +81,7 @@ func TestKhatru(t *testing.T) {
 		m := receive(t, c)
 		require.Equal(t, wire.TypeEvent, m.Type)
 		assert.Equal(t, "history", m.Sub)
-		assert.Equal(t, events[i], m.Event)
+		assert.Equal(t, events[i], m.Event.Event)
 		assert.True(t, m.Event.CheckID())
 	}
 	m := receive(t, c)
@@ -95,7 +96,7 @@ func TestKhatru(t *testing.T) {
 	require.NoError(t, other.Send(testContext(t), wire.Request{Type: wire.TypePublish, Event: events[19]}))
 	for m = receive(t, c); m.Sub == "history"; m = receive(t, c) {
 	}
-	assert.Equal(t, wire.Message{Type: wire.TypeEvent, Sub: "live", Event: events[19], Size: m.Size}, m)
+	assert.Equal(t, wire.Message{Type: wire.TypeEvent, Sub: "live", Event: eventtest.Of(events[19]), Size: m.Size}, m)
 
 	// NIP-77: it has all, we have nothing.
 	neg := negentropy.New(emptySet(), 60_000)

@@ -45,7 +45,7 @@ func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 	require.NoError(t, err)
 	c, err := transport.Dial(t.Context(), u)
 	require.NoError(t, err)
-	<-c.(relaysync.InfoAwaiter).InfoKnown()
+	<-c.InfoKnown()
 	require.Eventually(t, func() bool { return len(budget.Export().Hosts) == 1 }, 5*time.Second, time.Millisecond)
 	require.NoError(t, c.Close())
 	none, err := graspsync.ParseRelayURL(u.String() + "/none")
@@ -93,6 +93,6 @@ func TestDroppedBytes(t *testing.T) {
 	require.NoError(t, err)
 	m, err := c.Receive(t.Context())
 	require.NoError(t, err, fmt.Sprint(m))
-	assert.EqualValues(t, len("rubbish"), c.(relaysync.DropCounter).DroppedBytes())
+	assert.EqualValues(t, len("rubbish"), c.Traffic().DroppedBytes)
 	require.NoError(t, c.Close())
 }

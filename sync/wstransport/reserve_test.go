@@ -26,7 +26,7 @@ func largest(size int) []byte {
 // budget says, and each message arrives.
 func TestPromiseP20_ReadBudget(t *testing.T) {
 	const relays = 200
-	message := largest(wstransport.DefaultReadLimit)
+	message := largest(2<<20 + 4<<10)
 	u := rawServer(t, func(p peer) {
 		for range 2 {
 			if _, err := p.Write(header(fin|opText, uint64(len(message)))); err != nil {
@@ -88,7 +88,7 @@ func TestPromiseP20_StalledMessageIsCut(t *testing.T) {
 		p.wait()
 	})
 	transport := newTransport(t, func(c *wstransport.Config) {
-		c.ReadBudget, c.Fixed().PingTimeout, c.PingInterval = 1, 300*time.Millisecond, time.Hour // room for one
+		c.ReadBudget, c.Fixed().PingTimeout, c.Fixed().PingInterval = 1, 300*time.Millisecond, time.Hour // room for one
 	})
 	bad := dial(t, transport, stalls)
 	var waiting sync.WaitGroup

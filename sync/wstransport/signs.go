@@ -5,7 +5,7 @@ import (
 )
 
 // maxControls is how many pings and pongs a relay may send in one
-// [Config.PingInterval]. They cost us work and never reach Receive.
+// 29 s. They cost us work and never reach Receive.
 const maxControls = 1000
 
 // signs are the signs of life that a relay gives.

@@ -128,7 +128,7 @@ func TestSSRFThroughTransport(t *testing.T) {
 		}
 		target.Store("http://" + host + ":" + port + "/")
 		c := dial(t, transport, redirecting)
-		<-c.(relaysync.InfoAwaiter).InfoKnown()
+		<-c.InfoKnown()
 		assert.Zero(t, c.Info())
 		require.NoError(t, c.Close())
 	}

@@ -61,7 +61,7 @@ func New(c Config) (*Transport, error) {
 		return nil, fmt.Errorf("wstransport config: %w", err)
 	}
 	c = c.withDefaults()
-	return &Transport{cfg: c, reading: newReadBudget(c.ReadBudget, c.ReadLimit), proven: provenAfter}, nil
+	return &Transport{cfg: c, reading: newReadBudget(c.ReadBudget, c.fixed.ReadLimit), proven: provenAfter}, nil
 }
 
 // Stats returns the sums over all connections, past ones included. A connection's
@@ -133,7 +133,7 @@ func (t *Transport) dial(ctx context.Context, relay graspsync.RelayURL) (*conn, 
 		}
 		return nil, err
 	}
-	ws.SetReadLimit(t.cfg.ReadLimit)
+	ws.SetReadLimit(t.cfg.fixed.ReadLimit)
 	return t.start(ws, upgrade.raw, remote, u, s), nil
 }
 

@@ -24,7 +24,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
-	"github.com/graspsync/graspsync/sync/wire"
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
@@ -41,14 +40,15 @@ func TestTransport(t *testing.T) {
 
 func TestNewNamesEveryBadField(t *testing.T) {
 	_, err := wstransport.New(wstransport.Config{
-		UserAgent: "a\nb", ReadLimit: -1, ReadBudget: -1, PingInterval: -1,
+		UserAgent: "a\nb", ReadBudget: -1,
 	}.With(wstransport.Fixed{
+		ReadLimit:    -1,
+		PingInterval: -1,
 		MaxRequest:   -1,
 		DialTimeout:  -1,
 		WriteTimeout: -1,
 		PingTimeout:  -1,
 		InfoTimeout:  -1,
-		Limits:       wire.Limits{Event: -1, Tags: -1, Depth: -1},
 		MaxMalformed: -1,
 	}))
 	require.Error(t, err)
@@ -221,7 +221,7 @@ func TestTLS(t *testing.T) {
 	trusting.RootCAs.AddCert(s.Certificate())
 	c := dial(t, newTransport(t, func(c *wstransport.Config) {
 		c.Dialer = newDialer(t, trusting)
-		c.PingInterval = 5 * time.Millisecond // beneath TLS is where pings are written
+		c.Fixed().PingInterval = 5 * time.Millisecond // beneath TLS is where pings are written
 	}), u)
 	assert.Equal(t, "over TLS", receive(t, c).Text)
 	require.Eventually(t, func() bool { return c.Info().Name == "over TLS" }, patience, time.Millisecond)

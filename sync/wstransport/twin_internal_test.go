@@ -30,7 +30,7 @@ func TestWhatAConnectionKeeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const total = 7 * part
 		b := newReadBudget(total, part)
-		c := &conn{t: &Transport{cfg: Config{ReadLimit: part, fixed: constants{PingTimeout: time.Minute}}, reading: b}, ctx: t.Context(), signs: newSigns()}
+		c := &conn{t: &Transport{cfg: Config{fixed: constants{ReadLimit: part, PingTimeout: time.Minute}}, reading: b}, ctx: t.Context(), signs: newSigns()}
 		kept := 4 << 10
 		for _, size := range []int{
 			0, 100, 4<<10 - 1, 4 << 10, 10_000, 1 << 20, 50, 64 << 10, 64<<10 - 1, 64<<10 + 1, 3, part, part - 1,
@@ -52,7 +52,7 @@ func TestWhatAConnectionKeeps(t *testing.T) {
 			assert.Equal(t, held, c.held)
 			assert.Equal(t, total-held, b.left)
 			assert.Equal(t, size > 0, c.signs.heard.Load() > heard, "a sign of life")
-			assert.Zero(t, c.ReadWaited())
+			assert.Zero(t, c.Traffic().ReadWaited)
 			assert.False(t, c.parked.Load())
 			c.giveBack(0)
 			assert.Equal(t, int64(total), b.left)

@@ -31,7 +31,7 @@ type domain struct {
 // turn is what waits of one repository.
 type turn struct {
 	entry *entry
-	urls  []graspsync.URL
+	urls  []graspsync.CloneURL
 }
 
 // hasRoom reports whether a request may start now. Nobody who comes later overtakes
@@ -82,7 +82,7 @@ func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
 	}
 }
 
-func (d *domain) enter(u graspsync.URL, e *entry) {
+func (d *domain) enter(u graspsync.CloneURL, e *entry) {
 	i := slices.IndexFunc(d.turns, func(t *turn) bool { return t.entry == e })
 	if i < 0 {
 		d.turns = append(d.turns, &turn{entry: e})
@@ -97,10 +97,10 @@ func (d *domain) enter(u graspsync.URL, e *entry) {
 	d.turns[i].urls = append(d.turns[i].urls, u)
 }
 
-func (d *domain) leave(u graspsync.URL, e *entry) {
+func (d *domain) leave(u graspsync.CloneURL, e *entry) {
 	for i, t := range d.turns {
 		if t.entry == e {
-			t.urls = slices.DeleteFunc(t.urls, func(o graspsync.URL) bool { return o == u })
+			t.urls = slices.DeleteFunc(t.urls, func(o graspsync.CloneURL) bool { return o == u })
 			if len(t.urls) == 0 {
 				d.turns = slices.Delete(d.turns, i, i+1)
 				d.forget(e.repo.Owner)
@@ -113,7 +113,7 @@ func (d *domain) leave(u graspsync.URL, e *entry) {
 // next takes the next request out: one URL of the repository whose turn it is, which
 // then goes to the end. It is the turn of the owner who had none for longest, however
 // many repositories others have.
-func (d *domain) next() (*entry, graspsync.URL) {
+func (d *domain) next() (*entry, graspsync.CloneURL) {
 	best := 0
 	for i, t := range d.turns {
 		if d.had[t.entry.repo.Owner] < d.had[d.turns[best].entry.repo.Owner] {

@@ -53,7 +53,7 @@ func TestFairToOwners(t *testing.T) {
 	p.wait(time.Second)
 	p.answer(Nothing)
 	require.Equal(t, "https://good.example/x.git", p.open[1].URL.String())
-	seen := make(map[graspsync.URL]bool)
+	seen := make(map[graspsync.CloneURL]bool)
 	for len(p.open) > 0 {
 		p.answer(Nothing)
 	}
@@ -107,11 +107,11 @@ func TestOneKeyWithSlowServersLeavesPlaces(t *testing.T) {
 		p.goOn(3*time.Minute, takesTen, func() {})
 		last := p.fetches[len(p.fetches)-1]
 		for _, f := range p.fetches {
-			if f.URL.HostPort.Host == good {
+			if f.URL.HostPort().Host == good {
 				last = f
 			}
 		}
-		require.Equal(t, good, last.URL.HostPort.Host)
+		require.Equal(t, good, last.URL.HostPort().Host)
 		require.LessOrEqual(t, p.began[last.ID].Sub(since), time.Second)
 	}
 }

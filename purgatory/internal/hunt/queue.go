@@ -72,11 +72,11 @@ type (
 	// had from these URLs. The attempts begin anew.
 	Wanted struct {
 		Repo   graspsync.RepoRef
-		URLs   []graspsync.URL
+		URLs   []graspsync.CloneURL
 		Origin Origin
 	}
-	// Settled says that nothing of the repository is missing any more.
-	Settled struct{ Repo graspsync.RepoRef }
+	// Whole says that nothing of the repository is missing any more.
+	Whole struct{ Repo graspsync.RepoRef }
 	// Fetched ends a Fetch. Pause, if not 0, is how long the server asks to be left alone.
 	Fetched struct {
 		ID      RequestID
@@ -88,7 +88,7 @@ type (
 )
 
 func (Wanted) input()  {}
-func (Settled) input() {}
+func (Whole) input()   {}
 func (Fetched) input() {}
 func (Tick) input()    {}
 
@@ -104,7 +104,7 @@ type (
 	Fetch struct {
 		ID      RequestID
 		Repo    graspsync.RepoRef
-		URL     graspsync.URL
+		URL     graspsync.CloneURL
 		Attempt int
 		Wait    time.Duration
 		Recent  int
@@ -134,10 +134,10 @@ type Queue struct {
 	repos    map[graspsync.RepoRef]*entry
 	domains  map[graspsync.HostPort]*domain
 	requests map[RequestID]*request               // under way
-	busy     map[graspsync.URL]struct{}           // what they ask
+	busy     map[graspsync.CloneURL]struct{}      // what they ask
 	past     map[graspsync.RepoRef]backoff.Streak // attempts that did not complete; not in repos
 	last     RequestID
-	attempts int // under way, with the requests of those that were settled meanwhile
+	attempts int // under way, with the requests of those that were forgotten meanwhile
 	left     int // requests under way that were left to their domains
 	seconds  int // requests under way besides that of an attempt
 	effects  []Effect
@@ -146,19 +146,19 @@ type Queue struct {
 // request is a Fetch that was not answered yet.
 type request struct {
 	entry   *entry
-	url     graspsync.URL
+	url     graspsync.CloneURL
 	version uint64 // of the entry when it began
 	at      time.Time
 	left    bool // it was left to its domain
 	slow    bool // it was to be expected that it takes long
-	loose   bool // its attempt was settled, and its place is still taken
+	loose   bool // its repository was forgotten, and its place is still taken
 	second  bool // it is made besides another one of its attempt
 }
 
 // entry is a repository that something is missing of.
 type entry struct {
 	repo    graspsync.RepoRef
-	urls    []graspsync.URL
+	urls    []graspsync.CloneURL
 	version uint64 // counts how often it was wanted
 	due     time.Time
 	number  int // attempts that did not complete, in a row
@@ -166,11 +166,11 @@ type entry struct {
 	slow    bool // its last request took long
 	again   bool // it was wanted anew while an attempt was under way, or left for others
 	delay   time.Duration
-	asking  RequestID                  // of the attempt; 0: none
-	second  RequestID                  // besides; 0: none
-	tried   map[graspsync.URL]struct{} // by the attempt; nil: there is none
-	queued  map[graspsync.URL]struct{} // left to their domains
-	asked   map[graspsync.URL]time.Time
+	asking  RequestID                       // of the attempt; 0: none
+	second  RequestID                       // besides; 0: none
+	tried   map[graspsync.CloneURL]struct{} // by the attempt; nil: there is none
+	queued  map[graspsync.CloneURL]struct{} // left to their domains
+	asked   map[graspsync.CloneURL]time.Time
 }
 
 // New returns an empty queue.
@@ -180,7 +180,7 @@ func New(cfg Config) *Queue {
 		repos:    make(map[graspsync.RepoRef]*entry),
 		domains:  make(map[graspsync.HostPort]*domain),
 		requests: make(map[RequestID]*request),
-		busy:     make(map[graspsync.URL]struct{}),
+		busy:     make(map[graspsync.CloneURL]struct{}),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
 	}
 }
@@ -193,8 +193,8 @@ func (q *Queue) Step(now time.Time, in Input) []Effect {
 	switch in := in.(type) {
 	case Wanted:
 		q.wanted(now, in)
-	case Settled:
-		q.settle(in.Repo)
+	case Whole:
+		q.forget(in.Repo)
 	case Fetched:
 		q.fetched(now, in)
 	}
@@ -218,7 +218,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	case e == nil:
 		e = &entry{
 			repo: in.Repo, due: now.Add(delay),
-			queued: make(map[graspsync.URL]struct{}), asked: make(map[graspsync.URL]time.Time),
+			queued: make(map[graspsync.CloneURL]struct{}), asked: make(map[graspsync.CloneURL]time.Time),
 		}
 		q.repos[in.Repo] = e
 		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
@@ -238,7 +238,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		e.due = now.Add(delay)
 	}
 	e.urls = slices.Clone(in.URLs)
-	maps.DeleteFunc(e.asked, func(u graspsync.URL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
+	maps.DeleteFunc(e.asked, func(u graspsync.CloneURL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
 	e.version++
 	e.number = number
 }
@@ -247,16 +247,16 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 // missing of it, and was not asked for that since a time.
 func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) bool {
 	e := q.repos[repo]
-	return e != nil && slices.ContainsFunc(e.urls, func(u graspsync.URL) bool {
+	return e != nil && slices.ContainsFunc(e.urls, func(u graspsync.CloneURL) bool {
 		_, waits := e.queued[u]
 		waits = waits || !e.running && !now.Before(e.due)
 		return waits && e.asked[u].Before(since) && !q.domain(u).broken.Waits(now)
 	})
 }
 
-// settle forgets a repository. Requests that are under way for it still count for
+// forget forgets a repository. Requests that are under way for it still count for
 // their domains.
-func (q *Queue) settle(repo graspsync.RepoRef) {
+func (q *Queue) forget(repo graspsync.RepoRef) {
 	e := q.repos[repo]
 	if e == nil {
 		delete(q.past, repo)
@@ -305,12 +305,12 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	}
 	// What came to be wanted meanwhile may not be complete.
 	if in.Outcome == Complete && e.version == r.version && q.repos[e.repo] == e {
-		q.settle(e.repo)
+		q.forget(e.repo)
 	}
 }
 
 // fetch starts a request.
-func (q *Queue) fetch(now time.Time, e *entry, u graspsync.URL, left bool) RequestID {
+func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
 	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now, left: left, slow: e.slow || d.slow}
@@ -343,7 +343,7 @@ func (q *Queue) work(now time.Time) {
 		}
 		e.running = true
 		if e.tried == nil {
-			e.tried = make(map[graspsync.URL]struct{})
+			e.tried = make(map[graspsync.CloneURL]struct{})
 		}
 		q.attempts++
 	}
@@ -400,9 +400,9 @@ func (q *Queue) endAttempt(e *entry, next time.Time) {
 
 // order puts servers that delivered before the others, and slow ones after others like
 // them.
-func (q *Queue) order(urls []graspsync.URL) []graspsync.URL {
+func (q *Queue) order(urls []graspsync.CloneURL) []graspsync.CloneURL {
 	out := slices.Clone(urls)
-	slices.SortStableFunc(out, func(a, b graspsync.URL) int { return sooner(q.domain(a), q.domain(b)) })
+	slices.SortStableFunc(out, func(a, b graspsync.CloneURL) int { return sooner(q.domain(a), q.domain(b)) })
 	return out
 }
 
@@ -440,11 +440,11 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 }
 
 // besides reports whether an attempt may ask a server while it asks another one.
-func (q *Queue) besides(e *entry, first *request, u graspsync.URL) bool {
+func (q *Queue) besides(e *entry, first *request, u graspsync.CloneURL) bool {
 	_, done := e.tried[u]
 	_, queued := e.queued[u]
 	_, busy := q.busy[u]
-	return !done && !queued && !busy && u.HostPort.Host != first.url.HostPort.Host
+	return !done && !queued && !busy && u.HostPort().Host != first.url.HostPort().Host
 }
 
 // secondsOf counts the second requests for one owner: strangers have any number of slow
@@ -464,7 +464,7 @@ func (q *Queue) hedges(e *entry) (time.Time, bool) {
 	if !e.running || first == nil || e.second != 0 {
 		return time.Time{}, false
 	}
-	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u graspsync.URL) bool { return q.besides(e, first, u) })
+	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u graspsync.CloneURL) bool { return q.besides(e, first, u) })
 }
 
 // NextWake returns when Tick is due; false if only other inputs can bring news.
@@ -501,7 +501,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 }
 
 // domain returns the domain of a URL, making it known.
-func (q *Queue) domain(u graspsync.URL) *domain { return q.domainOf(u.HostPort) }
+func (q *Queue) domain(u graspsync.CloneURL) *domain { return q.domainOf(u.HostPort()) }
 
 func (q *Queue) domainOf(a graspsync.HostPort) *domain {
 	d := q.domains[a]

@@ -26,8 +26,8 @@ func config() Config {
 
 func repo(i int) graspsync.RepoRef { return graspsync.RepoRef{Identifier: fmt.Sprintf("r%03d", i)} }
 
-func url(t testing.TB, s string) graspsync.URL {
-	u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
+func url(t testing.TB, s string) graspsync.CloneURL {
+	u, err := graspsync.ParseCloneURL(s)
 	require.NoError(t, err)
 	return u
 }
@@ -89,7 +89,7 @@ func (p *player) answer(o Outcome) {
 }
 
 func (p *player) want(i int, by Origin, urls ...string) {
-	var us []graspsync.URL
+	var us []graspsync.CloneURL
 	for _, u := range urls {
 		us = append(us, url(p.t, u))
 	}
@@ -179,7 +179,7 @@ func TestLateAnswer(t *testing.T) {
 	p := play(t, config())
 	p.want(1, BySync, "https://a.example/x.git")
 	p.wait(time.Second)
-	p.step(Settled{repo(1)})
+	p.step(Whole{repo(1)})
 	p.want(1, BySync, "https://a.example/x.git")
 	p.answer(Complete)
 	require.Equal(t, 1, p.q.Len())
@@ -263,7 +263,7 @@ func TestRetriesCount(t *testing.T) {
 
 func TestOverrides(t *testing.T) {
 	cfg := config()
-	cfg.Limits = map[graspsync.HostPort]Limit{url(t, "https://big.example").HostPort: {Concurrent: 10, PerMinute: 60}}
+	cfg.Limits = map[graspsync.HostPort]Limit{url(t, "https://big.example").HostPort(): {Concurrent: 10, PerMinute: 60}}
 	cfg.MaxAttempts = 14
 	p := play(t, cfg)
 	for i := range 10 {
@@ -328,11 +328,11 @@ func storm(t *testing.T, seed uint64) {
 	p := play(t, cfg)
 	inFlight := make(map[graspsync.HostPort]int)
 	starts := make(map[graspsync.HostPort][]time.Time)
-	busy := make(map[graspsync.URL]bool)
+	busy := make(map[graspsync.CloneURL]bool)
 	checked := 0
 	check := func() {
 		for _, f := range p.fetches[checked:] {
-			a := f.URL.HostPort
+			a := f.URL.HostPort()
 			inFlight[a]++
 			require.LessOrEqual(t, inFlight[a], cfg.DefaultLimit.Concurrent)
 			starts[a] = slices.DeleteFunc(append(starts[a], p.now), func(at time.Time) bool { return p.now.Sub(at) >= time.Minute })
@@ -347,14 +347,14 @@ func storm(t *testing.T, seed uint64) {
 	answer := func(o Outcome) {
 		i := rng.IntN(len(p.open))
 		p.open[0], p.open[i] = p.open[i], p.open[0]
-		inFlight[p.open[0].URL.HostPort]--
+		inFlight[p.open[0].URL.HostPort()]--
 		busy[p.open[0].URL] = false
 		p.answer(o)
 	}
 	for range 300 {
 		switch n := rng.IntN(10); {
 		case n == 0 && rng.IntN(4) == 0:
-			p.step(Settled{repo(rng.IntN(8))})
+			p.step(Whole{repo(rng.IntN(8))})
 		case n < 3:
 			i := rng.IntN(8)
 			p.want(i, Origin(rng.IntN(2)), fmt.Sprintf("https://a.example/%d.git", i),
@@ -404,13 +404,13 @@ func TestRestore(t *testing.T) {
 		{repo(1), 2, p.now.Add(30 * time.Second)}, {repo(2), 1 << 40, p.now.Add(1000 * time.Hour)}, {repo(3), -1, p.now.Add(-time.Hour)},
 		{repo(4), 3, p.now.Add(time.Minute)},
 	}, []PastDomain{
-		{Domain: a.HostPort, Last: p.now.Add(-20 * time.Second), Recent: 29},
-		{Domain: b.HostPort, Last: p.now.Add(time.Hour), Failures: 1, BrokenUntil: p.now.Add(1000 * time.Hour)},
+		{Domain: a.HostPort(), Last: p.now.Add(-20 * time.Second), Recent: 29},
+		{Domain: b.HostPort(), Last: p.now.Add(time.Hour), Failures: 1, BrokenUntil: p.now.Add(1000 * time.Hour)},
 	})
 	for i := 1; i <= 3; i++ {
 		p.want(i, BySync, a.String()+fmt.Sprint(i), b.String()+fmt.Sprint(i))
 	}
-	p.step(Settled{repo(4)})
+	p.step(Whole{repo(4)})
 	p.want(4, BySync, a.String())
 	p.wait(time.Second)
 	require.Len(t, p.fetches, 1, "one more this minute, and b is broken")
@@ -429,15 +429,15 @@ func TestRestore(t *testing.T) {
 	p.wait(100 * time.Second)
 	number := make(map[string]int)
 	for _, f := range p.fetches {
-		require.Equal(t, a.HostPort, f.URL.HostPort)
+		require.Equal(t, a.HostPort(), f.URL.HostPort())
 		number[f.Repo.Identifier] = max(number[f.Repo.Identifier], f.Attempt)
 	}
 	require.GreaterOrEqual(t, number["r001"], 3, "it goes on where it was")
 	require.NotZero(t, number["r002"], "no later than the longest backoff")
-	failures, until := p.q.Broken(b.HostPort)
+	failures, until := p.q.Broken(b.HostPort())
 	require.Equal(t, 1, failures)
 	require.Equal(t, start.Add(24*time.Hour), until)
-	failures, until = New(Config{}).Broken(b.HostPort)
+	failures, until = New(Config{}).Broken(b.HostPort())
 	require.Zero(t, failures, "of whom nothing is known")
 	require.Zero(t, until)
 }
@@ -479,6 +479,6 @@ func TestOwes(t *testing.T) {
 	p.now = p.now.Add(time.Second) // and nothing was done yet
 	require.False(t, p.q.Owes(p.now, repo(7), came), "it was asked before a restart")
 	require.True(t, p.q.Owes(p.now, repo(8), came))
-	p.step(Settled{repo(8)})
+	p.step(Whole{repo(8)})
 	require.False(t, p.q.Owes(p.now, repo(8), came))
 }

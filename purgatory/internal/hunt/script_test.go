@@ -94,14 +94,14 @@ func (s *script) input(verb string, args []string) (Input, error) {
 	case verb == "tick":
 		return Tick{}, nil
 	case verb == "settled" && len(args) == 1:
-		return Settled{graspsync.RepoRef{Identifier: args[0]}}, nil
+		return Whole{graspsync.RepoRef{Identifier: args[0]}}, nil
 	case verb == "wanted" && len(args) >= 2:
 		in := Wanted{Repo: graspsync.RepoRef{Identifier: args[0]}}
 		if args[1] == "user" {
 			in.Origin = ByUser
 		}
 		for _, a := range args[2:] {
-			u, err := graspsync.ParseURL("https://"+a, graspsync.HTTPSchemes)
+			u, err := graspsync.ParseCloneURL("https://" + a)
 			if err != nil {
 				return nil, err
 			}

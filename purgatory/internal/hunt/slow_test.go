@@ -45,7 +45,7 @@ func (p *player) goOn(d time.Duration, takes func(Fetch) (time.Duration, Outcome
 
 // takesTen is what slow servers do; the others answer in a second.
 func takesTen(f Fetch) (time.Duration, Outcome) {
-	if strings.HasPrefix(f.URL.HostPort.Host, "slow") {
+	if strings.HasPrefix(f.URL.HostPort().Host, "slow") {
 		return 10 * time.Minute, Nothing
 	}
 	return time.Second, Complete
@@ -64,7 +64,7 @@ func TestUnderWayIsBounded(t *testing.T) {
 	require.LessOrEqual(t, most, cfg.MaxAttempts+2*p.q.share())
 	asked := make(map[string]int)
 	for _, f := range p.fetches {
-		asked[f.URL.HostPort.Host]++
+		asked[f.URL.HostPort().Host]++
 	}
 	require.Len(t, asked, 20, "each has its turn")
 }
@@ -77,7 +77,7 @@ func TestSettledKeepsItsPlace(t *testing.T) {
 	for i := range 10 {
 		p.want(i, BySync, fmt.Sprintf("https://s%d.example/x.git", i))
 		p.wait(time.Second)
-		p.step(Settled{repo(i)})
+		p.step(Whole{repo(i)})
 	}
 	require.Len(t, p.open, 2)
 	p.want(10, BySync, "https://good.example/x.git")
@@ -123,7 +123,7 @@ func TestSlowOnesGoBehind(t *testing.T) {
 				p.goOn(30*time.Minute, takesTen, func() {})
 				var at time.Time
 				for _, f := range p.fetches[before:] {
-					if f.URL.HostPort.Host == good {
+					if f.URL.HostPort().Host == good {
 						at = p.began[f.ID]
 						break
 					}
@@ -149,7 +149,7 @@ func TestSlowOneIsAsked(t *testing.T) {
 		return n
 	}
 	minute := func(f Fetch) (time.Duration, Outcome) {
-		if f.URL.HostPort.Host == "slow.example" {
+		if f.URL.HostPort().Host == "slow.example" {
 			return 10 * time.Minute, Nothing
 		}
 		return 50 * time.Second, Complete

@@ -42,7 +42,7 @@ func (q *Queue) isSlow(e *entry) bool {
 			continue
 		}
 		var d domain
-		if known := q.domains[u.HostPort]; known != nil {
+		if known := q.domains[u.HostPort()]; known != nil {
 			d.delivered, d.slow = known.delivered, known.slow
 		}
 		if !found || sooner(&d, &next) < 0 {
@@ -99,7 +99,7 @@ func (q *Queue) leaveSlow(now time.Time) int {
 // longUnderWay reports whether a domain has a request under way that is slow by now.
 func (q *Queue) longUnderWay(now time.Time, a graspsync.HostPort) bool {
 	for _, r := range q.requests {
-		if r.url.HostPort == a && now.Sub(r.at) >= slowAfter {
+		if r.url.HostPort() == a && now.Sub(r.at) >= slowAfter {
 			return true
 		}
 	}
@@ -135,7 +135,7 @@ func (q *Queue) leave(now time.Time, e *entry) {
 // comes next, however many repositories with slow servers he has.
 func (q *Queue) most() int { return q.cfg.MaxAttempts - q.cfg.MaxAttempts/4 }
 
-// running counts the attempts under way by owner, with those that were settled and are
+// running counts the attempts under way by owner, with those that were forgotten and are
 // still being asked for.
 func (q *Queue) running() map[graspsync.PubKey]int {
 	out := make(map[graspsync.PubKey]int)

@@ -21,7 +21,7 @@ func TestWorlds(t *testing.T) {
 		cfg.MaxAttempts, cfg.MaxRepos, cfg.MaxDomains = 1+rng.IntN(6), 3+rng.IntN(30), 1+rng.IntN(12)
 		cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(4), PerMinute: 1 + rng.IntN(30)}
 		some := url(t, "https://s3.example/x.git")
-		cfg.Limits = map[graspsync.HostPort]Limit{some.HostPort: {Concurrent: 1, PerMinute: 2}}
+		cfg.Limits = map[graspsync.HostPort]Limit{some.HostPort(): {Concurrent: 1, PerMinute: 2}}
 		q, now := New(cfg), start
 		var lines []string
 		say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -51,7 +51,7 @@ func TestWorlds(t *testing.T) {
 				r.Attempts, r.Next = rng.IntN(9)-1, now.Add(time.Duration(rng.IntN(600)-60)*time.Second)
 				repos = append(repos, r)
 				domains = append(domains, PastDomain{
-					Domain: url(t, server()).HostPort, Last: now.Add(-time.Duration(rng.IntN(120)-20) * time.Second), Recent: rng.IntN(40),
+					Domain: url(t, server()).HostPort(), Last: now.Add(-time.Duration(rng.IntN(120)-20) * time.Second), Recent: rng.IntN(40),
 					Failures: rng.IntN(5), BrokenUntil: now.Add(time.Duration(rng.IntN(30)-3) * time.Hour),
 				})
 			}
@@ -67,7 +67,7 @@ func TestWorlds(t *testing.T) {
 				say("%+v", in)
 				step(in)
 			case n == 3:
-				step(Settled{ref().Repo})
+				step(Whole{ref().Repo})
 			case n < 7 && len(open) > 0:
 				i := rng.IntN(len(open))
 				f := open[i]
@@ -90,7 +90,7 @@ func TestWorlds(t *testing.T) {
 				}
 				step(Tick{})
 			}
-			failures, until := q.Broken(url(t, server()).HostPort)
+			failures, until := q.Broken(url(t, server()).HostPort())
 			say("broken %d %v, under way %v", failures, until.Sub(start), q.InFlight())
 		}
 		sums.Equal(t, fmt.Sprintf("world%02d", seed), lines)

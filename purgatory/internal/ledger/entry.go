@@ -79,6 +79,15 @@ type Entry struct {
 	try time.Time // not to be expired before; zero: at its Deadline
 }
 
+// Signed is its event, whose id and author were read when it came in; the zero Event if there
+// is none.
+func (e Entry) Signed() graspsync.Event {
+	if e.Event == nil {
+		return graspsync.Event{}
+	}
+	return graspsync.Event{Event: e.Event, ID: e.ID, PubKey: e.Author}
+}
+
 // announces reports whether an entry is an announcement: of each repository one waits, whether
 // it makes that ours or not.
 func (e *Entry) announces() bool { return e.Class == Announcement || e.Class == Relative }
@@ -101,4 +110,25 @@ func (e *Entry) due() time.Time {
 
 func sortByID(es []Entry) {
 	slices.SortFunc(es, func(a, b Entry) int { return a.ID.Compare(b.ID) })
+}
+
+// payer is whose quota an entry counts for: that of its author, or, since anybody can
+// push, that of each repository that was pushed to. What strangers push does not count
+// for what its owner has waiting, nor do the announcements of those whom they list, of which
+// there may be as many again.
+type payer struct {
+	author graspsync.PubKey
+	pushed graspsync.RepoRef
+	wants  bool
+}
+
+func (e *Entry) payers() []payer {
+	if e.Class != Placeholder {
+		return []payer{{author: e.owes(), wants: e.Class == Relative}}
+	}
+	out := make([]payer, len(e.Repos))
+	for i, ref := range e.Repos {
+		out[i].pushed = ref
+	}
+	return out
 }

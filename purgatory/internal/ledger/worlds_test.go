@@ -117,7 +117,7 @@ func TestWorlds(t *testing.T) {
 				}
 			}
 			next, any := l.NextDue()
-			say("%d wait with %d bytes, of %d strangers and %d others, next %v %v", l.Len(), l.Bytes(), l.strangers.all().n, l.trusted.all().n, next.Sub(start), any)
+			say("%d wait with %d bytes, of %d strangers and %d others, next %v %v", l.Len(), l.Bytes(), l.places.strangers.all().n, l.places.trusted.all().n, next.Sub(start), any)
 			if step%50 == 0 {
 				say("of one: %v, here: %v, announced: %v", shortIDs(l.ByAuthor(author(1))), shortIDs(l.Of(ref(1, "r"))), shortIDs(l.Announcements("r", step%100 == 0)))
 			}
@@ -142,11 +142,11 @@ func TestMany(t *testing.T) {
 		cfg := config()
 		cfg.Entries, cfg.Bytes = c.entries, c.bytes
 		l := New(cfg)
-		require.Equal(t, []int64{c.author, c.target, c.relay, c.a}, []int64{l.many(byAuthor), l.many(byTarget), l.many(byRelay), l.many(byAll)}, c.entries)
+		require.Equal(t, []int64{c.author, c.target, c.relay, c.a}, []int64{l.places.many(byAuthor), l.places.many(byTarget), l.places.many(byRelay), l.places.many(byAll)}, c.entries)
 	}
 	cfg := config()
 	l := New(cfg)
-	require.EqualValues(t, 107, l.cost(&Entry{Size: 7}))
+	require.EqualValues(t, 107, l.places.cost(&Entry{Size: 7}))
 	require.EqualValues(t, 32, newShare(byRelay, owner{}).weight, "who submits himself")
 	require.EqualValues(t, 1, newShare(byRelay, owner{relay: "a"}).weight)
 	require.EqualValues(t, 1, newShare(byAuthor, owner{key: graspsync.PubKey{1}}).weight)

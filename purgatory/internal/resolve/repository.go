@@ -16,7 +16,6 @@ type Repository struct {
 	Found   map[nip34.ObjectID]struct{}    // what is here, with all that it needs
 	Missing map[nip34.ObjectID]struct{}    // what was not, of what is of use
 	Kinds   map[nip34.ObjectID]Kind        // of what is there
-	Probed  bool                           // git can tell what is there
 	Unfit   map[graspsync.EventID]struct{} // states that can't be its refs
 	Over    map[graspsync.EventID]struct{} // pull requests that may have no ref; nil: none is looked at yet
 	// Displaced are the refs of pull requests that give way.
@@ -99,9 +98,6 @@ func (r *Repository) Related(o *Repository) bool {
 
 // NotThere returns those of ids that are certainly not here.
 func (r *Repository) NotThere(ids []nip34.ObjectID) []nip34.ObjectID {
-	if !r.Probed {
-		return nil
-	}
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.Kinds[id] != 0 })
 }
 

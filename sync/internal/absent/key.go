@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
@@ -41,8 +39,8 @@ func KeysOf(deps []graspsync.Dependency) []Key {
 
 // AddressKey is what older versions of an event wait for; false for kinds that have
 // none.
-func AddressKey(ev *nostr.Event) (Key, bool) {
-	c, ok := graspsync.AddressOf(ev)
+func AddressKey(ev graspsync.Event) (Key, bool) {
+	c, ok := ev.Address()
 	if !ok {
 		return 0, false
 	}
@@ -54,37 +52,31 @@ const maxFulfilled = 1_000
 
 // Fulfils returns what events may have waited for that ev was accepted, and if it
 // is stored now, for that.
-func Fulfils(ev *nostr.Event, stored bool) (keys []Key) {
-	id, err := graspsync.ParseEventID(ev.ID)
-	author, err2 := graspsync.ParsePubKey(ev.PubKey)
-	if err != nil || err2 != nil {
-		return nil
-	}
+func Fulfils(ev graspsync.Event, stored bool) (keys []Key) {
 	add := func(d graspsync.Dependency) {
 		if len(keys) < maxFulfilled {
 			keys = append(keys, KeyOf(d))
 		}
 	}
-	add(graspsync.OnEvent(id))
+	add(graspsync.OnEvent(ev.ID))
 	if a, err := nip34.ParseAnnouncement(ev); err == nil {
 		add(graspsync.OnRepo(a.Ref))
-		add(graspsync.OnIdentifier(a.Ref.Identifier))
-		add(graspsync.OnMaintainer(a.Ref.Identifier, author))
+		add(graspsync.OnMaintainer(a.Ref.Identifier, ev.PubKey))
 		for _, m := range a.Maintainers {
 			add(graspsync.OnMaintainer(a.Ref.Identifier, m))
 		}
 	}
-	if c, ok := graspsync.AddressOf(ev); ok {
+	if c, ok := ev.Address(); ok {
 		add(graspsync.OnVersion(c))
 	}
 	if stored {
-		add(graspsync.OnAuthor(author))
+		add(graspsync.OnAuthor(ev.PubKey))
 	}
 	if ev.Kind != graspsync.KindDeletion {
-		for _, other := range nip34.EventRefs(ev) {
+		for _, other := range nip34.EventRefs(ev.Event) {
 			add(graspsync.OnMention(other))
 		}
-		for _, a := range nip34.Addresses(ev) {
+		for _, a := range nip34.Addresses(ev.Event) {
 			if _, ok := a.Repo(); !ok {
 				add(graspsync.OnVersionMention(a))
 			}

@@ -211,9 +211,7 @@ func (r *Table) Add(n Note) (d Dropped) {
 	ev, now := n.Incoming.Event, time.Now()
 	e := r.entry(n.ID, r.relays.Number(n.Incoming.Source.Relay), now)
 	e.createdAt, e.kind = ev.CreatedAt, int32(ev.Kind) //nolint:gosec // a kind that does not fit matches no filter
-	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
-		e.author = shortKey(author)
-	}
+	e.author = shortKey(ev.PubKey)
 	tried := fate(min(max(e.flags.tries(), n.Tries)+1, laterTries)) << laterShift //nolint:gosec // three bits
 	e.flags &^= fateAsked | fateJudged | fateLater
 	if n.Accepted {
@@ -669,7 +667,7 @@ func (r *Table) Stamps(f nostr.Filter) (out []graspsync.Stamp) {
 	}
 	match := filters.Compile([]nostr.Filter{f})
 	for _, w := range r.whole() {
-		if match.Match(w.ev) {
+		if match.Match(w.ev.Event) {
 			out = append(out, w.stamp)
 		}
 	}
@@ -695,7 +693,7 @@ func (r *Table) stampsByKind(f nostr.Filter) (out []graspsync.Stamp) {
 // wholeStamp is a remembered event of which more than the stamp is left.
 type wholeStamp struct {
 	stamp graspsync.Stamp
-	ev    *nostr.Event
+	ev    graspsync.Event
 }
 
 // whole returns what is whole and known to be dealt with.

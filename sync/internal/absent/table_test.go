@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
@@ -21,7 +22,7 @@ func testNote(n int, deps ...graspsync.Dependency) Note {
 		panic(err)
 	}
 	return Note{
-		Incoming: graspsync.Incoming{Event: testEvent(n, graspsync.KindState, n, nostr.Timestamp(n)), Source: graspsync.Source{Kind: graspsync.Live, Relay: u}},
+		Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(n, graspsync.KindState, n, nostr.Timestamp(n))), Source: graspsync.Source{Kind: graspsync.Live, Relay: u}},
 		ID:       testID(n), Size: 100, Deps: KeysOf(deps),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
@@ -97,7 +98,7 @@ func (n *naiveRejected) add(in Note, now time.Time) {
 	e := n.entry(in, now)
 	ev := in.Incoming.Event
 	e.CreatedAt, e.Kind = ev.CreatedAt, ev.Kind
-	if author, err := graspsync.ParsePubKey(ev.PubKey); err == nil {
+	if author, err := graspsync.ParsePubKey(ev.PubKey.String()); err == nil {
 		e.Author = shortKey(author)
 	}
 	tries := min(max(e.Tries, in.Tries)+1, 7)
@@ -117,7 +118,7 @@ func (n *naiveRejected) add(in Note, now time.Time) {
 	}
 	if where != "" {
 		n.seq++
-		e.Whole = &naiveWhole{In: where, Event: ev, Since: now, Size: in.Size, Cost: in.Cost, seq: n.seq, turn: n.seq}
+		e.Whole = &naiveWhole{In: where, Event: ev.Event, Since: now, Size: in.Size, Cost: in.Cost, seq: n.seq, turn: n.seq}
 	}
 	n.shrink(now)
 }
@@ -238,7 +239,7 @@ func (r *Table) seen() (out []naiveEntry) {
 		if e.whole != nil {
 			w := wholeOf(e.whole)
 			in := map[*holding]string{&r.wait: "wait", &r.fresh: "fresh", &r.later: "later"}[w.in]
-			x.Whole = &naiveWhole{In: in, Event: w.Incoming.Event, Since: w.since, Size: w.Size, Cost: w.Cost}
+			x.Whole = &naiveWhole{In: in, Event: w.Incoming.Event.Event, Since: w.since, Size: w.Size, Cost: w.Cost}
 		}
 		out = append(out, x)
 	}
@@ -290,7 +291,7 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 	}
 	events := func(whole []*Whole) (out []*nostr.Event) {
 		for _, w := range whole {
-			out = append(out, w.Incoming.Event)
+			out = append(out, w.Incoming.Event.Event)
 		}
 		return out
 	}
@@ -309,9 +310,9 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 			ev := testEvent(1, 1+rnd.IntN(3), rnd.IntN(3), nostr.Timestamp(rnd.IntN(5)-1))
 			ev.ID = in.ID.String()
 			if rnd.IntN(5) == 0 {
-				ev.PubKey = "x"
+				ev.PubKey = graspsync.PubKey{}.String()
 			}
-			in.Incoming = graspsync.Incoming{Event: ev, Source: graspsync.Source{Relay: relays[rnd.IntN(4)]}}
+			in.Incoming = graspsync.Incoming{Event: eventtest.Of(ev), Source: graspsync.Source{Relay: relays[rnd.IntN(4)]}}
 			switch rnd.IntN(4) {
 			case 0:
 				in.Waits = true

@@ -21,7 +21,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 func TestDefaults(t *testing.T) {
@@ -129,13 +129,13 @@ func TestWhatBecomesOfWhatIsStored(t *testing.T) {
 			return append(b, bytes.Repeat([]byte(" "), n-len(b))...)
 		}
 		record := func(age time.Duration) health.Record { return health.Record{LastAttempt: now.Add(-age)} }
-		facts := func(until time.Duration) (f learned.Facts) {
-			f.Learn(learned.PageSize, 5, now.Add(until))
+		facts := func(until time.Duration) (f relaylimits.Facts) {
+			f.Learn(relaylimits.PageSize, 5, now.Add(until))
 			return f
 		}
-		aside := func(n int, until time.Duration) (out []Value) {
+		aside := func(n int, until time.Duration) (out []relaylimits.Aside) {
 			for i := range n {
-				out = append(out, Value{"e", fmt.Sprint(i), now.Add(until)})
+				out = append(out, relaylimits.Aside{Tag: "e", Value: fmt.Sprint(i), Until: now.Add(until)})
 			}
 			return out
 		}
@@ -164,7 +164,7 @@ func TestWhatBecomesOfWhatIsStored(t *testing.T) {
 			{host + strings.Repeat("h", 256), js(record(0)), dropped, errLength},
 			{"sync/learned/" + url, js(facts(1)), used, nil},
 			{"sync/learned/" + url, js(facts(0)), gone, nil},
-			{"sync/learned/" + url, js(learned.Facts{}), gone, nil},
+			{"sync/learned/" + url, js(relaylimits.Facts{}), gone, nil},
 			{"sync/learned/" + url, padded(8192, facts(time.Hour)), used, nil},
 			{"sync/learned/" + url, padded(8193, facts(time.Hour)), dropped, errLength},
 			{"sync/learned/" + url, []byte("[]"), dropped, nil},
@@ -297,11 +297,11 @@ func TestWhatIsSetAsideForTooLong(t *testing.T) {
 	for until, want := range map[time.Duration]time.Duration{
 		720*time.Hour - 1: 720*time.Hour - 1, 720 * time.Hour: 720 * time.Hour, 720*time.Hour + 1: 720 * time.Hour,
 	} {
-		b, ok := encode([]Value{{"e", "x", now.Add(until)}})
+		b, ok := encode([]relaylimits.Aside{{Tag: "e", Value: "x", Until: now.Add(until)}})
 		require.True(t, ok)
 		got, err := decodeSetAside(b, now)
 		require.NoError(t, err)
-		require.Equal(t, []Value{{"e", "x", now.Add(want)}}, got)
+		require.Equal(t, []relaylimits.Aside{{Tag: "e", Value: "x", Until: now.Add(want)}}, got)
 	}
 }
 
@@ -679,8 +679,8 @@ func TestHowMuchThereIsRoomFor(t *testing.T) {
 	m := New(state.NewMemory(), cfg)
 	u := relay(t, 1)
 	m.Chunks("x", [][]byte{{1}, {2}})
-	m.Facts(u, learned.Facts{})
-	m.Facts(u, learned.Facts{}) // it has its place
+	m.Facts(u, relaylimits.Facts{})
+	m.Facts(u, relaylimits.Facts{}) // it has its place
 	require.Empty(t, r.counts())
 	m.Chunks("y", [][]byte{{1}})
 	require.Equal(t, map[string]int{"memory_queue": 1}, r.counts())
@@ -694,10 +694,10 @@ func TestHowMuchThereIsRoomFor(t *testing.T) {
 	require.Len(t, m.buffer.queue, 10_000)
 
 	for n, want := range map[int]int{0: 0, 1: 1, 1000: 1000, 1001: 1000} {
-		m.SetAside(u, make([]Value, n))
+		m.SetAside(u, make([]relaylimits.Aside, n))
 		b, keep := m.buffer.queue[setAsidePrefix+u.String()].make()
 		require.Equal(t, n > 0, keep)
-		var values []Value
+		var values []relaylimits.Aside
 		if keep {
 			require.NoError(t, json.Unmarshal(b, &values))
 		}

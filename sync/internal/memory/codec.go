@@ -11,19 +11,12 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // Kept is what a plan has confirmed on a relay, and up to when that is complete.
 type Kept = plan.Kept
-
-// Value is a value of a filter that a relay chokes on, and is spared until then.
-type Value struct {
-	Tag   string    `json:"tag"`
-	Value string    `json:"value"`
-	Until time.Time `json:"until"`
-}
 
 const (
 	maxHost     = 255         // bytes of a host's name
@@ -178,7 +171,7 @@ func decodeHealth(b []byte) (r health.Record, err error) {
 	return r, err
 }
 
-func decodeFacts(b []byte, now time.Time) (f learned.Facts, err error) {
+func decodeFacts(b []byte, now time.Time) (f relaylimits.Facts, err error) {
 	if len(b) > maxRecord {
 		return f, errLength
 	}
@@ -187,16 +180,16 @@ func decodeFacts(b []byte, now time.Time) (f learned.Facts, err error) {
 	return f, err
 }
 
-func decodeSetAside(b []byte, now time.Time) (out []Value, err error) {
+func decodeSetAside(b []byte, now time.Time) (out []relaylimits.Aside, err error) {
 	if err := json.Unmarshal(b, &out); err != nil {
 		return nil, err
 	}
 	if len(out) > maxSetAside {
 		return nil, errLength
 	}
-	out = slices.DeleteFunc(out, func(v Value) bool { return !v.Until.After(now) })
+	out = slices.DeleteFunc(out, func(v relaylimits.Aside) bool { return !v.Until.After(now) })
 	for i := range out {
-		if most := now.Add(learned.Longest).Round(0).UTC(); out[i].Until.After(most) {
+		if most := now.Add(relaylimits.Longest).Round(0).UTC(); out[i].Until.After(most) {
 			out[i].Until = most
 		}
 	}

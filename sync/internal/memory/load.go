@@ -12,15 +12,15 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // Loaded is what was kept.
 type Loaded struct {
 	Health   map[graspsync.RelayURL]health.Record
 	Hosts    map[string]health.Record
-	Facts    map[graspsync.RelayURL]learned.Facts
-	SetAside map[graspsync.RelayURL][]Value
+	Facts    map[graspsync.RelayURL]relaylimits.Facts
+	SetAside map[graspsync.RelayURL][]relaylimits.Aside
 	Kept     []Kept
 	Chunks   map[string][][]byte // by name
 	// Salt goes into the hashes of Kept. It is made when there is none.
@@ -36,8 +36,8 @@ func (m *Memory) Load(ctx context.Context) (Loaded, error) {
 		out: Loaded{
 			Health:   make(map[graspsync.RelayURL]health.Record),
 			Hosts:    make(map[string]health.Record),
-			Facts:    make(map[graspsync.RelayURL]learned.Facts),
-			SetAside: make(map[graspsync.RelayURL][]Value),
+			Facts:    make(map[graspsync.RelayURL]relaylimits.Facts),
+			SetAside: make(map[graspsync.RelayURL][]relaylimits.Aside),
 			Chunks:   make(map[string][][]byte),
 		},
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // The keys. Chunks have a number of four digits after their name.
@@ -175,12 +175,12 @@ func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 }
 
 // Facts keeps what was learned about a relay.
-func (m *Memory) Facts(u graspsync.RelayURL, f learned.Facts) {
+func (m *Memory) Facts(u graspsync.RelayURL, f relaylimits.Facts) {
 	m.put(factsPrefix+u.String(), func() ([]byte, bool) { return encode(f) })
 }
 
 // SetAside keeps the values, at most 1,000, that a relay chokes on.
-func (m *Memory) SetAside(u graspsync.RelayURL, values []Value) {
+func (m *Memory) SetAside(u graspsync.RelayURL, values []relaylimits.Aside) {
 	values = values[:min(len(values), maxSetAside)]
 	m.put(setAsidePrefix+u.String(), func() ([]byte, bool) {
 		if len(values) == 0 {

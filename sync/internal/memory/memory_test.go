@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -126,11 +126,11 @@ func TestEverythingComesBack(t *testing.T) {
 		u, v := relay(t, 1), relay(t, 2)
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		record := health.Record{Failures: 3, LastAttempt: now, LastError: "x"}
-		var facts learned.Facts
-		facts.Learn(learned.MaxFilters, 7, now.Add(time.Hour))
+		var facts relaylimits.Facts
+		facts.Learn(relaylimits.MaxFilters, 7, now.Add(time.Hour))
 		m.Health(of(u, record), OfHost("h.example", func(string) (health.Record, bool) { return record, true }))
 		m.Facts(u, facts)
-		m.SetAside(u, []Value{{"e", "poison", now.Add(time.Hour)}, {"e", "past", now.Add(-1)}})
+		m.SetAside(u, []relaylimits.Aside{{Tag: "e", Value: "poison", Until: now.Add(time.Hour)}, {Tag: "e", Value: "past", Until: now.Add(-1)}})
 		m.Kept(Kept{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}})
 		m.Kept(Kept{Relay: v, Mark: now, Items: []uint64{2}})
 		m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now.Add(time.Minute)}))
@@ -152,8 +152,8 @@ func TestEverythingComesBack(t *testing.T) {
 			Salt:     first.Salt,
 			Health:   map[graspsync.RelayURL]health.Record{u: record},
 			Hosts:    map[string]health.Record{"h.example": record},
-			Facts:    map[graspsync.RelayURL]learned.Facts{u: facts},
-			SetAside: map[graspsync.RelayURL][]Value{u: {{"e", "poison", now.Add(time.Hour)}}},
+			Facts:    map[graspsync.RelayURL]relaylimits.Facts{u: facts},
+			SetAside: map[graspsync.RelayURL][]relaylimits.Aside{u: {{Tag: "e", Value: "poison", Until: now.Add(time.Hour)}}},
 			Kept: []Kept{
 				{Relay: u, Mark: now.Add(time.Minute), PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}},
 				{Relay: v, Mark: now, Items: []uint64{2}},
@@ -199,7 +199,7 @@ func TestSaveHealthIsDurable(t *testing.T) {
 		store.slow = time.Second
 		m, _, stop := running(t, store, Config{Delay: time.Hour})
 		for i := range 1_000 {
-			m.Facts(relay(t, i), learned.Facts{})
+			m.Facts(relay(t, i), relaylimits.Facts{})
 		}
 		begun := time.Now()
 		var wg sync.WaitGroup
@@ -271,7 +271,7 @@ func TestStoreThatFails(t *testing.T) {
 		require.ErrorIs(t, m.Flush(t.Context()), errTooLong)
 		require.Equal(t, map[string]int{"memory_size": 1}, dropped)
 		for i := range 7 {
-			m.Facts(relay(t, i), learned.Facts{})
+			m.Facts(relay(t, i), relaylimits.Facts{})
 		}
 		require.Equal(t, 2, dropped["memory_queue"])
 		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 8), health.Record{})), errFull)
@@ -363,7 +363,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 				items[now.UnixMilli()] = current
 				m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now, v: now}))
 				for range rng.IntN(6) {
-					m.Facts(relay(t, 3+rng.IntN(6)), learned.Facts{})
+					m.Facts(relay(t, 3+rng.IntN(6)), relaylimits.Facts{})
 				}
 				store.fail(nil)
 				if rng.IntN(3) == 0 {
@@ -415,8 +415,8 @@ func TestOldThingsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newNotebook()
 		m, _, stop := running(t, store, Config{})
-		var f learned.Facts
-		f.Learn(learned.NoNegentropy, 1, time.Now().Add(4*time.Hour))
+		var f relaylimits.Facts
+		f.Learn(relaylimits.NoNegentropy, 1, time.Now().Add(4*time.Hour))
 		m.Health(of(relay(t, 1), health.Record{LastAttempt: time.Now()}))
 		m.Facts(relay(t, 1), f)
 		m.Kept(Kept{Relay: relay(t, 1), Mark: time.Now(), Items: []uint64{1}})
@@ -436,9 +436,9 @@ func TestOldThingsGo(t *testing.T) {
 // Whatever the store holds is loaded without harm.
 func FuzzLoad(f *testing.F) {
 	now := time.Now()
-	var facts learned.Facts
-	facts.Learn(learned.PageSize, 500, now.Add(time.Hour))
-	for _, v := range []any{health.Record{Failures: 1, LastAttempt: now}, facts, []Value{{"e", "x", now.Add(time.Hour)}}} {
+	var facts relaylimits.Facts
+	facts.Learn(relaylimits.PageSize, 500, now.Add(time.Hour))
+	for _, v := range []any{health.Record{Failures: 1, LastAttempt: now}, facts, []relaylimits.Aside{{Tag: "e", Value: "x", Until: now.Add(time.Hour)}}} {
 		b, _ := encode(v)
 		f.Add("wss://a.example", b)
 	}

@@ -26,8 +26,9 @@ type Limits struct {
 	// something to reconcile after the last of them ends the session with
 	// [ErrRounds]. Defaults to 64, also if negative.
 	MaxRounds int
-	// MaxIDs is how many different ids a peer may claim that we don't have. One more
-	// ends the session with [ErrTooMany]. Defaults to 200,000, also if negative.
+	// MaxIDs is how many different ids a peer may claim that we don't have. With more the
+	// session ends with [ErrTooMany]: at the latest when they are twice as many, or when it
+	// would be done. Defaults to 200,000, also if negative.
 	MaxIDs int
 }
 

@@ -96,8 +96,8 @@ func New(cfg Config) *Feed {
 // Result is what follows from what happened.
 type Result struct {
 	Send  []wire.Request
-	Event *nostr.Event // of the feed; its id was not checked
-	Live  bool         // Event is new on the relay
+	Event graspsync.Event // of the feed; its id was not checked
+	Live  bool            // Event is new on the relay
 	// Read: a reading has reached its end, having brought so many Events. Gaps counts
 	// the seconds in it that hold more events than a page.
 	Read   bool
@@ -193,11 +193,7 @@ func (f *Feed) Receive(now time.Time, m wire.Message) Result {
 }
 
 func (f *Feed) onEvent(now time.Time, m wire.Message) (r Result) {
-	id, err := graspsync.ParseEventID(m.Event.ID)
-	if err != nil {
-		return r
-	}
-	ours := f.match.Match(m.Event)
+	ours := f.match.Match(m.Event.Event)
 	switch {
 	case m.Sub == f.live:
 		if ours {
@@ -205,7 +201,7 @@ func (f *Feed) onEvent(now time.Time, m wire.Message) (r Result) {
 		}
 	case m.Sub == f.page && f.walk != nil:
 		f.idleBy = now.Add(f.cfg.Idle)
-		f.walk.Saw(id, m.Event.CreatedAt)
+		f.walk.Saw(m.Event.ID, m.Event.CreatedAt)
 		if f.inPage++; f.inPage > f.cfg.MaxPage {
 			return Result{Err: ErrEndless}
 		}
@@ -259,7 +255,7 @@ func (f *Feed) read(now time.Time) []wire.Request {
 	if s.since > 0 {
 		filter = filters.Between(filter, &s.since, nil, 0)
 	}
-	f.walk = filters.NewWalk(filter, filters.WalkOptions{
+	f.walk = filters.NewWalk(filter, filters.WalkStart{
 		Limit: f.cfg.PageLimit, PageSize: max(f.pageSize, leastPage), Until: s.until,
 	})
 	return []wire.Request{f.nextPage(now)}

@@ -41,13 +41,13 @@ func (o *told) tellAll(r Result) (out []string) {
 		}
 		out = append(out, line)
 	}
-	if r.Event != nil {
-		id, err := strconv.ParseInt(r.Event.ID, 16, 64)
+	if !r.Event.IsZero() {
+		id, err := strconv.ParseInt(r.Event.ID.String(), 16, 64)
 		out = append(out, fmt.Sprint("event ", id, map[bool]string{true: " live"}[r.Live], map[bool]string{true: " odd"}[err != nil]))
 	}
 	if r.Read {
 		out = append(out, fmt.Sprintf("read %d events %d gaps", r.Events, r.Gaps))
-	} else if r.Events != 0 || r.Gaps != 0 || r.Live && r.Event == nil {
+	} else if r.Events != 0 || r.Gaps != 0 || r.Live && r.Event.IsZero() {
 		out = append(out, fmt.Sprintf("odd %+v", r))
 	}
 	if r.Err != nil {
@@ -125,8 +125,6 @@ func (o *told) play(words []string) ([]string, error) {
 			last = receive(msg(words[1], event(number(2, 0)+i-1, 1621, start.Add(time.Duration(number(4, 0))*time.Second))))
 		}
 		return last, nil
-	case "odd":
-		return receive(msg(words[1], &nostr.Event{ID: "odd", Kind: 1621})), nil
 	case "eose":
 		m := eose(words[1])
 		if len(words) > 2 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // History has half of what a relay takes, up to eight; live subscriptions leave it two, if
@@ -18,7 +19,7 @@ func TestPlacesOfARelay(t *testing.T) {
 	for _, c := range []struct{ most, live, historic int }{
 		{0, 1, 1}, {1, 1, 1}, {2, 1, 1}, {3, 2, 1}, {4, 2, 2}, {5, 3, 2}, {6, 4, 3}, {15, 13, 7}, {16, 14, 8}, {18, 16, 8}, {100, 98, 8},
 	} {
-		l := Limits{MaxSubscriptions: c.most}
+		l := relaylimits.Requests{MaxSubscriptions: c.most}
 		require.Equal(t, c.live, l.LiveSubscriptions(), c)
 		require.Equal(t, c.historic, l.Historic(), c)
 	}
@@ -102,7 +103,7 @@ func TestRequestsAreFilled(t *testing.T) {
 	}
 	f := nostr.Filter{Tags: nostr.TagMap{"e": values}}
 	for most := 200; most < 204; most++ {
-		reqs := squeeze([][]nostr.Filter{nil, {f}}, 1, Limits{MaxMessage: most, MaxFilters: 5})
+		reqs := squeeze([][]nostr.Filter{nil, {f}}, 1, relaylimits.Requests{MaxMessage: most, MaxFilters: 5})
 		require.Len(t, reqs[0], 1)
 		size := len(`["REQ","",]`) + 64 + filters.Size(reqs[0][0])
 		require.True(t, size <= most && size > most-len(`"x",`), "%d of %d bytes", size, most)

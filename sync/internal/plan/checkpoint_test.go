@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // What is on disk is read by later versions.
@@ -271,7 +272,7 @@ func TestClockJumpedBack(t *testing.T) {
 		roots[i] = i
 	}
 	p.Step(now, full(repoRef("one"), all, roots...))
-	small := Limits{MaxMessage: 64 << 10, MaxFilters: 5, MaxSubscriptions: 4}
+	small := relaylimits.Requests{MaxMessage: 64 << 10, MaxFilters: 5, MaxSubscriptions: 4}
 	settle(p, now, all[0], p.Step(now, Connected{Relay: all[0], Epoch: p.known.relays[all[0]].dial.epoch, Limits: small}))
 	settle(p, now, all[1], connect(t, p, now, all[1]))
 	p.Step(now, Lost{Relay: all[1], Epoch: p.known.relays[all[1]].dial.epoch, AliveAt: now, RetryAt: now.Add(time.Hour)})

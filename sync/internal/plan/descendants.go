@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -55,7 +56,7 @@ type descendantsState struct {
 	refused int                 // closed by the relay in a row
 
 	capacity   int // how many go into one
-	capacityOf Limits
+	capacityOf relaylimits.Requests
 }
 
 // descendant is where one is. Its group is nil until it is asked about.
@@ -271,7 +272,7 @@ func (ds *descendants) follow(r *relay, now time.Time) {
 	if d == nil {
 		return
 	}
-	for len(d.subs) > 0 && (len(d.subs) > r.descRoom() || !r.limits.retains(r.live.size()+d.bytes())) {
+	for len(d.subs) > 0 && (len(d.subs) > r.descRoom() || !r.limits.Retains(r.live.size()+d.bytes())) {
 		ds.close(r, d.smallest(), now)
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.subs)) {
@@ -353,7 +354,7 @@ func (ds *descendants) replace(r *relay, old []*descSub, more []Item, now time.T
 	items := append(d.wanted(old), more...)
 	slices.SortFunc(items, ds.want.compare)
 	overlaps := len(r.live.subs)+len(d.subs) < r.liveRoom() &&
-		r.limits.retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
+		r.limits.Retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
 	if !overlaps {
 		for _, s := range old {
 			ds.close(r, s, now)
@@ -372,7 +373,7 @@ func (ds *descendants) replace(r *relay, old []*descSub, more []Item, now time.T
 // filters returns the live filters for items.
 func (ds *descendants) filters(r *relay, items []Item) (fs []nostr.Filter) {
 	for _, f := range ds.want.itemFilters(items) {
-		fs = append(fs, r.limits.fit(filters.Live(f))...)
+		fs = append(fs, fit(r.limits, filters.Live(f))...)
 	}
 	return fs
 }
@@ -417,7 +418,7 @@ func (ds *descendants) capacity(r *relay) int {
 		}
 		var fs []nostr.Filter
 		for _, f := range filters.Roots(ids) {
-			fs = append(fs, r.limits.fit(filters.Live(f))...)
+			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 		if reqs, large := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters); len(reqs) == 1 && len(large) == 0 {
 			d.capacity = n
@@ -431,7 +432,7 @@ func (ds *descendants) capacity(r *relay) int {
 // many bytes.
 func (ds *descendants) makeWay(r *relay, others, bytes int) {
 	d := r.descendants
-	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.limits.retains(bytes+d.bytes())) {
+	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.limits.Retains(bytes+d.bytes())) {
 		ds.close(r, d.smallest(), ds.now)
 	}
 }

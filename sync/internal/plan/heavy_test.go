@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -57,8 +58,8 @@ func (h *heavy) some(most int) int {
 	return h.rng.IntN(most)
 }
 
-func (h *heavy) limits() Limits {
-	l := Limits{
+func (h *heavy) limits() relaylimits.Requests {
+	l := relaylimits.Requests{
 		MaxMessage:       []int{90, 400, 2_000, 16 << 10, 64 << 10, 64 << 10}[h.rng.IntN(6)],
 		MaxFilters:       1 + h.rng.IntN(10),
 		MaxSubscriptions: 1 + h.rng.IntN(12),

@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -187,12 +188,12 @@ func (lv *live) packed(r *relay, fs []nostr.Filter, old ...LiveID) change {
 // fits reports whether there is room for what stands after the change, overlaps whether
 // there is for what is opened before anything is closed.
 func (c change) fits(r *relay) bool {
-	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.retains(r.live.size()-c.closed(r)+sizeOf(c.reqs))
+	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.Retains(r.live.size()-c.closed(r)+sizeOf(c.reqs))
 }
 
 func (c change) overlaps(r *relay) bool {
 	return len(c.old) == 0 ||
-		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.retains(r.live.size()+sizeOf(c.reqs))
+		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.Retains(r.live.size()+sizeOf(c.reqs))
 }
 
 // closed is how many bytes those have that the change closes.
@@ -407,7 +408,7 @@ func (lv *live) joined(r *relay, fs []nostr.Filter) (out []nostr.Filter) {
 		for chunk := range slices.Chunk(slices.Compact(vs), filters.MaxValues) {
 			f := like[s]
 			f.Tags = nostr.TagMap{s.tag: slices.Clip(chunk)}
-			out = append(out, r.limits.fit(f)...)
+			out = append(out, fit(r.limits, f)...)
 		}
 	}
 	return out
@@ -460,7 +461,7 @@ func (lv *live) rebuild(r *relay, now time.Time) {
 	if kinds {
 		r.live.kinds = lv.subscriptions.next() // it is packed into the first
 	}
-	overlap := len(old)+len(reqs) <= most && r.limits.retains(sizeOfSubs(old)+sizeOf(reqs))
+	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+sizeOf(reqs))
 	if overlap {
 		lv.descendants.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+sizeOf(reqs))
 		lv.open(r, reqs, 0)
@@ -520,7 +521,7 @@ func (lv *live) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now
 func (lv *live) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int) {
 	var fs []nostr.Filter
 	if kinds {
-		fs = append(fs, r.limits.fit(filters.Live(nostr.Filter{Kinds: filters.Kinds()}))...)
+		fs = append(fs, fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()}))...)
 	}
 	fs = append(fs, lv.filters(r, items)...)
 	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
@@ -531,7 +532,7 @@ func (lv *live) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int)
 func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.want.groups(items, nil) {
 		for _, f := range lv.want.itemFilters(g.items) {
-			fs = append(fs, r.limits.fit(filters.Live(f))...)
+			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 	}
 	return r.live.withoutResting(fs)
@@ -547,7 +548,7 @@ func (lv *live) open(r *relay, reqs [][]nostr.Filter, level int) {
 }
 
 // filtersAfterRebuild is how many filters a rebuild would need.
-func (lv *live) filtersAfterRebuild(r *relay) int { return 1 + r.limits.filtersFor(r.history.ofKind) }
+func (lv *live) filtersAfterRebuild(r *relay) int { return 1 + filtersFor(r.limits, r.history.ofKind) }
 
 // filtersOf is how many filters items need.
 func (lv *live) filtersOf(r *relay, items map[Item]struct{}) int {
@@ -555,15 +556,15 @@ func (lv *live) filtersOf(r *relay, items map[Item]struct{}) int {
 	for it := range items {
 		n[lv.want.infos[it].kind]++
 	}
-	return n[itemLayer1] + r.limits.filtersFor(n)
+	return n[itemLayer1] + filtersFor(r.limits, n)
 }
 
 // limitsChanged fits what is followed into other limits, if it does not fit any more or
 // there may be room now for what had none.
-func (lv *live) limitsChanged(r *relay, old Limits) {
+func (lv *live) limitsChanged(r *relay, old relaylimits.Requests) {
 	l := &r.live
 	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
-		!r.limits.retains(l.size()) {
+		!r.limits.Retains(l.size()) {
 		l.stale = true
 	}
 	l.putOff = 0

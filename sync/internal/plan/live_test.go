@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -118,7 +119,7 @@ func TestPutOffIsNotPackedAgain(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.cfg.MaxRoots = 50_000
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
-	p.Step(start, Connected{Relay: u, Epoch: p.known.relays[u].dial.epoch, Limits: Limits{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
+	p.Step(start, Connected{Relay: u, Epoch: p.known.relays[u].dial.epoch, Limits: relaylimits.Requests{MaxMessage: 16 << 10, MaxFilters: 20, MaxSubscriptions: 4}})
 	now := start.Add(time.Minute)
 	for i := range 40 {
 		c := Changes{}
@@ -172,7 +173,7 @@ func TestFiltersOfARebuildAreCounted(t *testing.T) {
 					p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}, 3*i, 3*i+1))
 				}
 				r := p.known.relays[u]
-				r.limits = Limits{MaxValues: most, NeedsKinds: kinds}
+				r.limits = relaylimits.Requests{MaxValues: most, NeedsKinds: kinds}
 				all := p.live.filters(r, slices.Collect(maps.Keys(r.history.items)))
 				require.Len(t, all, p.live.filtersAfterRebuild(r), "%d values, kinds %t, %d repositories", most, kinds, n)
 			}

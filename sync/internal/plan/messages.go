@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -32,7 +33,7 @@ type (
 	Connected struct {
 		Relay  graspsync.RelayURL
 		Epoch  uint64
-		Limits Limits
+		Limits relaylimits.Requests
 		// Address is where it was found, with all that counts as one place; zero: it is
 		// not known, or nobody's business.
 		Address netip.Prefix
@@ -102,7 +103,7 @@ type (
 	LimitsChanged struct {
 		Relay  graspsync.RelayURL
 		Epoch  uint64
-		Limits Limits
+		Limits relaylimits.Requests
 	}
 	// Named has events fetched from a relay by their ids.
 	Named struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 func narrowPlan() *Plan {
@@ -110,7 +111,7 @@ func TestNarrowPolling(t *testing.T) {
 		}}})
 	}
 	p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
-	effects := p.Step(now, Connected{Relay: u, Epoch: 1, Limits: Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
+	effects := p.Step(now, Connected{Relay: u, Epoch: 1, Limits: relaylimits.Requests{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
 	require.Equal(t, "announcements", showFilters(only[OpenLive](effects)[0].Filters), "what matters most has the only place")
 	settle(p, now, u, effects)
 	require.Equal(t, LivePolling, p.Status()[0].LiveMethod)

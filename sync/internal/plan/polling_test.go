@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -39,7 +40,7 @@ func TestPromiseP28_HubFits(t *testing.T) {
 	c.MaxBatches = 1000
 	p, u := newPlan(c), relayURL(t, "hub")
 	p.Step(start, realHub(u))
-	limits := Limits{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
+	limits := relaylimits.Requests{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
 	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
 	lives := only[OpenLive](effects)
 	bytes, values := 0, make(map[string]bool)
@@ -74,7 +75,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	p, u := newPlan(c), relayURL(t, "hub")
 	hub := realHub(u)
 	p.Step(start, hub)
-	limits := Limits{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
+	limits := relaylimits.Requests{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
 	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
 	lives := only[OpenLive](effects)
 	settle(p, start, u, effects)
@@ -136,7 +137,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 func TestLayer1ComesFirst(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
-	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
+	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: relaylimits.Requests{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
 	lives := only[OpenLive](effects)
 	require.Len(t, lives, 1)
 	assert.Equal(t, "layer1", showFilters(lives[0].Filters))
@@ -149,7 +150,7 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 	c.PollFilters = 1000
 	p, u, now := newPlan(c), relayURL(t, "a"), start
 	p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
-	limits := Limits{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}
+	limits := relaylimits.Requests{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}
 	settle(p, now, u, p.Step(now, Connected{Relay: u, Epoch: 1, Limits: limits}))
 	polled := func() map[string]bool {
 		keys := make(map[string]bool)

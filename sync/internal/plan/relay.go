@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // Phase is where a relay is in its life cycle. The values are those of the metric
@@ -34,7 +35,7 @@ type relay struct {
 	url       graspsync.RelayURL
 	name      string // its canonical spelling
 	bootstrap bool
-	limits    Limits
+	limits    relaylimits.Requests
 	coolUntil time.Time // rate limited: no new requests before
 
 	claim       claimState
@@ -187,10 +188,10 @@ func (r *relay) liveRoom() int {
 // spareRoom is how many more there may be for a moment: history lends one of its places
 // where it has two.
 func (r *relay) spareRoom() int {
-	if r.live.most == 0 && r.limits.MaxSubscriptions-r.limits.LiveSubscriptions() >= keptHistoric {
-		return 1
+	if r.live.most > 0 {
+		return 0
 	}
-	return 0
+	return r.limits.Lent()
 }
 
 // descRoom is how many standing subscriptions are left to descendants.

@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -244,7 +245,7 @@ func (s *player) relayInput(now time.Time, verb string, u graspsync.RelayURL, ep
 }
 
 // limitsFrom reads limits that differ from the usual ones.
-func limitsFrom(args []string) (Limits, error) {
+func limitsFrom(args []string) (relaylimits.Requests, error) {
 	limits := usual
 	for _, a := range args {
 		name, value, _ := strings.Cut(a, "=")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // T1: a bootstrap relay that was down at the first attempt was never tried again,
@@ -241,7 +242,7 @@ func TestHistoryFitsMessages(t *testing.T) {
 		roots[i] = i
 	}
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, roots...))
-	limits := Limits{MaxMessage: 4096, MaxFilters: 10, MaxSubscriptions: 20}
+	limits := relaylimits.Requests{MaxMessage: 4096, MaxFilters: 10, MaxSubscriptions: 20}
 	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
 	var queries int
 	for _, s := range only[Start](effects) {
@@ -348,7 +349,7 @@ func BenchmarkChange(b *testing.B) {
 			p := newPlan(c)
 			p.Step(start, hub(size.repos, 50, relays))
 			for _, u := range relays {
-				settle(p, start, u, p.Step(start, Connected{Relay: u, Epoch: p.known.relays[u].dial.epoch, Limits: Limits{MaxMessage: 128 << 10, MaxFilters: 100, MaxSubscriptions: 200}}))
+				settle(p, start, u, p.Step(start, Connected{Relay: u, Epoch: p.known.relays[u].dial.epoch, Limits: relaylimits.Requests{MaxMessage: 128 << 10, MaxFilters: 100, MaxSubscriptions: 200}}))
 			}
 			effects, i := 0, 0
 			for b.Loop() {

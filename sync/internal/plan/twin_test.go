@@ -115,7 +115,7 @@ func TestCalmWorlds(t *testing.T) {
 		w.log = nil
 	}
 	t.Logf("resumed after a restart: %d, methods: %v", resumed, methods)
-	require.Greater(t, resumed, seeds/4)
+	require.Greater(t, resumed, seeds/5)
 	require.Len(t, methods, 3)
 }
 

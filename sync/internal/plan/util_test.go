@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // start is the time 0 of all tests.
@@ -28,7 +29,7 @@ func defaults() Config {
 	}
 }
 
-var usual = Limits{MaxMessage: 64 << 10, MaxFilters: 20, MaxSubscriptions: 20}
+var usual = relaylimits.Requests{MaxMessage: 64 << 10, MaxFilters: 20, MaxSubscriptions: 20}
 
 func newPlan(c Config) *Plan { return New(c, rand.New(rand.NewPCG(1, 2))) }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -332,11 +333,11 @@ func (w *world) calmInput() {
 	}
 }
 
-func (w *world) limits() Limits {
+func (w *world) limits() relaylimits.Requests {
 	if w.calm { // less than is wanted
-		return Limits{MaxMessage: 64 << 10, MaxFilters: 1 + w.src.n(3), MaxSubscriptions: 3 + w.src.n(5)}
+		return relaylimits.Requests{MaxMessage: 64 << 10, MaxFilters: 1 + w.src.n(3), MaxSubscriptions: 3 + w.src.n(5)}
 	}
-	return Limits{MaxMessage: 700 << w.src.n(4), MaxFilters: 3 + w.src.n(20), MaxSubscriptions: 4 + w.src.n(17),
+	return relaylimits.Requests{MaxMessage: 700 << w.src.n(4), MaxFilters: 3 + w.src.n(20), MaxSubscriptions: 4 + w.src.n(17),
 		MaxRetained: []int{0, 0, 6_000, 20_000}[w.src.n(4)],
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // world drives a plan with inputs drawn from a source, plays the shell and the
@@ -71,7 +72,7 @@ type world struct {
 type worldConn struct {
 	epoch     uint64
 	connected bool
-	limits    Limits
+	limits    relaylimits.Requests
 	live      map[LiveID]map[string]bool
 	batches   map[BatchID]worldBatch
 }

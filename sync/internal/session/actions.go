@@ -6,8 +6,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -20,7 +20,7 @@ type (
 	Send struct{ Request wire.Request }
 	// Deliver passes an event on that answers what was asked. It was not verified.
 	Deliver struct {
-		Event *nostr.Event
+		Event graspsync.Event
 		Size  int
 		Batch plan.BatchID // 0 for a live event
 		Kind  plan.Kind    // of the batch
@@ -65,13 +65,13 @@ type (
 	}
 	// Learned reports what is to be believed of the relay from now on.
 	Learned struct {
-		Kind   learned.Kind
+		Kind   relaylimits.Kind
 		Value  int
 		Reason string // a relay may have written it
 	}
 	// SetAside reports a value that makes the relay refuse every request that has
 	// it. It is left out from now on.
-	SetAside struct{ Value }
+	SetAside struct{ relaylimits.Value }
 	// Authenticate asks for an answer to a challenge; it goes to Signed.
 	Authenticate struct{ Challenge string }
 	// Notice reports a NOTICE that means nothing to us.

@@ -17,7 +17,7 @@ func TestVerdictOnOurAnswerOnly(t *testing.T) {
 		return wire.Message{Type: wire.TypeOK, ID: eventID(n), Accepted: accepted, Text: "no"}
 	}
 	c := defaults()
-	c.Auth, c.Terms.NoNegentropy = true, true
+	c.Auth, c.Limits.NoNegentropy = true, true
 	for _, accepted := range []bool{false, true} {
 		s := New(c)
 		stays := func(want authState) {
@@ -54,7 +54,7 @@ func TestVerdictOnOurAnswerOnly(t *testing.T) {
 // sent before.
 func TestRefusedKeyIsNotTriedAgain(t *testing.T) {
 	c := defaults()
-	c.Auth, c.Terms.NoNegentropy = true, true
+	c.Auth, c.Limits.NoNegentropy = true, true
 	s := New(c)
 	first := sent(t, s.Fetch(start, batchOf(1, plan.History, tagging("x"))))
 	second := sent(t, append(s.Fetch(start, batchOf(2, plan.History, tagging("y"))), s.Tick(start.Add(2*time.Second))...))

@@ -6,7 +6,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
 // maxProbes bounds the requests made to find out why one was refused.
@@ -25,7 +25,7 @@ type bisection struct {
 	probes     int
 	stack      []*piece // to be asked for, the last first
 	now        *piece   // being asked for
-	badValues  []Value
+	badValues  []relaylimits.Value
 	badFilters []nostr.Filter // refused whatever their values
 	// learned says that it is known by now in which form the relay takes it, as it was
 	// not when it was refused.
@@ -96,13 +96,13 @@ func (b *bisection) probed(taken bool) (whole bool) {
 		p.parent.formOK = true
 		b.split(p.parent)
 	case p.kind == pieceKinds:
-		b.learned = b.terms.learn(learned.NeedsKinds, 1, b.text)
+		b.learned = b.terms.learn(relaylimits.NeedsKinds, 1, b.text)
 		b.stack = nil
 	case p.kind == pieceNotes:
 		b.learned = b.terms.withoutNotes(b.origin, b.text)
 		b.stack = nil
 	case p.kind == pieceSince:
-		b.learned = b.terms.learn(learned.NoLimitZero, 1, b.text)
+		b.learned = b.terms.learn(relaylimits.NoLimitZero, 1, b.text)
 		b.stack = nil
 	case p.kind == pieceClean:
 		b.badValues = append(b.badValues, b.terms.asideElsewhere(p.parent.filters[0])...)
@@ -144,7 +144,7 @@ func (b *bisection) split(p *piece) {
 	case !p.formOK:
 		push(pieceForm, placeholder(f))
 	case n == 1:
-		b.badValues = append(b.badValues, Value{list, valueOf(f, list)})
+		b.badValues = append(b.badValues, relaylimits.Value{Tag: list, Value: valueOf(f, list)})
 	case !p.hinted && b.terms.knownElsewhere(f):
 		push(pieceClean, without(f, b.terms.asideElsewhere(f)))
 	default:
@@ -156,7 +156,7 @@ func (b *bisection) split(p *piece) {
 // tooMuch takes in that both halves of a refused piece were taken.
 func (b *bisection) tooMuch(p *piece) {
 	if n := len(p.filters); n > 1 {
-		b.terms.learn(learned.MaxFilters, (n+1)/2, b.text)
+		b.terms.learn(relaylimits.MaxFilters, (n+1)/2, b.text)
 	} else {
 		_, n := filters.Longest(p.filters[0], false)
 		b.terms.fewerValues(b.origin, (n+1)/2, b.text)

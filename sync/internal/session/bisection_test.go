@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -61,7 +61,7 @@ func (r *refuser) probes() (n int) {
 
 func newRefuser(refuse func(wire.Request) string) *refuser {
 	c := defaults()
-	c.Terms.NoNegentropy = true
+	c.Limits.NoNegentropy = true
 	return &refuser{s: New(c), refuse: refuse}
 }
 
@@ -123,9 +123,9 @@ func TestTrialFindsThePoison(t *testing.T) {
 			r.play(t, r.s.Fetch(start, batchOf(1, plan.History, f)))
 			assert.Equal(t, plan.Gaps, one[Done](t, r.other).Result)
 		}
-		want := make(map[Value]struct{})
+		want := make(map[relaylimits.Value]struct{})
 		for _, i := range bad {
-			want[Value{list, fmt.Sprint("BAD", i)}] = struct{}{}
+			want[relaylimits.Value{Tag: list, Value: fmt.Sprint("BAD", i)}] = struct{}{}
 		}
 		require.Equal(t, want, r.s.terms.aside, "seed %d", seed)
 		require.Len(t, only[SetAside](r.other), len(bad))
@@ -195,11 +195,11 @@ func TestTrialBeginsWithWhatIsKnown(t *testing.T) {
 	require.Len(t, r.s.terms.aside, 6)
 	// Another one beside it is found all the same.
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"d": values(100, 7, 50)}})))
-	require.Contains(t, r.s.terms.aside, Value{"d", "BAD50"})
-	require.Contains(t, r.s.terms.aside, Value{"d", "BAD7"})
+	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "d", Value: "BAD50"})
+	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "d", Value: "BAD7"})
 	// Known ones alone are known from the start.
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"x": values(8, 7)[7:]}})))
-	require.Contains(t, r.s.terms.aside, Value{"x", "BAD7"})
+	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "x", Value: "BAD7"})
 }
 
 // A relay that dislikes very much is asked a bounded number of times at once; what
@@ -222,8 +222,8 @@ func TestTrialIsBounded(t *testing.T) {
 	require.Len(t, r.s.terms.aside, 99)
 
 	// What is set aside is bounded.
-	for i := range 2 * maxAside {
-		r.s.terms.setAside(Value{"a", fmt.Sprint(i)})
+	for i := range 2 * relaylimits.MaxAside {
+		r.s.terms.setAside(relaylimits.Value{Tag: "a", Value: fmt.Sprint(i)})
 	}
 	require.Len(t, r.s.terms.aside, 1_000)
 	r.other = nil
@@ -320,7 +320,7 @@ func TestTrialOfTheDead(t *testing.T) {
 
 	s, probe = begin()
 	actions = s.Unsent(start, probe.Sub, 100_000, "too large")
-	assert.Equal(t, learned.MaxMessage, one[Learned](t, actions).Kind)
+	assert.Equal(t, relaylimits.MaxMessage, one[Learned](t, actions).Kind)
 	assert.Equal(t, plan.Failed, one[Done](t, actions).Result)
 
 	// Of a batch that is abandoned nothing begins anew, in another form, either.
@@ -330,7 +330,7 @@ func TestTrialOfTheDead(t *testing.T) {
 	s.Receive(start.Add(3*time.Second), closed(req.Sub, "bad req: no"))
 	s.Receive(start.Add(3*time.Second), closed(other.Sub, "bad req: no"))
 	require.Len(t, s.requests.suspended, 2)
-	s.SetTerms(Terms{NoNegentropy: true, NeedsKinds: true}, nil)
+	s.SetLimits(relaylimits.Limits{NoNegentropy: true, Requests: relaylimits.Requests{NeedsKinds: true}}, nil)
 	s.Abandon(start.Add(3*time.Second), 1)
 	assert.Equal(t, Progress{}, s.Progress())
 	assert.Empty(t, s.requests.waiting)
@@ -356,7 +356,7 @@ func TestTrialOfTheLate(t *testing.T) {
 	r.s.Receive(start.Add(2*time.Second), wire.Message{Type: wire.TypeEOSE, Sub: history.Sub, Hint: wire.HintFinish})
 	r.play(t, r.s.Receive(start, closed(live.Sub, "bad req: no")))
 	require.Equal(t, wire.RefusalOther, one[LiveClosed](t, r.other).Why)
-	require.Contains(t, r.s.terms.aside, Value{"e", "BAD"})
+	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "e", Value: "BAD"})
 
 	r = newRefuser(nil)
 	live = sent(t, r.s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("v"))}))
@@ -368,14 +368,14 @@ func TestTrialOfTheLate(t *testing.T) {
 // Requests that can't be sent for their size and can't be made smaller.
 func TestUnsent(t *testing.T) {
 	c := defaults()
-	c.Terms.NoNegentropy, c.Terms.MaxMessage = true, 1<<10
+	c.Limits.NoNegentropy, c.Limits.MaxMessage = true, 1<<10
 	s := New(c)
 	r := sent(t, s.Fetch(start, batchOf(1, plan.History, tagging("x"))))
 	require.Equal(t, plan.Refused, one[Done](t, s.Unsent(start, r.Sub, 2000, "too large")).Result)
 	require.Empty(t, s.Unsent(start, r.Sub, 2000, "too large"))
 
 	// Ids in smaller chunks.
-	c.Terms.NoNegentropy = false
+	c.Limits.NoNegentropy = false
 	s = New(c)
 	load := one[LoadSet](t, s.Fetch(start, batchOf(1, plan.History, tagging("x"))))
 	neg := sent(t, s.SetLoaded(start, load.Query, setOf(), nil))
@@ -402,7 +402,7 @@ func TestUnsent(t *testing.T) {
 func TestSetOfAnOldFilter(t *testing.T) {
 	s := New(defaults())
 	load := one[LoadSet](t, s.Fetch(start, batchOf(1, plan.History, taggingAny("u,v"))))
-	s.SetTerms(Terms{MaxValues: 1, MaxSubscriptions: 40}, nil)
+	s.SetLimits(relaylimits.Limits{Requests: relaylimits.Requests{MaxValues: 1, MaxSubscriptions: 40}}, nil)
 	again := only[LoadSet](s.SetLoaded(start, load.Query, setOf(), nil))
 	require.Len(t, again, 2)
 	require.Equal(t, []string{"u"}, again[0].Filter.Tags["e"])

@@ -19,7 +19,7 @@ import (
 func budgeted(t *testing.T) (s *Session, reqs *[]wire.Request, take func([]Action)) {
 	t.Helper()
 	c := defaults()
-	c.Terms.NoNegentropy, c.Terms.MaxSubscriptions, c.Historic, c.PageLimit, c.MaxPage = true, 20, 8, 100, 1_000
+	c.Limits.NoNegentropy, c.Limits.MaxSubscriptions, c.Historic, c.PageLimit, c.MaxPage = true, 20, 8, 100, 1_000
 	reqs = new([]wire.Request)
 	return New(c), reqs, func(actions []Action) {
 		for _, a := range only[Send](actions) {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -178,9 +178,9 @@ func (h *history) partEnded(c *query, result plan.Result, why string) {
 	q := c.parent
 	switch {
 	case h.queries[q.id] != q: // both ended
-	case c.second != nil:
+	case c.full != nil:
 		q.part = nil
-		h.secondEnded(q, c.second, result)
+		h.fullSecondEnded(q, c.full, result)
 	case q.from != 0:
 		h.turnEnded(q, c, result, why)
 	default:
@@ -316,24 +316,24 @@ func (h *history) repeat(x *request) {
 
 // onHistoric takes in an event of the past. It is counted here, at the wire,
 // whatever is thought of it later.
-func (h *history) onHistoric(now time.Time, x *request, m wire.Message, id graspsync.EventID, matches bool) {
+func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches bool) {
 	x.idleBy = now.Add(h.cfg.IdleTimeout)
 	x.events++
 	x.q.b.report.Events++
 	again := false
 	switch x.kind {
 	case reqPage:
-		x.q.saw(id, m.Event)
+		x.q.saw(m.Event)
 	case reqIDs:
-		_, wanted := x.want[id]
+		_, wanted := x.want[m.Event.ID]
 		again = !wanted
-		delete(x.want, id)
-		x.q.heard(m.Event)
+		delete(x.want, m.Event.ID)
+		x.q.heard(m.Event.Event)
 	}
 	if matches && !again {
 		h.out.do(Deliver{
 			Event: m.Event, Size: m.Size,
-			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: h.requests.lives.missed(now, h.cfg.GapAge, m.Event),
+			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: h.requests.lives.missed(now, h.cfg.GapAge, m.Event.Event),
 			Ours: OfOurs(x.q.filter), Asked: x.events <= x.most(),
 		})
 	}
@@ -379,7 +379,7 @@ const leastPage = 5
 func (h *history) startPages(q *query, until int64) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
-	q.walk = filters.NewWalk(q.filter, filters.WalkOptions{
+	q.walk = filters.NewWalk(q.filter, filters.WalkStart{
 		Limit: h.cfg.PageLimit, PageSize: max(h.pageSize, leastPage), Until: until,
 	})
 	h.nextPage(q)
@@ -399,7 +399,7 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 	}
 	h.requests.drop(x, true)
 	q.b.report.Pages++
-	if q.second != nil {
+	if q.full != nil {
 		h.endPart(q, hint)
 		return
 	}
@@ -447,10 +447,10 @@ func (h *history) fullSeconds(q *query) bool {
 	}
 	page := max(leastPage, min(h.cfg.PageLimit, w.Largest()))
 	for _, at := range found {
-		q.seconds = append(q.seconds, second{at: at, page: page})
+		q.seconds = append(q.seconds, fullSecond{at: at, page: page})
 	}
 	if at, size := w.Doubt(); w.Done() && size >= leastDoubt {
-		q.seconds = append(q.seconds, second{at: at, page: page, doubt: size})
+		q.seconds = append(q.seconds, fullSecond{at: at, page: page, doubt: size})
 	}
 	return h.nextSecond(q)
 }
@@ -471,27 +471,27 @@ func (h *history) nextSecond(q *query) bool {
 	sec := q.seconds[0]
 	q.seconds = q.seconds[1:]
 	c := h.newPart(q, filters.Between(q.filter, &sec.at, &sec.at, 0))
-	c.second = &sec
-	sec.split = filters.NewSplit(c.filter, sec.at, filters.SplitOptions{
+	c.full = &sec
+	sec.split = filters.NewSplit(c.filter, sec.at, filters.SplitBounds{
 		Limit: h.cfg.PageLimit, Page: sec.page, Requests: secondRequests,
 	})
 	if sec.doubt > 0 {
-		h.splitSecond(c)
+		h.splitFullSecond(c)
 	} else {
 		h.fetchPart(c)
 	}
 	return true
 }
 
-// splitSecond fetches a second by parts of its filter.
-func (h *history) splitSecond(q *query) {
+// splitFullSecond fetches a second by parts of its filter.
+func (h *history) splitFullSecond(q *query) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
 	h.nextPart(q)
 }
 
 func (h *history) nextPart(q *query) {
-	f, ok := q.second.split.Next()
+	f, ok := q.full.split.Next()
 	if !ok || q.b.splits >= splitRequests {
 		h.endSplit(q)
 		return
@@ -502,24 +502,24 @@ func (h *history) nextPart(q *query) {
 
 // endPart takes in the end of a page of a split.
 func (h *history) endPart(q *query, hint wire.Hint) {
-	q.second.split.End(hint == wire.HintFinish, hint == wire.HintMore)
+	q.full.split.End(hint == wire.HintFinish, hint == wire.HintMore)
 	h.nextPart(q)
 }
 
 // endSplit judges a second. One that was only suspected is taken for whole if
 // nothing new came: the relay gave larger pages elsewhere.
 func (h *history) endSplit(q *query) {
-	sp := q.second.split
-	if sp.Complete() || q.second.doubt > 0 && sp.Seen() <= q.second.doubt {
+	sp := q.full.split
+	if sp.Complete() || q.full.doubt > 0 && sp.Seen() <= q.full.doubt {
 		h.end(q, plan.Complete, "")
 		return
 	}
 	h.end(q, plan.Gaps, "")
 }
 
-// secondEnded goes on with the walk that a second belongs to. Whatever kept the second from
+// fullSecondEnded goes on with the walk that a second belongs to. Whatever kept the second from
 // being proven complete, a refusal or a silence too, what is below it is fetched.
-func (h *history) secondEnded(q *query, sec *second, result plan.Result) {
+func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result) {
 	if result != plan.Complete {
 		h.full(q, 1, sec.at)
 	}
@@ -649,8 +649,8 @@ func (h *history) fewerIDs(x *request, tell bool) bool {
 
 // kindsOfIDs asks for events by id and kind, if the relay refuses what names no kinds.
 func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, tell bool) bool {
-	k, ok := map[wire.Refusal]learned.Kind{
-		wire.RefusalNeedsKinds: learned.NeedsKinds, wire.RefusalNoNotes: learned.NoNotes,
+	k, ok := map[wire.Refusal]relaylimits.Kind{
+		wire.RefusalNeedsKinds: relaylimits.NeedsKinds, wire.RefusalNoNotes: relaylimits.NoNotes,
 	}[why]
 	if f := x.filters[0]; !ok || f.Kinds != nil || f.Authors != nil {
 		return false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -114,9 +115,9 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		c := defaults()
 		most := 3 + rnd.IntN(6)
-		c.Terms.NoNegentropy, c.Terms.MaxSubscriptions = true, most
-		c.Historic = plan.Limits{MaxSubscriptions: most}.Historic()
-		c.Terms.MaxFilters = 1 + rnd.IntN(3)
+		c.Limits.NoNegentropy, c.Limits.MaxSubscriptions = true, most
+		c.Historic = relaylimits.Requests{MaxSubscriptions: most}.Historic()
+		c.Limits.MaxFilters = 1 + rnd.IntN(3)
 		s := New(c)
 		now := start
 		open, lives, last := make(map[string]bool), make(map[plan.LiveID]int), make(map[plan.LiveID]bool)
@@ -166,7 +167,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 			for i := range fs {
 				fs[i] = follows(rnd.IntN(100))[0]
 			}
-			parts := (len(fs) + c.Terms.MaxFilters - 1) / c.Terms.MaxFilters
+			parts := (len(fs) + c.Limits.MaxFilters - 1) / c.Limits.MaxFilters
 			switch rnd.IntN(6) {
 			case 0:
 				if standing()+parts < most-1 {

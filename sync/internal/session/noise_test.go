@@ -17,9 +17,9 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -41,7 +41,7 @@ type noise struct {
 	batches map[plan.BatchID]bool
 	lives   []plan.LiveID
 	ended   map[plan.Result]int
-	learned map[learned.Kind]int
+	learned map[relaylimits.Kind]int
 }
 
 // phrases are what relays say when they refuse something.
@@ -58,19 +58,19 @@ func newNoise(t *testing.T, seed uint64) *noise {
 	c.Historic, c.Reconciling, c.PageLimit = 1+rng.IntN(8), 1+rng.IntN(3), 4+rng.IntN(12)
 	c.PageSize, c.MaxPage, c.IDChunk = []int{0, 0, 7, 50}[rng.IntN(4)], 15+rng.IntN(60), 1+rng.IntN(30)
 	c.NegIDs, c.NegRounds, c.MaxStrikes = 1+rng.IntN(60), 1+rng.IntN(6), 1+rng.IntN(5)
-	c.Auth, c.Terms = rng.IntN(2) == 0, noiseTerms(rng)
+	c.Auth, c.Limits = rng.IntN(2) == 0, noiseTerms(rng)
 	return &noise{
 		t: t, rng: rng, s: New(c), now: start, open: make(map[string]wire.Request), batches: make(map[plan.BatchID]bool),
-		ended: make(map[plan.Result]int), learned: make(map[learned.Kind]int),
+		ended: make(map[plan.Result]int), learned: make(map[relaylimits.Kind]int),
 	}
 }
 
-func noiseTerms(rng *rand.Rand) Terms {
+func noiseTerms(rng *rand.Rand) relaylimits.Limits {
 	maybe := func(n int) int { return rng.IntN(2) * rng.IntN(n) }
-	return Terms{
-		NoNegentropy: rng.IntN(3) == 0, NeedsKinds: rng.IntN(4) == 0, MaxValues: maybe(40), MaxFilters: 1 + rng.IntN(12),
-		MaxMessage: 600 << rng.IntN(6), MaxSubscriptions: maybe(14), NegentropyMax: maybe(30),
-	}
+	l := relaylimits.Limits{NoNegentropy: rng.IntN(3) == 0}
+	l.NeedsKinds, l.MaxValues, l.MaxFilters = rng.IntN(4) == 0, maybe(40), 1+rng.IntN(12)
+	l.MaxMessage, l.MaxSubscriptions, l.NegentropyMax = 600<<rng.IntN(6), maybe(14), maybe(30)
+	return l
 }
 
 // values are of the kinds that filters have: ids, addresses, and others.
@@ -159,8 +159,8 @@ func (n *noise) event(f nostr.Filter) *nostr.Event {
 	switch n.rng.IntN(60) {
 	case 0:
 		ev.Kind++
-	case 1:
-		ev.ID = "no id"
+	case 1: // nobody asked for it
+		ev.ID, ev.Kind, ev.Tags = eventID(1_000_000).String(), 1, nil
 	case 2:
 		ev.Tags = nil
 	}
@@ -253,8 +253,10 @@ func (n *noise) ours() {
 	case 5:
 		n.s.Excuse(time.Duration(n.rng.IntN(5)) * time.Second)
 	case 6:
-		aside := slices.SortedFunc(maps.Keys(n.s.terms.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
-		n.s.SetTerms(noiseTerms(n.rng), aside[:n.rng.IntN(len(aside)+1)])
+		aside := slices.SortedFunc(maps.Keys(n.s.terms.aside), func(a, b relaylimits.Value) int {
+			return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value))
+		})
+		n.s.SetLimits(noiseTerms(n.rng), aside[:n.rng.IntN(len(aside)+1)])
 	case 7:
 		if subs := slices.Sorted(maps.Keys(n.open)); len(subs) > 0 {
 			sub := subs[n.rng.IntN(len(subs))]
@@ -374,7 +376,7 @@ func (n *noise) perform(a Action) {
 
 // Whatever a relay answers to whatever was asked, the session takes it as it did before.
 func TestNoise(t *testing.T) {
-	ended, news := make(map[plan.Result]int), make(map[learned.Kind]int)
+	ended, news := make(map[plan.Result]int), make(map[relaylimits.Kind]int)
 	sums := goldentest.NewSums(t, "testdata/noise.sum")
 	for seed := range uint64(30) {
 		n := newNoise(t, seed)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -155,9 +155,9 @@ func (p phrase) effect(actions []Action) string {
 		switch a := a.(type) {
 		case Learned:
 			out = append(out, fmt.Sprintf("remember %s=%d", a.Kind, a.Value))
-			if a.Kind == learned.NoNegentropy {
+			if a.Kind == relaylimits.NoNegentropy {
 				then = "use pages"
-			} else if !slices.Contains([]learned.Kind{learned.MaxSubscriptions, learned.MaxRetained, learned.Pace}, a.Kind) {
+			} else if !slices.Contains([]relaylimits.Kind{relaylimits.MaxSubscriptions, relaylimits.MaxRetained, relaylimits.Pace}, a.Kind) {
 				then = "ask again accordingly"
 			}
 		case RateLimited:

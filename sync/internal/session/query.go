@@ -38,15 +38,15 @@ type query struct {
 	hold   int64       // newest second that can't be counted as fetched, 0 if there is none
 	ids    wanted      // that it fetches by id
 
-	parent *query  // what it is a part of
-	depth  int     // how many parents there are
-	part   *query  // its part that is being fetched
-	second *second // it is a part, one second that is full
+	parent *query      // what it is a part of
+	depth  int         // how many parents there are
+	part   *query      // its part that is being fetched
+	full   *fullSecond // it is a part, one second that is full
 
 	// By pages.
 	walk    *filters.Walk
-	gaps    int      // gaps of walk that were taken in
-	seconds []second // full, to be looked into
+	gaps    int          // gaps of walk that were taken in
+	seconds []fullSecond // full, to be looked into
 
 	// By reconciliation.
 	set      *negentropy.Set
@@ -110,7 +110,7 @@ func (q *query) reached() (at int64) {
 		}
 	case q.walk != nil:
 		if at = q.walk.Until(); at != 0 && c != nil {
-			at = max(at, int64(c.second.at))
+			at = max(at, int64(c.full.at))
 		}
 	case c != nil:
 		if at = c.reached(); at == 0 {
@@ -127,18 +127,18 @@ func (q *query) reached() (at int64) {
 }
 
 // saw counts an event of a page.
-func (q *query) saw(id graspsync.EventID, ev *nostr.Event) {
-	if q.second != nil {
-		q.second.split.Saw(id, ev)
+func (q *query) saw(ev graspsync.Event) {
+	if q.full != nil {
+		q.full.split.Saw(ev.ID, ev.Event)
 		return
 	}
-	q.walk.Saw(id, ev.CreatedAt)
+	q.walk.Saw(ev.ID, ev.CreatedAt)
 }
 
 // heard takes in an event that was asked for by its id.
 func (q *query) heard(ev *nostr.Event) {
-	if q.second != nil {
-		q.second.split.Heard(ev)
+	if q.full != nil {
+		q.full.split.Heard(ev)
 	}
 	if q.cut != nil {
 		q.cut.oldest = min(q.cut.oldest, int64(ev.CreatedAt))
@@ -147,16 +147,16 @@ func (q *query) heard(ev *nostr.Event) {
 
 // repeatPage forgets what was counted of the page under way.
 func (q *query) repeatPage() {
-	if q.second != nil {
-		q.second.split.Next()
+	if q.full != nil {
+		q.full.split.Next()
 		return
 	}
 	q.walk.Next()
 }
 
-// second is the part of a query that is one second with more events than a page
+// fullSecond is the part of a query that is one second with more events than a page
 // holds. It is reconciled (NIP-77), or else split.
-type second struct {
+type fullSecond struct {
 	at    nostr.Timestamp
 	page  int // answers smaller than this are whole
 	doubt int // > 0: it gave so many, and it is only suspected that there are more

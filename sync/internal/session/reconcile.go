@@ -11,9 +11,9 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -77,8 +77,8 @@ func (h *history) fetchPart(c *query) {
 
 // byPages fetches by pages what is not reconciled.
 func (h *history) byPages(q *query) {
-	if q.second != nil {
-		h.splitSecond(q)
+	if q.full != nil {
+		h.splitFullSecond(q)
 		return
 	}
 	h.startPages(q, 0)
@@ -199,7 +199,7 @@ func (h *history) noNegentropy(reason string) {
 		return
 	}
 	h.negentropy = false
-	h.out.do(Learned{Kind: learned.NoNegentropy, Value: 1, Reason: reason})
+	h.out.do(Learned{Kind: relaylimits.NoNegentropy, Value: 1, Reason: reason})
 	waiting := h.negQueue
 	h.negQueue = nil
 	for _, x := range slices.Clone(h.requests.waiting) {
@@ -216,8 +216,8 @@ func (h *history) noNegentropy(reason string) {
 func (h *history) reconciled(q *query) {
 	neg := q.neg
 	h.leaveReconciling(q)
-	if q.second != nil {
-		q.second.unsure = neg.TheirLen() <= q.second.page
+	if q.full != nil {
+		q.full.unsure = neg.TheirLen() <= q.full.page
 	} else {
 		h.suspect(q, neg)
 	}
@@ -265,8 +265,8 @@ func (h *history) idsDone(q *query) {
 		if q.result != plan.Complete {
 			q.hold = noEnd // nobody knows where the ids belong that did not come
 		}
-		if q.second != nil {
-			h.splitSecond(q)
+		if q.full != nil {
+			h.splitFullSecond(q)
 			return
 		}
 		c := h.newWindow(q, r.window)
@@ -277,8 +277,8 @@ func (h *history) idsDone(q *query) {
 			return
 		}
 		h.byPages(c)
-	case q.second != nil && q.second.unsure:
-		h.splitSecond(q)
+	case q.full != nil && q.full.unsure:
+		h.splitFullSecond(q)
 	case !h.lookBelow(q):
 		h.end(q, plan.Complete, "")
 	}
@@ -290,9 +290,8 @@ func (h *history) idsDone(q *query) {
 func (h *history) salvage(q *query, again bool) {
 	span := q.span()
 	settled := int64(min(q.neg.Settled(), uint64(noEnd)))
-	need := q.neg.Need()
-	need = need[:min(len(need), h.cfg.NegIDs)]
-	if q.second != nil || settled <= span.since || settled > span.until {
+	need := q.neg.Need() // all of it: what lies before settled is in no other place
+	if q.full != nil || settled <= span.since || settled > span.until {
 		settled, again = span.since, false
 	}
 	if len(need) == 0 && settled == span.since {
@@ -310,7 +309,7 @@ func (h *history) salvage(q *query, again bool) {
 func (h *history) tooLarge(q *query, now time.Time) {
 	h.leaveReconciling(q)
 	span := q.span()
-	if q.second != nil || span.since >= span.until || q.depth >= maxWindowDepth || q.whole().windows+2 > maxWindows {
+	if q.full != nil || span.since >= span.until || q.depth >= maxWindowDepth || q.whole().windows+2 > maxWindows {
 		h.byPages(q)
 		return
 	}

@@ -310,6 +310,19 @@ func TestSalvageWithUnserved(t *testing.T) {
 	assert.Greater(t, w.sent[wire.TypeNegOpen], 1)
 }
 
+// A relay that has more than is taken from one reconciliation ends it when twice as many
+// have come. All that lies before the rest is fetched then, not only as many as are taken.
+func TestSalvageKeepsAllThatWasFound(t *testing.T) {
+	for most := 20; most <= 140; most += 20 {
+		w := honest(t, offersNeg, 500, spaced(600, time.Second), func(c *Config) { c.NegIDs = most })
+		w.negFrame = 4096 // some 120 ids
+		d, b := w.fetchAll(plan.History, tagging("x"))
+		assert.Equal(t, plan.Complete, d.Result, most)
+		assert.Zero(t, w.missing(b), most)
+		assert.Greater(t, w.sent[wire.TypeNegOpen]+d.Report.Pages, 1, "it is not one reconciliation: %d", most)
+	}
+}
+
 // A batch that takes too long ends with all its parts.
 func TestExpiryInAWindow(t *testing.T) {
 	w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)

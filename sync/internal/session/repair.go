@@ -7,8 +7,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -157,7 +157,7 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 		if said := wire.SaidMost(text); said > 0 && said < n {
 			most = said
 		}
-		return n > 1 && p.terms.learn(learned.MaxFilters, most, text)
+		return n > 1 && p.terms.learn(relaylimits.MaxFilters, most, text)
 	case wire.RefusalTooManyValues:
 		most := 0
 		for _, f := range x.asks() {
@@ -170,13 +170,13 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 		return most > 1 && p.terms.fewerValues(x, most/2, text)
 	case wire.RefusalNeedsKinds:
 		if slices.ContainsFunc(x.asks(), kindless) {
-			return p.terms.learn(learned.NeedsKinds, 1, text)
+			return p.terms.learn(relaylimits.NeedsKinds, 1, text)
 		}
 		return p.terms.withoutNotes(x, text)
 	case wire.RefusalNoNotes:
 		return p.terms.withoutNotes(x, text)
 	case wire.RefusalLimitZero:
-		return x.limitZero && p.terms.learn(learned.NoLimitZero, 1, text)
+		return x.limitZero && p.terms.learn(relaylimits.NoLimitZero, 1, text)
 	}
 	return false
 }
@@ -248,7 +248,7 @@ func (p *repair) unsent(x *request, size int, reason string) {
 		return
 	}
 	p.requests.answered(x)
-	smaller := p.terms.learn(learned.MaxMessage, max(leastMessage, min(size, p.terms.MaxMessage)/2), reason)
+	smaller := p.terms.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, min(size, p.terms.MaxMessage)/2), reason)
 	switch {
 	case x.kind == reqIDs && p.history.fewerIDs(x, false):
 	case x.kind == reqProbe:

@@ -12,8 +12,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -142,9 +142,9 @@ func newRequests(cfg *Config, out *outbox, t *terms) *requests {
 }
 
 // expect makes use of what is believed of the relay from now on: it may take more than it did.
-func (r *requests) expect(t Terms) {
+func (r *requests) expect(t relaylimits.Limits) {
 	if t.MaxSubscriptions > r.terms.MaxSubscriptions {
-		r.mostHistoric = plan.Limits{MaxSubscriptions: t.MaxSubscriptions}.Historic()
+		r.mostHistoric = relaylimits.Requests{MaxSubscriptions: t.MaxSubscriptions}.Historic()
 	}
 	r.pace.believe(t.Pace)
 }
@@ -538,7 +538,7 @@ func (r *requests) cool(now time.Time, reason string) {
 	}
 	r.out.do(RateLimited{Until: r.pace.until, For: r.pace.last.For, Reason: reason})
 	r.terms.Pace = r.pace.every
-	r.out.do(Learned{Kind: learned.Pace, Value: int(r.pace.every / time.Millisecond), Reason: reason})
+	r.out.do(Learned{Kind: relaylimits.Pace, Value: int(r.pace.every / time.Millisecond), Reason: reason})
 }
 
 // hasRoom reports whether a request that waits may be opened. Live subscriptions and
@@ -574,7 +574,7 @@ func (r *requests) mostLive() int {
 	if r.terms.MaxSubscriptions == 0 {
 		return math.MaxInt
 	}
-	return plan.Limits{MaxSubscriptions: r.terms.MaxSubscriptions}.LiveSubscriptions()
+	return relaylimits.Requests{MaxSubscriptions: r.terms.MaxSubscriptions}.LiveSubscriptions()
 }
 
 // othersLive is how many requests of live subscriptions are open, or wait before x.
@@ -686,9 +686,9 @@ func (r *requests) tooMany(x *request, text string) bool {
 			open++
 		}
 	}
-	r.terms.learn(learned.MaxSubscriptions, open, text)
+	r.terms.learn(relaylimits.MaxSubscriptions, open, text)
 	if n := r.terms.MaxSubscriptions; n > 0 {
-		r.mostHistoric = min(r.mostHistoric, plan.Limits{MaxSubscriptions: n}.Historic())
+		r.mostHistoric = min(r.mostHistoric, relaylimits.Requests{MaxSubscriptions: n}.Historic())
 	}
 	if x.kind == reqLive {
 		return false
@@ -718,5 +718,5 @@ func (r *requests) tooManyBytes(x *request, text string) bool {
 	} else if others > 0 {
 		most = others
 	}
-	return r.terms.learn(learned.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
+	return r.terms.learn(relaylimits.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
 }

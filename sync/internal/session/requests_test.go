@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -19,7 +20,7 @@ import (
 func narrow(t *testing.T) (s *Session, open map[string]wire.Request, take func([]Action)) {
 	t.Helper()
 	c := defaults()
-	c.Terms.NoNegentropy, c.Terms.MaxSubscriptions, c.Historic = true, 5, 4
+	c.Limits.NoNegentropy, c.Limits.MaxSubscriptions, c.Historic = true, 5, 4
 	s, open = New(c), make(map[string]wire.Request)
 	take = func(actions []Action) {
 		for _, a := range only[Send](actions) {
@@ -87,7 +88,7 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 // were 20, and history was refused for the rest of the day.
 func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 	c := defaults()
-	c.Terms.MaxMessage = 13_107
+	c.Limits.MaxMessage = 13_107
 	s := New(c)
 	long := func(n int) nostr.Filter {
 		f := filters.Live(nostr.Filter{Tags: nostr.TagMap{}})
@@ -97,14 +98,14 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 		return f
 	}
 	fs := []nostr.Filter{long(100), long(52), long(40)}
-	reqs, tooLarge := filters.Pack(fs, c.Terms.MaxMessage, c.Terms.MaxFilters)
+	reqs, tooLarge := filters.Pack(fs, c.Limits.MaxMessage, c.Limits.MaxFilters)
 	require.Len(t, reqs, 1, "it is planned as one")
 	require.Empty(t, tooLarge)
-	require.Greater(t, filters.Size(fs[0]), c.Terms.MaxMessage/2)
+	require.Greater(t, filters.Size(fs[0]), c.Limits.MaxMessage/2)
 	assert.Equal(t, fs, one[Send](t, s.Follow(start, 1, fs)).Request.Filters)
 
 	// What a relay does not take in one message is still split.
-	c.Terms.MaxMessage = 6000
+	c.Limits.MaxMessage = 6000
 	s = New(c)
 	var n int
 	for range 10 {
@@ -171,7 +172,7 @@ func TestNoRoomForOneMore(t *testing.T) {
 		for historic := 1; historic <= 8; historic++ {
 			for _, known := range []int{0, 3, 20} {
 				c := defaults()
-				c.Terms.NoNegentropy, c.Terms.MaxSubscriptions = true, 0
+				c.Limits.NoNegentropy, c.Limits.MaxSubscriptions = true, 0
 				s := New(c)
 				for i := range live {
 					r := sent(t, s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging("x"))}))
@@ -193,7 +194,7 @@ func TestNoRoomForOneMore(t *testing.T) {
 					require.Empty(t, only[Learned](actions))
 				}
 				if known > 0 {
-					want = max(1, min(want, plan.Limits{MaxSubscriptions: known}.Historic()))
+					want = max(1, min(want, relaylimits.Requests{MaxSubscriptions: known}.Historic()))
 				}
 				require.Equal(t, want, s.requests.mostHistoric, "%d live, %d historic", live, historic)
 				require.Equal(t, known, s.terms.MaxSubscriptions)
@@ -207,7 +208,7 @@ func TestNoRoomForOneMore(t *testing.T) {
 // room for that.
 func TestTrialOfWhatReplaces(t *testing.T) {
 	c := defaults()
-	c.Terms.MaxSubscriptions = 1
+	c.Limits.MaxSubscriptions = 1
 	s := New(c)
 	old := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("old"))}))
 	s.Receive(start, eose(old.Sub))
@@ -221,7 +222,7 @@ func TestTrialOfWhatReplaces(t *testing.T) {
 // there may be for history.
 func TestNoRoomForTheFirst(t *testing.T) {
 	c := defaults()
-	c.Terms.MaxSubscriptions = 0
+	c.Limits.MaxSubscriptions = 0
 	s := New(c)
 	r := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}))
 	actions := s.Receive(start, closed(r.Sub, "error: too many concurrent REQs"))

@@ -124,24 +124,24 @@ func (p *player) configure(words []string) error {
 		}
 		switch name {
 		case "neg":
-			p.cfg.Terms.NoNegentropy = n == 0
+			p.cfg.Limits.NoNegentropy = n == 0
 			continue
 		case "kinds":
-			p.cfg.Terms.NeedsKinds = n > 0
+			p.cfg.Limits.NeedsKinds = n > 0
 			continue
 		case "auth":
 			p.cfg.Auth = n > 0
 			continue
 		case "pace":
-			p.cfg.Terms.Pace = time.Duration(n) * time.Millisecond
+			p.cfg.Limits.Pace = time.Duration(n) * time.Millisecond
 			continue
 		}
 		field := map[string]*int{
 			"historic": &p.cfg.Historic, "limit": &p.cfg.PageLimit, "maxpage": &p.cfg.MaxPage,
 			"reconciling": &p.cfg.Reconciling, "chunk": &p.cfg.IDChunk, "pagesize": &p.cfg.PageSize,
-			"negids": &p.cfg.NegIDs, "values": &p.cfg.Terms.MaxValues, "filters": &p.cfg.Terms.MaxFilters,
-			"message": &p.cfg.Terms.MaxMessage, "subs": &p.cfg.Terms.MaxSubscriptions,
-			"retained": &p.cfg.Terms.MaxRetained,
+			"negids": &p.cfg.NegIDs, "values": &p.cfg.Limits.MaxValues, "filters": &p.cfg.Limits.MaxFilters,
+			"message": &p.cfg.Limits.MaxMessage, "subs": &p.cfg.Limits.MaxSubscriptions,
+			"retained": &p.cfg.Limits.MaxRetained,
 		}[name]
 		if field == nil {
 			return errCommand
@@ -165,7 +165,7 @@ func (p *player) input(now time.Time, verb string, args []string) ([]Action, err
 		return p.s.Unsent(now, args[0], size, "message too large"), err
 	case "terms":
 		err := p.configure(args)
-		p.s.SetTerms(p.cfg.Terms, nil)
+		p.s.SetLimits(p.cfg.Limits, nil)
 		return nil, err
 	case "forged":
 		return p.s.Forged(now, "bad signature"), nil

@@ -6,36 +6,36 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/learned"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Config holds the constants of a [Session]. All numbers and durations must be set.
 type Config struct {
-	Historic     int           // historic requests open at once
-	Reconciling  int           // NIP-77 sessions open at once
-	PageLimit    int           // events asked for in one page
-	PageSize     int           // largest page the relay ever gave, 0 if unknown
-	MaxPage      int           // events taken in one page, whatever was asked for
-	IDChunk      int           // ids asked for in one request
-	NegFrame     int           // bytes of a NIP-77 message that we send, before hex
-	NegRounds    int           // messages of one reconciliation
-	NegIDs       int           // ids taken from one reconciliation
-	Terms        Terms         // what the relay takes, as far as it is known
-	SetAside     []Value       // which it never takes
-	Auth         bool          // there is a key to authenticate with (NIP-42)
-	OpenTimeout  time.Duration // before the next request is opened without an answer
-	FirstNeg     time.Duration // for the first answer to NEG-OPEN
-	NegTimeout   time.Duration // for a reconciliation in all
-	FirstAnswer  time.Duration // for the first message of an answer, at least IdleTimeout
-	IdleTimeout  time.Duration // between two messages of an answer
-	TotalTimeout time.Duration // for an answer in all
-	Cooldown     time.Duration // without new requests after a rate limit; it doubles up to an hour
-	Cooled       Cooling       // the last time without, of an earlier connection
-	GapAge       time.Duration // how long a live filter must have been open to have missed an event
-	MaxStrikes   int           // proofs of hostility within an hour
+	Historic     int                 // historic requests open at once
+	Reconciling  int                 // NIP-77 sessions open at once
+	PageLimit    int                 // events asked for in one page
+	PageSize     int                 // largest page the relay ever gave, 0 if unknown
+	MaxPage      int                 // events taken in one page, whatever was asked for
+	IDChunk      int                 // ids asked for in one request
+	NegFrame     int                 // bytes of a NIP-77 message that we send, before hex
+	NegRounds    int                 // messages of one reconciliation
+	NegIDs       int                 // ids taken from one reconciliation; twice as many at its end
+	Limits       relaylimits.Limits  // what the relay takes, as far as it is known
+	SetAside     []relaylimits.Value // which it never takes
+	Auth         bool                // there is a key to authenticate with (NIP-42)
+	OpenTimeout  time.Duration       // before the next request is opened without an answer
+	FirstNeg     time.Duration       // for the first answer to NEG-OPEN
+	NegTimeout   time.Duration       // for a reconciliation in all
+	FirstAnswer  time.Duration       // for the first message of an answer, at least IdleTimeout
+	IdleTimeout  time.Duration       // between two messages of an answer
+	TotalTimeout time.Duration       // for an answer in all
+	Cooldown     time.Duration       // without new requests after a rate limit; it doubles up to an hour
+	Cooled       Cooling             // the last time without, of an earlier connection
+	GapAge       time.Duration       // how long a live filter must have been open to have missed an event
+	MaxStrikes   int                 // proofs of hostility within an hour
 }
 
 // Session is the state of the conversation. Make one with [New]. It is not safe
@@ -59,7 +59,7 @@ func New(cfg Config) *Session {
 	s.requests = newRequests(s.cfg, s.out, s.terms)
 	s.history = newHistory(s.cfg, s.out, s.terms, s.requests)
 	s.repair = &repair{terms: s.terms, requests: s.requests, history: s.history}
-	s.SetTerms(cfg.Terms, cfg.SetAside)
+	s.SetLimits(cfg.Limits, cfg.SetAside)
 	return s
 }
 
@@ -81,9 +81,9 @@ func (s *Session) flush(now time.Time) []Action {
 	return s.out.take()
 }
 
-// SetTerms replaces what is believed about the relay, and the values that are set
+// SetLimits replaces what is believed about the relay, and the values that are set
 // aside: some of it has expired. What is open stays as it is.
-func (s *Session) SetTerms(t Terms, aside []Value) {
+func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.requests.expect(t)
 	s.history.negentropy = !t.NoNegentropy
 	s.terms.set(t, aside)
@@ -170,13 +170,12 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		s.repair.probed(x, true, true)
 		return
 	}
-	id, err := graspsync.ParseEventID(m.Event.ID)
-	if err != nil || x.kind == reqNeg {
+	if x.kind == reqNeg {
 		s.strike(now, "event that was not asked for")
 		return
 	}
-	matches := x.match.Match(m.Event)
-	if !matches && !resembles(x.filters, m.Event) {
+	matches := x.match.Match(m.Event.Event)
+	if !matches && !resembles(x.filters, m.Event.Event) {
 		s.strike(now, "event that was not asked for")
 		return
 	}
@@ -186,7 +185,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		}
 		return
 	}
-	s.history.onHistoric(now, x, m, id, matches)
+	s.history.onHistoric(now, x, m, matches)
 }
 
 func (s *Session) onEOSE(now time.Time, m wire.Message) {
@@ -238,7 +237,7 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 		return
 	}
 	if why == wire.RefusalTooLarge {
-		s.terms.learn(learned.NegentropyMax, m.Max, m.Text)
+		s.terms.learn(relaylimits.NegentropyMax, m.Max, m.Text)
 	}
 	s.repair.refused(now, x, why, m.Text, false)
 }

@@ -22,8 +22,7 @@ func show(a Action) string {
 	case Send:
 		return showRequest(a.Request)
 	case Deliver:
-		id, _ := graspsync.ParseEventID(a.Event.ID)
-		out := fmt.Sprintf("deliver %d", number(id))
+		out := fmt.Sprintf("deliver %d", number(a.Event.ID))
 		if a.Batch != 0 {
 			out += fmt.Sprintf(" of b%d", a.Batch)
 		}

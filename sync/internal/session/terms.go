@@ -8,39 +8,11 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/learned"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// Terms are what a relay takes, as far as it said so or was found out.
-type Terms struct {
-	NoNegentropy     bool // it does not offer NIP-77
-	NeedsKinds       bool // it refuses filters without kinds
-	NoNotes          bool // it refuses filters for kind 1, or for no kinds, without authors
-	NoLimitZero      bool // it refuses filters with limit 0
-	MaxValues        int  // of one list of a filter, 0 if unknown
-	MaxFilters       int  // of one request
-	MaxMessage       int  // bytes of one request
-	MaxSubscriptions int  // open at once, 0 if unknown
-	MaxRetained      int  // bytes of all open requests together, 0 if unknown
-	NegentropyMax    int  // events reconciled at once, 0 if unknown
-
-	Pace time.Duration // between two historic requests, 0: as their turns come
-}
-
-// Value is one value of a filter: of a tag, or of the lists "ids" and "authors".
-type Value struct{ Tag, Value string }
-
-const (
-	// maxAside bounds the values set aside at one relay.
-	maxAside = 1000
-	// leastMessage is what every relay is trusted to take, in bytes.
-	leastMessage = 1 << 10
-	// sqlValues is what relays on SQL databases take in one list.
-	sqlValues = 10
-)
-
-// SinceSize is how many bytes longer a live filter is without limit 0.
-const SinceSize = len(`"since":1234567890,`) - len(`"limit":0,`)
+// sqlValues is what relays on SQL databases take in one list.
+const sqlValues = 10
 
 // sinceBack is how far back a live subscription looks where it can't say that it wants
 // nothing of the past: what was made a moment before may be published a moment later.
@@ -48,58 +20,34 @@ const sinceBack = 15 * time.Minute
 
 // terms keeps what the relay takes, and gives filters the form in which it takes them.
 type terms struct {
-	Terms
+	relaylimits.Limits
 	// What was learned from refused live subscriptions.
 	liveValues  int // as MaxValues
 	liveNoNotes bool
 	idChunk     int // ids asked for in one request
-	aside       map[Value]struct{}
+	aside       map[relaylimits.Value]struct{}
 
 	out *outbox
 }
 
 func newTerms(cfg *Config, out *outbox) *terms {
-	return &terms{Terms: cfg.Terms, idChunk: cfg.IDChunk, aside: make(map[Value]struct{}), out: out}
+	return &terms{Limits: cfg.Limits, idChunk: cfg.IDChunk, aside: make(map[relaylimits.Value]struct{}), out: out}
 }
 
-func (t *terms) set(to Terms, aside []Value) {
-	t.Terms = to
+func (t *terms) set(to relaylimits.Limits, aside []relaylimits.Value) {
+	t.Limits = to
 	clear(t.aside)
-	for _, v := range aside[:min(len(aside), maxAside)] {
+	for _, v := range aside[:min(len(aside), relaylimits.MaxAside)] {
 		t.aside[v] = struct{}{}
 	}
 }
 
 // learn makes something believed of the relay, and told if it is news.
-func (t *terms) learn(k learned.Kind, value int, reason string) bool {
-	field := map[learned.Kind]*int{
-		learned.MaxValues: &t.MaxValues, learned.MaxFilters: &t.MaxFilters,
-		learned.MaxMessage: &t.MaxMessage, learned.MaxSubscriptions: &t.MaxSubscriptions,
-		learned.NegentropyMax: &t.NegentropyMax, learned.MaxRetained: &t.MaxRetained,
-	}[k]
-	switch {
-	case k == learned.NeedsKinds:
-		if t.NeedsKinds {
-			return false
-		}
-		t.NeedsKinds = true
-	case k == learned.NoNotes:
-		if t.NoNotes {
-			return false
-		}
-		t.NoNotes = true
-	case k == learned.NoLimitZero:
-		if t.NoLimitZero {
-			return false
-		}
-		t.NoLimitZero = true
-		t.MaxMessage = max(leastMessage, t.MaxMessage-SinceSize*t.MaxFilters)
-	case value < 1 || *field > 0 && value >= *field:
+func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
+	if !t.Narrow(k, value) {
 		return false
-	default:
-		*field = value
 	}
-	if k == learned.MaxValues {
+	if k == relaylimits.MaxValues {
 		t.idsAtMost(value)
 	}
 	t.out.do(Learned{Kind: k, Value: value, Reason: reason})
@@ -116,7 +64,7 @@ func (t *terms) fewerValues(x *request, n int, text string) bool {
 	if m := t.MaxValues; m > 0 && x.kind == reqLive {
 		n = min(n, m)
 	}
-	news := t.learn(learned.MaxValues, n, text)
+	news := t.learn(relaylimits.MaxValues, n, text)
 	if x.kind == reqLive && (t.liveValues == 0 || n < t.liveValues) {
 		t.liveValues = n
 		return true
@@ -129,15 +77,15 @@ func (t *terms) withoutNotes(x *request, text string) bool {
 	if !slices.ContainsFunc(x.asks(), asksForNotes) {
 		return false
 	}
-	news := t.learn(learned.NoNotes, 1, text)
+	news := t.learn(relaylimits.NoNotes, 1, text)
 	if x.kind == reqLive && !t.liveNoNotes {
 		t.liveNoNotes, news = true, true
 	}
 	return news
 }
 
-func (t *terms) setAside(v Value) {
-	if _, known := t.aside[v]; known || len(t.aside) >= maxAside {
+func (t *terms) setAside(v relaylimits.Value) {
+	if _, known := t.aside[v]; known || len(t.aside) >= relaylimits.MaxAside {
 		return
 	}
 	t.aside[v] = struct{}{}
@@ -146,12 +94,12 @@ func (t *terms) setAside(v Value) {
 
 // asideElsewhere returns the values of f that were set aside under another tag: it
 // is quicker to leave them out than to find them again.
-func (t *terms) asideElsewhere(f nostr.Filter) (out []Value) {
+func (t *terms) asideElsewhere(f nostr.Filter) (out []relaylimits.Value) {
 	for tag, values := range f.Tags {
 		for _, v := range values {
 			for known := range t.aside {
 				if known.Value == v && known.Tag != tag {
-					out = append(out, Value{tag, v})
+					out = append(out, relaylimits.Value{Tag: tag, Value: v})
 					break
 				}
 			}
@@ -199,7 +147,7 @@ type bounds struct {
 
 // queryBounds are those of a query: half of a message, as it takes when it is planned.
 func (t *terms) queryBounds() bounds {
-	return bounds{t.MaxValues, max(leastMessage, t.MaxMessage) / 2, t.NoNotes}
+	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage) / 2, t.NoNotes}
 }
 
 // liveBounds are those of a filter of a live subscription. It was planned as part of a
@@ -207,7 +155,7 @@ func (t *terms) queryBounds() bounds {
 // as one subscription would become two, for which there may be no room either. Many relays
 // do not look at filters of limit 0, so that there notes are asked for until that is refused.
 func (t *terms) liveBounds() bounds {
-	return bounds{t.liveValues, max(leastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
+	return bounds{t.liveValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
 // pack spreads the filters of a live subscription over as few requests as the relay
@@ -234,7 +182,7 @@ func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 		return f, false
 	}
 	keep := func(list string, values []string) []string {
-		is := func(v string) bool { _, aside := t.aside[Value{list, v}]; return aside }
+		is := func(v string) bool { _, aside := t.aside[relaylimits.Value{Tag: list, Value: v}]; return aside }
 		if !slices.ContainsFunc(values, is) {
 			return values
 		}
@@ -293,10 +241,10 @@ func asksForNotes(f nostr.Filter) bool {
 }
 
 // without returns f without some values of its tags.
-func without(f nostr.Filter, values []Value) nostr.Filter {
+func without(f nostr.Filter, values []relaylimits.Value) nostr.Filter {
 	for tag := range f.Tags {
 		f.Tags = filters.WithList(f.Tags, tag, slices.DeleteFunc(slices.Clone(f.Tags[tag]), func(v string) bool {
-			return slices.Contains(values, Value{tag, v})
+			return slices.Contains(values, relaylimits.Value{Tag: tag, Value: v})
 		}))
 	}
 	return f

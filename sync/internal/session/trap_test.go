@@ -16,7 +16,7 @@ import (
 func paging(t *testing.T) (*Session, wire.Request) {
 	t.Helper()
 	c := defaults()
-	c.Terms.NoNegentropy = true
+	c.Limits.NoNegentropy = true
 	s := New(c)
 	return s, sent(t, s.Fetch(start, batchOf(1, plan.History, tagging("x"))))
 }

@@ -17,7 +17,7 @@ import (
 // goes on from there later must not take them for fetched.
 func TestAnnouncementsComeBeforeTheRest(t *testing.T) {
 	c := defaults()
-	c.Terms.NoNegentropy = true
+	c.Limits.NoNegentropy = true
 	s := New(c)
 	next := func(actions []Action) wire.Request {
 		t.Helper()

@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -23,7 +25,7 @@ func defaults() Config {
 	return Config{
 		Historic: 8, Reconciling: 2, PageLimit: 10, MaxPage: 100, IDChunk: 4,
 		NegFrame: 30_000, NegRounds: 64, NegIDs: 1000,
-		Terms:       Terms{MaxFilters: 20, MaxMessage: 64 << 10, MaxSubscriptions: 20},
+		Limits:      relaylimits.Limits{Requests: relaylimits.Requests{MaxFilters: 20, MaxMessage: 64 << 10, MaxSubscriptions: 20}},
 		OpenTimeout: 2 * time.Second, FirstNeg: 10 * time.Second, NegTimeout: 2 * time.Minute,
 		FirstAnswer: 2 * time.Minute, IdleTimeout: 30 * time.Second, TotalTimeout: 5 * time.Minute,
 		Cooldown: 65 * time.Second, GapAge: time.Minute, MaxStrikes: 3,
@@ -85,7 +87,7 @@ func sent(t testing.TB, actions []Action) wire.Request {
 }
 
 func eventMsg(sub string, ev *nostr.Event) wire.Message {
-	return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: ev, Size: 100}
+	return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev), Size: 100}
 }
 
 func eose(sub string) wire.Message { return wire.Message{Type: wire.TypeEOSE, Sub: sub} }

@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -131,7 +132,7 @@ var roots = []string{"u", "v", "w", "x", "y", "z"}
 
 func newWorld(t testing.TB, src source) *world {
 	c := defaults()
-	c.Terms.NoNegentropy = src.n(3) == 0
+	c.Limits.NoNegentropy = src.n(3) == 0
 	c.Historic = 1 + src.n(4)
 	c.PageLimit = 5 + src.n(20)
 	c.Reconciling = 1 + src.n(2)
@@ -394,10 +395,10 @@ func (w *world) odd() {
 
 // forget has some of what was learned expire, and of the values set aside some.
 func (w *world) forget() {
-	t := w.s.terms.Terms
+	t := w.s.terms.Limits
 	if w.src.n(2) == 0 {
 		t.MaxSubscriptions = 20
-		w.limit = max(w.limit, plan.Limits{MaxSubscriptions: 20}.Historic())
+		w.limit = max(w.limit, relaylimits.Requests{MaxSubscriptions: 20}.Historic())
 	}
 	for _, v := range []*int{&t.MaxValues, &t.NegentropyMax} {
 		if w.src.n(3) == 0 {
@@ -406,9 +407,11 @@ func (w *world) forget() {
 	}
 	t.NeedsKinds = t.NeedsKinds && w.src.n(2) == 0
 	t.NoLimitZero = t.NoLimitZero && w.src.n(2) == 0
-	aside := slices.SortedFunc(maps.Keys(w.s.terms.aside), func(a, b Value) int { return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value)) })
-	aside = slices.DeleteFunc(aside, func(Value) bool { return w.src.n(2) == 0 })
-	w.s.SetTerms(t, aside)
+	aside := slices.SortedFunc(maps.Keys(w.s.terms.aside), func(a, b relaylimits.Value) int {
+		return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value))
+	})
+	aside = slices.DeleteFunc(aside, func(relaylimits.Value) bool { return w.src.n(2) == 0 })
+	w.s.SetLimits(t, aside)
 	w.do("forget", w.s.flush(w.now)) // as whoever has it forget has something to tell it
 }
 
@@ -479,12 +482,12 @@ func (w *world) perform(a Action) {
 	case Deliver:
 		require.Equal(w.t, 100, a.Size)
 		if a.Batch != 0 {
-			require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == a.Event.ID }))
+			require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == a.Event.ID.String() }))
 			require.Contains(w.t, w.batches, a.Batch, "H7: an event of an unknown batch")
 			require.Equal(w.t, w.batches[a.Batch].Kind, a.Kind)
 			w.level--
 			require.True(w.t, a.Ours || slices.ContainsFunc(w.batches[a.Batch].Queries, func(q plan.Query) bool { return !OfOurs(q.Filter) }))
-			w.batches[a.Batch].got[a.Event.ID] = true
+			w.batches[a.Batch].got[a.Event.ID.String()] = true
 		}
 	case LoadSet:
 		filter, id := a.Filter, a.Query

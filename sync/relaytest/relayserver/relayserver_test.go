@@ -158,7 +158,7 @@ func TestInfo(t *testing.T) {
 }
 
 func TestInfoThatHangs(t *testing.T) {
-	_, s := start(t, relaytest.Behavior{InfoDelay: time.Hour})
+	_, s := start(t, relaytest.Behavior{Link: relaytest.Link{InfoDelay: time.Hour}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(s.URL().String(), "ws", "http", 1), nil)

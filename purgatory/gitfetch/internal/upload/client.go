@@ -48,8 +48,8 @@ type Meter interface {
 }
 
 // Discover finds out what the server of a clone URL is.
-func (c *Client) Discover(ctx context.Context, clone graspsync.URL, m Meter) (*Server, error) {
-	if clone.Query != "" {
+func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter) (*Server, error) {
+	if clone.URL().Query != "" {
 		return nil, fmt.Errorf("%w: clone URL with a query", ErrProtocol)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, clone.String()+"/info/refs?service=git-upload-pack", nil)

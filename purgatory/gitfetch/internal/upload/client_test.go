@@ -18,7 +18,7 @@ import (
 )
 
 // answers are what a server says to one request after the other.
-func answers(t *testing.T, list ...string) (*Client, graspsync.URL, *[]string) {
+func answers(t *testing.T, list ...string) (*Client, graspsync.CloneURL, *[]string) {
 	t.Helper()
 	var seen []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +32,7 @@ func answers(t *testing.T, list ...string) (*Client, graspsync.URL, *[]string) {
 		list = list[1:]
 	}))
 	t.Cleanup(srv.Close)
-	u, err := graspsync.ParseURL(srv.URL+"/r.git", graspsync.HTTPSchemes)
+	u, err := graspsync.ParseCloneURL(srv.URL + "/r.git")
 	require.NoError(t, err)
 	c := &Client{HTTP: srv.Client(), UserAgent: "x", Limits: Limits{AdvertBytes: 1 << 12, AdvertRefs: 5, PackBytes: 1 << 10, PackObjects: 5}}
 	return c, u, &seen
@@ -184,8 +184,9 @@ func TestRequestsThatFail(t *testing.T) {
 	require.ErrorIs(t, c.ListTips(ended, s, &count{}), context.Canceled)
 	s.base = "://"
 	require.Error(t, c.Fetch(t.Context(), s, nil, nil, io.Discard, &count{}))
-	u.Query = "a=b"
-	_, err = c.Discover(t.Context(), u, &count{})
+	asking, err := graspsync.ParseCloneURL(u.String() + "?a=b")
+	require.NoError(t, err)
+	_, err = c.Discover(t.Context(), asking, &count{})
 	require.ErrorIs(t, err, ErrProtocol)
 	long := graspsync.Printable(strings.Repeat("x", 2*graspsync.MaxText))
 	require.Len(t, long, graspsync.MaxText)

@@ -15,7 +15,7 @@ import (
 )
 
 // headed is a server that answers everything with one head and body.
-func headed(t *testing.T, status int, header http.Header, body string) (*Client, graspsync.URL) {
+func headed(t *testing.T, status int, header http.Header, body string) (*Client, graspsync.CloneURL) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -26,7 +26,7 @@ func headed(t *testing.T, status int, header http.Header, body string) (*Client,
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(srv.Close)
-	u, err := graspsync.ParseURL(srv.URL+"/r.git", graspsync.HTTPSchemes)
+	u, err := graspsync.ParseCloneURL(srv.URL + "/r.git")
 	require.NoError(t, err)
 	return &Client{HTTP: srv.Client(), Limits: Limits{AdvertBytes: 1 << 12, AdvertRefs: 5, PackBytes: 1 << 10, PackObjects: 5}}, u
 }

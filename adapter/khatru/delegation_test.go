@@ -1,0 +1,172 @@
+package khatruadapter
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What the manager is told and asks through Sync it is told and asks, each once.
+func TestSyncPassesOnToTheManager(t *testing.T) {
+	var gone []string
+	cfg := Config{Store: eventstoreadapter.Config{Removed: func(e *nostr.Event) { gone = append(gone, e.ID) }}}
+	s, store, m := embed(t, khatru.NewRelay(), newSlice(t), cfg)
+	a, b, c := event(alice, 1, start), event(alice, 1, start), event(alice, 1, start)
+	s.Held(a)
+	s.Postponed(b)
+	s.Removed(c)
+	assert.Equal(t, []string{"held " + a.ID, "postponed " + b.ID}, m.said)
+	assert.Equal(t, []string{c.ID}, m.gone())
+	assert.Same(t, gauge, s.Collector().(prometheus.Gauge))
+	ref := graspsync.RepoRef{Identifier: "repo"}
+	st, err := s.RepoStatus(t.Context(), ref)
+	require.ErrorIs(t, err, errUnknownRepo)
+	assert.Equal(t, ref, st.Ref)
+	n := 0
+	for _, err := range s.Repositories(t.Context()) {
+		require.ErrorIs(t, err, errUnknownRepo)
+		n++
+	}
+	assert.Equal(t, 1, n)
+	assert.Empty(t, gone)
+	importEvents(t, store, a, event(alice, 5, start, nostr.Tag{"e", a.ID}))
+	assert.Equal(t, []string{a.ID}, gone, "whoever was told of removals before is")
+}
+
+// A client's event needs no authentication when it is released; one that came by sync is
+// asked about like others.
+func TestReleasedAsWhatItCame(t *testing.T) {
+	relay := khatru.NewRelay()
+	relay.RejectEvent = append(relay.RejectEvent, func(context.Context, *nostr.Event) (bool, string) {
+		return true, "auth-required: who are you?"
+	})
+	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	s, _, m := embed(t, relay, newSlice(t), Config{})
+	for kind, want := range map[graspsync.SourceKind]graspsync.Result{graspsync.Direct: graspsync.Stored, graspsync.Live: graspsync.Refused} {
+		e := event(alice, 1, start)
+		id, err := graspsync.ParseEventID(e.ID)
+		require.NoError(t, err)
+		m.from = map[graspsync.EventID]graspsync.Source{id: {Kind: kind}}
+		o, err := s.Release(t.Context(), eventtest.Of(e))
+		require.NoError(t, err)
+		assert.Equal(t, want, o.Result)
+	}
+}
+
+// keeps is a policy that holds all that it is asked about.
+type keeps struct {
+	relaysync.Policy
+	mu    sync.Mutex
+	asked []string // guarded by mu
+}
+
+func (k *keeps) Judge(_ context.Context, e graspsync.Event, _ graspsync.Source, _ relaysync.View) (graspsync.Verdict, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = append(k.asked, e.ID.String())
+	return graspsync.Verdict{Decision: graspsync.Hold, Reason: held}, nil
+}
+
+// In all of it together: what a hook of the relay refuses the policy is not even asked
+// about when it comes by sync, so that no data is fetched for it.
+func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner, spammer := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("spammer")
+		at := nostr.Timestamp(time.Now().Add(-time.Hour).Unix())
+		db := newSlice(t)
+		announcement := owner.Hosted(at, "repo", "grasp.example.com", "a.example")
+		require.NoError(t, db.SaveEvent(t.Context(), announcement))
+		wanted, unwanted := owner.Issue(at, owner.Ref("repo"), "x"), spammer.Issue(at, owner.Ref("repo"), "spam")
+		a.Publish(announcement, wanted, unwanted)
+		relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, e *nostr.Event) (bool, string) {
+			return e.PubKey == spammer.Hex(), "blocked: spam"
+		})
+		policy := &keeps{Policy: relaysync.NewGRASPPolicy(identity)}
+		expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+		s, err := New(relay, db, identity, Config{Transport: net, Sync: relaysync.Config{
+			Policy: policy, Holder: holder{}, Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
+		}})
+		require.NoError(t, err)
+		stop := run(t, s)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		stop()
+		policy.mu.Lock()
+		defer policy.mu.Unlock()
+		assert.Equal(t, []string{wanted.ID}, policy.asked)
+		assert.Equal(t, uint64(1), s.Status().Events.Rejected[reasonHook])
+		assert.Equal(t, uint64(1), s.Status().Events.Held)
+	})
+}
+
+// A policy that holds and tells nobody what loses nothing silently: the client hears that its
+// event can't be judged, and the log what to set.
+func TestPolicyThatHoldsAndHasNoHolder(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		expectLog(t, "ERROR event could not be judged")
+		policy := &keeps{Policy: relaysync.NewGRASPPolicy(identity)}
+		s, err := New(relay, newSlice(t), identity, Config{GateDirect: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
+			Policy: policy, Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
+		}})
+		require.NoError(t, err)
+		defer run(t, s)()
+		synctest.Wait()
+		_, err = relay.AddEvent(t.Context(), relaytest.NewCheapKey("who").Event(nostr.Now(), 30618, "", nostr.Tag{"d", "repo"}))
+		require.EqualError(t, err, msgJudge)
+		require.Empty(t, content(t, s.Store()))
+	})
+}
+
+// An answer that names no issue was refused, and so was what an accepted event quotes, with
+// a backend as relays have it: that knows no limit in what the policy asks it.
+func TestConversationsOfClients(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		owner, reader := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("reader")
+		at := nostr.Timestamp(time.Now().Add(-time.Hour).Unix())
+		s, err := New(relay, newSlice(t), identity, Config{GateDirect: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
+			Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
+		}})
+		require.NoError(t, err)
+		defer run(t, s)()
+		synctest.Wait()
+		quoted := reader.Event(at, 1, "quoted")
+		note := reader.Event(at, 1, "note", nostr.Tag{"q", owner.Ref("repo").String()}, nostr.Tag{"e", quoted.ID})
+		answer := reader.Event(at, 1, "answer", nostr.Tag{"e", note.ID})
+		for _, ev := range []*nostr.Event{
+			owner.Hosted(at, "repo", "grasp.example.com"), note, answer, quoted,
+			reader.Event(at, 7, "+", nostr.Tag{"e", answer.ID}), reader.Event(at, 7, "-", nostr.Tag{"e", quoted.ID}),
+		} {
+			_, err := relay.AddEvent(t.Context(), ev)
+			require.NoError(t, err, "%d %s", ev.Kind, ev.Content)
+			synctest.Wait()
+		}
+		_, err = relay.AddEvent(t.Context(), reader.Event(at, 1, "of nothing here"))
+		require.ErrorContains(t, err, "blocked: not related")
+	})
+}

@@ -1,0 +1,97 @@
+package khatruadapter
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// roomy is a policy that holds events until it has no more room, and then accepts them.
+type roomy struct {
+	relaysync.Policy
+	full   atomic.Bool
+	judged atomic.Int64
+}
+
+func (p *roomy) Judge(context.Context, graspsync.Event, graspsync.Source, relaysync.View) (graspsync.Verdict, error) {
+	p.judged.Add(1)
+	if p.full.Load() {
+		return graspsync.Verdict{Decision: graspsync.Accept}, nil
+	}
+	return graspsync.Verdict{Decision: graspsync.Hold, Reason: held}, nil
+}
+
+// A client's event that was held, gave way and is judged again counted as if the hooks had
+// just let it pass: one by whom a hook refuses meanwhile was stored. A submission asks them
+// once, and who has authenticated for one needs not do so again.
+func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
+	for says, stored := range map[string]bool{
+		"": true, "blocked: banned": false, "auth-required: who are you?": true, "error: the list can't be read": false,
+	} {
+		t.Run(says, func(t *testing.T) {
+			relay := khatru.NewRelay()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				said, asked := "", 0 // guarded by mu
+				say := func(text string) (before int) {
+					mu.Lock()
+					defer mu.Unlock()
+					said = text
+					return asked
+				}
+				relay.RejectEvent = append(relay.RejectEvent, func(context.Context, *nostr.Event) (bool, string) {
+					mu.Lock()
+					defer mu.Unlock()
+					asked++
+					return said != "", said
+				})
+				switch says {
+				case "blocked: banned":
+					expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+				case "error: the list can't be read":
+					expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it",
+						"WARN events could not be saved, and are tried again")
+				}
+				identity, err := nip34.ParseIdentity("grasp.example.com")
+				require.NoError(t, err)
+				policy := &roomy{Policy: relaysync.NewGRASPPolicy(identity)}
+				s, err := New(relay, newSlice(t), identity, Config{
+					GateDirect: true, Transport: relaytest.NewNetwork(),
+					Sync: relaysync.Config{Policy: policy, Holder: holder{}, Verifier: relaytest.CheapVerifier{}, Logger: logged(t)},
+				})
+				require.NoError(t, err)
+				stop := run(t, s)
+				synctest.Wait()
+				ev := relaytest.NewCheapKey("who").Event(nostr.Now(), 30618, "", nostr.Tag{"d", "repo"})
+				_, err = relay.AddEvent(t.Context(), ev)
+				require.NoError(t, err)
+				require.Equal(t, 1, say(says), "asked by khatru, and not again")
+				require.EqualValues(t, 1, policy.judged.Load())
+				require.Empty(t, content(t, s.Store()))
+				policy.full.Store(true)
+				s.Postponed(ev)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Greater(t, say(""), 1)
+				require.Equal(t, stored, len(content(t, s.Store())) == 1)
+				require.Equal(t, stored, policy.judged.Load() > 1, "the policy is asked about what may come")
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				require.Equal(t, says != "blocked: banned", len(content(t, s.Store())) == 1, "no verdict is none")
+				stop()
+			})
+		})
+	}
+}

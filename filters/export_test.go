@@ -1,0 +1,4 @@
+package filters
+
+// Halve is what Split and Pack halve with.
+var Halve = halve

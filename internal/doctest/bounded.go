@@ -1,0 +1,71 @@
+package doctest
+
+import (
+	"reflect"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// groups are the fields of a configuration that hold others.
+var groups = []string{"Times", "Limits", "fixed"}
+
+// Bounded checks that somebody looks at each signed number of a configuration, in its groups
+// and what is fixed as well: what is set stays when defaults are filled in, and what is less
+// than nothing is refused by name. good is one with defaults. What derived names is made larger
+// by others if need be.
+func Bounded[C any](t *testing.T, good C, withDefaults func(C) C, validate func(C) error, derived ...string) {
+	t.Helper()
+	require.NoError(t, validate(good))
+	numbers := 0
+	each(&good, func(name string, at func(*C) reflect.Value) {
+		numbers++
+		cfg := good
+		at(&cfg).SetInt(-1)
+		err := validate(cfg)
+		require.Error(t, err, "%s is negative", name)
+		require.Regexp(t, `\b`+name+`\b`, err.Error())
+		var empty C
+		at(&empty).SetInt(7)
+		full := withDefaults(empty)
+		for _, d := range derived {
+			if d == name {
+				return
+			}
+		}
+		require.EqualValues(t, 7, at(&full).Int(), "%s: what is set stays", name)
+	})
+	require.NotZero(t, numbers)
+}
+
+// OneWillDo checks that each signed number of a configuration may be as little as 1.
+func OneWillDo[C any](t *testing.T, good C, validate func(C) error) {
+	t.Helper()
+	each(&good, func(name string, at func(*C) reflect.Value) {
+		cfg := good
+		at(&cfg).SetInt(1)
+		require.NoError(t, validate(cfg), name)
+	})
+}
+
+// each calls f for each signed number of a configuration.
+func each[C any](of *C, f func(name string, at func(*C) reflect.Value)) {
+	walk := func(group reflect.Type, in func(*C) reflect.Value) {
+		for i := range group.NumField() {
+			if in(of).Field(i).CanInt() {
+				f(group.Field(i).Name, func(c *C) reflect.Value { return in(c).Field(i) })
+			}
+		}
+	}
+	whole := func(c *C) reflect.Value { return reflect.ValueOf(c).Elem() }
+	walk(whole(of).Type(), whole)
+	for _, name := range groups {
+		if g := whole(of).FieldByName(name); g.IsValid() {
+			walk(g.Type(), func(c *C) reflect.Value {
+				g := whole(c).FieldByName(name)
+				return reflect.NewAt(g.Type(), unsafe.Pointer(g.UnsafeAddr())).Elem() // it may not be exported
+			})
+		}
+	}
+}

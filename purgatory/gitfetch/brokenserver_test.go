@@ -1,0 +1,47 @@
+package gitfetch
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// That one repository is not there, or not for us, says nothing about the others of its
+// server: whoever names an address that does not exist would make it useless for all.
+func TestOneMissingRepositoryIsNotABrokenServer(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusGone, http.StatusUnauthorized} {
+		o := serve(t, bare(t, nip34.SHA1), func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+			w.WriteHeader(status)
+		})
+		err := attempt(t.Context(), fetcher(t, Config{}), bare(t, nip34.SHA1), o.clone(t), oid(t, strings.Repeat("a", 40)))
+		require.ErrorIs(t, err, purgatory.ErrNotServed, status)
+		require.NotErrorIs(t, err, purgatory.ErrBroken, status)
+	}
+}
+
+// Nor does it break a server that it redirects to one that is broken, as strangers may
+// have it do.
+func TestRedirectToABrokenServer(t *testing.T) {
+	for _, to := range []string{"http://10.0.0.1", "http://nowhere.invalid"} {
+		first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, to+r.URL.String(), http.StatusFound)
+		}))
+		t.Cleanup(first.Close)
+		from, err := graspsync.ParseCloneURL(first.URL + "/repo.git")
+		require.NoError(t, err)
+		err = attempt(t.Context(), fetcher(t, Config{}), bare(t, nip34.SHA1), from, oid(t, strings.Repeat("a", 40)))
+		require.Error(t, err)
+		require.NotErrorIs(t, err, purgatory.ErrBroken, to)
+	}
+	broken, err := graspsync.ParseCloneURL("http://10.0.0.1/repo.git")
+	require.NoError(t, err)
+	err = attempt(t.Context(), fetcher(t, Config{}), bare(t, nip34.SHA1), broken, oid(t, strings.Repeat("a", 40)))
+	require.ErrorIs(t, err, purgatory.ErrBroken)
+}

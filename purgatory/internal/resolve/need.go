@@ -1,0 +1,168 @@
+package resolve
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Need is what is missing of one repository, and where it may be had.
+type Need struct {
+	IDs     []nip34.ObjectID
+	States  []nip34.ObjectID                    // of them, those of states; in order
+	Authors map[nip34.ObjectID]graspsync.PubKey // of pull requests that name the others; zero: there are several
+	// Own are the URLs that the announcements of those name who have a say, Strangers those
+	// that only pull requests name.
+	Own, Strangers []graspsync.CloneURL
+	Entries        []graspsync.EventID // that wait for it
+	Members        map[graspsync.PubKey]struct{}
+}
+
+// URLs are where it may be had.
+func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, n.Strangers) }
+
+// named notes who names an object in a pull request.
+func (n *Need) named(pr *nip34.PullRequest) {
+	if n.Authors == nil {
+		n.Authors = make(map[nip34.ObjectID]graspsync.PubKey)
+	}
+	by, again := n.Authors[pr.Tip]
+	if !again {
+		by = pr.Author
+	}
+	if by != pr.Author {
+		by = graspsync.PubKey{}
+	}
+	n.Authors[pr.Tip] = by
+}
+
+// Clones says which clone URLs count.
+type Clones struct {
+	Most   int                             // of one announcement or pull request: the first
+	IsOurs func(u graspsync.CloneURL) bool // those that lead to ourselves do not
+	Now    time.Time                       // by which those have their turns for whose there is no room
+}
+
+// mostOwn is how many times Clones.Most the clone URLs are that the announcements of all
+// who have a say in a repository name together: there may be 257 of them.
+const mostOwn = 4
+
+// rotates is how long those whose URLs there is no room for wait for others to have their turn.
+const rotates = time.Hour
+
+// Need returns what a repository lacks for what waits, and for the newest state that is
+// stored, and how many URLs of those who have a say there is no room for.
+func (g *Group) Need(r *Repository, clones Clones) (n Need, dropped int) {
+	n.Members = r.Members
+	for _, h := range g.States {
+		if ids := r.Absent(h.State); r.IsMember(h.State.Ref.Owner) && len(ids) > 0 {
+			n.IDs = append(n.IDs, ids...)
+			n.Entries = append(n.Entries, h.Entry.ID)
+		}
+	}
+	if s := g.NewestStored(r); s != nil {
+		ids := r.Absent(s)
+		n.IDs = append(n.IDs, ids...)
+		if e, waits := g.Waiting[r.Ref]; waits && len(ids) > 0 {
+			n.Entries = append(n.Entries, e.ID)
+		}
+	}
+	n.States = slices.SortedFunc(slices.Values(n.IDs), CompareIDs)
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Pull.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.Misses(h.Pull.Tip) {
+			n.IDs = append(n.IDs, h.Pull.Tip)
+			n.named(h.Pull)
+			n.Entries = append(n.Entries, h.Entry.ID)
+		}
+	}
+	slices.SortFunc(n.IDs, CompareIDs)
+	n.IDs = slices.Compact(n.IDs)
+	n.Own, n.Strangers, dropped = g.urls(r, clones)
+	return n, dropped
+}
+
+// urls returns where git data of a repository can be had: what the announcements of
+// all maintainers name, also of those whose repositories are not ours, and then what only the
+// pull requests that wait name, which anybody can write. Where there is no room for those of
+// all maintainers each has one in turn: first the owner, then those whose states wait, then
+// the others, of whom those come first each hour who had none in the one before.
+func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.CloneURL, dropped int) {
+	seen := make(map[graspsync.CloneURL]struct{})
+	usable := func(us []graspsync.CloneURL) (out []graspsync.CloneURL) {
+		for _, u := range us[:min(len(us), clones.Most)] {
+			if _, again := seen[u]; !again && !clones.IsOurs(u) {
+				seen[u] = struct{}{}
+				out = append(out, u)
+			}
+		}
+		return out
+	}
+	of := make(map[graspsync.PubKey][]graspsync.CloneURL)
+	add := func(a *nip34.Announcement) {
+		us := usable(a.Clones)
+		own = append(own, us...)
+		of[a.Ref.Owner] = append(of[a.Ref.Owner], us...)
+	}
+	for _, a := range g.All {
+		if r.IsMember(a.Ref.Owner) {
+			add(a)
+		}
+	}
+	members := slices.SortedFunc(maps.Keys(r.Members), graspsync.PubKey.Compare)
+	for _, member := range members {
+		if a := g.Family.Announcement(member); a != nil {
+			add(a)
+		}
+	}
+	if most := mostOwn * clones.Most; len(own) > most {
+		dropped = len(own) - most
+		own = inTurn(of, g.inOrder(r, members, most, clones.Now), most)
+	}
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Pull.Repos, r.Ref) {
+			strangers = append(strangers, usable(h.Pull.Clones)...)
+		}
+	}
+	return own, strangers, dropped
+}
+
+// inOrder returns the maintainers of a repository as their URLs have their turns.
+func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now time.Time) []graspsync.PubKey {
+	first := int(now.Unix()/int64(rotates/time.Second)%int64(len(members))) * max(1, most/2) % len(members)
+	out := slices.Concat(members[first:], members[:first])
+	writes := make(map[graspsync.PubKey]struct{})
+	for _, h := range g.States {
+		writes[h.State.Ref.Owner] = struct{}{}
+	}
+	rank := func(who graspsync.PubKey) int {
+		_, is := writes[who]
+		switch {
+		case who == r.Ref.Owner:
+			return 0
+		case is:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(out, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
+	return out
+}
+
+// inTurn returns so many of the URLs of some, one of each in turn.
+func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int) (out []graspsync.CloneURL) {
+	for round := 0; len(out) < most; round++ {
+		before := len(out)
+		for _, who := range order {
+			if us := of[who]; round < len(us) && len(out) < most {
+				out = append(out, us[round])
+			}
+		}
+		if len(out) == before {
+			break
+		}
+	}
+	return out
+}

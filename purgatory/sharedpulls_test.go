@@ -1,0 +1,133 @@
+package purgatory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// For a pull request to several repositories: whichever has its data has the ref, and
+// it is served; those that have it later get the ref as well.
+func TestPullRequestToSeveral(t *testing.T) {
+	at := func(k *relaytest.Key, name string) graspsync.RepoRef { return k.Ref(name) }
+	several := func(tip int, refs ...graspsync.RepoRef) *nostrEvent {
+		tags := []nostrTag{{"c", object(tip).String()}}
+		for _, ref := range refs {
+			tags = append(tags, nostrTag{"a", ref.String()})
+		}
+		return carol.Event(now(), graspsync.KindPullRequest, "", tags...)
+	}
+	named := func(k *relaytest.Key, name, server string) *nostrEvent {
+		return k.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", name}, nostrTag{"clone", "https://" + server})
+	}
+	t.Run("other identifier", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"))
+			w.git.Put(at(bob, "s"))
+			w.git.Serve(clone("a.example/r.git"), serving(5))
+			w.git.Serve(clone("b.example/s.git"), serving())
+			p := several(5, at(alice, "r"), at(bob, "s"), at(dave, "nowhere"))
+			w.held(p)
+			wait(time.Second)
+			require.True(t, w.relay.has(p), "one that has no data holds up nothing")
+			require.Empty(t, w.p.Held(nostrFilter{}), "it is served, and does not wait")
+			require.Equal(t, object(5), w.git.RefsOf(at(alice, "r"))[refOf(p)])
+			require.Empty(t, w.git.RefsOf(at(bob, "s")))
+			w.git.Serve(clone("b.example/s.git"), serving(5))
+			wait(5 * time.Minute)
+			require.Equal(t, object(5), w.git.RefsOf(at(bob, "s"))[refOf(p)])
+			require.Zero(t, w.p.Status().PullRequests)
+			require.Equal(t, uint64(1), w.p.Status().Released)
+			require.Zero(t, w.p.Sizes()["served"])
+			require.Equal(t, 1, w.relay.saves)
+			wait(3 * time.Hour)
+			require.Equal(t, object(5), w.git.RefsOf(at(bob, "s"))[refOf(p)])
+		})
+	})
+	t.Run("never any data", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"))
+			w.git.Serve(clone("a.example/r.git"), serving(5))
+			p := several(5, at(bob, "s"), at(alice, "r"))
+			w.held(p)
+			wait(3 * time.Hour)
+			require.True(t, w.relay.has(p))
+			require.Equal(t, object(5), w.git.RefsOf(at(alice, "r"))[refOf(p)])
+			require.Zero(t, w.p.Status().PullRequests, "its time is over")
+			require.Equal(t, uint64(1), w.p.Status().Released)
+			require.Zero(t, w.p.Status().Expired)
+			require.Zero(t, w.p.Sizes()["served"])
+		})
+	})
+	t.Run("a repository that fails", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "r", "b.example/r.git"))
+			w.git.Put(at(alice, "r"), object(5))
+			w.git.Put(at(bob, "r"), object(5))
+			failures := 0
+			w.git.FailWith(func(op string) error {
+				if op == "align" && failures == 0 {
+					failures++
+					return errDisk
+				}
+				return nil
+			})
+			p := several(5, at(alice, "r"), at(bob, "r"))
+			w.held(p)
+			wait(500 * time.Millisecond)
+			require.True(t, w.relay.has(p))
+			require.Equal(t, 1, len(w.git.RefsOf(at(alice, "r")))+len(w.git.RefsOf(at(bob, "r"))))
+			wait(time.Minute)
+			require.Equal(t, object(5), w.git.RefsOf(at(alice, "r"))[refOf(p)])
+			require.Equal(t, object(5), w.git.RefsOf(at(bob, "r"))[refOf(p)])
+			require.Zero(t, w.p.Status().PullRequests)
+		})
+	})
+	t.Run("restart and deletion", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"))
+			w.git.Serve(clone("a.example/r.git"), serving(5))
+			p := several(5, at(alice, "r"), at(bob, "s"))
+			w.held(p)
+			wait(time.Second)
+			w.stop()
+			w.start()
+			wait(time.Second)
+			require.Empty(t, w.p.Held(nostrFilter{}))
+			require.Equal(t, 1, w.p.Status().PullRequests)
+			d := carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
+			w.relay.put(d)
+			w.relay.remove(p.ID)
+			w.p.Arrived(eventtest.Of(d))
+			wait(time.Second)
+			require.Empty(t, w.git.RefsOf(at(alice, "r")))
+			require.Zero(t, w.p.Status().PullRequests)
+			require.Zero(t, w.p.Sizes()["served"])
+		})
+	})
+	t.Run("deleted everywhere", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"), named(carol, "t", "c.example/t.git"))
+			w.git.Serve(clone("a.example/r.git"), serving(5))
+			w.git.Serve(clone("b.example/s.git"), serving(5))
+			p := several(5, at(alice, "r"), at(bob, "s"), at(carol, "t"))
+			w.held(p)
+			wait(time.Second)
+			require.Len(t, w.git.RefsOf(at(alice, "r")), 1)
+			require.Len(t, w.git.RefsOf(at(bob, "s")), 1)
+			d := carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
+			w.relay.put(d)
+			w.relay.remove(p.ID)
+			w.p.Arrived(eventtest.Of(d))
+			wait(time.Second)
+			require.Empty(t, w.git.RefsOf(at(alice, "r")))
+			require.Empty(t, w.git.RefsOf(at(bob, "s")))
+		})
+	})
+}

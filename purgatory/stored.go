@@ -1,0 +1,143 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ration"
+)
+
+// stored is what the relay has stored, as far as it concerns git data. Each method reads
+// what it says, and nothing is kept.
+type stored struct{ relay containedRelay }
+
+// authorsAtOnce are named in one filter.
+const authorsAtOnce = 500
+
+// announcements returns those with an identifier that make a repository ours, of whichever
+// owner.
+func (s stored) announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	return s.announced(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
+}
+
+// relatives returns the announcements with an identifier of some authors that make no
+// repository ours. There may be more of others, which cost nothing if they are not read.
+func (s stored) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
+	for some := range slices.Chunk(authors, authorsAtOnce) {
+		f := named(graspsync.KindAnnouncement, identifier)
+		for _, author := range some {
+			f.Authors = append(f.Authors, author.String())
+		}
+		found, err := s.announced(ctx, f, identifier, false)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func (s stored) announced(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
+	err = s.relay.each(ctx, f, func(ev graspsync.Event) bool {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier && s.relay.Lists(a) == ours {
+			out = append(out, a)
+		}
+		return true
+	})
+	return out, err
+}
+
+// states returns the states with an identifier, of whichever author.
+func (s stored) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
+	err = s.relay.each(ctx, named(graspsync.KindState, identifier), func(ev graspsync.Event) bool {
+		if st, err := nip34.ParseState(ev); err == nil && st.Ref.Identifier == identifier {
+			out = append(out, st)
+		}
+		return true
+	})
+	return out, err
+}
+
+func named(kind int, identifier string) nostr.Filter {
+	return nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"d": {identifier}}}
+}
+
+// identifiers returns those of all announcements that make a repository ours. Of a relay that
+// can't be read completely these are all that it gives: what is left out is looked at as long
+// as its repository is there, and everything else must not wait until it can be.
+func (s stored) identifiers(ctx context.Context) (out []string, err error) {
+	err = s.relay.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && s.relay.Lists(a) {
+			out = append(out, a.Ref.Identifier)
+		}
+		return true
+	})
+	if errors.Is(err, ErrIncomplete) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// has reports whether an event is stored.
+func (s stored) has(ctx context.Context, id graspsync.EventID) (has bool, err error) {
+	err = s.relay.each(ctx, nostr.Filter{IDs: []string{id.String()}}, func(ev graspsync.Event) bool {
+		has = ev.ID == id
+		return !has
+	})
+	if err != nil {
+		return false, fmt.Errorf("asking for an event: %w", err)
+	}
+	return has, nil
+}
+
+// pulls calls f for the pull requests, and updates of some, for a repository.
+func (s stored) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.PullRequest)) error {
+	err := s.relay.each(ctx, nostr.Filter{
+		Kinds: []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},
+	}, func(ev graspsync.Event) bool {
+		if pr, err := nip34.ParsePullRequest(ev); err == nil && slices.Contains(pr.Repos, ref) {
+			f(pr)
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("reading pull requests: %w", err)
+	}
+	return nil
+}
+
+// pullsAtOnce bounds the pull requests that are asked about at once, saidMost what is read
+// about these: their authors may have said anything of their own.
+const (
+	pullsAtOnce = 100
+	saidMost    = 10 * pullsAtOnce
+)
+
+// standings says how some pull requests stand: those of which nothing is said that counts are
+// left out.
+func (s stored) standings(ctx context.Context, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]ration.Standing, error) {
+	said := ration.NewSaid(pulls, members)
+	for some := range slices.Chunk(pulls, pullsAtOnce) {
+		for _, f := range said.Filters(some) {
+			n := 0
+			err := s.relay.each(ctx, f, func(ev graspsync.Event) bool {
+				said.Note(ev)
+				n++
+				return n < saidMost
+			})
+			if err != nil {
+				return nil, fmt.Errorf("reading what is said of pull requests: %w", err)
+			}
+		}
+	}
+	return said.Standings(), nil
+}

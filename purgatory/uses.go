@@ -1,0 +1,47 @@
+package purgatory
+
+import (
+	"slices"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// uses say what data is coming for.
+type uses struct {
+	findings   *findings
+	gatherings *gatherings
+}
+
+// needing returns the repositories that lack what an entry waits for.
+func (u uses) needing(e ledger.Entry) (refs []graspsync.RepoRef) {
+	for _, identifier := range identifiersOf(e) {
+		refs = append(refs, u.findings.lacking(identifier, func(ref graspsync.RepoRef, n resolve.Need) bool {
+			announces := e.Class == ledger.Announcement && !e.Soft && ref == e.Repos[0]
+			return announces || slices.Contains(n.Entries, e.ID)
+		})...)
+	}
+	return refs
+}
+
+// fetchesFor reports whether a request for what an entry waits for is under way that was
+// made before its time was over. An announcement waits for whatever comes to its repository:
+// while it is being ended nobody has one, and what waits for that would end as well.
+func (u uses) fetchesFor(e ledger.Entry) bool {
+	return slices.ContainsFunc(u.needing(e), func(ref graspsync.RepoRef) bool {
+		began := u.gatherings.since(ref)
+		return !began.IsZero() && began.Before(e.Deadline)
+	})
+}
+
+// isInUse reports whether data is coming for an entry: it is being fetched, some of it was
+// gathered already, or somebody pushes. All pull requests of a repository wait for the same
+// place, so that it says nothing of one of them.
+func (u uses) isInUse(e ledger.Entry) bool {
+	if e.Class == ledger.PullRequest {
+		return false
+	}
+	ref := e.Repos[0]
+	return u.findings.isPushed(ref) || u.gatherings.uses(ref)
+}

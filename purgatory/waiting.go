@@ -1,0 +1,431 @@
+package purgatory
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+const (
+	// keptShare is the part of all places, one of so many, that is kept for states and pull
+	// requests of those who have a say in repositories that are served.
+	keptShare = 8
+	// stayShare is the part of Hold, one of so many, for which somebody who has few places
+	// keeps them, however many others have few: most data comes in that time, or begins to.
+	stayShare = 30
+)
+
+// maxPayers is for how many of those who may pay for a relative others give way to it at most.
+const maxPayers = 8
+
+// waiting are the entries that wait, in memory: each method sees them at one moment.
+type waiting struct {
+	mu     sync.Mutex
+	ledger *ledger.Ledger // guarded by mu
+}
+
+func newWaiting(cfg *Config) *waiting {
+	return &waiting{ledger: ledger.New(ledger.Config{
+		Hold: cfg.Times.Hold, Longest: cfg.Times.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.Times.PlaceholderHold,
+		Remember: cfg.fixed.Remember, Entries: cfg.Limits.MaxEntries, Bytes: cfg.Limits.MaxBytes,
+		Stay: cfg.Times.Hold / stayShare, Kept: cfg.Limits.MaxEntries / keptShare, KeptBytes: cfg.Limits.MaxBytes / keptShare, PerAuthor: cfg.Limits.MaxPerAuthor,
+		Pushed: cfg.fixed.MaxPlaceholders, PerRepo: cfg.fixed.MaxPlaceholdersPerRepo, Remembered: cfg.fixed.MaxRemembered,
+	})}
+}
+
+// get returns the entry with an id, if it waits.
+func (w *waiting) get(id graspsync.EventID) (e ledger.Entry, waits bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Get(id)
+}
+
+// all returns all entries.
+func (w *waiting) all() []ledger.Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.All()
+}
+
+// of returns the entries that may concern a repository.
+func (w *waiting) of(ref graspsync.RepoRef) []ledger.Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Of(ref)
+}
+
+// byAuthor returns the entries of an author.
+func (w *waiting) byAuthor(author graspsync.PubKey) []ledger.Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.ByAuthor(author)
+}
+
+// waitingUnder returns the announcements and relatives under an identifier that have not
+// expired.
+func (w *waiting) waitingUnder(identifier string) []ledger.Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Concat(w.ledger.Announcements(identifier, false), w.ledger.Relatives(identifier))
+}
+
+// announcementsUnder returns the announcements under an identifier, softly expired or not.
+func (w *waiting) announcementsUnder(identifier string) []ledger.Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Announcements(identifier, true)
+}
+
+// relatives returns the announcements of those who are listed by what waits.
+func (w *waiting) relatives(identifier string) (out []resolve.Relative) {
+	w.mu.Lock()
+	entries := w.ledger.Relatives(identifier)
+	w.mu.Unlock()
+	for _, e := range entries {
+		out = append(out, resolve.Relative{Entry: e, Announcement: e.Announces})
+	}
+	return out
+}
+
+// under returns the entries that may concern a repository of a group, each once, but for
+// the announcements.
+func (w *waiting) under(g *resolve.Group) (out []ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := make(map[graspsync.EventID]struct{})
+	for ref := range g.Ours() {
+		for _, e := range w.ledger.Of(ref) {
+			if _, again := seen[e.ID]; !again && e.Class != ledger.Announcement {
+				seen[e.ID] = struct{}{}
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// announcement returns the announcement of a repository, softly expired or not.
+func (w *waiting) announcement(ref graspsync.RepoRef) (ledger.Entry, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Announcement(ref)
+}
+
+// allAnnouncements returns all announcements that wait and have not expired, in order
+// of their repositories.
+func (w *waiting) allAnnouncements() (out []*nip34.Announcement) {
+	w.mu.Lock()
+	all := w.ledger.All()
+	w.mu.Unlock()
+	for _, e := range all {
+		if e.Class == ledger.Announcement && !e.Soft {
+			out = append(out, e.Announces)
+		}
+	}
+	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return graspsync.RepoRef.Compare(a.Ref, b.Ref) })
+	return out
+}
+
+// stillWaits reports whether a repository that a look took for nobody's has an announcement
+// that waits. It was being ended by the clock, which decides alone what becomes of the
+// repository: there may be something in it.
+func (w *waiting) stillWaits(g *resolve.Group, ref graspsync.RepoRef) bool {
+	w.mu.Lock()
+	waiting := w.ledger.Announcements(ref.Identifier, false)
+	w.mu.Unlock()
+	return slices.ContainsFunc(waiting, func(e ledger.Entry) bool {
+		return e.Repos[0] == ref &&
+			!slices.ContainsFunc(g.Over, func(o resolve.Ended) bool { return o.Entry.ID == e.ID })
+	})
+}
+
+// allWait reports whether all entries with these ids wait.
+func (w *waiting) allWait(ids []graspsync.EventID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
+		_, waits := w.ledger.Get(id)
+		return !waits
+	})
+}
+
+// pulls returns the pull requests that wait, of those of a repository.
+func (w *waiting) pulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
+	w.mu.Lock()
+	entries := w.ledger.Of(ref)
+	w.mu.Unlock()
+	for _, e := range entries {
+		if e.Class != ledger.PullRequest {
+			continue
+		}
+		if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
+			pulls = append(pulls, pr)
+		}
+	}
+	return pulls
+}
+
+// pullRequest returns the pull request, or update of one, with this id that waits;
+// nil if none does.
+func (w *waiting) pullRequest(id graspsync.EventID) *nip34.PullRequest {
+	w.mu.Lock()
+	e, ok := w.ledger.Get(id)
+	w.mu.Unlock()
+	if !ok || e.Class != ledger.PullRequest {
+		return nil
+	}
+	pr, err := nip34.ParsePullRequest(e.Signed())
+	if err != nil {
+		return nil
+	}
+	return pr
+}
+
+// event returns the event with this id that waits, the zero Event if none does. An announcement
+// that has expired softly waits.
+func (w *waiting) event(id graspsync.EventID) graspsync.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, _ := w.ledger.Get(id)
+	return e.Signed()
+}
+
+// eventsOf returns the events of an author that wait, in order of their ids.
+func (w *waiting) eventsOf(author graspsync.PubKey) (out []graspsync.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.ledger.ByAuthor(author) {
+		if e.Event != nil {
+			out = append(out, e.Signed())
+		}
+	}
+	return out
+}
+
+// submitted reports whether the event with this id waits, and if so, whether a client
+// submitted it.
+func (w *waiting) submitted(id graspsync.EventID) (byUser, waits bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, waits := w.ledger.Get(id)
+	return e.ByUser, waits && e.Event != nil
+}
+
+// knows reports whether somebody has an announcement that waits under an identifier, softly
+// expired or not, or is listed in one, without looking at these. It may report that of others.
+func (w *waiting) knows(identifier string, who graspsync.PubKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Knows(identifier, who)
+}
+
+// nextDue returns when the time of the first entry is over.
+func (w *waiting) nextDue() (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.NextDue()
+}
+
+// postpone has the end of an entry's waiting be tried again later.
+func (w *waiting) postpone(id graspsync.EventID, until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.Postpone(id, until)
+}
+
+// due returns at most n of the entries whose time is over, and postpones what is done about
+// them. What servers were not even asked for, as owed says, waits on: who has very many
+// repositories is asked for some of them a minute.
+func (w *waiting) due(now time.Time, n int, owed func(now time.Time, entry ledger.Entry) bool) (due, prolonged []ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		due = w.ledger.Due(now, n)
+		before := len(prolonged)
+		for _, entry := range due {
+			if owed(now, entry) && w.ledger.Prolong(now, entry.ID) {
+				prolonged = append(prolonged, entry)
+			}
+		}
+		if len(prolonged) == before {
+			break
+		}
+	}
+	for _, entry := range due {
+		w.ledger.Postpone(entry.ID, now.Add(expiryPause))
+	}
+	return due, prolonged
+}
+
+// roomFor reports whether data that was pushed for an event has room, or waits
+// already.
+func (w *waiting) roomFor(ref graspsync.RepoRef, id graspsync.EventID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, waits := w.ledger.Get(id); waits {
+		_, _, room := w.ledger.Join(id, ref)
+		return room
+	}
+	return w.ledger.Check(time.Now(), placeholder(ref, id)) != ledger.PushedFull
+}
+
+// everything returns all entries, and how many bytes they take up.
+func (w *waiting) everything() ([]ledger.Entry, int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.All(), w.ledger.Bytes()
+}
+
+// admit reserves a place for an entry, if it is welcome, until put or unreserve; others may
+// have made place for it, unless they are kept.
+func (w *waiting) admit(now time.Time, e ledger.Entry, payers []graspsync.PubKey, kept ledger.Kept) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e, v, displaced = w.find(now, e, payers, kept); v == ledger.Welcome {
+		e = w.ledger.Admit(now, e)
+		w.ledger.Reserve(e)
+	}
+	return e, v, displaced
+}
+
+// find says whether there is room for an entry, or makes some. A relative is taken at the cost
+// of the first of its payers who has room. It is called with mu held.
+func (w *waiting) find(now time.Time, e ledger.Entry, payers []graspsync.PubKey, kept ledger.Kept) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
+	if e.Class != ledger.Relative {
+		payers = []graspsync.PubKey{e.For}
+	}
+	isFull := func() bool { return v == ledger.Full || v == ledger.AuthorFull }
+	for _, e.For = range payers {
+		if v = w.ledger.Check(now, e); !isFull() {
+			return e, v, nil
+		}
+	}
+	for _, e.For = range payers[:min(len(payers), maxPayers)] {
+		v = w.ledger.Check(now, e)
+		if displaced = w.ledger.Displace(now, e, v, kept); len(displaced) > 0 {
+			return e, ledger.Welcome, displaced
+		}
+	}
+	return e, v, nil
+}
+
+// charge has a relative count for the first of those who want it and has room, with a place
+// reserved for it as that, if it waits.
+func (w *waiting) charge(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, waits, charged bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, waits = w.ledger.Get(e.ID)
+	if e, charged = w.ledger.Charge(now, e, payers); waits && charged {
+		w.ledger.Reserve(e)
+	}
+	return e, waits, charged
+}
+
+// unreserve gives a place back.
+func (w *waiting) unreserve(e ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.Unreserve(e)
+}
+
+// fill has an entry wait in the place that was reserved for it.
+func (w *waiting) fill(e ledger.Entry) (replaced []ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.Unreserve(e)
+	return w.ledger.Put(e)
+}
+
+// again forgets that an event has waited in vain, and reports whether it has.
+func (w *waiting) again(id graspsync.EventID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Again(id)
+}
+
+// put has an entry wait as it is now.
+func (w *waiting) put(e ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.Put(e)
+}
+
+// remove has an entry wait no longer.
+func (w *waiting) remove(id graspsync.EventID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.Remove(id)
+}
+
+// expire ends the waiting of an entry whose time is over, softly if it may be revived, and
+// returns which ids are not remembered any more.
+func (w *waiting) expire(now time.Time, id graspsync.EventID) (soft ledger.Entry, isSoft bool, forgotten []graspsync.EventID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Expire(now, id)
+}
+
+// sign notes a sign of life of a repository.
+func (w *waiting) sign(now time.Time, ref graspsync.RepoRef, newState bool) (e ledger.Entry, revived, changed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Sign(now, ref, newState)
+}
+
+// join returns what waits for data of an event with a repository more.
+func (w *waiting) join(id graspsync.EventID, ref graspsync.RepoRef) (e ledger.Entry, waits, changed, room bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, waits = w.ledger.Get(id)
+	e, changed, room = w.ledger.Join(id, ref)
+	return e, waits, changed, room
+}
+
+// leave remembers the version of a relative, and returns of which repositories none is
+// remembered any more.
+func (w *waiting) leave(now time.Time, ref graspsync.RepoRef, version graspsync.Stamp, until time.Time) []graspsync.RepoRef {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Leave(now, ref, version, until)
+}
+
+// rememberExpired remembers an id, and returns which are not remembered any more.
+func (w *waiting) rememberExpired(now time.Time, id graspsync.EventID, until time.Time) []graspsync.EventID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.RememberExpired(now, id, until)
+}
+
+// restore takes in an entry that was kept, and returns which it takes the place of. left says
+// that it waits no longer: its version is remembered as one that has left.
+func (w *waiting) restore(now time.Time, e ledger.Entry) (replaced []ledger.Entry, left bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ledger.HasLeft(now, e) {
+		return nil, true
+	}
+	return w.ledger.Restore(now, e), false
+}
+
+// announcements returns the announcements and relatives that wait under an identifier, softly
+// expired or not, with what says whether these are still the same: nil if there are none.
+func (w *waiting) announcements(identifier string, known *ledger.Generation) (generation *ledger.Generation, entries []ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if generation = w.ledger.Generation(identifier); generation == nil || generation == known {
+		return generation, nil
+	}
+	return generation, slices.Concat(w.ledger.Announcements(identifier, true), w.ledger.Relatives(identifier))
+}
+
+// generation says whether the announcements under an identifier are still the same.
+func (w *waiting) generation(identifier string) *ledger.Generation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Generation(identifier)
+}

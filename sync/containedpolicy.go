@@ -1,0 +1,100 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// containedPolicy is the Policy, with panics that are errors, and what it judges by.
+type containedPolicy struct {
+	of      Policy
+	holder  Holder // nil if nothing is held
+	view    View
+	timeout time.Duration // of a judgement
+	ahead   time.Duration // how far in the future an event may be dated
+	report  *report
+}
+
+var (
+	errVerdict = errors.New("the Policy gave no valid verdict")
+	errHolder  = errors.New("the Policy held an event, and Config.Holder is not set: set it to what tells which events are held")
+)
+
+const (
+	reasonFuture  = "invalid: dated too far ahead"
+	reasonExpired = "invalid: expired"
+)
+
+// verdict is the policy's, after what takes a clock.
+func (p *containedPolicy) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
+	if p.isAhead(in.Event) {
+		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	defer p.report.recovered(&err, "policy")
+	v, err = p.of.Judge(ctx, in.Event, in.Source, p.view)
+	if err == nil && v.Decision == graspsync.Hold && p.holder == nil {
+		return graspsync.Verdict{}, errHolder // else relays would be asked for it again and again
+	}
+	return v, err
+}
+
+// isAhead reports whether an event is dated too far in the future.
+func (p *containedPolicy) isAhead(ev graspsync.Event) bool {
+	// In seconds: the latest of them do not fit into a time.
+	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(p.ahead).Unix())
+}
+
+// expired reports whether an event's time is over (NIP-40).
+func expired(ev graspsync.Event) bool {
+	at, ok := nip34.Expiration(ev.Event)
+	return ok && at <= nostr.Now()
+}
+
+// events returns stored events as the policy sees them.
+func (p *containedPolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
+	defer p.report.recovered(&err, whoseStore)
+	return p.view.Events(ctx, ids)
+}
+
+// hear asks the policy whose word counts under an identifier; false: it can't tell.
+func (p *containedPolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
+	heard, err := p.heard(identifier)
+	return heard, err == nil && heard != nil
+}
+
+func (p *containedPolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err error) {
+	defer p.report.recovered(&err, "policy")
+	return p.of.Heard(identifier, p.view), nil
+}
+
+// canTell reports whether the policy says whose word counts under an identifier.
+func (p *containedPolicy) canTell(identifier string) bool {
+	_, can := p.hear(identifier)
+	return can
+}
+
+// heldForUser reports whether an event is held, and whether a client submitted it, as far as the
+// holder can tell.
+func (p *containedPolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
+	if p.holder == nil {
+		return false, false
+	}
+	var err error
+	defer p.report.recovered(&err, "policy") // then it can't tell
+	return p.holder.HeldForUser(id)
+}
+
+// authority says who has a say about the refs of a repository, nil if the policy can't tell.
+func (p *containedPolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
+	var err error
+	defer p.report.recovered(&err, "policy") // then it can't tell
+	return p.of.Authority(ref, p.view)
+}

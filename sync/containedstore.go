@@ -1,0 +1,55 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/graspsync/graspsync"
+)
+
+// containedStore is the Store, with panics that are errors and calls that end.
+type containedStore struct {
+	of      Store
+	timeout time.Duration // of a call
+	report  *report
+	stays   bool // what is stored, as the Store said; owned by the writer
+}
+
+// has asks the Store which ids it has.
+func (s *containedStore) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
+	defer s.report.recovered(&err, "store")
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	has, err = s.of.Has(ctx, ids)
+	if err == nil && len(has) != len(ids) {
+		err = fmt.Errorf("%d answers on %d ids", len(has), len(ids))
+	}
+	return has, err
+}
+
+var errOutcomes = errors.New("the Store gave another number of outcomes than events")
+
+func (s *containedStore) save(ctx context.Context, events []graspsync.Incoming, most time.Duration) (outcomes []graspsync.Outcome, err error) {
+	defer s.report.recovered(&err, "store")
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	outcomes, err = s.of.Save(ctx, events)
+	if err == nil && len(outcomes) != len(events) {
+		err = errOutcomes
+	}
+	return outcomes, err
+}
+
+// removes reports whether it can remove what nobody lists any more, as far as is known.
+func (s *containedStore) removes() bool { return !s.stays }
+
+func (s *containedStore) remove(ctx context.Context, ev graspsync.Event) (err error) {
+	defer s.report.recovered(&err, "store")
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err = s.of.Remove(ctx, ev)
+	s.stays = s.stays || errors.Is(err, ErrCannotRemove)
+	return err
+}

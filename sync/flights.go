@@ -1,0 +1,145 @@
+package sync
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
+)
+
+// flights is what is on its way into the Store: the copies that are looked at, who counts on
+// each, and the bytes that they take. It may be used by any goroutine.
+type flights struct {
+	room *room
+
+	mu sync.Mutex
+	// guarded by mu
+	inFlight map[copyKey]*job
+	coming   map[graspsync.EventID]int // jobs in flight, by the id of their event
+	waits    map[*job]struct{}         // of these, those that failed and wait to be tried again
+	entered  uint64                    // jobs, ever
+
+	unsettled atomic.Int64  // events in the pipeline
+	turn      atomic.Uint64 // of the writer: odd while it works
+}
+
+func newFlights(most int64) *flights {
+	return &flights{
+		room: newRoom(most), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
+	}
+}
+
+// admit waits until there is room for the bytes of a job: of its relay, and of all.
+func (f *flights) admit(ctx context.Context, j *job) error {
+	if j.stats != nil {
+		if err := j.stats.work.enter(ctx, j.size, j.ours); err != nil {
+			return err
+		}
+	}
+	err := f.room.enter(ctx, j.stats, j.size)
+	if err != nil && j.stats != nil {
+		j.stats.work.leave(j.size, j.ours)
+	}
+	return err
+}
+
+// release makes room for others.
+func (f *flights) release(j *job) {
+	f.room.leave(j.stats, j.size)
+	if j.stats != nil {
+		j.stats.work.leave(j.size, j.ours)
+	}
+}
+
+// enter makes j the copy that is looked at, or has an earlier one speak for it.
+func (f *flights) enter(j *job) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if first, ok := f.inFlight[j.key]; ok {
+		first.tokens = append(first.tokens, j.tokens...)
+		return false
+	}
+	f.inFlight[j.key] = j
+	f.entered++
+	j.number = f.entered
+	f.coming[j.key.id]++
+	f.unsettled.Add(1)
+	return true
+}
+
+// leave ends a job. ok is false if its event was lost to a failure of ours.
+func (f *flights) leave(j *job, ok bool) {
+	f.mu.Lock()
+	delete(f.inFlight, j.key)
+	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
+		delete(f.coming, j.key.id)
+	}
+	tokens := j.tokens
+	f.mu.Unlock()
+	for _, t := range tokens {
+		t.settle(ok)
+	}
+	f.unsettled.Add(-1)
+}
+
+// settled ends a job that went through the whole pipeline.
+func (f *flights) settled(j *job, ok bool) {
+	f.release(j)
+	f.leave(j, ok)
+}
+
+// has reports whether a copy of an event is on its way.
+func (f *flights) has(id graspsync.EventID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.coming[id] > 0
+}
+
+// failing takes note of jobs that wait to be tried again, or no more. Only what the
+// relays had that brought them is incomplete by that.
+func (f *flights) failing(jobs []*job, waiting bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, j := range jobs {
+		switch {
+		case j.revived: // does not count
+		case waiting:
+			f.waits[j] = struct{}{}
+		default:
+			delete(f.waits, j)
+		}
+	}
+}
+
+// stage is how far the pipeline has got.
+type stage struct{ entered, turn uint64 }
+
+// stage returns what is in the pipeline now.
+func (f *flights) stage() stage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return stage{entered: f.entered, turn: f.turn.Load()}
+}
+
+// resting reports whether all that was in the pipeline at a stage is dealt with, but for
+// events that fail and wait to be tried again, and returns the relays that brought those.
+func (f *flights) resting(at stage) (failing map[graspsync.RelayURL]struct{}, resting bool) {
+	if working := at.turn%2 == 1; working && f.turn.Load() == at.turn {
+		return nil, false // what is revived is in no table
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, j := range f.inFlight {
+		if _, waits := f.waits[j]; !waits && j.number <= at.entered {
+			return nil, false
+		}
+	}
+	for j := range f.waits {
+		for _, t := range j.tokens {
+			lazy.Put(&failing, t.relay, struct{}{})
+		}
+	}
+	return failing, true
+}

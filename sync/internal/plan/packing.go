@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+)
+
+// fit returns a filter as the relay takes it, as several if need be.
+func fit(l relaylimits.Requests, f nostr.Filter) []nostr.Filter {
+	if l.NeedsKinds && f.Kinds == nil {
+		f = filters.WithKinds(f)
+	}
+	return filters.AtMost(f, l.MaxValues)
+}
+
+// filtersFor is how many filters so many items of each kind need besides layer 1.
+func filtersFor(l relaylimits.Requests, ofKind [itemKinds]int) int {
+	size, times := filters.MaxValues, 1
+	if n := l.MaxValues; n > 0 {
+		size = min(size, n)
+		if l.NeedsKinds {
+			times = (len(filters.RelatedKinds()) + n - 1) / n
+		}
+	}
+	chunks := func(n int) int { return (n + size - 1) / size }
+	states, repos, roots := ofKind[itemStates], ofKind[itemRepo], ofKind[itemRoot]
+	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
+}
+
+// requestOverhead is what a REQ takes besides its filters and their commas, with a
+// subscription id of 64 bytes.
+const requestOverhead = len(`["REQ",""]`) + 64
+
+// requestSize is how many bytes a request has.
+func requestSize(fs []nostr.Filter) int {
+	n := requestOverhead
+	for _, f := range fs {
+		n += filters.Size(f) + 1
+	}
+	return n
+}
+
+func sizeOf(reqs [][]nostr.Filter) (n int) {
+	for _, fs := range reqs {
+		n += requestSize(fs)
+	}
+	return n
+}
+
+func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
+	for _, s := range subs {
+		n += s.size
+	}
+	return n
+}
+
+// countFilters counts the filters of requests.
+func countFilters(reqs [][]nostr.Filter) (n int) {
+	for _, fs := range reqs {
+		n += len(fs)
+	}
+	return n
+}
+
+// within splits requests into those for which there is room, in number and in bytes, and
+// the rest. With 0 bytes any number of them fits. The last one that fits is cut.
+func within(reqs [][]nostr.Filter, most, size int) (fit, left [][]nostr.Filter) {
+	if size == 0 {
+		n := min(most, len(reqs))
+		return reqs[:n], reqs[n:]
+	}
+	for i, fs := range reqs {
+		if n := requestSize(fs); i < most && n <= size {
+			fit, size = append(fit, fs), size-n
+			continue
+		}
+		left = reqs[i:]
+		if i == most {
+			return fit, left
+		}
+		head, tail := cutRequest(fs, size-requestOverhead)
+		if len(head) > 0 {
+			fit, left = append(fit, head), append([][]nostr.Filter{tail}, left[1:]...)
+		}
+		return fit, left
+	}
+	return fit, nil
+}
+
+// cutRequest splits filters so that those of the first part take at most size bytes.
+func cutRequest(fs []nostr.Filter, size int) (head, tail []nostr.Filter) {
+	for i, f := range fs {
+		first, rest, ok := cut(f, size-1)
+		if !ok {
+			return head, append(tail, fs[i:]...)
+		}
+		head, size = append(head, first), size-filters.Size(first)-1
+		if len(rest.Tags) > 0 {
+			return head, append([]nostr.Filter{rest}, fs[i+1:]...)
+		}
+	}
+	return head, tail
+}
+
+// squeeze fills up the first most requests with what is in the others, cut to the
+// room that is left there. A hub needs nearly every byte that a relay takes.
+func squeeze(reqs [][]nostr.Filter, most int, limits relaylimits.Requests) [][]nostr.Filter {
+	if len(reqs) <= most {
+		return reqs
+	}
+	left := slices.Concat(reqs[most:]...)
+	reqs = reqs[:most]
+	for i := range reqs {
+		room := limits.MaxMessage - requestOverhead
+		for _, f := range reqs[i] {
+			room -= filters.Size(f) + 1
+		}
+		for len(left) > 0 && len(reqs[i]) < limits.MaxFilters {
+			head, tail, ok := cut(left[0], room-1)
+			if !ok {
+				break
+			}
+			reqs[i] = append(reqs[i], head)
+			room -= filters.Size(head) + 1
+			if len(tail.Tags) == 0 {
+				left = left[1:]
+			} else {
+				left[0] = tail
+			}
+		}
+	}
+	for chunk := range slices.Chunk(left, max(1, limits.MaxFilters)) {
+		reqs = append(reqs, chunk)
+	}
+	return reqs
+}
+
+// leastCut is the number of values below which a filter is not worth its place.
+const leastCut = 10
+
+// cut splits a filter with one tag so that the first part takes at most size bytes.
+// The second has no tags if all fits. It reports false if hardly any value fits.
+func cut(f nostr.Filter, size int) (head, tail nostr.Filter, ok bool) {
+	if filters.Size(f) <= size {
+		return f, nostr.Filter{}, true
+	}
+	for name, values := range f.Tags {
+		first := func(n int) nostr.Filter {
+			g := f
+			g.Tags = nostr.TagMap{name: values[:n:n]}
+			return g
+		}
+		n := sort.Search(len(values), func(n int) bool { return filters.Size(first(n+1)) > size })
+		if len(f.Tags) > 1 || n < leastCut {
+			break
+		}
+		tail = f
+		tail.Tags = nostr.TagMap{name: values[n:]}
+		return first(n), tail, true
+	}
+	return nostr.Filter{}, nostr.Filter{}, false
+}

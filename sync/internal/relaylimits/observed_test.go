@@ -1,0 +1,208 @@
+package relaylimits
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// What was learned narrows what a relay says of itself, never below what every relay takes,
+// and for as long as it is believed.
+func TestNarrowedByWhatWasLearned(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	said := Requests{MaxMessage: 65_536, MaxFilters: 20, MaxSubscriptions: 10}
+	for _, c := range []struct {
+		kind  Kind
+		value int
+		want  func(l *Limits)
+	}{
+		{MaxMessage, 1_023, func(l *Limits) { l.MaxMessage = 1_024 }},
+		{MaxMessage, 1_025, func(l *Limits) { l.MaxMessage = 1_025 }},
+		{MaxMessage, 70_000, func(*Limits) {}},
+		{MaxFilters, 1, func(l *Limits) { l.MaxFilters = 1 }},
+		{MaxFilters, 21, func(*Limits) {}},
+		{MaxSubscriptions, 1, func(l *Limits) { l.MaxSubscriptions = 2 }},
+		{MaxSubscriptions, 3, func(l *Limits) { l.MaxSubscriptions = 3 }},
+		{MaxValues, 1, func(l *Limits) { l.MaxValues = 1 }},
+		{MaxRetained, 100_000, func(l *Limits) { l.MaxRetained, l.MaxMessage = 100_000, 25_000 }},
+		{MaxRetained, 1_000, func(l *Limits) { l.MaxRetained, l.MaxMessage = 1_000, 1_024 }},
+		{NeedsKinds, 1, func(l *Limits) { l.NeedsKinds = true }},
+		{NoNegentropy, 1, func(l *Limits) { l.NoNegentropy = true }},
+		{NoNotes, 1, func(l *Limits) { l.NoNotes = true }},
+		{NoLimitZero, 1, func(l *Limits) { l.NoLimitZero, l.MaxMessage = true, 65_536-20*9 }},
+		{NegentropyMax, 7, func(l *Limits) { l.NegentropyMax = 7 }},
+		{Pace, 1_500, func(l *Limits) { l.Pace = 1_500 * time.Millisecond }},
+		{PageSize, 1_500, func(*Limits) {}},
+	} {
+		var o Observed
+		o.Learn(c.kind, c.value, now.Add(time.Hour))
+		require.Empty(t, o.Aside(now))
+		want := Limits{Requests: said}
+		c.want(&want)
+		require.Equal(t, want, o.Effective(said, now), c.kind.String())
+		require.Equal(t, Limits{Requests: said}, o.Effective(said, now.Add(time.Hour)), "it is believed no more")
+	}
+}
+
+// What is found out holds at once, if it is narrower than what was known.
+func TestNarrow(t *testing.T) {
+	l := Limits{Requests: Requests{MaxMessage: 65_536, MaxFilters: 20}}
+	for _, c := range []struct {
+		kind  Kind
+		value int
+		news  bool
+		want  func(l *Limits)
+	}{
+		{MaxFilters, 20, false, func(*Limits) {}},
+		{MaxFilters, 0, false, func(*Limits) {}},
+		{MaxFilters, 19, true, func(l *Limits) { l.MaxFilters = 19 }},
+		{MaxValues, 500, true, func(l *Limits) { l.MaxValues = 500 }},
+		{MaxValues, 501, false, func(*Limits) {}},
+		{NoLimitZero, 1, true, func(l *Limits) { l.NoLimitZero, l.MaxMessage = true, 65_536-19*9 }},
+		{NoLimitZero, 1, false, func(*Limits) {}},
+		{NeedsKinds, 1, true, func(l *Limits) { l.NeedsKinds = true }},
+		{NoNotes, 1, true, func(l *Limits) { l.NoNotes = true }},
+		{NoNotes, 1, false, func(*Limits) {}},
+		{MaxRetained, 9_000, true, func(l *Limits) { l.MaxRetained = 9_000 }},
+		{NegentropyMax, 70, true, func(l *Limits) { l.NegentropyMax = 70 }},
+		{MaxSubscriptions, 7, true, func(l *Limits) { l.MaxSubscriptions = 7 }},
+		{MaxMessage, 900, true, func(l *Limits) { l.MaxMessage = 900 }},
+	} {
+		want := l
+		c.want(&want)
+		require.Equal(t, c.news, l.Narrow(c.kind, c.value), c.kind.String())
+		require.Equal(t, want, l, c.kind.String())
+	}
+}
+
+// A relay is believed what it says between what every relay takes and what none needs.
+func TestDeclared(t *testing.T) {
+	usual := Requests{MaxMessage: 65_536, MaxFilters: 20, MaxSubscriptions: 10}
+	require.Equal(t, usual, Declared(wire.Info{}, usual))
+	require.Equal(t, Requests{MaxMessage: 4_096, MaxFilters: 1, MaxSubscriptions: 2},
+		Declared(wire.Info{MaxMessageLength: 1, MaxFilters: 1, MaxSubscriptions: 1}, usual))
+	require.Equal(t, Requests{MaxMessage: 131_072, MaxFilters: 100, MaxSubscriptions: 200},
+		Declared(wire.Info{MaxMessageLength: 1 << 30, MaxFilters: 1 << 30, MaxSubscriptions: 1 << 30}, usual))
+}
+
+// A thousand values are set aside, each until its time, and those that are over make room.
+func TestValuesSetAside(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	var s Observed
+	value := func(n int) Value { return Value{Tag: "e", Value: fmt.Sprint(n)} }
+	for n := range 1_001 {
+		s.SetAside(value(n), now.Add(time.Duration(1+n%2)*time.Hour))
+		aside := s.Aside(now)
+		require.Len(t, aside, min(n+1, 1_000))
+	}
+	require.NotContains(t, s.aside, value(1_000))
+	require.Len(t, s.AllAside(), 1_000)
+	aside := s.Aside(now.Add(time.Hour - 1))
+	require.Len(t, aside, 1_000)
+	aside = s.Aside(now.Add(time.Hour))
+	require.Len(t, aside, 500)
+	require.Len(t, s.aside, 500)
+	s.SetAside(value(1_000), now.Add(2*time.Hour))
+	all := s.AllAside()
+	require.Len(t, all, 501)
+	for i := range all[1:] {
+		require.Less(t, all[i].Value, all[i+1].Value, "in an order, so that the same is written once")
+	}
+}
+
+// Which cuts are believed to be about the size of requests, by all that has happened.
+func TestCutsAgainstTheirTwin(t *testing.T) {
+	believedOnes := 0
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 6)) //nolint:gosec // the same each time
+		now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		var s Observed
+		var row []int // sizes of the cuts in a row
+		smallest := func() int {
+			least := 0
+			for i, size := range row {
+				if i == 0 || size < least {
+					least = size
+				}
+			}
+			return least
+		}
+		took, tookAt, learnedTo := 0, time.Time{}, 0
+		var until time.Time
+		for range 60 {
+			now = now.Add([]time.Duration{time.Second, time.Hour, 24 * time.Hour}[rnd.IntN(3)])
+			size := []int{1_500, 2_000, 2_048, 3_000, 30_000}[rnd.IntN(5)]
+			if rnd.IntN(3) == 0 {
+				s.Answered(size, now)
+				if size >= smallest() {
+					row = nil
+				}
+				if size >= took || now.Sub(tookAt) >= 24*time.Hour {
+					took, tookAt = size, now
+				}
+			} else {
+				s.Cut(size, now)
+				row = append(row, size)
+				needs := 2
+				if smallest() <= took && now.Sub(tookAt) < 24*time.Hour {
+					needs = 6
+				}
+				if len(row) >= needs {
+					to := max(1_024, smallest()/2)
+					if learnedTo == 0 || to < learnedTo || !now.Before(until) {
+						learnedTo = to
+					}
+					until = now.Add(24 * time.Hour)
+					row = nil
+					believedOnes++
+					require.NotZero(t, s.Facts.Value(MaxMessage, now))
+					require.LessOrEqual(t, s.Facts.Value(MaxMessage, now), to)
+				}
+			}
+			require.Equal(t, len(row), s.cuts.count)
+			require.Equal(t, smallest(), s.cuts.size)
+			require.Equal(t, took, s.cuts.took)
+			require.Equal(t, now.Before(until), s.Facts.Value(MaxMessage, now) > 0)
+		}
+	}
+	require.Greater(t, believedOnes, 500)
+}
+
+// A relay that dropped its connections now and then, a moment after a large request, was
+// asked in ever smaller ones, down to 1 KiB, though it had answered larger ones all day.
+func TestFlakyRelayIsAskedAsBefore(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	most := func(s *Observed) int { return s.Facts.Value(MaxMessage, now) }
+	s := &Observed{}
+	for range 200 { // a day of it
+		now = now.Add(7 * time.Minute)
+		s.Answered(30_000, now)
+		for range 3 {
+			s.Cut(30_000, now)
+		}
+	}
+	require.Zero(t, most(s))
+	// It never answers any more: the size it is.
+	for range cutsDoubted {
+		s.Cut(30_000, now)
+	}
+	require.Equal(t, 15_000, most(s))
+	// One that has not answered as much: the second time.
+	s = &Observed{}
+	s.Answered(10_000, now)
+	s.Cut(40_000, now)
+	s.Answered(20_000, now)
+	require.Zero(t, most(s))
+	s.Cut(30_000, now)
+	require.Equal(t, 15_000, most(s))
+	// What it did yesterday counts for nothing.
+	now = now.Add(25 * time.Hour)
+	s.Cut(18_000, now)
+	s.Cut(18_000, now)
+	require.Equal(t, 9_000, most(s))
+}

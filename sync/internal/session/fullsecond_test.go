@@ -1,0 +1,350 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// steady is a source that never chooses anything odd.
+type steady struct{}
+
+func (steady) n(n int) int { return min(1, n-1) }
+func (steady) done() bool  { return true }
+
+// honest returns a world with a relay that behaves and has these events.
+func honest(t *testing.T, kind relayKind, limit int, events []*nostr.Event, change func(*Config)) *world {
+	t.Helper()
+	w := newWorld(t, steady{})
+	c := defaults()
+	c.PageLimit, c.IDChunk, c.MaxPage, c.NegIDs = 500, 250, 50_000, 200_000
+	if change != nil {
+		change(&c)
+	}
+	w.s, w.limit, w.cap, w.kind, w.calm = New(c), c.Historic, limit, kind, true
+	w.events, w.hidden, w.held = events, make(map[string]bool), make(map[string]bool)
+	w.negMax, w.negFrame = 8, 60_000
+	return w
+}
+
+// fetchAll fetches filters to their end and returns how that went.
+func (w *world) fetchAll(kind plan.Kind, fs ...nostr.Filter) (Done, *worldBatch) {
+	w.nextID++
+	b := &worldBatch{got: make(map[string]bool), held: make(map[string]bool)}
+	for id := range w.held {
+		b.held[id] = w.held[id]
+	}
+	b.Batch = batchOf(w.nextID, kind, fs...)
+	w.batches[b.ID] = b
+	w.do("fetch", w.s.Fetch(w.now, b.Batch))
+	w.finish()
+	return w.dones[len(w.dones)-1], b
+}
+
+// crowd is n events of one second, newest first with one below them.
+func crowd(n, roots, kinds, authors int) (events []*nostr.Event) {
+	for i := range n {
+		ev := event(i, -time.Hour, fmt.Sprint("root", i%roots))
+		ev.Kind = 1617 + i/roots%kinds
+		ev.PubKey = fmt.Sprintf("%064x", 1+i/roots/kinds%authors)
+		events = append(events, ev)
+	}
+	return append(events, event(n, -2*time.Hour, "root0"))
+}
+
+func rootsFilter(roots int, kinds ...int) (f nostr.Filter) {
+	f.Kinds = kinds
+	f.Tags = nostr.TagMap{}
+	for i := range roots {
+		f.Tags["e"] = append(f.Tags["e"], fmt.Sprint("root", i))
+	}
+	return f
+}
+
+// missing returns how many events did not come.
+func (w *world) missing(b *worldBatch) (n int) {
+	for _, ev := range w.events {
+		if !b.got[ev.ID] && !b.held[ev.ID] {
+			n++
+		}
+	}
+	return n
+}
+
+// P24: 5,000 events in one second. What is not proven to be complete is counted, and
+// what is below comes all the same.
+func TestPromiseP24_SameSecond(t *testing.T) {
+	for _, limit := range []int{20, 100, 500} {
+		for _, kind := range []relayKind{offersNeg, refusesNegErr} {
+			for _, shape := range []struct {
+				name                  string
+				roots, kinds, authors int
+				named                 bool // the kinds are in the filter
+			}{
+				{"spread", 10, 3, 10, false},
+				{"spread over named kinds", 100, 3, 10, true},
+				{"all the same", 1, 1, 1, false},
+			} {
+				t.Run(fmt.Sprintf("cap=%d/neg=%t/%s", limit, kind == offersNeg, shape.name), func(t *testing.T) {
+					w := honest(t, kind, limit, crowd(5_000, shape.roots, shape.kinds, shape.authors), nil)
+					f := rootsFilter(shape.roots)
+					if shape.named {
+						f.Kinds = []int{1, 1617, 1618, 1619}
+					}
+					// Since a Recent batch pages first, both ways lead to the second.
+					d, b := w.fetchAll(plan.Recent, f)
+					missed, requests := w.missing(b), w.sent[wire.TypeReq]+w.sent[wire.TypeNegOpen]
+					t.Logf("missed %d, %d full, %d requests, least %d", missed, d.Report.Seconds, requests, 5_000/limit)
+					require.True(t, b.got[w.events[5_000].ID], "what is below")
+					require.LessOrEqual(t, requests, 300+5_000/limit)
+					if kind == offersNeg || shape.named && limit > 20 {
+						require.Zero(t, missed)
+						require.Equal(t, plan.Complete, d.Result)
+					}
+					if missed > 0 {
+						require.Equal(t, plan.Gaps, d.Result)
+					}
+					require.Equal(t, d.Result == plan.Gaps, d.Report.Seconds == 1)
+				})
+			}
+		}
+	}
+}
+
+// A relay whose NIP-77 answers are cut as its pages are proves nothing by them.
+func TestSecondReconciledUpToACap(t *testing.T) {
+	w := honest(t, offersNeg, 100, crowd(1_000, 50, 1, 1), nil)
+	w.negCap = 100
+	d, b := w.fetchAll(plan.Recent, rootsFilter(50))
+	assert.Zero(t, w.missing(b))
+	assert.Equal(t, plan.Complete, d.Result)
+	assert.Equal(t, Pages|Negent, d.Report.Method)
+}
+
+// A relay reconciled the newest events up to its cap and no more, and what was older
+// was never asked for.
+func TestReconciledUpToACap(t *testing.T) {
+	for _, held := range []int{1, 3, 1 << 30} {
+		w := honest(t, offersNeg, 100, spaced(450, time.Second), nil)
+		w.negCap = 100
+		w.hold(held)
+		for _, ev := range w.events[350:] {
+			w.held[ev.ID] = false
+		}
+		d, b := w.fetchAll(plan.History, tagging("x"))
+		assert.Zero(t, w.missing(b))
+		assert.Equal(t, plan.Complete, d.Result)
+		assert.Less(t, w.sent[wire.TypeReq], 10)
+	}
+	// cut in the middle of a second, and the page below fails
+	events := crowd(150, 1, 1, 1)
+	for _, ev := range events {
+		ev.Tags = nostr.Tags{{"e", "x"}}
+	}
+	w := honest(t, offersNeg, 200, events, nil)
+	w.negCap = 100
+	w.refuse = func(r wire.Request) bool {
+		if r.Filters[0].Until != nil {
+			w.say(closed(r.Sub, "error: no"))
+		}
+		return r.Filters[0].Until != nil
+	}
+	d, _ := w.fetchAll(plan.History, tagging("x"))
+	assert.Equal(t, plan.Failed, d.Result)
+	assert.Equal(t, []plan.Cursor{plan.Cursor(events[0].CreatedAt)}, d.Cursors)
+	// all there is
+	w = honest(t, offersNeg, 100, spaced(100, time.Second), nil)
+	d, b := w.fetchAll(plan.History, tagging("x"))
+	assert.Zero(t, w.missing(b))
+	assert.Equal(t, 1, d.Report.Pages)
+	assert.Equal(t, 100, d.Report.Events)
+}
+
+// A relay that gives smaller pages for one filter than for others is found out even
+// if there is nothing below to show it.
+func TestSecondWithASmallerCap(t *testing.T) {
+	events := crowd(300, 20, 1, 1)[:300]
+	w := honest(t, refusesNegErr, 40, events, func(c *Config) { c.PageSize = 500 })
+	d, b := w.fetchAll(plan.History, rootsFilter(20))
+	assert.Zero(t, w.missing(b))
+	assert.Equal(t, plan.Complete, d.Result)
+
+	// it is all there is: a few requests more, and no alarm
+	w = honest(t, refusesNegErr, 500, crowd(40, 1, 1, 1)[:40], func(c *Config) { c.PageSize = 500 })
+	d, _ = w.fetchAll(plan.History, rootsFilter(1))
+	assert.Equal(t, plan.Complete, d.Result)
+	assert.Less(t, w.sent[wire.TypeReq], 20)
+}
+
+// A part that is refused leaves its second unproven. The walk goes on.
+func TestSecondRefused(t *testing.T) {
+	for _, refuse := range []func(w *world, sub string){
+		func(w *world, sub string) { w.say(closed(sub, "error: too complicated")) },
+		func(w *world, sub string) { w.say(notice("something went wrong"), eose(sub)) },
+		func(*world, string) {},
+	} {
+		w := honest(t, refusesNegErr, 20, crowd(50, 4, 1, 1), nil)
+		w.refuse = func(r wire.Request) bool {
+			f := r.Filters[0]
+			if f.Since == nil {
+				return false
+			}
+			refuse(w, r.Sub)
+			return true
+		}
+		d, b := w.fetchAll(plan.History, rootsFilter(4))
+		assert.Equal(t, plan.Gaps, d.Result)
+		assert.Equal(t, 1, d.Report.Seconds)
+		assert.True(t, b.got[w.events[50].ID])
+	}
+}
+
+// A rate limit in the middle of a second has the page repeated.
+func TestSecondRateLimited(t *testing.T) {
+	w := honest(t, refusesNegErr, 20, crowd(50, 4, 1, 1), nil)
+	refused := 0
+	w.refuse = func(r wire.Request) bool {
+		if r.Filters[0].Since == nil || refused > 1 {
+			return false
+		}
+		refused++
+		w.say(closed(r.Sub, "rate-limited: slow down"))
+		return true
+	}
+	d, b := w.fetchAll(plan.History, rootsFilter(4))
+	assert.Equal(t, plan.Complete, d.Result)
+	assert.Zero(t, w.missing(b))
+	assert.Equal(t, 2, refused)
+}
+
+// The pages for all the seconds of a batch are bounded.
+func TestSecondsOfABatchAreBounded(t *testing.T) {
+	var events []*nostr.Event
+	for sec := range 30 {
+		for i := range 400 {
+			ev := event(len(events), -time.Hour-time.Duration(sec)*time.Second, fmt.Sprint("root", i%100))
+			ev.Kind = i % 7
+			events = append(events, ev)
+		}
+	}
+	w := honest(t, refusesNegErr, 5, events, nil)
+	parts := 0
+	w.refuse = func(r wire.Request) bool {
+		if f := r.Filters[0]; f.Since != nil && f.Until != nil && *f.Since == *f.Until {
+			parts++
+		}
+		return false
+	}
+	d, _ := w.fetchAll(plan.History, rootsFilter(100))
+	assert.Equal(t, plan.Gaps, d.Result)
+	assert.Equal(t, 2_000, parts)
+	assert.Greater(t, d.Report.Seconds, 15)
+	assert.Less(t, d.Report.Seconds, 30, "the first were proven")
+	assert.LessOrEqual(t, w.sent[wire.TypeReq], splitRequests+200)
+}
+
+// A cursor does not move past a second that is still looked into, or that was not
+// proven: a batch that is resumed there looks at it again.
+func TestCursorOfASecond(t *testing.T) {
+	w := honest(t, refusesNegErr, 20, crowd(500, 1, 1, 1), nil)
+	full := start.Add(-time.Hour).Unix()
+	w.refuse = func(r wire.Request) bool {
+		f := r.Filters[0]
+		if f.Since != nil {
+			for _, at := range w.s.Cursors() {
+				assert.Equal(t, plan.Cursor(full), at[0])
+			}
+		}
+		if f.Until == nil || int64(*f.Until) >= full {
+			return false
+		}
+		w.say(closed(r.Sub, "error: no more")) // below it
+		return true
+	}
+	d, _ := w.fetchAll(plan.History, rootsFilter(1))
+	assert.Equal(t, plan.Failed, d.Result)
+	assert.Equal(t, []plan.Cursor{plan.Cursor(full)}, d.Cursors)
+	assert.Equal(t, 1, d.Report.Seconds)
+}
+
+// NIP-67: "finish" ends a walk and proves a second, "more" forbids both.
+func TestHints(t *testing.T) {
+	s, r := paging(t)
+	for n := range 10 {
+		s.Receive(start, eventMsg(r.Sub, event(n, -time.Duration(n)*time.Second, "x")))
+	}
+	m := eose(r.Sub)
+	m.Hint = wire.HintFinish
+	d := one[Done](t, s.Receive(start, m))
+	assert.Equal(t, plan.Complete, d.Result)
+	assert.Equal(t, 1, d.Report.Pages, "a full page, and yet the end")
+
+	s, r = paging(t)
+	m = eose(r.Sub)
+	m.Hint = wire.HintMore
+	actions := s.Receive(start, m)
+	require.Empty(t, only[Done](actions), "an empty page, and yet not the end")
+	m.Sub = only[Send](actions)[1].Request.Sub
+	d = one[Done](t, s.Receive(start, m))
+	assert.Equal(t, plan.Gaps, d.Result)
+	assert.Equal(t, 1, d.Report.Seconds)
+}
+
+// khatru reports a query that failed by NOTICE and EOSE: that is no empty answer.
+func TestNoticeAndNothingElseIsAFailure(t *testing.T) {
+	s, r := paging(t)
+	s.Receive(start, notice("something went wrong"))
+	d := one[Done](t, s.Receive(start, eose(r.Sub)))
+	assert.Equal(t, plan.Failed, d.Result)
+
+	s, r = paging(t)
+	s.Receive(start, notice("hello"))
+	s.Receive(start, eventMsg(r.Sub, event(1, 0, "x")))
+	assert.Empty(t, only[Done](s.Receive(start, eose(r.Sub))), "there were events")
+}
+
+// A relay that does not keep to until has its walk end with a gap.
+func TestUntilIgnored(t *testing.T) {
+	w := honest(t, refusesNegErr, 5, crowd(12, 1, 1, 1), nil)
+	w.events[0].CreatedAt += 100
+	w.rewrite = func(f nostr.Filter) nostr.Filter { f.Until, f.Since = nil, nil; return f }
+	d, _ := w.fetchAll(plan.History, rootsFilter(1))
+	assert.Equal(t, plan.Gaps, d.Result)
+	assert.NotZero(t, d.Report.Seconds)
+}
+
+// A second at the end is looked into on suspicion if it gave twenty events.
+func TestLeastDoubt(t *testing.T) {
+	for n, doubted := range map[int]bool{19: false, 20: true} {
+		w := honest(t, refusesNegErr, n, crowd(n, n, 1, 1)[:n], func(c *Config) { c.PageSize = 500 })
+		parts := 0
+		w.refuse = func(r wire.Request) bool {
+			if r.Filters[0].Since != nil {
+				parts++
+			}
+			return false
+		}
+		d, _ := w.fetchAll(plan.History, rootsFilter(n))
+		assert.Equal(t, plan.Complete, d.Result)
+		assert.Equal(t, doubted, parts > 0, "%d events", n)
+	}
+}
+
+// What is held back because of a set that may have been cut is not, once it is fetched
+// by pages; what is for other reasons still is.
+func TestHoldOfACutSet(t *testing.T) {
+	for hold, want := range map[int64]int64{100: 0, 200: 200, noEnd: noEnd} {
+		s, q := New(defaults()), &query{b: &batch{}, filter: tagging("x"), cut: &cut{oldest: 100, below: true}, hold: hold}
+		assert.False(t, s.history.cutBelow(&query{b: q.b, cut: &cut{}}, 0), "nothing was below")
+		assert.True(t, s.history.cutBelow(q, 1))
+		assert.Equal(t, want, q.hold)
+		assert.EqualValues(t, 100, *q.walk.Next().Until)
+	}
+}

@@ -1,0 +1,280 @@
+package sync_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// on is an announcement of "repo" on some hosts by one who lists others.
+func on(k *relaytest.Key, at nostr.Timestamp, hosts []string, lists ...*relaytest.Key) *nostr.Event {
+	relays, clones := make([]string, len(hosts)), make([]string, len(hosts))
+	for i, h := range hosts {
+		relays[i] = "wss://" + h
+		clones[i] = k.CloneURL(relays[i], "repo")
+	}
+	return k.Announcement(at, "repo", relays, clones, lists...)
+}
+
+// teamOf starts a manager that knows a repository of ann on us and a.example, where she lists others.
+func teamOf(t *testing.T, net *relaytest.Network, cfg relaysync.Config, lists ...*relaytest.Key) (*rig, *relaytest.Key) {
+	t.Helper()
+	ann := relaytest.NewCheapKey("ann")
+	r := &rig{t: t, store: memstore.New()}
+	r.save(on(ann, at(24*time.Hour), []string{us, "a.example"}, lists...))
+	return start(t, net, r.store, cfg), ann
+}
+
+// listers returns who names the relays at which the repository of ann is followed.
+func (r *rig) listers(ref graspsync.RepoRef) map[string]graspsync.PubKey {
+	r.t.Helper()
+	s, err := r.manager.RepoStatus(r.t.Context(), ref)
+	require.NoError(r.t, err)
+	by := make(map[string]graspsync.PubKey)
+	for _, rel := range s.Relays {
+		by[rel.URL.String()] = rel.ListedBy
+	}
+	return by
+}
+
+// A relay that only a maintainer names whom the owner lists was never asked: their states, and
+// whatever was written there about the repository, did not come.
+func TestRelaysOfThoseWhoAreListed(t *testing.T) {
+	for _, narrow := range []bool{false, true} {
+		t.Run(fmt.Sprint("narrow ", narrow), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a, b, c := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{}), net.Add("wss://c.example", relaytest.Behavior{})
+				bob, cat, user := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat"), relaytest.NewCheapKey("user")
+				r, ann := teamOf(t, net, relaysync.Config{NarrowLayer1: narrow}, bob)
+				defer r.stop()
+				ofBob := on(bob, at(time.Hour), []string{"b.example"}, ann, cat)
+				ofCat := on(cat, at(time.Hour), []string{"c.example"}, bob)
+				byBob, byCat := bob.State(at(time.Minute), "repo", nil, ""), cat.State(at(2*time.Minute), "repo", nil, "")
+				pr := user.PullRequest(at(time.Hour), ann.Ref("repo"), "x", fmt.Sprintf("%040x", 1), "https://user.example/x.git")
+				comment := user.Comment(at(time.Minute), pr, "please")
+				issue := user.Issue(at(time.Minute), ann.Ref("repo"), "y")
+				a.Publish(ofBob)
+				b.Publish(ofCat, byBob, pr, comment) // nobody but bob names it
+				c.Publish(byCat, issue)              // nor this, but cat, whom bob lists
+				after(2 * time.Minute)
+				for _, ev := range []*nostr.Event{ofBob, ofCat, byBob, byCat, pr, comment, issue} {
+					require.True(t, r.has(ev), ev.Kind)
+				}
+				require.Equal(t, map[string]graspsync.PubKey{
+					"wss://a.example": ann.PubKey(), "wss://b.example": bob.PubKey(), "wss://c.example": cat.PubKey(),
+				}, r.listers(ann.Ref("repo")))
+				more := user.Comment(at(0), issue, "well?")
+				c.Publish(more)
+				after(time.Second)
+				require.True(t, r.has(more), "it is followed live")
+				require.True(t, r.manager.Status().Synced)
+			})
+		})
+	}
+}
+
+// What is stored at the start says it as well as what comes.
+func TestRelaysOfThoseWhoAreListed_Restart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		b := net.Add("wss://b.example", relaytest.Behavior{})
+		ann, bob := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
+		r := &rig{t: t, store: memstore.New()}
+		r.save(on(ann, at(time.Hour), []string{us}, bob), on(bob, at(time.Hour), []string{"b.example"}, ann))
+		r = start(t, net, r.store, relaysync.Config{})
+		defer r.stop()
+		after(time.Minute)
+		require.Equal(t, 1, b.Connections().Open, "though ann names no relay but ours")
+		require.Equal(t, 1, r.relay("wss://b.example").Repos)
+	})
+}
+
+// Relays come and go with those who name them, and with their being listed.
+func TestRelaysOfThoseWhoAreListed_Leave(t *testing.T) {
+	ann, bob, cat := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat")
+	roles := func(k *relaytest.Key, at nostr.Timestamp, roles ...nostr.Tag) *nostr.Event {
+		ev := on(k, at, []string{"b.example"})
+		return k.Event(at, ev.Kind, "", append(ev.Tags, roles...)...)
+	}
+	type world struct {
+		r     *rig
+		a, b  *relaytest.Relay
+		ofBob *nostr.Event
+	}
+	for what, c := range map[string]struct {
+		do     func(w world)
+		stays  bool
+		others int // connections to c.example
+	}{
+		"nothing happens": {func(world) {}, true, 0},
+		"he is listed no more": {func(w world) {
+			w.r.save(on(ann, at(0), []string{us, "a.example"}))
+		}, false, 0},
+		"his role has ended": {func(w world) {
+			ev := on(ann, at(0), []string{us, "a.example"})
+			w.r.save(ann.Event(at(0), ev.Kind, "", append(ev.Tags, nostr.Tag{"M", ann.Hex()}, nostr.Tag{"m", bob.Hex(), "10", "20"})...))
+		}, false, 0},
+		"he is no maintainer by his own word": {func(w world) {
+			w.a.Publish(roles(bob, at(0), nostr.Tag{"m", bob.Hex(), "10", "20"}, nostr.Tag{"m", ann.Hex()}))
+		}, false, 0},
+		"he is invited, and answers nobody": {func(w world) { w.a.Publish(on(bob, at(0), []string{"b.example"})) }, true, 0},
+		"his announcement is deleted":       {func(w world) { w.r.save(bob.Deletion(at(0), w.ofBob)) }, false, 0},
+		"his announcement expires here":     {func(w world) { w.r.manager.Removed(w.ofBob) }, false, 0},
+		"he names another": {func(w world) {
+			w.a.Publish(on(bob, at(0), []string{"c.example"}, ann))
+		}, false, 1},
+		"the owner names it": {func(w world) {
+			w.r.save(on(ann, at(0), []string{us, "a.example", "b.example"}))
+		}, true, 0},
+		"somebody else names it": {func(w world) {
+			w.r.save(on(cat, at(0), []string{"b.example", "c.example"}, ann), on(ann, at(0), []string{us, "a.example"}, cat))
+		}, true, 1},
+		"the repository leaves us": {func(w world) {
+			w.r.save(on(ann, at(0), []string{"a.example"}, bob))
+		}, false, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				w := world{a: net.Add("wss://a.example", relaytest.Behavior{}), b: net.Add("wss://b.example", relaytest.Behavior{})}
+				other := net.Add("wss://c.example", relaytest.Behavior{})
+				w.r, _ = teamOf(t, net, relaysync.Config{}, bob)
+				defer w.r.stop()
+				w.ofBob = on(bob, at(time.Hour), []string{"b.example"}, ann)
+				w.a.Publish(w.ofBob)
+				after(time.Minute)
+				require.Equal(t, 1, w.b.Connections().Open)
+				c.do(w)
+				after(time.Minute)
+				require.Equal(t, c.stays, w.b.Connections().Open == 1)
+				require.Equal(t, c.others, other.Connections().Open)
+			})
+		})
+	}
+}
+
+// Somebody who is listed and names a thousand relays, and a crowd who name sixteen each, are
+// followed at as many as there is room for beside the owner's, of everybody some; what others
+// have to say, and other people's repositories, do not wait for theirs.
+func TestRelaysOfThoseWhoAreListed_Many(t *testing.T) {
+	dead := func(who, n int) (hosts []string) {
+		for i := range n {
+			hosts = append(hosts, fmt.Sprintf("dead%d-%d.example", who, i))
+		}
+		return hosts
+	}
+	for what, crowd := range map[string]struct{ people, each int }{"one of a thousand": {1, 983}, "three hundred of sixteen": {300, 16}} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a, b, d := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{}), net.Add("wss://d.example", relaytest.Behavior{})
+				bob, dan := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("dan")
+				var crowded []*relaytest.Key
+				for i := range crowd.people {
+					crowded = append(crowded, relaytest.NewCheapKey(fmt.Sprint("crowd", i)))
+				}
+				r, ann := teamOf(t, net, relaysync.Config{}, append([]*relaytest.Key{bob}, crowded...)...)
+				defer r.stop()
+				for i, k := range crowded {
+					a.Publish(on(k, at(time.Hour), dead(i, crowd.each)))
+				}
+				after(10 * time.Minute)
+				require.Len(t, r.manager.Status().Relays, 1+16)
+				a.Publish(on(bob, at(time.Hour), []string{"b.example"}, ann)) // the last to answer
+				byBob := bob.State(at(time.Minute), "repo", nil, "")
+				b.Publish(byBob)
+				r.save(dan.Hosted(at(time.Minute), "other", us, "d.example"))
+				after(time.Minute)
+				require.True(t, r.has(byBob), "who has a say has a turn")
+				require.Equal(t, 1, d.Connections().Open)
+				require.Len(t, r.manager.Status().Relays, 2+16)
+				require.Positive(t, r.manager.Status().Events.Dropped["relays_listed"])
+				var by []graspsync.PubKey
+				listers := r.listers(ann.Ref("repo"))
+				for _, k := range listers {
+					if !slices.Contains(by, k) {
+						by = append(by, k)
+					}
+				}
+				require.Len(t, listers, 1+16)
+				require.Len(t, by, 2+min(crowd.people, 15), "one of each as long as there is room")
+			})
+		})
+	}
+}
+
+// Who lists whom, and what they name, concerns the repositories of that name alone, and of their
+// relays those that come or go.
+func TestRelaysOfThoseWhoAreListed_CostsWhatChanges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var relays []*relaytest.Relay
+		for _, name := range []string{"a", "b", "d", "c"} {
+			relays = append(relays, net.Add("wss://"+name+".example", relaytest.Behavior{}))
+		}
+		bob, dan := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("dan")
+		r, ann := teamOf(t, net, relaysync.Config{}, bob)
+		defer r.stop()
+		for i := range 300 {
+			relays[0].Publish(ann.Issue(at(time.Hour), ann.Ref("repo"), fmt.Sprint(i)))
+		}
+		r.save(dan.Hosted(at(time.Hour), "other", us, "a.example", "b.example", "d.example"))
+		relays[0].Publish(on(bob, at(time.Hour), []string{"b.example"}, ann))
+		after(20 * time.Minute)
+		var before []int
+		for _, relay := range relays {
+			before = append(before, len(relay.Requests()))
+		}
+		relays[0].Publish(on(bob, at(0), []string{"b.example", "c.example"}, ann))
+		after(20 * time.Minute)
+		for i, relay := range relays[:3] {
+			require.Zero(t, sentTo(relay, before[i]), relay.URL())
+		}
+		require.Positive(t, sentTo(relays[3], before[3]).reqs)
+		require.True(t, r.manager.Status().Synced)
+	})
+}
+
+// An announcement that waits for its git data has those followed whom it lists, for states.
+func TestRelaysOfThoseWhoAreListed_Held(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a, b := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{})
+		identity, err := nip34.ParseIdentity(us)
+		require.NoError(t, err)
+		policy := &holding{Policy: relaysync.NewGRASPPolicy(identity)}
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: holdsNothing{}}, "a.example")
+		defer r.stop()
+		ann, bob := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
+		r.save(on(bob, at(time.Hour), []string{"b.example"}, ann))
+		after(time.Minute)
+		require.Zero(t, b.Connections().Open, "nobody lists him")
+		policy.on.Store(true)
+		held := on(ann, at(time.Hour), []string{us}, bob)
+		a.Publish(held)
+		after(time.Minute)
+		require.Equal(t, 1, b.Connections().Open)
+		for _, req := range b.Requests(wire.TypeReq, wire.TypeNegOpen) {
+			for _, f := range req.Request.Filters {
+				require.Empty(t, f.Tags["a"], "for states")
+			}
+		}
+		r.save(held)
+		after(time.Minute)
+		require.True(t, slices.ContainsFunc(b.Requests(wire.TypeReq, wire.TypeNegOpen), func(req relaytest.Seen) bool {
+			return slices.ContainsFunc(req.Request.Filters, func(f nostr.Filter) bool { return len(f.Tags["a"]) > 0 })
+		}), "for all of it")
+	})
+}

@@ -1,0 +1,88 @@
+package sync
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
+)
+
+// news is what the writer is told from elsewhere: it has some events judged again for that. It
+// never blocks, and may be used by any goroutine.
+type news struct {
+	most int           // keys, and identifiers
+	wake chan struct{} // one slot: there is something
+
+	mu sync.Mutex
+	// guarded by mu
+	fulfilled []absent.Key        // by events that did not come through here
+	changed   map[string]struct{} // identifiers of which announcements have come or gone
+	overrun   bool                // one of these was full: judge all that waits
+	unsure    bool                // changed was: see who is listed under all of them
+}
+
+// wakeFor has the writer judge again what waits for any of keys.
+func (n *news) wakeFor(keys []absent.Key) {
+	n.mu.Lock()
+	if len(n.fulfilled) < n.most {
+		n.fulfilled = append(n.fulfilled, keys...)
+	} else {
+		n.overrun = true
+	}
+	n.mu.Unlock()
+	n.poke()
+}
+
+// poke has the writer look.
+func (n *news) poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *news) takeFulfilled() (keys []absent.Key, all bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	keys, all = n.fulfilled, n.overrun
+	n.fulfilled, n.overrun = nil, false
+	return keys, all
+}
+
+// announced takes note that there may be others under an identifier whose word counts.
+func (n *news) announced(ev graspsync.Event) {
+	if ev.Kind != graspsync.KindAnnouncement {
+		return
+	}
+	if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if len(n.changed) < n.most {
+			lazy.Put(&n.changed, strings.Clone(a.Ref.Identifier), struct{}{})
+		} else {
+			n.overrun, n.unsure = true, true
+		}
+	}
+}
+
+// withdrawn has the writer see whether there are others under an identifier whose word counts
+// since an announcement is gone: there was no room for them beside those whom it listed.
+func (n *news) withdrawn(ev graspsync.Event) {
+	if ev.Kind == graspsync.KindAnnouncement {
+		n.announced(ev)
+		n.wakeFor(nil)
+	}
+}
+
+// takeChanged returns the identifiers of which announcements have come or gone; unsure: there
+// may be others.
+func (n *news) takeChanged() (changed map[string]struct{}, unsure bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed, unsure = n.changed, n.unsure
+	n.changed, n.unsure = nil, false
+	return changed, unsure
+}

@@ -1,0 +1,184 @@
+package sync
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+)
+
+// overview is the Status, which is made again only when it may have changed: an idle server has
+// better things to do. It belongs to the loop.
+type overview struct {
+	cfg       *Config // read-only
+	health    *health.RelayHealthTracker
+	ingest    *ingest
+	feed      *feed
+	own       *ownFeed
+	report    *report
+	chronicle *chronicle
+	stats     map[graspsync.RelayURL]*relayStats // of the loop
+	snapshot  *atomic.Pointer[Status]
+
+	changed      bool
+	publishedAt  time.Time
+	publishPause time.Duration // until the next one, at least
+	publishedFor uint64        // events received by then
+	healthLost   uint64        // records of health dropped by then
+
+	labels  int         // relays with metrics of their own
+	gone    RelayStatus // counts of forgotten relays without
+	goneAny bool        // there were any
+}
+
+// publish makes a new snapshot for readers, if anything has happened and the last one is
+// old enough: with very many relays it costs so much that it may take no more than a
+// small share of the time.
+func (o *overview) publish(now time.Time, p *plan.Plan, known bool) {
+	age := now.Sub(o.publishedAt)
+	received, busy := o.report.received.Load(), o.ingest.flights.unsettled.Load() > 0
+	if age < o.publishPause || !o.changed && !busy && received == o.publishedFor && age < statusMost {
+		return
+	}
+	o.changed, o.publishedFor = busy, received
+	o.snapshot.Store(o.status(now, p, known))
+	o.publishedAt = now
+	o.publishPause = max(statusLeast, statusShare*time.Since(now))
+}
+
+// status says what there is at now, by the plan; known: the Store was read, and is not being
+// read.
+func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
+	g, k := o.ingest, o.report
+	lost := o.health.Dropped()
+	k.drop("health", int(lost-o.healthLost))
+	o.healthLost = lost
+	s := &Status{At: now, Events: EventStatus{
+		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
+		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
+		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
+		Held: k.held.Load(), Failed: k.failed.Load(),
+		InFlight: g.flights.unsettled.Load(), Waiting: g.absences.waiting.Load(),
+	}}
+	k.reasons(&s.Events)
+	s.Events.Sources = k.bySource()
+	s.OwnFeed = o.own.status()
+	s.Relays = []RelayStatus{}
+	s.Repos, s.Roots = by.Repos()
+	quiet := known && !o.feed.pending() && s.Events.InFlight == 0 && g.retrier.owed.Load() == 0 &&
+		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
+	s.Synced = quiet
+	some := false // relays that were fetched from to their end
+	for _, p := range by.Status() {
+		if st := o.stats[p.Relay]; st != nil {
+			o.label(st)
+		}
+		r := o.relayStatus(p)
+		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
+			p.Wanted == p.Confirmed
+		if st := o.stats[p.Relay]; st != nil {
+			news := st.noteSynced(now, r.Synced)
+			r.SyncTime = st.syncTime()
+			if news {
+				o.report.observe(RelaySynced{Relay: p.Relay, Duration: r.SyncTime})
+			}
+			if r.Synced {
+				o.chronicle.peerLacks(p.Relay, st, now)
+			}
+		}
+		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
+		s.Synced = s.Synced && (r.Synced || unreachable)
+		some = some || r.Synced
+		s.Relays = append(s.Relays, r)
+	}
+	s.Synced = s.Synced && (some || len(s.Relays) == 0)
+	s.gone, s.goneAny = o.gone, o.goneAny
+	return s
+}
+
+// label gives a relay metrics of its own, as long as there are labels left. It keeps
+// them until it is forgotten, so that no counter ever goes down.
+func (o *overview) label(st *relayStats) {
+	if !st.labelled && o.labels < o.cfg.Limits.MaxLabels {
+		st.labelled = true
+		o.labels++
+	}
+}
+
+// forgotten keeps what was counted of a relay that is forgotten under the shared label.
+func (o *overview) forgotten(u graspsync.RelayURL) {
+	if st := o.stats[u]; st != nil && st.labelled {
+		o.labels--
+		return
+	}
+	r := o.relayStatus(plan.RelayStatus{Relay: u})
+	o.goneAny = true
+	o.gone.Gaps += r.Gaps
+	o.gone.Lasting += r.Lasting
+	o.gone.Disconnects += r.Disconnects
+	o.gone.Reconnects += r.Reconnects
+	o.gone.Connects += r.Connects
+	o.gone.FailedAttempts += r.FailedAttempts
+}
+
+func (o *overview) relayStatus(p plan.RelayStatus) RelayStatus {
+	h := o.health.Status(p.Relay)
+	r := RelayStatus{
+		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
+		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
+		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
+		Descendants: p.Descendants, DescendantsLive: p.DescendantsLive,
+		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
+		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
+		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
+		Failures: h.Failures, NextPass: p.DailyAt,
+		Batches: p.Batches, Parked: p.Parked, GapBatches: p.Gaps,
+		Uptime: h.Uptime, Downtime: h.Downtime, UptimeShare: h.UptimeShare(),
+		Following: following(p),
+	}
+	if p.Phase == plan.Disconnected {
+		r.NextAttempt = p.RetryAt
+	}
+	if p.CoolUntil.After(time.Now()) {
+		r.RateLimitedUntil = p.CoolUntil
+	}
+	if st := o.stats[p.Relay]; st != nil {
+		r.labelled = st.labelled
+		st.fill(&r)
+	}
+	return r
+}
+
+// following says how a relay is followed.
+func following(p plan.RelayStatus) string {
+	switch {
+	case p.Phase < plan.Syncing:
+		return ""
+	case p.Unfollowed > 0 && p.LiveMethod == plan.LiveAll:
+		return "live in part"
+	}
+	return p.LiveMethod.String()
+}
+
+func (o *overview) repoStatus(p plan.RepoStatus, listers map[graspsync.RelayURL]graspsync.PubKey) RepoStatus {
+	s := RepoStatus{
+		Ref: p.Ref, Level: "full", Roots: p.Roots,
+		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed, Relays: []RepoRelay{},
+	}
+	if p.Level == plan.LevelStateOnly {
+		s.Level = "state only"
+	}
+	for _, r := range p.Relays {
+		relay := RepoRelay{
+			URL: r.Relay, ListedBy: listers[r.Relay], Phase: r.Phase.String(), Live: r.Live,
+			Wanted: r.Wanted, InFlight: r.InFlight, Confirmed: r.Confirmed,
+		}
+		if st := o.stats[r.Relay]; st != nil {
+			relay.Lacks, relay.Missed, relay.ComparedAt = st.coverage.of(p.Ref)
+		}
+		s.Relays = append(s.Relays, relay)
+	}
+	return s
+}

@@ -1,0 +1,228 @@
+package sync_test
+
+import (
+	"flag"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/eventtest"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+var full = flag.Bool("full", false, "scenarios about amounts at their full size; takes minutes")
+
+// useless has a relay send events without end that it was asked for.
+func useless(most int64, event func(i int) *nostr.Event) (*flooding, *relaytest.Relay) {
+	net := &flooding{
+		Network: relaytest.NewNetwork(), junk: map[string]junk{},
+		sent: map[string]*atomic.Int64{"evil.example": new(atomic.Int64)}, most: most,
+	}
+	evil := net.Add("wss://evil.example", relaytest.Behavior{Down: true})
+	n := 0
+	net.junk["evil.example"] = func(sub string, _ int) wire.Message {
+		n++
+		ev := event(n)
+		return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev), Size: len(ev.String()) + 20}
+	}
+	return net, evil
+}
+
+// New events that wait for something, and old versions of one announcement, were free:
+// a relay had as many signatures checked as it could send, beside honest ones.
+func TestPromiseP22_UselessEventsArePaced(t *testing.T) {
+	key := relaytest.NewCheapKey("stranger")
+	for name, event := range map[string]func(i int) *nostr.Event{
+		"states":  func(i int) *nostr.Event { return key.State(at(time.Hour), fmt.Sprint("r", i), nil, "") },
+		"foreign": func(i int) *nostr.Event { return key.Hosted(at(time.Hour), fmt.Sprint("r", i), "elsewhere.example") },
+		"old versions": func(i int) *nostr.Event {
+			return key.Hosted(at(time.Hour+time.Duration(i)*time.Second), "same", us)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net, evil := useless(1<<40, event)
+				honest := net.Add("wss://honest.example", relaytest.Behavior{})
+				r, owner := startFlood(t, net, "honest.example", "evil.example")
+				defer r.stop()
+				after(time.Minute)
+				before := r.manager.Status().Events.Verified
+				evil.SetDown(false)
+				after(2 * time.Minute)
+				first := r.manager.Status().Events.Verified - before
+				assert.LessOrEqual(t, first, uint64(2_000+1_300))
+				assert.LessOrEqual(t, net.sent["evil.example"].Load(), int64(9<<20))
+				issue := owner.Issue(at(0), owner.Ref("repo"), "honest")
+				honest.Publish(issue)
+				after(time.Second)
+				assert.True(t, r.has(issue))
+				after(20 * time.Minute)
+				s := r.manager.Status().Events
+				assert.LessOrEqual(t, s.Verified-before-first, uint64(12_500), "ten a second")
+				assert.Zero(t, s.Dropped["unproductive"], "nothing that was asked for is hostile")
+				t.Logf("%d verified in 2 min, %d in 20 min after; %d KiB sent", first, s.Verified-before-first, net.sent["evil.example"].Load()>>10)
+			})
+		})
+	}
+}
+
+// One relay with 210,000 states that wait drove out of memory what waited from all
+// others: an honest state did not come when its announcement was accepted. Scaled down by
+// ten without -full.
+func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
+	states, lasts := 21_000, time.Hour
+	cfg := relaysync.Config{}.With(relaysync.Fixed{Remembered: 20_000, Waiting: 1_000, WaitingBytes: 32 << 20 / 10})
+	if *full {
+		states, lasts, cfg = 210_000, 6*time.Hour, relaysync.Config{}
+	}
+	bubble(t, func(t *testing.T) {
+		key := relaytest.NewCheapKey("stranger")
+		net, evil := useless(1<<40, func(i int) *nostr.Event {
+			if i > states {
+				time.Sleep(time.Hour)
+			}
+			return key.State(at(time.Hour), fmt.Sprint("r", i), nil, "")
+		})
+		honest := net.Add("wss://honest.example", relaytest.Behavior{})
+		r, _ := startFloodWith(t, net, cfg, "honest.example", "evil.example")
+		defer r.stop()
+		bob := relaytest.NewCheapKey("bob")
+		state := bob.State(at(time.Hour), "two", nil, "")
+		honest.Publish(state)
+		after(time.Minute)
+		evil.SetDown(false)
+		after(lasts)
+		require.Greater(t, r.manager.Status().Events.Verified, uint64(states))
+		r.save(bob.Hosted(at(time.Minute), "two", us, "honest.example"))
+		after(time.Second)
+		s := r.manager.Status().Events
+		require.True(t, r.has(state), "at once; dropped %v", s.Dropped)
+		t.Logf("%d states that wait in %v, %d verified; an honest one came within a second of its announcement; dropped %v", states, lasts, s.Verified, s.Dropped)
+	})
+}
+
+// An honest relay on which others put 300,000 announcements that are not for us was cut
+// as hostile for most of the time, for ever. Scaled down by twelve without -full: they
+// take longer than one batch may all the same.
+func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
+	foreign, remembered, hours, verified := 25_000, 16_000, 60, uint64(25_000+4*16_000)
+	if *full { // a pass takes eight hours; the next one finds that nothing of it is remembered any more
+		foreign, remembered, hours, verified = 300_000, 200_000, 40, 4*300_000
+	}
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		var events []*nostr.Event
+		spammer := relaytest.NewCheapKey("spammer")
+		for i := range foreign {
+			events = append(events, spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
+		}
+		a.Publish(events...)
+		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{Remembered: remembered}), "a.example")
+		defer r.stop()
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		a.Publish(issue)
+		began := time.Now()
+		for !r.has(issue) && time.Since(began) < time.Hour {
+			after(time.Second)
+		}
+		took := time.Since(began)
+		whole := 0
+		for range 72 {
+			after(time.Hour)
+			s := r.relay("wss://a.example")
+			if s.Confirmed == s.Wanted {
+				whole++
+			}
+		}
+		s := r.relay("wss://a.example")
+		assert.Zero(t, r.manager.Status().Events.Dropped["unproductive"])
+		assert.Greater(t, s.UptimeShare, 0.99)
+		assert.Less(t, took, 5*time.Minute)
+		assert.Greater(t, whole, hours, "hours in which all was")
+		assert.Less(t, r.manager.Status().Events.Verified, verified, "most of it is remembered, where there is room for most of it")
+		t.Logf("%d foreign: history of our repository after %v; connected %.2f of the time, all confirmed in %d of 72 hours, %d connects, %d verified",
+			foreign, took, s.UptimeShare, whole, s.Connects, r.manager.Status().Events.Verified)
+	})
+}
+
+// What takes more than the time of one batch is fetched by many. Each of them counted as a
+// failure, so that after some the relay was left alone for an hour before each next one.
+func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		spammer := relaytest.NewCheapKey("spammer")
+		for i := range 20_000 { // the allowance is 2,000 at once, then ten a second
+			a.Publish(spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
+		}
+		r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{BatchTimeout: time.Minute}), "a.example")
+		defer r.stop()
+		began := time.Now()
+		for whole := false; !whole; {
+			after(time.Minute)
+			s := r.relay("wss://a.example")
+			whole = s.Confirmed == s.Wanted
+			require.Less(t, time.Since(began), 12*time.Hour)
+		}
+		t.Logf("30 batches of a minute: all was there after %v", time.Since(began))
+		require.Less(t, time.Since(began), time.Hour)
+	})
+}
+
+// Whoever sends most had most of the signatures checked. A relay has one event at the
+// door at a time, and 2,000 in vain: ten relays that send states without end hold up the
+// live events of an honest one by less than the blink of an eye.
+func TestVerificationIsSharedByRelays(t *testing.T) {
+	slowest := func(evil int) (most time.Duration) {
+		bubble(t, func(t *testing.T) {
+			net := &flooding{Network: relaytest.NewNetwork(), junk: map[string]junk{}, sent: map[string]*atomic.Int64{}, most: 1 << 40}
+			honest := net.Add("wss://honest.example", relaytest.Behavior{})
+			hosts, relays := []string{us, "honest.example"}, []*relaytest.Relay(nil)
+			for i := range evil {
+				host, key, n := fmt.Sprintf("evil%d.example", i), relaytest.NewCheapKey(fmt.Sprint("stranger", i)), 0
+				hosts, relays = append(hosts, host), append(relays, net.Add("wss://"+host, relaytest.Behavior{Down: true}))
+				net.sent[host] = new(atomic.Int64)
+				net.junk[host] = func(sub string, _ int) wire.Message {
+					n++
+					ev := key.State(at(time.Hour), fmt.Sprint("r", n), nil, "")
+					return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev), Size: 500}
+				}
+			}
+			owner, store := relaytest.NewCheapKey("owner"), newDiary(saveCost)
+			before := &rig{t: t, store: store}
+			for i := 0; i < len(hosts); i += 10 {
+				before.save(owner.Hosted(at(24*time.Hour), fmt.Sprint("repo", i), append([]string{us}, hosts[i:min(i+10, len(hosts))]...)...))
+			}
+			r := startOver(t, net.Network, net, store, relaysync.Config{Verifier: costly{}, Limits: relaysync.Limits{Workers: 2}})
+			defer r.stop()
+			after(5 * time.Minute)
+			for _, relay := range relays {
+				relay.SetDown(false)
+			}
+			for i := range 330 { // until all are connected to
+				ev := owner.Issue(at(0), owner.Ref("repo0"), fmt.Sprint("live", i))
+				published := time.Now()
+				honest.Publish(ev)
+				time.Sleep(time.Second)
+				when, ok := store.when(ev)
+				require.True(t, ok)
+				most = max(most, when.Sub(published))
+			}
+			if evil > 0 {
+				require.Greater(t, r.manager.Status().Events.Verified, uint64(2_000*evil), "they were at it")
+			}
+		})
+		return most
+	}
+	alone, beside := slowest(0), slowest(10)
+	t.Logf("the slowest live event took %v alone, %v beside 10 relays that send in vain", alone, beside)
+	require.Less(t, beside, alone+500*time.Millisecond)
+}

@@ -1,0 +1,149 @@
+package sync
+
+import (
+	"slices"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+)
+
+// wants turns what the index, and the policy of what it holds, say into what the plan wants to
+// know: what is wanted, and at which relays. It belongs to the loop.
+type wants struct {
+	cfg       *Config // read-only
+	index     *index
+	targeting *targeting
+	report    *report
+
+	held map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
+}
+
+// hold brings what the policy holds back up to date.
+func (w *wants) hold(b *feedBatch) {
+	changed := func(ref graspsync.RepoRef) {
+		b.change.setName(ref.Identifier)
+		if _, also := b.change.repos[ref]; !also {
+			b.change.setRepo(ref, w.index.announcement(ref))
+		}
+	}
+	for ref, a := range b.held {
+		w.held[ref] = a
+		changed(ref)
+	}
+	for _, a := range b.unheld {
+		if h := w.held[a.Ref]; h != nil && h.ID == a.ID {
+			delete(w.held, a.Ref)
+			changed(a.Ref)
+		}
+	}
+}
+
+// changes turns what the index says into what the plan wants to know.
+func (w *wants) changes(c indexChange) plan.Changes {
+	var out plan.Changes
+	s := w.targeting.begin()
+	s.give(c.repos)
+	s.give(w.held)
+	for ref, a := range c.repos {
+		change := plan.RepoChange{Ref: ref}
+		if a != nil {
+			change.Level = plan.LevelFull
+			delete(w.held, ref)
+		} else if a = w.held[ref]; a != nil {
+			change.Level = plan.LevelStateOnly
+		}
+		if a != nil {
+			w.countDropped(a)
+			w.follow(s, &change)
+		}
+		out.Repos = append(out.Repos, change)
+	}
+	for ref, level := range w.relatives(c.names) {
+		if _, changed := c.repos[ref]; !changed {
+			change := plan.RepoChange{Ref: ref, Level: level}
+			w.follow(s, &change)
+			out.Repos = append(out.Repos, change)
+		}
+	}
+	for id, refs := range c.roots {
+		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: w.index.rootTime(id)})
+	}
+	for of, refs := range c.descendants {
+		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
+	}
+	return out
+}
+
+// follow sets the relays of a repository.
+func (w *wants) follow(s *targets, c *plan.RepoChange) {
+	relays, left := s.of(c.Ref)
+	for _, r := range relays {
+		if r.By == c.Ref.Owner {
+			c.Relays = append(c.Relays, r.Relay)
+		} else {
+			c.Others = append(c.Others, r.Relay)
+		}
+	}
+	w.report.drop("relays_listed", left)
+}
+
+// countDropped counts what of an announcement is not followed.
+func (w *wants) countDropped(a *nip34.Announcement) {
+	followed := a.Relays[:min(len(a.Relays), w.cfg.Limits.MaxRelaysPerRepo)]
+	plaintext := 0
+	for _, u := range followed {
+		if w.targeting.tooPlain(u) && !w.targeting.ours(u) {
+			plaintext++
+		}
+	}
+	w.report.drop("plaintext", plaintext)
+	w.report.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
+	w.report.drop("clones_listed", a.DroppedClones)
+	w.report.drop("maintainers_listed", a.DroppedMaintainers)
+}
+
+// relatives returns the repositories under some identifiers whose owners list somebody, and how
+// much is wanted of them: announcements of others may change where they are followed.
+func (w *wants) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
+	out := make(map[graspsync.RepoRef]plan.Level)
+	add := func(a *nip34.Announcement, level plan.Level) {
+		if slices.ContainsFunc(a.Maintainers, func(m graspsync.PubKey) bool { return m != a.Ref.Owner }) {
+			out[a.Ref] = level
+		}
+	}
+	if len(names) > 0 {
+		for ref, a := range w.held {
+			if _, changed := names[ref.Identifier]; changed {
+				add(a, plan.LevelStateOnly)
+			}
+		}
+	}
+	for name := range names {
+		for _, a := range w.index.Announcements(name) {
+			add(a, plan.LevelFull)
+		}
+	}
+	return out
+}
+
+// listers returns who names the relays of a repository.
+func (w *wants) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
+	s := w.targeting.begin()
+	s.give(w.held)
+	by := make(map[graspsync.RelayURL]graspsync.PubKey)
+	relays, _ := s.of(ref)
+	for _, r := range relays {
+		by[r.Relay] = r.By
+	}
+	return by
+}
+
+// withHeld has a change that is all there is tell of what is held as well.
+func (w *wants) withHeld(c *indexChange) {
+	for ref := range w.held {
+		if _, announced := c.repos[ref]; !announced {
+			c.setRepo(ref, nil)
+		}
+	}
+}
