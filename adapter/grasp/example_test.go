@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
@@ -21,14 +20,13 @@ import (
 // What makes the relay of the README's quick start a GRASP server: it is compiled, and
 // compared with the README below.
 func Example() {
-	serve := func(ctx context.Context, relay *khatru.Relay, db *badger.BadgerBackend, identity nip34.Identity, memory *filestate.Store, listener net.Listener) error {
+	serve := func(ctx context.Context, relay *khatru.Relay, db *badger.BadgerBackend, identity nip34.Identity, memory *filestate.Store, front *http.Server, listener net.Listener) error {
 		server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: memory})
 		if err != nil {
 			return err
 		}
 		defer server.Close()
-		front := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-		defer front.Close()
+		front.Handler = server.Handler()
 		go front.Serve(listener)
 		return server.Run(ctx) // until ctx ends
 	}

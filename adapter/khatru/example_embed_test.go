@@ -46,12 +46,12 @@ func Example_embed() {
 			return err
 		}
 		defer memory.Close()
-		sync, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{GateDirect: true, Sync: relaysync.Config{State: memory}})
+		syncer, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{GateDirect: true, Sync: relaysync.Config{State: memory}})
 		if err != nil {
 			return err
 		}
 		go front.Serve(listener)
-		return sync.Run(ctx) // until ctx ends
+		return syncer.Run(ctx) // until ctx ends
 	}
 	_ = serve
 }
