@@ -70,10 +70,10 @@ func TestTrapG7_BogusPullRequests(t *testing.T) {
 			relay.put(alice.Event(at-500, graspsync.KindAnnouncement, "", d, nostrTag{"clone", server.URL + "/r.git"}))
 			s := alice.Event(at, graspsync.KindState, "", d, nostrTag{"refs/heads/main", tip}, nostrTag{"refs/heads/old", below})
 			for i := range 10 {
-				_, err := p.Submit(t.Context(), eventtest.Of(pull(bob, repoOf(alice), i+1, graspsync.KindPullRequest)), false)
+				_, err := p.Submit(t.Context(), eventtest.Of(pull(bob, repoOf(alice), i+1, graspsync.KindPullRequest)), graspsync.Source{Kind: graspsync.CatchUp})
 				require.NoError(t, err)
 			}
-			_, err = p.Submit(t.Context(), eventtest.Of(s), false)
+			_, err = p.Submit(t.Context(), eventtest.Of(s), graspsync.Source{Kind: graspsync.CatchUp})
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)

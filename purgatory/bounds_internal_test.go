@@ -42,12 +42,12 @@ func TestMalformedEventsAreNone(t *testing.T) {
 			require.NoError(t, err)
 			_, err = decode(id, text)
 			require.ErrorIs(t, err, errRecord, kind)
-			answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(ev), false)
+			answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 			require.NoError(t, err)
 			require.Equal(t, Answer{Refused, reasonInvalid}, answer)
 		}
 	}
-	answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(signedBy(1, "hello")), false)
+	answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(signedBy(1, "hello")), graspsync.Source{Kind: graspsync.CatchUp})
 	require.NoError(t, err)
 	require.Equal(t, Answer{Decision: Pass}, answer)
 }

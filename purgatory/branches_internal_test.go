@@ -200,7 +200,7 @@ func TestSignOfLifeWithoutTheRelay(t *testing.T) {
 		p, now := w.p, time.Now()
 		bob := graspsync.PubKey{6}
 		a := eventBy(bob, now.Unix(), graspsync.KindAnnouncement, nostr.Tag{"d", "r"})
-		_, err := p.Submit(t.Context(), eventtest.Of(a), false)
+		_, err := p.Submit(t.Context(), eventtest.Of(a), graspsync.Source{Kind: graspsync.CatchUp})
 		require.NoError(t, err)
 		ref := graspsync.RepoRef{Owner: bob, Identifier: "r"}
 		for _, what := range []string{"announcements", "relatives"} {
@@ -258,7 +258,7 @@ func TestStanding(t *testing.T) {
 			}
 		}
 		w.fail = "announcements"
-		_, err := w.p.Submit(t.Context(), eventtest.Of(w.pulls[0].Event), false)
+		_, err := w.p.Submit(t.Context(), eventtest.Of(w.pulls[0].Event), graspsync.Source{Kind: graspsync.CatchUp})
 		require.ErrorIs(t, err, errScales)
 		require.Zero(t, w.p.entries.waiting.ledger.Len())
 	})
@@ -372,7 +372,7 @@ func TestReleasedWhileItIsRead(t *testing.T) {
 		w := newRationed(t, 0)
 		p, ref := w.p, graspsync.RepoRef{Owner: graspsync.PubKey{4}, Identifier: "x"}
 		ev := eventBy(ref.Owner, time.Now().Unix(), graspsync.KindAnnouncement, nostr.Tag{"d", "x"})
-		answer, err := p.Submit(t.Context(), eventtest.Of(ev), false)
+		answer, err := p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 		require.NoError(t, err)
 		require.Equal(t, Held, answer.Decision)
 		p.reader.stored.relay.relay = &released{w.scales, func() {

@@ -256,7 +256,7 @@ func testPanics(t *testing.T, where, op string) {
 		}
 		submit := func(ev *nostr.Event) {
 			until(func() error {
-				_, err := w.p.Submit(t.Context(), eventtest.Of(ev), true)
+				_, err := w.p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{})
 				return err
 			})
 		}

@@ -264,7 +264,7 @@ func (c *crashes) submit(ev *nostr.Event) {
 	c.mu.Lock()
 	c.all = append(c.all, ev)
 	c.mu.Unlock()
-	a, err := c.p.Submit(c.t.Context(), eventtest.Of(ev), c.rng.IntN(2) == 0)
+	a, err := c.p.Submit(c.t.Context(), eventtest.Of(ev), submittedBy(c.rng.IntN(2) == 0))
 	if err != nil {
 		return
 	}

@@ -99,7 +99,7 @@ func TestKeeperAmongOthers(t *testing.T) {
 // held has pull requests wait.
 func (w *rationed) held(pulls ...*nip34.PullRequest) {
 	for _, pr := range pulls {
-		answer, err := w.p.Submit(w.ctx, eventtest.Of(pr.Event), false)
+		answer, err := w.p.Submit(w.ctx, eventtest.Of(pr.Event), graspsync.Source{Kind: graspsync.CatchUp})
 		require.NoError(w.t, err)
 		require.Equal(w.t, Held, answer.Decision)
 	}
@@ -113,7 +113,7 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 		pr, other := w.pulls[0], w.pulls[1]
 		require.Zero(t, p.entries.waiting.event(pr.ID))
 		w.held(pr)
-		_, err := p.Submit(t.Context(), eventtest.Of(other.Event), true)
+		_, err := p.Submit(t.Context(), eventtest.Of(other.Event), graspsync.Source{})
 		require.NoError(t, err)
 		require.Equal(t, eventtest.Of(pr.Event), p.entries.waiting.event(pr.ID))
 		require.Equal(t, pr, p.entries.waiting.pullRequest(pr.ID))
@@ -143,7 +143,7 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 		require.Equal(t, w.announces, a)
 		require.Equal(t, map[graspsync.PubKey]struct{}{w.ref.Owner: {}}, members)
 		waiting := eventBy(graspsync.PubKey{8}, now, graspsync.KindAnnouncement, nostr.Tag{"d", "r"})
-		_, err = p.Submit(t.Context(), eventtest.Of(waiting), false)
+		_, err = p.Submit(t.Context(), eventtest.Of(waiting), graspsync.Source{Kind: graspsync.CatchUp})
 		require.NoError(t, err)
 		theirs := graspsync.RepoRef{Owner: graspsync.PubKey{8}, Identifier: "r"}
 		a, members, err = p.reader.announcement(t.Context(), theirs)
@@ -270,14 +270,14 @@ func TestSubmittedAgainOnABrokenDisk(t *testing.T) {
 		w.held(pr)
 		e, _ := p.entries.waiting.ledger.Get(pr.ID)
 		require.NoError(t, p.entries.expireForGood(t.Context(), e))
-		answer, err := p.Submit(t.Context(), eventtest.Of(pr.Event), false)
+		answer, err := p.Submit(t.Context(), eventtest.Of(pr.Event), graspsync.Source{Kind: graspsync.CatchUp})
 		require.NoError(t, err)
 		require.Equal(t, Answer{Refused, reasonExpired}, answer)
 		fails := &failing{Store: p.entries.keep.store, prefix: keyExpired}
 		p.entries.keep = keeper{fails}
 		p.entries.remembered.keep = p.entries.keep
 		w.log.Reset()
-		answer, err = p.Submit(t.Context(), eventtest.Of(pr.Event), true)
+		answer, err = p.Submit(t.Context(), eventtest.Of(pr.Event), graspsync.Source{})
 		require.NoError(t, err)
 		require.Equal(t, Held, answer.Decision)
 		require.Contains(t, w.log.String(), "ids could not be forgotten")

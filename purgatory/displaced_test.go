@@ -191,7 +191,7 @@ func TestWhoGoesLeavesNothing(t *testing.T) {
 		for i := range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
 			store.leave = cancel
-			_, _ = w.p.Submit(ctx, eventtest.Of(proposes(relaytest.NewKey(fmt.Sprint("eve", i%10)), now(), i, fmt.Sprint(i))), true)
+			_, _ = w.p.Submit(ctx, eventtest.Of(proposes(relaytest.NewKey(fmt.Sprint("eve", i%10)), now(), i, fmt.Sprint(i))), graspsync.Source{})
 			cancel()
 			wait(10 * time.Second)
 		}
@@ -218,7 +218,7 @@ func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
 		for i := range 10 {
 			ctx, cancel := context.WithCancel(t.Context())
 			store.leave = cancel
-			_, err := w.p.Submit(ctx, eventtest.Of(announce(alice, now())), true)
+			_, err := w.p.Submit(ctx, eventtest.Of(announce(alice, now())), graspsync.Source{})
 			require.NoError(t, err, i)
 			cancel()
 			wait(10 * time.Second)

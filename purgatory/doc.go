@@ -9,7 +9,7 @@
 //	p, err := purgatory.Open(ctx, relay, repositories, fetcher, store, purgatory.Config{})
 //	...
 //	go p.Run(ctx)
-//	answer, err := p.Submit(ctx, event, byUser) // what the relay's policy accepts
+//	answer, err := p.Submit(ctx, event, source) // what the relay's policy accepts
 //	err = p.Pushed(ctx, repository, refs)       // after a push
 //	p.Arrived(event)                            // after the relay stored something
 //

@@ -528,7 +528,7 @@ func (e *engine) arrivedPull(ctx context.Context, ev graspsync.Event) {
 		return
 	}
 	e.wg.Go(func() {
-		if _, err := e.intake.submit(ctx, ev, false, ""); err != nil && ctx.Err() == nil {
+		if _, err := e.intake.submit(ctx, ev, graspsync.Source{Kind: graspsync.CatchUp}); err != nil && ctx.Err() == nil {
 			e.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
 		}
 	})

@@ -93,11 +93,11 @@ func (l *entries) load(ctx context.Context) error {
 
 // held returns the stamps of the events that wait and match a filter. What is stored,
 // and waits on for another repository, is not among them.
-func (l *entries) held(filter nostr.Filter) []Stamp {
-	var out []Stamp
+func (l *entries) held(filter nostr.Filter) []graspsync.Stamp {
+	var out []graspsync.Stamp
 	for _, e := range l.waiting.all() {
 		if e.Event != nil && filter.Matches(e.Event) && !l.served.has(e.ID) {
-			out = append(out, Stamp{e.Event.CreatedAt, e.ID})
+			out = append(out, graspsync.Stamp{CreatedAt: e.Event.CreatedAt, ID: e.ID})
 		}
 	}
 	return out

@@ -82,7 +82,7 @@ func (h *heavyGit) commit(t *testing.T, ref graspsync.RepoRef, message string) (
 
 func (h *heavyGit) hold(t *testing.T, evs ...*nostrEvent) {
 	for _, ev := range evs {
-		answer, err := h.p.Submit(t.Context(), eventtest.Of(ev), false)
+		answer, err := h.p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 		require.NoError(t, err)
 		require.Equal(t, purgatory.Held, answer.Decision)
 	}

@@ -195,7 +195,7 @@ func (l *faultyLife) comes(evs ...*nostrEvent) {
 	l.t.Helper()
 	for _, ev := range evs {
 		l.try(func() error {
-			_, err := l.p.Submit(l.t.Context(), eventtest.Of(ev), false)
+			_, err := l.p.Submit(l.t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 			return err
 		})
 	}

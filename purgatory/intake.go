@@ -27,9 +27,9 @@ type intake struct {
 	schedule *schedule
 }
 
-func (in *intake) submit(ctx context.Context, ev graspsync.Event, byUser bool, from string) (Answer, error) {
-	e, err := entryOf(ev, byUser)
-	e.From = from
+func (in *intake) submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
+	e, err := entryOf(ev, src.Kind == graspsync.Direct)
+	e.From = src.Relay.HostPort().Host
 	switch {
 	case errors.Is(err, errNotOurs):
 		return Answer{Decision: Pass}, nil
@@ -57,7 +57,7 @@ func (in *intake) submit(ctx context.Context, ev graspsync.Event, byUser bool, f
 		return Answer{Refused, reasonOlder}, nil
 	}
 	answer, err := in.hold(ctx, e, payers...)
-	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !byUser {
+	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !e.ByUser {
 		return answer, err
 	}
 	in.revive(ctx, e.Repos[0])

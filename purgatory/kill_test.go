@@ -330,7 +330,7 @@ func victim() error {
 		if relay.has(ev) {
 			continue
 		}
-		if _, err := p.Submit(ctx, eventtest.Of(ev), false); err != nil {
+		if _, err := p.Submit(ctx, eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp}); err != nil {
 			return err
 		}
 	}

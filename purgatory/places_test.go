@@ -49,10 +49,19 @@ func (f flood) come(w *world, round int) (held int) {
 	return held
 }
 
-// from submits an event that a relay has brought.
-func (w *world) from(ev *nostr.Event, relay string) purgatory.Decision {
+func relayAt(t *testing.T, url string) graspsync.RelayURL {
+	u, err := graspsync.ParseRelayURL(url)
+	require.NoError(t, err)
+	return u
+}
+
+// from submits an event that a relay has brought. Each is at another port and path of its host:
+// these are free, so that places are shared by host.
+func (w *world) from(ev *nostr.Event, host string) purgatory.Decision {
 	w.t.Helper()
-	a, err := w.p.SubmitFrom(w.t.Context(), eventtest.Of(ev), relay)
+	w.brought++
+	relay := relayAt(w.t, fmt.Sprintf("wss://%s:%d/%d", host, 1024+w.brought%1024, w.brought))
+	a, err := w.p.Submit(w.t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.Live, Relay: relay})
 	require.NoError(w.t, err)
 	return a.Decision
 }

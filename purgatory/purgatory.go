@@ -144,7 +144,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 
 // Held returns the stamps of the events that wait and match a filter. What is stored,
 // and waits on for another repository, is not among them.
-func (p *Purgatory) Held(filter nostr.Filter) []Stamp { return p.entries.held(filter) }
+func (p *Purgatory) Held(filter nostr.Filter) []graspsync.Stamp { return p.entries.held(filter) }
 
 // Announcements returns the announcements under an identifier that wait, and have not
 // expired.
@@ -303,23 +303,17 @@ func (p *Purgatory) Run(ctx context.Context) error {
 }
 
 // Submit takes in an event that the relay would accept: authorised, verified, not
-// deleted. byUser means that a client submitted it, and not that it came by sync. An
-// error leaves open whether the event waits; it may be submitted again.
+// deleted. An error leaves open whether the event waits; it may be submitted again.
 //
 // What is held is on the disk. Submit does not wait for git, with one exception: the
 // repository of an announcement that a user submitted is there when it returns, since
 // a push is next.
 //
-// When there are no places left, one of somebody's gives way who has many. What came by sync
-// counts for the relay that brought it if [Purgatory.SubmitFrom] says which one that was.
-func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, byUser bool) (Answer, error) {
-	return p.intake.submit(ctx, ev, byUser, "")
-}
-
-// SubmitFrom is Submit for an event that came by sync, from a relay of this host name.
-// Keys are free, so that places are shared by relay as well.
-func (p *Purgatory) SubmitFrom(ctx context.Context, ev graspsync.Event, relay string) (Answer, error) {
-	return p.intake.submit(ctx, ev, false, relay)
+// What a client submitted is treated better than what came by sync. When there are no places
+// left, one of somebody's gives way who has many; keys are free, so that what came by sync
+// counts for the host of the relay that brought it as well, if src says which one that was.
+func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
+	return p.intake.submit(ctx, ev, src)
 }
 
 // Status returns what waits, and what was.
@@ -335,10 +329,4 @@ func (p *Purgatory) Status() Status {
 // an underscore; with an empty one they have the names that operators know.
 func (p *Purgatory) Collector(namespace string) prometheus.Collector {
 	return newCollector(p.Status, p.report, namespace)
-}
-
-// Stamp is what reconciliation needs to know of an event that waits.
-type Stamp struct {
-	CreatedAt nostr.Timestamp // seconds, Unix time
-	ID        graspsync.EventID
 }

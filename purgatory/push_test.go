@@ -178,7 +178,7 @@ func TestOlderThanServed(t *testing.T) {
 		w.relay.put(announce(alice, at-500), served)
 		w.git.Put(repoOf(alice), object(1))
 		older := says(alice, at-1, "main", 2)
-		a, err := w.p.Submit(t.Context(), eventtest.Of(older), true)
+		a, err := w.p.Submit(t.Context(), eventtest.Of(older), graspsync.Source{})
 		require.NoError(t, err)
 		require.Equal(t, purgatory.Refused, a.Decision)
 		require.Contains(t, a.Reason, "duplicate: ")
@@ -188,7 +188,7 @@ func TestOlderThanServed(t *testing.T) {
 		for i := range 20 {
 			other := says(alice, at, "main", 3+i)
 			if other.ID > served.ID {
-				a, err := w.p.Submit(t.Context(), eventtest.Of(other), true)
+				a, err := w.p.Submit(t.Context(), eventtest.Of(other), graspsync.Source{})
 				require.NoError(t, err)
 				require.Contains(t, a.Reason, "duplicate: ")
 				after++

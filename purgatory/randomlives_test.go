@@ -116,13 +116,11 @@ func (l *drawnLife) servers() (tags []string) {
 func (l *drawnLife) comes(ev *nostrEvent) {
 	l.events = append(l.events, ev)
 	byUser := l.rng.IntN(3) == 0
-	var answer purgatory.Answer
-	var err error
-	if byUser || l.rng.IntN(2) == 0 {
-		answer, err = l.p.Submit(l.t.Context(), eventtest.Of(ev), byUser)
-	} else {
-		answer, err = l.p.SubmitFrom(l.t.Context(), eventtest.Of(ev), l.one("one", "two"))
+	src := submittedBy(byUser)
+	if !byUser && l.rng.IntN(2) != 0 {
+		src.Relay = relayAt(l.t, "wss://"+l.one("one", "two"))
 	}
+	answer, err := l.p.Submit(l.t.Context(), eventtest.Of(ev), src)
 	l.write("comes %d %s: %d %s %v", ev.Kind, ev.ID[:6], answer.Decision, answer.Reason, err)
 	if answer.Decision == purgatory.Pass {
 		l.relay.put(ev)

@@ -390,7 +390,7 @@ func (w *rationed) step() {
 		w.says[w.pick().ID] = []int{0, kindClosed, kindLabel}[rng.IntN(3)]
 	case 21:
 		pr := w.pick()
-		if answer, err := p.Submit(w.ctx, eventtest.Of(pr.Event), false); rng.IntN(2) == 0 {
+		if answer, err := p.Submit(w.ctx, eventtest.Of(pr.Event), graspsync.Source{Kind: graspsync.CatchUp}); rng.IntN(2) == 0 {
 			w.say("comes: %v %v", answer, err)
 		}
 		if rng.IntN(2) == 0 && !slices.Contains(w.stored, pr) {
@@ -420,7 +420,7 @@ func (w *rationed) looks(pulls []*nip34.PullRequest) {
 	p, rng := w.p, w.rng
 	for _, pr := range pulls {
 		w.here[pr.Tip] = true
-		_, err := p.Submit(w.ctx, eventtest.Of(pr.Event), false)
+		_, err := p.Submit(w.ctx, eventtest.Of(pr.Event), graspsync.Source{Kind: graspsync.CatchUp})
 		w.say("comes: %v", err)
 	}
 	g, err := p.reader.gather(w.ctx, w.ref, false)

@@ -156,7 +156,7 @@ func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEve
 	synctest.Wait()
 	w.git.FailWith(m.fail)
 	state = says(alice, now(), "main", 3, "dev", 4)
-	_, err = p.Submit(t.Context(), eventtest.Of(state), false)
+	_, err = p.Submit(t.Context(), eventtest.Of(state), graspsync.Source{Kind: graspsync.CatchUp})
 	require.NoError(t, err)
 	wait(time.Second)
 	require.True(t, l.dead.Load())

@@ -96,7 +96,7 @@ func (h *halfway) killedBefore(t *testing.T, ev *nostrEvent) {
 	require.NoError(t, err)
 	done := make(chan error)
 	go func() { done <- p.Run(ctx) }()
-	answer, err := p.Submit(t.Context(), eventtest.Of(ev), false)
+	answer, err := p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 	require.NoError(t, err)
 	require.Equal(t, purgatory.Held, answer.Decision)
 	<-journalled

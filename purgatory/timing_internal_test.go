@@ -202,7 +202,7 @@ func TestNamedBy(t *testing.T) {
 		for _, ev := range []*nostr.Event{
 			state(w.ref.Owner, at, 0x61), state(stranger, at, 0x62), pull(w.ref.Owner, 0x63), pull(stranger, 0x64), pull(stranger, 0x65),
 		} {
-			answer, err := p.Submit(t.Context(), eventtest.Of(ev), false)
+			answer, err := p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 			require.NoError(t, err)
 			require.Equal(t, Held, answer.Decision)
 		}

@@ -190,6 +190,8 @@ type world struct {
 	stop  func()
 	seen  []purgatory.Observation
 
+	brought int // how many events relays have
+
 	// in place of relay and git, where a test says so
 	host    purgatory.Relay
 	repos   purgatory.Repositories
@@ -254,9 +256,17 @@ func (w *world) start() {
 
 func (w *world) submit(ev *nostr.Event, byUser bool) purgatory.Decision {
 	w.t.Helper()
-	a, err := w.p.Submit(w.t.Context(), eventtest.Of(ev), byUser)
+	a, err := w.p.Submit(w.t.Context(), eventtest.Of(ev), submittedBy(byUser))
 	require.NoError(w.t, err)
 	return a.Decision
+}
+
+// submittedBy is where an event comes from: from a user, or by sync from nobody knows whom.
+func submittedBy(user bool) graspsync.Source {
+	if user {
+		return graspsync.Source{}
+	}
+	return graspsync.Source{Kind: graspsync.CatchUp}
 }
 
 func (w *world) held(ev *nostr.Event) {

@@ -134,19 +134,11 @@ type bounded struct {
 }
 
 // Submit is that of the purgatory.
-func (b bounded) Submit(ctx context.Context, e graspsync.Event, byUser bool) (purgatory.Answer, error) {
+func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
 	if err := b.room(e.Event); err != nil {
 		return purgatory.Answer{}, err
 	}
-	return b.Purgatory.Submit(ctx, e, byUser)
-}
-
-// SubmitFrom is that of the purgatory.
-func (b bounded) SubmitFrom(ctx context.Context, e graspsync.Event, relay string) (purgatory.Answer, error) {
-	if err := b.room(e.Event); err != nil {
-		return purgatory.Answer{}, err
-	}
-	return b.Purgatory.SubmitFrom(ctx, e, relay)
+	return b.Purgatory.Submit(ctx, e, src)
 }
 
 // removed takes note of an event that waited and will not be served: a hook may have come

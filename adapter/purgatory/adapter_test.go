@@ -271,7 +271,7 @@ func TestRefsOfEvents(t *testing.T) {
 			if title == "stays" {
 				require.NoError(t, authority.AfterPush(t.Context(), repo, names))
 			}
-			answer, err := r.waits.Submit(t.Context(), eventtest.Of(pr), true)
+			answer, err := r.waits.Submit(t.Context(), eventtest.Of(pr), graspsync.Source{})
 			require.NoError(t, err)
 			require.Equal(t, purgatory.Held, answer.Decision)
 			after(time.Second)

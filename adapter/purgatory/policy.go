@@ -22,9 +22,8 @@ var ErrNotJoined = errors.New("purgatory is not open yet")
 
 // Purgatory is what a [Policy] needs of a [purgatory.Purgatory].
 type Purgatory interface {
-	Submit(ctx context.Context, event graspsync.Event, byUser bool) (purgatory.Answer, error)
-	SubmitFrom(ctx context.Context, event graspsync.Event, relay string) (purgatory.Answer, error)
-	Held(filter nostr.Filter) []purgatory.Stamp
+	Submit(ctx context.Context, event graspsync.Event, src graspsync.Source) (purgatory.Answer, error)
+	Held(filter nostr.Filter) []graspsync.Stamp
 	Announcements(identifier string) []*nip34.Announcement
 	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
@@ -109,7 +108,7 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 	case served:
 		return v, nil
 	}
-	answer, err := submit(ctx, where, ev, src)
+	answer, err := where.Submit(ctx, ev, src)
 	switch {
 	case err != nil:
 		return graspsync.Verdict{}, fmt.Errorf("holding an event: %w", err)
@@ -121,13 +120,6 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: answer.Reason}, nil
 	}
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
-}
-
-func submit(ctx context.Context, where Purgatory, ev graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
-	if src.Kind == graspsync.Direct {
-		return where.Submit(ctx, ev, true)
-	}
-	return where.SubmitFrom(ctx, ev, src.Relay.HostPort().Host)
 }
 
 // isServed reports whether the very event is stored: it needs not wait again.
@@ -165,12 +157,7 @@ func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]graspsync.Stamp
 	if err != nil {
 		return nil, err
 	}
-	held := where.Held(filter)
-	out := make([]graspsync.Stamp, len(held))
-	for i, s := range held {
-		out[i] = graspsync.Stamp(s)
-	}
-	return out, nil
+	return where.Held(filter), nil
 }
 
 // HeldForUser implements [relaysync.Holder].

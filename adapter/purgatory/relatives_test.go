@@ -75,7 +75,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 
 		// They count for who lists them, beside what that one has waiting.
 		for i := range 99 {
-			answer, err := r.waits.Submit(t.Context(), eventtest.Of(owner.Hosted(at(0), fmt.Sprint("x", i), us)), true)
+			answer, err := r.waits.Submit(t.Context(), eventtest.Of(owner.Hosted(at(0), fmt.Sprint("x", i), us)), graspsync.Source{})
 			require.NoError(t, err)
 			require.Equal(t, purgatory.Held, answer.Decision)
 		}

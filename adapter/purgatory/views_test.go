@@ -2,7 +2,6 @@ package purgatoryadapter_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -20,6 +19,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
+// submitted is an event that a purgatory was asked to take in.
+type submitted struct {
+	id  graspsync.EventID
+	src graspsync.Source
+}
+
 // shelf is some events, as a naive purgatory and as a naive View: it looks through all.
 type shelf struct {
 	relaysync.View
@@ -27,12 +32,12 @@ type shelf struct {
 	remembered []*nip34.Announcement
 	answer     purgatory.Answer
 	err        error
-	submitted  []string
+	submitted  []submitted
 	asked      int
 }
 
-func (s *shelf) Submit(_ context.Context, ev graspsync.Event, byUser bool) (purgatory.Answer, error) {
-	s.submitted = append(s.submitted, fmt.Sprint(ev.ID.String(), byUser))
+func (s *shelf) Submit(_ context.Context, ev graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
+	s.submitted = append(s.submitted, submitted{ev.ID, src})
 	return s.answer, s.err
 }
 
@@ -58,10 +63,10 @@ func (s *shelf) Remembered(identifier string) (out []*nip34.Announcement) {
 	return slices.DeleteFunc(slices.Clone(s.remembered), func(a *nip34.Announcement) bool { return a.Ref.Identifier != identifier })
 }
 
-func (s *shelf) Held(nostr.Filter) (out []purgatory.Stamp) {
+func (s *shelf) Held(nostr.Filter) (out []graspsync.Stamp) {
 	for _, ev := range s.events {
 		id, _ := graspsync.ParseEventID(ev.ID)
-		out = append(out, purgatory.Stamp{CreatedAt: ev.CreatedAt, ID: id})
+		out = append(out, graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id})
 	}
 	return out
 }
@@ -89,7 +94,7 @@ func (s *shelf) event(id graspsync.EventID) *nostr.Event {
 	return nil
 }
 
-// held is a shelf as purgatory, from the side of a relay that brought what waits.
+// held is a shelf as purgatory.
 type held struct{ *shelf }
 
 func (h held) Event(id graspsync.EventID) graspsync.Event { return eventtest.Of(h.event(id)) }
@@ -97,11 +102,6 @@ func (h held) Event(id graspsync.EventID) graspsync.Event { return eventtest.Of(
 func (held) Generation(string) any { return nil }
 
 func (held) Knows(string, graspsync.PubKey) bool { return true }
-
-func (h held) SubmitFrom(_ context.Context, ev graspsync.Event, relay string) (purgatory.Answer, error) {
-	h.submitted = append(h.submitted, fmt.Sprint(ev.ID.String(), " from ", relay))
-	return h.answer, h.err
-}
 
 func (s *shelf) Event(_ context.Context, id graspsync.EventID) (graspsync.Event, error) {
 	s.asked++
@@ -296,14 +296,10 @@ func TestVerdictsOfPurgatory(t *testing.T) {
 			inner := &asInner{verdict: accept, lists: true}
 			p := purgatoryadapter.NewPolicy(inner)
 			p.Join(held{waits})
-			want := fmt.Sprint(ev.ID, true)
-			if src.Kind != graspsync.Direct {
-				want = fmt.Sprint(ev.ID, " from x.example")
-			}
 			v, err := p.Judge(t.Context(), eventtest.Of(ev), src, stored)
 			require.NoError(t, err)
 			require.Equal(t, c.want, v)
-			require.Equal(t, []string{want}, waits.submitted)
+			require.Equal(t, []submitted{{eventtest.Of(ev).ID, src}}, waits.submitted)
 
 			waits.err = errDisk
 			v, err = p.Judge(t.Context(), eventtest.Of(ev), src, stored)

@@ -28,7 +28,7 @@ func TestMocks(t *testing.T) {
 	p, err := purgatory.Open(t.Context(), relay, purgatorymock.NewMockRepositories(ctrl), purgatorymock.NewMockGitFetcher(ctrl),
 		state.NewMemory(), purgatory.Config{})
 	require.NoError(t, err)
-	_, err = p.Submit(t.Context(), eventtest.Of(relaytest.NewCheapKey("a").Announcement(1, "r", nil, nil)), false)
+	_, err = p.Submit(t.Context(), eventtest.Of(relaytest.NewCheapKey("a").Announcement(1, "r", nil, nil)), graspsync.Source{Kind: graspsync.CatchUp})
 	require.ErrorIs(t, err, failure)
 	require.NotNil(t, purgatorymock.NewMockQuarantine(ctrl))
 }
