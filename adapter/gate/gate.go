@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,9 +34,10 @@ type Config struct {
 	MaxMessage int64
 	// MaxName bounds the name of a subscription, in bytes. Defaults to 250.
 	MaxName int
-	// MaxQueues bounds it for all, in bytes: where it is reached, of the client that most waits for the
-	// connection that most waits for is hung up; so is in any case who an eighth of it waits for. Defaults
-	// to 512 MiB.
+	// MaxQueues bounds what waits to be written to all connections, in bytes: where it is reached, of the
+	// client that most waits for the connection that most waits for is hung up; so is in any case who an
+	// eighth of it waits for. Less than 32 times MaxMessage is taken for that: else one large event would
+	// have everybody hung up who hears it. Defaults to 512 MiB.
 	MaxQueues int
 	// Logger gets who was hung up, and why, at debug level. Defaults to one that discards.
 	Logger *slog.Logger
@@ -70,6 +72,7 @@ const (
 	negKept   = 8 * time.Second // khatru keeps one for seven seconds after its last message
 	softQueue = 1 << 20         // who has more than this to read is not asked what else they want, and gets no more of it
 	softPart  = 4               // nor who has such a part of MaxQueue
+	queuePart = 8               // of MaxQueues is MaxQueue
 	holds     = 64              // filters of answers that wait for who has asked: the backend may have read what they find
 	answerBy  = time.Minute
 	pingEvery = 30 * time.Second
@@ -121,11 +124,12 @@ func New(next http.Handler, cfg Config) *Gate {
 	set(&cfg.MaxName, 250)
 	set(&cfg.fixed.MaxFilters, 100)
 	set(&cfg.fixed.MaxListening, 50_000)
-	set(&cfg.MaxQueues, 512<<20)
-	set(&cfg.fixed.MaxQueue, cfg.MaxQueues/8)
 	if cfg.MaxMessage <= 0 {
 		cfg.MaxMessage = 512_000
 	}
+	set(&cfg.MaxQueues, 512<<20)
+	cfg.MaxQueues = max(cfg.MaxQueues, leastQueues(cfg.MaxMessage))
+	set(&cfg.fixed.MaxQueue, cfg.MaxQueues/queuePart)
 	if cfg.fixed.MaxBody <= 0 {
 		cfg.fixed.MaxBody = 1 << 20
 	}
@@ -143,6 +147,13 @@ func New(next http.Handler, cfg Config) *Gate {
 		g.Pace(relay)
 	}
 	return g
+}
+
+// leastQueues is what all queues must be able to have, so that one has room for what is paced, which
+// ends after the message that goes beyond a part of the queue, and for one more that is as large as any
+// and comes as it is published.
+func leastQueues(maxMessage int64) int {
+	return int(queuePart * softPart * min(maxMessage, math.MaxInt/(queuePart*softPart)))
 }
 
 // Pace has what a relay has stored wait for whoever asks for it. Otherwise it comes as fast as it

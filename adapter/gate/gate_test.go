@@ -316,10 +316,32 @@ func TestWhoIsHungUpHearsWhy(t *testing.T) {
 	require.Equal(t, 1, s.metric("gate_hung_up_total", "slow"))
 }
 
+// A bound for all that is smaller than what one connection must be able to have had everybody hung up
+// who heard an event.
+func TestSmallRoomForAllQueues(t *testing.T) {
+	s := serve(t, gate.Config{MaxQueues: 1, Client: who})
+	other := s.dial()
+	var all []*client
+	for i := range 4 {
+		c := s.dialAs(fmt.Sprint("honest", i))
+		c.says(`["REQ","live",{"kinds":[1],"limit":0}]`)
+		require.Equal(t, `["EOSE","live"]`, c.hears())
+		all = append(all, c)
+	}
+	for i := range 3 {
+		ev := relaytest.NewKey("somebody").Event(nostr.Now(), 1, fmt.Sprint(i, strings.Repeat("x", 500_000)))
+		other.publishes(ev)
+		for _, c := range all {
+			require.Equal(t, ev.ID, eventOf(t, c.hears()))
+		}
+	}
+	require.Zero(t, s.metric("gate_hung_up_total", "slow"))
+}
+
 // Room for what waits is bounded in all; a MiB of each client's was not. Who has most gives way.
 func TestRoomForAllQueues(t *testing.T) {
 	const room = 3 << 20
-	s := serve(t, gate.Config{MaxQueues: room, Client: who})
+	s := serve(t, gate.Config{MaxQueues: room, MaxMessage: 64 << 10, Client: who})
 	var slow []*client
 	for i := range 12 {
 		c := s.dialAs(fmt.Sprint("slow", i%6))

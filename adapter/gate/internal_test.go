@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http/httptest"
 	"sync/atomic"
@@ -201,6 +202,23 @@ func TestDefaults(t *testing.T) {
 	}, cfg)
 }
 
+// One queue has room for some messages, however little there is to be for all.
+func TestLeastQueues(t *testing.T) {
+	for _, c := range []struct {
+		cfg      Config
+		all, one int
+	}{
+		{Config{MaxQueues: 1}, 32 * 512_000, 4 * 512_000},
+		{Config{MaxQueues: 1, MaxMessage: 1000}, 32_000, 4000},
+		{Config{MaxQueues: 31_999, MaxMessage: 1000}, 32_000, 4000},
+		{Config{MaxQueues: 32_008, MaxMessage: 1000}, 32_008, 4001},
+		{Config{MaxMessage: math.MaxInt64}, math.MaxInt / 32 * 32, math.MaxInt / 32 * 4},
+	} {
+		cfg := New(nil, c.cfg).cfg
+		require.Equal(t, []int{c.all, c.one}, []int{cfg.MaxQueues, cfg.fixed.MaxQueue}, "%+v", c.cfg)
+	}
+}
+
 // What is remembered of an answer has a bound, and goes with EOSE.
 func TestTold(t *testing.T) {
 	event := func(n int) []byte { return fmt.Appendf(nil, `,{"kind":1,"id":"%032x%032x"}]`, n, 0) }
@@ -229,7 +247,7 @@ func TestTold(t *testing.T) {
 // Where too much waits for all, of the client that most waits for the connection gives way that most
 // waits for, though one of somebody else has more.
 func TestWhoGivesWay(t *testing.T) {
-	g := New(nil, Config{MaxQueues: 1500, fixed: constants{MaxQueue: 1500}})
+	g := New(nil, Config{MaxQueues: 1500, MaxMessage: 40, fixed: constants{MaxQueue: 1500}})
 	conns := make(map[string]*conn)
 	for name, n := range map[string]int{"a1": 400, "a2": 300, "b1": 500, "c1": 200} {
 		c := &conn{g: g, client: name[:1], queue: newQueue(&g.queued)}
