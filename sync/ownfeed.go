@@ -128,7 +128,7 @@ func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
 }
 
 func (o *ownFeed) dial(ctx context.Context) (c Conn, err error) {
-	defer o.report.recovered(&err, "transport")
+	defer o.report.recovered(&err, whoseTransport)
 	ctx, stop := context.WithTimeout(ctx, o.cfg.fixed.ConnectTimeout)
 	defer stop()
 	c, err = o.cfg.OwnTransport.Dial(ctx, o.cfg.OwnRelay)

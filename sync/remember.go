@@ -101,6 +101,23 @@ func (k *tenureKeeper) Import(chunks [][]byte) {
 	k.set(k.restored) // until the plan says more
 }
 
+// transportKeeper keeps what the Transport says. A panic of it is an error.
+type transportKeeper struct {
+	transport Transport
+	report    *report
+}
+
+func (k transportKeeper) export() (chunks [][]byte, err error) {
+	defer k.report.recovered(&err, whoseTransport)
+	return k.transport.Export(), nil
+}
+
+func (k transportKeeper) restore(chunks [][]byte) (err error) {
+	defer k.report.recovered(&err, whoseTransport)
+	k.transport.Import(chunks)
+	return nil
+}
+
 // keeper is the plan's side: what is confirmed, and up to when that is complete.
 type keeper interface {
 	// Changed returns the relays of which Kept has something else than before.
@@ -113,13 +130,14 @@ type keeper interface {
 
 // remember has what is learned survive a restart. Without a Store it does nothing.
 type remember struct {
-	cfg     *Config // read-only
-	tracker *health.RelayHealthTracker
-	on      bool
-	memory  *memory.Memory
-	keepers map[string]memory.Exporter // set by New, read-only
-	salt    []byte                     // set by recall, read-only after that
-	tenures tenureKeeper
+	cfg       *Config // read-only
+	tracker   *health.RelayHealthTracker
+	on        bool
+	memory    *memory.Memory
+	keepers   map[string]memory.Exporter // set by New, read-only
+	transport transportKeeper
+	salt      []byte // set by recall, read-only after that
+	tenures   tenureKeeper
 
 	// owned by Run and its loop
 	busy    bool // exporting
@@ -171,13 +189,13 @@ func newRemember(
 ) *remember {
 	r := &remember{
 		cfg: cfg, tracker: tracker, on: cfg.State != nil, keepers: make(map[string]memory.Exporter),
+		transport: transportKeeper{transport, rep},
 		memory: memory.New(cfg.State, memory.Config{
 			Timeout: cfg.fixed.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
 		}),
 	}
 	r.keepers[rejectedName] = rejectedKeeper{table: table, log: cfg.Logger, report: rep}
 	r.keepers[tenuresName] = &r.tenures
-	r.keepers[transportName] = transport
 	return r
 }
 
@@ -215,6 +233,11 @@ func (r *remember) recall(ctx context.Context) {
 	for name, k := range r.keepers {
 		if chunks := loaded.Chunks[name]; chunks != nil {
 			k.Import(chunks)
+		}
+	}
+	if chunks := loaded.Chunks[transportName]; chunks != nil {
+		if err := r.transport.restore(chunks); err != nil {
+			r.cfg.Logger.Error("what the transport kept could not be given back to it", keyErr, err)
 		}
 	}
 	r.salt, r.facts, r.aside, r.kept = loaded.Salt, loaded.Facts, loaded.SetAside, loaded.Kept
@@ -337,14 +360,19 @@ func (r *remember) confirmed() {
 	r.pending = pending{}
 }
 
-// export returns when what others export is durable, as of now or later. It takes a
-// while.
+// export returns when what others export is durable, as of now or later. It takes a while.
+// The error says that what the plan has confirmed can't be kept yet.
 func (r *remember) export(ctx context.Context) error {
 	var first error
 	for name, k := range r.keepers {
 		if err := r.memory.SaveChunks(ctx, name, k.Export()); err != nil && first == nil && name == rejectedName {
 			first = err
 		}
+	}
+	if chunks, err := r.transport.export(); err != nil { // what it had before stays
+		r.cfg.Logger.Warn("the transport did not say what is to be kept", keyErr, err)
+	} else {
+		_ = r.memory.SaveChunks(ctx, transportName, chunks) // written later; the plan rests on none of it
 	}
 	return first
 }

@@ -170,6 +170,51 @@ func (k *remembering) saysOf(msg string) (out []string) {
 	return out
 }
 
+// keepingBadly is a Transport that panics when it is asked for what is to be kept, or given it.
+type keepingBadly struct{ nowhere }
+
+func (keepingBadly) Export() [][]byte { panic("no \x1b") }
+func (keepingBadly) Import([][]byte)  { panic("no \x1b") }
+
+// A panic of a stranger's Transport ended the process: before anything was synced, or a minute
+// after. Now what it had kept stays, and everything else is kept and taken over.
+func TestTransportThatPanicsOverWhatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &faultyState{Memory: kept.NewMemory()}
+		before := newRemembering(t, st)
+		before.transport.chunks = [][]byte{[]byte("mine")}
+		before.r.tenures.set([]plan.Tenure{{Owner: testKey(3), Since: time.Unix(1_000, 0)}})
+		end := before.start(t.Context(), t)
+		before.l.keep(t.Context())
+		before.answer(t)
+		end()
+
+		k := newRemembering(t, st)
+		k.r = newRemember(k.l.m.cfg, k.l.env.health, k.l.m.ingest.absences.absent, keepingBadly{}, k.l.m.report)
+		k.l.m.remember, k.l.env.remember = k.r, k.r
+		end = k.start(t.Context(), t)
+		require.Len(t, k.r.tenures.restored, 1)
+		require.Len(t, k.saysOf("what the transport kept could not be given back to it"), 1)
+		k.r.tenures.set(nil)
+		p := &keptPlan{marks: map[graspsync.RelayURL]time.Time{testURL(t, sayerRelay): time.Now().UTC()}}
+		k.l.keeper = p
+		k.l.keep(t.Context())
+		k.answer(t)
+		require.Equal(t, pending{}, k.r.pending, "the plan rests on none of that")
+		k.l.keepAll()
+		says := k.saysOf("the transport did not say what is to be kept")
+		require.Len(t, says, 2)
+		require.Contains(t, says[0], `transport panicked: no \\x1b`)
+		require.Equal(t, map[string]uint64{"transport": 3}, k.l.m.report.panics)
+		end()
+
+		next := newRemembering(t, st)
+		next.r.recall(t.Context())
+		require.Equal(t, [][]byte{[]byte("mine")}, next.transport.chunks)
+		require.Empty(t, next.r.tenures.restored)
+	})
+}
+
 // Whichever part of what is to survive can't be written: the others are, and what the plan has
 // confirmed once the memory of rejected events is durable that it rests on, then or later. The
 // next process finds all of it.

@@ -36,11 +36,12 @@ func (r *report) say(msg string, in graspsync.Incoming, why string, what any) {
 		keyRelay, in.Source.Relay.String(), why, what)
 }
 
-// Whose code panicked, where that may be our own.
+// Whose code panicked.
 const (
-	whoseStore    = "store"
-	whoseIndex    = "index"
-	whosePipeline = "pipeline"
+	whoseStore     = "store"
+	whoseTransport = "transport"
+	whoseIndex     = "index"
+	whosePipeline  = "pipeline"
 )
 
 // panickedIn counts a panic that was contained. One of ours is a bug, and says where it is.
