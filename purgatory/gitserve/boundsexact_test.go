@@ -231,7 +231,7 @@ func TestAnswerToEachFailure(t *testing.T) {
 		fmt.Errorf("git: %w", errors.Join(errMute, nil)): {500, "internal error", true},
 	} {
 		log.Reset()
-		h := &Handler{cfg: cfg}
+		h := &Handler{cfg: cfg, failures: &failures{log: cfg.Logger}}
 		for range 2 {
 			w := httptest.NewRecorder()
 			h.fail(w, owner.Ref("x"), err)
@@ -272,9 +272,8 @@ func quoted(s string) string {
 func TestLogOfAPush(t *testing.T) {
 	var log strings.Builder
 	boom := errors.New("boom")
-	h := &Handler{
-		cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: untimed}))}, settling: newPlaces(1, 1, 1),
-	}
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: untimed}))
+	h := &Handler{cfg: Config{Logger: logger}, failures: &failures{log: logger}, settling: newPlaces(1, 1, 1)}
 	h.auth = reporting{&authority{}, func(ctx context.Context) error {
 		require.NoError(t, ctx.Err(), "the client is gone, and what it pushed is here")
 		until, limited := ctx.Deadline()
@@ -376,7 +375,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 	folder := x.Owner.String()
 	now := time.Unix(1_700_000_000, 0)
 	var weighed int
-	c := newCeiling(repos, Config{MaxOwnerBytes: 1000})
+	c := measuring(repos, Config{MaxOwnerBytes: 1000})
 	fails := error(nil)
 	c.weigh = func(ctx context.Context, dir string) (int64, error) {
 		until, limited := ctx.Deadline()
@@ -420,13 +419,13 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 	c.sizes[folder] = size{bytes: 501, measured: 320, theirs: 7}
 	c.part(t.Context(), x, now)
 	require.EqualValues(t, 320, c.sizes[folder].theirs, "no more than there is")
-	var warned []string
-	c.warn = func(ref graspsync.RepoRef, err error) { warned = append(warned, ref.String()+" "+err.Error()) }
+	var warned strings.Builder
+	c.failures.log = slog.New(slog.NewTextHandler(&warned, &slog.HandlerOptions{ReplaceAttr: untimed}))
 	fails = errDisk
 	c.sizes[folder] = size{bytes: 501, measured: 320, theirs: 7}
 	c.part(t.Context(), x, now)
 	require.Equal(t, size{bytes: 501, measured: 320, theirs: 7, parted: 320, tried: now, failed: true}, c.sizes[folder])
-	require.Equal(t, []string{x.String() + " measuring pull requests: not enough free disk"}, warned)
+	require.Equal(t, fmt.Sprintf("level=WARN msg=\"git request failed\" repo=%s error=\"measuring pull requests: not enough free disk\"\n", x), warned.String())
 	c.owner, weighed = 0, 0
 	c.part(t.Context(), x, now.Add(time.Hour))
 	require.Zero(t, weighed, "there is no limit")

@@ -21,15 +21,17 @@ import (
 // ceiling bounds what repositories take up. How much that is is measured on the disk,
 // where fetches and maintenance change it as well, and no more often than it must be.
 type ceiling struct {
-	repos *Repositories
+	// set by newCeiling, read-only
+	dir   string // of all repositories
+	root  folder
 	owner int64 // bytes; zero: no limit
 	all   int64
 	// weigh says how much of a repository only pull requests need, in bytes.
 	weigh func(ctx context.Context, dir string) (int64, error)
-	warn  func(ref graspsync.RepoRef, err error) // that something could not be found out
-	aside func(func(context.Context))            // has something done that nobody waits for
 	// displaced says how much of what an owner has no pull request needs any more.
 	displaced func(owner graspsync.PubKey) int64
+	tasks     *tasks    // in which is done what nobody waits for
+	failures  *failures // that something could not be found out
 
 	// walking has one value while everything is measured.
 	walking chan struct{}
@@ -74,11 +76,13 @@ var (
 	errFull      = errors.New("the repositories of this server take up all that they may")
 )
 
-func newCeiling(repos *Repositories, cfg Config) *ceiling {
+func newCeiling(repos *Repositories, cfg Config, weigh func(ctx context.Context, dir string) (int64, error),
+	displaced func(owner graspsync.PubKey) int64, tasks *tasks, failures *failures,
+) *ceiling {
 	return &ceiling{
-		weigh: func(context.Context, string) (int64, error) { return 0, nil }, warn: func(graspsync.RepoRef, error) {},
-		displaced: func(graspsync.PubKey) int64 { return 0 },
-		repos:     repos, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, walking: make(chan struct{}, 1), sizes: make(map[string]size),
+		dir: repos.dir, root: repos.root, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes,
+		weigh: weigh, displaced: displaced, tasks: tasks, failures: failures,
+		walking: make(chan struct{}, 1), sizes: make(map[string]size),
 	}
 }
 
@@ -93,7 +97,7 @@ type levy struct {
 
 // begin makes a push one that takes room, for pull requests only or not. It must be ended.
 // The error is why there is none. What all have is measured aside: until that was done, what is known of it counts.
-func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, aside func(func(context.Context))) (*levy, error) {
+func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool) (*levy, error) {
 	if c.owner == 0 && c.all == 0 {
 		return nil, nil
 	}
@@ -103,7 +107,7 @@ func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, 
 	}
 	c.part(ctx, ref, now)
 	if c.all > 0 && c.stale(now) {
-		aside(c.walk)
+		c.tasks.beside(c.walk)
 	}
 	l := &levy{c: c, ref: ref, pulls: pulls}
 	return l, l.charge(0)
@@ -193,8 +197,8 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 		return err
 	}
 	// What is out of service takes room until it goes.
-	if err := errors.Join(fs.WalkDir(c.repos.root.FS(), folder, add),
-		fs.WalkDir(c.repos.root.FS(), path.Join(departed, folder), add)); err != nil {
+	if err := errors.Join(fs.WalkDir(c.root.FS(), folder, add),
+		fs.WalkDir(c.root.FS(), path.Join(departed, folder), add)); err != nil {
 		return fmt.Errorf("measuring repositories: %w", err)
 	}
 	c.found(folder, was.ends, bytes, disk, now)
@@ -257,7 +261,7 @@ func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, now time.Time
 	c.mu.Lock()
 	s = c.sizes[folder]
 	if s.failed = err != nil; s.failed {
-		c.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
+		c.failures.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
 	} else {
 		s.theirs = min(theirs+c.displaced(ref.Owner), s.measured)
 	}
@@ -268,16 +272,16 @@ func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, now time.Time
 func (c *ceiling) weighAll(ctx context.Context, folder string) (theirs int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, partMost)
 	defer cancel()
-	entries, err := fs.ReadDir(c.repos.root.FS(), folder)
+	entries, err := fs.ReadDir(c.root.FS(), folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
 	for _, e := range entries {
 		at := path.Join(folder, e.Name())
-		if _, err := c.repos.root.Stat(path.Join(at, "HEAD")); err != nil {
+		if _, err := c.root.Stat(path.Join(at, "HEAD")); err != nil {
 			continue // it is none, or has gone
 		}
-		n, err := c.weigh(ctx, filepath.Join(c.repos.dir, filepath.FromSlash(at)))
+		n, err := c.weigh(ctx, filepath.Join(c.dir, filepath.FromSlash(at)))
 		if err != nil {
 			return 0, err
 		}
@@ -307,11 +311,11 @@ func (c *ceiling) stale(now time.Time) bool {
 // walk measures what all have. What can't be measured now is when it is pushed to.
 func (c *ceiling) walk(ctx context.Context) {
 	defer func() { <-c.walking }()
-	folders, err := fs.ReadDir(c.repos.root.FS(), ".")
+	folders, err := fs.ReadDir(c.root.FS(), ".")
 	if err != nil {
 		return
 	}
-	out, err := fs.ReadDir(c.repos.root.FS(), departed)
+	out, err := fs.ReadDir(c.root.FS(), departed)
 	if err != nil {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -60,7 +61,7 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 			// What has gone is free.
 			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
 			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
-			l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false, r.git.beside)
+			l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false)
 			require.NoError(t, err)
 			require.NoError(t, l.charge(mib))
 			l.end()
@@ -129,7 +130,7 @@ func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
 		n++
 		return weigh(ctx, dir)
 	}
-	l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false, r.git.beside)
+	l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false)
 	require.NoError(t, err)
 	l.end()
 	require.Equal(t, 1, n)
@@ -137,7 +138,7 @@ func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
 	s.tried = s.tried.Add(-sizeAge)
 	r.git.ceiling.sizes[owner.PubKey().String()] = s
 	for range 3 {
-		l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false, r.git.beside)
+		l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false)
 		require.NoError(t, err)
 		l.end()
 	}
@@ -150,38 +151,42 @@ func TestCeilingMeasures(t *testing.T) {
 	a, b := relaytest.NewKey("a").Ref("x"), relaytest.NewKey("b").Ref("x")
 	require.NoError(t, repos.Create(t.Context(), a, nip34.SHA1))
 	require.NoError(t, repos.Create(t.Context(), b, nip34.SHA1))
-	c := newCeiling(repos, Config{MaxOwnerBytes: 10_000, MaxBytes: 15_000})
-	aside := func(f func(context.Context)) { f(t.Context()) }
-	first, err := c.begin(t.Context(), a, false, aside)
+	c := measuring(repos, Config{MaxOwnerBytes: 10_000, MaxBytes: 15_000})
+	begin := func(ref graspsync.RepoRef) (*levy, error) {
+		l, err := c.begin(t.Context(), ref, false)
+		c.tasks.wg.Wait() // until all is measured, if it is
+		return l, err
+	}
+	first, err := begin(a)
 	require.NoError(t, err)
 	empty := c.sizes[a.Owner.String()].bytes
 	require.Positive(t, empty)
 	require.Less(t, empty, int64(1000))
 	require.NoError(t, first.charge(9000))
-	second, err := c.begin(t.Context(), a, false, aside)
+	second, err := begin(a)
 	require.NoError(t, err)
 	require.ErrorIs(t, second.charge(1000), errOwnerFull)
 	second.end()
-	other, err := c.begin(t.Context(), b, false, aside)
+	other, err := begin(b)
 	require.NoError(t, err)
 	require.ErrorIs(t, other.charge(6000), errFull)
 	other.end()
 	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, filepath.FromSlash(place(a)), "objects", "pack", "p"), make([]byte, 9000), 0o600))
 	first.end()
 	first.end()
-	_, err = c.begin(t.Context(), a, false, aside)
+	_, err = begin(a)
 	require.NoError(t, err)
 	require.Equal(t, empty+9000, c.sizes[a.Owner.String()].bytes)
-	_, err = c.begin(t.Context(), a, false, aside)
+	_, err = begin(a)
 	require.NoError(t, err)
 	require.NoError(t, repos.Remove(t.Context(), b))
 	c.walked = time.Time{}
-	_, err = c.begin(t.Context(), a, false, aside)
+	_, err = begin(a)
 	require.NoError(t, err)
 	require.Equal(t, empty+9000, c.sum)
 	require.Len(t, c.sizes, 1)
 
-	none, err := newCeiling(repos, Config{}).begin(t.Context(), a, false, aside)
+	none, err := measuring(repos, Config{}).begin(t.Context(), a, false)
 	require.NoError(t, err)
 	require.NoError(t, none.charge(1<<60))
 	none.end()
@@ -191,7 +196,7 @@ func TestCeilingMeasures(t *testing.T) {
 // for a minute.
 func TestMeasuredWhileAPushEnds(t *testing.T) {
 	r := newRig(t, Config{MaxOwnerBytes: 1000})
-	c, folder := newCeiling(r.repos, r.git.cfg), owner.Ref("x").Owner.String()
+	c, folder := measuring(r.repos, r.git.cfg), owner.Ref("x").Owner.String()
 	was := c.sizes[folder].ends
 	l := &levy{c: c, ref: owner.Ref("x")}
 	require.NoError(t, l.charge(100))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -16,6 +17,12 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
+// measuring is a ceiling above repositories of which pull requests need nothing.
+func measuring(repos *Repositories, cfg Config) *ceiling {
+	return newCeiling(repos, cfg, func(context.Context, string) (int64, error) { return 0, nil },
+		func(graspsync.PubKey) int64 { return 0 }, newTasks(), &failures{log: slog.New(slog.DiscardHandler)})
+}
+
 // Each thing that is looked at fails once while it is measured what all have: what could not be
 // measured is as it was, all is measured anew soon, and who does that is done with it.
 func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
@@ -27,7 +34,7 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 	folder := owner.Ref("x").Owner.String()
 	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, "file"), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, folder, "file"), nil, 0o600))
-	whole := newCeiling(repos, Config{MaxBytes: 1 << 30})
+	whole := measuring(repos, Config{MaxBytes: 1 << 30})
 	require.True(t, whole.stale(time.Now()))
 	require.False(t, whole.stale(time.Now()), "somebody does it")
 	whole.walk(t.Context())
@@ -40,13 +47,13 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 	root := repos.root
 	for n := 1; ; n++ {
 		f := &faultyFolder{folder: root, n: n}
-		c := newCeiling(repos, Config{MaxBytes: 1 << 30})
+		c := measuring(repos, Config{MaxBytes: 1 << 30})
 		gone := "of somebody who has gone"
 		c.sizes[gone], c.sum = size{disk: 5}, 5
-		repos.root = f
+		c.root = f
 		require.True(t, c.stale(time.Now()))
 		c.walk(t.Context())
-		repos.root = root
+		c.root = root
 		if f.failed() == "" {
 			require.Greater(t, n, 5)
 			break
@@ -61,7 +68,7 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	c := newCeiling(repos, Config{MaxBytes: 1 << 30})
+	c := measuring(repos, Config{MaxBytes: 1 << 30})
 	require.True(t, c.stale(time.Now()))
 	c.walk(over)
 	require.True(t, c.walked.IsZero(), "it was not done to its end")
@@ -72,7 +79,7 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 func TestWeighingAllOfAnOwner(t *testing.T) {
 	repos := newRepositories(t)
 	folder := owner.Ref("x").Owner.String()
-	c := newCeiling(repos, Config{MaxOwnerBytes: 1 << 30})
+	c := measuring(repos, Config{MaxOwnerBytes: 1 << 30})
 	var weighed []string
 	broken := errors.New("broken")
 	fails := ""
@@ -98,15 +105,10 @@ func TestWeighingAllOfAnOwner(t *testing.T) {
 		require.Zero(t, sum)
 	}
 	root := repos.root
-	repos.root = &faultyFolder{folder: root, n: 1}
+	c.root = &faultyFolder{folder: root, n: 1}
 	_, err = c.weighAll(t.Context(), folder)
-	repos.root = root
+	c.root = root
 	require.ErrorIs(t, err, syscall.EIO)
-	// Of whoever it is that nobody set what is weighed, nothing is.
-	n, err := newCeiling(repos, Config{}).weigh(t.Context(), "")
-	require.NoError(t, err)
-	require.Zero(t, n)
-	require.Zero(t, newCeiling(repos, Config{}).displaced(graspsync.PubKey{}))
 }
 
 // namedOften is a file of which so many names are known, or none.

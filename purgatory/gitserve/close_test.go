@@ -30,8 +30,8 @@ func TestClosedHandlerBeginsNothing(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, w.Code)
 		require.Contains(t, w.Body.String(), "closing")
 	}
-	r.git.beside(func(context.Context) { t.Error("nobody would wait for it") })
-	ctx, end, ok := r.git.begin(t.Context())
+	r.git.tasks.beside(func(context.Context) { t.Error("nobody would wait for it") })
+	ctx, end, ok := r.git.tasks.begin(t.Context())
 	require.False(t, ok)
 	require.Nil(t, ctx)
 	require.Nil(t, end)

@@ -381,7 +381,7 @@ func TestBoundsOfTheCeiling(t *testing.T) {
 		want       error
 	}{{owner: 100, want: errOwnerFull}, {owner: 100, pulls: true, want: errPullsFull}, {all: 100, want: errFull}, {all: 100, pulls: true, want: errFull}} {
 		repos := newRepositories(t)
-		l := newCeiling(repos, Config{MaxOwnerBytes: c.owner, MaxBytes: c.all})
+		l := measuring(repos, Config{MaxOwnerBytes: c.owner, MaxBytes: c.all})
 		lev := &levy{c: l, ref: owner.Ref("x"), pulls: c.pulls}
 		require.NoError(t, lev.charge(99))
 		require.ErrorIs(t, lev.charge(100), c.want)
@@ -469,7 +469,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, fixed: numbers{MaxStagedPerClient: 64 * mib, MaxAlloc: 512 * mib, Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
 	var mu sync.Mutex
 	seen := make(map[string][]string)
-	r.git.mu.Lock() // which each request takes before it starts any
+	r.git.tasks.mu.Lock() // which each request takes before it starts any
 	r.git.git.started = func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -479,7 +479,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 			}
 		}
 	}
-	r.git.mu.Unlock()
+	r.git.tasks.mu.Unlock()
 	took := func() map[string][]string {
 		mu.Lock()
 		defer mu.Unlock()

@@ -21,7 +21,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
-	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
@@ -41,14 +40,10 @@ type Handler struct {
 	staging  *places // for indexing what is staged
 	settling *places // of pushes that are done and wait for their events
 	ceiling  *ceiling
-	ahead    int64                           // how far an answer may be ahead of its client, in bytes
-	lines    seldom.Lines[graspsync.RepoRef] // of the log, about what failed
-	locks    atomic.Int64                    // for how long pushes have waited for them
-
-	ctx  context.Context //nolint:containedctx // ends with Close: requests have their own
-	stop context.CancelFunc
-	mu   sync.Mutex // taken to begin a request, and to close
-	wg   sync.WaitGroup
+	ahead    int64 // how far an answer may be ahead of its client, in bytes
+	tasks    *tasks
+	failures *failures
+	locks    atomic.Int64 // for how long pushes have waited for them
 }
 
 // New returns a Handler for repositories. The error wraps [ErrConfig] and names every
@@ -72,24 +67,22 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	cfg.Git = git
 	repos.staging.limit(staged.Limits{
 		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.fixed.MaxStagedPerRepo, PerClient: cfg.fixed.MaxStagedPerClient, Network: networkOf,
 	}, cfg.Logger)
-	ctx, stop := context.WithCancel(context.Background())
+	child := &program{path: git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: repos.lock}
+	tasks, failures := newTasks(), &failures{log: cfg.Logger}
 	h := &Handler{
-		ctx: ctx, stop: stop, repos: repos, auth: authority, cfg: cfg,
-		git:    &program{path: cfg.Git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: repos.lock},
+		repos: repos, auth: authority, cfg: cfg, git: child, tasks: tasks, failures: failures,
 		disk:   &storage{repos: repos, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
-		asks:  newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
-		ahead: maxAhead,
+		asks:    newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
+		ahead:   maxAhead,
+		ceiling: newCeiling(repos, cfg, child.weighPulls, authority.Displaced, tasks, failures),
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
-		ceiling: newCeiling(repos, cfg),
-		staging: newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
+		staging:  newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
+		settling: newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient),
 	}
-	h.settling = newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient)
-	h.ceiling.weigh, h.ceiling.warn, h.ceiling.aside, h.ceiling.displaced = h.git.weighPulls, h.warn, h.beside, authority.Displaced
 	repos.limit(h.ceiling)
 	return h, nil
 }
@@ -104,38 +97,7 @@ const leastStaging = 4
 
 // Close ends all requests, and returns when no child process is left. Later ones are
 // refused.
-func (h *Handler) Close() {
-	h.mu.Lock()
-	h.stop()
-	h.mu.Unlock()
-	h.wg.Wait()
-}
-
-// begin makes a request one that Close ends and waits for.
-func (h *Handler) begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ctx.Err() != nil {
-		return nil, nil, false
-	}
-	h.wg.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(h.ctx, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-		h.wg.Done()
-	}, true
-}
-
-// beside does something that a request begins and does not wait for. Close ends it.
-func (h *Handler) beside(f func(context.Context)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ctx.Err() == nil {
-		h.wg.Go(func() { f(h.ctx) })
-	}
-}
+func (h *Handler) Close() { h.tasks.close() }
 
 // Before serves repositories and has next answer all other requests; see [Everywhere]. It
 // must see paths as clients sent them: an [http.ServeMux] before it changes some.
@@ -228,7 +190,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "wrong method", http.StatusMethodNotAllowed)
 		return
 	}
-	ctx, leave, ok := h.begin(r.Context())
+	ctx, leave, ok := h.tasks.begin(r.Context())
 	if !ok {
 		http.Error(w, "closing", http.StatusServiceUnavailable)
 		return
@@ -297,18 +259,11 @@ func (h *Handler) fail(w http.ResponseWriter, ref graspsync.RepoRef, err error) 
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
 	case noRoom(err) != "":
-		h.warn(ref, err)
+		h.failures.warn(ref, err)
 		http.Error(w, noRoom(err), http.StatusInsufficientStorage)
 	default:
-		h.warn(ref, err)
+		h.failures.warn(ref, err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
-	}
-}
-
-// warn logs that a request failed, once in a while: clients decide how often it does.
-func (h *Handler) warn(ref graspsync.RepoRef, err error) {
-	if h.lines.May(ref, time.Now()) {
-		h.cfg.Logger.Warn("git request failed", "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
 	}
 }
 
@@ -405,7 +360,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 		var theirs bool
 		if theirs, err = h.forEvents(ref, req); err == nil {
-			l, err = h.ceiling.begin(ctx, ref, theirs, h.beside)
+			l, err = h.ceiling.begin(ctx, ref, theirs)
 		}
 		if err == nil {
 			err = h.receive(body, l)
@@ -580,7 +535,7 @@ func (h *Handler) refuse(w http.ResponseWriter, ref graspsync.RepoRef, body *bod
 		}
 	}
 	if err != nil {
-		h.warn(ref, err)
+		h.failures.warn(ref, err)
 	}
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -616,7 +571,7 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.
 	case status == 0:
 		h.fail(w, ref, err)
 	case err != nil && (ctx.Err() == nil || errors.Is(err, errDisk)):
-		h.warn(ref, err)
+		h.failures.warn(ref, err)
 	}
 	return status == http.StatusOK && err == nil
 }
@@ -643,7 +598,7 @@ func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref graspsync
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.fixed.Timeout)
 	defer cancel()
 	over := ctx.Done()
-	defer context.AfterFunc(h.ctx, func() {
+	defer context.AfterFunc(h.tasks.ctx, func() {
 		select {
 		case <-time.After(finishTime):
 			cancel()
@@ -728,8 +683,8 @@ func (h *Handler) settled(ctx context.Context, v *visit, ref graspsync.RepoRef, 
 	for {
 		select {
 		case err := <-done:
-			if err != nil && h.lines.May(ref, time.Now()) {
-				h.cfg.Logger.Warn("a push was answered before its events are served", "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
+			if err != nil {
+				h.failures.say(ref, "a push was answered before its events are served", err)
 			}
 			return
 		case <-tick.C:
@@ -781,7 +736,7 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.R
 	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
 	about, err := h.cfg.Describe(ctx, ref)
 	if err != nil {
-		h.warn(ref, err) // the page has less then
+		h.failures.warn(ref, err) // the page has less then
 	}
 	p.describe(about)
 	return p, nil

@@ -120,7 +120,7 @@ func TestWaitForEventsTakesNoPlace(t *testing.T) {
 func TestWaitForEventsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		h := &Handler{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, settling: newPlaces(2, 1, 1)}
+		h := &Handler{failures: &failures{log: slog.New(slog.NewTextHandler(&log, nil))}, settling: newPlaces(2, 1, 1)}
 		v := &visit{leave: func() {}}
 		var said bytes.Buffer
 		alive := sayAlive(&said, request{report: true, sideband: true})

@@ -36,7 +36,7 @@ func TestJunkBesideARefIsCountedAndGoes(t *testing.T) {
 	require.Contains(t, text, "ok refs/heads/main")
 	size := func() int64 {
 		folder := owner.Ref("x").Owner.String()
-		c := newCeiling(r.repos, r.git.cfg) // one that has measured nothing yet
+		c := measuring(r.repos, r.git.cfg) // one that has measured nothing yet
 		require.NoError(t, c.measure(folder, time.Now()))
 		return c.sizes[folder].bytes
 	}

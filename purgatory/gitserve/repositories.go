@@ -705,7 +705,7 @@ func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls
 	if c == nil {
 		return func() {}, nil
 	}
-	l, err := c.begin(ctx, ref, pulls, c.aside)
+	l, err := c.begin(ctx, ref, pulls)
 	if err == nil {
 		err = l.charge(bytes)
 	}

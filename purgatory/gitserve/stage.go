@@ -119,7 +119,7 @@ func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.Re
 	}
 	defer func() {
 		if eerr := a.end(); eerr != nil {
-			h.warn(p.ref, eerr)
+			h.failures.warn(p.ref, eerr)
 		}
 	}()
 	offset := p.body.size()
@@ -158,7 +158,7 @@ func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.Re
 	case err != nil && file == nil:
 		return nil, err
 	case err != nil: // the rest is done
-		h.warn(p.ref, err)
+		h.failures.warn(p.ref, err)
 		refuse("it could not be kept")
 		return results, nil
 	}
@@ -224,7 +224,7 @@ func (h *Handler) indexStaged(ctx context.Context, p *upload, a *arrival, offset
 		"--max-input-size="+strconv.FormatInt(h.cfg.MaxPush, 10))
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {
-		h.warn(p.ref, err)
+		h.failures.warn(p.ref, err)
 		return &refusedError{why: "git did not take the pack: it is broken, too much work, or lacks objects"}
 	}
 	if err != nil {
@@ -265,7 +265,7 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 	if err != nil {
 		return nil, err
 	}
-	l, err := h.ceiling.begin(ctx, p.ref, theirs, h.beside)
+	l, err := h.ceiling.begin(ctx, p.ref, theirs)
 	defer l.end()
 	if err == nil {
 		err = l.charge(info.Size())

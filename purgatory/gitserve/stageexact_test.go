@@ -320,7 +320,7 @@ func TestFilesThatAreGone(t *testing.T) {
 func TestPushThatWaitsTakesNothing(t *testing.T) {
 	r := newRig(t, Config{MaxOwnerBytes: 1 << 30})
 	n := &noted{folder: r.repos.root}
-	r.git.mu.Lock() // which each request takes
+	r.git.tasks.mu.Lock() // which each request takes
 	r.repos.root = n
 	asked := 0
 	r.git.auth = settling{r.authority, func(context.Context) error {
@@ -344,7 +344,8 @@ func TestPushThatWaitsTakesNothing(t *testing.T) {
 	}}
 	var log strings.Builder
 	r.git.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	r.git.mu.Unlock()
+	r.git.failures.log = r.git.cfg.Logger
+	r.git.tasks.mu.Unlock()
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	r.git.Close()
