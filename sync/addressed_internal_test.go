@@ -45,7 +45,7 @@ func TestAddressedReadsWhatIsThereOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &reading{Store: &twinStore{}}
-			x := newIndex(s, listsByName, nip34.Identity{}, nil)
+			x := newWholeIndex(s, listsByName, nip34.Identity{})
 			for i := range stored {
 				s.Store.(*twinStore).save(testEvent(2*i, graspsync.KindIssue, 1, 1))
 				s.Store.(*twinStore).save(testEvent(2*i+1, graspsync.KindState, 1, 1, nostr.Tag{"d", fmt.Sprint("here ", i)}))

@@ -67,6 +67,7 @@ type connEnv struct {
 	cfg       *Config // read-only
 	transport Transport
 	index     *index
+	reader    storeReader
 	ingest    *ingest
 	sets      *sets
 	report    *report
@@ -761,7 +762,7 @@ func (c *conn) compared(r session.Report) {
 	c.env.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, c.env.cfg.fixed.StoreTimeout)
 		defer cancel()
-		events, err := c.env.index.lookUp(ctx, ids)
+		events, err := c.env.reader.lookUp(ctx, ids)
 		if err != nil && c.ctx.Err() == nil {
 			c.env.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
 		}

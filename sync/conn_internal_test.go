@@ -26,7 +26,7 @@ func madeConn(t *testing.T, cfg Config) *conn {
 	s := tune(cfg)
 	s.manager.loop.env.conn.transport = nowhere{}
 	s.manager.ingest.store.of = &oddStore{}
-	s.manager.ingest.policy.view = newIndex(s.manager.ingest.store.of, nil, nip34.Identity{}, nil)
+	s.manager.ingest.policy.view = newWholeIndex(s.manager.ingest.store.of, nil, nip34.Identity{})
 	c := newConn(t.Context(), s.manager.loop.env.conn, testURL(t, "wss://a.example"), 7, s.relay)
 	c.session = session.New(s.session)
 	c.conn = quiet{}

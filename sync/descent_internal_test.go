@@ -17,7 +17,7 @@ import (
 // deep, and who writes most has no more of it than others who write as well.
 func TestBranchIsSharedByAuthors(t *testing.T) {
 	const root, ann, eve = 1, 2, 3
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
 	x.stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	n, leftOut := 10, 0
@@ -81,7 +81,7 @@ func TestBranchIsSharedByAuthors(t *testing.T) {
 func TestBranchesWithinTheirBounds(t *testing.T) {
 	for seed := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, 8))
-		x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+		x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 		x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
 		for root := range 3 {
 			x.stored(eventtest.Of(testEvent(1+root, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x")))))
@@ -113,7 +113,7 @@ func TestBranchesWithinTheirBounds(t *testing.T) {
 // ended where it was thought to keep the second for a moment.
 func TestRepositoryLeavesItsAnswers(t *testing.T) {
 	const root, ann, below, top = 1, 2, 20, 30
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	ours := testAnnouncement(0, 0, "x", 1, "ours")
 	x.stored(eventtest.Of(ours))
 	x.stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
@@ -128,7 +128,7 @@ func TestRepositoryLeavesItsAnswers(t *testing.T) {
 func TestDenseHistories(t *testing.T) {
 	for seed := range uint64(100) {
 		rnd := rand.New(rand.NewPCG(seed, 77))
-		x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+		x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 		told := newFacts()
 		at := nostr.Timestamp(1)
 		for step := range 200 {
@@ -174,7 +174,7 @@ func TestDenseHistories(t *testing.T) {
 
 // Where 500 keys have one answer each, the oldest gives way to who comes later.
 func TestLaterAuthorsOfABranch(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
 	x.stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x")))))
 	for i := range maxOfBranch {

@@ -117,7 +117,7 @@ func TestEachFaultOfAScan(t *testing.T) {
 			require.True(t, store.save(testEvent(100+i, 1621, 9, 1, tagRepo(testRepo(i, "x")))))
 		}
 		faults := &faulty{Store: store}
-		x := newIndex(faults, listsByName, nip34.Identity{}, nil)
+		x := newWholeIndex(faults, listsByName, nip34.Identity{})
 		scan := func() (missed, err error) {
 			s, missed, err := x.scan(t.Context(), func(graspsync.Event) {})
 			if err != nil {
@@ -211,9 +211,9 @@ func TestScanOfAStoreThatPanics(t *testing.T) {
 	store := &twinStore{during: func() { panic("corrupt") }}
 	require.True(t, store.save(testAnnouncement(1, 1, "x", 1, "ours")))
 	require.True(t, store.save(testAnnouncement(2, 2, "x", 1, "ours")))
-	x := newIndex(store, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
 	k := &counters{}
-	x.panicked = func(whose string, _ any) { k.panicked(whose) }
+	x.counters = k
 	_, err := scanOf(t, x)
 	require.ErrorContains(t, err, "corrupt")
 	require.Nil(t, x.pending)

@@ -17,7 +17,7 @@ import (
 // In one window a held announcement is given up and held again: the last word counts.
 func TestFeedHeldAgain(t *testing.T) {
 	l := testLoop(t)
-	l.wants.index = newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	l.wants.index = newIndex(listsByName, nip34.Identity{}, nil)
 	f := newFeed(l.wants.index, 10, 10)
 	ev := testAnnouncement(1, 1, "repo", 1, "ours")
 	a, err := nip34.ParseAnnouncement(eventtest.Of(ev))
@@ -40,7 +40,7 @@ func TestFeedHeldAgain(t *testing.T) {
 // FeedQueue bounds repositories and root events together, until there is so much that it
 // costs less to be told of the changes than of everything.
 func TestFeedQueueBoundsTheSum(t *testing.T) {
-	f := newFeed(newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil), 10, 3)
+	f := newFeed(newIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	next := 0
 	bring := func(n int) {
 		for range n {
@@ -72,7 +72,7 @@ func TestFeedQueueBoundsTheSum(t *testing.T) {
 // for 0.6 s with 500,000 root events.
 func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	const roots = 100_000
-	x := newIndex(nil, func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
+	x := newIndex(func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
 	owner := testKey(1)
 	ref := graspsync.RepoRef{Owner: owner, Identifier: "repo"}
 	x.apply(func(t *indexTables, c *indexChange) {
@@ -119,7 +119,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 
 // Nobody who reports waits for the index while everything is gathered from it.
 func TestFeedIsFreeWhileEverythingIsGathered(t *testing.T) {
-	x := newIndex(nil, func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
+	x := newIndex(func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
 	f := newFeed(x, 10, 10)
 	f.tellAll()
 	x.mu.Lock() // what take is to gather can't be read
@@ -167,7 +167,7 @@ func TestAuthorsOfAScanAreASample(t *testing.T) {
 // What is held no more is told for as many announcements as fit into a window, and of those
 // that are none nothing is.
 func TestFeedOfWhatIsHeldNoMore(t *testing.T) {
-	f := newFeed(newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil), 10, 3)
+	f := newFeed(newIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	none := testAnnouncement(100, 1, "repo", 1, "ours")
 	none.Tags = nil
 	f.removed(eventtest.Of(none))
@@ -181,7 +181,7 @@ func TestFeedOfWhatIsHeldNoMore(t *testing.T) {
 // In one window so many authors are told, each once; who has been told lately is not told
 // again until others have come that there was no room to remember besides.
 func TestFeedOfAuthors(t *testing.T) {
-	f := newFeed(newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil), 10, 3)
+	f := newFeed(newIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	tells := func(authors ...int) (told []int) {
 		for _, a := range authors {
 			f.stored(eventtest.Of(testEvent(a, graspsync.KindIssue, a, 1)))

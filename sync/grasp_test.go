@@ -557,9 +557,8 @@ func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 // Relays answer newest first: comment, issue, announcement. Each is let in once
 // that came which it depends on, and the deletion of one once its target is here.
 func TestGRASPPolicyNewestFirst(t *testing.T) {
-	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
-	store, ok := x.store.(*twinStore)
-	require.True(t, ok)
+	store := &twinStore{}
+	x := newWholeIndex(store, func(*nip34.Announcement) bool { return true }, nip34.Identity{})
 	announcement := testAnnouncement(1, 1, "x", 1, "")
 	issue := testEvent(2, 1621, 2, 2, tagRepo(testRepo(1, "x")))
 	comment := testEvent(3, 1111, 3, 3, nostr.Tag{"E", issue.ID})

@@ -49,9 +49,9 @@ func newHearingRig(t *testing.T, wrap func(Policy) Policy) *hearingRig {
 	cfg := Config{}.withDefaults()
 	cfg.fixed.Waiting = 20_000
 	store := &twinStore{}
-	x := newIndex(store, p.Lists, nip34.Identity{}, nil)
+	x := newWholeIndex(store, p.Lists, nip34.Identity{})
 	c := newReport(Config{})
-	return &hearingRig{t: t, policy: p, store: store, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), c, nil)}
+	return &hearingRig{t: t, policy: p, store: store, g: newIngest(cfg, saver{store}, wrap(p), x, newFeed(x.index, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), c, nil)}
 }
 
 // saver stores all that it is given.
@@ -65,6 +65,8 @@ func (s saver) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync
 	}
 	return out, nil
 }
+
+func (r *hearingRig) reader() storeReader { return storeReader{store: r.store, index: r.g.feed.index} }
 
 func (r *hearingRig) job(ev *nostr.Event) *job {
 	id, err := graspsync.ParseEventID(ev.ID)
@@ -165,7 +167,7 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 		},
 		"not found": func(r *hearingRig, listing *nostr.Event) {
 			r.store.remove(slices.Index(r.store.events, listing))
-			snap, missed, err := r.g.feed.index.scan(r.t.Context(), func(graspsync.Event) {})
+			snap, missed, err := r.reader().scan(r.t.Context(), func(graspsync.Event) {})
 			require.NoError(r.t, err)
 			require.NoError(r.t, missed)
 			c, ok := r.g.feed.replaceAll(snap)
@@ -371,7 +373,7 @@ func TestKinIsBoundedByListings(t *testing.T) {
 
 // askedView counts how often it is asked for all announcements with an identifier.
 type askedView struct {
-	*index
+	*wholeIndex
 	asked int
 }
 
@@ -384,7 +386,7 @@ func (v *askedView) Family(identifier string) []*nip34.Announcement {
 // announcements with an identifier, in the goroutine that all events wait for.
 func TestStrangersCostNoFamily(t *testing.T) {
 	p := graspPolicy(t, graspHost)
-	v := &askedView{index: newIndex(&twinStore{}, p.Lists, nip34.Identity{}, nil)}
+	v := &askedView{wholeIndex: newWholeIndex(&twinStore{}, p.Lists, nip34.Identity{})}
 	names := 3 * maxKin
 	for n := range names {
 		v.stored(eventtest.Of(announcementOf(n+1, 1, fmt.Sprint(n), 2)))
@@ -425,7 +427,7 @@ func announcementOf(n, by int, name string, lists int) *nostr.Event {
 
 func BenchmarkStatesOfAnIdentifier(b *testing.B) {
 	p := graspPolicy(b, graspHost)
-	x := newIndex(&twinStore{}, func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, func(*nip34.Announcement) bool { return true }, nip34.Identity{})
 	for i := range 255 {
 		ev := testAnnouncement(i, i, "x", 1, "")
 		list := nostr.Tag{"maintainers"}
@@ -469,8 +471,7 @@ func (r *hearingRig) forgets() *forgetting {
 // scan has the index read the store.
 func (r *hearingRig) scan() {
 	r.t.Helper()
-	x := r.g.feed.index
-	snap, _, err := x.scan(r.t.Context(), func(graspsync.Event) {})
+	snap, _, err := r.reader().scan(r.t.Context(), func(graspsync.Event) {})
 	require.NoError(r.t, err)
 	_, ok := r.g.feed.replaceAll(snap)
 	require.True(r.t, ok)

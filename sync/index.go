@@ -2,9 +2,6 @@ package sync
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -14,25 +11,23 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// index is the [View] over a [Store]: accepted announcements and root events in
-// memory, the rest by asking the Store. What changes in it is what the plan has to
-// know.
+// index is what is known of what is stored: the announcements and root events, and what
+// descends from these. It reads no Store: [storeReader] fills it. What changes in it is what
+// the plan has to know.
 //
 // All methods may be called concurrently. The order in which stored, removed and
 // replaceAll return their changes is the order in which these must be applied, so
 // one goroutine, the owner, calls them.
 type index struct {
-	store Store                          // read-only
 	lists func(*nip34.Announcement) bool // read-only
 	us    nip34.Identity                 // read-only; who a request to vanish must concern
 
-	// panicked is told of a panic that was contained, and whose it was: the "store"'s, or our
-	// own. nil: nobody is told.
+	// panicked is told of a panic that was contained, and whose it was: our own. nil: nobody is
+	// told.
 	panicked func(whose string, p any)
 
 	write   sync.Mutex // serialises the owner's methods; taken before mu
@@ -47,12 +42,12 @@ type index struct {
 	tooMany bool // not all of them are kept
 }
 
-var _ View = (*index)(nil)
+var _ Standing = (*index)(nil)
 
-// newIndex returns an empty index; [index.scan] and [index.replaceAll] fill it.
+// newIndex returns an empty index; [storeReader.scan] and [index.replaceAll] fill it.
 // lists is [Policy.Lists], us is who a request to vanish must concern. panicked may be nil.
-func newIndex(store Store, lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *index {
-	return &index{store: store, lists: lists, us: us, panicked: panicked, tables: newIndexTables()}
+func newIndex(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *index {
+	return &index{lists: lists, us: us, panicked: panicked, tables: newIndexTables()}
 }
 
 // Announcements implements [View]. Their Event is nil.
@@ -141,129 +136,6 @@ func (x *index) Root(id graspsync.EventID) bool {
 	return ok && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
 }
 
-const (
-	idsAtOnce  = 500 // are looked up in one question to the Store: half of what a relay takes in a message
-	tagsAtOnce = 100 // values of a tag are: more are too many for many backends and relays
-)
-
-// Addressed implements [View].
-func (x *index) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
-	// In order of kinds, and without what no event has for an address: where one has no identifier
-	// all of its kind is read, with all of the kinds in the same question.
-	at = slices.DeleteFunc(slices.Clone(at), func(c graspsync.Address) bool {
-		return !nostr.IsAddressableKind(c.Kind) && (!nostr.IsReplaceableKind(c.Kind) || c.Identifier != "")
-	})
-	slices.SortFunc(at, func(a, b graspsync.Address) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier), a.Author.Compare(b.Author))
-	})
-	for some := range slices.Chunk(slices.Compact(at), tagsAtOnce) {
-		f, wanted := versions(some)
-		for ev, err := range x.store.Events(ctx, f) {
-			if err != nil {
-				return false, fmt.Errorf("looking up addresses: %w", err)
-			}
-			if c, ok := ev.Address(); ok && wanted[c] {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}
-
-// versions returns a filter for what is at some addresses, and which these are: it matches
-// other events as well.
-func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Address]bool) {
-	wanted = make(map[graspsync.Address]bool, len(some))
-	for _, c := range some {
-		wanted[c] = true
-		f.Kinds, f.Authors = append(f.Kinds, c.Kind), append(f.Authors, c.Author.String())
-	}
-	slices.Sort(f.Kinds)
-	slices.Sort(f.Authors)
-	f.Kinds, f.Authors = slices.Compact(f.Kinds), slices.Compact(f.Authors)
-	if !slices.ContainsFunc(some, func(c graspsync.Address) bool { return c.Identifier == "" }) {
-		f.Tags = nostr.TagMap{"d": nil}
-		for _, c := range some {
-			f.Tags["d"] = append(f.Tags["d"], c.Identifier)
-		}
-	}
-	return f, wanted
-}
-
-// nearAtOnce is how many events each question for what is near others may bring.
-const nearAtOnce = 100
-
-// Near implements [View].
-func (x *index) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) (near []graspsync.Event, err error) {
-	ask := func(f nostr.Filter, fits func(graspsync.Event) bool) error {
-		n := 0
-		for ev, err := range x.store.Events(ctx, f) {
-			if err != nil {
-				return fmt.Errorf("looking for what is near others: %w", err)
-			}
-			if fits(ev) {
-				near = append(near, ev)
-			}
-			if n++; n == nearAtOnce { // a Store knows no limit
-				break
-			}
-		}
-		return nil
-	}
-	undeleting := func(ev graspsync.Event) bool { return ev.Kind != graspsync.KindDeletion }
-	tagging := func(values []string, names ...string) error {
-		for some := range slices.Chunk(values, tagsAtOnce) {
-			for _, name := range names {
-				if err := ask(nostr.Filter{Tags: nostr.TagMap{name: some}}, undeleting); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	if err := tagging(texts(ids), "e", "E", "q"); err != nil {
-		return nil, err
-	}
-	addresses := make([]string, len(at))
-	for i, c := range at {
-		addresses[i] = c.String()
-	}
-	if err := tagging(addresses, "a", "A", "q"); err != nil {
-		return nil, err
-	}
-	for some := range slices.Chunk(at, tagsAtOnce) {
-		f, wanted := versions(some)
-		if err := ask(f, func(ev graspsync.Event) bool {
-			c, ok := ev.Address()
-			return ok && wanted[c]
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return near, nil
-}
-
-func texts(ids []graspsync.EventID) []string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = id.String()
-	}
-	return out
-}
-
-// Wrote implements [View].
-func (x *index) Wrote(ctx context.Context, author graspsync.PubKey) (bool, error) {
-	for ev, err := range x.store.Events(ctx, nostr.Filter{Authors: []string{author.String()}}) {
-		if err != nil {
-			return false, fmt.Errorf("looking for events of %s: %w", author, err)
-		}
-		if ev.Kind != graspsync.KindVanish {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // rootBy reports whether a root event, or what descends from one, is followed and by that
 // author.
 func (x *index) rootBy(id graspsync.EventID, author graspsync.PubKey) bool {
@@ -310,42 +182,6 @@ func (x *index) rootTime(id graspsync.EventID) nostr.Timestamp {
 	return x.tables.roots[id].at
 }
 
-// Event implements [View].
-func (x *index) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
-	found, err := x.Events(ctx, []graspsync.EventID{id})
-	return found[id], err
-}
-
-// Events implements [View].
-func (x *index) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
-	found := make(map[graspsync.EventID]graspsync.Event)
-	for some := range slices.Chunk(ids, idsAtOnce) {
-		for ev, err := range x.store.Events(ctx, nostr.Filter{IDs: texts(some)}) {
-			if err != nil {
-				return nil, fmt.Errorf("looking up %d events: %w", len(ids), err)
-			}
-			found[ev.ID] = ev
-		}
-	}
-	return found, nil
-}
-
-// Mentioned implements [View]. What asks for a deletion does not count.
-func (x *index) Mentioned(ctx context.Context, id graspsync.EventID) (bool, error) {
-	for _, name := range []string{"e", "E", "q"} {
-		filter := nostr.Filter{Tags: nostr.TagMap{name: {id.String()}}}
-		for ev, err := range x.store.Events(ctx, filter) {
-			if err != nil {
-				return false, fmt.Errorf("looking for mentions of %s: %w", id, err)
-			}
-			if ev.Kind != graspsync.KindDeletion {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}
-
 // stored takes note of an event that has just become durable, of whatever kind.
 // The calls may come in a slightly different order than the Store had: a deletion
 // before its target, an announcement before the one it replaced.
@@ -359,24 +195,12 @@ func (x *index) stored(ev graspsync.Event) (c indexChange) {
 func (x *index) contain(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			x.tell(whoseIndex, p)
+			if x.panicked != nil {
+				x.panicked(whoseIndex, p)
+			}
 		}
 	}()
 	f()
-}
-
-// recovered, deferred, turns a panic of the Store into an error.
-func (x *index) recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("store panicked: %s", graspsync.Printable(fmt.Sprint(p)))
-		x.tell(whoseStore, p)
-	}
-}
-
-func (x *index) tell(whose string, p any) {
-	if x.panicked != nil {
-		x.panicked(whose, p)
-	}
 }
 
 // removed takes note of an event that has left the Store other than by an event
@@ -528,8 +352,8 @@ const maxJournal = 100_000
 
 // snapshot is a scan of the Store, with what changed meanwhile.
 type snapshot struct {
-	tables   *indexTables // owned by scan, then by replaceAll
-	complete bool         // set by scan
+	tables   *indexTables // owned by the storeReader, then by replaceAll
+	complete bool         // set by the storeReader
 	journal  []indexOp    // guarded by index.write
 }
 
@@ -540,55 +364,28 @@ func (s *snapshot) note(op indexOp) {
 	}
 }
 
-// scan reads all there is from the Store, shows it, and keeps what the index holds. It
-// may take long and changes nothing: the owner passes the result to replaceAll. Of
-// several scans only the one that was begun last is of use. A Store that can't tell
-// whether it gave all is believed as far as it goes: missed says what it said.
-func (x *index) scan(ctx context.Context, show func(graspsync.Event)) (_ *snapshot, missed, err error) {
+// begin begins a snapshot: from now on what changes is noted in it, and in none that was
+// begun before.
+func (x *index) begin() *snapshot {
 	s := &snapshot{tables: newIndexTables()}
-	defer func() {
-		if err != nil {
-			x.finish(s)
-		}
-	}()
-	defer x.recovered(&err)
 	x.write.Lock()
+	defer x.write.Unlock()
 	x.pending = s
-	x.write.Unlock()
-	for ev, err := range x.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
-		if errors.Is(err, ErrIncomplete) {
-			missed = err
-			break
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("scanning the store: %w", err)
-		}
-		x.contain(func() {
-			if op := x.standing(ev); op != nil {
-				op(s.tables, nil)
-			}
-		})
-		show(ev)
-	}
-	if s.complete = missed == nil; missed != nil {
-		err = x.retain(ctx, s)
-	}
-	if err == nil {
-		err = x.retainNodes(ctx, s)
-	}
-	return s, missed, err
+	return s
 }
 
-// retain keeps what a scan did not find of what is known, if it is still stored: where
-// not all could be read, that something did not come does not say that it is gone.
-func (x *index) retain(ctx context.Context, s *snapshot) error {
-	unseen := x.unseen(s)
-	return x.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { unseen[id](s.tables, nil) })
+// found adds a stored event to a snapshot.
+func (x *index) found(s *snapshot, ev graspsync.Event) {
+	x.contain(func() {
+		if op := x.standing(ev); op != nil {
+			op(s.tables, nil)
+		}
+	})
 }
 
-// retainNodes keeps what descends from what was found and is still stored. What is new of it
-// is asked for later.
-func (x *index) retainNodes(ctx context.Context, s *snapshot) error {
+// descendants returns copies of what is known to descend from others, those first that others
+// hang on. They have no places.
+func (x *index) descendants() []node {
 	var known []node
 	x.mu.RLock()
 	for k, n := range x.tables.descent.nodes {
@@ -598,32 +395,10 @@ func (x *index) retainNodes(ctx context.Context, s *snapshot) error {
 	}
 	x.mu.RUnlock()
 	slices.SortFunc(known, func(a, b node) int { return cmp.Or(cmp.Compare(a.place.depth, b.place.depth), a.id.Compare(b.id)) })
-	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*node, len(known))
 	for i := range known {
-		n := &known[i]
-		n.place, n.orphan = place{}, false
-		ids[i], byID[n.id] = n.id, n
+		known[i].place, known[i].orphan = place{}, false
 	}
-	return x.stillHere(ctx, ids, func(id graspsync.EventID) { s.tables.addNode(byID[id], nil) })
-}
-
-// stillHere asks the Store which of some events it has, and has each of them taken, in order.
-func (x *index) stillHere(ctx context.Context, ids []graspsync.EventID, take func(graspsync.EventID)) error {
-	for chunk := range slices.Chunk(ids, saveBatch) {
-		has, err := x.store.Has(ctx, chunk)
-		if err == nil && len(has) != len(chunk) {
-			err = fmt.Errorf("%d answers on %d ids", len(has), len(chunk))
-		}
-		if err != nil {
-			return fmt.Errorf("asking what is stored: %w", err)
-		}
-		for i, id := range chunk {
-			if has[i] {
-				take(id)
-			}
-		}
-	}
-	return nil
+	return known
 }
 
 // unseen returns what would add to a scan what is known and not in it, by id.
@@ -793,42 +568,6 @@ func (x *index) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	return ids
 }
 
-// descend looks in the Store for what descends from repositories that are ours, one step
-// after the other, and has take told of each event that may; of all if none is named. It asks
-// for as much as is followed: what there was no room for leads nowhere.
-func (x *index) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) error {
-	var missed error
-	ask := func(values []string, names ...string) error {
-		for some := range slices.Chunk(values, tagsAtOnce) {
-			for _, name := range names {
-				for ev, err := range x.store.Events(ctx, nostr.Filter{Tags: nostr.TagMap{name: some}}) {
-					if errors.Is(err, ErrIncomplete) {
-						missed = err
-						break
-					}
-					if err != nil {
-						return fmt.Errorf("looking for descendants: %w", err)
-					}
-					if nodeOf(ev) != nil {
-						take(ev)
-					}
-				}
-			}
-		}
-		return nil
-	}
-	for depth := range uint8(maxDepth) {
-		ids, addresses := x.atDepth(depth, of)
-		if err := ask(texts(ids), "e", "E", "q"); err != nil {
-			return err
-		}
-		if err := ask(addresses, "a", "A", "q"); err != nil {
-			return err
-		}
-	}
-	return missed
-}
-
 // atDepth returns what is so far from repositories or their root events, and ours: 0 for these
 // themselves.
 func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
@@ -894,21 +633,4 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 	slices.SortFunc(ids, graspsync.EventID.Compare)
 	slices.Sort(addresses)
 	return slices.Compact(ids), slices.Compact(addresses)
-}
-
-// lookUp returns, for each of the events that belong to any, to which repositories they do.
-func (x *index) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
-	defer x.recovered(&err)
-	for _, f := range filters.ByID(ids, saveBatch) {
-		f.Limit = 0
-		for ev, err := range x.store.Events(ctx, f) {
-			if err != nil {
-				return out, err
-			}
-			if refs := x.reposOf(ev); len(refs) > 0 {
-				out = append(out, refs)
-			}
-		}
-	}
-	return out, nil
 }

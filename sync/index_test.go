@@ -30,7 +30,7 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		store := &twinStore{}
-		x, mirror := newIndex(store, listsByName, nip34.Identity{}, nil), newFacts()
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
 		for _, ev := range history(rnd, 60, anything) {
 			switch {
 			case len(store.events) > 0 && rnd.IntN(20) == 0:
@@ -55,7 +55,7 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 }
 
 // descendTo has all that descends from repositories looked for.
-func (x *index) descendTo(t *testing.T, of map[graspsync.RepoRef]struct{}, mirror facts) {
+func (x *wholeIndex) descendTo(t *testing.T, of map[graspsync.RepoRef]struct{}, mirror facts) {
 	t.Helper()
 	require.NoError(t, x.descend(t.Context(), of, func(ev graspsync.Event) { mirror.apply(t, x.apply(storingNode(eventtest.Of(ev.Event)))) }))
 }
@@ -69,7 +69,7 @@ func TestTrapD3_OrderOfReports(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		store := &twinStore{}
 		saved := slices.DeleteFunc(history(rnd, 40, notAnnouncements), func(ev *nostr.Event) bool { return !store.save(ev) })
-		x, mirror := newIndex(store, listsByName, nip34.Identity{}, nil), newFacts()
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
 		for _, i := range rnd.Perm(len(saved)) {
 			mirror.apply(t, x.stored(eventtest.Of(saved[i])))
 		}
@@ -82,7 +82,7 @@ func TestIndexChangeMerge(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		store := &twinStore{}
-		x, mirror := newIndex(store, listsByName, nip34.Identity{}, nil), newFacts()
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
 		var merged indexChange
 		require.True(t, merged.empty())
 		for _, ev := range history(rnd, 40, func(int) bool { return true }) {
@@ -100,7 +100,7 @@ func TestIndexScanWhileChanging(t *testing.T) {
 	for seed := range uint64(80) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		store := &twinStore{}
-		x, mirror := newIndex(store, listsByName, nip34.Identity{}, nil), newFacts()
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
 		events := history(rnd, 80, func(int) bool { return true })
 		for i, ev := range events[:40] {
 			if store.save(ev) && i%2 == 0 { // the rest is news to the scan
@@ -134,7 +134,7 @@ func TestIndexFirstScan(t *testing.T) {
 		store.save(testAnnouncement(i, i, "x", 1, "ours"))
 		store.save(testEvent(100+i, 1621, 99, 1, tagRepo(testRepo(i, "x"))))
 	}
-	x := newIndex(store, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
 	s, err := scanOf(t, x)
 	require.NoError(t, err)
 	require.Empty(t, x.Announcements("x"), "scanning changes nothing")
@@ -154,8 +154,20 @@ func TestIndexFirstScan(t *testing.T) {
 	assert.Equal(t, map[graspsync.EventID][]graspsync.RepoRef{testID(100): nil, testID(101): nil}, c.roots)
 }
 
+// wholeIndex is an index with what reads it from a Store, and asks that Store.
+type wholeIndex struct {
+	*index
+	storeReader
+	storeView
+}
+
+func newWholeIndex(store Store, lists func(*nip34.Announcement) bool, us nip34.Identity) *wholeIndex {
+	x := newIndex(lists, us, nil)
+	return &wholeIndex{x, storeReader{store: store, index: x}, storeView{x, store}}
+}
+
 // scanOf scans to nobody.
-func scanOf(t *testing.T, x *index) (*snapshot, error) {
+func scanOf(t *testing.T, x *wholeIndex) (*snapshot, error) {
 	t.Helper()
 	s, _, err := x.scan(t.Context(), func(graspsync.Event) {})
 	return s, err
@@ -163,7 +175,7 @@ func scanOf(t *testing.T, x *index) (*snapshot, error) {
 
 func TestIndexUselessSnapshots(t *testing.T) {
 	store := &twinStore{}
-	x := newIndex(store, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
 	_, ok := x.replaceAll(nil)
 	assert.False(t, ok)
 
@@ -197,7 +209,7 @@ func TestIndexUselessSnapshots(t *testing.T) {
 
 func TestIndexLookups(t *testing.T) {
 	store := &twinStore{}
-	x := newIndex(store, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
 	for i, name := range []string{"e", "E", "q", "p"} {
 		store.save(testEvent(i, 1, 1, 1, nostr.Tag{name, testID(100 + i).String()}))
 	}
@@ -226,7 +238,7 @@ func TestIndexLookups(t *testing.T) {
 // What is next to events: who tags their ids and addresses, and what is at these.
 func TestIndexNear(t *testing.T) {
 	store := &twinStore{}
-	x := newIndex(store, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
 	release := coordinates(30063, 7, "v1")
 	for i, tag := range []nostr.Tag{
 		tagEvent(100), {"E", testID(100).String()}, {"q", testID(101).String()},
@@ -268,7 +280,7 @@ func TestIndexNear(t *testing.T) {
 }
 
 func TestIndexIgnoresMalformedEvents(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	root := testEvent(1, 1621, 1, 1, tagRepo(testRepo(1, "x")))
 	deletion := testEvent(2, graspsync.KindDeletion, 1, 1, tagRepo(testRepo(1, "x")))
 	for _, ev := range []*nostr.Event{root, deletion, testAnnouncement(3, 1, "x", 1, "ours")} {
@@ -309,7 +321,7 @@ func TestIndexDeletions(t *testing.T) {
 	} {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s early=%t", name, early), func(t *testing.T) {
-				x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+				x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 				events := []*nostr.Event{testAnnouncement(1, 1, "x", 6, "ours"), root, c.deletion}
 				if early {
 					slices.Reverse(events)
@@ -327,7 +339,7 @@ func TestIndexDeletions(t *testing.T) {
 
 // What an announcement that is gone had, comes back with its successor.
 func TestIndexRootsComeWithTheirRepository(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	c := x.stored(eventtest.Of(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y")))))
 	assert.Equal(t, []graspsync.RepoRef{testRepo(1, "x"), testRepo(2, "y")}, c.roots[testID(10)])
 	assert.False(t, x.follows(testID(10)), "no repository of it is ours")
@@ -348,7 +360,7 @@ func TestIndexRootsComeWithTheirRepository(t *testing.T) {
 // Readers keep what they were given, whatever is stored meanwhile.
 func TestIndexConcurrentUse(t *testing.T) {
 	store := &twinStore{}
-	x := newIndex(store, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for range 4 {
@@ -407,7 +419,7 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 // names, which costs nothing to make, does not have the others forgotten: a repository
 // that was deleted was followed again when its announcement was reported late.
 func TestIndexForgetsTombstones(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	x.stored(eventtest.Of(testEvent(1, graspsync.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11))))
 	for n := range 10 {
 		ev := testEvent(2+n, graspsync.KindDeletion, 1, 1)
@@ -426,7 +438,7 @@ func TestIndexForgetsTombstones(t *testing.T) {
 // What an author wrote is found without looking at everything else: one key could have
 // all tables walked as often as it liked.
 func TestIndexVanish(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	for i := range 20 {
 		x.stored(eventtest.Of(testAnnouncement(i, i%5, fmt.Sprint(i), nostr.Timestamp(i), "ours")))
 		x.stored(eventtest.Of(testEvent(100+i, 1621, i%4, nostr.Timestamp(i), tagRepo(testRepo(i%5, fmt.Sprint(i))), tagRepo(testRepo(9, "x")))))
@@ -554,7 +566,7 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 		for _, q := range questions[m.Name] {
 			ask := func(fails int) (answer any, steps int, err error) {
 				f := &faulty{Store: store, fails: fails}
-				x := newIndex(f, listsByName, nip34.Identity{}, nil)
+				x := newWholeIndex(f, listsByName, nip34.Identity{})
 				args := []reflect.Value{reflect.ValueOf(t.Context()), reflect.ValueOf(q)}
 				if n, two := q.(near); two {
 					args = []reflect.Value{args[0], reflect.ValueOf(n.ids), reflect.ValueOf(n.at)}
@@ -592,7 +604,7 @@ func heap() uint64 {
 // 50,000 root events of 1,000 repositories are what SPEC 11 aims at.
 func TestIndexMemory(t *testing.T) {
 	const roots, repos, budget = 50_000, 1000, 7 << 20
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	before := heap()
 	for i := range roots {
 		n := i % repos
@@ -607,14 +619,14 @@ func TestIndexMemory(t *testing.T) {
 }
 
 func BenchmarkIndexStoredRoot(b *testing.B) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	events := make([]*nostr.Event, 10_000)
 	for i := range events {
 		events[i] = testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(i%1000, "x")))
 	}
 	for i := 0; b.Loop(); i++ {
 		if i%len(events) == 0 {
-			x = newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+			x = newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 		}
 		x.stored(eventtest.Of(events[i%len(events)]))
 	}

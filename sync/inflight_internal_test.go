@@ -38,8 +38,8 @@ func newBench(t *testing.T, store Store, inFlight int64) *bench {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
 	cfg := Config{Limits: Limits{InFlight: inFlight}}.withDefaults()
-	x := newIndex(store, nil, nip34.Identity{}, nil)
-	return &bench{ingest: newIngest(cfg, store, NewGRASPPolicy(identity), x, newFeed(x, 1, 1), newReport(Config{}), nil)}
+	x := newWholeIndex(store, nil, nip34.Identity{})
+	return &bench{ingest: newIngest(cfg, store, NewGRASPPolicy(identity), x, newFeed(x.index, 1, 1), newReport(Config{}), nil)}
 }
 
 func (b *bench) id() (id graspsync.EventID) {

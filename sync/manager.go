@@ -85,9 +85,10 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		cfg.Policy = NewGRASPPolicy(identity)
 	}
 	rep, inbox := newReport(cfg), newMailbox[any]()
-	x := newIndex(store, cfg.Policy.Lists, identity, rep.panickedIn)
+	x := newIndex(cfg.Policy.Lists, identity, rep.panickedIn)
+	reader := storeReader{store: store, index: x, counters: rep.counters}
 	f := newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
-	g := newIngest(cfg, store, cfg.Policy, x, f, rep, func(relay graspsync.RelayURL, ids []graspsync.EventID) {
+	g := newIngest(cfg, store, cfg.Policy, storeView{x, store}, f, rep, func(relay graspsync.RelayURL, ids []graspsync.EventID) {
 		inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
 	})
 	m := &SyncManager{
@@ -104,10 +105,10 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo,
 		},
 		scanner: &scanner{
-			cfg: &cfg, identity: identity, index: x, feed: f, ingest: g, report: rep, readable: m.readable, inbox: &inbox,
+			cfg: &cfg, identity: identity, index: x, reader: reader, feed: f, ingest: g, report: rep, readable: m.readable, inbox: &inbox,
 		},
 		conn: &connEnv{
-			cfg: &cfg, transport: transport, index: x, ingest: g, sets: s, report: rep, remember: m.remember, inbox: &inbox, wg: m.wg,
+			cfg: &cfg, transport: transport, index: x, reader: reader, ingest: g, sets: s, report: rep, remember: m.remember, inbox: &inbox, wg: m.wg,
 		},
 	})
 	m.snapshot.Store(&Status{})

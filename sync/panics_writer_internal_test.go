@@ -112,8 +112,8 @@ func (l panicsAt) Enabled(context.Context, slog.Level) bool { return true }
 
 func panicking(s Store, p Policy, log slog.Handler) *bench {
 	cfg := Config{Logger: slog.New(log)}.withDefaults()
-	x := newIndex(s, p.Lists, nip34.Identity{}, nil)
-	return &bench{ingest: newIngest(cfg, s, p, x, newFeed(x, 10, 10), newReport(cfg), nil)}
+	x := newWholeIndex(s, p.Lists, nip34.Identity{})
+	return &bench{ingest: newIngest(cfg, s, p, x, newFeed(x.index, 10, 10), newReport(cfg), nil)}
 }
 
 func idleToken() *token {

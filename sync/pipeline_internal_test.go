@@ -110,7 +110,7 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 		s := tune(cfg)
 		b := &bench{ingest: s.manager.ingest}
 		b.store.of = &oddStore{err: errors.New("not asked")}
-		b.policy.view = newIndex(b.store.of, nil, nip34.Identity{}, nil)
+		b.policy.view = newWholeIndex(b.store.of, nil, nip34.Identity{})
 		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -170,7 +170,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		s := tune(Config{Limits: Limits{InFlight: 4 << 20}})
 		b := &bench{ingest: s.manager.ingest}
 		b.store.of = &oddStore{}
-		b.policy.view = newIndex(b.store.of, nil, nip34.Identity{}, nil)
+		b.policy.view = newWholeIndex(b.store.of, nil, nip34.Identity{})
 		from := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
 		tok := newToken(graspsync.RelayURL{})
 		tok.ended = func() {}
@@ -521,7 +521,7 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		room := false
 		store := &tardy{}
 		g.store.of, g.policy.of = store, roomy(func(*nostr.Event) bool { return room })
-		f := newFeed(newIndex(store, listsByName, nip34.Identity{}, nil), 10, 10)
+		f := newFeed(newIndex(listsByName, nip34.Identity{}, nil), 10, 10)
 		g.feed, g.writer.feed, g.listings.feed = f, f, f
 		turn := func() (pause time.Duration) {
 			g.writer.judgeLater(t.Context())

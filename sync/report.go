@@ -44,13 +44,11 @@ const (
 	whosePipeline  = "pipeline"
 )
 
-// panickedIn counts a panic that was contained. One of ours is a bug, and says where it is.
+// panickedIn counts a panic of ours that was contained. It is a bug, and says where it is.
 func (r *report) panickedIn(whose string, p any) {
 	r.panicked(whose)
 	defer func() { _ = recover() }() // it may be the embedder's logger that panics
-	if whose != whoseStore {
-		r.log.Error("panic while an event was taken in", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
-	}
+	r.log.Error("panic while an event was taken in", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
 // drop counts what a bound took, and tells of it.

@@ -265,18 +265,18 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 		},
 		"look-up that fails": {
 			do: func(_ *testing.T, s *sayer, c *conn) {
-				s.l.m.index.store = &twinStore{fail: errFault}
+				s.l.env.conn.reader.store = &twinStore{fail: errFault}
 				c.compared(session.Report{Reconciled: 1})
 				c.compared(session.Report{Lacking: []graspsync.EventID{testID(1)}})
 				synctest.Wait()
 				require.Zero(t, c.stats.coverage.looking)
 				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(1)}})
 				synctest.Wait()
-				s.l.m.index.store = &twinStore{}
+				s.l.env.conn.reader.store = &twinStore{}
 				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(1), testID(2)}})
 				synctest.Wait()
 				require.Len(t, s.l.m.inbox.take(), 2)
-				s.l.m.index.store = &twinStore{fail: errFault}
+				s.l.env.conn.reader.store = &twinStore{fail: errFault}
 				c.hangup()
 				c.compared(session.Report{Reconciled: 1, Lacking: []graspsync.EventID{testID(3)}})
 				synctest.Wait()

@@ -37,7 +37,7 @@ func newSaidWriter(t *testing.T, store Store, policy policyThatHolds) *saidWrite
 	t.Helper()
 	s := newSayer(t, Config{})
 	w := &saidWriter{heard: s.heard, bench: &bench{ingest: s.l.m.ingest}, l: s.l}
-	w.store.of, w.policy.of, w.policy.holder, w.policy.view = store, policy, policy, newIndex(store, listsByName, nip34.Identity{}, nil)
+	w.store.of, w.policy.of, w.policy.holder, w.policy.view = store, policy, policy, newWholeIndex(store, listsByName, nip34.Identity{})
 	w.bench.refetch.ask = func(relay graspsync.RelayURL, ids []graspsync.EventID) {
 		w.asked = append(w.asked, askedFor{relay, append([]graspsync.EventID(nil), ids...)})
 	}

@@ -38,6 +38,7 @@ type scanner struct {
 	cfg      *Config // read-only
 	identity nip34.Identity
 	index    *index
+	reader   storeReader
 	feed     *feed
 	ingest   *ingest
 	report   *report
@@ -50,7 +51,7 @@ func (x *scanner) scan(ctx context.Context) {
 	first, waited := !x.readable.is(), make(map[absent.Key]struct{})
 	authors := writers{most: x.cfg.fixed.MaxAuthors}
 	announcements := 0
-	snap, missed, err := x.index.scan(ctx, func(ev graspsync.Event) {
+	snap, missed, err := x.reader.scan(ctx, func(ev graspsync.Event) {
 		if ev.Kind == graspsync.KindAnnouncement {
 			announcements++
 		}
@@ -91,7 +92,7 @@ func (x *scanner) scan(ctx context.Context) {
 func (x *scanner) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) {
 	err := func() (err error) {
 		defer x.report.recovered(&err, "store")
-		return x.index.descend(ctx, of, x.feed.descends)
+		return x.reader.descend(ctx, of, x.feed.descends)
 	}()
 	x.inbox.put(descended{of, err})
 }

@@ -210,7 +210,7 @@ func TestTuningYieldsToTheRelay(t *testing.T) {
 
 // The own feed bounds the authors that it reports as well.
 func TestMaxAuthorsOfTheFeed(t *testing.T) {
-	f := newFeed(newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil), 10, 3)
+	f := newFeed(newIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	for i := range 5 {
 		f.stored(eventtest.Of(testAnnouncement(i+1, i+1, "repo", 1, "ours")))
 	}

@@ -362,7 +362,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 // An event counts for sixteen repositories at most: its own, those that it tags and those
 // of the root events that it tags, each once.
 func TestRepositoriesOfAnEvent(t *testing.T) {
-	x := newIndex(&twinStore{}, listsByName, nip34.Identity{}, nil)
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	x.stored(eventtest.Of(testEvent(10, graspsync.KindIssue, 2, 1, tagRepo(testRepo(3, "c")), tagRepo(testRepo(1, "a")))))
 	a, b, c := testRepo(1, "a"), testRepo(2, "b"), testRepo(3, "c")
 	for name, want := range map[string]struct {

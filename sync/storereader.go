@@ -1,0 +1,144 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+)
+
+// storeReader reads from a [Store] what the index holds, and what belongs to it.
+type storeReader struct {
+	store    Store     // read-only
+	index    *index    // read-only
+	counters *counters // read-only; nil: nobody counts its panics
+}
+
+// scan reads all there is from the Store, shows it, and keeps what the index holds. It
+// may take long and changes nothing: the owner passes the result to replaceAll. Of
+// several scans only the one that was begun last is of use. A Store that can't tell
+// whether it gave all is believed as far as it goes: missed says what it said.
+func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *snapshot, missed, err error) {
+	s := r.index.begin()
+	defer func() {
+		if err != nil {
+			r.index.finish(s)
+		}
+	}()
+	defer r.counters.recovered(&err, whoseStore)
+	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
+		if errors.Is(err, ErrIncomplete) {
+			missed = err
+			break
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("scanning the store: %w", err)
+		}
+		r.index.found(s, ev)
+		show(ev)
+	}
+	if s.complete = missed == nil; missed != nil {
+		err = r.retain(ctx, s)
+	}
+	if err == nil {
+		err = r.retainNodes(ctx, s)
+	}
+	return s, missed, err
+}
+
+// retain keeps what a scan did not find of what is known, if it is still stored: where
+// not all could be read, that something did not come does not say that it is gone.
+func (r storeReader) retain(ctx context.Context, s *snapshot) error {
+	unseen := r.index.unseen(s)
+	return r.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { unseen[id](s.tables, nil) })
+}
+
+// retainNodes keeps what descends from what was found and is still stored. What is new of it
+// is asked for later.
+func (r storeReader) retainNodes(ctx context.Context, s *snapshot) error {
+	known := r.index.descendants()
+	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*node, len(known))
+	for i := range known {
+		n := &known[i]
+		ids[i], byID[n.id] = n.id, n
+	}
+	return r.stillHere(ctx, ids, func(id graspsync.EventID) { s.tables.addNode(byID[id], nil) })
+}
+
+// stillHere asks the Store which of some events it has, and has each of them taken, in order.
+func (r storeReader) stillHere(ctx context.Context, ids []graspsync.EventID, take func(graspsync.EventID)) error {
+	for chunk := range slices.Chunk(ids, saveBatch) {
+		has, err := r.store.Has(ctx, chunk)
+		if err == nil && len(has) != len(chunk) {
+			err = fmt.Errorf("%d answers on %d ids", len(has), len(chunk))
+		}
+		if err != nil {
+			return fmt.Errorf("asking what is stored: %w", err)
+		}
+		for i, id := range chunk {
+			if has[i] {
+				take(id)
+			}
+		}
+	}
+	return nil
+}
+
+// descend looks in the Store for what descends from repositories that are ours, one step
+// after the other, and has take told of each event that may; of all if none is named. It asks
+// for as much as is followed: what there was no room for leads nowhere.
+func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) error {
+	var missed error
+	ask := func(values []string, names ...string) error {
+		for some := range slices.Chunk(values, tagsAtOnce) {
+			for _, name := range names {
+				for ev, err := range r.store.Events(ctx, nostr.Filter{Tags: nostr.TagMap{name: some}}) {
+					if errors.Is(err, ErrIncomplete) {
+						missed = err
+						break
+					}
+					if err != nil {
+						return fmt.Errorf("looking for descendants: %w", err)
+					}
+					if nodeOf(ev) != nil {
+						take(ev)
+					}
+				}
+			}
+		}
+		return nil
+	}
+	for depth := range uint8(maxDepth) {
+		ids, addresses := r.index.atDepth(depth, of)
+		if err := ask(texts(ids), "e", "E", "q"); err != nil {
+			return err
+		}
+		if err := ask(addresses, "a", "A", "q"); err != nil {
+			return err
+		}
+	}
+	return missed
+}
+
+// lookUp returns, for each of the events that belong to any, to which repositories they do.
+func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
+	defer r.counters.recovered(&err, whoseStore)
+	for _, f := range filters.ByID(ids, saveBatch) {
+		f.Limit = 0
+		for ev, err := range r.store.Events(ctx, f) {
+			if err != nil {
+				return out, err
+			}
+			if refs := r.index.reposOf(ev); len(refs) > 0 {
+				out = append(out, refs)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,180 @@
+package sync
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+)
+
+// storeView is the [View] over a [Store]: the accepted announcements and root events are those
+// of the index, everything else it asks the Store.
+type storeView struct {
+	*index
+	store Store
+}
+
+var _ View = storeView{}
+
+const (
+	idsAtOnce  = 500 // are looked up in one question to the Store: half of what a relay takes in a message
+	tagsAtOnce = 100 // values of a tag are: more are too many for many backends and relays
+)
+
+// Addressed implements [View].
+func (v storeView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
+	// In order of kinds, and without what no event has for an address: where one has no identifier
+	// all of its kind is read, with all of the kinds in the same question.
+	at = slices.DeleteFunc(slices.Clone(at), func(c graspsync.Address) bool {
+		return !nostr.IsAddressableKind(c.Kind) && (!nostr.IsReplaceableKind(c.Kind) || c.Identifier != "")
+	})
+	slices.SortFunc(at, func(a, b graspsync.Address) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier), a.Author.Compare(b.Author))
+	})
+	for some := range slices.Chunk(slices.Compact(at), tagsAtOnce) {
+		f, wanted := versions(some)
+		for ev, err := range v.store.Events(ctx, f) {
+			if err != nil {
+				return false, fmt.Errorf("looking up addresses: %w", err)
+			}
+			if c, ok := ev.Address(); ok && wanted[c] {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// versions returns a filter for what is at some addresses, and which these are: it matches
+// other events as well.
+func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Address]bool) {
+	wanted = make(map[graspsync.Address]bool, len(some))
+	for _, c := range some {
+		wanted[c] = true
+		f.Kinds, f.Authors = append(f.Kinds, c.Kind), append(f.Authors, c.Author.String())
+	}
+	slices.Sort(f.Kinds)
+	slices.Sort(f.Authors)
+	f.Kinds, f.Authors = slices.Compact(f.Kinds), slices.Compact(f.Authors)
+	if !slices.ContainsFunc(some, func(c graspsync.Address) bool { return c.Identifier == "" }) {
+		f.Tags = nostr.TagMap{"d": nil}
+		for _, c := range some {
+			f.Tags["d"] = append(f.Tags["d"], c.Identifier)
+		}
+	}
+	return f, wanted
+}
+
+// nearAtOnce is how many events each question for what is near others may bring.
+const nearAtOnce = 100
+
+// Near implements [View].
+func (v storeView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) (near []graspsync.Event, err error) {
+	ask := func(f nostr.Filter, fits func(graspsync.Event) bool) error {
+		n := 0
+		for ev, err := range v.store.Events(ctx, f) {
+			if err != nil {
+				return fmt.Errorf("looking for what is near others: %w", err)
+			}
+			if fits(ev) {
+				near = append(near, ev)
+			}
+			if n++; n == nearAtOnce { // a Store knows no limit
+				break
+			}
+		}
+		return nil
+	}
+	undeleting := func(ev graspsync.Event) bool { return ev.Kind != graspsync.KindDeletion }
+	tagging := func(values []string, names ...string) error {
+		for some := range slices.Chunk(values, tagsAtOnce) {
+			for _, name := range names {
+				if err := ask(nostr.Filter{Tags: nostr.TagMap{name: some}}, undeleting); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := tagging(texts(ids), "e", "E", "q"); err != nil {
+		return nil, err
+	}
+	addresses := make([]string, len(at))
+	for i, c := range at {
+		addresses[i] = c.String()
+	}
+	if err := tagging(addresses, "a", "A", "q"); err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(at, tagsAtOnce) {
+		f, wanted := versions(some)
+		if err := ask(f, func(ev graspsync.Event) bool {
+			c, ok := ev.Address()
+			return ok && wanted[c]
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return near, nil
+}
+
+func texts(ids []graspsync.EventID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+	}
+	return out
+}
+
+// Wrote implements [View].
+func (v storeView) Wrote(ctx context.Context, author graspsync.PubKey) (bool, error) {
+	for ev, err := range v.store.Events(ctx, nostr.Filter{Authors: []string{author.String()}}) {
+		if err != nil {
+			return false, fmt.Errorf("looking for events of %s: %w", author, err)
+		}
+		if ev.Kind != graspsync.KindVanish {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Event implements [View].
+func (v storeView) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
+	found, err := v.Events(ctx, []graspsync.EventID{id})
+	return found[id], err
+}
+
+// Events implements [View].
+func (v storeView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
+	found := make(map[graspsync.EventID]graspsync.Event)
+	for some := range slices.Chunk(ids, idsAtOnce) {
+		for ev, err := range v.store.Events(ctx, nostr.Filter{IDs: texts(some)}) {
+			if err != nil {
+				return nil, fmt.Errorf("looking up %d events: %w", len(ids), err)
+			}
+			found[ev.ID] = ev
+		}
+	}
+	return found, nil
+}
+
+// Mentioned implements [View]. What asks for a deletion does not count.
+func (v storeView) Mentioned(ctx context.Context, id graspsync.EventID) (bool, error) {
+	for _, name := range []string{"e", "E", "q"} {
+		filter := nostr.Filter{Tags: nostr.TagMap{name: {id.String()}}}
+		for ev, err := range v.store.Events(ctx, filter) {
+			if err != nil {
+				return false, fmt.Errorf("looking for mentions of %s: %w", id, err)
+			}
+			if ev.Kind != graspsync.KindDeletion {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
