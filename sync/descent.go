@@ -39,10 +39,11 @@ const (
 // event of one. It follows from the events alone, in whatever order they come, as long as no
 // bound is reached. The zero value is not ready: see newDescent.
 type descent struct {
-	nodes    map[refKey]*node              // by id, and by address
-	children map[refKey]map[*node]struct{} // by what they refer to, be it here or not
-	ours     map[refKey]*indexRepo         // the repositories
-	branches map[refKey]*branch            // those that have begun
+	nodes    map[refKey]*node                // by id, and by address
+	children map[refKey]map[*node]struct{}   // by what they refer to, be it here or not
+	ours     map[refKey]*indexRepo           // the repositories
+	roots    map[graspsync.EventID]indexRoot // read-only: they are the tables'
+	branches map[refKey]*branch              // those that have begun
 	owners   map[graspsync.PubKey]*ownerShare
 	size     int // nodes with a place
 
@@ -100,8 +101,9 @@ type ownerShare struct {
 	size     int
 }
 
-func newDescent() *descent {
+func newDescent(roots map[graspsync.EventID]indexRoot) *descent {
 	return &descent{
+		roots: roots,
 		nodes: make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*indexRepo),
 		branches: make(map[refKey]*branch), owners: make(map[graspsync.PubKey]*ownerShare),
 	}
@@ -154,13 +156,9 @@ func (n *node) keys() []refKey {
 	return []refKey{refKey(n.id)}
 }
 
-// addNode takes in a stored event.
-func (t *indexTables) addNode(n *node, c *indexChange) {
-	d, author := t.descent, n.author.Value()
-	if _, erased := t.erased.get(authored{n.id, author}); erased || d.nodes[refKey(n.id)] != nil {
-		return
-	}
-	if until, ok := t.vanished.get(author); ok && n.at <= until {
+// add takes in a stored event.
+func (d *descent) add(n *node, c *indexChange) {
+	if d.nodes[refKey(n.id)] != nil {
 		return
 	}
 	if old := d.nodes[n.keys()[0]]; old != nil {
@@ -169,17 +167,17 @@ func (t *indexTables) addNode(n *node, c *indexChange) {
 			d.unlink(old)
 			old.id, old.at, old.refs = n.id, n.at, n.refs
 			d.link(old)
-			t.settle([]*node{old}, c)
+			d.settle([]*node{old}, c)
 		}
 		return
 	}
 	own := *n // a change may be applied to several tables
 	n = &own
-	if at, deep := t.best(n); at.depth == 0 && deep {
+	if at, deep := d.best(n); at.depth == 0 && deep {
 		c.leaveOut()
 	}
 	d.link(n)
-	if t.settle([]*node{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
+	if d.settle([]*node{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
 		d.await(n)
 	}
 }
@@ -233,11 +231,11 @@ func (d *descent) below(keys ...refKey) (out []*node) {
 
 // top reports whether a key is that of a repository that is ours, or of a root event of one,
 // and who owns it.
-func (t *indexTables) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
-	if r := t.descent.ours[k]; r != nil {
+func (d *descent) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
+	if r := d.ours[k]; r != nil {
 		return r.ref.Owner, true, true
 	}
-	root, ok := t.roots[graspsync.EventID(k)]
+	root, ok := d.roots[graspsync.EventID(k)]
 	if !ok {
 		return owner, false, false
 	}
@@ -250,17 +248,17 @@ func (t *indexTables) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 
 // best returns the best place that a node can have by what it refers to; deep says that it
 // refers to something that is too deep already.
-func (t *indexTables) best(n *node) (at place, deep bool) {
+func (d *descent) best(n *node) (at place, deep bool) {
 	for _, ref := range n.refs {
 		p := place{top: ref, depth: 1}
-		if _, ofRepo, is := t.top(ref); is {
+		if _, ofRepo, is := d.top(ref); is {
 			p.ofRepo = ofRepo
 		} else {
-			parent := t.descent.nodes[ref]
+			parent := d.nodes[ref]
 			if parent == nil || parent == n || parent.place.depth == 0 {
 				continue
 			}
-			if _, _, stands := t.top(parent.place.top); !stands {
+			if _, _, stands := d.top(parent.place.top); !stands {
 				continue // it will lose that place
 			}
 			if p = parent.place; p.depth == maxDepth {
@@ -277,15 +275,14 @@ func (t *indexTables) best(n *node) (at place, deep bool) {
 }
 
 // settle gives nodes the places that are theirs now, and whatever hangs on them.
-func (t *indexTables) settle(work []*node, c *indexChange) {
-	d := t.descent
+func (d *descent) settle(work []*node, c *indexChange) {
 	for len(work) > 0 {
 		n := work[0]
 		work = work[1:]
 		if d.nodes[refKey(n.id)] != n {
 			continue // it is gone
 		}
-		at, _ := t.best(n)
+		at, _ := d.best(n)
 		was := n.place
 		if at == was {
 			continue
@@ -294,21 +291,21 @@ func (t *indexTables) settle(work []*node, c *indexChange) {
 		switch {
 		case at.depth == 0:
 			c.setDescendant(n.key, nil)
-			t.vacate(n)
+			d.vacate(n)
 			d.await(n)
 		case at.top == was.top && was.depth > 0:
 			n.place = at
 		default:
-			t.vacate(n)
-			gone, fits := t.makeRoom(n, at, c)
+			d.vacate(n)
+			gone, fits := d.makeRoom(n, at, c)
 			work = append(work, gone...)
 			if fits {
-				t.take(n, at)
-				c.setDescendant(n.key, t.reposBelow(at))
+				d.take(n, at)
+				c.setDescendant(n.key, d.reposBelow(at))
 				break
 			}
 			n.place = was // for who is told
-			t.dropNode(n, c)
+			d.drop(n, c)
 			c.leaveOut()
 		}
 		work = append(work, below...)
@@ -316,20 +313,19 @@ func (t *indexTables) settle(work []*node, c *indexChange) {
 }
 
 // reposBelow returns the repositories of what hangs at a place.
-func (t *indexTables) reposBelow(at place) []graspsync.RepoRef {
+func (d *descent) reposBelow(at place) []graspsync.RepoRef {
 	if at.ofRepo {
-		return []graspsync.RepoRef{t.descent.ours[at.top].ref}
+		return []graspsync.RepoRef{d.ours[at.top].ref}
 	}
-	return t.roots[graspsync.EventID(at.top)].refs()
+	return d.roots[graspsync.EventID(at.top)].refs()
 }
 
 // take has a node take a place.
-func (t *indexTables) take(n *node, at place) {
-	d := t.descent
+func (d *descent) take(n *node, at place) {
 	b := d.branches[at.top]
 	if b == nil {
 		b = &branch{nodes: make(map[*node]struct{}), by: make(map[unique.Handle[graspsync.PubKey]]int)}
-		b.owner, _, _ = t.top(at.top)
+		b.owner, _, _ = d.top(at.top)
 		d.branches[at.top] = b
 		if d.owners[b.owner] == nil {
 			d.owners[b.owner] = &ownerShare{branches: make(map[refKey]struct{})}
@@ -344,11 +340,11 @@ func (t *indexTables) take(n *node, at place) {
 }
 
 // vacate undoes that.
-func (t *indexTables) vacate(n *node) {
+func (d *descent) vacate(n *node) {
 	if n.place.depth == 0 {
 		return
 	}
-	d, top := t.descent, n.place.top
+	top := n.place.top
 	n.place = place{}
 	b := d.branches[top]
 	if b == nil || !has(b.nodes, n) {
@@ -375,32 +371,31 @@ func has[K comparable, V any](m map[K]V, k K) bool {
 	return ok
 }
 
-// dropNode forgets a node. What hangs on it is for the caller to settle.
-func (t *indexTables) dropNode(n *node, c *indexChange) {
+// drop forgets a node. What hangs on it is for the caller to settle.
+func (d *descent) drop(n *node, c *indexChange) {
 	if n.place.depth > 0 {
 		c.setDescendant(n.key, nil)
 	}
-	t.vacate(n)
+	d.vacate(n)
 	n.orphan = false // its place in the ring stays empty
-	t.descent.unlink(n)
+	d.unlink(n)
 }
 
-// removeNode forgets an event that is gone, if it is by this author; zero: whoever's it is.
-func (t *indexTables) removeNode(k refKey, author graspsync.PubKey, c *indexChange) {
-	n := t.descent.nodes[k]
+// remove forgets an event that is gone, if it is by this author; zero: whoever's it is.
+func (d *descent) remove(k refKey, author graspsync.PubKey, c *indexChange) {
+	n := d.nodes[k]
 	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
 		return
 	}
-	below := t.descent.below(n.keys()...)
-	t.dropNode(n, c)
-	t.settle(below, c)
+	below := d.below(n.keys()...)
+	d.drop(n, c)
+	d.settle(below, c)
 }
 
 // makeRoom sees to room for a node at a place. Where there is none, somebody who has more than
 // others gives up something; if that is the author, or the owner, of this one, then something
 // older. Where all authors have as much, that is the oldest there is. It returns what may have hung on what is given up.
-func (t *indexTables) makeRoom(n *node, at place, c *indexChange) (hung []*node, fits bool) {
-	d := t.descent
+func (d *descent) makeRoom(n *node, at place, c *indexChange) (hung []*node, fits bool) {
 	byAuthor := func(x, y unique.Handle[graspsync.PubKey]) int { return x.Value().Compare(y.Value()) }
 	if b := d.branches[at.top]; b != nil && len(b.nodes) >= maxOfBranch {
 		who, other := fullest(b.by, n.author, byAuthor)
@@ -410,14 +405,14 @@ func (t *indexTables) makeRoom(n *node, at place, c *indexChange) (hung []*node,
 		case !other: // all have as much
 			who = b.oldest()
 		}
-		if hung, fits = t.giveUp(b, who, n, other, c); !fits {
+		if hung, fits = d.giveUp(b, who, n, other, c); !fits {
 			return nil, false
 		}
 	}
 	if d.size < maxDescendants {
 		return hung, true
 	}
-	owner, _, _ := t.top(at.top)
+	owner, _, _ := d.top(at.top)
 	sizes := make(map[graspsync.PubKey]int, len(d.owners))
 	for o, share := range d.owners {
 		sizes[o] = share.size
@@ -436,7 +431,7 @@ func (t *indexTables) makeRoom(n *node, at place, c *indexChange) (hung []*node,
 	}
 	k, _ := fullest(sizesOf, refKey{}, func(x, y refKey) int { return bytes.Compare(x[:], y[:]) })
 	who, _ := fullest(d.branches[k].by, unique.Handle[graspsync.PubKey]{}, byAuthor)
-	more, fits := t.giveUp(d.branches[k], who, n, other, c)
+	more, fits := d.giveUp(d.branches[k], who, n, other, c)
 	return append(hung, more...), fits
 }
 
@@ -470,10 +465,10 @@ func fullest[K comparable](sizes map[K]int, asks K, compare func(a, b K) int) (w
 // giveUp drops the oldest of an author's in a branch, and of these rather one that nothing
 // hangs on, for another node: none that this one hangs on, and none that is newer, unless the
 // other one has a claim to its room.
-func (t *indexTables) giveUp(
+func (d *descent) giveUp(
 	b *branch, who unique.Handle[graspsync.PubKey], other *node, claim bool, c *indexChange,
 ) (hung []*node, ok bool) {
-	spare := t.above(other, b)
+	spare := d.above(other, b)
 	var victim *node
 	carries := false // something hangs on it
 	for n := range b.nodes {
@@ -483,15 +478,15 @@ func (t *indexTables) giveUp(
 		if victim != nil && !carries && victim.before(n) {
 			continue
 		}
-		if more := t.descent.carries(n); victim == nil || carries && !more || carries == more && n.before(victim) {
+		if more := d.carries(n); victim == nil || carries && !more || carries == more && n.before(victim) {
 			victim, carries = n, more
 		}
 	}
 	if victim == nil || !claim && other.before(victim) {
 		return nil, false
 	}
-	hung = t.descent.below(victim.keys()...)
-	t.dropNode(victim, c)
+	hung = d.below(victim.keys()...)
+	d.drop(victim, c)
 	c.leaveOut()
 	return hung, true
 }
@@ -517,11 +512,11 @@ func (d *descent) carries(n *node) bool {
 }
 
 // above returns what a node hangs on, directly or not.
-func (t *indexTables) above(n *node, b *branch) map[*node]struct{} {
+func (d *descent) above(n *node, b *branch) map[*node]struct{} {
 	found := make(map[*node]struct{})
 	for work := []*node{n}; len(work) > 0; work = work[1:] {
 		for _, ref := range work[0].refs {
-			p := t.descent.nodes[ref]
+			p := d.nodes[ref]
 			if p != nil && has(b.nodes, p) && !has(found, p) {
 				found[p] = struct{}{}
 				work = append(work, p)
@@ -533,8 +528,8 @@ func (t *indexTables) above(n *node, b *branch) map[*node]struct{} {
 
 // stands takes note that a repository has become ours, or is ours no more. Not all that
 // descends from it may be known then: the Store is asked for it.
-func (t *indexTables) stands(r *indexRepo, c *indexChange) {
-	d, key := t.descent, addressRef(r.ref.String())
+func (d *descent) stands(r *indexRepo, c *indexChange) {
+	key := addressRef(r.ref.String())
 	if r.ann == nil {
 		delete(d.ours, key)
 	} else {
@@ -545,55 +540,55 @@ func (t *indexTables) stands(r *indexRepo, c *indexChange) {
 	for id := range r.roots {
 		keys = append(keys, refKey(id))
 	}
-	t.settle(d.below(keys...), c)
+	d.settle(d.below(keys...), c)
 }
 
 // reportBelow adds to a change what descends from a top.
-func (t *indexTables) reportBelow(top refKey, c *indexChange) {
-	if b := t.descent.branches[top]; b != nil && c != nil {
+func (d *descent) reportBelow(top refKey, c *indexChange) {
+	if b := d.branches[top]; b != nil && c != nil {
 		for n := range b.nodes {
-			c.setDescendant(n.key, t.reposBelow(n.place))
+			c.setDescendant(n.key, d.reposBelow(n.place))
 		}
 	}
 }
 
 // differs adds to a change what turns the descendants of t into those of now.
-func (t *indexTables) differs(now *indexTables, c *indexChange) {
-	for k, n := range now.descent.nodes {
+func (d *descent) differs(now *descent, c *indexChange) {
+	for k, n := range now.nodes {
 		if n.place.depth == 0 || k != n.keys()[0] {
 			continue
 		}
-		before := t.descent.nodes[k]
+		before := d.nodes[k]
 		if before == nil || before.place.depth == 0 || before.place.top != n.place.top {
 			c.setDescendant(n.key, now.reposBelow(n.place))
 		}
 	}
-	for k, n := range t.descent.nodes {
-		if after := now.descent.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
+	for k, n := range d.nodes {
+		if after := now.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
 			c.setDescendant(n.key, nil)
 		}
 	}
 }
 
-// vanishBelow forgets what an author wrote up to a time.
-func (t *indexTables) vanishBelow(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
+// vanish forgets what an author wrote up to a time.
+func (d *descent) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
 	var gone []graspsync.EventID
 	by := unique.Make(author)
-	for _, n := range t.descent.nodes {
+	for _, n := range d.nodes {
 		if n.author == by && n.at <= until {
 			gone = append(gone, n.id)
 		}
 	}
 	slices.SortFunc(gone, graspsync.EventID.Compare)
 	for _, id := range gone {
-		t.removeNode(refKey(id), author, c)
+		d.remove(refKey(id), author, c)
 	}
 }
 
-// endNode executes a deletion of what is at an address up to a time.
-func (t *indexTables) endNode(at graspsync.Address, until nostr.Timestamp, c *indexChange) {
+// end executes a deletion of what is at an address up to a time.
+func (d *descent) end(at graspsync.Address, until nostr.Timestamp, c *indexChange) {
 	k := addressRef(at.String())
-	if n := t.descent.nodes[k]; n != nil && n.at <= until {
-		t.removeNode(k, at.Author, c)
+	if n := d.nodes[k]; n != nil && n.at <= until {
+		d.remove(k, at.Author, c)
 	}
 }

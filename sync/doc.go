@@ -40,7 +40,7 @@
 // slows the reading of relays. Calls go downwards:
 //
 //	loop         wants (what the index says, for the plan), overview (the Status), chronicle
-//	scanner      reads the Store
+//	scanner      has the Store read, by storeReader
 //	conn         one connection; to the pipeline it is an origin
 //	ingest       the pipeline, and what is told of events that go another way:
 //	  intake        known ids dropped, ids checked; relevance says whose it is, and so who pays
@@ -50,7 +50,11 @@
 //	  listings      what follows from who lists whom
 //	  absences      what is known and not here, and waits for something; news wakes the writer
 //	  flights       what is on its way, and who counts on it
-//	index        what is ours of what is stored, and what it changes; feed merges that
+//	feed         merges what the index says of changes
+//	storeView    the View: what the index knows, and questions to the Store
+//	storeReader  reads the Store for the index, and what descends from what is there
+//	index        what is ours of what is stored, and what it changes; of its tables descent
+//	             says what descends from repositories and root events
 //
 // # What relays may cost
 //

@@ -161,7 +161,7 @@ func (x *index) rootOwner(id graspsync.EventID) (owner graspsync.PubKey, ok bool
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-		owner, _, ok = x.tables.top(n.place.top)
+		owner, _, ok = x.tables.descent.top(n.place.top)
 		return owner, ok
 	}
 	root, ok := x.tables.roots[id]
@@ -331,7 +331,7 @@ func storingDeletion(ev graspsync.Event) indexOp {
 			if a.Kind == graspsync.KindAnnouncement && a.Author == author {
 				t.end(graspsync.RepoRef{Owner: author, Identifier: a.Identifier}, until, i < maxOfOne, c)
 			} else if a.Author == author {
-				t.endNode(a, until, c)
+				t.descent.end(a, until, c)
 			}
 		}
 	}
@@ -496,7 +496,7 @@ func (x *index) all() (c indexChange) {
 	each(x, t.roots, func(id graspsync.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
 	each(x, t.descent.nodes, func(_ refKey, n *node) {
 		if n.place.depth > 0 {
-			c.setDescendant(n.key, t.reposBelow(n.place))
+			c.setDescendant(n.key, t.descent.reposBelow(n.place))
 		}
 	})
 	return c
@@ -544,7 +544,7 @@ func (x *index) reposOf(ev graspsync.Event) []graspsync.RepoRef {
 		if root, ok := x.tables.roots[id]; ok {
 			refs = append(refs, root.refs()...)
 		} else if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-			refs = append(refs, x.tables.reposBelow(n.place)...)
+			refs = append(refs, x.tables.descent.reposBelow(n.place)...)
 		}
 	}
 	x.mu.RUnlock()
@@ -580,7 +580,7 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 		}
 	}
 	root := func(id graspsync.EventID) {
-		if _, _, is := t.top(refKey(id)); is {
+		if _, _, is := t.descent.top(refKey(id)); is {
 			ids = append(ids, id)
 		}
 	}

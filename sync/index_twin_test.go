@@ -291,7 +291,7 @@ func (x *index) facts() facts {
 	}
 	for _, n := range x.tables.descent.nodes {
 		if n.place.depth > 0 {
-			f.Below[n.key] = x.tables.reposBelow(n.place)
+			f.Below[n.key] = x.tables.descent.reposBelow(n.place)
 		}
 	}
 	return f
@@ -410,7 +410,7 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 	placed := make(map[*node]struct{})
 	for _, n := range d.nodes {
 		placed[n] = struct{}{}
-		if best, _ := t.best(n); best != n.place || n.orphan != (n.place.depth == 0) {
+		if best, _ := t.descent.best(n); best != n.place || n.orphan != (n.place.depth == 0) {
 			require.Equal(tb, best, n.place)
 			require.Fail(tb, "an orphan has no place, and nobody else has none")
 		}

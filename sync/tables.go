@@ -155,6 +155,7 @@ type authored struct {
 }
 
 func newIndexTables() *indexTables {
+	roots := make(map[graspsync.EventID]indexRoot)
 	return &indexTables{
 		generations: make(map[string]*generation), known: nip34.NewKnown(),
 
@@ -162,10 +163,10 @@ func newIndexTables() *indexTables {
 		named:  make(map[string][]*nip34.Announcement),
 		family: make(map[string][]*nip34.Announcement),
 		byID:   make(map[graspsync.EventID]*indexRepo),
-		roots:  make(map[graspsync.EventID]indexRoot),
+		roots:  roots,
 		wrote:  make(map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int),
 
-		descent: newDescent(),
+		descent: newDescent(roots),
 	}
 }
 
@@ -254,7 +255,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 		c.setRepo(r.ref, a)
 	}
 	if (before == nil) != (a == nil) {
-		t.stands(r, c)
+		t.descent.stands(r, c)
 	}
 	if before == nil && a != nil {
 		t.report(r, c)
@@ -299,9 +300,9 @@ func (t *indexTables) report(r *indexRepo, c *indexChange) {
 	}
 	for id := range r.roots {
 		c.setRoot(id, t.roots[id].refs())
-		t.reportBelow(refKey(id), c)
+		t.descent.reportBelow(refKey(id), c)
 	}
-	t.reportBelow(addressRef(r.ref.String()), c)
+	t.descent.reportBelow(addressRef(r.ref.String()), c)
 }
 
 // release forgets a repository that nothing is known of.
@@ -334,7 +335,19 @@ func (t *indexTables) addRoot(
 	}
 	t.roots[id] = root
 	c.setRoot(id, root.refs())
-	t.settle(t.descent.below(refKey(id)), c)
+	t.descent.settle(t.descent.below(refKey(id)), c)
+}
+
+// addNode takes in a stored event that may descend from something of ours.
+func (t *indexTables) addNode(n *node, c *indexChange) {
+	author := n.author.Value()
+	if _, erased := t.erased.get(authored{n.id, author}); erased {
+		return
+	}
+	if until, ok := t.vanished.get(author); ok && n.at <= until {
+		return
+	}
+	t.descent.add(n, c)
 }
 
 // erase executes the deletion of an id by somebody who says that it is theirs. With
@@ -348,7 +361,7 @@ func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, remem
 	if (isRoot && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
 		t.forget(id, c)
 	}
-	t.removeNode(refKey(id), author, c)
+	t.descent.remove(refKey(id), author, c)
 }
 
 // vanish executes an author's request to vanish.
@@ -367,7 +380,7 @@ func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *
 			}
 		}
 	}
-	t.vanishBelow(author, until, c)
+	t.descent.vanish(author, until, c)
 }
 
 // forget drops an announcement, a root event or what descends from one.
@@ -377,7 +390,7 @@ func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 	}
 	root, ok := t.roots[id]
 	if !ok {
-		t.removeNode(refKey(id), graspsync.PubKey{}, c)
+		t.descent.remove(refKey(id), graspsync.PubKey{}, c)
 		return
 	}
 	delete(t.roots, id)
@@ -387,7 +400,7 @@ func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 		t.release(r)
 	}
 	c.setRoot(id, nil)
-	t.settle(t.descent.below(refKey(id)), c)
+	t.descent.settle(t.descent.below(refKey(id)), c)
 }
 
 // relativesOf has those for relatives that were before a scan, which can't tell why something
@@ -426,7 +439,7 @@ func (t *indexTables) difference(now *indexTables) (c indexChange) {
 			c.setRoot(id, nil)
 		}
 	}
-	t.differs(now, &c)
+	t.descent.differs(now.descent, &c)
 	if len(t.byID) == 0 { // the first scan: nothing was judged by what was here before
 		return c
 	}

@@ -310,7 +310,7 @@ var exhibits = []exhibit{
 		"	case msg != \"\":\n		return graspsync.Outcome{Result: graspsync.Refused", "	case msg == \"never\":\n		return graspsync.Outcome{Result: graspsync.Refused", "./adapter/khatru", "TestOverwriteDeletionOutcomeOfSync", nil, "Not equal",
 	},
 	{
-		"who has vanished may do so again and again", "sync/index.go",
+		"who has vanished may do so again and again", "sync/view.go",
 		"		if ev.Kind != graspsync.KindVanish {\n			return true, nil", "		if ev != nil {\n			return true, nil", "./sync", "TestVanishingTwice", nil, "actual  : 100",
 	},
 	{
