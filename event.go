@@ -8,7 +8,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// ErrEvent is wrapped by the errors of [ParseEvent].
+// ErrEvent is wrapped by the errors of [ParseEvent], and by what is said of an Event that it did
+// not make.
 var ErrEvent = errors.New("malformed event")
 
 // Event is a signed event whose id and author were read once, where it came in: by
@@ -17,7 +18,7 @@ var ErrEvent = errors.New("malformed event")
 // they say so. Nobody changes it any more, nor what it points to, so it may be shared.
 //
 // ID and PubKey stand before the texts of the same names, which are Event.Event.ID and
-// Event.Event.PubKey. The zero Event is none.
+// Event.Event.PubKey. The zero Event is none, and neither is one whose id nobody read.
 type Event struct {
 	*nostr.Event
 	ID     EventID
@@ -25,14 +26,17 @@ type Event struct {
 }
 
 // ParseEvent reads id and author of an event, which must not be changed any more. The error
-// wraps [ErrEvent], and [ErrID] if there is an event.
+// wraps [ErrEvent], and [ErrID] if one of them is no hex.
 func ParseEvent(ev *nostr.Event) (Event, error) {
 	if ev == nil {
 		return Event{}, fmt.Errorf("%w: nil", ErrEvent)
 	}
 	id, err := ParseEventID(ev.ID)
-	if err != nil {
+	switch {
+	case err != nil:
 		return Event{}, fmt.Errorf("%w: id: %w", ErrEvent, err)
+	case id == (EventID{}): // no event has it: it is the hash of none that anybody knows
+		return Event{}, fmt.Errorf("%w: id: zero", ErrEvent)
 	}
 	author, err := ParsePubKey(ev.PubKey)
 	if err != nil {
@@ -41,8 +45,9 @@ func ParseEvent(ev *nostr.Event) (Event, error) {
 	return Event{Event: ev, ID: id, PubKey: author}, nil
 }
 
-// IsZero reports whether e is no event.
-func (e Event) IsZero() bool { return e.Event == nil }
+// IsZero reports whether e is no event: none at all, or one that was put in here without being
+// parsed. It would be known by no id, and so pass for any other such.
+func (e Event) IsZero() bool { return e.Event == nil || e.ID == (EventID{}) }
 
 // Stamp returns what decides between e and other versions of it.
 func (e Event) Stamp() Stamp { return Stamp{CreatedAt: e.CreatedAt, ID: e.ID} }
@@ -62,7 +67,7 @@ func (e Event) Address() (Address, bool) {
 
 // String returns the event as JSON, nothing for the zero Event.
 func (e Event) String() string {
-	if e.IsZero() {
+	if e.Event == nil {
 		return ""
 	}
 	return e.Event.String()
@@ -70,7 +75,7 @@ func (e Event) String() string {
 
 // MarshalJSON gives the event as NIP-01 has it, null for the zero Event.
 func (e Event) MarshalJSON() ([]byte, error) {
-	if e.IsZero() {
+	if e.Event == nil {
 		return []byte("null"), nil
 	}
 	return e.Event.MarshalJSON()

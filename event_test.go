@@ -21,9 +21,10 @@ func TestParseEvent(t *testing.T) {
 	assert.Equal(t, graspsync.Stamp{CreatedAt: 5, ID: id}, ev.Stamp())
 	assert.False(t, ev.IsZero())
 	assert.Equal(t, raw.String(), fmt.Sprint(ev), "it is spelled as it came")
+	assert.True(t, graspsync.Event{Event: raw}.IsZero(), "nobody parsed it")
 
 	for name, bad := range map[string]*nostr.Event{
-		"none": nil, "no id": {PubKey: author.String()}, "no author": {ID: id.String()},
+		"none": nil, "no id": {PubKey: author.String()}, "an id of zeros": {ID: graspsync.EventID{}.String(), PubKey: author.String()}, "no author": {ID: id.String()},
 		"a key in capitals": {ID: id.String(), PubKey: "AB" + author.String()[2:]},
 	} {
 		ev, err := graspsync.ParseEvent(bad)

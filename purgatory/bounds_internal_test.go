@@ -47,6 +47,12 @@ func TestMalformedEventsAreNone(t *testing.T) {
 			require.Equal(t, Answer{Refused, reasonInvalid}, answer)
 		}
 	}
+	for _, none := range []graspsync.Event{{}, {Event: signedBy(graspsync.KindAnnouncement, "", nostr.Tag{"d", "r"})}} {
+		_, err := (&Purgatory{}).Submit(t.Context(), none, graspsync.Source{})
+		require.ErrorIs(t, err, graspsync.ErrEvent, "nobody has parsed it")
+		(&Purgatory{}).Arrived(none)
+		(&Purgatory{}).Departed(none)
+	}
 	answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(signedBy(1, "hello")), graspsync.Source{Kind: graspsync.CatchUp})
 	require.NoError(t, err)
 	require.Equal(t, Answer{Decision: Pass}, answer)

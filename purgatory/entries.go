@@ -166,7 +166,7 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 	_, _, forgotten := l.waiting.expire(now, e.ID)
 	l.takes.forget(e.ID)
 	if e.Soft { // that was told when it expired softly
-		l.report.observe(Lapsed{ID: e.ID, Event: e.Event})
+		l.report.observe(Lapsed{ID: e.ID, Event: e.Signed()})
 	} else {
 		l.report.ended(e, Expired)
 	}

@@ -28,6 +28,9 @@ type intake struct {
 }
 
 func (in *intake) submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
+	if ev.IsZero() {
+		return Answer{}, fmt.Errorf("submitting an event: %w: none", graspsync.ErrEvent)
+	}
 	e, err := entryOf(ev, src.Kind == graspsync.Direct)
 	e.From = src.Relay.HostPort().Host
 	switch {
@@ -265,6 +268,9 @@ func (in *intake) pushedFor(ctx context.Context, ref graspsync.RepoRef, id grasp
 // for it is of no more use, what a deletion covers does not wait any longer, and an
 // announcement may say anew who decides and where data can be had.
 func (in *intake) arrived(ev graspsync.Event) {
+	if ev.IsZero() {
+		return
+	}
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindDeletion, kindVanish, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		in.inbox.tell(arrived{ev})
@@ -274,7 +280,7 @@ func (in *intake) arrived(ev graspsync.Event) {
 // departed tells that an event is not stored any more: an announcement may say no longer
 // whose repository is ours.
 func (in *intake) departed(ev graspsync.Event) {
-	if ev.Kind == graspsync.KindAnnouncement {
+	if !ev.IsZero() && ev.Kind == graspsync.KindAnnouncement {
 		in.inbox.tell(arrived{ev}) // that has its repository looked at
 	}
 }

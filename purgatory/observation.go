@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 )
 
@@ -18,14 +16,14 @@ type (
 	// Began says that an event waits.
 	Began struct {
 		ID       graspsync.EventID
-		Event    *nostr.Event // nil for a placeholder
+		Event    graspsync.Event // zero for a placeholder
 		ByUser   bool
 		Deadline time.Time
 	}
 	// Ended says that an event waits no longer.
 	Ended struct {
 		ID     graspsync.EventID
-		Event  *nostr.Event // nil for a placeholder
+		Event  graspsync.Event // zero for a placeholder
 		Fate   Fate
 		Waited time.Duration
 	}
@@ -33,7 +31,7 @@ type (
 	// revived any more either: those whom it lists are not listed by it from now on.
 	Lapsed struct {
 		ID    graspsync.EventID
-		Event *nostr.Event
+		Event graspsync.Event
 	}
 	// Fetched says that a server was asked for git data.
 	Fetched struct {

@@ -123,7 +123,7 @@ func (s *report) fetched(f Fetched) {
 
 func (s *report) began(e ledger.Entry) {
 	s.held.Add(1)
-	s.observe(Began{ID: e.ID, Event: e.Event, ByUser: e.ByUser, Deadline: e.Deadline})
+	s.observe(Began{ID: e.ID, Event: e.Signed(), ByUser: e.ByUser, Deadline: e.Deadline})
 }
 
 func (s *report) ended(e ledger.Entry, why Fate) {
@@ -134,7 +134,7 @@ func (s *report) ended(e ledger.Entry, why Fate) {
 	}
 	s.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
 		"class", e.Class.String(), "fate", why.String())
-	s.observe(Ended{ID: e.ID, Event: e.Event, Fate: why, Waited: time.Since(e.Seen)})
+	s.observe(Ended{ID: e.ID, Event: e.Signed(), Fate: why, Waited: time.Since(e.Seen)})
 }
 
 // byName returns what is counted by name.

@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -77,7 +78,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 			require.True(t, r.manager.Status().Synced, what)
 		}
 		happens("one deleted", func() { r.save(owner.Deletion(at(0), all[7])) }, sentSince{})
-		happens("one expired here", func() { r.manager.Removed(all[8]) }, sentSince{})
+		happens("one expired here", func() { r.manager.Removed(eventtest.Of(all[8])) }, sentSince{})
 		happens("twelve posted and deleted", func() {
 			for i := range 12 {
 				ev := stranger.Issue(at(0), owner.Ref("repo"), fmt.Sprint("spam", i))

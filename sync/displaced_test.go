@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -54,7 +55,7 @@ func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
 				after(time.Minute)
 				state := owner.State(at(0), "repo", nil, "")
 				if direct {
-					v, err := r.manager.Judge(t.Context(), state)
+					v, err := r.manager.Judge(t.Context(), eventtest.Of(state))
 					require.NoError(t, err)
 					require.Equal(t, graspsync.Hold, v.Decision)
 				} else {
@@ -64,13 +65,13 @@ func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
 				require.Len(t, policy.judged(), 1)
 				sent := a.Traffic().EventsSent
 				for i := range 4 {
-					r.manager.Postponed(state)
+					r.manager.Postponed(eventtest.Of(state))
 					after(90 * time.Second)
 					require.Len(t, policy.judged(), i+2)
 					require.Equal(t, policy.judged()[0], policy.judged()[i+1])
 				}
 				require.Equal(t, sent, a.Traffic().EventsSent, "nobody is asked for it")
-				r.manager.Postponed(state)
+				r.manager.Postponed(eventtest.Of(state))
 				after(12 * time.Hour)
 				require.Len(t, policy.judged(), 5, "there is an end")
 				after(14 * time.Hour)

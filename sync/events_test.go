@@ -17,6 +17,7 @@ import (
 	"go.uber.org/mock/gomock"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -336,7 +337,7 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 			require.Equal(t, want[in.Event.ID.String()], in.Source, "with the source that brought it, though it waited")
 		}
 		require.Equal(t, []graspsync.Source{want[issue.ID], want[ann.ID], want[issue.ID]}, policy.seen)
-		_, err = p.m.Judge(t.Context(), issue)
+		_, err = p.m.Judge(t.Context(), eventtest.Of(issue))
 		require.ErrorIs(t, err, relaysync.ErrNotReady)
 	})
 }
@@ -453,7 +454,7 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 		after(time.Minute)
 		require.Equal(t, 1, a.Connections().Open)
 		s.on.Store(true)
-		r.manager.Stored(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
+		r.manager.Stored(eventtest.Of(owner.Hosted(at(time.Hour), "repo", us, "a.example")))
 		issue := owner.Event(at(0), 1111, "x", nostr.Tag{"e", owner.Issue(at(0), owner.Ref("repo"), "y").ID}, nostr.Tag{"a", owner.Ref("repo").String()})
 		a.Publish(issue)
 		a.Cut()
@@ -480,7 +481,7 @@ func TestPromiseP38_PanicOfTheIndex(t *testing.T) {
 		require.True(t, r.has(broken), "it had been stored by then")
 		panics := func() uint64 { return r.manager.Status().Events.Panics["index"] }
 		require.EqualValues(t, 1, panics())
-		r.manager.Stored(owner.Hosted(at(0), "broken", us, "b.example"))
+		r.manager.Stored(eventtest.Of(owner.Hosted(at(0), "broken", us, "b.example")))
 		after(time.Minute)
 		require.EqualValues(t, 2, panics())
 		for _, next := range []*nostr.Event{

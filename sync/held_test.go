@@ -143,7 +143,7 @@ func TestHeldAndNobodyToTell(t *testing.T) {
 		after(time.Hour)
 		require.Greater(t, r.manager.Status().Events.Failed, s.Failed, "it is judged again")
 
-		v, err := r.manager.Judge(t.Context(), ann)
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(ann))
 		require.ErrorContains(t, err, "Config.Holder is not set")
 		require.Zero(t, v)
 	})

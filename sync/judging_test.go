@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -178,7 +179,7 @@ func TestRemovedStaysAway(t *testing.T) {
 		defer r.stop()
 		after(time.Minute)
 		spam := owner.Issue(at(time.Hour), owner.Ref("repo"), "spam")
-		r.manager.Removed(spam) // it was here before, and nobody met it since
+		r.manager.Removed(eventtest.Of(spam)) // it was here before, and nobody met it since
 		a.Publish(spam)
 		after(30 * time.Hour)
 		require.False(t, r.has(spam))
@@ -196,12 +197,12 @@ func TestJudgeBeforeTheScan(t *testing.T) {
 		require.NoError(t, err)
 		m, err := relaysync.New(r.store, relaytest.NewNetwork(), identity, relaysync.Config{})
 		require.NoError(t, err)
-		_, err = m.Judge(t.Context(), issue)
+		_, err = m.Judge(t.Context(), eventtest.Of(issue))
 		require.ErrorIs(t, err, relaysync.ErrNotReady)
 		r = start(t, relaytest.NewNetwork(), r.store, relaysync.Config{})
 		defer r.stop()
 		synctest.Wait()
-		v, err := r.manager.Judge(t.Context(), issue)
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(issue))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Accept, v.Decision)
 	})
@@ -214,11 +215,11 @@ func TestJudgeTimesBeyondAllClocks(t *testing.T) {
 		defer r.stop()
 		synctest.Wait()
 		ref := nostr.Tag{"a", owner.Ref("repo").String()}
-		v, err := r.manager.Judge(t.Context(), owner.Event(math.MaxInt64, 1621, "at the end of time", ref))
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(owner.Event(math.MaxInt64, 1621, "at the end of time", ref)))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Later, v.Decision)
-		v, err = r.manager.Judge(t.Context(), owner.Event(at(time.Hour), 1621, "for ever", ref,
-			nostr.Tag{"expiration", fmt.Sprint(math.MaxInt64)}))
+		v, err = r.manager.Judge(t.Context(), eventtest.Of(owner.Event(at(time.Hour), 1621, "for ever", ref,
+			nostr.Tag{"expiration", fmt.Sprint(math.MaxInt64)})))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Accept, v.Decision)
 	})
@@ -235,7 +236,7 @@ func TestSubmittedWhenExpired(t *testing.T) {
 		after(time.Minute)
 		decide := func(repo string, tags ...nostr.Tag) graspsync.Verdict {
 			tags = append(tags, nostr.Tag{"a", owner.Ref(repo).String()})
-			v, err := r.manager.Judge(t.Context(), owner.Event(at(time.Hour), 1621, "x", tags...))
+			v, err := r.manager.Judge(t.Context(), eventtest.Of(owner.Event(at(time.Hour), 1621, "x", tags...)))
 			require.NoError(t, err)
 			return v
 		}

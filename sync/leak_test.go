@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -49,7 +50,7 @@ func TestLeakStartStop(t *testing.T) {
 		for range i % 20 { // stopped at whatever it is doing by then
 			runtime.Gosched()
 		}
-		m.Stored(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
+		m.Stored(eventtest.Of(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i))))
 		cancel()
 		began := time.Now()
 		<-ended

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -131,7 +132,7 @@ func TestRelaysOfThoseWhoAreListed_Leave(t *testing.T) {
 		}, false, 0},
 		"he is invited, and answers nobody": {func(w world) { w.a.Publish(on(bob, at(0), []string{"b.example"})) }, true, 0},
 		"his announcement is deleted":       {func(w world) { w.r.save(bob.Deletion(at(0), w.ofBob)) }, false, 0},
-		"his announcement expires here":     {func(w world) { w.r.manager.Removed(w.ofBob) }, false, 0},
+		"his announcement expires here":     {func(w world) { w.r.manager.Removed(eventtest.Of(w.ofBob)) }, false, 0},
 		"he names another": {func(w world) {
 			w.a.Publish(on(bob, at(0), []string{"c.example"}, ann))
 		}, false, 1},

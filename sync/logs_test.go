@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -181,7 +182,7 @@ func TestWhyAnEventIsNotHere(t *testing.T) {
 		foreign := owner.Hosted(at(0), "other", "elsewhere.example")
 		a.Publish(foreign)
 		direct := owner.Comment(at(0), owner.Issue(at(0), owner.Ref("nowhere"), "x"), "y")
-		_, err := r.manager.Judge(t.Context(), direct)
+		_, err := r.manager.Judge(t.Context(), eventtest.Of(direct))
 		require.NoError(t, err)
 		after(time.Minute)
 		why := make(map[string]map[string]string)

@@ -162,11 +162,12 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 // Stored reports an event that a client submitted and that our relay has stored:
 // the own feed. It never blocks. Events that we saved ourselves need not, but may
 // be reported; so may superseded ones.
-func (m *SyncManager) Stored(event *nostr.Event) {
-	if ev, err := graspsync.ParseEvent(event); err == nil {
-		m.ingest.count(ev)
-		m.tookIn(ev)
+func (m *SyncManager) Stored(event graspsync.Event) {
+	if event.IsZero() {
+		return
 	}
+	m.ingest.count(event)
+	m.tookIn(event)
 }
 
 // tookIn takes note of an event that our relay has, however it came there.
@@ -179,28 +180,26 @@ func (m *SyncManager) tookIn(ev graspsync.Event) {
 // deletion or a newer version: by moderation, by expiry, or because what a [Policy]
 // held will not be released. It never blocks. The event does not come back through
 // sync as long as its id is remembered.
-func (m *SyncManager) Removed(event *nostr.Event) {
-	ev, err := graspsync.ParseEvent(event)
-	if err != nil {
+func (m *SyncManager) Removed(event graspsync.Event) {
+	if event.IsZero() {
 		return
 	}
-	m.ingest.holds.get(ev.ID, true)
-	m.ingest.removed(ev)
-	m.feed.removed(ev)
-	m.ingest.news.withdrawn(ev)
+	m.ingest.holds.get(event.ID, true)
+	m.ingest.removed(event)
+	m.feed.removed(event)
+	m.ingest.news.withdrawn(event)
 }
 
 // Postponed reports an event that the [Policy] has held, and holds no more for want of room.
 // It never blocks. The event is kept and judged again like what is [graspsync.Later]; after a few times
 // only its id is, and a later daily pass brings it.
-func (m *SyncManager) Postponed(event *nostr.Event) {
-	ev, err := graspsync.ParseEvent(event)
-	if err != nil {
+func (m *SyncManager) Postponed(event graspsync.Event) {
+	if event.IsZero() {
 		return
 	}
-	m.ingest.displaced(ev)
-	m.feed.removed(ev)
-	m.ingest.news.withdrawn(ev)
+	m.ingest.displaced(event)
+	m.feed.removed(event)
+	m.ingest.news.withdrawn(event)
 }
 
 // HeldFrom returns where an event came from that the [Policy] holds, a direct submission
@@ -213,39 +212,32 @@ func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
 // would not have: it is superseded, deleted or refused. That is counted, once more for
 // each report, and what the Store refuses is logged. It never blocks. [SyncManager.Removed]
 // then says that nobody holds it any more.
-func (m *SyncManager) NotReleased(event *nostr.Event, o graspsync.Outcome) {
+func (m *SyncManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
 	}
-	ev, err := graspsync.ParseEvent(event)
-	if err != nil {
-		return
-	}
-	src := m.HeldFrom(ev.ID)
+	src := m.HeldFrom(id)
 	m.report.outcome(src.Kind, o.Result)
-	m.report.observe(EventRejected{ID: ev.ID, Source: src, Reason: "released and " + o.Result.String()})
+	m.report.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
 	if o.Result == graspsync.Refused {
-		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, ev.ID.String(), keyErr, o.Err)
+		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, id.String(), keyErr, o.Err)
 	}
 }
 
 // Held reports an event that the [Policy] holds, where it was not just asked: one that
 // has waited before and does again. It never blocks. The states of an announcement
 // that is held are followed.
-func (m *SyncManager) Held(event *nostr.Event) {
-	if ev, err := graspsync.ParseEvent(event); err == nil {
-		m.held(ev)
+func (m *SyncManager) Held(event graspsync.Event) {
+	if event.IsZero() {
+		return
 	}
-}
-
-func (m *SyncManager) held(ev graspsync.Event) {
-	if ev.Kind == graspsync.KindAnnouncement {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && m.index.listed(a) {
+	if event.Kind == graspsync.KindAnnouncement {
+		if a, err := nip34.ParseAnnouncement(event); err == nil && m.index.listed(a) {
 			m.feed.hold(a)
 		}
 	}
-	m.ingest.news.announced(ev)
-	m.ingest.news.wakeFor(m.ingest.absences.fulfilsHeld(ev))
+	m.ingest.news.announced(event)
+	m.ingest.news.wakeFor(m.ingest.absences.fulfilsHeld(event))
 }
 
 // Ready is closed once Run has read the Store: from then on Judge can judge.
@@ -254,25 +246,23 @@ func (m *SyncManager) Ready() <-chan struct{} { return m.readable.done }
 // Judge asks the Policy about an event that a client submits, with our view of
 // what there is. Its id and signature must have been verified. Until Run has read
 // the Store once it returns [ErrNotReady].
-func (m *SyncManager) Judge(ctx context.Context, event *nostr.Event) (graspsync.Verdict, error) {
+func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error) {
+	if event.IsZero() {
+		return graspsync.Verdict{}, fmt.Errorf("judging an event: %w: none", graspsync.ErrEvent)
+	}
 	if !m.readable.is() {
 		return graspsync.Verdict{}, ErrNotReady
 	}
-	ev, err := graspsync.ParseEvent(event)
-	if err != nil {
-		m.report.reject(reasonInvalid)
-		return reject(reasonInvalid), nil //nolint:nilerr // the verdict says it
-	}
-	in := graspsync.Incoming{Event: ev}
+	in := graspsync.Incoming{Event: event}
 	v, err := m.ingest.policy.verdict(ctx, in)
-	if err == nil && v.Decision == graspsync.Accept && expired(ev) {
+	if err == nil && v.Decision == graspsync.Accept && expired(event) {
 		v = reject(reasonExpired)
 	}
 	switch {
 	case err != nil:
 	case v.Decision == graspsync.Hold:
-		m.ingest.holds.add(ev.ID, heldEvent{})
-		m.held(ev)
+		m.ingest.holds.add(event.ID, heldEvent{})
+		m.Held(event)
 	case v.Decision == graspsync.Reject, v.Decision == graspsync.Later:
 		m.report.reject(v.Reason)
 		m.report.say("event rejected", in, keyReason, graspsync.Printable(v.Reason))

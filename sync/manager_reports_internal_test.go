@@ -87,33 +87,31 @@ func newSaidBench(t *testing.T, policy policyThatHolds) *saidBench {
 }
 
 // What is reported of an event that was released is counted and told if it was not stored,
-// under the way by which it had come; nobody is told of an event that is none.
+// under the way by which it had come.
 func TestNotReleased(t *testing.T) {
 	for result := graspsync.Result(0); result <= graspsync.Failed+1; result++ {
-		for _, id := range []string{testID(1).String(), "none"} {
-			for _, known := range []string{"here", "user", "restart", ""} {
-				policy := &saidPolicy{byUser: known == "user", held: known != ""}
-				m := newSaidBench(t, policy)
-				src := map[string]graspsync.SourceKind{"here": graspsync.Daily, "user": graspsync.Direct, "restart": graspsync.CatchUp, "": graspsync.Direct}[known]
-				if known == "here" {
-					m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Daily}})
-				}
-				require.Equal(t, src, m.HeldFrom(testID(1)).Kind)
-				m.NotReleased(&nostr.Event{ID: id, PubKey: testKey(1).String()}, graspsync.Outcome{Result: result, Err: errDisk})
-				counts := id != "none" && (result == graspsync.Superseded || result == graspsync.Deleted || result == graspsync.Refused)
-				for r := graspsync.Stored; r <= graspsync.Failed; r++ {
-					require.Equal(t, counts && r == result, m.report.results[r].Load() == 1)
-				}
-				rejected := told[EventRejected](m.SyncManager)
-				if !counts {
-					require.Empty(t, rejected)
-					require.Empty(t, m.log.String())
-					continue
-				}
-				require.Equal(t, []EventRejected{{ID: testID(1), Source: graspsync.Source{Kind: src}, Reason: "released and " + result.String()}}, rejected)
-				require.Equal(t, result == graspsync.Refused, strings.Contains(m.log.String(), errDisk.Error()))
-				require.Equal(t, known == "here", m.ingest.holds.has(testID(1)), "it is asked again")
+		for _, known := range []string{"here", "user", "restart", ""} {
+			policy := &saidPolicy{byUser: known == "user", held: known != ""}
+			m := newSaidBench(t, policy)
+			src := map[string]graspsync.SourceKind{"here": graspsync.Daily, "user": graspsync.Direct, "restart": graspsync.CatchUp, "": graspsync.Direct}[known]
+			if known == "here" {
+				m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Daily}})
 			}
+			require.Equal(t, src, m.HeldFrom(testID(1)).Kind)
+			m.NotReleased(testID(1), graspsync.Outcome{Result: result, Err: errDisk})
+			counts := result == graspsync.Superseded || result == graspsync.Deleted || result == graspsync.Refused
+			for r := graspsync.Stored; r <= graspsync.Failed; r++ {
+				require.Equal(t, counts && r == result, m.report.results[r].Load() == 1)
+			}
+			rejected := told[EventRejected](m.SyncManager)
+			if !counts {
+				require.Empty(t, rejected)
+				require.Empty(t, m.log.String())
+				continue
+			}
+			require.Equal(t, []EventRejected{{ID: testID(1), Source: graspsync.Source{Kind: src}, Reason: "released and " + result.String()}}, rejected)
+			require.Equal(t, result == graspsync.Refused, strings.Contains(m.log.String(), errDisk.Error()))
+			require.Equal(t, known == "here", m.ingest.holds.has(testID(1)), "it is asked again")
 		}
 	}
 }
@@ -180,10 +178,10 @@ func TestJudgeOfASubmission(t *testing.T) {
 			if c.at > 0 {
 				ev.CreatedAt = c.at
 			}
-			_, err := m.Judge(t.Context(), ev)
+			_, err := m.Judge(t.Context(), eventtest.Of(ev))
 			require.ErrorIs(t, err, ErrNotReady)
 			m.readable.set()
-			v, err := m.Judge(t.Context(), ev)
+			v, err := m.Judge(t.Context(), eventtest.Of(ev))
 			require.Equal(t, c.want, v)
 			if c.fails != "" {
 				require.EqualError(t, err, c.fails)
@@ -204,22 +202,23 @@ func TestJudgeOfASubmission(t *testing.T) {
 	})
 }
 
-// An event that is none does no harm wherever it is reported, and one that is leaves what was
-// known of it being held.
+// An event that is none, or that nobody has parsed, does no harm wherever it is reported, and one
+// that is leaves what was known of it being held.
 func TestReportsOfOddEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, report := range map[string]func(*SyncManager, *nostr.Event){
+		for name, report := range map[string]func(*SyncManager, graspsync.Event){
 			"stored": (*SyncManager).Stored, "removed": (*SyncManager).Removed,
 			"postponed": (*SyncManager).Postponed, "held": (*SyncManager).Held,
 		} {
 			m := newSaidBench(t, &saidPolicy{})
-			report(m.SyncManager, &nostr.Event{ID: "none", Kind: graspsync.KindAnnouncement})
+			report(m.SyncManager, graspsync.Event{})
+			report(m.SyncManager, graspsync.Event{Event: testAnnouncement(1, 1, "repo", nostr.Now(), "ours")})
 			require.Zero(t, m.report.sources[graspsync.Direct].Load(), name)
 			require.Empty(t, m.feed.take().held)
 			require.Zero(t, m.ingest.absences.absent.Len())
 
 			m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Live}})
-			report(m.SyncManager, testAnnouncement(1, 1, "repo", nostr.Now(), "ours"))
+			report(m.SyncManager, eventtest.Of(testAnnouncement(1, 1, "repo", nostr.Now(), "ours")))
 			require.Equal(t, name == "held", m.ingest.holds.has(testID(1)), name)
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
 			require.Equal(t, name == "stored", m.report.sources[graspsync.Live].Load() == 1)
@@ -263,7 +262,7 @@ func TestPolicyThatForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newSaidBench(t, &forgetful{})
 		require.Equal(t, graspsync.Direct, m.HeldFrom(testID(1)).Kind)
-		m.Stored(testEvent(1, graspsync.KindIssue, 1, nostr.Now()))
+		m.Stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 1, nostr.Now())))
 		require.Nil(t, m.ingest.policy.authority(testRepo(1, "x")))
 		require.Equal(t, map[string]uint64{"policy": 3}, m.report.panics)
 		require.EqualValues(t, 1, m.report.bySource()["direct"])

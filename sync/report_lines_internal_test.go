@@ -431,7 +431,7 @@ func TestWhatIsSaidOfWhatWasHeld(t *testing.T) {
 		s := newSayer(t, Config{Policy: policy, Holder: policy})
 		s.l.m.followHeld(t.Context())
 		s.said(t, []string{`level=WARN msg="held announcements could not be read" error="` + errDisk.Error() + `"`}, nil)
-		s.l.m.NotReleased(testEvent(1, 1, 1, 1), graspsync.Outcome{Result: graspsync.Refused, Err: errDisk})
+		s.l.m.NotReleased(eventtest.Of(testEvent(1, 1, 1, 1)).ID, graspsync.Outcome{Result: graspsync.Refused, Err: errDisk})
 		s.said(t, []string{fmt.Sprintf(`level=WARN msg="an event that was held is refused by the store" event=%s error=%q`, testID(1), errDisk.Error())},
 			[]Observation{EventRejected{ID: testID(1), Reason: "released and refused"}})
 	})

@@ -486,7 +486,7 @@ func TestWhatGaveWay(t *testing.T) {
 				w.feed.hold(a)
 				w.feed.take()
 				w.absences.known.Add(testID(1))
-				w.l.m.Postponed(ev)
+				w.l.m.Postponed(eventtest.Of(ev))
 				require.False(t, w.holds.has(testID(1)))
 				require.False(t, w.absences.known.Has(testID(1)))
 				e, remembered := w.absences.absent.Look(testID(1))

@@ -20,7 +20,7 @@ func sameAfterARestart(r *rig, want graspsync.Decision, events ...*nostr.Event) 
 	r.t.Helper()
 	for range 2 {
 		for _, ev := range events {
-			v, err := r.manager.Judge(r.t.Context(), ev)
+			v, err := r.manager.Judge(r.t.Context(), eventtest.Of(ev))
 			require.NoError(r.t, err)
 			require.Equal(r.t, want, v.Decision, "kind %d", ev.Kind)
 		}
@@ -44,7 +44,7 @@ func TestModeratedRepository(t *testing.T) {
 		r := start(t, net, store, relaysync.Config{})
 		after(time.Minute)
 		require.NoError(t, store.Remove(t.Context(), eventtest.Of(ann)))
-		r.manager.Removed(ann)
+		r.manager.Removed(eventtest.Of(ann))
 		after(time.Minute)
 		r = sameAfterARestart(r, graspsync.Depend,
 			x.Issue(at(0), owner.Ref("repo"), "spam"), x.Comment(at(0), issue, "spam"),

@@ -39,7 +39,8 @@ type Store interface {
 	// and never stored again (NIP-62). Save returns one
 	// Outcome for each event, in order; what is reported Stored or Duplicate is
 	// durable. Save keeps no reference to the slice but may keep the events, which
-	// nobody changes any more. An error that befell single events is in their
+	// nobody changes any more. An Event that is none, or that nobody has parsed, is
+	// Refused with an error that wraps [graspsync.ErrEvent]. An error that befell single events is in their
 	// Outcome; an error of Save means that nothing is known about any of them, and
 	// they may be saved again.
 	Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error)

@@ -189,7 +189,7 @@ func TestSerialized(t *testing.T) {
 			for n := range 50 {
 				author := strings.Repeat(fmt.Sprintf("%02x", i), 32)
 				assert.NoError(t, b.SaveEvent(t.Context(), &nostr.Event{
-					ID: fmt.Sprintf("%064x", i*1000+n), PubKey: author, Kind: 1, CreatedAt: start, Sig: strings.Repeat("0", 128),
+					ID: fmt.Sprintf("%064x", 1+i*1000+n), PubKey: author, Kind: 1, CreatedAt: start, Sig: strings.Repeat("0", 128),
 				}))
 				ch, err := b.QueryEvents(t.Context(), nostr.Filter{})
 				assert.NoError(t, err)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/fiatjaf/eventstore"
-	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -52,7 +52,7 @@ type Config struct {
 	// Removed, if set, is told each event that a deletion, a request to vanish or a newer
 	// version has taken out of the backend, in Save, Execute and the methods of Backend.
 	// It is called under locks: it must not call the Store and should only take note.
-	Removed func(event *nostr.Event)
+	Removed func(event graspsync.Event)
 	// NoSync leaves out the call of the backend's Sync after each Save. What was
 	// saved last is then lost with the machine's power.
 	NoSync bool

@@ -242,7 +242,7 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 // storable reports why an event can't be stored as it is.
 func (s *Store) storable(e graspsync.Event) error {
 	if e.IsZero() {
-		return fmt.Errorf("%w: none", ErrUnstorable)
+		return fmt.Errorf("%w: %w: none", ErrUnstorable, graspsync.ErrEvent)
 	}
 	sig, err := hex.DecodeString(e.Sig)
 	switch {
@@ -360,7 +360,7 @@ func (b *batch) remove(ctx context.Context, e graspsync.Event) error {
 func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 	err := s.removeStored(ctx, e)
 	if err == nil && s.cfg.Removed != nil {
-		s.cfg.Removed(e.Event)
+		s.cfg.Removed(e)
 	}
 	return err
 }

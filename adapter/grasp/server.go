@@ -143,10 +143,10 @@ func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.So
 
 // removed takes note of an event that waited and will not be served: a hook may have come
 // to refuse its author when its data was here already.
-func (s *Server) removed(e *nostr.Event) {
+func (s *Server) removed(e graspsync.Event) {
 	s.sync.Removed(e)
 	if s.purgatory != nil { // else it is being opened, and looks at everything
-		told(s.purgatory.Departed, e)
+		s.purgatory.Departed(e)
 	}
 }
 

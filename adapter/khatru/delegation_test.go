@@ -24,12 +24,12 @@ import (
 // What the manager is told and asks through Sync it is told and asks, each once.
 func TestSyncPassesOnToTheManager(t *testing.T) {
 	var gone []string
-	cfg := Config{Store: eventstoreadapter.Config{Removed: func(e *nostr.Event) { gone = append(gone, e.ID) }}}
+	cfg := Config{Store: eventstoreadapter.Config{Removed: func(e graspsync.Event) { gone = append(gone, e.ID.String()) }}}
 	s, store, m := embed(t, khatru.NewRelay(), newSlice(t), cfg)
 	a, b, c := event(alice, 1, start), event(alice, 1, start), event(alice, 1, start)
-	s.Held(a)
-	s.Postponed(b)
-	s.Removed(c)
+	s.Held(eventtest.Of(a))
+	s.Postponed(eventtest.Of(b))
+	s.Removed(eventtest.Of(c))
 	assert.Equal(t, []string{"held " + a.ID, "postponed " + b.ID}, m.said)
 	assert.Equal(t, []string{c.ID}, m.gone())
 	assert.Same(t, gauge, s.Collector().(prometheus.Gauge))

@@ -113,7 +113,9 @@ func (s *Sync) wire() {
 	r.RejectEvent = append(r.RejectEvent, s.reject)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
 	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
-		s.manager.Removed(e)
+		if parsed, err := graspsync.ParseEvent(e); err == nil { // else sync has never heard of it
+			s.manager.Removed(parsed)
+		}
 		return nil
 	})))
 	// the last hook decides, so that an embedder's rule overrides this one
@@ -240,9 +242,9 @@ func (s *Sync) started(ctx context.Context) bool {
 // verdict asks the policy, and says what a client is to hear.
 func (s *Sync) verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
-	verdict, err := s.manager.Judge(ctx, e.Event)
+	verdict, err := s.manager.Judge(ctx, e)
 	if errors.Is(err, relaysync.ErrNotReady) && s.started(ctx) {
-		verdict, err = s.manager.Judge(ctx, e.Event)
+		verdict, err = s.manager.Judge(ctx, e)
 	}
 	if errors.Is(err, ErrRoom) { // since the hooks were asked
 		return graspsync.Verdict{}, msgRoom
@@ -398,12 +400,12 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if IsSynced(ctx) {
 		return
 	}
-	s.manager.Stored(e)
 	s.expiry.track(e)
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil {
 		return // our own store has none such
 	}
+	s.manager.Stored(parsed)
 	s.undo(context.WithoutCancel(ctx), parsed)
 	if s.deletes(e) {
 		if err := s.store.Execute(context.WithoutCancel(ctx), parsed); err != nil {
@@ -422,9 +424,9 @@ func (s *Sync) undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := s.store.Deleted(ctx, e)
 	if err == nil && deleted {
 		err = s.store.Remove(ctx, e)
-		s.removed.add(e.Event)
+		s.removed.add(e)
 		s.followRemovals(ctx)
-		s.manager.Removed(e.Event)
+		s.manager.Removed(e)
 	}
 	if err != nil {
 		s.log.Error("an event that may be deleted could not be removed; it will be", "event", e.ID, "err", err)
@@ -450,11 +452,11 @@ func (s *Sync) deletes(e *nostr.Event) bool {
 type removals struct {
 	mu sync.Mutex
 	// guarded by mu
-	events []*nostr.Event
+	events []graspsync.Event
 	n      uint64 // there were, ever
 }
 
-func (r *removals) add(e *nostr.Event) {
+func (r *removals) add(e graspsync.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
@@ -468,7 +470,7 @@ func (r *removals) count() uint64 {
 	return r.n
 }
 
-func (r *removals) take() []*nostr.Event {
+func (r *removals) take() []graspsync.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	events := r.events
@@ -480,7 +482,7 @@ func (r *removals) take() []*nostr.Event {
 // comes first does so for all.
 func (s *Sync) followRemovals(ctx context.Context) {
 	for _, e := range s.removed.take() {
-		s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, e)
+		s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, e.Event)
 	}
 }
 

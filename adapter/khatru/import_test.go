@@ -195,7 +195,7 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 
 func TestUnsureIsBounded(t *testing.T) {
 	var u unsure
-	id := func(n int) graspsync.EventID { return graspsync.EventID{byte(n >> 8), byte(n)} }
+	id := func(n int) graspsync.EventID { return graspsync.EventID{byte(n >> 8), byte(n), 1} }
 	tried := func(n int) graspsync.Incoming {
 		return graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id(n).String()})}
 	}

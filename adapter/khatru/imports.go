@@ -33,7 +33,7 @@ func (s *imports) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.Store.Remove(ctx, e); err != nil {
 		return err
 	}
-	s.sync.removed.add(e.Event)
+	s.sync.removed.add(e)
 	s.sync.followRemovals(synced(ctx))
 	return nil
 }

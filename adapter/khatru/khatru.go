@@ -112,14 +112,14 @@ func (c Config) validate() error {
 // manager is what is needed of a [relaysync.SyncManager].
 type manager interface {
 	Run(ctx context.Context) error
-	Stored(event *nostr.Event)
-	Removed(event *nostr.Event)
-	Postponed(event *nostr.Event)
-	Held(event *nostr.Event)
+	Stored(event graspsync.Event)
+	Removed(event graspsync.Event)
+	Postponed(event graspsync.Event)
+	Held(event graspsync.Event)
 	HeldFrom(id graspsync.EventID) graspsync.Source
-	NotReleased(event *nostr.Event, o graspsync.Outcome)
+	NotReleased(id graspsync.EventID, o graspsync.Outcome)
 	Ready() <-chan struct{}
-	Judge(ctx context.Context, event *nostr.Event) (graspsync.Verdict, error)
+	Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error)
 	Status() relaysync.Status
 	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
 	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
@@ -190,7 +190,7 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
 	}
 	removed, tell := &removals{}, cfg.Store.Removed
-	cfg.Store.Removed = func(e *nostr.Event) {
+	cfg.Store.Removed = func(e graspsync.Event) {
 		removed.add(e)
 		if tell != nil {
 			tell(e)
@@ -379,7 +379,7 @@ func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcom
 	in := graspsync.Incoming{Event: e, Source: s.manager.HeldFrom(e.ID)}
 	ctx = synced(ctx)
 	if o := s.admit(ctx, in); o.Result != 0 {
-		s.manager.NotReleased(e.Event, o)
+		s.manager.NotReleased(e.ID, o)
 		return o, nil
 	}
 	if full := s.Room(e.Event); full != nil {
@@ -390,22 +390,22 @@ func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcom
 		return graspsync.Outcome{}, err
 	}
 	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
-		s.manager.Stored(e.Event)
+		s.manager.Stored(e)
 	} else {
-		s.manager.NotReleased(e.Event, outcomes[0]) // unless it failed and is tried again
+		s.manager.NotReleased(e.ID, outcomes[0]) // unless it failed and is tried again
 	}
 	return outcomes[0], nil
 }
 
 // Held is that of the SyncManager: what the policy held before, it holds again.
-func (s *Sync) Held(e *nostr.Event) { s.manager.Held(e) }
+func (s *Sync) Held(e graspsync.Event) { s.manager.Held(e) }
 
 // Removed is that of the SyncManager: what the policy held will not be released.
-func (s *Sync) Removed(e *nostr.Event) { s.manager.Removed(e) }
+func (s *Sync) Removed(e graspsync.Event) { s.manager.Removed(e) }
 
 // Postponed is that of the SyncManager: what the policy held finds no room any more, and is
 // judged again.
-func (s *Sync) Postponed(e *nostr.Event) { s.manager.Postponed(e) }
+func (s *Sync) Postponed(e graspsync.Event) { s.manager.Postponed(e) }
 
 // runExpiry removes events when they expire (NIP-40).
 func (s *Sync) runExpiry(ctx context.Context) {

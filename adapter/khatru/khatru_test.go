@@ -54,34 +54,34 @@ func (m *fakeManager) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (m *fakeManager) Stored(e *nostr.Event) {
+func (m *fakeManager) Stored(e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stored = append(m.stored, e.ID)
+	m.stored = append(m.stored, e.ID.String())
 }
 
-func (m *fakeManager) Removed(e *nostr.Event) {
+func (m *fakeManager) Removed(e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.removed = append(m.removed, e.ID)
+	m.removed = append(m.removed, e.ID.String())
 }
 
 // gone returns the ids that were reported as removed.
 
-func (m *fakeManager) Held(e *nostr.Event) { m.told("held", e) }
+func (m *fakeManager) Held(e graspsync.Event) { m.told("held", e) }
 
-func (m *fakeManager) Postponed(e *nostr.Event) { m.told("postponed", e) }
+func (m *fakeManager) Postponed(e graspsync.Event) { m.told("postponed", e) }
 
-func (m *fakeManager) told(what string, e *nostr.Event) {
+func (m *fakeManager) told(what string, e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.said = append(m.said, what+" "+e.ID)
+	m.said = append(m.said, what+" "+e.ID.String())
 }
 
-func (m *fakeManager) NotReleased(e *nostr.Event, o graspsync.Outcome) {
+func (m *fakeManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.notReleased = append(m.notReleased, o.Result.String()+" "+e.ID)
+	m.notReleased = append(m.notReleased, o.Result.String()+" "+id.String())
 }
 
 func (m *fakeManager) HeldFrom(id graspsync.EventID) graspsync.Source { return m.from[id] }
@@ -92,7 +92,7 @@ func (m *fakeManager) gone() []string {
 	return slices.Clone(m.removed)
 }
 
-func (m *fakeManager) Judge(context.Context, *nostr.Event) (graspsync.Verdict, error) {
+func (m *fakeManager) Judge(context.Context, graspsync.Event) (graspsync.Verdict, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judged++

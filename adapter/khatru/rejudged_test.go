@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -81,7 +82,7 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 				require.EqualValues(t, 1, policy.judged.Load())
 				require.Empty(t, content(t, s.Store()))
 				policy.full.Store(true)
-				s.Postponed(ev)
+				s.Postponed(eventtest.Of(ev))
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				require.Greater(t, say(""), 1)

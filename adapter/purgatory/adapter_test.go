@@ -96,10 +96,10 @@ func (r *rig) start() {
 	}
 }
 
-func (r *rig) broadcast(ev *nostr.Event) {
+func (r *rig) broadcast(ev graspsync.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sent = append(r.sent, ev.ID)
+	r.sent = append(r.sent, ev.ID.String())
 }
 
 func (r *rig) has(ev *nostr.Event) bool {
@@ -140,15 +140,15 @@ func TestTrapD6_JoinedHold(t *testing.T) {
 
 		// A direct comment depends on what waits, a pull request waits with it.
 		view := stranger.Comment(at(0), issue, "x")
-		v, err := r.manager.Judge(t.Context(), view)
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(view))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Depend, v.Decision)
 		pr := stranger.PullRequest(at(0), owner.Ref("repo"), "x", strings.Repeat("2", 40))
-		v, err = r.manager.Judge(t.Context(), pr)
+		v, err = r.manager.Judge(t.Context(), eventtest.Of(pr))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Hold, v.Decision)
 		require.Equal(t, purgatory.Message, v.Reason)
-		v, err = r.manager.Judge(t.Context(), stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad"))
+		v, err = r.manager.Judge(t.Context(), eventtest.Of(stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad")))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Reject, v.Decision)
 
@@ -166,7 +166,7 @@ func TestTrapD6_JoinedHold(t *testing.T) {
 		require.False(t, r.has(byStranger))
 		require.False(t, r.has(pr), "its own data is not here")
 		require.ElementsMatch(t, []string{ann.ID, answer.ID, byMaintainer.ID}, r.sent, "what comes by sync is the relay's to send")
-		v, err = r.manager.Judge(t.Context(), byMaintainer)
+		v, err = r.manager.Judge(t.Context(), eventtest.Of(byMaintainer))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Accept, v.Decision, "what is served does not wait again")
 		require.Empty(t, r.git.Broken())
@@ -235,7 +235,7 @@ func TestRevivedIsFollowed(t *testing.T) {
 		require.Zero(t, b.Connections().Open)
 		state := func(key *relaytest.Key) graspsync.Decision {
 			ev := key.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main")
-			v, err := r.manager.Judge(t.Context(), ev)
+			v, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
 			require.NoError(t, err)
 			return v.Decision
 		}
@@ -381,8 +381,8 @@ func TestHostSave(t *testing.T) {
 	outcome, fail := graspsync.Outcome{}, error(nil)
 	host := purgatoryadapter.Host{
 		Release: func(context.Context, graspsync.Event) (graspsync.Outcome, error) { return outcome, fail },
-		Held:    func(ev *nostr.Event) { held = append(held, ev.ID) },
-		Removed: func(ev *nostr.Event) { removed = append(removed, ev.ID) },
+		Held:    func(ev graspsync.Event) { held = append(held, ev.ID.String()) },
+		Removed: func(ev graspsync.Event) { removed = append(removed, ev.ID.String()) },
 	}
 	ev := owner.Hosted(1, "x", us)
 	for _, tt := range []struct {
@@ -401,26 +401,26 @@ func TestHostSave(t *testing.T) {
 		require.Equal(t, tt.never, errors.Is(err, purgatory.ErrRefused), tt.result)
 		require.Equal(t, tt.again || tt.never, err != nil, tt.result)
 	}
-	host.Observe(purgatory.Ended{Fate: purgatory.NotStored, Event: ev})
+	host.Observe(purgatory.Ended{Fate: purgatory.NotStored, Event: eventtest.Of(ev)})
 	require.Len(t, removed, 1, "it is not stored, and nobody waits for it any more")
 	fail = errDisk
 	require.ErrorIs(t, host.Relay().Save(t.Context(), eventtest.Of(ev)), errDisk)
 
 	removed = nil
-	host.Observe(purgatory.Ended{Fate: purgatory.Released, Event: ev})
+	host.Observe(purgatory.Ended{Fate: purgatory.Released, Event: eventtest.Of(ev)})
 	host.Observe(purgatory.Ended{Fate: purgatory.Expired})
 	host.Observe(purgatory.Began{})
 	require.Empty(t, held)
-	host.Observe(purgatory.Began{Event: ev})
+	host.Observe(purgatory.Began{Event: eventtest.Of(ev)})
 	require.Len(t, held, 1)
 	require.Empty(t, removed)
 	for _, fate := range []purgatory.Fate{purgatory.Expired, purgatory.Replaced, purgatory.Deleted, purgatory.Displaced} {
-		host.Observe(purgatory.Ended{Fate: fate, Event: ev})
+		host.Observe(purgatory.Ended{Fate: fate, Event: eventtest.Of(ev)})
 	}
 	require.Len(t, removed, 4)
 	postponed := 0
-	host.Postponed = func(*nostr.Event) { postponed++ }
-	host.Observe(purgatory.Ended{Fate: purgatory.Displaced, Event: ev})
+	host.Postponed = func(graspsync.Event) { postponed++ }
+	host.Observe(purgatory.Ended{Fate: purgatory.Displaced, Event: eventtest.Of(ev)})
 	require.Equal(t, 1, postponed)
 	require.Len(t, removed, 4)
 }

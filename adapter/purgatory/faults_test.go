@@ -55,7 +55,7 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 		}
 		store := brokenStore{r.store}
 		told := 0
-		tell := func(*nostr.Event) { told++ }
+		tell := func(graspsync.Event) { told++ }
 		host := purgatoryadapter.Host{Store: store, Lists: r.policy.Lists, Removed: tell, Release: purgatoryadapter.Save(store, tell)}
 		relay := host.Relay()
 		ref := owner.Ref("repo")
@@ -101,11 +101,11 @@ func TestTips(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
 		after(time.Minute)
-		v, err := r.manager.Judge(t.Context(), owner.Hosted(at(time.Hour), "repo", us))
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(owner.Hosted(at(time.Hour), "repo", us)))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Hold, v.Decision)
 		waits := stranger.PullRequest(at(0), owner.Ref("repo"), "waits", commit)
-		v, err = r.manager.Judge(t.Context(), waits)
+		v, err = r.manager.Judge(t.Context(), eventtest.Of(waits))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Hold, v.Decision)
 		served, other := stranger.PullRequest(at(0), owner.Ref("repo"), "served", commit), stranger.Issue(at(0), owner.Ref("repo"), "x")

@@ -24,14 +24,14 @@ type Host struct {
 	Release func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error)
 	// Held tells the SyncManager that an event waits, which may have waited before:
 	// [relaysync.SyncManager.Held].
-	Held func(event *nostr.Event)
+	Held func(event graspsync.Event)
 	// Removed tells the SyncManager that an event will not be served:
 	// [relaysync.SyncManager.Removed].
-	Removed func(event *nostr.Event)
+	Removed func(event graspsync.Event)
 	// Postponed tells the SyncManager that an event waits no longer for want of room, or since
 	// nobody wants it who waits, and is to be judged again: [relaysync.SyncManager.Postponed].
 	// Without it Removed is told that.
-	Postponed func(event *nostr.Event)
+	Postponed func(event graspsync.Event)
 	// Lists reports whether an announcement makes its repository ours:
 	// [relaysync.Policy].
 	Lists func(a *nip34.Announcement) bool
@@ -40,7 +40,7 @@ type Host struct {
 // Save returns a Release for a Host: events go into the store, then what is stored is
 // told to each of tell, as [relaysync.SyncManager.Stored] and what sends it to
 // subscribers.
-func Save(store relaysync.Store, tell ...func(event *nostr.Event)) func(context.Context, graspsync.Event) (graspsync.Outcome, error) {
+func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(context.Context, graspsync.Event) (graspsync.Outcome, error) {
 	return func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error) {
 		outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
 		if err != nil {
@@ -51,7 +51,7 @@ func Save(store relaysync.Store, tell ...func(event *nostr.Event)) func(context.
 		}
 		if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
 			for _, f := range tell {
-				f(event.Event)
+				f(event)
 			}
 		}
 		return outcomes[0], nil
@@ -63,14 +63,14 @@ func Save(store relaysync.Store, tell ...func(event *nostr.Event)) func(context.
 func (h Host) Observe(o purgatory.Observation) {
 	switch o := o.(type) {
 	case purgatory.Began:
-		if o.Event != nil {
+		if !o.Event.IsZero() {
 			h.Held(o.Event)
 		}
 	case purgatory.Lapsed:
 		h.Removed(o.Event)
 	case purgatory.Ended:
 		switch {
-		case o.Event == nil || o.Fate == purgatory.Released:
+		case o.Event.IsZero() || o.Fate == purgatory.Released:
 		case h.Postponed != nil && h.comesAgain(o):
 			h.Postponed(o.Event)
 		default:
@@ -86,11 +86,7 @@ func (h Host) comesAgain(o purgatory.Ended) bool {
 	case purgatory.Displaced, purgatory.Unwanted:
 		return true
 	case purgatory.Expired:
-		ev, err := graspsync.ParseEvent(o.Event)
-		if err != nil {
-			return false
-		}
-		a, err := nip34.ParseAnnouncement(ev)
+		a, err := nip34.ParseAnnouncement(o.Event)
 		return err == nil && !h.Lists(a)
 	}
 	return false

@@ -47,7 +47,7 @@ func (r *rig) serve(k *relaytest.Key) {
 	require.NoError(r.t, err)
 	id, err := nip34.ParseObjectID(commit)
 	require.NoError(r.t, err)
-	v, err := r.manager.Judge(r.t.Context(), k.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main"))
+	v, err := r.manager.Judge(r.t.Context(), eventtest.Of(k.State(at(0), "repo", map[string]string{"refs/heads/main": commit}, "main")))
 	require.NoError(r.t, err)
 	require.Equal(r.t, graspsync.Hold, v.Decision)
 	r.git.Push(k.Ref("repo"), map[nip34.RefName]nip34.ObjectID{main: id}, id)
@@ -170,12 +170,12 @@ func TestRelativesAreDeleted(t *testing.T) {
 		after(5 * time.Minute)
 		require.Equal(t, 2, r.relatives())
 		remove := func(ev *nostr.Event) {
-			v, err := r.manager.Judge(t.Context(), ev)
+			v, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
 			require.NoError(t, err)
 			require.Equal(t, graspsync.Accept, v.Decision)
 			_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 			require.NoError(t, err)
-			r.manager.Stored(ev)
+			r.manager.Stored(eventtest.Of(ev))
 			r.waits.Arrived(eventtest.Of(ev))
 			after(time.Minute)
 		}
@@ -206,7 +206,7 @@ func TestServedOwnersShareWhatTheyList(t *testing.T) {
 			ev := here(k, time.Hour, people...)
 			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 			require.NoError(t, err)
-			r.manager.Stored(ev)
+			r.manager.Stored(eventtest.Of(ev))
 			for _, p := range people {
 				answers = append(answers, elsewhere(p, time.Hour, k))
 			}
@@ -351,7 +351,7 @@ func TestWhatWasTakenFromUsIsNotBroughtBack(t *testing.T) {
 				after(time.Minute)
 			}
 			for _, ev := range []*nostr.Event{old, state} {
-				v, err := r.manager.Judge(t.Context(), ev)
+				v, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
 				require.NoError(t, err)
 				require.Contains(t, []graspsync.Decision{graspsync.Reject, graspsync.Depend}, v.Decision, v.Reason)
 			}

@@ -27,7 +27,7 @@ func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
 		after(time.Minute)
-		v, err := r.manager.Judge(t.Context(), owner.Hosted(at(time.Hour), "repo", us))
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(owner.Hosted(at(time.Hour), "repo", us)))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Hold, v.Decision)
 		pr := stranger.PullRequest(at(0), owner.Ref("repo"), "x", strings.Repeat("2", 40))
@@ -76,8 +76,8 @@ func TestMalformedIsFinal(t *testing.T) {
 		after(time.Minute)
 		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(owner.Hosted(at(time.Hour), "repo", us))}})
 		require.NoError(t, err)
-		r.manager.Stored(owner.Hosted(at(time.Hour), "repo", us))
-		v, err := r.manager.Judge(t.Context(), stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad"))
+		r.manager.Stored(eventtest.Of(owner.Hosted(at(time.Hour), "repo", us)))
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad")))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Reject, v.Decision)
 		require.Empty(t, v.DependsOn)
@@ -118,7 +118,7 @@ func TestLeavingWhileWaiting(t *testing.T) {
 		defer r.stop()
 		after(time.Minute)
 		judge := func(ev *nostr.Event) graspsync.Decision {
-			v, err := r.manager.Judge(t.Context(), ev)
+			v, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
 			require.NoError(t, err)
 			return v.Decision
 		}
@@ -153,7 +153,7 @@ func TestReleasedAfterARestartIsCounted(t *testing.T) {
 		a := r.net.Add("wss://a.example", relaytest.Behavior{})
 		a.Publish(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
 		after(time.Minute)
-		v, err := r.manager.Judge(t.Context(), helper.Hosted(at(time.Hour), "mine", us))
+		v, err := r.manager.Judge(t.Context(), eventtest.Of(helper.Hosted(at(time.Hour), "mine", us)))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Hold, v.Decision)
 		r.stop()
@@ -169,7 +169,7 @@ func TestReleasedAfterARestartIsCounted(t *testing.T) {
 			if repo.Owner == owner.PubKey() {
 				st = owner
 			}
-			v, err := r.manager.Judge(t.Context(), st.State(at(0), repo.Identifier, map[string]string{"refs/heads/main": commit}, "main"))
+			v, err := r.manager.Judge(t.Context(), eventtest.Of(st.State(at(0), repo.Identifier, map[string]string{"refs/heads/main": commit}, "main")))
 			require.NoError(t, err)
 			require.Equal(t, graspsync.Hold, v.Decision, purgatory.Message)
 			r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{main: id}, id)

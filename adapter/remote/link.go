@@ -236,7 +236,7 @@ func (l *link) forget(sub string) {
 // publish sends an event.
 func (l *link) publish(ctx context.Context, ev graspsync.Event) (*verdict, error) {
 	if ev.IsZero() {
-		return nil, errMalformed
+		return nil, fmt.Errorf("%w: none", graspsync.ErrEvent)
 	}
 	v := &verdict{id: ev.ID, done: make(chan struct{})}
 	l.mu.Lock()

@@ -23,9 +23,8 @@ var (
 	ErrIncomplete = relaysync.ErrIncomplete
 	// ErrRefused is wrapped by the Err of an event that the relay refused, and by the
 	// error of a request that it closed.
-	ErrRefused   = errors.New("refused by the relay")
-	errMalformed = errors.New("malformed event")
-	errLost      = errors.New("connection lost")
+	ErrRefused = errors.New("refused by the relay")
+	errLost    = errors.New("connection lost")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("store is closed")
 )
@@ -201,7 +200,7 @@ func (s *Store) publish(ctx context.Context, l *link, events []graspsync.Incomin
 	for i, in := range events {
 		waits[i], out[i].Err = l.publish(ctx, in.Event)
 		switch {
-		case errors.Is(out[i].Err, errMalformed), errors.Is(out[i].Err, relaysync.ErrMessageTooLarge):
+		case errors.Is(out[i].Err, graspsync.ErrEvent), errors.Is(out[i].Err, relaysync.ErrMessageTooLarge):
 			out[i].Result = graspsync.Refused
 		case out[i].Err != nil:
 			out[i].Result = graspsync.Failed

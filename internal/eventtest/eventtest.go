@@ -11,13 +11,13 @@ import (
 )
 
 // Of returns an event with its id and author parsed, none for nil. Where one of them is empty,
-// since the test does not care, it is zero.
+// since the test does not care, the id is what NIP-01 says and the author zero.
 func Of(ev *nostr.Event) graspsync.Event {
 	if ev == nil {
 		return graspsync.Event{}
 	}
 	known := *ev
-	known.ID = cmp.Or(ev.ID, graspsync.EventID{}.String())
+	known.ID = cmp.Or(ev.ID, ev.GetID())
 	known.PubKey = cmp.Or(ev.PubKey, graspsync.PubKey{}.String())
 	parsed, err := graspsync.ParseEvent(&known)
 	if err != nil {

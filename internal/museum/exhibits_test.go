@@ -303,7 +303,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a second store has what sync has deleted", "adapter/khatru/hooks.go",
-		"		s.call(following(ctx), \"DeleteEvent\", s.relay.DeleteEvent, e)\n", "		_ = e\n", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
+		"		s.call(following(ctx), \"DeleteEvent\", s.relay.DeleteEvent, e.Event)\n", "		_ = e\n", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
 	},
 	{
 		"what the relay keeps is deleted by sync", "adapter/khatru/hooks.go",

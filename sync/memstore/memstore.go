@@ -14,13 +14,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Sentinels that the Err of a refused event wraps.
-var (
-	// ErrEphemeral is the reason for events of kinds that are never stored.
-	ErrEphemeral = errors.New("ephemeral event")
-	// ErrMalformed is the reason for the zero Event.
-	ErrMalformed = errors.New("malformed event")
-)
+// ErrEphemeral is wrapped by the reason for refusing events of kinds that are never stored.
+var ErrEphemeral = errors.New("ephemeral event")
 
 // checkEvery is how many events are gone through between two looks at the context.
 const checkEvery = 256
@@ -125,7 +120,7 @@ func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 
 func newEntry(event graspsync.Event) (*entry, error) {
 	if event.IsZero() {
-		return nil, fmt.Errorf("%w: none", ErrMalformed)
+		return nil, fmt.Errorf("%w: none", graspsync.ErrEvent)
 	}
 	if nostr.IsEphemeralKind(event.Kind) {
 		return nil, fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)

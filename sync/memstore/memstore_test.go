@@ -57,7 +57,7 @@ func TestSuite(t *testing.T) {
 func TestRefused(t *testing.T) {
 	s := memstore.New()
 	outcomes := save(t, s, nil, event(20000, start))
-	for i, want := range []error{memstore.ErrMalformed, memstore.ErrEphemeral} {
+	for i, want := range []error{graspsync.ErrEvent, memstore.ErrEphemeral} {
 		assert.Equal(t, graspsync.Refused, outcomes[i].Result)
 		assert.ErrorIs(t, outcomes[i].Err, want)
 	}

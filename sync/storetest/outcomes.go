@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -71,6 +72,12 @@ func checkBatch(ctx context.Context, store relaysync.Store) error {
 	err := s.saveAll(batch, stored, stored, duplicate, superseded, refused, stored, superseded, duplicate)
 	if err != nil {
 		return err
+	}
+	for _, none := range []graspsync.Event{{}, {Event: one}} {
+		got, err := s.Save(ctx, []graspsync.Incoming{{Event: none}})
+		if err != nil || len(got) != 1 || got[0].Result != graspsync.Refused || !errors.Is(got[0].Err, graspsync.ErrEvent) {
+			return fmt.Errorf("Save of what nobody has parsed: %v, %w", got, err)
+		}
 	}
 	return s.holds(batch, []*nostr.Event{one, late})
 }
