@@ -326,7 +326,7 @@ var exhibits = []exhibit{
 		"	due := s.book.Due(time.Now())\n", "	due := s.book.Due(time.Time{})\n", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
 	},
 	{
-		"what nothing names stays", "purgatory/gitfetch/maintain.go",
+		"what nothing names stays", "purgatory/gitfetch/upkeep.go",
 		"	case prune:\n		return u.prune(ctx, book)\n", "	case prune:\n		_, u.done.Pruned = book, true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
 	},
 	{
@@ -374,8 +374,8 @@ var exhibits = []exhibit{
 		"stale, moves := make(map[nip34.RefName]string), false", "stale, moves := make(map[nip34.RefName]string), true", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
 	},
 	{
-		"a server that is asked too much does not say so to us", "purgatory/gitfetch/fetcher.go",
-		"perr == nil && at.HostPort() == from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort != from.HostPort {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
+		"a server that is asked too much does not say so to us", "purgatory/gitfetch/errors.go",
+		"perr == nil && at.HostPort() == from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort() != from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
 	},
 	{
 		"a server that is asked too much is asked on", "purgatory/fetches.go",
@@ -426,8 +426,8 @@ var exhibits = []exhibit{
 		"if owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "if !owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
 	},
 	{
-		"what takes long never comes", "purgatory/gitfetch/fetcher.go",
-		"		more := f.cfg.earned(m.n.Load()) - took\n", "		more := 0*f.cfg.earned(m.n.Load()) - took\n", "./purgatory/gitfetch", "TestWhatComesFastEnoughMayTakeLong", nil, "context canceled",
+		"what takes long never comes", "purgatory/gitfetch/receiver.go",
+		"		more := r.cfg.earned(m.n.Load()) - took\n", "		more := 0*r.cfg.earned(m.n.Load()) - took\n", "./purgatory/gitfetch", "TestWhatComesFastEnoughMayTakeLong", nil, "context canceled",
 	},
 	{
 		"what is large never comes", "purgatory/memory.go",

@@ -19,12 +19,12 @@ func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
 	tip := history(t, there, "main", 1)[0]
 	o := serve(t, there, nil)
 	f := fetcher(t, Config{MaxFetches: 1, fixed: constants{Timeout: time.Second}})
-	f.fetching <- struct{}{}
+	f.receiver.fetching <- struct{}{}
 	here := bare(t, nip34.SHA1)
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	time.Sleep(1500 * time.Millisecond)
-	<-f.fetching
+	<-f.receiver.fetching
 	require.NoError(t, <-done)
 }
 
@@ -72,13 +72,13 @@ func TestWhatComesFastEnoughMayTakeLong(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &Fetcher{cfg: Config{}.withDefaults(), long: make(chan struct{}, 1)}
+				r := &receiver{cfg: Config{}.withDefaults(), long: make(chan struct{}, 1)}
 				if c.crowded {
-					f.long <- struct{}{}
+					r.long <- struct{}{}
 				}
 				ctx, end := context.WithCancelCause(t.Context())
 				m := &meter{}
-				done := f.allow(m, end)
+				done := r.allow(m, end)
 				m.clock.run()
 				began := time.Now()
 				for ctx.Err() == nil && time.Since(began) < c.total {
@@ -90,7 +90,7 @@ func TestWhatComesFastEnoughMayTakeLong(t *testing.T) {
 				}
 				done()
 				took := time.Since(began)
-				require.Equal(t, c.crowded, len(f.long) == 1)
+				require.Equal(t, c.crowded, len(r.long) == 1)
 				if c.ends == 0 {
 					require.NoError(t, ctx.Err())
 					end(nil)

@@ -143,7 +143,7 @@ func TestPromiseP32_OneObjectGone(t *testing.T) {
 		without := ids[g.rng.IntN(len(ids))]
 		dir := filepath.Join(t.TempDir(), "r")
 		require.NoError(t, os.CopyFS(dir, os.DirFS(empty)))
-		q, err := f.newQuarantine(dir)
+		q, err := f.quarantines.open(dir)
 		require.NoError(t, err)
 		inRepository := g.rng.IntN(3) == 0
 		for _, id := range ids {

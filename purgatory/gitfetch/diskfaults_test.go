@@ -98,7 +98,7 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 	}
 	f := fetcher(t, Config{})
 	upkeepOf := func() *upkeep {
-		return &upkeep{f: f, dir: dir, now: time.Now(), id: 20, how: purgatory.Maintenance{Remember: time.Hour}}
+		return f.upkeepOf(upkeep{dir: dir, now: time.Now(), id: 20, how: purgatory.Maintenance{Remember: time.Hour}})
 	}
 	// What a note says that can't be read is somebody else's; of what can't be looked at
 	// nothing is removed, and nothing is counted.

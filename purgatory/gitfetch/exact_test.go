@@ -142,7 +142,7 @@ func TestMostOfAPackThatIsMadeAnew(t *testing.T) {
 	history(t, here, "main", 3)
 	git(t, here, "repack", "-dq", "main~1")
 	f := fetcher(t, Config{})
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	came := int64(0)
 	for i, size := range []int{1000, 20, 0} {
@@ -239,7 +239,7 @@ func TestWhenAllObjectsAreLookedAt(t *testing.T) {
 		data, err := json.Marshal(book)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(here, diaryName), data, 0o600))
-		u := &upkeep{f: f, dir: here, now: began.Add(after), id: 20}
+		u := f.upkeepOf(upkeep{dir: here, now: began.Add(after), id: 20})
 		u.how.Remember = 30 * 24 * time.Hour
 		if how != nil {
 			how(u)
@@ -270,7 +270,7 @@ func TestWhenAllObjectsAreLookedAt(t *testing.T) {
 		_, prune := due(diary{Began: began}, 1, at)
 		require.True(t, prune)
 	}
-	state, err := (&upkeep{f: f, dir: here}).state(t.Context())
+	state, err := f.upkeepOf(upkeep{dir: here}).state(t.Context())
 	require.NoError(t, err)
 	same := diary{Began: began, State: state}
 	got, prune := due(same, week, nil)
@@ -332,7 +332,7 @@ func TestFetchOfNothing(t *testing.T) {
 	here := sample(t)
 	o := serve(t, here, nil)
 	f := fetcher(t, Config{})
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	n, err := q.Fetch(t.Context(), o.clone(t), nil)
 	require.ErrorIs(t, err, errNothing)
@@ -383,7 +383,7 @@ func TestFilesOfChildrenAreBounded(t *testing.T) {
 	require.Equal(t, 4*size+64<<10, file)
 	require.EqualValues(t, 300<<20, memory)
 	require.Empty(t, leftovers(t, to))
-	q, err := f.newQuarantine(to)
+	q, err := f.quarantines.open(to)
 	require.NoError(t, err)
 	q.complete = []nip34.ObjectID{tip}
 	_, err = q.pack(t.Context(), nil, 12345)

@@ -168,7 +168,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 	shares := map[string]bool{"link": true, "more": true, "apart, share": true}
 	for name, run := range map[string]step{
 		"fetch": func(f *Fetcher, here string) (err error) {
-			q, err := f.newQuarantine(here)
+			q, err := f.quarantines.open(here)
 			if err != nil {
 				return err
 			}
@@ -193,7 +193,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 		},
 		"copy": func(f *Fetcher, here string) (err error) { // the same, beside what is fetched
 			git(t, here, "fetch", "-q", there, "main")
-			q, err := f.newQuarantine(here)
+			q, err := f.quarantines.open(here)
 			if err != nil {
 				return err
 			}
@@ -287,7 +287,7 @@ func killedGit(f *Fetcher, n int) (killed *string) {
 func gathered(t *testing.T, f *Fetcher, here string, o *origin, ids []nip34.ObjectID) error {
 	faults, killed := f.disk.files, f.git.started
 	f.disk.files, f.git.started = osFiles{}, nil
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	defer func() { _ = q.Discard() }()
 	_, err = q.Fetch(t.Context(), o.clone(t), ids[:1])

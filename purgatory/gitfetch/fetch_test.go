@@ -101,7 +101,7 @@ func TestThePartsOfARepository(t *testing.T) {
 	o := serve(t, there, nil)
 	f := fetcher(t, Config{})
 	part := func(id nip34.ObjectID) int64 {
-		q, err := f.newQuarantine(here)
+		q, err := f.quarantines.open(here)
 		require.NoError(t, err)
 		n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{id})
 		require.NoError(t, err)

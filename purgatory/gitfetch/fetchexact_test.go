@@ -173,16 +173,16 @@ func TestWhenAServerIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks []time.Duration
 		began := time.Now()
-		f := &Fetcher{cfg: Config{fixed: constants{RateWindow: time.Minute}, MinFreeDisk: 10}.withDefaults(), disk: &storage{least: 10}}
+		r := &receiver{cfg: Config{fixed: constants{RateWindow: time.Minute}, MinFreeDisk: 10}.withDefaults(), disk: &storage{least: 10}}
 		free := uint64(10)
-		f.disk.free = func(string) (uint64, error) {
+		r.disk.free = func(string) (uint64, error) {
 			looks = append(looks, time.Since(began))
 			return free, nil
 		}
 		ctx, end := context.WithCancelCause(t.Context())
 		m := &meter{}
 		m.Begin()
-		stop := f.watch(ctx, end, m, "")
+		stop := r.watch(ctx, end, m, "")
 		<-ctx.Done()
 		stop()
 		require.ErrorIs(t, context.Cause(ctx), ErrSlow)
@@ -193,7 +193,7 @@ func TestWhenAServerIsLookedAt(t *testing.T) {
 
 		began, free = time.Now(), 9
 		ctx, end = context.WithCancelCause(t.Context())
-		stop = f.watch(ctx, end, &meter{}, "")
+		stop = r.watch(ctx, end, &meter{}, "")
 		<-ctx.Done()
 		stop()
 		require.ErrorIs(t, context.Cause(ctx), ErrDisk)
@@ -205,10 +205,10 @@ func TestWhenAServerIsLookedAt(t *testing.T) {
 func TestMoreTimeIsASecondAtLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for bytes, more := range map[int]time.Duration{64<<10 - 1: 0, 64 << 10: time.Second, 128 << 10: 2 * time.Second} {
-			f := &Fetcher{cfg: Config{}.withDefaults(), long: make(chan struct{}, 1)}
+			r := &receiver{cfg: Config{}.withDefaults(), long: make(chan struct{}, 1)}
 			ctx, end := context.WithCancelCause(t.Context())
 			m := &meter{}
-			done := f.allow(m, end)
+			done := r.allow(m, end)
 			m.Came(bytes)
 			began := time.Now()
 			m.clock.run()
@@ -217,9 +217,9 @@ func TestMoreTimeIsASecondAtLeast(t *testing.T) {
 			var over *LimitError
 			require.ErrorAs(t, context.Cause(ctx), &over)
 			require.Equal(t, LimitError{Limit: "seconds", Most: int64((10*time.Minute + more) / time.Second)}, *over)
-			require.Equal(t, more > 0, len(f.long) == 1)
+			require.Equal(t, more > 0, len(r.long) == 1)
 			done()
-			require.Empty(t, f.long)
+			require.Empty(t, r.long)
 		}
 	})
 	require.Equal(t, 10*time.Minute+65536*time.Second, Config{}.Longest())
@@ -228,28 +228,28 @@ func TestMoreTimeIsASecondAtLeast(t *testing.T) {
 // What a repository has of the parts of another one is told to servers: the last 64 of each of
 // 256, and to add to one pushes none out.
 func TestPartsThatAreRemembered(t *testing.T) {
-	f := &Fetcher{parts: parts{of: make(map[string][]nip34.ObjectID)}}
+	p := newParts()
 	var ids []nip34.ObjectID
 	for i := range 70 {
 		ids = append(ids, oid(t, fmt.Sprintf("%040x", i+1)))
 	}
 	for n := 1; n < len(ids); n++ {
-		f.parts.took("a", ids[n-1:n])
-		require.Equal(t, ids[max(0, n-64):n], f.parts.promoted("a"))
+		p.took("a", ids[n-1:n])
+		require.Equal(t, ids[max(0, n-64):n], p.promoted("a"))
 	}
 	for i := range 255 {
-		f.parts.took(fmt.Sprint(i), ids[:1])
+		p.took(fmt.Sprint(i), ids[:1])
 	}
-	f.parts.took("a", ids[:1])
-	f.parts.took("0", ids[:1])
-	require.Len(t, f.parts.of, 256)
-	f.parts.letGo("a")
-	require.Empty(t, f.parts.promoted("a"))
-	require.Len(t, f.parts.of, 255)
-	f.parts.took("b", ids[:1])
-	f.parts.took("c", ids[:1])
-	require.Len(t, f.parts.of, 256)
-	require.NotEmpty(t, f.parts.promoted("c"))
+	p.took("a", ids[:1])
+	p.took("0", ids[:1])
+	require.Len(t, p.of, 256)
+	p.letGo("a")
+	require.Empty(t, p.promoted("a"))
+	require.Len(t, p.of, 255)
+	p.took("b", ids[:1])
+	p.took("c", ids[:1])
+	require.Len(t, p.of, 256)
+	require.NotEmpty(t, p.promoted("c"))
 }
 
 // What an address has sent counts for a day from its first byte, to the nanosecond.

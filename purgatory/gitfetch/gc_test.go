@@ -119,7 +119,7 @@ func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {
 	o := serve(t, here, nil)
 	o.Config.Handler = sendPack(packOf(object(1, commits[4].body), object(3, []byte("of another one"))))
 	want := []nip34.ObjectID{commits[4].id}
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), want)
 	require.NoError(t, err)

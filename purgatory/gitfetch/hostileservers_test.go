@@ -356,7 +356,7 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 	memory := watchChildren(f)
 	want := oid(t, "00000000000000000000000000000000000000aa")
 	began := time.Now()
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	empty := digest(t, q.path())
 	n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{want})

@@ -19,10 +19,17 @@ func (f *Fetcher) idle(t testing.TB) {
 	require.Empty(t, c.busy)
 	require.Empty(t, c.waiting)
 	c.mu.Unlock()
-	require.Empty(t, f.fetching)
-	require.Empty(t, f.long)
-	require.Empty(t, f.maintaining)
-	f.mu.Lock()
-	require.Empty(t, f.upkept)
-	f.mu.Unlock()
+	require.Empty(t, f.receiver.fetching)
+	require.Empty(t, f.receiver.long)
+	require.Empty(t, f.upkeeps.slots)
+	f.upkeeps.claims.mu.Lock()
+	require.Empty(t, f.upkeeps.claims.dirs)
+	f.upkeeps.claims.mu.Unlock()
+}
+
+// upkeepOf gives an upkeep what upkeeps does.
+func (f *Fetcher) upkeepOf(u upkeep) *upkeep {
+	made := f.upkeeps.begin(u.how, u.now)
+	u.git, u.disk, u.objects, u.unshared, u.claims, u.packed = made.git, made.disk, made.objects, made.unshared, made.claims, made.packed
+	return &u
 }

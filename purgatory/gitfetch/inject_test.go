@@ -101,7 +101,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 		changes = changes[:100]
 	}
 	used := len(changes) + len(odd) + len(urls)
-	q, err := f.newQuarantine(inside)
+	q, err := f.quarantines.open(inside)
 	require.NoError(t, err)
 	for _, u := range urls {
 		_, _ = q.Fetch(t.Context(), u, append([]nip34.ObjectID{ids[0]}, odd[:min(len(odd), 5)]...))

@@ -80,13 +80,13 @@ func TestPromiseP30_Rate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := Config{}.withDefaults()
 				free := func(string) (uint64, error) { return 2 << 30, nil }
-				f := &Fetcher{cfg: cfg, disk: &storage{free: free, least: cfg.MinFreeDisk}}
+				r := &receiver{cfg: cfg, disk: &storage{free: free, least: cfg.MinFreeDisk}}
 				ctx, end := context.WithCancelCause(t.Context())
 				m := &meter{}
 				if c.busy {
 					m.Begin()
 				}
-				stop := f.watch(ctx, end, m, "")
+				stop := r.watch(ctx, end, m, "")
 				began := time.Now()
 				for ctx.Err() == nil && time.Since(began) < 5*time.Minute {
 					m.Came(int(c.bytes))

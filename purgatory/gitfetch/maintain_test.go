@@ -236,7 +236,7 @@ func TestNamedWhileItWasAboutToGo(t *testing.T) {
 			keep := func(ctx context.Context) ([]nip34.ObjectID, error) { return k.how.Keep(ctx) }
 			k.later(15 * 24 * time.Hour)
 			made := 0
-			f.packed = func(string) {
+			f.upkeeps.packed = func(string) {
 				if made++; made == 1 {
 					c.since(k, old)
 				}
@@ -274,7 +274,7 @@ func TestNamedMeanwhileIsPackedWithoutTheLock(t *testing.T) {
 		k := keeping(t, f, dir)
 		k.later(15 * 24 * time.Hour)
 		var locked []bool // when each pack was made
-		f.packed = func(string) {
+		f.upkeeps.packed = func(string) {
 			free := k.lock.TryLock()
 			if locked = append(locked, !free); free {
 				k.lock.Unlock()
@@ -309,7 +309,7 @@ func TestMarkedPacksStay(t *testing.T) {
 		require.NoError(t, os.WriteFile(strings.TrimSuffix(path, ".pack")+".keep", []byte(keepNote), 0o600))
 	}
 	late := packed(t, dir, nip34.ObjectID{}, "late")
-	f.packed = func(string) {
+	f.upkeeps.packed = func(string) {
 		for _, path := range k.packs() {
 			require.NoError(t, k.f.disk.writeKeep(strings.TrimSuffix(path, ".pack")+".keep"))
 		}
@@ -320,7 +320,7 @@ func TestMarkedPacksStay(t *testing.T) {
 	require.Subset(t, k.packs(), marked)
 	require.True(t, k.has(late))
 	require.NoError(t, release(osFiles{}, dir))
-	f.packed = nil
+	f.upkeeps.packed = nil
 	k.maintain()
 	require.Len(t, k.packs(), 1)
 	git(t, dir, "fsck", "--strict")
@@ -506,8 +506,8 @@ func TestOneMaintenanceAtATime(t *testing.T) {
 	k := keeping(t, f, dir)
 	k.how.Now = true
 	var inner error
-	f.packed = func(string) {
-		f.packed = nil
+	f.upkeeps.packed = func(string) {
+		f.upkeeps.packed = nil
 		_, inner = f.Maintain(t.Context(), k.how)
 	}
 	k.maintain()
@@ -526,7 +526,7 @@ func TestOneMaintenanceAtATime(t *testing.T) {
 	k.how.Now = true
 	_, err = f.Maintain(t.Context(), k.how)
 	require.ErrorIs(t, err, syscall.EIO)
-	f.disk.free = func(string) (uint64, error) { return f.cfg.MinFreeDisk, nil }
+	f.disk.free = func(string) (uint64, error) { return f.disk.least, nil }
 	_, err = f.Maintain(t.Context(), k.how)
 	require.ErrorIs(t, err, ErrDisk)
 }

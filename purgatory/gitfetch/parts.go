@@ -21,6 +21,8 @@ type parts struct {
 	of map[string][]nip34.ObjectID // by folder; guarded by mu
 }
 
+func newParts() *parts { return &parts{of: make(map[string][]nip34.ObjectID)} }
+
 // took notes what was promoted, with all that it needs. It is kept from garbage collection
 // until letGo.
 func (p *parts) took(dir string, ids []nip34.ObjectID) {

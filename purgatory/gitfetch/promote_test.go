@@ -18,7 +18,7 @@ import (
 // fetched is a quarantine with the tip of a new history in it, complete.
 func fetched(t testing.TB, f *Fetcher, here string, o *origin, ids ...nip34.ObjectID) *Quarantine {
 	t.Helper()
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), ids)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 	}
 	for range 2 { // the second time there is a history to build on
 		tip := history(t, there, "main", 5)[4]
-		q, err := f.newQuarantine(here)
+		q, err := f.quarantines.open(here)
 		require.NoError(t, err)
 		gc()
 		_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{tip})
@@ -83,7 +83,7 @@ func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 	here := g.loose(t, commits[4].id) // all of it unheld, but for what is wanted
 	f := fetcher(t, Config{})
 	o := serve(t, here, nil)
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	// A server that takes for granted that we have the rest.
 	o.Config.Handler = sendPack(packOf(object(1, commits[4].body)))
@@ -197,7 +197,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 func TestFetchLeavesNothingAfterAnError(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t, Config{})
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(q.packs()+"/pack-1.pack", nil, 0o600))
 	require.NoError(t, q.Promote(t.Context()))

@@ -22,9 +22,16 @@ const quarantinePrefix = barerepo.QuarantinePrefix
 
 // Quarantine holds objects that were fetched and are not part of their repository.
 type Quarantine struct {
-	f    *Fetcher
-	dir  string // of the repository
-	name string // of ours, in it
+	// set by quarantines, read-only
+	git      *program
+	disk     *storage
+	objects  *objectReader
+	parts    *parts
+	receiver *receiver
+	dir      string // of the repository
+	name     string // of ours, in it
+
+	spools int // that were made, for their names
 	// complete are the ids that Missing found to have all that they need, when it was
 	// asked last.
 	complete []nip34.ObjectID
@@ -38,7 +45,7 @@ func (q *Quarantine) packs() string { return filepath.Join(q.path(), "pack") }
 
 // content lists the files in a quarantine.
 func (q *Quarantine) content() (map[string]bool, error) {
-	entries, err := q.f.disk.files.ReadDir(q.packs())
+	entries, err := q.disk.files.ReadDir(q.packs())
 	if err != nil {
 		return nil, fmt.Errorf("reading a quarantine: %w", err)
 	}
@@ -56,7 +63,7 @@ func (q *Quarantine) restore(before map[string]bool) error {
 	errs := []error{err}
 	for name := range now {
 		if !before[name] {
-			errs = append(errs, q.f.disk.files.Remove(filepath.Join(q.packs(), name)))
+			errs = append(errs, q.disk.files.Remove(filepath.Join(q.packs(), name)))
 		}
 	}
 	return errors.Join(errs...)
@@ -64,22 +71,22 @@ func (q *Quarantine) restore(before map[string]bool) error {
 
 // Discard implements [purgatory.Quarantine].
 func (q *Quarantine) Discard() error {
-	if err := q.f.disk.files.RemoveAll(q.path()); err != nil {
+	if err := q.disk.files.RemoveAll(q.path()); err != nil {
 		return fmt.Errorf("removing a quarantine: %w", err)
 	}
 	return nil
 }
 
-// objects is the environment in which git writes to the quarantine.
-func (q *Quarantine) objects() []string { return gitrun.Beside(q.name) }
+// inside is the environment in which git writes to the quarantine.
+func (q *Quarantine) inside() []string { return gitrun.Beside(q.name) }
 
 // index has git index a pack into the quarantine. The caller has the right to run a
 // child.
 func (q *Quarantine) index(ctx context.Context, pack *spool) error {
-	_, err := q.f.git.runNow(ctx, child{
-		dir: q.dir, extra: q.objects(), stdin: pack.reader(),
+	_, err := q.git.runNow(ctx, child{
+		dir: q.dir, extra: q.inside(), stdin: pack.reader(),
 		args: []string{"index-pack", "--stdin", "--fix-thin", barerepo.Strict(), "--threads=1",
-			fmt.Sprintf("--max-input-size=%d", q.f.cfg.MaxPackBytes)},
+			fmt.Sprintf("--max-input-size=%d", q.receiver.cfg.MaxPackBytes)},
 	})
 	var failed *childError
 	switch {
@@ -87,9 +94,9 @@ func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	case strings.Contains(failed.stderr, "did not receive expected object"), strings.Contains(failed.stderr, "unresolved delta"):
 		return fmt.Errorf("%w: %w", ErrIncomplete, err)
 	case failed.outOfMemory():
-		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: int64(q.f.cfg.MaxMemory)}, err)
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: int64(q.git.memory)}, err)
 	case strings.Contains(failed.stderr, "pack exceeds maximum allowed size"):
-		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: q.f.cfg.MaxPackBytes}, err)
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: q.receiver.cfg.MaxPackBytes}, err)
 	}
 	return err
 }
@@ -106,7 +113,7 @@ func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []n
 		if before[name] || !strings.HasSuffix(name, ".idx") {
 			continue
 		}
-		data, err := q.f.disk.files.ReadFile(filepath.Join(q.packs(), name))
+		data, err := q.disk.files.ReadFile(filepath.Join(q.packs(), name))
 		if err != nil {
 			return fmt.Errorf("reading a quarantine: %w", err)
 		}
@@ -137,11 +144,11 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	if err != nil {
 		return nil, err
 	}
-	packs, err := q.f.objects.readIndexes(q.packs(), before, len(ids[0].String())/2)
+	packs, err := q.objects.readIndexes(q.packs(), before, len(ids[0].String())/2)
 	if err != nil {
 		return nil, err
 	}
-	missing, unheld, err := q.f.objects.missing(ctx, q.dir, q.objects(), ids, packs)
+	missing, unheld, err := q.objects.missing(ctx, q.dir, q.inside(), ids, packs)
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +172,7 @@ func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	if len(ids) == 0 {
 		return 0, errNothing
 	}
-	f := q.f
-	if err := f.disk.check(q.dir); err != nil {
+	if err := q.disk.check(q.dir); err != nil {
 		return 0, err
 	}
 	before, err := q.content()
@@ -176,9 +182,9 @@ func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	m := &meter{}
-	defer f.allow(m, end)()
-	stop := f.watch(ctx, end, m, q.dir)
-	err = f.fetch(ctx, q, from, ids, m)
+	defer q.receiver.allow(m, end)()
+	stop := q.receiver.watch(ctx, end, m, q.dir)
+	err = q.fetch(ctx, from, ids, m)
 	if err == nil {
 		err = q.useful(ctx, before, ids)
 	}
@@ -188,6 +194,40 @@ func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 		err = errors.Join(classified(err, from), q.restore(before))
 	}
 	return m.n.Load(), err
+}
+
+// fetch has what a server sends in the quarantine. Waiting for others is not the
+// server's fault, and its time does not count: neither until it may be asked, nor until
+// git may run. What a server sends is gathered before git is run: however slow it is,
+// it keeps no child from others.
+func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
+	haves, format, err := q.objects.tips(ctx, q.dir)
+	if err != nil {
+		return err
+	}
+	if parts := q.parts.promoted(q.dir); len(parts) > 0 {
+		there, _, err := q.objects.present(ctx, q.dir, nil, parts) // it may have been made anew
+		if err != nil {
+			return err
+		}
+		haves = append(haves, there...)
+	}
+	q.spools++
+	pack, err := newSpool(q.disk.files, filepath.Join(q.path(), fmt.Sprintf("spool-%d", q.spools)))
+	if err != nil {
+		return err
+	}
+	defer pack.close()
+	if err := q.receiver.receive(ctx, pack, from, wants, haves, format, m); err != nil {
+		return err
+	}
+	release, err := q.git.children.acquire(ctx, q.dir, true)
+	if err != nil {
+		return err
+	}
+	defer release()
+	m.clock.run()
+	return q.index(ctx, pack)
 }
 
 // Promote implements [purgatory.Quarantine]. What is promoted are the packs as they
@@ -215,45 +255,45 @@ func (q *Quarantine) Promote(ctx context.Context) error {
 			return fmt.Errorf("promoting: %w", err)
 		}
 	}
-	q.f.parts.took(q.dir, q.complete)
+	q.parts.took(q.dir, q.complete)
 	return q.Discard()
 }
 
 func (q *Quarantine) promotePack(base string) error {
 	from, to := filepath.Join(q.packs(), base), filepath.Join(q.dir, "objects", "pack", base)
 	folder := filepath.Dir(to)
-	if err := q.f.disk.writeKeep(to + ".keep"); err != nil {
+	if err := q.disk.writeKeep(to + ".keep"); err != nil {
 		return err
 	}
 	// The same objects may have come before: then all that they lack is the mark. If
 	// garbage collection takes the pack at this moment it is ours that stays.
-	there, err := q.f.disk.exists(to + ".idx")
+	there, err := q.disk.exists(to + ".idx")
 	if err != nil {
 		return err
 	}
 	for _, ext := range []string{".pack", ".rev"} {
-		if err := q.f.disk.move(from+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, os.ErrNotExist)) {
+		if err := q.disk.move(from+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, os.ErrNotExist)) {
 			return err
 		}
 	}
-	if err := q.f.disk.sync(to + ".keep"); err != nil {
+	if err := q.disk.sync(to + ".keep"); err != nil {
 		return err
 	}
-	if err := q.f.disk.sync(folder); err != nil {
+	if err := q.disk.sync(folder); err != nil {
 		return err
 	}
 	if there {
 		// An index of another version of git may differ and be right all the same.
-		if there, err = q.f.disk.exists(to + ".idx"); err != nil {
+		if there, err = q.disk.exists(to + ".idx"); err != nil {
 			return err
 		}
 	}
 	if !there {
-		if err := q.f.disk.move(from+".idx", to+".idx"); err != nil {
+		if err := q.disk.move(from+".idx", to+".idx"); err != nil {
 			return err
 		}
 	}
-	return q.f.disk.sync(folder)
+	return q.disk.sync(folder)
 }
 
 // What is in the packs may be twice what is needed, and some more, before they are
@@ -274,12 +314,12 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have, err := q.f.objects.readIndexes(q.packs(), before, len(q.complete[0].String())/2)
+	have, err := q.objects.readIndexes(q.packs(), before, len(q.complete[0].String())/2)
 	if err != nil {
 		return err
 	}
 	needed, lacking := 0, 0
-	err = q.f.objects.walk(ctx, q.dir, q.objects(), q.complete, func(line []byte) {
+	err = q.objects.walk(ctx, q.dir, q.inside(), q.complete, func(line []byte) {
 		needed++
 		if !have.has(line) {
 			lacking++
@@ -319,7 +359,7 @@ func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed,
 		if made != "" && strings.HasPrefix(name, made+".") {
 			continue // one of those that came was just that
 		}
-		if err := q.f.disk.files.Remove(filepath.Join(q.packs(), name)); err != nil {
+		if err := q.disk.files.Remove(filepath.Join(q.packs(), name)); err != nil {
 			return err
 		}
 	}
@@ -338,14 +378,14 @@ const (
 // as well, so those that came count.
 func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err error) {
 	for name := range names {
-		info, err := q.f.disk.files.Stat(filepath.Join(q.packs(), name))
+		info, err := q.disk.files.Stat(filepath.Join(q.packs(), name))
 		if err != nil {
 			return most, err
 		}
 		most += info.Size()
 	}
 	if copied {
-		there, err := objectBytes(q.f.disk.files, filepath.Join(q.dir, "objects"))
+		there, err := objectBytes(q.disk.files, filepath.Join(q.dir, "objects"))
 		if err != nil {
 			return most, err
 		}
@@ -357,16 +397,16 @@ func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err
 // pack adds a pack of what the complete ids need and no ref has, of at most so many bytes,
 // and returns its name without extension.
 func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int64) (made string, err error) {
-	if err := q.f.disk.check(q.dir); err != nil {
+	if err := q.disk.check(q.dir); err != nil {
 		return "", err
 	}
-	tips, err := q.f.git.run(ctx, child{dir: q.dir, args: []string{"for-each-ref", "--format=%(objectname)"}})
+	tips, err := q.git.run(ctx, child{dir: q.dir, args: []string{"for-each-ref", "--format=%(objectname)"}})
 	if err != nil {
 		return "", fmt.Errorf("reading refs: %w", err)
 	}
 	stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
-	out, err := q.f.git.run(ctx, child{
-		dir: q.dir, extra: q.objects(), stdin: stdin, long: true, file: most,
+	out, err := q.git.run(ctx, child{
+		dir: q.dir, extra: q.inside(), stdin: stdin, long: true, file: most,
 		args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
 	})
 	var failed *childError
@@ -381,16 +421,17 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int6
 
 // take has the packs of a folder in the quarantine, if they have all that ids need.
 func (q *Quarantine) take(ctx context.Context, from string, ids []nip34.ObjectID) error {
-	if err := q.f.disk.check(q.dir); err != nil {
+	q.exact = true
+	if err := q.disk.check(q.dir); err != nil {
 		return err
 	}
 	packs := filepath.Join(from, "pack")
-	entries, err := q.f.disk.files.ReadDir(packs)
+	entries, err := q.disk.files.ReadDir(packs)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := link(q.f.disk.files, filepath.Join(packs, e.Name()), filepath.Join(q.packs(), e.Name())); err != nil {
+		if err := link(q.disk.files, filepath.Join(packs, e.Name()), filepath.Join(q.packs(), e.Name())); err != nil {
 			return err
 		}
 	}

@@ -175,7 +175,7 @@ func TestRefusedCopiesCostNoPacking(t *testing.T) {
 	place(t, from, all...)
 	git(t, from, "repack", "-adkq")
 	f := fetcher(t, Config{})
-	f.copies.most = 2 * copiesShare * (1 << 20) // one MiB for the first
+	f.sharer.copies.most = 2 * copiesShare * (1 << 20) // one MiB for the first
 	packed := 0
 	f.git.started = func(cmd *exec.Cmd) {
 		if slices.Contains(cmd.Args, "pack-objects") {
@@ -188,25 +188,25 @@ func TestRefusedCopiesCostNoPacking(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, tips[1:], missing)
 	require.Positive(t, packed)
-	require.InDelta(t, 400<<10, f.copies.pools[0].spent, 10<<10)
+	require.InDelta(t, 400<<10, f.sharer.copies.pools[0].spent, 10<<10)
 	packed = 0
 	other := at("eve")
-	f.copies.pools[0].by[filepath.Dir(other)] = 1 << 20
+	f.sharer.copies.pools[0].by[filepath.Dir(other)] = 1 << 20
 	require.ErrorIs(t, f.Share(t.Context(), from, other, tips[:1]), errCopies)
 	require.Zero(t, packed)
-	require.EqualValues(t, 1, f.copies.refused)
+	require.EqualValues(t, 1, f.sharer.copies.refused)
 
 	// Who has served for a day has a part that is not theirs.
-	who, err := f.payer(t.Context(), other)
+	who, err := payerOf(t.Context(), f.git, f.disk, other)
 	require.NoError(t, err)
 	require.Equal(t, payer{owner: filepath.Dir(other)}, who)
 	age(t, filepath.Join(other, "config"), 2*servedAfter)
-	who, err = f.payer(t.Context(), other)
+	who, err = payerOf(t.Context(), f.git, f.disk, other)
 	require.NoError(t, err)
 	require.False(t, who.served, "it has served nothing")
 	history(t, other, "main", 1)
 	require.NoError(t, f.Share(t.Context(), from, other, tips[:1]))
-	require.InDelta(t, 400<<10, f.copies.pools[1].spent, 10<<10)
+	require.InDelta(t, 400<<10, f.sharer.copies.pools[1].spent, 10<<10)
 }
 
 // owners makes empty repositories in folders of their owners.
@@ -229,7 +229,7 @@ func TestMaintenanceGivesStrangersNoCopies(t *testing.T) {
 	from := at("alice")
 	tips := heavy(t, from, 3, size)
 	f := fetcher(t, Config{})
-	f.unshared.most = 2 * copiesShare * (10 * size / 3) // one pack, of 3 MiB
+	f.upkeeps.unshared.most = 2 * copiesShare * (10 * size / 3) // one pack, of 3 MiB
 	before := onDisk(t, root)
 	var forks []*kept
 	for i := range keys {
@@ -246,9 +246,9 @@ func TestMaintenanceGivesStrangersNoCopies(t *testing.T) {
 		git(t, k.dir, "fsck", "--strict")
 	}
 	more := onDisk(t, root) - before
-	t.Logf("%d bytes, and %d more when %d keys that name two thirds of them were maintained; %d refused", before, more, keys, f.unshared.refused)
+	t.Logf("%d bytes, and %d more when %d keys that name two thirds of them were maintained; %d refused", before, more, keys, f.upkeeps.unshared.refused)
 	require.Less(t, more, int64(7*size/2))
-	require.EqualValues(t, keys-1, f.unshared.refused)
+	require.EqualValues(t, keys-1, f.upkeeps.unshared.refused)
 
 	// Whose pack it was has what nothing names gone all the same, and at once.
 	k := keeping(t, f, from)
@@ -261,7 +261,7 @@ func TestMaintenanceGivesStrangersNoCopies(t *testing.T) {
 	last := forks[keys-1]
 	require.True(t, last.has(tips[2]))
 	last.pass(15 * 24 * time.Hour)
-	f.unshared = copies{most: maxCopies}
+	*f.upkeeps.unshared = copies{most: maxCopies}
 	require.True(t, last.maintain().Pruned)
 	require.False(t, last.has(tips[2]))
 	require.True(t, last.has(tips[1]))
@@ -319,7 +319,7 @@ func TestOwnPacksBecomeFewBesideSharedOnes(t *testing.T) {
 		at := owners(t, t.TempDir())
 		from, to := at("alice"), at("bob")
 		f := fetcher(t, Config{})
-		f.unshared.most = 0
+		f.upkeeps.unshared.most = 0
 		push := func(dir, name string) nip34.ObjectID {
 			blob := thing{packedBlob, []byte(name)}
 			id := blob.id()
@@ -349,7 +349,7 @@ func TestOwnPacksBecomeFewBesideSharedOnes(t *testing.T) {
 		require.False(t, k.maintain().Pruned)
 		require.Subset(t, k.packs(), shared)
 		require.Len(t, k.packs(), len(shared)+left, "%d of his own", own)
-		require.NotZero(t, f.unshared.refused)
+		require.NotZero(t, f.upkeeps.unshared.refused)
 		git(t, to, "fsck", "--strict")
 	}
 }

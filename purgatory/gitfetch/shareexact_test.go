@@ -68,12 +68,12 @@ func TestWhoHasServed(t *testing.T) {
 		for old, served := range map[time.Duration]bool{24*time.Hour - time.Minute: false, 24*time.Hour + time.Minute: want} {
 			at := time.Now().Add(-old)
 			require.NoError(t, os.Chtimes(filepath.Join(dir, "config"), at, at))
-			who, err := f.payer(t.Context(), dir)
+			who, err := payerOf(t.Context(), f.git, f.disk, dir)
 			require.NoError(t, err)
 			require.Equal(t, payer{owner: filepath.Dir(dir), served: served}, who, "%q, %v", name, old)
 		}
 		require.NoError(t, os.Remove(filepath.Join(dir, "config")))
-		_, err := f.payer(t.Context(), dir)
+		_, err := payerOf(t.Context(), f.git, f.disk, dir)
 		require.ErrorIs(t, err, os.ErrNotExist)
 	}
 }
@@ -89,7 +89,7 @@ func TestWhichPacksAreShared(t *testing.T) {
 		base := place(t, dir, append(blobs("else", 2+1000-1+more), o)...)
 		other := place(t, dir, blobs("another pack", 10)...)
 		ask := id.String() + "\n"
-		bases, loose, err := f.packsOf(t.Context(), dir, []byte(ask), 20)
+		bases, loose, err := f.sharer.packsOf(t.Context(), dir, []byte(ask), 20)
 		require.NoError(t, err)
 		if more > 0 {
 			require.Empty(t, bases)
@@ -100,7 +100,7 @@ func TestWhichPacksAreShared(t *testing.T) {
 		require.False(t, loose)
 		alone := blobs("in no pack", 1)[0]
 		loosen(t, dir, alone)
-		bases, loose, err = f.packsOf(t.Context(), dir, fmt.Appendf([]byte(ask), "%x\n", alone.id()), 20)
+		bases, loose, err = f.sharer.packsOf(t.Context(), dir, fmt.Appendf([]byte(ask), "%x\n", alone.id()), 20)
 		require.NoError(t, err)
 		require.Equal(t, []string{base}, bases)
 		require.True(t, loose)
@@ -119,7 +119,7 @@ func TestOrderOfASecondName(t *testing.T) {
 	require.NoError(t, os.WriteFile(rev, nil, 0o600))
 	steps := &noted{to: to}
 	f.disk.files = steps
-	all, err := f.linkPacks(from, to, []string{a, b, "pack-gone"})
+	all, err := f.sharer.linkPacks(from, to, []string{a, b, "pack-gone"})
 	require.NoError(t, err)
 	require.True(t, all, "what has gone meanwhile is missing still")
 	short := map[string]string{a: "a", b: "b", "pack-gone": "gone"}
@@ -139,15 +139,15 @@ func TestOrderOfASecondName(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(to, "objects", "pack", "pack-gone.keep"))
 
 	steps.steps = nil
-	all, err = f.linkPacks(from, to, nil)
+	all, err = f.sharer.linkPacks(from, to, nil)
 	require.NoError(t, err)
 	require.True(t, all)
 	require.Empty(t, steps.steps)
-	all, err = f.linkPacks(from, to, []string{a, b})
+	all, err = f.sharer.linkPacks(from, to, []string{a, b})
 	require.NoError(t, err)
 	require.True(t, all, "they have them already")
 	f.disk.files = &faultyFiles{apart: true}
-	all, err = f.linkPacks(from, bare(t, nip34.SHA1), []string{a, b})
+	all, err = f.sharer.linkPacks(from, bare(t, nip34.SHA1), []string{a, b})
 	require.NoError(t, err)
 	require.False(t, all)
 }

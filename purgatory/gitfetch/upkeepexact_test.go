@@ -93,8 +93,8 @@ func bases(t *testing.T, dir string) (out []string) {
 func TestHowManyAtOnce(t *testing.T) {
 	for fetches, long := range map[int]int{1: 1, 7: 1, 8: 2, 20: 5} {
 		f := fetcher(t, Config{MaxFetches: fetches, MaxChildren: 3})
-		require.Equal(t, []int{fetches, long, 2, 3}, []int{cap(f.fetching), cap(f.long), cap(f.maintaining), f.git.children.most})
-		require.Equal(t, []int64{4 << 30, 4 << 30}, []int64{f.copies.most, f.unshared.most})
+		require.Equal(t, []int{fetches, long, 2, 3}, []int{cap(f.receiver.fetching), cap(f.receiver.long), cap(f.upkeeps.slots), f.git.children.most})
+		require.Equal(t, []int64{4 << 30, 4 << 30}, []int64{f.sharer.copies.most, f.upkeeps.unshared.most})
 	}
 }
 
@@ -126,7 +126,7 @@ func TestWhenPacksBecomeOne(t *testing.T) {
 		now := bases(t, dir)
 		require.Equal(t, purgatory.Maintained{Packs: 1, Removed: c.packs, Freed: before - bytesOf(t, dir, now...)}, done, "%+v", c)
 		require.Len(t, now, 1)
-		u := &upkeep{f: f, dir: dir, id: 20}
+		u := f.upkeepOf(upkeep{dir: dir, id: 20})
 		require.NoError(t, u.look())
 		require.Equal(t, c.packs+c.loose, u.packs[0].objects)
 		require.Zero(t, u.loose)
@@ -164,7 +164,7 @@ func TestWhenRefsArePacked(t *testing.T) {
 				packed++
 			}
 		}
-		u := &upkeep{f: f, dir: dir, now: time.Now(), how: purgatory.Maintenance{Now: c.now}}
+		u := f.upkeepOf(upkeep{dir: dir, now: time.Now(), how: purgatory.Maintenance{Now: c.now}})
 		require.NoError(t, u.begin(t.Context()))
 		require.Equal(t, c.packed, packed == 1, "%+v", c)
 		require.Equal(t, c.left, u.done.LooseRefs, "%+v", c)
@@ -198,9 +198,9 @@ func TestWhatThereIs(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, linkedName), []byte(came+"\n"+alone+"\npack-9\n"), 0o600))
 	loosen(t, dir, blobs("loose", 3)...)
 	f := fetcher(t, Config{})
-	u := &upkeep{f: f, dir: dir, id: 20}
-	want := upkeep{
-		f: f, dir: dir, id: 20,
+	u := f.upkeepOf(upkeep{dir: dir, id: 20})
+	want := *f.upkeepOf(upkeep{
+		dir: dir, id: 20,
 		packs: []packFile{
 			{base: came, objects: 1, shared: true, linked: true},
 			{base: cruft, objects: 2, cruft: true},
@@ -210,7 +210,7 @@ func TestWhatThereIs(t *testing.T) {
 		},
 		marked: bytesOf(t, dir, ours), loose: 3, done: purgatory.Maintained{Packs: 7},
 		size: bytesOf(t, dir, ours, theirs),
-	}
+	})
 	for i := range want.packs {
 		want.packs[i].size = bytesOf(t, dir, want.packs[i].base)
 		want.size += want.packs[i].size
@@ -241,7 +241,7 @@ func TestLargestShared(t *testing.T) {
 // There must be room for a copy of all that is packed anew, and MinFreeDisk besides.
 func TestRoomForACopy(t *testing.T) {
 	f := fetcher(t, Config{MinFreeDisk: 100})
-	u := &upkeep{f: f}
+	u := f.upkeepOf(upkeep{})
 	packs := []packFile{{size: 5}, {size: 7}}
 	for free, enough := range map[uint64]bool{0: false, 99: false, 100: false, 111: false, 112: true, 113: true} {
 		f.disk.free = func(string) (uint64, error) { return free, nil }
@@ -302,7 +302,7 @@ func TestMarksGoAfterAnHour(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(mark, []byte(keepNote), 0o600))
 		require.NoError(t, os.Chtimes(mark, now.Add(-c.age), now.Add(-c.age)))
-		u := &upkeep{f: f, dir: dir, now: now, how: purgatory.Maintenance{Prune: c.prune, Grace: c.grace}}
+		u := f.upkeepOf(upkeep{dir: dir, now: now, how: purgatory.Maintenance{Prune: c.prune, Grace: c.grace}})
 		require.NoError(t, u.begin(t.Context()))
 		_, err := os.Stat(mark)
 		require.Equal(t, c.goes, err != nil, "%+v", c)
@@ -328,7 +328,7 @@ func TestWhatGoesInASwap(t *testing.T) {
 		tmp := filepath.Join(filepath.Dir(path), "tmp_obj_1")
 		require.NoError(t, os.WriteFile(tmp, nil, 0o600))
 		require.NoError(t, os.Chtimes(tmp, time.Unix(0, 0), time.Unix(0, 0)))
-		u := &upkeep{f: f, dir: dir, id: 20, now: now, loose: 1, how: purgatory.Maintenance{Now: c.now, Grace: time.Minute}}
+		u := f.upkeepOf(upkeep{dir: dir, id: 20, now: now, loose: 1, how: purgatory.Maintenance{Now: c.now, Grace: time.Minute}})
 		require.NoError(t, u.swap(t.Context(), nil, c.prune))
 		_, err := os.Stat(path)
 		require.Equal(t, c.goes, err != nil, "%+v", c)
@@ -346,7 +346,7 @@ func TestWhatGoesInASwap(t *testing.T) {
 	}
 	size := bytesOf(t, dir, gone, kept, stays)
 	freed := bytesOf(t, dir, gone)
-	u := &upkeep{f: f, dir: dir, id: 20, size: size, done: purgatory.Maintained{Removed: 5, Freed: 3}}
+	u := f.upkeepOf(upkeep{dir: dir, id: 20, size: size, done: purgatory.Maintained{Removed: 5, Freed: 3}})
 	old := []packFile{{base: gone}, {base: kept}, {base: stays}}
 	require.ErrorIs(t, u.swap(t.Context(), old, true, stays, "pack-1"), purgatory.ErrInUse, "a new pack is not there")
 	require.Len(t, bases(t, dir), 3)
@@ -382,7 +382,7 @@ func TestWhatLogsName(t *testing.T) {
 		return fmt.Sprintf("%s %s g <g> %d +0000\tx\n", from, to, at)
 	}
 	zero := strings.Repeat("0", 40)
-	u := &upkeep{f: f, dir: dir, now: now, id: 20, how: purgatory.Maintenance{Remember: time.Hour}}
+	u := f.upkeepOf(upkeep{dir: dir, now: now, id: 20, how: purgatory.Maintenance{Remember: time.Hour}})
 	log("HEAD", line(id("a"), id("b"), now.Unix()))
 	log("refs/heads/main", fmt.Sprintf("%s %s g <g> %d +0000\tx\nnonsense\n", zero, id("c"), now.Unix())+line(id("d"), id("d"), 1))
 	log("refs/nostr/x", line(id("e"), id("e"), 1))
@@ -427,9 +427,9 @@ func TestWhatIsNamed(t *testing.T) {
 	git(t, dir, "update-ref", "refs/tags/x", tagged.String())
 	id := func(c string, n int) nip34.ObjectID { return oid(t, strings.Repeat(c, n)) }
 	keep := []nip34.ObjectID{tagged, id("a", 40), id("b", 64)}
-	u := &upkeep{f: f, dir: dir, id: 20, how: purgatory.Maintenance{
+	u := f.upkeepOf(upkeep{dir: dir, id: 20, how: purgatory.Maintenance{
 		Keep: func(context.Context) ([]nip34.ObjectID, error) { return keep, nil },
-	}}
+	}})
 	tips, named, err := u.naming(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []nip34.ObjectID{tagged}, tips)
@@ -484,7 +484,7 @@ func TestWhatIsNotedOfALook(t *testing.T) {
 	book := readDiary(t, dir)
 	require.Positive(t, book.Took)
 	require.LessOrEqual(t, book.Took, took)
-	u := &upkeep{f: f, dir: dir, id: 20}
+	u := f.upkeepOf(upkeep{dir: dir, id: 20})
 	require.NoError(t, u.look())
 	state, err := u.state(t.Context())
 	require.NoError(t, err)

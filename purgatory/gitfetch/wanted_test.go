@@ -17,7 +17,7 @@ func TestPromiseP17_OnlyWhatIsWantedIsKept(t *testing.T) {
 	there := g.loose(t, nip34.ObjectID{})
 	here := bare(t, nip34.SHA1)
 	f := fetcher(t, Config{})
-	q, err := f.newQuarantine(here)
+	q, err := f.quarantines.open(here)
 	require.NoError(t, err)
 	want := []nip34.ObjectID{commits[4].id}
 	var ids strings.Builder

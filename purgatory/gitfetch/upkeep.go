@@ -25,9 +25,6 @@ import (
 )
 
 const (
-	// maxUpkeep is how many repositories are maintained at once: one in turn, and one
-	// that an operator asks for. Their children are besides MaxChildren.
-	maxUpkeep = 2
 	// fewPacks and fewRefs are worth no work: a reader does not notice them.
 	fewPacks = 8
 	fewRefs  = 64
@@ -57,8 +54,16 @@ const (
 
 // upkeep is the maintenance of one repository.
 type upkeep struct {
-	f    *Fetcher
+	// set by upkeeps, read-only
+	git      *program
+	disk     *storage
+	objects  *objectReader
+	unshared *copies // of packs that another repository has as well
+	claims   *claims
+	packed   func(name string) // for tests, nil otherwise: which pack was made
+
 	how  purgatory.Maintenance
+	free func() // gives the folder up; nil: it is not claimed
 	dir  string // of the repository, as it was at first
 	id   int    // bytes of an id
 	now  time.Time
@@ -109,8 +114,8 @@ func (u *upkeep) run(ctx context.Context) error {
 		}
 		return err
 	})
-	if u.dir != "" {
-		defer u.f.leaveUpkeep(u.dir)
+	if u.free != nil {
+		defer u.free()
 	}
 	switch {
 	case err != nil:
@@ -129,7 +134,7 @@ func (u *upkeep) locked(ctx context.Context, do func(ctx context.Context) error)
 	}
 	defer unlock()
 	if u.dir == "" {
-		if err := u.f.enterUpkeep(dir); err != nil {
+		if u.free, err = u.claims.claim(dir); err != nil {
 			return err
 		}
 		u.dir = dir
@@ -149,7 +154,7 @@ var errLong = errors.New("it would be locked for too long")
 
 // begin removes what was left, has loose refs become few, and looks at the packs.
 func (u *upkeep) begin(ctx context.Context) error {
-	format, err := u.f.Format(ctx, u.dir)
+	format, err := u.objects.format(ctx, u.dir)
 	if err != nil {
 		return err
 	}
@@ -157,23 +162,23 @@ func (u *upkeep) begin(ctx context.Context) error {
 	if format == nip34.SHA256 {
 		u.id = 32
 	}
-	_, err = unlock(u.f.disk.files, u.dir, staleAfter, staleAfter)
-	if err := errors.Join(err, sweepObjects(u.f.disk.files, u.dir, u.now)); err != nil {
+	_, err = unlock(u.disk.files, u.dir, staleAfter, staleAfter)
+	if err := errors.Join(err, sweepObjects(u.disk.files, u.dir, u.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}
 	if u.how.Prune { // who has something wait for ever would have all stay that came for others
-		if err := unmark(u.f.disk.files, u.dir, u.now.Add(-min(leftAfter, u.how.Grace))); err != nil {
+		if err := unmark(u.disk.files, u.dir, u.now.Add(-min(leftAfter, u.how.Grace))); err != nil {
 			return fmt.Errorf("removing marks: %w", err)
 		}
 	}
-	if u.done.LooseRefs, err = looseRefs(u.f.disk.files, u.dir); err != nil {
+	if u.done.LooseRefs, err = looseRefs(u.disk.files, u.dir); err != nil {
 		return err
 	}
 	if u.done.LooseRefs >= fewRefs || (u.how.Now && u.done.LooseRefs > 0) {
 		if _, err := u.child(ctx, nil, "pack-refs", "--all", "--prune"); err != nil {
 			return fmt.Errorf("packing refs: %w", err)
 		}
-		if u.done.LooseRefs, err = looseRefs(u.f.disk.files, u.dir); err != nil {
+		if u.done.LooseRefs, err = looseRefs(u.disk.files, u.dir); err != nil {
 			return err
 		}
 	}
@@ -184,15 +189,15 @@ func (u *upkeep) begin(ctx context.Context) error {
 func (u *upkeep) look() error {
 	u.packs, u.kept, u.size, u.marked, u.done.Packs = nil, nil, 0, 0, 0
 	folder := filepath.Join(u.dir, "objects", "pack")
-	entries, err := u.f.disk.files.ReadDir(folder)
+	entries, err := u.disk.files.ReadDir(folder)
 	if err != nil {
 		return err
 	}
-	came, err := linked(u.f.disk.files, u.dir)
+	came, err := linked(u.disk.files, u.dir)
 	if err != nil {
 		return err
 	}
-	ours, err := marks(u.f.disk.files, u.dir)
+	ours, err := marks(u.disk.files, u.dir)
 	if err != nil {
 		return err
 	}
@@ -225,7 +230,7 @@ func (u *upkeep) look() error {
 			}
 			continue
 		}
-		x, err := openIndex(u.f.disk.files, filepath.Join(folder, name), u.id)
+		x, err := openIndex(u.disk.files, filepath.Join(folder, name), u.id)
 		if err != nil {
 			return err
 		}
@@ -239,13 +244,13 @@ func (u *upkeep) look() error {
 		}
 		return strings.Compare(a.base, b.base)
 	})
-	u.loose, err = looseObjects(u.f.disk.files, u.dir, nil)
+	u.loose, err = looseObjects(u.disk.files, u.dir, nil)
 	return err
 }
 
 // due reads the diary, and reports whether all objects are to be looked at.
 func (u *upkeep) due(ctx context.Context) (book diary, prune bool, err error) {
-	data, err := u.f.disk.files.ReadFile(filepath.Join(u.dir, diaryName))
+	data, err := u.disk.files.ReadFile(filepath.Join(u.dir, diaryName))
 	if err == nil {
 		err = json.Unmarshal(data, &book)
 	}
@@ -291,10 +296,10 @@ func (u *upkeep) write(book diary) error {
 		return err
 	}
 	path := filepath.Join(u.dir, diaryName)
-	if err := u.f.disk.files.WriteFile(path+".new", data, 0o600); err != nil {
+	if err := u.disk.files.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
 	}
-	return u.f.disk.files.Rename(path+".new", path)
+	return u.disk.files.Rename(path+".new", path)
 }
 
 // survey forgets what refs were long ago, and reads all that names objects now.
@@ -306,7 +311,7 @@ func (u *upkeep) survey(ctx context.Context) error {
 	if _, err := u.child(ctx, nil, "reflog", "expire", "--all", "--expire="+at, "--expire-unreachable="+at); err != nil {
 		return fmt.Errorf("expiring logs: %w", err)
 	}
-	if err := removeEmpty(u.f.disk.files, filepath.Join(u.dir, "logs")); err != nil {
+	if err := removeEmpty(u.disk.files, filepath.Join(u.dir, "logs")); err != nil {
 		return fmt.Errorf("expiring logs: %w", err)
 	}
 	var err error
@@ -331,7 +336,7 @@ func (u *upkeep) naming(ctx context.Context) (tips, named []nip34.ObjectID, err 
 	if err := u.logged(logged); err != nil {
 		return nil, nil, fmt.Errorf("reading logs: %w", err)
 	}
-	head, err := u.f.disk.files.ReadFile(filepath.Join(u.dir, "HEAD"))
+	head, err := u.disk.files.ReadFile(filepath.Join(u.dir, "HEAD"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading HEAD: %w", err)
 	}
@@ -356,7 +361,7 @@ func (u *upkeep) naming(ctx context.Context) (tips, named []nip34.ObjectID, err 
 // eachLog calls do for each log of a ref, but for those of events: each is where its event
 // says, or was put there by strangers.
 func (u *upkeep) eachLog(do func(file *os.File) error) error {
-	return walk(u.f.disk.files, filepath.Join(u.dir, "logs"), func(path string, d fs.DirEntry, err error) error {
+	return walk(u.disk.files, filepath.Join(u.dir, "logs"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && path == filepath.Join(u.dir, "logs", "refs", "nostr") {
 			return fs.SkipDir
 		}
@@ -366,7 +371,7 @@ func (u *upkeep) eachLog(do func(file *os.File) error) error {
 			}
 			return err
 		}
-		file, err := u.f.disk.files.OpenFile(path, os.O_RDONLY, 0)
+		file, err := u.disk.files.OpenFile(path, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // its ref has just gone: not all of this is done under the lock
 		}
@@ -449,13 +454,13 @@ func (u *upkeep) roll(ctx context.Context) error {
 	if err != nil || fresh == "" {
 		return err
 	}
-	all, err := openIndex(u.f.disk.files, u.path(fresh+".idx"), u.id)
+	all, err := openIndex(u.disk.files, u.path(fresh+".idx"), u.id)
 	if err != nil {
 		return err
 	}
 	defer all.close()
 	for _, p := range packs {
-		x, err := openIndex(u.f.disk.files, u.path(p.base+".idx"), u.id)
+		x, err := openIndex(u.disk.files, u.path(p.base+".idx"), u.id)
 		if err != nil {
 			return err
 		}
@@ -493,11 +498,11 @@ func linkedBytes(packs []packFile) (sum int64) {
 // only has to name a pack to have it could fill the disk with it otherwise, a key at a time.
 // Whose pack it was pays nothing: he has brought it, and others leave with one copy in all.
 func (u *upkeep) pay(ctx context.Context, bytes int64) (paid bool, err error) {
-	who, err := u.f.payer(ctx, u.dir)
+	who, err := payerOf(ctx, u.git, u.disk, u.dir)
 	if err != nil {
 		return false, err
 	}
-	_, err = u.f.unshared.spend(u.now, who, bytes)
+	_, err = u.unshared.spend(u.now, who, bytes)
 	if errors.Is(err, errCopies) {
 		return false, nil
 	}
@@ -538,7 +543,7 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 		return err
 	}
 	// What is named and not there with all that it needs keeps nothing: a walk would fail.
-	incomplete, _, err := u.f.objects.missing(ctx, u.dir, nil, u.named, nil)
+	incomplete, _, err := u.objects.missing(ctx, u.dir, nil, u.named, nil)
 	if err != nil {
 		return err
 	}
@@ -635,14 +640,14 @@ func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
 	if len(shared) == 0 {
 		return nil
 	}
-	open, closeAll, err := openIndexes(u.f.disk.files, u.path(""), names, u.id)
+	open, closeAll, err := openIndexes(u.disk.files, u.path(""), names, u.id)
 	defer closeAll()
 	if err != nil {
 		return err
 	}
 	has := make([]int, len(shared))
 	var failed error
-	_, err = u.f.git.runNow(ctx, child{
+	_, err = u.git.runNow(ctx, child{
 		dir: u.dir, stdin: lines(named), nice: true, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
 		each: func(line []byte) {
 			var id [32]byte
@@ -722,20 +727,20 @@ func (u *upkeep) pack(ctx context.Context, in io.Reader, args ...string) (string
 	if name == "" {
 		return "", nil
 	}
-	if u.f.packed != nil {
-		u.f.packed(name)
+	if u.packed != nil {
+		u.packed(name)
 	}
 	return "pack-" + name, nil
 }
 
 // child runs git for us, at a low priority and besides those that others wait for.
 func (u *upkeep) child(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
-	return u.f.git.runNow(ctx, child{dir: u.dir, stdin: in, nice: true, args: args})
+	return u.git.runNow(ctx, child{dir: u.dir, stdin: in, nice: true, args: args})
 }
 
 // room reports whether there is room for another copy of packs.
 func (u *upkeep) room(packs []packFile) error {
-	free, err := u.f.disk.free(u.dir)
+	free, err := u.disk.free(u.dir)
 	if err != nil {
 		return fmt.Errorf("looking at the disk: %w", err)
 	}
@@ -743,7 +748,7 @@ func (u *upkeep) room(packs []packFile) error {
 	for _, p := range packs {
 		more += uint64(p.size)
 	}
-	if free < u.f.cfg.MinFreeDisk || free-u.f.cfg.MinFreeDisk < more {
+	if free < u.disk.least || free-u.disk.least < more {
 		return fmt.Errorf("%w: %d bytes", ErrDisk, free)
 	}
 	return nil
@@ -760,7 +765,7 @@ func (u *upkeep) late(ctx context.Context, known []nip34.ObjectID, fresh ...stri
 		return nil, "", err
 	}
 	named = without(named, known)
-	incomplete, _, err := u.f.objects.missing(ctx, u.dir, nil, named, nil)
+	incomplete, _, err := u.objects.missing(ctx, u.dir, nil, named, nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -796,7 +801,7 @@ func (u *upkeep) quiet(ctx context.Context, since io.Reader, fresh []string) err
 		}
 	}()
 	var lacking error
-	_, err = u.f.git.runNow(ctx, child{
+	_, err = u.git.runNow(ctx, child{
 		dir: u.dir, stdin: since, args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"},
 		each: func(line []byte) {
 			if lacking == nil {
@@ -828,7 +833,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 	for _, p := range u.packs {
 		goes[p.base+".idx"] = !slices.Contains(fresh, p.base)
 	}
-	entries, err := u.f.disk.files.ReadDir(u.path(""))
+	entries, err := u.disk.files.ReadDir(u.path(""))
 	if err != nil {
 		return nil, err
 	}
@@ -836,7 +841,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 		if !strings.HasSuffix(e.Name(), ".idx") || goes[e.Name()] {
 			continue
 		}
-		x, err := openIndex(u.f.disk.files, u.path(e.Name()), u.id)
+		x, err := openIndex(u.disk.files, u.path(e.Name()), u.id)
 		if err != nil {
 			for _, x := range open {
 				x.close()
@@ -853,7 +858,7 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 func (u *upkeep) there(fresh ...string) bool {
 	for _, base := range fresh {
 		for _, ext := range []string{".pack", ".idx"} {
-			if _, err := u.f.disk.files.Lstat(u.path(base + ext)); base != "" && err != nil {
+			if _, err := u.disk.files.Lstat(u.path(base + ext)); base != "" && err != nil {
 				return false
 			}
 		}
@@ -867,7 +872,7 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 	if !u.there(fresh...) {
 		return fmt.Errorf("%w: it was made anew", purgatory.ErrInUse)
 	}
-	if err := u.f.disk.sync(u.path("")); err != nil {
+	if err := u.disk.sync(u.path("")); err != nil {
 		return err
 	}
 	was := u.size
@@ -876,7 +881,7 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 		if slices.Contains(fresh, p.base) {
 			continue
 		}
-		if _, err := u.f.disk.files.Lstat(u.path(p.base + ".keep")); errors.Is(err, fs.ErrNotExist) { // or it is somebody's by now
+		if _, err := u.disk.files.Lstat(u.path(p.base + ".keep")); errors.Is(err, fs.ErrNotExist) { // or it is somebody's by now
 			gone = append(gone, p.base)
 		}
 	}
@@ -893,11 +898,11 @@ func (u *upkeep) swap(ctx context.Context, old []packFile, prune bool, fresh ...
 		if u.how.Now {
 			before = u.now
 		}
-		if _, err := looseObjects(u.f.disk.files, u.dir, func(path string, at time.Time) error {
+		if _, err := looseObjects(u.disk.files, u.dir, func(path string, at time.Time) error {
 			if at.After(before) {
 				return nil
 			}
-			return u.f.disk.files.Remove(path)
+			return u.disk.files.Remove(path)
 		}); err != nil {
 			return fmt.Errorf("removing loose objects: %w", err)
 		}
@@ -922,7 +927,7 @@ func (u *upkeep) undo(fresh ...string) error {
 func (u *upkeep) drop(bases ...string) error {
 	var errs []error
 	remove := func(name string) (gone bool) {
-		err := u.f.disk.files.Remove(u.path(name))
+		err := u.disk.files.Remove(u.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -945,7 +950,7 @@ func (u *upkeep) drop(bases ...string) error {
 			remove(base + ext)
 		}
 	}
-	return errors.Join(append(errs, u.f.disk.sync(u.path("")))...)
+	return errors.Join(append(errs, u.disk.sync(u.path("")))...)
 }
 
 // sweepObjects removes what a process that was killed has left among the objects: halves

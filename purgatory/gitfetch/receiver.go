@@ -1,0 +1,191 @@
+package gitfetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
+)
+
+// receiver has packs sent by servers: into a file, few at a time, and within limits of bytes
+// and time. It is safe for concurrent use.
+type receiver struct {
+	// set by newReceiver, read-only
+	cfg       Config
+	client    *upload.Client
+	disk      *storage
+	addresses *addresses
+
+	fetching chan struct{} // and one for each fetch that waits for a server
+	long     chan struct{} // and one for each of them that takes longer than Timeout
+}
+
+func newReceiver(cfg Config, client *http.Client, disk *storage) *receiver {
+	return &receiver{
+		cfg: cfg, disk: disk, addresses: &addresses{most: cfg.MaxAddressDay},
+		client: &upload.Client{
+			HTTP: client, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
+			Limits: upload.Limits{
+				AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
+				PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
+			},
+		},
+		fetching: make(chan struct{}, cfg.MaxFetches),
+		long:     make(chan struct{}, max(1, cfg.MaxFetches/4)),
+	}
+}
+
+// maxRequests is how many requests one fetch makes, redirects and all.
+const maxRequests = 4
+
+// allow gives a fetch its time, which ends it when it is over: Timeout, and more if enough
+// comes and not too many others take long. done must be called once.
+func (r *receiver) allow(m *meter, end context.CancelCauseFunc) (done func()) {
+	long := false
+	m.clock = newClock(r.cfg.fixed.Timeout, func(took time.Duration) time.Duration {
+		more := r.cfg.earned(m.n.Load()) - took
+		if more < time.Second { // it would come to nothing
+			end(&LimitError{Limit: "seconds", Most: int64(took / time.Second)})
+			return 0
+		}
+		if !long {
+			select {
+			case r.long <- struct{}{}:
+				long = true
+			default:
+				end(errCrowded)
+				return 0
+			}
+		}
+		return more
+	})
+	return func() {
+		m.clock.end()
+		if long {
+			<-r.long
+		}
+	}
+}
+
+// errCrowded ends a fetch that would take long while others do. It is not the server's
+// fault, and it may be asked again.
+var errCrowded = errors.New("too many fetches take long")
+
+// receive has a pack in a file, or an error.
+func (r *receiver) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+	release, err := acquire(ctx, r.fetching)
+	if err != nil {
+		return err
+	}
+	defer release()
+	m.clock.run()
+	defer m.clock.stop()
+	var p peer
+	ctx = p.trace(ctx)
+	defer func() { r.addresses.add(p.address(), m.n.Load(), time.Now()) }()
+	server, err := r.client.Discover(ctx, from, m)
+	if err != nil {
+		return err
+	}
+	if err := r.addresses.check(p.address(), time.Now()); err != nil {
+		return err
+	}
+	if server.Format != format {
+		return fmt.Errorf("%w: %s, ours %s", ErrFormat, server.Format, format)
+	}
+	left := slices.DeleteFunc(slices.Clone(wants), func(id nip34.ObjectID) bool { return !server.Serves(id) })
+	if len(left) == 0 {
+		return &MissingError{ID: wants[0]}
+	}
+	requests := maxRequests - server.Requests
+	if requests <= 0 {
+		return &LimitError{Limit: "requests", Most: maxRequests}
+	}
+	return r.ask(ctx, to, server, left, haves, requests, m)
+}
+
+// ask asks a server for a pack, and again without an object that it says it does
+// not serve. If it may lack more of them than it can be asked for one by one, it is
+// asked for its tips instead, and for those of them that are wanted.
+func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
+	for {
+		err := r.client.Fetch(ctx, s, left, haves, to, m)
+		requests--
+		var missing *MissingError
+		if !errors.As(err, &missing) || !slices.Contains(left, missing.ID) {
+			return err
+		}
+		if err := to.empty(); err != nil {
+			return err
+		}
+		left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { return id == missing.ID })
+		if len(left) > requests && requests > 1 && s.Version == 2 {
+			if err := r.client.ListTips(ctx, s, m); err != nil {
+				return err
+			}
+			requests--
+			left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { _, ok := s.Tips[id]; return !ok })
+		}
+		if len(left) == 0 || requests == 0 {
+			return err
+		}
+	}
+}
+
+// cause prefers why a context was ended over that it was.
+func cause(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	if why := context.Cause(ctx); !errors.Is(err, why) {
+		return fmt.Errorf("%w (%w)", why, err)
+	}
+	return err
+}
+
+// watch ends a transfer that is too slow, or that fills the disk.
+func (r *receiver) watch(ctx context.Context, end context.CancelCauseFunc, m *meter, dir string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		rate := time.NewTicker(max(r.cfg.fixed.RateWindow/rateSteps, 1))
+		defer rate.Stop()
+		disk := time.NewTicker(diskPeriod)
+		defer disk.Stop()
+		seen := rater{least: float64(r.cfg.fixed.MinRate) * r.cfg.fixed.RateWindow.Seconds()}
+		for {
+			select {
+			case <-rate.C:
+				if n, slow := seen.step(m.n.Load(), m.waiting.Load()); slow {
+					end(fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, r.cfg.fixed.RateWindow))
+					return
+				}
+			case <-disk.C:
+				if err := r.disk.check(dir); err != nil {
+					end(err)
+					return
+				}
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// The disk is looked at every second, the rate this often in each window.
+const (
+	diskPeriod = time.Second
+	rateSteps  = 6
+)
