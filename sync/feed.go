@@ -124,7 +124,7 @@ func (f *feed) tellAll() {
 
 func (f *feed) add(c indexChange) {
 	if f.overrun {
-		f.change.merge(indexChange{leftOut: c.leftOut, fresh: c.fresh})
+		f.change.merge(c.beside())
 		return
 	}
 	f.change.merge(c)
@@ -135,7 +135,7 @@ func (f *feed) add(c indexChange) {
 
 // overrunBy has the loop told all there is, and of a change only what that does not say.
 func (f *feed) overrunBy(c indexChange) {
-	f.change, f.overrun = indexChange{leftOut: c.leftOut, fresh: c.fresh}, true
+	f.change, f.overrun = c.beside(), true
 }
 
 // overrunShare of what is known are so many changes that the loop may as well be told
@@ -158,9 +158,9 @@ func (f *feed) update(change func() (wake bool)) {
 func (f *feed) take() feedBatch {
 	b := f.takeChanges()
 	if b.all {
-		leftOut, fresh := b.change.leftOut, b.change.fresh
+		beside := b.change
 		b.change = f.index.all()
-		b.change.leftOut, b.change.fresh = leftOut, fresh
+		b.change.merge(beside)
 	}
 	return b
 }

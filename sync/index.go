@@ -185,13 +185,12 @@ func (x *index) rootTime(id graspsync.EventID) nostr.Timestamp {
 // stored takes note of an event that has just become durable, of whatever kind.
 // The calls may come in a slightly different order than the Store had: a deletion
 // before its target, an announcement before the one it replaced.
-func (x *index) stored(ev graspsync.Event) (c indexChange) {
-	x.contain(func() { c = x.apply(x.storing(ev)) })
-	return c
+func (x *index) stored(ev graspsync.Event) indexChange {
+	return x.change(func() indexChange { return x.apply(x.storing(ev)) })
 }
 
 // contain runs what takes in an event. A panic is a bug of ours, but whatever event provoked
-// it must cost no more than that this one is not followed: the next scan may find out more.
+// it must cost no more than that this one is not followed before a scan, which is made soon.
 func (x *index) contain(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -203,17 +202,22 @@ func (x *index) contain(f func()) {
 	f()
 }
 
-// removed takes note of an event that has left the Store other than by an event
-// that replaced or deleted it.
-func (x *index) removed(ev graspsync.Event) (c indexChange) {
-	x.contain(func() { c = x.apply(func(t *indexTables, c *indexChange) { t.forget(ev.ID, c) }) })
+// change is what f changes; one that panics breaks the index.
+func (x *index) change(f func() indexChange) indexChange {
+	c := indexChange{broken: true}
+	x.contain(func() { c = f() })
 	return c
 }
 
+// removed takes note of an event that has left the Store other than by an event
+// that replaced or deleted it.
+func (x *index) removed(ev graspsync.Event) indexChange {
+	return x.change(func() indexChange { return x.apply(func(t *indexTables, c *indexChange) { t.forget(ev.ID, c) }) })
+}
+
 // descending takes note of a stored event that may descend from something of ours.
-func (x *index) descending(ev graspsync.Event) (c indexChange) {
-	x.contain(func() { c = x.apply(storingNode(ev)) })
-	return c
+func (x *index) descending(ev graspsync.Event) indexChange {
+	return x.change(func() indexChange { return x.apply(storingNode(ev)) })
 }
 
 // indexOp is a change that can be applied to any tables.

@@ -38,6 +38,9 @@ const (
 // necessary.
 const completeEvery = time.Minute
 
+// repairEvery is how long to wait between two scans that panics of the index made necessary.
+const repairEvery = time.Hour
+
 // loop is the one goroutine that owns the plan. It waits for what happens, lets the
 // plan decide, and has connections do what it decided; it does no I/O itself.
 type loop struct {
@@ -57,6 +60,8 @@ type loop struct {
 	started  bool             // the first scan has succeeded
 	window   <-chan time.Time // open batch window, nil if none
 
+	broken      bool      // what is known of the Store is wrong somewhere
+	repairedAt  time.Time // when it was read again because of that
 	incomplete  bool      // there may be room again for what was dropped at a bound
 	completedAt time.Time // when everything was planned anew because of that
 	rescanAt    time.Time // zero: none is due
@@ -201,6 +206,7 @@ func (l *loop) run(ctx context.Context) {
 			l.resumed(ctx, time.Now())
 			l.descend(ctx, time.Now())
 			l.complete(now)
+			l.repair(ctx, now)
 			l.env.sets.forgetOld(now)
 			l.overview.publish(now, l.plan, l.known())
 		}
@@ -311,6 +317,7 @@ func (l *loop) closeWindow(ctx context.Context) {
 	b := l.env.feed.take()
 	l.wants.hold(&b)
 	l.env.report.drop("descendants", b.change.leftOut)
+	l.broken = l.broken || b.change.broken
 	for ref := range b.change.fresh {
 		lazy.Put(&l.descending.of, ref, struct{}{})
 	}
@@ -333,6 +340,15 @@ func (l *loop) complete(now time.Time) {
 	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
 		l.incomplete, l.completedAt = false, now
 		l.env.feed.tellAll()
+	}
+}
+
+// repair has the Store read again if what is known of it is wrong, once in a while: an event
+// over which the index panics may come again and again.
+func (l *loop) repair(ctx context.Context, now time.Time) {
+	if l.broken && l.known() && now.Sub(l.repairedAt) >= repairEvery {
+		l.broken, l.repairedAt = false, now
+		l.scan(ctx)
 	}
 }
 

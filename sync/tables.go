@@ -29,6 +29,9 @@ type indexChange struct {
 	fresh map[graspsync.RepoRef]struct{}
 	// The identifiers with other announcements than before, whether ours or not.
 	names map[string]struct{}
+	// Something panicked, so that not all of the change is here or in the index: only another
+	// scan knows.
+	broken bool
 }
 
 // size is how many things have changed.
@@ -36,7 +39,14 @@ func (c *indexChange) size() int {
 	return max(len(c.repos)+len(c.roots)+len(c.descendants), len(c.names))
 }
 
-func (c *indexChange) empty() bool { return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 }
+func (c *indexChange) empty() bool {
+	return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 && !c.broken
+}
+
+// beside is what of a change is not in what the index says of all that there is.
+func (c *indexChange) beside() indexChange {
+	return indexChange{leftOut: c.leftOut, fresh: c.fresh, broken: c.broken}
+}
 
 // merge adds a change that happened after c.
 func (c *indexChange) merge(later indexChange) {
@@ -53,6 +63,7 @@ func (c *indexChange) merge(later indexChange) {
 		c.setDescendant(of, refs)
 	}
 	c.leftOut += later.leftOut
+	c.broken = c.broken || later.broken
 	for ref := range later.fresh {
 		c.setFresh(ref)
 	}
