@@ -40,7 +40,8 @@ type Policy interface {
 // concurrently.
 type Holder interface {
 	// Held returns the stamps of all held events that match the filter, in any order. They
-	// count as known when relays are reconciled.
+	// count as known when relays are reconciled. It is asked before the Store is: what is
+	// released meanwhile is in both, and must not be in neither.
 	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error)
 	// HeldForUser reports whether a client of ours submitted an event that has been held since
 	// before our start. held is false for an event that is not held.

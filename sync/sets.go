@@ -130,6 +130,14 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	// First what is held, and then what is stored: an event that is released meanwhile is in
+	// both. The other way round it would be in neither, and fetched again.
+	var held []graspsync.Stamp
+	if s.holder != nil {
+		if held, err = s.held(ctx, f); err != nil {
+			return nil, fmt.Errorf("reading what is held: %w", err)
+		}
+	}
 	var items []negentropy.Item
 	add := func(st graspsync.Stamp) error {
 		if len(items) >= s.most {
@@ -149,15 +157,9 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 			return nil, fmt.Errorf("reading what is stored: %w", err)
 		}
 	}
-	if s.holder != nil {
-		held, err := s.held(ctx, f)
-		if err != nil {
-			return nil, fmt.Errorf("reading what is held: %w", err)
-		}
-		for _, st := range held {
-			if err := add(st); err != nil {
-				return nil, err
-			}
+	for _, st := range held {
+		if err := add(st); err != nil {
+			return nil, err
 		}
 	}
 	if s.absent != nil {

@@ -199,6 +199,39 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 	})
 }
 
+// releasing has one event held until somebody has looked at what is held or stored: then it is
+// released.
+type releasing struct {
+	Store
+	holdingPolicy
+	released bool
+}
+
+func (r *releasing) Stamps(context.Context, nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
+		if r.released {
+			yield(stampsFrom(1, 1)[0], nil)
+		}
+		r.released = true
+	}
+}
+
+func (r *releasing) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) {
+	if r.released {
+		return nil, nil
+	}
+	r.released = true
+	return stampsFrom(1, 1), nil
+}
+
+// An event that was released between two looks was in neither of them, and was fetched again.
+func TestReleasedWhileASetIsRead(t *testing.T) {
+	r := &releasing{}
+	set, err := newSets(r, r, 10, nil, nil).load(t.Context(), nostr.Filter{})
+	require.NoError(t, err)
+	require.Equal(t, 1, set.Len())
+}
+
 // Times that peers crash on are left out, and no others.
 func TestTimesInASet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
