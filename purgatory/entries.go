@@ -92,7 +92,8 @@ func (l *entries) load(ctx context.Context) error {
 }
 
 // held returns the stamps of the events that wait and match a filter. What is stored,
-// and waits on for another repository, is not among them.
+// and waits on for another repository, is not among them. What waits is that of one moment;
+// what is stored meanwhile may be among it, and is among what is stored then.
 func (l *entries) held(filter nostr.Filter) []graspsync.Stamp {
 	var out []graspsync.Stamp
 	for _, e := range l.waiting.all() {

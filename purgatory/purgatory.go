@@ -142,8 +142,9 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	return p
 }
 
-// Held returns the stamps of the events that wait and match a filter. What is stored,
-// and waits on for another repository, is not among them.
+// Held returns the stamps of the events that wait and match a filter, as of one moment. What is
+// stored, and waits on for another repository, is not among them. An event is stored before it
+// waits no longer: who wants to have all that is here asks Held first, and then the [Relay].
 func (p *Purgatory) Held(filter nostr.Filter) []graspsync.Stamp { return p.entries.held(filter) }
 
 // Announcements returns the announcements under an identifier that wait, and have not
