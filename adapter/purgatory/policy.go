@@ -20,6 +20,10 @@ import (
 // ErrNotJoined is returned by a [Policy] before [Policy.Join].
 var ErrNotJoined = errors.New("purgatory is not open yet")
 
+// errInnerHolds: what is held there is none of what a [Policy] says it holds, so that relays
+// would be asked for it again and again.
+var errInnerHolds = errors.New("the inner policy held an event, which nobody would know: only purgatory may")
+
 // Purgatory is what a [Policy] needs of a [purgatory.Purgatory].
 type Purgatory interface {
 	Submit(ctx context.Context, event graspsync.Event, src graspsync.Source) (purgatory.Answer, error)
@@ -37,7 +41,8 @@ type Purgatory interface {
 var _ Purgatory = (*purgatory.Purgatory)(nil)
 
 // Policy is an inner policy, and purgatory behind it. It is made by [NewPolicy]. All
-// methods may be called concurrently.
+// methods may be called concurrently. The inner one holds nothing: Judge returns an error for
+// what it would hold.
 //
 // For states, pull requests and updates of these an announcement that waits counts as
 // accepted, so that they wait with it. Deletions and requests to vanish concern what
@@ -88,17 +93,17 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 	case graspsync.KindAnnouncement:
 		if p.leaves(ev) {
 			// What is wanted, or taken from us, only where something waits, waits with that.
-			if v, err := p.inner.Judge(ctx, ev, src, view); err != nil || v.Decision == graspsync.Accept {
+			if v, err := p.ask(ctx, ev, src, view); err != nil || v.Decision == graspsync.Accept {
 				return v, err
 			}
 			view = &waitingView{view, where, p.inner.Lists}
 		}
 	case graspsync.KindDeletion, graspsync.KindVanish:
-		return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})
+		return p.ask(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})
 	default:
-		return p.inner.Judge(ctx, ev, src, view)
+		return p.ask(ctx, ev, src, view)
 	}
-	v, err := p.inner.Judge(ctx, ev, src, view)
+	v, err := p.ask(ctx, ev, src, view)
 	if err != nil || v.Decision != graspsync.Accept {
 		return v, err
 	}
@@ -120,6 +125,15 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: answer.Reason}, nil
 	}
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
+}
+
+// ask asks the inner policy.
+func (p *Policy) ask(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
+	v, err := p.inner.Judge(ctx, ev, src, view)
+	if err == nil && v.Decision == graspsync.Hold {
+		return graspsync.Verdict{}, errInnerHolds
+	}
+	return v, err
 }
 
 // isServed reports whether the very event is stored: it needs not wait again.

@@ -357,3 +357,22 @@ func TestNotJoined(t *testing.T) {
 		require.Equal(t, strings.Split("a b", " ")[:most], got)
 	}
 }
+
+// What an inner policy holds would be known to nobody: Held and its like speak of purgatory
+// only, so that relays would be asked for it again and again.
+func TestInnerPolicyThatHolds(t *testing.T) {
+	for name, ev := range map[string]*nostr.Event{
+		"an announcement": owner.Hosted(1, "repo", us), "one that leaves": owner.Hosted(1, "repo"), "a state": owner.State(1, "repo", nil, ""),
+		"a deletion": owner.Deletion(2, owner.State(1, "repo", nil, "")), "an issue": owner.Issue(1, owner.Ref("repo"), "x"),
+	} {
+		for _, lists := range []bool{true, false} {
+			waits := &shelf{}
+			p := purgatoryadapter.NewPolicy(&asInner{verdict: graspsync.Verdict{Decision: graspsync.Hold}, lists: lists})
+			p.Join(held{waits})
+			v, err := p.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, &shelf{})
+			require.ErrorContains(t, err, "inner policy", name)
+			require.Zero(t, v, name)
+			require.Empty(t, waits.submitted, name)
+		}
+	}
+}

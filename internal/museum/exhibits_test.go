@@ -220,7 +220,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what waits can not be deleted", "adapter/purgatory/policy.go",
-		"return p.inner.Judge(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})", "return p.inner.Judge(ctx, ev, src, view)", "./adapter/grasp", "TestDeletionOfWhatWaits",
+		"return p.ask(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})", "return p.ask(ctx, ev, src, view)", "./adapter/grasp", "TestDeletionOfWhatWaits",
 		nil, "",
 	},
 	{
