@@ -60,10 +60,8 @@ func TestTrapG7_BogusPullRequests(t *testing.T) {
 			t.Cleanup(git.Close)
 			relay, repos := &relay{}, &folders{dir: t.TempDir(), one: make(map[graspsync.RepoRef]chan struct{})}
 			cfg := purgatory.Config{Times: purgatory.Times{
-				SyncDelay: time.Second,
-				UserDelay: time.Second,
-				Backoff:   time.Hour,
-			}}
+				Backoff: time.Hour,
+			}}.With(purgatory.Fixed{UserDelay: time.Second, SyncDelay: time.Second})
 			p, err := purgatory.Open(t.Context(), relay, repos, git, state.NewMemory(), cfg)
 			require.NoError(t, err)
 			d, at := nostrTag{"d", "r"}, now()

@@ -44,7 +44,7 @@ func (b *bounded) set(left int64) {
 // any room: strangers had us fetch their repositories until the disk was full.
 func TestWhatIsFetchedHasACeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}})
+		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}))
 		b := &bounded{Fake: w.git, left: 1000}
 		w.repos = b
 		w.start()

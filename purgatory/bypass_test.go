@@ -144,7 +144,7 @@ func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
 // Pull requests that have room each, and have not together, came all from another repository.
 func TestWhatIsSharedHasRoomTogether(t *testing.T) {
 	const most = 1000
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()
 		mallory := relaytest.NewKey("mallory")
 		w.relay.put(announce(mallory, now()-100), says(mallory, now()-100, "main", 1))

@@ -38,22 +38,14 @@ type Config struct {
 
 // Times are the times of a [Purgatory] about which two operators may differ.
 type Times struct {
-	// Hold is how long an event waits, MaxHold how long signs of life can make an
-	// announcement wait in all, and any event one of whose servers was not asked for it yet
-	// because others had their turns; it must not be less. Default to 30 min and 24 h, or to
-	// as much as Hold.
-	Hold, MaxHold time.Duration
-	// PlaceholderHold is how long data that was pushed for a pull request waits for
-	// its event, in a repository; what [Repositories] keep outside has its own time. Defaults to 20 min.
-	PlaceholderHold time.Duration
+	// Hold is how long an event waits. Signs of life can make an announcement wait for 24 h
+	// in all, and so any event one of whose servers was not asked for it yet because others
+	// had their turns; for as long as Hold if that is more. Defaults to 30 min.
+	Hold time.Duration
 	// Departed is how long the folder of a repository is kept that is out of service: its
 	// announcement was deleted, has expired, or lists us no more. Should it be announced
 	// again in that time it is as it was. Defaults to 7 days.
 	Departed time.Duration
-	// UserDelay and SyncDelay are the times before the first hunt for what a user
-	// submitted, whose push usually follows, and for what came by sync. Default to
-	// 3 min and 500 ms.
-	UserDelay, SyncDelay time.Duration
 	// Backoff is the wait after a first hunt that did not complete, doubling up to six
 	// times that. Defaults to 20 s.
 	Backoff time.Duration
@@ -61,13 +53,36 @@ type Times struct {
 	// no log of one (which is kept for 30 days), no event that waits. With too little,
 	// what somebody is about to name may be gone. Defaults to 14 days.
 	Grace time.Duration
-	// FetchTimeout bounds each call of the GitFetcher that fetches, and should be above the
-	// GitFetcher's own limit, which lets one take longer the more it brings. Defaults to 24 h.
-	FetchTimeout time.Duration
 }
 
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
+	// MaxHold is how long an event waits in all, see Times.Hold: a repository that gives no
+	// more signs of life than a day of them brings nothing any more. It must not be less than
+	// Hold. Defaults to 24 h, or to as much as Hold.
+	MaxHold time.Duration
+	// PlaceholderHold is how long data that was pushed for a pull request waits for its
+	// event, in a repository: what publishes one pushes and sends the event within seconds.
+	// What [Repositories] keep outside has its own time, which its operator sets. Defaults to 20 min.
+	PlaceholderHold time.Duration
+	// UserDelay and SyncDelay are the times before the first hunt for what a user
+	// submitted, whose push usually follows, so that hunting would be in vain, and for what
+	// came by sync, so that what comes with it is hunted for in one go. Default to 3 min and
+	// 500 ms.
+	UserDelay, SyncDelay time.Duration
+	// FetchTimeout bounds each call of the GitFetcher that fetches. It should be above the
+	// GitFetcher's own limit, which says what was wrong and lets one take longer the more it
+	// brings: package gitfetch gives a GiB less than 5 h. Defaults to 24 h, or to 6 h for
+	// each GiB of MaxRepoDay if that is more.
+	FetchTimeout time.Duration
+	// MaxPerAuthor bounds the events of one author that wait. It keeps one careless author
+	// from filling all places; with many keys nobody is kept from that by any number.
+	// Defaults to 100.
+	MaxPerAuthor int
+	// MaxFetch is what a fetch is charged with that a crash has cut short, whatever it
+	// had brought. With less than one brings a crash loop may fetch more than it should,
+	// with too much a few crashes use up a day. Defaults to an eighth of MaxRepoDay.
+	MaxFetch int64
 	// MaxBackoff is the longest wait between two hunts. Defaults to six times Backoff, and 2 min at least.
 	MaxBackoff time.Duration
 	// SoftExpiry is how long an announcement that expired is kept, during which a
@@ -110,16 +125,15 @@ type constants struct {
 // Limits bound what a [Purgatory] keeps, fetches and does at once.
 type Limits struct {
 	// MaxEntries bounds the events that wait, MaxBytes about what they take up
-	// in memory, MaxPerAuthor those of one author. An eighth of entries and bytes is kept for
+	// in memory; of one author 100 do. An eighth of entries and bytes is kept for
 	// those who have a say in repositories that are served: strangers may have any number of
 	// keys. Half is left to strangers, if they want it: who is served may list any, too. When no place is left, one of whoever has many gives way: of an author first, then
 	// of who gets many pull requests, then of a relay that brought many. Who has few of all
 	// that gives way in the order in which they came, and not within a thirtieth of Hold.
 	// Nothing is remembered of what gave way, so that it may come again. What has expired
-	// softly keeps nothing new of its author out. Default to 10,000, 64 MiB and 100.
-	MaxEntries   int
-	MaxBytes     int64
-	MaxPerAuthor int
+	// softly keeps nothing new of its author out. Default to 10,000 and 64 MiB.
+	MaxEntries int
+	MaxBytes   int64
 	// MaxPullBytes bounds what the refs of pull requests take up in one repository whose
 	// authors have no say in it, in bytes, besides what branches and tags need: what was
 	// merged, or was here before, counts for nothing. Beyond it the largest of whoever takes
@@ -139,12 +153,9 @@ type Limits struct {
 	DomainLimits map[graspsync.HostPort]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
 	// one server in 24 hours. What only pull requests name, as their servers or as an
-	// object, gets half of that at most. Default to 4 GiB and 16 GiB.
+	// object, gets half of that at most. A fetch that a crash has cut short is charged with an
+	// eighth of MaxRepoDay. Default to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
-	// MaxFetch is what a fetch is charged with that a crash has cut short, whatever it
-	// had brought. With less than the GitFetcher's limit a crash loop may fetch more than
-	// it should, with too much a few crashes use up a day. Defaults to 512 MiB.
-	MaxFetch int64
 }
 
 // Limit bounds requests to one server. A request is one attempt at one URL.
@@ -164,13 +175,13 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(Observation) {}
 	}
 	def(&c.Times.Hold, 30*time.Minute)
-	def(&c.Times.MaxHold, max(24*time.Hour, c.Times.Hold))
+	def(&c.fixed.MaxHold, max(24*time.Hour, c.Times.Hold))
 	def(&c.fixed.SoftExpiry, 24*time.Hour)
-	def(&c.Times.PlaceholderHold, 20*time.Minute)
+	def(&c.fixed.PlaceholderHold, 20*time.Minute)
 	def(&c.fixed.Remember, 7*24*time.Hour)
 	def(&c.Times.Departed, 7*24*time.Hour)
-	def(&c.Times.UserDelay, 3*time.Minute)
-	def(&c.Times.SyncDelay, 500*time.Millisecond)
+	def(&c.fixed.UserDelay, 3*time.Minute)
+	def(&c.fixed.SyncDelay, 500*time.Millisecond)
 	def(&c.Times.Backoff, 20*time.Second)
 	def(&c.fixed.MaxBackoff, max(6*c.Times.Backoff, 2*time.Minute))
 	def(&c.fixed.Check, time.Hour)
@@ -178,7 +189,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Limits.MaxPullBytes, 1<<30)
 	def(&c.Limits.MaxEntries, 10_000)
 	def(&c.Limits.MaxBytes, 64<<20)
-	def(&c.Limits.MaxPerAuthor, 100)
+	def(&c.fixed.MaxPerAuthor, 100)
 	def(&c.fixed.MaxPlaceholders, 5_000)
 	def(&c.fixed.MaxPlaceholdersPerRepo, 100)
 	def(&c.fixed.MaxRemembered, 50_000)
@@ -189,10 +200,10 @@ func (c Config) withDefaults() Config {
 	def(&c.Limits.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.Limits.MaxRepoDay, 4<<30)
 	def(&c.Limits.MaxHostDay, 16<<30)
-	def(&c.Limits.MaxFetch, 512<<20)
+	def(&c.fixed.MaxFetch, max(1, c.Limits.MaxRepoDay/8))
 	def(&c.fixed.MaxRepositories, 200)
 	def(&c.fixed.Timeout, 5*time.Minute)
-	def(&c.Times.FetchTimeout, 24*time.Hour)
+	def(&c.fixed.FetchTimeout, max(24*time.Hour, time.Duration(min(c.Limits.MaxRepoDay>>30, 1<<18))*6*time.Hour))
 	return c
 }
 
@@ -213,10 +224,10 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"Hold", c.Times.Hold}, {"MaxHold", c.Times.MaxHold}, {"SoftExpiry", c.fixed.SoftExpiry}, {"PlaceholderHold", c.Times.PlaceholderHold},
-		{"Remember", c.fixed.Remember}, {"Departed", c.Times.Departed}, {"UserDelay", c.Times.UserDelay}, {"SyncDelay", c.Times.SyncDelay}, {"Backoff", c.Times.Backoff},
+		{"Hold", c.Times.Hold}, {"MaxHold", c.fixed.MaxHold}, {"SoftExpiry", c.fixed.SoftExpiry}, {"PlaceholderHold", c.fixed.PlaceholderHold},
+		{"Remember", c.fixed.Remember}, {"Departed", c.Times.Departed}, {"UserDelay", c.fixed.UserDelay}, {"SyncDelay", c.fixed.SyncDelay}, {"Backoff", c.Times.Backoff},
 		{"MaxBackoff", c.fixed.MaxBackoff}, {"Check", c.fixed.Check}, {"Grace", c.Times.Grace}, {"Timeout", c.fixed.Timeout},
-		{"FetchTimeout", c.Times.FetchTimeout},
+		{"FetchTimeout", c.fixed.FetchTimeout},
 	} {
 		if d.value <= 0 {
 			bad(d.name, d.value)
@@ -226,19 +237,19 @@ func (c Config) validate() error {
 		name  string
 		value int64
 	}{
-		{"MaxEntries", int64(c.Limits.MaxEntries)}, {"MaxBytes", c.Limits.MaxBytes}, {"MaxPerAuthor", int64(c.Limits.MaxPerAuthor)},
+		{"MaxEntries", int64(c.Limits.MaxEntries)}, {"MaxBytes", c.Limits.MaxBytes}, {"MaxPerAuthor", int64(c.fixed.MaxPerAuthor)},
 		{"MaxPlaceholders", int64(c.fixed.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.fixed.MaxPlaceholdersPerRepo)},
 		{"MaxRemembered", int64(c.fixed.MaxRemembered)}, {"MaxKept", int64(c.fixed.MaxKept)},
 		{"MaxClones", int64(c.fixed.MaxClones)}, {"MaxHunts", int64(c.Limits.MaxHunts)}, {"MaxLooks", int64(c.fixed.MaxLooks)},
 		{"MaxRepositories", int64(c.fixed.MaxRepositories)}, {"MaxRepoDay", c.Limits.MaxRepoDay}, {"MaxHostDay", c.Limits.MaxHostDay},
-		{"MaxFetch", c.Limits.MaxFetch}, {"MaxPullBytes", c.Limits.MaxPullBytes},
+		{"MaxFetch", c.fixed.MaxFetch}, {"MaxPullBytes", c.Limits.MaxPullBytes},
 	} {
 		if n.value <= 0 {
 			bad(n.name, n.value)
 		}
 	}
-	if c.Times.MaxHold < c.Times.Hold {
-		errs = append(errs, fmt.Errorf("MaxHold is %v, less than Hold, %v", c.Times.MaxHold, c.Times.Hold))
+	if c.fixed.MaxHold < c.Times.Hold {
+		errs = append(errs, fmt.Errorf("MaxHold is %v, less than Hold, %v", c.fixed.MaxHold, c.Times.Hold))
 	}
 	check := func(name string, l Limit) {
 		if l.Concurrent <= 0 || l.PerMinute <= 0 {

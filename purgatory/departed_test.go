@@ -95,7 +95,7 @@ func TestDepartedRepositories(t *testing.T) {
 
 // What stays announced, waits or is none of theirs stays.
 func TestOthersDoNotDepart(t *testing.T) {
-	run(t, purgatory.Config{Times: purgatory.Times{Hold: 10 * time.Hour, MaxHold: 24 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 10 * time.Hour}}.With(purgatory.Fixed{MaxHold: 24 * time.Hour}), func(t *testing.T, w *world) {
 		served(w)
 		w.relay.put(announce(bob, now()-100))
 		w.git.Put(repoOf(bob), object(1))
@@ -242,7 +242,7 @@ func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
 // A look that had begun when the clock came to an announcement took its repository for nobody's,
 // and out of service, before it was settled whether there was something in it.
 func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
-	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute, MaxHold: time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute}}.With(purgatory.Fixed{MaxHold: time.Hour}), func(t *testing.T, w *world) {
 		a := announce(alice, now())
 		w.held(a)
 		wait(time.Minute + 55*time.Second)

@@ -22,7 +22,7 @@ import (
 // waited for an hour and more: what gave way had to be of no use for so long, and was looked
 // for every ten minutes. They wait for minutes, whoever goes on with that.
 func TestWhoNeedsOthersToGiveWayWaitsForMinutes(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()
 		eve := 0
 		churn := func() {
@@ -65,7 +65,7 @@ func TestWhoNeedsOthersToGiveWayWaitsForMinutes(t *testing.T) {
 // who had his data give way, and named it again, had any number of bytes in the repository.
 func TestWhatWaitsForRoomHasSo(t *testing.T) {
 	const most = 1000
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()
 		worst, pushed := int64(0), 0
 		for i := range 120 {
@@ -97,7 +97,7 @@ func TestWhatWaitsForRoomHasSo(t *testing.T) {
 // long as they waited.
 func TestWhatIsSharedHasRoom(t *testing.T) {
 	const most = 1000
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()
 		mallory := relaytest.NewKey("mallory")
 		w.relay.put(announce(mallory, now()-100), says(mallory, now()-100, "main", 1))
@@ -133,7 +133,7 @@ func TestWhatIsSharedHasRoom(t *testing.T) {
 // One that had to be fetched was not asked for again for a day then, as if it had no room at
 // all.
 func TestWhatIsFetchedWaitsForWhatGaveWay(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()
 		for i := range 5 {
 			w.git.Size(object(100+i), 900)
@@ -183,7 +183,7 @@ func (s *leavingStore) Delete(ctx context.Context, key string, old state.Version
 // well.
 func TestWhoGoesLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 16, MaxPerAuthor: 16}})
+		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 16}}.With(purgatory.Fixed{MaxPerAuthor: 16}))
 		store := &leavingStore{Store: w.state, leave: func() {}}
 		w.state = store
 		w.start()

@@ -63,7 +63,7 @@ const (
 func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 	limits := func(l Limit) hunt.Limit { return hunt.Limit(l) }
 	cfg := hunt.Config{
-		UserDelay: p.cfg.Times.UserDelay, SyncDelay: p.cfg.Times.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
+		UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
 		BrokenMin: brokenMin, BrokenMax: brokenMost,
 		MaxAttempts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
 		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,

@@ -106,7 +106,7 @@ func TestEachFailureOfAPushThatMakesRoomIsMadeUpFor(t *testing.T) {
 func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
-		l.cfg.Times.Hold, l.cfg.Times.MaxHold, l.cfg.Fixed().SoftExpiry, l.cfg.Times.Departed = 10*time.Minute, 20*time.Minute, 10*time.Minute, 3*time.Hour
+		l.cfg.Times.Hold, l.cfg.Fixed().MaxHold, l.cfg.Fixed().SoftExpiry, l.cfg.Times.Departed = 10*time.Minute, 20*time.Minute, 10*time.Minute, 3*time.Hour
 		a := served(l.world)
 		b := announce(bob, now()-100)
 		l.relay.put(b)
@@ -170,7 +170,7 @@ func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
 func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
-		l.cfg.Limits.MaxEntries, l.cfg.Fixed().MaxRemembered, l.cfg.Times.Hold, l.cfg.Times.MaxHold = 4, 1, 20*time.Minute, 20*time.Minute
+		l.cfg.Limits.MaxEntries, l.cfg.Fixed().MaxRemembered, l.cfg.Times.Hold, l.cfg.Fixed().MaxHold = 4, 1, 20*time.Minute, 20*time.Minute
 		l.relay.put(announce(alice, now()-500))
 		l.git.Put(repoOf(alice), object(1))
 		l.open()

@@ -54,7 +54,7 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAState(t *testing.T) {
 // whose pull request never became complete had his own server send so much that what came
 // for the owner's state was thrown away, and what came for other authors.
 func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 10_000}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 10_000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()
 		w.relay.put(announce(alice, now()-50, "first.example/r.git", "second.example/r.git"))
 		half := func(u string, part, rest int, bytes int64) {
@@ -99,7 +99,7 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
 	for _, strangers := range []int{1, 10} {
 		t.Run(fmt.Sprint(strangers), func(t *testing.T) {
-			run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+			run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 				w.serveAlice()
 				w.git.Needs(object(40), object(41))
 				w.git.Serve(clone("first.example/r.git"), serving(40))

@@ -130,7 +130,7 @@ func (gs *gatherings) gathering(pl *place, q question) *gathering {
 // request fetches into a gathering. It is ended when another one has brought all that is
 // missing.
 func (gs *gatherings) request(ctx context.Context, g *gathering, from graspsync.CloneURL, want []nip34.ObjectID) (int64, error) {
-	ctx, stop := context.WithTimeout(ctx, gs.cfg.Times.FetchTimeout)
+	ctx, stop := context.WithTimeout(ctx, gs.cfg.fixed.FetchTimeout)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

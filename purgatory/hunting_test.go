@@ -125,14 +125,15 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 // crashes us with what he sends can't do it for ever.
 func TestPromiseP17_CrashLoop(t *testing.T) {
 	servers := map[string]fetchtest.Server{"big.example": {Err: errors.New("cut off"), Bytes: 3000, Delay: time.Minute}}
+	most := purgatory.Fixed{MaxFetch: 3000}
 	for name, cfg := range map[string]purgatory.Config{
-		"of a repository": {Limits: purgatory.Limits{MaxRepoDay: 10_000, MaxFetch: 3000}, Times: purgatory.Times{Hold: 20 * time.Hour}},
-		"of a server":     {Limits: purgatory.Limits{MaxHostDay: 10_000, MaxFetch: 3000}, Times: purgatory.Times{Hold: 20 * time.Hour}},
+		"of a repository": {Limits: purgatory.Limits{MaxRepoDay: 10_000}, Times: purgatory.Times{Hold: 20 * time.Hour}},
+		"of a server":     {Limits: purgatory.Limits{MaxHostDay: 10_000}, Times: purgatory.Times{Hold: 20 * time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, 4, hunted(t, cfg, 0, 0, 10*time.Hour, servers)["big.example"])
+			require.Equal(t, 4, hunted(t, cfg.With(most), 0, 0, 10*time.Hour, servers)["big.example"])
 			for _, every := range []time.Duration{150 * time.Second, 31 * time.Second} {
-				require.LessOrEqual(t, hunted(t, cfg, 20, every, 10*time.Hour, servers)["big.example"], 4)
+				require.LessOrEqual(t, hunted(t, cfg.With(most), 20, every, 10*time.Hour, servers)["big.example"], 4)
 			}
 		})
 	}
@@ -141,7 +142,7 @@ func TestPromiseP17_CrashLoop(t *testing.T) {
 // P17: what one server sends in a day is bounded, for all repositories together, and
 // after a day it is asked again.
 func TestPromiseP17_BytesOfAServer(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1000}, Times: purgatory.Times{Backoff: time.Minute, Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1000}, Times: purgatory.Times{Backoff: time.Minute, Hold: 50 * time.Hour}}, func(t *testing.T, w *world) {
 		for i, k := range []*relaytest.Key{alice, bob, carol, dave} {
 			u := fmt.Sprintf("a.example/%d.git", i)
 			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400, Delay: time.Second})
@@ -243,10 +244,8 @@ func TestKeptIsBounded(t *testing.T) {
 func TestKeptIsDistrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Times: purgatory.Times{
-			Hold:      40 * time.Hour,
-			MaxHold:   40 * time.Hour,
-			SyncDelay: time.Second,
-		}})
+			Hold: 40 * time.Hour,
+		}}.With(purgatory.Fixed{SyncDelay: time.Second}))
 		put := func(key, value string) {
 			_, err := w.state.CompareAndSwap(t.Context(), key, state.Absent, []byte(value))
 			require.NoError(t, err)
@@ -363,7 +362,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 // A server that goes beyond a limit is asked again for the repository on the next day,
 // and not before, whatever else has come of it; for other repositories it is asked.
 func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
-	run(t, purgatory.Config{Times: purgatory.Times{Hold: 50 * time.Hour, MaxHold: 50 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 50 * time.Hour}}, func(t *testing.T, w *world) {
 		endless := fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300}
 		w.git.Serve(clone("endless.example/r.git"), endless)
 		w.git.Serve(clone("endless.example/o.git"), endless)

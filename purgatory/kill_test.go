@@ -284,10 +284,8 @@ func victim() error {
 	}
 	cfg := purgatory.Config{
 		Times: purgatory.Times{
-			Hold:      holdKilled,
-			MaxHold:   time.Hour,
-			SyncDelay: 10 * time.Millisecond,
-			Backoff:   100 * time.Millisecond,
+			Hold:    holdKilled,
+			Backoff: 100 * time.Millisecond,
 		}, Observe: func(o purgatory.Observation) {
 			switch o := o.(type) {
 			case purgatory.Began:
@@ -296,7 +294,7 @@ func victim() error {
 				say(fmt.Sprintf("ended %s %s %d", o.ID, o.Fate, time.Now().UnixMilli()))
 			}
 		},
-	}.With(purgatory.Fixed{SoftExpiry: time.Second})
+	}.With(purgatory.Fixed{MaxHold: time.Hour, SyncDelay: 10 * time.Millisecond, SoftExpiry: time.Second})
 	events := killEvents(os.Getenv(envOrigin), os.Getenv(envTip))
 	if text := os.Getenv(envEvents); text != "" {
 		events, cfg.Times.Hold = nil, time.Minute

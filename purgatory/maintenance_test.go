@@ -24,7 +24,7 @@ import (
 // What a branch had that was deleted goes after its grace, though nobody asks for it; what
 // an event names that waits does not, as long as it waits.
 func TestUnnamedObjectsGo(t *testing.T) {
-	run(t, purgatory.Config{Times: purgatory.Times{Hold: 40 * day, MaxHold: 40 * day}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 40 * day}}, func(t *testing.T, w *world) {
 		alice, bob := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob")
 		a := announce(alice, now())
 		w.relay.put(a)

@@ -56,7 +56,7 @@ func TestHubOfManyRepositories(t *testing.T) {
 		})
 	}
 	t.Run("no longer than MaxHold", func(t *testing.T) {
-		run(t, purgatory.Config{Limits: purgatory.Limits{DomainLimit: limit}, Times: purgatory.Times{Hold: 10 * time.Minute, MaxHold: 25 * time.Minute}}, func(t *testing.T, w *world) {
+		run(t, purgatory.Config{Limits: purgatory.Limits{DomainLimit: limit}, Times: purgatory.Times{Hold: 10 * time.Minute}}.With(purgatory.Fixed{MaxHold: 25 * time.Minute}), func(t *testing.T, w *world) {
 			w.hub(n, true)
 			wait(24 * time.Minute)
 			require.Zero(t, w.p.Status().Expired)

@@ -81,7 +81,7 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 // good: nobody announces it, nor knows of it.
 func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute, MaxHold: 10 * time.Minute}}.With(purgatory.Fixed{SoftExpiry: time.Hour}))
+		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute}}.With(purgatory.Fixed{MaxHold: 10 * time.Minute, SoftExpiry: time.Hour}))
 		repos := &watchedRepos{Fake: w.git}
 		w.repos = staying{repos} // nobody finds it later
 		made := 0

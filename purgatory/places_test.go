@@ -306,7 +306,7 @@ func TestWhatIsFetchedStays(t *testing.T) {
 
 // Announcements that have waited in vain keep no new one of their author out.
 func TestSoftlyExpiredKeepNobodyOut(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 3}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 3}), func(t *testing.T, w *world) {
 		named := func(n int) *nostr.Event {
 			return alice.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint("r", n)})
 		}

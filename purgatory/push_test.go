@@ -172,7 +172,7 @@ func TestDeletedAfterItWasServed(t *testing.T) {
 // A state that is older than one of its author that is served does not wait, and takes
 // nobody's place.
 func TestOlderThanServed(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 1}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 1}), func(t *testing.T, w *world) {
 		at := now()
 		served := says(alice, at, "main", 1)
 		w.relay.put(announce(alice, at-500), served)

@@ -278,17 +278,18 @@ func liveDrawn(t *testing.T, seed uint64) (out []string) {
 		rng := rand.New(rand.NewPCG(seed, 53))
 		l := &drawnLife{world: newWorld(t, purgatory.Config{
 			Membership: nip34.Membership{OneSided: seed%2 == 0 || seed == 1}, Times: purgatory.Times{
-				Hold:            10 * time.Minute,
-				MaxHold:         time.Hour,
-				PlaceholderHold: 3 * time.Minute,
-				Departed:        30 * time.Minute,
-				UserDelay:       time.Minute,
+				Hold:     10 * time.Minute,
+				Departed: 30 * time.Minute,
 			}, NoMaintenance: true,
 			Limits: purgatory.Limits{
 				MaxRepoDay: []int64{4000, 1 << 30}[rng.IntN(2)],
 				MaxEntries: []int{6, 1000}[rng.IntN(2)],
 			},
 		}.With(purgatory.Fixed{
+			MaxHold:                time.Hour,
+			PlaceholderHold:        3 * time.Minute,
+			UserDelay:              time.Minute,
+			MaxFetch:               512 << 20,
 			SoftExpiry:             20 * time.Minute,
 			Remember:               time.Hour,
 			Check:                  100_000 * time.Hour,

@@ -303,7 +303,7 @@ func (w *rationed) open(relay Relay, git GitFetcher, unmaintained bool) {
 	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: timeless}))
 	var err error
 	w.p, err = Open(w.ctx, relay, w.scales, git, state.NewMemory(), Config{
-		Limits: Limits{MaxPullBytes: 1024}, Logger: log, Times: Times{Hold: 2_000 * time.Hour, MaxHold: 10_000 * time.Hour}, NoMaintenance: unmaintained,
+		Limits: Limits{MaxPullBytes: 1024}, Logger: log, Times: Times{Hold: 2_000 * time.Hour}, fixed: constants{MaxHold: 10_000 * time.Hour}, NoMaintenance: unmaintained,
 	})
 	require.NoError(w.t, err)
 }

@@ -48,10 +48,8 @@ func TestAServerThatIsBusyIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(c.asks.String(), func(t *testing.T) {
 			run(t, purgatory.Config{Times: purgatory.Times{
-				Hold:      30 * time.Hour,
-				MaxHold:   30 * time.Hour,
-				SyncDelay: time.Second,
-			}}, func(t *testing.T, w *world) {
+				Hold: 30 * time.Hour,
+			}}.With(purgatory.Fixed{SyncDelay: time.Second}), func(t *testing.T, w *world) {
 				w.state = state.NewMemory()
 				w.stop()
 				w.start()
@@ -77,7 +75,7 @@ func TestAServerThatIsBusyIsLeftAlone(t *testing.T) {
 // What is gathered for repositories that don't become complete was bounded by their number:
 // one key with a hundred of them held as many times the bytes of a day.
 func TestWhatIsGatheredIsBounded(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour, MaxHold: 20 * time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		for i := range 40 {
 			k := alice
 			if i >= 20 {

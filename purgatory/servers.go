@@ -263,7 +263,7 @@ func (sv *servers) day(b *dayBudget, underWay int, now time.Time) (r dayRecord) 
 		if r.Bytes == 0 {
 			r.Since = saved(now)
 		}
-		r.Bytes += int64(underWay) * sv.cfg.Limits.MaxFetch
+		r.Bytes += int64(underWay) * sv.cfg.fixed.MaxFetch
 	}
 	return r
 }

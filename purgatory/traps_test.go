@@ -41,7 +41,7 @@ func TestTrapP2_InUse(t *testing.T) {
 		require.True(t, w.git.Has(repoOf(alice)), "it has refs")
 		require.Len(t, w.relay.events, 1, "and so it is served")
 	})
-	run(t, purgatory.Config{Times: purgatory.Times{Hold: time.Hour, MaxHold: time.Hour}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: time.Hour}}.With(purgatory.Fixed{MaxHold: time.Hour}), func(t *testing.T, w *world) {
 		s := serving(1)
 		s.Delay = 8 * time.Minute
 		w.git.Serve(clone("a.example/r.git"), s)
@@ -167,7 +167,7 @@ func TestTrapP8_Updates(t *testing.T) {
 // One author, or one who pushes, can't fill purgatory, and what has no room leaves no
 // ref behind.
 func TestTrapP10_Quotas(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 3, MaxEntries: 2}}.With(purgatory.Fixed{MaxPlaceholdersPerRepo: 3}), func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 2}}.With(purgatory.Fixed{MaxPerAuthor: 3, MaxPlaceholdersPerRepo: 3}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		var names []nip34.RefName
@@ -187,7 +187,7 @@ func TestTrapP10_Quotas(t *testing.T) {
 		wait(21 * time.Minute)
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
 	})
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPerAuthor: 3}}, func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 3}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		for i := range 3 {
 			w.held(says(alice, now()+nostrTime(i), "main", 99))

@@ -31,9 +31,9 @@ type waiting struct {
 
 func newWaiting(cfg *Config) *waiting {
 	return &waiting{ledger: ledger.New(ledger.Config{
-		Hold: cfg.Times.Hold, Longest: cfg.Times.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.Times.PlaceholderHold,
+		Hold: cfg.Times.Hold, Longest: cfg.fixed.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.fixed.PlaceholderHold,
 		Remember: cfg.fixed.Remember, Entries: cfg.Limits.MaxEntries, Bytes: cfg.Limits.MaxBytes,
-		Stay: cfg.Times.Hold / stayShare, Kept: cfg.Limits.MaxEntries / keptShare, KeptBytes: cfg.Limits.MaxBytes / keptShare, PerAuthor: cfg.Limits.MaxPerAuthor,
+		Stay: cfg.Times.Hold / stayShare, Kept: cfg.Limits.MaxEntries / keptShare, KeptBytes: cfg.Limits.MaxBytes / keptShare, PerAuthor: cfg.fixed.MaxPerAuthor,
 		Pushed: cfg.fixed.MaxPlaceholders, PerRepo: cfg.fixed.MaxPlaceholdersPerRepo, Remembered: cfg.fixed.MaxRemembered,
 	})}
 }

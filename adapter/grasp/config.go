@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/egress"
@@ -53,13 +52,14 @@ type Config struct {
 	// purgatory is that.
 	Sync relaysync.Config
 	// Purgatory says how long events wait and how their data is hunted for. Its
-	// Identity and Membership are set by New; how much one fetch brings, and how long it takes, is known
-	// from Fetch, and how many there are at once is from here. Its MaxRepoDay defaults to MaxPackBytes of Fetch, where that is more. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Serve.
+	// Identity and Membership are set by New. Its MaxRepoDay defaults to MaxPackBytes of Fetch, where that
+	// is more. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Serve.
 	Purgatory purgatory.Config
-	// Fetch has the limits of fetching. Its Dialer is set by New.
+	// Fetch has the limits of fetching. Its Dialer is set by New. How many fetches there are at once is
+	// known from Purgatory, and so is its MaxAddressDay, where that would be less than MaxHostDay; its MinFreeDisk
+	// is that of Serve.
 	Fetch gitfetch.Config
-	// Serve has the limits of serving; how long pushes wait for their events is known from
-	// Purgatory.
+	// Serve has the limits of serving.
 	Serve gitserve.Config
 }
 
@@ -90,11 +90,12 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// manyBytesADay is the default of purgatory.Limits.MaxRepoDay.
-const manyBytesADay = 4 << 30
-
-// fewBytes is the default of purgatory.Limits.MaxFetch.
-const fewBytes = 512 << 20
+// manyBytesADay is the default of purgatory.Limits.MaxRepoDay, and manyBytesOfAHost that of
+// gitfetch.Config.MaxAddressDay.
+const (
+	manyBytesADay    = 4 << 30
+	manyBytesOfAHost = 16 << 30
+)
 
 // manyBytes is the default of purgatory.Limits.MaxPullBytes, and pullShare the part of
 // gitserve.Config.MaxOwnerBytes, one of so many, that it is where that is less. What has given
@@ -124,14 +125,8 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
-	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxFetch == 0 && most < fewBytes {
-		c.Purgatory.Limits.MaxFetch = most // of a larger one not all is likely to have come before a crash
-	}
 	if most := c.Serve.MaxOwnerBytes; c.Purgatory.Limits.MaxPullBytes == 0 && most > 0 {
 		c.Purgatory.Limits.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
-	}
-	if c.Purgatory.Times.FetchTimeout == 0 {
-		c.Purgatory.Times.FetchTimeout = c.Fetch.Longest() + time.Minute // so that the fetcher says what was wrong
 	}
 	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
 		c.Fetch.MaxFetches = most // with fewer slow servers make the others wait
@@ -139,8 +134,11 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxRepoDay == 0 && most > manyBytesADay {
 		c.Purgatory.Limits.MaxRepoDay = most // else what is larger never comes
 	}
-	if c.Serve.StageHold == 0 {
-		c.Serve.StageHold = c.Purgatory.Times.PlaceholderHold // both have the same default
+	if most := c.Purgatory.Limits.MaxHostDay; c.Fetch.MaxAddressDay == 0 && most > manyBytesOfAHost {
+		c.Fetch.MaxAddressDay = most // else a name never brings as much as it may
+	}
+	if c.Fetch.MinFreeDisk == 0 {
+		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default
 	}
 	c.Egress.OwnNames = append(identity.HostPorts(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext

@@ -2,7 +2,6 @@ package grasp
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,29 +12,32 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// What bounds one fetch is said once: purgatory cut off at 11 minutes whoever was
-// allowed to take longer.
+// What bounds fetches is said once: a disk that was to be left free was filled by fetches, as
+// only what bounds pushes had been told so.
 func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	given := Config{Fetch: gitfetch.Config{MaxPackBytes: 64 << 20}}
 	cfg, err := given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, 10*time.Minute+1024*time.Second+time.Minute, cfg.Purgatory.Times.FetchTimeout)
-	require.Equal(t, int64(64<<20), cfg.Purgatory.Limits.MaxFetch)
-
 	require.Zero(t, cfg.Purgatory.Limits.MaxRepoDay)
 	require.Zero(t, cfg.Fetch.MaxFetches)
+	require.Zero(t, cfg.Fetch.MaxAddressDay)
+	require.Zero(t, cfg.Fetch.MinFreeDisk)
 	cfg, err = Config{
-		Fetch: gitfetch.Config{MaxPackBytes: 5 << 30}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxHunts: 30}},
+		Fetch: gitfetch.Config{MaxPackBytes: 5 << 30}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxHunts: 30, MaxHostDay: 20 << 30}},
+		Serve: gitserve.Config{MinFreeDisk: 10 << 30},
 	}.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
 	require.Equal(t, int64(5<<30), cfg.Purgatory.Limits.MaxRepoDay)
 	require.Equal(t, 60, cfg.Fetch.MaxFetches)
+	require.Equal(t, int64(20<<30), cfg.Fetch.MaxAddressDay)
+	require.Equal(t, uint64(10<<30), cfg.Fetch.MinFreeDisk)
 
-	given.Purgatory = purgatory.Config{Times: purgatory.Times{FetchTimeout: time.Minute}, Limits: purgatory.Limits{MaxFetch: 1}}
+	given.Purgatory = purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1 << 30}}
+	given.Serve.MinFreeDisk, given.Fetch.MinFreeDisk = 10<<30, 3<<30
 	cfg, err = given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, time.Minute, cfg.Purgatory.Times.FetchTimeout)
-	require.Equal(t, int64(1), cfg.Purgatory.Limits.MaxFetch)
+	require.Zero(t, cfg.Fetch.MaxAddressDay)
+	require.Equal(t, uint64(3<<30), cfg.Fetch.MinFreeDisk)
 
 	given = Config{Membership: nip34.Membership{OneSided: true}, GRASPLists: true}
 	cfg, err = given.withDefaults(nip34.Identity{})
@@ -43,11 +45,6 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.True(t, cfg.Purgatory.Membership.OneSided)
 	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).Membership.OneSided)
 	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).GRASPLists)
-
-	cfg, err = Config{}.withDefaults(nip34.Identity{})
-	require.NoError(t, err)
-	require.Equal(t, gitfetch.Config{}.Longest()+time.Minute, cfg.Purgatory.Times.FetchTimeout)
-	require.Zero(t, cfg.Purgatory.Limits.MaxFetch)
 }
 
 // Where pull requests could take up all that an owner may, none gave way to another one any

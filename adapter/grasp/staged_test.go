@@ -108,11 +108,11 @@ func TestDataFirst(t *testing.T) {
 	}
 }
 
-// What nobody signed for lies for as long as Purgatory says, and leaves nothing: whatever
+// What nobody signed for lies for as long as StageHold says, and leaves nothing: whatever
 // was pushed, the disk has what it had before.
 func TestUploadsWithoutEventsLeaveNothing(t *testing.T) {
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
-	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Purgatory.Times.PlaceholderHold = 5 * time.Second }
+	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Serve.StageHold = 5 * time.Second }
 	require.NoError(t, r.db.Init())
 	r.start()
 	defer r.stop()

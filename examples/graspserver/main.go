@@ -72,8 +72,6 @@ type options struct {
 	baseBackoff    time.Duration
 	restartPause   time.Duration
 	summaryEvery   time.Duration
-	syncDelay      time.Duration
-	userDelay      time.Duration
 	expiry         time.Duration
 	placeholder    time.Duration
 	huntBackoff    time.Duration
@@ -138,8 +136,6 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "`time` to wait after a first failed connection, doubling")
 	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "shortest `time` between two connections to a relay when restarted in between")
 	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two lines of the log that sum up what goes on")
-	fs.Var(positive(&opt.syncDelay, 500*time.Millisecond, time.ParseDuration), "sync-delay", "`time` to wait before git data is hunted for an event that came by sync")
-	fs.Var(positive(&opt.userDelay, 3*time.Minute, time.ParseDuration), "user-delay", "the same `time` for an event that a client published, whose push should follow")
 	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "`time` that an event waits for its git data")
 	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "`time` that what was pushed for a pull request waits for its event")
 	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after a first hunt that did not complete, doubling")

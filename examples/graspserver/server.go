@@ -120,17 +120,14 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 		},
 		Purgatory: purgatory.Config{
 			Times: purgatory.Times{
-				Hold:            opt.expiry,
-				PlaceholderHold: opt.placeholder,
-				SyncDelay:       opt.syncDelay,
-				UserDelay:       opt.userDelay,
-				Backoff:         opt.huntBackoff,
-				Grace:           opt.grace,
+				Hold:    opt.expiry,
+				Backoff: opt.huntBackoff,
+				Grace:   opt.grace,
 			}, Limits: purgatory.Limits{DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits}, NoMaintenance: !opt.maintenance,
 		},
 		Serve: gitserve.Config{
 			Client: clientOf(opt.clientHeader, opt.proxies), MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, MaxPush: opt.maxPushBytes,
-			MaxStaged: opt.stagedBytes,
+			StageHold: opt.placeholder, MaxStaged: opt.stagedBytes,
 		},
 	})
 }

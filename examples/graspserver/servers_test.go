@@ -43,7 +43,7 @@ func serverTo(t *testing.T, opt options, out io.Writer) (addr string, stop func(
 	if opt.data == "" {
 		opt.data = t.TempDir()
 	}
-	opt.syncDelay, opt.userDelay, opt.huntBackoff = 20*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	opt.huntBackoff = 300 * time.Millisecond
 	opt.allowNet = []netip.Prefix{loopback}
 	opt.allowPlaintext = true
 	opt.batchWindow = 50 * time.Millisecond

@@ -71,13 +71,6 @@ type constants struct {
 	RateWindow time.Duration
 }
 
-// Longest is the most time that one fetch may take: one that brings MaxPackBytes, just fast
-// enough. What waits for the fetcher should wait for longer.
-func (c Config) Longest() time.Duration {
-	c = c.withDefaults()
-	return c.earned(c.MaxPackBytes)
-}
-
 // pace is how many times MinRate a server must have sent on average to be given more time
 // than Timeout.
 const pace = 64

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -68,11 +69,11 @@ func TestSpoolIsEmptied(t *testing.T) {
 	require.Error(t, s.empty())
 }
 
-// The longest fetch is one that brings all that may come, with the defaults where nothing is said.
+// Purgatory waits 24 h for a fetch, or 6 h for each GiB of what one may bring: for less it
+// would cut off at its own time whoever is allowed to take longer, and not know why.
 func TestLongestFetch(t *testing.T) {
-	d := Config{}.withDefaults()
-	require.Equal(t, d.earned(d.MaxPackBytes), Config{}.Longest())
-	small := Config{MaxPackBytes: 1 << 20}
-	require.Equal(t, small.withDefaults().earned(1<<20), small.Longest())
-	require.Less(t, small.Longest(), Config{}.Longest())
+	for gib := int64(1); gib < 1000; gib++ {
+		c := Config{MaxPackBytes: gib<<30 - 1}.withDefaults()
+		require.Less(t, c.earned(c.MaxPackBytes), max(24, 6*time.Duration(gib-1))*time.Hour, gib)
+	}
 }
