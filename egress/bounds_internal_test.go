@@ -36,7 +36,8 @@ func TestBudgetConfigBounds(t *testing.T) {
 			Jitter:       0.1,
 			MaxAddresses: 50_000,
 			MaxHosts:     50_000,
-		}, PerAddress: 4, PerMinute: 600,
+			PerAddress:   4,
+		}, PerMinute: 600,
 	}, func() BudgetConfig { c := BudgetConfig{}.withDefaults(); c.fixed.Rand = nil; return c }())
 	set := BudgetConfig{
 		fixed: budgetConstants{
@@ -48,7 +49,8 @@ func TestBudgetConfigBounds(t *testing.T) {
 			Jitter:       1,
 			MaxAddresses: 8,
 			MaxHosts:     9,
-		}, PerAddress: 6, PerMinute: 7,
+			PerAddress:   6,
+		}, PerMinute: 7,
 	}
 	kept := set.withDefaults()
 	kept.fixed.Rand = nil

@@ -37,11 +37,6 @@ func (e *BudgetError) RetryAfter() time.Duration { return e.Wait }
 
 // BudgetConfig holds the bounds of a [Budget]. The zero value is usable.
 type BudgetConfig struct {
-	// PerAddress is how many connections of unproven hosts are made or stand at one
-	// address at once. One place of them is kept for second connections of a host
-	// that has one, as for a NIP-11 document. Too small a value makes relays behind
-	// one shared address wait for each other when all are new. Defaults to 4.
-	PerAddress int
 	// PerMinute is how many connections of unproven hosts are begun in a minute,
 	// to all addresses together; a tenth of them may come at once. Defaults to 600.
 	PerMinute int
@@ -51,6 +46,11 @@ type BudgetConfig struct {
 
 // budgetConstants are the numbers about which no two operators would differ. Only tests have others.
 type budgetConstants struct {
+	// PerAddress is how many connections of unproven hosts are made or stand at one
+	// address at once. One place of them is kept for second connections of a host
+	// that has one, as for a NIP-11 document. Too small a value makes relays behind
+	// one shared address wait for each other when all are new. Defaults to 4.
+	PerAddress int
 	// BaseBackoff is how long an address is left alone by unproven hosts after a
 	// first failure of one of them; each further failure doubles it, up to
 	// MaxBackoff. Default to 5 s and 1 h.
@@ -89,7 +89,7 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&c.PerAddress, 4}, {&c.PerMinute, 600}, {&c.fixed.MaxAddresses, 50_000}, {&c.fixed.MaxHosts, 50_000}} {
+	}{{&c.fixed.PerAddress, 4}, {&c.PerMinute, 600}, {&c.fixed.MaxAddresses, 50_000}, {&c.fixed.MaxHosts, 50_000}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
@@ -121,7 +121,7 @@ func (c BudgetConfig) validate() error {
 		name  string
 		value int
 	}{
-		{"PerAddress", c.PerAddress}, {"PerMinute", c.PerMinute},
+		{"PerAddress", c.fixed.PerAddress}, {"PerMinute", c.PerMinute},
 		{"MaxAddresses", c.fixed.MaxAddresses}, {"MaxHosts", c.fixed.MaxHosts},
 	} {
 		if n.value < 0 {

@@ -174,7 +174,7 @@ func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
 func TestProofGivesBackThePlace(t *testing.T) {
 	for _, places := range []int{1, 2, 4} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, egress.BudgetConfig{PerAddress: places})
+			w := newWorld(t, egress.BudgetConfig{}.With(egress.FixedBudget{PerAddress: places}))
 			for i := range 10 {
 				host := fmt.Sprintf("relay%d.example", i)
 				w.dns.set(host, "8.8.8.8")
@@ -197,7 +197,7 @@ func TestProofGivesBackThePlace(t *testing.T) {
 
 func TestBudgetOfConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, egress.BudgetConfig{PerAddress: 4})
+		w := newWorld(t, egress.BudgetConfig{})
 		var open []net.Conn
 		for i := range 5 {
 			w.dns.set(fmt.Sprintf("h%d.example", i), "8.8.8.8")
@@ -426,8 +426,9 @@ func TestBudgetDeathNeedsAttempts(t *testing.T) {
 
 func TestBudgetConfig(t *testing.T) {
 	_, err := egress.NewBudget(egress.BudgetConfig{
-		PerAddress: -1, PerMinute: -1,
+		PerMinute: -1,
 	}.With(egress.FixedBudget{
+		PerAddress:   -1,
 		BaseBackoff:  -1,
 		MaxBackoff:   2,
 		DeadAfter:    -1,

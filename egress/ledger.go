@@ -120,7 +120,7 @@ func (l *ledger) tried(host string, to netip.Prefix) time.Time {
 // wait returns how long a connection has to wait, 0 if it may be begun.
 func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
 	l.fill(now)
-	most := l.cfg.PerAddress
+	most := l.cfg.fixed.PerAddress
 	if !t.second {
 		most = max(1, most-1)
 		if now.Before(a.Next) {

@@ -19,8 +19,10 @@ func TestLedgerWorlds(t *testing.T) {
 	sums := goldentest.NewSums(t, "testdata/ledger.sum")
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 3))
+		perAddress := 1 + rng.IntN(4)
 		cfg := BudgetConfig{
-			PerAddress: 1 + rng.IntN(4), PerMinute: 20 + rng.IntN(300), fixed: budgetConstants{
+			PerMinute: 20 + rng.IntN(300), fixed: budgetConstants{
+				PerAddress:   perAddress,
 				MaxAddresses: 4 + rng.IntN(30),
 				MaxHosts:     2 + rng.IntN(10),
 				Rand: func() float64 { // or what is no number between 0 and 1

@@ -30,10 +30,9 @@ type Config struct {
 	// MaxConnections bounds websockets in all, defaults to 4,096. Where there is no more room, one
 	// of the client that has most gives way.
 	MaxConnections int
-	// MaxMessage bounds a message of a client, in bytes. Defaults to 512,000.
+	// MaxMessage bounds a message of a client, in bytes. Defaults to 512,000, or to what the [khatru.Relay]
+	// takes that is next, as its MaxMessageSize says when New is called.
 	MaxMessage int64
-	// MaxName bounds the name of a subscription, in bytes. Defaults to 250.
-	MaxName int
 	// MaxQueues bounds what waits to be written to all connections, in bytes: where it is reached, of the
 	// client that most waits for the connection that most waits for is hung up; so is in any case who an
 	// eighth of it waits for. Less than 32 times MaxMessage is taken for that: else one large event would
@@ -52,6 +51,9 @@ type constants struct {
 	// come, and answers of a relay that was not told to wait, that can be too much. Defaults to an
 	// eighth of MaxQueues.
 	MaxQueue int
+	// MaxName bounds the name of a subscription, in bytes: others have names of up to 64 (NIP-01), and the relay
+	// says so. Defaults to 250.
+	MaxName int
 	// MaxFilters bounds the filters of a REQ, defaults to 100.
 	MaxFilters int
 	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
@@ -121,11 +123,15 @@ func New(next http.Handler, cfg Config) *Gate {
 		cfg.Client = Address
 	}
 	set(&cfg.MaxConnections, 4096)
-	set(&cfg.MaxName, 250)
+	set(&cfg.fixed.MaxName, 250)
 	set(&cfg.fixed.MaxFilters, 100)
 	set(&cfg.fixed.MaxListening, 50_000)
+	relay, direct := next.(*khatru.Relay)
 	if cfg.MaxMessage <= 0 {
 		cfg.MaxMessage = 512_000
+		if direct && relay.MaxMessageSize > 0 {
+			cfg.MaxMessage = relay.MaxMessageSize
+		}
 	}
 	set(&cfg.MaxQueues, 512<<20)
 	cfg.MaxQueues = max(cfg.MaxQueues, leastQueues(cfg.MaxMessage))
@@ -143,7 +149,7 @@ func New(next http.Handler, cfg Config) *Gate {
 		negs: newTurns(negPlaces), listening: newTurns(max(cfg.fixed.MaxListening, 2*cfg.fixed.MaxFilters)),
 		held: newTurns(holds), soft: min(softQueue, cfg.fixed.MaxQueue/softPart),
 	}
-	if relay, ok := next.(*khatru.Relay); ok {
+	if direct {
 		g.Pace(relay)
 	}
 	return g
@@ -429,7 +435,7 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	if json.Unmarshal(parts[0], &r.name) != nil || r.name == "" || len(r.name) > maxEcho {
 		return r, notice("invalid: a subscription has a name, and no long one")
 	}
-	if r.parts = parts[1:]; len(r.name) > g.cfg.MaxName {
+	if r.parts = parts[1:]; len(r.name) > g.cfg.fixed.MaxName {
 		return r, r.refusal("invalid: the subscription id is too long")
 	}
 	answer = r.check(g.cfg.fixed.MaxFilters)

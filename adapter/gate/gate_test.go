@@ -28,7 +28,7 @@ import (
 
 // What is no message of NIP-01 never reaches the relay; some of these ended the process.
 func TestOddMessages(t *testing.T) {
-	s := serve(t, gate.Config{MaxName: 10}.With(gate.Fixed{MaxFilters: 2}))
+	s := serve(t, gate.Config{}.With(gate.Fixed{MaxFilters: 2, MaxName: 10}))
 	c := s.dial()
 	for message, answer := range map[string]string{
 		`,""`:                                `["NOTICE","invalid: this is no message of NIP-01"]`,

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fiatjaf/khatru"
 	"github.com/stretchr/testify/require"
 )
 
@@ -198,7 +199,7 @@ func TestDefaults(t *testing.T) {
 	require.NotNil(t, cfg.Logger)
 	cfg.Client, cfg.Logger = nil, nil
 	require.Equal(t, Config{
-		MaxConnections: 4096, MaxMessage: 512_000, MaxName: 250, fixed: constants{MaxFilters: 100, MaxListening: 50_000, MaxBody: 1 << 20, MaxQueue: 64 << 20}, MaxQueues: 512 << 20,
+		MaxConnections: 4096, MaxMessage: 512_000, fixed: constants{MaxName: 250, MaxFilters: 100, MaxListening: 50_000, MaxBody: 1 << 20, MaxQueue: 64 << 20}, MaxQueues: 512 << 20,
 	}, cfg)
 }
 
@@ -273,4 +274,13 @@ func TestWhoGivesWay(t *testing.T) {
 	require.Equal(t, []string{"a1", "b1"}, gone())
 	conns["a2"].queue.written(begun)
 	require.EqualValues(t, 400, g.queued.Load())
+}
+
+// What the relay takes is said once.
+func TestMessagesOfARelay(t *testing.T) {
+	relay := khatru.NewRelay()
+	require.Equal(t, int64(512_000), New(relay, Config{}).cfg.MaxMessage)
+	relay.MaxMessageSize = 1 << 20
+	require.Equal(t, int64(1<<20), New(relay, Config{}).cfg.MaxMessage)
+	require.Equal(t, int64(7), New(relay, Config{MaxMessage: 7}).cfg.MaxMessage)
 }

@@ -69,13 +69,6 @@ var ErrConfig = errors.New("invalid configuration")
 // criteria is what [relaysync.GRASPPolicy] takes.
 const criteria = "announcements that list this server in relays and clone"
 
-// The limits of the relay are those that other GRASP servers have: the events of thousands of
-// repositories are followed in hundreds of subscriptions.
-const (
-	maxSubscriptions = 500
-	maxSubIDLength   = 250
-)
-
 func (c Config) validate() error {
 	var errs []error
 	if c.Dir == "" {

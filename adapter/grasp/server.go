@@ -99,11 +99,10 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		told(s.purgatory.Departed, e) // moderation and expiry store nothing that would tell
 		return nil
 	})
-	limits := khatruadapter.Limits{Subscriptions: maxSubscriptions, SubIDLength: maxSubIDLength, Limit: s.sync.Store().PageSize()}
 	about := map[string]any{
 		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
 		"repo_acceptance_criteria": cfg.Criteria,
-		"limitation":               limits.Enforce(relay),
+		"limitation":               khatruadapter.Limit(relay, s.sync.Store().PageSize()),
 	}
 	if cfg.Curation != "" { // else nobody curates it
 		about["curation"] = cfg.Curation
@@ -114,7 +113,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if cfg.Gate.Logger == nil {
 		cfg.Gate.Logger = cfg.Logger
 	}
-	cfg.Gate.MaxName, cfg.Gate.MaxMessage = maxSubIDLength, relay.MaxMessageSize
+	cfg.Gate.MaxMessage = relay.MaxMessageSize
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.whole, cfg.Criteria, cfg.Curation}

@@ -9,40 +9,51 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Limits are what a relay publishes in its NIP-11 document and holds clients to. khatru has no
+// The limits of a relay are those that other GRASP servers have: the events of thousands of
+// repositories are followed in hundreds of subscriptions. Others assume as many where a relay
+// says so, and not the few that each relay has.
+const (
+	maxSubscriptions = 500 // of one connection
+	maxSubIDLength   = 250 // bytes
+)
+
+// limits are what a relay publishes in its NIP-11 document and holds clients to. khatru has no
 // bound but the length of a message.
-type Limits struct {
-	// Subscriptions bounds those that one connection has open. Others then assume as many,
-	// and not the few that each relay has.
-	Subscriptions int
-	// SubIDLength bounds the name of a subscription, in bytes.
-	SubIDLength int
-	// Limit bounds the stored events that a filter gets: what the backend gives at most. One
+type limits struct {
+	subscriptions int // that one connection has open
+	subIDLength   int // of the name of a subscription, in bytes
+	// limit bounds the stored events that a filter gets: what the backend gives at most. One
 	// that asks for more would get fewer from some. Who asks for no number gets at most
 	// defaultLimit.
-	Limit int
+	limit int
+}
+
+// Limit has a relay refuse what goes beyond its limits, and returns them as NIP-11 has them: a
+// connection has 500 subscriptions, whose names have 250 bytes, and a filter gets as many
+// stored events as most says, which is what the backend gives at most. It comes before other
+// hooks are added to the relay, or they may be asked in vain.
+func Limit(relay *khatru.Relay, most int) map[string]any {
+	return limits{maxSubscriptions, maxSubIDLength, most}.enforce(relay)
 }
 
 // defaultLimit is as many as a filter gets that does not say how many: so many of the
 // largest events are what a client may cost us at once without having asked for it.
 const defaultLimit = 500
 
-// Enforce has a relay refuse what goes beyond its limits, and returns them as NIP-11 has them.
-// It comes before other hooks are added to the relay, or they may be asked in vain.
-func (l Limits) Enforce(relay *khatru.Relay) map[string]any {
-	open := &subscriptions{most: l.Subscriptions, of: make(map[*khatru.WebSocket]map[context.Context]bool)}
+func (l limits) enforce(relay *khatru.Relay) map[string]any {
+	open := &subscriptions{most: l.subscriptions, of: make(map[*khatru.WebSocket]map[context.Context]bool)}
 	// Of a filter that wants nothing that is stored, khatru asks no hook that could refuse it.
 	relay.OverwriteFilter = append(relay.OverwriteFilter, func(ctx context.Context, f *nostr.Filter) {
 		ws := subscriber(ctx)
 		switch {
 		case ws == nil:
-		case !open.enter(ctx, ws) || len(khatru.GetSubscriptionID(ctx)) > l.SubIDLength:
+		case !open.enter(ctx, ws) || len(khatru.GetSubscriptionID(ctx)) > l.subIDLength:
 			f.LimitZero = false
 		case nostr.GetTheoreticalLimit(*f) >= 0: // by ids, for one: they bound it
-		case f.Limit > l.Limit:
-			f.Limit = l.Limit
+		case f.Limit > l.limit:
+			f.Limit = l.limit
 		case f.Limit == 0 && !f.LimitZero:
-			f.Limit = min(defaultLimit, l.Limit)
+			f.Limit = min(defaultLimit, l.limit)
 		}
 	})
 	relay.RejectFilter = append(relay.RejectFilter, func(ctx context.Context, _ nostr.Filter) (bool, string) {
@@ -50,7 +61,7 @@ func (l Limits) Enforce(relay *khatru.Relay) map[string]any {
 		switch {
 		case ws == nil:
 			return false, ""
-		case len(khatru.GetSubscriptionID(ctx)) > l.SubIDLength:
+		case len(khatru.GetSubscriptionID(ctx)) > l.subIDLength:
 			return true, "invalid: the subscription id is too long"
 		case !open.has(ctx, ws):
 			return true, "rate-limited: too many subscriptions are open"
@@ -58,8 +69,8 @@ func (l Limits) Enforce(relay *khatru.Relay) map[string]any {
 		return false, ""
 	})
 	return map[string]any{
-		"max_message_length": relay.MaxMessageSize, "max_subscriptions": l.Subscriptions, "max_subid_length": l.SubIDLength,
-		"max_limit": l.Limit, "default_limit": min(defaultLimit, l.Limit),
+		"max_message_length": relay.MaxMessageSize, "max_subscriptions": l.subscriptions, "max_subid_length": l.subIDLength,
+		"max_limit": l.limit, "default_limit": min(defaultLimit, l.limit),
 		"auth_required": false, "payment_required": false, "restricted_writes": true,
 	}
 }

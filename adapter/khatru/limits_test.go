@@ -22,8 +22,7 @@ func TestLimitsThatArePublishedHold(t *testing.T) {
 	relay := khatru.NewRelay()
 	relay.Negentropy = true
 	relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
-	limits := Limits{Subscriptions: 2, SubIDLength: 5, Limit: 3}
-	said := limits.Enforce(relay)
+	said := limits{2, 5, 3}.enforce(relay)
 	text, err := json.Marshal(said)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"max_message_length": 512000, "max_subscriptions": 2, "max_subid_length": 5, "max_limit": 3, "default_limit": 3,

@@ -41,11 +41,12 @@ func TestWhatAConfigurationComesTo(t *testing.T) {
 	} {
 		h, err := New(newRepositories(t), &authority{}, Config{
 			MaxPushes: c.pushes, MaxFetches: c.fetches, MaxPush: 100, fixed: numbers{
-				MaxAsk:     100,
-				MaxReaders: 9,
-				MinRate:    2,
-				RateWindow: 100 * time.Second,
-			}, MaxPerClient: 3,
+				MaxAsk:       100,
+				MaxReaders:   9,
+				MinRate:      2,
+				RateWindow:   100 * time.Second,
+				MaxPerClient: 3,
+			},
 		})
 		require.NoError(t, err)
 		of := func(p *places) [3]int { return [3]int{p.most, p.loose, p.perClient} }

@@ -34,16 +34,11 @@ type Config struct {
 	// push that has been read: six times that, also for the lock of its repository), and
 	// are then told to come again. Default to 8 and 32.
 	MaxPushes, MaxFetches int
-	// MaxPerClient bounds the requests of one client and one kind when 64 of that kind
-	// are here: many may come from one address where there is room. Client says whose a
-	// request is; of an address of IPv6 only its /64 counts, and who has no name is not
-	// bounded. Behind a proxy it must be set, or one client can keep all others away:
-	// see [BehindProxy].
-	//
-	// Defaults to 4, and to the host of RemoteAddr if it is a public address, else to no
-	// name.
-	MaxPerClient int
-	Client       func(*http.Request) string
+	// Client says whose a request is; of an address of IPv6 only its /64 counts, and who has
+	// no name is not bounded. Behind a proxy it must be set, or one client can keep all
+	// others away: see [BehindProxy]. Defaults to the host of RemoteAddr if it is a public
+	// address, else to no name.
+	Client func(*http.Request) string
 	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
 	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
 	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.
@@ -82,6 +77,9 @@ type numbers struct {
 	// Wait is how long a request waits for a place, a push that has been read six times that.
 	// Defaults to 20 s.
 	Wait time.Duration
+	// MaxPerClient bounds the requests of one client and one kind when half of MaxReaders are
+	// here: many may come from one address where there is room. Defaults to 4.
+	MaxPerClient int
 	// MaxReaders bounds the requests of each of the three kinds at once, whatever they
 	// wait for. When there are as many, those have to leave whose clients are slowest. Each
 	// may cost 4 MiB of memory, and of the disk MaxAsk or, for an answer, 64 MiB; all
@@ -124,7 +122,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxFetches, 32)
 	def(&c.fixed.Wait, 20*time.Second)
 	def(&c.fixed.MaxReaders, 128)
-	def(&c.MaxPerClient, 4)
+	def(&c.fixed.MaxPerClient, 4)
 	if c.Client == nil {
 		c.Client = remote
 	}
@@ -164,7 +162,7 @@ func (c Config) validate() error {
 	}{
 		{"MaxPush", c.MaxPush}, {"MaxAsk", c.fixed.MaxAsk}, {"MaxCommands", int64(c.fixed.MaxCommands)}, {"MaxPushes", int64(c.MaxPushes)},
 		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.fixed.Idle)}, {"Timeout", int64(c.fixed.Timeout)}, {"MaxAlloc", c.fixed.MaxAlloc},
-		{"Wait", int64(c.fixed.Wait)}, {"MaxReaders", int64(c.fixed.MaxReaders)}, {"MaxPerClient", int64(c.MaxPerClient)},
+		{"Wait", int64(c.fixed.Wait)}, {"MaxReaders", int64(c.fixed.MaxReaders)}, {"MaxPerClient", int64(c.fixed.MaxPerClient)},
 		{"CommandTime", int64(c.fixed.CommandTime)}, {"MinRate", c.fixed.MinRate}, {"RateWindow", int64(c.fixed.RateWindow)},
 		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxStagedPerRepo", c.fixed.MaxStagedPerRepo}, {"MaxStagedPerClient", c.fixed.MaxStagedPerClient},
 	} {

@@ -81,7 +81,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		ceiling: newCeiling(repos, cfg, child.weighPulls, authority.Displaced, tasks, failures),
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		staging:  newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
-		settling: newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient),
+		settling: newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.fixed.MaxPerClient),
 	}
 	repos.limit(h.ceiling)
 	return h, nil

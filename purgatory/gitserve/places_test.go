@@ -200,7 +200,7 @@ func (g *guest) moves(t *testing.T, n int, took time.Duration) {
 // that came just now, or that will soon be done.
 func TestTheSlowestLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{fixed: numbers{MaxReaders: 6}, MaxPerClient: 2, Client: remote}.withDefaults()
+		cfg := Config{fixed: numbers{MaxReaders: 6, MaxPerClient: 2}, Client: remote}.withDefaults()
 		l := newVisits(cfg, 1<<20)
 		settle := l.settle
 		name := func(s string) party { return party{client: s, network: s, owner: s, repo: s} }
@@ -260,7 +260,7 @@ func TestTheSlowestLeaves(t *testing.T) {
 // only those do who are in his way.
 func TestNobodyLeavesInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newVisits(Config{fixed: numbers{MaxReaders: 8}, MaxPerClient: 2, Client: remote}.withDefaults(), 1<<20)
+		l := newVisits(Config{fixed: numbers{MaxReaders: 8, MaxPerClient: 2}, Client: remote}.withDefaults(), 1<<20)
 		var here []*guest
 		slow := func(client, repo string) *guest {
 			g := arrive(t, l, party{client: client, owner: client + repo, repo: repo})
@@ -316,7 +316,7 @@ func TestNobodyLeavesInVain(t *testing.T) {
 // Those leave first whose clients have more than their share, however fast they are.
 func TestWhoHasMoreThanHisShareLeavesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newVisits(Config{fixed: numbers{MaxReaders: 6}, MaxPerClient: 2}.withDefaults(), 1<<20)
+		l := newVisits(Config{fixed: numbers{MaxReaders: 6, MaxPerClient: 2}}.withDefaults(), 1<<20)
 		var many []*guest
 		for i := range 3 {
 			many = append(many, arrive(t, l, party{client: "a", owner: fmt.Sprint(i)}))

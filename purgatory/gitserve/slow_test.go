@@ -448,7 +448,7 @@ func TestNoPlace(t *testing.T) {
 // more than its share: many may come from one address.
 func TestMaxPerClient(t *testing.T) {
 	r := newRig(t, Config{
-		MaxPerClient: 2, fixed: numbers{MaxReaders: 12, Wait: 100 * time.Millisecond}, Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") },
+		fixed: numbers{MaxReaders: 12, MaxPerClient: 2, Wait: 100 * time.Millisecond}, Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") },
 	})
 	var held []net.Conn
 	for range 6 {

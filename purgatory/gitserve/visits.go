@@ -57,8 +57,8 @@ const fastShare = 256
 
 func newVisits(cfg Config, bytes int64) *visits {
 	return &visits{
-		room:      newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.MaxPerClient),
-		perClient: cfg.MaxPerClient, settle: cfg.fixed.RateWindow / settleShare, fast: float64(cfg.fixed.MinRate) * fastShare,
+		room:      newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.fixed.MaxPerClient),
+		perClient: cfg.fixed.MaxPerClient, settle: cfg.fixed.RateWindow / settleShare, fast: float64(cfg.fixed.MinRate) * fastShare,
 		bytes: bytes, here: make(map[*visit]struct{}), of: make(map[share]int64),
 	}
 }

@@ -124,10 +124,11 @@ func TestWorldsOfVisits(t *testing.T) {
 func visitors(t *testing.T, rng *rand.Rand) (lines []string) {
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	cfg := Config{fixed: numbers{
-		MaxReaders: 4 + rng.IntN(30),
-		MinRate:    4,
-		RateWindow: 100 * time.Second,
-	}, MaxPerClient: 1 + rng.IntN(3)}
+		MaxReaders:   4 + rng.IntN(30),
+		MinRate:      4,
+		RateWindow:   100 * time.Second,
+		MaxPerClient: 1 + rng.IntN(3),
+	}}
 	l := newVisits(cfg, int64(500+rng.IntN(2000)))
 	runs := newPlaces(1+rng.IntN(6), 0, 2)
 	draw := func() party {
