@@ -97,7 +97,10 @@ type numbers struct {
 	MinRate    int64
 	RateWindow time.Duration
 	// MaxAlloc bounds what a child process may allocate in one piece, in bytes, and with that
-	// an object: a small pack can stand for a huge one. Defaults to half of MaxMemory.
+	// an object: a small pack can stand for a huge one. It grows with MaxMemory, without an end
+	// of its own: git's table of the objects that it packs is one piece as well, of some 110
+	// bytes for each, and to have room for that is what more memory is for. What a huge object
+	// takes is bounded by MaxMemory all the same. Defaults to half of MaxMemory.
 	MaxAlloc int64
 	// MaxStagedPerRepo and MaxStagedPerClient bound what is staged in one repository and by one
 	// client. Default to a quarter and a sixteenth of MaxStaged.
