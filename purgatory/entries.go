@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
@@ -34,8 +35,8 @@ type entries struct {
 	takes      *longTakes
 	remembered *remembered
 
-	writing locks[graspsync.EventID] // who writes or drops an entry has its lock
-	storing locks[graspsync.EventID] // who has an entry stored
+	writing *keyed.Locks[graspsync.EventID] // who writes or drops an entry has its lock
+	storing *keyed.Locks[graspsync.EventID] // who has an entry stored
 }
 
 func newEntries(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay containedRelay, keep keeper,
@@ -45,6 +46,7 @@ func newEntries(cfg *Config, report *report, inbox *inbox, findings *findings, g
 	return &entries{
 		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step,
 		waiting: waiting, pins: newPins(), uses: uses{findings, gatherings}, served: newServedPulls(), takes: newLongTakes(waiting),
+		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		remembered: &remembered{cfg: cfg, report: report, keep: keep, step: step, waiting: waiting},
 	}
 }
@@ -123,7 +125,7 @@ func (l *entries) overdue(id graspsync.EventID) (ledger.Entry, bool) {
 
 // soften has an announcement whose repository is gone be one that has expired softly.
 func (l *entries) soften(ctx context.Context, e ledger.Entry) error {
-	unlock, err := l.writing.lock(ctx, e.ID)
+	unlock, err := l.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (l *entries) soften(ctx context.Context, e ledger.Entry) error {
 // expireForGood has an event remembered, and strikes it off. The event of a
 // placeholder may still come.
 func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
-	unlock, err := l.writing.lock(ctx, e.ID)
+	unlock, err := l.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
 	}
@@ -220,7 +222,7 @@ func (l *entries) charge(ctx context.Context, e ledger.Entry, payers []graspsync
 }
 
 func (l *entries) chargeFor(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (charged bool, err error) {
-	unlock, err := l.writing.lock(ctx, e.ID)
+	unlock, err := l.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return false, err
 	}
@@ -240,7 +242,7 @@ func (l *entries) chargeFor(ctx context.Context, e ledger.Entry, payers []grasps
 // save stores an event and then strikes it off, in this order: what is stored twice
 // is stored once. The error wraps ErrRefused if the relay does not want it.
 func (l *entries) save(ctx context.Context, e ledger.Entry) error {
-	unlock, err := l.storing.lock(ctx, e.ID)
+	unlock, err := l.storing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
 	}
@@ -257,7 +259,7 @@ func (l *entries) save(ctx context.Context, e ledger.Entry) error {
 // forget strikes an entry off, first on the disk. One that does not wait any more is
 // no error.
 func (l *entries) forget(ctx context.Context, e ledger.Entry, why Fate) error {
-	unlock, err := l.writing.lock(ctx, e.ID)
+	unlock, err := l.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
 	}
@@ -324,7 +326,7 @@ func (l *entries) status(e ledger.Entry) EntryStatus {
 // be struck off even if it could not be written down: after a crash there is one too many,
 // and none too few.
 func (l *entries) admit(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, v ledger.Verdict, replaced, displaced []ledger.Entry, err error) {
-	unlock, err := l.writing.lock(ctx, e.ID)
+	unlock, err := l.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return e, 0, nil, nil, err
 	}
@@ -392,7 +394,7 @@ func (l *entries) gaveWay(ctx context.Context, old ledger.Entry) {
 
 // strike has nothing on the disk of an entry that has made place, unless it waits again by now.
 func (l *entries) strike(ctx context.Context, old ledger.Entry) error {
-	unlock, err := l.writing.lock(ctx, old.ID)
+	unlock, err := l.writing.Lock(ctx, old.ID)
 	if err != nil {
 		return err
 	}
@@ -425,7 +427,7 @@ func (l *entries) write(ctx context.Context, e ledger.Entry) error {
 
 // rewrite puts an entry on the disk as it is now, if it still waits.
 func (l *entries) rewrite(ctx context.Context, id graspsync.EventID) error {
-	unlock, err := l.writing.lock(ctx, id)
+	unlock, err := l.writing.Lock(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -458,7 +460,7 @@ func (l *entries) sign(ctx context.Context, ref graspsync.RepoRef, newState bool
 // join adds a repository to what waits for data of an event, or has its event wait.
 // It reports whether there was any.
 func (l *entries) join(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (done bool, err error) {
-	unlock, err := l.writing.lock(ctx, id)
+	unlock, err := l.writing.Lock(ctx, id)
 	if err != nil {
 		return false, err
 	}

@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // expirer ends the waiting of what was waited for in vain.
 type expirer struct {
 	cfg      *Config
-	naming   *locks[graspsync.RepoRef] // who looks at a repository
+	naming   *keyed.Locks[graspsync.RepoRef] // who looks at a repository
 	findings *findings
 	waiting  *waiting
 	pins     *pins
@@ -95,7 +96,7 @@ func (x *expirer) dropStrays(ctx context.Context, e ledger.Entry) error {
 	defer cancel()
 	refs := e.Strays
 	if e.Class == ledger.Placeholder {
-		unlock, err := x.naming.lockAll(ctx, slices.SortedFunc(slices.Values(e.Repos), graspsync.RepoRef.Compare)) // its event must not be released meanwhile
+		unlock, err := x.naming.LockAll(ctx, slices.SortedFunc(slices.Values(e.Repos), graspsync.RepoRef.Compare)) // its event must not be released meanwhile
 		if err != nil {
 			return err
 		}

@@ -54,9 +54,9 @@ func (p *Purgatory) Left() (out []string) {
 			out = append(out, fmt.Sprintf(what, args...))
 		}
 	}
-	wrong(p.entries.writing.inUse() > 0, "entries are locked")
-	wrong(p.entries.storing.inUse() > 0, "events are being stored")
-	wrong(p.looker.naming.inUse() > 0, "repositories are looked at")
+	wrong(p.entries.writing.Len() > 0, "entries are locked")
+	wrong(p.entries.storing.Len() > 0, "events are being stored")
+	wrong(p.looker.naming.Len() > 0, "repositories are looked at")
 	p.entries.pins.mu.Lock()
 	p.entries.served.mu.Lock()
 	p.findings.mu.Lock()
@@ -79,7 +79,7 @@ func (p *Purgatory) Left() (out []string) {
 	p.entries.served.mu.Unlock()
 	p.entries.pins.mu.Unlock()
 	f := p.fetches
-	wrong(f.servers.writing.inUse() > 0, "records are being written")
+	wrong(f.servers.writing.Len() > 0, "records are being written")
 	f.servers.mu.Lock()
 	f.gatherings.mu.Lock()
 	lacks := 0
@@ -135,12 +135,6 @@ func (p *Purgatory) Weights(ctx context.Context, ref graspsync.RepoRef, dir stri
 	}
 }
 
-func (l *locks[K]) inUse() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.held)
-}
-
 // Undo is what takes back a transaction, of which a part was done.
 func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
 	var all []resolve.RefChange
@@ -174,12 +168,12 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 			unlocks = append(unlocks, unlock)
 		}
 	}
-	have(p.entries.writing.lock(context.Background(), a.ID))
-	have(p.entries.writing.lock(context.Background(), e.ID))
-	have(p.entries.storing.lock(context.Background(), e.ID))
-	have(p.looker.naming.lock(context.Background(), both.Repos[1]))
-	have(f.servers.writing.lock(context.Background(), serverKey(from.HostPort())))
-	have(f.servers.writing.lock(context.Background(), huntedKey(ref)))
+	have(p.entries.writing.Lock(context.Background(), a.ID))
+	have(p.entries.writing.Lock(context.Background(), e.ID))
+	have(p.entries.storing.Lock(context.Background(), e.ID))
+	have(p.looker.naming.Lock(context.Background(), both.Repos[1]))
+	have(f.servers.writing.Lock(context.Background(), serverKey(from.HostPort())))
+	have(f.servers.writing.Lock(context.Background(), huntedKey(ref)))
 	defer func() {
 		for _, u := range unlocks {
 			u()

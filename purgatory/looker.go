@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -28,7 +29,7 @@ type looker struct {
 	git        containedGit
 	keep       keeper
 	step       func(name string)
-	naming     *locks[graspsync.RepoRef] // who looks at a repository
+	naming     *keyed.Locks[graspsync.RepoRef] // who looks at a repository
 	inbox      *inbox
 	findings   *findings
 	gatherings *gatherings
@@ -65,7 +66,7 @@ const crowdShare = 6
 func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Reasons, share time.Duration) (_ found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := k.naming.lock(ctx, ref)
+	done, err := k.naming.Lock(ctx, ref)
 	if err != nil {
 		return found{}, err
 	}
@@ -861,7 +862,7 @@ func (k *looker) releasePull(ctx context.Context, r *repository, h resolve.Pull)
 		}
 		return has && r.Active && err == nil, err
 	}
-	unlock, err := k.entries.storing.lock(ctx, h.Entry.ID) // its other repositories may have it as well
+	unlock, err := k.entries.storing.Lock(ctx, h.Entry.ID) // its other repositories may have it as well
 	if err != nil {
 		return false, err
 	}

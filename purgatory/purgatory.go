@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/state"
 )
@@ -106,7 +107,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p.schedule = newSchedule(p.report)
 	p.displacement = newDisplacement(&cfg, outside.git, p.schedule)
 	p.rations = newRations(&cfg, p.report, outside.git, waiting, p.findings, p.reader, p.mover, p.displacement)
-	naming := new(locks[graspsync.RepoRef])
+	naming := keyed.NewLocks[graspsync.RepoRef]()
 	p.remover = &remover{
 		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, naming: naming,
 		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, rations: p.rations,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
@@ -17,7 +18,7 @@ type remover struct {
 	repos      containedRepositories
 	git        containedGit
 	step       func(name string)
-	naming     *locks[graspsync.RepoRef] // who looks at a repository
+	naming     *keyed.Locks[graspsync.RepoRef] // who looks at a repository
 	findings   *findings
 	gatherings *gatherings
 	histories  *histories
@@ -30,7 +31,7 @@ type remover struct {
 // again at the next look. The error wraps [ErrInUse] if something is
 // being fetched for it and it should be called again.
 func (rm *remover) erase(ctx context.Context, ref graspsync.RepoRef) error {
-	done, err := rm.naming.lock(ctx, ref)
+	done, err := rm.naming.Lock(ctx, ref)
 	if err != nil {
 		return err
 	}

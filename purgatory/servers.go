@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
@@ -30,14 +31,15 @@ type servers struct {
 	hunted  map[graspsync.RepoRef]*hunted
 	gone    []string // keys of what had no room
 
-	writing locks[string] // who writes a record has the lock of its key
-	changed chan struct{} // one slot: something is not on the disk
+	writing *keyed.Locks[string] // who writes a record has the lock of its key
+	changed chan struct{}        // one slot: something is not on the disk
 }
 
 func newServers(cfg *Config, report *report, keep keeper) *servers {
 	return &servers{
 		cfg: cfg, report: report, keep: keep, memory: newMemory(*cfg),
 		servers: make(map[graspsync.HostPort]*server), hunted: make(map[graspsync.RepoRef]*hunted), changed: make(chan struct{}, 1),
+		writing: keyed.NewLocks[string](),
 	}
 }
 
@@ -560,7 +562,7 @@ func huntedKey(ref graspsync.RepoRef) string { return keyHunted + hashed(ref) }
 // keep puts a record on the disk as it is now, unless somebody else has done so since
 // it was changed: requests to one server share a write.
 func keep[K comparable, B book](ctx context.Context, sv *servers, key string, books map[K]B, k K, record func(time.Time) (any, bool)) error {
-	done, err := sv.writing.lock(ctx, key)
+	done, err := sv.writing.Lock(ctx, key)
 	if err != nil {
 		return err
 	}

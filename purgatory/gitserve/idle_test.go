@@ -14,9 +14,8 @@ import (
 // done, and that as much is staged as the disk has.
 func (r *Repositories) idle(t testing.TB) {
 	t.Helper()
-	r.mu.Lock()
-	require.Empty(t, r.inUse, "somebody still uses a repository")
-	r.mu.Unlock()
+	require.Zero(t, r.inUse.Len(), "somebody still uses a repository")
+	require.Zero(t, r.queues.Len(), "a push still waits for one")
 	left, err := fs.ReadDir(r.root.FS(), incoming)
 	require.NoError(t, err)
 	require.Empty(t, left, "something is half done, or marked as if it were")

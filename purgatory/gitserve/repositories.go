@@ -22,6 +22,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
 // Repositories are the bare repositories below one folder. They are made by [Open].
@@ -34,10 +35,13 @@ type Repositories struct {
 	flush func(*os.File) error // to the disk
 	// staging has what was pushed for events that are not here.
 	staging *Staging
+	// inUse are those that somebody has open, or has the lock of; of each, one push at a time
+	// waits for the lock, in its place of queues.
+	inUse  *keyed.Locks[graspsync.RepoRef]
+	queues *keyed.Shared[graspsync.RepoRef, *places]
 
 	mu sync.Mutex
 	// guarded by mu
-	inUse  map[graspsync.RepoRef]*usage
 	unsure map[graspsync.RepoRef]struct{} // a push to it may not be on the disk
 	bounds *ceiling                       // nil: there are none
 }
@@ -45,20 +49,6 @@ type Repositories struct {
 var (
 	_ purgatory.Repositories = (*Repositories)(nil)
 )
-
-// usage is who uses a repository.
-type usage struct {
-	lock  chan struct{} // has one token while nobody holds the lock
-	next  *places       // one, of the push that waits for the lock
-	users int           // who has it open, or waits for the lock
-}
-
-// newUsage is that of a repository that nobody uses yet.
-func newUsage() *usage {
-	u := &usage{lock: make(chan struct{}, 1), next: newPlaces(1, 1, 1)}
-	u.lock <- struct{}{}
-	return u
-}
 
 // incoming has what is not there yet, and what is not there any more.
 const incoming = "incoming"
@@ -93,7 +83,11 @@ func Open(dir string) (*Repositories, error) {
 
 // openAt opens a folder that is locked, and lets go of it if that fails.
 func openAt(dir string, root folder, lock *os.File) (_ *Repositories, err error) {
-	r := &Repositories{dir: dir, root: root, lock: lock, flush: (*os.File).Sync, inUse: make(map[graspsync.RepoRef]*usage), unsure: make(map[graspsync.RepoRef]struct{})}
+	r := &Repositories{
+		dir: dir, root: root, lock: lock, flush: (*os.File).Sync, unsure: make(map[graspsync.RepoRef]struct{}),
+		inUse:  keyed.NewLocks[graspsync.RepoRef](),
+		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
+	}
 	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
 	}
@@ -153,35 +147,14 @@ func place(ref graspsync.RepoRef) string {
 	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
-// enter notes that somebody uses a repository, until leave.
-func (r *Repositories) enter(ref graspsync.RepoRef) *usage {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	u := r.inUse[ref]
-	if u == nil {
-		u = newUsage()
-		r.inUse[ref] = u
-	}
-	u.users++
-	return u
-}
-
-func (r *Repositories) leave(ref graspsync.RepoRef, u *usage) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if u.users--; u.users == 0 {
-		delete(r.inUse, ref)
-	}
-}
-
 // use keeps a repository from being removed until done is called, once.
 func (r *Repositories) use(ref graspsync.RepoRef) (dir string, done func(), err error) {
-	u := r.enter(ref)
+	done = r.inUse.Use(ref)
 	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
-		r.leave(ref, u)
+		done()
 		return "", nil, missing(err)
 	}
-	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), func() { r.leave(ref, u) }, nil
+	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), done, nil
 }
 
 func missing(err error) error {
@@ -193,16 +166,9 @@ func missing(err error) error {
 
 // Lock implements [purgatory.Repositories]. Who only reads does not wait for it.
 func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error) {
-	u := r.enter(ref)
-	select {
-	case <-u.lock:
-	case <-ctx.Done():
-		r.leave(ref, u)
-		return "", nil, fmt.Errorf("waiting for a repository: %w", context.Cause(ctx))
-	}
-	release := func() {
-		u.lock <- struct{}{}
-		r.leave(ref, u)
+	release, err := r.inUse.Lock(ctx, ref)
+	if err != nil {
+		return "", nil, fmt.Errorf("locking a repository: %w", err)
 	}
 	if err := r.ready(ref); err != nil {
 		release()
@@ -246,16 +212,9 @@ func (r *Repositories) ready(ref graspsync.RepoRef) error {
 
 // tryLock is [Repositories.Lock] for who does not wait.
 func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, err error) {
-	u := r.enter(ref)
-	select {
-	case <-u.lock:
-	default:
-		r.leave(ref, u)
+	unlock, ok = r.inUse.TryLock(ref)
+	if !ok {
 		return nil, false, nil
-	}
-	unlock = func() {
-		u.lock <- struct{}{}
-		r.leave(ref, u)
 	}
 	if err := r.ready(ref); err != nil {
 		unlock()
@@ -266,33 +225,31 @@ func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, e
 
 // queue waits until no other push waits for the lock of a repository, or has it.
 func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who party) (done func(), err error) {
-	u := r.enter(ref)
-	leave, err := u.next.enter(ctx, who, math.MaxInt64, nil)
+	unused := r.inUse.Use(ref)
+	next, left := r.queues.Use(ref)
+	out := func() {
+		left()
+		unused()
+	}
+	leave, err := next.enter(ctx, who, math.MaxInt64, nil)
 	if err != nil {
-		r.leave(ref, u)
+		out()
 		return nil, fmt.Errorf("waiting for a repository: %w", err)
 	}
 	return func() {
 		leave()
-		r.leave(ref, u)
+		out()
 	}, nil
 }
 
 // alone runs f if nobody else uses the repository; else the error wraps
 // [purgatory.ErrInUse].
 func (r *Repositories) alone(ref graspsync.RepoRef, f func(at string) error) error {
-	r.mu.Lock()
-	if r.inUse[ref] != nil {
-		r.mu.Unlock()
+	unlock, ok := r.inUse.LockUnused(ref)
+	if !ok {
 		return fmt.Errorf("%w: somebody reads or writes it", purgatory.ErrInUse)
 	}
-	u := newUsage()
-	<-u.lock
-	u.users++
-	r.inUse[ref] = u
-	r.mu.Unlock()
-	defer r.leave(ref, u)
-	defer func() { u.lock <- struct{}{} }()
+	defer unlock()
 	return f(place(ref))
 }
 

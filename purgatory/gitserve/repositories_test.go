@@ -87,7 +87,7 @@ func TestCreateAndRemove(t *testing.T) {
 	require.NoError(t, r.Remove(t.Context(), ref))
 	require.NoDirExists(t, dir)
 	require.NoDirExists(t, filepath.Dir(dir), "its owner has no other")
-	require.Empty(t, r.inUse)
+	require.Zero(t, r.inUse.Len())
 }
 
 // Expiry deleted a repository that a push or a fetch was using.
@@ -110,7 +110,7 @@ func TestTrapP2_InUse(t *testing.T) {
 	require.NoError(t, r.Remove(t.Context(), ref))
 	_, _, err = r.use(ref)
 	require.ErrorIs(t, err, purgatory.ErrNoRepository)
-	require.Empty(t, r.inUse)
+	require.Zero(t, r.inUse.Len())
 }
 
 func TestLock(t *testing.T) {
@@ -139,7 +139,7 @@ func TestLock(t *testing.T) {
 	_, _, err = r.Lock(ctx, ref)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	unlock()
-	require.Empty(t, r.inUse)
+	require.Zero(t, r.inUse.Len())
 }
 
 // Nothing that a stranger wrote is part of a path, and no two repositories share one,

@@ -71,9 +71,7 @@ func taken(t *testing.T, p *places, n int) {
 func unused(t *testing.T, r *Repositories) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.inUse) == 0
+		return r.inUse.Len() == 0
 	}, 10*time.Second, time.Millisecond)
 }
 

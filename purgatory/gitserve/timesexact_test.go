@@ -30,13 +30,13 @@ func TestHowLongThingsAreTried(t *testing.T) {
 		require.Equal(t, 5*time.Second+5*time.Millisecond, time.Since(began), "git of one who was killed may have it")
 
 		x := owner.Ref("x")
-		u := r.enter(x)
+		done := r.inUse.Use(x)
 		began = time.Now()
 		require.ErrorIs(t, r.Create(t.Context(), x, nip34.SHA1), purgatory.ErrInUse)
 		require.Equal(t, 99*5*time.Millisecond, time.Since(began), "a hundred times")
 		go func() {
 			time.Sleep(12 * time.Millisecond)
-			r.leave(x, u)
+			done()
 		}()
 		began = time.Now()
 		require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))

@@ -1,0 +1,211 @@
+package keyed
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// One has a lock at a time, and locks of other keys are others.
+func TestLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLocks[string]()
+		unlock, err := l.Lock(t.Context(), "a")
+		require.NoError(t, err)
+		other, err := l.Lock(t.Context(), "b")
+		require.NoError(t, err)
+		var second atomic.Bool
+		go func() {
+			unlock, err := l.Lock(t.Context(), "a")
+			require.NoError(t, err)
+			second.Store(true)
+			unlock()
+		}()
+		synctest.Wait()
+		require.False(t, second.Load())
+		require.Equal(t, 2, l.Len())
+		unlock()
+		synctest.Wait()
+		require.True(t, second.Load())
+		require.Equal(t, 1, l.Len())
+		other()
+		require.Zero(t, l.Len(), "nothing is kept")
+	})
+}
+
+// Who waits stops waiting when the context ends, hears why, and is not counted any more.
+func TestWhoWaitsMayStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLocks[int]()
+		unlock, err := l.Lock(t.Context(), 1)
+		require.NoError(t, err)
+		over := errors.New("over")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
+		defer cancel()
+		began := time.Now()
+		got, err := l.Lock(ctx, 1)
+		require.ErrorIs(t, err, over)
+		require.Nil(t, got)
+		require.Equal(t, time.Minute, time.Since(began))
+		require.Equal(t, 1, l.Len())
+		unlock()
+		require.Zero(t, l.Len())
+		unlock, err = l.Lock(t.Context(), 1)
+		require.NoError(t, err)
+		unlock()
+	})
+}
+
+func TestTryLock(t *testing.T) {
+	l := NewLocks[int]()
+	unlock, ok := l.TryLock(1)
+	require.True(t, ok)
+	_, ok = l.TryLock(1)
+	require.False(t, ok)
+	unlock()
+	require.Zero(t, l.Len())
+	done := l.Use(1)
+	unlock, ok = l.TryLock(1)
+	require.True(t, ok, "who only uses it has no lock")
+	unlock()
+	done()
+	require.Zero(t, l.Len())
+}
+
+// What somebody uses, has locked or waits for is locked by nobody who wants it unused; and who
+// comes afterwards waits.
+func TestLockUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLocks[int]()
+		done := l.Use(1)
+		_, ok := l.LockUnused(1)
+		require.False(t, ok)
+		done()
+		unlock, err := l.Lock(t.Context(), 1)
+		require.NoError(t, err)
+		_, ok = l.LockUnused(1)
+		require.False(t, ok)
+		unlock()
+		unlock, ok = l.LockUnused(1)
+		require.True(t, ok)
+		_, ok = l.TryLock(1)
+		require.False(t, ok)
+		_, ok = l.LockUnused(1)
+		require.False(t, ok)
+		began := time.Now()
+		time.AfterFunc(time.Second, unlock)
+		unlock, err = l.Lock(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began))
+		_, ok = l.LockUnused(1)
+		require.False(t, ok, "the other one is still there")
+		unlock()
+		require.Zero(t, l.Len())
+	})
+}
+
+// Who can't have all locks has none.
+func TestLockAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLocks[int]()
+		unlock, err := l.LockAll(t.Context(), []int{1, 2, 3})
+		require.NoError(t, err)
+		require.Equal(t, 3, l.Len())
+		unlock()
+		require.Zero(t, l.Len())
+		unlock, err = l.LockAll(t.Context(), nil)
+		require.NoError(t, err)
+		unlock()
+		last, err := l.Lock(t.Context(), 3)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = l.LockAll(ctx, []int{1, 2, 3})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 1, l.Len())
+		last()
+		require.Zero(t, l.Len())
+	})
+}
+
+// All who use a key at once have the same value; who comes after them has a new one.
+func TestShared(t *testing.T) {
+	made := 0
+	s := NewShared[string](func() int { made++; return made })
+	a, doneA := s.Use("x")
+	b, doneB := s.Use("x")
+	c, doneC := s.Use("y")
+	require.Equal(t, []int{1, 1, 2}, []int{a, b, c})
+	require.Equal(t, 2, s.Len())
+	doneA()
+	d, doneD := s.Use("x")
+	require.Equal(t, 1, d)
+	_, _, ok := s.UseFirst("x", func(int) { t.Error("others use it") })
+	require.False(t, ok)
+	doneB()
+	doneD()
+	doneC()
+	require.Zero(t, s.Len())
+	taken := 0
+	e, doneE, ok := s.UseFirst("x", func(n int) { taken = n })
+	require.True(t, ok)
+	require.Equal(t, []int{3, 3}, []int{e, taken})
+	doneE()
+	require.Zero(t, s.Len())
+}
+
+// Whatever many do at once, nobody is in where somebody else is, and nothing is left.
+func TestLocksOfMany(t *testing.T) {
+	l := NewLocks[int]()
+	var inside [3]atomic.Int32
+	in := func(k int) {
+		if n := inside[k].Add(1); n != 1 {
+			t.Errorf("%d have the lock of %d", n, k)
+		}
+		inside[k].Add(-1)
+	}
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 500 {
+				k := random.IntN(len(inside))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
+				var unlock func()
+				var ok bool
+				switch random.IntN(5) {
+				case 0:
+					unlock, ok = l.TryLock(k)
+				case 1:
+					unlock, ok = l.LockUnused(k)
+				case 2:
+					l.Use(k)()
+				case 3:
+					ks := slices.Compact([]int{0, k})
+					var err error
+					unlock, err = l.LockAll(ctx, ks)
+					ok = err == nil
+				default:
+					var err error
+					unlock, err = l.Lock(ctx, k)
+					ok = err == nil
+				}
+				if ok {
+					in(k)
+					unlock()
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, l.Len())
+}

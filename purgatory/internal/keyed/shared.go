@@ -1,0 +1,69 @@
+// Package keyed has locks by key, and values by key that are there as long as somebody
+// uses them: nothing is kept for a key that nobody uses.
+package keyed
+
+import "sync"
+
+// Shared are values by key. They are made by [NewShared] and may be used concurrently.
+type Shared[K comparable, V any] struct {
+	// set by NewShared, read-only
+	fresh func() V
+
+	mu sync.Mutex
+	of map[K]*share[V] // guarded by mu
+}
+
+type share[V any] struct {
+	value V
+	users int // guarded by Shared.mu
+}
+
+// NewShared returns values that fresh makes.
+func NewShared[K comparable, V any](fresh func() V) *Shared[K, V] {
+	return &Shared[K, V]{fresh: fresh, of: make(map[K]*share[V])}
+}
+
+// Use returns the value of a key, which is the same for all who use it now. done must be
+// called once.
+func (s *Shared[K, V]) Use(k K) (value V, done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.use(k)
+}
+
+// UseFirst is Use, unless somebody uses it. take is called before anybody else can; it must
+// not block.
+func (s *Shared[K, V]) UseFirst(k K, take func(V)) (value V, done func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[k] != nil {
+		return value, nil, false
+	}
+	value, done = s.use(k)
+	take(value)
+	return value, done, true
+}
+
+// Len is how many keys somebody uses.
+func (s *Shared[K, V]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.of)
+}
+
+// use is called with mu held.
+func (s *Shared[K, V]) use(k K) (value V, done func()) {
+	x := s.of[k]
+	if x == nil {
+		x = &share[V]{value: s.fresh()}
+		s.of[k] = x
+	}
+	x.users++
+	return x.value, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if x.users--; x.users == 0 {
+			delete(s.of, k)
+		}
+	}
+}
