@@ -207,7 +207,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 		require.Empty(t, s.history.batches, "seed %d: history ends", seed)
 		require.Empty(t, s.requests.waiting)
 		require.Empty(t, s.requests.closing)
-		require.Len(t, open, s.requests.openREQs())
+		require.Len(t, open, s.requests.subs.reqs())
 	}
 	require.Greater(t, gaveWay, 1000)
 }

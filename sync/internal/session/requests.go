@@ -115,8 +115,8 @@ type requests struct {
 	out   *outbox
 	terms *terms
 
-	next         uint64              // numbers requests and queries
-	subs         map[string]*request // open, by their ids
+	next         uint64 // numbers requests and queries
+	subs         subscriptions
 	lives        lives
 	closing      []closing
 	opening      *request   // sent last, not answered yet
@@ -134,7 +134,7 @@ type requests struct {
 func newRequests(cfg *Config, out *outbox, t *terms) *requests {
 	return &requests{
 		cfg: cfg, out: out, terms: t, mostHistoric: cfg.Historic,
-		subs:  make(map[string]*request),
+		subs:  make(subscriptions),
 		lives: lives{parts: make(map[plan.LiveID][]*request)},
 		auth:  &auth{cfg: cfg, out: out},
 		pace:  pacing{last: cfg.Cooled},
@@ -399,12 +399,7 @@ func (r *requests) giveWay(x *request) {
 
 // requestsOf returns the requests of a query.
 func (r *requests) requestsOf(q *query) (out []*request) {
-	for _, x := range r.subs {
-		if x.q == q {
-			out = append(out, x)
-		}
-	}
-	slices.SortFunc(out, byNumber)
+	out = r.subs.where(func(x *request) bool { return x.q == q })
 	for _, x := range slices.Concat(r.waiting, r.suspended) {
 		if x.q == q {
 			out = append(out, x)
@@ -414,11 +409,7 @@ func (r *requests) requestsOf(q *query) (out []*request) {
 }
 
 func (r *requests) probes() (out []*request) {
-	for _, x := range r.subs {
-		if x.kind == reqProbe {
-			out = append(out, x)
-		}
-	}
+	out = r.subs.where(func(x *request) bool { return x.kind == reqProbe })
 	for _, x := range r.waiting {
 		if x.kind == reqProbe {
 			out = append(out, x)
@@ -427,22 +418,12 @@ func (r *requests) probes() (out []*request) {
 	return out
 }
 
-// unansweredNeg returns the oldest NEG-OPEN that got no answer.
-func (r *requests) unansweredNeg() (oldest *request) {
-	for _, x := range r.subs {
-		if x.kind == reqNeg && x.events == 0 && (oldest == nil || byNumber(x, oldest) < 0) {
-			oldest = x
-		}
-	}
-	return oldest
-}
-
 // attribute tells which request a NOTICE is about, nil if that can't be told, and what it
 // means. It is the one that was opened last, or a NEG-OPEN that has no answer yet.
 func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.ClassifyNotice(notice)
 	x = r.opening
-	neg := r.unansweredNeg()
+	neg := r.subs.unansweredNeg()
 	switch {
 	case neg != nil && x == nil && why == wire.RefusalRateLimited:
 		x = neg // else its silence would be taken for an answer
@@ -457,26 +438,9 @@ func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	return x, why
 }
 
-// late returns the requests whose answer took too long, in the order in which they were sent.
-func (r *requests) late(now time.Time) []*request {
-	late := make([]*request, 0, 4)
-	for _, x := range r.subs {
-		if x.kind != reqLive && (!now.Before(x.idleBy) || !now.Before(x.totalBy)) {
-			late = append(late, x)
-		}
-	}
-	slices.SortFunc(late, byNumber)
-	return late
-}
-
 // wake considers when something is due.
 func (r *requests) wake(w *wake) {
-	for _, x := range r.subs {
-		if x.kind != reqLive {
-			w.consider(x.idleBy)
-			w.consider(x.totalBy)
-		}
-	}
+	r.subs.wake(w)
 	if r.auth.underWay() {
 		w.consider(r.auth.by)
 	}
@@ -500,34 +464,11 @@ func (r *requests) wake(w *wake) {
 
 // excuse puts all deadlines off.
 func (r *requests) excuse(d time.Duration) {
-	for _, x := range r.subs {
-		x.idleBy = x.idleBy.Add(d)
-		x.totalBy = x.totalBy.Add(d)
-	}
+	r.subs.excuse(d)
 	if r.opening != nil {
 		r.opening.openBy = r.opening.openBy.Add(d)
 	}
 	r.auth.by = r.auth.by.Add(d)
-}
-
-// openLive is how many requests of live subscriptions are open.
-func (r *requests) openLive() (n int) {
-	for _, x := range r.subs {
-		if x.kind == reqLive {
-			n++
-		}
-	}
-	return n
-}
-
-// suspectAll notes a complaint that can't be told to belong to any request: an
-// answer that is empty may be no answer.
-func (r *requests) suspectAll() {
-	for _, x := range r.subs {
-		if x.kind != reqLive && x.events == 0 {
-			x.noticed = true
-		}
-	}
 }
 
 // cool stops new requests for a while, and has history asked for more slowly from then on.
@@ -579,11 +520,7 @@ func (r *requests) mostLive() int {
 
 // othersLive is how many requests of live subscriptions are open, or wait before x.
 func (r *requests) othersLive(x *request) (n int) {
-	for _, y := range r.subs {
-		if y.kind == reqLive {
-			n++
-		}
-	}
+	n = r.subs.live()
 	for _, y := range r.waiting {
 		if y.kind == reqLive && (!y.last || y.order < x.order) && y != x {
 			n++
@@ -610,7 +547,7 @@ func (r *requests) makeRoom(x *request) {
 		return
 	}
 	for r.free() < 1 || !r.retains(x) {
-		y := r.lastOpen()
+		y := r.subs.last(r.bisected)
 		if y == nil {
 			return
 		}
@@ -618,42 +555,10 @@ func (r *requests) makeRoom(x *request) {
 	}
 }
 
-// lastOpen returns the request sent last of those that give way, nil if there is none. Of
-// what is being tried there is another part.
-func (r *requests) lastOpen() (newest *request) {
-	for _, y := range r.subs {
-		tried := r.bisected != nil && r.bisected.live == y.live
-		if y.last && !tried && (newest == nil || y.number > newest.number) {
-			newest = y
-		}
-	}
-	return newest
-}
-
 // retains reports whether the relay takes one more request of the size of x beside those
 // that are open.
 func (r *requests) retains(x *request) bool {
-	return r.terms.MaxRetained == 0 || r.retained()+x.size() <= r.terms.MaxRetained
-}
-
-// retained is how many bytes the open requests have that the relay keeps.
-func (r *requests) retained() (n int) {
-	for _, y := range r.subs {
-		if y.kind != reqNeg {
-			n += y.size()
-		}
-	}
-	return n
-}
-
-// openREQs is how many REQs are open.
-func (r *requests) openREQs() (n int) {
-	for _, x := range r.subs {
-		if x.kind != reqNeg {
-			n++
-		}
-	}
-	return n
+	return r.terms.MaxRetained == 0 || r.subs.retained()+x.size() <= r.terms.MaxRetained
 }
 
 // free is how many subscriptions more the relay takes.
@@ -662,7 +567,7 @@ func (r *requests) free() int {
 	if most == 0 {
 		return r.mostHistoric
 	}
-	return most - r.openREQs()
+	return most - r.subs.reqs()
 }
 
 func (r *requests) liveWaits() bool {
@@ -680,11 +585,9 @@ func (r *requests) crowded(x *request, why wire.Refusal, text string) bool {
 
 // tooMany learns how many requests the relay takes: what is open shows it.
 func (r *requests) tooMany(x *request, text string) bool {
-	open := 0
-	for _, y := range r.subs {
-		if y != x && y.kind != reqNeg {
-			open++
-		}
+	open := r.subs.reqs()
+	if r.sent(x) && x.kind != reqNeg {
+		open--
 	}
 	r.terms.learn(relaylimits.MaxSubscriptions, open, text)
 	if n := r.terms.MaxSubscriptions; n > 0 {
@@ -693,7 +596,7 @@ func (r *requests) tooMany(x *request, text string) bool {
 	if x.kind == reqLive {
 		return false
 	}
-	if y := r.lastOpen(); y != nil {
+	if y := r.subs.last(r.bisected); y != nil {
 		r.giveWay(y)
 		return true
 	}
@@ -708,7 +611,7 @@ const leastRetained = 4 << 10
 // shows it. History waits until there is room; live subscriptions the plan makes anew, with
 // fewer bytes.
 func (r *requests) tooManyBytes(x *request, text string) bool {
-	others := r.retained()
+	others := r.subs.retained()
 	if r.sent(x) {
 		others -= x.size()
 	}

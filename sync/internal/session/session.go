@@ -262,7 +262,7 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 		s.out.do(Notice{Text: m.Text})
 	case x == nil, why == wire.RefusalOther && x.kind == reqNeg:
 		if why >= wire.RefusalBadRequest {
-			s.requests.suspectAll()
+			s.requests.subs.suspect()
 		}
 		s.out.do(Notice{Text: m.Text})
 	case why == wire.RefusalOther:
@@ -333,7 +333,7 @@ func (s *Session) strike(now time.Time, reason string) {
 
 // Tick does what has become due.
 func (s *Session) Tick(now time.Time) []Action {
-	for _, x := range s.requests.late(now) {
+	for _, x := range s.requests.subs.late(now) {
 		switch {
 		case !s.requests.sent(x): // ended along with another
 		case x.kind == reqNeg:
@@ -377,7 +377,7 @@ func (s *Session) Excuse(d time.Duration) { s.requests.excuse(d) }
 
 // Open reports how many requests are open or wait to be: for tests and status.
 func (s *Session) Open() (live, historic, waiting int) {
-	return s.requests.openLive(), s.requests.historic, len(s.requests.waiting)
+	return s.requests.subs.live(), s.requests.historic, len(s.requests.waiting)
 }
 
 // Progress is what is under way on a connection.
