@@ -94,9 +94,10 @@ type Times struct {
 	// are acted upon. A short one makes many small requests of what could be one.
 	// Defaults to 5 s.
 	BatchWindow time.Duration
-	// DailyMin and DailyMax are the bounds of the time between two passes over the
-	// whole history of a relay. Default to 23 h and 25 h.
-	DailyMin, DailyMax time.Duration
+	// PassEvery is how long it takes from one pass over the whole history of a relay to the
+	// next one, up to a 24th less or more. A short one costs relays and us more, a long one
+	// finds later what they have without having sent it live. Defaults to 24 h.
+	PassEvery time.Duration
 }
 
 // Limits bound what a [SyncManager] keeps and does at once.
@@ -114,16 +115,11 @@ type Limits struct {
 	// MaxRootsPerRepo bounds the patches, pull requests and issues followed of one
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
-	// Workers is how many goroutines check signatures. Defaults to GOMAXPROCS.
-	Workers int
 	// InFlight bounds the bytes of the events on their way into the Store, over all
 	// relays. Relays are not read from while it is used up; a quarter of it is for
 	// those of which nothing else is on its way. What is being read comes on top;
 	// package wstransport has 16 MiB for that. Defaults to 48 MiB; at least 4 MiB.
 	InFlight int64
-	// MaxLabels bounds the relays with metrics of their own; the others share the
-	// label "other". Defaults to 1,000.
-	MaxLabels int
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
@@ -144,8 +140,9 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.ConnectTimeout, 10*time.Second)
 	def(&c.fixed.QuickReconnect, 15*time.Minute)
 	def(&c.fixed.Overlap, 15*time.Minute)
-	def(&c.Times.DailyMin, 23*time.Hour)
-	def(&c.Times.DailyMax, 25*time.Hour)
+	def(&c.Times.PassEvery, 24*time.Hour)
+	def(&c.fixed.DailyMin, c.Times.PassEvery-c.Times.PassEvery/24)
+	def(&c.fixed.DailyMax, c.Times.PassEvery+c.Times.PassEvery/24)
 	def(&c.fixed.IdleTimeout, 30*time.Second)
 	def(&c.fixed.TotalTimeout, 5*time.Minute)
 	def(&c.fixed.BatchTimeout, 30*time.Minute)
@@ -159,7 +156,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Limits.MaxRelaysPerRepo, 16)
 	def(&c.Limits.MaxRootsPerRepo, 5_000)
 	def(&c.fixed.MaxBatches, 4)
-	def(&c.Limits.Workers, runtime.GOMAXPROCS(0))
+	def(&c.fixed.Workers, runtime.GOMAXPROCS(0))
 	def(&c.Limits.InFlight, 48<<20)
 	def(&c.fixed.Unproductive, 8<<20)
 	def(&c.fixed.Waiting, 10_000)
@@ -168,7 +165,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.RejectedFor, 7*24*time.Hour)
 	def(&c.fixed.FeedQueue, 10_000)
 	def(&c.fixed.MaxSet, 1_000_000)
-	def(&c.Limits.MaxLabels, 1_000)
+	def(&c.fixed.MaxLabels, 1_000)
 	def(&c.fixed.ObserveQueue, 1_024)
 	c.fixed = c.fixed.withDefaults()
 	return c
@@ -193,7 +190,7 @@ func (c Config) validate() error {
 	}{
 		{"BatchWindow", c.Times.BatchWindow}, {"ConnectTimeout", c.fixed.ConnectTimeout},
 		{"QuickReconnect", c.fixed.QuickReconnect}, {"Overlap", c.fixed.Overlap},
-		{"DailyMin", c.Times.DailyMin}, {"DailyMax", c.Times.DailyMax},
+		{"PassEvery", c.Times.PassEvery}, {"DailyMin", c.fixed.DailyMin}, {"DailyMax", c.fixed.DailyMax},
 		{"IdleTimeout", c.fixed.IdleTimeout}, {"TotalTimeout", c.fixed.TotalTimeout},
 		{"BatchTimeout", c.fixed.BatchTimeout}, {"StoreTimeout", c.fixed.StoreTimeout},
 		{"RetryBase", c.fixed.RetryBase}, {"RetryMax", c.fixed.RetryMax},
@@ -209,9 +206,9 @@ func (c Config) validate() error {
 		value int
 	}{
 		{"MaxRelays", c.fixed.MaxRelays}, {"MaxConnections", c.Limits.MaxConnections}, {"MaxDials", c.fixed.MaxDials},
-		{"MaxRootsPerRepo", c.Limits.MaxRootsPerRepo}, {"MaxBatches", c.fixed.MaxBatches}, {"Workers", c.Limits.Workers},
+		{"MaxRootsPerRepo", c.Limits.MaxRootsPerRepo}, {"MaxBatches", c.fixed.MaxBatches}, {"Workers", c.fixed.Workers},
 		{"Waiting", c.fixed.Waiting}, {"Remembered", c.fixed.Remembered}, {"FeedQueue", c.fixed.FeedQueue},
-		{"MaxSet", c.fixed.MaxSet}, {"MaxLabels", c.Limits.MaxLabels},
+		{"MaxSet", c.fixed.MaxSet}, {"MaxLabels", c.fixed.MaxLabels},
 		{"ObserveQueue", c.fixed.ObserveQueue},
 	} {
 		if n.value < 0 {
@@ -222,8 +219,8 @@ func (c Config) validate() error {
 		bad("MaxRelaysPerRepo", c.Limits.MaxRelaysPerRepo, "1 to 64")
 	}
 	c.fixed.validate(bad)
-	if c.Times.DailyMax < c.Times.DailyMin {
-		bad("DailyMax", c.Times.DailyMax, "at least DailyMin")
+	if c.fixed.DailyMax < c.fixed.DailyMin {
+		bad("DailyMax", c.fixed.DailyMax, "at least DailyMin")
 	}
 	if c.fixed.RetryMax < c.fixed.RetryBase {
 		bad("RetryMax", c.fixed.RetryMax, "at least RetryBase")

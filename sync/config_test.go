@@ -19,9 +19,9 @@ func TestNewNamesEveryBadField(t *testing.T) {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	_, err = relaysync.New(nil, nil, nip34.Identity{}, relaysync.Config{
-		Times: relaysync.Times{BatchWindow: -1, DailyMin: 2 * time.Hour, DailyMax: time.Hour}, Limits: relaysync.Limits{MaxConnections: -1, InFlight: 1, Workers: -2}, Health: health.Config{BaseBackoff: -1},
+		Times: relaysync.Times{BatchWindow: -1}, Limits: relaysync.Limits{MaxConnections: -1, InFlight: 1}, Health: health.Config{BaseBackoff: -1},
 		Bootstrap: []graspsync.RelayURL{{}, relayURL(t, "ws://plain.example")},
-	}.With(relaysync.Fixed{RetryBase: time.Hour, RetryMax: time.Minute, WaitingBytes: -1}))
+	}.With(relaysync.Fixed{Workers: -2, DailyMin: 2 * time.Hour, DailyMax: time.Hour, RetryBase: time.Hour, RetryMax: time.Minute, WaitingBytes: -1}))
 	require.ErrorIs(t, err, relaysync.ErrConfig)
 	for _, name := range []string{
 		"store", "transport", "identity", "BatchWindow", "DailyMax", "RetryMax", "MaxConnections", "InFlight",

@@ -33,6 +33,17 @@ type constants struct {
 	// left out meanwhile, counted as dropped, "unread", and caught up with later. A small one slows honest relays that
 	// hold much which is not for us. Defaults to 8 MiB.
 	Unproductive int64
+	// Workers is how many goroutines check signatures: as many as can run at once, which is
+	// said to the whole process. Defaults to GOMAXPROCS.
+	Workers int
+	// MaxLabels bounds the relays with metrics of their own; the others share the
+	// label "other". A server that stores metrics can drop some, and none needs more.
+	// Defaults to 1,000.
+	MaxLabels int
+	// DailyMin and DailyMax are the bounds of the time between two passes over the
+	// whole history of a relay, drawn at random so that not all relays have theirs at once.
+	// Default to 23 h and 25 h: a 24th less and more than PassEvery.
+	DailyMin, DailyMax time.Duration
 	// ObserveQueue bounds the observations that wait. Defaults to 1,024.
 	ObserveQueue int
 	// QuickReconnect is how long a connection may have been lost for just the time

@@ -54,7 +54,7 @@ func crowd(t *testing.T, others map[string]relaytest.Behavior) (s speed) {
 		}
 	}
 	began := time.Now()
-	r := start(t, net, store, relaysync.Config{Verifier: costly{}, Limits: relaysync.Limits{Workers: 2}})
+	r := start(t, net, store, relaysync.Config{Verifier: costly{}}.With(relaysync.Fixed{Workers: 2}))
 	after(2 * time.Minute)
 	for _, ev := range here {
 		when, ok := store.when(ev)

@@ -157,7 +157,7 @@ func loadLife(t *testing.T, field *fieldhub.Hub, b relaytest.Behavior, rate int)
 		}
 	}
 	bootstrap := []graspsync.RelayURL{relayURL(t, w.hub.URL().String())}
-	w.rig = start(t, w.net, w.store, relaysync.Config{Bootstrap: bootstrap, Limits: relaysync.Limits{Workers: 2}})
+	w.rig = start(t, w.net, w.store, relaysync.Config{Bootstrap: bootstrap}.With(relaysync.Fixed{Workers: 2}))
 	defer w.rig.stop()
 	phases := []loadPhase{w.phase("first sync", wanted, time.Now().Add(loadFirst))}
 

@@ -222,7 +222,7 @@ func beside(t *testing.T, behavior *relaytest.Behavior) (s speed) {
 	first := &rig{t: t, store: store}
 	first.save(announcement)
 	began := time.Now()
-	r := start(t, net, store, relaysync.Config{Verifier: costly{}, Limits: relaysync.Limits{Workers: 2}})
+	r := start(t, net, store, relaysync.Config{Verifier: costly{}}.With(relaysync.Fixed{Workers: 2}))
 	after(time.Minute)
 	for _, ev := range here {
 		when, ok := store.when(ev)

@@ -55,7 +55,7 @@ func newIngest(
 	cfg Config, store Store, policy Policy, view View, f *feed, r *report, ask func(graspsync.RelayURL, []graspsync.EventID),
 ) *ingest {
 	g := &ingest{
-		workers: cfg.Limits.Workers, most: cfg.Limits.InFlight, feed: f, report: r, refetch: &refetch{ask},
+		workers: cfg.fixed.Workers, most: cfg.Limits.InFlight, feed: f, report: r, refetch: &refetch{ask},
 		store: &containedStore{of: store, timeout: cfg.fixed.StoreTimeout, report: r},
 		policy: &containedPolicy{
 			of: policy, holder: cfg.Holder, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, report: r,

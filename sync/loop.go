@@ -229,7 +229,7 @@ func (l *loop) planConfig() plan.Config {
 		MaxBatches: t.MaxBatches, RebuildFilters: t.RebuildFilters,
 		NarrowLayer1: cfg.NarrowLayer1,
 		BatchTimeout: t.BatchTimeout, Overlap: t.Overlap, QuickReconnect: t.QuickReconnect,
-		DailyMin: cfg.Times.DailyMin, DailyMax: cfg.Times.DailyMax,
+		DailyMin: t.DailyMin, DailyMax: t.DailyMax,
 		RetryBase: t.RetryBase, RetryMax: t.RetryMax,
 		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, RotateRoots: cfg.Limits.MaxRootsPerRepo,
 	}
@@ -299,7 +299,7 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 		return
 	}
 	l.scanFailures = 0
-	l.rescanAt = time.Now().Add(l.env.cfg.Times.DailyMin + rand.N(l.env.cfg.Times.DailyMax-l.env.cfg.Times.DailyMin+1))
+	l.rescanAt = time.Now().Add(l.env.cfg.fixed.DailyMin + rand.N(l.env.cfg.fixed.DailyMax-l.env.cfg.fixed.DailyMin+1))
 	if !l.started {
 		l.started = true
 		for _, u := range l.env.cfg.Bootstrap {

@@ -81,7 +81,7 @@ func TestPauseBetweenScans(t *testing.T) {
 		log := &words{}
 		boot := testURL(t, "wss://boot.example")
 		l := madeLoop(t, &twinStore{}, Config{
-			Logger: log.logger(), Times: Times{DailyMin: time.Hour, DailyMax: time.Hour}, Bootstrap: []graspsync.RelayURL{boot},
+			Logger: log.logger(), fixed: constants{DailyMin: time.Hour, DailyMax: time.Hour}, Bootstrap: []graspsync.RelayURL{boot},
 		})
 		seconds := func(ds ...int) (out []time.Duration) {
 			for _, d := range ds {
@@ -126,7 +126,7 @@ func TestPauseBetweenScans(t *testing.T) {
 // The daily scan is at any moment between its bounds, these included.
 func TestDailyScanIsBetweenItsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := madeLoop(t, &twinStore{}, Config{Times: Times{DailyMin: time.Hour, DailyMax: time.Hour + 2}})
+		l := madeLoop(t, &twinStore{}, Config{fixed: constants{DailyMin: time.Hour, DailyMax: time.Hour + 2}})
 		times := make(map[time.Duration]int)
 		for range 300 {
 			l.onScanned(t.Context(), scanned{})

@@ -6,7 +6,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// otherRelays is the label of the relays beyond [Limits.MaxLabels].
+// otherRelays is the label of the relays beyond constants.MaxLabels.
 const otherRelays = "other"
 
 // metric is a series for each relay, or one for all.

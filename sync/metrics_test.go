@@ -71,7 +71,7 @@ func TestTrapS3_Labels(t *testing.T) {
 			hosts = append(hosts, fmt.Sprintf("r%d.example", i))
 			net.Add("wss://"+hosts[i], relaytest.Behavior{Down: true})
 		}
-		r, owner := hosted(t, net, relaysync.Config{Limits: relaysync.Limits{MaxLabels: 3}}, hosts...)
+		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{MaxLabels: 3}), hosts...)
 		defer r.stop()
 		after(time.Minute)
 		labels := relayLabels(t, r.manager.Collector())
@@ -170,7 +170,7 @@ func TestMetricsLint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		net.Add("wss://b.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
-		cfg := relaysync.Config{Observe: func(relaysync.Observation) { panic("no") }, Limits: relaysync.Limits{MaxLabels: 1}}.With(relaysync.Fixed{ObserveQueue: 1})
+		cfg := relaysync.Config{Observe: func(relaysync.Observation) { panic("no") }}.With(relaysync.Fixed{MaxLabels: 1, ObserveQueue: 1})
 		r := playGap(t, net, cfg, 26*time.Hour)
 		defer r.stop()
 		owner := relaytest.NewCheapKey("owner")
@@ -236,7 +236,7 @@ func TestCountersOutliveTheRelay(t *testing.T) {
 		net := relaytest.NewNetwork()
 		net.Add("wss://0.example", relaytest.Behavior{})
 		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{Limits: relaysync.Limits{MaxLabels: 1}}, "0.example", "a.example")
+		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{MaxLabels: 1}), "0.example", "a.example")
 		defer r.stop()
 		after(10 * time.Minute)
 		silently(a, owner.Issue(at(time.Minute), owner.Ref("repo"), "missed"))

@@ -101,7 +101,7 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 // label gives a relay metrics of its own, as long as there are labels left. It keeps
 // them until it is forgotten, so that no counter ever goes down.
 func (o *overview) label(st *relayStats) {
-	if !st.labelled && o.labels < o.cfg.Limits.MaxLabels {
+	if !st.labelled && o.labels < o.cfg.fixed.MaxLabels {
 		st.labelled = true
 		o.labels++
 	}

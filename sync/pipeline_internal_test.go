@@ -103,7 +103,7 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 func TestPipelineStopsAnywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
-		cfg := Config{Limits: Limits{Workers: 1}, Verifier: ruling(func(events []*nostr.Event) []error {
+		cfg := Config{fixed: constants{Workers: 1}, Verifier: ruling(func(events []*nostr.Event) []error {
 			<-hold
 			return make([]error, len(events))
 		})}

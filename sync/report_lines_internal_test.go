@@ -385,7 +385,7 @@ func TestWhatIsSaidOfAuthentication(t *testing.T) {
 func TestWhatIsSaidOfTheVerifier(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			cfg := Config{Limits: Limits{Workers: 1}, Verifier: ruling(func(events []*nostr.Event) []error {
+			cfg := Config{fixed: constants{Workers: 1}, Verifier: ruling(func(events []*nostr.Event) []error {
 				if together {
 					return nil
 				}

@@ -163,7 +163,7 @@ func (run *simRun) stop() {
 // clocks it was seen.
 func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures, events, lives int) {
 	run := &simRun{store: newDiary(0), hostile: make(map[graspsync.RelayURL]int)}
-	run.cfg.Limits.Workers = 2
+	run.cfg.Fixed().Workers = 2
 	run.cfg.Fixed().Unproductive, run.cfg.Fixed().Refill = simAllowance, simRefill
 	run.cfg.Observe = run.observe
 	run.forget()

@@ -146,7 +146,7 @@ func TestWhatKeepsAllFromBeingSynced(t *testing.T) {
 func TestLabelsAndForgottenRelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, relays := statusBench(t, "fetched", "failed", "fetched")
-		l.m.cfg.Limits.MaxLabels = 2
+		l.m.cfg.fixed.MaxLabels = 2
 		for i, u := range relays {
 			l.stats[u].gaps.Store(uint64(10 * (i + 1)))    //nolint:gosec // small
 			l.stats[u].lasting.Store(uint64(10*(i+1) + 1)) //nolint:gosec // small

@@ -41,15 +41,15 @@ func TestDefaults(t *testing.T) {
 	assert.IsType(t, new(batchverify.Verifier), cfg.Verifier, "checked one by one, signatures are most of the work")
 	assert.Equal(t, map[string]int64{
 		"BatchWindow": int64(5 * time.Second),
-		"DailyMin":    int64(23 * time.Hour), "DailyMax": int64(25 * time.Hour),
+		"PassEvery":   int64(24 * time.Hour),
 	}, numbers(cfg.Times))
-	limits := numbers(cfg.Limits)
-	delete(limits, "Workers") // those of the machine
 	assert.Equal(t, map[string]int64{
 		"MaxConnections": 256, "MaxRelaysPerRepo": 16, "MaxRootsPerRepo": 5_000,
-		"InFlight": 48 << 20, "MaxLabels": 1_000,
-	}, limits)
+		"InFlight": 48 << 20,
+	}, numbers(cfg.Limits))
 	assert.Equal(t, 50_000, cfg.Health.MaxRecords)
+	fixed := numbers(cfg.fixed)
+	delete(fixed, "Workers") // those of the machine
 	assert.Equal(t, map[string]int64{
 		"MaxRelays": 50_000, "MaxDials": 10, "Unproductive": 8 << 20, "ConnectTimeout": int64(10 * time.Second), "StoreTimeout": int64(time.Minute),
 		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(15 * time.Minute),
@@ -66,7 +66,10 @@ func TestDefaults(t *testing.T) {
 		"RebuildFilters": 70, "PollEvery": int64(10 * time.Minute),
 		"MaxAuthors": 10_000, "AuthorsPerPass": 1_000,
 		"Strikes": 3, "Refill": 64 << 10, "WholeFor": int64(2 * time.Minute), "GapAge": int64(time.Minute),
-	}, numbers(cfg.fixed))
+		"DailyMin": int64(23 * time.Hour), "DailyMax": int64(25 * time.Hour), "MaxLabels": 1_000,
+	}, fixed)
+	cfg = Config{Times: Times{PassEvery: 48 * time.Hour}}.withDefaults()
+	assert.Equal(t, []time.Duration{46 * time.Hour, 50 * time.Hour}, []time.Duration{cfg.fixed.DailyMin, cfg.fixed.DailyMax})
 	require.NoError(t, cfg.validate())
 }
 
@@ -138,7 +141,7 @@ func tune(cfg Config) tuned {
 var tunedElsewhere = []string{
 	"QuickReconnect", "Overlap", "IdleTimeout", "TotalTimeout", "BatchTimeout", "RetryBase", "RetryMax", "NegentropyRetry",
 	"FutureTolerance", "MaxBatches", "Waiting", "WaitingBytes", "Remembered", "RejectedFor", "FeedQueue", "MaxSet", "ObserveQueue",
-	"MaxRelays", "MaxDials", "Unproductive", "ConnectTimeout", "StoreTimeout",
+	"MaxRelays", "MaxDials", "Unproductive", "ConnectTimeout", "StoreTimeout", "Workers", "MaxLabels", "DailyMin", "DailyMax",
 }
 
 func TestTuningHasAnEffect(t *testing.T) {

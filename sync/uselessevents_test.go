@@ -201,7 +201,7 @@ func TestVerificationIsSharedByRelays(t *testing.T) {
 			for i := 0; i < len(hosts); i += 10 {
 				before.save(owner.Hosted(at(24*time.Hour), fmt.Sprint("repo", i), append([]string{us}, hosts[i:min(i+10, len(hosts))]...)...))
 			}
-			r := startOver(t, net.Network, net, store, relaysync.Config{Verifier: costly{}, Limits: relaysync.Limits{Workers: 2}})
+			r := startOver(t, net.Network, net, store, relaysync.Config{Verifier: costly{}}.With(relaysync.Fixed{Workers: 2}))
 			defer r.stop()
 			after(5 * time.Minute)
 			for _, relay := range relays {
