@@ -75,10 +75,6 @@ type Config struct {
 	// are not public, or our own, as one for strangers' URLs must, may not. Defaults
 	// to the transport for all other relays.
 	OwnTransport Transport
-	// MetricsNamespace goes before the names of the metrics, without an underscore.
-	// A dashboard made for this kind of server expects the default. Defaults to
-	// "ngit".
-	MetricsNamespace string
 
 	fixed constants
 
@@ -127,7 +123,6 @@ var ErrConfig = errors.New("invalid configuration")
 
 // withDefaults returns a copy with every unset field set.
 func (c Config) withDefaults() Config {
-	def(&c.MetricsNamespace, "ngit")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -312,9 +312,10 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 
 // Collector returns the metrics of the manager, computed from its Status when they
 // are asked for. The caller registers it on a registry of its own; a relay that is
-// forgotten leaves no series behind.
-func (m *SyncManager) Collector() prometheus.Collector {
-	return newCollector(m.cfg.MetricsNamespace, m.Status, m.report.bySource)
+// forgotten leaves no series behind. Their names begin with namespace: a dashboard made for
+// this kind of server expects "ngit".
+func (m *SyncManager) Collector(namespace string) prometheus.Collector {
+	return newCollector(namespace, m.Status, m.report.bySource)
 }
 
 // RepoStatus returns what is known of one repository. It asks Run, so it waits for

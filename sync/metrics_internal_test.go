@@ -82,10 +82,10 @@ func TestMetricsTellOfAll(t *testing.T) {
 			for _, more := range tc.want {
 				maps.Copy(want, more)
 			}
-			got, names := gathered(t, m.Collector())
+			got, names := gathered(t, m.Collector("ngit"))
 			require.Equal(t, want, got)
 			described := make(chan *prometheus.Desc, 100)
-			m.Collector().Describe(described)
+			m.Collector("ngit").Describe(described)
 			require.Len(t, described, 21)
 			for range 21 {
 				text := (<-described).String()

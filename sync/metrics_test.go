@@ -31,7 +31,7 @@ func TestMetrics(t *testing.T) {
 		r, _ := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
 		defer r.stop()
 		after(62 * time.Second)
-		require.NoError(t, testutil.CollectAndCompare(r.manager.Collector(), strings.NewReader(`
+		require.NoError(t, testutil.CollectAndCompare(r.manager.Collector("ngit"), strings.NewReader(`
 # HELP ngit_sync_relay_connected 0 disconnected, 1 connecting, 2 syncing, 3 connected, 4 connected with historic failures.
 # TYPE ngit_sync_relay_connected gauge
 ngit_sync_relay_connected{relay="wss://a.example"} 3
@@ -51,7 +51,7 @@ ngit_sync_events_total{source="live"} 0
 ngit_sync_events_synced_total 1
 `), "ngit_sync_relay_connected", "ngit_sync_relay_status", "ngit_sync_events_total", "ngit_sync_events_synced_total"))
 
-		problems, err := testutil.CollectAndLint(r.manager.Collector())
+		problems, err := testutil.CollectAndLint(r.manager.Collector("ngit"))
 		require.NoError(t, err)
 		for _, p := range problems {
 			require.Contains(t, []string{
@@ -74,16 +74,16 @@ func TestTrapS3_Labels(t *testing.T) {
 		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{MaxLabels: 3}), hosts...)
 		defer r.stop()
 		after(time.Minute)
-		labels := relayLabels(t, r.manager.Collector())
+		labels := relayLabels(t, r.manager.Collector("ngit"))
 		require.Len(t, labels, 4)
 		require.Contains(t, labels, "other")
 		r.save(owner.Hosted(at(0), "repo", us, "r0.example"))
 		after(time.Minute)
-		require.Equal(t, map[string]bool{"wss://r0.example": true, "other": true}, relayLabels(t, r.manager.Collector()))
+		require.Equal(t, map[string]bool{"wss://r0.example": true, "other": true}, relayLabels(t, r.manager.Collector("ngit")))
 		// What is forgotten leaves its series to others, whether or not it had one.
 		r.save(owner.Hosted(at(-time.Minute), "repo", append([]string{us}, hosts...)...))
 		after(2 * time.Minute)
-		require.Len(t, relayLabels(t, r.manager.Collector()), 4)
+		require.Len(t, relayLabels(t, r.manager.Collector("ngit")), 4)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestMetricsLint(t *testing.T) {
 		}
 		after(time.Minute)
 
-		c := r.manager.Collector()
+		c := r.manager.Collector("ngit")
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
 # HELP ngit_sync_gap_events_total Events found by history that a live subscription should have brought.
 # TYPE ngit_sync_gap_events_total counter
@@ -246,7 +246,7 @@ func TestCountersOutliveTheRelay(t *testing.T) {
 		after(10 * time.Minute)
 		a.SetDown(false)
 		after(2 * time.Hour)
-		before := counted(t, r.manager.Collector(), "other")
+		before := counted(t, r.manager.Collector("ngit"), "other")
 		for name, n := range before {
 			require.Positive(t, n, name)
 		}
@@ -254,7 +254,7 @@ func TestCountersOutliveTheRelay(t *testing.T) {
 		r.save(owner.Hosted(at(0), "repo", us, "0.example"))
 		after(time.Minute)
 		require.Len(t, r.manager.Status().Relays, 1)
-		require.Equal(t, before, counted(t, r.manager.Collector(), "other"))
+		require.Equal(t, before, counted(t, r.manager.Collector("ngit"), "other"))
 	})
 }
 

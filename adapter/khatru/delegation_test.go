@@ -32,7 +32,7 @@ func TestSyncPassesOnToTheManager(t *testing.T) {
 	s.Removed(eventtest.Of(c))
 	assert.Equal(t, []string{"held " + a.ID, "postponed " + b.ID}, m.said)
 	assert.Equal(t, []string{c.ID}, m.gone())
-	assert.Same(t, gauge, s.Collector().(prometheus.Gauge))
+	assert.Same(t, gauge, s.Collector("ngit").(prometheus.Gauge))
 	ref := graspsync.RepoRef{Identifier: "repo"}
 	st, err := s.RepoStatus(t.Context(), ref)
 	require.ErrorIs(t, err, errUnknownRepo)

@@ -123,7 +123,7 @@ type manager interface {
 	Status() relaysync.Status
 	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
 	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
-	Collector() prometheus.Collector
+	Collector(namespace string) prometheus.Collector
 }
 
 // Sync is graspsync embedded in a relay. Use [New].
@@ -271,8 +271,10 @@ func (s *Sync) Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus,
 	return s.manager.Repositories(ctx)
 }
 
-// Collector has the metrics of the SyncManager, for a registry of the embedder's.
-func (s *Sync) Collector() prometheus.Collector { return s.manager.Collector() }
+// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.
+func (s *Sync) Collector(namespace string) prometheus.Collector {
+	return s.manager.Collector(namespace)
+}
 
 // Store is what the relay's events are kept in, complete answers included.
 func (s *Sync) Store() *eventstoreadapter.Store { return s.store }

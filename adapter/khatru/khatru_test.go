@@ -101,7 +101,7 @@ func (m *fakeManager) Judge(context.Context, graspsync.Event) (graspsync.Verdict
 
 func (m *fakeManager) Status() relaysync.Status { return relaysync.Status{Repos: 7} }
 
-func (m *fakeManager) Collector() prometheus.Collector { return gauge }
+func (m *fakeManager) Collector(string) prometheus.Collector { return gauge }
 
 var gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "of_the_manager"})
 
@@ -428,7 +428,7 @@ func TestNewAndRun(t *testing.T) {
 	require.NoError(t, err)
 	stop := run(t, s)
 	reg := prometheus.NewRegistry()
-	require.NoError(t, reg.Register(s.Collector()))
+	require.NoError(t, reg.Register(s.Collector("ngit")))
 	_, err = reg.Gather()
 	require.NoError(t, err)
 	stop()

@@ -40,7 +40,7 @@ func TestMetrics(t *testing.T) {
 		of        string
 		collector prometheus.Collector
 	}{
-		{"SyncManager.Collector", server.Sync().Collector()},
+		{"SyncManager.Collector", server.Sync().Collector("ngit")},
 		{"Purgatory.Collector", server.Purgatory().Collector("")},
 		{"gitfetch.Fetcher.Collector", server.Fetcher().Collector("ngit")},
 		{"gitserve.Handler.Collector", server.GitHandler().Collector("ngit")},
