@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
 )
 
 // Config holds the constants of a [Ledger]. All must be set.
@@ -26,24 +25,15 @@ type Config struct {
 	Remembered  int           // expired ids, and as many versions
 }
 
-// Ledger is the book. Make one with [New].
+// Ledger is the book: what waits, who may, until when, and what is remembered of it. Make one
+// with [New].
 type Ledger struct {
-	cfg     Config
-	entries map[graspsync.EventID]*Entry
-	byRepo  map[graspsync.RepoRef]map[graspsync.EventID]struct{}
-	byName  map[string]map[graspsync.EventID]struct{} // announcements, relatives and states, by identifier
-	// announced are the announcements and the relatives of entries
-	announced   map[graspsync.RepoRef]graspsync.EventID
-	relatives   map[graspsync.PubKey]map[graspsync.EventID]struct{} // by their authors
-	generations map[string]*Generation
-	known       *nip34.Known // by these
-	due         deadlines
-	payers      map[payer]map[graspsync.EventID]struct{}
-	pushed      int // of entries, the placeholders
-	gone        gone[graspsync.EventID]
-	left        gone[graspsync.RepoRef] // by their owners
-	leftBy      map[graspsync.RepoRef]graspsync.Stamp
+	cfg Config
+	index
+	past
 
+	due    deadlines
+	pushed int    // of all entries, the placeholders
 	places places // whose those of the others are
 
 	// places taken for what is about to wait, but for those in the pools
@@ -54,21 +44,7 @@ type Ledger struct {
 // New returns an empty ledger.
 func New(cfg Config) *Ledger {
 	return &Ledger{
-		cfg:       cfg,
-		entries:   make(map[graspsync.EventID]*Entry),
-		byRepo:    make(map[graspsync.RepoRef]map[graspsync.EventID]struct{}),
-		byName:    make(map[string]map[graspsync.EventID]struct{}),
-		announced: make(map[graspsync.RepoRef]graspsync.EventID),
-		payers:    make(map[payer]map[graspsync.EventID]struct{}),
-		gone:      newGone[graspsync.EventID](cfg.Remembered),
-		left:      newGone[graspsync.RepoRef](cfg.Remembered),
-		leftBy:    make(map[graspsync.RepoRef]graspsync.Stamp),
-
-		relatives: make(map[graspsync.PubKey]map[graspsync.EventID]struct{}), generations: make(map[string]*Generation),
-		known: nip34.NewKnown(),
-
-		places: newPlaces(cfg),
-
+		cfg: cfg, index: newIndex(), past: newPast(cfg.Remembered, cfg.Remember), places: newPlaces(cfg),
 		reservedFor: make(map[payer]int),
 	}
 }
@@ -89,25 +65,8 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 	if old, ok := l.entries[e.ID]; ok {
 		l.remove(old)
 	}
-	l.set(&e)
-	if e.announces() {
-		l.announced[e.Repos[0]] = e.ID
-		l.known.Add(e.Announces)
-	}
-	if e.Class == Relative {
-		into(l.relatives, e.Author, e.ID)
-	}
-	for _, r := range e.Repos {
-		if e.Class != Relative {
-			into(l.byRepo, r, e.ID)
-		}
-		if e.announces() || e.Class == State {
-			into(l.byName, r.Identifier, e.ID)
-		}
-	}
-	for _, p := range e.payers() {
-		into(l.payers, p, e.ID)
-	}
+	l.add(&e)
+	l.expect(&e)
 	if e.Class == Placeholder {
 		l.pushed++
 		return replaced
@@ -120,25 +79,19 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 
 // set makes e what is known under its id, and its deadline one that is looked at.
 func (l *Ledger) set(e *Entry) {
-	l.entries[e.ID] = e
-	l.changed(e)
+	l.replace(e)
 	if x := l.places.of[e.ID]; x != nil {
 		x.entry = e
 		l.places.pool(e).fix(x)
 	}
+	l.expect(e)
+}
+
+// expect has the deadline of an entry looked at.
+func (l *Ledger) expect(e *Entry) {
 	l.due.add(e.due(), e.ID)
 	if l.due.Len() > 2*len(l.entries)+100 {
 		l.due.clean(l.isDeadline)
-	}
-}
-
-// Generation is told from others by where it is.
-type Generation struct{ _ byte }
-
-// changed takes note that other announcements may wait under an identifier than before.
-func (l *Ledger) changed(e *Entry) {
-	if e.announces() {
-		l.generations[e.Repos[0].Identifier] = new(Generation)
 	}
 }
 
@@ -176,26 +129,7 @@ func (l *Ledger) Remove(id graspsync.EventID) {
 }
 
 func (l *Ledger) remove(e *Entry) {
-	delete(l.entries, e.ID)
-	for _, r := range e.Repos {
-		outOf(l.byRepo, r, e.ID)
-		if e.announces() || e.Class == State {
-			outOf(l.byName, r.Identifier, e.ID)
-		}
-	}
-	if l.changed(e); e.announces() && l.byName[e.Repos[0].Identifier] == nil {
-		delete(l.generations, e.Repos[0].Identifier)
-	}
-	for _, p := range e.payers() {
-		outOf(l.payers, p, e.ID)
-	}
-	if e.announces() {
-		delete(l.announced, e.Repos[0])
-		l.known.Remove(e.Announces)
-	}
-	if e.Class == Relative {
-		outOf(l.relatives, e.Author, e.ID)
-	}
+	l.drop(e)
 	if e.Class == Placeholder {
 		l.pushed--
 		return
@@ -203,131 +137,6 @@ func (l *Ledger) remove(e *Entry) {
 	l.places.leave(l.places.of[e.ID])
 	delete(l.places.of, e.ID)
 }
-
-func into[K comparable](m map[K]map[graspsync.EventID]struct{}, k K, id graspsync.EventID) {
-	if m[k] == nil {
-		m[k] = make(map[graspsync.EventID]struct{})
-	}
-	m[k][id] = struct{}{}
-}
-
-func outOf[K comparable](m map[K]map[graspsync.EventID]struct{}, k K, id graspsync.EventID) {
-	delete(m[k], id)
-	if len(m[k]) == 0 {
-		delete(m, k)
-	}
-}
-
-// Get returns an entry.
-func (l *Ledger) Get(id graspsync.EventID) (Entry, bool) {
-	e, ok := l.entries[id]
-	if !ok {
-		return Entry{}, false
-	}
-	return *e, true
-}
-
-// Announcement returns the announcement of a repository that waits, softly expired
-// or not.
-func (l *Ledger) Announcement(ref graspsync.RepoRef) (Entry, bool) {
-	if e := l.announcement(ref); e != nil {
-		return *e, true
-	}
-	return Entry{}, false
-}
-
-func (l *Ledger) announcement(ref graspsync.RepoRef) *Entry {
-	if e := l.announces(ref); e != nil && e.Class == Announcement {
-		return e
-	}
-	return nil
-}
-
-// announces returns the announcement of a repository, whether it makes that ours or not.
-func (l *Ledger) announces(ref graspsync.RepoRef) *Entry {
-	if id, ok := l.announced[ref]; ok {
-		return l.entries[id]
-	}
-	return nil
-}
-
-// Relatives returns those that wait under an identifier.
-func (l *Ledger) Relatives(identifier string) (out []Entry) {
-	for id := range l.byName[identifier] {
-		if e := l.entries[id]; e.Class == Relative {
-			out = append(out, *e)
-		}
-	}
-	sortByID(out)
-	return out
-}
-
-// Generation is another one whenever the announcements that wait under an identifier have
-// changed; nil if none do.
-func (l *Ledger) Generation(identifier string) *Generation { return l.generations[identifier] }
-
-// Knows reports whether somebody has an announcement that waits under an identifier, or is
-// listed in one.
-func (l *Ledger) Knows(identifier string, who graspsync.PubKey) bool {
-	return l.known.Has(identifier, who)
-}
-
-// Of returns the entries that name a repository, and the states with its
-// identifier, whoever wrote them: which of these concern it is for its maintainers
-// to say. They are in order of their ids.
-func (l *Ledger) Of(ref graspsync.RepoRef) []Entry {
-	ids := make(map[graspsync.EventID]struct{})
-	for id := range l.byRepo[ref] {
-		ids[id] = struct{}{}
-	}
-	for id := range l.byName[ref.Identifier] {
-		if l.entries[id].Class == State {
-			ids[id] = struct{}{}
-		}
-	}
-	out := make([]Entry, 0, len(ids))
-	for id := range ids {
-		out = append(out, *l.entries[id])
-	}
-	sortByID(out)
-	return out
-}
-
-// All returns every entry, in order of their ids.
-func (l *Ledger) All() []Entry {
-	out := make([]Entry, 0, len(l.entries))
-	for _, e := range l.entries {
-		out = append(out, *e)
-	}
-	sortByID(out)
-	return out
-}
-
-// Announcements returns the announcements that wait under an identifier, those that
-// expired softly only if soft is set.
-func (l *Ledger) Announcements(identifier string, soft bool) (out []Entry) {
-	for id := range l.byName[identifier] {
-		if e := l.entries[id]; e.Class == Announcement && (soft || !e.Soft) {
-			out = append(out, *e)
-		}
-	}
-	sortByID(out)
-	return out
-}
-
-// ByAuthor returns the events of an author that wait, in order of their ids.
-func (l *Ledger) ByAuthor(author graspsync.PubKey) (out []Entry) {
-	for _, ids := range []map[graspsync.EventID]struct{}{l.payers[payer{author: author}], l.relatives[author]} {
-		for id := range ids {
-			out = append(out, *l.entries[id])
-		}
-	}
-	sortByID(out)
-	return out
-}
-
-// Len is how many entries wait, Bytes how large their events are.
-func (l *Ledger) Len() int { return len(l.entries) }
 
 // Bytes is how large the events are that wait.
 func (l *Ledger) Bytes() int64 { return l.places.strangers.sum.plus(l.places.trusted.sum).bytes }
@@ -361,7 +170,7 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 	}
 	// Who has the data now may try again; so may whoever brings the event for data that is
 	// here by now.
-	if l.gone.has(e.ID, now) && !e.ByUser && !(ok && old.Class == Placeholder) {
+	if l.HasExpired(e.ID, now) && !e.ByUser && !(ok && old.Class == Placeholder) {
 		return Expired
 	}
 	if e.announces() {
@@ -660,7 +469,7 @@ func (l *Ledger) Expire(now time.Time, id graspsync.EventID) (soft Entry, isSoft
 	}
 	l.remove(e)
 	if e.Class != Placeholder && e.Class != Relative {
-		forgotten = l.gone.add(id, now, now.Add(l.cfg.Remember))
+		forgotten = l.RememberExpired(now, id, now.Add(l.cfg.Remember))
 	}
 	return Entry{}, false, forgotten
 }
@@ -672,47 +481,4 @@ func (l *Ledger) NextDue() (time.Time, bool) { return l.due.first(l.isDeadline) 
 func (l *Ledger) isDeadline(at time.Time, id graspsync.EventID) bool {
 	e, ok := l.entries[id]
 	return ok && e.due().Equal(at)
-}
-
-// RememberExpired is for an id that was read from a disk. It returns what is forgotten
-// for it, or itself if its time is over.
-func (l *Ledger) RememberExpired(now time.Time, id graspsync.EventID, until time.Time) (forgotten []graspsync.EventID) {
-	if latest := now.Add(l.cfg.Remember); until.After(latest) {
-		until = latest
-	}
-	if !now.Before(until) {
-		return []graspsync.EventID{id}
-	}
-	return l.gone.add(id, now, steady(now, until))
-}
-
-// Again forgets that an id waited in vain, since it waits anew. It reports whether it did.
-func (l *Ledger) Again(id graspsync.EventID) bool { return l.gone.forget(id) }
-
-// HasExpired reports whether an id waited in vain.
-func (l *Ledger) HasExpired(id graspsync.EventID, now time.Time) bool { return l.gone.has(id, now) }
-
-// Leave remembers the version of an announcement that makes its repository not ours, and that
-// waits no longer: older ones do not come back. It returns for whose repositories that is
-// forgotten for it, or this one if its time is over.
-func (l *Ledger) Leave(now time.Time, ref graspsync.RepoRef, v graspsync.Stamp, until time.Time) (forgotten []graspsync.RepoRef) {
-	if latest := now.Add(l.cfg.Remember); until.After(latest) {
-		until = latest
-	}
-	if !now.Before(until) {
-		return []graspsync.RepoRef{ref}
-	}
-	if old, again := l.leftBy[ref]; !again || v.Newer(old) {
-		l.leftBy[ref] = v
-	}
-	forgotten = l.left.add(ref, now, steady(now, until))
-	for _, old := range forgotten {
-		delete(l.leftBy, old)
-	}
-	return forgotten
-}
-
-// HasLeft reports whether an announcement is older than one by which its repository is not ours.
-func (l *Ledger) HasLeft(now time.Time, e Entry) bool {
-	return e.announces() && l.left.has(e.Repos[0], now) && l.leftBy[e.Repos[0]].Newer(e.Version)
 }
