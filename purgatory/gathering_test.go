@@ -131,3 +131,50 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
 		})
 	}
 }
+
+// What is gathered for repositories that don't become complete was bounded by their number:
+// one key with a hundred of them held as many times the bytes of a day.
+func TestWhatIsGatheredIsBounded(t *testing.T) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
+		for i := range 40 {
+			k := alice
+			if i >= 20 {
+				k = bob
+			}
+			name := fmt.Sprintf("r%d", i)
+			u := "half.example/" + name + ".git"
+			half := serving(1000 + i)
+			half.Bytes = 100
+			w.git.Needs(object(1000+i), object(5000+i))
+			w.git.Serve(clone(u), half)
+			w.relay.put(k.Event(now()-500, 30617, "", nostrTag{"d", name}, nostrTag{"clone", "https://" + u}))
+			w.held(k.Event(now(), 30618, "", nostrTag{"d", name}, nostrTag{"refs/heads/main", object(1000 + i).String()}))
+		}
+		wait(10 * time.Minute)
+		require.LessOrEqual(t, w.p.Sizes()["places"], 2*1000/2/100)
+		require.Positive(t, w.p.Status().Dropped["gathered"])
+	})
+}
+
+// A repository that is beyond what one fetch may bring is got in parts, and what has come
+// stays; it never came before. One that is beyond it with a single object is not asked for
+// before the next day.
+func TestALargeRepositoryComesInParts(t *testing.T) {
+	for most, comes := range map[int]bool{3: true, 1: true, 0: false} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				large := serving(1, 2, 3, 4, 5, 6, 7, 8, 9)
+				if large.Most = most; most == 0 {
+					large.Err = purgatory.ErrLimit
+				}
+				w.git.Serve(clone("large.example/r.git"), large)
+				w.relay.put(announce(alice, now()-500, "large.example/r.git"))
+				s := says(alice, now(), "main", 1, "b", 2, "c", 3, "d", 4, "e", 5, "f", 6, "g", 7, "h", 8, "i", 9)
+				w.held(s)
+				wait(29 * time.Minute)
+				require.Equal(t, comes, w.relay.has(s))
+				require.LessOrEqual(t, len(w.git.Calls()), 4+9)
+			})
+		})
+	}
+}

@@ -27,3 +27,19 @@ func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
 		require.Zero(t, w.p.Sizes()["touched"])
 	})
 }
+
+// After a release nothing is left in memory.
+func TestNothingIsLeftInMemory(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		w.held(announce(alice, now(), "a.example/r.git"))
+		w.held(says(alice, now(), "main", 1, "dev", 2))
+		wait(time.Minute)
+		require.NotZero(t, w.p.Sizes()["needs"])
+		w.git.Serve(clone("a.example/r.git"), serving(2))
+		wait(28 * time.Minute)
+		for name, n := range w.p.Sizes() {
+			require.Zero(t, n, name)
+		}
+	})
+}

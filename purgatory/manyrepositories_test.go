@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -73,5 +74,22 @@ func TestHubOfManyRepositories(t *testing.T) {
 			wait(11 * time.Minute)
 			require.EqualValues(t, 2*n, w.p.Status().Expired, "all had a turn")
 		})
+	})
+}
+
+// More repositories with one identifier than are dealt with at once: the one whose
+// owner spoke comes first.
+func TestManyRepositories(t *testing.T) {
+	run(t, purgatory.Config{Membership: unanswered()}.With(purgatory.Fixed{MaxRepositories: 1}), func(t *testing.T, w *world) {
+		d := nostrTag{"d", "r"}
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		w.relay.put(bob.Event(now()-500, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
+		w.relay.put(carol.Event(now()-500, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(time.Second)
+		require.True(t, w.relay.has(s))
+		require.Positive(t, w.p.Status().Dropped["repositories"])
 	})
 }

@@ -1,0 +1,113 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+)
+
+// An announcement that is deleted while it waits takes its repository along; what is
+// over by NIP-40 goes as well.
+func TestDeletedAnnouncement(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := announce(alice, now())
+		require.Equal(t, purgatory.Held, w.submit(a, true))
+		require.True(t, w.git.Has(repoOf(alice)), "at once: a push is next")
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
+		w.relay.put(d)
+		w.p.Arrived(eventtest.Of(d))
+		wait(time.Second)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.False(t, w.git.Has(repoOf(alice)))
+		w.held(bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"expiration", fmt.Sprint(now() + 60)}))
+		wait(2 * time.Minute)
+		w.held(says(bob, now(), "main", 1))
+		wait(time.Second)
+		require.Empty(t, w.p.Announcements("r"))
+	})
+}
+
+// The repository of an announcement that is deleted while data is fetched for it goes
+// when that has ended.
+func TestDeletedWhileFetched(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("slow.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 5 * time.Minute})
+		a := announce(alice, now(), "slow.example/r.git")
+		w.held(a)
+		w.held(says(alice, now(), "main", 1))
+		wait(time.Minute)
+		require.Len(t, w.git.Calls(), 1)
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
+		w.relay.put(d)
+		w.p.Arrived(eventtest.Of(d))
+		wait(30 * time.Minute)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.False(t, w.relay.has(a))
+		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
+
+// Nor is it left when it can't be removed at once.
+func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := announce(alice, now())
+		w.held(a)
+		wait(time.Second)
+		failing := true
+		w.git.FailWith(func(op string) error {
+			if failing && op == "remove" {
+				failing = false
+				return errDisk
+			}
+			return nil
+		})
+		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
+		w.relay.put(d)
+		w.p.Arrived(eventtest.Of(d))
+		wait(500 * time.Millisecond)
+		w.stop()
+		w.start()
+		wait(10 * time.Second)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.False(t, w.git.Has(repoOf(alice)))
+	})
+}
+
+// A deleted version goes alone where another one is served: also when repositories of others go
+// at the same moment, whose looks took it away with theirs.
+func TestDeletedVersionOfWhatIsServed(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		t.Run(fmt.Sprint(others), func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				newer, also := announce(alice, now()), announce(bob, now())
+				w.held(newer)
+				if others {
+					w.held(also)
+				}
+				wait(time.Second)
+				w.relay.put(announce(alice, now()-100)) // from elsewhere, in the same moment
+				d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", newer.ID})
+				w.relay.put(d, bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", also.ID}))
+				removed := false
+				w.git.FailWith(func(op string) error {
+					removed = removed || op == "depart"
+					return nil
+				})
+				w.p.Arrived(eventtest.Of(d))
+				wait(time.Second)
+				require.Empty(t, w.p.Held(nostrFilter{}))
+				require.True(t, w.git.Has(repoOf(alice)))
+				require.False(t, removed, "nor for a moment")
+				require.False(t, w.git.Has(repoOf(bob)))
+			})
+		})
+	}
+}
