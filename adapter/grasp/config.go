@@ -59,7 +59,7 @@ type Config struct {
 	// known from Purgatory, and so is its MaxAddressDay, where that would be less than MaxHostDay; its MinFreeDisk
 	// is that of Serve.
 	Fetch gitfetch.Config
-	// Serve has the limits of serving.
+	// Serve has the limits of serving. Its Git is that of Fetch.
 	Serve gitserve.Config
 }
 
@@ -129,6 +129,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	if most := c.Purgatory.Limits.MaxHostDay; c.Fetch.MaxAddressDay == 0 && most > manyBytesOfAHost {
 		c.Fetch.MaxAddressDay = most // else a name never brings as much as it may
+	}
+	if c.Serve.Git == "" {
+		c.Serve.Git = c.Fetch.Git // it is of that one that is asked whether it will do
 	}
 	if c.Fetch.MinFreeDisk == 0 {
 		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default

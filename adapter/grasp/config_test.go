@@ -32,12 +32,18 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.Equal(t, int64(20<<30), cfg.Fetch.MaxAddressDay)
 	require.Equal(t, uint64(10<<30), cfg.Fetch.MinFreeDisk)
 
+	given.Fetch.Git = "/opt/git"
 	given.Purgatory = purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1 << 30}}
 	given.Serve.MinFreeDisk, given.Fetch.MinFreeDisk = 10<<30, 3<<30
 	cfg, err = given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
 	require.Zero(t, cfg.Fetch.MaxAddressDay)
 	require.Equal(t, uint64(3<<30), cfg.Fetch.MinFreeDisk)
+	require.Equal(t, "/opt/git", cfg.Serve.Git)
+	given.Serve.Git = "/usr/bin/git"
+	cfg, err = given.withDefaults(nip34.Identity{})
+	require.NoError(t, err)
+	require.Equal(t, "/usr/bin/git", cfg.Serve.Git)
 
 	given = Config{Membership: nip34.Membership{OneSided: true}, GRASPLists: true}
 	cfg, err = given.withDefaults(nip34.Identity{})
