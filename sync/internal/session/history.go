@@ -26,7 +26,7 @@ type batch struct {
 }
 
 // history fetches batches to their ends: by pages, by reconciliation (NIP-77), and by the
-// ids that one found. Reconciliation is in reconcile.go.
+// ids that one found. Reconciliation is in reconcile.go; whose turn it is, in negturns.go.
 type history struct {
 	cfg      *Config // read-only
 	out      *outbox
@@ -38,17 +38,15 @@ type history struct {
 	pageSize int       // largest page the relay ever gave
 	now      time.Time // of the last message
 
-	negentropy bool // the relay offers it
-	negDoubts  int  // NEG-OPENs refused in words that may be about the filter
-	negQueue   []*query
-	negActive  int // queries between LoadSet and the end of reconciliation
+	reconciling negTurns
 }
 
 func newHistory(cfg *Config, out *outbox, t *terms, r *requests) *history {
 	return &history{
 		cfg: cfg, out: out, terms: t, requests: r, pageSize: cfg.PageSize,
-		batches: make(map[plan.BatchID]*batch),
-		queries: make(map[QueryID]*query),
+		batches:     make(map[plan.BatchID]*batch),
+		queries:     make(map[QueryID]*query),
+		reconciling: negTurns{most: cfg.Reconciling},
 	}
 }
 
@@ -131,8 +129,8 @@ func (h *history) begin(q *query) {
 	switch {
 	case filters.Empty(q.filter):
 		h.end(q, plan.Gaps, "")
-	case h.negentropy && !q.pages && q.b.Kind != plan.Recent && q.cursor == plan.CursorStart:
-		h.negQueue = append(h.negQueue, q)
+	case h.reconciling.offered && !q.pages && q.b.Kind != plan.Recent && q.cursor == plan.CursorStart:
+		h.reconciling.wait(q)
 	default:
 		h.startPages(q, int64(q.cursor))
 	}
@@ -247,7 +245,7 @@ func (h *history) abandon(id plan.BatchID) {
 	if !ok {
 		return
 	}
-	h.leaveNegQueue(b)
+	h.reconciling.leaveAll(b)
 	for _, q := range h.queriesOf(b) {
 		h.dropOthers(q)
 		h.leaveReconciling(q)
@@ -291,7 +289,7 @@ const ahead = time.Hour
 // much to fetch by reconciling goes on by pages the next time, which tell how far they
 // got: to reconcile again would begin with the same ids, and never come to the others.
 func (h *history) expireBatch(b *batch, now time.Time) {
-	h.leaveNegQueue(b)
+	h.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
 	for _, q := range h.queriesOf(b) {
 		if q.ids.open > 0 && q.parent == nil && q.reached() == 0 {

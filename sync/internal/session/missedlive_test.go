@@ -18,7 +18,7 @@ func TestMissedLive(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 21))
 		s := New(defaults())
-		s.cfg.Limits.NoNegentropy, s.history.negentropy = true, false
+		s.cfg.Limits.NoNegentropy, s.history.reconciling.offered = true, false
 		stood := make(map[string][]time.Duration) // since when each root is asked for
 		now := time.Duration(0)
 		for live := range 1 + rng.IntN(4) {

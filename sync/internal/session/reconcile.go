@@ -21,10 +21,6 @@ import (
 // does not have.
 const maxRepeats = 3
 
-// maxNegDoubts is how many NEG-OPENs a relay may refuse as bad requests, or as not for
-// us, until that is taken to mean NIP-77 itself.
-const maxNegDoubts = 1
-
 const (
 	maxWindows     = 64 // reconciled one by one, for one query
 	maxWindowDepth = 16 // how often a window is divided
@@ -35,11 +31,7 @@ const (
 
 // reconcileNext lets waiting queries reconcile while there is room.
 func (h *history) reconcileNext() {
-	for len(h.negQueue) > 0 && h.negActive < h.cfg.Reconciling {
-		q := h.negQueue[0]
-		h.negQueue = h.negQueue[1:]
-		q.state = qLoading
-		h.negActive++
+	for q := h.reconciling.next(); q != nil; q = h.reconciling.next() {
 		if q.set != nil {
 			h.openNeg(q) // a part of what was loaded
 			continue
@@ -50,28 +42,18 @@ func (h *history) reconcileNext() {
 
 // leaveReconciling frees the place of a query that reconciles or waits to.
 func (h *history) leaveReconciling(q *query) {
-	switch q.state {
-	case qWaiting:
-		h.negQueue = slices.DeleteFunc(h.negQueue, func(o *query) bool { return o == q })
-	case qLoading, qReconciling:
-		h.negActive--
-		q.state, q.neg = qFetching, nil
+	if h.reconciling.leave(q) {
 		h.reconcileNext()
 	}
 }
 
-// leaveNegQueue has no query of a batch reconcile any more that has not begun to.
-func (h *history) leaveNegQueue(b *batch) {
-	h.negQueue = slices.DeleteFunc(h.negQueue, func(q *query) bool { return q.b == b })
-}
-
 // fetchPart reconciles a part of a query if the relay does that.
 func (h *history) fetchPart(c *query) {
-	if !h.negentropy || c.pages {
+	if !h.reconciling.offered || c.pages {
 		h.byPages(c)
 		return
 	}
-	h.negQueue = append(h.negQueue, c)
+	h.reconciling.wait(c)
 	h.reconcileNext()
 }
 
@@ -94,7 +76,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 		h.restart(q) // it is not the set of what will be asked for
 		return
 	}
-	if err != nil || set == nil || !h.negentropy {
+	if err != nil || set == nil || !h.reconciling.offered {
 		h.byPages(q)
 		return
 	}
@@ -177,11 +159,10 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	case why == wire.RefusalSessionLost && !q.reopened:
 		q.reopened = true
 		h.openNeg(q)
-	case x.events == 0 && h.negDoubts < maxNegDoubts &&
-		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted):
+	case x.events == 0 &&
+		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted) && h.reconciling.doubt():
 		// It may be a value in the filter, or NIP-77 that is not for us. Pages find that
 		// out: whoever refuses those as well refuses us.
-		h.negDoubts++
 		h.byPages(q)
 	case why == wire.RefusalTooLarge && x.events == 0:
 		h.tooLarge(q, h.now)
@@ -195,13 +176,11 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 
 // noNegentropy has pages used from now on, for what waits to reconcile as well.
 func (h *history) noNegentropy(reason string) {
-	if !h.negentropy {
+	if !h.reconciling.offered {
 		return
 	}
-	h.negentropy = false
+	waiting := h.reconciling.stop()
 	h.out.do(Learned{Kind: relaylimits.NoNegentropy, Value: 1, Reason: reason})
-	waiting := h.negQueue
-	h.negQueue = nil
 	for _, x := range slices.Clone(h.requests.waiting) {
 		if x.kind == reqNeg {
 			h.requests.drop(x, false)

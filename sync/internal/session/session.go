@@ -85,7 +85,7 @@ func (s *Session) flush(now time.Time) []Action {
 // aside: some of it has expired. What is open stays as it is.
 func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.requests.expect(t)
-	s.history.negentropy = !t.NoNegentropy
+	s.history.reconciling.offered = !t.NoNegentropy
 	s.terms.set(t, aside)
 }
 
@@ -389,5 +389,5 @@ type Progress struct {
 
 // Progress returns what is under way.
 func (s *Session) Progress() Progress {
-	return Progress{Queries: len(s.history.queries), Requests: s.requests.historic, Reconciling: s.history.negActive}
+	return Progress{Queries: len(s.history.queries), Requests: s.requests.historic, Reconciling: s.history.reconciling.active}
 }
