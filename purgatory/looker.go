@@ -296,10 +296,19 @@ func (k *looker) adoptIn(ctx context.Context, ref graspsync.RepoRef, looked *rep
 	if looked.failed != nil {
 		return nil //nolint:nilerr // what failed was told of by who looked; the refs of what is served look the same
 	}
+	var ids []graspsync.EventID
 	for name := range looked.Refs.At {
-		id, ok := resolve.EventOf(name)
-		if !ok || !k.waiting.roomFor(ref, id) {
-			continue
+		if id, ok := resolve.EventOf(name); ok && k.waiting.roomFor(ref, id) {
+			ids = append(ids, id)
+		}
+	}
+	strays, err := k.reader.stored.lacks(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range strays {
+		if !k.waiting.roomFor(ref, id) {
+			continue // those before it have taken that
 		}
 		if err := k.intake.pushedFor(ctx, ref, id, false); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -88,15 +89,33 @@ func (s stored) identifiers(ctx context.Context) (out []string, err error) {
 }
 
 // has reports whether an event is stored.
-func (s stored) has(ctx context.Context, id graspsync.EventID) (has bool, err error) {
-	err = s.relay.each(ctx, nostr.Filter{IDs: []string{id.String()}}, func(ev graspsync.Event) bool {
-		has = ev.ID == id
-		return !has
-	})
-	if err != nil {
-		return false, fmt.Errorf("asking for an event: %w", err)
+func (s stored) has(ctx context.Context, id graspsync.EventID) (bool, error) {
+	lacking, err := s.lacks(ctx, []graspsync.EventID{id})
+	return err == nil && len(lacking) == 0, err
+}
+
+// idsAtOnce bounds the events that are asked about at once.
+const idsAtOnce = 100
+
+// lacks returns those of some ids whose events are not stored. A relay tells that by the events
+// that it has: many are asked about at once, since each that is there comes anyway.
+func (s stored) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
+	for some := range slices.Chunk(ids, idsAtOnce) {
+		asked, names := make(map[graspsync.EventID]bool, len(some)), make([]string, 0, len(some))
+		for _, id := range some {
+			asked[id] = true
+			names = append(names, id.String())
+		}
+		err := s.relay.each(ctx, nostr.Filter{IDs: names}, func(ev graspsync.Event) bool {
+			delete(asked, ev.ID)
+			return len(asked) > 0
+		})
+		if err != nil {
+			return nil, fmt.Errorf("asking for events: %w", err)
+		}
+		lacking = slices.AppendSeq(lacking, maps.Keys(asked))
 	}
-	return has, nil
+	return lacking, nil
 }
 
 // pulls calls f for the pull requests, and updates of some, for a repository.

@@ -56,6 +56,47 @@ func TestIdentifiersOfAnIncompleteRelay(t *testing.T) {
 	require.Empty(t, names)
 }
 
+// Which of many events are stored is asked a hundred at a time; of a relay that fails nothing is
+// known.
+func TestWhichAreStored(t *testing.T) {
+	l := &library{}
+	s := stored{containedRelay{l, newReport(&Config{})}}
+	var here, ids, lacking []graspsync.EventID
+	for n := range 250 {
+		ev := eventBy(graspsync.PubKey{1}, int64(n), graspsync.KindPullRequest)
+		id, err := graspsync.ParseEventID(ev.ID)
+		require.NoError(t, err)
+		if ids = append(ids, id); n%50 == 7 {
+			lacking = append(lacking, id)
+			continue
+		}
+		here = append(here, id)
+		l.events = append(l.events, ev)
+	}
+	for _, c := range []struct{ ids, lacking []graspsync.EventID }{{nil, nil}, {ids[:1], nil}, {lacking[:1], lacking[:1]}, {here, nil}, {ids, lacking}} {
+		l.asked = 0
+		got, err := s.lacks(t.Context(), c.ids)
+		require.NoError(t, err)
+		require.ElementsMatch(t, c.lacking, got)
+		require.Equal(t, (len(c.ids)+99)/100, l.asked)
+	}
+	for id, want := range map[graspsync.EventID]bool{here[3]: true, lacking[3]: false} {
+		has, err := s.has(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, want, has)
+	}
+	l.err = errors.New("no disk")
+	got, err := s.lacks(t.Context(), lacking)
+	require.ErrorIs(t, err, l.err)
+	require.Empty(t, got)
+	has, err := s.has(t.Context(), lacking[0])
+	require.ErrorIs(t, err, l.err)
+	require.False(t, has)
+	has, err = s.has(t.Context(), here[0])
+	require.NoError(t, err, "it has come before that")
+	require.True(t, has)
+}
+
 // Pull requests and updates for one repository are found, and nothing else; what is said of
 // many is asked for in parts, and no more is read than counts.
 func TestPullRequestsOfARelay(t *testing.T) {
