@@ -110,16 +110,6 @@ const (
 	maxErrors = 4 << 10
 )
 
-// acquire waits for a slot.
-func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
-	select {
-	case slots <- struct{}{}:
-		return func() { <-slots }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting to run git: %w", context.Cause(ctx))
-	}
-}
-
 // program is the git that is run. It is safe for concurrent use.
 type program struct {
 	path     string

@@ -125,3 +125,13 @@ func (c *slots) len() int {
 	defer c.mu.Unlock()
 	return c.running
 }
+
+// acquire waits for a slot.
+func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting to run git: %w", context.Cause(ctx))
+	}
+}

@@ -172,18 +172,3 @@ func (p *patient) FlushError() error {
 	})
 	return err
 }
-
-// during gives one wait for the client its time.
-func (p *pace) during(limit func(time.Time) error, f func() (int, error)) (int, error) {
-	began := time.Now()
-	if err := p.visit.arm(limit, began, p.deadline(began)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
-	}
-	n, err := f()
-	took := time.Since(began)
-	p.step(n, took)
-	if left := p.visit.disarm(n, took); left != nil && err != nil {
-		return n, left
-	}
-	return n, err
-}

@@ -1,6 +1,10 @@
 package gitserve
 
-import "time"
+import (
+	"errors"
+	"net/http"
+	"time"
+)
 
 // pace is how fast a client has to send, or to take: so many bytes in each window. The
 // time in which we keep it waiting does not count. It knows the moment at which a wait
@@ -52,4 +56,19 @@ func (p *pace) step(n int, took time.Duration) {
 	if p.came >= p.least {
 		p.came, p.waited = 0, 0
 	}
+}
+
+// during gives one wait for the client its time.
+func (p *pace) during(limit func(time.Time) error, f func() (int, error)) (int, error) {
+	began := time.Now()
+	if err := p.visit.arm(limit, began, p.deadline(began)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	n, err := f()
+	took := time.Since(began)
+	p.step(n, took)
+	if left := p.visit.disarm(n, took); left != nil && err != nil {
+		return n, left
+	}
+	return n, err
 }

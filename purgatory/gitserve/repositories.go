@@ -717,24 +717,12 @@ func (r *Repositories) shown(at string) (refs map[string]string, head string, er
 
 // Staged implements [purgatory.Repositories].
 func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
-	s := r.staging
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []purgatory.Upload
-	for _, u := range s.book.Of(ref, id) {
-		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(r.dir, area, u.Name), Bytes: u.Bytes})
-	}
-	return out
+	return r.staging.of(ref, id)
 }
 
 // Unstage implements [purgatory.Repositories].
 func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
-	s := r.staging
-	s.mu.Lock()
-	gone := s.book.Strike(ref, id)
-	s.ended[endedEvent] += uint64(len(gone))
-	s.mu.Unlock()
-	s.drop(gone)
+	r.staging.strike(ref, id)
 }
 
 // Staging is where what was pushed for events that are not here lies.

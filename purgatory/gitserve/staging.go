@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
@@ -228,6 +230,25 @@ func (s *Staging) did() {
 	if s.step != nil {
 		s.step()
 	}
+}
+
+// of returns what was pushed for an event, as [purgatory.Repositories] has it.
+func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgatory.Upload) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.book.Of(ref, id) {
+		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(s.repos.dir, area, u.Name), Bytes: u.Bytes})
+	}
+	return out
+}
+
+// strike removes what was pushed for an event, which has come.
+func (s *Staging) strike(ref graspsync.RepoRef, id graspsync.EventID) {
+	s.mu.Lock()
+	gone := s.book.Strike(ref, id)
+	s.ended[endedEvent] += uint64(len(gone))
+	s.mu.Unlock()
+	s.drop(gone)
 }
 
 // leave removes what was pushed to a repository that goes.
