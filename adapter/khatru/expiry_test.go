@@ -204,7 +204,7 @@ func TestIncompleteStoreIsNotReadAgain(t *testing.T) {
 				require.NoError(t, db.SaveEvent(t.Context(), event(bob, kind, start+1, nostr.Tag{"e", expires.PubKey})))
 			}
 			expectLog(t, "WARN the store does not give all of its events")
-			s, _, m := embed(t, relay, db, Config{})
+			s, _, m := embed(t, relay, db, Config{Store: eventstoreadapter.Config{Serialize: true}})
 			stop := run(t, s)
 			time.Sleep(time.Minute / 2)
 			first := db.n.Load()
