@@ -157,7 +157,7 @@ func (l *loop) run(ctx context.Context) {
 	defer keep.Stop()
 	l.begin()
 	l.step(ctx, plan.Restore{
-		Relays: l.env.remember.kept, Known: l.standing(), Tenures: l.env.remember.tenures.restored,
+		Relays: l.env.remember.kept, Known: l.reputations(), Tenures: l.env.remember.tenures.restored,
 	})
 	l.scan(ctx)
 	for {
@@ -235,12 +235,12 @@ func (l *loop) planConfig() plan.Config {
 	}
 }
 
-// standing is what is known from before a restart of all relays.
-func (l *loop) standing() []plan.Standing {
-	var out []plan.Standing
+// reputations is what is known from before a restart of all relays.
+func (l *loop) reputations() []plan.Reputation {
+	var out []plan.Reputation
 	for u, s := range l.env.health.All() {
 		if s.KnownGood || s.Useful {
-			out = append(out, plan.Standing{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
+			out = append(out, plan.Reputation{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
 		}
 	}
 	return out

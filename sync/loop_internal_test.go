@@ -439,9 +439,9 @@ func TestUsefulOnceAnHour(t *testing.T) {
 		require.False(t, noted())
 		time.Sleep(time.Nanosecond)
 		require.True(t, noted())
-		require.Equal(t, []plan.Standing{{Relay: u, UsefulAt: time.Now()}}, l.standing())
+		require.Equal(t, []plan.Reputation{{Relay: u, UsefulAt: time.Now()}}, l.reputations())
 		l.env.health.Attempt(testURL(t, "wss://b.example"))
-		require.Len(t, l.standing(), 1, "of others nothing is known")
+		require.Len(t, l.reputations(), 1, "of others nothing is known")
 	})
 }
 

@@ -63,7 +63,7 @@ func (c *crowd) restore() {
 	}
 	for _, u := range c.urls {
 		if c.rng.IntN(4) == 0 {
-			in.Known = append(in.Known, Standing{u, c.rng.IntN(2) == 0, c.now.Add(-time.Duration(c.rng.IntN(100)) * time.Hour)})
+			in.Known = append(in.Known, Reputation{u, c.rng.IntN(2) == 0, c.now.Add(-time.Duration(c.rng.IntN(100)) * time.Hour)})
 		}
 	}
 	c.step(in)

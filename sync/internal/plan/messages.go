@@ -119,7 +119,7 @@ type (
 	// Restore is what [Plan.Kept] returned before a restart. It comes first.
 	Restore struct {
 		Relays  []Kept
-		Known   []Standing
+		Known   []Reputation
 		Tenures []Tenure
 	}
 	// Settled says that everything received before At was dealt with: it is durable,
@@ -143,8 +143,8 @@ type (
 	Tick struct{}
 )
 
-// Standing is what is known of a relay from before a restart.
-type Standing struct {
+// Reputation is what is known of a relay from before a restart.
+type Reputation struct {
 	Relay graspsync.RelayURL
 	Good  bool // it is known to work
 	// UsefulAt is when it last brought what nobody else had, zero for never.

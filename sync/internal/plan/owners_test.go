@@ -684,7 +684,7 @@ func TestPromiseP37_KnownRelaysFirstAfterARestart(t *testing.T) {
 	c.MaxDials = 5
 	m := newMarket(t, c)
 	useful, good := relayURL(t, "useful"), relayURL(t, "good")
-	m.step(Restore{Known: []Standing{{Relay: useful, UsefulAt: m.now}, {Relay: good, Good: true}}})
+	m.step(Restore{Known: []Reputation{{Relay: useful, UsefulAt: m.now}, {Relay: good, Good: true}}})
 	listed := append(urls(t, 10), good, useful)
 	effects := m.plan.Step(m.now, full(ownedBy(0, "repo"), listed))
 	dials := only[Dial](effects)

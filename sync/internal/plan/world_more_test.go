@@ -247,7 +247,7 @@ func (w *world) checkRestored(in Restore) {
 	}
 	want = want[:min(len(want), w.plan.cfg.MaxRelays)]
 	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
-	require.LessOrEqual(w.t, len(w.plan.checkpoints.standing), w.plan.cfg.MaxRelays)
+	require.LessOrEqual(w.t, len(w.plan.checkpoints.reputations), w.plan.cfg.MaxRelays)
 }
 
 // drawn counts for each type of input how often each of its fields was not zero.
@@ -384,7 +384,7 @@ func (w *world) restart() {
 		if w.src.n(3) > 0 {
 			continue
 		}
-		k := Standing{Relay: u, Good: w.src.n(2) == 0}
+		k := Reputation{Relay: u, Good: w.src.n(2) == 0}
 		if w.src.n(2) == 0 {
 			k.UsefulAt = w.now.Add(-time.Duration(w.src.n(100)) * time.Hour)
 		}
