@@ -212,3 +212,32 @@ func brief(f nostr.Filter) string {
 	}
 	return text
 }
+
+// readUntil reads until the context is cancelled. What it finds changes all the
+// time, so only errors count.
+func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
+	for i := 0; ctx.Err() == nil; i++ {
+		e := events[i%len(events)]
+		_, errStamps := s.stamps(nostr.Filter{Kinds: []int{e.Kind}})
+		_, errEvents := s.events(nostr.Filter{Authors: []string{e.PubKey}})
+		_, errHas := s.Has(s.ctx, []graspsync.EventID{idOf(e)})
+		_, errDeleted := s.Deleted(s.ctx, eventtest.Of(e))
+		if err := errors.Join(errStamps, errEvents, errHas, errDeleted); err != nil {
+			return fmt.Errorf("reading while others save: %w", err)
+		}
+	}
+	return nil
+}
+
+// stays checks that a Store that said that it can't remove says so of all, and does as it says.
+func (s subject) stays(all []*nostr.Event) error {
+	for _, e := range all {
+		if err := s.Remove(s.ctx, eventtest.Of(e)); !errors.Is(err, relaysync.ErrCannotRemove) {
+			return fmt.Errorf("Remove of %s: %v, where that of another one said that it can't", describe(e), err)
+		}
+	}
+	if err := s.holds(all, all); err != nil {
+		return fmt.Errorf("after a Remove that said that it can't: %w", err)
+	}
+	return nil
+}

@@ -149,19 +149,3 @@ func checkConcurrent(ctx context.Context, store relaysync.Store) error {
 	}
 	return s.holds(events, model(events))
 }
-
-// readUntil reads until the context is cancelled. What it finds changes all the
-// time, so only errors count.
-func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
-	for i := 0; ctx.Err() == nil; i++ {
-		e := events[i%len(events)]
-		_, errStamps := s.stamps(nostr.Filter{Kinds: []int{e.Kind}})
-		_, errEvents := s.events(nostr.Filter{Authors: []string{e.PubKey}})
-		_, errHas := s.Has(s.ctx, []graspsync.EventID{idOf(e)})
-		_, errDeleted := s.Deleted(s.ctx, eventtest.Of(e))
-		if err := errors.Join(errStamps, errEvents, errHas, errDeleted); err != nil {
-			return fmt.Errorf("reading while others save: %w", err)
-		}
-	}
-	return nil
-}

@@ -53,16 +53,3 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 	}
 	return nil
 }
-
-// stays checks that a Store that said that it can't remove says so of all, and does as it says.
-func (s subject) stays(all []*nostr.Event) error {
-	for _, e := range all {
-		if err := s.Remove(s.ctx, eventtest.Of(e)); !errors.Is(err, relaysync.ErrCannotRemove) {
-			return fmt.Errorf("Remove of %s: %v, where that of another one said that it can't", describe(e), err)
-		}
-	}
-	if err := s.holds(all, all); err != nil {
-		return fmt.Errorf("after a Remove that said that it can't: %w", err)
-	}
-	return nil
-}
