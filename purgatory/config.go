@@ -59,7 +59,7 @@ type Times struct {
 type constants struct {
 	// MaxHold is how long an event waits in all, see Times.Hold: a repository that gives no
 	// more signs of life than a day of them brings nothing any more. It must not be less than
-	// Hold. Defaults to 24 h, or to as much as Hold.
+	// Hold. Defaults to 24 h, or as much as Hold.
 	MaxHold time.Duration
 	// PlaceholderHold is how long data that was pushed for a pull request waits for its
 	// event, in a repository: what publishes one pushes and sends the event within seconds.

@@ -17,8 +17,8 @@ import (
 // Config holds what may be set about a [SyncManager]. The zero value works: a field
 // that is zero has its default, a negative one is refused.
 type Config struct {
-	// Bootstrap relays are followed whether or not a repository lists them, and
-	// never forgotten. Our own relay among them is an error. Defaults to none: what
+	// Bootstrap relays are asked for announcements and states (layer 1) whether or not a
+	// repository lists them, and never forgotten; for more only where one does. Our own relay among them is an error. Defaults to none: what
 	// is in the Store says where to begin.
 	Bootstrap []graspsync.RelayURL
 	// AllowPlaintext lets ws:// relays be followed. What they send is signed, but

@@ -41,7 +41,7 @@ type Config struct {
 	PageSize int
 	// MaxValues is the most values of all lists of one query together. Backends on
 	// SQL databases refuse more. Defaults to 256 for badger, lmdb and slicestore,
-	// else to 10.
+	// and to 10 for others.
 	MaxValues int
 	// Serialize has at most one call to the backend run at a time, for backends
 	// that can't be used concurrently. Always on for slicestore.

@@ -20,8 +20,8 @@ import (
 // What makes the relay of the README's quick start a GRASP server: it is compiled, and
 // compared with the README below.
 func Example() {
-	serve := func(ctx context.Context, relay *khatru.Relay, db *badger.BadgerBackend, identity nip34.Identity, memory *filestate.Store, front *http.Server, listener net.Listener) error {
-		server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: memory})
+	serve := func(ctx context.Context, relay *khatru.Relay, db *badger.BadgerBackend, identity nip34.Identity, records *filestate.Store, front *http.Server, listener net.Listener) error {
+		server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: records})
 		if err != nil {
 			return err
 		}

@@ -41,12 +41,12 @@ func Example_embed() {
 		if err != nil {
 			return err
 		}
-		memory, err := filestate.Open("memory", filestate.Config{}) // what survives a restart
+		records, err := filestate.Open("records", filestate.Config{}) // what survives a restart
 		if err != nil {
 			return err
 		}
-		defer memory.Close()
-		syncer, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{GateDirect: true, Sync: relaysync.Config{State: memory}})
+		defer records.Close()
+		syncer, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{GateDirect: true, Sync: relaysync.Config{State: records}})
 		if err != nil {
 			return err
 		}

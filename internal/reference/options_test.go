@@ -29,7 +29,7 @@ var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits"
 var fixedTypes = []string{"constants", "numbers", "budgetConstants"}
 
 var (
-	defaults = regexp.MustCompile(`(?s)^(.*?)[,;.]?\s*\b(?:[Dd]efaults? to (.*?))(?:[.;:] |[.;:]?$)`)
+	defaults = regexp.MustCompile(`(?s)^(.*?)[,;.]?\s*\b(?:Defaults? to (.*?))(?:[.;:] |[.;:]?$)`)
 	link     = regexp.MustCompile(`\[([\w./]+)\]`)
 )
 

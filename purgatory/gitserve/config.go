@@ -37,7 +37,7 @@ type Config struct {
 	// Client says whose a request is; of an address of IPv6 only its /64 counts, and who has
 	// no name is not bounded. Behind a proxy it must be set, or one client can keep all
 	// others away: see [BehindProxy]. Defaults to the host of RemoteAddr if it is a public
-	// address, else to no name.
+	// address, else no name.
 	Client func(*http.Request) string
 	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
 	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
