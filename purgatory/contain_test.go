@@ -220,7 +220,7 @@ func (s buggyState) Delete(ctx context.Context, key string, old state.Version) e
 // done in the end, once each, no lock stays held, and the process lives.
 func TestPanicsCostWhatWasBeingDone(t *testing.T) {
 	for where, ops := range map[string][]string{
-		"relay":        {"save", "saved", "announcements", "states", "deleted", "has", "identifiers", "identifiers ranged"},
+		"relay":        {"save", "saved", "announcements", "states", "lists", "deleted", "has", "identifiers", "identifiers ranged"},
 		"repositories": {"lock", "unlock", "create", "remove"},
 		"git": {
 			"quarantine", "missing", "refs", "align", "aligned", "share", "tidy", "quarantine missing", "promote", "discard",
@@ -232,6 +232,29 @@ func TestPanicsCostWhatWasBeingDone(t *testing.T) {
 			t.Run(op, func(t *testing.T) { testPanics(t, where, op) })
 		}
 	}
+}
+
+// While a relay panics when it is asked whether a repository is ours, the repository was
+// taken out of service, and erased a week later.
+func TestPanicsOfListsTakeNothingAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		b := &bugs{op: "lists"}
+		w.host = buggyRelay{w.relay, b}
+		w.serveAlice()
+		w.start()
+		defer w.stop()
+		wait(time.Minute)
+		b.mu.Lock()
+		b.left = 1_000_000
+		b.mu.Unlock()
+		w.p.Arrived(eventtest.Of(announce(alice, now()-100))) // a cause to look
+		wait(9 * 24 * time.Hour)
+		require.Positive(t, w.p.Status().Panics["relay"])
+		require.True(t, w.git.Has(repoOf(alice)))
+		_, err := w.p.Submit(t.Context(), eventtest.Of(announce(bob, now())), graspsync.Source{})
+		require.Error(t, err, "no verdict about a new one either")
+	})
 }
 
 func testPanics(t *testing.T, where, op string) {

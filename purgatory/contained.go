@@ -60,11 +60,11 @@ func (r containedRelay) Deleted(ctx context.Context, event graspsync.Event) (_ b
 	return r.relay.Deleted(ctx, event)
 }
 
-// Lists says after a panic that a repository is not ours.
-func (r containedRelay) Lists(a *nip34.Announcement) (lists bool) {
-	var err error
+// Lists is of no say after a panic: that is no answer, neither that a repository is ours nor
+// that it is not.
+func (r containedRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	defer r.report.recovered(&err, ofRelay)
-	return r.relay.Lists(a)
+	return r.relay.Lists(a), nil
 }
 
 // containedRepositories are Repositories whose panics are errors.

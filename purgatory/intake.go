@@ -40,10 +40,16 @@ func (in *intake) submit(ctx context.Context, ev graspsync.Event, src graspsync.
 		return Answer{Refused, reasonInvalid}, nil
 	}
 	var payers []graspsync.PubKey
-	if e.Class == ledger.Announcement && !in.reader.stored.relay.Lists(e.Announces) {
-		var answer Answer
-		if answer, payers, err = in.holdRelative(ctx, &e); err != nil || len(payers) == 0 {
-			return answer, err
+	if e.Class == ledger.Announcement {
+		lists, err := in.reader.stored.relay.Lists(e.Announces)
+		if err != nil {
+			return Answer{}, fmt.Errorf("asking whether a repository is ours: %w", err)
+		}
+		if !lists {
+			var answer Answer
+			if answer, payers, err = in.holdRelative(ctx, &e); err != nil || len(payers) == 0 {
+				return answer, err
+			}
 		}
 	}
 	if e.Class == ledger.Announcement {

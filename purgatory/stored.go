@@ -45,13 +45,26 @@ func (s stored) relatives(ctx context.Context, identifier string, authors []gras
 }
 
 func (s stored) announced(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
+	var failed error
 	err = s.relay.each(ctx, f, func(ev graspsync.Event) bool {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier && s.relay.Lists(a) == ours {
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil || a.Ref.Identifier != identifier {
+			return true
+		}
+		lists, err := s.relay.Lists(a)
+		if err != nil {
+			failed = err
+			return false
+		}
+		if lists == ours {
 			out = append(out, a)
 		}
 		return true
 	})
-	return out, err
+	if err = errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // states returns the states with an identifier, of whichever author.
@@ -71,11 +84,14 @@ func named(kind int, identifier string) nostr.Filter {
 
 // identifiers returns those of all announcements that make a repository ours. Of a relay that
 // can't be read completely these are all that it gives: what is left out is looked at as long
-// as its repository is there, and everything else must not wait until it can be.
+// as its repository is there, and everything else must not wait until it can be. One of which
+// it can't be told whether it is ours is among them: a look at it finds that out.
 func (s stored) identifiers(ctx context.Context) (out []string, err error) {
 	err = s.relay.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && s.relay.Lists(a) {
-			out = append(out, a.Ref.Identifier)
+		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+			if lists, err := s.relay.Lists(a); lists || err != nil {
+				out = append(out, a.Ref.Identifier)
+			}
 		}
 		return true
 	})
