@@ -81,7 +81,8 @@ type constants struct {
 	MaxPerAuthor int
 	// MaxFetch is what a fetch is charged with that a crash has cut short, whatever it
 	// had brought. With less than one brings a crash loop may fetch more than it should,
-	// with too much a few crashes use up a day. Defaults to an eighth of MaxRepoDay.
+	// with too much a few crashes use up a day. Defaults to an eighth of
+	// MaxRepoDay or of MaxHostDay, of the smaller one.
 	MaxFetch int64
 	// MaxBackoff is the longest wait between two hunts. Defaults to six times Backoff, and 2 min at least.
 	MaxBackoff time.Duration
@@ -153,8 +154,8 @@ type Limits struct {
 	DomainLimits map[graspsync.HostPort]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
 	// one server in 24 hours. What only pull requests name, as their servers or as an
-	// object, gets half of that at most. A fetch that a crash has cut short is charged with an
-	// eighth of MaxRepoDay. Default to 4 GiB and 16 GiB.
+	// object, gets half of that at most. A fetch that a crash has cut short is charged to both with
+	// an eighth of the smaller one. Default to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
 }
 
@@ -200,12 +201,15 @@ func (c Config) withDefaults() Config {
 	def(&c.Limits.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.Limits.MaxRepoDay, 4<<30)
 	def(&c.Limits.MaxHostDay, 16<<30)
-	def(&c.fixed.MaxFetch, max(1, c.Limits.MaxRepoDay/8))
+	def(&c.fixed.MaxFetch, max(1, min(c.Limits.MaxRepoDay, c.Limits.MaxHostDay, manyBytes)/8))
 	def(&c.fixed.MaxRepositories, 200)
 	def(&c.fixed.Timeout, 5*time.Minute)
 	def(&c.fixed.FetchTimeout, max(24*time.Hour, time.Duration(min(c.Limits.MaxRepoDay>>30, 1<<18))*6*time.Hour))
 	return c
 }
+
+// manyBytes is no bound any more, and small enough to be multiplied.
+const manyBytes = 1 << 50
 
 func def[T comparable](field *T, value T) {
 	var zero T

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -136,6 +137,16 @@ func TestPromiseP17_CrashLoop(t *testing.T) {
 				require.LessOrEqual(t, hunted(t, cfg.With(most), 20, every, 10*time.Hour, servers)["big.example"], 4)
 			}
 		})
+	}
+}
+
+// One crash was charged to the server with an eighth of what a repository may bring a day:
+// where that was much, with more than the server's whole day.
+func TestOneCrashTakesAnEighthOfADay(t *testing.T) {
+	servers := map[string]fetchtest.Server{"big.example": {Err: errors.New("cut off"), Bytes: 3000, Delay: time.Minute}}
+	for _, limits := range []purgatory.Limits{{MaxRepoDay: 128 << 30}, {MaxRepoDay: math.MaxInt64, MaxHostDay: math.MaxInt64}, {MaxHostDay: 1 << 30}} {
+		cfg := purgatory.Config{Limits: limits, Times: purgatory.Times{Hold: 20 * time.Hour}}
+		require.Greater(t, hunted(t, cfg, 3, 31*time.Second, 10*time.Hour, servers)["big.example"], 100, "%+v", limits)
 	}
 }
 
