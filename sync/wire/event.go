@@ -253,5 +253,8 @@ func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, err
 		Content:   s[e.content.start:e.content.end],
 		Sig:       s[e.sig.start:e.sig.end],
 	})
-	return s[sub.start:sub.end], ev, err
+	if err != nil { // an id of zeros: all else was seen to be hex
+		return "", graspsync.Event{}, malformed("id or pubkey is none that an event may have")
+	}
+	return s[sub.start:sub.end], ev, nil
 }

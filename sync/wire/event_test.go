@@ -83,6 +83,7 @@ func TestParseEventFields(t *testing.T) {
 		{"kind", "65536"}, {"kind", "-1"}, {"kind", `"1"`}, {"kind", "1.5"}, {"kind", "[1]"},
 		{"id", `"` + hex64[1:] + `"`}, {"id", `"` + hex64 + `0"`}, {"id", `""`}, {"id", "7"}, {"id", "null"},
 		{"id", `"` + strings.ToUpper(hex64) + `"`}, {"id", `"` + hex64[1:] + `g"`}, {"id", `"` + hex64[2:] + `é"`},
+		{"id", `"` + strings.Repeat("0", 64) + `"`},
 		{"pubkey", `"` + hex64[1:] + `"`}, {"pubkey", `"` + hex64[1:] + `/"`}, {"pubkey", `"` + hex64[1:] + `:"`}, {"pubkey", "[]"},
 		{"sig", `"` + hex64 + `"`}, {"sig", `"` + hex64 + hex64[1:] + "`" + `"`}, {"sig", `"` + hex64 + hex64 + `00"`},
 		{"tags", "null"}, {"tags", "{}"}, {"tags", `["a"]`}, {"tags", `[null]`}, {"tags", `[["a",1]]`}, {"tags", `[["a",null]]`},

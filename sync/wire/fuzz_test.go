@@ -24,6 +24,7 @@ func FuzzParse(f *testing.F) {
 		`["CLOSED","1","blocked: \ud83d\ude00 \ud83d"]`, `["NOTICE",{"a":[1.5e-3]}]`, `["OK","` + hex64 + `",true,"x"]`, `["AUTH","x"]`,
 		`["NEG-MSG","n","6100"]`, `["NEG-ERR","n","blocked: x",5]`, `["NEG-ERROR","n","CLOSED"]`, `["COUNT","1",{}]`,
 		`["EVENT","1",{"id":"","id":""}]`, `["EVENT","1",{"tags":[["a",[]],[]]}]`, "[\"NOTICE\",\"\xff\x00\"]",
+		strings.Replace(string(frameOf(fields())), hex64, strings.Repeat("0", 64), 1),
 	} {
 		f.Add([]byte(seed))
 	}
@@ -99,7 +100,7 @@ func requireNotAnEvent(t *testing.T, data []byte) {
 			return
 		}
 	}
-	if len(ev.ID) != 64 || len(ev.PubKey) != 64 || len(ev.Sig) != 128 {
+	if len(ev.ID) != 64 || len(ev.PubKey) != 64 || len(ev.Sig) != 128 || strings.Trim(ev.ID, "0") == "" {
 		return
 	}
 	// What is left to explain a refusal: a number that is not written as one, a key
