@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -605,21 +604,8 @@ func (c *conn) authenticate(challenge string) {
 	})
 }
 
-// contain runs f. A panic is a bug of ours or of the Transport's, but whatever a
-// relay did to provoke it must cost no more than this connection: it becomes an
-// error.
-func (c *conn) contain(f func()) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.env.report.panicked("connection")
-			c.env.cfg.Logger.Error("panic in relay connection", keyRelay, c.url.String(),
-				keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
-			err = fmt.Errorf("internal error: %v", p)
-		}
-	}()
-	f()
-	return nil
-}
+// contain runs f, of which a panic becomes an error.
+func (c *conn) contain(f func()) error { return c.env.report.contain(c.url, f) }
 
 // stop ends the connection from another goroutine than its own.
 func (c *conn) stop(err error) {

@@ -434,20 +434,59 @@ func (s *panicking) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, erro
 	return nil, nil
 }
 
-// A panic of the embedder's Store or Policy ends nothing: it counts as an error and
-// is tried again.
+// explosive is a Transport whose connections panic at whatever is asked of them, while they are
+// told to.
+type explosive struct {
+	relaysync.Transport
+	of *panicking
+}
+
+type explosiveConn struct {
+	relaysync.Conn
+	of *panicking
+}
+
+func (e explosive) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, error) {
+	c, err := e.Transport.Dial(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return explosiveConn{c, e.of}, nil
+}
+
+func (c explosiveConn) Receive(ctx context.Context) (wire.Message, error) {
+	c.of.boom()
+	return c.Conn.Receive(ctx)
+}
+
+func (c explosiveConn) Send(ctx context.Context, r wire.Request) error {
+	c.of.boom()
+	return c.Conn.Send(ctx, r)
+}
+
+func (c explosiveConn) Close() error {
+	_ = c.Conn.Close()
+	c.of.boom()
+	return nil
+}
+
+// A panic of the embedder's Store or Policy, or of the Transport to our own relay, ends nothing:
+// it counts as an error and is tried again.
 func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity(us)
 		require.NoError(t, err)
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
+		own := net.Add("wss://own.example", relaytest.Behavior{})
 		owner := relaytest.NewCheapKey("owner")
 		s := &panicking{Store: memstore.New(), Policy: relaysync.NewGRASPPolicy(identity)}
 		r := &rig{t: t, store: s}
 		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
 		s.on.Store(true)
-		r = start(t, net, s, relaysync.Config{Policy: s, Holder: s})
+		r = start(t, net, s, relaysync.Config{
+			Policy: s, Holder: s, OwnRelay: relayURL(t, "wss://own.example"), OwnTransport: explosive{net, s},
+		})
 		defer r.stop()
 		after(time.Minute)
 		s.on.Store(false)
@@ -458,10 +497,14 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 		issue := owner.Event(at(0), 1111, "x", nostr.Tag{"e", owner.Issue(at(0), owner.Ref("repo"), "y").ID}, nostr.Tag{"a", owner.Ref("repo").String()})
 		a.Publish(issue)
 		a.Cut()
+		own.Cut()
 		after(20 * time.Minute)
+		require.Positive(t, r.manager.Status().Events.Panics["transport"])
+		require.False(t, r.manager.Status().OwnFeed.Connected)
 		s.on.Store(false)
 		after(26 * time.Hour)
 		require.True(t, r.has(issue))
+		require.True(t, r.manager.Status().OwnFeed.Connected)
 	})
 }
 

@@ -113,18 +113,21 @@ func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
 	if err != nil {
 		return fmt.Errorf("connecting: %w", err)
 	}
+	own := &ownConn{own: o, conn: c, feed: f}
 	ctx, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer func() {
 		stop()
-		_ = c.Close() // it has ended, or we want it to
+		_ = own.close() // it has ended, or we want it to
 		wg.Wait()
 	}()
-	own := &ownConn{own: o, conn: c, feed: f}
 	defer func() { f.Lost(own.alive) }()
 	messages, failed := make(chan wire.Message), make(chan error, 1)
-	wg.Go(func() { failed <- receiveAll(ctx, c, messages) })
-	return own.converse(ctx, messages, failed)
+	wg.Go(func() { failed <- own.receiveAll(ctx, messages) })
+	if p := o.report.contain(o.cfg.OwnRelay, func() { err = own.converse(ctx, messages, failed) }); p != nil {
+		return p
+	}
+	return err
 }
 
 func (o *ownFeed) dial(ctx context.Context) (c Conn, err error) {
@@ -151,9 +154,20 @@ func (o *ownFeed) wasRead(r ownfeed.Result) {
 	o.report.observe(OwnFeedRead{Events: r.Events})
 }
 
-func receiveAll(ctx context.Context, c Conn, to chan<- wire.Message) error {
+// ownConn is owned by the goroutine of [ownFeed.run], but for receiveAll, which has one of its
+// own. The calls of the connection are code of the embedder's: a panic there is an error.
+type ownConn struct {
+	own   *ownFeed
+	conn  Conn
+	feed  *ownfeed.Feed
+	alive time.Time // of the last message, zero before
+}
+
+// receiveAll hands on what comes until that ends.
+func (o *ownConn) receiveAll(ctx context.Context, to chan<- wire.Message) (err error) {
+	defer o.own.report.recovered(&err, whoseTransport)
 	for {
-		msg, err := c.Receive(ctx)
+		msg, err := o.conn.Receive(ctx)
 		if err != nil {
 			return err
 		}
@@ -165,12 +179,14 @@ func receiveAll(ctx context.Context, c Conn, to chan<- wire.Message) error {
 	}
 }
 
-// ownConn is owned by the goroutine of [ownFeed.run].
-type ownConn struct {
-	own   *ownFeed
-	conn  Conn
-	feed  *ownfeed.Feed
-	alive time.Time // of the last message, zero before
+func (o *ownConn) send(ctx context.Context, req wire.Request) (err error) {
+	defer o.own.report.recovered(&err, whoseTransport)
+	return o.conn.Send(ctx, req)
+}
+
+func (o *ownConn) close() (err error) {
+	defer o.own.report.recovered(&err, whoseTransport)
+	return o.conn.Close()
 }
 
 func (o *ownConn) converse(ctx context.Context, messages <-chan wire.Message, failed <-chan error) error {
@@ -223,7 +239,7 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 		o.wrongID(r.Event)
 	}
 	for _, req := range r.Send {
-		if err := o.conn.Send(ctx, req); err != nil {
+		if err := o.send(ctx, req); err != nil {
 			return fmt.Errorf("sending: %w", err)
 		}
 	}

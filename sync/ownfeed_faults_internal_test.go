@@ -23,7 +23,7 @@ import (
 // ownDouble is our own relay, as a transport that fails at one of the calls.
 type ownDouble struct {
 	nowhere
-	fail   string // the call: dial, send or receive
+	fail   string // the call: dial, send, receive or close
 	failAt int    // which of them
 	how    string // panic, no conn, late, or an error
 	most   int    // events in a page
@@ -54,6 +54,14 @@ func (d *ownDouble) called(what string) bool {
 	defer d.mu.Unlock()
 	d.calls[what]++
 	return d.fail == what && (d.failAt == d.calls[what] || d.failAt == 0)
+}
+
+// failed is how a call of a connection fails.
+func (d *ownDouble) failed() error {
+	if d.how == "panic" {
+		panic("no network")
+	}
+	return errWire
 }
 
 // Dial implements [Transport].
@@ -87,7 +95,7 @@ func (d *ownDouble) Dial(ctx context.Context, _ graspsync.RelayURL) (Conn, error
 // Send implements [Conn].
 func (c *ownDoubleConn) Send(_ context.Context, r wire.Request) error {
 	if c.of.called("send") {
-		return errWire
+		return c.of.failed()
 	}
 	if r.Type != wire.TypeReq {
 		return nil
@@ -112,7 +120,7 @@ func (c *ownDoubleConn) Send(_ context.Context, r wire.Request) error {
 // Receive implements [Conn].
 func (c *ownDoubleConn) Receive(ctx context.Context) (wire.Message, error) {
 	if c.of.called("receive") {
-		return wire.Message{}, errWire
+		return wire.Message{}, c.of.failed()
 	}
 	var over <-chan time.Time
 	if !c.until.IsZero() {
@@ -147,6 +155,9 @@ func (c *ownDoubleConn) Close() error {
 		defer c.of.mu.Unlock()
 		c.of.open--
 	})
+	if c.of.called("close") {
+		return c.of.failed()
+	}
 	return nil
 }
 
@@ -213,7 +224,9 @@ func TestOwnFeedWhateverFails(t *testing.T) {
 		{"dial", "no conn", "connecting: the Transport gave no connection"},
 		{"dial", "late", "connecting: context deadline exceeded"},
 		{"send", "error", "sending: the wire was cut"},
+		{"send", "panic", "sending: transport panicked: no network"},
 		{"receive", "error", "the wire was cut"},
+		{"receive", "panic", "transport panicked: no network"},
 	} {
 		for n := range 12 {
 			t.Run(fmt.Sprint(fault.call, fault.how, n+1), func(t *testing.T) {
@@ -356,4 +369,20 @@ func TestOwnFeedWaitsForTheFirstScan(t *testing.T) {
 		m.stop()
 		require.Empty(t, d.dials)
 	})
+}
+
+// A connection of which the end panics as well is lost once, and followed by the next.
+func TestOwnFeedClosePanics(t *testing.T) {
+	for _, how := range []string{"panic", "error"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newOwnBench(t, &ownDouble{fail: "close", how: how, most: 5, hold: 10 * time.Minute}, true)
+				time.Sleep(14 * time.Minute)
+				require.Len(t, told[OwnFeedLost](m.SyncManager), 1)
+				require.True(t, m.own.status().Connected)
+				m.stop()
+				require.Equal(t, map[bool]uint64{true: 2}[how == "panic"], m.report.panics[whoseTransport])
+			})
+		})
+	}
 }

@@ -51,6 +51,22 @@ func (r *report) panickedIn(whose string, p any) {
 	r.log.Error("panic while an event was taken in", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
+// contain runs what belongs to a connection. A panic is a bug of ours or of the Transport's, but
+// whatever a relay did to provoke it must cost no more than this connection: it becomes an
+// error.
+func (r *report) contain(u graspsync.RelayURL, f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.panicked("connection")
+			r.log.Error("panic in relay connection", keyRelay, u.String(),
+				keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+			err = fmt.Errorf("internal error: %v", p)
+		}
+	}()
+	f()
+	return nil
+}
+
 // drop counts what a bound took, and tells of it.
 func (r *report) drop(reason string, n int) {
 	if n > 0 {
