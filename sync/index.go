@@ -387,6 +387,9 @@ func (x *index) found(s *snapshot, ev graspsync.Event) {
 	})
 }
 
+// keep adds to a snapshot what was known before.
+func (x *index) keep(s *snapshot, op indexOp) { x.contain(func() { op(s.tables, nil) }) }
+
 // descendants returns copies of what is known to descend from others, those first that others
 // hang on. They have no places.
 func (x *index) descendants() []node {
@@ -451,7 +454,7 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 		return indexChange{}, false
 	}
 	for _, op := range s.journal {
-		x.contain(func() { op(s.tables, nil) })
+		x.keep(s, op)
 	}
 	// Nobody else changes the tables now, so mu is not needed to read them.
 	s.tables.relativesOf(x.tables)

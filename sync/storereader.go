@@ -56,7 +56,7 @@ func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *s
 // not all could be read, that something did not come does not say that it is gone.
 func (r storeReader) retain(ctx context.Context, s *snapshot) error {
 	unseen := r.index.unseen(s)
-	return r.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { unseen[id](s.tables, nil) })
+	return r.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { r.index.keep(s, unseen[id]) })
 }
 
 // retainNodes keeps what descends from what was found and is still stored. What is new of it
@@ -68,7 +68,9 @@ func (r storeReader) retainNodes(ctx context.Context, s *snapshot) error {
 		n := &known[i]
 		ids[i], byID[n.id] = n.id, n
 	}
-	return r.stillHere(ctx, ids, func(id graspsync.EventID) { s.tables.addNode(byID[id], nil) })
+	return r.stillHere(ctx, ids, func(id graspsync.EventID) {
+		r.index.keep(s, func(t *indexTables, c *indexChange) { t.addNode(byID[id], c) })
+	})
 }
 
 // stillHere asks the Store which of some events it has, and has each of them taken, in order.
