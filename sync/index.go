@@ -35,7 +35,8 @@ type index struct {
 
 	mu     sync.RWMutex // held for map operations only
 	tables *indexTables // guarded by mu, and by write for changes
-	// complete: the last scan has read all there is. Guarded by mu
+	// complete: the last scan has read all there is, and was told of all of it whether it is ours.
+	// Guarded by mu
 	complete bool
 	// guarded by mu: identifiers of which announcements came or went since they were taken
 	news    map[string]struct{}
@@ -287,7 +288,10 @@ func (x *index) standing(ev graspsync.Event) indexOp {
 		if err != nil {
 			return nil
 		}
-		listed := x.listed(a)
+		listed, sure := x.listed(a)
+		if !sure {
+			return x.asBefore(a.Ref)
+		}
 		a = withoutEvent(a)
 		return func(t *indexTables, c *indexChange) { t.announce(a, listed, c) }
 	case nip34.IsRoot(ev.Kind):
@@ -300,14 +304,45 @@ func (x *index) standing(ev graspsync.Event) indexOp {
 	return nil
 }
 
-// listed asks the policy. What makes it panic is not ours.
-func (x *index) listed(a *nip34.Announcement) (yes bool) {
+// listed asks the policy. A panic says nothing of the announcement: sure is false then.
+func (x *index) listed(a *nip34.Announcement) (yes, sure bool) {
 	defer func() {
-		if recover() != nil {
-			yes = false
+		if p := recover(); p != nil && x.panicked != nil {
+			x.panicked("policy", p)
 		}
 	}()
-	return x.lists(a)
+	return x.lists(a), true
+}
+
+// listedBy returns the announcement that an event is, if the policy says that it lists us.
+func (x *index) listedBy(ev graspsync.Event) *nip34.Announcement {
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil {
+		return nil
+	}
+	if yes, _ := x.listed(a); !yes {
+		return nil
+	}
+	return a
+}
+
+// asBefore leaves a repository as it is known, ours or not, since nobody can tell what its
+// announcement makes of it. It is asked again when the Store is read again, soon.
+func (x *index) asBefore(ref graspsync.RepoRef) indexOp {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var known *nip34.Announcement
+	ours := false
+	if r := x.tables.repos[ref]; r != nil {
+		known, ours = r.stored, r.ann != nil
+	}
+	return func(t *indexTables, c *indexChange) {
+		t.doubted = true
+		c.setBroken()
+		if known != nil { // in a scan, which has not found it
+			t.announce(known, ours, c)
+		}
+	}
 }
 
 func storingRoot(ev graspsync.Event) indexOp {
@@ -459,8 +494,9 @@ func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
 	// Nobody else changes the tables now, so mu is not needed to read them.
 	s.tables.relativesOf(x.tables)
 	c := x.tables.difference(s.tables)
+	c.broken = s.tables.doubted
 	x.mu.Lock()
-	x.tables, x.complete = s.tables, s.complete
+	x.tables, x.complete = s.tables, s.complete && !s.tables.doubted
 	x.note(c)
 	x.mu.Unlock()
 	return c, true

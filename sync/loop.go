@@ -38,7 +38,8 @@ const (
 // necessary.
 const completeEvery = time.Minute
 
-// repairEvery is how long to wait between two scans that panics of the index made necessary.
+// repairEvery is how long to wait between two scans that panics of the index, or of the policy over
+// an announcement, made necessary.
 const repairEvery = time.Hour
 
 // loop is the one goroutine that owns the plan. It waits for what happens, lets the

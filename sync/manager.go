@@ -232,7 +232,7 @@ func (m *SyncManager) Held(event graspsync.Event) {
 		return
 	}
 	if event.Kind == graspsync.KindAnnouncement {
-		if a, err := nip34.ParseAnnouncement(event); err == nil && m.index.listed(a) {
+		if a := m.index.listedBy(event); a != nil {
 			m.feed.hold(a)
 		}
 	}

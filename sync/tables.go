@@ -29,7 +29,7 @@ type indexChange struct {
 	fresh map[graspsync.RepoRef]struct{}
 	// The identifiers with other announcements than before, whether ours or not.
 	names map[string]struct{}
-	// Something panicked, so that not all of the change is here or in the index: only another
+	// Something panicked, of ours or the policy's, so that not all of the change is here or in the index: only another
 	// scan knows.
 	broken bool
 }
@@ -83,6 +83,12 @@ func (c *indexChange) setName(identifier string) {
 	}
 }
 
+func (c *indexChange) setBroken() {
+	if c != nil {
+		c.broken = true
+	}
+}
+
 func (c *indexChange) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {
 	if c != nil {
 		lazy.Put(&c.roots, id, refs)
@@ -126,6 +132,8 @@ type indexTables struct {
 	// Where authors have announcements and root events, so that what vanishes is found
 	// without looking at everything.
 	wrote map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int
+	// doubted: the policy panicked over an announcement, of which is here what was known before.
+	doubted bool
 }
 
 // generation is told from others by where it is.

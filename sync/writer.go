@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
@@ -251,7 +250,7 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*absent.Whole) {
 	w.report.held.Add(1)
 	w.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
-		if a, err := nip34.ParseAnnouncement(j.incoming.Event); err == nil && w.feed.index.listed(a) {
+		if a := w.feed.index.listedBy(j.incoming.Event); a != nil {
 			w.feed.hold(a)
 		}
 	}
