@@ -156,7 +156,7 @@ func (w *world) compare(ctx context.Context) string {
 	if missing+foreign > 0 || waits == 0 {
 		w.check(fmt.Errorf("%d events missing, %d foreign, %d waiting", missing, foreign, waits))
 	}
-	return fmt.Sprintf("%d events must be here: none missing, none foreign; %d wait for git data that is nowhere", len(w.wanted), waits)
+	return fmt.Sprintf("%d events must be here: none missing, none foreign; %d wait for git data that is nowhere, as they must", len(w.wanted), waits)
 }
 
 func (w *world) difference(ctx context.Context) (missing, foreign int) {
