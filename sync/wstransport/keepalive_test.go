@@ -146,13 +146,18 @@ func TestControlFramesDoNotMixWithMessages(t *testing.T) {
 	})
 	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().PingInterval = 200 * time.Microsecond })
 	c := dial(t, transport, u)
-	hex64 := strings.Repeat("0", 64)
+	hex64 := strings.Repeat("1", 64)
 	for i := range requests {
 		ev := &nostr.Event{ID: hex64, PubKey: hex64, Sig: hex64 + hex64, Content: strings.Repeat("x", i*997)}
 		require.NoError(t, c.Send(testContext(t), wire.Request{Type: wire.TypePublish, Event: ev}))
 	}
 	for i := range requests {
-		assert.Equal(t, i*997, <-bodies)
+		select {
+		case n := <-bodies:
+			assert.Equal(t, i*997, n)
+		case <-testContext(t).Done():
+			require.Fail(t, "what was sent does not arrive")
+		}
 	}
 	assert.Positive(t, frames[opPing].Load())
 }
