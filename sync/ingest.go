@@ -52,7 +52,7 @@ type ingest struct {
 }
 
 func newIngest(
-	cfg Config, store Store, policy Policy, view View, f *feed, r *report, ask func(graspsync.RelayURL, []graspsync.EventID),
+	cfg Config, store Store, policy Policy, view rootedView, f *feed, r *report, ask func(graspsync.RelayURL, []graspsync.EventID),
 ) *ingest {
 	g := &ingest{
 		workers: cfg.fixed.Workers, most: cfg.Limits.InFlight, feed: f, report: r, refetch: &refetch{ask},
@@ -73,7 +73,7 @@ func newIngest(
 		known: absent.NewKnown(cfg.fixed.Remembered), absent: absent.New(absentConfig(cfg)),
 		store: g.store, policy: g.policy, report: r, refetch: g.refetch,
 	}
-	g.relevance = &relevance{policy: g.policy, report: r}
+	g.relevance = &relevance{policy: g.policy, report: r, roots: view}
 	g.intake = &intake{
 		most: cfg.Limits.InFlight, absences: g.absences, flights: g.flights, relevance: g.relevance, report: r,
 		toVerify: g.toVerify, ended: g.ended,

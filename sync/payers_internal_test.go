@@ -49,11 +49,6 @@ func (v leftView) Announcements(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-func (v leftView) rootOwner(id graspsync.EventID) (graspsync.PubKey, bool) {
-	owner, ok := v.roots[id]
-	return owner, ok
-}
-
 // Which events are taken for ours before anybody has looked at their signature: those of or
 // about what is, unless they are not taken whatever they name.
 func TestWhatConcernsUs(t *testing.T) {

@@ -14,8 +14,28 @@ import (
 type relevance struct {
 	policy *containedPolicy
 	report *report
+	roots  roots
 	kin    kinCache // of what is stored
 }
+
+// roots is what is known of the events that belong to what is ours, beside what a [View] says.
+type roots interface {
+	// descends reports whether an event descends from something of ours, and is followed.
+	descends(id graspsync.EventID) bool
+	// rootBy reports whether a root event, or what descends from one, is followed and by that
+	// author.
+	rootBy(id graspsync.EventID, author graspsync.PubKey) bool
+	// rootOwner returns whose repository a root event, or what descends from one, belongs to.
+	rootOwner(id graspsync.EventID) (owner graspsync.PubKey, ok bool)
+}
+
+// rootedView is a [View] that knows them.
+type rootedView interface {
+	View
+	roots
+}
+
+var _ rootedView = storeView{}
 
 // concerns reports whether an event, should it be genuine, belongs to what is ours now.
 // It is asked before the signature is checked, so it reads no Store and has the Policy
@@ -45,13 +65,8 @@ func (o *relevance) concerns(ev graspsync.Event) (ours bool) {
 		return ok && o.policy.view.Announced(ref)
 	}
 	ids := nip34.EventRefs(ev.Event)
-	if slices.ContainsFunc(nip34.Addresses(ev.Event), ofOurs) || slices.ContainsFunc(ids, o.policy.view.Root) {
-		return true
-	}
-	below, ok := o.policy.view.(interface {
-		descends(id graspsync.EventID) bool
-	})
-	return ok && slices.ContainsFunc(ids, below.descends)
+	return slices.ContainsFunc(nip34.Addresses(ev.Event), ofOurs) || slices.ContainsFunc(ids, o.policy.view.Root) ||
+		slices.ContainsFunc(ids, o.roots.descends)
 }
 
 // listed reports whether somebody is listed by an announcement with that identifier: what
@@ -70,10 +85,7 @@ func (o *relevance) deletesOurs(ev graspsync.Event) bool {
 			return true
 		}
 	}
-	roots, ok := o.policy.view.(interface {
-		rootBy(id graspsync.EventID, author graspsync.PubKey) bool
-	})
-	return ok && slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return roots.rootBy(id, author) })
+	return slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return o.roots.rootBy(id, author) })
 }
 
 // mostAbout is for how many owners it is looked whether an event is expected to be refused.
@@ -136,13 +148,9 @@ func (o *relevance) names(ev graspsync.Event) graspsync.PubKey {
 			return ref.Owner
 		}
 	}
-	if roots, ok := o.policy.view.(interface {
-		rootOwner(id graspsync.EventID) (graspsync.PubKey, bool)
-	}); ok {
-		for _, id := range nip34.EventRefs(ev.Event) {
-			if owner, ok := roots.rootOwner(id); ok {
-				return owner
-			}
+	for _, id := range nip34.EventRefs(ev.Event) {
+		if owner, ok := o.roots.rootOwner(id); ok {
+			return owner
 		}
 	}
 	return graspsync.PubKey{}

@@ -40,6 +40,13 @@ func (v fixedView) rootBy(id graspsync.EventID, author graspsync.PubKey) bool {
 	return ok && by == author
 }
 
+func (v fixedView) rootOwner(id graspsync.EventID) (graspsync.PubKey, bool) {
+	owner, ok := v.roots[id]
+	return owner, ok
+}
+
+func (v fixedView) descends(graspsync.EventID) bool { return false }
+
 // What belongs to our repositories never waits for what does not, so whatever our
 // filters for repositories and what belongs to them bring must be taken for ours: whether
 // it comes live, where a request may have filters of both kinds, or as history, where the
