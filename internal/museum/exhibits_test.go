@@ -387,7 +387,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"an owner has a folder for ever", "purgatory/gitserve/repositories.go",
-		"	return r.dropOwner(path.Dir(at))\n}\n\n// fresh", "	return nil\n}\n\n// fresh", "./purgatory/gitserve", "TestCreateAndRemove", nil, "its owner has no other",
+		"	return r.dropOwner(path.Dir(at))\n}\n\n// configs", "	return nil\n}\n\n// configs", "./purgatory/gitserve", "TestCreateAndRemove", nil, "its owner has no other",
 	},
 	{
 		"repositories are not under the path of their server", "adapter/grasp/server.go",

@@ -157,7 +157,7 @@ func TestHowOftenTheDiskIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var looks []time.Duration
-		h := &storage{least: 10, repos: &Repositories{}}
+		h := &storage{least: 10, layout: &layout{}}
 		h.free = func(string) (uint64, error) {
 			looks = append(looks, time.Since(began))
 			return uint64(12 - len(looks)), nil

@@ -76,11 +76,11 @@ var (
 	errFull      = errors.New("the repositories of this server take up all that they may")
 )
 
-func newCeiling(repos *Repositories, cfg Config, weigh func(ctx context.Context, dir string) (int64, error),
+func newCeiling(l *layout, cfg Config, weigh func(ctx context.Context, dir string) (int64, error),
 	displaced func(owner graspsync.PubKey) int64, tasks *tasks, failures *failures,
 ) *ceiling {
 	return &ceiling{
-		dir: repos.dir, root: repos.root, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes,
+		dir: l.dir, root: l.root, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes,
 		weigh: weigh, displaced: displaced, tasks: tasks, failures: failures,
 		walking: make(chan struct{}, 1), sizes: make(map[string]size),
 	}

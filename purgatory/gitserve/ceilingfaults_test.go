@@ -19,7 +19,7 @@ import (
 
 // measuring is a ceiling above repositories of which pull requests need nothing.
 func measuring(repos *Repositories, cfg Config) *ceiling {
-	return newCeiling(repos, cfg, func(context.Context, string) (int64, error) { return 0, nil },
+	return newCeiling(repos.layout, cfg, func(context.Context, string) (int64, error) { return 0, nil },
 		func(graspsync.PubKey) int64 { return 0 }, newTasks(), &failures{log: slog.New(slog.DiscardHandler)})
 }
 

@@ -74,11 +74,11 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	tasks, failures := newTasks(), &failures{log: cfg.Logger}
 	h := &Handler{
 		repos: repos, auth: authority, cfg: cfg, git: child, tasks: tasks, failures: failures,
-		disk:   &storage{repos: repos, free: disk.Free, least: cfg.MinFreeDisk},
+		disk:   &storage{layout: repos.layout, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
 		asks:    newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
 		ahead:   maxAhead,
-		ceiling: newCeiling(repos, cfg, child.weighPulls, authority.Displaced, tasks, failures),
+		ceiling: newCeiling(repos.layout, cfg, child.weighPulls, authority.Displaced, tasks, failures),
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		staging:  newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 		settling: newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.fixed.MaxPerClient),

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,11 +27,8 @@ import (
 // Repositories are the bare repositories below one folder. They are made by [Open].
 // All methods may be called concurrently; one process at a time may use a folder.
 type Repositories struct {
-	dir   string
-	root  folder
-	lock  *os.File // of the folder, which git has open as well
-	names atomic.Uint64
-	flush func(*os.File) error // to the disk
+	*layout
+	lock *os.File // of the folder, which git has open as well
 	// staging has what was pushed for events that are not here.
 	staging *Staging
 	// inUse are those that somebody has open, or has the lock of; of each, one push at a time
@@ -49,9 +45,6 @@ type Repositories struct {
 var (
 	_ purgatory.Repositories = (*Repositories)(nil)
 )
-
-// incoming has what is not there yet, and what is not there any more.
-const incoming = "incoming"
 
 // departed has what is out of service, as it was, each with a file that says since when.
 const (
@@ -84,7 +77,7 @@ func Open(dir string) (*Repositories, error) {
 // openAt opens a folder that is locked, and lets go of it if that fails.
 func openAt(dir string, root folder, lock *os.File) (_ *Repositories, err error) {
 	r := &Repositories{
-		dir: dir, root: root, lock: lock, flush: (*os.File).Sync, unsure: make(map[graspsync.RepoRef]struct{}),
+		layout: newLayout(dir, root), lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
 	}
@@ -94,7 +87,7 @@ func openAt(dir string, root folder, lock *os.File) (_ *Repositories, err error)
 	if err := root.Mkdir(departed, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), r.Close())
 	}
-	if r.staging, err = openStaging(r); err != nil {
+	if r.staging, err = openStaging(r.layout); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), r.Close())
 	}
 	return r, nil
@@ -463,11 +456,6 @@ func (r *Repositories) departures() (all []string, err error) {
 	return all, errors.Join(errs...)
 }
 
-func (r *Repositories) isThere(at string) bool {
-	_, err := r.root.Stat(path.Join(at, "HEAD"))
-	return err == nil
-}
-
 // Erase implements [purgatory.Repositories].
 func (r *Repositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := r.Depart(ctx, ref); err != nil {
@@ -478,15 +466,6 @@ func (r *Repositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 		return fmt.Errorf("removing repository: %w", err)
 	}
 	return nil
-}
-
-// away removes a folder: in one step for all who look, and durably.
-func (r *Repositories) away(at string) error {
-	old := r.fresh()
-	if err := r.root.Rename(at, old); err != nil {
-		return ifExists(err)
-	}
-	return errors.Join(r.sync(path.Dir(at)), r.root.RemoveAll(old))
 }
 
 // place moves a folder to the place of a repository, durably.
@@ -580,11 +559,6 @@ func (r *Repositories) discard(at string) error {
 	return r.dropOwner(path.Dir(at))
 }
 
-// fresh is a new name for something that is not there yet, or not any more.
-func (r *Repositories) fresh() string {
-	return path.Join(incoming, strconv.FormatUint(r.names.Add(1), 10))
-}
-
 // configs are what the config of a repository says; all else is given to git when it
 // runs.
 var configs = map[nip34.ObjectFormat]string{
@@ -626,24 +600,6 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 		}
 	}
 	return nil
-}
-
-func (r *Repositories) write(name, text string) error {
-	f, err := r.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, r.flush(f), f.Close())
-}
-
-// sync makes the entries of a folder durable.
-func (r *Repositories) sync(name string) error {
-	d, err := r.root.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.flush(d), d.Close())
 }
 
 // limit bounds what is fetched into repositories.

@@ -28,10 +28,10 @@ import (
 // any of it and all of it goes at once. [Open] makes it. All methods may be called
 // concurrently.
 type Staging struct {
-	repos *Repositories
-	log   *slog.Logger
-	wg    sync.WaitGroup // sweeps
-	step  func()         // for tests, nil otherwise: something was done on the disk
+	layout *layout
+	log    *slog.Logger
+	wg     sync.WaitGroup // sweeps
+	step   func()         // for tests, nil otherwise: something was done on the disk
 
 	mu sync.Mutex
 	// guarded by mu
@@ -76,9 +76,9 @@ type note struct {
 }
 
 // openStaging reads what an earlier process has left, and removes what is of no use.
-func openStaging(r *Repositories) (*Staging, error) {
+func openStaging(l *layout) (*Staging, error) {
 	s := &Staging{
-		repos: r, log: slog.New(slog.DiscardHandler), book: staged.New(defaultLimits),
+		layout: l, log: slog.New(slog.DiscardHandler), book: staged.New(defaultLimits),
 		refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	for name := range roomless {
@@ -87,10 +87,10 @@ func openStaging(r *Repositories) (*Staging, error) {
 	for _, name := range []string{endedEvent, endedExpired, endedReplaced, endedDisplaced, endedRepository, endedUnreadable} {
 		s.ended[name] = 0
 	}
-	if err := r.root.Mkdir(area, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := l.root.Mkdir(area, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	folders, err := fs.ReadDir(r.root.FS(), area)
+	folders, err := fs.ReadDir(l.root.FS(), area)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func openStaging(r *Repositories) (*Staging, error) {
 
 // read reads what the folder of an upload says of it.
 func (s *Staging) read(name string) (u staged.Upload, err error) {
-	data, err := s.repos.root.ReadFile(path.Join(area, name, noteName))
+	data, err := s.layout.root.ReadFile(path.Join(area, name, noteName))
 	if err != nil {
 		return u, err
 	}
@@ -148,8 +148,7 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 
 // hasRepository reports whether the repository is there that something was pushed to.
 func (s *Staging) hasRepository(u staged.Upload) bool {
-	_, err := s.repos.root.Stat(path.Join(place(u.Repo), "HEAD"))
-	return err == nil
+	return s.layout.isThere(place(u.Repo))
 }
 
 // limit says how much may lie here, and who is told what goes wrong.
@@ -214,8 +213,8 @@ func (s *Staging) drop(names []string) {
 
 // discard removes a folder: in one step for all who look.
 func (s *Staging) discard(name string) error {
-	old := s.repos.fresh()
-	err := s.repos.root.Rename(path.Join(area, name), old)
+	old := s.layout.fresh()
+	err := s.layout.root.Rename(path.Join(area, name), old)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -223,7 +222,7 @@ func (s *Staging) discard(name string) error {
 		return fmt.Errorf("removing an upload: %w", err)
 	}
 	s.did()
-	return s.repos.root.RemoveAll(old)
+	return s.layout.root.RemoveAll(old)
 }
 
 func (s *Staging) did() {
@@ -237,7 +236,7 @@ func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgato
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.book.Of(ref, id) {
-		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(s.repos.dir, area, u.Name), Bytes: u.Bytes})
+		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(s.layout.dir, area, u.Name), Bytes: u.Bytes})
 	}
 	return out
 }
@@ -297,10 +296,10 @@ func (s *Staging) begin(ref graspsync.RepoRef, client string, ids []graspsync.Ev
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{s: s, grant: grant, folder: s.repos.fresh()}
+	a := &arrival{s: s, grant: grant, folder: s.layout.fresh()}
 	defer s.did()
 	for _, d := range []string{"", "pack"} {
-		if err := s.repos.root.Mkdir(path.Join(a.folder, d), 0o700); err != nil {
+		if err := s.layout.root.Mkdir(path.Join(a.folder, d), 0o700); err != nil {
 			return nil, errors.Join(fmt.Errorf("making room for an upload: %w", err), a.end())
 		}
 	}
@@ -360,7 +359,7 @@ func (a *arrival) bytes() int64 {
 // measure charges an arrival with what lies in its folder now.
 func (a *arrival) measure() error {
 	var sum int64
-	err := fs.WalkDir(a.s.repos.root.FS(), a.folder, func(_ string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(a.s.layout.root.FS(), a.folder, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -394,18 +393,18 @@ func (a *arrival) keep(ref graspsync.RepoRef, client string, tips map[graspsync.
 	if err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
-	root := s.repos
-	if err := errors.Join(root.write(path.Join(a.folder, noteName), string(text)), root.sync(path.Join(a.folder, "pack")), root.sync(a.folder)); err != nil {
+	l := s.layout
+	if err := errors.Join(l.write(path.Join(a.folder, noteName), string(text)), l.sync(path.Join(a.folder, "pack")), l.sync(a.folder)); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
 	s.did()
 	to := path.Join(area, u.Name)
-	if err := root.root.Rename(a.folder, to); err != nil {
+	if err := l.root.Rename(a.folder, to); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
 	a.folder = to // it is removed from there, if it may not be on the disk
 	s.did()
-	if err := root.sync(area); err != nil {
+	if err := l.sync(area); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
 	a.kept = true
@@ -426,7 +425,7 @@ func (a *arrival) end() error {
 	if a.kept {
 		return nil
 	}
-	return a.s.repos.root.RemoveAll(a.folder)
+	return a.s.layout.root.RemoveAll(a.folder)
 }
 
 // Collector returns the metrics, computed when they are asked for. The caller registers
