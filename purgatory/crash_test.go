@@ -64,6 +64,22 @@ func (r mortalRelay) Save(ctx context.Context, ev graspsync.Event) error {
 	return r.relay.Save(ctx, ev)
 }
 
+// watchedLocks notes when somebody waits for a lock in vain.
+type watchedLocks struct {
+	*fetchtest.Fake
+	of *crashes
+}
+
+func (w watchedLocks) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
+	dir, unlock, err := w.Fake.Lock(ctx, ref)
+	if err != nil && ctx.Err() != nil {
+		w.of.mu.Lock()
+		w.of.inVain = time.Now()
+		w.of.mu.Unlock()
+	}
+	return dir, unlock, err
+}
+
 // promise is what an answer Held meant.
 type promise struct {
 	event    *nostr.Event
@@ -90,7 +106,8 @@ type crashes struct {
 	all     []*nostr.Event // submitted
 	deleted map[string]bool
 	endings map[string]int
-	behind  map[graspsync.RepoRef]struct{} // guarded by mu: they were locked when a state of their family was served
+	inVain  time.Time                      // guarded by mu: a look gave up waiting for the lock of a repository
+	behind  map[graspsync.RepoRef]struct{} // guarded by mu: a state of their family was served while they were locked
 	rule    nip34.Membership
 }
 
@@ -117,7 +134,7 @@ func (c *crashes) open() {
 			c.endings[e.ID.String()]++
 		}
 	}}
-	p, err := purgatory.OpenWithStep(c.t.Context(), mortalRelay{c.relay, l}, c.git, c.git, mortalStore{c.store, l}, cfg, func(name string) { c.step(l, name) })
+	p, err := purgatory.OpenWithStep(c.t.Context(), mortalRelay{c.relay, l}, watchedLocks{c.git, c}, c.git, mortalStore{c.store, l}, cfg, func(name string) { c.step(l, name) })
 	if l.dead.Load() { // it was killed while it recovered
 		c.stop = func() {}
 		return
@@ -253,8 +270,8 @@ func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Ann
 		s, err := nip34.ParseState(eventtest.Of(ev))
 		ok = ok || (err == nil && s.Stamp().Newer(newest.Stamp()) && maps.Equal(now, s.Refs))
 	}
-	if !ok && c.git.Held(a.Ref) && slices.ContainsFunc(all, func(o *nip34.Announcement) bool { return o.Ref != a.Ref && c.git.Held(o.Ref) }) {
-		c.behind[a.Ref] = struct{}{} // two looks at once: that of the other may have served the state
+	if !ok && len(all) > 1 && time.Since(c.inVain) < time.Minute {
+		c.behind[a.Ref] = struct{}{} // two looks at once wait for each other: one gives up, and serves the state
 	}
 	_, behind := c.behind[a.Ref]
 	require.True(c.t, ok || behind, "%s: %s is served, refs are %v", when, newest.ID, now)

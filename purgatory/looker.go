@@ -931,7 +931,29 @@ func (k *looker) lacking(g *resolve.Group, r *repository) resolve.Need {
 // keeps its journal, is mended before anything else is done about it, and does not
 // keep the others from being served.
 func (k *looker) recover(ctx context.Context) error {
-	return k.keep.each(ctx, keyAligning, func(key string, value []byte) error {
+	refs, err := k.doubtful(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		err := k.mover.repair(ctx, ref)
+		if err == nil {
+			_, err = k.look(ctx, ref, resolve.Reasons{Late: true}, k.cfg.fixed.Timeout)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			k.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		}
+	}
+	return nil
+}
+
+// doubtful reads all journals. A look at one repository moves the refs of others as well:
+// before the first look, all are known that must be mended before.
+func (k *looker) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ error) {
+	err := k.keep.each(ctx, keyAligning, func(key string, value []byte) error {
 		var j journal
 		err := json.Unmarshal(value, &j)
 		ref, rerr := graspsync.ParseRepoRef(j.Repo)
@@ -942,16 +964,8 @@ func (k *looker) recover(ctx context.Context) error {
 		}
 		k.mover.doubt(ref, j)
 		k.findings.touch(ref)
-		if err = k.mover.repair(ctx, ref); err == nil {
-			_, err = k.look(ctx, ref, resolve.Reasons{Late: true}, k.cfg.fixed.Timeout)
-		}
-		if err == nil {
-			return k.keep.drop(ctx, keyAligning+key)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		k.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		refs = append(refs, ref)
 		return nil
 	})
+	return refs, err
 }

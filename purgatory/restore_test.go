@@ -210,7 +210,79 @@ func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
 	}
 }
 
-// The same when it removes the ref of an event that did not come.
+// witnessed is a relay that has somebody look before it stores a state.
+type witnessed struct {
+	*relay
+	look func()
+}
+
+func (r witnessed) Save(ctx context.Context, ev graspsync.Event) error {
+	if ev.Kind == graspsync.KindState {
+		r.look()
+	}
+	return r.relay.Save(ctx, ev)
+}
+
+// The process dies while the refs of two repositories of a family are moved. The first that
+// is repaired has the other one follow its state: that has been mended by then, though its
+// own turn is still to come, or the state would be served while half of it is there.
+func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
+		w.relay.put(
+			alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+			bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}),
+			says(alice, now()-400, "main", 1, "dev", 2))
+		for _, ref := range both {
+			w.git.Put(ref, object(1), object(2), object(3), object(4))
+			w.git.Push(ref, at(1, 2))
+		}
+		w.stop()
+		l := &life{}
+		p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = p.Run(ctx)
+		}()
+		synctest.Wait()
+		w.git.FailWith(func(op string) error {
+			switch {
+			case l.dead.Load():
+				return errDead
+			case op == "align":
+				return fetchtest.ErrHalfDone
+			}
+			return nil
+		})
+		state := says(alice, now(), "main", 3, "dev", 4)
+		_, err = p.Submit(t.Context(), eventtest.Of(state), graspsync.Source{Kind: graspsync.CatchUp})
+		require.NoError(t, err)
+		wait(time.Second)
+		l.dead.Store(true)
+		cancel()
+		<-done
+		w.git.FailWith(nil)
+		for _, ref := range both {
+			require.True(t, w.git.Locked(ref))
+		}
+		saved := 0
+		_, err = purgatory.Open(t.Context(), witnessed{w.relay, func() {
+			saved++
+			for _, ref := range both {
+				require.Equal(t, at(3, 4), w.git.RefsOf(ref))
+				require.False(t, w.git.Locked(ref))
+			}
+		}}, w.git, w.git, w.state, purgatory.Config{})
+		require.NoError(t, err)
+		require.Equal(t, 1, saved)
+		w.start()
+	})
+}
+
+// Git dies while it removes the ref of an event that did not come.
 func TestGitDiesWhileItRemovesARef(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))

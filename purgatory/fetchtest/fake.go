@@ -184,13 +184,6 @@ func (f *Fake) Locked(ref graspsync.RepoRef) bool {
 	return f.repos[ref] != nil && f.repos[ref].locked
 }
 
-// Held reports whether somebody holds the lock of a repository.
-func (f *Fake) Held(ref graspsync.RepoRef) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.repos[ref] != nil && len(f.repos[ref].lock) > 0
-}
-
 // Broken returns refs whose objects are not there, of any repository: there must
 // never be one.
 func (f *Fake) Broken() (out []string) {
