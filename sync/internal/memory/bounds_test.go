@@ -9,7 +9,6 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
@@ -193,7 +193,7 @@ func TestWhatBecomesOfWhatIsStored(t *testing.T) {
 			{"sync/chunks/x/0000", []byte{1}, used, nil},
 			{"sync/chunks/x/9999", []byte{1}, used, nil},
 			{"sync/chunks/x/9999", make([]byte, 200_000), used, nil},
-			{"sync/chunks/x/9999", make([]byte, 200_001), dropped, errTooLong},
+			{"sync/chunks/x/9999", make([]byte, 200_001), dropped, writebehind.ErrTooLong},
 			{"sync/chunks/x/10000", []byte{1}, dropped, errLength},
 			{"sync/chunks/x/001", []byte{1}, dropped, errLength},
 			{"sync/chunks/x/000a", []byte{1}, dropped, errLength},
@@ -376,170 +376,6 @@ func TestStoreThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// timed notes when a store was written, and which keys.
-type timed struct {
-	*state.Memory
-	began time.Time
-
-	mu sync.Mutex
-	// guarded by mu
-	slow  time.Duration
-	log   []string
-	fails map[string]error // by key; "": all
-	now   int
-	most  int
-}
-
-func (s *timed) enter(key string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log = append(s.log, fmt.Sprint(time.Since(s.began), " ", strings.TrimPrefix(key, chunksPrefix)))
-	s.now++
-	s.most = max(s.most, s.now)
-	err := s.fails[""]
-	if err == nil {
-		err = s.fails[key]
-	}
-	return err
-}
-
-func (s *timed) leave() {
-	s.mu.Lock()
-	slow := s.slow
-	s.mu.Unlock()
-	time.Sleep(slow)
-	s.mu.Lock()
-	s.now--
-	s.mu.Unlock()
-}
-
-func (s *timed) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (state.Version, error) {
-	err := s.enter(key)
-	defer s.leave()
-	if err != nil {
-		return state.Absent, err
-	}
-	return s.Memory.CompareAndSwap(ctx, key, old, v)
-}
-
-func (s *timed) set(fails map[string]error, slow ...time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = fails
-	if len(slow) > 0 {
-		s.slow = slow[0]
-	}
-}
-
-func (s *timed) take() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.log
-	s.log = nil
-	return out
-}
-
-// timing returns a Memory whose store has a salt already, and notes when it is written.
-func timing(t *testing.T, slow time.Duration, cfg Config) (*Memory, *timed, func()) {
-	t.Helper()
-	s := &timed{Memory: holding(t, map[string][]byte{saltKey: make([]byte, 16)}), slow: slow, began: time.Now()}
-	m, _, stop := running(t, s, cfg)
-	synctest.Wait()
-	return m, s, stop
-}
-
-func after(t *testing.T, d time.Duration) {
-	t.Helper()
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-// What nobody waits for is written three seconds after the first change, all of it together,
-// and ten seconds after it could not be; what somebody waits for is written at once.
-func TestWhenThingsAreWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s, stop := timing(t, 0, Config{})
-		defer stop()
-		put := func(name string, value byte) { m.Chunks(name, [][]byte{{value}}) }
-		put("a", 1)
-		after(t, 2*time.Second)
-		put("b", 1)
-		put("a", 2)
-		require.NoError(t, m.SaveChunks(t.Context(), "c", [][]byte{{1}}))
-		require.Equal(t, []string{"2s c/0000"}, s.take())
-		after(t, time.Second-1)
-		require.Empty(t, s.take())
-		after(t, 1)
-		require.ElementsMatch(t, []string{"3s a/0000", "3s b/0000"}, s.take())
-		after(t, time.Hour-3*time.Second)
-		require.Empty(t, s.take())
-
-		put("a", 3)
-		put("b", 3)
-		require.NoError(t, m.Flush(t.Context()))
-		require.ElementsMatch(t, []string{"1h0m0s a/0000", "1h0m0s b/0000"}, s.take())
-		after(t, time.Minute)
-		require.Empty(t, s.take(), "there was nothing else")
-
-		s.set(map[string]error{"": errDisk})
-		put("a", 4)
-		after(t, 12*time.Second)
-		require.Equal(t, []string{"1h1m3s a/0000"}, s.take())
-		put("b", 4) // goes with the other one
-		after(t, time.Second)
-		require.ElementsMatch(t, []string{"1h1m13s a/0000", "1h1m13s b/0000"}, s.take())
-		s.set(nil)
-		after(t, 10*time.Second)
-		twice := []string{"1h1m23s a/0000", "1h1m23s a/0000", "1h1m23s b/0000", "1h1m23s b/0000"}
-		require.ElementsMatch(t, twice, s.take(), "what is there had to be looked up")
-		after(t, time.Hour)
-		require.Empty(t, s.take())
-
-		s.set(map[string]error{"": state.ErrFull}) // what is no room for is not tried again
-		put("a", 5)
-		require.ErrorIs(t, m.Flush(t.Context()), state.ErrFull)
-		require.Len(t, s.take(), 1)
-		after(t, time.Hour)
-		require.Empty(t, s.take())
-	})
-}
-
-// At most 64 calls of the store are under way, and after 256 it is looked whether there is
-// more that somebody waits for.
-func TestHowMuchIsWrittenAtOnce(t *testing.T) {
-	chunks := func(n int) (out [][]byte) {
-		for range n {
-			out = append(out, []byte{1})
-		}
-		return out
-	}
-	synctest.Test(t, func(t *testing.T) {
-		m, s, stop := timing(t, time.Second, Config{})
-		defer stop()
-		m.Chunks("a", chunks(512))
-		require.NoError(t, m.Flush(t.Context()))
-		require.Equal(t, 8*time.Second, time.Since(s.began), "in eight turns")
-		synctest.Wait()
-		require.Equal(t, 64, s.most)
-		m.Chunks("b", chunks(512))
-		after(t, 3*time.Second+8*time.Second-1)
-		require.Len(t, s.take(), 1024)
-		s.mu.Lock()
-		require.Equal(t, 64, s.now)
-		s.mu.Unlock()
-		after(t, 1)
-		require.Zero(t, s.now)
-
-		m.Chunks("c", chunks(600))
-		after(t, 3500*time.Millisecond)
-		began := time.Now()
-		require.NoError(t, m.SaveChunks(t.Context(), "d", chunks(1)))
-		require.Equal(t, 4500*time.Millisecond, time.Since(began), "behind 256")
-		after(t, 6*time.Second)
-		require.Len(t, s.take(), 601)
-	})
-}
-
 // reports are what a Memory has said and counted.
 type reports struct {
 	mu      sync.Mutex
@@ -575,103 +411,6 @@ func (r *reports) counts() map[string]int {
 	return maps.Clone(r.dropped)
 }
 
-// That the store fails is said once a minute, not at our end, and counted by reason.
-func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r reports
-		m, s, stop := timing(t, 0, Config{Logger: slog.New(slog.NewTextHandler(&r, nil)), Dropped: r.drop})
-		s.set(map[string]error{"": errDisk})
-		m.Chunks("a", [][]byte{{1}})
-		after(t, 3*time.Second)
-		lines := func() int { return strings.Count(r.log(), "\n") }
-		require.Equal(t, 1, lines())
-		for _, part := range []string{
-			"level=ERROR", "what is to survive a restart could not be written", "key=sync/chunks/a/0000",
-			`error="writing: input/output error"`,
-		} {
-			require.Contains(t, r.log(), part)
-		}
-		for minute := range 3 {
-			after(t, time.Minute-1)
-			require.Equal(t, 1+minute, lines())
-			after(t, 1)
-			require.Equal(t, 2+minute, lines())
-		}
-		require.Empty(t, r.counts())
-		s.set(map[string]error{"": state.ErrFull})
-		after(t, time.Hour)
-		require.Equal(t, map[string]int{"memory_full": 1}, r.counts())
-		require.Equal(t, 4, lines())
-		m.Chunks("a", [][]byte{make([]byte, 4<<20+1)})
-		after(t, time.Hour)
-		require.Equal(t, map[string]int{"memory_full": 1, "memory_size": 1}, r.counts())
-		require.Equal(t, 4, lines(), "that is not the store's")
-		s.set(map[string]error{"": errDisk}, time.Second)
-		m.Chunks("a", [][]byte{{2}})
-		after(t, 3500*time.Millisecond)
-		stop()
-		require.Equal(t, 4, lines(), "we end")
-	})
-}
-
-// What somebody waits for is told whoever waits, the first error of several; values as long
-// as they may be are written.
-func TestWhatIsToldWhoWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s, stop := timing(t, 0, Config{MaxValue: 100})
-		full, disk := errors.New("full"), errors.New("disk")
-		s.set(map[string]error{chunkKey("x", 1): full, chunkKey("x", 2): disk})
-		chunks := [][]byte{{1}, {2}, {3}, {4}}
-		err := m.SaveChunks(t.Context(), "x", chunks)
-		require.ErrorIs(t, err, full)
-		require.NotErrorIs(t, err, disk)
-		s.set(map[string]error{chunkKey("x", 2): disk})
-		require.ErrorIs(t, m.SaveChunks(t.Context(), "x", chunks), disk)
-		require.ErrorIs(t, m.Flush(t.Context()), disk)
-		u, v := relay(t, 1), relay(t, 2)
-		s.set(map[string]error{healthPrefix + u.String(): full, healthPrefix + v.String(): disk})
-		err = m.SaveHealth(t.Context(), of(u, health.Record{}), of(v, health.Record{}))
-		require.ErrorIs(t, err, full)
-		require.NotErrorIs(t, err, disk)
-		s.set(nil)
-		require.NoError(t, m.SaveChunks(t.Context(), "y", [][]byte{make([]byte, 100)}))
-		err = m.SaveChunks(t.Context(), "y", [][]byte{make([]byte, 101)})
-		require.ErrorIs(t, err, errTooLong)
-		require.ErrorContains(t, err, "101 bytes")
-		stop()
-		require.ErrorIs(t, m.Flush(t.Context()), errEnded)
-		for range 100 { // what was written before the end was
-			done := make(chan error, 1)
-			done <- nil
-			require.NoError(t, m.buffer.await(t.Context(), done))
-		}
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(disk)
-		m = New(s, Config{})
-		err = m.SaveChunks(ctx, "x", chunks)
-		require.ErrorIs(t, err, disk)
-		require.ErrorContains(t, err, "saving: ")
-	})
-}
-
-// A store that hangs is waited for as long as it may take.
-func TestStoreThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _, stop := running(t, hangingStore{state.NewMemory()}, Config{Timeout: 7 * time.Second})
-		defer stop()
-		began := time.Now()
-		require.ErrorIs(t, m.SaveChunks(t.Context(), "x", [][]byte{{1}}), context.DeadlineExceeded)
-		require.Equal(t, 7*time.Second, time.Since(began))
-	})
-}
-
-type hangingStore struct{ *state.Memory }
-
-func (hangingStore) CompareAndSwap(ctx context.Context, _ string, _ state.Version, _ []byte) (state.Version, error) {
-	<-ctx.Done()
-	return state.Absent, ctx.Err()
-}
-
 // There is room for so many changes, chunks and values, and for no more.
 func TestHowMuchThereIsRoomFor(t *testing.T) {
 	var r reports
@@ -685,125 +424,30 @@ func TestHowMuchThereIsRoomFor(t *testing.T) {
 	m.Chunks("y", [][]byte{{1}})
 	require.Equal(t, map[string]int{"memory_queue": 1}, r.counts())
 
-	cfg.MaxQueue, r.dropped = 0, nil
-	m = New(state.NewMemory(), cfg)
-	m.Chunks("x", make([][]byte, 10_000))
+	r.dropped = nil
+	store := state.NewMemory()
+	m, _, stop := running(t, store, Config{Dropped: r.drop})
+	defer stop()
+	chunks := make([][]byte, 10_002)
+	for i := range chunks {
+		chunks[i] = []byte{1}
+	}
+	require.NoError(t, m.SaveChunks(t.Context(), "x", chunks[:10_000]))
 	require.Empty(t, r.counts())
-	m.Chunks("x", make([][]byte, 10_002))
+	require.NoError(t, m.SaveChunks(t.Context(), "x", chunks))
 	require.Equal(t, map[string]int{"memory_chunks": 2}, r.counts())
-	require.Len(t, m.buffer.queue, 10_000)
+	require.NoError(t, m.Flush(t.Context()))
+	require.Equal(t, 10_001, store.Usage().Entries, "and the salt")
 
 	for n, want := range map[int]int{0: 0, 1: 1, 1000: 1000, 1001: 1000} {
 		m.SetAside(u, make([]relaylimits.Aside, n))
-		b, keep := m.buffer.queue[setAsidePrefix+u.String()].make()
-		require.Equal(t, n > 0, keep)
+		require.NoError(t, m.Flush(t.Context()))
+		b, _, err := store.Get(t.Context(), setAsidePrefix+u.String())
+		require.Equal(t, n == 0, errors.Is(err, state.ErrNotFound))
 		var values []relaylimits.Aside
-		if keep {
+		if n > 0 {
 			require.NoError(t, json.Unmarshal(b, &values))
 		}
 		require.Len(t, values, want)
-	}
-}
-
-// shaky is a store whose calls fail before or after they have done what they should, and
-// to which others write, too.
-type shaky struct {
-	*state.Memory
-
-	mu    sync.Mutex
-	rng   *rand.Rand // guarded by mu
-	calm  bool       // guarded by mu
-	calls int        // guarded by mu
-}
-
-func (s *shaky) strike(ctx context.Context, key string, call func() error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls++
-	if s.calm {
-		return call()
-	}
-	switch s.rng.IntN(6) {
-	case 0:
-		return errDisk
-	case 1:
-		_ = call()
-		return errDisk
-	case 2:
-		_, version, _ := s.Memory.Get(ctx, key)
-		_, _ = s.Memory.CompareAndSwap(ctx, key, version, []byte("somebody else's"))
-	case 3:
-		if _, version, err := s.Memory.Get(ctx, key); err == nil {
-			_ = s.Memory.Delete(ctx, key, version)
-		}
-	}
-	return call()
-}
-
-func (s *shaky) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (version state.Version, err error) {
-	err = s.strike(ctx, key, func() (err error) { version, err = s.Memory.CompareAndSwap(ctx, key, old, v); return err })
-	return version, err
-}
-
-func (s *shaky) Delete(ctx context.Context, key string, old state.Version) error {
-	return s.strike(ctx, key, func() error { return s.Memory.Delete(ctx, key, old) })
-}
-
-func (s *shaky) Get(ctx context.Context, key string) (value []byte, version state.Version, err error) {
-	err = s.strike(ctx, key, func() (err error) { value, version, err = s.Memory.Get(ctx, key); return err })
-	return value, version, err
-}
-
-// However the store fails: what was told last is what is kept once it works again, and what
-// somebody was told to be durable was so.
-func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
-	for seed := range uint64(60) {
-		synctest.Test(t, func(t *testing.T) {
-			s := &shaky{Memory: state.NewMemory(), rng: rand.New(rand.NewPCG(seed, 3)), calm: true}
-			m, _, stop := running(t, s, Config{})
-			defer stop()
-			require.NoError(t, m.Flush(t.Context()))
-			rng := rand.New(rand.NewPCG(seed, 4))
-			want := make(map[string][]byte)
-			check := func(name string) {
-				value, _, err := s.Memory.Get(t.Context(), chunkKey(name, 0))
-				if want[name] == nil {
-					require.ErrorIs(t, err, state.ErrNotFound)
-				} else {
-					require.NoError(t, err)
-					require.Equal(t, want[name], value)
-				}
-			}
-			calm := func(yes bool) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.calm = yes
-			}
-			for range 4 {
-				calm(false)
-				for range 30 {
-					name := string(rune('a' + rng.IntN(5)))
-					want[name] = nil
-					if rng.IntN(3) > 0 {
-						want[name] = []byte{byte(rng.IntN(3))} //nolint:gosec // small
-					}
-					if rng.IntN(2) == 0 {
-						m.Chunks(name, [][]byte{want[name]})
-					} else if m.SaveChunks(t.Context(), name, [][]byte{want[name]}) == nil {
-						check(name)
-					}
-					after(t, time.Duration(rng.IntN(5_000))*time.Millisecond)
-				}
-				calm(true)
-				after(t, time.Minute)
-				for name := range maps.Keys(want) {
-					m.Chunks(name, [][]byte{want[name]})
-				}
-				require.NoError(t, m.Flush(t.Context()))
-				for name := range maps.Keys(want) {
-					check(name)
-				}
-			}
-		})
 	}
 }

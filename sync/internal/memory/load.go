@@ -3,15 +3,13 @@ package memory
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
-	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
@@ -58,33 +56,23 @@ type loading struct {
 }
 
 func (l *loading) all(ctx context.Context) error {
-	for key, err := range l.m.store.Keys(ctx, prefix) {
+	return l.m.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
+		keep, err := l.one(key, value)
 		if err != nil {
-			return fmt.Errorf("reading what was kept: %w", err)
-		}
-		value, version, err := l.m.store.Get(ctx, key)
-		if errors.Is(err, state.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("reading what was kept: %w", err)
-		}
-		l.m.buffer.found(key, version, value)
-		if keep, err := l.one(key, value); err != nil {
 			l.m.cfg.Dropped("memory_unreadable", 1)
 			l.m.cfg.Logger.Warn("something that was kept can't be used", "key", key, "error", err)
-			l.m.remove(key)
-		} else if !keep {
+		}
+		if err != nil || !keep {
 			l.m.remove(key)
 		}
-	}
-	return nil
+		return true, nil
+	})
 }
 
 // one takes in a value. keep is false if it is of no use any more.
 func (l *loading) one(key string, value []byte) (keep bool, err error) {
 	if len(value) > l.m.cfg.MaxValue {
-		return false, errTooLong
+		return false, writebehind.ErrTooLong
 	}
 	switch key {
 	case marksKey:

@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
@@ -31,13 +31,6 @@ const (
 
 // SaltSize is the length of the salt.
 const SaltSize = 16
-
-// Errors of what waits for something to be durable.
-var (
-	errFull    = errors.New("too many changes wait to be written")
-	errTooLong = errors.New("value is too long")
-	errEnded   = errors.New("nobody writes any more")
-)
 
 // Config holds the bounds and times of a [Memory]. The zero value works.
 type Config struct {
@@ -90,7 +83,7 @@ type Memory struct {
 	// set by New, read-only
 	store  state.Store // nil: nothing is kept
 	cfg    Config
-	buffer *buffer
+	buffer *writebehind.Buffer
 
 	mu sync.Mutex
 	// guarded by mu
@@ -102,7 +95,10 @@ type Memory struct {
 func New(store state.Store, cfg Config) *Memory {
 	cfg = cfg.withDefaults()
 	return &Memory{
-		store: store, cfg: cfg, buffer: newBuffer(store, cfg),
+		store: store, cfg: cfg, buffer: writebehind.New(store, writebehind.Config{
+			Delay: cfg.Delay, Timeout: cfg.Timeout, MaxValue: cfg.MaxValue, MaxQueue: cfg.MaxQueue, Logger: cfg.Logger,
+			Dropped: func(reason string, n int) { cfg.Dropped("memory_"+reason, n) },
+		}),
 		kept:   make(map[graspsync.RelayURL]uint64),
 		chunks: make(map[string]int),
 	}
@@ -110,11 +106,11 @@ func New(store state.Store, cfg Config) *Memory {
 
 // Run writes until ctx ends. What is queued then is not written: call Flush before.
 // It must be called once, unless the Memory has no store.
-func (m *Memory) Run(ctx context.Context) { m.buffer.run(ctx) }
+func (m *Memory) Run(ctx context.Context) { m.buffer.Run(ctx) }
 
 // Flush returns when everything that was told before is durable; the error says what
 // is not.
-func (m *Memory) Flush(ctx context.Context) error { return m.buffer.flush(ctx) }
+func (m *Memory) Flush(ctx context.Context) error { return m.buffer.Flush(ctx) }
 
 // Record is a record of health that is read when it is written.
 type Record struct {
@@ -160,18 +156,11 @@ func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 	if m.store == nil {
 		return nil
 	}
-	done := make([]chan error, len(records))
+	changes := make([]writebehind.Change, len(records))
 	for i, r := range records {
-		done[i] = make(chan error, 1)
-		m.buffer.enqueue(r.key, r.value, done[i])
+		changes[i] = writebehind.Change{Key: r.key, Value: r.value}
 	}
-	var first error
-	for _, d := range done {
-		if err := m.buffer.await(ctx, d); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
+	return m.buffer.Save(ctx, changes...)
 }
 
 // Facts keeps what was learned about a relay.
@@ -251,21 +240,20 @@ const maxChunks = 10_000
 func chunkKey(name string, i int) string { return fmt.Sprintf("%s%s/%04d", chunksPrefix, name, i) }
 
 // Chunks keeps what an Exporter exports, under a name without a slash.
-func (m *Memory) Chunks(name string, chunks [][]byte) { m.exported(name, chunks, false) }
+func (m *Memory) Chunks(name string, chunks [][]byte) {
+	for _, c := range m.exported(name, chunks) {
+		m.put(c.Key, c.Value)
+	}
+}
 
 // SaveChunks is Chunks, and returns when they are durable; the error says that one may
 // not be.
 func (m *Memory) SaveChunks(ctx context.Context, name string, chunks [][]byte) error {
-	var first error
-	for _, d := range m.exported(name, chunks, true) {
-		if err := m.buffer.await(ctx, d); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
+	return m.buffer.Save(ctx, m.exported(name, chunks)...)
 }
 
-func (m *Memory) exported(name string, chunks [][]byte, wait bool) (done []chan error) {
+// exported is what must be written so that there are these chunks, and no others.
+func (m *Memory) exported(name string, chunks [][]byte) []writebehind.Change {
 	if m.store == nil {
 		return nil
 	}
@@ -277,23 +265,20 @@ func (m *Memory) exported(name string, chunks [][]byte, wait bool) (done []chan 
 	before := m.chunks[name]
 	m.chunks[name] = len(chunks)
 	m.mu.Unlock()
-	for i := range max(len(chunks), before) {
-		var c, d = []byte(nil), chan error(nil)
+	changes := make([]writebehind.Change, max(len(chunks), before))
+	for i := range changes {
+		var c []byte
 		if i < len(chunks) {
 			c = chunks[i]
 		}
-		if wait {
-			d = make(chan error, 1)
-			done = append(done, d)
-		}
-		m.buffer.enqueue(chunkKey(name, i), func() ([]byte, bool) { return c, c != nil }, d)
+		changes[i] = writebehind.Change{Key: chunkKey(name, i), Value: func() ([]byte, bool) { return c, c != nil }}
 	}
-	return done
+	return changes
 }
 
 func (m *Memory) remove(key string) { m.put(key, func() ([]byte, bool) { return nil, false }) }
 
 // put queues a change that nobody waits for. It reports whether there was room.
-func (m *Memory) put(key string, value func() ([]byte, bool)) bool {
-	return m.store != nil && m.buffer.enqueue(key, value, nil)
+func (m *Memory) put(key string, value writebehind.Value) bool {
+	return m.store != nil && m.buffer.Put(key, value)
 }
