@@ -65,6 +65,7 @@ type Buffer struct {
 	mu sync.Mutex
 	// guarded by mu
 	queue    map[string]*change
+	writing  map[string]*change // taken from queue, and not yet written
 	urgent   []string           // keys in queue that somebody waits for
 	lazyAt   time.Time          // when the others are due
 	written  map[string]written // what the store has
@@ -90,6 +91,7 @@ func New(store state.Store, cfg Config) *Buffer {
 		store: store, cfg: cfg, seed: maphash.MakeSeed(),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		queue:   make(map[string]*change),
+		writing: make(map[string]*change),
 		written: make(map[string]written),
 	}
 }
@@ -141,14 +143,22 @@ func (b *Buffer) Save(ctx context.Context, changes ...Change) error {
 // Flush returns when everything that was put before is durable; the error says what is not.
 func (b *Buffer) Flush(ctx context.Context) error {
 	b.mu.Lock()
-	done := make([]chan error, 0, len(b.queue))
+	done := make([]chan error, 0, len(b.queue)+len(b.writing))
+	wait := func(c *change) {
+		d := make(chan error, 1)
+		c.waiters = append(c.waiters, d)
+		done = append(done, d)
+	}
 	for key, c := range b.queue {
 		if len(c.waiters) == 0 {
 			b.urgent = append(b.urgent, key)
 		}
-		d := make(chan error, 1)
-		c.waiters = append(c.waiters, d)
-		done = append(done, d)
+		wait(c)
+	}
+	for key, c := range b.writing {
+		if b.queue[key] == nil { // else that is written after it
+			wait(c)
+		}
 	}
 	b.signal()
 	b.mu.Unlock()
@@ -255,7 +265,7 @@ func (b *Buffer) take(now time.Time) (group map[string]*change, due time.Time) {
 	group = make(map[string]*change)
 	move := func(key string) {
 		if c := b.queue[key]; c != nil {
-			group[key] = c
+			group[key], b.writing[key] = c, c
 			delete(b.queue, key)
 		}
 	}
@@ -292,7 +302,10 @@ func (b *Buffer) write(ctx context.Context, group map[string]*change) {
 			if err != nil {
 				b.failed(ctx, key, c, err)
 			}
-			for _, done := range c.waiters {
+			b.mu.Lock()
+			delete(b.writing, key)
+			b.mu.Unlock()
+			for _, done := range c.waiters { // nobody comes to wait any more
 				done <- err
 			}
 			<-slots
@@ -317,7 +330,7 @@ func (b *Buffer) failed(ctx context.Context, key string, c *change, err error) {
 	if b.queue[key] == nil && again {
 		b.queue[key] = &change{make: c.make}
 	}
-	if len(b.queue) > 0 {
+	if len(b.queue) > 0 && !b.lazyAt.After(now) { // else it goes with the others
 		b.lazyAt = now.Add(retryPause)
 	}
 	if ctx.Err() == nil && now.Sub(b.loggedAt) >= sayPause {

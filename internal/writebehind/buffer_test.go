@@ -556,3 +556,42 @@ func TestWhatThereIsNoRoomForIsTriedAgain(t *testing.T) {
 		require.Empty(t, r.counts())
 	})
 }
+
+// A Flush while something was being written returned at once: whoever ended Run after it cut
+// that off.
+func TestFlushWaitsForWhatIsBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s, stop := timing(t, time.Second, Config{})
+		defer stop()
+		b.Put("a", of([]byte{1}))
+		after(t, 3500*time.Millisecond)
+		require.Len(t, s.take(), 1)
+		require.NoError(t, b.Flush(t.Context()))
+		require.Equal(t, 4*time.Second, time.Since(s.began))
+		_, _, err := s.Get(t.Context(), "a")
+		require.NoError(t, err)
+		s.set(map[string]error{"a": errDisk})
+		b.Put("a", of([]byte{2}))
+		after(t, 3500*time.Millisecond)
+		b.Put("a", of([]byte{3}))
+		require.ErrorIs(t, b.Flush(t.Context()), errDisk, "it is told what becomes of it")
+	})
+}
+
+// Each failure put off all that nobody waited for: if something failed every few seconds, that
+// was never written.
+func TestWhatFailsKeepsNothingElseFromBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s, stop := timing(t, 0, Config{})
+		defer stop()
+		s.set(map[string]error{"bad": errDisk})
+		b.Put("good", of([]byte{1}))
+		for range 5 {
+			require.ErrorIs(t, b.Save(t.Context(), one("bad", 1)), errDisk)
+			after(t, time.Second)
+		}
+		_, _, err := s.Get(t.Context(), "good")
+		require.NoError(t, err)
+		require.Contains(t, s.take(), "3s good")
+	})
+}
