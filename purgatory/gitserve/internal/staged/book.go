@@ -415,6 +415,19 @@ func (b *Book) Put(u Upload) {
 	b.pooled(&u, func(p *pool, network string) { p.keep(network, &u) })
 }
 
+// Restore takes in an upload that an earlier process has kept, if it has room under the limits
+// of now: others give way to it as if it were pushed. The error is one of the reasons. Those of
+// one book are restored in the order of their times.
+func (b *Book) Restore(u Upload) error {
+	g := &Grant{repo: u.Repo, client: u.Client}
+	if err := b.Charge(g, u.Bytes); err != nil {
+		return err
+	}
+	b.End(g)
+	b.Put(u)
+	return nil
+}
+
 // Of returns the uploads for an event to a repository, the oldest first.
 func (b *Book) Of(repo graspsync.RepoRef, id graspsync.EventID) []Upload {
 	var out []Upload

@@ -399,3 +399,36 @@ func TestNumbersOfTheBook(t *testing.T) {
 	_, err = b.Begin(bob, "8", []graspsync.EventID{event(1)})
 	require.ErrorIs(t, err, staged.ErrEvent)
 }
+
+// What an earlier process has kept has the room that it would have if it were pushed now: of one
+// client or network what is older stays, and who has more of a room gives way to who has less.
+func TestRestoredWithinTheLimitsOfNow(t *testing.T) {
+	limits := limit
+	limits.All, limits.PerRepo, limits.PerClient = 10, 6, 4
+	b := staged.New(limits)
+	n := 0
+	restore := func(repo graspsync.RepoRef, client string, bytes int64) error {
+		n++
+		return b.Restore(staged.Upload{
+			Name: fmt.Sprint("u", n), Repo: repo, Client: client, Bytes: bytes, Since: began.Add(time.Duration(n)),
+			Tips: map[graspsync.EventID]nip34.ObjectID{event(n): tip(n)},
+		})
+	}
+	require.NoError(t, restore(alice, "eve", 2))
+	require.NoError(t, restore(alice, "eve", 2))
+	require.ErrorIs(t, restore(alice, "eve", 1), staged.ErrClient)
+	require.NoError(t, restore(alice, "bob", 2), "what each takes up is what it took up")
+	require.Empty(t, b.Displaced())
+	require.NoError(t, restore(alice, "carol", 2))
+	require.Equal(t, []string{"u1"}, b.Displaced())
+	require.ErrorIs(t, restore(alice, "carol", 1), staged.ErrRepo, "she would have more than the others")
+	require.NoError(t, restore(bob, "dave", 4))
+	require.ErrorIs(t, restore(bob, "erin", 5), staged.ErrClient)
+	require.ErrorIs(t, restore(bob, "erin", 4), staged.ErrRepo)
+	require.EqualValues(t, 10, b.Bytes())
+	require.NoError(t, restore(bob, "erin", 2))
+	require.Equal(t, []string{"u7"}, b.Displaced())
+	require.Len(t, b.Of(alice, event(2)), 1)
+	require.Empty(t, b.Of(alice, event(3)))
+	require.EqualValues(t, 8, b.Bytes())
+}

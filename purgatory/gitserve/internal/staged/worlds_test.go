@@ -46,6 +46,13 @@ func TestWorlds(t *testing.T) {
 		}
 		var open []push
 		names := 0
+		old := func() staged.Upload {
+			names++
+			return staged.Upload{
+				Name: fmt.Sprint("u", names), Repo: repo(), Client: []string{"", client()}[rng.IntN(2)],
+				Tips: map[graspsync.EventID]nip34.ObjectID{event(): {}}, Bytes: rng.Int64N(staged.Least), Since: now.Add(-time.Duration(rng.IntN(4000)) * time.Second),
+			}
+		}
 		for range 500 {
 			i := 0
 			if len(open) > 0 {
@@ -98,14 +105,9 @@ func TestWorlds(t *testing.T) {
 					b.Remove(name)
 				}
 			case n == 14 && rng.IntN(4) == 0:
-				limits.All = int64(1+rng.IntN(20)) * staged.Least
-				b.Limit(limits)
+				b.Put(old())
 			case n == 15:
-				names++
-				b.Put(staged.Upload{
-					Name: fmt.Sprint("u", names), Repo: repo(), Client: []string{"", client()}[rng.IntN(2)],
-					Tips: map[graspsync.EventID]nip34.ObjectID{event(): {}}, Bytes: rng.Int64N(staged.Least), Since: now.Add(-time.Duration(rng.IntN(4000)) * time.Second),
-				})
+				say("restore: %v", b.Restore(old()))
 			}
 			next, ok := b.Next()
 			want := repo()
