@@ -44,7 +44,7 @@ exec git "$@"
 	require.NoError(t, err)
 	fetcher, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20, Git: script})
 	require.NoError(t, err)
-	repos, err := gitserve.Open(t.TempDir())
+	repos, err := gitserve.Open(t.TempDir(), gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	h := &heavyGit{relay: &relay{}, repos: repos}
 	h.p, err = purgatory.Open(t.Context(), h.relay, repos, fetcher, state.NewMemory(), purgatory.Config{})

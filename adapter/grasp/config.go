@@ -59,6 +59,8 @@ type Config struct {
 	// known from Purgatory, and so is its MaxAddressDay, where that would be less than MaxHostDay; its MinFreeDisk
 	// is that of Serve.
 	Fetch gitfetch.Config
+	// Repositories has the limits of what may lie in Dir.
+	Repositories gitserve.RepositoriesConfig
 	// Serve has the limits of serving. Its Git is that of Fetch.
 	Serve gitserve.Config
 }
@@ -103,7 +105,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	for _, part := range []**slog.Logger{&c.Sync.Logger, &c.Purgatory.Logger, &c.Fetch.Logger, &c.Serve.Logger} {
+	for _, part := range []**slog.Logger{&c.Sync.Logger, &c.Purgatory.Logger, &c.Fetch.Logger, &c.Repositories.Logger, &c.Serve.Logger} {
 		if *part == nil {
 			*part = c.Logger
 		}

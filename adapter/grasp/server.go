@@ -164,7 +164,7 @@ func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
 	if s.fetcher, err = gitfetch.New(ctx, cfg.Fetch); err != nil {
 		return err
 	}
-	s.repos, err = gitserve.Open(cfg.Dir)
+	s.repos, err = gitserve.Open(cfg.Dir, cfg.Repositories)
 	return err
 }
 

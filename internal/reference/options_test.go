@@ -23,10 +23,10 @@ import (
 const root = "../.."
 
 // optionTypes are the names of structs that hold what an embedder may set.
-var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits", "Times"}
+var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits", "Times", "RepositoriesConfig"}
 
 // fixedTypes are those of structs that hold what only tests set otherwise.
-var fixedTypes = []string{"constants", "numbers", "budgetConstants"}
+var fixedTypes = []string{"constants", "numbers", "budgetConstants", "folderNumbers"}
 
 var (
 	defaults = regexp.MustCompile(`(?s)^(.*?)[,;.]?\s*\b(?:Defaults? to (.*?))(?:[.;:] |[.;:]?$)`)

@@ -109,7 +109,7 @@ func (zeros) Read(p []byte) (int, error) {
 // long as that counts as a wait for the lock.
 func TestWaitForATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := Open(filepath.Join(t.TempDir(), "git"))
+		r, err := Open(filepath.Join(t.TempDir(), "git"), RepositoriesConfig{})
 		require.NoError(t, err)
 		x := owner.Ref("x")
 		require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))

@@ -41,7 +41,7 @@ func TestClosedHandlerBeginsNothing(t *testing.T) {
 // What is staged is left as it is when the folder was let go of, though its time is over.
 func TestClosedStagingRemovesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")
-	r, err := Open(dir)
+	r, err := Open(dir, RepositoriesConfig{})
 	require.NoError(t, err)
 	folder := filepath.Join(dir, area, "upload")
 	require.NoError(t, os.Mkdir(folder, 0o700))

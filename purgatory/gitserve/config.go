@@ -43,17 +43,6 @@ type Config struct {
 	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
 	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.
 	MaxMemory uint64
-	// StageHold is how long what was pushed for an event that is not here waits for it,
-	// outside of the repository. Defaults to 20 min.
-	StageHold time.Duration
-	// MaxStaged bounds what such pushes take up, in bytes: a quarter of it those to one
-	// repository, and a 16th those of one client (see Client; who
-	// has no name has no bound of its own). Each event of a push counts for 64 KiB at
-	// least. What there is in all and for one repository is shared by network (a /24 of IPv4, a /48 of IPv6): where one
-	// of them is full, the oldest pushes of the network that has the most give way to those
-	// of one that has less. What has no room then is refused while it comes; it can be
-	// pushed when the event is here, when it counts for none of these. Defaults to 4 GiB.
-	MaxStaged int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
 	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
 	// fetched has no more room either: events wait for it, until there is. What only pull requests need, which anybody may
@@ -102,12 +91,9 @@ type numbers struct {
 	// bytes for each, and to have room for that is what more memory is for. What a huge object
 	// takes is bounded by MaxMemory all the same. Defaults to half of MaxMemory.
 	MaxAlloc int64
-	// MaxStagedPerRepo and MaxStagedPerClient bound what is staged in one repository and by one
-	// client. Default to a quarter and a sixteenth of MaxStaged.
-	MaxStagedPerRepo, MaxStagedPerClient int64
 }
 
-// ErrConfig is wrapped by what [New] says of its arguments.
+// ErrConfig is wrapped by what [Open] and [New] say of their arguments.
 var ErrConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() Config {
@@ -137,10 +123,6 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxMemory, 1<<30)
 	def(&c.fixed.MaxAlloc, int64(min(max(c.MaxMemory/2, 1), math.MaxInt64)))
 	def(&c.MinFreeDisk, disk.MinFree)
-	def(&c.StageHold, defaultLimits.Hold)
-	def(&c.MaxStaged, defaultLimits.All)
-	def(&c.fixed.MaxStagedPerRepo, max(c.MaxStaged/4, 1))
-	def(&c.fixed.MaxStagedPerClient, max(c.MaxStaged/16, 1))
 	return c
 }
 
@@ -167,7 +149,6 @@ func (c Config) validate() error {
 		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.fixed.Idle)}, {"Timeout", int64(c.fixed.Timeout)}, {"MaxAlloc", c.fixed.MaxAlloc},
 		{"Wait", int64(c.fixed.Wait)}, {"MaxReaders", int64(c.fixed.MaxReaders)}, {"MaxPerClient", int64(c.fixed.MaxPerClient)},
 		{"CommandTime", int64(c.fixed.CommandTime)}, {"MinRate", c.fixed.MinRate}, {"RateWindow", int64(c.fixed.RateWindow)},
-		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxStagedPerRepo", c.fixed.MaxStagedPerRepo}, {"MaxStagedPerClient", c.fixed.MaxStagedPerClient},
 	} {
 		if f.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s is %d, want more than 0", f.name, f.value))

@@ -48,7 +48,7 @@ func TestNotesThatCanNotBeReadGo(t *testing.T) {
 		"no commit":         {with(func(n *note) { n.Tips[stranger(2)] = "x" }), false},
 	} {
 		dir := filepath.Join(t.TempDir(), "git")
-		r, err := Open(dir)
+		r, err := Open(dir, RepositoriesConfig{})
 		require.NoError(t, err)
 		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
 		require.NoError(t, r.Close())
@@ -56,7 +56,7 @@ func TestNotesThatCanNotBeReadGo(t *testing.T) {
 		require.NoError(t, os.Mkdir(folder, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(folder, noteName), []byte(c.text), 0o600))
 		before := time.Now()
-		r, err = Open(dir)
+		r, err = Open(dir, RepositoriesConfig{})
 		require.NoError(t, err, name)
 		s := r.staging
 		uploads := r.Staged(ref, eventID(t, event))
@@ -68,8 +68,8 @@ func TestNotesThatCanNotBeReadGo(t *testing.T) {
 			require.Zero(t, s.ended[endedUnreadable], name)
 			at, ok := s.book.Next()
 			require.True(t, ok)
-			require.Equal(t, name != "yet to come", at.Before(before.Add(defaultLimits.Hold-30*time.Second)), name)
-			require.False(t, at.After(time.Now().Add(defaultLimits.Hold)), name)
+			require.Equal(t, name != "yet to come", at.Before(before.Add(s.hold-30*time.Second)), name)
+			require.False(t, at.After(time.Now().Add(s.hold)), name)
 		} else {
 			require.Empty(t, uploads, name)
 			require.EqualValues(t, 1, s.ended[endedUnreadable], name)
@@ -115,7 +115,7 @@ func TestOpenOfWhatIsNoFolder(t *testing.T) {
 		broken := filepath.Join(at, filepath.FromSlash(spoil))
 		require.NoError(t, os.MkdirAll(filepath.Dir(broken), 0o700))
 		require.NoError(t, os.WriteFile(broken, nil, 0o600))
-		r, err := Open(dir)
+		r, err := Open(dir, RepositoriesConfig{})
 		if name == "departed" { // it is of use only for what departs
 			require.NoError(t, err)
 			require.Error(t, r.Sweep(t.Context(), time.Now()))
@@ -125,7 +125,7 @@ func TestOpenOfWhatIsNoFolder(t *testing.T) {
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, ErrLocked, name)
 		require.NoError(t, os.Remove(broken))
-		r, err = Open(dir)
+		r, err = Open(dir, RepositoriesConfig{})
 		require.NoError(t, err, name)
 		lock, err := lockFolder(dir, 0)
 		require.ErrorIs(t, err, ErrLocked)

@@ -8,6 +8,7 @@ import (
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
 	doctest.Defaults(t, "config.go", Config{}.withDefaults())
+	doctest.Defaults(t, "repositoriesconfig.go", RepositoriesConfig{}.withDefaults())
 }
 
 // Every number of a configuration has a bound, and what is beyond it is named.
@@ -15,4 +16,7 @@ func TestEachNumberIsBounded(t *testing.T) {
 	good := Config{}.withDefaults()
 	doctest.Bounded(t, good, Config.withDefaults, Config.validate)
 	doctest.OneWillDo(t, good, Config.validate)
+	folder := RepositoriesConfig{}.withDefaults()
+	doctest.Bounded(t, folder, RepositoriesConfig.withDefaults, RepositoriesConfig.validate)
+	doctest.OneWillDo(t, folder, RepositoriesConfig.validate)
 }

@@ -1,7 +1,7 @@
 // Package gitserve serves bare repositories over smart HTTP, as a GRASP server has to
 // (GRASP-01): everybody may fetch, and push what the newest authorised state says.
 //
-//	repos, err := gitserve.Open("data/git")
+//	repos, err := gitserve.Open("data/git", gitserve.RepositoriesConfig{})
 //	p, err := purgatory.Open(ctx, relay, repos, fetcher, kept, purgatory.Config{})
 //	git, err := gitserve.New(repos, authority, gitserve.Config{})
 //	server := &http.Server{Addr: addr, Handler: git.Before(relay), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
@@ -17,11 +17,11 @@
 // no room for all, who is slowest has to leave.
 //
 // Data for a pull request may be pushed before its event, by anybody. It lies in the
-// staging area ([Staging]), a folder for each push, within quotas (Config.MaxStaged), and
-// goes as a whole after Config.StageHold: no ref leads to it, and nobody can fetch it by
-// id. When the event comes purgatory takes from there what it names. Several may push for
-// one event; it says whose data it is. A push that is refused for want of room can be made
-// when its event is here.
+// staging area ([Staging]), a folder for each push, within quotas (MaxStaged of
+// [RepositoriesConfig]), and goes as a whole after its StageHold: no ref leads to it, and
+// nobody can fetch it by id. When the event comes purgatory takes from there what it names.
+// Several may push for one event; it says whose data it is. A push that is refused for want
+// of room can be made when its event is here.
 //
 // One push may be for branches and for events that are not here. If anything of it is
 // refused all is. Else git is given what the branches need and no more, the rest is

@@ -466,7 +466,8 @@ func (c *counting) Write(p []byte) (int, error) {
 // of 512 bytes, of its time in seconds and of its memory in KiB.
 func TestBoundsOfEachChild(t *testing.T) {
 	const mib = 1 << 20
-	r := newRig(t, Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, fixed: numbers{MaxStagedPerClient: 64 * mib, MaxAlloc: 512 * mib, Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
+	r := rigWith(t, RepositoriesConfig{fixed: folderNumbers{MaxStagedPerClient: 64 * mib}},
+		Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, fixed: numbers{MaxAlloc: 512 * mib, Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
 	var mu sync.Mutex
 	seen := make(map[string][]string)
 	r.git.tasks.mu.Lock() // which each request takes before it starts any

@@ -224,7 +224,7 @@ func (h *handled) open() {
 		root, err := os.OpenRoot(h.dir)
 		require.NoError(h.t, err)
 		h.f.folder = root
-		h.r, err = openAt(h.dir, h.f, lock)
+		h.r, err = openAt(h.dir, h.f, lock, RepositoriesConfig{}.withDefaults())
 		return err
 	})
 	h.r.flush = func(file *os.File) error {

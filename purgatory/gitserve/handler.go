@@ -23,7 +23,6 @@ import (
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
@@ -67,9 +66,6 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	repos.staging.limit(staged.Limits{
-		Hold: cfg.StageHold, All: cfg.MaxStaged, PerRepo: cfg.fixed.MaxStagedPerRepo, PerClient: cfg.fixed.MaxStagedPerClient, Network: networkOf,
-	}, cfg.Logger)
 	child := &program{path: git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: repos.lock}
 	tasks, failures := newTasks(), &failures{log: cfg.Logger}
 	h := &Handler{

@@ -119,7 +119,12 @@ type rig struct {
 
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
-	r := &rig{authority: &authority{}, repos: newRepositories(t), work: t.TempDir()}
+	return rigWith(t, RepositoriesConfig{}, cfg)
+}
+
+func rigWith(t *testing.T, folder RepositoriesConfig, cfg Config) *rig {
+	t.Helper()
+	r := &rig{authority: &authority{}, repos: repositoriesWith(t, folder), work: t.TempDir()}
 	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	var err error
 	r.git, err = New(r.repos, r.authority, cfg)

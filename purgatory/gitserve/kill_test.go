@@ -27,7 +27,7 @@ const (
 
 // serveUntilKilled is that process.
 func serveUntilKilled() {
-	repos, err := Open(os.Getenv(envServe))
+	repos, err := Open(os.Getenv(envServe), RepositoriesConfig{})
 	if err != nil {
 		panic(err)
 	}
@@ -59,7 +59,7 @@ case "$PATH_INFO" in
 esac
 `, began, real), 0o700))
 	folder, work := filepath.Join(dir, "git-data"), t.TempDir()
-	repos, err := Open(folder)
+	repos, err := Open(folder, RepositoriesConfig{})
 	require.NoError(t, err)
 	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	require.NoError(t, repos.Close())
@@ -89,7 +89,7 @@ esac
 	require.NoError(t, server.Process.Kill())
 	_ = server.Wait() // it was killed
 	require.Error(t, <-pushed)
-	repos, err = Open(folder)
+	repos, err = Open(folder, RepositoriesConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, repos.Close()) }()
 	require.Equal(t, before, files(t, at), "nothing is left, and nothing has moved")

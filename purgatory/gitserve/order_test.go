@@ -154,7 +154,7 @@ func TestOrderOfWhatIsDone(t *testing.T) {
 		require.NoError(t, err)
 		n.folder, err = os.OpenRoot(dir)
 		require.NoError(t, err)
-		r, err := openAt(dir, n, lock)
+		r, err := openAt(dir, n, lock, RepositoriesConfig{}.withDefaults())
 		require.NoError(t, err)
 		r.flush = func(file *os.File) error {
 			n.note("sync", file.Name())

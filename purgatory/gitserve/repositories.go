@@ -53,9 +53,15 @@ const (
 )
 
 // Open opens a folder of repositories and makes it if need be. What a crash has left
-// half made is removed. It waits for a moment while somebody else has the folder open,
-// also for git that works for one who was killed; then the error wraps [ErrLocked].
-func Open(dir string) (*Repositories, error) {
+// half made is removed, and what was staged and has no time or no room any more. It waits for a
+// moment while somebody else has the folder open, also for git that works for one who was killed;
+// then the error wraps [ErrLocked]. For a configuration that can't be used it wraps [ErrConfig],
+// and names every field.
+func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("opening repositories: %w", err)
@@ -71,11 +77,11 @@ func Open(dir string) (*Repositories, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), lock.Close())
 	}
-	return openAt(dir, root, lock)
+	return openAt(dir, root, lock, cfg)
 }
 
 // openAt opens a folder that is locked, and lets go of it if that fails.
-func openAt(dir string, root folder, lock *os.File) (_ *Repositories, err error) {
+func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *Repositories, err error) {
 	r := &Repositories{
 		layout: newLayout(dir, root), lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
@@ -87,7 +93,7 @@ func openAt(dir string, root folder, lock *os.File) (_ *Repositories, err error)
 	if err := root.Mkdir(departed, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), r.Close())
 	}
-	if r.staging, err = openStaging(r.layout); err != nil {
+	if r.staging, err = openStaging(r.layout, cfg.staged(), cfg.Logger); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), r.Close())
 	}
 	return r, nil

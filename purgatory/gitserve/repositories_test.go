@@ -40,7 +40,12 @@ func TestMain(m *testing.M) {
 
 func newRepositories(t testing.TB) *Repositories {
 	t.Helper()
-	r, err := Open(filepath.Join(t.TempDir(), "git"))
+	return repositoriesWith(t, RepositoriesConfig{})
+}
+
+func repositoriesWith(t testing.TB, cfg RepositoriesConfig) *Repositories {
+	t.Helper()
+	r, err := Open(filepath.Join(t.TempDir(), "git"), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -223,13 +228,13 @@ func TestFoldersAreOnTheDisk(t *testing.T) {
 // What a crash has left half made is gone after a start, and what is there stays.
 func TestOpenClears(t *testing.T) {
 	dir := t.TempDir()
-	r, err := Open(dir)
+	r, err := Open(dir, RepositoriesConfig{})
 	require.NoError(t, err)
 	require.NoError(t, r.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	require.NoError(t, r.root.Mkdir(incoming+"/7", 0o700))
 	require.NoError(t, r.write(incoming+"/7/HEAD", "ref: refs/heads/main\n"))
 	require.NoError(t, r.Close())
-	r, err = Open(dir)
+	r, err = Open(dir, RepositoriesConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
 	left, err := os.ReadDir(filepath.Join(dir, incoming))
@@ -290,7 +295,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 // Two who create one repository at the same time both have it then.
 func TestCreatedTwiceAtOnce(t *testing.T) {
 	for range 20 {
-		repos, err := Open(t.TempDir())
+		repos, err := Open(t.TempDir(), RepositoriesConfig{})
 		require.NoError(t, err)
 		ref := graspsync.RepoRef{Identifier: "r"}
 		var wg sync.WaitGroup
@@ -311,7 +316,7 @@ func TestCreatedTwiceAtOnce(t *testing.T) {
 // again; what is not is gone after a while, restarts or not.
 func TestDepart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")
-	r, err := Open(dir)
+	r, err := Open(dir, RepositoriesConfig{})
 	require.NoError(t, err)
 	x, y := owner.Ref("x"), owner.Ref("y")
 	heads := make(map[graspsync.RepoRef]string)
@@ -355,7 +360,7 @@ func TestDepart(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, owner.Hex()), "nor is a folder of its owner")
 
 	require.NoError(t, r.Close())
-	r, err = Open(dir)
+	r, err = Open(dir, RepositoriesConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(-time.Hour)))

@@ -57,7 +57,7 @@ func (h *Handler) stage(ctx context.Context, w http.ResponseWriter, p *upload) {
 		h.refuseStaged(w, p, err)
 		return
 	}
-	word := fmt.Sprintf("kept for %v, until the event comes", h.cfg.StageHold)
+	word := fmt.Sprintf("kept for %v, until the event comes", h.repos.staging.hold)
 	report(w, p.req, func() error {
 		if _, rest := p.parts(); len(rest) > 0 {
 			h.settled(ctx, p.visit, p.ref, sayAlive(flusher{w, http.NewResponseController(w)}, p.req))

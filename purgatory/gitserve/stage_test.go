@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -78,7 +77,7 @@ func lies(t testing.TB, dir string) (out []string) {
 // What anybody pushed for an event that nobody has was part of the repository, was served
 // by id, and stayed there for ever.
 func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
-	r := newRig(t, Config{StageHold: 3 * time.Second})
+	r := rigWith(t, RepositoriesConfig{StageHold: 3 * time.Second}, Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	before := files(t, r.dir())
@@ -308,14 +307,13 @@ func (e *endless) Read(p []byte) (int, error) {
 // is, and told what helps; what others have pushed stays, and they go on pushing.
 func TestQuotasCountWhileAPushComes(t *testing.T) {
 	const mib = 1 << 20
-	for name, cfg := range map[string]Config{
-		"client":     {fixed: numbers{MaxStagedPerClient: mib}},
-		"repository": {fixed: numbers{MaxStagedPerRepo: mib}},
-		"all":        {MaxStaged: mib, fixed: numbers{MaxStagedPerRepo: 2 * mib, MaxStagedPerClient: 2 * mib}},
+	for name, cfg := range map[string]RepositoriesConfig{
+		"client":     {fixed: folderNumbers{MaxStagedPerClient: mib}},
+		"repository": {fixed: folderNumbers{MaxStagedPerRepo: mib}},
+		"all":        {MaxStaged: mib, fixed: folderNumbers{MaxStagedPerRepo: 2 * mib, MaxStagedPerClient: 2 * mib}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg.Client = byHeader
-			r := newRig(t, cfg)
+			r := rigWith(t, cfg, Config{Client: byHeader})
 			out, err := r.pushAs(t, "alice", "main:refs/nostr/"+stranger(1))
 			require.NoError(t, err, out)
 			body := &endless{head: strings.NewReader(packet(null + " " + r.tip + " refs/nostr/" + stranger(2) + "\x00report-status"))}
@@ -347,13 +345,12 @@ func TestQuotasCountWhileAPushComes(t *testing.T) {
 // that nobody has, and did so again as soon as they went: nobody else could push first.
 func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 	const places = 10
-	for name, cfg := range map[string]Config{
-		"repository": {fixed: numbers{MaxStagedPerRepo: places * staged.Least}},
-		"all":        {MaxStaged: places * staged.Least, fixed: numbers{MaxStagedPerRepo: 1 << 30, MaxStagedPerClient: 1 << 30}},
+	for name, cfg := range map[string]RepositoriesConfig{
+		"repository": {fixed: folderNumbers{MaxStagedPerRepo: places * staged.Least}},
+		"all":        {MaxStaged: places * staged.Least, fixed: folderNumbers{MaxStagedPerRepo: 1 << 30, MaxStagedPerClient: 1 << 30}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg.Client = byHeader
-			r := newRig(t, cfg)
+			r := rigWith(t, cfg, Config{Client: byHeader})
 			attack := func(from, n int) (refused int) {
 				for i := range n {
 					if _, err := r.pushAs(t, fmt.Sprint("203.0.113.", from+i), "main:refs/nostr/"+stranger(from+i)); err != nil {
@@ -415,7 +412,7 @@ func TestManyRefsOfOnePushKeepNobodyOut(t *testing.T) {
 // A small thin pack may stand for a large object that is in the repository: what git
 // writes for it counts, and is not written when there is no room.
 func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
-	r := newRig(t, Config{MaxStaged: 1 << 20})
+	r := rigWith(t, RepositoriesConfig{MaxStaged: 1 << 20}, Config{})
 	large := random(t, 4<<20)
 	tip, _ := r.file(t, "large", large)
 	r.says(map[string]string{"refs/heads/main": tip})
@@ -438,8 +435,9 @@ func copyTree(t *testing.T, from string) string {
 // kill -9 between any two steps: what was pushed is here as a whole, and goes in time, or
 // nothing of it is left.
 func TestKilledWhileSomethingIsStaged(t *testing.T) {
-	r := newRig(t, Config{StageHold: 20 * time.Minute, Client: byHeader})
+	r := newRig(t, Config{Client: byHeader})
 	var snapshots []string
+	began := time.Now()
 	r.repos.staging.step = func() { snapshots = append(snapshots, copyTree(t, r.repos.dir)) }
 	id := eventID(t, stranger(1))
 	for range 2 { // the second replaces the first
@@ -451,7 +449,7 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 	require.Len(t, snapshots, 8)
 	var seen []int
 	for i, dir := range snapshots {
-		repos, err := Open(dir)
+		repos, err := Open(dir, RepositoriesConfig{})
 		require.NoError(t, err)
 		uploads := repos.Staged(owner.Ref("x"), id)
 		seen = append(seen, len(uploads))
@@ -462,10 +460,10 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 			require.Len(t, packs, 1)
 			git(t, r.work, "verify-pack", packs[0])
 		}
-		g, err := New(repos, r.authority, Config{StageHold: 200 * time.Millisecond})
+		require.NoError(t, repos.Close())
+		repos, err = Open(dir, RepositoriesConfig{StageHold: time.Since(began) + 200*time.Millisecond})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return len(lies(t, dir)) == 0 }, 5*time.Second, 10*time.Millisecond, "step %d", i)
-		g.Close()
 		require.NoError(t, repos.Close())
 	}
 	require.Equal(t, []int{0, 0, 1, 1, 1, 2, 1, 0}, seen)
@@ -491,7 +489,7 @@ exec %s "$@"
 			}
 			require.NoError(t, os.WriteFile(shim, []byte(script), 0o700))
 			folder, work := filepath.Join(dir, "git-data"), t.TempDir()
-			repos, err := Open(folder)
+			repos, err := Open(folder, RepositoriesConfig{})
 			require.NoError(t, err)
 			require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 			require.NoError(t, repos.Close())
@@ -524,7 +522,7 @@ exec %s "$@"
 			if slow {
 				require.Error(t, <-pushed)
 			}
-			repos, err = Open(folder)
+			repos, err = Open(folder, RepositoriesConfig{})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, repos.Close()) }()
 			require.Equal(t, before, files(t, filepath.Join(folder, place(owner.Ref("x")))))
@@ -533,7 +531,9 @@ exec %s "$@"
 				return
 			}
 			require.Len(t, repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), 1)
-			repos.staging.limit(staged.Limits{Hold: time.Millisecond, All: 1, PerRepo: 1, PerClient: 1}, slog.New(slog.DiscardHandler))
+			require.NoError(t, repos.Close())
+			repos, err = Open(folder, RepositoriesConfig{StageHold: time.Millisecond})
+			require.NoError(t, err)
 			require.Empty(t, lies(t, folder))
 		})
 	}
@@ -546,14 +546,13 @@ func TestStagedSurvivesARestart(t *testing.T) {
 	out, err := r.pushAs(t, "eve", "main:refs/nostr/"+stranger(1), "main:refs/nostr/"+stranger(2))
 	require.NoError(t, err, out)
 	dir := copyTree(t, r.repos.dir)
-	repos, err := Open(dir)
+	repos, err := Open(dir, RepositoriesConfig{fixed: folderNumbers{MaxStagedPerClient: 2 * staged.Least}})
 	require.NoError(t, err)
 	defer repos.Close()
 	require.Equal(t, int64(2*staged.Least), repos.staging.book.Bytes())
 	had, _ := r.repos.staging.book.Next()
 	has, _ := repos.staging.book.Next()
 	require.WithinDuration(t, had, has, time.Millisecond)
-	repos.staging.book.Limit(staged.Limits{Hold: time.Hour, All: 1 << 30, PerRepo: 1 << 30, PerClient: 2 * staged.Least})
 	_, err = repos.staging.begin(owner.Ref("x"), "eve", []graspsync.EventID{eventID(t, stranger(3))})
 	require.ErrorContains(t, err, staged.ErrClient.Error())
 
@@ -567,7 +566,7 @@ func TestStagedSurvivesARestart(t *testing.T) {
 	} {
 		dir := copyTree(t, r.repos.dir)
 		require.NoError(t, broken(filepath.Join(dir, lies(t, dir)[0])))
-		repos, err := Open(dir)
+		repos, err := Open(dir, RepositoriesConfig{})
 		require.NoError(t, err)
 		require.Empty(t, lies(t, dir))
 		require.Zero(t, repos.staging.book.Bytes())
@@ -623,7 +622,7 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	if *full {
 		each = 334
 	}
-	r := newRig(t, Config{Client: byHeader, StageHold: time.Hour})
+	r := rigWith(t, RepositoriesConfig{StageHold: time.Hour}, Config{Client: byHeader})
 	before := files(t, r.dir())
 	var wg sync.WaitGroup
 	for i, body := range r.strangers(t) {
@@ -639,7 +638,7 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	t.Logf("%d uploads, %d folders, %d bytes", 30*each, len(lies(t, r.repos.dir)), r.repos.staging.book.Bytes())
 	require.Len(t, lies(t, r.repos.dir), 30*each)
 	require.Equal(t, before, files(t, r.dir()))
-	r.repos.staging.limit(staged.Limits{Hold: 1, All: 1, PerRepo: 1, PerClient: 1}, r.git.cfg.Logger) // the last came just now
+	r.repos.staging.drop(r.repos.staging.book.Due(time.Now().Add(time.Hour)))
 	require.Empty(t, lies(t, r.repos.dir))
 	require.Zero(t, r.repos.staging.book.Bytes())
 	require.Empty(t, r.has(t))

@@ -231,7 +231,7 @@ func TestRoomForAnUpload(t *testing.T) {
 // Who may not have more is cut off at the byte, and told what helps; what others took is no
 // reason.
 func TestQuotaIsChargedAsItComes(t *testing.T) {
-	r := newRig(t, Config{fixed: numbers{MaxStagedPerClient: 100_000}, Client: byHeader})
+	r := rigWith(t, RepositoriesConfig{fixed: folderNumbers{MaxStagedPerClient: 100_000}}, Config{Client: byHeader})
 	line := null + " " + r.tip + " refs/nostr/" + stranger(1) + "\x00report-status"
 	for size, fits := range map[int]bool{100_000: true, 100_001: false} {
 		p, a := uploading(t, r, strings.Repeat("x", size-len(packet(line))), line)

@@ -30,6 +30,7 @@ import (
 type Staging struct {
 	layout *layout
 	log    *slog.Logger
+	hold   time.Duration  // for which things lie here
 	wg     sync.WaitGroup // sweeps
 	step   func()         // for tests, nil otherwise: something was done on the disk
 
@@ -53,15 +54,12 @@ const noteName = "upload.json"
 // stuckPause is how long it takes until what could not be removed is tried again.
 const stuckPause = time.Minute
 
-// defaultLimits are those of a Config that says nothing.
-var defaultLimits = staged.Limits{Hold: 20 * time.Minute, All: 4 << 30, PerRepo: 1 << 30, PerClient: 256 << 20, Network: networkOf}
-
 // The reasons for which uploads end.
 const (
 	endedEvent      = "event"      // it has come
 	endedExpired    = "expired"    // it has not
 	endedReplaced   = "replaced"   // the same client has pushed again
-	endedDisplaced  = "displaced"  // somebody else needed the room, whose network had less
+	endedDisplaced  = "displaced"  // somebody else needed the room, whose network had less, or there is less since a restart
 	endedRepository = "repository" // that has gone
 	endedUnreadable = "unreadable"
 )
@@ -75,10 +73,11 @@ type note struct {
 	Since  time.Time         `json:"since"`
 }
 
-// openStaging reads what an earlier process has left, and removes what is of no use.
-func openStaging(l *layout) (*Staging, error) {
+// openStaging reads what an earlier process has left, and removes what is of no use, whose time
+// is over and what has no room any more.
+func openStaging(l *layout, limits staged.Limits, log *slog.Logger) (*Staging, error) {
 	s := &Staging{
-		layout: l, log: slog.New(slog.DiscardHandler), book: staged.New(defaultLimits),
+		layout: l, log: log, hold: limits.Hold, book: staged.New(limits),
 		refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	for name := range roomless {
@@ -112,11 +111,23 @@ func openStaging(l *layout) (*Staging, error) {
 		uploads = append(uploads, u)
 	}
 	slices.SortFunc(uploads, func(a, b staged.Upload) int { return a.Since.Compare(b.Since) })
+	var gone []string
 	for _, u := range uploads {
-		s.book.Put(u)
+		switch {
+		case !now.Before(u.Since.Add(s.hold)):
+			s.ended[endedExpired]++
+			gone = append(gone, u.Name)
+		case s.book.Restore(u) != nil:
+			s.ended[endedDisplaced]++
+			gone = append(gone, u.Name)
+		}
 	}
-	// For how long things may lie here is said later, by [New], or never.
-	s.timer = time.AfterFunc(defaultLimits.Hold, s.sweep)
+	gone = append(gone, s.displaced()...)
+	s.mu.Lock() // the sweep waits until there is a timer
+	s.timer = time.AfterFunc(s.hold, s.sweep)
+	s.schedule()
+	s.mu.Unlock()
+	s.drop(gone)
 	return s, nil
 }
 
@@ -149,15 +160,6 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 // hasRepository reports whether the repository is there that something was pushed to.
 func (s *Staging) hasRepository(u staged.Upload) bool {
 	return s.layout.isThere(place(u.Repo))
-}
-
-// limit says how much may lie here, and who is told what goes wrong.
-func (s *Staging) limit(limits staged.Limits, log *slog.Logger) {
-	s.mu.Lock()
-	s.log = log
-	s.book.Limit(limits)
-	s.mu.Unlock()
-	s.sweep()
 }
 
 // sweep removes what has been here for long enough, and says when to come again.

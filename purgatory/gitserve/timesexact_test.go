@@ -22,10 +22,10 @@ import (
 func TestHowLongThingsAreTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "git")
-		r, err := Open(dir)
+		r, err := Open(dir, RepositoriesConfig{})
 		require.NoError(t, err)
 		began := time.Now()
-		_, err = Open(dir)
+		_, err = Open(dir, RepositoriesConfig{})
 		require.ErrorIs(t, err, ErrLocked)
 		require.Equal(t, 5*time.Second+5*time.Millisecond, time.Since(began), "git of one who was killed may have it")
 
@@ -49,7 +49,7 @@ func TestHowLongThingsAreTried(t *testing.T) {
 // and the log says so.
 func TestStuckUploadsAreTriedEachMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := Open(filepath.Join(t.TempDir(), "git"))
+		r, err := Open(filepath.Join(t.TempDir(), "git"), RepositoriesConfig{})
 		require.NoError(t, err)
 		var mu sync.Mutex
 		var log strings.Builder

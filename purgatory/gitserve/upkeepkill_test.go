@@ -34,7 +34,7 @@ func maintainUntilKilled() {
 }
 
 func maintainOnce(ctx context.Context, folder, program, waits string) error {
-	repos, err := Open(folder)
+	repos, err := Open(folder, RepositoriesConfig{})
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ type upkeep struct {
 
 func newUpkeep(t *testing.T) *upkeep {
 	u := &upkeep{folder: filepath.Join(t.TempDir(), "git-data"), work: t.TempDir()}
-	repos, err := Open(u.folder)
+	repos, err := Open(u.folder, RepositoriesConfig{})
 	require.NoError(t, err)
 	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	require.NoError(t, repos.Close())
@@ -186,7 +186,7 @@ func killMaintenance(t *testing.T, nth int, after bool) bool {
 	u.sound(t)
 	require.Equal(t, u.refs, git(t, u.dir(), "for-each-ref"), verb)
 	began := time.Now()
-	repos, err := Open(u.folder)
+	repos, err := Open(u.folder, RepositoriesConfig{})
 	require.NoError(t, err)
 	next := git(t, u.work, "commit-tree", "-p", "HEAD", "-m", "next", "HEAD^{tree}")
 	h, err := New(repos, &authority{refs: map[string]string{"refs/heads/main": next}}, Config{MinFreeDisk: 1})

@@ -207,30 +207,6 @@ func New(limits Limits) *Book {
 	}
 }
 
-// Limit changes the limits, of what is here already as well.
-func (b *Book) Limit(limits Limits) {
-	b.limits = limits
-	b.all, b.repos = newPool(), make(map[graspsync.RepoRef]*pool)
-	b.clients = make(map[string]int64)
-	for _, u := range b.uploads {
-		b.count(u.Repo, u.Client, u.Bytes)
-	}
-	for _, name := range b.order {
-		if u := b.uploads[name]; u != nil {
-			b.pooled(u, func(p *pool, network string) { p.keep(network, u) })
-		}
-	}
-	seen := make(map[*Grant]bool)
-	for _, grants := range b.coming {
-		for _, g := range grants {
-			if !seen[g] {
-				seen[g] = true
-				b.count(g.repo, g.client, g.bytes)
-			}
-		}
-	}
-}
-
 // network is the name under which a client has a share.
 func (b *Book) network(client string) string {
 	if b.limits.Network == nil {
