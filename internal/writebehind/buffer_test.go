@@ -491,7 +491,7 @@ func TestNewestIsWritten(t *testing.T) {
 		b := New(s, complete(Config{}))
 		var seen []string
 		require.NoError(t, b.Load(t.Context(), "", func(key string, value []byte) (bool, error) {
-			seen = append(seen, fmt.Sprint(key, value))
+			seen = append(seen, fmt.Sprintf("%s%x", key, value))
 			if key != "gone" {
 				return true, nil
 			}
@@ -499,7 +499,7 @@ func TestNewestIsWritten(t *testing.T) {
 			require.NoError(t, err)
 			return false, store.Delete(t.Context(), key, version)
 		}))
-		require.Equal(t, []string{"a[1]", "b[1]", "gone[1]", "x[1]"}, seen)
+		require.Equal(t, []string{"a01", "b01", "gone01", "x01"}, seen)
 		go b.Run(t.Context())
 		now := byte(0)
 		for range 100 {
