@@ -79,7 +79,6 @@ func (p *Purgatory) Left() (out []string) {
 	p.entries.served.mu.Unlock()
 	p.entries.pins.mu.Unlock()
 	f := p.fetches
-	wrong(f.servers.writing.Len() > 0, "records are being written")
 	f.servers.mu.Lock()
 	f.gatherings.mu.Lock()
 	lacks := 0
@@ -149,19 +148,15 @@ func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefCha
 }
 
 // AtLocks has all who may have to wait for a lock do so while somebody else has it, and returns
-// what they say: ctx is to be over. from is a server that was asked for a repository.
-func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event, from graspsync.CloneURL) map[string]error {
+// what they say: ctx is to be over.
+func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event) map[string]error {
 	a, _ := entryOf(eventtest.Of(announcement), false)
 	e, _ := entryOf(eventtest.Of(pull), false)
-	ref, f := e.Repos[0], p.fetches
+	ref := e.Repos[0]
 	free := graspsync.RepoRef{Owner: ref.Owner, Identifier: "free"}
 	both := placeholder(free, e.ID)
 	both.Repos = append(both.Repos, ref)
 	slices.SortFunc(both.Repos, graspsync.RepoRef.Compare)
-	f.servers.mu.Lock()
-	f.servers.server(from.HostPort()).version.now++
-	f.servers.repository(ref).version.now++
-	f.servers.mu.Unlock()
 	var unlocks []func()
 	have := func(unlock func(), err error) {
 		if err == nil {
@@ -172,8 +167,6 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 	have(p.entries.writing.Lock(context.Background(), e.ID))
 	have(p.entries.storing.Lock(context.Background(), e.ID))
 	have(p.looker.naming.Lock(context.Background(), both.Repos[1]))
-	have(f.servers.writing.Lock(context.Background(), serverKey(from.HostPort())))
-	have(f.servers.writing.Lock(context.Background(), huntedKey(ref)))
 	defer func() {
 		for _, u := range unlocks {
 			u()
@@ -189,8 +182,6 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 		"expire softly":   p.expirer.expireSoftly(ctx, a),
 		"drop strays":     p.expirer.dropStrays(ctx, both),
 		"remove":          p.remover.erase(ctx, held),
-		"keep a server":   f.servers.keepServer(ctx, from.HostPort()),
-		"keep a hunt":     f.servers.keepHunted(ctx, ref),
 	}
 	_, out["look"] = p.looker.look(ctx, held, resolve.Reasons{}, pullsShare)
 	_, out["join"] = p.entries.join(ctx, ref, e.ID)

@@ -1,8 +1,12 @@
 package purgatory
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/state"
 )
 
 func serverAt(t *testing.T, s string) graspsync.CloneURL {
@@ -227,80 +232,212 @@ func TestRecordsOfHunts(t *testing.T) {
 	})
 }
 
-// A request is noted when it begins and when it ends, of whoever's servers it is, and what is
-// learned has the next flush write it down.
+// brokenDisk can't be written under a prefix, until it is mended.
+type brokenDisk struct {
+	state.Store
+	prefix string
+	mended atomic.Bool
+}
+
+func (d *brokenDisk) fails(key string) error {
+	if !d.mended.Load() && strings.HasPrefix(key, d.prefix) {
+		return errScales
+	}
+	return nil
+}
+
+func (d *brokenDisk) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	if err := d.fails(key); err != nil {
+		return state.Absent, err
+	}
+	return d.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+func (d *brokenDisk) Delete(ctx context.Context, key string, old state.Version) error {
+	if err := d.fails(key); err != nil {
+		return err
+	}
+	return d.Store.Delete(ctx, key, old)
+}
+
+// onDisk is what is on the disk of servers and of hunting.
+func (sv *servers) onDisk(t *testing.T) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for _, prefix := range []string{keyServer, keyHunted} {
+		require.NoError(t, sv.keep.each(t.Context(), prefix, func(key string, value []byte) error {
+			out[prefix+key] = string(value)
+			return nil
+		}))
+	}
+	return out
+}
+
+// A request is noted when it begins, before it is made, and when it ends, of whoever's servers
+// it is; what is learned is on the disk a second later.
 func TestWhatIsNotedOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 1).p
 		f, u := p.fetches, serverAt(t, "https://a.example/r.git")
 		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: "x"}
-		rung := func() bool {
-			select {
-			case <-f.servers.changed:
-				return true
-			default:
-				return false
-			}
+		end := f.servers.start(t.Context())
+		defer end()
+		onDisk := func() (a, b string) {
+			all := f.servers.onDisk(t)
+			return all[serverKey(u.HostPort())], all[huntedKey(ref)]
+		}
+		// soon says of what something else is on the disk a second later, and not before.
+		soon := func() (ofServer, ofHunted bool) {
+			t.Helper()
+			wasA, wasB := onDisk()
+			time.Sleep(time.Second - 1)
+			synctest.Wait()
+			a, b := onDisk()
+			require.Equal(t, []string{wasA, wasB}, []string{a, b})
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			a, b = onDisk()
+			return a != wasA, b != wasB
+		}
+		changes := func(wantA, wantB bool, why string) {
+			t.Helper()
+			a, b := soon()
+			require.Equal(t, [2]bool{wantA, wantB}, [2]bool{a, b}, why)
 		}
 		f.servers.found(u.HostPort(), 1, time.Now())
-		require.False(t, rung(), "nobody asked it")
+		changes(false, false, "nobody asked it")
 		f.servers.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
 		s, h := f.servers.servers[u.HostPort()], f.servers.hunted[ref]
 		require.Equal(t, server{last: time.Now(), recent: 2}, *s)
 		require.Equal(t, hunted{attempts: 3, next: time.Now().Add(time.Minute)}, *h)
-		require.False(t, rung(), "it is written down when it is made")
+		changes(false, false, "it is written down when it is made")
 		for _, stranger := range []bool{false, true} {
 			end, err := f.servers.begin(t.Context(), question{repo: ref, from: u, stranger: stranger}, time.Hour)
 			require.NoError(t, err)
-			require.True(t, rung())
+			a, b := onDisk()
+			whole := fmt.Sprintf(`"bytes":%d`, 512<<20)
+			require.Contains(t, a, whole, "it is on the disk")
+			require.Contains(t, b, whole)
+			require.Equal(t, stranger, strings.Contains(b, `"strangers":`))
 			require.Equal(t, 1, s.underWay)
 			require.Equal(t, map[bool][2]int{false: {1, 0}, true: {0, 1}}[stranger], [2]int{h.underWay, h.underWayStrangers})
-			require.False(t, s.version.dirty() || h.version.dirty(), "it is on the disk")
 			require.True(t, s.inUse() && h.inUse())
 			time.Sleep(time.Second)
 			end()
-			require.True(t, rung())
-			require.True(t, s.version.dirty() && h.version.dirty(), "soon")
+			require.False(t, s.inUse() || h.inUse())
 			require.Zero(t, s.underWay+h.underWay+h.underWayStrangers)
 			require.Equal(t, time.Now().Add(time.Hour), h.next)
-			require.NoError(t, f.servers.flush(t.Context()))
-			require.False(t, s.inUse() || h.inUse())
+			changes(true, true, "soon")
+			a, b = onDisk()
+			require.NotContains(t, a+b, whole)
 		}
 		h.attempts = 0
-		end, err := f.servers.begin(t.Context(), question{repo: ref, from: u}, 2*time.Hour)
+		done, err := f.servers.begin(t.Context(), question{repo: ref, from: u}, 2*time.Hour)
 		require.NoError(t, err)
-		end()
-		require.Equal(t, time.Now().Add(time.Hour), h.next, "it waits for nothing")
-		rung()
-		require.NoError(t, f.servers.flush(t.Context()))
+		was := h.next
+		done()
+		require.Equal(t, was, h.next, "it waits for nothing")
+		changes(true, true, "soon")
+		require.NotContains(t, f.servers.hunted, ref, "there is nothing to remember")
+		_, b := onDisk()
+		require.Empty(t, b)
 
 		until := time.Now().Add(time.Hour)
 		f.servers.found(u.HostPort(), 2, until)
-		require.True(t, rung() && s.version.dirty())
-		require.NoError(t, f.servers.flush(t.Context()))
+		changes(true, false, "it is of no use")
 		f.servers.found(u.HostPort(), 2, until)
-		require.False(t, rung() || s.version.dirty(), "that is known")
+		changes(false, false, "that is known")
 		f.servers.found(u.HostPort(), 3, until)
-		require.True(t, rung() && s.version.dirty())
 		f.servers.found(u.HostPort(), 3, until.Add(1))
-		require.True(t, rung())
+		changes(true, false, "for longer")
 		require.Equal(t, 3, s.failures)
 		require.Equal(t, until.Add(1), s.brokenUntil)
 
-		require.NotContains(t, f.servers.hunted, ref, "there is nothing to remember")
 		f.servers.inVain(ref, patience{until, 4})
 		h = f.servers.hunted[ref]
-		require.True(t, rung() && h.version.dirty())
+		changes(false, true, "it was in vain")
 		require.Equal(t, patience{until, 4}, h.vain)
-		require.NoError(t, f.servers.flush(t.Context()))
 		f.servers.memory.put(ref, urlKey{1}, lack{until: until})
 		h.attempts = 5
 		f.servers.rest(ref)
-		require.True(t, rung() && h.version.dirty())
-		require.Equal(t, hunted{version: h.version}, *h)
+		require.Equal(t, hunted{}, *h)
 		require.Empty(t, f.servers.memory.lacks)
+		changes(false, true, "it lacks nothing")
+		_, b = onDisk()
+		require.Empty(t, b)
 		f.servers.rest(graspsync.RepoRef{Identifier: "none"})
-		require.False(t, rung())
+		changes(false, false, "of which nothing is known")
+	})
+}
+
+// A request that can't be noted is not made, and is none; that somebody else is asked is noted
+// again later.
+func TestRequestThatCannotBeNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 1)
+		f, u := w.p.fetches, serverAt(t, "https://a.example/r.git")
+		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: "x"}
+		disk := &brokenDisk{Store: f.servers.keep.store, prefix: keyServer}
+		f.servers = newServers(f.cfg, f.report, keeper{disk})
+		end := f.servers.start(t.Context())
+		defer end()
+		f.servers.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
+		_, err := f.servers.begin(t.Context(), question{repo: ref, from: u}, time.Hour)
+		require.ErrorIs(t, err, errScales)
+		over := errors.New("it is over")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(over)
+		_, err = f.servers.begin(ctx, question{repo: ref, from: u}, time.Hour)
+		require.ErrorIs(t, err, over)
+		s, h := f.servers.servers[u.HostPort()], f.servers.hunted[ref]
+		require.False(t, s.inUse() || h.inUse())
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		require.Len(t, f.servers.onDisk(t), 1)
+		disk.mended.Store(true)
+		f.servers.found(u.HostPort(), 1, time.Now().Add(time.Hour))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, f.servers.onDisk(t), 2)
+	})
+}
+
+// However long the disk fails and however many servers are heard of: what is kept of them in
+// memory has its bound; in the end the disk has the same.
+func TestServersAreBoundedWhileTheDiskFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 1)
+		cfg := *w.p.cfg
+		cfg.fixed.MaxKept = 5
+		disk := &brokenDisk{Store: w.p.servers.keep.store, prefix: "purgatory/"}
+		sv := newServers(&cfg, newReport(&cfg), keeper{disk})
+		end := sv.start(t.Context())
+		until := time.Now().Add(24 * time.Hour)
+		for i := range 100 {
+			u := serverAt(t, fmt.Sprintf("https://a%d.example/r.git", i))
+			ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: fmt.Sprint(i)}
+			sv.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 1, Wait: time.Minute})
+			_, err := sv.begin(t.Context(), question{repo: ref, from: u}, time.Hour)
+			require.ErrorIs(t, err, errScales)
+			sv.found(u.HostPort(), 1, until)
+			sv.inVain(ref, patience{until, 1})
+			require.LessOrEqual(t, len(sv.servers), 5)
+			require.LessOrEqual(t, len(sv.hunted), 5)
+			time.Sleep(time.Second)
+		}
+		dropped, _ := sv.report.byName()
+		require.EqualValues(t, 2*95, dropped["kept"])
+		require.Empty(t, sv.onDisk(t))
+		disk.mended.Store(true)
+		end()
+		all := sv.onDisk(t)
+		require.Len(t, all, len(sv.servers)+len(sv.hunted))
+		for a := range sv.servers {
+			require.Contains(t, all, serverKey(a))
+		}
+		for ref := range sv.hunted {
+			require.Contains(t, all, huntedKey(ref))
+		}
 	})
 }
 

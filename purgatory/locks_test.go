@@ -41,7 +41,7 @@ func TestWhoDoesNotGetALockHasDoneNothing(t *testing.T) {
 		over := errors.New("it is over")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(over)
-		for who, err := range w.p.AtLocks(ctx, announcement, both, clone("a.example/r.git")) {
+		for who, err := range w.p.AtLocks(ctx, announcement, both) {
 			require.ErrorIs(t, err, over, who)
 		}
 		require.Equal(t, kept, w.kept())

@@ -292,15 +292,16 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := p.engine
+	end := e.servers.start(ctx)
 	e.resume(ctx)
 	e.wg.Go(func() { p.checks.run(ctx) })
-	e.wg.Go(func() { e.servers.runKeeping(ctx) })
+	e.wg.Go(func() { e.servers.runSweeping(ctx) })
 	e.wg.Go(func() { p.checks.sweep(ctx) })
 	e.wg.Go(func() { p.maintenance.run(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
 	e.gatherings.discardAll()
-	e.servers.keepLast(ctx)
+	end()
 	return context.Cause(ctx)
 }
 

@@ -25,13 +25,13 @@ func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
 		return p.fetches
 	}
 	f := fetches()
+	end := f.servers.start(t.Context())
 	f.servers.started(hunt.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
 	f.servers.found(from.HostPort(), 2, now.Add(time.Hour))
 	f.servers.inVain(ref, patience{failures: 2, until: now.Add(time.Hour)})
 	f.servers.memory.put(ref, keyOf(from, false), lack{whatever: true, until: now.Add(time.Hour)})
 	add(f.servers.memory.hosts, from.HostPort(), 5, now)
-	require.NoError(t, f.servers.keepServer(t.Context(), from.HostPort()))
-	require.NoError(t, f.servers.keepHunted(t.Context(), ref))
+	end()
 
 	f = fetches()
 	s, h := f.servers.servers[from.HostPort()], f.servers.hunted[ref]

@@ -11,35 +11,36 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
-	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // servers are what is known of git servers, and of hunting for repositories: what they sent,
-// what they lack, and when they may be asked again.
+// what they lack, and when they may be asked again. What of it is to survive a restart is
+// written behind; that a server is asked is on the disk before.
 type servers struct {
 	// set by newServers, read-only
 	cfg    *Config
 	report *report
 	keep   keeper
+	buffer *writebehind.Buffer // its methods may be called with mu held, but for Save and Flush
 
 	mu sync.Mutex
 	// guarded by mu
 	memory  memory
 	servers map[graspsync.HostPort]*server // of which something is on the disk, or will be
 	hunted  map[graspsync.RepoRef]*hunted
-	gone    []string // keys of what had no room
-
-	writing *keyed.Locks[string] // who writes a record has the lock of its key
-	changed chan struct{}        // one slot: something is not on the disk
 }
 
 func newServers(cfg *Config, report *report, keep keeper) *servers {
 	return &servers{
 		cfg: cfg, report: report, keep: keep, memory: newMemory(*cfg),
-		servers: make(map[graspsync.HostPort]*server), hunted: make(map[graspsync.RepoRef]*hunted), changed: make(chan struct{}, 1),
-		writing: keyed.NewLocks[string](),
+		buffer: writebehind.New(keep.store, writebehind.Config{
+			Delay: keepDelay, Timeout: cfg.fixed.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges, RetryFull: true,
+			Logger: cfg.Logger, Dropped: func(_ string, n int) { report.dropSome("kept", n) },
+		}),
+		servers: make(map[graspsync.HostPort]*server), hunted: make(map[graspsync.RepoRef]*hunted),
 	}
 }
 
@@ -51,7 +52,6 @@ type server struct {
 	failures    int
 	brokenUntil time.Time
 	underWay    int
-	version     version
 }
 
 // hunted is what is kept of a repository, besides what memory has.
@@ -61,28 +61,15 @@ type hunted struct {
 	vain              patience
 	underWay          int // requests to servers of its maintainers
 	underWayStrangers int
-	version           version
 }
 
-// version counts the changes of something, and says how many of them are on the disk.
-type version struct{ now, kept uint64 }
+func (s *server) inUse() bool { return s.underWay > 0 }
 
-func (v version) dirty() bool { return v.now != v.kept }
-
-func (s *server) versions() *version { return &s.version }
-
-func (s *server) inUse() bool { return s.underWay > 0 || s.version.dirty() }
-
-func (h *hunted) versions() *version { return &h.version }
-
-func (h *hunted) inUse() bool {
-	return h.underWay+h.underWayStrangers > 0 || h.version.dirty()
-}
+func (h *hunted) inUse() bool { return h.underWay+h.underWayStrangers > 0 }
 
 // book is one of the things of which something is kept.
 type book interface {
-	versions() *version
-	inUse() bool // what is kept of it can't be dropped
+	inUse() bool // somebody is asked: it can't be dropped
 }
 
 // patience is how long a listed repository is not hunted for that was hunted for in
@@ -137,91 +124,87 @@ func (sv *servers) forget(ref graspsync.RepoRef) {
 	sv.rest(ref)
 }
 
-// flush puts everything on the disk that is not there as it is now.
-func (sv *servers) flush(ctx context.Context) error {
-	sv.mu.Lock()
-	servers, repos, gone := dirty(sv.servers), dirty(sv.hunted), sv.gone
-	sv.gone = nil
-	sv.mu.Unlock()
-	var errs []error
-	for _, key := range gone { // should that fail, the next start does it
-		errs = append(errs, sv.keep.drop(ctx, key))
-	}
-	for _, a := range servers {
-		errs = append(errs, sv.keepServer(ctx, a))
-	}
-	for _, ref := range repos {
-		errs = append(errs, sv.keepHunted(ctx, ref))
-	}
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	trim(sv, sv.servers, serverKey, sv.cfg.fixed.MaxKept) // many may have been in use at once
-	trim(sv, sv.hunted, huntedKey, sv.cfg.fixed.MaxKept)
-	return errors.Join(errs...)
+// ofServer is what is on the disk of a server, as it is when that is written: nothing, if
+// nothing is kept of it or that says nothing any more.
+func (sv *servers) ofServer(a graspsync.HostPort) writebehind.Change {
+	return writebehind.Change{Key: serverKey(a), Value: func() ([]byte, bool) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		return written(sv.servers, a, sv.serverRecord)
+	}}
 }
 
-// sweep has flush drop what says nothing any more.
+// ofHunted is the same of a repository.
+func (sv *servers) ofHunted(ref graspsync.RepoRef) writebehind.Change {
+	return writebehind.Change{Key: huntedKey(ref), Value: func() ([]byte, bool) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		return written(sv.hunted, ref, sv.huntedRecord)
+	}}
+}
+
+// written is a record as text. What is not worth one is forgotten.
+func written[K comparable, B book, R any](books map[K]B, k K, record func(K, time.Time) (R, bool)) ([]byte, bool) {
+	if _, ok := books[k]; !ok {
+		return nil, false
+	}
+	r, worth := record(k, time.Now())
+	if !worth {
+		delete(books, k)
+		return nil, false
+	}
+	data, err := json.Marshal(r)
+	return data, err == nil
+}
+
+// soon has something on the disk soon, with what else changes until then. It is counted if
+// there is no room for it.
+func (sv *servers) soon(c writebehind.Change) { sv.buffer.Put(c.Key, c.Value) }
+
+// sweep has dropped what says nothing any more.
 func (sv *servers) sweep() {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
-	for a, s := range sv.servers {
+	for a := range sv.servers {
 		if _, worth := sv.serverRecord(a, now); !worth {
-			s.version.now++
+			sv.soon(sv.ofServer(a))
 		}
 	}
-	for ref, h := range sv.hunted {
+	for ref := range sv.hunted {
 		if _, worth := sv.huntedRecord(ref, now); !worth {
-			h.version.now++
+			sv.soon(sv.ofHunted(ref))
 		}
 	}
 }
 
-// ring has runKeeping know that something is not on the disk.
-func (sv *servers) ring() {
-	select {
-	case sv.changed <- struct{}{}:
-	default:
-	}
-}
-
-// runKeeping has what was learned on the disk soon, many changes at once.
-func (sv *servers) runKeeping(ctx context.Context) {
+func (sv *servers) runSweeping(ctx context.Context) {
 	sweep := time.NewTicker(keepSweep)
 	defer sweep.Stop()
 	for {
-		wait := keepDelay
 		select {
-		case <-sv.changed:
 		case <-sweep.C:
 			sv.sweep()
 		case <-ctx.Done():
 			return
 		}
-		for {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			}
-			err := sv.flush(ctx)
-			if err == nil || ctx.Err() != nil {
-				break
-			}
-			sv.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, graspsync.Printable(err.Error()))
-			wait = keepRetry
-		}
 	}
 }
 
-// keepLast is flush when nothing happens any more.
-func (sv *servers) keepLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-	defer cancel()
-	if err := sv.flush(ctx); err != nil {
-		sv.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, graspsync.Printable(err.Error()))
+// start begins to keep what is learned. end must be called when nothing happens any more: what
+// was learned by then is on the disk when it returns.
+func (sv *servers) start(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { sv.buffer.Run(ctx) })
+	return func() {
+		last, stop := context.WithTimeout(ctx, lastWords)
+		defer stop()
+		if err := sv.buffer.Flush(last); err != nil {
+			sv.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, graspsync.Printable(err.Error()))
+		}
+		cancel()
+		wg.Wait()
 	}
 }
 
@@ -290,8 +273,7 @@ func (sv *servers) found(a graspsync.HostPort, failures int, until time.Time) {
 		return
 	}
 	s.failures, s.brokenUntil = failures, until
-	s.version.now++
-	sv.ring()
+	sv.soon(sv.ofServer(a))
 }
 
 // inVain notes for how long a repository that nothing waits for is not hunted for.
@@ -300,8 +282,7 @@ func (sv *servers) inVain(ref graspsync.RepoRef, p patience) {
 	defer sv.mu.Unlock()
 	h := sv.repository(ref)
 	h.vain = p
-	h.version.now++
-	sv.ring()
+	sv.soon(sv.ofHunted(ref))
 }
 
 // rest notes that a repository lacks nothing. It is called with mu held.
@@ -309,17 +290,15 @@ func (sv *servers) rest(ref graspsync.RepoRef) {
 	sv.memory.forget(ref)
 	if h := sv.hunted[ref]; h != nil {
 		h.attempts, h.next, h.vain = 0, time.Time{}, patience{}
-		h.version.now++
-		sv.ring()
+		sv.soon(sv.ofHunted(ref))
 	}
 }
 
 // begin has a request on the disk before it is made. end must be called after it; it
 // is on the disk soon.
 func (sv *servers) begin(ctx context.Context, q question, wait time.Duration) (end func(), err error) {
+	ofServer, ofHunted := sv.ofServer(q.from.HostPort()), sv.ofHunted(q.repo)
 	add := func(n int) {
-		sv.mu.Lock()
-		defer sv.mu.Unlock()
 		s, h := sv.server(q.from.HostPort()), sv.repository(q.repo)
 		s.underWay += n
 		if q.stranger {
@@ -330,30 +309,26 @@ func (sv *servers) begin(ctx context.Context, q question, wait time.Duration) (e
 		if n < 0 && h.attempts > 0 {
 			h.next = time.Now().Add(wait)
 		}
-		s.version.now++
-		h.version.now++
-		sv.ring()
 	}
+	end = func() {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		add(-1)
+		sv.soon(ofServer)
+		sv.soon(ofHunted)
+		trim(sv, sv.servers, sv.ofServer, sv.cfg.fixed.MaxKept) // many may have been in use at once
+		trim(sv, sv.hunted, sv.ofHunted, sv.cfg.fixed.MaxKept)
+	}
+	sv.mu.Lock()
 	add(1)
-	end = func() { add(-1) }
+	sv.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, sv.cfg.fixed.Timeout)
 	defer cancel()
-	written := make(chan error, 1) // at the same time, so that the disk has to be waited for once
-	go func() { written <- sv.keepServer(ctx, q.from.HostPort()) }()
-	err = sv.keepHunted(ctx, q.repo)
-	if err := errors.Join(err, <-written); err != nil {
+	if err := sv.buffer.Save(ctx, ofServer, ofHunted); err != nil {
 		end()
-		return nil, err
+		return nil, fmt.Errorf("keeping that a server is asked: %w", err)
 	}
 	return end, nil
-}
-
-func (sv *servers) keepServer(ctx context.Context, a graspsync.HostPort) error {
-	return keep(ctx, sv, serverKey(a), sv.servers, a, func(now time.Time) (any, bool) { return sv.serverRecord(a, now) })
-}
-
-func (sv *servers) keepHunted(ctx context.Context, ref graspsync.RepoRef) error {
-	return keep(ctx, sv, huntedKey(ref), sv.hunted, ref, func(now time.Time) (any, bool) { return sv.huntedRecord(ref, now) })
 }
 
 // server returns what is kept of a server, making room for it. It is called with mu
@@ -362,7 +337,7 @@ func (sv *servers) server(a graspsync.HostPort) *server {
 	if s := sv.servers[a]; s != nil {
 		return s
 	}
-	trim(sv, sv.servers, serverKey, sv.cfg.fixed.MaxKept-1)
+	trim(sv, sv.servers, sv.ofServer, sv.cfg.fixed.MaxKept-1)
 	s := &server{}
 	sv.servers[a] = s
 	return s
@@ -372,7 +347,7 @@ func (sv *servers) repository(ref graspsync.RepoRef) *hunted {
 	if h := sv.hunted[ref]; h != nil {
 		return h
 	}
-	trim(sv, sv.hunted, huntedKey, sv.cfg.fixed.MaxKept-1)
+	trim(sv, sv.hunted, sv.ofHunted, sv.cfg.fixed.MaxKept-1)
 	h := &hunted{}
 	sv.hunted[ref] = h
 	return h
@@ -409,17 +384,21 @@ func (sv *servers) recall(ctx context.Context, now time.Time) (repos []hunt.Past
 
 // recallEach reads the records under a prefix, and drops those that are of no use.
 func (sv *servers) recallEach(ctx context.Context, prefix string, read func(value []byte) (worth bool, err error)) error {
-	return sv.keep.each(ctx, prefix, func(key string, value []byte) error {
+	err := sv.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
 		worth, err := read(value)
 		if err != nil {
 			sv.report.unreadable.Add(1)
 			sv.cfg.Logger.Error("what was kept of hunting can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 		}
 		if err != nil || !worth {
-			return sv.keep.drop(ctx, prefix+key)
+			return false, sv.keep.drop(ctx, key)
 		}
-		return nil
+		return true, nil
 	})
+	if err != nil {
+		return fmt.Errorf("recalling what was kept of hunting: %w", err)
+	}
+	return nil
 }
 
 func (sv *servers) recallServer(value []byte, now time.Time) (d hunt.PastDomain, worth bool, err error) {
@@ -559,78 +538,30 @@ func serverKey(a graspsync.HostPort) string { return keyServer + hashedText(a.St
 
 func huntedKey(ref graspsync.RepoRef) string { return keyHunted + hashed(ref) }
 
-// keep puts a record on the disk as it is now, unless somebody else has done so since
-// it was changed: requests to one server share a write.
-func keep[K comparable, B book](ctx context.Context, sv *servers, key string, books map[K]B, k K, record func(time.Time) (any, bool)) error {
-	done, err := sv.writing.Lock(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer done()
-	now := time.Now()
-	sv.mu.Lock()
-	b, ok := books[k]
-	if !ok || !b.versions().dirty() {
-		sv.mu.Unlock()
-		return nil
-	}
-	r, worth := record(now)
-	was := b.versions().now
-	sv.mu.Unlock()
-	data, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encoding what is kept of hunting: %w", err)
-	}
-	if worth {
-		err = sv.keep.put(ctx, key, data)
-	} else {
-		err = sv.keep.drop(ctx, key)
-	}
-	if err != nil {
-		return err
-	}
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	b.versions().kept = was
-	if !worth && !b.versions().dirty() {
-		delete(books, k)
-	}
-	return nil
-}
-
 // trim drops what is not in use where there is more than most.
-func trim[K comparable, B book](sv *servers, books map[K]B, key func(K) string, most int) {
-	if len(books) <= most {
-		return
-	}
+func trim[K comparable, B book](sv *servers, books map[K]B, of func(K) writebehind.Change, most int) {
 	for k, b := range books {
-		if b.inUse() {
-			continue
-		}
-		delete(books, k)
-		sv.gone = append(sv.gone, key(k))
-		sv.report.drop("kept")
-		sv.ring()
 		if len(books) <= most {
 			return
 		}
-	}
-}
-
-func dirty[K comparable, B book](books map[K]B) (out []K) {
-	for k, b := range books {
-		if b.versions().dirty() {
-			out = append(out, k)
+		if !b.inUse() {
+			delete(books, k)
+			sv.soon(of(k))
+			sv.report.drop("kept")
 		}
 	}
-	return out
 }
 
 const (
-	keepDelay = time.Second     // in which changes are gathered
-	keepRetry = time.Minute     // after a failure
+	// keepDelay is how long changes are gathered. It is short: until the end of a request is on
+	// the disk, the request counts there for all that it could have brought.
+	keepDelay = time.Second
 	keepSweep = time.Hour       // between two looks at what may go
 	lastWords = 2 * time.Second // at the end
+	maxRecord = 1 << 20         // bytes, which no record has: an event is smaller, lacks are few
+	// maxChanges is of how many records changes wait while the disk fails: all that are kept,
+	// and more that had no room and are to go.
+	maxChanges = 100_000
 )
 
 // mostVain is what is believed of a count on the disk: doubling has ended long before.

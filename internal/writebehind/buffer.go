@@ -324,6 +324,13 @@ func (b *Buffer) failed(ctx context.Context, key string, c *change, err error) {
 	case !again:
 		b.cfg.Dropped("full", 1)
 	}
+	if b.later(key, c, again) && ctx.Err() == nil {
+		b.cfg.Logger.Error("what is to survive a restart could not be written", "key", key, "error", graspsync.Printable(err.Error()))
+	}
+}
+
+// later queues a change that failed once more, and reports whether that may be said.
+func (b *Buffer) later(key string, c *change, again bool) (say bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -333,10 +340,10 @@ func (b *Buffer) failed(ctx context.Context, key string, c *change, err error) {
 	if len(b.queue) > 0 && !b.lazyAt.After(now) { // else it goes with the others
 		b.lazyAt = now.Add(retryPause)
 	}
-	if ctx.Err() == nil && now.Sub(b.loggedAt) >= sayPause {
+	if say = now.Sub(b.loggedAt) >= sayPause; say {
 		b.loggedAt = now
-		b.cfg.Logger.Error("what is to survive a restart could not be written", "key", key, "error", graspsync.Printable(err.Error()))
 	}
+	return say
 }
 
 // save makes one change durable. Should somebody else write under our keys, the last wins.
