@@ -144,9 +144,9 @@ func (r containedRepositories) recovered() {
 }
 
 // Reserve counts what has no room.
-func (r containedRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
+func (r containedRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
 	defer r.report.recovered(&err, ofRepos)
-	end, err := r.repos.Reserve(ctx, ref, pulls, bytes)
+	end, err := r.repos.Reserve(ctx, ref, pulls, bytes, displaced)
 	if errors.Is(err, ErrFull) {
 		r.report.drop("ceiling")
 	}

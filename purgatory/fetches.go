@@ -96,7 +96,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 func (f *fetches) hasRoom(ctx context.Context, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q))
+	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q), f.displacement.ofOwner)
 	if err == nil {
 		done()
 	}
@@ -188,7 +188,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := f.gatherings.bytesOf(pl) + seen.Bytes // of this one it is not noted yet
-	done, err := f.repos.Reserve(ctx, ref, pl.whose != (whose{}), bytes)
+	done, err := f.repos.Reserve(ctx, ref, pl.whose != (whose{}), bytes, f.displacement.ofOwner)
 	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
 		f.gatherings.discard(pl)
 		return fmt.Errorf("%w: %w", ErrLimit, err)

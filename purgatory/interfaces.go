@@ -78,9 +78,12 @@ type Repositories interface {
 
 	// Reserve makes so many bytes count that are about to come to a repository, for nothing
 	// but pull requests it may be, until done is called, once they are there or are not to
-	// come. None ask whether there is room for anything. The error wraps ErrFull if there is
-	// not. It is called without the lock, at any time.
-	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error)
+	// come. None ask whether there is room for anything. displaced says how many bytes in an
+	// owner's repositories are for pull requests that have no ref any more: they count as what
+	// only pull requests need, not for the owner. It is quick, and not called after Reserve
+	// has returned. The error wraps ErrFull if there is no room. It is called without the
+	// lock, at any time.
+	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error)
 }
 
 // Upload is what one push has brought for an event.

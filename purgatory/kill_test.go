@@ -200,7 +200,7 @@ func (f *folders) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Uploa
 
 func (f *folders) Unstage(graspsync.RepoRef, graspsync.EventID) {}
 
-func (f *folders) Reserve(context.Context, graspsync.RepoRef, bool, int64) (func(), error) {
+func (f *folders) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error) {
 	return func() {}, nil
 }
 

@@ -44,6 +44,8 @@ type looker struct {
 	rations    *rations
 	remover    *remover
 	intake     *intake
+	// displacement is what counts for pull requests though it has no ref.
+	displacement *displacement
 }
 
 // The lock of a repository is waited for this part of the longest time of a look, since pushes may
@@ -679,7 +681,7 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 		if room, err := k.rations.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
 			return cmp.Or(err, errNoRoom)
 		}
-		done, err := k.repos.Reserve(ctx, r.Ref, true, u.Bytes) // what lies there counts for nobody yet
+		done, err := k.repos.Reserve(ctx, r.Ref, true, u.Bytes, k.displacement.ofOwner) // what lies there counts for nobody yet
 		if err != nil {
 			return err
 		}

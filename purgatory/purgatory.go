@@ -121,7 +121,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 		keep: outside.keep, step: step, naming: naming,
 		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, waiting: waiting, pins: pins, served: p.entries.served, takes: p.entries.takes,
 		entries: p.entries, reader: p.reader, mover: p.mover,
-		histories: p.histories, rations: p.rations, remover: p.remover, intake: p.intake,
+		histories: p.histories, displacement: p.displacement, rations: p.rations, remover: p.remover, intake: p.intake,
 	}
 	p.surveyor = &surveyor{
 		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, entries: p.entries, reader: p.reader,

@@ -139,7 +139,7 @@ func (s *scales) Staged(graspsync.RepoRef, graspsync.EventID) []Upload { return 
 
 func (s *scales) Unstage(graspsync.RepoRef, graspsync.EventID) {}
 
-func (s *scales) Reserve(context.Context, graspsync.RepoRef, bool, int64) (func(), error) {
+func (s *scales) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error) {
 	return func() {}, nil
 }
 

@@ -53,15 +53,15 @@ type Config struct {
 	Sync relaysync.Config
 	// Purgatory says how long events wait and how their data is hunted for. Its
 	// Identity and Membership are set by New. Its MaxRepoDay defaults to MaxPackBytes of Fetch, where that
-	// is more. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Serve.
+	// is more. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Repositories.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching. Its Dialer is set by New. How many fetches there are at once is
 	// known from Purgatory, and so is its MaxAddressDay, where that would be less than MaxHostDay; its MinFreeDisk
 	// is that of Serve.
 	Fetch gitfetch.Config
-	// Repositories has the limits of what may lie in Dir.
+	// Repositories has the limits of what may lie in Dir. Its Git is that of Fetch.
 	Repositories gitserve.RepositoriesConfig
-	// Serve has the limits of serving. Its Git is that of Fetch.
+	// Serve has the limits of serving.
 	Serve gitserve.Config
 }
 
@@ -93,9 +93,9 @@ const (
 )
 
 // manyBytes is the default of purgatory.Limits.MaxPullBytes, and pullShare the part of
-// gitserve.Config.MaxOwnerBytes, one of so many, that it is where that is less. What has given
-// way takes up as much again: as long as there is room for more, pull requests give way to each
-// other. Where an owner has no more of it, whoever came first would keep it.
+// gitserve.RepositoriesConfig.MaxOwnerBytes, one of so many, that it is where that is less. What
+// has given way takes up as much again: as long as there is room for more, pull requests give way
+// to each other. Where an owner has no more of it, whoever came first would keep it.
 const (
 	manyBytes = 1 << 30
 	pullShare = 4
@@ -120,7 +120,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
-	if most := c.Serve.MaxOwnerBytes; c.Purgatory.Limits.MaxPullBytes == 0 && most > 0 {
+	if most := c.Repositories.MaxOwnerBytes; c.Purgatory.Limits.MaxPullBytes == 0 && most > 0 {
 		c.Purgatory.Limits.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
 	}
 	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
@@ -132,8 +132,8 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if most := c.Purgatory.Limits.MaxHostDay; c.Fetch.MaxAddressDay == 0 && most > manyBytesOfAHost {
 		c.Fetch.MaxAddressDay = most // else a name never brings as much as it may
 	}
-	if c.Serve.Git == "" {
-		c.Serve.Git = c.Fetch.Git // it is of that one that is asked whether it will do
+	if c.Repositories.Git == "" {
+		c.Repositories.Git = c.Fetch.Git // it is of that one that is asked whether it will do
 	}
 	if c.Fetch.MinFreeDisk == 0 {
 		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default

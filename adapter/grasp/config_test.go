@@ -39,11 +39,11 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, cfg.Fetch.MaxAddressDay)
 	require.Equal(t, uint64(3<<30), cfg.Fetch.MinFreeDisk)
-	require.Equal(t, "/opt/git", cfg.Serve.Git)
-	given.Serve.Git = "/usr/bin/git"
+	require.Equal(t, "/opt/git", cfg.Repositories.Git)
+	given.Repositories.Git = "/usr/bin/git"
 	cfg, err = given.withDefaults(nip34.Identity{})
 	require.NoError(t, err)
-	require.Equal(t, "/usr/bin/git", cfg.Serve.Git)
+	require.Equal(t, "/usr/bin/git", cfg.Repositories.Git)
 
 	given = Config{Membership: nip34.Membership{OneSided: true}, GRASPLists: true}
 	cfg, err = given.withDefaults(nip34.Identity{})
@@ -57,10 +57,10 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 // more: who pushed first kept everybody else out.
 func TestPullRequestsOfARepositoryLeaveRoom(t *testing.T) {
 	for most, want := range map[int64]int64{0: 0, 2: 1, 1 << 30: 256 << 20, 1 << 40: 1 << 30} {
-		cfg, err := Config{Serve: gitserve.Config{MaxOwnerBytes: most}}.withDefaults(nip34.Identity{})
+		cfg, err := Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}}.withDefaults(nip34.Identity{})
 		require.NoError(t, err)
 		require.Equal(t, want, cfg.Purgatory.Limits.MaxPullBytes)
-		cfg, err = Config{Serve: gitserve.Config{MaxOwnerBytes: most}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 7}}}.withDefaults(nip34.Identity{})
+		cfg, err = Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 7}}}.withDefaults(nip34.Identity{})
 		require.NoError(t, err)
 		require.Equal(t, int64(7), cfg.Purgatory.Limits.MaxPullBytes)
 	}

@@ -34,7 +34,7 @@ func TestDataOfStrangersBesideHonest(t *testing.T) {
 	r := unstarted(t)
 	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
 		cfg.Purgatory.Limits.MaxPullBytes = 1000 * kib
-		cfg.Serve.MaxOwnerBytes = 1500 * kib
+		cfg.Repositories.MaxOwnerBytes = 1500 * kib
 	}
 	r.start()
 	defer r.stop()
@@ -116,7 +116,7 @@ func TestChurnOfStrangersIsBounded(t *testing.T) {
 			r := unstarted(t)
 			r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
 				cfg.Purgatory.Limits.MaxPullBytes, cfg.Purgatory.Times.Grace = most, grace
-				cfg.Serve.MaxOwnerBytes = 5 * most / 2
+				cfg.Repositories.MaxOwnerBytes = 5 * most / 2
 			}
 			r.start()
 			defer r.stop()

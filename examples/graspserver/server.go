@@ -125,10 +125,10 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 				Grace:   opt.grace,
 			}, Limits: purgatory.Limits{DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits}, NoMaintenance: !opt.maintenance,
 		},
-		Repositories: gitserve.RepositoriesConfig{StageHold: opt.placeholder, MaxStaged: opt.stagedBytes},
-		Serve: gitserve.Config{
-			Client: clientOf(opt.clientHeader, opt.proxies), MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, MaxPush: opt.maxPushBytes,
+		Repositories: gitserve.RepositoriesConfig{
+			MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, StageHold: opt.placeholder, MaxStaged: opt.stagedBytes,
 		},
+		Serve: gitserve.Config{Client: clientOf(opt.clientHeader, opt.proxies), MaxPush: opt.maxPushBytes},
 	})
 }
 

@@ -554,7 +554,7 @@ func (f *Fake) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 }
 
 // Reserve implements [purgatory.Repositories]: there is room for everything.
-func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64) (done func(), err error) {
+func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (done func(), err error) {
 	return func() {}, nil
 }
 

@@ -376,7 +376,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 	folder := x.Owner.String()
 	now := time.Unix(1_700_000_000, 0)
 	var weighed int
-	c := measuring(repos, Config{MaxOwnerBytes: 1000})
+	c := measuring(repos, RepositoriesConfig{MaxOwnerBytes: 1000})
 	fails := error(nil)
 	c.weigh = func(ctx context.Context, dir string) (int64, error) {
 		until, limited := ctx.Deadline()
@@ -386,7 +386,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 		weighed++
 		return 300, fails
 	}
-	c.displaced = func(graspsync.PubKey) int64 { return 40 }
+	displaced := func(graspsync.PubKey) int64 { return 40 }
 	for age, again := range map[time.Duration]bool{0: false, time.Minute - 1: false, time.Minute: true} {
 		c.sizes[folder] = size{bytes: 7, measured: 5, at: now}
 		require.NoError(t, c.measure(folder, now.Add(age)))
@@ -409,7 +409,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 	} {
 		weighed = 0
 		c.sizes[folder] = s.size
-		c.part(t.Context(), x, now.Add(s.after))
+		c.part(t.Context(), x, displaced, now.Add(s.after))
 		want := s.size
 		if s.done {
 			want.parted, want.tried, want.failed, want.theirs = want.measured, now.Add(s.after), false, 340
@@ -418,16 +418,16 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 		require.Equal(t, s.done, weighed == 1, s.what)
 	}
 	c.sizes[folder] = size{bytes: 501, measured: 320, theirs: 7}
-	c.part(t.Context(), x, now)
+	c.part(t.Context(), x, displaced, now)
 	require.EqualValues(t, 320, c.sizes[folder].theirs, "no more than there is")
 	var warned strings.Builder
 	c.failures.log = slog.New(slog.NewTextHandler(&warned, &slog.HandlerOptions{ReplaceAttr: untimed}))
 	fails = errDisk
 	c.sizes[folder] = size{bytes: 501, measured: 320, theirs: 7}
-	c.part(t.Context(), x, now)
+	c.part(t.Context(), x, displaced, now)
 	require.Equal(t, size{bytes: 501, measured: 320, theirs: 7, parted: 320, tried: now, failed: true}, c.sizes[folder])
 	require.Equal(t, fmt.Sprintf("level=WARN msg=\"git request failed\" repo=%s error=\"measuring pull requests: not enough free disk\"\n", x), warned.String())
 	c.owner, weighed = 0, 0
-	c.part(t.Context(), x, now.Add(time.Hour))
+	c.part(t.Context(), x, displaced, now.Add(time.Hour))
 	require.Zero(t, weighed, "there is no limit")
 }

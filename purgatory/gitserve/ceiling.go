@@ -22,16 +22,13 @@ import (
 // where fetches and maintenance change it as well, and no more often than it must be.
 type ceiling struct {
 	// set by newCeiling, read-only
-	dir   string // of all repositories
-	root  folder
-	owner int64 // bytes; zero: no limit
-	all   int64
+	layout *layout
+	owner  int64 // bytes; zero: no limit
+	all    int64
 	// weigh says how much of a repository only pull requests need, in bytes.
-	weigh func(ctx context.Context, dir string) (int64, error)
-	// displaced says how much of what an owner has no pull request needs any more.
-	displaced func(owner graspsync.PubKey) int64
-	tasks     *tasks    // in which is done what nobody waits for
-	failures  *failures // that something could not be found out
+	weigh    func(ctx context.Context, dir string) (int64, error)
+	tasks    *tasks    // in which is done what nobody waits for
+	failures *failures // that something could not be found out
 
 	// walking has one value while everything is measured.
 	walking chan struct{}
@@ -76,12 +73,10 @@ var (
 	errFull      = errors.New("the repositories of this server take up all that they may")
 )
 
-func newCeiling(l *layout, cfg Config, weigh func(ctx context.Context, dir string) (int64, error),
-	displaced func(owner graspsync.PubKey) int64, tasks *tasks, failures *failures,
-) *ceiling {
+func newCeiling(l *layout, cfg RepositoriesConfig, weigh func(ctx context.Context, dir string) (int64, error), tasks *tasks, failures *failures) *ceiling {
 	return &ceiling{
-		dir: l.dir, root: l.root, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes,
-		weigh: weigh, displaced: displaced, tasks: tasks, failures: failures,
+		layout: l, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes,
+		weigh: weigh, tasks: tasks, failures: failures,
 		walking: make(chan struct{}, 1), sizes: make(map[string]size),
 	}
 }
@@ -96,8 +91,9 @@ type levy struct {
 }
 
 // begin makes a push one that takes room, for pull requests only or not. It must be ended.
-// The error is why there is none. What all have is measured aside: until that was done, what is known of it counts.
-func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool) (*levy, error) {
+// The error is why there is none. displaced says how much of what an owner has no pull request
+// needs any more. What all have is measured aside: until that was done, what is known of it counts.
+func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, displaced func(owner graspsync.PubKey) int64) (*levy, error) {
 	if c.owner == 0 && c.all == 0 {
 		return nil, nil
 	}
@@ -105,7 +101,7 @@ func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool) 
 	if err := c.measure(ref.Owner.String(), now); err != nil {
 		return nil, err
 	}
-	c.part(ctx, ref, now)
+	c.part(ctx, ref, displaced, now)
 	if c.all > 0 && c.stale(now) {
 		c.tasks.beside(c.walk)
 	}
@@ -197,8 +193,8 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 		return err
 	}
 	// What is out of service takes room until it goes.
-	if err := errors.Join(fs.WalkDir(c.root.FS(), folder, add),
-		fs.WalkDir(c.root.FS(), path.Join(departed, folder), add)); err != nil {
+	if err := errors.Join(fs.WalkDir(c.layout.root.FS(), folder, add),
+		fs.WalkDir(c.layout.root.FS(), path.Join(departed, folder), add)); err != nil {
 		return fmt.Errorf("measuring repositories: %w", err)
 	}
 	c.found(folder, was.ends, bytes, disk, now)
@@ -246,7 +242,7 @@ func linksOf(info fs.FileInfo) int64 {
 // they have together more than half of what each of them may. Anybody can make that take
 // long, or more than git may have: what can't be found out is as it was, and is tried again
 // after a while.
-func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, now time.Time) {
+func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, displaced func(owner graspsync.PubKey) int64, now time.Time) {
 	folder := ref.Owner.String()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +259,7 @@ func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, now time.Time
 	if s.failed = err != nil; s.failed {
 		c.failures.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
 	} else {
-		s.theirs = min(theirs+c.displaced(ref.Owner), s.measured)
+		s.theirs = min(theirs+displaced(ref.Owner), s.measured)
 	}
 	c.sizes[folder] = s
 }
@@ -272,16 +268,16 @@ func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, now time.Time
 func (c *ceiling) weighAll(ctx context.Context, folder string) (theirs int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, partMost)
 	defer cancel()
-	entries, err := fs.ReadDir(c.root.FS(), folder)
+	entries, err := fs.ReadDir(c.layout.root.FS(), folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
 	for _, e := range entries {
 		at := path.Join(folder, e.Name())
-		if _, err := c.root.Stat(path.Join(at, "HEAD")); err != nil {
+		if _, err := c.layout.root.Stat(path.Join(at, "HEAD")); err != nil {
 			continue // it is none, or has gone
 		}
-		n, err := c.weigh(ctx, filepath.Join(c.dir, filepath.FromSlash(at)))
+		n, err := c.weigh(ctx, filepath.Join(c.layout.dir, filepath.FromSlash(at)))
 		if err != nil {
 			return 0, err
 		}
@@ -311,11 +307,11 @@ func (c *ceiling) stale(now time.Time) bool {
 // walk measures what all have. What can't be measured now is when it is pushed to.
 func (c *ceiling) walk(ctx context.Context) {
 	defer func() { <-c.walking }()
-	folders, err := fs.ReadDir(c.root.FS(), ".")
+	folders, err := fs.ReadDir(c.layout.root.FS(), ".")
 	if err != nil {
 		return
 	}
-	out, err := fs.ReadDir(c.root.FS(), departed)
+	out, err := fs.ReadDir(c.layout.root.FS(), departed)
 	if err != nil {
 		return
 	}

@@ -23,10 +23,10 @@ import (
 // bounded what repositories take up.
 func TestRepositoriesHaveACeiling(t *testing.T) {
 	const mib = 1 << 20
-	for name, cfg := range map[string]Config{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}} {
+	for name, cfg := range map[string]RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}} {
 		t.Run(name, func(t *testing.T) {
 			want := map[string]error{"owner": errOwnerFull, "all": errFull}[name].Error()
-			r := newRig(t, cfg)
+			r := rigWith(t, cfg, Config{})
 			other := relaytest.NewKey("other")
 			require.NoError(t, r.repos.Create(t.Context(), other.Ref("x"), nip34.SHA1))
 			push := func(url, text string) (string, error) {
@@ -61,7 +61,7 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 			// What has gone is free.
 			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
 			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
-			l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false)
+			l, err := r.repos.ceiling.begin(t.Context(), owner.Ref("x"), false, nothing)
 			require.NoError(t, err)
 			require.NoError(t, l.charge(mib))
 			l.end()
@@ -73,7 +73,7 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 // pushes refused. They have as much room of their own, and what is merged is the owner's.
 func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	const mib = 1 << 20
-	r := newRig(t, Config{MaxOwnerBytes: 4 * mib})
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 4 * mib}, Config{})
 	pull := func(n int) (string, error) {
 		git(t, r.work, "switch", "-q", "-C", "theirs", r.tip)
 		tip, _ := r.file(t, fmt.Sprint("theirs", n), random(t, 1500<<10))
@@ -107,7 +107,7 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 // everything refused that was pushed to their owner, each time after all of that time.
 func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
 	const mib = 1 << 20
-	r := newRig(t, Config{MaxOwnerBytes: 4 * mib})
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 4 * mib}, Config{})
 	push := func(size int) {
 		t.Helper()
 		tip, _ := r.file(t, "f", random(t, size))
@@ -117,8 +117,8 @@ func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
 	}
 	push(5 * mib / 2)
 	n := 0
-	weigh := r.git.ceiling.weigh
-	r.git.ceiling.weigh = func(context.Context, string) (int64, error) {
+	weigh := r.repos.ceiling.weigh
+	r.repos.ceiling.weigh = func(context.Context, string) (int64, error) {
 		n++
 		return 0, context.DeadlineExceeded
 	}
@@ -126,19 +126,19 @@ func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
 		push(1000)
 	}
 	require.Equal(t, 1, n, "and not again at once")
-	r.git.ceiling.weigh = func(ctx context.Context, dir string) (int64, error) {
+	r.repos.ceiling.weigh = func(ctx context.Context, dir string) (int64, error) {
 		n++
 		return weigh(ctx, dir)
 	}
-	l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false)
+	l, err := r.repos.ceiling.begin(t.Context(), owner.Ref("x"), false, nothing)
 	require.NoError(t, err)
 	l.end()
 	require.Equal(t, 1, n)
-	s := r.git.ceiling.sizes[owner.PubKey().String()]
+	s := r.repos.ceiling.sizes[owner.PubKey().String()]
 	s.tried = s.tried.Add(-sizeAge)
-	r.git.ceiling.sizes[owner.PubKey().String()] = s
+	r.repos.ceiling.sizes[owner.PubKey().String()] = s
 	for range 3 {
-		l, err := r.git.ceiling.begin(t.Context(), owner.Ref("x"), false)
+		l, err := r.repos.ceiling.begin(t.Context(), owner.Ref("x"), false, nothing)
 		require.NoError(t, err)
 		l.end()
 	}
@@ -151,9 +151,9 @@ func TestCeilingMeasures(t *testing.T) {
 	a, b := relaytest.NewKey("a").Ref("x"), relaytest.NewKey("b").Ref("x")
 	require.NoError(t, repos.Create(t.Context(), a, nip34.SHA1))
 	require.NoError(t, repos.Create(t.Context(), b, nip34.SHA1))
-	c := measuring(repos, Config{MaxOwnerBytes: 10_000, MaxBytes: 15_000})
+	c := measuring(repos, RepositoriesConfig{MaxOwnerBytes: 10_000, MaxBytes: 15_000})
 	begin := func(ref graspsync.RepoRef) (*levy, error) {
-		l, err := c.begin(t.Context(), ref, false)
+		l, err := c.begin(t.Context(), ref, false, nothing)
 		c.tasks.wg.Wait() // until all is measured, if it is
 		return l, err
 	}
@@ -186,7 +186,7 @@ func TestCeilingMeasures(t *testing.T) {
 	require.Equal(t, empty+9000, c.sum)
 	require.Len(t, c.sizes, 1)
 
-	none, err := measuring(repos, Config{}).begin(t.Context(), a, false)
+	none, err := measuring(repos, RepositoriesConfig{}).begin(t.Context(), a, false, nothing)
 	require.NoError(t, err)
 	require.NoError(t, none.charge(1<<60))
 	none.end()
@@ -195,8 +195,8 @@ func TestCeilingMeasures(t *testing.T) {
 // What an owner has was measured while a push ended, and what that had brought did not count
 // for a minute.
 func TestMeasuredWhileAPushEnds(t *testing.T) {
-	r := newRig(t, Config{MaxOwnerBytes: 1000})
-	c, folder := measuring(r.repos, r.git.cfg), owner.Ref("x").Owner.String()
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 1000}, Config{})
+	c, folder := measuring(r.repos, RepositoriesConfig{MaxOwnerBytes: 1000}), owner.Ref("x").Owner.String()
 	was := c.sizes[folder].ends
 	l := &levy{c: c, ref: owner.Ref("x")}
 	require.NoError(t, l.charge(100))
@@ -213,12 +213,12 @@ func TestMeasuredWhileAPushEnds(t *testing.T) {
 // What is fetched has no more room than what is pushed, and says so.
 func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 	const mib = 1 << 20
-	for name, cfg := range map[string]Config{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}, "none": {}} {
+	for name, cfg := range map[string]RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}, "none": {}} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, cfg)
+			r := rigWith(t, cfg, Config{})
 			ref := owner.Ref("x")
 			reserve := func(pulls bool, bytes int64) error {
-				done, err := r.repos.Reserve(t.Context(), ref, pulls, bytes)
+				done, err := r.repos.Reserve(t.Context(), ref, pulls, bytes, nothing)
 				if err == nil {
 					done()
 				}
@@ -232,7 +232,7 @@ func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, reserve(false, 5*mib), purgatory.ErrFull)
-			done, err := r.repos.Reserve(t.Context(), ref, false, 3*mib)
+			done, err := r.repos.Reserve(t.Context(), ref, false, 3*mib, nothing)
 			require.NoError(t, err)
 			require.ErrorIs(t, reserve(false, 2*mib), purgatory.ErrFull, "while that comes")
 			pack := filepath.Join(r.dir(), "objects", "pack", "pack-came.pack")
@@ -249,7 +249,7 @@ func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 // them: anybody who has more of them made filled the server without a byte.
 func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 	const mib = 1 << 20
-	r := newRig(t, Config{MaxOwnerBytes: 4 * mib, MaxBytes: 20 * mib})
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 4 * mib, MaxBytes: 20 * mib}, Config{})
 	for _, name := range []string{"graspsync-quarantine-1-1/pack/pack-1.pack", "objects/pack/tmp_pack_AbCdEf"} {
 		path := filepath.Join(r.dir(), filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -262,7 +262,7 @@ func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 		require.NoError(t, r.repos.Create(t.Context(), fork, nip34.SHA1))
 		require.NoError(t, os.Link(pack, filepath.Join(r.repos.dir, filepath.FromSlash(place(fork)), "objects", "pack", "pack-own.pack")))
 	}
-	c := r.git.ceiling
+	c := r.repos.ceiling
 	select {
 	case c.walking <- struct{}{}:
 		c.walk(t.Context())
@@ -275,7 +275,7 @@ func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 	t.Logf("all: %.1f MiB, the owner: %.1f MiB", float64(sum)/mib, float64(own)/mib)
 	require.Less(t, sum, int64(10*mib), "all that lies on the disk")
 	require.Less(t, own, int64(4*mib))
-	done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib/2)
+	done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib/2, nothing)
 	require.NoError(t, err)
 	done()
 }

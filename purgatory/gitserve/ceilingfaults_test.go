@@ -17,10 +17,13 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
+// nothing has given way.
+func nothing(graspsync.PubKey) int64 { return 0 }
+
 // measuring is a ceiling above repositories of which pull requests need nothing.
-func measuring(repos *Repositories, cfg Config) *ceiling {
+func measuring(repos *Repositories, cfg RepositoriesConfig) *ceiling {
 	return newCeiling(repos.layout, cfg, func(context.Context, string) (int64, error) { return 0, nil },
-		func(graspsync.PubKey) int64 { return 0 }, newTasks(), &failures{log: slog.New(slog.DiscardHandler)})
+		newTasks(), &failures{log: slog.New(slog.DiscardHandler)})
 }
 
 // Each thing that is looked at fails once while it is measured what all have: what could not be
@@ -34,7 +37,7 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 	folder := owner.Ref("x").Owner.String()
 	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, "file"), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, folder, "file"), nil, 0o600))
-	whole := measuring(repos, Config{MaxBytes: 1 << 30})
+	whole := measuring(repos, RepositoriesConfig{MaxBytes: 1 << 30})
 	require.True(t, whole.stale(time.Now()))
 	require.False(t, whole.stale(time.Now()), "somebody does it")
 	whole.walk(t.Context())
@@ -47,13 +50,13 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 	root := repos.root
 	for n := 1; ; n++ {
 		f := &faultyFolder{folder: root, n: n}
-		c := measuring(repos, Config{MaxBytes: 1 << 30})
+		c := measuring(repos, RepositoriesConfig{MaxBytes: 1 << 30})
 		gone := "of somebody who has gone"
 		c.sizes[gone], c.sum = size{disk: 5}, 5
-		c.root = f
+		repos.root = f
 		require.True(t, c.stale(time.Now()))
 		c.walk(t.Context())
-		c.root = root
+		repos.root = root
 		if f.failed() == "" {
 			require.Greater(t, n, 5)
 			break
@@ -68,7 +71,7 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	c := measuring(repos, Config{MaxBytes: 1 << 30})
+	c := measuring(repos, RepositoriesConfig{MaxBytes: 1 << 30})
 	require.True(t, c.stale(time.Now()))
 	c.walk(over)
 	require.True(t, c.walked.IsZero(), "it was not done to its end")
@@ -79,7 +82,7 @@ func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
 func TestWeighingAllOfAnOwner(t *testing.T) {
 	repos := newRepositories(t)
 	folder := owner.Ref("x").Owner.String()
-	c := measuring(repos, Config{MaxOwnerBytes: 1 << 30})
+	c := measuring(repos, RepositoriesConfig{MaxOwnerBytes: 1 << 30})
 	var weighed []string
 	broken := errors.New("broken")
 	fails := ""
@@ -105,9 +108,9 @@ func TestWeighingAllOfAnOwner(t *testing.T) {
 		require.Zero(t, sum)
 	}
 	root := repos.root
-	c.root = &faultyFolder{folder: root, n: 1}
+	repos.root = &faultyFolder{folder: root, n: 1}
 	_, err = c.weighAll(t.Context(), folder)
-	c.root = root
+	repos.root = root
 	require.ErrorIs(t, err, syscall.EIO)
 }
 

@@ -47,7 +47,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	require.NoError(t, os.WriteFile(shim, []byte(fmt.Sprintf(
 		"#!/bin/sh\necho \"$*\" >> %s\ntr '\\0' '\\n' < /proc/$$/environ >> %s\nexec %s \"$@\"\n", args, env, real)), 0o700))
 	t.Setenv("OUR_SECRET", "x")
-	r := newRig(t, Config{Git: shim})
+	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	git(t, r.work, "fetch", "-q", r.repo(), "main")

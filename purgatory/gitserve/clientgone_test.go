@@ -24,8 +24,7 @@ func slowly(t *testing.T, cfg Config, script string) *rig {
 	shim := filepath.Join(dir, "git")
 	text := fmt.Sprintf("#!/bin/sh\n%s \"$@\" > %s/out || exit 1\n%s\n", real, dir, strings.ReplaceAll(script, "OUT", dir+"/out"))
 	require.NoError(t, os.WriteFile(shim, []byte(text), 0o700))
-	cfg.Git = shim
-	return newRig(t, cfg)
+	return rigWith(t, RepositoriesConfig{Git: shim}, cfg)
 }
 
 // send begins a push for an event and returns the connection, without reading from it.

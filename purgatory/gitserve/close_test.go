@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
@@ -30,7 +31,6 @@ func TestClosedHandlerBeginsNothing(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, w.Code)
 		require.Contains(t, w.Body.String(), "closing")
 	}
-	r.git.tasks.beside(func(context.Context) { t.Error("nobody would wait for it") })
 	ctx, end, ok := r.git.tasks.begin(t.Context())
 	require.False(t, ok)
 	require.Nil(t, ctx)
@@ -57,10 +57,75 @@ func TestClosedStagingRemovesNothing(t *testing.T) {
 	require.False(t, r.staging.timer.Stop(), "no timer goes on")
 }
 
-// Until somebody says how much there may be, there is room for all.
-func TestRoomWithoutAHandler(t *testing.T) {
+// Whoever reserved room before the folder was served had any: what was fetched by then went
+// beyond all that the operator had set.
+func TestRoomIsBoundedBeforeTheFolderIsServed(t *testing.T) {
+	const mib = 1 << 20
+	for name, cfg := range map[string]RepositoriesConfig{"owner": {MaxOwnerBytes: mib}, "all": {MaxBytes: mib}} {
+		r := repositoriesWith(t, cfg)
+		_, err := r.Reserve(t.Context(), owner.Ref("x"), false, 2*mib, nothing)
+		require.ErrorIs(t, err, purgatory.ErrFull, name)
+		done, err := r.Reserve(t.Context(), owner.Ref("x"), false, mib/2, nothing)
+		require.NoError(t, err, name)
+		done()
+	}
+}
+
+// What pull requests have left in the repositories of an owner is said by whoever reserves room,
+// and counts for these, not for the owner.
+func TestWhatHasGivenWayCountsForPullRequests(t *testing.T) {
+	const mib = 1 << 20
+	r := repositoriesWith(t, RepositoriesConfig{MaxOwnerBytes: 4 * mib})
+	ref := owner.Ref("x")
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+	pack := filepath.Join(r.dir, filepath.FromSlash(place(ref)), "objects", "pack", "pack-1.pack")
+	require.NoError(t, os.WriteFile(pack, make([]byte, 5*mib), 0o600))
+	_, err := r.Reserve(t.Context(), ref, false, mib, nothing)
+	require.ErrorIs(t, err, purgatory.ErrFull)
+	forget := func() {
+		r.ceiling.mu.Lock()
+		defer r.ceiling.mu.Unlock()
+		s := r.ceiling.sizes[ref.Owner.String()]
+		s.tried = time.Time{} // a minute is over
+		r.ceiling.sizes[ref.Owner.String()] = s
+	}
+	forget()
+	var asked []graspsync.PubKey
+	displaced := func(who graspsync.PubKey) int64 {
+		asked = append(asked, who)
+		return 3 * mib
+	}
+	done, err := r.Reserve(t.Context(), ref, false, mib, displaced)
+	require.NoError(t, err)
+	done()
+	require.Equal(t, []graspsync.PubKey{ref.Owner}, asked)
+	_, err = r.Reserve(t.Context(), ref, true, mib, displaced)
+	require.ErrorIs(t, err, purgatory.ErrFull)
+	require.ErrorIs(t, err, errPullsFull)
+}
+
+// Closing ends the measuring of all that is here, and waits for it.
+func TestCloseEndsMeasuring(t *testing.T) {
+	r, err := Open(filepath.Join(t.TempDir(), "git"), RepositoriesConfig{MaxBytes: 1 << 20})
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	r.tasks.beside(func(ctx context.Context) {
+		<-ctx.Done()
+		close(ended)
+	})
+	require.NoError(t, r.Close())
+	select {
+	case <-ended:
+	default:
+		require.Fail(t, "somebody measures a folder that is somebody else's")
+	}
+	r.tasks.beside(func(context.Context) { t.Error("nobody would wait for it") })
+}
+
+// Where nobody says how much there may be, there is room for all.
+func TestRoomWithoutALimit(t *testing.T) {
 	r := newRepositories(t)
-	done, err := r.Reserve(t.Context(), owner.Ref("x"), true, 1<<60)
+	done, err := r.Reserve(t.Context(), owner.Ref("x"), true, 1<<60, nothing)
 	require.NoError(t, err)
 	done()
 }

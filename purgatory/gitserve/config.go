@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"time"
 
@@ -15,16 +14,13 @@ import (
 
 // Config says how repositories are served. The zero value works.
 type Config struct {
-	// Git is the program that is run, at least version 2.39, which only gitfetch.New
-	// checks. Defaults to the one in PATH.
-	Git string
 	// Logger gets what goes wrong. Defaults to discarding it.
 	Logger *slog.Logger
 	// Describe says what the page of a repository has besides its refs. Defaults to nothing.
 	Describe func(context.Context, graspsync.RepoRef) (Description, error)
 
 	// MaxPush bounds what one push may send, in bytes. An object of it may have half of
-	// MaxMemory, however much this is. Defaults to 512 MiB.
+	// MaxMemory of [RepositoriesConfig], however much this is. Defaults to 512 MiB.
 	MaxPush int64
 	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
 	// have come to their end; half as many again as the latter are for who only asks what
@@ -39,17 +35,6 @@ type Config struct {
 	// others away: see [BehindProxy]. Defaults to the host of RemoteAddr if it is a public
 	// address, else no name.
 	Client func(*http.Request) string
-	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
-	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
-	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.
-	MaxMemory uint64
-	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
-	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
-	// fetched has no more room either: events wait for it, until there is. What only pull requests need, which anybody may
-	// write, does not count for the owner, but has as much room again; how much of it may
-	// be in one repository is for [Authority] to say. What all take up is measured every
-	// hour. Default to no limit.
-	MaxOwnerBytes, MaxBytes int64
 	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
 	// a push that would leave less is refused. Defaults to 1 GiB.
 	MinFreeDisk uint64
@@ -85,12 +70,6 @@ type numbers struct {
 	// of more than a megabyte. A slower one is cut off. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
-	// MaxAlloc bounds what a child process may allocate in one piece, in bytes, and with that
-	// an object: a small pack can stand for a huge one. It grows with MaxMemory, without an end
-	// of its own: git's table of the objects that it packs is one piece as well, of some 110
-	// bytes for each, and to have room for that is what more memory is for. What a huge object
-	// takes is bounded by MaxMemory all the same. Defaults to half of MaxMemory.
-	MaxAlloc int64
 }
 
 // ErrConfig is wrapped by what [Open] and [New] say of their arguments.
@@ -103,7 +82,6 @@ func (c Config) withDefaults() Config {
 	if c.Describe == nil {
 		c.Describe = func(context.Context, graspsync.RepoRef) (Description, error) { return Description{}, nil }
 	}
-	def(&c.Git, "git")
 	def(&c.MaxPush, 512<<20)
 	def(&c.fixed.MaxAsk, 16<<20)
 	def(&c.fixed.MaxCommands, 10_000)
@@ -120,8 +98,6 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
 	def(&c.fixed.Timeout, 30*time.Minute)
-	def(&c.MaxMemory, 1<<30)
-	def(&c.fixed.MaxAlloc, int64(min(max(c.MaxMemory/2, 1), math.MaxInt64)))
 	def(&c.MinFreeDisk, disk.MinFree)
 	return c
 }
@@ -136,17 +112,12 @@ func def[T comparable](field *T, value T) {
 // validate names every field that can't be used.
 func (c Config) validate() error {
 	var errs []error
-	for name, value := range map[string]int64{"MaxOwnerBytes": c.MaxOwnerBytes, "MaxBytes": c.MaxBytes} {
-		if value < 0 {
-			errs = append(errs, fmt.Errorf("%s is %d, want 0 or more", name, value))
-		}
-	}
 	for _, f := range []struct {
 		name  string
 		value int64
 	}{
 		{"MaxPush", c.MaxPush}, {"MaxAsk", c.fixed.MaxAsk}, {"MaxCommands", int64(c.fixed.MaxCommands)}, {"MaxPushes", int64(c.MaxPushes)},
-		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.fixed.Idle)}, {"Timeout", int64(c.fixed.Timeout)}, {"MaxAlloc", c.fixed.MaxAlloc},
+		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.fixed.Idle)}, {"Timeout", int64(c.fixed.Timeout)},
 		{"Wait", int64(c.fixed.Wait)}, {"MaxReaders", int64(c.fixed.MaxReaders)}, {"MaxPerClient", int64(c.fixed.MaxPerClient)},
 		{"CommandTime", int64(c.fixed.CommandTime)}, {"MinRate", c.fixed.MinRate}, {"RateWindow", int64(c.fixed.RateWindow)},
 	} {

@@ -381,7 +381,7 @@ func TestBoundsOfTheCeiling(t *testing.T) {
 		want       error
 	}{{owner: 100, want: errOwnerFull}, {owner: 100, pulls: true, want: errPullsFull}, {all: 100, want: errFull}, {all: 100, pulls: true, want: errFull}} {
 		repos := newRepositories(t)
-		l := measuring(repos, Config{MaxOwnerBytes: c.owner, MaxBytes: c.all})
+		l := measuring(repos, RepositoriesConfig{MaxOwnerBytes: c.owner, MaxBytes: c.all})
 		lev := &levy{c: l, ref: owner.Ref("x"), pulls: c.pulls}
 		require.NoError(t, lev.charge(99))
 		require.ErrorIs(t, lev.charge(100), c.want)
@@ -466,8 +466,8 @@ func (c *counting) Write(p []byte) (int, error) {
 // of 512 bytes, of its time in seconds and of its memory in KiB.
 func TestBoundsOfEachChild(t *testing.T) {
 	const mib = 1 << 20
-	r := rigWith(t, RepositoriesConfig{fixed: folderNumbers{MaxStagedPerClient: 64 * mib}},
-		Config{MaxPush: 100 * mib, MaxMemory: 300 * mib, fixed: numbers{MaxAlloc: 512 * mib, Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
+	r := rigWith(t, RepositoriesConfig{MaxMemory: 300 * mib, fixed: folderNumbers{MaxStagedPerClient: 64 * mib, MaxAlloc: 512 * mib}},
+		Config{MaxPush: 100 * mib, fixed: numbers{Timeout: 20 * time.Minute}, Client: func(*http.Request) string { return "somebody" }})
 	var mu sync.Mutex
 	seen := make(map[string][]string)
 	r.git.tasks.mu.Lock() // which each request takes before it starts any

@@ -248,7 +248,7 @@ esac
 `, filepath.Base(place(owner.Ref("y"))), real), 0o700))
 	for _, n := range []int{32, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r := newRig(t, Config{Git: shim, fixed: numbers{RateWindow: 10 * time.Second}})
+			r := rigWith(t, RepositoriesConfig{Git: shim}, Config{fixed: numbers{RateWindow: 10 * time.Second}})
 			r.git.ahead = 256 << 10
 			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 			r.says(map[string]string{"refs/heads/main": r.tip})
@@ -306,7 +306,7 @@ case "$*" in
 *) exec %s "$@";;
 esac
 `, real), 0o700))
-	r := newRig(t, Config{Git: shim})
+	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
 	push := func() {
 		r.tip = r.commit(t, "next")
 		r.says(map[string]string{"refs/heads/main": r.tip})

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -38,8 +37,7 @@ type Handler struct {
 	asks     lane    // what is here: a fetch or a push comes to nothing without that
 	staging  *places // for indexing what is staged
 	settling *places // of pushes that are done and wait for their events
-	ceiling  *ceiling
-	ahead    int64 // how far an answer may be ahead of its client, in bytes
+	ahead    int64   // how far an answer may be ahead of its client, in bytes
 	tasks    *tasks
 	failures *failures
 	locks    atomic.Int64 // for how long pushes have waited for them
@@ -56,31 +54,19 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if authority == nil {
 		errs = append(errs, errors.New("authority is nil"))
 	}
-	git, err := exec.LookPath(cfg.Git)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("Git: %w", err))
-	}
-	if _, err := exec.LookPath(shell); err != nil {
-		errs = append(errs, fmt.Errorf("limiting memory: %w", err))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	child := &program{path: git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: repos.lock}
-	tasks, failures := newTasks(), &failures{log: cfg.Logger}
-	h := &Handler{
-		repos: repos, auth: authority, cfg: cfg, git: child, tasks: tasks, failures: failures,
+	return &Handler{
+		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), failures: &failures{log: cfg.Logger},
 		disk:   &storage{layout: repos.layout, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
-		asks:    newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
-		ahead:   maxAhead,
-		ceiling: newCeiling(repos.layout, cfg, child.weighPulls, authority.Displaced, tasks, failures),
+		asks:  newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
+		ahead: maxAhead,
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		staging:  newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
 		settling: newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.fixed.MaxPerClient),
-	}
-	repos.limit(h.ceiling)
-	return h, nil
+	}, nil
 }
 
 // keptPushes times [Config.MaxPush] is what all pushes together may take of the disk
@@ -356,7 +342,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 		var theirs bool
 		if theirs, err = h.forEvents(ref, req); err == nil {
-			l, err = h.ceiling.begin(ctx, ref, theirs)
+			l, err = h.repos.ceiling.begin(ctx, ref, theirs, h.auth.Displaced)
 		}
 		if err == nil {
 			err = h.receive(body, l)

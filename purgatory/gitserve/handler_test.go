@@ -275,7 +275,7 @@ func TestRefsOfEventsAreRationed(t *testing.T) {
 // counted for nobody, and taken for the owner's: it went past both bounds.
 func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
 	for i := range 3 {
-		r := newRig(t, Config{MaxOwnerBytes: 1 << 20})
+		r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 1 << 20}, Config{})
 		a := &rationer{authority: r.authority}
 		r.git.auth = a
 		first := r.tip
@@ -584,7 +584,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
 	script := fmt.Sprintf("#!/bin/sh\n{ printf '%%s\\n' \"$@\"; env; } >> %s\nexec %s \"$@\"\n", log, real)
 	require.NoError(t, os.WriteFile(shim, []byte(script), 0o700))
-	r := newRig(t, Config{Git: shim})
+	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
 	const mark = "attacker"
 	ref := owner.Ref(mark + "$(id)")
 	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
@@ -602,9 +602,9 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := New(nil, nil, Config{Git: "/nonexistent", MaxPush: -1, fixed: numbers{MinRate: -1}})
+	_, err := New(nil, nil, Config{MaxPush: -1, fixed: numbers{MinRate: -1}})
 	require.ErrorIs(t, err, ErrConfig)
-	for _, name := range []string{"repos", "authority", "Git", "MaxPush", "MinRate"} {
+	for _, name := range []string{"repos", "authority", "MaxPush", "MinRate"} {
 		require.ErrorContains(t, err, name)
 	}
 }

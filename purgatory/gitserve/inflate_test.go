@@ -118,7 +118,7 @@ case "$*" in
 *) exec %s "$@";;
 esac
 `, packing, real), 0o700))
-	r := newRig(t, Config{Git: shim, MinFreeDisk: 10})
+	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{MinFreeDisk: 10})
 	body, tip := r.mixed(t, 1, func(int) string { return "big" })
 	var full atomic.Bool
 	r.git.disk.free = func(string) (uint64, error) {

@@ -21,7 +21,7 @@ import (
 // long as it is there, which is until its grace is over: then maintenance has it go.
 func TestJunkBesideARefIsCountedAndGoes(t *testing.T) {
 	const junk = 1 << 20
-	r := newRig(t, Config{MaxOwnerBytes: 8 * junk})
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 8 * junk}, Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	noise := exec.CommandContext(t.Context(), "git", "hash-object", "-w", "--stdin")
 	noise.Dir, noise.Stdin = r.work, strings.NewReader(random(t, junk))
@@ -36,7 +36,7 @@ func TestJunkBesideARefIsCountedAndGoes(t *testing.T) {
 	require.Contains(t, text, "ok refs/heads/main")
 	size := func() int64 {
 		folder := owner.Ref("x").Owner.String()
-		c := measuring(r.repos, r.git.cfg) // one that has measured nothing yet
+		c := measuring(r.repos, RepositoriesConfig{MaxOwnerBytes: 8 * junk}) // one that has measured nothing yet
 		require.NoError(t, c.measure(folder, time.Now()))
 		return c.sizes[folder].bytes
 	}

@@ -27,12 +27,12 @@ const (
 
 // serveUntilKilled is that process.
 func serveUntilKilled() {
-	repos, err := Open(os.Getenv(envServe), RepositoriesConfig{})
+	repos, err := Open(os.Getenv(envServe), RepositoriesConfig{Git: os.Getenv(envGit)})
 	if err != nil {
 		panic(err)
 	}
 	auth := &authority{refs: map[string]string{"refs/heads/main": os.Getenv(envTip)}}
-	h, err := New(repos, auth, Config{Git: os.Getenv(envGit)})
+	h, err := New(repos, auth, Config{})
 	if err != nil {
 		panic(err)
 	}

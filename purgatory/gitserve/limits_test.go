@@ -122,7 +122,7 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no such limit")
 	}
-	r := newRig(t, Config{MaxMemory: 128 << 20, fixed: numbers{MaxAlloc: 512 << 20}})
+	r := rigWith(t, RepositoriesConfig{MaxMemory: 128 << 20, fixed: folderNumbers{MaxAlloc: 512 << 20}}, Config{})
 	before := files(t, r.repos.dir)
 	pack, tip := bomb(200 << 20)
 	r.tips[event] = tip
@@ -157,7 +157,7 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	dir := t.TempDir()
 	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -v >> %s\nulimit -Hv >> %s\nexec %s \"$@\"\n", log, log, real), 0o700))
-	r := newRig(t, Config{Git: shim})
+	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	git(t, t.TempDir(), "clone", "-q", r.repo(), "x")
@@ -235,7 +235,7 @@ case "$PATH_INFO" in
 *) exec %s "$@";;
 esac
 `, real), 0o700))
-	r := newRig(t, Config{Git: shim, MinFreeDisk: 10})
+	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{MinFreeDisk: 10})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	before := files(t, r.repos.dir)
 	var asked atomic.Int64

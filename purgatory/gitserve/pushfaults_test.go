@@ -71,14 +71,14 @@ type pushed struct {
 // that does so at once, or one of a kind.
 func newPushed(t *testing.T, only string, n int, known, state map[string]string) *pushed {
 	t.Helper()
-	p := &pushed{t: t, authority: &authority{refs: state, tips: maps.Clone(known)}, f: &faultyFolder{only: only, n: n}, repos: newRepositories(t)}
+	p := &pushed{t: t, authority: &authority{refs: state, tips: maps.Clone(known)}, f: &faultyFolder{only: only, n: n}}
+	log := slog.New(slog.NewTextHandler(&p.log, nil))
+	p.repos = repositoriesWith(t, RepositoriesConfig{MaxOwnerBytes: 1 << 30, Logger: log})
 	require.NoError(t, p.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	p.f.folder, p.repos.root = p.repos.root, p.f
 	p.repos.flush = func(file *os.File) error { return p.f.step("sync", filepath.Base(file.Name())) }
 	var err error
-	p.git, err = New(p.repos, faultyAuthority{&rationer{authority: p.authority}, p.f}, Config{
-		MinFreeDisk: 1, MaxOwnerBytes: 1 << 30, Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
-	})
+	p.git, err = New(p.repos, faultyAuthority{&rationer{authority: p.authority}, p.f}, Config{MinFreeDisk: 1, Logger: log})
 	require.NoError(t, err)
 	p.git.disk.free = func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") }
 	p.git.git.started = p.f.child

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -28,7 +29,10 @@ import (
 // All methods may be called concurrently; one process at a time may use a folder.
 type Repositories struct {
 	*layout
-	lock *os.File // of the folder, which git has open as well
+	lock    *os.File // of the folder, which git has open as well
+	git     *program
+	tasks   *tasks // beside what is asked
+	ceiling *ceiling
 	// staging has what was pushed for events that are not here.
 	staging *Staging
 	// inUse are those that somebody has open, or has the lock of; of each, one push at a time
@@ -39,7 +43,6 @@ type Repositories struct {
 	mu sync.Mutex
 	// guarded by mu
 	unsure map[graspsync.RepoRef]struct{} // a push to it may not be on the disk
-	bounds *ceiling                       // nil: there are none
 }
 
 var (
@@ -59,11 +62,19 @@ const (
 // and names every field.
 func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	errs := []error{cfg.validate()}
+	git, err := exec.LookPath(cfg.Git)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("Git: %w", err))
+	}
+	if _, err := exec.LookPath(shell); err != nil {
+		errs = append(errs, fmt.Errorf("limiting memory: %w", err))
+	}
+	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+	cfg.Git = git
+	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("opening repositories: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -84,9 +95,12 @@ func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *Repositories, err error) {
 	r := &Repositories{
 		layout: newLayout(dir, root), lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
+		git:    &program{path: cfg.Git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: lock},
+		tasks:  newTasks(),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
 	}
+	r.ceiling = newCeiling(r.layout, cfg, r.git.weighPulls, r.tasks, &failures{log: cfg.Logger})
 	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
 	}
@@ -129,6 +143,7 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 
 // Close lets go of the folder. Nothing else may be called afterwards.
 func (r *Repositories) Close() error {
+	r.tasks.close()
 	if r.staging != nil {
 		r.staging.close()
 	}
@@ -608,23 +623,10 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 	return nil
 }
 
-// limit bounds what is fetched into repositories.
-func (r *Repositories) limit(c *ceiling) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bounds = c
-}
-
-// Reserve implements [purgatory.Repositories]: with [Config.MaxOwnerBytes] and [Config.MaxBytes],
-// once there is a [Handler].
-func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (done func(), err error) {
-	r.mu.Lock()
-	c := r.bounds
-	r.mu.Unlock()
-	if c == nil {
-		return func() {}, nil
-	}
-	l, err := c.begin(ctx, ref, pulls)
+// Reserve implements [purgatory.Repositories], with MaxOwnerBytes and MaxBytes of
+// [RepositoriesConfig].
+func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
+	l, err := r.ceiling.begin(ctx, ref, pulls, displaced)
 	if err == nil {
 		err = l.charge(bytes)
 	}

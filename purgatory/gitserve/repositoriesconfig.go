@@ -4,15 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
-// RepositoriesConfig says what may lie in a folder of repositories. The zero value works.
+// RepositoriesConfig says what may lie in a folder of repositories, and how git is run there.
+// The zero value works.
 type RepositoriesConfig struct {
+	// Git is the program that is run in the folder, at least version 2.39, which only
+	// gitfetch.New checks. Defaults to the one in PATH.
+	Git string
 	// Logger gets what goes wrong. Defaults to discarding it.
 	Logger *slog.Logger
+	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
+	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
+	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.
+	MaxMemory uint64
 	// StageHold is how long what was pushed for an event that is not here waits for it,
 	// outside of the repository, over restarts as well. Defaults to 20 min.
 	StageHold time.Duration
@@ -25,6 +34,13 @@ type RepositoriesConfig struct {
 	// pushed when the event is here, when it counts for none of these. What an earlier process
 	// has left has no more room than that either. Defaults to 4 GiB.
 	MaxStaged int64
+	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
+	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
+	// fetched has no more room either: events wait for it, until there is. What only pull
+	// requests need, which anybody may write, does not count for the owner, but has as much
+	// room again; how much of it may be in one repository is for [Authority] to say. What all
+	// take up is measured every hour. Default to no limit.
+	MaxOwnerBytes, MaxBytes int64
 
 	fixed folderNumbers
 }
@@ -34,12 +50,21 @@ type folderNumbers struct {
 	// MaxStagedPerRepo and MaxStagedPerClient bound what is staged in one repository and by one
 	// client. Default to a quarter and a sixteenth of MaxStaged.
 	MaxStagedPerRepo, MaxStagedPerClient int64
+	// MaxAlloc bounds what a child process may allocate in one piece, in bytes, and with that
+	// an object: a small pack can stand for a huge one. It grows with MaxMemory, without an end
+	// of its own: git's table of the objects that it packs is one piece as well, of some 110
+	// bytes for each, and to have room for that is what more memory is for. What a huge object
+	// takes is bounded by MaxMemory all the same. Defaults to half of MaxMemory.
+	MaxAlloc int64
 }
 
 func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	def(&c.Git, "git")
+	def(&c.MaxMemory, 1<<30)
+	def(&c.fixed.MaxAlloc, int64(min(max(c.MaxMemory/2, 1), math.MaxInt64)))
 	def(&c.StageHold, 20*time.Minute)
 	def(&c.MaxStaged, 4<<30)
 	def(&c.fixed.MaxStagedPerRepo, max(c.MaxStaged/4, 1))
@@ -50,11 +75,16 @@ func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
 // validate names every field that can't be used.
 func (c RepositoriesConfig) validate() error {
 	var errs []error
+	for name, value := range map[string]int64{"MaxOwnerBytes": c.MaxOwnerBytes, "MaxBytes": c.MaxBytes} {
+		if value < 0 {
+			errs = append(errs, fmt.Errorf("%s is %d, want 0 or more", name, value))
+		}
+	}
 	for _, f := range []struct {
 		name  string
 		value int64
 	}{
-		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged},
+		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxAlloc", c.fixed.MaxAlloc},
 		{"MaxStagedPerRepo", c.fixed.MaxStagedPerRepo}, {"MaxStagedPerClient", c.fixed.MaxStagedPerClient},
 	} {
 		if f.value <= 0 {

@@ -85,9 +85,9 @@ func TestStagedIsRestoredUnderTheLimitsOfTheOperator(t *testing.T) {
 // A configuration that can't be used opens nothing, and is told field by field.
 func TestOpenNamesWhatCanNotBeUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")
-	_, err := Open(dir, RepositoriesConfig{StageHold: -1, MaxStaged: -1})
+	_, err := Open(dir, RepositoriesConfig{Git: "/nonexistent", StageHold: -1, MaxStaged: -1, MaxBytes: -1})
 	require.ErrorIs(t, err, ErrConfig)
-	for _, name := range []string{"StageHold", "MaxStaged"} {
+	for _, name := range []string{"Git", "StageHold", "MaxStaged", "MaxBytes"} {
 		require.ErrorContains(t, err, name)
 	}
 	require.NoDirExists(t, dir)

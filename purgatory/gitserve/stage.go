@@ -265,7 +265,7 @@ func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[n
 	if err != nil {
 		return nil, err
 	}
-	l, err := h.ceiling.begin(ctx, p.ref, theirs)
+	l, err := h.repos.ceiling.begin(ctx, p.ref, theirs, h.auth.Displaced)
 	defer l.end()
 	if err == nil {
 		err = l.charge(info.Size())

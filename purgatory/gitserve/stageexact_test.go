@@ -318,14 +318,14 @@ func TestFilesThatAreGone(t *testing.T) {
 // While a push that is done waits for its events it takes nothing any more: no room of its owner
 // and no file but that of its answer.
 func TestPushThatWaitsTakesNothing(t *testing.T) {
-	r := newRig(t, Config{MaxOwnerBytes: 1 << 30})
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 1 << 30}, Config{})
 	n := &noted{folder: r.repos.root}
 	r.git.tasks.mu.Lock() // which each request takes
 	r.repos.root = n
 	asked := 0
 	r.git.auth = settling{r.authority, func(context.Context) error {
 		asked++
-		c := r.git.ceiling
+		c := r.repos.ceiling
 		c.mu.Lock()
 		s := c.sizes[owner.Hex()]
 		c.mu.Unlock()

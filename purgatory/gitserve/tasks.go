@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// tasks are what is under way for requests: close ends all of it, and returns when nothing of
-// it is left. It is safe for concurrent use.
+// tasks are what is under way: close ends all of it, and returns when nothing of it is left. It is safe for concurrent use.
 type tasks struct {
 	ctx  context.Context //nolint:containedctx // ends with close: requests have their own
 	stop context.CancelFunc
@@ -43,7 +42,7 @@ func (t *tasks) begin(ctx context.Context) (_ context.Context, end func(), ok bo
 	}, true
 }
 
-// beside does something that a request begins and does not wait for. close ends it.
+// beside does something that whoever begins it does not wait for. close ends it.
 func (t *tasks) beside(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -454,18 +454,18 @@ func (c *MockRepositoriesRemoveCall) DoAndReturn(f func(context.Context, graspsy
 }
 
 // Reserve mocks base method.
-func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (func(), error) {
+func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(graspsync.PubKey) int64) (func(), error) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes)
+	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes, displaced)
 	ret0, _ := ret[0].(func())
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
 
 // Reserve indicates an expected call of Reserve.
-func (mr *MockRepositoriesMockRecorder) Reserve(ctx, ref, pulls, bytes any) *MockRepositoriesReserveCall {
+func (mr *MockRepositoriesMockRecorder) Reserve(ctx, ref, pulls, bytes, displaced any) *MockRepositoriesReserveCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockRepositories)(nil).Reserve), ctx, ref, pulls, bytes)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockRepositories)(nil).Reserve), ctx, ref, pulls, bytes, displaced)
 	return &MockRepositoriesReserveCall{Call: call}
 }
 
@@ -481,13 +481,13 @@ func (c *MockRepositoriesReserveCall) Return(done func(), err error) *MockReposi
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockRepositoriesReserveCall {
+func (c *MockRepositoriesReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error)) *MockRepositoriesReserveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64) (func(), error)) *MockRepositoriesReserveCall {
+func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error)) *MockRepositoriesReserveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
