@@ -81,8 +81,8 @@ type Repositories interface {
 	// come. None ask whether there is room for anything. displaced says how many bytes in an
 	// owner's repositories are for pull requests that have no ref any more: they count as what
 	// only pull requests need, not for the owner. It is quick, and not called after Reserve
-	// has returned. The error wraps ErrFull if there is no room. It is called without the
-	// lock, at any time.
+	// has returned. The error wraps ErrFull if there is no room. It may be called with or
+	// without the lock, and returns soon once ctx has ended.
 	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error)
 }
 

@@ -27,7 +27,7 @@ type ceiling struct {
 	all    int64
 	// weigh says how much of a repository only pull requests need, in bytes.
 	weigh    func(ctx context.Context, dir string) (int64, error)
-	tasks    *tasks    // in which is done what nobody waits for
+	tasks    *tasks    // in which is done what may outlast who asks
 	failures *failures // that something could not be found out
 
 	// walking has one value while everything is measured.
@@ -241,25 +241,43 @@ func linksOf(info fs.FileInfo) int64 {
 // part finds out what pull requests have of what an owner has, where that may matter: where
 // they have together more than half of what each of them may. Anybody can make that take
 // long, or more than git may have: what can't be found out is as it was, and is tried again
-// after a while.
+// after a while. It is for others as well, so that whoever asks may leave before the end.
 func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, displaced func(owner graspsync.PubKey) int64, now time.Time) {
 	folder := ref.Owner.String()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	s := c.sizes[folder]
 	if c.owner == 0 || s.bytes <= c.owner/2 || now.Sub(s.tried) < sizeAge && (s.failed || s.parted == s.measured) {
+		c.mu.Unlock()
 		return
 	}
 	s.parted, s.tried, s.failed = s.measured, now, false
 	c.sizes[folder] = s
 	c.mu.Unlock()
-	theirs, err := c.weighAll(context.WithoutCancel(ctx), folder) // it is for others as well
+	gone := displaced(ref.Owner)
+	known := make(chan struct{})
+	if !c.tasks.beside(func(ctx context.Context) {
+		defer close(known)
+		theirs, err := c.weighAll(ctx, folder)
+		if err != nil && ctx.Err() == nil {
+			c.failures.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
+		}
+		c.parted(folder, theirs+gone, err)
+	}) {
+		return
+	}
+	select {
+	case <-known:
+	case <-ctx.Done():
+	}
+}
+
+// parted takes in what pull requests have of what an owner has, or that it could not be found out.
+func (c *ceiling) parted(folder string, theirs int64, err error) {
 	c.mu.Lock()
-	s = c.sizes[folder]
-	if s.failed = err != nil; s.failed {
-		c.failures.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
-	} else {
-		s.theirs = min(theirs+displaced(ref.Owner), s.measured)
+	defer c.mu.Unlock()
+	s := c.sizes[folder]
+	if s.failed = err != nil; !s.failed {
+		s.theirs = min(theirs, s.measured)
 	}
 	c.sizes[folder] = s
 }

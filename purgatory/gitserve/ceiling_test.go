@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -143,6 +144,57 @@ func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
 		l.end()
 	}
 	require.Equal(t, 2, n, "nor as long as nothing changes")
+}
+
+// To weigh pull requests took as long as it took, for who had hung up and for who holds the
+// lock of a repository, even while the server was about to end.
+func TestWhoWaitsForTheWeighingMayLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repos := newRepositories(t)
+		x := owner.Ref("x")
+		require.NoError(t, repos.Create(t.Context(), x, nip34.SHA1))
+		folder := x.Owner.String()
+		c := measuring(repos, RepositoriesConfig{MaxOwnerBytes: 1000})
+		long := func(d time.Duration) func(context.Context, string) (int64, error) {
+			return func(ctx context.Context, _ string) (int64, error) {
+				select {
+				case <-time.After(d):
+					return 300, nil
+				case <-ctx.Done():
+					return 0, ctx.Err()
+				}
+			}
+		}
+		ask := func(patience time.Duration) (took time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			began := time.Now()
+			c.sizes[folder] = size{bytes: 600, measured: 600, theirs: 7, at: began.Add(time.Hour)}
+			l, err := c.begin(ctx, x, false, nothing)
+			require.NoError(t, err)
+			l.end()
+			return time.Since(began)
+		}
+		c.weigh = long(10 * time.Second)
+		require.Equal(t, 10*time.Second, ask(time.Minute))
+		require.EqualValues(t, 300, c.sizes[folder].theirs)
+		require.Equal(t, time.Second, ask(time.Second))
+		require.EqualValues(t, 7, c.sizes[folder].theirs)
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 300, c.sizes[folder].theirs, "it is for others as well")
+
+		c.weigh = long(time.Hour)
+		require.Equal(t, partMost, ask(time.Minute))
+		require.EqualValues(t, 7, c.sizes[folder].theirs)
+		require.True(t, c.sizes[folder].failed)
+
+		began := time.Now()
+		require.Zero(t, ask(0))
+		c.tasks.close()
+		require.Zero(t, time.Since(began), "the end of all is its end")
+		require.Zero(t, ask(time.Minute), "nothing begins after that")
+	})
 }
 
 // What is measured is what lies there, with what is about to come.

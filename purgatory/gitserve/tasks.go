@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// tasks are what is under way: close ends all of it, and returns when nothing of it is left. It is safe for concurrent use.
+// tasks are what is under way: close ends all of it, and returns when nothing of it is
+// left. It is safe for concurrent use.
 type tasks struct {
 	ctx  context.Context //nolint:containedctx // ends with close: requests have their own
 	stop context.CancelFunc
@@ -42,11 +43,13 @@ func (t *tasks) begin(ctx context.Context) (_ context.Context, end func(), ok bo
 	}, true
 }
 
-// beside does something that whoever begins it does not wait for. close ends it.
-func (t *tasks) beside(f func(context.Context)) {
+// beside does something that may outlast whoever begins it, unless all was closed. close ends it.
+func (t *tasks) beside(f func(context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() == nil {
-		t.wg.Go(func() { f(t.ctx) })
+	if t.ctx.Err() != nil {
+		return false
 	}
+	t.wg.Go(func() { f(t.ctx) })
+	return true
 }
