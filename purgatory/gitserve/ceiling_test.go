@@ -165,11 +165,18 @@ func TestWhoWaitsForTheWeighingMayLeave(t *testing.T) {
 				}
 			}
 		}
+		known := func() size {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.sizes[folder]
+		}
 		ask := func(patience time.Duration) (took time.Duration) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			began := time.Now()
+			c.mu.Lock()
 			c.sizes[folder] = size{bytes: 600, measured: 600, theirs: 7, at: began.Add(time.Hour)}
+			c.mu.Unlock()
 			l, err := c.begin(ctx, x, false, nothing)
 			require.NoError(t, err)
 			l.end()
@@ -177,17 +184,17 @@ func TestWhoWaitsForTheWeighingMayLeave(t *testing.T) {
 		}
 		c.weigh = long(10 * time.Second)
 		require.Equal(t, 10*time.Second, ask(time.Minute))
-		require.EqualValues(t, 300, c.sizes[folder].theirs)
+		require.EqualValues(t, 300, known().theirs)
 		require.Equal(t, time.Second, ask(time.Second))
-		require.EqualValues(t, 7, c.sizes[folder].theirs)
+		require.EqualValues(t, 7, known().theirs)
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		require.EqualValues(t, 300, c.sizes[folder].theirs, "it is for others as well")
+		require.EqualValues(t, 300, known().theirs, "it is for others as well")
 
 		c.weigh = long(time.Hour)
 		require.Equal(t, partMost, ask(time.Minute))
-		require.EqualValues(t, 7, c.sizes[folder].theirs)
-		require.True(t, c.sizes[folder].failed)
+		require.EqualValues(t, 7, known().theirs)
+		require.True(t, known().failed)
 
 		began := time.Now()
 		require.Zero(t, ask(0))
