@@ -128,7 +128,8 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 			bad = append(bad, stranger.Event(at(0), 1621, "\x00"+strings.Repeat("x", 400_000),
 				nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"n", fmt.Sprint(i)}))
 		}
-		a.Publish(bad...)
+		a.Publish(bad[:6]...)
+		b.Publish(bad[6:]...) // so that none of what is kept for relays of which nothing is inside is for it
 		after(time.Second)
 		issue := owner.Issue(at(0), owner.Ref("repo"), "honest")
 		b.Publish(issue)
@@ -137,7 +138,7 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 			after(time.Second)
 		}
 		took := time.Since(published)
-		require.Less(t, took, 20*time.Second, "until a live event of another relay was saved")
+		require.Less(t, took, 20*time.Second, "until a live event was saved")
 		for i := range 5 { // the Store works for others
 			b.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("later", i)))
 			after(3 * time.Minute)

@@ -86,7 +86,7 @@ func (h *Handler) Close() { h.tasks.close() }
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return Everywhere(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := parsePath(r.URL); ok {
-			h.ServeHTTP(w, r)
+			h.serve(w, r)
 			return
 		}
 		next.ServeHTTP(w, r) // also for who misspelt the path of a repository
@@ -149,11 +149,11 @@ func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	everywhere(w)
-	if r.Method == http.MethodOptions {
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
+	Everywhere(http.HandlerFunc(h.serve)).ServeHTTP(w, r)
+}
+
+// serve answers what is no question of a browser's for others.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	ref, rest, ok := parsePath(r.URL)
 	service, method := rest, http.MethodPost
 	if rest == "info/refs" {
