@@ -23,10 +23,11 @@ type guard struct {
 	backend eventstore.Store
 	profile profile
 	turn    chan struct{} // holds one token; nil without serialisation
+	uses    *uses
 }
 
-func newGuard(backend eventstore.Store, p profile, turn chan struct{}) *guard {
-	return &guard{backend: backend, profile: p, turn: turn}
+func newGuard(backend eventstore.Store, p profile, turn chan struct{}, uses *uses) *guard {
+	return &guard{backend: backend, profile: p, turn: turn, uses: uses}
 }
 
 // enter waits for this call's turn. It returns what ends it.
@@ -34,13 +35,17 @@ func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := g.uses.begin(); err != nil {
+		return nil, err
+	}
 	if g.turn == nil {
-		return func() {}, nil
+		return g.uses.end, nil
 	}
 	select {
 	case g.turn <- struct{}{}:
-		return func() { <-g.turn }, nil
+		return func() { <-g.turn; g.uses.end() }, nil
 	case <-ctx.Done():
+		g.uses.end()
 		return nil, ctx.Err()
 	}
 }

@@ -29,6 +29,7 @@ type Store struct {
 	cfg    Config
 	writer *guard
 	reader *guard
+	uses   *uses // of the backend, by both
 
 	authors [stripes]sync.Mutex // guards what is stored of the authors of a stripe
 	// removing is held for each removal: badger's counts them in a variable without
@@ -39,7 +40,7 @@ type Store struct {
 var _ relaysync.Store = (*Store)(nil)
 
 // New returns a Store over a backend, on which Init was called. The backend is the
-// embedder's: Close is not called. The error names every bad field of the Config.
+// embedder's: its Close is not called. The error names every bad field of the Config.
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
@@ -53,12 +54,20 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if read.serialize || write.serialize {
 		turn = make(chan struct{}, 1)
 	}
+	uses := newUses()
 	return &Store{
 		cfg:    cfg,
-		writer: newGuard(backend, write, turn),
-		reader: newGuard(cfg.Reader, read, turn),
+		uses:   uses,
+		writer: newGuard(backend, write, turn, uses),
+		reader: newGuard(cfg.Reader, read, turn, uses),
 	}, nil
 }
+
+// Close ends the use of the backend: it returns once nothing is read from it or written to it,
+// after 10 s at most, with an error that wraps ErrBackend if it still answers then. What is
+// asked later fails with ErrClosed. It is called before the backend is closed, which may
+// panic while it is read from, as badger does. It may be called again.
+func (s *Store) Close() error { return s.uses.close() }
 
 // Backend returns the backend as a relay should use it: what clients write is saved
 // under the same locks and by the same rules as what Save is given, and queries are

@@ -260,8 +260,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return errs[0]
 }
 
-// Close ends what is left: requests under way and child processes. It is called after
-// Run, and after the HTTP server has ended; a second call does nothing.
+// Close ends what is left: connections, requests under way, child processes, and the use of the
+// backend, which may be closed then. What comes later is refused. It is called after Run; a
+// second call does nothing.
 func (s *Server) Close() error {
 	if s.gate != nil {
 		s.gate.Close()
@@ -272,8 +273,12 @@ func (s *Server) Close() error {
 	if s.fetcher != nil {
 		s.fetcher.Close()
 	}
-	if s.repos != nil {
-		return s.repos.Close()
+	var errs [2]error
+	if s.sync != nil { // now nobody asks it any more
+		errs[0] = s.sync.Close()
 	}
-	return nil
+	if s.repos != nil {
+		errs[1] = s.repos.Close()
+	}
+	return errors.Join(errs[:]...)
 }

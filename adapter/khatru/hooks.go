@@ -15,6 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -89,7 +90,7 @@ func (s *Sync) wire() {
 		r.StoreEvent = append(r.StoreEvent, first(b.SaveEvent))
 		r.ReplaceEvent = append(r.ReplaceEvent, first(b.ReplaceEvent))
 		r.DeleteEvent = append(r.DeleteEvent, first(b.DeleteEvent))
-		r.QueryEvents = append(r.QueryEvents, b.QueryEvents)
+		r.QueryEvents = append(r.QueryEvents, unlessClosed(b.QueryEvents))
 	}
 	// A deletion that is refused in the end must not have been executed: khatru is to
 	// find nothing to delete, and we execute what was accepted.
@@ -111,6 +112,9 @@ func (s *Sync) wire() {
 		r.ReplaceEvent = slices.Insert(r.ReplaceEvent, 0, first(s.hold))
 	}
 	r.RejectEvent = append(r.RejectEvent, s.reject)
+	// An answer without what could not be read would look like all there is.
+	r.RejectFilter = slices.Insert(r.RejectFilter, 0, s.ending)
+	r.RejectCountFilter = slices.Insert(r.RejectCountFilter, 0, s.ending)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
 	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
 		if parsed, err := graspsync.ParseEvent(e); err == nil { // else sync has never heard of it
@@ -121,6 +125,19 @@ func (s *Sync) wire() {
 	// the last hook decides, so that an embedder's rule overrides this one
 	r.OverwriteDeletionOutcome = append(
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
+}
+
+// unlessClosed is a query that has no answer once the store is closed: khatru would send
+// that it has none, and EOSE as if that was all.
+func unlessClosed(q query) query {
+	return func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+		ch, err := q(ctx, f)
+		if errors.Is(err, eventstoreadapter.ErrClosed) {
+			ch, err = make(chan *nostr.Event), nil
+			context.AfterFunc(ctx, func() { close(ch) }) // the client has gone
+		}
+		return ch, err
+	}
 }
 
 // deletable is khatru's own rule, and that a deletion can't be deleted (NIP-09), nor
@@ -136,6 +153,7 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 }
 
 const (
+	msgEnding    = "error: the server is ending, try again later"
 	msgMalformed = "invalid: malformed event"
 	msgBareD     = "invalid: d tag without a value"
 	msgDeleted   = "blocked: this event has been deleted"
@@ -147,10 +165,18 @@ const (
 	msgHeld      = "blocked: held back until what it needs is here"
 )
 
+// ending refuses all questions once we are closed.
+func (s *Sync) ending(context.Context, nostr.Filter) (reject bool, msg string) {
+	return s.closed.Load(), msgEnding
+}
+
 // reject is our RejectEvent hook.
 func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
 	if IsSynced(ctx) || nostr.IsEphemeralKind(e.Kind) {
 		return false, ""
+	}
+	if s.closed.Load() {
+		return true, msgEnding
 	}
 	if bareD(e) {
 		return true, msgBareD // khatru would crash

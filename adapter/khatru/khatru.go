@@ -149,6 +149,7 @@ type Sync struct {
 	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
 
 	ran     atomic.Bool
+	closed  atomic.Bool
 	told    atomic.Bool // that a hook refuses what comes by sync
 	dropped atomic.Uint64
 }
@@ -256,6 +257,14 @@ func (s *Sync) Run(ctx context.Context) error {
 		s.log.Warn("a client that does not read still blocks a broadcast")
 	}
 	return err
+}
+
+// Close ends the use of the backend by the relay, as far as its hooks are ours: clients are
+// told that the server is ending, and what is being read and written is waited for, for 10 s at
+// most. It is called after Run, and before the backend is closed. It may be called again.
+func (s *Sync) Close() error {
+	s.closed.Store(true)
+	return s.store.Close()
 }
 
 // Status is that of the SyncManager.
