@@ -22,7 +22,7 @@ var (
 
 const (
 	atOnce     = 64               // calls of the store under way: it can make them share a sync
-	groupSize  = 256              // changes written before the urgent ones are looked at again
+	groupSize  = 256              // changes written before it is looked again which are urgent
 	retryPause = 10 * time.Second // after a failure: a disk that is full or broken is not mended sooner
 	sayPause   = time.Minute      // between two lines about a store that fails
 )
@@ -65,10 +65,12 @@ type Buffer struct {
 	mu sync.Mutex
 	// guarded by mu
 	queue    map[string]*change
-	writing  map[string]*change // taken from queue, and not yet written
-	urgent   []string           // keys in queue that somebody waits for
-	lazyAt   time.Time          // when the others are due
-	written  map[string]written // what the store has
+	writing  map[string]*change  // taken from queue, and not yet written
+	urgent   []string            // keys in queue that somebody waits for
+	lazy     map[string]struct{} // and those that nobody waits for
+	lazyAt   time.Time           // when these are due, zero: there is none
+	putOff   []putOff            // and those that failed, the first to be due in front
+	written  map[string]written  // what the store has
 	loggedAt time.Time
 }
 
@@ -76,6 +78,19 @@ type Buffer struct {
 type change struct {
 	make    Value
 	waiters []chan error
+	again   time.Time // when it is due once more, zero: it has not failed
+}
+
+// putOff is a change that is due once more.
+type putOff struct {
+	key   string
+	again time.Time
+}
+
+// task is a change that is to be written now.
+type task struct {
+	key string
+	*change
 }
 
 // written is what the store has under a key.
@@ -92,6 +107,7 @@ func New(store state.Store, cfg Config) *Buffer {
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		queue:   make(map[string]*change),
 		writing: make(map[string]*change),
+		lazy:    make(map[string]struct{}),
 		written: make(map[string]written),
 	}
 }
@@ -190,11 +206,22 @@ func (b *Buffer) enqueue(key string, value Value, done chan error) bool {
 		}
 		c.waiters = append(c.waiters, done)
 		b.signal()
-	case b.lazyAt.IsZero():
-		b.lazyAt = time.Now().Add(b.cfg.Delay)
-		b.signal()
+	case len(c.waiters) == 0 && c.again.IsZero():
+		if b.due(key, time.Now().Add(b.cfg.Delay)) {
+			b.signal()
+		}
 	}
 	return true
+}
+
+// due makes a change one that nobody waits for; all of these are due when the first of them
+// is. It reports whether that is earlier now. b.mu is held.
+func (b *Buffer) due(key string, at time.Time) (earlier bool) {
+	b.lazy[key] = struct{}{}
+	if earlier = b.lazyAt.IsZero() || at.Before(b.lazyAt); earlier {
+		b.lazyAt = at
+	}
+	return earlier
 }
 
 func (b *Buffer) signal() {
@@ -257,55 +284,67 @@ func (b *Buffer) Run(ctx context.Context) {
 	}
 }
 
-// take returns what is to be written now: first what somebody waits for. due is when
-// there will be more.
-func (b *Buffer) take(now time.Time) (group map[string]*change, due time.Time) {
+// take returns what is to be written now: first what somebody waits for, and of the rest as
+// much beside it as is written at once, so that it has its turn however much is waited for. due
+// is when there will be more, if nothing is to be written.
+func (b *Buffer) take(now time.Time) (group []task, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	group = make(map[string]*change)
 	move := func(key string) {
+		delete(b.lazy, key)
 		if c := b.queue[key]; c != nil {
-			group[key], b.writing[key] = c, c
+			group = append(group, task{key, c})
+			b.writing[key] = c
 			delete(b.queue, key)
+		}
+	}
+	for len(b.putOff) > 0 && !b.putOff[0].again.After(now) {
+		p := b.putOff[0]
+		b.putOff = b.putOff[1:]
+		if c := b.queue[p.key]; c != nil && c.again.Equal(p.again) {
+			b.due(p.key, now)
 		}
 	}
 	for len(b.urgent) > 0 && len(group) < groupSize {
 		move(b.urgent[0])
 		b.urgent = b.urgent[1:]
 	}
-	if len(group) > 0 {
-		return group, b.lazyAt
-	}
-	b.urgent = nil
-	if b.lazyAt.IsZero() || now.Before(b.lazyAt) {
-		return nil, b.lazyAt
-	}
-	for key := range b.queue {
-		if move(key); len(group) >= groupSize {
-			break
+	if !b.lazyAt.IsZero() && !b.lazyAt.After(now) {
+		most := groupSize
+		if len(group) > 0 {
+			most = len(group) + atOnce
+		}
+		for key := range b.lazy {
+			if move(key); len(group) >= most {
+				break
+			}
 		}
 	}
-	if len(b.queue) == 0 {
+	if len(b.lazy) == 0 {
 		b.lazyAt = time.Time{}
 	}
-	return group, b.lazyAt
+	due = b.lazyAt
+	if len(b.putOff) > 0 && (due.IsZero() || b.putOff[0].again.Before(due)) {
+		due = b.putOff[0].again
+	}
+	return group, due
 }
 
 // write writes changes, several at once, and tells who waits.
-func (b *Buffer) write(ctx context.Context, group map[string]*change) {
+func (b *Buffer) write(ctx context.Context, group []task) {
 	slots := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
-	for key, c := range group {
+	for _, t := range group {
 		slots <- struct{}{}
 		wg.Go(func() {
-			err := b.save(ctx, key, c)
+			err := b.save(ctx, t.key, t.change)
 			if err != nil {
-				b.failed(ctx, key, c, err)
+				b.failed(ctx, t, err)
 			}
 			b.mu.Lock()
-			delete(b.writing, key)
+			delete(b.writing, t.key)
 			b.mu.Unlock()
-			for _, done := range c.waiters { // nobody comes to wait any more
+			for _, done := range t.waiters { // nobody comes to wait any more
 				done <- err
 			}
 			<-slots
@@ -315,7 +354,7 @@ func (b *Buffer) write(ctx context.Context, group map[string]*change) {
 }
 
 // failed has a change written again later, if that can help.
-func (b *Buffer) failed(ctx context.Context, key string, c *change, err error) {
+func (b *Buffer) failed(ctx context.Context, t task, err error) {
 	again := b.cfg.RetryFull || !errors.Is(err, state.ErrFull)
 	switch {
 	case errors.Is(err, ErrTooLong):
@@ -324,21 +363,21 @@ func (b *Buffer) failed(ctx context.Context, key string, c *change, err error) {
 	case !again:
 		b.cfg.Dropped("full", 1)
 	}
-	if b.later(key, c, again) && ctx.Err() == nil {
-		b.cfg.Logger.Error("what is to survive a restart could not be written", "key", key, "error", graspsync.Printable(err.Error()))
+	if b.later(t, again) && ctx.Err() == nil {
+		b.cfg.Logger.Error("what is to survive a restart could not be written", "key", t.key, "error", graspsync.Printable(err.Error()))
 	}
 }
 
-// later queues a change that failed once more, and reports whether that may be said.
-func (b *Buffer) later(key string, c *change, again bool) (say bool) {
+// later queues a change that failed once more, unless a later one of its key waits, and
+// reports whether that may be said.
+func (b *Buffer) later(t task, again bool) (say bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if b.queue[key] == nil && again {
-		b.queue[key] = &change{make: c.make}
-	}
-	if len(b.queue) > 0 && !b.lazyAt.After(now) { // else it goes with the others
-		b.lazyAt = now.Add(retryPause)
+	if b.queue[t.key] == nil && again {
+		at := now.Add(retryPause)
+		b.queue[t.key] = &change{make: t.make, again: at}
+		b.putOff = append(b.putOff, putOff{t.key, at})
 	}
 	if say = now.Sub(b.loggedAt) >= sayPause; say {
 		b.loggedAt = now

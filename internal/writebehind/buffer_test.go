@@ -595,3 +595,55 @@ func TestWhatFailsKeepsNothingElseFromBeingWritten(t *testing.T) {
 		require.Contains(t, s.take(), "3s good")
 	})
 }
+
+// What nobody waits for was never written while somebody always waited for something else.
+func TestWhoWaitsKeepsNothingElseFromBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, store, stop := timing(t, time.Second, Config{Delay: time.Second})
+		defer stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		var savers sync.WaitGroup
+		for _, key := range []string{"a", "b", "c"} {
+			savers.Go(func() {
+				for i := byte(0); ctx.Err() == nil; i++ {
+					_ = b.Save(ctx, one(key, i)) // ends with ctx
+					time.Sleep(300 * time.Millisecond)
+				}
+			})
+		}
+		putAll(b, many("lazy", 100))
+		time.Sleep(6 * time.Second)
+		n := 0
+		for _, err := range store.Keys(t.Context(), "lazy") {
+			require.NoError(t, err)
+			n++
+		}
+		require.Equal(t, 100, n)
+		cancel()
+		savers.Wait()
+	})
+}
+
+// One value that failed again and again put off many others each time.
+func TestOneThatFailsPutsOffNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, store, stop := timing(t, time.Millisecond, Config{Delay: time.Second})
+		defer stop()
+		store.set(map[string]error{"all/0007": errDisk})
+		putAll(b, many("all", 5_000))
+		time.Sleep(2 * time.Second)
+		n := 0
+		for _, err := range store.Keys(t.Context(), "all") {
+			require.NoError(t, err)
+			n++
+		}
+		require.Equal(t, 4_999, n)
+		store.set(nil)
+		time.Sleep(9 * time.Second)
+		_, _, err := store.Get(t.Context(), "all/0007")
+		require.ErrorIs(t, err, state.ErrNotFound, "after a pause")
+		time.Sleep(time.Second)
+		_, _, err = store.Get(t.Context(), "all/0007")
+		require.NoError(t, err)
+	})
+}
