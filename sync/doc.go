@@ -26,7 +26,7 @@
 // What is wanted comes from the Store each time. With [Config].State the rest survives
 // as well: backoff, which is durable before the dial that it accounts for, what was
 // learned about relays, and up to when what is confirmed is complete, which is never
-// later than what is durable in the Store. So a restart within QuickReconnect costs
+// later than what is durable in the Store. So a restart within 15 minutes costs
 // what happened in between, and what was fetched in the last minute before it: that is
 // how often it is noted. Each thing that can't be kept, or read again, costs
 // traffic and nothing else.
@@ -64,9 +64,9 @@
 //
 // One is for what proves a relay hostile or broken, since nothing that we ask can lead to
 // it: what was not asked for, is repeated, malformed or forged. It refills slowly
-// (Refill) and by the size of what is stored. A relay that has used it up is
+// (64 KiB a minute) and by the size of what is stored. A relay that has used it up is
 // disconnected and left alone for at least an hour, as is one that has given
-// Strikes proofs of hostility within an hour.
+// three proofs of hostility within an hour.
 //
 // The other is for events that were asked for and turn out to be of no use: rejected,
 // superseded, deleted, or waiting for something. That is not the doing of an honest relay,

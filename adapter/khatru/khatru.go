@@ -411,7 +411,8 @@ func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcom
 // Held is that of the SyncManager: what the policy held before, it holds again.
 func (s *Sync) Held(e graspsync.Event) { s.manager.Held(e) }
 
-// Removed is that of the SyncManager: what the policy held will not be released.
+// Removed is that of the SyncManager: an event was removed by moderation or expiry, or what the
+// policy held will not be released.
 func (s *Sync) Removed(e graspsync.Event) { s.manager.Removed(e) }
 
 // Postponed is that of the SyncManager: what the policy held finds no room any more, and is
