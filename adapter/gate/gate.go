@@ -54,7 +54,7 @@ type constants struct {
 	// MaxName bounds the name of a subscription, in bytes: others have names of up to 64 (NIP-01), and the relay
 	// says so. Defaults to 250.
 	MaxName int
-	// MaxFilters bounds the filters of a REQ, defaults to 100.
+	// MaxFilters bounds the filters of a REQ. Defaults to 100.
 	MaxFilters int
 	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
 	// stored is held against each of them. Nobody has more than there is left. Defaults to 50,000.

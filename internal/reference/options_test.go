@@ -29,7 +29,7 @@ var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits"
 var fixedTypes = []string{"constants", "numbers", "budgetConstants", "folderNumbers"}
 
 var (
-	defaults = regexp.MustCompile(`(?s)^(.*?)[,;.]?\s*\b(?:Defaults? to (.*?))(?:[.;:] |[.;:]?$)`)
+	defaults = regexp.MustCompile(`(?s)^(.*?)(?:[,;.]?\s*\bDefaults?|, defaults?) to (.*?)(?:[.;:] |[.;:]?$)`)
 	link     = regexp.MustCompile(`\[([\w./]+)\]`)
 )
 
