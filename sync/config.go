@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
-	statestore "github.com/graspsync/graspsync/state" // the tests have a state of their own
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/batchverify"
 )
 
@@ -47,7 +47,7 @@ type Config struct {
 	// use it. The caller closes it after Run has returned. While it can't be written
 	// to, relays that never worked are not dialed. Defaults to none: a restart begins
 	// with nothing, and a crash loop dials every relay each time.
-	State statestore.Store
+	State state.Store
 	// Signer signs for relays that want to know who we are (NIP-42), with a key kept
 	// for that purpose: only if they refuse a request for want of it, and at most
 	// once per connection. Defaults to none: what such relays refuse is not fetched,

@@ -71,7 +71,7 @@ func TestNoVerdictWithoutAnAnswer(t *testing.T) {
 	told := 0
 	for name, ev := range map[string]*nostr.Event{
 		"announcement":         testAnnouncement(80, 9, "z", 1, ""),
-		"state":                state(9, "x"),
+		"state":                stateOf(9, "x"),
 		"deletion of one's":    deletion(6, tagEvent(60)),
 		"deletion of others'":  deletion(7, tagEvent(60)),
 		"deletion of nothing":  deletion(6),

@@ -206,7 +206,7 @@ func judge(t *testing.T, ev *nostr.Event, v View) graspsync.Verdict {
 	return verdict
 }
 
-func state(author int, identifier string, tags ...nostr.Tag) *nostr.Event {
+func stateOf(author int, identifier string, tags ...nostr.Tag) *nostr.Event {
 	return testEvent(90, graspsync.KindState, author, 1, append(nostr.Tags{{"d", identifier}}, tags...)...)
 }
 
@@ -229,14 +229,14 @@ func TestGRASPPolicy(t *testing.T) {
 		want graspsync.Decision
 		on   []graspsync.Dependency
 	}{
-		"state by the owner":                 {state(1, "x"), graspsync.Accept, nil},
-		"state by a maintainer":              {state(2, "x"), graspsync.Accept, nil},
-		"state by a maintainer's maintainer": {state(3, "x"), graspsync.Accept, nil},
-		"state with a colon":                 {state(4, "a:b"), graspsync.Accept, nil},
-		"state by a stranger":                {state(9, "x"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
-		"state by another's maintainer":      {state(2, "a:b"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a:b", testKey(2))}},
-		"state with the identifier cut":      {state(4, "a"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a", testKey(4))}},
-		"state that tags a repository":       {state(9, "x", tagRepo(x), tagEvent(50)), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
+		"state by the owner":                 {stateOf(1, "x"), graspsync.Accept, nil},
+		"state by a maintainer":              {stateOf(2, "x"), graspsync.Accept, nil},
+		"state by a maintainer's maintainer": {stateOf(3, "x"), graspsync.Accept, nil},
+		"state with a colon":                 {stateOf(4, "a:b"), graspsync.Accept, nil},
+		"state by a stranger":                {stateOf(9, "x"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
+		"state by another's maintainer":      {stateOf(2, "a:b"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a:b", testKey(2))}},
+		"state with the identifier cut":      {stateOf(4, "a"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a", testKey(4))}},
+		"state that tags a repository":       {stateOf(9, "x", tagRepo(x), tagEvent(50)), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
 		"state without identifier":           {testEvent(90, 30618, 1, 1), graspsync.Reject, nil},
 		"state with a bare d":                {testEvent(90, 30618, 1, 1, nostr.Tag{"d"}), graspsync.Reject, nil},
 
@@ -300,7 +300,7 @@ func TestGRASPPolicy(t *testing.T) {
 		"last ephemeral kind":               {testEvent(91, 29999, 9, 1, tagRepo(x)), graspsync.Reject, nil},
 		"first kind after":                  {testEvent(91, 30000, 9, 1, tagRepo(x)), graspsync.Accept, nil},
 		"protected":                         {related(tagRepo(x), nostr.Tag{"-"}), graspsync.Reject, nil},
-		"protected state":                   {state(1, "x", nostr.Tag{"-"}), graspsync.Reject, nil},
+		"protected state":                   {stateOf(1, "x", nostr.Tag{"-"}), graspsync.Reject, nil},
 		"protected deletion":                {deletion(1, tagRepo(x), nostr.Tag{"-"}), graspsync.Reject, nil},
 		"expired, which is not ours to see": {related(tagRepo(x), nostr.Tag{"expiration", "1"}), graspsync.Accept, nil},
 	} {
@@ -541,7 +541,7 @@ func TestGRASPPolicyBoundsWork(t *testing.T) {
 // rejected, and stayed away for a week. It waits for what will let it in.
 func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 	v := &twinView{}
-	ev := state(2, "x")
+	ev := stateOf(2, "x")
 	verdict := judge(t, ev, v)
 	require.Equal(t, graspsync.Depend, verdict.Decision)
 	assert.Contains(t, verdict.DependsOn, graspsync.OnSay("x", testKey(2)), "any owner's announcement may list the author")
@@ -596,18 +596,18 @@ func TestGRASPPolicyMaintainers(t *testing.T) {
 		v.announce(i, "x", (i+1)%1000, 5000+i)
 	}
 	for _, author := range []int{0, 999, 5000, 5999} {
-		assert.Equal(t, graspsync.Accept, judge(t, state(author, "x"), v).Decision, author)
+		assert.Equal(t, graspsync.Accept, judge(t, stateOf(author, "x"), v).Decision, author)
 	}
-	assert.Equal(t, graspsync.Depend, judge(t, state(6000, "x"), v).Decision)
-	assert.Equal(t, graspsync.Depend, judge(t, state(0, "y"), v).Decision)
+	assert.Equal(t, graspsync.Depend, judge(t, stateOf(6000, "x"), v).Decision)
+	assert.Equal(t, graspsync.Depend, judge(t, stateOf(0, "y"), v).Decision)
 	v = &twinView{}
 	v.announce(1, "x", 2)
-	assert.Equal(t, graspsync.Accept, judge(t, state(2, "x"), v).Decision, "listed by the owner, and silent")
+	assert.Equal(t, graspsync.Accept, judge(t, stateOf(2, "x"), v).Decision, "listed by the owner, and silent")
 	v = &twinView{}
 	v.announce(2, "x", 1)
-	assert.Equal(t, graspsync.Accept, judge(t, state(2, "x"), v).Decision, "an owner of its own repository")
+	assert.Equal(t, graspsync.Accept, judge(t, stateOf(2, "x"), v).Decision, "an owner of its own repository")
 	v.anns[0].Ref.Identifier = "y"
-	assert.Equal(t, graspsync.Depend, judge(t, state(2, "x"), v).Decision, "lists an owner who does not list it")
+	assert.Equal(t, graspsync.Depend, judge(t, stateOf(2, "x"), v).Decision, "lists an owner who does not list it")
 }
 
 // A state or its deletion takes an announcement of its author's, and waits for it.
@@ -621,10 +621,10 @@ func TestStatesTakeAnAnswer(t *testing.T) {
 		return verdict
 	}
 	for author := 1; author <= 2; author++ {
-		assert.Equal(t, graspsync.Accept, judge(state(author, "x")).Decision)
+		assert.Equal(t, graspsync.Accept, judge(stateOf(author, "x")).Decision)
 	}
 	listed := testRepo(3, "x")
-	events := []*nostr.Event{state(3, "x"), deletion(3, nostr.Tag{"a", listed.Address(30618)})}
+	events := []*nostr.Event{stateOf(3, "x"), deletion(3, nostr.Tag{"a", listed.Address(30618)})}
 	for _, ev := range events {
 		verdict := judge(ev)
 		assert.Equal(t, graspsync.Depend, verdict.Decision)
@@ -656,7 +656,7 @@ func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
 	v.announce(4, "y", 5)
 	assert.Equal(t, graspsync.Reject, judge(t, by(5), v).Decision, "listed under another identifier")
 
-	assert.Equal(t, graspsync.Accept, judge(t, state(2, "x"), v).Decision)
-	assert.Equal(t, graspsync.Depend, judge(t, state(3, "x"), v).Decision, "invited only")
-	assert.Equal(t, graspsync.Depend, judge(t, state(8, "x"), v).Decision, "no repository of theirs is ours")
+	assert.Equal(t, graspsync.Accept, judge(t, stateOf(2, "x"), v).Decision)
+	assert.Equal(t, graspsync.Depend, judge(t, stateOf(3, "x"), v).Decision, "invited only")
+	assert.Equal(t, graspsync.Depend, judge(t, stateOf(8, "x"), v).Decision, "no repository of theirs is ours")
 }

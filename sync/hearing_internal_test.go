@@ -437,7 +437,7 @@ func BenchmarkStatesOfAnIdentifier(b *testing.B) {
 		ev.Tags = append(ev.Tags, list)
 		x.stored(eventtest.Of(ev))
 	}
-	ev := state(9000, "x")
+	ev := stateOf(9000, "x")
 	for b.Loop() {
 		_, _ = p.Judge(b.Context(), eventtest.Of(ev), graspsync.Source{}, x)
 	}
