@@ -15,9 +15,9 @@ const (
 	DefaultMaxFilters = 20
 )
 
-// requestOverhead is what a REQ adds to its filters, in bytes: brackets, label
+// RequestOverhead is what a REQ adds to its filters, in bytes: brackets, label
 // and a subscription id of 64 bytes. Each filter adds its comma.
-const requestOverhead = len(`["REQ",""]`) + 64
+const RequestOverhead = len(`["REQ",""]`) + 64
 
 // Pack spreads filters over as few REQs as first fit finds: each goes into the
 // first REQ that has room, in the order given. maxBytes bounds the whole REQ
@@ -36,7 +36,7 @@ func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, t
 	if maxFilters < 1 {
 		maxFilters = DefaultMaxFilters
 	}
-	items, tooLarge := fitting(fs, maxBytes-requestOverhead)
+	items, tooLarge := fitting(fs, maxBytes-RequestOverhead)
 	smallest := math.MaxInt
 	for _, it := range items {
 		smallest = min(smallest, it.size)
@@ -46,7 +46,7 @@ func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, t
 		i := slices.IndexFunc(open, func(b bin) bool { return b.room >= it.size })
 		if i < 0 {
 			i = len(open)
-			open = append(open, bin{req: len(reqs), room: maxBytes - requestOverhead})
+			open = append(open, bin{req: len(reqs), room: maxBytes - RequestOverhead})
 			reqs = append(reqs, nil)
 		}
 		b := &open[i]

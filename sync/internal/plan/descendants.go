@@ -340,7 +340,7 @@ func (ds *descendants) fits(r *relay, with []*descSub) int {
 	if r.limits.MaxRetained == 0 {
 		return len(r.descendants.apart)
 	}
-	left := r.limits.LiveBytes() - r.live.size() - r.descendants.bytes() - requestOverhead
+	left := r.limits.LiveBytes() - r.live.size() - r.descendants.bytes() - filters.RequestOverhead
 	for _, s := range with {
 		left += s.bytes - bytesEach*(len(s.items)-s.idle)
 	}
@@ -354,7 +354,7 @@ func (ds *descendants) replace(r *relay, old []*descSub, more []Item, now time.T
 	items := append(d.wanted(old), more...)
 	slices.SortFunc(items, ds.want.compare)
 	overlaps := len(r.live.subs)+len(d.subs) < r.liveRoom() &&
-		r.limits.Retains(r.live.size()+d.bytes()+requestOverhead+bytesEach*len(items))
+		r.limits.Retains(r.live.size()+d.bytes()+filters.RequestOverhead+bytesEach*len(items))
 	if !overlaps {
 		for _, s := range old {
 			ds.close(r, s, now)

@@ -32,13 +32,9 @@ func filtersFor(l relaylimits.Requests, ofKind [itemKinds]int) int {
 	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
 }
 
-// requestOverhead is what a REQ takes besides its filters and their commas, with a
-// subscription id of 64 bytes.
-const requestOverhead = len(`["REQ",""]`) + 64
-
 // requestSize is how many bytes a request has.
 func requestSize(fs []nostr.Filter) int {
-	n := requestOverhead
+	n := filters.RequestOverhead
 	for _, f := range fs {
 		n += filters.Size(f) + 1
 	}
@@ -83,7 +79,7 @@ func within(reqs [][]nostr.Filter, most, size int) (fit, left [][]nostr.Filter) 
 		if i == most {
 			return fit, left
 		}
-		head, tail := cutRequest(fs, size-requestOverhead)
+		head, tail := cutRequest(fs, size-filters.RequestOverhead)
 		if len(head) > 0 {
 			fit, left = append(fit, head), append([][]nostr.Filter{tail}, left[1:]...)
 		}
@@ -116,7 +112,7 @@ func squeeze(reqs [][]nostr.Filter, most int, limits relaylimits.Requests) [][]n
 	left := slices.Concat(reqs[most:]...)
 	reqs = reqs[:most]
 	for i := range reqs {
-		room := limits.MaxMessage - requestOverhead
+		room := limits.MaxMessage - filters.RequestOverhead
 		for _, f := range reqs[i] {
 			room -= filters.Size(f) + 1
 		}

@@ -213,7 +213,7 @@ func (r *relay) othersFollowed(now time.Time) bool {
 func (r *relay) liveFull() bool {
 	const share = 16 // of it less than this part is left
 	most := r.limits.LiveBytes()
-	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(requestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
+	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(filters.RequestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
 }
 
 // known are the relays that are known.
