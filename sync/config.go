@@ -134,7 +134,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Times.BatchWindow, 5*time.Second)
 	def(&c.fixed.ConnectTimeout, 10*time.Second)
 	def(&c.fixed.QuickReconnect, 15*time.Minute)
-	def(&c.fixed.Overlap, 15*time.Minute)
+	def(&c.fixed.Overlap, 45*time.Minute)
 	def(&c.Times.PassEvery, 24*time.Hour)
 	def(&c.fixed.DailyMin, c.Times.PassEvery-c.Times.PassEvery/24)
 	def(&c.fixed.DailyMax, c.Times.PassEvery+c.Times.PassEvery/24)

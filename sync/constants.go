@@ -49,8 +49,9 @@ type constants struct {
 	// QuickReconnect is how long a connection may have been lost for just the time
 	// in between to be fetched; after more, everything is. Defaults to 15 min.
 	QuickReconnect time.Duration
-	// Overlap is how far such a catch-up reaches back behind the last sign of life,
-	// because clocks differ and events travel. Defaults to 15 min.
+	// Overlap is how far such a catch-up reaches back behind the last sign of life: servers
+	// hold events for half an hour until their git data is here and serve them then, and
+	// clocks differ by a quarter of one. Defaults to 45 min.
 	Overlap time.Duration
 	// IdleTimeout ends a request to which nothing more comes, TotalTimeout one that
 	// does not end. Default to 30 s and 5 min. For the first event there is more time,

@@ -52,7 +52,7 @@ func TestDefaults(t *testing.T) {
 	delete(fixed, "Workers") // those of the machine
 	assert.Equal(t, map[string]int64{
 		"MaxRelays": 50_000, "MaxDials": 10, "Unproductive": 8 << 20, "ConnectTimeout": int64(10 * time.Second), "StoreTimeout": int64(time.Minute),
-		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(15 * time.Minute),
+		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(45 * time.Minute),
 		"IdleTimeout": int64(30 * time.Second), "TotalTimeout": int64(5 * time.Minute), "BatchTimeout": int64(30 * time.Minute),
 		"RetryBase": int64(30 * time.Second), "RetryMax": int64(time.Hour),
 		"NegentropyRetry": int64(4 * time.Hour), "FutureTolerance": int64(15 * time.Minute), "MaxBatches": 4,

@@ -21,8 +21,8 @@
 //
 // What descends from repositories and root events is no item: it has what these leave, see
 // [DescendantChange]. Each descendant is asked about once from the start, without a since, and
-// is then followed live where there is room, or in rotation, since 15 minutes
-// ([Config].Overlap) before its last turn.
+// is then followed live where there is room, or in rotation, since [Config].Overlap
+// before its last turn.
 //
 // A Plan routes what happens to its parts, each with fields of its own and calls in one
 // direction. For each relay a part keeps a state, such as historyState, in the relay:
