@@ -55,15 +55,12 @@ func (a *announcing) under(identifier string) announced {
 	return k
 }
 
-// hard returns the announcements under an identifier that wait, and have not
-// expired.
+// hard is [Purgatory.Announcements].
 func (a *announcing) hard(identifier string) []*nip34.Announcement {
 	return slices.Clip(a.under(identifier).hard)
 }
 
-// soft returns the announcements under an identifier that wait, those that expired
-// softly, which a new state of one of their maintainers revives, and of those whom these list
-// the announcements that wait with them.
+// soft is [Purgatory.Remembered].
 func (a *announcing) soft(identifier string) []*nip34.Announcement {
 	return slices.Clip(a.under(identifier).soft)
 }

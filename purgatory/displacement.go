@@ -273,8 +273,7 @@ func (x *displacement) crowded() (refs []graspsync.RepoRef) {
 	return refs
 }
 
-// ofOwner returns how many bytes are for pull requests in repositories of an owner that
-// have no ref any more, or none yet, and may be on the disk until these are maintained.
+// ofOwner is [Purgatory.Displaced].
 func (x *displacement) ofOwner(owner graspsync.PubKey) (bytes int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -93,9 +93,7 @@ func (l *entries) load(ctx context.Context) error {
 	return l.remembered.load(ctx)
 }
 
-// held returns the stamps of the events that wait and match a filter. What is stored,
-// and waits on for another repository, is not among them. What waits is that of one moment;
-// what is stored meanwhile may be among it, and is among what is stored then.
+// held is [Purgatory.Held].
 func (l *entries) held(filter nostr.Filter) []graspsync.Stamp {
 	var out []graspsync.Stamp
 	for _, e := range l.waiting.all() {
@@ -197,11 +195,7 @@ func (l *entries) strikeOff(ctx context.Context, e ledger.Entry) error {
 	return nil
 }
 
-// pushing tells that a push is about to move refs, and must be called while it has the
-// lock: whoever gets that next would take a part of what a state says for something to
-// be undone. As long as such a state waits, what it says of these refs is not moved
-// back to what an older one says. It is not kept on the disk: after a restart the
-// refs are those of the older state until the data of the newer one is complete.
+// pushing is [Purgatory.Pushing].
 func (l *entries) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	waits := func(e ledger.Entry) bool { return e.Class == ledger.State }
 	if !slices.ContainsFunc(refs, resolve.IsState) || !slices.ContainsFunc(l.waiting.of(ref), waits) {

@@ -102,10 +102,7 @@ func (f *findings) lookedAt(ref graspsync.RepoRef, number uint64) {
 	}
 }
 
-// await waits until a repository was looked at for what was told of it before, or ctx ends,
-// whose error it wraps: what a push has made complete is served then, and its default branch
-// and the other repositories of those who have a say in it are what they say. That such a look
-// fails is not waited for: it is made again by and by.
+// await is [Purgatory.Settled].
 func (f *findings) await(ctx context.Context, ref graspsync.RepoRef) error {
 	f.mu.Lock()
 	number, told := f.touched[ref.Identifier][ref]

@@ -175,8 +175,7 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 	return Answer{}, payers, nil
 }
 
-// staged tells that a push has brought data for events to a repository which lies where
-// [Repositories] keep it: one of them may have come meanwhile.
+// staged is [Purgatory.Staged].
 func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
 		e, ok := in.waiting.get(id)
@@ -226,11 +225,7 @@ func (in *intake) revive(ctx context.Context, ref graspsync.RepoRef) {
 	}
 }
 
-// pushed tells that a push has brought data to a repository and moved refs. It must
-// be called after the push has let go of the lock. Data for a pull request whose
-// event is not here is kept for it for a while; if there is no room for it to wait,
-// its ref is removed. What could not be told, or not be removed, is found at the
-// hourly check.
+// pushed is [Purgatory.Pushed].
 func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
 	in.entries.pushing(ref, refs) // who did not say so before says it now
 	in.schedule.brought(ref)
@@ -270,9 +265,7 @@ func (in *intake) pushedFor(ctx context.Context, ref graspsync.RepoRef, id grasp
 	return nil
 }
 
-// arrived tells that an event is stored that did not come from here: a placeholder
-// for it is of no more use, what a deletion covers does not wait any longer, and an
-// announcement may say anew who decides and where data can be had.
+// arrived is [Purgatory.Arrived].
 func (in *intake) arrived(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
@@ -283,8 +276,7 @@ func (in *intake) arrived(ev graspsync.Event) {
 	}
 }
 
-// departed tells that an event is not stored any more: an announcement may say no longer
-// whose repository is ours.
+// departed is [Purgatory.Departed].
 func (in *intake) departed(ev graspsync.Event) {
 	if !ev.IsZero() && ev.Kind == graspsync.KindAnnouncement {
 		in.inbox.tell(arrived{ev}) // that has its repository looked at

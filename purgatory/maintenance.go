@@ -79,10 +79,7 @@ type MaintenanceStatus struct {
 	LooseRefs int `json:"loose_refs"`
 }
 
-// now puts one repository in order at once, whatever that costs: when it returns,
-// what no ref has and no event names that waits is gone, and so are the logs of refs. It
-// is for who must take something down, after the events are gone that name it. The error
-// wraps [ErrNoRepository], or [ErrInUse] if it should be called again.
+// now is [Purgatory.Maintain].
 func (m *maintenance) now(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
 	return m.maintain(ctx, ref, true)
 }

@@ -767,9 +767,7 @@ func (x *rations) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir str
 	return room, out.unswept, err
 }
 
-// forPush says which of some pull requests a push may not make the refs of, that brings so
-// many bytes for them, and why; for the others it makes room. It must be called when git
-// is about to make them, with the lock of the repository, which is in dir.
+// forPush is [Purgatory.Ration].
 func (x *rations) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	if len(pulls) == 0 {
 		return nil, nil

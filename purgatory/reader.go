@@ -350,8 +350,7 @@ func (d *reader) lackRef(ctx context.Context, r *repository, h resolve.Pull, has
 	return false, nil
 }
 
-// announcement returns the announcement of a repository, stored or waiting, and who has a say in
-// it; nil if there is none.
+// announcement is [Purgatory.Announced].
 func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	g, err := d.gather(ctx, ref, false)
 	if err != nil {

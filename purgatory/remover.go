@@ -26,10 +26,7 @@ type remover struct {
 	rations    *rations
 }
 
-// erase removes a repository at once and for good, served or not. It is for who
-// must take something down, after the announcement is gone, or the repository is made
-// again at the next look. The error wraps [ErrInUse] if something is
-// being fetched for it and it should be called again.
+// erase is [Purgatory.RemoveRepository].
 func (rm *remover) erase(ctx context.Context, ref graspsync.RepoRef) error {
 	done, err := rm.naming.Lock(ctx, ref)
 	if err != nil {

@@ -116,8 +116,7 @@ func (w *waiting) announcement(ref graspsync.RepoRef) (ledger.Entry, bool) {
 	return w.ledger.Announcement(ref)
 }
 
-// allAnnouncements returns all announcements that wait and have not expired, in order
-// of their repositories.
+// allAnnouncements is [Purgatory.AllAnnouncements].
 func (w *waiting) allAnnouncements() (out []*nip34.Announcement) {
 	w.mu.Lock()
 	all := w.ledger.All()
@@ -170,8 +169,7 @@ func (w *waiting) pulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
 	return pulls
 }
 
-// pullRequest returns the pull request, or update of one, with this id that waits;
-// nil if none does.
+// pullRequest is [Purgatory.PullRequest].
 func (w *waiting) pullRequest(id graspsync.EventID) *nip34.PullRequest {
 	w.mu.Lock()
 	e, ok := w.ledger.Get(id)
@@ -186,8 +184,7 @@ func (w *waiting) pullRequest(id graspsync.EventID) *nip34.PullRequest {
 	return pr
 }
 
-// event returns the event with this id that waits, the zero Event if none does. An announcement
-// that has expired softly waits.
+// event is [Purgatory.Event].
 func (w *waiting) event(id graspsync.EventID) graspsync.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +192,7 @@ func (w *waiting) event(id graspsync.EventID) graspsync.Event {
 	return e.Signed()
 }
 
-// eventsOf returns the events of an author that wait, in order of their ids.
+// eventsOf is [Purgatory.EventsOf].
 func (w *waiting) eventsOf(author graspsync.PubKey) (out []graspsync.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -207,8 +204,7 @@ func (w *waiting) eventsOf(author graspsync.PubKey) (out []graspsync.Event) {
 	return out
 }
 
-// submitted reports whether the event with this id waits, and if so, whether a client
-// submitted it.
+// submitted is [Purgatory.Submitted].
 func (w *waiting) submitted(id graspsync.EventID) (byUser, waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,8 +212,7 @@ func (w *waiting) submitted(id graspsync.EventID) (byUser, waits bool) {
 	return e.ByUser, waits && e.Event != nil
 }
 
-// knows reports whether somebody has an announcement that waits under an identifier, softly
-// expired or not, or is listed in one, without looking at these. It may report that of others.
+// knows is [Purgatory.Knows].
 func (w *waiting) knows(identifier string, who graspsync.PubKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
