@@ -47,5 +47,5 @@ type EntryStatus struct {
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline"`
 	Soft     bool      `json:"soft"`    // it has expired, and can be revived
-	Missing  int       `json:"missing"` // objects of its repositories, as of the last look
+	Missing  int       `json:"missing"` // git objects that its repositories lack, as of the last look; events are never counted here
 }

@@ -155,7 +155,7 @@ func TestTrapH6_LyingNegentropy(t *testing.T) {
 		require.True(t, r.has(issue))
 		s := r.relay("wss://a.example")
 		require.Equal(t, "live with gaps", s.Phase)
-		require.NotZero(t, s.Missing)
+		require.NotZero(t, s.Unserved)
 		requests := len(a.Requests())
 		after(time.Hour)
 		require.Len(t, a.Requests(), requests, "it is not asked over and over")

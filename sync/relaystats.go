@@ -179,7 +179,7 @@ func (s *relayStats) allAside() []relaylimits.Aside {
 // fill copies the counts into a status.
 func (s *relayStats) fill(r *RelayStatus) {
 	r.Events, r.Stored, r.Bytes = s.events.Load(), s.stored.Load(), s.bytes.Load()
-	r.Missing, r.Seconds, r.Strikes = s.missing.Load(), s.seconds.Load(), s.strikes.Load()
+	r.Unserved, r.Seconds, r.Strikes = s.missing.Load(), s.seconds.Load(), s.strikes.Load()
 	r.Gaps, r.Lasting = s.gaps.Load(), s.lasting.Load()
 	if r.connected() {
 		r.Queries, r.Requests = int(s.queries.Load()), int(s.requests.Load())

@@ -53,7 +53,8 @@ type RepoRelay struct {
 	InFlight  int              `json:"in_flight"`
 	Confirmed int              `json:"confirmed"`
 
-	// Missed counts its events that the relay had and we should have had by then.
+	// Missed counts its events that the relay had and we should have had by then: of the relay's
+	// Gaps ([RelayStatus]) those of this repository.
 	Missed int `json:"missed"`
 	// Lacks counts the events that we have and the relay has not, as of ComparedAt,
 	// when its last reconciliation ended; Coverage is the share that it has, from 0 to

@@ -128,12 +128,12 @@ type RelayStatus struct {
 	Events   uint64 `json:"events"`       // received
 	Stored   uint64 `json:"stored"`       // newly, that came from here first
 	Bytes    uint64 `json:"bytes"`        // received
-	Missing  uint64 `json:"missing"`      // events that it announced and did not serve
+	Unserved uint64 `json:"unserved"`     // events that it has by its own word and did not serve when asked for them
 	Seconds  uint64 `json:"full_seconds"` // that hold more events than a page
-	Gaps     uint64 `json:"gaps"`         // events that a live subscription should have brought
+	Gaps     uint64 `json:"gaps"`         // events that came as history, and that a live subscription should have brought
 	Lasting  uint64 `json:"lasting_gaps"` // of these, found by the daily pass only
-	// Lacks counts the events of repositories that list the relay which we have and
-	// it does not, as its last pass over history found by NIP-77, at ComparedAt (zero:
+	// Lacks counts what is the relay's own loss: events of repositories that list it which we
+	// have and it does not, as its last pass over history found by NIP-77, at ComparedAt (zero:
 	// it was never compared). At most 2,048 are counted.
 	Lacks      int           `json:"lacks"`
 	ComparedAt time.Time     `json:"compared_at,omitzero"`
