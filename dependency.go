@@ -20,19 +20,29 @@ type Awaited uint8
 
 // What the functions On... are named after. The numbers are kept in what survives restarts.
 const (
+	// AwaitEvent is an event, by its id.
 	AwaitEvent Awaited = iota + 1
+	// AwaitMention is anything that tags the id of an event.
 	AwaitMention
+	// AwaitRepo is the announcement of a repository.
 	AwaitRepo
 	_ // is taken, in what an earlier version has kept
+	// AwaitMaintainer is an announcement with an identifier, by somebody or that lists them.
 	AwaitMaintainer
+	// AwaitAuthor is any event of an author.
 	AwaitAuthor
 	_ // is taken, in what an earlier version has kept
 	// AwaitAddress is the deletion of another version of the event that waits.
 	AwaitAddress
+	// AwaitVersion is any version of the event at an address.
 	AwaitVersion
+	// AwaitHeldBy is any event of an author that the Policy holds.
 	AwaitHeldBy
+	// AwaitVersionMention is anything that tags an address.
 	AwaitVersionMention
+	// AwaitSay is whatever gives somebody a say under an identifier.
 	AwaitSay
+	// AwaitWanted is whatever has the announcement of somebody wanted under an identifier.
 	AwaitWanted
 )
 

@@ -17,7 +17,7 @@ const (
 	// them may take fewer.
 	MaxListed = 64
 	// MaxRepos is how many repositories a patch, pull request or issue belongs to:
-	// the first ones.
+	// the first distinct ones that its a tags name. What it names beyond these does not count.
 	MaxRepos = 16
 	// MaxMaintainers is how many distinct maintainers of an announcement count, and
 	// how many have a say in a view besides the one it begins with.

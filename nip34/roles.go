@@ -14,9 +14,12 @@ type Letter byte
 
 // The roles.
 const (
-	Lead         Letter = 'M' // maintains, and the views of the others begin with them
-	CoMaintainer Letter = 'm' // maintains
-	Moderator    Letter = 'o' // closes and labels; has no say about refs and invites nobody
+	// Lead maintains, and leads: the view of an owner who names one begins with them.
+	Lead Letter = 'M'
+	// CoMaintainer maintains.
+	CoMaintainer Letter = 'm'
+	// Moderator closes and labels, has no say about refs, and invites nobody.
+	Moderator Letter = 'o'
 )
 
 func (l Letter) String() string { return string(rune(l)) }

@@ -30,6 +30,9 @@
 // relay somewhere would take amiss ([Relay.Violations]). It also keeps what was
 // asked and when, who is connected and what was sent.
 //
+// What a SyncManager says of itself in Status may be as of a second ago. A test that waits for
+// something waits for it with Config.Observe, which is told as it happens, or for longer than that.
+//
 // # Time
 //
 // Everything works in a bubble of testing/synctest, if the connections are made in
