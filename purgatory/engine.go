@@ -370,8 +370,9 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		e.patient[ref] = k
 		e.servers.inVain(ref, k)
 	}
-	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()))
-	e.perform(ctx, e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.URLs(), Origin: by}))
+	effects := e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.URLs(), Origin: by})
+	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
+	e.perform(ctx, effects)
 }
 
 // retry has looked at again what failed.

@@ -311,7 +311,8 @@ func (p *Purgatory) Run(ctx context.Context) error {
 //
 // What is held is on the disk. Submit does not wait for git, with one exception: the
 // repository of an announcement that a user submitted is there when it returns, since
-// a push is next.
+// a push is next. For the same reason what a client submitted is hunted for after three minutes
+// only, and what came by sync after half a second.
 //
 // What a client submitted is treated better than what came by sync. When there are no places
 // left, one of somebody's gives way who has many; keys are free, so that what came by sync

@@ -383,6 +383,23 @@ func TestWorkEnds(t *testing.T) {
 	})
 }
 
+// The log says when a hunt begins: what a user submitted is not hunted for at once, since a push follows.
+func TestHuntSaysWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		e, n := w.p.engine, resolve.Need{IDs: []nip34.ObjectID{objectOf(1)}, Members: map[graspsync.PubKey]struct{}{{3}: {}}}
+		for byUser, delay := range map[bool]time.Duration{true: 3 * time.Minute, false: 500 * time.Millisecond} {
+			w.log.Reset()
+			e.hunt(t.Context(), time.Now(), w.ref, n, resolve.Reasons{Owners: map[graspsync.PubKey]bool{{3}: byUser}})
+			require.Contains(t, w.log.String(), `msg="hunt queued"`)
+			require.Contains(t, w.log.String(), " at="+time.Now().Add(delay).Format("2006-01-02T15:04:05.000Z07:00"))
+			e.wholes(t.Context(), time.Now(), []graspsync.RepoRef{w.ref})
+			require.Zero(t, e.queue.Due(w.ref))
+			e.wg.Wait()
+		}
+	})
+}
+
 // What is hunted for in vain of a repository that only lists is left alone for longer each time.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -243,6 +243,15 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	e.number = number
 }
 
+// Due returns when the attempt that a repository waits for is due; one that is under way was due
+// when it began. It is zero for a repository that does not wait.
+func (q *Queue) Due(repo graspsync.RepoRef) time.Time {
+	if e := q.repos[repo]; e != nil {
+		return e.due
+	}
+	return time.Time{}
+}
+
 // Owes reports whether a repository waits for its turn with a server that may have what is
 // missing of it, and was not asked for that since a time.
 func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) bool {
