@@ -53,18 +53,18 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		return fmt.Errorf("opening the database: %w", err)
 	}
 	defer db.Close()
-	kept, err := filestate.Open(filepath.Join(opt.data, "state"), filestate.Config{Logger: log})
+	records, err := filestate.Open(filepath.Join(opt.data, "state"), filestate.Config{Logger: log})
 	if err != nil {
 		return fmt.Errorf("opening the state: %w", err)
 	}
-	defer kept.Close()
+	defer records.Close()
 	listener, err := net.Listen("tcp", opt.listen)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	defer listener.Close()
 
-	server, err := newServer(ctx, db, kept, opt, listener.Addr(), log)
+	server, err := newServer(ctx, db, records, opt, listener.Addr(), log)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		}
 		defer stop()
 	}
-	handleStatus(status, server, kept.Collector("ngit"))
+	handleStatus(status, server, records.Collector("ngit"))
 	front := newFront(server.Git(site), log)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
 	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(opt.domain, listener.Addr().String()))
@@ -91,7 +91,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 }
 
 // newServer makes the server: a khatru relay, and what makes it a GRASP server.
-func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.Store, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
+func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state.Store, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
 	identity, err := nip34.ParseIdentity(opt.domain)
 	if err != nil {
 		return nil, fmt.Errorf("-domain: %w", err)
@@ -109,7 +109,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, kept state.St
 	relay.Info.Software, relay.Info.Version = "https://github.com/graspsync/graspsync", version()
 	relay.Info.SupportedNIPs = []any{1, 9, 11, 34, 40, 42, 62, 70, 77}
 	return grasp.New(ctx, relay, db, identity, grasp.Config{
-		Dir: filepath.Join(opt.data, "git"), State: kept, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
+		Dir: filepath.Join(opt.data, "git"), State: records, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
 		Membership: nip34.Membership{OneSided: opt.oneSided},
 		Egress:     egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
 		Sync: relaysync.Config{

@@ -23,15 +23,15 @@ var described = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: "(.*?)", const
 // TestMetrics: docs/metrics.md has each metric of a GRASP server, as its collectors describe it.
 func TestMetrics(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := filestate.Open(filepath.Join(dir, "memory"), filestate.Config{})
+	records, err := filestate.Open(filepath.Join(dir, "records"), filestate.Config{})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, memory.Close()) }()
+	defer func() { require.NoError(t, records.Close()) }()
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
 	db := &slicestore.SliceStore{}
 	require.NoError(t, db.Init())
 	relay := khatru.NewRelay()
-	server, err := grasp.New(t.Context(), relay, db, identity, grasp.Config{Dir: filepath.Join(dir, "git"), State: memory})
+	server, err := grasp.New(t.Context(), relay, db, identity, grasp.Config{Dir: filepath.Join(dir, "git"), State: records})
 	require.NoError(t, err)
 	defer server.Close()
 
@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 		{"gitserve.Handler.Collector", server.GitHandler().Collector("ngit")},
 		{"gitserve.Staging.Collector", server.Staging().Collector("ngit")},
 		{"gate.Gate.Collector", server.Gate().Collector("ngit")},
-		{"filestate.Store.Collector", memory.Collector("ngit")},
+		{"filestate.Store.Collector", records.Collector("ngit")},
 	} {
 		fmt.Fprintf(&out, "\n### %s\n\n| metric | type | labels | what |\n|---|---|---|---|\n", c.of)
 		ch := make(chan *prometheus.Desc, 1000)
