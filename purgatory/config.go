@@ -125,14 +125,18 @@ type constants struct {
 
 // Limits bound what a [Purgatory] keeps, fetches and does at once.
 type Limits struct {
-	// MaxEntries bounds the events that wait, MaxBytes about what they take up
-	// in memory; of one author 100 do. An eighth of entries and bytes is kept for
-	// those who have a say in repositories that are served: strangers may have any number of
-	// keys. Half is left to strangers, if they want it: who is served may list any, too. When no place is left, one of whoever has many gives way: of an author first, then
-	// of who gets many pull requests, then of a relay that brought many. Who has few of all
-	// that gives way in the order in which they came, and not within a thirtieth of Hold.
-	// Nothing is remembered of what gave way, so that it may come again. What has expired
-	// softly keeps nothing new of its author out. Default to 10,000 and 64 MiB.
+	// MaxEntries bounds the events that wait, MaxBytes what they take up in memory, about, in
+	// bytes. Default to 10,000 and 64 MiB. Of one author 100 wait.
+	//
+	// An eighth of both is kept for those who have a say in repositories that are served:
+	// strangers may have any number of keys. Half is left to strangers, if they want it: who is
+	// served may list any, too.
+	//
+	// When no place is left, one of whoever has many gives way: of an author first, then of who
+	// gets many pull requests, then of a relay that brought many. Who has few of all that gives
+	// way in the order in which they came, and not within a thirtieth of Hold. Nothing is
+	// remembered of what gave way, so that it may come again. What has expired softly keeps
+	// nothing new of its author out.
 	MaxEntries int
 	MaxBytes   int64
 	// MaxPullBytes bounds what the refs of pull requests take up in one repository whose

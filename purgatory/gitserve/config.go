@@ -23,12 +23,14 @@ type Config struct {
 	// MaxMemory of [RepositoriesConfig], however much this is. Defaults to 512 MiB.
 	MaxPush int64
 	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
-	// have come to their end; half as many again as the latter are for who only asks what
-	// is here. A place that becomes free goes to whoever has the fewest: first of the
+	// have come to their end. Default to 8 and 32. Half as many again as the latter are for
+	// who only asks what is here.
+	//
+	// A place that becomes free goes to whoever has the fewest: first of the
 	// clients, then of their networks, of the owners and of the repositories, none of
 	// which has more than three quarters (one client: half). Others wait for up to 20 s (a
 	// push that has been read: six times that, also for the lock of its repository), and
-	// are then told to come again. Default to 8 and 32.
+	// are then told to come again.
 	MaxPushes, MaxFetches int
 	// Client says whose a request is; of an address of IPv6 only its /64 counts, and who has
 	// no name is not bounded. Behind a proxy it must be set, or one client can keep all

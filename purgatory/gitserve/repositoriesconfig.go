@@ -25,14 +25,15 @@ type RepositoriesConfig struct {
 	// StageHold is how long what was pushed for an event that is not here waits for it,
 	// outside of the repository, over restarts as well. Defaults to 20 min.
 	StageHold time.Duration
-	// MaxStaged bounds what such pushes take up, in bytes: a quarter of it those to one
-	// repository, and a 16th those of one client (see Client of [Config]; who
-	// has no name has no bound of its own). Each event of a push counts for 64 KiB at
-	// least. What there is in all and for one repository is shared by network (a /24 of IPv4, a /48 of IPv6): where one
-	// of them is full, the oldest pushes of the network that has the most give way to those
-	// of one that has less. What has no room then is refused while it comes; it can be
-	// pushed when the event is here, when it counts for none of these. What an earlier process
-	// has left has no more room than that either. Defaults to 4 GiB.
+	// MaxStaged bounds what such pushes take up, in bytes. Defaults to 4 GiB. A quarter of it
+	// bounds those to one repository, a 16th those of one client (see Client of [Config]; who
+	// has no name has no bound of its own). Each event of a push counts for 64 KiB at least.
+	//
+	// What there is in all and for one repository is shared by network (a /24 of IPv4, a /48 of
+	// IPv6): where one of them is full, the oldest pushes of the network that has the most give
+	// way to those of one that has less. What has no room then is refused while it comes; it can
+	// be pushed when the event is here, when it counts for none of these. What an earlier process
+	// has left has no more room than that either.
 	MaxStaged int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
 	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
