@@ -354,6 +354,45 @@ func TestMendingThatFails(t *testing.T) {
 	})
 }
 
+// A push, which locks a repository by itself, mends one that is doubted before refs of pull
+// requests make room for it: what is to be taken back is not lost by that, nor its record.
+func TestPushToARepositoryInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRationed(t, 0)
+		p := w.p
+		other, err := nip34.ParseRefName("refs/heads/other")
+		require.NoError(t, err)
+		j := newJournal(w.ref, resolve.Refs{}, []resolve.RefChange{{Name: mainBranch(), New: objectOf(1)}, {Name: other, New: objectOf(1)}}, nip34.RefName{})
+		key := keyAligning + hashed(w.ref)
+		require.NoError(t, p.mover.keep.put(t.Context(), key, []byte("{}")))
+		p.mover.doubt(w.ref, j)
+		id, err := graspsync.ParseEventID(fmt.Sprintf("%064x", 7))
+		require.NoError(t, err)
+		ref := nip34.EventRef(id)
+		w.refs[ref] = objectOf(1)
+		gone := resolve.RefChange{Name: ref, Old: objectOf(1)}
+		for what, moves := range map[string]func() error{
+			"push": func() error {
+				_, err := p.rations.forPush(t.Context(), w.ref, "dir", w.pulls[:1], 0)
+				return err
+			},
+			"remove": func() error { return p.rations.remove(t.Context(), w.ref, "dir", resolve.Refs{At: w.refs}, gone) },
+		} {
+			w.fail = "align" // nothing can be moved, nor taken back
+			require.ErrorIs(t, moves(), errScales, what)
+			require.Equal(t, j, p.mover.doubted[w.ref], what)
+			_, _, err = p.mover.keep.store.Get(t.Context(), key)
+			require.NoError(t, err, what)
+		}
+		_, err = p.rations.forPush(t.Context(), w.ref, "dir", w.pulls[:1], 0)
+		require.NoError(t, err)
+		require.NotContains(t, w.refs, mainBranch(), "taken back")
+		require.Empty(t, p.mover.doubted)
+		_, _, err = p.mover.keep.store.Get(t.Context(), key)
+		require.ErrorIs(t, err, state.ErrNotFound)
+	})
+}
+
 // released is a relay that is read just before what waits is released.
 type released struct {
 	*scales

@@ -72,8 +72,22 @@ func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefCh
 	return m.keep.drop(ctx, key)
 }
 
+// remove removes refs of pull requests. That needs no journal: each is there or not, and only
+// locks can be left. A repository that is doubted is mended first, or nothing is done.
+func (m *mover) remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []resolve.RefChange) error {
+	if err := m.mend(ctx, ref, dir); err != nil {
+		return fmt.Errorf("mending a repository: %w", err)
+	}
+	err := m.git.UpdateRefs(ctx, dir, gone, nip34.RefName{})
+	if err != nil {
+		m.doubt(ref, journal{})
+	}
+	return err
+}
+
 // doubt notes that refs were being moved when something failed: the repository is
-// mended before anything else is done about it.
+// mended before anything else is done about it. Who doubts it has mended it before: a
+// journal takes no other one's place.
 func (m *mover) doubt(ref graspsync.RepoRef, j journal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

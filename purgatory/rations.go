@@ -342,8 +342,7 @@ func (x *rations) forget(ref graspsync.RepoRef) {
 // only that needed.
 func (x *rations) remove(ctx context.Context, ref graspsync.RepoRef, dir string, refs resolve.Refs, c resolve.RefChange) error {
 	bytes := x.weightOf(ctx, ref, dir, refs, c)
-	if err := x.git.UpdateRefs(ctx, dir, []resolve.RefChange{c}, nip34.RefName{}); err != nil {
-		x.mover.doubt(ref, journal{}) // one ref is there or not: only locks can be left
+	if err := x.mover.remove(ctx, ref, dir, []resolve.RefChange{c}); err != nil {
 		return fmt.Errorf("removing a ref: %w", err)
 	}
 	x.displacement.displace(ref, bytes)
@@ -769,11 +768,14 @@ func (x *rations) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir str
 
 // forPush is [Purgatory.Ration].
 func (x *rations) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
+	defer cancel()
+	if err := x.mover.mend(ctx, ref, dir); err != nil { // whoever pushes has locked it without that
+		return nil, fmt.Errorf("mending a repository: %w", err)
+	}
 	if len(pulls) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
-	defer cancel()
 	a, err := x.ask(ctx, ref, dir, pulls, bytes)
 	if err != nil {
 		return nil, err
@@ -783,8 +785,7 @@ func (x *rations) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 		return nil, err
 	}
 	if len(out.gone) > 0 {
-		if err := x.git.UpdateRefs(ctx, dir, out.gone, nip34.RefName{}); err != nil {
-			x.mover.doubt(ref, journal{}) // refs are there or not: only locks can be left
+		if err := x.mover.remove(ctx, ref, dir, out.gone); err != nil {
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}
 	}
