@@ -81,7 +81,11 @@ func (b shared) query(ctx context.Context, f nostr.Filter) ([]*nostr.Event, erro
 		events, err := b.s.all(ctx, f)
 		return unparsed(events), err
 	}
-	events, err := b.s.reader.queryOnce(ctx, f, false)
+	once := b.s.reader.query
+	if f.LimitZero || f.Search != "" { // these are not counted as they are answered
+		once = b.s.reader.queryOnce
+	}
+	events, err := once(ctx, f, false)
 	if err != nil || !b.s.reader.profile.compact || f.LimitZero {
 		return events, err
 	}

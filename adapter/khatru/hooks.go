@@ -3,6 +3,7 @@ package khatruadapter
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,11 +91,12 @@ func (s *Sync) wire() {
 		r.StoreEvent = append(r.StoreEvent, first(b.SaveEvent))
 		r.ReplaceEvent = append(r.ReplaceEvent, first(b.ReplaceEvent))
 		r.DeleteEvent = append(r.DeleteEvent, first(b.DeleteEvent))
-		r.QueryEvents = append(r.QueryEvents, unlessClosed(b.QueryEvents))
+		r.QueryEvents = append(r.QueryEvents, b.QueryEvents)
 	}
 	// A deletion that is refused in the end must not have been executed: khatru is to
 	// find nothing to delete, and we execute what was accepted.
 	for i, q := range r.QueryEvents {
+		q = s.answered(q)
 		r.QueryEvents[i] = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 			if isDeleteRequest(ctx) {
 				none := make(chan *nostr.Event)
@@ -127,17 +129,54 @@ func (s *Sync) wire() {
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
 }
 
-// unlessClosed is a query that has no answer once the store is closed: khatru would send
-// that it has none, and EOSE as if that was all.
-func unlessClosed(q query) query {
+// answered is a query whose failure is no answer. khatru says EOSE then, or reconciles what
+// it has not read as if nothing was there, and other servers believe that for a day. A
+// subscription is closed instead, by which the EOSE that follows is nobody's. A reconciliation has
+// no name here that could be said: its connection ends.
+func (s *Sync) answered(q query) query {
 	return func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 		ch, err := q(ctx, f)
-		if errors.Is(err, eventstoreadapter.ErrClosed) {
-			ch, err = make(chan *nostr.Event), nil
-			context.AfterFunc(ctx, func() { close(ch) }) // the client has gone
+		ws := khatru.GetConnection(ctx)
+		if err == nil || ws == nil || ctx.Err() != nil {
+			return ch, err
 		}
-		return ch, err
+		why := msgUnread
+		if errors.Is(err, eventstoreadapter.ErrClosed) {
+			why = msgEnding
+		} else if s.mayTell() {
+			s.log.Error("the store could not be read for a client", "err", err)
+		}
+		if id, ok := subscription(ctx); ok {
+			_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // else the client has gone
+		} else {
+			_ = ws.WriteMessage(closing, append(binary.BigEndian.AppendUint16(nil, internalError), why...))
+		}
+		none := make(chan *nostr.Event)
+		close(none)
+		return none, nil
 	}
+}
+
+// A close frame, and the status for what failed here (RFC 6455).
+const (
+	closing       = 8
+	internalError = 1011
+)
+
+// subscription is the name of the subscription that is answered. khatru panics if there is none.
+func subscription(ctx context.Context) (id string, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return khatru.GetSubscriptionID(ctx), true
+}
+
+// unreadEvery is how often it is said that the store can't be read.
+const unreadEvery = time.Minute
+
+// mayTell reports whether it was long ago that something was said of the store.
+func (s *Sync) mayTell() bool {
+	now := time.Now().UnixNano()
+	last := s.unreadAt.Load()
+	return (last == 0 || now-last >= int64(unreadEvery)) && s.unreadAt.CompareAndSwap(last, now)
 }
 
 // deletable is khatru's own rule, and that a deletion can't be deleted (NIP-09), nor
@@ -154,6 +193,7 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 
 const (
 	msgEnding    = "error: the server is ending, try again later"
+	msgUnread    = "error: the store could not be read, try again later"
 	msgMalformed = "invalid: malformed event"
 	msgBareD     = "invalid: d tag without a value"
 	msgDeleted   = "blocked: this event has been deleted"

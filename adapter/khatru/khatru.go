@@ -147,6 +147,7 @@ type Sync struct {
 	unsure     unsure
 
 	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
+	unreadAt     atomic.Int64 // and that it could not be read for a client
 
 	ran     atomic.Bool
 	closed  atomic.Bool
