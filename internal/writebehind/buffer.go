@@ -386,9 +386,17 @@ func (b *Buffer) later(t task, again bool) (say bool) {
 }
 
 // save makes one change durable. Should somebody else write under our keys, the last wins.
-func (b *Buffer) save(ctx context.Context, key string, c *change) error {
+func (b *Buffer) save(ctx context.Context, key string, c *change) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
+	defer func() {
+		if p := recover(); p != nil { // of the store: it may have written before
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.written[key] = written{unsure: true}
+			err = fmt.Errorf("writing: panic: %v", p)
+		}
+	}()
 	value, keep := c.make()
 	if len(value) > b.cfg.MaxValue {
 		return fmt.Errorf("%w: %d bytes", ErrTooLong, len(value))

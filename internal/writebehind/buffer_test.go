@@ -647,3 +647,31 @@ func TestOneThatFailsPutsOffNoOthers(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// A store that panicked ended the process: it is the only thing of an operator's that did.
+func TestStoreThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &panicking{Memory: state.NewMemory(), left: 1}
+		b, stop := running(t, store, Config{})
+		defer stop()
+		require.ErrorContains(t, b.Save(t.Context(), one("a", 1)), "panic: no such page")
+		require.NoError(t, b.Save(t.Context(), one("b", 1)))
+		after(t, retryPause)
+		value, _, err := store.Get(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, []byte{1}, value)
+	})
+}
+
+type panicking struct {
+	*state.Memory
+	left int // panics
+}
+
+func (s *panicking) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (state.Version, error) {
+	if s.left > 0 {
+		s.left--
+		panic("no such page")
+	}
+	return s.Memory.CompareAndSwap(ctx, key, old, v)
+}
