@@ -100,7 +100,8 @@ func (w waitingFor) verdict(reason string) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: w}
 }
 
-// Lists reports whether the announcement lists our service.
+// Lists reports whether the announcement lists our service. Judge does not ask a Policy that
+// embeds this one.
 func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool { return p.identity.Lists(a) }
 
 // Judge decides about an event. An error is one of the view's.
