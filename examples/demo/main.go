@@ -114,7 +114,7 @@ func (w *world) catchUp(ctx context.Context) string {
 		return synced && missing == 0
 	})
 	git := w.server.Purgatory().Status()
-	return fmt.Sprintf("%d events; %d git objects (%d kB) in %d fetches", len(w.wanted), git.Objects, git.Fetched/1000, git.Fetches)
+	return fmt.Sprintf("%d of these %d events concern us, and are here; %d git objects (%d kB) in %d fetches", len(w.wanted), w.events, git.Objects, git.Fetched/1000, git.Fetches)
 }
 
 // live publishes comments on the other relays while somebody listens to ours.
