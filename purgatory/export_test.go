@@ -135,12 +135,12 @@ func (p *Purgatory) Weights(ctx context.Context, ref graspsync.RepoRef, dir stri
 }
 
 // Undo is what takes back a transaction, of which a part was done.
-func Undo(changes []RefChange, was, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
+func Undo(changes []RefChange, was Refs, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
 	var all []resolve.RefChange
 	for _, c := range changes {
 		all = append(all, resolve.RefChange(c))
 	}
-	undone, backTo := newJournal(graspsync.RepoRef{}, resolve.Refs{Head: was}, all, head).undo(resolve.Refs(now))
+	undone, backTo := newJournal(graspsync.RepoRef{}, resolve.Refs(was), all, head).undo(resolve.Refs(now))
 	for _, c := range undone {
 		back = append(back, RefChange(c))
 	}

@@ -1,6 +1,8 @@
 package purgatory
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -16,6 +18,7 @@ type journal struct {
 	Was     string          `json:"was,omitempty"`  // where HEAD pointed to
 	Head    string          `json:"head,omitempty"` // where it is to
 	Changes []journalChange `json:"changes"`
+	Others  string          `json:"others,omitempty"` // what the other branches and tags were; empty if an earlier version wrote it
 }
 
 type journalChange struct {
@@ -29,12 +32,50 @@ func newJournal(ref graspsync.RepoRef, now resolve.Refs, changes []resolve.RefCh
 	for _, c := range changes {
 		j.Changes = append(j.Changes, journalChange{c.Name.String(), c.Old.String(), c.New.String()})
 	}
+	j.Others = j.others(now)
 	return j
 }
 
+// others is a hash of the branches and tags that are not changed.
+func (j journal) others(now resolve.Refs) string {
+	changed := make(map[string]struct{}, len(j.Changes))
+	for _, c := range j.Changes {
+		changed[c.Ref] = struct{}{}
+	}
+	var lines []string
+	for name, at := range now.At {
+		if _, is := changed[name.String()]; !is && resolve.IsState(name) {
+			lines = append(lines, at.String()+" "+name.String()+"\n")
+		}
+	}
+	slices.Sort(lines)
+	return hashedText(strings.Join(lines, ""))
+}
+
+// movedSince reports whether somebody else has moved refs since: one that was to be changed is
+// neither what it was nor what it was to be, another branch or tag is not what it was, or HEAD
+// is elsewhere. Whoever does that mends the repository before, or is refused; what a push moved
+// back, and nothing else, while its record could not be struck off would look like a half.
+func (j journal) movedSince(now resolve.Refs) bool {
+	if j.Others != "" && j.Others != j.others(now) {
+		return true
+	}
+	if at := now.Head.String(); at != j.Was && (j.Head == "" || at != j.Head) {
+		return true
+	}
+	return slices.ContainsFunc(j.Changes, func(c journalChange) bool {
+		name, ok := parseRef(c.Ref)
+		at := now.At[name]
+		return ok && at != parseObject(c.Old) && at != parseObject(c.New)
+	})
+}
+
 // undo returns what takes back a part of a transaction, and where HEAD was if it was
-// moved; nothing if all of it was done, or none.
+// moved; nothing if all of it was done, or none, or if somebody else has moved refs since.
 func (j journal) undo(now resolve.Refs) (back []resolve.RefChange, head nip34.RefName) {
+	if j.movedSince(now) {
+		return nil, nip34.RefName{}
+	}
 	undone := 0
 	for _, c := range j.Changes {
 		name, ok := parseRef(c.Ref)

@@ -416,9 +416,8 @@ func (k *looker) alignOne(ctx context.Context, g *resolve.Group, r *repository) 
 			}
 			r.Refs = r.Refs.Apply(changes, head)
 		}
-		// That is one step, and no ref is what it should not be if we are killed: it needs no journal.
 		if head := g.Unborn(r.Repository); !head.IsZero() {
-			if err := k.git.UpdateRefs(ctx, r.dir, nil, head); err != nil {
+			if err := k.mover.point(ctx, r, head); err != nil {
 				return fmt.Errorf("setting the unborn branch: %w", err)
 			}
 			r.Refs = r.Refs.Apply(nil, head)

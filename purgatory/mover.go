@@ -37,8 +37,10 @@ func (m *mover) enter(ctx context.Context, ref graspsync.RepoRef, patience time.
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	dir, unlock, err = m.repos.Lock(waiting, ref)
 	cancel()
-	if errors.Is(err, ErrNoRepository) {
-		m.mended(ref)
+	if errors.Is(err, ErrNoRepository) && m.doubts(ref) { // nothing is to be taken back any more
+		if err := m.strikeOff(ctx, ref); err != nil {
+			return "", nil, err
+		}
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("locking repository: %w", err)
@@ -52,8 +54,13 @@ func (m *mover) enter(ctx context.Context, ref graspsync.RepoRef, patience time.
 
 // move changes refs. What is going to change is written down before, so that after a
 // crash the repository is looked at before anybody reads it: git that is killed in a
-// transaction may leave a part of it.
+// transaction may leave a part of it. A repository that is doubted is mended before: its record
+// is not written over, and one that could not be struck off when all was done is not left to be
+// undone by a later start.
 func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefChange, head nip34.RefName) error {
+	if err := m.mend(ctx, r.Ref, r.dir); err != nil {
+		return fmt.Errorf("mending a repository: %w", err)
+	}
 	j := newJournal(r.Ref, r.Refs, changes, head)
 	data, err := json.Marshal(j)
 	if err != nil {
@@ -61,6 +68,7 @@ func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefCh
 	}
 	key := keyAligning + hashed(r.Ref)
 	if err := m.keep.put(ctx, key, data); err != nil {
+		m.doubt(r.Ref, journal{}) // it may have been written
 		return err
 	}
 	m.step("journalled")
@@ -69,7 +77,20 @@ func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefCh
 		return fmt.Errorf("moving refs: %w", err)
 	}
 	m.step("aligned")
-	return m.keep.drop(ctx, key)
+	if err := m.keep.drop(ctx, key); err != nil {
+		m.doubt(r.Ref, journal{}) // all was done: it is only to be struck off
+		return err
+	}
+	return nil
+}
+
+// point has HEAD name a branch that is not there yet. That is one step, and no ref is what it
+// should not be if we are killed: it needs no journal.
+func (m *mover) point(ctx context.Context, r *repository, head nip34.RefName) error {
+	if err := m.mend(ctx, r.Ref, r.dir); err != nil {
+		return fmt.Errorf("mending a repository: %w", err)
+	}
+	return m.git.UpdateRefs(ctx, r.dir, nil, head)
 }
 
 // remove removes refs of pull requests. That needs no journal: each is there or not, and only
@@ -94,8 +115,17 @@ func (m *mover) doubt(ref graspsync.RepoRef, j journal) {
 	m.doubted[ref] = j
 }
 
+// doubts reports whether a repository is to be mended before anything else is done about it.
+func (m *mover) doubts(ref graspsync.RepoRef) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, doubted := m.doubted[ref]
+	return doubted
+}
+
 // mend removes what was left of a transaction of refs that was not ended, and takes
-// back what git had done of it. Whoever decides about the refs now moves them again.
+// back what git had done of it. Whoever decides about the refs now moves them again. Until all
+// of that is done, and struck off, it is tried again.
 func (m *mover) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
 	m.mu.Lock()
 	j, doubted := m.doubted[ref]
@@ -106,26 +136,46 @@ func (m *mover) mend(ctx context.Context, ref graspsync.RepoRef, dir string) err
 	if err := m.git.Repair(ctx, dir); err != nil {
 		return err
 	}
+	if err := m.takeBack(ctx, dir, j); err != nil {
+		return err
+	}
+	return m.strikeOff(ctx, ref)
+}
+
+// takeBack takes back what git had done of a transaction that it did not end. What is gone was
+// needed by no ref for a while: then the journal is of long ago, and was not struck off.
+func (m *mover) takeBack(ctx context.Context, dir string, j journal) error {
 	refs, err := m.git.Refs(ctx, dir)
 	if err != nil {
 		return err
 	}
-	if back, head := j.undo(refs); len(back) > 0 {
-		if err := m.git.UpdateRefs(ctx, dir, back, head); err != nil {
+	back, head := j.undo(refs)
+	var ids []nip34.ObjectID
+	for _, c := range back {
+		if !c.New.IsZero() {
+			ids = append(ids, c.New)
+		}
+	}
+	if len(ids) > 0 {
+		if here, err := m.git.has(ctx, dir, ids); err != nil || len(here) < len(ids) {
 			return err
 		}
 	}
+	if len(back) == 0 {
+		return nil
+	}
+	return m.git.UpdateRefs(ctx, dir, back, head)
+}
+
+// strikeOff forgets that a repository was doubted, on the disk first.
+func (m *mover) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := m.keep.drop(ctx, keyAligning+hashed(ref)); err != nil {
 		return err
 	}
-	m.mended(ref)
-	return nil
-}
-
-func (m *mover) mended(ref graspsync.RepoRef) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.doubted, ref)
+	return nil
 }
 
 // repair mends a repository that we were killed in, if there is one.
@@ -134,7 +184,7 @@ func (m *mover) repair(ctx context.Context, ref graspsync.RepoRef) error {
 	defer cancel()
 	_, unlock, err := m.enter(ctx, ref, m.cfg.fixed.Timeout)
 	if errors.Is(err, ErrNoRepository) {
-		return m.keep.drop(ctx, keyAligning+hashed(ref))
+		return nil
 	}
 	if err != nil {
 		return err

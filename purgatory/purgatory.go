@@ -274,7 +274,15 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 // Authorised returns the newest state that decides about the refs of a repository,
 // stored or waiting, whether or not its objects are here: what a push must match. It
 // is nil if there is none. One that no repository can be does not count while it waits.
+//
+// The error wraps [ErrInUse] while refs of the repository that were being moved when something
+// failed are still to be taken back: nobody else is to move them before. It is looked at soon.
 func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
+	if p.mover.doubts(ref) {
+		p.findings.touch(ref)
+		p.inbox.tell(news{identifier: ref.Identifier})
+		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
+	}
 	g, err := p.reader.gather(ctx, ref, false)
 	if err != nil {
 		return nil, err

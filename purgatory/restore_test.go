@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,7 +76,7 @@ func TestUndo(t *testing.T) {
 		"no change": {[]purgatory.RefChange{change(main, 1, 1), change(dev, 2, 4)}, at(1, 4), nil},
 		"nothing":   {nil, at(1, 2), nil},
 	} {
-		back, _ := purgatory.Undo(c.changes, nip34.RefName{}, nip34.RefName{}, purgatory.Refs{At: c.now})
+		back, _ := purgatory.Undo(c.changes, purgatory.Refs{}, nip34.RefName{}, purgatory.Refs{At: c.now})
 		require.Equal(t, c.back, back, name)
 		now := purgatory.Refs{At: c.now}
 		for _, b := range back {
@@ -81,15 +84,40 @@ func TestUndo(t *testing.T) {
 		}
 	}
 	// HEAD goes back with the rest, if it had been moved.
-	back, head := purgatory.Undo(both, main, dev, purgatory.Refs{At: at(3, 2), Head: dev})
+	back, head := purgatory.Undo(both, purgatory.Refs{Head: main}, dev, purgatory.Refs{At: at(3, 2), Head: dev})
 	require.Len(t, back, 1)
 	require.Equal(t, main, head)
-	_, head = purgatory.Undo(both, main, dev, purgatory.Refs{At: at(3, 2), Head: main})
+	_, head = purgatory.Undo(both, purgatory.Refs{Head: main}, dev, purgatory.Refs{At: at(3, 2), Head: main})
 	require.True(t, head.IsZero(), "it was not moved yet")
-	_, head = purgatory.Undo(both, main, dev, purgatory.Refs{At: at(3, 4), Head: dev})
+	_, head = purgatory.Undo(both, purgatory.Refs{Head: main}, dev, purgatory.Refs{At: at(3, 4), Head: dev})
 	require.True(t, head.IsZero(), "all was done")
-	_, head = purgatory.Undo(both, main, nip34.RefName{}, purgatory.Refs{At: at(3, 2), Head: main})
+	_, head = purgatory.Undo(both, purgatory.Refs{Head: main}, nip34.RefName{}, purgatory.Refs{At: at(3, 2), Head: main})
 	require.True(t, head.IsZero(), "it was not to be moved")
+	// What somebody else has moved since is none of its business any more.
+	other, ref := branch("other"), branch("third")
+	was := purgatory.Refs{At: objects{main: object(1), dev: object(2), other: object(5), pr: object(7)}, Head: main}
+	for name, c := range map[string]struct {
+		now  objects
+		head nip34.RefName
+		want int
+	}{
+		"nobody":                               {objects{main: object(3), dev: object(2), other: object(5), pr: object(7)}, main, 1},
+		"the ref of an event":                  {objects{main: object(3), dev: object(2), other: object(5), pr: object(8)}, main, 1},
+		"another branch":                       {objects{main: object(3), dev: object(2), other: object(6), pr: object(7)}, main, 0},
+		"another branch was removed":           {objects{main: object(3), dev: object(2), pr: object(7)}, main, 0},
+		"another branch was made":              {objects{main: object(3), dev: object(2), other: object(5), ref: object(6)}, main, 0},
+		"a branch is back, with one made":      {objects{main: object(1), dev: object(4), other: object(5), ref: object(6)}, main, 0},
+		"where HEAD points to":                 {objects{main: object(3), dev: object(2), other: object(5), pr: object(7)}, other, 0},
+		"HEAD was moved by the transaction":    {objects{main: object(3), dev: object(2), other: object(5), pr: object(7)}, dev, 1},
+		"one that was to be moved as well":     {objects{main: object(9), dev: object(2), other: object(5), pr: object(7)}, main, 0},
+		"one that was to be moved was removed": {objects{main: object(3), other: object(5), pr: object(7)}, main, 0},
+	} {
+		back, _ := purgatory.Undo(both, was, dev, purgatory.Refs{At: c.now, Head: c.head})
+		require.Len(t, back, c.want, name)
+	}
+	three := append(slices.Clone(both), change(other, 5, 6))
+	back, _ = purgatory.Undo(three, was, main, purgatory.Refs{At: objects{main: object(3), dev: object(2), other: object(9)}, Head: main})
+	require.Empty(t, back, "one of three is at something else")
 }
 
 // mishap is a git that dies in its nth transaction, with the process or without it.
@@ -199,12 +227,7 @@ func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
 				w.start()
 				wait(time.Minute)
 				require.Equal(t, !c.deleted, w.relay.has(state), "in the end")
-				keys := 0
-				for _, err := range w.state.Keys(t.Context(), "purgatory/aligning/") {
-					require.NoError(t, err)
-					keys++
-				}
-				require.Zero(t, keys, "nothing is left of the journal")
+				require.Zero(t, w.journals(), "nothing is left of the journal")
 			})
 		})
 	}
@@ -280,6 +303,153 @@ func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 		require.Equal(t, 1, saved)
 		w.start()
 	})
+}
+
+// clinging is a store that strikes off no journal while it is on.
+type clinging struct {
+	state.Store
+	on atomic.Bool
+}
+
+func (s *clinging) Delete(ctx context.Context, key string, v state.Version) error {
+	if s.on.Load() && strings.HasPrefix(key, "purgatory/aligning/") {
+		return errors.New("input/output error")
+	}
+	return s.Store.Delete(ctx, key, v)
+}
+
+// journals counts those on the disk.
+func (w *world) journals() (n int) {
+	for _, err := range w.state.Keys(w.t.Context(), "purgatory/aligning/") {
+		require.NoError(w.t, err)
+		n++
+	}
+	return n
+}
+
+// rewriteJournal has something else in a journal.
+func (w *world) rewriteJournal(value string) {
+	for key, err := range w.state.Keys(w.t.Context(), "purgatory/aligning/") {
+		require.NoError(w.t, err)
+		_, version, err := w.state.Get(w.t.Context(), key)
+		require.NoError(w.t, err)
+		_, err = w.state.CompareAndSwap(w.t.Context(), key, version, []byte(value))
+		require.NoError(w.t, err)
+	}
+}
+
+// again opens what is on the disk with another relay and another store, and runs it.
+func (w *world) again(relay purgatory.Relay, store state.Store) (p *purgatory.Purgatory, stop func()) {
+	p, err := purgatory.Open(w.t.Context(), relay, w.git, w.git, store, purgatory.Config{})
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = p.Run(ctx)
+	}()
+	synctest.Wait()
+	return p, func() {
+		cancel()
+		<-done
+	}
+}
+
+// A journal that can't be struck off when all is done is struck off later, however long that
+// takes, and nobody pushes before: a later start would undo by it what was pushed since.
+func TestJournalThatCouldNotBeStruckOff(t *testing.T) {
+	for _, fails := range []time.Duration{time.Millisecond, 20 * time.Minute} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			ref := repoOf(alice)
+			w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 2))
+			w.git.Put(ref, object(1), object(2), object(3), object(4))
+			w.git.Push(ref, at(1, 2))
+			w.stop()
+			store := &clinging{Store: w.state}
+			p, stop := w.again(w.relay, store)
+			store.on.Store(true)
+			state := says(alice, now()-300, "main", 3, "dev", 4)
+			_, err := p.Submit(t.Context(), eventtest.Of(state), graspsync.Source{Kind: graspsync.CatchUp})
+			require.NoError(t, err)
+			wait(fails)
+			require.Equal(t, at(3, 4), w.git.RefsOf(ref))
+			_, err = p.Authorised(t.Context(), ref)
+			require.ErrorIs(t, err, purgatory.ErrInUse, "whoever pushes comes after that")
+			require.Equal(t, 1, w.journals())
+			store.on.Store(false)
+			wait(5*time.Minute + 10*time.Second)
+			require.Zero(t, w.journals())
+			require.Equal(t, at(3, 4), w.git.RefsOf(ref), "nothing was taken back")
+			require.True(t, w.relay.has(state))
+			_, err = p.Authorised(t.Context(), ref)
+			require.NoError(t, err)
+			stop()
+			w.start()
+		})
+	}
+}
+
+// Whoever is refused for that has it mended at once: the next try of a look may be minutes away.
+func TestPushHasAJournalStruckOff(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		ref := repoOf(alice)
+		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1))
+		w.git.Put(ref, object(1), object(3))
+		w.git.Push(ref, at(1, 0))
+		w.stop()
+		store := &clinging{Store: w.state}
+		p, stop := w.again(w.relay, store)
+		store.on.Store(true)
+		_, err := p.Submit(t.Context(), eventtest.Of(says(alice, now()-300, "main", 3)), graspsync.Source{Kind: graspsync.CatchUp})
+		require.NoError(t, err)
+		wait(15 * time.Minute)
+		store.on.Store(false)
+		_, err = p.Authorised(t.Context(), ref)
+		require.ErrorIs(t, err, purgatory.ErrInUse)
+		wait(time.Second)
+		_, err = p.Authorised(t.Context(), ref)
+		require.NoError(t, err)
+		require.Zero(t, w.journals())
+		stop()
+		w.start()
+	})
+}
+
+// A journal of long ago that nobody struck off, and the refs look like a half of it by now:
+// what another branch is says that somebody moved them since; and where that is not known, that
+// what they were is gone. Neither is undone, and both are struck off.
+func TestJournalOfLongAgo(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			ref := repoOf(alice)
+			w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 2))
+			w.git.Put(ref, object(1), object(2), object(3), object(4), object(6))
+			w.git.Push(ref, at(1, 2))
+			w.stop()
+			store := &clinging{Store: w.state}
+			store.on.Store(true)
+			p, stop := w.again(w.relay, store)
+			_, err := p.Submit(t.Context(), eventtest.Of(says(alice, now()-300, "main", 3, "dev", 4)), graspsync.Source{Kind: graspsync.CatchUp})
+			require.NoError(t, err)
+			wait(time.Millisecond)
+			stop()
+			require.Equal(t, 1, w.journals())
+			now := at(1, 4) // by others, whom nobody asked for leave
+			if known {
+				now[branch("feature")] = object(6)
+			} else {
+				w.rewriteJournal(`{"repo":"` + ref.String() + `","changes":[` +
+					`{"ref":"refs/heads/main","old":"` + object(1).String() + `","new":"` + object(3).String() + `"},` +
+					`{"ref":"refs/heads/dev","old":"` + object(9).String() + `","new":"` + object(4).String() + `"}]}`)
+			}
+			w.git.Push(ref, now)
+			_, stop = w.again(&doubtful{relay: w.relay, broken: true}, w.state)
+			require.Equal(t, now, w.git.RefsOf(ref))
+			require.Zero(t, w.journals())
+			stop()
+			w.start()
+		})
+	}
 }
 
 // Git dies while it removes the ref of an event that did not come.
