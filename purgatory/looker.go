@@ -930,7 +930,8 @@ func (k *looker) lacking(g *resolve.Group, r *repository) resolve.Need {
 // recover repairs every repository whose refs were being moved when we stopped, and
 // has them moved again by whoever decides about them now. One that can't be repaired
 // keeps its journal, is mended before anything else is done about it, and does not
-// keep the others from being served.
+// keep the others from being served: the engine has it looked at again, as after any look
+// that failed.
 func (k *looker) recover(ctx context.Context) error {
 	refs, err := k.doubtful(ctx)
 	if err != nil {
@@ -945,6 +946,8 @@ func (k *looker) recover(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
+			k.findings.touch(ref)
+			k.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Late: true}})
 			k.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}

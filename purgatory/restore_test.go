@@ -148,11 +148,17 @@ func (m *mishap) fail(op string) error {
 // doubtful is a relay that can't be read for a while.
 type doubtful struct {
 	*relay
-	broken bool
+	broken atomic.Bool
+}
+
+func newDoubtful(relay *relay, broken bool) *doubtful {
+	r := &doubtful{relay: relay}
+	r.broken.Store(broken)
+	return r
 }
 
 func (r *doubtful) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsync.Event, error] {
-	if r.broken && asks(f) == "announcements" {
+	if r.broken.Load() && asks(f) == "announcements" {
 		return func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, errors.New("no such table")) }
 	}
 	return r.relay.Events(ctx, f)
@@ -218,7 +224,7 @@ func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
 				if c.deleted {
 					w.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", state.ID}))
 				}
-				r := &doubtful{relay: w.relay, broken: c.unreadable}
+				r := newDoubtful(w.relay, c.unreadable)
 				_, err := purgatory.Open(t.Context(), r, w.git, w.git, w.state, purgatory.Config{})
 				require.NoError(t, err)
 				require.Equal(t, c.want, w.git.RefsOf(repoOf(alice)))
@@ -443,8 +449,57 @@ func TestJournalOfLongAgo(t *testing.T) {
 					`{"ref":"refs/heads/dev","old":"` + object(9).String() + `","new":"` + object(4).String() + `"}]}`)
 			}
 			w.git.Push(ref, now)
-			_, stop = w.again(&doubtful{relay: w.relay, broken: true}, w.state)
+			_, stop = w.again(newDoubtful(w.relay, true), w.state)
 			require.Equal(t, now, w.git.RefsOf(ref))
+			require.Zero(t, w.journals())
+			stop()
+			w.start()
+		})
+	}
+}
+
+// The process dies while the refs of a repository follow a state that is stored already, and
+// the relay, or the disk, is out of order for a moment when it starts again: nothing waits for
+// that repository, but it is looked at again soon, not at the next check.
+func TestRecoveryThatFailsIsDoneAgain(t *testing.T) {
+	for _, what := range []string{"relay", "disk"} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
+			w.relay.put(
+				alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+				bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}),
+				says(alice, now()-400, "main", 1, "dev", 2))
+			for _, ref := range both {
+				w.git.Put(ref, object(1), object(2), object(3), object(4))
+				w.git.Push(ref, at(1, 2))
+			}
+			w.stop()
+			l := &life{}
+			p, stop := w.again(mortalRelay{w.relay, l}, mortalStore{w.state, l})
+			_, unlock, err := w.git.Lock(t.Context(), repoOf(bob)) // it follows later
+			require.NoError(t, err)
+			st := says(alice, now(), "main", 3, "dev", 4)
+			_, err = p.Submit(t.Context(), eventtest.Of(st), graspsync.Source{Kind: graspsync.CatchUp})
+			require.NoError(t, err)
+			wait(3 * time.Second)
+			require.True(t, w.relay.has(st))
+			w.git.FailWith((&mishap{nth: 1, life: l}).fail)
+			unlock()
+			wait(time.Minute)
+			require.True(t, l.dead.Load())
+			stop()
+			w.git.FailWith(nil)
+			relay, store := newDoubtful(w.relay, what == "relay"), &clinging{Store: w.state}
+			store.on.Store(what == "disk")
+			_, stop = w.again(relay, store)
+			require.Equal(t, at(1, 2), w.git.RefsOf(repoOf(bob)))
+			require.Equal(t, what == "disk", w.journals() > 0)
+			wait(2 * time.Second)
+			require.Equal(t, at(1, 2), w.git.RefsOf(repoOf(bob)), "it fails again")
+			relay.broken.Store(false)
+			store.on.Store(false)
+			wait(5 * time.Second)
+			require.Equal(t, at(3, 4), w.git.RefsOf(repoOf(bob)))
 			require.Zero(t, w.journals())
 			stop()
 			w.start()

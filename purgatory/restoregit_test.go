@@ -153,7 +153,7 @@ func TestPromiseP34_HalfDoneByGit(t *testing.T) {
 			if c.deleted {
 				h.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID}))
 			}
-			r := &doubtful{relay: h.relay, broken: c.unreadable}
+			r := newDoubtful(h.relay, c.unreadable)
 			_, err := purgatory.Open(t.Context(), r, h.repos, h.git, h.store, purgatory.Config{})
 			require.NoError(t, err)
 			if c.deleted || c.unreadable {
