@@ -161,8 +161,7 @@ func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string 
 // handleStatus serves what operators want to see.
 func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.Collector) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(server.Sync().Collector("ngit"), server.Purgatory().Collector(""), server.Fetcher().Collector("ngit"), server.Staging().Collector("ngit"),
-		server.GitHandler().Collector("ngit"), server.Gate().Collector("ngit"), collectors.NewGoCollector(),
+	registry.MustRegister(server.Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
