@@ -11,8 +11,6 @@ import (
 // The metrics of all parts fit on one registry, under the names of each.
 func TestCollector(t *testing.T) {
 	r, _, _ := newRig(t)
-	r.start()
-	defer r.stop()
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(r.server.Collector("x")))
 	families, err := registry.Gather()
