@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // askedFor says of each fetch whether it was for an object.
@@ -87,4 +88,92 @@ func TestPromiseP17_PullRequestsUseUpTheirOwn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A state and a pull request that one server has are both released in the first attempt. The
+// server was asked for the state only, and the pull request waited for the next attempt.
+func TestOneServerHasBoth(t *testing.T) {
+	for name, servers := range map[string][]string{
+		"alone": {"a.example/r.git"}, "after one that has neither": {"none.example/r.git", "a.example/r.git"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				w.git.Serve(clone("none.example/r.git"), fetchtest.Server{})
+				w.git.Serve(clone("a.example/r.git"), serving(1, 1000))
+				w.relay.put(announce(alice, now()-500, servers...))
+				s, pr := says(alice, now(), "main", 1), pull(carol, repoOf(alice), 1000, graspsync.KindPullRequest)
+				w.held(s)
+				w.held(pr)
+				wait(2 * time.Second)
+				require.True(t, w.relay.has(s))
+				require.True(t, w.relay.has(pr), "without a backoff")
+				for _, c := range w.git.Calls() {
+					require.Len(t, c.Want, 1, "never together")
+				}
+			})
+		})
+	}
+}
+
+// The same after a restart, of what waited already when a server came to have both.
+func TestOneServerHasBothAfterARestart(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
+		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+		s, pr := says(alice, now(), "main", 1), pull(carol, repoOf(alice), 1000, graspsync.KindPullRequest)
+		w.held(s)
+		w.held(pr)
+		wait(2 * time.Second)
+		require.Len(t, w.git.Calls(), 2, "each once")
+		w.stop()
+		w.git.Serve(clone("a.example/r.git"), serving(1, 1000))
+		w.start()
+		wait(25 * time.Second)
+		require.True(t, w.relay.has(s))
+		require.True(t, w.relay.has(pr))
+		require.Len(t, w.git.Calls(), 4)
+	})
+}
+
+// A server that lacks all of it is not asked the same again at once, and however many authors
+// write pull requests, it is asked a few times in one attempt.
+func TestAskedForMoreAFewTimesOnly(t *testing.T) {
+	t.Run("lacking", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Delay: 30 * time.Second})
+			w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+			w.held(says(alice, now(), "main", 1))
+			w.held(pull(carol, repoOf(alice), 1000, graspsync.KindPullRequest))
+			wait(75 * time.Second)
+			require.Equal(t, []bool{true, false}, askedFor(w, 1), "each once, though it takes its time")
+			wait(10 * time.Minute)
+			states := 0
+			for _, yes := range askedFor(w, 1) {
+				if yes {
+					states++
+				}
+			}
+			require.LessOrEqual(t, len(w.git.Calls()), 9, "later attempts are of one request")
+			require.Greater(t, states, 2)
+		})
+	})
+	t.Run("authors", func(t *testing.T) {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			var tips []int
+			for i := range 40 {
+				tips = append(tips, 1000+i)
+				w.git.Needs(object(1000+i), object(5000)) // which nobody has
+			}
+			w.git.Serve(clone("a.example/r.git"), serving(append(tips, 1)...))
+			w.relay.put(announce(alice, now()-500, "a.example/r.git"))
+			s := says(alice, now(), "main", 1)
+			w.held(s)
+			for i := range 40 {
+				w.held(pull(relaytest.NewKey(fmt.Sprint("author", i)), repoOf(alice), 1000+i, graspsync.KindPullRequest))
+			}
+			wait(15 * time.Second)
+			require.True(t, w.relay.has(s))
+			require.Len(t, w.git.Calls(), 4)
+		})
+	})
 }

@@ -178,7 +178,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 	case stray:
 		e.dropStrays(ctx, msg.entry)
 	case fetchDone:
-		e.perform(ctx, e.queue.Step(time.Now(), hunt.Fetched{ID: msg.id, Outcome: msg.outcome, Pause: msg.pause}))
+		e.perform(ctx, e.queue.Step(time.Now(), msg.fetched))
 		failures, until := e.queue.Broken(msg.server)
 		e.servers.found(msg.server, failures, until)
 	case surveyed:
@@ -396,8 +396,7 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 		case hunt.Fetch:
 			e.servers.started(x)
 			e.wg.Go(func() {
-				outcome, pause := e.fetches.fetch(ctx, x)
-				e.inbox.put(fetchDone{x.ID, x.URL.HostPort(), outcome, pause})
+				e.inbox.put(fetchDone{x.URL.HostPort(), e.fetches.fetch(ctx, x)})
 			})
 		case hunt.Attempted:
 			e.attempted(ctx, x)

@@ -33,28 +33,31 @@ type fetches struct {
 
 // fetch asks one URL for what is missing of a repository. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
-// pause is how long the server asks to be left alone.
-func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome, pause time.Duration) {
+func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (done hunt.Fetched) {
+	done = hunt.Fetched{ID: x.ID, Outcome: hunt.Nothing}
 	ref, from := x.Repo, x.URL
 	pl := f.gatherings.enter(ref)
 	defer f.gatherings.leave(ref, pl)
 	select {
 	case pl.turns <- struct{}{}:
 	case <-ctx.Done():
-		return hunt.Nothing, 0
+		return done
 	}
 	defer func() { <-pl.turns }()
 	ask := f.servers.question(ref, from, f.findings.lacked(ref))
 	if len(ask.ids) == 0 && !ask.roomless {
-		return hunt.Complete, 0
+		done.Outcome = hunt.Complete
+		return done
 	}
 	if reason := f.servers.refuses(ask); reason != "" {
 		f.report.drop(reason)
-		return hunt.Unasked, 0
+		done.Outcome = hunt.Unasked
+		return done
 	}
 	if err := f.hasRoom(ctx, ask); err != nil {
 		f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", from, err)
-		return hunt.Unasked, 0
+		done.Outcome = hunt.Unasked
+		return done
 	}
 	written, err := f.servers.begin(ctx, ask, x.Wait)
 	if err != nil {
@@ -62,7 +65,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 			f.report.drop("unsaved")
 			f.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", from, err)
 		}
-		return hunt.Nothing, 0
+		return done
 	}
 	defer written()
 	into := f.gatherings.gathering(pl, ask)
@@ -70,15 +73,15 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	end := f.report.request(from.HostPort().String())
 	f.gatherings.began(into, time.Now())
-	outcome, err = f.into(ctx, into, &seen, ask.ids)
+	done.Outcome, err = f.into(ctx, into, &seen, ask.ids)
 	if ask.several { // nobody could tell what of it is whose
 		f.gatherings.discard(into)
 	}
 	f.gatherings.began(into, time.Time{})
 	end()
 	seen.Err = err
-	f.servers.charge(ask, seen, outcome == hunt.Complete)
-	f.gatherings.count(pl, into, seen, outcome)
+	f.servers.charge(ask, seen, done.Outcome == hunt.Complete)
+	f.gatherings.count(pl, into, seen, done.Outcome)
 	f.report.fetched(seen)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
 		f.report.warn(line{who: from.HostPort().Host, what: "failed"}, "fetch failed", from, err)
@@ -87,9 +90,19 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (outcome hunt.Outcome
 	var busy *BusyError
 	if errors.As(err, &busy) {
 		f.report.drop("busy")
-		pause = max(busy.After, 1)
+		done.Pause = max(busy.After, 1)
 	}
-	return outcome, pause
+	done.More = done.Outcome != hunt.Complete && (err == nil || errors.Is(err, ErrNotServed)) && f.more(ask, seen)
+	return done
+}
+
+// more reports whether a server that has answered is to be asked at once for what is missing
+// besides: it was asked for what states need, or for what pull requests need. One that brought
+// nothing is not, if it did not have that either when it was asked last.
+func (f *fetches) more(asked question, seen Fetched) bool {
+	next := f.servers.question(asked.repo, asked.from, f.findings.lacked(asked.repo))
+	brought := seen.Err == nil && seen.Missing < seen.Wanted
+	return next.beyond(asked) && (brought || !next.lacked) && f.servers.refuses(next) == ""
 }
 
 // hasRoom returns why nothing can come to a repository now.

@@ -2,7 +2,6 @@ package purgatory
 
 import (
 	"sync"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
@@ -25,10 +24,8 @@ type (
 	stray struct{ entry ledger.Entry }
 	// fetchDone: a request has ended.
 	fetchDone struct {
-		id      hunt.RequestID
 		server  graspsync.HostPort
-		outcome hunt.Outcome
-		pause   time.Duration // for which the server asks to be left alone; 0: it does not
+		fetched hunt.Fetched
 	}
 	// surveyed: it is known which repositories with an identifier are to be looked at.
 	surveyed struct {

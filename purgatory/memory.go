@@ -27,6 +27,8 @@ type question struct {
 	roomless bool     // it is not asked for some of the objects, which have no room
 	whose    whose    // for whom it is asked, unless that is several
 	several  bool
+	apart    bool // it is about one author's objects of those of several
+	lacked   bool // it had none of all that when it was asked last
 }
 
 func (m *memory) question(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need, pulls bool) question {
@@ -45,6 +47,19 @@ func (m *memory) question(now time.Time, ref graspsync.RepoRef, from graspsync.C
 	}
 	h.Sum(q.hash[:0])
 	return q
+}
+
+// beyond reports whether a question is about more than another one that was asked: about
+// other objects, or about those of one author where nobody could tell what came for whom.
+func (q question) beyond(asked question) bool {
+	if q.pulls != asked.pulls || q.apart && asked.several {
+		return len(q.ids) > 0
+	}
+	had := setOf(asked.ids)
+	return slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool {
+		_, again := had[id]
+		return !again
+	})
 }
 
 // key is what is remembered of the answer by.
@@ -140,7 +155,9 @@ func (m *memory) choose(now time.Time, ref graspsync.RepoRef, from graspsync.Clo
 	if l.halved > 0 || l.apart {
 		at = l.from % max(1, len(all))
 	}
-	if l.apart && q.pulls {
+	q.lacked = l.times > 0 && l.hash == q.hash
+	q.apart = l.apart && q.pulls
+	if q.apart {
 		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return whoseOf(n, a).compare(whoseOf(n, b)) })
 		end := at
 		for end < len(all) && whoseOf(n, all[end]) == whoseOf(n, all[at]) {

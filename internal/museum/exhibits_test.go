@@ -379,7 +379,15 @@ var exhibits = []exhibit{
 	},
 	{
 		"a server that is asked too much is asked on", "purgatory/fetches.go",
-		"pause = max(busy.After, 1)", "pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
+		"done.Pause = max(busy.After, 1)", "done.Pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
+	},
+	{
+		"a server that has both a state and a pull request is asked for one of them", "purgatory/fetches.go",
+		" && f.more(ask, seen)", " && false", "./purgatory", "TestOneServerHasBoth$", nil, "without a backoff",
+	},
+	{
+		"who goes on with one server leaves no place to others", "purgatory/internal/hunt/turns.go",
+		"len(e.tried)+len(e.further) > 0", "len(e.tried) > 0", "./purgatory/internal/hunt", "TestFairToOwnersWhileOthersGoOn", nil, "good.example",
 	},
 	{
 		"all servers wait for the same time", "purgatory/internal/hunt/queue.go",

@@ -4,7 +4,8 @@
 //
 // Two ways lead to a server. An attempt works through the clone URLs of one
 // repository, one at a time; if that takes its time, it asks a second one on another
-// domain besides. URLs whose domain has no room at that moment are left
+// domain besides. Who was not asked for all that it may have is asked again at once, a few
+// times. URLs whose domain has no room at that moment are left
 // to the domain, which asks them as soon as it has, one repository after the other.
 // Both have a bound: strangers' slow servers must not take up all that can be fetched.
 package hunt

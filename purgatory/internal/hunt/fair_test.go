@@ -65,6 +65,50 @@ func TestFairToOwners(t *testing.T) {
 	require.Zero(t, p.q.attempts)
 }
 
+// Servers that always may have more take no place and no server from others: an attempt leaves
+// between two requests while others wait, and is through after a few.
+func TestFairToOwnersWhileOthersGoOn(t *testing.T) {
+	cfg := config()
+	cfg.MaxAttempts = 2
+	p := play(t, cfg)
+	for i := range 5 {
+		p.wantOf(1, i, fmt.Sprintf("https://s%d.example/a.git", i))
+	}
+	p.wait(time.Second)
+	require.Len(t, p.open, 2)
+	p.wantOf(2, 0, "https://good.example/x.git")
+	p.wait(time.Second)
+	p.fetched(Fetched{Outcome: Nothing, More: true})
+	require.Equal(t, "https://good.example/x.git", p.open[1].URL.String())
+	asked := make(map[graspsync.CloneURL]int)
+	for len(p.open) > 0 {
+		p.fetched(Fetched{Outcome: Nothing, More: true})
+	}
+	for _, f := range p.fetches {
+		asked[f.URL]++
+	}
+	require.Len(t, asked, 6)
+	for u, n := range asked {
+		require.Equal(t, 1+mostFurther, n, u)
+	}
+	require.Len(t, p.ends, 6)
+
+	p = play(t, config())
+	for i := range 40 {
+		p.wantOf(1, i, fmt.Sprintf("https://a.example/%d.git", i))
+	}
+	p.wait(time.Second)
+	p.wantOf(2, 0, "https://a.example/good.git")
+	for range 62 {
+		for len(p.open) > 0 {
+			p.fetched(Fetched{Outcome: Nothing, More: true})
+		}
+		p.wait(time.Second)
+	}
+	require.Contains(t, p.asked(), "https://a.example/good.git")
+	require.LessOrEqual(t, len(p.fetches), 60, "thirty a minute")
+}
+
 // What was not asked, since it is known not to help, takes nothing of what a server may
 // be burdened with from those who can be helped.
 func TestUnaskedIsNotCounted(t *testing.T) {

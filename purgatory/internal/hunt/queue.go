@@ -78,10 +78,12 @@ type (
 	// Whole says that nothing of the repository is missing any more.
 	Whole struct{ Repo graspsync.RepoRef }
 	// Fetched ends a Fetch. Pause, if not 0, is how long the server asks to be left alone.
+	// More says that it may have something that is missing and that it was not asked for.
 	Fetched struct {
 		ID      RequestID
 		Outcome Outcome
 		Pause   time.Duration
+		More    bool
 	}
 	// Tick says that the time of [Queue.NextWake] has come.
 	Tick struct{}
@@ -171,7 +173,12 @@ type entry struct {
 	tried   map[graspsync.CloneURL]struct{} // by the attempt; nil: there is none
 	queued  map[graspsync.CloneURL]struct{} // left to their domains
 	asked   map[graspsync.CloneURL]time.Time
+	further map[graspsync.CloneURL]int // how often each was asked for more, since the attempt began
 }
+
+// mostFurther is how often one attempt asks a server for more, besides the first time: what
+// states need and what pull requests need is asked for apart, of which there are any number.
+const mostFurther = 3
 
 // New returns an empty queue.
 func New(cfg Config) *Queue {
@@ -316,6 +323,25 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	if in.Outcome == Complete && e.version == r.version && q.repos[e.repo] == e {
 		q.forget(e.repo)
 	}
+	if in.More && q.repos[e.repo] == e {
+		q.goOn(r.url, e)
+	}
+}
+
+// goOn has a server asked again that was not asked for all that it may have: by the attempt,
+// or if that has ended by its domain, when it is the repository's turn.
+func (q *Queue) goOn(u graspsync.CloneURL, e *entry) {
+	_, queued := e.queued[u]
+	if queued || e.further[u] >= mostFurther || !slices.Contains(e.urls, u) {
+		return
+	}
+	e.further[u]++
+	if e.tried != nil {
+		delete(e.tried, u)
+		return
+	}
+	e.queued[u] = struct{}{}
+	q.domain(u).enter(u, e)
 }
 
 // fetch starts a request.
@@ -352,7 +378,7 @@ func (q *Queue) work(now time.Time) {
 		}
 		e.running = true
 		if e.tried == nil {
-			e.tried = make(map[graspsync.CloneURL]struct{})
+			e.tried, e.further = make(map[graspsync.CloneURL]struct{}), make(map[graspsync.CloneURL]int)
 		}
 		q.attempts++
 	}

@@ -81,11 +81,14 @@ func (p *player) wait(d time.Duration) {
 	p.t.Fatal("the queue wakes itself without end")
 }
 
-func (p *player) answer(o Outcome) {
+func (p *player) answer(o Outcome) { p.fetched(Fetched{Outcome: o}) }
+
+// fetched ends the first of the requests under way.
+func (p *player) fetched(in Fetched) {
 	require.NotEmpty(p.t, p.open, "nothing is being fetched")
-	f := p.open[0]
+	in.ID = p.open[0].ID
 	p.open = p.open[1:]
-	p.step(Fetched{ID: f.ID, Outcome: o})
+	p.step(in)
 }
 
 func (p *player) want(i int, by Origin, urls ...string) {
@@ -349,7 +352,7 @@ func storm(t *testing.T, seed uint64) {
 		p.open[0], p.open[i] = p.open[i], p.open[0]
 		inFlight[p.open[0].URL.HostPort()]--
 		busy[p.open[0].URL] = false
-		p.answer(o)
+		p.fetched(Fetched{Outcome: o, More: rng.IntN(1+int(seed%3)) > 0})
 	}
 	for range 300 {
 		switch n := rng.IntN(10); {

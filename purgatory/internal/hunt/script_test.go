@@ -18,7 +18,7 @@ import (
 //	config <field>=<number>...      before anything else
 //	<time> wanted <repo> sync|user <host>/<path>...
 //	<time> settled <repo>
-//	<time> fetched f<n> complete|partial|nothing|broken [<pause>]
+//	<time> fetched f<n> complete|partial|nothing|broken [<pause>|more]
 //	<time> tick
 //	<time> wake                     shows when a tick is due
 //
@@ -115,7 +115,10 @@ func (s *script) input(verb string, args []string) (Input, error) {
 			return nil, errCommand
 		}
 		in := Fetched{ID: RequestID(id), Outcome: o}
-		if len(args) == 3 {
+		switch {
+		case len(args) == 3 && args[2] == "more":
+			in.More = true
+		case len(args) == 3:
 			pause, perr := time.ParseDuration(args[2])
 			in.Pause, err = pause, errors.Join(err, perr)
 		}

@@ -114,7 +114,7 @@ func (q *Queue) yield(now time.Time, n int) (slow int) {
 		return 0
 	}
 	for _, e := range q.sorted() {
-		if n > 0 && e.asking == 0 && len(e.tried) > 0 {
+		if n > 0 && e.asking == 0 && len(e.tried)+len(e.further) > 0 {
 			q.leave(now, e)
 			n--
 			if e.slow {

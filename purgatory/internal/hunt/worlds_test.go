@@ -76,7 +76,7 @@ func TestWorlds(t *testing.T) {
 				if rng.IntN(8) == 0 {
 					in.Pause = time.Duration(rng.IntN(4000)) * time.Second
 				}
-				say("%+v", in)
+				say("{ID:%d Outcome:%d Pause:%v}", in.ID, in.Outcome, in.Pause)
 				step(in)
 			default:
 				at, ok := q.NextWake(now)
