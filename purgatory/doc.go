@@ -60,6 +60,9 @@
 //
 // # Inside
 //
+// The way of an event that is held: held, surveyed, looked at, hunted for, fetched, promoted and
+// looked at again by whoever fetched, released.
+//
 // Each part has fields and a lock of its own, and calls those that were made before it:
 //
 //	intake      takes in what is submitted; entries has what waits, on the disk too

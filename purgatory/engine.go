@@ -408,7 +408,7 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 
 func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 	if x.Next.IsZero() {
-		e.cfg.Logger.Info("sync attempt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
+		e.cfg.Logger.Info("hunt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
 		return
 	}
 	e.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
