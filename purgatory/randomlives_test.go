@@ -49,6 +49,9 @@ func (d *diary) WithGroup(string) slog.Handler            { return d }
 func (d *diary) Handle(_ context.Context, r slog.Record) error {
 	line := r.Level.String() + " " + r.Message
 	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.Kind() == slog.KindTime {
+			a.Value = slog.StringValue(a.Value.Time().UTC().String()) // the same wherever it is played
+		}
 		if a.Key != "stack" {
 			line += " " + a.String()
 		}
