@@ -680,7 +680,11 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 		if room, err := k.rations.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
 			return cmp.Or(err, errNoRoom)
 		}
-		done, err := k.repos.Reserve(ctx, r.Ref, true, u.Bytes, k.displacement.ofOwner) // what lies there counts for nobody yet
+		var done func() // what lies there counts for nobody yet
+		err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
+			done, err = k.repos.Reserve(ctx, r.Ref, true, u.Bytes, k.displacement.ofOwner)
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -389,7 +389,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 	displaced := func(graspsync.PubKey) int64 { return 40 }
 	for age, again := range map[time.Duration]bool{0: false, time.Minute - 1: false, time.Minute: true} {
 		c.sizes[folder] = size{bytes: 7, measured: 5, at: now}
-		require.NoError(t, c.measure(folder, now.Add(age)))
+		require.NoError(t, c.measure(t.Context(), folder, now.Add(age)))
 		require.Equal(t, again, c.sizes[folder].measured != 5, age)
 		require.Equal(t, again, c.sizes[folder].at != now, age)
 	}
@@ -413,6 +413,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 		want := s.size
 		if s.done {
 			want.parted, want.tried, want.failed, want.theirs = want.measured, now.Add(s.after), false, 340
+			want.known = true
 		}
 		require.Equal(t, want, c.sizes[folder], s.what)
 		require.Equal(t, s.done, weighed == 1, s.what)

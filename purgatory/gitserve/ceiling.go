@@ -38,6 +38,9 @@ type ceiling struct {
 	sizes  map[string]size // by the folder of the owner
 	sum    int64
 	walked time.Time // when everything was measured last
+	// weighing has, by the folder of an owner whose pull requests are being weighed, what is
+	// closed when that is done.
+	weighing map[string]chan struct{}
 }
 
 // size is what an owner has.
@@ -49,15 +52,23 @@ type size struct {
 	// theirs is what only pull requests need of these, as far as it matters; coming is
 	// what pushes for those take that are under way.
 	theirs, coming int64
+	known          bool      // theirs was found out once
 	parted         int64     // what was measured when that was found out, or not
 	tried          time.Time // when
 	failed         bool
 	ends           int // pushes that have ended
 }
 
-// own is what counts for the owner. Anybody can write pull requests: these have a room of
-// their own, of the same size.
-func (s size) own() int64 { return s.bytes - s.coming - s.theirs }
+// own is what counts for the owner, who may have most. Anybody can write pull requests: these
+// have a room of their own, of the same size. Where what they take matters and could not be
+// found out yet, as much as fits into that may be theirs.
+func (s size) own(most int64) int64 {
+	theirs := s.theirs
+	if !s.known && s.measured > most/2 {
+		theirs = min(s.measured, most)
+	}
+	return s.bytes - s.coming - theirs
+}
 
 // What an owner has is measured again after a push and after sizeAge, what all have after
 // sizesAge. Pushes that are under way are charged with what they have sent.
@@ -77,7 +88,7 @@ func newCeiling(l *layout, cfg RepositoriesConfig, weigh func(ctx context.Contex
 	return &ceiling{
 		layout: l, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes,
 		weigh: weigh, tasks: tasks, failures: failures,
-		walking: make(chan struct{}, 1), sizes: make(map[string]size),
+		walking: make(chan struct{}, 1), sizes: make(map[string]size), weighing: make(map[string]chan struct{}),
 	}
 }
 
@@ -98,7 +109,7 @@ func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, 
 		return nil, nil
 	}
 	now := time.Now()
-	if err := c.measure(ref.Owner.String(), now); err != nil {
+	if err := c.measure(ctx, ref.Owner.String(), now); err != nil {
 		return nil, err
 	}
 	c.part(ctx, ref, displaced, now)
@@ -122,7 +133,7 @@ func (l *levy) charge(bytes int64) error {
 	switch s := c.sizes[folder]; {
 	case c.owner > 0 && l.pulls && s.theirs+s.coming >= c.owner:
 		return errPullsFull
-	case c.owner > 0 && !l.pulls && s.own() >= c.owner:
+	case c.owner > 0 && !l.pulls && s.own(c.owner) >= c.owner:
 		return errOwnerFull
 	case c.all > 0 && c.sum >= c.all:
 		return errFull
@@ -169,7 +180,7 @@ func (c *ceiling) add(folder string, bytes int64) {
 }
 
 // measure measures what an owner has, unless it was not long ago.
-func (c *ceiling) measure(folder string, now time.Time) error {
+func (c *ceiling) measure(ctx context.Context, folder string, now time.Time) error {
 	c.mu.Lock()
 	was := c.sizes[folder]
 	c.mu.Unlock()
@@ -178,6 +189,9 @@ func (c *ceiling) measure(folder string, now time.Time) error {
 	}
 	var bytes, disk int64
 	add := func(name string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err == nil && d.Type().IsRegular() {
 			var info fs.FileInfo
 			if info, err = d.Info(); err == nil {
@@ -244,30 +258,51 @@ func linksOf(info fs.FileInfo) int64 {
 // after a while. It is for others as well, so that whoever asks may leave before the end.
 func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, displaced func(owner graspsync.PubKey) int64, now time.Time) {
 	folder := ref.Owner.String()
+	if !c.weighed(ctx, folder) {
+		return
+	}
 	c.mu.Lock()
 	s := c.sizes[folder]
-	if c.owner == 0 || s.bytes <= c.owner/2 || now.Sub(s.tried) < sizeAge && (s.failed || s.parted == s.measured) {
+	if c.owner == 0 || s.bytes <= c.owner/2 || c.weighing[folder] != nil || now.Sub(s.tried) < sizeAge && (s.failed || s.parted == s.measured) {
 		c.mu.Unlock()
 		return
 	}
 	s.parted, s.tried, s.failed = s.measured, now, false
 	c.sizes[folder] = s
+	done := make(chan struct{})
+	c.weighing[folder] = done
 	c.mu.Unlock()
 	gone := displaced(ref.Owner)
-	known := make(chan struct{})
 	if !c.tasks.beside(func(ctx context.Context) {
-		defer close(known)
+		defer close(done)
 		theirs, err := c.weighAll(ctx, folder)
 		if err != nil && ctx.Err() == nil {
 			c.failures.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
 		}
 		c.parted(folder, theirs+gone, err)
 	}) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.weighing, folder) // all is to end
+		close(done)
 		return
 	}
+	c.weighed(ctx, folder)
+}
+
+// weighed waits until nobody weighs the pull requests of an owner, and reports whether that is so.
+func (c *ceiling) weighed(ctx context.Context, folder string) bool {
+	c.mu.Lock()
+	done := c.weighing[folder]
+	c.mu.Unlock()
+	if done == nil {
+		return true
+	}
 	select {
-	case <-known:
+	case <-done:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -275,9 +310,10 @@ func (c *ceiling) part(ctx context.Context, ref graspsync.RepoRef, displaced fun
 func (c *ceiling) parted(folder string, theirs int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.weighing, folder)
 	s := c.sizes[folder]
 	if s.failed = err != nil; !s.failed {
-		s.theirs = min(theirs, s.measured)
+		s.theirs, s.known = min(theirs, s.measured), true
 	}
 	c.sizes[folder] = s
 }
@@ -322,38 +358,43 @@ func (c *ceiling) stale(now time.Time) bool {
 	}
 }
 
-// walk measures what all have. What can't be measured now is when it is pushed to.
+// walk measures what all have. What can't be measured keeps nothing else from it: it is when
+// it is pushed to, and all is measured anew after sizeAge.
 func (c *ceiling) walk(ctx context.Context) {
 	defer func() { <-c.walking }()
-	folders, err := fs.ReadDir(c.layout.root.FS(), ".")
-	if err != nil {
-		return
-	}
-	out, err := fs.ReadDir(c.layout.root.FS(), departed)
-	if err != nil {
-		return
-	}
-	folders = append(folders, out...)
-	known := make(map[string]bool)
-	for _, f := range folders {
-		if key, err := hex.DecodeString(f.Name()); err != nil || len(key) != len(graspsync.PubKey{}) {
-			continue
-		}
-		if known[f.Name()] {
-			continue
-		}
-		known[f.Name()] = true
-		if err := c.measure(f.Name(), time.Now()); err != nil || ctx.Err() != nil {
+	known, err := c.owners()
+	for folder := range known {
+		if ctx.Err() != nil {
 			return
 		}
+		err = errors.Join(err, c.measure(ctx, folder, time.Now()))
+	}
+	if err != nil {
+		c.failures.log.Warn("repositories could not be measured", "error", graspsync.Printable(err.Error()))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.walked = time.Now(); err != nil {
+		c.walked = c.walked.Add(sizeAge - sizesAge)
+		return
+	}
 	for folder, s := range c.sizes {
-		if !known[folder] && s.bytes == s.measured {
+		if _, ok := known[folder]; !ok && s.bytes == s.measured {
 			c.sum -= s.disk
 			delete(c.sizes, folder)
 		}
 	}
-	c.walked = time.Now()
+}
+
+// owners returns the folders of those who have something, also out of service.
+func (c *ceiling) owners() (map[string]struct{}, error) {
+	here, err := fs.ReadDir(c.layout.root.FS(), ".")
+	out, outErr := fs.ReadDir(c.layout.root.FS(), departed)
+	folders := make(map[string]struct{})
+	for _, f := range append(here, out...) {
+		if key, err := hex.DecodeString(f.Name()); err == nil && len(key) == len(graspsync.PubKey{}) {
+			folders[f.Name()] = struct{}{}
+		}
+	}
+	return folders, errors.Join(err, outErr)
 }

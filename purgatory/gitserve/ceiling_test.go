@@ -261,7 +261,7 @@ func TestMeasuredWhileAPushEnds(t *testing.T) {
 	require.NoError(t, l.charge(100))
 	l.end()
 	c.found(folder, was, 10, 10, time.Now())
-	require.NoError(t, c.measure(folder, time.Now()))
+	require.NoError(t, c.measure(t.Context(), folder, time.Now()))
 	measured := c.sizes[folder].bytes
 	require.Greater(t, measured, int64(10), "it is measured again")
 	c.found(folder, was, 10, 10, time.Now())
@@ -329,7 +329,7 @@ func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 		require.Fail(t, "nobody else measures")
 	}
 	c.mu.Lock()
-	sum, own := c.sum, c.sizes[owner.PubKey().String()].own()
+	sum, own := c.sum, c.sizes[owner.PubKey().String()].own(c.owner)
 	c.mu.Unlock()
 	t.Logf("all: %.1f MiB, the owner: %.1f MiB", float64(sum)/mib, float64(own)/mib)
 	require.Less(t, sum, int64(10*mib), "all that lies on the disk")

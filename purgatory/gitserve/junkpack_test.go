@@ -37,7 +37,7 @@ func TestJunkBesideARefIsCountedAndGoes(t *testing.T) {
 	size := func() int64 {
 		folder := owner.Ref("x").Owner.String()
 		c := measuring(r.repos, RepositoriesConfig{MaxOwnerBytes: 8 * junk}) // one that has measured nothing yet
-		require.NoError(t, c.measure(folder, time.Now()))
+		require.NoError(t, c.measure(t.Context(), folder, time.Now()))
 		return c.sizes[folder].bytes
 	}
 	has := func() bool {

@@ -60,7 +60,7 @@ func (l *layout) away(at string) error {
 }
 
 // isThere reports whether a repository is at a place.
-func (l *layout) isThere(at string) bool {
+func (l *layout) isThere(at string) (bool, error) {
 	_, err := l.root.Stat(path.Join(at, "HEAD"))
-	return err == nil
+	return err == nil, ifExists(err)
 }

@@ -101,7 +101,10 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
 	}
 	r.ceiling = newCeiling(r.layout, cfg, r.git.weighPulls, r.tasks, &failures{log: cfg.Logger})
-	if err := errors.Join(r.sweepPushes(), root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
+	if err = r.sweepPushes(); err == nil { // else the marks stay for the next time
+		err = errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700))
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
 	}
 	if err := root.Mkdir(departed, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -213,7 +216,7 @@ func (r *Repositories) ready(ref graspsync.RepoRef) error {
 		}
 		err = ifExists(r.root.Remove(mark(ref)))
 	}
-	if unsure {
+	if unsure && (err == nil || errors.Is(err, fs.ErrNotExist)) { // it may have gone
 		r.mu.Lock()
 		delete(r.unsure, ref)
 		r.mu.Unlock()
@@ -440,8 +443,15 @@ func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 			return errors.Join(append(errs, err)...)
 		}
 		text, err := r.root.ReadFile(path.Join(at, since))
-		if errors.Is(err, fs.ErrNotExist) && !r.isThere(at) {
-			continue // it was put back since
+		if errors.Is(err, fs.ErrNotExist) {
+			there, err := r.isThere(at)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if !there {
+				continue // it was put back since
+			}
 		}
 		left, terr := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
 		if err = errors.Join(err, terr); err != nil { // somebody changed it: its time begins now

@@ -1,6 +1,7 @@
 package gitserve
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -97,7 +98,12 @@ func openStaging(l *layout, limits staged.Limits, log *slog.Logger) (*Staging, e
 	var uploads []staged.Upload
 	for _, f := range folders {
 		u, err := s.read(f.Name())
-		if err != nil || !s.hasRepository(u) {
+		if path := (*fs.PathError)(nil); errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) {
+			s.log.Error("what was pushed for an event that is not here could not be read, and stays until the next start",
+				"folder", graspsync.Printable(f.Name()), "error", graspsync.Printable(err.Error()))
+			continue
+		}
+		if err != nil {
 			s.ended[endedUnreadable]++
 			if err := s.discard(f.Name()); err != nil {
 				return nil, err
@@ -131,7 +137,7 @@ func openStaging(l *layout, limits staged.Limits, log *slog.Logger) (*Staging, e
 	return s, nil
 }
 
-// read reads what the folder of an upload says of it.
+// read reads what the folder of an upload says of it. Its repository must be there.
 func (s *Staging) read(name string) (u staged.Upload, err error) {
 	data, err := s.layout.root.ReadFile(path.Join(area, name, noteName))
 	if err != nil {
@@ -145,6 +151,9 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 	if u.Repo, err = graspsync.ParseRepoRef(n.Repo); err != nil {
 		return u, err
 	}
+	if there, err := s.layout.isThere(place(u.Repo)); err != nil || !there {
+		return u, cmp.Or(err, purgatory.ErrNoRepository)
+	}
 	for event, tip := range n.Tips {
 		id, err := graspsync.ParseEventID(event)
 		if err != nil {
@@ -155,11 +164,6 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 		}
 	}
 	return u, nil
-}
-
-// hasRepository reports whether the repository is there that something was pushed to.
-func (s *Staging) hasRepository(u staged.Upload) bool {
-	return s.layout.isThere(place(u.Repo))
 }
 
 // sweep removes what has been here for long enough, and says when to come again.
