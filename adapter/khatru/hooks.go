@@ -3,7 +3,6 @@ package khatruadapter
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -96,7 +94,7 @@ func (s *Sync) wire() {
 	// A deletion that is refused in the end must not have been executed: khatru is to
 	// find nothing to delete, and we execute what was accepted.
 	for i, q := range r.QueryEvents {
-		q = s.answered(q)
+		q = s.questions.answered(q)
 		r.QueryEvents[i] = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 			if isDeleteRequest(ctx) {
 				none := make(chan *nostr.Event)
@@ -114,9 +112,8 @@ func (s *Sync) wire() {
 		r.ReplaceEvent = slices.Insert(r.ReplaceEvent, 0, first(s.hold))
 	}
 	r.RejectEvent = append(r.RejectEvent, s.reject)
-	// An answer without what could not be read would look like all there is.
-	r.RejectFilter = slices.Insert(r.RejectFilter, 0, s.ending)
-	r.RejectCountFilter = slices.Insert(r.RejectCountFilter, 0, s.ending)
+	r.RejectFilter = slices.Insert(r.RejectFilter, 0, s.questions.refuse)
+	r.RejectCountFilter = slices.Insert(r.RejectCountFilter, 0, s.questions.refuse)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
 	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
 		if parsed, err := graspsync.ParseEvent(e); err == nil { // else sync has never heard of it
@@ -127,56 +124,6 @@ func (s *Sync) wire() {
 	// the last hook decides, so that an embedder's rule overrides this one
 	r.OverwriteDeletionOutcome = append(
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
-}
-
-// answered is a query whose failure is no answer. khatru says EOSE then, or reconciles what
-// it has not read as if nothing was there, and other servers believe that for a day. A
-// subscription is closed instead, by which the EOSE that follows is nobody's. A reconciliation has
-// no name here that could be said: its connection ends.
-func (s *Sync) answered(q query) query {
-	return func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
-		ch, err := q(ctx, f)
-		ws := khatru.GetConnection(ctx)
-		if err == nil || ws == nil || ctx.Err() != nil {
-			return ch, err
-		}
-		why := msgUnread
-		if errors.Is(err, eventstoreadapter.ErrClosed) {
-			why = msgEnding
-		} else if s.mayTell() {
-			s.log.Error("the store could not be read for a client", "err", err)
-		}
-		if id, ok := subscription(ctx); ok {
-			_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // else the client has gone
-		} else {
-			_ = ws.WriteMessage(closing, append(binary.BigEndian.AppendUint16(nil, internalError), why...))
-		}
-		none := make(chan *nostr.Event)
-		close(none)
-		return none, nil
-	}
-}
-
-// A close frame, and the status for what failed here (RFC 6455).
-const (
-	closing       = 8
-	internalError = 1011
-)
-
-// subscription is the name of the subscription that is answered. khatru panics if there is none.
-func subscription(ctx context.Context) (id string, ok bool) {
-	defer func() { ok = recover() == nil }()
-	return khatru.GetSubscriptionID(ctx), true
-}
-
-// unreadEvery is how often it is said that the store can't be read.
-const unreadEvery = time.Minute
-
-// mayTell reports whether it was long ago that something was said of the store.
-func (s *Sync) mayTell() bool {
-	now := time.Now().UnixNano()
-	last := s.unreadAt.Load()
-	return (last == 0 || now-last >= int64(unreadEvery)) && s.unreadAt.CompareAndSwap(last, now)
 }
 
 // deletable is khatru's own rule, and that a deletion can't be deleted (NIP-09), nor
@@ -192,8 +139,6 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 }
 
 const (
-	msgEnding    = "error: the server is ending, try again later"
-	msgUnread    = "error: the store could not be read, try again later"
 	msgMalformed = "invalid: malformed event"
 	msgBareD     = "invalid: d tag without a value"
 	msgDeleted   = "blocked: this event has been deleted"
@@ -205,17 +150,12 @@ const (
 	msgHeld      = "blocked: held back until what it needs is here"
 )
 
-// ending refuses all questions once we are closed.
-func (s *Sync) ending(context.Context, nostr.Filter) (reject bool, msg string) {
-	return s.closed.Load(), msgEnding
-}
-
 // reject is our RejectEvent hook.
 func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
 	if IsSynced(ctx) || nostr.IsEphemeralKind(e.Kind) {
 		return false, ""
 	}
-	if s.closed.Load() {
+	if s.questions.closed.Load() {
 		return true, msgEnding
 	}
 	if bareD(e) {

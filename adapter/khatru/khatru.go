@@ -145,12 +145,11 @@ type Sync struct {
 	elsewhere  []query // the QueryEvents hooks that the relay had
 	expiry     *expiry
 	unsure     unsure
+	questions  questions
 
 	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
-	unreadAt     atomic.Int64 // and that it could not be read for a client
 
 	ran     atomic.Bool
-	closed  atomic.Bool
 	told    atomic.Bool // that a hook refuses what comes by sync
 	dropped atomic.Uint64
 }
@@ -213,6 +212,7 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 		broadcasts: make(chan *nostr.Event, cfg.fixed.BroadcastQueue),
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,
+		questions:  questions{log: cfg.Sync.Logger},
 		room:       newRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
 		expiry:     newExpiry(cfg.fixed.MaxExpiring),
 	}, cfg, nil
@@ -264,7 +264,7 @@ func (s *Sync) Run(ctx context.Context) error {
 // told that the server is ending, and what is being read and written is waited for, for 10 s at
 // most. It is called after Run, and before the backend is closed. It may be called again.
 func (s *Sync) Close() error {
-	s.closed.Store(true)
+	s.questions.closed.Store(true)
 	return s.store.Close()
 }
 
