@@ -133,8 +133,8 @@ type RelayStatus struct {
 	Gaps     uint64 `json:"gaps"`         // events that came as history, and that a live subscription should have brought
 	Lasting  uint64 `json:"lasting_gaps"` // of these, found by the daily pass only
 	// Lacks counts what is the relay's own loss: events of repositories that list it which we
-	// have and it does not, as its last pass over history found by NIP-77, at ComparedAt (zero:
-	// it was never compared). At most 2,048 are counted.
+	// have and it does not, as reconciliations found (NIP-77), the last at ComparedAt (zero: it was
+	// never compared): that of a catch-up compares what is recent only. At most 2,048 are counted.
 	Lacks      int           `json:"lacks"`
 	ComparedAt time.Time     `json:"compared_at,omitzero"`
 	Strikes    uint64        `json:"strikes"`      // proofs of hostility

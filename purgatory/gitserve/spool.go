@@ -36,7 +36,8 @@ type spool struct {
 // waits when so much is kept.
 const maxAhead = 64 << 20
 
-// leastAhead is what is kept in any case: also where the disk is full, clones go on.
+// leastAhead is what is kept in any case: also where no more than is to stay free is, clones
+// go on.
 const leastAhead = 1 << 20
 
 // maxReport bounds what is kept of the report of a push, in bytes, which is smaller: git
