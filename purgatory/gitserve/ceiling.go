@@ -113,11 +113,12 @@ func (c *ceiling) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, 
 		return nil, err
 	}
 	c.part(ctx, ref, displaced, now)
-	if c.all > 0 && c.stale(now) {
-		c.tasks.beside(c.walk)
-	}
 	l := &levy{c: c, ref: ref, pulls: pulls}
-	return l, l.charge(0)
+	err := l.charge(0)
+	if c.all > 0 && c.stale(now) {
+		c.tasks.beside(c.walk) // not sooner, or what counts would be a matter of luck
+	}
+	return l, err
 }
 
 // charge says how many bytes a push has sent by now.
