@@ -1,4 +1,4 @@
-// Package bench measures a catch-up: how long a relay that has nothing takes to
+// Command bench measures a catch-up: how long a relay that has nothing takes to
 // fetch and save all that another relay has, and what that costs. It holds
 // benchmarks only.
 //
@@ -43,4 +43,4 @@
 // On a machine that is busy otherwise the times say little, and ours, which checks
 // signatures on all cores, loses most; CPU seconds and bytes hold. For profiles there
 // is BenchmarkOurs.
-package bench
+package main

@@ -1,6 +1,6 @@
 //go:build race
 
-package bench
+package main
 
 // raceEnabled: go-nostr has data races, so that the race detector would fail its
 // runs. Ours are run.

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// row is one kind of work: what of it is measured, and how.
+type row struct {
+	name    string // what -row takes
+	work    string // a line for the table
+	measure func(*run) error
+}
+
+// rows are all there are, in the order of the table.
+func rows() []row {
+	return []row{}
+}
+
+func main() {
+	if err := command(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// command measures what its arguments ask for, and prints it. It fails for what went
+// wrong, never for what was slow.
+func command(args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	quick := flags.Bool("quick", false, "measure small amounts: a minute or two, for CI")
+	only := flags.String("row", "", "measure these rows only, by name, with commas between them")
+	cache := flags.String("cache", defaultCache(), "folder in which data sets are kept")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	chosen, err := choose(rows(), *only)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, r := range chosen {
+		one := &run{ctx: ctx, quick: *quick, cache: *cache}
+		if err := one.measure(r); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
+		}
+		fmt.Print(one.table(r))
+	}
+	return errors.Join(failed...)
+}
+
+// choose returns the rows with these names, all for no name.
+func choose(all []row, names string) ([]row, error) {
+	if names == "" {
+		return all, nil
+	}
+	var chosen []row
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(all, func(r row) bool { return r.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no row %q", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+func defaultCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "graspsync-bench")
+}
