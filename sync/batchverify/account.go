@@ -10,7 +10,7 @@ const single = 1000
 const (
 	// accountMax bounds what hostile batches can cost beyond single checks, in
 	// all, after a long time of good ones. It covers the dearest batch there is.
-	accountMax = 400 * single
+	accountMax = 160 * single
 
 	// singleIncome is what a good event adds when checked alone, so that batches
 	// are tried again some time after the account ran empty: a batch of 64 after ten of
@@ -56,9 +56,9 @@ func batchCost(n, authors int) int {
 }
 
 const (
-	costBase      = 1200
-	costEvent     = 150
-	costEventMany = 95 // beyond costMany events windows are wider
+	costBase      = 1000
+	costEvent     = 55
+	costEventMany = 36 // beyond costMany events windows are wider
 	costMany      = 256
-	costAuthor    = 200
+	costAuthor    = 85
 )

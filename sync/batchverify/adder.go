@@ -1,6 +1,9 @@
 package batchverify
 
-import "github.com/decred/dcrd/dcrec/secp256k1/v4"
+import (
+	"github.com/consensys/gnark-crypto/ecc/secp256k1"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fp"
+)
 
 // adder sums lists of affine points, all lists side by side. To add two affine
 // points takes an inversion; that of n numbers costs one inversion and 3n
@@ -10,11 +13,11 @@ import "github.com/decred/dcrd/dcrec/secp256k1/v4"
 // as often, run.
 type adder struct {
 	lists  []list
-	points []affine
+	points []secp256k1.G1Affine
 	active []int32 // lists of more than one point
 
 	// of one round, one for each pair
-	divisors, products []secp256k1.FieldVal
+	divisors, products []fp.Element
 	kinds              []kind
 }
 
@@ -58,13 +61,13 @@ func (a *adder) allocate() {
 		l.count = 0
 	}
 	if cap(a.points) < int(total) {
-		a.points = make([]affine, total)
+		a.points = make([]secp256k1.G1Affine, total)
 	}
 	a.points = a.points[:total]
 }
 
 // place returns where the next point of a list goes.
-func (a *adder) place(i int) *affine {
+func (a *adder) place(i int) *secp256k1.G1Affine {
 	l := &a.lists[i]
 	l.count++
 	return &a.points[l.start+l.count-1]
@@ -87,10 +90,10 @@ func (a *adder) run() {
 
 // divide collects the divisors of all pairs, the last pair first, and the products
 // of those before each. It returns the inverse of the product of all.
-func (a *adder) divide() secp256k1.FieldVal {
+func (a *adder) divide() fp.Element {
 	a.divisors, a.products, a.kinds = a.divisors[:0], a.products[:0], a.kinds[:0]
-	var product, divisor secp256k1.FieldVal
-	product.SetInt(1)
+	var product, divisor fp.Element
+	product.SetOne()
 	for i := len(a.active) - 1; i >= 0; i-- {
 		l := a.lists[a.active[i]]
 		for j := l.start + l.count&^1 - 2; j >= l.start; j -= 2 {
@@ -98,38 +101,38 @@ func (a *adder) divide() secp256k1.FieldVal {
 			a.kinds = append(a.kinds, k)
 			a.divisors = append(a.divisors, divisor)
 			a.products = append(a.products, product)
-			product.Mul(&divisor)
+			product.Mul(&product, &divisor)
 		}
 	}
-	return *product.Inverse()
+	return *product.Inverse(&product)
 }
 
 // divisorOf sets d to what the slope of the line through p and q is divided by. It
 // is never zero: no point of the curve has y = 0, as the order is odd.
-func divisorOf(d *secp256k1.FieldVal, p, q *affine) kind {
-	d.NegateVal(&p.x, 1).Add(&q.x).Normalize()
+func divisorOf(d *fp.Element, p, q *secp256k1.G1Affine) kind {
+	d.Sub(&q.X, &p.X)
 	switch {
 	case !d.IsZero():
 		return differ
-	case p.y.Equals(&q.y):
-		d.Set(&p.y).MulInt(2).Normalize()
+	case p.Y.Equal(&q.Y):
+		d.Double(&p.Y)
 		return same
 	default:
-		d.SetInt(1)
+		d.SetOne()
 		return opposite
 	}
 }
 
 // halve adds the pairs of one list. inverse is that of the product of all divisors
 // that are left.
-func (a *adder) halve(l *list, inverse *secp256k1.FieldVal) {
+func (a *adder) halve(l *list, inverse *fp.Element) {
 	out := l.start
 	end := l.start + l.count
 	for j := l.start; j+1 < end; j += 2 {
 		n := len(a.kinds) - 1
-		var own secp256k1.FieldVal
-		own.Mul2(inverse, &a.products[n])
-		inverse.Mul(&a.divisors[n])
+		var own fp.Element
+		own.Mul(inverse, &a.products[n])
+		inverse.Mul(inverse, &a.divisors[n])
 		k := a.kinds[n]
 		a.divisors, a.products, a.kinds = a.divisors[:n], a.products[:n], a.kinds[:n]
 		if k != opposite {
@@ -146,18 +149,17 @@ func (a *adder) halve(l *list, inverse *secp256k1.FieldVal) {
 
 // addAffine sets sum to p + q, given the inverse of their divisor. sum may be one of
 // the two.
-func addAffine(sum, p, q *affine, inverse *secp256k1.FieldVal, k kind) {
-	var slope, x, y secp256k1.FieldVal
+func addAffine(sum, p, q *secp256k1.G1Affine, inverse *fp.Element, k kind) {
+	var slope, x, y fp.Element
 	if k == same {
-		slope.SquareVal(&p.x).MulInt(3)
+		slope.Square(&p.X)
+		y.Double(&slope)
+		slope.Add(&slope, &y)
 	} else {
-		slope.NegateVal(&p.y, 1).Add(&q.y)
+		slope.Sub(&q.Y, &p.Y)
 	}
-	slope.Mul(inverse)
-	y.Add2(&p.x, &q.x).Negate(2)
-	x.SquareVal(&slope).Add(&y).Normalize()
-	y.NegateVal(&x, 1).Add(&p.x).Mul(&slope)
-	slope.NegateVal(&p.y, 1)
-	y.Add(&slope).Normalize()
-	sum.x, sum.y = x, y
+	slope.Mul(&slope, inverse)
+	x.Square(&slope).Sub(&x, &p.X).Sub(&x, &q.X)
+	y.Sub(&p.X, &x).Mul(&y, &slope).Sub(&y, &p.Y)
+	sum.X, sum.Y = x, y
 }

@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fp"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 )
 
 // The curve has an endomorphism: lambda*(x, y) = (beta*x, y), with lambda a cube
@@ -23,14 +24,14 @@ type (
 )
 
 // lambdaScalar returns lambda.
-func lambdaScalar() secp256k1.ModNScalar {
+func lambdaScalar() fr.Element {
 	return scalarOf(words4{0xdf02967c1b23bd72, 0x122e22ea20816678, 0xa5261c028812645a, 0x5363ad4cc05c30e0})
 }
 
 // betaField returns beta.
-func betaField() (beta secp256k1.FieldVal) {
+func betaField() (beta fp.Element) {
 	buf := (&words4{0xc1396c28719501ee, 0x9cf0497512f58995, 0x6e64479eac3434e9, 0x7ae96a2b657c0710}).bytes()
-	beta.SetBytes(&buf)
+	beta.SetBytes(buf[:])
 	return beta
 }
 
@@ -44,11 +45,11 @@ func round2() words4 {
 }
 
 // minusB1 and minusB2 are the second coordinates of the short vectors, negated.
-func minusB1() secp256k1.ModNScalar {
+func minusB1() fr.Element {
 	return scalarOf(words4{0x6f547fa90abfe4c3, 0xe4437ed6010e8828})
 }
 
-func minusB2() secp256k1.ModNScalar {
+func minusB2() fr.Element {
 	return scalarOf(words4{0xd765cda83db1562c, 0x8a280ac50774346d, 0xfffffffffffffffe, 0xffffffffffffffff})
 }
 
@@ -61,39 +62,31 @@ func (w *words4) bytes() (buf [32]byte) {
 }
 
 // scalarOf returns w as a scalar.
-func scalarOf(w words4) (s secp256k1.ModNScalar) {
+func scalarOf(w words4) (s fr.Element) {
 	buf := w.bytes()
-	s.SetBytes(&buf)
+	s.SetBytes(buf[:])
 	return s
 }
 
-// wordsOf returns a scalar's words.
-func wordsOf(s *secp256k1.ModNScalar) (w words4) {
-	buf := s.Bytes()
-	for i := range w {
-		w[i] = binary.BigEndian.Uint64(buf[24-8*i:])
-	}
-	return w
-}
-
 // split returns k1 and k2 with k = k1 + k2*lambda modulo the order.
-func split(k *secp256k1.ModNScalar) (k1, k2 half) {
-	w := wordsOf(k)
+func split(k *fr.Element) (k1, k2 half) {
+	w := words4(k.Bits())
 	c1, c2 := scalarOf(mulRound(w, round1())), scalarOf(mulRound(w, round2()))
 	b1, b2, lambda := minusB1(), minusB2(), lambdaScalar()
 
-	second := *c1.Mul(&b1).Add(c2.Mul(&b2))
-	first := *lambda.Mul(&second).Negate().Add(k)
+	var first, second fr.Element
+	second.Add(c1.Mul(&c1, &b1), c2.Mul(&c2, &b2))
+	first.Sub(k, lambda.Mul(&lambda, &second))
 	return halfOf(&first), halfOf(&second)
 }
 
 // halfOf returns a scalar that is small, or whose negative is.
-func halfOf(s *secp256k1.ModNScalar) (h half) {
-	if s.IsOverHalfOrder() {
-		s.Negate()
+func halfOf(s *fr.Element) (h half) {
+	if s.LexicographicallyLargest() {
+		s.Neg(s)
 		h.negative = true
 	}
-	w := wordsOf(s)
+	w := s.Bits()
 	h.magnitude = [2]uint64{w[0], w[1]}
 	return h
 }

@@ -1,9 +1,8 @@
 package batchverify
 
 import (
-	"encoding/binary"
-
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 )
 
 // factorSize is how many random bytes make a factor.
@@ -11,8 +10,8 @@ const factorSize = 16
 
 // term is one author's part of the equation.
 type term struct {
-	key    *affine
-	scalar secp256k1.ModNScalar // sum of a_i*e_i
+	key    *secp256k1.G1Affine
+	scalar fr.Element // sum of a_i*e_i
 }
 
 // collect finds the authors of the items and returns their number. Each gets a
@@ -33,23 +32,10 @@ func (s *scratch) collect(items []*item) int {
 }
 
 // factor sets a to b + c*lambda.
-func factor(a *secp256k1.ModNScalar, b, c int64) {
-	var low secp256k1.ModNScalar
-	setInt64(&low, b)
-	setInt64(a, c)
+func factor(a *fr.Element, b, c int64) {
 	lambda := lambdaScalar()
-	a.Mul(&lambda).Add(&low)
-}
-
-// setInt64 sets s to n modulo the order.
-func setInt64(s *secp256k1.ModNScalar, n int64) {
-	var buf [8]byte
-	magnitude, negative := abs64(n)
-	binary.BigEndian.PutUint64(buf[:], magnitude)
-	s.SetByteSlice(buf[:])
-	if negative {
-		s.Negate()
-	}
+	var low fr.Element
+	a.SetInt64(c).Mul(a, &lambda).Add(a, low.SetInt64(b))
 }
 
 // abs64 splits n into magnitude and sign; the magnitude is at most 2^63.

@@ -4,8 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"math/big"
 
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fp"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 	"github.com/nbd-wtf/go-nostr"
 )
 
@@ -21,32 +24,27 @@ var (
 	challengeTag = sha256.Sum256([]byte("BIP0340/challenge"))
 )
 
-// affine is a point other than infinity, its coordinates normalized.
-type affine struct {
-	x, y secp256k1.FieldVal
-}
-
-// jacobian sets p to the point.
-func (a *affine) jacobian(p *secp256k1.JacobianPoint) {
-	p.X.Set(&a.x)
-	p.Y.Set(&a.y)
-	p.Z.SetInt(1)
-}
-
-// lift sets the point to the one with that x coordinate and an even y. It reports
-// whether there is one.
-func (a *affine) lift(x *[32]byte) bool {
-	if a.x.SetBytes(x) != 0 { // not below p
-		return false
+// lift returns the point with that x coordinate and an even y, and whether there is one.
+func lift(x *[32]byte) (p secp256k1.G1Affine, ok bool) {
+	if p.X.SetBytesCanonical(x[:]) != nil { // not below the field's prime
+		return p, false
 	}
-	return secp256k1.DecompressY(&a.x, false, &a.y)
+	square, seven := p.X, fp.NewElement(7)
+	square.Square(&square).Mul(&square, &p.X).Add(&square, &seven)
+	if p.Y.Sqrt(&square) == nil {
+		return p, false
+	}
+	if p.Y.Bits()[0]&1 == 1 {
+		p.Y.Neg(&p.Y)
+	}
+	return p, true
 }
 
 // item is the signature of one event, parsed.
 type item struct {
 	author  [32]byte
-	key, r  affine
-	s, e    secp256k1.ModNScalar
+	key, r  secp256k1.G1Affine
+	s, e    fr.Element
 	bad     bool
 	verdict *error
 }
@@ -72,14 +70,15 @@ func (it *item) parse(ev *nostr.Event, keys *keyCache) error {
 // set takes the author from the item, and the rest from its arguments. The message
 // is of any length, as BIP-340 allows.
 func (it *item) set(keys *keyCache, sig *[64]byte, message []byte) error {
-	r, s := (*[32]byte)(sig[:32]), (*[32]byte)(sig[32:])
-	if it.s.SetBytes(s) != 0 {
+	r, s := (*[32]byte)(sig[:32]), sig[32:]
+	if it.s.SetBytesCanonical(s) != nil {
 		return errS
 	}
-	if !keys.lift(&it.key, &it.author) {
+	var ok bool
+	if it.key, ok = keys.lift(&it.author); !ok {
 		return errKey
 	}
-	if !it.r.lift(r) {
+	if it.r, ok = lift(r); !ok {
 		return errR
 	}
 	var buf [5 * 32]byte
@@ -89,22 +88,18 @@ func (it *item) set(keys *keyCache, sig *[64]byte, message []byte) error {
 	input = append(input, it.author[:]...)
 	input = append(input, message...)
 	hash := sha256.Sum256(input)
-	it.e.SetBytes(&hash) // reduced modulo the order
+	it.e.SetBytes(hash[:]) // modulo the order
 	return nil
 }
 
 // check tells by itself whether the signature is valid: s*G - e*P = R. As R has the
 // x coordinate r and an even y, that is all BIP-340 asks for.
 func (it *item) check() bool {
-	var key, left, right secp256k1.JacobianPoint
-	var e secp256k1.ModNScalar
-	it.key.jacobian(&key)
-	e.NegateVal(&it.e)
-	secp256k1.ScalarBaseMultNonConst(&it.s, &left)
-	secp256k1.ScalarMultNonConst(&e, &key, &right)
-	secp256k1.AddNonConst(&left, &right, &left)
-	it.r.jacobian(&right)
-	return left.EquivalentNonConst(&right)
+	var minusE fr.Element
+	var first, second big.Int
+	var left, right secp256k1.G1Jac
+	left.JointScalarMultiplicationBase(&it.key, it.s.BigInt(&first), minusE.Neg(&it.e).BigInt(&second))
+	return left.Equal(right.FromAffine(&it.r))
 }
 
 // decodeHex fills dst from exactly as many lower-case hex digits.

@@ -1,6 +1,10 @@
 package batchverify
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/consensys/gnark-crypto/ecc/secp256k1"
+)
 
 // keyCache remembers public keys in decompressed form. It holds two generations of
 // at most half its size: a key that is asked for moves to the young one, and when
@@ -10,42 +14,40 @@ type keyCache struct {
 	max int // set by New, read-only
 
 	mu         sync.Mutex
-	young, old map[[32]byte]affine // guarded by mu
+	young, old map[[32]byte]secp256k1.G1Affine // guarded by mu
 }
 
-// lift sets key to the point of the x-only public key author. It reports whether
-// there is one. Only what is on the curve is remembered.
-func (c *keyCache) lift(key *affine, author *[32]byte) bool {
-	if c.find(key, author) {
-		return true
+// lift returns the point of the x-only public key author, and whether there is one. Only
+// what is on the curve is remembered.
+func (c *keyCache) lift(author *[32]byte) (secp256k1.G1Affine, bool) {
+	if key, ok := c.find(author); ok {
+		return key, true
 	}
-	if !key.lift(author) { // outside the lock: it takes microseconds
-		return false
+	key, ok := lift(author) // outside the lock: it takes microseconds
+	if ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.put(key, author)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.put(key, author)
-	return true
+	return key, ok
 }
 
 // find looks the key up.
-func (c *keyCache) find(key *affine, author *[32]byte) bool {
+func (c *keyCache) find(author *[32]byte) (secp256k1.G1Affine, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found, ok := c.young[*author]; ok {
-		*key = found
-		return true
+	if key, ok := c.young[*author]; ok {
+		return key, true
 	}
-	found, ok := c.old[*author]
+	key, ok := c.old[*author]
 	if ok {
-		*key = found
 		c.put(key, author)
 	}
-	return ok
+	return key, ok
 }
 
 // put remembers a key. It needs mu.
-func (c *keyCache) put(key *affine, author *[32]byte) {
+func (c *keyCache) put(key secp256k1.G1Affine, author *[32]byte) {
 	if c.max < 2 {
 		return
 	}
@@ -53,9 +55,9 @@ func (c *keyCache) put(key *affine, author *[32]byte) {
 		c.old, c.young = c.young, nil
 	}
 	if c.young == nil {
-		c.young = make(map[[32]byte]affine)
+		c.young = make(map[[32]byte]secp256k1.G1Affine)
 	}
-	c.young[*author] = *key
+	c.young[*author] = key
 }
 
 // len counts what is held, twice what is in both generations.

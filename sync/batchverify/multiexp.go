@@ -4,7 +4,9 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fp"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 )
 
 const (
@@ -31,7 +33,7 @@ type multiexp struct {
 	long, short []part
 	windows     []window
 	digits      []int16 // of window w and point i: digits[windows[w].digits+i]
-	beta        secp256k1.FieldVal
+	beta        fp.Element
 
 	buckets adder // of one group of windows
 	bits    adder // likewise, one list for each of their bits
@@ -40,13 +42,13 @@ type multiexp struct {
 
 // bitSum is what is to be multiplied by a power of two.
 type bitSum struct {
-	point   affine
+	point   secp256k1.G1Affine
 	present bool // otherwise it is infinity
 }
 
 // part is a point and its scalar.
 type part struct {
-	point  affine
+	point  secp256k1.G1Affine
 	scalar half
 }
 
@@ -67,7 +69,7 @@ func (m *multiexp) reset() {
 }
 
 // addShort adds (b + c*lambda)*point.
-func (m *multiexp) addShort(point *affine, b, c int64) {
+func (m *multiexp) addShort(point *secp256k1.G1Affine, b, c int64) {
 	var k1, k2 half
 	k1.magnitude[0], k1.negative = abs64(b)
 	k2.magnitude[0], k2.negative = abs64(c)
@@ -75,21 +77,21 @@ func (m *multiexp) addShort(point *affine, b, c int64) {
 }
 
 // addLong adds scalar*point.
-func (m *multiexp) addLong(point *affine, scalar *secp256k1.ModNScalar) {
+func (m *multiexp) addLong(point *secp256k1.G1Affine, scalar *fr.Element) {
 	k1, k2 := split(scalar)
 	m.long = m.pair(m.long, point, k1, k2)
 }
 
 // pair appends the point with k1 and lambda times the point with k2.
-func (m *multiexp) pair(parts []part, point *affine, k1, k2 half) []part {
+func (m *multiexp) pair(parts []part, point *secp256k1.G1Affine, k1, k2 half) []part {
 	parts = append(parts, part{*point, k1}, part{*point, k2})
-	x := &parts[len(parts)-1].point.x
-	x.Mul(&m.beta).Normalize()
+	x := &parts[len(parts)-1].point.X
+	x.Mul(x, &m.beta)
 	return parts
 }
 
-// sum sets result to the sum of all that was added.
-func (m *multiexp) sum(result *secp256k1.JacobianPoint) {
+// sum returns the sum of all that was added.
+func (m *multiexp) sum() (result secp256k1.G1Jac) {
 	m.plan()
 	m.recode()
 	for i := range m.sums {
@@ -104,15 +106,13 @@ func (m *multiexp) sum(result *secp256k1.JacobianPoint) {
 		m.group(m.windows[start:end])
 		start = end
 	}
-	*result = secp256k1.JacobianPoint{}
-	var point secp256k1.JacobianPoint
 	for i := len(m.sums) - 1; i >= 0; i-- {
-		secp256k1.DoubleNonConst(result, result)
+		result.DoubleAssign()
 		if m.sums[i].present {
-			m.sums[i].point.jacobian(&point)
-			secp256k1.AddNonConst(result, &point, result)
+			result.AddMixed(&m.sums[i].point)
 		}
 	}
+	return result
 }
 
 // plan cuts the bits into windows.
@@ -250,7 +250,7 @@ func (m *multiexp) fillBuckets(windows []window) {
 			p := b.place(base + magnitude(digit))
 			*p = m.part(j).point
 			if digit < 0 {
-				p.y.Negate(1).Normalize()
+				p.Y.Neg(&p.Y)
 			}
 		}
 		base += windows[i].buckets() + 1

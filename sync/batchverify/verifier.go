@@ -8,7 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1"
+	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 	"github.com/nbd-wtf/go-nostr"
 )
 
@@ -165,23 +166,23 @@ func (v *Verifier) holds(s *scratch, items []*item) bool {
 	fresh := s.fresh[:len(items)*factorSize]
 	v.random(fresh)
 
-	var sum, product, a secp256k1.ModNScalar
+	var sum, product, a fr.Element
 	m := &s.multi
 	m.reset()
 	for i, it := range items {
 		b := int64(binary.LittleEndian.Uint64(fresh[i*factorSize:]))
 		c := int64(binary.LittleEndian.Uint64(fresh[i*factorSize+8:]))
 		factor(&a, b, c)
-		sum.Add(product.Mul2(&a, &it.s))
+		sum.Add(&sum, product.Mul(&a, &it.s))
 		t := &s.terms[s.keys[it.author]]
-		t.scalar.Add(product.Mul2(&a, &it.e))
+		t.scalar.Add(&t.scalar, product.Mul(&a, &it.e))
 		m.addShort(&it.r, b, c)
 	}
 	for i := range s.terms {
 		m.addLong(s.terms[i].key, &s.terms[i].scalar)
 	}
-	var left, right secp256k1.JacobianPoint
-	secp256k1.ScalarBaseMultNonConst(&sum, &left)
-	m.sum(&right)
-	return left.EquivalentNonConst(&right)
+	_, generator := secp256k1.Generators()
+	m.addLong(&generator, sum.Neg(&sum))
+	total := m.sum()
+	return total.Z.IsZero() // infinity
 }
