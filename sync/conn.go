@@ -518,6 +518,7 @@ func (c *conn) done(a session.Done) {
 	}
 	delete(c.batches, a.Batch)
 	c.compared(a.Report)
+	c.env.ingest.verification.hurry()
 	f.token.finish(func() {
 		c.env.inbox.put(batchDone{conn: c, fetching: f, done: a})
 	})

@@ -13,6 +13,7 @@ import (
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
 	t := newToken(src.Relay)
 	t.ended = func() {}
+	defer m.ingest.verification.hurry() // it is all that comes
 	return m.ingest.intake.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t})
 }
 

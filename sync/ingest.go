@@ -10,10 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
-const (
-	verifyBatch = 64  // events given to the Verifier at once
-	saveBatch   = 256 // events given to the Store at once
-)
+const saveBatch = 256 // events given to the Store at once
 
 // ingest is the way of an event from a relay into the Store, and what is told of events that go
 // another one:
@@ -78,10 +75,10 @@ func newIngest(
 		most: cfg.Limits.InFlight, absences: g.absences, flights: g.flights, relevance: g.relevance, report: r,
 		toVerify: g.toVerify, ended: g.ended,
 	}
-	g.verification = &verification{
+	g.verification = newVerification(verification{
 		cfg: &cfg, store: g.store, absences: g.absences, flights: g.flights, refetch: g.refetch, report: r,
 		toVerify: g.toVerify, toSave: g.toSave,
-	}
+	})
 	g.retrier = &retrier{
 		cfg: &cfg, retries: retries{room: cfg.Limits.InFlight / failingShare}, flights: g.flights, absences: g.absences,
 		saving: g.saving, store: g.store, refetch: g.refetch, report: r,
@@ -122,18 +119,7 @@ func (g *ingest) drain() {
 	}
 }
 
-// gather waits for a job and takes along what else is there.
-func gather(ctx context.Context, from <-chan *job, most int) []*job {
-	jobs := make([]*job, 0, most)
-	select {
-	case j := <-from:
-		jobs = append(jobs, j)
-	case <-ctx.Done():
-		return nil
-	}
-	return more(from, jobs, most)
-}
-
+// more takes jobs along that are there, up to most of them.
 func more(from <-chan *job, jobs []*job, most int) []*job {
 	for len(jobs) < most {
 		select {

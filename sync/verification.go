@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -20,12 +22,78 @@ type verification struct {
 	report   *report
 	toVerify <-chan *job
 	toSave   chan<- *job
+
+	gathering chan struct{} // one slot: held by the worker that gathers
+	ending    chan struct{} // one slot: something ended for which others wait
+}
+
+const (
+	// verifyBatch is how many events are given to the Verifier at once: more would make
+	// signatures hardly cheaper.
+	verifyBatch = 256
+
+	// verifyLinger is how long events of the past wait for others to be checked with: what
+	// two hundred take to come from a fast relay. Alone a signature is ten times as dear.
+	verifyLinger = 10 * time.Millisecond
+)
+
+// newVerification returns workers of whom one at a time gathers: what comes is for one
+// large batch, not for many small ones.
+func newVerification(v verification) *verification {
+	v.gathering, v.ending = make(chan struct{}, 1), make(chan struct{}, 1)
+	return &v
+}
+
+// gather waits for events. Those of the past wait for others, until there are enough of
+// them, one comes live, a request has ended, or for a moment. It returns nil if ctx ends.
+func (v *verification) gather(ctx context.Context) (jobs []*job) {
+	select {
+	case v.gathering <- struct{}{}:
+		defer func() { <-v.gathering }()
+	case <-ctx.Done():
+		return nil
+	}
+	urgent := func(j *job) bool { return j.incoming.Source.Kind == graspsync.Live }
+	select {
+	case j := <-v.toVerify:
+		jobs = append(make([]*job, 0, verifyBatch), j)
+	case <-ctx.Done():
+		return nil
+	}
+	if jobs = more(v.toVerify, jobs, verifyBatch); slices.ContainsFunc(jobs, urgent) {
+		return jobs
+	}
+	linger := time.NewTimer(verifyLinger)
+	defer linger.Stop()
+	for len(jobs) < verifyBatch {
+		select {
+		case j := <-v.toVerify:
+			if jobs = append(jobs, j); urgent(j) {
+				return more(v.toVerify, jobs, verifyBatch)
+			}
+		case <-v.ending:
+			return more(v.toVerify, jobs, verifyBatch)
+		case <-linger.C:
+			return jobs
+		case <-ctx.Done():
+			return jobs
+		}
+	}
+	return jobs
+}
+
+// hurry has what waits for others checked at once: nothing more comes of a request.
+func (v *verification) hurry() {
+	select {
+	case v.ending <- struct{}{}:
+	default:
+	}
 }
 
 // run is one worker: what is not stored yet has its signature checked.
 func (v *verification) run(ctx context.Context) {
 	for {
-		jobs := gather(ctx, v.toVerify, verifyBatch)
+		jobs := v.gather(ctx)
 		if jobs == nil {
 			return
 		}
