@@ -1,46 +1,51 @@
-// Command bench measures a catch-up: how long a relay that has nothing takes to
-// fetch and save all that another relay has, and what that costs. It holds
-// benchmarks only.
+// Command bench measures the work of GRASP sync, and prints it as tables with targets.
 //
-//	go test -bench CatchUp -benchtime 3x ./internal/bench
+//	go run ./internal/bench                   # everything: many minutes
+//	go run ./internal/bench -quick            # small amounts: whether it works, not how fast
+//	go run ./internal/bench -row catchup,canned -count 3
+//	go run ./internal/bench -row catchup -cpuprofile cpu.prof -memprofile mem.prof
 //
-// The other relay is khatru with its events in memory, indexed and ready, newest
-// first and at most 500 an answer (NIP-77 excepted). It has 20,000 signed events of
-// a hub: 50 people, 8 tags and about 1,159 bytes an event, announcements, states,
-// patches, pull requests, issues, and what was said about them. It and the proxy in
-// front of it that counts bytes run in another process, so that the client's CPU time
-// is known apart; they share the machine's cores with it.
+// With -count what is compared is measured so many times, in turn, and the medians count.
+// Profiles are of the measured work of ours alone: each work has files of its own.
 //
-// Four clients catch up in turn in the same run, as often as -benchtime says, each
-// time from an empty sync/memstore, which suits go-nostr better than the slicestore
-// of its examples:
+// # First catch-ups
 //
-//   - ours/nip77 and ours/pages: a SyncManager with its default policy that knows
-//     one bootstrap relay, with NIP-77 and without. BatchWindow is short: the
-//     default, 5 s, would be most of the time that is measured. AllowPlaintext and
-//     egress.Config.Allow let it reach the loopback address. All else is default.
-//   - gonostr/NegentropySync: nip77.NegentropySync of go-nostr.
-//   - gonostr/Paginator: SimplePool.PaginatorWithInterval of go-nostr without a
-//     pause between pages.
+// A first catch-up is how a relay that has nothing fetches and saves all that another relay
+// has. The rows catchup, canned and relays10 measure it, and stores, present and memory what
+// is beside it. The events are signed ones of a hub: 50 people, 8 tags and about 1,159 bytes
+// an event, announcements, states, patches, pull requests, issues, and what was said about
+// them; always the same, and kept in the folder -cache. Relays run in another process, so that
+// the client's CPU time is known apart; they share the machine's cores with it:
 //
-// What is not equal favours the others. They are given a filter for everything,
-// {}, on a relay that has nothing else. Ours works as it does in earnest: it learns
-// from announcements which repositories to ask for, from what tags these which
-// events to ask for next, and asks by tags, so that what tags two of them crosses
-// the wire twice where there is no NIP-77; it judges each event, compares ids with
-// content, which go-nostr leaves out, and opens live subscriptions besides. All
-// check all signatures.
+//   - khatru, with its events in memory, indexed and ready, newest first and at most 500 an
+//     answer (NIP-77 excepted), behind a proxy that counts bytes;
+//   - canned: events as ready bytes, many in one write, by a websocket of its own, so that the
+//     relay is not what limits.
 //
-// Reported are, as medians per catch-up, the time until the last event is saved
-// (ns/op) and until the client says that it has everything (done-s/op; ours publishes
-// that once a second), CPU seconds of the client and of relay and proxy, user and
-// system together, and bytes from and to the relay, these until it says so. A catch-up
-// that does not end within a minute or ends without some event is thrown away, tried
-// again and counted, as hung/op and incomplete/op; all others ended with each event in
-// the store, unchanged. At the end a line for each pair says how ours compares. Under
-// the race detector only ours runs: go-nostr has data races.
+// The clients catch up in turn in the same run, each time into an empty sync/memstore, which
+// suits go-nostr better than the slicestore of its examples:
 //
-// On a machine that is busy otherwise the times say little, and ours, which checks
-// signatures on all cores, loses most; CPU seconds and bytes hold. For profiles there
-// is BenchmarkOurs.
+//   - ours by NIP-77 and by pages: a SyncManager with its default policy that knows one
+//     bootstrap relay, with NIP-77 and without. BatchWindow is 50 ms: the default, 5 s, is
+//     waited for before each layer and would be most of the time that is measured; what it
+//     takes is shown beside it. All else is default.
+//   - NegentropySync: nip77.NegentropySync of go-nostr.
+//   - PaginatorWithInterval: SimplePool.PaginatorWithInterval of go-nostr without a pause
+//     between pages.
+//
+// What is not equal favours the others. They are given a filter for everything, {}, on a relay
+// that has nothing else. Ours works as it does in earnest: it learns from announcements which
+// repositories to ask for, from what tags these which events to ask for next, and asks by tags,
+// so that what tags two of them crosses the wire twice where there is no NIP-77; it judges each
+// event, compares ids with content, which go-nostr leaves out, and opens live subscriptions
+// besides. All check all signatures.
+//
+// Measured are the time until the last event is saved and until the client says that it has
+// everything (ours publishes that once a second), CPU seconds of the client, user and system
+// together, and bytes from and to the relay until it says so. A catch-up of go-nostr's that
+// hangs or ends without some event is thrown away, made again and counted; all others ended
+// with each event in the store, unchanged.
+//
+// On a machine that is busy otherwise the times say little, and ours, which checks signatures
+// on all cores, loses most; CPU seconds and bytes hold.
 package main

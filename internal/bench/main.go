@@ -21,10 +21,21 @@ type row struct {
 
 // rows are all there are, in the order of the table.
 func rows() []row {
-	return []row{}
+	return []row{
+		{"catchup", "First catch-up from one khatru relay (BatchWindow is " + batchWindow.String() + ", all else as New has it)", measureCatchUp},
+		{"canned", "First catch-up from a relay that is not the limit", measureCanned},
+		{"relays10", "First catch-up from ten relays that all have everything", measureRelays10},
+	}
 }
 
 func main() {
+	if os.Getenv(relayProcess) != "" {
+		if err := serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "relays of the benchmark:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -37,10 +48,15 @@ func command(args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "measure small amounts: a minute or two, for CI")
 	only := flags.String("row", "", "measure these rows only, by name, with commas between them")
+	count := flags.Int("count", 1, "measure what is compared this often, and take medians")
+	var profiles profiles
+	flags.StringVar(&profiles.cpu, "cpuprofile", "", "write CPU profiles of our measured work to `file`, with its name before the extension")
+	flags.StringVar(&profiles.mem, "memprofile", "", "write profiles of what it allocates to `file`; with one row only they are of that alone")
 	cache := flags.String("cache", defaultCache(), "folder in which data sets are kept")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	profiles.init()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	chosen, err := choose(rows(), *only)
@@ -49,7 +65,7 @@ func command(args []string) error {
 	}
 	var failed []error
 	for _, r := range chosen {
-		one := &run{ctx: ctx, quick: *quick, cache: *cache}
+		one := &run{ctx: ctx, quick: *quick, count: *count, cache: *cache, profiles: profiles}
 		if err := one.measure(r); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
 		}

@@ -13,6 +13,9 @@ type run struct {
 	quick bool
 	cache string // folder of data sets
 	dir   string // folder for this row only, which goes afterwards
+	count int    // how often what is compared is measured
+
+	profiles profiles
 
 	figures []figure
 }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// archive answers filters from events that don't change, newest first. Everything is
+// indexed, so that it is the clients that make the difference.
+type archive struct {
+	records []record // newest first, the index into it is a place
+	ids     map[string]int
+	tags    map[[2]string][]int
+	kinds   map[int][]int
+	authors map[string][]int
+	all     []int
+
+	mu     sync.Mutex
+	recent map[string][]int // guarded by mu: what was found, by the filter
+}
+
+// record is an event and how it is written.
+type record struct {
+	event *nostr.Event
+	text  string
+}
+
+// maxRecent is how many answers are kept: some for each reconciliation or walk through
+// pages that is under way.
+const maxRecent = 64
+
+func newArchive(records []record) *archive {
+	a := &archive{
+		records: records, ids: make(map[string]int), tags: make(map[[2]string][]int),
+		kinds: make(map[int][]int), authors: make(map[string][]int), recent: make(map[string][]int),
+	}
+	slices.SortFunc(records, func(a, b record) int {
+		return cmp.Or(cmp.Compare(b.event.CreatedAt, a.event.CreatedAt), cmp.Compare(a.event.ID, b.event.ID))
+	})
+	for i, r := range records {
+		a.all = append(a.all, i)
+		a.ids[r.event.ID] = i
+		a.kinds[r.event.Kind] = append(a.kinds[r.event.Kind], i)
+		a.authors[r.event.PubKey] = append(a.authors[r.event.PubKey], i)
+		for _, t := range r.event.Tags {
+			if len(t) >= 2 && len(t[0]) == 1 {
+				key := [2]string{t[0], t[1]}
+				a.tags[key] = append(a.tags[key], i)
+			}
+		}
+	}
+	return a
+}
+
+// query returns the places of the newest events that match, no more than most.
+func (a *archive) query(f nostr.Filter, most int) []int {
+	places := a.matching(f)
+	if f.Until != nil {
+		from, _ := slices.BinarySearchFunc(places, *f.Until, func(i int, until nostr.Timestamp) int {
+			return cmp.Compare(until, a.records[i].event.CreatedAt)
+		})
+		places = places[from:]
+	}
+	if f.Since != nil {
+		to, _ := slices.BinarySearchFunc(places, *f.Since, func(i int, since nostr.Timestamp) int {
+			if a.records[i].event.CreatedAt >= since {
+				return -1
+			}
+			return 1
+		})
+		places = places[:to]
+	}
+	return places[:min(most, len(places))]
+}
+
+// matching returns the places of all events that match, whenever they are of. A walk
+// through pages asks for the same again and again.
+func (a *archive) matching(f nostr.Filter) []int {
+	f.Since, f.Until, f.Limit, f.LimitZero = nil, nil, 0, false
+	if len(f.IDs) > 0 { // nobody asks for these again
+		return a.find(f)
+	}
+	key := f.String()
+	a.mu.Lock()
+	places, ok := a.recent[key]
+	a.mu.Unlock()
+	if ok {
+		return places
+	}
+	places = a.find(f)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.recent) >= maxRecent {
+		clear(a.recent)
+	}
+	a.recent[key] = places
+	return places
+}
+
+func (a *archive) find(f nostr.Filter) []int {
+	match := filters.Compile([]nostr.Filter{f})
+	var found []int
+	for _, i := range a.candidates(f) {
+		if match.Match(a.records[i].event) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// candidates returns in order the places of events among which all matches are.
+func (a *archive) candidates(f nostr.Filter) []int {
+	var lists [][]int
+	switch {
+	case len(f.IDs) > 0:
+		for _, id := range f.IDs {
+			if i, ok := a.ids[id]; ok {
+				lists = append(lists, []int{i})
+			}
+		}
+	case len(f.Tags) > 0:
+		for name, values := range f.Tags {
+			for _, v := range values {
+				lists = append(lists, a.tags[[2]string{name, v}])
+			}
+			break // one of the names is enough
+		}
+	case len(f.Authors) > 0:
+		for _, author := range f.Authors {
+			lists = append(lists, a.authors[author])
+		}
+	case len(f.Kinds) > 0:
+		for _, kind := range f.Kinds {
+			lists = append(lists, a.kinds[kind])
+		}
+	default:
+		return a.all
+	}
+	places := slices.Concat(lists...)
+	slices.Sort(places)
+	return slices.Compact(places)
+}

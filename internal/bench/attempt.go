@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+)
+
+// attempt is one catch-up of one client.
+type attempt struct {
+	client client
+	data   *dataset
+	relays int           // how many there are
+	store  *store        // what is caught up into; nil for an empty memstore
+	window time.Duration // BatchWindow of ours; 0 for the default
+	limit  time.Duration // after which it hangs
+	work   string        // what profiles of it are called; "" for none
+
+	// set by run
+	urls   []string
+	status relaysync.Status // the last one of ours
+}
+
+// sample is what one catch-up took.
+type sample struct {
+	saved time.Duration // until the last event was
+	done  time.Duration // until the client says so
+	cpu   time.Duration // of this process, user and system together
+	usage usage         // of the relays
+	state relaysync.Status
+}
+
+var (
+	errHung       = errors.New("hung")
+	errIncomplete = errors.New("ended without some event")
+)
+
+// catchUpLimit is a time that no catch-up takes which does not hang.
+const catchUpLimit = 5 * time.Minute
+
+// first is the first catch-up of a client with all the events of one relay.
+func first(c client, d *dataset) attempt {
+	return attempt{client: c, data: d, relays: 1, window: batchWindow, limit: catchUpLimit}
+}
+
+// run does it. An error wraps errHung or errIncomplete if it is to be tried again.
+func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
+	if a.urls, err = relays.be(a.client.relay, a.relays); err != nil {
+		return m, err
+	}
+	if a.store == nil {
+		a.store = newStore(memstore.New(), len(a.data.ids))
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	result := make(chan error, 1)
+	timer := time.NewTimer(a.limit)
+	defer timer.Stop()
+	missing := a.store.left.Load() > 0
+	runtime.GC()
+
+	stop := func() error { return nil }
+	if a.work != "" {
+		if stop, err = r.profiles.start(a.work); err != nil {
+			return m, err
+		}
+	}
+	start, used := time.Now(), cpuTime()
+	go func() { result <- a.client.run(ctx, a) }()
+	select {
+	case err = <-result:
+	case <-timer.C:
+		err = errHung
+	}
+	m.done, m.cpu = time.Since(start), cpuTime()-used
+	if err = errors.Join(err, stop()); err != nil {
+		return m, err
+	}
+	if m.usage, err = relays.usage(); err != nil {
+		return m, err
+	}
+	cancel()
+	m.state = a.status
+	if err := check(r.ctx, a.store, a.data); err != nil {
+		return m, err
+	}
+	if missing {
+		m.saved = (<-a.store.full).Sub(start)
+	}
+	return m, nil
+}
+
+// attempts is how often one catch-up of theirs is tried that hangs or is incomplete.
+const attempts = 3
+
+// series is what several catch-ups took.
+type series struct {
+	samples          []sample
+	hung, incomplete int
+}
+
+// add does one more. If it is one of theirs and comes to nothing it does others in its
+// place, a few at most.
+func (s *series) add(r *run, relays *remote, a attempt) error {
+	for range attempts {
+		again := a
+		m, err := again.run(r, relays)
+		switch {
+		case err == nil:
+			s.samples = append(s.samples, m)
+			return nil
+		case a.client.theirs && errors.Is(err, errHung):
+			s.hung++
+		case a.client.theirs && errors.Is(err, errIncomplete):
+			s.incomplete++
+		default:
+			return fmt.Errorf("%s: %w", a.client.name, err)
+		}
+	}
+	return fmt.Errorf("%s: %d attempts hung, %d ended without some event", a.client.name, s.hung, s.incomplete)
+}
+
+// measureAll does several catch-ups in turn, r.count times, so that what else the machine
+// does befalls them alike, and returns the medians.
+func measureAll(r *run, relays *remote, all ...attempt) ([]sample, error) {
+	taken := make([]series, len(all))
+	for range max(1, r.count) {
+		for i := range all {
+			if err := taken[i].add(r, relays, all[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	medians := make([]sample, len(all))
+	for i, s := range taken {
+		medians[i] = medianOf(s.samples)
+		if bad := s.hung + s.incomplete; bad > 0 {
+			r.figure(all[i].client.name+": attempts that hung, or ended without some event, and were made again", float64(bad), "")
+		}
+	}
+	return medians, nil
+}
+
+// medianOf returns the median of each quantity; what was said is that of one of them.
+func medianOf(samples []sample) sample {
+	m := sample{
+		saved: median(samples, func(s sample) time.Duration { return s.saved }),
+		done:  median(samples, func(s sample) time.Duration { return s.done }),
+		cpu:   median(samples, func(s sample) time.Duration { return s.cpu }),
+		state: samples[0].state, usage: samples[0].usage,
+	}
+	m.usage.CPU = median(samples, func(s sample) time.Duration { return s.usage.CPU })
+	m.usage.In = median(samples, func(s sample) int64 { return s.usage.In })
+	m.usage.Out = median(samples, func(s sample) int64 { return s.usage.Out })
+	return m
+}
+
+func median[T cmp.Ordered](samples []sample, of func(sample) T) T {
+	values := make([]T, len(samples))
+	for i, s := range samples {
+		values[i] = of(s)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// ratio is 0 where there is nothing to compare with, as CPU time on some systems.
+func ratio[T ~int64](a, b T) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+// explain adds the figures of a sample.
+func (r *run) explain(what string, m sample) {
+	r.figure(what+": until all is saved", m.saved.Seconds(), "s")
+	r.figure(what+": until it says so", m.done.Seconds(), "s")
+	r.figure(what+": CPU", m.cpu.Seconds(), "s")
+	r.figure(what+": CPU of the relays", m.usage.CPU.Seconds(), "s")
+	r.figure(what+": from the relays", float64(m.usage.In)/1e6, "MB")
+	r.figure(what+": to the relays", float64(m.usage.Out)/1e6, "MB")
+}

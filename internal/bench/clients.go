@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip77"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// client is one way to catch up. run returns when it believes to have everything,
+// or an error; it may hang. All connections are cut soon afterwards.
+type client struct {
+	name   string
+	relay  software // with canned events it is the one of the same kind
+	theirs bool
+	run    func(ctx context.Context, a *attempt) error
+}
+
+var (
+	oursNIP77 = client{"ours by NIP-77", khatruNIP77, false, runOurs}
+	oursPages = client{"ours by pages", khatruPages, false, runOurs}
+	theirSync = client{"NegentropySync", khatruNIP77, true, runNegentropySync}
+	theirWalk = client{"PaginatorWithInterval", khatruPages, true, runPaginator}
+
+	ourClients   = []client{oursNIP77, oursPages}
+	theirClients = []client{theirSync, theirWalk}
+)
+
+// atCanned returns the client before a relay whose events are canned.
+func (c client) atCanned() client {
+	c.relay = map[software]software{khatruNIP77: cannedNIP77, khatruPages: cannedPages}[c.relay]
+	return c
+}
+
+// names is a transport that reaches relays, by the names that they have in the events, where
+// they are now.
+type names struct {
+	relaysync.Transport
+	at map[graspsync.RelayURL]graspsync.RelayURL
+}
+
+// Dial implements [relaysync.Transport].
+func (n *names) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
+	at, ok := n.at[relay]
+	if !ok {
+		return nil, relaysync.ErrForbidden
+	}
+	return n.Transport.Dial(ctx, at)
+}
+
+// newNames returns the transport and the names.
+func newNames(urls []string) (*names, []graspsync.RelayURL, error) {
+	dialer, err := egress.NewDialer(egress.Config{
+		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	transport, err := wstransport.New(wstransport.Config{Dialer: dialer})
+	if err != nil {
+		return nil, nil, err
+	}
+	n, relays := &names{transport, make(map[graspsync.RelayURL]graspsync.RelayURL)}, make([]graspsync.RelayURL, len(urls))
+	for i, name := range relayNames(len(urls)) {
+		if relays[i], err = graspsync.ParseRelayURL(name); err != nil {
+			return nil, nil, err
+		}
+		if n.at[relays[i]], err = graspsync.ParseRelayURL(urls[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	return n, relays, nil
+}
+
+// batchWindow is short, since the default, which is waited for before each layer, would be
+// most of the time that is measured.
+const batchWindow = 50 * time.Millisecond
+
+// runOurs ends when the manager says that it is in sync, and has nothing left to do.
+func runOurs(ctx context.Context, a *attempt) error {
+	identity, err := nip34.ParseIdentity(ourHost)
+	if err != nil {
+		return err
+	}
+	transport, relays, err := newNames(a.urls)
+	if err != nil {
+		return err
+	}
+	m, err := relaysync.New(a.store, transport, identity, relaysync.Config{
+		Bootstrap: relays, Times: relaysync.Times{BatchWindow: a.window},
+	})
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = m.Run(running)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			a.status = m.Status()
+			if a.status.Synced && a.store.left.Load() <= 0 && a.status.Repos == a.data.repos && a.status.Roots == a.data.roots {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// relayStore is a store as go-nostr takes one.
+type relayStore struct{ *store }
+
+var _ nostr.RelayStore = relayStore{}
+
+func (s relayStore) Publish(ctx context.Context, ev nostr.Event) error {
+	parsed, err := graspsync.ParseEvent(&ev)
+	if err != nil {
+		return err
+	}
+	out, err := s.Save(ctx, []graspsync.Incoming{{Event: parsed}})
+	if err != nil {
+		return err
+	}
+	return out[0].Err
+}
+
+func (s relayStore) QuerySync(ctx context.Context, f nostr.Filter) (found []*nostr.Event, err error) {
+	for ev, err := range s.Events(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, ev.Event)
+	}
+	return found, nil
+}
+
+func (s relayStore) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	found, err := s.QuerySync(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	ch := make(chan *nostr.Event, len(found))
+	for _, ev := range found {
+		ch <- ev
+	}
+	close(ch)
+	return ch, nil
+}
+
+func runNegentropySync(ctx context.Context, a *attempt) error {
+	return nip77.NegentropySync(ctx, relayStore{a.store}, a.urls[0], nostr.Filter{}, nip77.Down)
+}
+
+func runPaginator(ctx context.Context, a *attempt) error {
+	pool := nostr.NewSimplePool(ctx)
+	target := relayStore{a.store}
+	for ev := range pool.PaginatorWithInterval(0)(ctx, a.urls, nostr.Filter{}) {
+		if err := target.Publish(ctx, *ev.Event); err != nil {
+			return err
+		}
+	}
+	return nil
+}

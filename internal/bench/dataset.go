@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// datasetVersion is another one whenever a hub's events become others.
+const datasetVersion = 1
+
+// dataset is the events of a hub in a file, a line each. Only their ids are in memory:
+// what is measured here is not to share it with them.
+type dataset struct {
+	path         string
+	ids          []graspsync.EventID // in order
+	repos, roots int
+}
+
+// relayNames are the URLs of relays as the events have them. Where these relays are really
+// is not known before they run, and would make other events each time.
+func relayNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("wss://relay%d.example", i)
+	}
+	return names
+}
+
+// openDataset returns a hub of n events on so many relays, from a folder if it is there.
+func openDataset(dir string, n, relays int) (*dataset, error) {
+	d := &dataset{
+		path:  filepath.Join(dir, fmt.Sprintf("hub-%d-on-%d-v%d.jsonl", n, relays, datasetVersion)),
+		repos: n * perMilleRepos / 1000,
+		roots: n*perMillePatches/1000 + n*perMillePulls/1000 + n*perMilleIssues/1000,
+	}
+	if _, err := os.Stat(d.path); err != nil {
+		if err := makeDataset(d.path, n, relays); err != nil {
+			return nil, fmt.Errorf("making a data set: %w", err)
+		}
+	}
+	if err := d.readIDs(); err != nil {
+		return nil, err
+	}
+	if len(d.ids) != n {
+		return nil, fmt.Errorf("%s has %d events", d.path, len(d.ids))
+	}
+	return d, nil
+}
+
+// makeDataset writes a file that is there in whole or not at all.
+func makeDataset(path string, n, relays int) error {
+	defer debug.FreeOSMemory() // else what is measured next inherits a large heap
+	events, err := newHub(n, relayNames(relays))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "making-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) // unless it was renamed
+	defer file.Close()
+	w := bufio.NewWriter(file)
+	for _, ev := range events {
+		line, err := ev.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		w.Write(line)
+		w.WriteByte('\n')
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+var idBegins = []byte(`"id":"`) // not in any text, where quotes are escaped
+
+func (d *dataset) readIDs() error {
+	for line, err := range d.lines() {
+		if err != nil {
+			return err
+		}
+		_, rest, ok := bytes.Cut(line, idBegins)
+		if !ok || len(rest) < 2*len(graspsync.EventID{}) {
+			return fmt.Errorf("%s: an event without an id", d.path)
+		}
+		id, err := graspsync.ParseEventID(string(rest[:2*len(graspsync.EventID{})]))
+		if err != nil {
+			return err
+		}
+		d.ids = append(d.ids, id)
+	}
+	slices.SortFunc(d.ids, compareIDs)
+	return nil
+}
+
+func compareIDs(a, b graspsync.EventID) int { return bytes.Compare(a[:], b[:]) }
+
+// has reports whether an event is one of these.
+func (d *dataset) has(id graspsync.EventID) bool {
+	_, ok := slices.BinarySearchFunc(d.ids, id, compareIDs)
+	return ok
+}
+
+// lines yields what the events are written as. A line is valid until the next one.
+func (d *dataset) lines() iter.Seq2[[]byte, error] { return linesOf(d.path) }
+
+// events yields the events as they are when they have been read from a relay.
+func (d *dataset) events() iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
+		for line, err := range d.lines() {
+			if err != nil {
+				yield(graspsync.Event{}, err)
+				return
+			}
+			message, err := wire.Parse(fmt.Appendf(nil, `["EVENT","",%s]`, line))
+			if !yield(message.Event, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func linesOf(path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		file, err := os.Open(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer file.Close()
+		r := bufio.NewReaderSize(file, maxLine)
+		for {
+			line, err := r.ReadSlice('\n')
+			if err == io.EOF && len(line) == 0 {
+				return
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("%s: %w", path, err))
+				return
+			}
+			if !yield(line[:len(line)-1], nil) {
+				return
+			}
+		}
+	}
+}
