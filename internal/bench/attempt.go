@@ -31,6 +31,7 @@ type attempt struct {
 // sample is what one catch-up took.
 type sample struct {
 	saved time.Duration // until the last event was
+	last  time.Duration // until the last answer of relays whose events are canned
 	done  time.Duration // until the client says so
 	cpu   time.Duration // of this process, user and system together
 	usage usage         // of the relays
@@ -86,6 +87,7 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 	if m.usage, err = relays.usage(); err != nil {
 		return m, err
 	}
+	m.last = m.usage.Last.Sub(start)
 	cancel()
 	m.state = a.status
 	if err := check(r.ctx, a.store, a.data); err != nil {
@@ -152,6 +154,7 @@ func measureAll(r *run, relays *remote, all ...attempt) ([]sample, error) {
 func medianOf(samples []sample) sample {
 	m := sample{
 		saved: median(samples, func(s sample) time.Duration { return s.saved }),
+		last:  median(samples, func(s sample) time.Duration { return s.last }),
 		done:  median(samples, func(s sample) time.Duration { return s.done }),
 		cpu:   median(samples, func(s sample) time.Duration { return s.cpu }),
 		state: samples[0].state, usage: samples[0].usage,

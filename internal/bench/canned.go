@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/nbd-wtf/go-nostr/nip77"
@@ -32,6 +33,7 @@ type canned struct {
 
 	mu      sync.Mutex
 	traffic traffic               // guarded by mu
+	last    time.Time             // guarded by mu: when something was answered
 	conns   map[net.Conn]struct{} // guarded by mu
 }
 
@@ -77,13 +79,14 @@ func (c *canned) close() {
 	}
 }
 
-// addTraffic adds what was said to t.
-func (c *canned) addTraffic(t traffic) {
+// addTraffic adds what was said to t, and returns when that was for the last time.
+func (c *canned) addTraffic(t traffic) (last time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for label, s := range c.traffic {
 		t.add(label, s)
 	}
+	return c.last
 }
 
 func (c *canned) count(said traffic) {
@@ -92,6 +95,7 @@ func (c *canned) count(said traffic) {
 	for label, s := range said {
 		c.traffic.add(label, s)
 	}
+	c.last = time.Now()
 }
 
 type countedListener struct {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,6 +27,9 @@ func rows() []row {
 		{"catchup", "First catch-up from one khatru relay (BatchWindow is " + batchWindow.String() + ", all else as New has it)", measureCatchUp},
 		{"canned", "First catch-up from a relay that is not the limit", measureCanned},
 		{"relays10", "First catch-up from ten relays that all have everything", measureRelays10},
+		{"stores", "First catch-up into a database, from a relay that is not the limit", measureStores},
+		{"present", "Catch-up with nearly everything present, by NIP-77 from a relay that is not the limit", measurePresent},
+		{"memory", "What a first catch-up from khatru holds in memory", measureMemory},
 	}
 }
 
@@ -36,6 +41,7 @@ func main() {
 		}
 		return
 	}
+	log.SetOutput(io.Discard) // where eventstore tells how it makes a database
 	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

@@ -36,6 +36,7 @@ func (p *profiles) start(work string) (stop func() error, err error) {
 			return nil, errors.Join(err, cpu.Close())
 		}
 	}
+	rate := runtime.MemProfileRate
 	if p.mem != "" {
 		runtime.MemProfileRate = memoryRate
 	}
@@ -46,7 +47,7 @@ func (p *profiles) start(work string) (stop func() error, err error) {
 		}
 		if p.mem != "" {
 			err = errors.Join(err, writeMemory(fileOf(p.mem, work)))
-			runtime.MemProfileRate = 0
+			runtime.MemProfileRate = rate
 		}
 		return err
 	}, nil

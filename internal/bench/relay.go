@@ -59,6 +59,7 @@ type usage struct {
 	In, Out int64         // bytes on the connections, from and to the relays
 	CPU     time.Duration // of the process of the relays
 	Traffic traffic       // of what is canned only
+	Last    time.Time     // when the last answer of what is canned was ready
 }
 
 // process are relays in a process of their own: khatru, behind a proxy that counts bytes,
@@ -115,7 +116,9 @@ func (p *process) usage() usage {
 	for _, c := range p.canned {
 		u.In += c.in.Load()
 		u.Out += c.out.Load()
-		c.addTraffic(u.Traffic)
+		if last := c.addTraffic(u.Traffic); last.After(u.Last) {
+			u.Last = last
+		}
 	}
 	return u
 }

@@ -43,19 +43,6 @@ const saveBatch = 256
 // returns how many it has left out.
 func fill(ctx context.Context, s relaysync.Store, d *dataset, but int) (left int, err error) {
 	var batch []graspsync.Incoming
-	save := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		outcomes, err := s.Save(ctx, batch)
-		for _, o := range outcomes {
-			if o.Result != graspsync.Stored {
-				return fmt.Errorf("an event is %s: %w", o.Result, o.Err)
-			}
-		}
-		batch = batch[:0]
-		return err
-	}
 	i := 0
 	for ev, err := range d.events() {
 		if err != nil {
@@ -66,12 +53,24 @@ func fill(ctx context.Context, s relaysync.Store, d *dataset, but int) (left int
 			continue
 		}
 		if batch = append(batch, graspsync.Incoming{Event: ev}); len(batch) == saveBatch {
-			if err := save(); err != nil {
+			if err := saveAll(ctx, s, batch); err != nil {
 				return left, err
 			}
+			batch = batch[:0]
 		}
 	}
-	return left, save()
+	return left, saveAll(ctx, s, batch)
+}
+
+// saveAll saves events of which none was there.
+func saveAll(ctx context.Context, s relaysync.Store, batch []graspsync.Incoming) error {
+	outcomes, err := s.Save(ctx, batch)
+	for _, o := range outcomes {
+		if o.Result != graspsync.Stored {
+			return fmt.Errorf("an event is %s: %w", o.Result, o.Err)
+		}
+	}
+	return err
 }
 
 // check returns an error unless the store has the events of a data set, unchanged, and no

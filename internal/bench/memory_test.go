@@ -1,0 +1,24 @@
+package main
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/memstore"
+)
+
+// What is alive when the heap is collected is seen, and what the Store holds is not counted.
+func TestHeapWatch(t *testing.T) {
+	const size, all = 64 << 20, 10
+	s := newStore(memstore.New(), all)
+	w := watchHeap(s, all, size/2)
+	s.left.Store(0)
+	held := make([]byte, size)
+	runtime.GC()
+	w.end()
+	runtime.KeepAlive(held)
+	require.InDelta(t, size/2, w.peak, size/4)
+	require.Positive(t, w.collections)
+}

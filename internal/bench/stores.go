@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	eventbadger "github.com/fiatjaf/eventstore/badger"
+
+	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// backend is a database as some server has it.
+type backend struct {
+	name    string
+	events  int // as many as a full run measures
+	options func(badger.Options) badger.Options
+	config  func() (eventstoreadapter.Config, error)
+}
+
+func backends() []backend {
+	return []backend{
+		{
+			"badger", 20_000, func(o badger.Options) badger.Options { return o.WithLogger(nil) },
+			func() (eventstoreadapter.Config, error) { return eventstoreadapter.Config{}, nil },
+		},
+		{ // as examples/graspserver and the adapters that it uses have it
+			"the store of graspserver", 5_000, func(o badger.Options) badger.Options { return o.WithLogger(nil).WithSyncWrites(true) },
+			func() (c eventstoreadapter.Config, err error) {
+				c.Identity, err = nip34.ParseIdentity(ourHost)
+				return c, err
+			},
+		},
+	}
+}
+
+// open opens an empty database. What closes it has all written that was put off.
+func (b backend) open(within string) (s *eventstoreadapter.Store, end func() error, err error) {
+	dir, err := os.MkdirTemp(within, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, err := b.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	db := &eventbadger.BadgerBackend{Path: dir, BadgerOptionsModifier: b.options}
+	if err := db.Init(); err != nil {
+		return nil, nil, err
+	}
+	s, err = eventstoreadapter.New(db, cfg)
+	return s, func() error {
+		db.Close()
+		return os.RemoveAll(dir)
+	}, err
+}
+
+// measureStores has ours catch up into databases, and compares that with writing the same
+// events in batches and nothing else.
+func measureStores(r *run) error {
+	for _, b := range backends() {
+		if err := b.measure(r); err != nil {
+			return fmt.Errorf("%s: %w", b.name, err)
+		}
+	}
+	return nil
+}
+
+func (b backend) measure(r *run) error {
+	d, relays, err := startHub(r, r.pick(b.events, 1_000), 1)
+	if err != nil {
+		return err
+	}
+	defer relays.close()
+	var alone, caughtUp []sample
+	for range max(1, r.count) {
+		m, err := b.writeAlone(r, d)
+		if err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+		alone = append(alone, m)
+		if m, err = b.catchUp(r, d, relays); err != nil {
+			return fmt.Errorf("catching up: %w", err)
+		}
+		caughtUp = append(caughtUp, m)
+	}
+	x, y := medianOf(caughtUp), medianOf(alone)
+	what := fmt.Sprintf("%s, %d events", b.name, len(d.ids))
+	r.atMost(what+": catch-up : writing alone, time until all is saved", ratio(x.saved, y.saved), "", 1.5)
+	r.atMost(what+": catch-up : writing alone, CPU, with closing the database", ratio(x.cpu, y.cpu), "", 1.5)
+	r.figure(fmt.Sprintf("%s: writing alone, %d at a time: until all is saved", what, saveBatch), y.saved.Seconds(), "s")
+	r.figure(what+": writing alone: CPU an event", perEvent(y.cpu, len(d.ids)), "us")
+	r.figure(what+": catch-up: until all is saved", x.saved.Seconds(), "s")
+	r.figure(what+": catch-up: CPU an event", perEvent(x.cpu, len(d.ids)), "us")
+	return nil
+}
+
+// writeAlone saves events that are in memory.
+func (b backend) writeAlone(r *run, d *dataset) (m sample, err error) {
+	s, end, err := b.open(r.dir)
+	if err != nil {
+		return m, err
+	}
+	var batches [][]graspsync.Incoming
+	for ev, err := range d.events() {
+		if err != nil {
+			return m, err
+		}
+		if last := len(batches) - 1; last >= 0 && len(batches[last]) < saveBatch {
+			batches[last] = append(batches[last], graspsync.Incoming{Event: ev})
+			continue
+		}
+		batches = append(batches, []graspsync.Incoming{{Event: ev}})
+	}
+	runtime.GC()
+	start, used := time.Now(), cpuTime()
+	for _, batch := range batches {
+		if err := saveAll(r.ctx, s, batch); err != nil {
+			return m, err
+		}
+	}
+	m.saved, m.cpu = time.Since(start), cpuTime()-used
+	if err := check(r.ctx, s, d); err != nil {
+		return m, err
+	}
+	used = cpuTime()
+	err = end()
+	m.cpu += cpuTime() - used
+	return m, err
+}
+
+func (b backend) catchUp(r *run, d *dataset, relays *remote) (m sample, err error) {
+	s, end, err := b.open(r.dir)
+	if err != nil {
+		return m, err
+	}
+	a := first(oursNIP77.atCanned(), d)
+	a.store, a.work = newStore(s, len(d.ids)), "stores "+b.name
+	if m, err = a.run(r, relays); err != nil {
+		return m, err
+	}
+	used := cpuTime()
+	err = end()
+	m.cpu += cpuTime() - used
+	return m, err
+}
