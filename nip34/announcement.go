@@ -88,13 +88,17 @@ func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 
 func parseClone(s string) (graspsync.CloneURL, error) { return graspsync.ParseCloneURL(s) }
 
+// errKind is made once: whoever asks whether an event is an announcement is nearly always told
+// no.
+var errKind = fmt.Errorf("%w: an event of another kind", ErrInvalid)
+
 // parseHeader reads what announcements and states have in common.
 func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error) {
 	if ev.IsZero() {
 		return ref, fmt.Errorf("%w: none", ErrInvalid)
 	}
 	if ev.Kind != kind {
-		return ref, fmt.Errorf("%w: kind %d instead of %d", ErrInvalid, ev.Kind, kind)
+		return ref, errKind
 	}
 	// A bare ["d"] has no value; it is not read as an empty one, and no later d
 	// tag stands in for it: relays differ in what they would make of that.

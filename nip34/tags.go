@@ -1,6 +1,7 @@
 package nip34
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -67,7 +68,10 @@ func IsProtected(ev *nostr.Event) bool {
 // Expiration returns the second from which on the event has expired (NIP-40), and
 // false for one that never does. A value that is no time counts as none.
 func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
-	value, _ := firstValue(ev, "expiration")
+	value, ok := firstValue(ev, "expiration")
+	if !ok { // nearly always: an error would be made for nobody
+		return 0, false
+	}
 	n, err := strconv.ParseUint(value, 10, 63)
 	return nostr.Timestamp(n), err == nil //nolint:gosec // 63 bits fit
 }
@@ -77,7 +81,21 @@ func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 // most of them unless that is 0.
 func references[T comparable](ev *nostr.Event, names string, most int, parse func(string) (T, error)) []T {
 	var list []T
-	seen := make(map[T]struct{})
+	var seen map[T]struct{} // once the list is too long to be looked through
+	known := func(v T) bool {
+		if len(list) < longList {
+			return slices.Contains(list, v)
+		}
+		if seen == nil {
+			seen = make(map[T]struct{}, 2*longList)
+			for _, v := range list {
+				seen[v] = struct{}{}
+			}
+		}
+		_, ok := seen[v]
+		seen[v] = struct{}{}
+		return ok
+	}
 	for _, tag := range ev.Tags {
 		if len(tag) < 2 || len(tag[0]) != 1 || !strings.Contains(names, tag[0]) {
 			continue
@@ -86,16 +104,18 @@ func references[T comparable](ev *nostr.Event, names string, most int, parse fun
 		if err != nil {
 			continue
 		}
-		if _, ok := seen[v]; ok {
+		if known(v) {
 			continue
 		}
-		seen[v] = struct{}{}
 		if list = append(list, v); len(list) == most {
 			break
 		}
 	}
 	return list
 }
+
+// longList is from how many values on they are looked up in a map.
+const longList = 16
 
 // firstValue returns the value of the first tag of that name, and false if there
 // is no such tag or it has no value.

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -12,25 +13,33 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// index finds the entries that have a value.
-type index[K comparable] map[K]map[graspsync.EventID]*entry
+// index finds the entries that have a value, each list in the order in which they came.
+type index[K comparable] map[K][]*entry
 
+// add takes in an entry that is newer here than all others.
 func (x index[K]) add(key K, e *entry) {
-	set := x[key]
-	if set == nil {
-		set = make(map[graspsync.EventID]*entry, 1)
-		x[key] = set
+	list := x[key]
+	if len(list) > 0 && list[len(list)-1] == e {
+		return // two of its tags are the same
 	}
-	set[e.stamp.ID] = e
+	x[key] = append(list, e)
 }
 
-// remove drops sets that become empty, so that the index does not outgrow the
-// events.
+// remove drops lists that become empty, and their room where that is most of it, so that
+// the index does not outgrow the events.
 func (x index[K]) remove(key K, e *entry) {
-	set := x[key]
-	delete(set, e.stamp.ID)
-	if len(set) == 0 {
+	list := x[key]
+	i, ok := slices.BinarySearchFunc(list, e.number, func(e *entry, number uint64) int { return cmp.Compare(e.number, number) })
+	if !ok {
+		return
+	}
+	switch list = slices.Delete(list, i, i+1); {
+	case len(list) == 0:
 		delete(x, key)
+	case len(list) < cap(list)/4:
+		x[key] = slices.Clone(list)
+	default:
+		x[key] = list
 	}
 }
 
@@ -80,12 +89,16 @@ func (s *Store) narrowest(f nostr.Filter) candidates {
 		for i, v := range values {
 			keys[i] = tag{name, v}
 		}
-		if values != nil {
+		if values != nil && indexed(name) {
 			consider(lookUp(s.tags, keys))
 		}
 	}
 	return best
 }
+
+// indexed reports whether tags of that name are found without looking at all events: those
+// that relays can be asked for (NIP-01).
+func indexed(name string) bool { return len(name) == 1 }
 
 func (s *Store) lookUpIDs(ids []string) candidates {
 	var found []*entry

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -32,14 +33,16 @@ type Store struct {
 	kinds     index[int]
 	tags      index[tag]
 	tombs     *nip34.Tombstones
+	inserted  uint64
 }
 
 var _ relaysync.Store = (*Store)(nil)
 
 // entry is a stored event with what was parsed of it.
 type entry struct {
-	event graspsync.Event
-	stamp graspsync.Stamp
+	event  graspsync.Event
+	stamp  graspsync.Stamp
+	number uint64 // in the order in which they were inserted
 }
 
 // tag is what tag filters look for: the name and the first value.
@@ -162,7 +165,7 @@ func (s *Store) execute(event graspsync.Event) {
 func (s *Store) vanish(request graspsync.Event) {
 	s.tombs.Add(request)
 	deletions := false
-	for _, e := range s.authors[request.PubKey] {
+	for _, e := range slices.Clone(s.authors[request.PubKey]) {
 		if s.tombs.Cover(e.event) {
 			s.remove(e)
 			deletions = deletions || e.event.Kind == graspsync.KindDeletion
@@ -185,6 +188,8 @@ func (s *Store) bury() {
 
 // insert needs mu.
 func (s *Store) insert(e *entry) {
+	s.inserted++
+	e.number = s.inserted
 	s.events[e.stamp.ID] = e
 	if addr, ok := e.event.Address(); ok {
 		s.addresses[addr] = e
@@ -192,7 +197,7 @@ func (s *Store) insert(e *entry) {
 	s.authors.add(e.event.PubKey, e)
 	s.kinds.add(e.event.Kind, e)
 	for _, t := range e.event.Tags {
-		if len(t) >= 2 {
+		if len(t) >= 2 && indexed(t[0]) {
 			s.tags.add(tag{t[0], t[1]}, e)
 		}
 	}
@@ -207,7 +212,7 @@ func (s *Store) remove(e *entry) {
 	s.authors.remove(e.event.PubKey, e)
 	s.kinds.remove(e.event.Kind, e)
 	for _, t := range e.event.Tags {
-		if len(t) >= 2 {
+		if len(t) >= 2 && indexed(t[0]) {
 			s.tags.remove(tag{t[0], t[1]}, e)
 		}
 	}
