@@ -42,13 +42,7 @@ func measureCatchUp(r *run) error {
 	if r.quick {
 		return nil
 	}
-	if err := measureDefaultWindow(r, relays, d, taken[0]); err != nil {
-		return err
-	}
-	if err := relays.close(); err != nil {
-		return err
-	}
-	return measureLarger(r, n, taken[:len(ourClients)])
+	return measureDefaultWindow(r, relays, d, taken[0])
 }
 
 // measureDefaultWindow says what the short BatchWindow of all else is worth.
@@ -66,30 +60,36 @@ func measureDefaultWindow(r *run, relays *remote, d *dataset, short sample) erro
 	return nil
 }
 
-// measureLarger has ours catch up with five times as much.
-func measureLarger(r *run, n int, smaller []sample) error {
-	d, relays, err := startHub(r, 5*n, 1)
-	if err != nil {
-		return err
+// measureLarger compares our first catch-ups with those with five times as much.
+func measureLarger(r *run) error {
+	const more = 5
+	n := r.pick(100_000, 1_000)
+	var of [2][]sample
+	for i, n := range []int{n, more * n} {
+		d, relays, err := startHub(r, n, 1)
+		if err != nil {
+			return err
+		}
+		var all []attempt
+		for _, c := range ourClients {
+			a := first(c, d)
+			a.work = fmt.Sprintf("larger %d %s", n, c.name)
+			all = append(all, a)
+		}
+		if of[i], err = measureAll(r, relays, all...); err != nil {
+			return fmt.Errorf("%d events: %w", n, err)
+		}
+		if err := relays.close(); err != nil {
+			return err
+		}
 	}
-	defer relays.close()
-	var all []attempt
-	for _, c := range ourClients {
-		a := first(c, d)
-		a.work = "catchup of five times as much " + c.name
-		all = append(all, a)
-	}
-	taken, err := measureAll(r, relays, all...)
-	if err != nil {
-		return err
-	}
-	for i, a := range all {
-		what := fmt.Sprintf("%d events, %s", 5*n, a.client.name)
-		r.figure(what+": until all is saved", taken[i].saved.Seconds(), "s")
-		r.figure(what+": until it says so", taken[i].done.Seconds(), "s")
-		r.figure(what+": CPU", taken[i].cpu.Seconds(), "s")
-		r.atMost(what+", of the time of a fifth", ratio(taken[i].saved, smaller[i].saved), "", 5.5)
-		r.atMost(what+", of the CPU of a fifth", ratio(taken[i].cpu, smaller[i].cpu), "", 5.5)
+	for i, c := range ourClients {
+		one, five := of[0][i], of[1][i]
+		what := fmt.Sprintf("%s, %d events : %d events", c.name, more*n, n)
+		r.atMost(what+", time until all is saved", ratio(five.saved, one.saved), "", 5.5)
+		r.atMost(what+", CPU", ratio(five.cpu, one.cpu), "", 5.5)
+		r.explain(fmt.Sprintf("%s, %d events", c.name, n), one)
+		r.explain(fmt.Sprintf("%s, %d events", c.name, more*n), five)
 	}
 	return nil
 }

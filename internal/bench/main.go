@@ -25,6 +25,7 @@ type row struct {
 func rows() []row {
 	return []row{
 		{"catchup", "First catch-up from one khatru relay (BatchWindow is " + batchWindow.String() + ", all else as New has it)", measureCatchUp},
+		{"larger", "First catch-up with five times as much, from one khatru relay", measureLarger},
 		{"canned", "First catch-up from a relay that is not the limit", measureCanned},
 		{"relays10", "First catch-up from ten relays that all have everything", measureRelays10},
 		{"stores", "First catch-up into a database, from a relay that is not the limit", measureStores},
