@@ -43,12 +43,15 @@ var (
 	errIncomplete = errors.New("ended without some event")
 )
 
-// catchUpLimit is a time that no catch-up takes which does not hang.
-const catchUpLimit = 5 * time.Minute
+// A catch-up that takes longer than this, and so much more for each event, hangs.
+const (
+	leastLimit = time.Minute
+	eventLimit = 5 * time.Millisecond
+)
 
 // first is the first catch-up of a client with all the events of one relay.
 func first(c client, d *dataset) attempt {
-	return attempt{client: c, data: d, relays: 1, window: batchWindow, limit: catchUpLimit}
+	return attempt{client: c, data: d, relays: 1, window: batchWindow, limit: leastLimit + time.Duration(len(d.ids))*eventLimit}
 }
 
 // run does it. An error wraps errHung or errIncomplete if it is to be tried again.
