@@ -5,9 +5,12 @@ import (
 	"time"
 )
 
+// quickEvents is how many a quick run catches up with.
+const quickEvents = 1_000
+
 // measureCatchUp compares first catch-ups from one khatru relay, ours with go-nostr's.
 func measureCatchUp(r *run) error {
-	n := r.pick(100_000, 2_000)
+	n := r.pick(100_000, quickEvents)
 	d, relays, err := startHub(r, n, 1)
 	if err != nil {
 		return err
@@ -63,7 +66,7 @@ func measureDefaultWindow(r *run, relays *remote, d *dataset, short sample) erro
 // measureLarger compares our first catch-ups with those with five times as much.
 func measureLarger(r *run) error {
 	const more = 5
-	n := r.pick(100_000, 1_000)
+	n := r.pick(100_000, quickEvents/5)
 	var of [2][]sample
 	for i, n := range []int{n, more * n} {
 		d, relays, err := startHub(r, n, 1)
@@ -106,7 +109,7 @@ func startHub(r *run, n, listed int) (*dataset, *remote, error) {
 
 // measureCanned has ours catch up from a relay whose events are canned.
 func measureCanned(r *run) error {
-	d, relays, err := startHub(r, r.pick(100_000, 2_000), 1)
+	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
 	if err != nil {
 		return err
 	}
@@ -136,7 +139,7 @@ func perEvent(t time.Duration, events int) float64 {
 // measureRelays10 has ours catch up with ten relays that have the same.
 func measureRelays10(r *run) error {
 	const many = 10
-	n := r.pick(100_000, 2_000)
+	n := r.pick(100_000, quickEvents)
 	var of [2][]sample
 	for i, listed := range []int{1, many} {
 		d, relays, err := startHub(r, n, listed)

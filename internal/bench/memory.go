@@ -12,7 +12,7 @@ import (
 
 // measureMemory says what a first catch-up holds at most beyond what its Store does.
 func measureMemory(r *run) error {
-	d, relays, err := startHub(r, r.pick(100_000, 2_000), 1)
+	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
 	if err != nil {
 		return err
 	}

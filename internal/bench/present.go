@@ -16,7 +16,7 @@ import (
 // measurePresent has ours look at a relay that has little or nothing new, by NIP-77. What is
 // there is read from the Store as after a restart.
 func measurePresent(r *run) error {
-	d, relays, err := startHub(r, r.pick(100_000, 2_000), 1)
+	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 // backend is a database as some server has it.
 type backend struct {
 	name    string
-	events  int // as many as a full run measures
 	options func(badger.Options) badger.Options
 	config  func() (eventstoreadapter.Config, error)
 }
@@ -25,11 +24,11 @@ type backend struct {
 func backends() []backend {
 	return []backend{
 		{
-			"badger", 20_000, func(o badger.Options) badger.Options { return o.WithLogger(nil) },
+			"badger", func(o badger.Options) badger.Options { return o.WithLogger(nil) },
 			func() (eventstoreadapter.Config, error) { return eventstoreadapter.Config{}, nil },
 		},
 		{ // as examples/graspserver and the adapters that it uses have it
-			"the store of graspserver", 5_000, func(o badger.Options) badger.Options { return o.WithLogger(nil).WithSyncWrites(true) },
+			"the store of graspserver", func(o badger.Options) badger.Options { return o.WithLogger(nil).WithSyncWrites(true) },
 			func() (c eventstoreadapter.Config, err error) {
 				c.Identity, err = nip34.ParseIdentity(ourHost)
 				return c, err
@@ -62,20 +61,20 @@ func (b backend) open(within string) (s *eventstoreadapter.Store, end func() err
 // measureStores has ours catch up into databases, and compares that with writing the same
 // events in batches and nothing else.
 func measureStores(r *run) error {
+	d, relays, err := startHub(r, r.pick(20_000, 500), 1)
+	if err != nil {
+		return err
+	}
+	defer relays.close()
 	for _, b := range backends() {
-		if err := b.measure(r); err != nil {
+		if err := b.measure(r, d, relays); err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
 	}
 	return nil
 }
 
-func (b backend) measure(r *run) error {
-	d, relays, err := startHub(r, r.pick(b.events, 1_000), 1)
-	if err != nil {
-		return err
-	}
-	defer relays.close()
+func (b backend) measure(r *run, d *dataset, relays *remote) error {
 	var alone, caughtUp []sample
 	for range max(1, r.count) {
 		m, err := b.writeAlone(r, d)
@@ -89,7 +88,7 @@ func (b backend) measure(r *run) error {
 		caughtUp = append(caughtUp, m)
 	}
 	x, y := medianOf(caughtUp), medianOf(alone)
-	what := fmt.Sprintf("%s, %d events", b.name, len(d.ids))
+	what := b.name
 	r.atMost(what+": catch-up : writing alone, time until all is saved", ratio(x.saved, y.saved), "", 1.5)
 	r.atMost(what+": catch-up : writing alone, CPU, with closing the database", ratio(x.cpu, y.cpu), "", 1.5)
 	r.figure(fmt.Sprintf("%s: writing alone, %d at a time: until all is saved", what, saveBatch), y.saved.Seconds(), "s")
