@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -150,7 +151,7 @@ func linesOf(path string) iter.Seq2[[]byte, error] {
 		r := bufio.NewReaderSize(file, maxLine)
 		for {
 			line, err := r.ReadSlice('\n')
-			if err == io.EOF && len(line) == 0 {
+			if errors.Is(err, io.EOF) && len(line) == 0 {
 				return
 			}
 			if err != nil {
