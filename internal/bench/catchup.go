@@ -172,6 +172,7 @@ func measureRelays10(r *run) error {
 		}{{" one relay", one}, {" ten relays", ten}} {
 			each := float64(n)
 			r.figure(c.name+m.what+": how often an event crossed the wire", float64(m.of.usage.Traffic["EVENT"].Messages)/each, "times")
+			// All that are handed to the pipeline have been, copies included.
 			r.figure(c.name+m.what+": was decoded", float64(m.of.state.Events.Received)/each, "times")
 			r.figure(c.name+m.what+": had its signature checked", float64(m.of.state.Events.Verified)/each, "times")
 			r.explain(c.name+m.what, m.of)

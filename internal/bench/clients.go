@@ -84,6 +84,9 @@ func newNames(urls []string) (*names, []graspsync.RelayURL, error) {
 // most of the time that is measured.
 const batchWindow = 50 * time.Millisecond
 
+// asNew says so in tables.
+const asNew = "; BatchWindow is 50 ms, all else as New has it"
+
 // runOurs ends when the manager says that it is in sync, and has nothing left to do.
 func runOurs(ctx context.Context, a *attempt) error {
 	identity, err := nip34.ParseIdentity(ourHost)

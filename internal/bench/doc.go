@@ -6,7 +6,8 @@
 //	go run ./internal/bench -row catchup -cpuprofile cpu.prof -memprofile mem.prof
 //
 // With -count what is compared is measured so many times, in turn, and the medians count.
-// Profiles are of the measured work of ours alone: each work has files of its own.
+// Profiles are of the measured work of ours alone: each work has files of its own, of the last
+// time that it was measured.
 //
 // # First catch-ups
 //

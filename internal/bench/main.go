@@ -24,13 +24,13 @@ type row struct {
 // rows are all there are, in the order of the table.
 func rows() []row {
 	return []row{
-		{"catchup", "First catch-up from one khatru relay (BatchWindow is " + batchWindow.String() + ", all else as New has it)", measureCatchUp},
-		{"larger", "First catch-up with five times as much, from one khatru relay", measureLarger},
-		{"canned", "First catch-up from a relay that is not the limit", measureCanned},
-		{"relays10", "First catch-up from ten relays that all have everything", measureRelays10},
-		{"stores", "First catch-up into a database, from a relay that is not the limit", measureStores},
-		{"present", "Catch-up with nearly everything present, by NIP-77 from a relay that is not the limit", measurePresent},
-		{"memory", "What a first catch-up from khatru holds in memory", measureMemory},
+		{"catchup", "First catch-up from one khatru relay" + asNew, measureCatchUp},
+		{"larger", "First catch-up with five times as much, from one khatru relay" + asNew, measureLarger},
+		{"canned", "First catch-up from a relay that is not the limit" + asNew, measureCanned},
+		{"relays10", "First catch-up from ten relays that all have everything, and are not the limit" + asNew, measureRelays10},
+		{"stores", "First catch-up into a database, from a relay that is not the limit" + asNew, measureStores},
+		{"present", "Catch-up by NIP-77 where nearly everything is present, with a relay that is not the limit" + asNew, measurePresent},
+		{"memory", "What a first catch-up from khatru holds in memory" + asNew, measureMemory},
 	}
 }
 
