@@ -26,6 +26,7 @@ type attempt struct {
 	// set by run
 	urls   []string
 	status relaysync.Status // the last one of ours
+	read   time.Duration    // CPU time of ours until it dialed for the first time
 }
 
 // sample is what one catch-up took.
@@ -34,6 +35,7 @@ type sample struct {
 	last  time.Duration // until the last answer of relays whose events are canned
 	done  time.Duration // until the client says so
 	cpu   time.Duration // of this process, user and system together
+	read  time.Duration // of this, ours needs so much before it dials: it reads its Store
 	usage usage         // of the relays
 	state relaysync.Status
 }
@@ -92,7 +94,7 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 	}
 	m.last = m.usage.Last.Sub(start)
 	cancel()
-	m.state = a.status
+	m.state, m.read = a.status, a.read
 	if err := check(r.ctx, a.store, a.data); err != nil {
 		return m, err
 	}
@@ -160,6 +162,7 @@ func medianOf(samples []sample) sample {
 		last:  median(samples, func(s sample) time.Duration { return s.last }),
 		done:  median(samples, func(s sample) time.Duration { return s.done }),
 		cpu:   median(samples, func(s sample) time.Duration { return s.cpu }),
+		read:  median(samples, func(s sample) time.Duration { return s.read }),
 		state: samples[0].state, usage: samples[0].usage,
 	}
 	m.usage.CPU = median(samples, func(s sample) time.Duration { return s.usage.CPU })

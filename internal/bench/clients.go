@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -44,11 +45,13 @@ func (c client) atCanned() client {
 // they are now.
 type names struct {
 	relaysync.Transport
-	at map[graspsync.RelayURL]graspsync.RelayURL
+	at     map[graspsync.RelayURL]graspsync.RelayURL
+	dialed func() // is called with each dial
 }
 
 // Dial implements [relaysync.Transport].
 func (n *names) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
+	n.dialed()
 	at, ok := n.at[relay]
 	if !ok {
 		return nil, relaysync.ErrForbidden
@@ -57,7 +60,7 @@ func (n *names) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.C
 }
 
 // newNames returns the transport and the names.
-func newNames(urls []string) (*names, []graspsync.RelayURL, error) {
+func newNames(urls []string, dialed func()) (*names, []graspsync.RelayURL, error) {
 	dialer, err := egress.NewDialer(egress.Config{
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true,
 	})
@@ -68,7 +71,7 @@ func newNames(urls []string) (*names, []graspsync.RelayURL, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	n, relays := &names{transport, make(map[graspsync.RelayURL]graspsync.RelayURL)}, make([]graspsync.RelayURL, len(urls))
+	n, relays := &names{transport, make(map[graspsync.RelayURL]graspsync.RelayURL), dialed}, make([]graspsync.RelayURL, len(urls))
 	for i, name := range relayNames(len(urls)) {
 		if relays[i], err = graspsync.ParseRelayURL(name); err != nil {
 			return nil, nil, err
@@ -93,7 +96,9 @@ func runOurs(ctx context.Context, a *attempt) error {
 	if err != nil {
 		return err
 	}
-	transport, relays, err := newNames(a.urls)
+	var read atomic.Int64
+	used := cpuTime()
+	transport, relays, err := newNames(a.urls, func() { read.CompareAndSwap(0, int64(cpuTime()-used)) })
 	if err != nil {
 		return err
 	}
@@ -112,6 +117,7 @@ func runOurs(ctx context.Context, a *attempt) error {
 	defer func() {
 		stop()
 		<-ended
+		a.read = time.Duration(read.Load())
 	}()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()

@@ -27,9 +27,9 @@ func measurePresent(r *run) error {
 		return err
 	}
 	for _, part := range []struct {
-		what string
-		but  int // every one in so many is missing
-	}{{"99 % present", 100}, {"100 % present", 0}} {
+		what, work string
+		but        int // every one in so many is missing
+	}{{"99 % present", "present 99", 100}, {"100 % present", "present 100", 0}} {
 		var samples []sample
 		var need int64
 		for range max(1, r.count) {
@@ -42,7 +42,7 @@ func measurePresent(r *run) error {
 				return err
 			}
 			a := first(client, d)
-			a.store, a.work = newStore(s, missing), "present "+part.what
+			a.store, a.work = newStore(s, missing), part.work
 			m, err := a.run(r, relays)
 			if err != nil {
 				return fmt.Errorf("%s: %w", part.what, err)
@@ -57,6 +57,7 @@ func measurePresent(r *run) error {
 			r.atMost(part.what+": time until the last answer : first catch-up", ratio(m.last, whole[0].saved), "", 0.01)
 			r.atMost(part.what+": CPU : first catch-up", ratio(m.cpu, whole[0].cpu), "", 0.01)
 		}
+		r.figure(part.what+": CPU until it dials, for it reads its Store first", m.read.Seconds(), "s")
 		r.figure(part.what+": what NIP-77 needs", float64(need)/1e6, "MB")
 		r.figure(part.what+": until the last answer", m.last.Seconds(), "s")
 		r.explain(part.what, m)
