@@ -48,6 +48,7 @@ type conn struct {
 	waited  time.Duration // until now, for memory to read into, as far as it is excused
 	batches map[plan.BatchID]*fetching
 	repeats repeats
+	ids     wire.IDChecker
 	dropped uint64 // bytes that the Transport dropped, as far as they were charged
 	live    *token // of the events on live subscriptions; nothing waits for it
 	ended   error
@@ -420,7 +421,7 @@ func (c *conn) notice(text string) {
 // deliver hands an event to the pipeline. The time that takes is not the relay's.
 func (c *conn) deliver(a session.Deliver) {
 	d := delivery{
-		event: a.Event, gap: a.Gap, size: a.Size, from: c, token: c.live, current: a.Current,
+		event: a.Event, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, token: c.live, current: a.Current,
 		ours: a.Ours, asked: a.Asked,
 		src: graspsync.Source{Relay: c.url, Kind: graspsync.Live},
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Submit has an event go the way of one that a relay sent.
@@ -14,7 +15,7 @@ func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync
 	t := newToken(src.Relay)
 	t.ended = func() {}
 	defer m.ingest.verification.hurry() // it is all that comes
-	return m.ingest.intake.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t})
+	return m.ingest.intake.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t, ids: new(wire.IDChecker)})
 }
 
 // RunPipeline is Run without relays.

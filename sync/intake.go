@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // intake is where connections hand over what relays send: what is known is dropped, who has it
@@ -25,6 +26,7 @@ type delivery struct {
 	src   graspsync.Source
 	gap   bool
 	size  int
+	ids   *wire.IDChecker // of who delivers
 	token *token
 	from  origin // nil: nobody whom we know
 	// current: it came live after what the relay had stored.
@@ -42,7 +44,7 @@ func (k *intake) submit(ctx context.Context, d delivery) error {
 		k.report.duplicates.Add(1)
 		return nil
 	}
-	if !d.event.CheckID() {
+	if !d.ids.Check(d.event) {
 		d.from.forged("id does not match the event")
 		return nil
 	}

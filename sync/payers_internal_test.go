@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // leftView is a fixedView that remembers repositories that have left us, and that can break.
@@ -225,7 +226,7 @@ func TestWhatIsPaidForAnEvent(t *testing.T) {
 			if s.read {
 				work.unread.Owe(time.Now(), mostUnread*most)
 			}
-			d := delivery{event: eventtest.Of(ev), size: 1_000, from: c, current: s.current, asked: s.asked, src: graspsync.Source{Kind: graspsync.CatchUp}}
+			d := delivery{ids: new(wire.IDChecker), event: eventtest.Of(ev), size: 1_000, from: c, current: s.current, asked: s.asked, src: graspsync.Source{Kind: graspsync.CatchUp}}
 			if s.live {
 				d.src.Kind = graspsync.Live
 			}

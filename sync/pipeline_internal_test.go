@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // ruling is a Verifier that says what a test wants.
@@ -117,7 +118,7 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 		submit := func(ctx context.Context, n int) error {
 			ev := &nostr.Event{Kind: 1, Content: fmt.Sprint(n), PubKey: testKey(1).String()}
 			ev.ID = ev.GetID()
-			return b.intake.submit(ctx, delivery{event: eventtest.Of(ev), size: 500, token: tok})
+			return b.intake.submit(ctx, delivery{ids: new(wire.IDChecker), event: eventtest.Of(ev), size: 500, token: tok})
 		}
 		n := 0
 		for range cap(b.toVerify) { // as many as there is room for
@@ -187,7 +188,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			return copyKey{id, ev.Sig}
 		}
 		submit := func(ctx context.Context, ev *nostr.Event) error {
-			return b.intake.submit(ctx, delivery{event: eventtest.Of(ev), size: 500, token: tok, from: from, asked: true})
+			return b.intake.submit(ctx, delivery{ids: new(wire.IDChecker), event: eventtest.Of(ev), size: 500, token: tok, from: from, asked: true})
 		}
 		counts := func() []uint64 {
 			return []uint64{b.report.received.Load(), b.report.duplicates.Load(), b.report.forged.Load(), uint64(len(b.toVerify))}
@@ -279,7 +280,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 
 		// A message is charged with what it takes, and never with more than there is room for.
 		for size, want := range map[int]int64{0: 512, 1_000: 1_512, 4<<20 - 512: 4 << 20, 4 << 20: 4 << 20} {
-			require.NoError(t, b.intake.submit(t.Context(), delivery{event: eventtest.Of(event()), size: size, token: tok}))
+			require.NoError(t, b.intake.submit(t.Context(), delivery{ids: new(wire.IDChecker), event: eventtest.Of(event()), size: size, token: tok}))
 			j := <-b.toVerify
 			require.Equal(t, want, j.size)
 			b.flights.settled(j, true)

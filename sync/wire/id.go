@@ -1,0 +1,81 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"strconv"
+
+	"github.com/graspsync/graspsync"
+)
+
+// maxKept is how much memory an IDChecker keeps between events, in bytes: what most need.
+const maxKept = 16 << 10
+
+// An IDChecker tells whether events have the id that they must have (NIP-01). It keeps the
+// memory in which it writes them down, so that a check needs none; the zero IDChecker is
+// ready. It is for one goroutine at a time.
+type IDChecker struct{ buf []byte }
+
+// Check reports whether the id of an event is the hash of what it says.
+func (c *IDChecker) Check(ev graspsync.Event) bool {
+	b := append(c.buf[:0], `[0,"`...)
+	b = append(b, ev.Event.PubKey...)
+	b = append(b, `",`...)
+	b = strconv.AppendInt(b, int64(ev.CreatedAt), 10)
+	b = append(b, ',')
+	b = strconv.AppendInt(b, int64(ev.Kind), 10)
+	b = append(b, `,[`...)
+	for i, tag := range ev.Tags {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '[')
+		for j, value := range tag {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			b = appendHashed(b, value)
+		}
+		b = append(b, ']')
+	}
+	b = append(b, `],`...)
+	b = append(appendHashed(b, ev.Content), ']')
+	if c.buf = b; cap(b) > maxKept {
+		c.buf = nil
+	}
+	return sha256.Sum256(b) == ev.ID
+}
+
+// appendHashed appends s in quotes as NIP-01 wants it where ids are made: what has an escape of
+// one letter has that one, other control characters have their number, and all else stands for
+// itself, bytes that are no character as well.
+func appendHashed(dst []byte, s string) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	start := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\b':
+			dst = append(dst, `\b`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\f':
+			dst = append(dst, `\f`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		}
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"')
+}
