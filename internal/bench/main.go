@@ -31,6 +31,7 @@ func rows() []row {
 		{"stores", "First catch-up into a database, from a relay that is not the limit" + asNew, measureStores},
 		{"present", "Catch-up by NIP-77 where nearly everything is present, with a relay that is not the limit" + asNew, measurePresent},
 		{"memory", "What a first catch-up from khatru holds in memory" + asNew, measureMemory},
+		negentropyRow(),
 	}
 }
 

@@ -2,6 +2,7 @@ package negentropy
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,14 @@ func BenchmarkNewSet(b *testing.B) {
 			}
 		})
 		sorted := sortedItems(items)
+		newest := slices.Clone(sorted)
+		slices.Reverse(newest)
+		b.Run(fmt.Sprintf("newest/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				NewSet(newest)
+			}
+		})
 		b.Run(fmt.Sprintf("sorted/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -110,6 +119,38 @@ func BenchmarkFingerprint(b *testing.B) {
 			for b.Loop() {
 				s.fingerprint(0, n-1)
 			}
+		})
+	}
+}
+
+// BenchmarkOurSide is the side that asks alone: what the peer answers was recorded before. Our
+// messages are the same each time, and so what fits them.
+func BenchmarkOurSide(b *testing.B) {
+	const differences = 10_000
+	for _, n := range benchSizes {
+		ours, theirs := benchPair(n, differences)
+		a, c := NewSet(ours), NewSet(theirs)
+		b.Run(fmt.Sprintf("ours/%d", n), func(b *testing.B) {
+			var answers [][]byte
+			record := func(msg []byte) ([]byte, error) {
+				answer, err := ourPeer(c, 500_000)(msg)
+				answers = append(answers, answer)
+				return answer, err
+			}
+			_, err := reconcile(NewSession(a, Limits{}), record)
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				s, next := NewSession(a, Limits{}), 0
+				_, err := reconcile(s, func([]byte) ([]byte, error) {
+					next++
+					return answers[next-1], nil
+				})
+				require.NoError(b, err)
+				require.Len(b, s.Need(), differences/2)
+				require.Len(b, s.Have(), differences/2)
+			}
+			b.ReportMetric(float64(len(answers)), "rounds")
 		})
 	}
 }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// What lies behind a wall of the house is measured there, by a benchmark or a test that its
+// package has, and read here.
+
+const module = "github.com/graspsync/graspsync"
+
+// goTest runs tests or benchmarks of a package of this module in a process of their own, and
+// returns what they print. args are those of go test.
+func goTest(ctx context.Context, pkg string, env []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"test"}, args...), module+"/"+pkg)...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go test of %s: %w\n%s", pkg, err, out)
+	}
+	return string(out), nil
+}
+
+// values are the values of benchmarks, by unit.
+type values map[string]float64
+
+// processors is what the name of a benchmark ends in where there are several.
+var processors = regexp.MustCompile(`-\d+$`)
+
+// benchmarked reads what benchmarks print. Of those that ran several times it has the least
+// of each unit: other programs only ever add to it.
+func benchmarked(out string) (map[string]values, error) {
+	all := make(map[string]values)
+	lines := bufio.NewScanner(strings.NewReader(out))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		name := processors.ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
+		if all[name] == nil {
+			all[name] = make(values)
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			v, err := strconv.ParseFloat(fields[i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("benchmark %s: %w", name, err)
+			}
+			if before, again := all[name][fields[i+1]]; !again || v < before {
+				all[name][fields[i+1]] = v
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no benchmark ran:\n%s", out)
+	}
+	return all, nil
+}
+
+// benchmark runs benchmarks of a package several times each.
+func (r *run) benchmark(pkg, pattern string, env []string, args ...string) (map[string]values, error) {
+	args = append([]string{"-run", "^$", "-bench", pattern, "-timeout", "10m"}, args...)
+	out, err := goTest(r.ctx, pkg, env, args...)
+	if err != nil {
+		return nil, err
+	}
+	return benchmarked(out)
+}

@@ -1,0 +1,33 @@
+package main
+
+import "fmt"
+
+// negentropyRow is the reconciliation of a set with one that differs in 10,000 ids. Ours is
+// the side that asks; the answers are those of a peer that was asked before.
+func negentropyRow() row {
+	return row{
+		name: "negentropy", work: "Reconciling 1,000,000 ids with 10,000 differences, in memory",
+		measure: measureNegentropy,
+	}
+}
+
+func measureNegentropy(r *run) error {
+	n := r.pick(1_000_000, 100_000)
+	// One processor, so that the garbage collector's work is in the time.
+	found, err := r.benchmark("sync/internal/negentropy", fmt.Sprintf("^Benchmark(NewSet|OurSide)$/^(random|sorted|newest|ours)$/^%d$", n), nil,
+		"-cpu", "1", "-benchtime", "3x", "-count", fmt.Sprint(r.pick(5, 2)))
+	if err != nil {
+		return err
+	}
+	seconds := func(name string) float64 { return found[fmt.Sprintf("%s/%d", name, n)]["ns/op"] / 1e9 }
+	r.atMost("our side of it, beyond sealing", seconds("OurSide/ours"), "s", 0.1)
+	r.atMost("sealing, ids in any order", seconds("NewSet/random"), "s", 0.1)
+	r.atMost("sealing, ids as a store gives them, newest first", seconds("NewSet/newest"), "s", 0.1)
+	r.figure("sealing, ids in the order of the protocol", seconds("NewSet/sorted"), "s")
+	shared, err := r.benchmark("sync", "^BenchmarkSetOfManyRelays$", nil, "-benchtime", "1x")
+	if err != nil {
+		return err
+	}
+	r.atMost("sets sealed for 100 relays", shared["SetOfManyRelays"]["sets/op"], "", 1)
+	return nil
+}
