@@ -51,18 +51,17 @@ type Set struct {
 // has no way to name it. The slice is neither kept nor changed; items already in
 // order (time, then id, ascending) take a fraction of the time.
 func NewSet(items []Item) *Set {
-	s := &Set{
-		times: make([]uint64, 0, len(items)),
-		ids:   make([][32]byte, 0, len(items)),
-		sums:  make([]sum, 1, len(items)/stride+1),
-	}
+	s := &Set{sums: make([]sum, 1, len(items)/stride+1)}
 	if slices.IsSortedFunc(items, Item.compare) {
+		s.times, s.ids = make([]uint64, 0, len(items)), make([][32]byte, 0, len(items))
 		for i := range items {
-			s.append(&items[i])
+			s.append(items[i].CreatedAt, &items[i].ID)
 		}
 	} else {
-		for _, k := range sortedKeys(items) {
-			s.append(&items[k.index])
+		times, ids := inOrder(items)
+		s.times, s.ids = times[:0], ids[:0] // in place: what is left out makes it shorter
+		for i := range ids {
+			s.append(times[i], &ids[i])
 		}
 	}
 	s.all = s.ids
@@ -87,13 +86,13 @@ func (s *Set) Between(since, until uint64) *Set {
 func (s *Set) Time(i int) uint64 { return s.times[i] }
 
 // append adds the next item in order, unless it is there or can't be.
-func (s *Set) append(it *Item) {
+func (s *Set) append(at uint64, id *[32]byte) {
 	n := len(s.ids)
-	if it.CreatedAt == infinity || (n > 0 && s.times[n-1] == it.CreatedAt && s.ids[n-1] == it.ID) {
+	if at == infinity || (n > 0 && s.times[n-1] == at && s.ids[n-1] == *id) {
 		return
 	}
-	s.times = append(s.times, it.CreatedAt)
-	s.ids = append(s.ids, it.ID)
+	s.times = append(s.times, at)
+	s.ids = append(s.ids, *id)
 	if n++; n%stride == 0 {
 		total := s.sums[len(s.sums)-1]
 		for i := n - stride; i < n; i++ {
@@ -103,27 +102,68 @@ func (s *Set) append(it *Item) {
 	}
 }
 
-// sortKey stands for an item while sorting: it is smaller, and two numbers decide
-// nearly every comparison.
-type sortKey struct {
-	time, head uint64
-	index      int
+// inOrder returns the times and ids of items in their order. Where a time and an index go into
+// one word, which they do but for events of many centuries, times are sorted by counting, and
+// that takes as long as there are items; the ids of one second are few, and lie together then.
+func inOrder(items []Item) (times []uint64, ids [][32]byte) {
+	first, last := uint64(infinity), uint64(0)
+	for i := range items {
+		first, last = min(first, items[i].CreatedAt), max(last, items[i].CreatedAt)
+	}
+	indexBits, timeBits := bits.Len(uint(len(items))), bits.Len64(last-first)
+	times, ids = make([]uint64, len(items)), make([][32]byte, len(items))
+	if timeBits+indexBits > 64 {
+		sorted := slices.SortedFunc(slices.Values(items), Item.compare)
+		for i := range sorted {
+			times[i], ids[i] = sorted[i].CreatedAt, sorted[i].ID
+		}
+		return times, ids
+	}
+	keys := make([]uint64, len(items))
+	for i := range items {
+		keys[i] = (items[i].CreatedAt-first)<<indexBits | uint64(i)
+	}
+	keys = sortByCounting(keys, indexBits, indexBits+timeBits)
+	for i, k := range keys {
+		times[i], ids[i] = first+k>>indexBits, items[k&(1<<indexBits-1)].ID
+	}
+	for lo, hi := 0, 0; lo < len(ids); lo = hi {
+		for hi = lo + 1; hi < len(ids) && times[hi] == times[lo]; hi++ {
+		}
+		if hi-lo > 1 {
+			slices.SortFunc(ids[lo:hi], func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
+		}
+	}
+	return times, ids
 }
 
-func sortedKeys(items []Item) []sortKey {
-	keys := make([]sortKey, len(items))
-	for i := range items {
-		keys[i] = sortKey{items[i].CreatedAt, binary.BigEndian.Uint64(items[i].ID[:]), i}
+// digitBits is how many bits are counted at a time: the counts have to stay close at hand.
+const digitBits = 11
+
+// sortByCounting sorts keys by their bits from one to another, and keeps the order of those
+// that are equal in these. It may use keys for something else.
+func sortByCounting(keys []uint64, from, to int) []uint64 {
+	if from >= to || len(keys) < 2 {
+		return keys
 	}
-	slices.SortFunc(keys, func(a, b sortKey) int {
-		switch {
-		case a.time != b.time:
-			return cmp.Compare(a.time, b.time)
-		case a.head != b.head:
-			return cmp.Compare(a.head, b.head)
+	other := make([]uint64, len(keys))
+	for ; from < to; from += digitBits {
+		var at [1 << digitBits]int
+		digit := func(k uint64) uint64 { return k >> from & (1<<digitBits - 1) }
+		for _, k := range keys {
+			at[digit(k)]++
 		}
-		return bytes.Compare(items[a.index].ID[8:], items[b.index].ID[8:])
-	})
+		next := 0
+		for d, n := range at {
+			at[d], next = next, next+n
+		}
+		for _, k := range keys {
+			d := digit(k)
+			other[at[d]] = k
+			at[d]++
+		}
+		keys, other = other, keys
+	}
 	return keys
 }
 
