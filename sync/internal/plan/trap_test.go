@@ -338,30 +338,3 @@ func TestMemory(t *testing.T) {
 	assert.Less(t, float64(wanted-before)/(1<<20), 16.0)
 	runtime.KeepAlive(in)
 }
-
-// BenchmarkChange shows that a change costs the same in a hub ten times as large.
-func BenchmarkChange(b *testing.B) {
-	for _, size := range []struct{ repos, relays int }{{1000, 100}, {10_000, 500}} {
-		b.Run(fmt.Sprintf("repos=%d/relays=%d", size.repos, size.relays), func(b *testing.B) {
-			relays := urls(b, size.relays)
-			c := defaults()
-			c.MaxDials, c.MaxConnections = size.relays, size.relays
-			p := newPlan(c)
-			p.Step(start, hub(size.repos, 50, relays))
-			for _, u := range relays {
-				settle(p, start, u, p.Step(start, Connected{Relay: u, Epoch: p.known.relays[u].dial.epoch, Limits: relaylimits.Requests{MaxMessage: 128 << 10, MaxFilters: 100, MaxSubscriptions: 200}}))
-			}
-			effects, i := 0, 0
-			for b.Loop() {
-				ref := repoRef(fmt.Sprint("repo", i%size.repos))
-				out := p.Step(start, Changes{Roots: []RootChange{{ID: rootID(10_000_000 + i), Repos: []graspsync.RepoRef{ref}}}})
-				for _, s := range only[Start](out) {
-					effects += len(p.Step(start, Done{Relay: s.Relay, Epoch: s.Epoch, Batch: s.Batch.ID}))
-				}
-				effects += len(out)
-				i++
-			}
-			b.ReportMetric(float64(effects)/float64(i), "effects/op")
-		})
-	}
-}
