@@ -1,7 +1,6 @@
 package filters
 
 import (
-	"maps"
 	"math"
 	"slices"
 
@@ -13,59 +12,63 @@ import (
 // tag only its first value. Limits say nothing about an event and are ignored, and
 // so is search, whose meaning only the relay knows.
 //
-// The work for an event is a few map lookups for each of its tags, however many
-// filters and values there are. A Matcher is immutable and may be used
-// concurrently; the filters it was made from may be changed afterwards.
+// The work for an event is a look at the ends of the lists that a filter has for one of its
+// tags, and a binary search in those that its value lies between: of what was split into
+// lists in order, as builders do, in one. A Matcher is immutable and may be used concurrently.
 type Matcher struct {
 	// Every filter is found through one of its lists, in this order of
 	// preference; those without any are tried for every event.
 	byID     map[string][]*compiled
-	byTag    map[tagValue][]*compiled
+	byTag    map[string][]*byValue // by the name of the tag
 	byAuthor map[string][]*compiled
 	others   []*compiled
 }
 
-type tagValue struct{ name, value string }
+// byValue is a filter that is found through the values of a tag.
+type byValue struct {
+	values values
+	compiled
+}
 
 // compiled is a filter without the list by which it is found.
 type compiled struct {
 	kinds        []int // sorted; nil matches all
-	authors      set
-	tags         []tagSet
+	authors      values
+	tags         []tagValues
 	since, until nostr.Timestamp
 }
 
-type set map[string]struct{}
+// values is a list in order; nil matches all.
+type values []string
 
-type tagSet struct {
+type tagValues struct {
 	name   string
-	values set
+	values values
 }
 
-// Compile makes a Matcher. Without filters it matches nothing.
-func Compile(fs []nostr.Filter) *Matcher {
-	tagValues := 0
-	for _, f := range fs {
-		tagValues += len(f.Tags[longestTag(f.Tags)])
-	}
-	m := &Matcher{
-		byID:     make(map[string][]*compiled),
-		byTag:    make(map[tagValue][]*compiled, tagValues),
-		byAuthor: make(map[string][]*compiled),
-	}
+// Compile makes a Matcher. Without filters it matches nothing. The filters may be changed
+// afterwards.
+func Compile(fs []nostr.Filter) *Matcher { return compile(fs, false) }
+
+// CompileShared makes a Matcher that shares the lists of the filters that are in order, as those
+// of builders are: they must not be changed any more. It takes next to no memory then.
+func CompileShared(fs []nostr.Filter) *Matcher { return compile(fs, true) }
+
+func compile(fs []nostr.Filter, shared bool) *Matcher {
+	m := &Matcher{}
 	for _, f := range fs {
 		if !Empty(f) {
-			m.add(f)
+			m.add(f, shared)
 		}
 	}
 	return m
 }
 
-func (m *Matcher) add(f nostr.Filter) {
-	c := &compiled{
-		kinds: slices.Sorted(slices.Values(f.Kinds)),
-		since: math.MinInt64,
-		until: math.MaxInt64,
+func (m *Matcher) add(f nostr.Filter, shared bool) {
+	c := compiled{since: math.MinInt64, until: math.MaxInt64}
+	if f.Kinds != nil {
+		c.kinds = slices.Clone(f.Kinds)
+		slices.Sort(c.kinds)
 	}
 	if f.Since != nil {
 		c.since = *f.Since
@@ -73,64 +76,80 @@ func (m *Matcher) add(f nostr.Filter) {
 	if f.Until != nil {
 		c.until = *f.Until
 	}
-	rest := f // what is still to be checked once the filter was found
+	by := "" // the tag by which it is found
+	if f.IDs == nil {
+		by = longestTag(f.Tags)
+	}
+	byTag := f.IDs == nil && len(f.Tags) > 0
+	for name, list := range f.Tags {
+		if !byTag || name != by {
+			c.tags = append(c.tags, tagValues{name, inOrder(list, shared)})
+		}
+	}
+	byAuthor := f.IDs == nil && !byTag && f.Authors != nil
+	if f.Authors != nil && !byAuthor {
+		c.authors = inOrder(f.Authors, shared)
+	}
 	switch {
 	case f.IDs != nil:
-		index(m.byID, f.IDs, c)
-		rest.IDs = nil
-	case len(f.Tags) > 0:
-		name := longestTag(f.Tags)
-		keys := make([]tagValue, len(f.Tags[name]))
-		for i, v := range f.Tags[name] {
-			keys[i] = tagValue{name, v}
+		index(&m.byID, f.IDs, &c)
+	case byTag:
+		if m.byTag == nil {
+			m.byTag = make(map[string][]*byValue)
 		}
-		index(m.byTag, keys, c)
-		rest.Tags = maps.Clone(f.Tags)
-		delete(rest.Tags, name)
-	case f.Authors != nil:
-		index(m.byAuthor, f.Authors, c)
-		rest.Authors = nil
+		m.byTag[by] = append(m.byTag[by], &byValue{inOrder(f.Tags[by], shared), c})
+	case byAuthor:
+		index(&m.byAuthor, f.Authors, &c)
 	default:
-		m.others = append(m.others, c)
-	}
-	if rest.Authors != nil {
-		c.authors = newSet(rest.Authors)
-	}
-	for name, values := range rest.Tags {
-		c.tags = append(c.tags, tagSet{name, newSet(values)})
+		m.others = append(m.others, &c)
 	}
 }
 
 // longestTag returns the name with the most values, the most telling one.
 func longestTag(tags nostr.TagMap) (name string) {
 	most := -1
-	for n, values := range tags {
-		if len(values) > most {
-			name, most = n, len(values)
+	for n, list := range tags {
+		if len(list) > most {
+			name, most = n, len(list)
 		}
 	}
 	return name
 }
 
-func index[K comparable](to map[K][]*compiled, keys []K, c *compiled) {
+// index lets a filter be found by keys, of which there are few for long.
+func index(to *map[string][]*compiled, keys []string, c *compiled) {
+	if *to == nil {
+		*to = make(map[string][]*compiled, len(keys))
+	}
 	// Nearly every key belongs to one filter: those share a slice, which has no
 	// room to be appended to in place.
 	alone := []*compiled{c}
 	for _, k := range keys {
-		if others := to[k]; others != nil {
-			to[k] = append(others, c)
+		if others := (*to)[k]; others != nil {
+			(*to)[k] = append(others, c)
 		} else {
-			to[k] = alone
+			(*to)[k] = alone
 		}
 	}
 }
 
-func newSet(values []string) set {
-	s := make(set, len(values))
-	for _, v := range values {
-		s[v] = struct{}{}
+// inOrder returns a list in order, the same one if that may be shared.
+func inOrder(list []string, shared bool) values {
+	if shared && slices.IsSorted(list) {
+		return list
 	}
-	return s
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return list
+}
+
+// has reports whether v is one of the values.
+func (l values) has(v string) bool {
+	if len(l) == 0 || v < l[0] || v > l[len(l)-1] {
+		return false
+	}
+	_, ok := slices.BinarySearch(l, v)
+	return ok
 }
 
 // Match reports whether ev matches one of the filters; a nil event matches none.
@@ -146,8 +165,13 @@ func (m *Matcher) Match(ev *nostr.Event) bool {
 		return false
 	}
 	for _, tag := range ev.Tags {
-		if len(tag) >= 2 && anyMatches(m.byTag[tagValue{tag[0], tag[1]}], ev) {
-			return true
+		if len(tag) < 2 {
+			continue
+		}
+		for _, f := range m.byTag[tag[0]] {
+			if f.values.has(tag[1]) && f.matches(ev) {
+				return true
+			}
 		}
 	}
 	return false
@@ -172,7 +196,7 @@ func (c *compiled) matches(ev *nostr.Event) bool {
 		}
 	}
 	if c.authors != nil {
-		if _, ok := c.authors[ev.PubKey]; !ok {
+		if !c.authors.has(ev.PubKey) {
 			return false
 		}
 	}
@@ -184,12 +208,10 @@ func (c *compiled) matches(ev *nostr.Event) bool {
 	return true
 }
 
-func (t tagSet) matches(tags nostr.Tags) bool {
+func (t tagValues) matches(tags nostr.Tags) bool {
 	for _, tag := range tags {
-		if len(tag) >= 2 && tag[0] == t.name {
-			if _, ok := t.values[tag[1]]; ok {
-				return true
-			}
+		if len(tag) >= 2 && tag[0] == t.name && t.values.has(tag[1]) {
+			return true
 		}
 	}
 	return false

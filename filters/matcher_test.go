@@ -112,11 +112,12 @@ func checkMatcher(t *testing.T, data []byte) (matched bool) {
 	for range s.intn(5) {
 		fs = append(fs, s.filter())
 	}
-	m := filters.Compile(fs)
+	m, shared := filters.Compile(fs), filters.CompileShared(fs)
 	for range 3 {
 		ev := s.event()
 		want := naiveMatch(fs, ev)
 		require.Equal(t, want, m.Match(ev), "filters %v event %v", fs, ev)
+		require.Equal(t, want, shared.Match(ev), "filters %v event %v, shared", fs, ev)
 		matched = matched || want
 	}
 	return matched
@@ -246,5 +247,24 @@ func BenchmarkCompile(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		filters.Compile(fs)
+	}
+}
+
+// A matcher that shares the lists of builders keeps none of its own.
+func TestMatcherThatShares(t *testing.T) {
+	fs := filters.Roots(eventIDs(6400))
+	few := testing.AllocsPerRun(10, func() { filters.CompileShared(fs) })
+	assert.Less(t, few, float64(3*len(fs)))
+	unordered := []string{"b", "a", "c"}
+	m := filters.CompileShared([]nostr.Filter{{Tags: nostr.TagMap{"e": unordered}}})
+	assert.Equal(t, []string{"b", "a", "c"}, unordered)
+	assert.True(t, m.Match(&nostr.Event{Tags: nostr.Tags{{"e", "a"}}}))
+}
+
+func BenchmarkCompileShared(b *testing.B) {
+	fs := filters.Roots(eventIDs(6400))
+	b.ReportAllocs()
+	for b.Loop() {
+		filters.CompileShared(fs)
 	}
 }

@@ -113,7 +113,7 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 		q := &query{
 			id: QueryID(h.requests.number()), b: b, index: index,
 			less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy,
-			filter: f, match: filters.Compile([]nostr.Filter{f}),
+			filter: f, match: filters.CompileShared([]nostr.Filter{f}),
 		}
 		out[i] = q
 		h.queries[q.id] = q
@@ -164,7 +164,7 @@ func (h *history) restart(q *query) {
 func (h *history) newPart(q *query, f nostr.Filter) *query {
 	c := &query{
 		id: QueryID(h.requests.number()), b: q.b, index: q.index, parent: q, depth: q.depth + 1, pages: q.pages,
-		filter: f, match: filters.Compile([]nostr.Filter{f}),
+		filter: f, match: filters.CompileShared([]nostr.Filter{f}),
 	}
 	q.part = c
 	h.queries[c.id] = c
@@ -385,7 +385,7 @@ func (h *history) startPages(q *query, until int64) {
 
 func (h *history) nextPage(q *query) {
 	f := q.walk.Next()
-	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
+	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.CompileShared([]nostr.Filter{f})})
 }
 
 func (h *history) endPage(x *request, hint wire.Hint) {
@@ -495,7 +495,7 @@ func (h *history) nextPart(q *query) {
 		return
 	}
 	q.b.splits++
-	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
+	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.CompileShared([]nostr.Filter{f})})
 }
 
 // endPart takes in the end of a page of a split.
@@ -594,7 +594,7 @@ func (h *history) moreIDs(q *query) {
 		}
 		fs := []nostr.Filter{h.terms.byID(q.filter, ids)}
 		h.requests.enqueue(&request{
-			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs),
+			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.CompileShared(fs),
 		})
 	}
 }

@@ -194,7 +194,7 @@ func (r *requests) divide(x *request) []*request {
 	var out []*request
 	for _, part := range r.terms.pack(x.filters) {
 		out = append(out, &request{
-			kind: reqLive, filters: part, match: filters.Compile(part), live: x.live, last: x.last, order: x.order,
+			kind: reqLive, filters: part, match: filters.CompileShared(part), live: x.live, last: x.last, order: x.order,
 		})
 	}
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
