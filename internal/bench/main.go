@@ -32,6 +32,7 @@ func rows() []row {
 		{"present", "Catch-up by NIP-77 where nearly everything is present, with a relay that is not the limit" + asNew, measurePresent},
 		{"memory", "What a first catch-up from khatru holds in memory" + asNew, measureMemory},
 		negentropyRow(),
+		hubMemoryRow(),
 	}
 }
 
@@ -39,6 +40,9 @@ func main() {
 	if os.Getenv(relayProcess) != "" {
 		if err := serve(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "relays of the benchmark:", err)
+	if os.Getenv(crowdProcess) != "" {
+		if err := serveCrowd(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "relays of the bench:", err)
 			os.Exit(1)
 		}
 		return

@@ -1,0 +1,320 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+)
+
+// crowdProcess in the environment makes the command a crowd.
+const crowdProcess = "GRASPSYNC_BENCH_CROWD"
+
+// crowd is many relays behind one address, each at a path of its own. They store nothing: what
+// is asked of them ends at once, and live comes what they are told to publish. They run in a
+// process of their own, so that what they take is not counted as ours.
+type crowd struct {
+	mu     sync.Mutex
+	relays map[string]*crowdRelay // guarded by mu; by path
+	asked  int                    // guarded by mu: requests and closes since the last look
+}
+
+// crowdRelay is the one connection that a relay of a crowd has.
+type crowdRelay struct {
+	ws *websocket.Conn
+
+	mu   sync.Mutex
+	subs map[string][]json.RawMessage // guarded by mu; filters as they came
+	live map[string]*filters.Matcher  // guarded by mu; of those that something was published to
+}
+
+// What a crowd is told, a line each, and what it answers.
+const (
+	crowdPublish = "publish" // publish <microseconds between two>; events follow, a line each, up to an empty one
+	crowdAsked   = "asked"   // answer with what was asked since the last time, and how many connections there are
+)
+
+// serveCrowd is the process of a crowd. It ends with its input.
+func serveCrowd(in io.Reader, out io.Writer) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	c := &crowd{relays: make(map[string]*crowdRelay)}
+	server := &http.Server{Handler: c, ReadHeaderTimeout: 10 * time.Second}
+	go server.Serve(listener) // ends with the process
+	defer server.Close()
+	fmt.Fprintln(out, listener.Addr())
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		cmd, arg, _ := strings.Cut(lines.Text(), " ")
+		switch cmd {
+		case crowdAsked:
+			c.mu.Lock()
+			fmt.Fprintln(out, c.asked, len(c.relays))
+			c.asked = 0
+			c.mu.Unlock()
+		case crowdPublish:
+			every, err := strconv.Atoi(arg)
+			if err != nil {
+				return err
+			}
+			var events []publication
+			for lines.Scan() && lines.Text() != "" {
+				p, err := parsePublication(lines.Text())
+				if err != nil {
+					return err
+				}
+				events = append(events, p)
+			}
+			if err := c.publish(events, time.Duration(every)*time.Microsecond, out); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("unknown command %q", cmd)
+		}
+	}
+	return lines.Err()
+}
+
+// publication is an event with the paths of the relays that it is published on.
+type publication struct {
+	paths []string
+	event nostr.Event
+}
+
+func (p publication) line() string { return strings.Join(p.paths, ",") + "\t" + p.event.String() }
+
+func parsePublication(line string) (p publication, err error) {
+	paths, event, _ := strings.Cut(line, "\t")
+	p.paths = strings.Split(paths, ",")
+	return p, json.Unmarshal([]byte(event), &p.event)
+}
+
+// publish publishes an event every so often, and says of each when, in nanoseconds, and on how
+// many relays somebody had asked for it.
+func (c *crowd) publish(events []publication, every time.Duration, out io.Writer) error {
+	w := bufio.NewWriter(out)
+	next := time.Now()
+	for _, p := range events {
+		time.Sleep(time.Until(next))
+		next = next.Add(every)
+		at, to := time.Now(), 0
+		for _, path := range p.paths {
+			c.mu.Lock()
+			r := c.relays[path]
+			c.mu.Unlock()
+			if r != nil && r.send(&p.event) {
+				to++
+			}
+		}
+		fmt.Fprintln(w, p.event.ID, at.UnixNano(), to)
+	}
+	fmt.Fprintln(w)
+	return w.Flush()
+}
+
+// send sends an event to the first subscription that it matches, and reports whether there is
+// one.
+func (r *crowdRelay) send(ev *nostr.Event) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for sub, raw := range r.subs {
+		m := r.live[sub]
+		if m == nil {
+			fs := make([]nostr.Filter, len(raw))
+			for i := range raw {
+				if json.Unmarshal(raw[i], &fs[i]) != nil {
+					return false
+				}
+			}
+			m = filters.Compile(fs)
+			r.live[sub] = m
+		}
+		if m.Match(ev) {
+			return r.answer("EVENT", sub, ev) == nil
+		}
+	}
+	return false
+}
+
+func (r *crowdRelay) answer(parts ...any) error {
+	text, err := json.Marshal(parts)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return r.ws.Write(ctx, websocket.MessageText, text)
+}
+
+// ServeHTTP implements [http.Handler].
+func (c *crowd) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Header.Get("Upgrade") == "" {
+		fmt.Fprint(w, `{"name":"one of a crowd","supported_nips":[1,11]}`)
+		return
+	}
+	ws, err := websocket.Accept(w, req, nil)
+	if err != nil {
+		return
+	}
+	defer ws.CloseNow()
+	ws.SetReadLimit(1 << 20)
+	r := &crowdRelay{ws: ws, subs: make(map[string][]json.RawMessage), live: make(map[string]*filters.Matcher)}
+	c.mu.Lock()
+	c.relays[req.URL.Path] = r
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.relays, req.URL.Path)
+		c.mu.Unlock()
+	}()
+	for {
+		_, text, err := ws.Read(req.Context())
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		c.asked++
+		c.mu.Unlock()
+		if r.take(text) != nil {
+			return
+		}
+	}
+}
+
+// take takes in what a client asks. What asks for nothing that is stored is what stays live.
+func (r *crowdRelay) take(text []byte) error {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(text, &parts); err != nil {
+		return err
+	}
+	var label, sub string
+	if len(parts) < 2 || json.Unmarshal(parts[0], &label) != nil || json.Unmarshal(parts[1], &sub) != nil {
+		return errors.New("malformed request")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch label {
+	case "CLOSE":
+		delete(r.subs, sub)
+		delete(r.live, sub)
+	case "REQ":
+		r.subs[sub] = parts[2:]
+		delete(r.live, sub)
+		return r.answer("EOSE", sub)
+	}
+	return nil
+}
+
+// crowdRemote is the process of a crowd as seen from here. One goroutine uses it.
+type crowdRemote struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Scanner
+	addr string
+}
+
+// startCrowd starts the process of a crowd.
+func startCrowd(ctx context.Context) (*crowdRemote, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Env = append(os.Environ(), crowdProcess+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &crowdRemote{cmd: cmd, in: in, out: bufio.NewScanner(out)}
+	if c.addr, err = c.line(); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *crowdRemote) line() (string, error) {
+	if !c.out.Scan() {
+		return "", errors.Join(errors.New("the process of the relays has ended"), c.out.Err())
+	}
+	return c.out.Text(), nil
+}
+
+func (c *crowdRemote) close() {
+	c.in.Close()
+	_ = c.cmd.Wait() // whatever it says, it is gone
+}
+
+// path is the path of a relay, url its URL.
+func (*crowdRemote) path(relay int) string  { return fmt.Sprintf("/%d", relay) }
+func (c *crowdRemote) url(relay int) string { return "ws://" + c.addr + c.path(relay) }
+
+// asked returns what was asked since the last time, and how many connections there are.
+func (c *crowdRemote) asked() (requests, connections int, err error) {
+	fmt.Fprintln(c.in, crowdAsked)
+	text, err := c.line()
+	if err != nil {
+		return 0, 0, err
+	}
+	_, err = fmt.Sscan(text, &requests, &connections)
+	return requests, connections, err
+}
+
+// published is when an event was published, and on how many relays somebody wanted it.
+type published struct {
+	at time.Time
+	on int
+}
+
+// publish has events published, one every so often, and returns when that was, by id.
+func (c *crowdRemote) publish(events []publication, every time.Duration) (map[string]published, error) {
+	w := bufio.NewWriter(c.in)
+	fmt.Fprintln(w, crowdPublish, every.Microseconds())
+	for _, p := range events {
+		fmt.Fprintln(w, p.line())
+	}
+	fmt.Fprintln(w)
+	if err := w.Flush(); err != nil {
+		return nil, err
+	}
+	at := make(map[string]published)
+	for {
+		text, err := c.line()
+		if err != nil || text == "" {
+			return at, err
+		}
+		var id string
+		var nanos int64
+		var on int
+		if _, err := fmt.Sscan(text, &id, &nanos, &on); err != nil {
+			return nil, err
+		}
+		at[id] = published{time.Unix(0, nanos), on}
+	}
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip19"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// serviceHost is what announcements of a world call us.
+const serviceHost = "grasp.example"
+
+// world is what a store holds before we start: repositories that list us and some relays, with
+// issues. Nothing of it is signed: it is ours already.
+type world struct {
+	repos, issues int // issues of each repository
+	relays        int // of all repositories together
+	listed        int // relays of each repository
+	url           func(relay int) string
+}
+
+// worldDate is when the first of its events was written.
+const worldDate = 1_750_000_000
+
+// owner returns who owns the repository of that number.
+func (world) owner(repo int) string {
+	key := sha256.Sum256(fmt.Appendf(nil, "owner %d", repo))
+	return hex.EncodeToString(key[:])
+}
+
+func (world) name(repo int) string { return fmt.Sprintf("repository-%05d", repo) }
+
+func (w world) address(repo int) string {
+	return fmt.Sprintf("%d:%s:%s", graspsync.KindAnnouncement, w.owner(repo), w.name(repo))
+}
+
+// relaysOf returns the relays of a repository.
+func (w world) relaysOf(repo int) (relays []int) {
+	for k := range w.listed {
+		relays = append(relays, (repo*7+k)%w.relays)
+	}
+	return relays
+}
+
+// announcement announces a repository.
+func (w world) announcement(repo int) *nostr.Event {
+	npub, err := nip19.EncodePublicKey(w.owner(repo))
+	if err != nil {
+		panic(err) // it is a hash
+	}
+	urls := nostr.Tag{"relays", "wss://" + serviceHost}
+	for _, relay := range w.relaysOf(repo) {
+		urls = append(urls, w.url(relay))
+	}
+	return w.event(graspsync.KindAnnouncement, w.owner(repo), repo, "",
+		nostr.Tag{"d", w.name(repo)},
+		nostr.Tag{"clone", "https://" + serviceHost + "/" + npub + "/" + w.name(repo) + ".git"}, urls)
+}
+
+// issue is one about a repository.
+func (w world) issue(repo, n int) *nostr.Event {
+	return w.event(graspsync.KindIssue, w.owner(repo), repo*100+n, fmt.Sprint("issue ", n), nostr.Tag{"a", w.address(repo)})
+}
+
+func (world) event(kind int, author string, after int, content string, tags ...nostr.Tag) *nostr.Event {
+	ev := &nostr.Event{PubKey: author, Kind: kind, CreatedAt: nostr.Timestamp(worldDate + after), Content: content, Tags: tags}
+	ev.ID = ev.GetID()
+	return ev
+}
+
+// saveBatch is how many events are saved at a time.
+const saveBatch = 1000
+
+// save saves events in a store.
+func save(ctx context.Context, store relaysync.Store, events func(yield func(*nostr.Event) bool)) error {
+	var batch []graspsync.Incoming
+	flush := func() error {
+		outcomes, err := store.Save(ctx, batch)
+		for _, o := range outcomes {
+			if o.Result != graspsync.Stored {
+				return fmt.Errorf("an event is not stored: %s, %w", o.Result, o.Err)
+			}
+		}
+		batch = batch[:0]
+		return err
+	}
+	for raw := range events {
+		ev, err := graspsync.ParseEvent(raw)
+		if err != nil {
+			return err
+		}
+		if batch = append(batch, graspsync.Incoming{Event: ev}); len(batch) == saveBatch {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// events are all of a world.
+func (w world) events(yield func(*nostr.Event) bool) {
+	for repo := range w.repos {
+		if !yield(w.announcement(repo)) {
+			return
+		}
+		for n := range w.issues {
+			if !yield(w.issue(repo, n)) {
+				return
+			}
+		}
+	}
+}
+
+// follower is a manager that follows a crowd.
+type follower struct {
+	manager *relaysync.SyncManager
+	stop    func() // and wait for the end
+}
+
+// newMemstore returns an empty store.
+func newMemstore() (*memstore.Store, nip34.Identity, error) {
+	identity, err := nip34.ParseIdentity(serviceHost)
+	return memstore.New(memstore.WithIdentity(identity)), identity, err
+}
+
+// startFollower starts a manager with the defaults, but for the bounds that a world exceeds.
+func startFollower(ctx context.Context, store relaysync.Store, identity nip34.Identity, cfg relaysync.Config) (*follower, error) {
+	dialer, err := egress.NewDialer(egress.Config{
+		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	transport, err := wstransport.New(wstransport.Config{Dialer: dialer})
+	if err != nil {
+		return nil, err
+	}
+	cfg.AllowPlaintext = true
+	m, err := relaysync.New(store, transport, identity, cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = m.Run(ctx) // which ends when it is stopped
+	}()
+	return &follower{manager: m, stop: func() {
+		cancel()
+		<-ended
+	}}, nil
+}
+
+// errNotSynced is what a row ends with that waited in vain for what it measures.
+var errNotSynced = errors.New("not in sync after a long time")
+
+// synced waits until so many relays are connected and all is fetched from them.
+func (f *follower) synced(ctx context.Context, relays int, limit time.Duration) error {
+	deadline := time.After(limit)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			s := f.manager.Status()
+			live := 0
+			for _, r := range s.Relays {
+				if r.Phase == "live" {
+					live++
+				}
+			}
+			if live >= relays {
+				return nil
+			}
+		case <-deadline:
+			return errNotSynced
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// inUse returns what the process holds, in bytes: objects that are alive, and stacks.
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools held until the first one
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}

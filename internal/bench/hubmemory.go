@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"runtime/pprof"
+	"time"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// hubMemoryRow is the memory that a hub takes beside its store.
+func hubMemoryRow() row {
+	return row{
+		name: "hubmemory", work: "Memory beyond the store with 10,000 repositories of 50 issues each on 5 of 500 relays, all followed",
+		measure: measureHubMemory,
+	}
+}
+
+func measureHubMemory(r *run) error {
+	w := world{repos: r.pick(10_000, 200), issues: 50, relays: r.pick(500, 10), listed: 5}
+	c, err := startCrowd(r.ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	w.url = c.url
+	store, identity, err := newMemstore()
+	if err != nil {
+		return err
+	}
+	if err := save(r.ctx, store, w.events); err != nil {
+		return err
+	}
+	before, used := inUse(), cpuTime()
+	f, err := startFollower(r.ctx, store, identity, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 2 * w.relays}})
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	if err := f.synced(r.ctx, w.relays, 10*time.Minute); err != nil {
+		return err
+	}
+	took := cpuTime() - used
+	after := inUse()
+	if name := os.Getenv("HEAPPROFILE"); name != "" {
+		out, _ := os.Create(name)
+		pprof.WriteHeapProfile(out)
+		out.Close()
+	}
+	r.atMost("beyond the store", float64(after-before)/1e6, "MB", 200)
+	r.figure("of that, for each relay", float64(after-before)/1e3/float64(w.relays), "kB")
+	r.figure("CPU until all was followed and fetched", took.Seconds(), "s")
+	return nil
+}
