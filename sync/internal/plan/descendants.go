@@ -373,7 +373,7 @@ func (ds *descendants) replace(r *relay, old []*descSub, more []Item, now time.T
 // filters returns the live filters for items.
 func (ds *descendants) filters(r *relay, items []Item) (fs []nostr.Filter) {
 	for _, f := range ds.want.itemFilters(items) {
-		fs = append(fs, fit(r.limits, filters.Live(f))...)
+		fs = append(fs, fit(r.limits, filters.LiveShared(f))...)
 	}
 	return fs
 }
@@ -418,7 +418,7 @@ func (ds *descendants) capacity(r *relay) int {
 		}
 		var fs []nostr.Filter
 		for _, f := range filters.Roots(ids) {
-			fs = append(fs, fit(r.limits, filters.Live(f))...)
+			fs = append(fs, fit(r.limits, filters.LiveShared(f))...)
 		}
 		if reqs, large := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters); len(reqs) == 1 && len(large) == 0 {
 			d.capacity = n

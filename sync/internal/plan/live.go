@@ -400,12 +400,18 @@ func (lv *live) joined(r *relay, fs []nostr.Filter) (out []nostr.Filter) {
 			}
 		}
 	}
+	var last []string
 	for _, s := range sortedBy(values, func(a, b shape) int {
 		return cmp.Or(a.compare(b.role), cmp.Compare(a.kinds, b.kinds))
 	}) {
 		vs := values[s]
 		slices.Sort(vs)
-		for chunk := range slices.Chunk(slices.Compact(vs), filters.MaxValues) {
+		vs = slices.Compact(vs)
+		if slices.Equal(vs, last) {
+			vs = last // as of another tag, mostly: one list will do
+		}
+		last = vs
+		for chunk := range slices.Chunk(vs, filters.MaxValues) {
 			f := like[s]
 			f.Tags = nostr.TagMap{s.tag: slices.Clip(chunk)}
 			out = append(out, fit(r.limits, f)...)
@@ -532,7 +538,7 @@ func (lv *live) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int)
 func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.want.groups(items, nil) {
 		for _, f := range lv.want.itemFilters(g.items) {
-			fs = append(fs, fit(r.limits, filters.Live(f))...)
+			fs = append(fs, fit(r.limits, filters.LiveShared(f))...)
 		}
 	}
 	return r.live.withoutResting(fs)

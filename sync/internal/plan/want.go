@@ -81,6 +81,7 @@ type want struct {
 	salt        []byte // of hashes
 	infos       []info
 	hashes      []uint64         // of infos, as far as anyone asked; 0: not known
+	spelled     []string         // ids of root events in hex, likewise; "": not known
 	other       map[Item][]*repo // of root events and descendants that belong to more than one
 	free        []Item
 	repos       map[graspsync.RepoRef]*repo
@@ -123,6 +124,9 @@ func (w *want) release(it Item) {
 	w.infos[it] = info{}
 	if int(it) < len(w.hashes) {
 		w.hashes[it] = 0
+	}
+	if int(it) < len(w.spelled) {
+		w.spelled[it] = ""
 	}
 	delete(w.other, it)
 	w.free = append(w.free, it)
@@ -247,12 +251,28 @@ func (w *want) descendant(it Item) filters.Descendant {
 	return filters.Descendant{ID: w.infos[it].root}
 }
 
+// spell returns the id of a root event as filters have it. It is remembered: the same one is
+// followed on several relays, each of which would have a copy.
+func (w *want) spell(it Item) string {
+	w.spelled = grown(w.spelled, len(w.infos))
+	if w.spelled[it] == "" {
+		w.spelled[it] = w.infos[it].root.String()
+	}
+	return w.spelled[it]
+}
+
+// grown returns a slice with n elements at least.
+func grown[T any](s []T, n int) []T {
+	if n <= len(s) {
+		return s
+	}
+	return append(s, make([]T, n-len(s))...)
+}
+
 // hash returns the hash of an item. It is remembered: the same item is confirmed on
 // several relays.
 func (w *want) hash(it Item) uint64 {
-	if n := len(w.infos) - len(w.hashes); n > 0 {
-		w.hashes = append(w.hashes, make([]uint64, n)...)
-	}
+	w.hashes = grown(w.hashes, len(w.infos))
 	if w.hashes[it] == 0 {
 		in := &w.infos[it]
 		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3, itemStates: 4}[in.kind]
@@ -277,7 +297,7 @@ func (w *want) hash(it Item) uint64 {
 // else.
 func (w *want) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs, states []graspsync.RepoRef
-	var ids []graspsync.EventID
+	var ids []string
 	var below []filters.Descendant
 	for _, it := range items {
 		switch in := &w.infos[it]; in.kind {
@@ -292,14 +312,14 @@ func (w *want) itemFilters(items []Item) (out []nostr.Filter) {
 		case itemRepo:
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
-			ids = append(ids, in.root)
+			ids = append(ids, w.spell(it))
 		case itemDescendant:
 			below = append(below, w.descendant(it))
 		}
 	}
 	out = append(out, filters.States(states)...)
 	out = append(out, filters.Repos(refs)...)
-	out = append(out, filters.Roots(ids)...)
+	out = append(out, filters.RootsSpelled(ids)...)
 	return append(out, filters.Descendants(below)...)
 }
 
