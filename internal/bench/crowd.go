@@ -219,6 +219,8 @@ func (r *crowdRelay) take(text []byte) error {
 		r.subs[sub] = parts[2:]
 		delete(r.live, sub)
 		return r.answer("EOSE", sub)
+	case "NEG-OPEN":
+		return r.answer("NOTICE", "ERROR: bad msg: unknown cmd")
 	}
 	return nil
 }

@@ -41,6 +41,11 @@ func measureHubMemory(r *run) error {
 		return err
 	}
 	took := cpuTime() - used
+	select { // until what was read in order to compare it is let go
+	case <-time.After(time.Duration(r.pick(40, 1)) * time.Second):
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
 	after := inUse()
 	if name := os.Getenv("HEAPPROFILE"); name != "" {
 		out, _ := os.Create(name)
