@@ -33,6 +33,9 @@ func rows() []row {
 		{"memory", "What a first catch-up from khatru holds in memory" + asNew, measureMemory},
 		negentropyRow(),
 		hubMemoryRow(),
+		liveRow(),
+		idleRow(),
+		memoryRow(),
 	}
 }
 

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// idleRow is what connections cost on which nothing happens.
+func idleRow() row {
+	return row{
+		name: "idle", work: "Idle: 500 connections for five minutes, and for an hour of a clock that is made up",
+		measure: measureIdle,
+	}
+}
+
+func measureIdle(r *run) error {
+	w := world{repos: r.pick(500, 24), issues: 1, relays: r.pick(500, 24), listed: 1}
+	c, err := startCrowd(r.ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	w.url = c.url
+	store, identity, err := newMemstore()
+	if err != nil {
+		return err
+	}
+	if err := save(r.ctx, store, w.events); err != nil {
+		return err
+	}
+	before := inUse()
+	f, err := startFollower(r.ctx, store, identity, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 2 * w.relays}})
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	if err := f.synced(r.ctx, w.relays, 5*time.Minute); err != nil {
+		return err
+	}
+	sleep := func(d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-r.ctx.Done():
+			return r.ctx.Err()
+		}
+	}
+	// A connection is proven after a minute, and what was read to compare it is let go.
+	if err := sleep(time.Duration(r.pick(70, 1)) * time.Second); err != nil {
+		return err
+	}
+	if _, _, err := c.asked(); err != nil {
+		return err
+	}
+	used, began := cpuTime(), time.Now()
+	if err := sleep(time.Duration(r.pick(300, 3)) * time.Second); err != nil {
+		return err
+	}
+	share := float64(cpuTime()-used) / float64(time.Since(began))
+	requests, connections, err := c.asked()
+	if err != nil {
+		return err
+	}
+	if connections != w.relays {
+		return fmt.Errorf("%d of %d relays are connected", connections, w.relays)
+	}
+	r.atMost("requests in that time, of all connections", float64(requests), "", 0)
+	r.atMost("memory of a connection, with one repository on it", float64(inUse()-before)/1e3/float64(w.relays), "kB", 40)
+	r.atMost("CPU, of a core", share*100, "%", 1)
+	out, err := goTest(r.ctx, "sync", []string{fmt.Sprintf("GRASPSYNC_BENCH_CONNECTIONS=%d", r.pick(500, 50))},
+		"-run", "^TestIdleHour$", "-v", "-count", "1") // in -v it says so
+	if err != nil {
+		return err
+	}
+	hour, err := benchmarked(out)
+	if err != nil {
+		return err
+	}
+	r.atMost("requests in an hour of a made up clock", hour["IdleHour"]["requests"], "", 0)
+	r.figure("CPU that this hour took", hour["IdleHour"]["cpu-s"], "s")
+	return nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+)
+
+// liveRow is what comes live: each event from five relays at once, until it is stored.
+func liveRow() row {
+	return row{
+		name: "live", work: "Live: 100 connections, 100 events a second, each on 5 of them, signatures checked",
+		measure: measureLive,
+	}
+}
+
+const (
+	liveEvery = 10 * time.Millisecond // between two events
+	liveRepos = 200
+)
+
+func measureLive(r *run) error {
+	w := world{repos: liveRepos, issues: 20, relays: r.pick(100, 12), listed: 5}
+	c, err := startCrowd(r.ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	w.url = c.url
+	memory, identity, err := newMemstore()
+	if err != nil {
+		return err
+	}
+	if err := save(r.ctx, memory, w.events); err != nil {
+		return err
+	}
+	store := newClockedStore(memory)
+	f, err := startFollower(r.ctx, store, identity, relaysync.Config{})
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	if err := f.synced(r.ctx, w.relays, 3*time.Minute); err != nil {
+		return err
+	}
+	events, err := spoken(w, c, r.pick(3000, 200))
+	if err != nil {
+		return err
+	}
+	warm := len(events) / 10
+	if _, err := c.publish(events[:warm], liveEvery); err != nil {
+		return err
+	}
+	used, began := cpuTime(), time.Now()
+	sent, err := c.publish(events[warm:], liveEvery)
+	if err != nil {
+		return err
+	}
+	late, err := store.await(r.ctx, sent, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	share := float64(cpuTime()-used) / float64(time.Since(began))
+	for id, p := range sent {
+		if p.on < w.listed {
+			return fmt.Errorf("event %s was wanted of %d relays only", id, p.on)
+		}
+	}
+	at := func(q float64) float64 { return late[min(len(late)-1, int(q*float64(len(late))))].Seconds() * 1e3 }
+	r.figure("from relay to stored, median", at(0.5), "ms")
+	r.atMost("from relay to stored, 99 of 100", at(0.99), "ms", 20)
+	r.atMost("CPU, of a core", share*100, "%", 15)
+	return nil
+}
+
+// spoken returns signed events about the repositories of a world: of ten, five comments on an
+// issue, four results of CI, and a new issue.
+func spoken(w world, c *crowdRemote, n int) ([]publication, error) {
+	const secret = "0000000000000000000000000000000000000000000000000000000000000001"
+	var all []publication
+	for i := range n {
+		repo := i % w.repos
+		ev := nostr.Event{CreatedAt: nostr.Now(), Content: fmt.Sprint("said ", i), Tags: nostr.Tags{{"a", w.address(repo)}, {"alt", "what is said live"}}}
+		switch i % 10 {
+		case 0:
+			ev.Kind = graspsync.KindIssue
+		case 1, 2, 3, 4:
+			ev.Kind = 9842 // a result of CI
+		default:
+			ev.Kind = 1111 // a comment
+			root := w.issue(repo, i%w.issues)
+			ev.Tags = nostr.Tags{
+				{"E", root.ID, "", root.PubKey}, {"K", fmt.Sprint(root.Kind)}, {"P", root.PubKey},
+				{"e", root.ID, "", root.PubKey}, {"k", fmt.Sprint(root.Kind)}, {"p", root.PubKey},
+			}
+		}
+		if err := ev.Sign(secret); err != nil {
+			return nil, err
+		}
+		p := publication{event: ev}
+		for _, relay := range w.relaysOf(repo) {
+			p.paths = append(p.paths, c.path(relay))
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// clockedStore notes when an event was stored.
+type clockedStore struct {
+	*memstore.Store
+
+	mu sync.Mutex
+	at map[graspsync.EventID]time.Time // guarded by mu
+}
+
+func newClockedStore(store *memstore.Store) *clockedStore {
+	return &clockedStore{Store: store, at: make(map[graspsync.EventID]time.Time)}
+}
+
+// Save implements [relaysync.Store].
+func (s *clockedStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	out, err := s.Store.Save(ctx, events)
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, o := range out {
+		if o.Result == graspsync.Stored {
+			s.at[events[i].Event.ID] = now
+		}
+	}
+	return out, err
+}
+
+// await waits until all of these are stored, and returns how long each took, in order.
+func (s *clockedStore) await(ctx context.Context, sent map[string]published, limit time.Duration) ([]time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		took, err := s.took(sent)
+		if err != nil || len(took) == len(sent) {
+			slices.Sort(took)
+			return took, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%d of %d events came: %w", len(took), len(sent), ctx.Err())
+		}
+	}
+}
+
+func (s *clockedStore) took(sent map[string]published) (took []time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for text, p := range sent {
+		id, err := graspsync.ParseEventID(text)
+		if err != nil {
+			return nil, err
+		}
+		if at, ok := s.at[id]; ok {
+			took = append(took, at.Sub(p.at))
+		}
+	}
+	return took, nil
+}
