@@ -35,6 +35,7 @@ func rows() []row {
 		hubMemoryRow(),
 		liveRow(),
 		idleRow(),
+		restartRow(),
 		memoryRow(),
 	}
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// restartRow is a start with much in the store.
+func restartRow() row {
+	return row{
+		name: "restart", work: "Restart with 500,000 stored events and 20,000 repositories on 5 of 100 relays each",
+		measure: measureRestart,
+	}
+}
+
+func measureRestart(r *run) error {
+	w := world{repos: r.pick(20_000, 1000), issues: 24, relays: r.pick(100, 10), listed: 5}
+	c, err := startCrowd(r.ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	w.url = c.url
+	store, identity, err := newMemstore()
+	if err != nil {
+		return err
+	}
+	if err := save(r.ctx, store, w.events); err != nil {
+		return err
+	}
+	news := make([]graspsync.Event, 1000) // what clients submit meanwhile, one after the other
+	for i := range news {
+		if news[i], err = graspsync.ParseEvent(w.issue(i%w.repos, w.issues+i/w.repos)); err != nil {
+			return err
+		}
+	}
+	used, began := cpuTime(), time.Now()
+	f, err := startFollower(r.ctx, store, identity, relaysync.Config{})
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	clients, gone := context.WithCancel(r.ctx)
+	defer gone()
+	var submitting sync.WaitGroup
+	var stored, nothing []time.Duration
+	submitting.Go(func() { stored, nothing = submit(clients, f.manager, news) })
+	select {
+	case <-f.manager.Ready():
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+	ready := time.Since(began)
+	first, err := f.following(r.ctx, 1, time.Minute)
+	if err != nil {
+		return err
+	}
+	ten, err := f.following(r.ctx, 10, 2*time.Minute)
+	if err != nil {
+		return err
+	}
+	took := cpuTime() - used
+	gone()
+	submitting.Wait()
+	r.figure("until what clients submit is judged", ready.Seconds(), "s")
+	r.atMost("until a first relay is followed", first.Sub(began).Seconds(), "s", 5)
+	r.figure("until ten relays are", ten.Sub(began).Seconds(), "s")
+	r.figure("CPU until then", took.Seconds(), "s")
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
+	r.atMost("Stored blocks, 999 of 1,000 calls", ms(stored[len(stored)*999/1000]), "ms", 1)
+	r.atMost("Stored blocks, at most", ms(stored[len(stored)-1]), "ms", 1)
+	r.figure("a call of nothing takes meanwhile, at most", ms(nothing[len(nothing)-1]), "ms")
+	return nil
+}
+
+// submit reports a stored event about every millisecond until ctx ends, and returns how long
+// each call took, in order. The same is done with a call that does nothing: as long as that
+// takes, others had the processor.
+func submit(ctx context.Context, m *relaysync.SyncManager, events []graspsync.Event) (stored, nothing []time.Duration) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		began := time.Now()
+		m.Stored(events[i%len(events)])
+		stored = append(stored, time.Since(began))
+		began = time.Now()
+		nobody()
+		nothing = append(nothing, time.Since(began))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			slices.Sort(stored)
+			slices.Sort(nothing)
+			return stored, nothing
+		}
+	}
+}
+
+//go:noinline
+func nobody() {}
+
+// following waits until so many relays are followed, and returns when that was.
+func (f *follower) following(ctx context.Context, relays int, limit time.Duration) (time.Time, error) {
+	deadline := time.After(limit)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			n := 0
+			for _, r := range f.manager.Status().Relays {
+				if r.LiveFilters > 1 { // more than what is asked of all
+					n++
+				}
+			}
+			if n >= relays {
+				return time.Now(), nil
+			}
+		case <-deadline:
+			return time.Time{}, errNotSynced
+		case <-ctx.Done():
+			return time.Time{}, ctx.Err()
+		}
+	}
+}
