@@ -30,6 +30,12 @@ const RequestOverhead = len(`["REQ",""]`) + 64
 //
 // The filters returned share their lists with those given.
 func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, tooLarge []nostr.Filter) {
+	reqs, _, tooLarge = PackSized(fs, maxBytes, maxFilters)
+	return reqs, tooLarge
+}
+
+// PackSized is [Pack], and says besides how many bytes each REQ takes.
+func PackSized(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, sizes []int, tooLarge []nostr.Filter) {
 	if maxBytes < 1 {
 		maxBytes = DefaultMaxBytes
 	}
@@ -47,10 +53,11 @@ func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, t
 		if i < 0 {
 			i = len(open)
 			open = append(open, bin{req: len(reqs), room: maxBytes - RequestOverhead})
-			reqs = append(reqs, nil)
+			reqs, sizes = append(reqs, nil), append(sizes, RequestOverhead)
 		}
 		b := &open[i]
 		reqs[b.req] = append(reqs[b.req], it.filter)
+		sizes[b.req] += it.size
 		b.room -= it.size
 		// A bin that nothing fits into any more is not looked at again: packing
 		// stays linear for filters of about one size, which ours are.
@@ -58,7 +65,7 @@ func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, t
 			open = slices.Delete(open, i, i+1)
 		}
 	}
-	return reqs, tooLarge
+	return reqs, sizes, tooLarge
 }
 
 // bin is a REQ that has room for more.
@@ -216,7 +223,11 @@ func sizeInt(v int64) int {
 // sizeString returns the length of s as a JSON string, quotes included.
 func sizeString(s string) int {
 	n := len(s) + len(`""`)
-	for i := 0; i < len(s); i++ {
+	i := 0
+	for i+8 <= len(s) && plain(s[i:i+8]) { // nearly all that we ask for is
+		i += 8
+	}
+	for ; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '"', c == '\\', c == '\t', c == '\r', c == '\n':
 			n++
@@ -231,4 +242,17 @@ func sizeString(s string) int {
 		}
 	}
 	return n
+}
+
+// plain reports whether eight bytes are written as they are: of none the high bit is set, and
+// none is below a space, a quote or a backslash. They are looked at all at once, as one number.
+func plain(s string) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	_ = s[7]
+	v := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+	control := v - ones*' '    // borrows where a byte is less
+	quote := v ^ ones*'"'      // zero where it is one
+	backslash := v ^ ones*'\\' // likewise
+	return (v|control|(quote-ones)|(backslash-ones))&highs == 0
 }
