@@ -103,9 +103,10 @@ func TestRequestsAreFilled(t *testing.T) {
 	}
 	f := nostr.Filter{Tags: nostr.TagMap{"e": values}}
 	for most := 200; most < 204; most++ {
-		reqs := squeeze([][]nostr.Filter{nil, {f}}, 1, relaylimits.Requests{MaxMessage: most, MaxFilters: 5})
-		require.Len(t, reqs[0], 1)
-		size := len(`["REQ","",]`) + 64 + filters.Size(reqs[0][0])
+		reqs := squeeze(measured([][]nostr.Filter{nil, {f}}), 1, relaylimits.Requests{MaxMessage: most, MaxFilters: 5})
+		require.Len(t, reqs[0].filters, 1)
+		size := len(`["REQ","",]`) + 64 + filters.Size(reqs[0].filters[0])
+		require.Equal(t, requestSize(reqs[0].filters), reqs[0].size)
 		require.True(t, size <= most && size > most-len(`"x",`), "%d of %d bytes", size, most)
 	}
 	// What is worth less than its place is not cut off.

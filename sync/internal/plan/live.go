@@ -70,6 +70,9 @@ type liveState struct {
 	// idle counts what is not wanted any more, and is followed all the same, since it was
 	// last looked for.
 	idle int
+	// unwanted counts the same since all was subscribed anew, and what may be: as long as there
+	// is none, all that is followed is wanted.
+	unwanted int
 	// unfollowed counts the filters for which the relay has no room, tooLarge those
 	// that it would take in no message.
 	unfollowed, tooLarge int
@@ -174,26 +177,26 @@ func (lv *live) followNoMore(r *relay, now time.Time) {
 // change is what standing subscriptions are replaced by.
 type change struct {
 	old      []LiveID // ascending
-	reqs     [][]nostr.Filter
+	reqs     requests
 	tooLarge int // filters
 	level    int // of what is opened
 }
 
 // packed returns the change that opens filters and closes these subscriptions.
 func (lv *live) packed(r *relay, fs []nostr.Filter, old ...LiveID) change {
-	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
-	return change{old: slices.Sorted(slices.Values(old)), reqs: reqs, tooLarge: len(tooLarge)}
+	reqs, tooLarge := packed(r.limits, fs)
+	return change{old: slices.Sorted(slices.Values(old)), reqs: reqs, tooLarge: tooLarge}
 }
 
 // fits reports whether there is room for what stands after the change, overlaps whether
 // there is for what is opened before anything is closed.
 func (c change) fits(r *relay) bool {
-	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.Retains(r.live.size()-c.closed(r)+sizeOf(c.reqs))
+	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.Retains(r.live.size()-c.closed(r)+c.reqs.size())
 }
 
 func (c change) overlaps(r *relay) bool {
 	return len(c.old) == 0 ||
-		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.Retains(r.live.size()+sizeOf(c.reqs))
+		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.Retains(r.live.size()+c.reqs.size())
 }
 
 // closed is how many bytes those have that the change closes.
@@ -206,7 +209,7 @@ func (c change) closed(r *relay) (n int) {
 
 // filters is by how many more filters are followed after the change.
 func (c change) filters(r *relay) int {
-	n := countFilters(c.reqs)
+	n := c.reqs.filters()
 	for _, id := range c.old {
 		n -= len(r.live.subs[id].filters)
 	}
@@ -380,6 +383,9 @@ func (lv *live) dropIdle(r *relay, now time.Time) {
 // that are equal but for these go together, each once.
 func (lv *live) joined(r *relay, fs []nostr.Filter) (out []nostr.Filter) {
 	wanted := lv.want.wantedValues(r)
+	if r.live.unwanted == 0 {
+		wanted = func(string, string) bool { return true }
+	}
 	type shape struct {
 		role
 		kinds string
@@ -453,7 +459,7 @@ func (lv *live) rebuild(r *relay, now time.Time) {
 	reqs, left := within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
 	r.live.tooLarge = tooLarge
 	kinds := false
-	if lv.prefersKinds(r, countFilters(left)) {
+	if lv.prefersKinds(r, left.filters()) {
 		kinds = true
 		reqs, _ = lv.pack(r, items, true)
 		reqs, left = within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
@@ -467,9 +473,9 @@ func (lv *live) rebuild(r *relay, now time.Time) {
 	if kinds {
 		r.live.kinds = lv.subscriptions.next() // it is packed into the first
 	}
-	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+sizeOf(reqs))
+	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+reqs.size())
 	if overlap {
-		lv.descendants.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+sizeOf(reqs))
+		lv.descendants.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+reqs.size())
 		lv.open(r, reqs, 0)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
@@ -505,12 +511,12 @@ func (lv *live) turnsToKinds(r *relay, added int) bool {
 
 // followOtherwise follows what these requests would have: the kinds do, or it is
 // polled from now on.
-func (lv *live) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now time.Time) {
+func (lv *live) followOtherwise(r *relay, reqs requests, kinds bool, now time.Time) {
 	items := make(map[Item]struct{})
 	states := make(map[string]struct{}) // identifiers
-	for _, fs := range reqs {
-		r.live.unfollowed += len(fs)
-		for _, f := range fs {
+	for _, one := range reqs {
+		r.live.unfollowed += len(one.filters)
+		for _, f := range one.filters {
 			lv.want.itemsOf(f, items, states)
 		}
 	}
@@ -524,14 +530,13 @@ func (lv *live) followOtherwise(r *relay, reqs [][]nostr.Filter, kinds bool, now
 // pack returns the requests that follow items, packed as full as the relay allows,
 // and the number of filters that are too large for it. With kinds the filter of
 // kinds is the first of the first request.
-func (lv *live) pack(r *relay, items []Item, kinds bool) ([][]nostr.Filter, int) {
+func (lv *live) pack(r *relay, items []Item, kinds bool) (requests, int) {
 	var fs []nostr.Filter
 	if kinds {
 		fs = append(fs, fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()}))...)
 	}
 	fs = append(fs, lv.filters(r, items)...)
-	reqs, tooLarge := filters.Pack(fs, r.limits.MaxMessage, r.limits.MaxFilters)
-	return reqs, len(tooLarge)
+	return packed(r.limits, fs)
 }
 
 // filters returns the filters that follow items, as the relay takes them.
@@ -544,12 +549,12 @@ func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
 	return r.live.withoutResting(fs)
 }
 
-func (lv *live) open(r *relay, reqs [][]nostr.Filter, level int) {
-	lv.descendants.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+sizeOf(reqs))
-	for _, fs := range reqs {
-		s := &liveSub{filters: fs, size: requestSize(fs), level: level, since: lv.now}
-		r.live.subs[lv.subscriptions.open(r, fs, false)] = s
-		r.live.filters += len(fs)
+func (lv *live) open(r *relay, reqs requests, level int) {
+	lv.descendants.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size())
+	for _, one := range reqs {
+		s := &liveSub{filters: one.filters, size: one.size, level: level, since: lv.now}
+		r.live.subs[lv.subscriptions.open(r, s.filters, false)] = s
+		r.live.filters += len(s.filters)
 	}
 }
 
@@ -665,7 +670,7 @@ type resting struct {
 func (lv *live) refused(r *relay, s *liveSub, since, now time.Time) {
 	parts := byRole(s.filters)
 	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
-	if c := (change{reqs: parts}); len(parts) > 1 && unknown && c.fits(r) {
+	if c := (change{reqs: measured(parts)}); len(parts) > 1 && unknown && c.fits(r) {
 		lv.apply(r, c, now)
 		lv.catchUp.lookSince(r, since)
 		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, s.filters))
@@ -690,6 +695,7 @@ func (lv *live) leaveAlone(r *relay, k resting, now time.Time) {
 				all.since = k.since
 			}
 		}
+		r.live.unwanted++ // some have rested for long
 		all.filters = lv.joined(r, all.filters)
 		r.live.resting = []resting{all}
 	}
@@ -705,6 +711,7 @@ func (lv *live) resume(r *relay, now time.Time) {
 		}
 		if !k.below { // else it was asked for in rotation
 			r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
+			r.live.unwanted++ // it rested for long
 			lv.catchUp.missedSome(r, k.since)
 		}
 	}

@@ -41,9 +41,47 @@ func requestSize(fs []nostr.Filter) int {
 	return n
 }
 
-func sizeOf(reqs [][]nostr.Filter) (n int) {
-	for _, fs := range reqs {
-		n += requestSize(fs)
+// request is what one request asks for, and how many bytes that takes: it is measured once,
+// since whether there is room for it is asked again and again.
+type request struct {
+	filters []nostr.Filter
+	size    int
+}
+
+type requests []request
+
+// packed packs filters into requests that the relay takes, and returns how many are too large
+// for that.
+func packed(l relaylimits.Requests, fs []nostr.Filter) (requests, int) {
+	reqs, sizes, tooLarge := filters.PackSized(fs, l.MaxMessage, l.MaxFilters)
+	out := make(requests, len(reqs))
+	for i := range reqs {
+		out[i] = request{reqs[i], sizes[i]}
+	}
+	return out, len(tooLarge)
+}
+
+// measured measures requests.
+func measured(reqs [][]nostr.Filter) requests {
+	out := make(requests, len(reqs))
+	for i := range reqs {
+		out[i] = request{reqs[i], requestSize(reqs[i])}
+	}
+	return out
+}
+
+// size is how many bytes requests take together.
+func (reqs requests) size() (n int) {
+	for i := range reqs {
+		n += reqs[i].size
+	}
+	return n
+}
+
+// filters counts the filters of requests.
+func (reqs requests) filters() (n int) {
+	for i := range reqs {
+		n += len(reqs[i].filters)
 	}
 	return n
 }
@@ -55,33 +93,26 @@ func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
 	return n
 }
 
-// countFilters counts the filters of requests.
-func countFilters(reqs [][]nostr.Filter) (n int) {
-	for _, fs := range reqs {
-		n += len(fs)
-	}
-	return n
-}
-
 // within splits requests into those for which there is room, in number and in bytes, and
 // the rest. With 0 bytes any number of them fits. The last one that fits is cut.
-func within(reqs [][]nostr.Filter, most, size int) (fit, left [][]nostr.Filter) {
+func within(reqs requests, most, size int) (fit, left requests) {
 	if size == 0 {
 		n := min(most, len(reqs))
 		return reqs[:n], reqs[n:]
 	}
-	for i, fs := range reqs {
-		if n := requestSize(fs); i < most && n <= size {
-			fit, size = append(fit, fs), size-n
+	for i, one := range reqs {
+		if i < most && one.size <= size {
+			fit, size = append(fit, one), size-one.size
 			continue
 		}
 		left = reqs[i:]
 		if i == most {
 			return fit, left
 		}
-		head, tail := cutRequest(fs, size-filters.RequestOverhead)
+		head, tail := cutRequest(one.filters, size-filters.RequestOverhead)
 		if len(head) > 0 {
-			fit, left = append(fit, head), append([][]nostr.Filter{tail}, left[1:]...)
+			fit = append(fit, measured([][]nostr.Filter{head})...)
+			left = append(measured([][]nostr.Filter{tail}), left[1:]...)
 		}
 		return fit, left
 	}
@@ -105,24 +136,24 @@ func cutRequest(fs []nostr.Filter, size int) (head, tail []nostr.Filter) {
 
 // squeeze fills up the first most requests with what is in the others, cut to the
 // room that is left there. A hub needs nearly every byte that a relay takes.
-func squeeze(reqs [][]nostr.Filter, most int, limits relaylimits.Requests) [][]nostr.Filter {
+func squeeze(reqs requests, most int, limits relaylimits.Requests) requests {
 	if len(reqs) <= most {
 		return reqs
 	}
-	left := slices.Concat(reqs[most:]...)
+	var left []nostr.Filter
+	for _, one := range reqs[most:] {
+		left = append(left, one.filters...)
+	}
 	reqs = reqs[:most]
 	for i := range reqs {
-		room := limits.MaxMessage - filters.RequestOverhead
-		for _, f := range reqs[i] {
-			room -= filters.Size(f) + 1
-		}
-		for len(left) > 0 && len(reqs[i]) < limits.MaxFilters {
-			head, tail, ok := cut(left[0], room-1)
+		one := &reqs[i]
+		for len(left) > 0 && len(one.filters) < limits.MaxFilters {
+			head, tail, ok := cut(left[0], limits.MaxMessage-one.size-1)
 			if !ok {
 				break
 			}
-			reqs[i] = append(reqs[i], head)
-			room -= filters.Size(head) + 1
+			one.filters = append(one.filters, head)
+			one.size += filters.Size(head) + 1
 			if len(tail.Tags) == 0 {
 				left = left[1:]
 			} else {
@@ -130,10 +161,7 @@ func squeeze(reqs [][]nostr.Filter, most int, limits relaylimits.Requests) [][]n
 			}
 		}
 	}
-	for chunk := range slices.Chunk(left, max(1, limits.MaxFilters)) {
-		reqs = append(reqs, chunk)
-	}
-	return reqs
+	return append(reqs, measured(slices.Collect(slices.Chunk(left, max(1, limits.MaxFilters))))...)
 }
 
 // leastCut is the number of values below which a filter is not worth its place.

@@ -108,6 +108,7 @@ func (r *relay) remove(it Item, kind itemKind) {
 		delete(r.live.missing, it)
 	} else if r.dial.connected {
 		r.live.idle++
+		r.live.unwanted++
 	}
 }
 
