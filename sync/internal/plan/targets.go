@@ -40,6 +40,11 @@ func (t *targets) change(in Changes) {
 
 // replace makes in all there is to want.
 func (t *targets) replace(in Snapshot) {
+	if w := t.want; len(w.repos)+len(w.roots)+len(w.descendants) == 0 { // nothing is to go
+		w.expect(len(in.Repos), len(in.Roots))
+		t.change(Changes(in))
+		return
+	}
 	repos := make(map[graspsync.RepoRef]struct{}, len(in.Repos))
 	for _, c := range in.Repos {
 		repos[c.Ref] = struct{}{}

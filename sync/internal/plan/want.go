@@ -109,6 +109,13 @@ func newWant(narrow bool, salt []byte) *want {
 	}
 }
 
+// expect makes room for what comes in one piece, of nothing before.
+func (w *want) expect(repos, roots int) {
+	w.infos = slices.Grow(w.infos, repos+roots)
+	w.repos = make(map[graspsync.RepoRef]*repo, repos)
+	w.roots = make(map[graspsync.EventID]Item, roots)
+}
+
 func (w *want) intern(in info) Item {
 	if n := len(w.free); n > 0 {
 		it := w.free[n-1]
