@@ -103,11 +103,32 @@ func (f *feed) hold(a *nip34.Announcement) {
 }
 
 // replaceAll makes the index what a scan found. The difference takes its place among
-// the other changes, and is returned. It is false if the scan is of no use.
+// the other changes, and is returned. It is false if the scan is of no use. Who reports to the
+// feed meanwhile does not wait for that.
 func (f *feed) replaceAll(snap *snapshot) (c indexChange, ok bool) {
+	if !f.index.compare(snap) {
+		return c, false
+	}
+	c = snap.change
+	all := c.size() > f.most && c.size() > f.index.size()/overrunShare
+	told := c // to the loop
+	if !all {
+		told = c.clone()
+	}
 	f.update(func() bool {
-		if c, ok = f.index.replaceAll(snap); ok {
-			f.add(c)
+		var late indexChange
+		if late, ok = f.index.swap(snap); !ok {
+			return f.something()
+		}
+		c.merge(late)
+		switch {
+		case all || f.overrun:
+			f.change.merge(c.beside())
+			f.overrunBy(f.change)
+		default:
+			told.under(f.change)
+			f.change = told
+			f.add(late)
 		}
 		return f.something()
 	})

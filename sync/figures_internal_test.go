@@ -45,7 +45,7 @@ func TestFiguresAreAsDecided(t *testing.T) {
 		"coverageRepos":    {coverageRepos, 1_024},
 		"lookupRefs":       {lookupRefs, 16},
 		"overrunShare":     {overrunShare, 4},
-		"allStep":          {allStep, 1_000},
+		"allStep":          {allStep, 100},
 		"idsAtOnce":        {idsAtOnce, 500},
 		"tagsAtOnce":       {tagsAtOnce, 100},
 		"nearAtOnce":       {nearAtOnce, 100},

@@ -230,8 +230,9 @@ func (x *index) apply(op indexOp) (c indexChange) {
 	}
 	x.write.Lock()
 	defer x.write.Unlock()
-	if x.pending != nil {
-		x.pending.note(op)
+	if s := x.pending; s != nil {
+		s.note(op)
+		defer func() { s.came(c) }() // of one that panics as well
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -391,15 +392,27 @@ const maxJournal = 100_000
 
 // snapshot is a scan of the Store, with what changed meanwhile.
 type snapshot struct {
-	tables   *indexTables // owned by the storeReader, then by replaceAll
+	tables   *indexTables // owned by the storeReader, then by compare and swap
 	complete bool         // set by the storeReader
-	journal  []indexOp    // guarded by index.write
+	change   indexChange  // made by compare: from what is known to tables, when it looked
+
+	// guarded by index.write
+	journal  []indexOp
+	touched  indexChange // what changed since compare began
+	compared bool        // it has begun
 }
 
 // note remembers a change; one too many makes the snapshot useless.
 func (s *snapshot) note(op indexOp) {
 	if len(s.journal) <= maxJournal {
 		s.journal = append(s.journal, op)
+	}
+}
+
+// came remembers what came of a change.
+func (s *snapshot) came(c indexChange) {
+	if s.compared {
+		s.touched.merge(c)
 	}
 }
 
@@ -430,12 +443,13 @@ func (x *index) keep(s *snapshot, op indexOp) { x.contain(func() { op(s.tables, 
 func (x *index) descendants() []node {
 	var known []node
 	x.mu.RLock()
-	for k, n := range x.tables.descent.nodes {
+	nodes := x.tables.descent.nodes
+	x.mu.RUnlock()
+	each(x, nodes, func(k refKey, n *node) {
 		if k == n.keys()[0] {
 			known = append(known, *n)
 		}
-	}
-	x.mu.RUnlock()
+	})
 	slices.SortFunc(known, func(a, b node) int { return cmp.Or(cmp.Compare(a.place.depth, b.place.depth), a.id.Compare(b.id)) })
 	for i := range known {
 		known[i].place, known[i].orphan = place{}, false
@@ -478,28 +492,121 @@ func (x *index) finishLocked(s *snapshot) bool {
 	return len(s.journal) <= maxJournal
 }
 
+// What changes waits for nobody who goes through all there is, or clients would wait for that:
+// what is known is compared with what a scan found a few entries at a time, while it changes. What
+// changed meanwhile is looked at last, when both are exchanged.
+
 // replaceAll makes the index what a scan found, and what was stored and removed
 // since it began, and returns the difference to what was known before. It is false
 // for a snapshot that is of no use: a later scan was begun, too much has changed,
 // or it was used before. Then nothing changes and another scan is needed.
-func (x *index) replaceAll(s *snapshot) (indexChange, bool) {
+func (x *index) replaceAll(s *snapshot) (c indexChange, ok bool) {
+	if !x.compare(s) {
+		return c, false
+	}
+	late, ok := x.swap(s)
+	if !ok {
+		return c, false
+	}
+	c = s.change
+	c.merge(late)
+	return c, true
+}
+
+// compare finds out what turns what is known into what a scan found. It is the first half of
+// replaceAll, and false where that is.
+func (x *index) compare(s *snapshot) bool {
+	if s == nil {
+		return false
+	}
+	for range comparedRounds {
+		if n, ok := x.catchUp(s, maxLate, nil); !ok || n <= maxLate {
+			break
+		}
+	}
+	if !x.comparing(s) {
+		return false
+	}
+	x.mu.RLock()
+	known := x.tables
+	x.mu.RUnlock()
+	s.tables.relativesOf(known, x.mu.RLocker())
+	s.change = known.difference(s.tables, x.mu.RLocker())
+	s.tables.reportFresh(&s.change)
+	s.change.broken = s.tables.doubted
+	return true
+}
+
+const (
+	// compareStep is how many entries of what changes are gone through before others have their
+	// turn.
+	compareStep = 100
+	// maxLate is how many changes are caught up with while others wait, comparedRounds how often
+	// it is tried to have no more of them.
+	maxLate        = 32
+	comparedRounds = 10
+)
+
+// comparing catches up with the last changes, and has those noted that come from now on.
+func (x *index) comparing(s *snapshot) bool {
+	x.write.Lock()
+	defer x.write.Unlock()
+	if x.pending != s || len(s.journal) > maxJournal {
+		x.finishLocked(s)
+		return false
+	}
+	for _, op := range s.journal {
+		x.keep(s, op)
+	}
+	s.journal, s.compared = nil, true
+	return true
+}
+
+// catchUp brings what a scan found up to date with what changed since, if that is more than
+// most, and returns how much it was.
+func (x *index) catchUp(s *snapshot, most int, c *indexChange) (n int, ok bool) {
+	x.write.Lock()
+	ops := s.journal
+	ok = x.pending == s && len(ops) <= maxJournal
+	if ok && len(ops) > most {
+		s.journal = nil
+	}
+	x.write.Unlock()
+	if !ok || len(ops) <= most {
+		return len(ops), ok
+	}
+	for _, op := range ops {
+		x.contain(func() { op(s.tables, c) })
+	}
+	return len(ops), true
+}
+
+// swap makes the index what a scan found, and returns what else has changed since it was
+// compared. It is the second half of replaceAll.
+func (x *index) swap(s *snapshot) (late indexChange, ok bool) {
+	var changed indexChange
+	for range comparedRounds {
+		if n, ok := x.catchUp(s, maxLate, &changed); !ok || n <= maxLate {
+			break
+		}
+	}
 	x.write.Lock()
 	defer x.write.Unlock()
 	if !x.finishLocked(s) {
 		return indexChange{}, false
 	}
 	for _, op := range s.journal {
-		x.keep(s, op)
+		x.contain(func() { op(s.tables, &changed) })
 	}
+	changed.merge(s.touched)
 	// Nobody else changes the tables now, so mu is not needed to read them.
-	s.tables.relativesOf(x.tables)
-	c := x.tables.difference(s.tables)
-	c.broken = s.tables.doubted
+	late = s.tables.standsFor(&changed, x.tables)
 	x.mu.Lock()
 	x.tables, x.complete = s.tables, s.complete && !s.tables.doubted
-	x.note(c)
+	x.note(s.change)
+	x.note(late)
 	x.mu.Unlock()
-	return c, true
+	return late, true
 }
 
 // size is how much is known.
@@ -511,18 +618,16 @@ func (x *index) size() int {
 
 // announcedRepos is how many repositories are announced.
 func (x *index) announcedRepos() (n int) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, r := range x.tables.repos {
+	each(x, x.repos(), func(_ graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {
 			n++
 		}
-	}
+	})
 	return n
 }
 
 // allStep is how much is gathered before others have their turn.
-const allStep = 1_000
+const allStep = 100
 
 // all returns everything that is known, as one change from nothing. Others may change it
 // meanwhile: whether what they change is in the answer as it was or as it is then is left
@@ -530,6 +635,8 @@ const allStep = 1_000
 func (x *index) all() (c indexChange) {
 	x.mu.RLock()
 	t := x.tables
+	c.repos = make(map[graspsync.RepoRef]*nip34.Announcement, len(t.named))
+	c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, len(t.roots))
 	x.mu.RUnlock()
 	each(x, t.repos, func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {
