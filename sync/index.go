@@ -643,7 +643,14 @@ func (x *index) all() (c indexChange) {
 			c.setRepo(ref, r.ann)
 		}
 	})
-	each(x, t.roots, func(id graspsync.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
+	some := make([]rootEntry, 0, allStep)
+	take := func() { // without the lock: what there is of a root event does not change
+		for _, e := range some {
+			c.setRoot(e.id, e.root.refs())
+		}
+		some = some[:0]
+	}
+	eachThen(x, t.roots, func(id graspsync.EventID, root indexRoot) { some = append(some, rootEntry{id, root}) }, take)
 	each(x, t.descent.nodes, func(_ refKey, n *node) {
 		if n.place.depth > 0 {
 			c.setDescendant(n.key, t.descent.reposBelow(n.place))
@@ -652,8 +659,20 @@ func (x *index) all() (c indexChange) {
 	return c
 }
 
+// rootEntry is a root event as it is in the tables.
+type rootEntry struct {
+	id   graspsync.EventID
+	root indexRoot
+}
+
 // each goes through a map of the index, and holds its lock for a few entries at a time.
 func each[K comparable, V any](x *index, m map[K]V, visit func(K, V)) {
+	eachThen(x, m, visit, func() {})
+}
+
+// eachThen does the same, and calls then without the lock after some entries, and at the end: for
+// what takes longer.
+func eachThen[K comparable, V any](x *index, m map[K]V, visit func(K, V), then func()) {
 	next, stop := iter.Pull2(maps.All(m))
 	defer stop()
 	some := func() (more bool) {
@@ -669,7 +688,9 @@ func each[K comparable, V any](x *index, m map[K]V, visit func(K, V)) {
 		return true
 	}
 	for some() {
+		then()
 	}
+	then()
 }
 
 // announcement returns the accepted announcement of a repository, nil if there is
