@@ -82,34 +82,22 @@ func (world) event(kind int, author string, after int, content string, tags ...n
 	return ev
 }
 
-// saveBatch is how many events are saved at a time.
-const saveBatch = 1000
-
 // save saves events in a store.
 func save(ctx context.Context, store relaysync.Store, events func(yield func(*nostr.Event) bool)) error {
 	var batch []graspsync.Incoming
-	flush := func() error {
-		outcomes, err := store.Save(ctx, batch)
-		for _, o := range outcomes {
-			if o.Result != graspsync.Stored {
-				return fmt.Errorf("an event is not stored: %s, %w", o.Result, o.Err)
-			}
-		}
-		batch = batch[:0]
-		return err
-	}
 	for raw := range events {
 		ev, err := graspsync.ParseEvent(raw)
 		if err != nil {
 			return err
 		}
 		if batch = append(batch, graspsync.Incoming{Event: ev}); len(batch) == saveBatch {
-			if err := flush(); err != nil {
+			if err := saveAll(ctx, store, batch); err != nil {
 				return err
 			}
+			batch = batch[:0]
 		}
 	}
-	return flush()
+	return saveAll(ctx, store, batch)
 }
 
 // events are all of a world.

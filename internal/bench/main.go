@@ -36,23 +36,23 @@ func rows() []row {
 		liveRow(),
 		idleRow(),
 		restartRow(),
-		memoryRow(),
 	}
 }
 
+// roles are what the command is in a process of its own, by what says so in its environment.
+func roles() map[string]func(io.Reader, io.Writer) error {
+	return map[string]func(io.Reader, io.Writer) error{relayProcess: serve, crowdProcess: serveCrowd}
+}
+
 func main() {
-	if os.Getenv(relayProcess) != "" {
-		if err := serve(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "relays of the benchmark:", err)
-	if os.Getenv(crowdProcess) != "" {
-		if err := serveCrowd(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "relays of the bench:", err)
-			os.Exit(1)
+	run := func() error { return command(os.Args[1:]) }
+	for name, role := range roles() {
+		if os.Getenv(name) != "" {
+			run = func() error { return role(os.Stdin, os.Stdout) }
 		}
-		return
 	}
 	log.SetOutput(io.Discard) // where eventstore tells how it makes a database
-	if err := command(os.Args[1:]); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
