@@ -52,7 +52,7 @@ func TestFiguresAreAsDecided(t *testing.T) {
 		"maxJournal":       {maxJournal, 100_000},
 		"maxRecent":        {maxRecent, 16_384},
 		"maxOfOne":         {maxOfOne, 1_024},
-		"verifyBatch":      {verifyBatch, 256},
+		"verifyBatch":      {verifyBatch, 512},
 		"saveBatch":        {saveBatch, 256},
 		"maxHolds":         {maxHolds, 100_000},
 		"laterShare":       {laterShare, 4},

@@ -30,11 +30,11 @@ type verification struct {
 const (
 	// verifyBatch is how many events are given to the Verifier at once: more would make
 	// signatures hardly cheaper.
-	verifyBatch = 256
+	verifyBatch = 512
 
 	// verifyLinger is how long events of the past wait for others to be checked with: what
-	// two hundred take to come from a fast relay. Alone a signature is ten times as dear.
-	verifyLinger = 10 * time.Millisecond
+	// some hundreds take to come from a fast relay. Alone a signature is ten times as dear.
+	verifyLinger = 20 * time.Millisecond
 )
 
 // newVerification returns workers of whom one at a time gathers: what comes is for one
