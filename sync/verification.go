@@ -53,6 +53,12 @@ func (v *verification) gather(ctx context.Context) (jobs []*job) {
 	case <-ctx.Done():
 		return nil
 	}
+	if len(v.toVerify) == 0 { // what had to hurry then is dealt with
+		select {
+		case <-v.ending:
+		default:
+		}
+	}
 	urgent := func(j *job) bool { return j.incoming.Source.Kind == graspsync.Live }
 	select {
 	case j := <-v.toVerify:
