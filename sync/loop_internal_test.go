@@ -587,3 +587,22 @@ func TestWhatABatchCameTo(t *testing.T) {
 		}
 	}
 }
+
+// What the loop did between a tick and the status was taken for what the status takes, and the
+// next one came twenty times as long after it: it was said half a minute late that all is
+// synced.
+func TestStatusIsPutOffForItsOwnCostOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := madeLoop(t, &twinStore{}, Config{})
+		publish := func() time.Time {
+			tick := time.Now()
+			time.Sleep(time.Second) // as long as the loop does something else
+			l.overview.changed = true
+			l.overview.publish(tick, l.plan, true)
+			return tick
+		}
+		publish()
+		second := publish()
+		require.Equal(t, second, l.env.snapshot.Load().At)
+	})
+}

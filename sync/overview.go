@@ -43,9 +43,10 @@ func (o *overview) publish(now time.Time, p *plan.Plan, known bool) {
 		return
 	}
 	o.changed, o.publishedFor = busy, received
+	began := time.Now() // now may be of a tick after which much else was done
 	o.snapshot.Store(o.status(now, p, known))
 	o.publishedAt = now
-	o.publishPause = max(statusLeast, statusShare*time.Since(now))
+	o.publishPause = max(statusLeast, statusShare*time.Since(began))
 }
 
 // status says what there is at now, by the plan; known: the Store was read, and is not being
