@@ -464,13 +464,35 @@ func (c *conn) loadSet(a session.LoadSet) {
 }
 
 func (c *conn) missing(a session.Missing) {
+	f, ok := c.batches[a.Batch]
+	if !ok {
+		return
+	}
 	c.ask(func(ctx context.Context) command {
-		ids, err := c.env.ingest.absences.needed(ctx, a.IDs)
-		ids = c.stats.bad.without(ids)
+		free, busy, err := c.divide(ctx, a.IDs, f)
 		return func(s *session.Session, now time.Time) []session.Action {
-			return s.Checked(now, a.Query, ids, err)
+			return s.Checked(now, a.Query, free, busy, err)
 		}
 	})
+}
+
+// divide returns those of ids that we need and that no other relay is asked for, and those
+// that one is. It waits until there are any of the first, or none at all.
+func (c *conn) divide(ctx context.Context, ids []graspsync.EventID, f *fetching) (free, busy []graspsync.EventID, err error) {
+	g := c.env.ingest
+	for {
+		if ids, err = g.absences.needed(ctx, ids); err != nil {
+			return nil, nil, err
+		}
+		var held *claim
+		free, busy, held = g.flights.claims.take(c.stats.bad.without(ids), f, c.stats, time.Now())
+		if len(free) > 0 || len(busy) == 0 {
+			return free, busy, nil
+		}
+		if err = g.flights.claims.wait(ctx, held); err != nil {
+			return nil, nil, err
+		}
+	}
 }
 
 func (c *conn) ask(question func(context.Context) command) {
@@ -509,6 +531,10 @@ type fetching struct {
 	batch plan.Batch
 	token *token
 	since time.Time
+
+	// guarded by claims.mu
+	claims []*claim
+	over   bool // it claims nothing any more
 }
 
 // done has the end of a batch reported once all of its events are settled.
@@ -518,6 +544,7 @@ func (c *conn) done(a session.Done) {
 		return
 	}
 	delete(c.batches, a.Batch)
+	c.env.ingest.flights.claims.leave(f)
 	c.compared(a.Report)
 	c.env.ingest.verification.hurry()
 	f.token.finish(func() {
@@ -528,7 +555,10 @@ func (c *conn) done(a session.Done) {
 // abandon ends a batch that the plan has given up on.
 func (c *conn) abandon(id plan.BatchID) {
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
-		delete(c.batches, id)
+		if f, ok := c.batches[id]; ok {
+			delete(c.batches, id)
+			c.env.ingest.flights.claims.leave(f)
+		}
 		return s.Abandon(now, id)
 	})
 }
@@ -547,6 +577,7 @@ func (c *conn) report() {
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // it has ended anyhow
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
+		c.env.ingest.flights.claims.leave(f)
 		f.token.finish(func() { settled <- struct{}{} })
 	}
 	timer := time.NewTimer(settleLimit)

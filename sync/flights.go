@@ -12,7 +12,8 @@ import (
 // flights is what is on its way into the Store: the copies that are looked at, who counts on
 // each, and the bytes that they take. It may be used by any goroutine.
 type flights struct {
-	room *room
+	room   *room
+	claims *claims
 
 	mu sync.Mutex
 	// guarded by mu
@@ -27,7 +28,7 @@ type flights struct {
 
 func newFlights(most int64) *flights {
 	return &flights{
-		room: newRoom(most), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
+		room: newRoom(most), claims: newClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
 	}
 }
 
@@ -88,6 +89,7 @@ func (f *flights) leave(j *job, ok bool) {
 func (f *flights) settled(j *job, ok bool) {
 	f.release(j)
 	f.leave(j, ok)
+	f.claims.settled(j.key.id)
 }
 
 // has reports whether a copy of an event is on its way.

@@ -72,6 +72,7 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 					}
 					ctx, cancel := context.WithCancel(t.Context())
 					go b.verification.run(ctx)
+					time.Sleep(verifyLinger)
 					synctest.Wait()
 					require.Len(t, b.toSave, c.saved)
 					require.EqualValues(t, c.failed, b.report.failed.Load())

@@ -29,6 +29,8 @@ type relayStats struct {
 	work     *work // read-only
 	bad      badCopies
 
+	claimsFrom time.Time // guarded by claims.mu: before it nobody waits for what it is asked for
+
 	// owned by the loop
 	labelled bool // it has metrics of its own
 	dead     bool // that was reported

@@ -40,6 +40,7 @@ type (
 	// Missing asks which of some ids we need; the answer goes to Checked.
 	Missing struct {
 		Query QueryID
+		Batch plan.BatchID `json:"-"` // that the query is of
 		IDs   []graspsync.EventID
 	}
 	// Done reports the end of a batch. Cursors says how far each query got.

@@ -380,7 +380,7 @@ func TestUnsent(t *testing.T) {
 	load := one[LoadSet](t, s.Fetch(start, batchOf(1, plan.History, tagging("x"))))
 	neg := sent(t, s.SetLoaded(start, load.Query, setOf(), nil))
 	missing := one[Missing](t, s.Receive(start, negReply(t, neg, event(1, 0, "x"), event(2, 0, "x"))))
-	r = sent(t, s.Checked(start, missing.Query, missing.IDs, nil))
+	r = sent(t, s.Checked(start, missing.Query, missing.IDs, nil, nil))
 	require.Len(t, r.Filters[0].IDs, 2)
 	r = sent(t, s.Unsent(start, r.Sub, 2000, "too large"))
 	require.Len(t, r.Filters[0].IDs, 1)

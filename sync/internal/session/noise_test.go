@@ -303,10 +303,12 @@ func (n *noise) store() {
 		a := n.missing[0]
 		n.missing = n.missing[1:]
 		if bad {
-			n.do("checked", n.s.Checked(n.now, a.Query, nil, errors.New("store failed")))
+			n.do("checked", n.s.Checked(n.now, a.Query, nil, nil, errors.New("store failed")))
 			return
 		}
-		n.do("checked", n.s.Checked(n.now, a.Query, a.IDs[:n.rng.IntN(len(a.IDs)+1)], nil))
+		need := a.IDs[:n.rng.IntN(len(a.IDs)+1)]
+		half := (len(need) + 1) / 2
+		n.do("checked", n.s.Checked(n.now, a.Query, need[:half], need[half:], nil))
 	}
 }
 

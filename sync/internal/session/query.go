@@ -54,9 +54,10 @@ type query struct {
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // of last
 	reopened bool
-	limited  int   // NEG-OPENs in a row that were refused as one of too many
-	cut      *cut  // its set may have been cut
-	rest     *rest // to be fetched when the ids are
+	limited  int                 // NEG-OPENs in a row that were refused as one of too many
+	cut      *cut                // its set may have been cut
+	rest     *rest               // to be fetched when the ids are
+	later    []graspsync.EventID // ids that somebody else is asked for
 
 	// In windows, each reconciled.
 	window  []window // to be fetched, newest first

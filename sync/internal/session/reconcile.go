@@ -216,16 +216,16 @@ func (h *history) askMissing(q *query, need [][32]byte) {
 	for i, id := range need {
 		ids[i] = id
 	}
-	h.out.do(Missing{Query: q.id, IDs: ids})
+	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: ids})
 }
 
-// checked fetches those of the ids that we need.
-func (h *history) checked(id QueryID, ids []graspsync.EventID, err error) {
+// checked fetches those of the ids that we need, and asks about the others later.
+func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error) {
 	q, ok := h.queries[id]
 	if !ok || q.state != qChecking {
 		return
 	}
-	q.state = qFetching
+	q.state, q.later = qFetching, later
 	switch {
 	case err != nil:
 		h.end(q, plan.Failed, err.Error())
@@ -238,6 +238,11 @@ func (h *history) checked(id QueryID, ids []graspsync.EventID, err error) {
 
 // idsDone goes on when what was found by reconciling was fetched.
 func (h *history) idsDone(q *query) {
+	if later := q.later; len(later) > 0 {
+		q.state, q.later = qChecking, nil
+		h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: later})
+		return
+	}
 	switch r := q.rest; {
 	case r != nil:
 		q.rest = nil

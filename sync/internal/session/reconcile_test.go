@@ -263,7 +263,7 @@ func TestManyDifferencesConverge(t *testing.T) {
 					need = append(need, id)
 				}
 			}
-			queue = append(queue, s.Checked(start, a.Query, need, nil)...)
+			queue = append(queue, s.Checked(start, a.Query, need, nil, nil)...)
 		case Send:
 			r := a.Request
 			switch r.Type {
@@ -359,7 +359,7 @@ func TestTrapH6_WhatWasFoundIsKept(t *testing.T) {
 	actions := s.Tick(start.Add(31 * time.Second))
 	m := one[Missing](t, actions)
 	require.Greater(t, len(m.IDs), 50)
-	actions = s.Checked(start.Add(31*time.Second), m.Query, m.IDs, nil)
+	actions = s.Checked(start.Add(31*time.Second), m.Query, m.IDs, nil, nil)
 	require.NotEmpty(t, only[Send](actions))
 	require.NotEmpty(t, only[Send](actions)[0].Request.Filters[0].IDs)
 }
@@ -389,7 +389,7 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	m := one[Missing](t, actions)
 	require.Greater(t, len(m.IDs), 300)
 	require.Empty(t, only[Learned](actions))
-	rest := only[Send](s.Checked(wake, m.Query, nil, nil))
+	rest := only[Send](s.Checked(wake, m.Query, nil, nil, nil))
 	require.Len(t, rest, 1)
 	require.Equal(t, wire.TypeNegOpen, rest[0].Request.Type)
 	require.NotNil(t, rest[0].Request.Filters[0].Since, "behind what was settled")

@@ -209,7 +209,7 @@ func (p *player) input(now time.Time, verb string, args []string) ([]Action, err
 				ids = append(ids, id)
 			}
 		}
-		return p.s.Checked(now, QueryID(p.num(args[0])), ids, err), nil
+		return p.s.Checked(now, QueryID(p.num(args[0])), ids, nil, err), nil
 	}
 	m, err := p.message(verb, args)
 	if err != nil {

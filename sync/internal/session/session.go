@@ -300,9 +300,10 @@ func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err 
 	return s.flush(now)
 }
 
-// Checked answers Missing: ids are those that we do not have.
-func (s *Session) Checked(now time.Time, id QueryID, ids []graspsync.EventID, err error) []Action {
-	s.history.checked(id, ids, err)
+// Checked answers Missing: ids are those that we do not have. Those in later are being
+// asked for of somebody else, and are asked about again when the ids have come.
+func (s *Session) Checked(now time.Time, id QueryID, ids, later []graspsync.EventID, err error) []Action {
+	s.history.checked(id, ids, later, err)
 	return s.flush(now)
 }
 

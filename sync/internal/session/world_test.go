@@ -502,10 +502,10 @@ func (w *world) perform(a Action) {
 		bad := w.src.n(10) == 0 && !w.calm
 		w.answers = append(w.answers, func() []Action {
 			if bad {
-				return w.s.Checked(w.now, a.Query, nil, errors.New("store failed"))
+				return w.s.Checked(w.now, a.Query, nil, nil, errors.New("store failed"))
 			}
 			need := slices.DeleteFunc(slices.Clone(a.IDs), func(id graspsync.EventID) bool { return w.held[id.String()] })
-			return w.s.Checked(w.now, a.Query, need, nil)
+			return w.s.Checked(w.now, a.Query, need, nil, nil)
 		})
 	case Done:
 		w.done(a)
