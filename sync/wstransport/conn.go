@@ -18,9 +18,37 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// keptBuffer is the largest buffer that a connection has to itself, and keeps between
-// messages.
+// keptBuffer is the largest buffer that a connection has without taking it out of the read
+// budget, and that is kept when it is not used any more, see [buffers].
 const keptBuffer = 64 << 10
+
+// buffers are those that nobody uses at the moment. A connection has one only while it reads a
+// message or writes one: most connections do neither most of the time.
+type buffers chan []byte
+
+// mostBuffers is how many are kept for whoever is next.
+const mostBuffers = 32
+
+// take returns an empty buffer, nil if there is none.
+func (b buffers) take() []byte {
+	select {
+	case buf := <-b:
+		return buf[:0]
+	default:
+		return nil
+	}
+}
+
+// give gives a buffer back.
+func (b buffers) give(buf []byte) {
+	if cap(buf) == 0 || cap(buf) > keptBuffer {
+		return
+	}
+	select {
+	case b <- buf:
+	default:
+	}
+}
 
 // Keys of log lines.
 const (
@@ -51,7 +79,6 @@ type conn struct {
 	err     error // set by end, before ended is closed
 
 	writing chan struct{} // its one slot is held while frames are written
-	out     []byte        // owned by who holds writing
 
 	// owned by the reading goroutine
 	in      []byte
@@ -124,12 +151,10 @@ func (c *conn) Send(ctx context.Context, r wire.Request) error {
 		return err
 	}
 	defer c.release()
-	frame, err := wire.Append(c.out[:0], r)
+	frame, err := wire.Append(c.t.buffers.take(), r)
+	defer func() { c.t.buffers.give(frame) }()
 	if err != nil {
 		return fmt.Errorf("sending: %w", err)
-	}
-	if cap(frame) <= keptBuffer {
-		c.out = frame
 	}
 	if most := c.maxRequest(); len(frame) > most {
 		return fmt.Errorf("%w: %d bytes, the relay takes %d", relaysync.ErrMessageTooLarge, len(frame), most)
@@ -316,6 +341,8 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	c.stats.bytes.Add(uint64(len(data)))
 	c.t.stats.bytes.Add(uint64(len(data)))
 	m, err = wire.Parse(data)
+	c.t.buffers.give(c.in)
+	c.in = nil
 	if err != nil {
 		return m, false, c.drop(err, len(data))
 	}
@@ -331,6 +358,9 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 func (c *conn) readAll(r io.Reader) ([]byte, error) {
 	var moving *progress
 	defer func() { moving.stop() }()
+	if c.in == nil {
+		c.in = c.t.buffers.take()
+	}
 	buf := c.in[:0]
 	for {
 		if len(buf) == cap(buf) {

@@ -26,6 +26,7 @@ import (
 type Transport struct {
 	cfg     Config // set by New, read-only
 	reading *readBudget
+	buffers buffers
 	proven  time.Duration // provenAfter but in tests
 	stats   counters
 }
@@ -61,7 +62,9 @@ func New(c Config) (*Transport, error) {
 		return nil, fmt.Errorf("wstransport config: %w", err)
 	}
 	c = c.withDefaults()
-	return &Transport{cfg: c, reading: newReadBudget(c.ReadBudget, c.fixed.ReadLimit), proven: provenAfter}, nil
+	return &Transport{
+		cfg: c, reading: newReadBudget(c.ReadBudget, c.fixed.ReadLimit), buffers: make(buffers, mostBuffers), proven: provenAfter,
+	}, nil
 }
 
 // Stats returns the sums over all connections, past ones included. A connection's
