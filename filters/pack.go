@@ -48,22 +48,30 @@ func PackSized(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filt
 		smallest = min(smallest, it.size)
 	}
 	var open []bin // those that may still take one, in the order of reqs
+	var in, count []int
 	for _, it := range items {
 		i := slices.IndexFunc(open, func(b bin) bool { return b.room >= it.size })
 		if i < 0 {
 			i = len(open)
-			open = append(open, bin{req: len(reqs), room: maxBytes - RequestOverhead})
-			reqs, sizes = append(reqs, nil), append(sizes, RequestOverhead)
+			open = append(open, bin{req: len(sizes), room: maxBytes - RequestOverhead})
+			sizes, count = append(sizes, RequestOverhead), append(count, 0)
 		}
 		b := &open[i]
-		reqs[b.req] = append(reqs[b.req], it.filter)
+		in = append(in, b.req)
+		count[b.req]++
 		sizes[b.req] += it.size
 		b.room -= it.size
 		// A bin that nothing fits into any more is not looked at again: packing
 		// stays linear for filters of about one size, which ours are.
-		if b.room < smallest || len(reqs[b.req]) == maxFilters {
+		if b.room < smallest || count[b.req] == maxFilters {
 			open = slices.Delete(open, i, i+1)
 		}
+	}
+	for _, n := range count { // no larger than need be: most are kept for long
+		reqs = append(reqs, make([]nostr.Filter, 0, n))
+	}
+	for i, it := range items {
+		reqs[in[i]] = append(reqs[in[i]], it.filter)
 	}
 	return reqs, sizes, tooLarge
 }

@@ -151,7 +151,9 @@ func (cu *catchUp) due(r *relay, _ time.Time) bool { return len(r.catchUp.queue)
 // start starts the next part of a catch-up.
 func (cu *catchUp) start(r *relay, now time.Time) {
 	g := r.catchUp.queue[0]
-	r.catchUp.queue = r.catchUp.queue[1:]
+	if r.catchUp.queue = r.catchUp.queue[1:]; len(r.catchUp.queue) == 0 {
+		r.catchUp.queue = nil
+	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
 	if g.since == 0 {
 		g.since = r.catchUp.since

@@ -56,7 +56,9 @@ func (h *history) start(r *relay, now time.Time) {
 		r.history.queue = h.want.groups(items, r.history.resume)
 	}
 	g := r.history.queue[0]
-	r.history.queue = r.history.queue[1:]
+	if r.history.queue = r.history.queue[1:]; len(r.history.queue) == 0 {
+		r.history.queue = nil // with all groups that were in it
+	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
 		_, ok := r.history.todo[it]
 		return !ok || r.history.resume[it] != g.resume

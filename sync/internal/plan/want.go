@@ -319,6 +319,9 @@ func (w *want) itemFilters(items []Item) (out []nostr.Filter) {
 		case itemRepo:
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
+			if ids == nil { // most items are root events, and those of a group are of one kind
+				ids = make([]string, 0, len(items))
+			}
 			ids = append(ids, w.spell(it))
 		case itemDescendant:
 			below = append(below, w.descendant(it))

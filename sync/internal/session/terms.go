@@ -159,14 +159,18 @@ func (t *terms) liveBounds() bounds {
 }
 
 // pack spreads the filters of a live subscription over as few requests as the relay
-// takes them in.
+// takes them in. If that is one, of all of them as they are, it shares their slice.
 func (t *terms) pack(fs []nostr.Filter) [][]nostr.Filter {
-	out := make([]nostr.Filter, 0, len(fs))
+	out, same := make([]nostr.Filter, 0, len(fs)), true
 	for _, f := range fs {
-		part, _ := t.reshape(f, t.liveBounds())
+		part, less := t.reshape(f, t.liveBounds())
+		same = same && !less && len(part) == 1 && len(part[0].Kinds) == len(f.Kinds)
 		out = append(out, part...)
 	}
 	reqs, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
+	if same && len(reqs) == 1 && len(reqs[0]) == len(fs) {
+		return [][]nostr.Filter{fs}
+	}
 	return reqs
 }
 
