@@ -33,6 +33,7 @@ func rows() []row {
 		{"memory", "What a first catch-up from khatru holds in memory" + asNew, measureMemory},
 		negentropyRow(),
 		hubMemoryRow(),
+		changeRow(),
 		liveRow(),
 		idleRow(),
 		restartRow(),
