@@ -178,7 +178,9 @@ type indexRepo struct {
 	// is none either: it keeps out the versions by which it was ours.
 	relative bool
 	roots    map[graspsync.EventID]struct{}
-	alone    []*indexRepo // just itself: what most root events tag
+	// What most root events tag: just itself. Neither ever changes.
+	alone  []*indexRepo
+	itself []graspsync.RepoRef
 }
 
 // indexRoot is kept small, there are many.
@@ -188,7 +190,11 @@ type indexRoot struct {
 	repos  *[]*indexRepo
 }
 
+// refs returns the repositories that a root event tags. Nobody changes what is in it.
 func (r indexRoot) refs() []graspsync.RepoRef {
+	if len(*r.repos) == 1 {
+		return (*r.repos)[0].itself
+	}
 	refs := make([]graspsync.RepoRef, len(*r.repos))
 	for i, repo := range *r.repos {
 		refs[i] = repo.ref
@@ -224,7 +230,7 @@ func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
 		return r
 	}
 	r := &indexRepo{ref: cloneRef(ref)}
-	r.alone = []*indexRepo{r}
+	r.alone, r.itself = []*indexRepo{r}, []graspsync.RepoRef{r.ref}
 	t.repos[r.ref] = r
 	return r
 }

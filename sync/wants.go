@@ -66,6 +66,7 @@ func (w *wants) changes(c indexChange) plan.Changes {
 			out.Repos = append(out.Repos, change)
 		}
 	}
+	out.Roots = make([]plan.RootChange, 0, len(c.roots))
 	for id, refs := range c.roots {
 		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: w.index.rootTime(id)})
 	}
