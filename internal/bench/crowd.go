@@ -107,15 +107,18 @@ func parsePublication(line string) (p publication, err error) {
 	return p, json.Unmarshal([]byte(event), &p.event)
 }
 
-// publish publishes an event every so often, and says of each when, in nanoseconds, and on how
-// many relays somebody had asked for it.
+// publish publishes an event every so often, and says of each when, in nanoseconds, how much later
+// than it should have, and on how many relays somebody had asked for it.
 func (c *crowd) publish(events []publication, every time.Duration, out io.Writer) error {
 	w := bufio.NewWriter(out)
 	next := time.Now()
 	for _, p := range events {
 		time.Sleep(time.Until(next))
-		next = next.Add(every)
 		at, to := time.Now(), 0
+		late := at.Sub(next)
+		if next = next.Add(every); late > every { // nobody is to be flooded with what was missed
+			next = at.Add(every)
+		}
 		for _, path := range p.paths {
 			c.mu.Lock()
 			r := c.relays[path]
@@ -124,7 +127,7 @@ func (c *crowd) publish(events []publication, every time.Duration, out io.Writer
 				to++
 			}
 		}
-		fmt.Fprintln(w, p.event.ID, at.UnixNano(), to)
+		fmt.Fprintln(w, p.event.ID, at.UnixNano(), late.Nanoseconds(), to)
 	}
 	fmt.Fprintln(w)
 	return w.Flush()
@@ -290,8 +293,9 @@ func (c *crowdRemote) asked() (requests, connections int, err error) {
 
 // published is when an event was published, and on how many relays somebody wanted it.
 type published struct {
-	at time.Time
-	on int
+	at   time.Time
+	late time.Duration // than it should have been: so long nobody ran the sender
+	on   int
 }
 
 // publish has events published, one every so often, and returns when that was, by id.
@@ -313,10 +317,11 @@ func (c *crowdRemote) publish(events []publication, every time.Duration) (map[st
 		}
 		var id string
 		var nanos int64
-		var on int
-		if _, err := fmt.Sscan(text, &id, &nanos, &on); err != nil {
+		var p published
+		if _, err := fmt.Sscan(text, &id, &nanos, (*int64)(&p.late), &p.on); err != nil {
 			return nil, err
 		}
-		at[id] = published{time.Unix(0, nanos), on}
+		p.at = time.Unix(0, nanos)
+		at[id] = p
 	}
 }

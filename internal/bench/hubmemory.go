@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"runtime/pprof"
 	"time"
 
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -47,11 +45,6 @@ func measureHubMemory(r *run) error {
 		return r.ctx.Err()
 	}
 	after := inUse()
-	if name := os.Getenv("HEAPPROFILE"); name != "" {
-		out, _ := os.Create(name)
-		pprof.WriteHeapProfile(out)
-		out.Close()
-	}
 	r.atMost("beyond the store", float64(after-before)/1e6, "MB", 200)
 	r.figure("of that, for each relay", float64(after-before)/1e3/float64(w.relays), "kB")
 	r.figure("CPU until all was followed and fetched", took.Seconds(), "s")

@@ -64,19 +64,25 @@ func measureLive(r *run) error {
 	if err != nil {
 		return err
 	}
-	late, err := store.await(r.ctx, sent, 10*time.Second)
+	took, err := store.await(r.ctx, sent, 10*time.Second)
 	if err != nil {
 		return err
 	}
 	share := float64(cpuTime()-used) / float64(time.Since(began))
+	var sender []time.Duration
 	for id, p := range sent {
 		if p.on < w.listed {
 			return fmt.Errorf("event %s was wanted of %d relays only", id, p.on)
 		}
+		sender = append(sender, p.late)
 	}
-	at := func(q float64) float64 { return late[min(len(late)-1, int(q*float64(len(late))))].Seconds() * 1e3 }
-	r.figure("from relay to stored, median", at(0.5), "ms")
-	r.atMost("from relay to stored, 99 of 100", at(0.99), "ms", 20)
+	slices.Sort(sender)
+	at := func(sorted []time.Duration, q float64) float64 {
+		return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Seconds() * 1e3
+	}
+	r.figure("from relay to stored, median", at(took, 0.5), "ms")
+	r.atMost("from relay to stored, 99 of 100", at(took, 0.99), "ms", 20)
+	r.figure("the sender woke up late meanwhile, 99 of 100: what the machine does besides", at(sender, 0.99), "ms")
 	r.atMost("CPU, of a core", share*100, "%", 15)
 	return nil
 }
