@@ -16,7 +16,7 @@ func idleRow() row {
 }
 
 func measureIdle(r *run) error {
-	w := world{repos: r.pick(500, 24), issues: 1, relays: r.pick(500, 24), listed: 1}
+	w := world{repos: r.pick(500, 12), issues: 1, relays: r.pick(500, 12), listed: 1}
 	c, err := startCrowd(r.ctx)
 	if err != nil {
 		return err
