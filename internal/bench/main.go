@@ -43,6 +43,7 @@ func rows() []row {
 // roles are what the command is in a process of its own, by what says so in its environment.
 func roles() map[string]func(io.Reader, io.Writer) error {
 	return map[string]func(io.Reader, io.Writer) error{relayProcess: serve, crowdProcess: serveCrowd}
+	return []row{pushRow}
 }
 
 func main() {
