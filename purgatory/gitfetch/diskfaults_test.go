@@ -134,7 +134,7 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 			f.disk.files = on
 			open, err := upkeepOf().staying(nil)
 			for _, x := range open {
-				x.close()
+				x.Close()
 			}
 			return err
 		}},

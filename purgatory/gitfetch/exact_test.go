@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
@@ -187,18 +188,18 @@ func TestBrokenIndexes(t *testing.T) {
 		open bool // that is seen only when it is looked into
 	}{
 		"empty":     {},
-		"head":      {data: data[:indexFanout-1]},
+		"head":      {data: data[:barerepo.IndexFanout-1]},
 		"mark":      {data: append([]byte("x"), data[1:]...)},
 		"version":   {data: append([]byte("\xfftOc\x00\x00\x00\x01"), data[8:]...)},
-		"cut off":   {data: data[:indexFanout+20*n-1], open: true},
-		"fans only": {data: data[:indexFanout], open: true},
+		"cut off":   {data: data[:barerepo.IndexFanout+20*n-1], open: true},
+		"fans only": {data: data[:barerepo.IndexFanout], open: true},
 	} {
 		require.NoError(t, os.WriteFile(path("broken"), broken.data, 0o600))
 		_, err := readIndex(broken.data, 20)
-		require.ErrorIs(t, err, errIndex, name)
+		require.ErrorIs(t, err, barerepo.ErrIndex, name)
 		_, err = f.objects.readIndexes(folder, map[string]bool{"whole.idx": true, "broken.idx": true, "whole.pack": true}, 20)
-		require.ErrorIs(t, err, errIndex, name)
-		open, closeAll, err := openIndexes(f.disk.files, folder, []string{"whole", "broken"}, 20)
+		require.ErrorIs(t, err, barerepo.ErrIndex, name)
+		open, closeAll, err := barerepo.OpenIndexes(f.disk.files, folder, []string{"whole", "broken"}, 20)
 		if !broken.open {
 			require.Error(t, err, name)
 			require.Empty(t, open)
@@ -207,22 +208,22 @@ func TestBrokenIndexes(t *testing.T) {
 		}
 		require.NoError(t, err, name)
 		last := evenly(n)(n - 1)
-		_, err = open[1].has(last[:])
+		_, err = open[1].Has(last[:])
 		require.Error(t, err, name)
-		_, err = open[0].covers(open[1])
+		_, err = open[0].Covers(open[1])
 		require.Error(t, err, name)
-		_, err = open[1].covers(open[0])
+		_, err = open[1].Covers(open[0])
 		require.Error(t, err, name)
-		covered, err := open[0].covers(open[0])
+		covered, err := open[0].Covers(open[0])
 		require.NoError(t, err)
 		require.True(t, covered)
 		closeAll()
-		_, err = open[0].has(last[:])
+		_, err = open[0].Has(last[:])
 		require.ErrorIs(t, err, fs.ErrClosed)
 	}
 	_, err = readIndex(data, 20)
 	require.NoError(t, err)
-	exact, err := readIndex(data[:indexFanout+20*n], 20)
+	exact, err := readIndex(data[:barerepo.IndexFanout+20*n], 20)
 	require.NoError(t, err)
 	require.Equal(t, n, exact.len())
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // fetched is a quarantine with the tip of a new history in it, complete.
@@ -212,7 +213,7 @@ func TestFetchLeavesNothingAfterAnError(t *testing.T) {
 
 // An index that is not one is refused, whatever is in it.
 func FuzzReadIndex(f *testing.F) {
-	head := append([]byte(indexMark), make([]byte, 1024)...)
+	head := append([]byte(barerepo.IndexMark), make([]byte, 1024)...)
 	f.Add(head, []byte("ab"))
 	one := bytes.Clone(head)
 	one[len(one)-1] = 1

@@ -16,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // sharer gives a repository what another one of ours has. It is safe for concurrent use.
@@ -95,7 +96,7 @@ func (s *sharer) packsOf(ctx context.Context, dir string, revisions []byte, idLe
 			names = append(names, base)
 		}
 	}
-	all, closeAll, err := openIndexes(s.disk.files, folder, names, idLen)
+	all, closeAll, err := barerepo.OpenIndexes(s.disk.files, folder, names, idLen)
 	defer closeAll()
 	if err != nil {
 		return nil, false, err
@@ -117,7 +118,7 @@ func (s *sharer) packsOf(ctx context.Context, dir string, revisions []byte, idLe
 				return
 			}
 			for n, i := range order {
-				has, err := all[i].has(id[:idLen])
+				has, err := all[i].Has(id[:idLen])
 				if err != nil {
 					failed = err
 					return
@@ -139,7 +140,7 @@ func (s *sharer) packsOf(ctx context.Context, dir string, revisions []byte, idLe
 	for i, x := range all {
 		if used[i] {
 			bases = append(bases, names[i])
-			brought += x.len()
+			brought += x.Len()
 		}
 	}
 	if brought > maxExtra*needed+fewExtra {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // What is copied in a day is counted to the byte: who may have so many more gets just them,
@@ -246,10 +247,10 @@ func TestSharingLeavesOut(t *testing.T) {
 		}
 	}
 	require.Len(t, came, 1)
-	x, err := openIndex(osFiles{}, filepath.Join(to, "objects", "pack", came[0]+".idx"), 20)
+	x, err := barerepo.OpenIndex(osFiles{}, filepath.Join(to, "objects", "pack", came[0]+".idx"), 20)
 	require.NoError(t, err)
-	defer x.close()
+	defer x.Close()
 	need := strings.Fields(git(t, from, "rev-list", "--objects", "--no-object-names", ids[2].String(), "^"+ids[1].String()))
-	require.Equal(t, len(need), x.len(), "only what is not there")
+	require.Equal(t, len(need), x.Len(), "only what is not there")
 	require.Empty(t, leftovers(t, to))
 }

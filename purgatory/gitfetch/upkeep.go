@@ -22,6 +22,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 const (
@@ -230,12 +231,12 @@ func (u *upkeep) look() error {
 			}
 			continue
 		}
-		x, err := openIndex(u.disk.files, filepath.Join(folder, name), u.id)
+		x, err := barerepo.OpenIndex(u.disk.files, filepath.Join(folder, name), u.id)
 		if err != nil {
 			return err
 		}
-		p.objects = x.len()
-		x.close()
+		p.objects = x.Len()
+		x.Close()
 		u.packs = append(u.packs, p)
 	}
 	slices.SortFunc(u.packs, func(a, b packFile) int {
@@ -454,18 +455,18 @@ func (u *upkeep) roll(ctx context.Context) error {
 	if err != nil || fresh == "" {
 		return err
 	}
-	all, err := openIndex(u.disk.files, u.path(fresh+".idx"), u.id)
+	all, err := barerepo.OpenIndex(u.disk.files, u.path(fresh+".idx"), u.id)
 	if err != nil {
 		return err
 	}
-	defer all.close()
+	defer all.Close()
 	for _, p := range packs {
-		x, err := openIndex(u.disk.files, u.path(p.base+".idx"), u.id)
+		x, err := barerepo.OpenIndex(u.disk.files, u.path(p.base+".idx"), u.id)
 		if err != nil {
 			return err
 		}
-		covered, err := all.covers(x)
-		x.close()
+		covered, err := all.Covers(x)
+		x.Close()
 		if err != nil || !covered {
 			return errors.Join(err, fmt.Errorf("%s lacks objects of %s", fresh, p.base))
 		}
@@ -640,7 +641,7 @@ func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
 	if len(shared) == 0 {
 		return nil
 	}
-	open, closeAll, err := openIndexes(u.disk.files, u.path(""), names, u.id)
+	open, closeAll, err := barerepo.OpenIndexes(u.disk.files, u.path(""), names, u.id)
 	defer closeAll()
 	if err != nil {
 		return err
@@ -654,7 +655,7 @@ func (u *upkeep) keepShared(ctx context.Context, named []nip34.ObjectID) error {
 			n, err := hex.Decode(id[:], line[:min(len(line), 2*len(id))])
 			for i := 0; i < len(open) && err == nil; i++ {
 				var there bool
-				if there, err = open[i].has(id[:n]); there {
+				if there, err = open[i].Has(id[:n]); there {
 					has[i]++
 				}
 			}
@@ -797,7 +798,7 @@ func (u *upkeep) quiet(ctx context.Context, since io.Reader, fresh []string) err
 	}
 	defer func() {
 		for _, x := range stay {
-			x.close()
+			x.Close()
 		}
 	}()
 	var lacking error
@@ -813,14 +814,14 @@ func (u *upkeep) quiet(ctx context.Context, since io.Reader, fresh []string) err
 }
 
 // hasEach returns an error unless an id is in one of the packs.
-func hasEach(packs []*indexFile, hexID []byte) error {
+func hasEach(packs []*barerepo.Index, hexID []byte) error {
 	var id [32]byte
 	n, err := hex.Decode(id[:], hexID[:min(len(hexID), 2*len(id))])
 	if err != nil {
 		return err
 	}
 	for _, x := range packs {
-		if has, err := x.has(id[:n]); err != nil || has {
+		if has, err := x.Has(id[:n]); err != nil || has {
 			return err
 		}
 	}
@@ -828,7 +829,7 @@ func hasEach(packs []*indexFile, hexID []byte) error {
 }
 
 // staying opens the packs that stay, the new ones first.
-func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
+func (u *upkeep) staying(fresh []string) (open []*barerepo.Index, err error) {
 	goes := make(map[string]bool)
 	for _, p := range u.packs {
 		goes[p.base+".idx"] = !slices.Contains(fresh, p.base)
@@ -841,10 +842,10 @@ func (u *upkeep) staying(fresh []string) (open []*indexFile, err error) {
 		if !strings.HasSuffix(e.Name(), ".idx") || goes[e.Name()] {
 			continue
 		}
-		x, err := openIndex(u.disk.files, u.path(e.Name()), u.id)
+		x, err := barerepo.OpenIndex(u.disk.files, u.path(e.Name()), u.id)
 		if err != nil {
 			for _, x := range open {
-				x.close()
+				x.Close()
 			}
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // The types of objects in a pack.
@@ -60,7 +61,7 @@ func place(t testing.TB, dir string, things ...thing) (name string) {
 	pack := packOf(parts...)
 	slices.SortFunc(entries, func(a, b entry) int { return bytes.Compare(a.id[:], b.id[:]) })
 	var idx bytes.Buffer
-	idx.WriteString(indexMark)
+	idx.WriteString(barerepo.IndexMark)
 	for b := range 256 {
 		n := 0
 		for _, e := range entries {

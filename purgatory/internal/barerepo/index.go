@@ -1,0 +1,184 @@
+package barerepo
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+)
+
+// Index is the index of a pack of ours, read where it lies: those of large repositories do
+// not fit into memory several times. It is for one goroutine.
+type Index struct {
+	file  *os.File
+	idLen int
+	fan   [256]uint32 // how many ids begin with each byte or one below it
+	near  []byte      // ids that Find reads at once
+}
+
+// The head of a pack's index, version 2: a mark and a version, and how many ids
+// begin with each byte or one below it (gitformat-pack).
+const (
+	IndexMark   = "\xfftOc\x00\x00\x00\x02"
+	IndexFanout = len(IndexMark) + 256*4
+)
+
+// ErrIndex is wrapped for what is not the index of a pack.
+var ErrIndex = errors.New("not the index of a pack")
+
+// NearIDs is how many ids are read at once by who looks for one: that is where it lies, as
+// hashes are spread evenly, give or take, among a million in a pack.
+const NearIDs = 128
+
+// OpenIndex opens the index of a pack, version 2.
+func OpenIndex(on Disk, path string, idLen int) (*Index, error) {
+	file, err := on.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	x := &Index{file: file, idLen: idLen}
+	head := make([]byte, IndexFanout)
+	if _, err = io.ReadFull(file, head); err == nil && string(head[:len(IndexMark)]) != IndexMark {
+		err = ErrIndex
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+	}
+	for i := range x.fan {
+		x.fan[i] = binary.BigEndian.Uint32(head[len(IndexMark)+4*i:])
+	}
+	return x, nil
+}
+
+// OpenIndexes opens the indexes of packs in a folder; closeAll is to be called in any case.
+func OpenIndexes(on Disk, folder string, bases []string, idLen int) (indexes []*Index, closeAll func(), err error) {
+	var open []*Index
+	closeAll = func() {
+		for _, x := range open {
+			x.Close()
+		}
+	}
+	for _, base := range bases {
+		x, err := OpenIndex(on, filepath.Join(folder, base+".idx"), idLen)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		open = append(open, x)
+	}
+	return open, closeAll, nil
+}
+
+// Close closes the file.
+func (x *Index) Close() { _ = x.file.Close() } // it was only read
+
+// Len is how many ids there are.
+func (x *Index) Len() int { return int(x.fan[255]) }
+
+// Has reports whether an id is there, as bytes.
+func (x *Index) Has(id []byte) (bool, error) {
+	_, found, err := x.Find(id)
+	return found, err
+}
+
+// Find looks for an id, as bytes, and says the how manyth it is. It begins where the id
+// should be; where they are not spread evenly, which somebody may have seen to, it halves
+// what is left.
+func (x *Index) Find(id []byte) (at int, found bool, err error) {
+	lo, hi := 0, int(x.fan[id[0]])
+	if id[0] > 0 {
+		lo = int(x.fan[id[0]-1])
+	}
+	guess := lo + int(uint64(max(0, hi-lo))*uint64(binary.BigEndian.Uint32(id[1:]))>>32)
+	for lo < hi {
+		n := min(NearIDs, hi-lo)
+		from := min(max(lo, guess-n/2), hi-n)
+		if x.near == nil {
+			x.near = make([]byte, NearIDs*x.idLen)
+		}
+		near := x.near[:n*x.idLen]
+		if _, err := x.file.ReadAt(near, int64(IndexFanout)+int64(from)*int64(x.idLen)); err != nil {
+			return 0, false, err
+		}
+		at := func(i int) []byte { return near[i*x.idLen : (i+1)*x.idLen] }
+		switch {
+		case bytes.Compare(id, at(0)) < 0:
+			hi = from
+		case bytes.Compare(id, at(n-1)) > 0:
+			lo = from + n
+		default:
+			i := sort.Search(n, func(i int) bool { return bytes.Compare(at(i), id) >= 0 })
+			return from + i, bytes.Equal(at(i), id), nil
+		}
+		guess = lo + (hi-lo)/2
+	}
+	return 0, false, nil
+}
+
+// largeOffset marks an offset in a pack of more than 2 GiB, which is in a table of its own.
+const largeOffset = 1 << 31
+
+// offset says where in its pack an object is.
+func (x *Index) offset(at int) (int64, error) {
+	n := int64(x.Len())
+	offsets := int64(IndexFanout) + n*int64(x.idLen) + 4*n // behind the ids, and the checksums of what is packed
+	var b [8]byte
+	if _, err := x.file.ReadAt(b[:4], offsets+4*int64(at)); err != nil {
+		return 0, err
+	}
+	small := binary.BigEndian.Uint32(b[:4])
+	if small < largeOffset {
+		return int64(small), nil
+	}
+	if _, err := x.file.ReadAt(b[:], offsets+4*n+8*int64(small-largeOffset)); err != nil {
+		return 0, err
+	}
+	return int64(binary.BigEndian.Uint64(b[:])), nil
+}
+
+// packHash is what the index says that the last bytes of its pack are.
+func (x *Index) packHash() ([]byte, error) {
+	info, err := x.file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	hash := make([]byte, x.idLen)
+	_, err = x.file.ReadAt(hash, max(0, info.Size()-2*int64(x.idLen)))
+	return hash, err
+}
+
+// ids reads the ids in order.
+func (x *Index) ids() io.Reader {
+	return bufio.NewReaderSize(io.NewSectionReader(x.file, int64(IndexFanout), int64(x.Len())*int64(x.idLen)), 64<<10)
+}
+
+// Covers reports whether all of another index is in this one. Both are in order, so that
+// each is read once.
+func (x *Index) Covers(other *Index) (bool, error) {
+	mine, theirs := x.ids(), other.ids()
+	id, want := make([]byte, x.idLen), make([]byte, x.idLen)
+	left := x.Len()
+	for range other.Len() {
+		if _, err := io.ReadFull(theirs, want); err != nil {
+			return false, err
+		}
+		for {
+			c := bytes.Compare(id, want)
+			if c == 0 {
+				break
+			}
+			if c > 0 || left == 0 {
+				return false, nil
+			}
+			left--
+			if _, err := io.ReadFull(mine, id); err != nil {
+				return false, err
+			}
+		}
+	}
+	return true, nil
+}
