@@ -71,6 +71,8 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	k := keeping(t, f, here, tip)
 	k.how.Now = true
 	k.maintain()
+	_, err := f.Refs(t.Context(), configured(t, sample(t)))
+	require.NoError(t, err)
 	allowed := []string{
 		"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects",
 		"pack-refs", "reflog", "prune-packed",

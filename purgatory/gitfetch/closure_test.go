@@ -329,7 +329,7 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 
 // A git that dies has not come to a verdict.
 func TestMissingOfABrokenGit(t *testing.T) {
-	here := sample(t)
+	here := configured(t, sample(t))
 	tip := oid(t, strings.TrimSpace(git(t, here, "rev-parse", "main")))
 	for name, script := range map[string]string{
 		"killed":        `case "$*" in *rev-list*) kill -9 $$;; esac`,

@@ -210,7 +210,7 @@ func chattyGit(f *Fetcher, n int) (said *string) {
 // Each process of git that is asked something is killed once, and says once what is no answer:
 // that is told, with nothing that could be taken for one.
 func TestEachQuestionThatGitDoesNotAnswer(t *testing.T) {
-	dir, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	dir, to := configured(t, bare(t, nip34.SHA1)), configured(t, bare(t, nip34.SHA1))
 	ids := history(t, dir, "main", 3)
 	f := fetcher(t, Config{})
 	weigh := func(but ...nip34.ObjectID) error {

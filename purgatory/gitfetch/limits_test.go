@@ -209,7 +209,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return hanging.Load() == 6 }, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return f.git.children.len() == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
-	here := sample(t)
+	here := configured(t, sample(t))
 	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
 	defer enough()
 	refs, err := f.Refs(at, here)

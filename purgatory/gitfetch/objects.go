@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // objectReader says which objects a repository has, and what they need.
@@ -64,6 +67,9 @@ func (o *objectReader) missing(ctx context.Context, dir string, env []string, id
 			unheld++
 		}
 	}
+	if there, err = o.beyondRefs(ctx, dir, there); err != nil {
+		return nil, 0, err
+	}
 	incomplete, err := o.incomplete(ctx, dir, env, there, count)
 	if err != nil {
 		return nil, 0, err
@@ -75,6 +81,31 @@ func (o *objectReader) missing(ctx context.Context, dir string, env []string, id
 		}
 	}
 	return append(missing, incomplete...), unheld, nil
+}
+
+// beyondRefs returns those of ids that no ref has. A walk ends at what refs have: of these it
+// would come to its end at once, unless an object of a ref has gone.
+func (o *objectReader) beyondRefs(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	r, err := o.reader(ctx, dir)
+	var refs map[string]nip34.ObjectID
+	if err == nil {
+		refs, err = r.Refs()
+	}
+	tips := slices.Compact(slices.SortedFunc(maps.Values(refs), func(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) }))
+	beyond := without(ids, tips)
+	if err == nil && len(beyond) < len(ids) {
+		var there map[nip34.ObjectID]barerepo.Kind
+		if there, err = r.Kinds(tips); len(there) < len(tips) {
+			beyond = ids
+		}
+	}
+	if errors.Is(err, barerepo.ErrAskGit) {
+		return ids, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading refs: %w", err)
+	}
+	return beyond, nil
 }
 
 // without returns those of ids that are not among others.
@@ -111,10 +142,42 @@ var kindNames = map[string]purgatory.ObjectKind{
 	"commit": purgatory.Commit, "tree": purgatory.Tree, "blob": purgatory.Blob, "tag": purgatory.Tag,
 }
 
-// kinds returns what those of ids are that exist. What is not an id in the
-// format of the repository may name something else there, such as a branch: the
-// object that was found must have the id that was asked for.
+// reader returns what reads a repository without git.
+func (o *objectReader) reader(ctx context.Context, dir string) (*barerepo.Reader, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return barerepo.Read(o.disk.files, dir)
+}
+
+// kinds returns what those of ids are that exist, beside the repository too, if env says
+// where. Git is run for that only if it must be.
 func (o *objectReader) kinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+	if len(env) > 0 {
+		return o.gitKinds(ctx, dir, env, ids)
+	}
+	r, err := o.reader(ctx, dir)
+	var read map[nip34.ObjectID]barerepo.Kind
+	if err == nil {
+		read, err = r.Kinds(ids)
+	}
+	switch {
+	case errors.Is(err, barerepo.ErrAskGit):
+		return o.gitKinds(ctx, dir, env, ids)
+	case err != nil:
+		return nil, fmt.Errorf("looking for objects: %w", err)
+	}
+	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind, len(read))
+	for id, kind := range read {
+		kinds[id] = purgatory.ObjectKind(kind) // both have git's numbers
+	}
+	return kinds, nil
+}
+
+// gitKinds has git say that. What is not an id in the format of the repository may name
+// something else there, such as a branch: the object that was found must have the id that was
+// asked for.
+func (o *objectReader) gitKinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
 	out, err := o.git.run(ctx, child{
 		dir: dir, extra: env, stdin: lines(ids),
 		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
@@ -216,6 +279,13 @@ func (o *objectReader) tips(ctx context.Context, dir string) ([]nip34.ObjectID, 
 
 // format returns how a repository hashes its objects.
 func (o *objectReader) format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
+	r, err := o.reader(ctx, dir)
+	if err == nil {
+		return r.Format(), nil
+	}
+	if !errors.Is(err, barerepo.ErrAskGit) {
+		return 0, fmt.Errorf("reading the object format: %w", err)
+	}
 	out, err := o.git.run(ctx, child{dir: dir, args: []string{"rev-parse", "--show-object-format"}})
 	if err != nil {
 		return 0, fmt.Errorf("asking for the object format: %w", err)

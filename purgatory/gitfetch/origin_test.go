@@ -3,6 +3,7 @@ package gitfetch
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -62,6 +63,16 @@ func bare(t testing.TB, format nip34.ObjectFormat) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "repo.git")
 	git(t, t.TempDir(), "init", "-q", "--bare", "--object-format="+format.String(), "-b", "main", dir)
+	return dir
+}
+
+// configured makes a repository one that somebody has configured: only git can read it then.
+func configured(t testing.TB, dir string) string {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
+	require.NoError(t, err)
+	_, err = file.WriteString("# by hand\n")
+	require.NoError(t, errors.Join(err, file.Close()))
 	return dir
 }
 

@@ -27,7 +27,7 @@ func TestGitEndsWithUs(t *testing.T) {
 		require.NoError(t, err)
 		return
 	}
-	here, dir := bare(t, nip34.SHA1), t.TempDir()
+	here, dir := configured(t, bare(t, nip34.SHA1)), t.TempDir()
 	shim, began, moved := filepath.Join(dir, "git"), filepath.Join(dir, "began"), filepath.Join(dir, "moved")
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)

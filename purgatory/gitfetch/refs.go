@@ -24,24 +24,22 @@ type refStore struct {
 	objects *objectReader
 }
 
-// read returns the refs of a repository.
-func (r *refStore) read(ctx context.Context, dir string) (purgatory.Refs, error) {
-	refs := purgatory.Refs{At: make(map[nip34.RefName]nip34.ObjectID)}
-	format, err := r.objects.format(ctx, dir)
-	if err != nil {
-		return refs, err
+// read returns the refs of a repository. Git is run for that only if it must be.
+func (r *refStore) read(ctx context.Context, dir string) (refs purgatory.Refs, err error) {
+	var all map[string]nip34.ObjectID
+	from, err := r.objects.reader(ctx, dir)
+	if err == nil {
+		refs.Format = from.Format()
+		all, err = from.Refs()
 	}
-	refs.Format = format
-	out, err := r.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
+	if errors.Is(err, barerepo.ErrAskGit) {
+		refs.Format, all, err = r.gitRead(ctx, dir)
+	}
 	if err != nil {
 		return refs, fmt.Errorf("reading refs: %w", err)
 	}
-	for line := range strings.Lines(string(out)) {
-		text, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		id, err := nip34.ParseObjectID(text)
-		if err != nil {
-			continue
-		}
+	refs.At = make(map[nip34.RefName]nip34.ObjectID, len(all))
+	for name, id := range all {
 		if ref, ok := refName(name); ok {
 			refs.At[ref] = id
 		}
@@ -53,6 +51,25 @@ func (r *refStore) read(ctx context.Context, dir string) (purgatory.Refs, error)
 	target, _ := strings.CutPrefix(strings.TrimSpace(string(data)), "ref: ")
 	refs.Head, _ = refName(target)
 	return refs, nil
+}
+
+// gitRead has git say what the refs are, and the format of the repository.
+func (r *refStore) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
+	if format, err = r.objects.format(ctx, dir); err != nil {
+		return 0, nil, err
+	}
+	out, err := r.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
+	if err != nil {
+		return 0, nil, err
+	}
+	all = make(map[string]nip34.ObjectID)
+	for line := range strings.Lines(string(out)) {
+		text, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if id, err := nip34.ParseObjectID(text); err == nil {
+			all[name] = id
+		}
+	}
+	return format, all, nil
 }
 
 // refName reads the name of a ref as our repositories have them.

@@ -340,7 +340,7 @@ func TestUnfitRefs(t *testing.T) {
 // Of an answer that is too long to be kept the beginning is not taken for all of it: refs
 // would seem not to be there.
 func TestAnswerThatIsTooLong(t *testing.T) {
-	dir := bare(t, nip34.SHA1)
+	dir := configured(t, bare(t, nip34.SHA1))
 	history(t, dir, "main", 1)
 	for more, fails := range map[int]bool{0: false, 1: true} {
 		f := fetcher(t, Config{})

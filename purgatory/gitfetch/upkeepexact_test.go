@@ -511,7 +511,7 @@ exec %[1]s "$@" < %[2]s/$$
 	require.NoError(t, err)
 	mine := strings.TrimSpace(string(out))
 	f := fetcher(t, Config{Git: script})
-	dir := bare(t, nip34.SHA1)
+	dir := configured(t, bare(t, nip34.SHA1))
 	main := packed(t, dir, nip34.ObjectID{}, "main")
 	git(t, dir, "update-ref", "refs/heads/main", main.String())
 	waits := packed(t, dir, main, "waits")

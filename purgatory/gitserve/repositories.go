@@ -22,6 +22,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
@@ -532,7 +533,7 @@ func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if err == nil && string(config) == configs[format] {
+	if err == nil && string(config) == barerepo.Config(format) {
 		return true, nil
 	}
 	has, err := r.hasRefs(at)
@@ -590,14 +591,6 @@ func (r *Repositories) discard(at string) error {
 	return r.dropOwner(path.Dir(at))
 }
 
-// configs are what the config of a repository says; all else is given to git when it
-// runs.
-var configs = map[nip34.ObjectFormat]string{
-	nip34.SHA1: "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n",
-	nip34.SHA256: "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n" +
-		"[extensions]\n\tobjectformat = sha256\n",
-}
-
 // make lays out an empty repository aside and moves it to its place. If that fails nothing
 // is left aside: on a full disk it is tried again and again.
 func (r *Repositories) make(at string, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
@@ -618,7 +611,7 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 		}
 	}
 	for name, text := range map[string]string{
-		"HEAD": "ref: refs/heads/main\n", "config": configs[format],
+		"HEAD": "ref: refs/heads/main\n", "config": barerepo.Config(format),
 		"description": strconv.QuoteToASCII(ref.String()) + "\n", // for the operator
 	} {
 		if err := r.write(path.Join(tmp, name), text); err != nil {
@@ -687,6 +680,16 @@ func (r *Repositories) shown(at string) (refs map[string]string, head string, er
 		head = ""
 	}
 	return refs, head, nil
+}
+
+// refs reads all refs, as git does. The error wraps [barerepo.ErrAskGit] if only git can say.
+func (r *Repositories) refs(at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
+	from, err := barerepo.Read(r.root, filepath.FromSlash(at))
+	if err != nil {
+		return nil, 0, err
+	}
+	refs, err := from.Refs()
+	return refs, from.Format(), err
 }
 
 // Staged implements [purgatory.Repositories].

@@ -24,14 +24,14 @@ func ref(t *testing.T, name string) nip34.RefName {
 	return r
 }
 
-func id(t *testing.T, digit string) nip34.ObjectID {
+func id(t testing.TB, digit string) nip34.ObjectID {
 	t.Helper()
 	one, err := nip34.ParseObjectID(strings.Repeat(digit, 40))
 	require.NoError(t, err)
 	return one
 }
 
-func write(t *testing.T, dir, name, text string) {
+func write(t testing.TB, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
