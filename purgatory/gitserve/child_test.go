@@ -62,8 +62,10 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 		} {
 			require.Contains(t, line, "-c "+setting+" ")
 		}
-		require.True(t, strings.HasSuffix(line, " http-backend\n"))
+		require.True(t, strings.HasSuffix(line, " http-backend\n") || strings.HasSuffix(line, " receive-pack --stateless-rpc .\n"))
 	}
+	require.Contains(t, string(seen), " http-backend\n")
+	require.Contains(t, string(seen), " receive-pack ")
 	seen, err = os.ReadFile(env)
 	require.NoError(t, err)
 	names := make(map[string]int)

@@ -474,7 +474,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 	r.git.git.started = func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, verb := range []string{"http-backend", "index-pack", "cat-file", "for-each-ref", "pack-objects", "rev-list"} {
+		for _, verb := range []string{"http-backend", "receive-pack", "index-pack", "cat-file", "for-each-ref", "pack-objects", "rev-list"} {
 			if slices.Contains(cmd.Args, verb) {
 				seen[verb] = append(seen[verb], strings.Join(cmd.Args[4:7], " "))
 			}
@@ -492,7 +492,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/nostr/"+stranger(1))
 	const memory = " 307200"
 	require.Equal(t, map[string][]string{
-		"http-backend": {" 1201" + memory, " 21" + memory},
+		"receive-pack": {" 21" + memory},
 		"index-pack":   {"131073 6" + memory}, "cat-file": {"131073 6" + memory}, "for-each-ref": {"131073 6" + memory},
 		"pack-objects": {"204801 6" + memory},
 	}, took())
@@ -504,7 +504,7 @@ func TestBoundsOfEachChild(t *testing.T) {
 	tip, _ := r.file(t, "f", random(t, 2*mib+mib/2))
 	r.says(map[string]string{"refs/heads/main": tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
-	bounds := took()["http-backend"]
+	bounds := took()["receive-pack"]
 	require.Equal(t, " 23"+memory, bounds[len(bounds)-1])
 	_, err := r.git.git.weighPulls(t.Context(), r.dir())
 	require.NoError(t, err)

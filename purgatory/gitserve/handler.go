@@ -217,7 +217,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		h.page(ctx, w, v, r, ref)
 	case method == http.MethodGet:
 		h.answer(ctx, w, v, ref, h.asks, call{
-			dir: dir, path: "/info/refs", query: "service=" + service, method: http.MethodGet, protocol: protocolOf(r),
+			dir: dir, path: "/info/refs", query: serviceOf(service), method: http.MethodGet, protocol: protocolOf(r),
 		}, done)
 	case service == uploadPack:
 		h.fetch(ctx, w, r, v, ref, dir, done)
@@ -301,11 +301,31 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 	defer out.close()
 	c.cpu = h.cfg.fixed.Timeout // it has read nothing of a stranger but a question
 	ctx, stop := out.whileMoving(ctx, h.cfg.fixed.Timeout)
-	h.run(ctx, out, ref, c)
+	if !h.advertise(out, ref, c) {
+		h.run(ctx, out, ref, c)
+	}
 	stop()
 	leave()
 	done()
 }
+
+// advertise tells who wants to push what is here, as git receive-pack does, unless that was
+// not asked for or only git can say. What fails is for git to say as well.
+func (h *Handler) advertise(w http.ResponseWriter, ref graspsync.RepoRef, c call) bool {
+	if c.query != serviceOf(receivePack) {
+		return false
+	}
+	refs, format, err := h.repos.refs(place(ref))
+	if err != nil {
+		return false
+	}
+	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
+	_ = writeRefs(w, c.protocol, refs, format) // the client is gone if this fails
+	return true
+}
+
+// serviceOf is the query of who asks what a service has.
+func serviceOf(service string) string { return "service=" + service }
 
 // maxPackedPush is what a push that comes gzipped may unpack to, in bytes. Git gzips none,
 // and other clients only those that they keep in memory: else a few KB would take the room
@@ -545,7 +565,11 @@ const maxSkipped = 32 << 20
 
 // run has git answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) (ok bool) {
-	status, err := h.git.serve(ctx, w, c)
+	serve := h.git.serve
+	if c.path == "/"+receivePack {
+		serve = h.git.receive
+	}
+	status, err := serve(ctx, w, c)
 	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
 		err = fmt.Errorf("%w (%w)", full, err)
 	}

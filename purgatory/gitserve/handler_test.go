@@ -598,6 +598,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(seen), "GIT_PROTOCOL=version=2")
 	require.Contains(t, string(seen), "http-backend")
+	require.Contains(t, string(seen), "receive-pack")
 	require.NotContains(t, string(seen), mark)
 }
 

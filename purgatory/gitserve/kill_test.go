@@ -50,8 +50,8 @@ func TestKilledInMidPush(t *testing.T) {
 	shim, began := filepath.Join(dir, "git"), filepath.Join(dir, "began")
 	// A git that takes a while for a push: what it begins with is there, then it moves refs.
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
-case "$PATH_INFO" in
-*git-receive-pack)
+case "$*" in
+*" receive-pack "*)
 	mkdir -p objects/tmp_objdir-incoming-AbCdEf/pack; echo x > objects/tmp_objdir-incoming-AbCdEf/pack/tmp_pack_1
 	echo x > refs/heads/main.lock
 	echo x > %s; sleep 1; mv refs/heads/main.lock refs/heads/main;;

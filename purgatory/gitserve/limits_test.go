@@ -230,8 +230,8 @@ func TestPromiseP30_NoRoomWhileGitWorks(t *testing.T) {
 	shim := filepath.Join(t.TempDir(), "git")
 	// A git that has begun to take in a push and has much to do.
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
-case "$PATH_INFO" in
-*git-receive-pack) mkdir -p objects/tmp_objdir-incoming-AbCdEf/pack; echo x > objects/tmp_objdir-incoming-AbCdEf/pack/tmp_pack_1; sleep 1000;;
+case "$*" in
+*" receive-pack "*) mkdir -p objects/tmp_objdir-incoming-AbCdEf/pack; echo x > objects/tmp_objdir-incoming-AbCdEf/pack/tmp_pack_1; sleep 1000;;
 *) exec %s "$@";;
 esac
 `, real), 0o700))

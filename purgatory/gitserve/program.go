@@ -45,6 +45,9 @@ var constants = []string{
 	"-c", "receive.denyDeleteCurrent=ignore",
 	"-c", "receive.shallowUpdate=false",
 	"-c", "receive.advertisePushOptions=false",
+	// What a push brings is looked at beside the repository, which git takes for another one
+	// then, and has one more process say what refs it has. It knows: they are its own.
+	"-c", "core.alternateRefsCommand=true",
 	"-c", "uploadpack.allowTipSHA1InWant=true",
 	"-c", "uploadpack.allowReachableSHA1InWant=true",
 	"-c", "uploadpack.allowFilter=true",
@@ -58,8 +61,8 @@ var constants = []string{
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
-// call is one request as git http-backend is to see it. Nothing in it is a client's
-// text.
+// call is one request as git is to see it: http-backend, or receive-pack itself if it is a
+// push. Nothing in it is a client's text.
 type call struct {
 	dir      string // of the repository
 	path     string // below it
@@ -208,6 +211,60 @@ func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 		return 0, fmt.Errorf("git rev-list: %w: %s", err, said)
 	}
 	return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+}
+
+// receive runs git receive-pack and hands on what it reports, if anything. Else it is as
+// serve, with two processes fewer.
+func (g *program) receive(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	line := append(append([]string{g.path}, g.settings...), "receive-pack", "--stateless-rpc", ".")
+	cmd, release, err := g.guarded(ctx, limits{memory: g.memory, cpu: c.cpu}, line...)
+	if err != nil {
+		return 0, fmt.Errorf("running git: %w", err)
+	}
+	defer release()
+	said := &tail{}
+	cmd.Dir, cmd.Stderr = c.dir, said
+	cmd.Env = append([]string{gitrun.AllocLimit(uint64(g.alloc)), "GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}, gitrun.Environment()...)
+	if c.body != nil { // not a nil that is an io.Reader
+		cmd.Stdin = c.body
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("running git: %w", err)
+	}
+	r := bufio.NewReader(out)
+	answered := func() {
+		noCache(w.Header(), "application/x-git-receive-pack-result")
+		w.WriteHeader(http.StatusOK)
+		status = http.StatusOK
+	}
+	if _, none := r.Peek(1); none == nil {
+		answered()
+		if _, err = io.Copy(flusher{w, http.NewResponseController(w)}, r); err != nil {
+			err = fmt.Errorf("answering: %w", err)
+			cancel()
+		}
+	}
+	if werr := cmd.Wait(); werr != nil && err == nil {
+		err = fmt.Errorf("git receive-pack: %w: %s", werr, said)
+	}
+	if status == 0 && err == nil { // the client wants to hear nothing
+		answered()
+	}
+	return status, err
+}
+
+// noCache sets the headers that git http-backend has for what changes.
+func noCache(h http.Header, kind string) {
+	h.Set("Content-Type", kind)
+	h.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
+	h.Set("Expires", "Fri, 01 Jan 1980 00:00:00 GMT")
+	h.Set("Pragma", "no-cache")
 }
 
 // answer hands on what a CGI program answers.

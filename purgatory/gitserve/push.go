@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // command is one change that a push asks for. A zero id stands for git's null id.
@@ -181,6 +183,32 @@ func early(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// capabilities are what a client may ask for that pushes, before the object format: what git
+// receive-pack offers as we run it.
+const capabilities = "report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta"
+
+// writeRefs tells a client that wants to push what refs there are, as git receive-pack does.
+func writeRefs(w io.Writer, protocol string, refs map[string]nip34.ObjectID, format nip34.ObjectFormat) error {
+	out := bufio.NewWriter(w)
+	if protocol != "version=2" { // of which there is none for pushes
+		writeLine(out, "# service="+receivePack+"\n")
+		_, _ = out.WriteString(flushPacket) // the error stays
+	}
+	if protocol == "version=1" {
+		writeLine(out, "version 1\n")
+	}
+	can := "\x00" + capabilities + " object-format=" + format.String() + " agent=graspsync"
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		writeLine(out, refs[name].String()+" "+name+can+"\n")
+		can = ""
+	}
+	if can != "" {
+		writeLine(out, barerepo.Null(format)+" capabilities^{}"+can+"\n")
+	}
+	_, err := out.WriteString(flushPacket)
+	return errors.Join(err, out.Flush())
 }
 
 // writeReport tells a client that nothing of a push was done: refused has the reasons of

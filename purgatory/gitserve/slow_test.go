@@ -244,6 +244,7 @@ func TestGitIsNotKeptRunning(t *testing.T) {
 // Everybody may ask what is here: who does not take the answer keeps no place.
 func TestSlowReaderOfAnAdvertisement(t *testing.T) {
 	r := slowly(t, Config{MaxPushes: 1, MaxFetches: 1}, "cat OUT; head -c 15000000 /dev/zero")
+	configured(t, r.dir())
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	for i, service := range []string{uploadPack, receivePack} {
