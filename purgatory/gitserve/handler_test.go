@@ -149,7 +149,13 @@ func (r *rig) commit(t *testing.T, text string) string {
 	return git(t, r.work, "rev-parse", "HEAD")
 }
 
-func (r *rig) repo() string { return r.url + "/" + owner.Npub() + "/x.git" }
+// repo is where git finds the repository. Requests see what a test has set before: each takes
+// this lock first of all.
+func (r *rig) repo() string {
+	r.git.tasks.mu.Lock()
+	defer r.git.tasks.mu.Unlock()
+	return r.url + "/" + owner.Npub() + "/x.git"
+}
 
 func (r *rig) has(t *testing.T) string { return git(t, r.work, "ls-remote", r.repo()) }
 
@@ -437,6 +443,7 @@ func TestFiltersOfAFetch(t *testing.T) {
 
 func (r *rig) do(t *testing.T, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
+	_ = r.repo() // what is set is seen
 	req, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
 	require.NoError(t, err)
 	for i := 0; i+1 < len(header); i += 2 {
