@@ -44,6 +44,9 @@ func rows() []row {
 func roles() map[string]func(io.Reader, io.Writer) error {
 	return map[string]func(io.Reader, io.Writer) error{relayProcess: serve, crowdProcess: serveCrowd}
 	return []row{pushRow}
+	return []row{
+		{"hub", "first sync with the largest hub of November 2026, events alone", fieldRow},
+	}
 }
 
 func main() {

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/fieldhub"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// Of the hub of the field: what the server is called that syncs with it, when its newest event
+// was made, so that the same events are made always, and how long a sync may take that does not hang.
+const (
+	fieldServer = "grasp.example"
+	fieldLimit  = 5 * time.Minute
+)
+
+var fieldNow = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// The REQs that a hub of this size took before it was counted, of which a third is the target.
+const fieldREQs = 5296 / 3
+
+// field is a hub as it is kept on the disk: a hub's relay, and the relays around it.
+type field struct {
+	Host   string
+	Events []*nostr.Event
+	Relays []*fieldhub.Relay
+	Wanted []string // ids
+}
+
+// fieldRow measures a first sync with a hub like the largest GRASP server of November 2026,
+// among 200 relays few of which answer, with hubs of two programs. The relays are in memory
+// and in this process, so that the CPU is theirs as well. The time is mostly pauses: between
+// dials, and between requests to a relay that counts them.
+func fieldRow(r *run) error {
+	f, err := loadField(r)
+	if err != nil {
+		return err
+	}
+	models := []struct {
+		name  string
+		relay func() relaytest.Behavior
+	}{
+		{"rust-nostr", relaytest.LocalRelay},
+		{"ngit-grasp", relaytest.GraspRelay},
+	}
+	if r.quick { // it is pauses, mostly
+		models = models[:1]
+	}
+	for _, model := range models {
+		if err := f.sync(r, "a hub of "+model.name, model.relay()); err != nil {
+			return fmt.Errorf("a hub of %s: %w", model.name, err)
+		}
+	}
+	return nil
+}
+
+// loadField makes the hub, or reads it if it was made before.
+func loadField(r *run) (*field, error) {
+	size := fieldhub.Production.Part(r.pick(1, 25))
+	text, err := json.Marshal(size)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(r.cache, fmt.Sprintf("field-%d.json", size.Repositories))
+	var kept struct {
+		Size  string // another one is another hub
+		Field *field
+	}
+	if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &kept) == nil && kept.Size == string(text) {
+		return kept.Field, nil
+	}
+	h := fieldhub.New(fieldhub.Config{Size: size, Server: fieldServer, Now: fieldNow, Key: relaytest.NewKey})
+	kept.Size, kept.Field = string(text), &field{Host: h.Host, Events: h.Events, Relays: h.Relays}
+	for _, ev := range h.Wanted {
+		kept.Field.Wanted = append(kept.Field.Wanted, ev.ID)
+	}
+	data, err := json.Marshal(kept)
+	if err != nil {
+		return nil, err
+	}
+	return kept.Field, keep(path, data)
+}
+
+// keep writes a data set, all of it or nothing.
+func keep(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// sync ends when all is here that can be had.
+func (f *field) sync(r *run, what string, behavior relaytest.Behavior) error {
+	net := relaytest.NewNetwork()
+	there := make(map[string]bool)
+	var relays []*relaytest.Relay
+	add := func(url string, b relaytest.Behavior, events []*nostr.Event) {
+		relay := net.Add(url, b)
+		relay.Publish(events...)
+		relays = append(relays, relay)
+		for _, ev := range events {
+			if b.DialError == nil && (b.MaxEvent == 0 || len(ev.String()) <= b.MaxEvent) {
+				there[ev.ID] = true
+			}
+		}
+	}
+	add("wss://"+f.Host, behavior, f.Events)
+	for _, around := range f.Relays {
+		b := relaytest.Behavior{}
+		if !around.Answers {
+			b.DialError = errors.New("connection refused")
+		}
+		add(around.URL, b, around.Events)
+	}
+	var wanted []graspsync.EventID
+	for _, text := range f.Wanted {
+		id, err := graspsync.ParseEventID(text)
+		if err != nil {
+			return err
+		}
+		if there[text] {
+			wanted = append(wanted, id)
+		}
+	}
+	cpu, took, err := f.follow(r.ctx, net, wanted)
+	if err != nil {
+		return err
+	}
+	requests := make(map[wire.RequestType]int)
+	var asked, answered float64
+	for _, relay := range relays {
+		for _, req := range relay.Requests() {
+			requests[req.Type]++
+		}
+		t := relay.Traffic()
+		asked, answered = asked+float64(t.BytesReceived)/1e6, answered+float64(t.BytesSent)/1e6
+	}
+	r.figure(what+": events that are wanted", float64(len(wanted)), "")
+	r.atMost(what+": CPU, that of the relays included", cpu.Seconds(), "s", 6)
+	r.atMost(what+": REQs, to all relays", float64(requests[wire.TypeReq]), "", fieldREQs)
+	r.figure(what+": reconciliations", float64(requests[wire.TypeNegOpen]), "")
+	r.figure(what+": asked", asked, "MB")
+	r.figure(what+": answered", answered, "MB")
+	r.figure(what+": time, mostly pauses", took.Seconds(), "s")
+	return nil
+}
+
+// follow syncs until all that is wanted is here.
+func (f *field) follow(ctx context.Context, net *relaytest.Network, wanted []graspsync.EventID) (cpu, took time.Duration, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, fieldLimit, fmt.Errorf("not all is here after %s", fieldLimit))
+	defer cancel()
+	identity, err := nip34.ParseIdentity(fieldServer)
+	if err != nil {
+		return 0, 0, err
+	}
+	first, err := graspsync.ParseRelayURL("wss://" + f.Host)
+	if err != nil {
+		return 0, 0, err
+	}
+	store := memstore.New(memstore.WithIdentity(identity))
+	m, err := relaysync.New(store, net, identity, relaysync.Config{Bootstrap: []graspsync.RelayURL{first}})
+	if err != nil {
+		return 0, 0, err
+	}
+	used, began := cpuTime(), time.Now()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		if err := m.Run(ctx); err != nil {
+			cancel()
+		}
+	})
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		here, err := store.Has(ctx, wanted)
+		if err != nil {
+			return 0, 0, errors.Join(err, context.Cause(ctx))
+		}
+		left := wanted[:0]
+		for i, is := range here {
+			if !is {
+				left = append(left, wanted[i])
+			}
+		}
+		if wanted = left; len(wanted) == 0 {
+			return cpuTime() - used, time.Since(began), nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, 0, fmt.Errorf("%w: %d events", context.Cause(ctx), len(wanted))
+		}
+	}
+}
