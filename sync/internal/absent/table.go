@@ -60,6 +60,7 @@ type Table struct {
 	wait   holding // what waits
 	fresh  holding // what was rejected a moment ago
 	later  holding // what there was no room for, that was judged longest ago first
+	words  words   // of what is in the three of them
 	relays shares.Relays
 }
 
@@ -121,6 +122,7 @@ type Whole struct {
 	in       *holding
 	Cost     int64 // what it took of the allowance of its relay
 	turn     shares.Member[*Whole]
+	words    []word
 }
 
 // holding is a bounded queue of whole events.
@@ -176,6 +178,7 @@ func New(cfg Config) *Table {
 		most:  max(1, cfg.Most),
 		byID:  make(map[graspsync.EventID]*list.Element),
 		byDep: make(map[Key]*depLink),
+		words: newWords(),
 		wait:  holding{most: cfg.Waiting, mostBytes: cfg.WaitingBytes},
 		fresh: holding{most: cfg.Waiting, mostBytes: cfg.WaitingBytes / 4},
 		later: holding{most: cfg.Waiting, mostBytes: cfg.WaitingBytes / 4},
@@ -206,9 +209,11 @@ type Dropped struct{ Waiting, Fresh, Later, Remembered int }
 
 // Add remembers an event. What it was said to have been once it stays.
 func (r *Table) Add(n Note) (d Dropped) {
+	ev := n.Incoming.Event
+	keys := r.words.ofTags(ev.Tags)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ev, now := n.Incoming.Event, time.Now()
+	now := time.Now()
 	e := r.entry(n.ID, r.relays.Number(n.Incoming.Source.Relay), now)
 	e.createdAt, e.kind = ev.CreatedAt, int32(ev.Kind) //nolint:gosec // a kind that does not fit matches no filter
 	e.author = shortKey(ev.PubKey)
@@ -231,9 +236,11 @@ func (r *Table) Add(n Note) (d Dropped) {
 			in = &r.later
 		}
 		r.seq++
-		in.put(&Whole{
+		w := &Whole{
 			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, Cost: n.Cost, since: now, seq: r.seq, entry: e,
-		})
+		}
+		in.put(w)
+		r.words.add(w, keys)
 	}
 	return r.shrink(now)
 }
@@ -319,6 +326,7 @@ func (r *Table) unhold(e *remembered) *Whole {
 	}
 	w := wholeOf(e.whole)
 	w.in.remove(w)
+	r.words.remove(w)
 	return w
 }
 
@@ -660,13 +668,14 @@ func (r *Table) Len() int {
 
 // Stamps returns what is known to match a filter: of filters that name nothing but
 // kinds and a time everything remembered, of others what is still whole. Every event
-// that comes waits for the lock, so that nothing is matched under it but kinds and times.
+// that comes waits for the lock, so that nothing is matched under it but kinds and times, and
+// what is tagged is looked up.
 func (r *Table) Stamps(f nostr.Filter) (out []graspsync.Stamp) {
 	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
 		return r.stampsByKind(f)
 	}
 	match := filters.Compile([]nostr.Filter{f})
-	for _, w := range r.whole() {
+	for _, w := range r.whole(f) {
 		if match.Match(w.ev.Event) {
 			out = append(out, w.stamp)
 		}
@@ -696,12 +705,22 @@ type wholeStamp struct {
 	ev    graspsync.Event
 }
 
-// whole returns what is whole and known to be dealt with.
-func (r *Table) whole() []wholeStamp {
+// whole returns what is whole and known to be dealt with, without some of what does not match
+// a filter.
+func (r *Table) whole(f nostr.Filter) (out []wholeStamp) {
+	keys, ok := r.words.ofFilter(f)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	out := make([]wholeStamp, 0, r.wait.queue.Len()+r.fresh.queue.Len()+r.later.queue.Len())
+	if ok {
+		for _, w := range r.words.with(keys) {
+			if r.counts(w.entry, now) {
+				out = append(out, wholeStamp{w.entry.stamp(), w.Incoming.Event})
+			}
+		}
+		return out
+	}
+	out = make([]wholeStamp, 0, r.wait.queue.Len()+r.fresh.queue.Len()+r.later.queue.Len())
 	for _, in := range []*holding{&r.wait, &r.fresh, &r.later} {
 		for el := in.queue.Front(); el != nil; el = el.Next() {
 			if w := wholeOf(el); r.counts(w.entry, now) {
@@ -733,7 +752,7 @@ func (r *Table) Audit() error {
 			return fmt.Errorf("relay %d owns %d: it has its number while there is anything of it", n, w)
 		}
 	}
-	links, whole := 0, 0
+	links, whole, words := 0, 0, 0
 	var size, weight int64
 	for el := r.order.Front(); el != nil; el = el.Next() {
 		e := entryOf(el)
@@ -742,6 +761,19 @@ func (r *Table) Audit() error {
 		if e.whole != nil {
 			whole++
 			size += wholeOf(e.whole).Size
+			words += len(wholeOf(e.whole).words)
+		}
+	}
+	tagged := 0
+	for _, first := range r.words.first {
+		for at := first; at != nil; {
+			if at.of.entry.whole == nil || wholeOf(at.of.entry.whole) != at.of {
+				return fmt.Errorf("%s is found by what it tags and is not whole", at.of.ID)
+			}
+			tagged++
+			if at = at.next; at == first {
+				break
+			}
 		}
 	}
 	rings := 0
@@ -756,6 +788,7 @@ func (r *Table) Audit() error {
 	for what, n := range map[string][2]int64{
 		"by id":          {int64(len(r.byID)), int64(r.order.Len())},
 		"links in rings": {int64(rings), int64(links)},
+		"words in rings": {int64(tagged), int64(words)},
 		"links":          {int64(r.links), int64(links)},
 		"weight of all":  {owned, weight},
 		"held whole":     {int64(r.wait.queue.Len() + r.fresh.queue.Len() + r.later.queue.Len()), int64(whole)},

@@ -20,6 +20,7 @@ import (
 type naiveRejected struct {
 	entries []*naiveEntry // that were noted longest ago first
 	seq     int
+	tags    *rand.Rand // draws what events and filters tag
 }
 
 // naiveEntry is all that is to be seen of an event.
@@ -36,6 +37,8 @@ type naiveEntry struct {
 	Accepted, Asked, Judged bool
 	Whole                   *naiveWhole
 }
+
+func tagOf(i int) string { return string(rune('a' + i)) }
 
 // naiveWhole is an event that is whole.
 type naiveWhole struct {
@@ -267,17 +270,17 @@ func (n *naiveRejected) seen() (out []naiveEntry) {
 func TestRejectedAgainstItsTwin(t *testing.T) {
 	seen := make(map[string]int)
 	for seed := range uint64(60) {
-		rnd := rand.New(rand.NewPCG(seed, 11)) //nolint:gosec // the same each time
-		synctest.Test(t, func(t *testing.T) { playRejected(t, rnd, seen) })
+		rnd := rand.New(rand.NewPCG(seed, 11))                                                               //nolint:gosec // the same each time
+		synctest.Test(t, func(t *testing.T) { playRejected(t, rnd, rand.New(rand.NewPCG(seed, 12)), seen) }) //nolint:gosec // the same each time
 	}
 	for _, what := range []string{"whole", "asked", "turn", "overdue", "restart", "gone", "wanted", "due"} {
 		require.Greater(t, seen[what], 15, what)
 	}
 }
 
-func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
+func playRejected(t *testing.T, rnd, tags *rand.Rand, seen map[string]int) {
 	time.Sleep(30 * 24 * time.Hour)
-	r, n := testTable(1_000, 1_000, 1<<30), &naiveRejected{}
+	r, n := testTable(1_000, 1_000, 1<<30), &naiveRejected{tags: tags}
 	relays := []graspsync.RelayURL{{}, testURL(t, "wss://a.example"), testURL(t, "wss://b.example"), testURL(t, "wss://c.example")}
 	keys := []Key{1, 2, 3, 4}
 	id := func() graspsync.EventID { return testID(rnd.IntN(14)) }
@@ -309,6 +312,9 @@ func playRejected(t *testing.T, rnd *rand.Rand, seen map[string]int) {
 			in := Note{ID: id(), Size: 100 + rnd.Int64N(9), Cost: rnd.Int64N(3), Deps: some(), Accepted: rnd.IntN(2) == 1, Tries: rnd.IntN(2) * rnd.IntN(6)}
 			ev := testEvent(1, 1+rnd.IntN(3), rnd.IntN(3), nostr.Timestamp(rnd.IntN(5)-1))
 			ev.ID = in.ID.String()
+			for range tags.IntN(5) { // the same one twice at times
+				ev.Tags = append(ev.Tags, nostr.Tag{[]string{"t", "q", "name"}[tags.IntN(3)], tagOf(tags.IntN(3))})
+			}
 			if rnd.IntN(5) == 0 {
 				ev.PubKey = graspsync.PubKey{}.String()
 			}
@@ -455,7 +461,7 @@ func (n *naiveRejected) same(t *testing.T, r *Table, rnd *rand.Rand, seen map[st
 		is, _ := r.Look(testID(i))
 		require.Equal(t, tries, is.Tries)
 	}
-	// Stamps, of what is named by its id or author only as far as it is whole.
+	// Stamps, of what is named by its id, author or tags only as far as it is whole.
 	since, until := nostr.Timestamp(rnd.IntN(4)), nostr.Timestamp(rnd.IntN(4))
 	f := nostr.Filter{}
 	if rnd.IntN(2) == 0 {
@@ -472,11 +478,24 @@ func (n *naiveRejected) same(t *testing.T, r *Table, rnd *rand.Rand, seen map[st
 	if named {
 		f.Authors = []string{author.String()}
 	}
+	tagged := n.tags.IntN(2) == 0
+	if tagged {
+		f.Tags = nostr.TagMap{"t": {tagOf(n.tags.IntN(3)), tagOf(n.tags.IntN(3)), "none"}}
+		if n.tags.IntN(2) == 0 {
+			f.Tags["q"] = []string{tagOf(n.tags.IntN(3)), tagOf(3), tagOf(4), tagOf(5)}
+		}
+	}
 	var want, stamps []graspsync.EventID
 	for _, e := range n.entries {
 		fits := (f.Since == nil || e.CreatedAt >= since) && (f.Until == nil || e.CreatedAt <= until) && (f.Kinds == nil || slices.Contains(f.Kinds, e.Kind))
 		if named {
 			fits = fits && e.Whole != nil && e.Whole.Event.PubKey == author.String()
+		}
+		if tagged {
+			fits = fits && e.Whole != nil
+			for name, values := range f.Tags {
+				fits = fits && slices.ContainsFunc(e.Whole.Event.Tags, func(t nostr.Tag) bool { return t[0] == name && slices.Contains(values, t[1]) })
+			}
 		}
 		if fits && e.counts(now) {
 			want = append(want, e.ID)
