@@ -46,6 +46,7 @@ func roles() map[string]func(io.Reader, io.Writer) error {
 	return []row{pushRow}
 	return []row{
 		{"hub", "first sync with the largest hub of November 2026, events alone", fieldRow},
+		{"hubgit", "the same, with the git data of its repositories from five servers, without a throttle", fieldGitRow},
 	}
 }
 
@@ -58,6 +59,14 @@ func main() {
 	}
 	log.SetOutput(io.Discard) // where eventstore tells how it makes a database
 	if err := run(); err != nil {
+	if kept := os.Getenv(fieldProcess); kept != "" {
+		if err := serveField(kept); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: servers:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -75,6 +75,13 @@ type Config struct {
 	// Key makes the authors. Defaults to relaytest.NewCheapKey; with relaytest.NewKey
 	// the signatures are real, and take 0.1 ms each.
 	Key func(seed string) *relaytest.Key
+	// GitServers are base URLs, such as "http://git.example:8080": each repository is on the next
+	// one, and its announcement lists that and no other host's but the server's. Then each has a
+	// state. Defaults to the hub and the relays around it.
+	GitServers []string
+	// Commit says which commit a ref of the ith repository is at: "main", "v0.1", or "pull-7" for
+	// the tip of a pull request. Defaults to commits that nobody has.
+	Commit func(repo int, name string) string
 	// Seed makes another hub of the same size.
 	Seed uint64
 }
@@ -99,7 +106,7 @@ type Hub struct {
 
 	cfg     Config
 	authors []*relaytest.Key
-	repos   []*repository
+	repos   []*repository // in the order in which they were made
 	roots   []*nostr.Event
 	gone    map[string]bool        // ids of deleted events
 	byRef   map[string]*repository // by address
@@ -107,6 +114,7 @@ type Hub struct {
 }
 
 type repository struct {
+	index      int // in all
 	owner      *relaytest.Key
 	name       string
 	identifier graspsync.RepoRef
@@ -193,7 +201,7 @@ func (h *Hub) found() {
 	}
 	for i := range size.Repositories {
 		rng := h.dice("repository", i)
-		r := &repository{owner: h.authors[few(rng, len(h.authors))], name: fmt.Sprintf("project-%d", i)}
+		r := &repository{index: i, owner: h.authors[few(rng, len(h.authors))], name: fmt.Sprintf("project-%d", i)}
 		if i == 0 {
 			r.name = "market" // whose state names what nobody has
 		}
@@ -230,23 +238,54 @@ func (h *Hub) announcement(r *repository) *nostr.Event {
 	for _, rel := range r.relays {
 		hosts = append(hosts, strings.TrimPrefix(rel.URL, "wss://"))
 	}
+	if len(h.cfg.GitServers) > 0 {
+		relays := make([]string, len(hosts))
+		for i, host := range hosts {
+			relays[i] = relayURL(host)
+		}
+		return r.owner.Announcement(r.announced, r.name, relays, []string{r.owner.CloneURL(relayURL(h.cfg.Server), r.name), h.CloneURL(r.index)})
+	}
 	return r.owner.Hosted(r.announced, r.name, hosts...)
+}
+
+// relayURL is that of a host, or of one with its scheme.
+func relayURL(host string) string {
+	if strings.Contains(host, "://") {
+		return host
+	}
+	return "wss://" + host
+}
+
+// CloneURL returns where the ith repository is on its git server.
+func (h *Hub) CloneURL(i int) string {
+	r, server := h.repos[i], h.cfg.GitServers[i%len(h.cfg.GitServers)]
+	return r.owner.CloneURL(strings.Replace(server, "http", "ws", 1), r.name)
+}
+
+// commit returns where a ref of a repository is.
+func (h *Hub) commit(rng *rand.Rand, repo int, name string) string {
+	made := commit(rng) // in any case: the chances of what follows are the same
+	if h.cfg.Commit == nil {
+		return made
+	}
+	return h.cfg.Commit(repo, name)
 }
 
 // state returns a state of the ith repository, nil for one of four.
 func (h *Hub) state(i int) *nostr.Event {
 	rng, r := h.dice("state", i), h.repos[i]
-	refs := map[string]string{"refs/heads/main": commit(rng)}
+	refs := map[string]string{"refs/heads/main": h.commit(rng, i, "main")}
 	switch {
 	case i == 0:
 		for tip := range h.cfg.Size.Tips {
 			refs[fmt.Sprintf("refs/heads/lost-%d", tip)] = commit(rng)
 		}
-	case rng.IntN(4) == 0:
+	case rng.IntN(4) == 0 && len(h.cfg.GitServers) == 0:
 		return nil
 	default:
 		for tag := range rng.IntN(5) {
-			refs[fmt.Sprintf("refs/tags/v0.%d", tag)] = commit(rng)
+			name := fmt.Sprintf("v0.%d", tag)
+			refs["refs/tags/"+name] = h.commit(rng, i, name)
 		}
 	}
 	return r.owner.State(h.later(rng, r.announced), r.name, refs, "main")
@@ -275,7 +314,7 @@ func (h *Hub) root(i int) *nostr.Event {
 	case k < 31:
 		return author.Issue(at, r.identifier, text)
 	case k < 53:
-		return author.PullRequest(at, r.identifier, text, commit(rng), author.CloneURL("wss://"+h.cfg.Server, r.name))
+		return author.PullRequest(at, r.identifier, text, h.commit(rng, r.index, fmt.Sprint("pull-", i)), author.CloneURL("wss://"+h.cfg.Server, r.name))
 	default:
 		return author.Patch(at, r.identifier, text)
 	}
