@@ -134,6 +134,7 @@ type RequestID uint64
 type Queue struct {
 	cfg      Config
 	repos    map[graspsync.RepoRef]*entry
+	active   map[graspsync.RepoRef]*entry // those whose attempt is running
 	domains  map[graspsync.HostPort]*domain
 	requests map[RequestID]*request               // under way
 	busy     map[graspsync.CloneURL]struct{}      // what they ask
@@ -142,6 +143,7 @@ type Queue struct {
 	attempts int // under way, with the requests of those that were forgotten meanwhile
 	left     int // requests under way that were left to their domains
 	seconds  int // requests under way besides that of an attempt
+	slow     int // domains whose last request took long
 	effects  []Effect
 }
 
@@ -185,6 +187,7 @@ func New(cfg Config) *Queue {
 	return &Queue{
 		cfg:      cfg,
 		repos:    make(map[graspsync.RepoRef]*entry),
+		active:   make(map[graspsync.RepoRef]*entry),
 		domains:  make(map[graspsync.HostPort]*domain),
 		requests: make(map[RequestID]*request),
 		busy:     make(map[graspsync.CloneURL]struct{}),
@@ -365,8 +368,9 @@ func (q *Queue) work(now time.Time) {
 	slow -= q.yield(now, q.attempts+len(waiting)-q.cfg.MaxAttempts)
 	for q.attempts < q.cfg.MaxAttempts && len(waiting) > 0 {
 		i := q.turnOf(waiting)
-		e := waiting[i]
-		waiting = slices.Delete(waiting, i, i+1)
+		e := waiting[i].e
+		waiting[i] = waiting[len(waiting)-1]
+		waiting = waiting[:len(waiting)-1]
 		if q.running()[e.repo.Owner] >= q.most() {
 			break // all that wait are of owners who have as many
 		}
@@ -376,7 +380,7 @@ func (q *Queue) work(now time.Time) {
 			}
 			slow++
 		}
-		e.running = true
+		e.running, q.active[e.repo] = true, e
 		if e.tried == nil {
 			e.tried, e.further = make(map[graspsync.CloneURL]struct{}), make(map[graspsync.CloneURL]int)
 		}
@@ -431,6 +435,7 @@ func (q *Queue) endAttempt(e *entry, next time.Time) {
 	}
 	q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number), Next: next})
 	e.running, e.again, e.asking, e.tried, e.due = false, false, 0, nil, next
+	delete(q.active, e.repo)
 }
 
 // order puts servers that delivered before the others, and slow ones after others like
@@ -518,7 +523,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	if q.seconds < q.share() {
-		for _, e := range q.repos {
+		for _, e := range q.active {
 			if at, may := q.hedges(e); may && at.After(now) {
 				consider(at)
 			}
@@ -603,6 +608,9 @@ func (q *Queue) forgetDomains(now time.Time) {
 		return cmp.Or(q.domains[a].usedAt.Compare(q.domains[b].usedAt), compareAuthority(a, b))
 	})
 	for _, a := range idle[:min(len(idle), len(q.domains)-q.cfg.MaxDomains)] {
+		if q.domains[a].slow {
+			q.slow--
+		}
 		delete(q.domains, a)
 	}
 }

@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,7 +24,12 @@ func (q *Queue) share() int { return max(1, q.cfg.MaxAttempts/2) }
 // timed notes how long a request took that has ended.
 func (q *Queue) timed(now time.Time, r *request) {
 	slow := now.Sub(r.at) >= slowAfter
-	q.domain(r.url).slow = slow
+	if d := q.domain(r.url); d.slow != slow {
+		d.slow = slow
+		if q.slow--; slow {
+			q.slow += 2
+		}
+	}
 	if !r.left && !r.second {
 		r.entry.slow = slow
 	}
@@ -34,6 +40,9 @@ func (q *Queue) timed(now time.Time, r *request) {
 func (q *Queue) isSlow(e *entry) bool {
 	if e.slow {
 		return true
+	}
+	if q.slow == 0 {
+		return false
 	}
 	var next domain // one that is not known
 	found := false
@@ -128,6 +137,7 @@ func (q *Queue) yield(now time.Time, n int) (slow int) {
 // leave has an attempt wait for its next turn, in which it goes on.
 func (q *Queue) leave(now time.Time, e *entry) {
 	e.running, e.due = false, now
+	delete(q.active, e.repo)
 	q.attempts--
 }
 
@@ -139,10 +149,8 @@ func (q *Queue) most() int { return q.cfg.MaxAttempts - q.cfg.MaxAttempts/4 }
 // still being asked for.
 func (q *Queue) running() map[graspsync.PubKey]int {
 	out := make(map[graspsync.PubKey]int)
-	for _, e := range q.repos {
-		if e.running {
-			out[e.repo.Owner]++
-		}
+	for _, e := range q.active {
+		out[e.repo.Owner]++
 	}
 	for _, r := range q.requests {
 		if r.loose {
@@ -152,26 +160,28 @@ func (q *Queue) running() map[graspsync.PubKey]int {
 	return out
 }
 
-// turnOf says which of those that wait is next: the first whose owner has the fewest
-// attempts under way, however many repositories others have.
-func (q *Queue) turnOf(waiting []*entry) (best int) {
+// due is a repository whose attempt may start, and since when: slow ones count as having
+// waited less.
+type due struct {
+	e     *entry
+	since time.Time
+}
+
+// turnOf says which of those that wait is next: of those whose owner has the fewest attempts
+// under way, however many repositories others have, the one that has waited longest.
+func (q *Queue) turnOf(waiting []due) (best int) {
 	running := q.running()
-	for i, e := range waiting {
-		if running[e.repo.Owner] < running[waiting[best].repo.Owner] {
+	for i, w := range waiting {
+		b := waiting[best]
+		if cmp.Or(cmp.Compare(running[w.e.repo.Owner], running[b.e.repo.Owner]), w.since.Compare(b.since), w.e.repo.Compare(b.e.repo)) < 0 {
 			best = i
 		}
 	}
 	return best
 }
 
-// ready returns the repositories whose attempt is due and may start, the one that has
-// waited longest first. Slow ones count as having waited less.
-func (q *Queue) ready(now time.Time, slow int) []*entry {
-	type due struct {
-		e     *entry
-		since time.Time
-	}
-	var all []due
+// ready returns the repositories whose attempt is due and may start.
+func (q *Queue) ready(now time.Time, slow int) (all []due) {
 	for _, e := range q.repos {
 		switch {
 		case e.running || now.Before(e.due):
@@ -181,23 +191,12 @@ func (q *Queue) ready(now time.Time, slow int) []*entry {
 			all = append(all, due{e, e.due.Add(slowBehind)})
 		}
 	}
-	slices.SortFunc(all, func(a, b due) int {
-		return cmp.Or(a.since.Compare(b.since), a.e.repo.Compare(b.e.repo))
-	})
-	out := make([]*entry, len(all))
-	for i, d := range all {
-		out[i] = d.e
-	}
-	return out
+	return all
 }
 
+// sorted returns the repositories whose attempt is running, in an order that is always the same.
 func (q *Queue) sorted() []*entry {
-	out := make([]*entry, 0, q.attempts)
-	for _, e := range q.repos {
-		if e.running {
-			out = append(out, e)
-		}
-	}
+	out := slices.Collect(maps.Values(q.active))
 	slices.SortFunc(out, func(a, b *entry) int { return a.repo.Compare(b.repo) })
 	return out
 }
