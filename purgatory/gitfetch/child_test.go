@@ -71,7 +71,10 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	k := keeping(t, f, here, tip)
 	k.how.Now = true
 	k.maintain()
-	_, err := f.Refs(t.Context(), configured(t, sample(t)))
+	theirs := configured(t, sample(t))
+	_, err := f.Refs(t.Context(), theirs)
+	require.NoError(t, err)
+	_, _, err = f.Probe(t.Context(), theirs, []nip34.ObjectID{tip})
 	require.NoError(t, err)
 	allowed := []string{
 		"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects",

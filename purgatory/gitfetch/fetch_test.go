@@ -116,7 +116,7 @@ func TestThePartsOfARepository(t *testing.T) {
 	require.NoError(t, f.Cleanup(t.Context(), here)) // what no ref has may go now
 	require.Greater(t, part(ids[199]), first)
 	for i := range 2 * maxPartsDirs {
-		f.parts.took(fmt.Sprint(i), ids)
+		f.parts.took(fmt.Sprint(i), ids, "")
 	}
 	require.Len(t, f.parts.of, 256)
 	require.Len(t, f.parts.promoted(fmt.Sprint(2*maxPartsDirs-1)), 64)

@@ -106,6 +106,10 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 // history: what can be reached is walked. What is there and no ref has is kept from
 // garbage collection until Cleanup: refs are moved by what we say here.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	ids, err := f.unproven(ctx, dir, ids)
+	if err != nil {
+		return nil, fmt.Errorf("looking for objects: %w", err)
+	}
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -126,6 +130,20 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 		return nil, errors.Join(fmt.Errorf("keeping objects: %w", err), q.Discard())
 	}
 	return missing, nil
+}
+
+// unproven returns those of ids of which it is not known that they are here with all that they
+// need, and kept: what was walked when it was promoted is, if nothing has changed since.
+func (f *Fetcher) unproven(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	proven, then := f.parts.proven(dir)
+	if len(proven) == 0 || then == "" {
+		return ids, nil
+	}
+	now, err := f.objects.stamp(ctx, dir)
+	if err != nil || now != then {
+		return ids, err
+	}
+	return without(ids, proven), nil
 }
 
 // Quarantine implements [purgatory.GitFetcher].

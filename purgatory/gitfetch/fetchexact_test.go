@@ -235,20 +235,20 @@ func TestPartsThatAreRemembered(t *testing.T) {
 		ids = append(ids, oid(t, fmt.Sprintf("%040x", i+1)))
 	}
 	for n := 1; n < len(ids); n++ {
-		p.took("a", ids[n-1:n])
+		p.took("a", ids[n-1:n], "")
 		require.Equal(t, ids[max(0, n-64):n], p.promoted("a"))
 	}
 	for i := range 255 {
-		p.took(fmt.Sprint(i), ids[:1])
+		p.took(fmt.Sprint(i), ids[:1], "")
 	}
-	p.took("a", ids[:1])
-	p.took("0", ids[:1])
+	p.took("a", ids[:1], "")
+	p.took("0", ids[:1], "")
 	require.Len(t, p.of, 256)
 	p.letGo("a")
 	require.Empty(t, p.promoted("a"))
 	require.Len(t, p.of, 255)
-	p.took("b", ids[:1])
-	p.took("c", ids[:1])
+	p.took("b", ids[:1], "")
+	p.took("c", ids[:1], "")
 	require.Len(t, p.of, 256)
 	require.NotEmpty(t, p.promoted("c"))
 }

@@ -55,55 +55,76 @@ func stampOf(on files, dir string) (string, error) {
 // missing returns those of ids that are not there with all that they need, and how many
 // objects the others need that no ref has and that are not in packs either.
 func (o *objectReader) missing(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
+	s, err := o.survey(ctx, dir, env, ids, packs)
+	return s.missing, s.unheld, err
+}
+
+// survey is what walks of histories have found.
+type survey struct {
+	missing []nip34.ObjectID // of those that were looked for: they are not there with all that they need
+	needed  int              // objects that the others need and no ref has
+	unheld  int              // of these, those that are not in packs that are named
+}
+
+// survey finds out which of ids are there with all that they need. Packs are those of a
+// quarantine, if env says where one is.
+func (o *objectReader) survey(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, packs packIndexes) (s survey, err error) {
 	if len(ids) == 0 {
-		return nil, 0, nil
+		return s, nil
 	}
-	there, missing, err := o.present(ctx, dir, env, ids)
+	var there []nip34.ObjectID
+	elsewhere := ids
+	if len(env) > 0 {
+		elsewhere = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return packs.has([]byte(id.String())) })
+		there = without(ids, elsewhere)
+	}
+	more, missing, err := o.present(ctx, dir, nil, elsewhere)
+	there = append(there, more...)
+	if err == nil && len(env) > 0 { // what has a file of its own in the quarantine is left
+		more, missing, err = o.present(ctx, dir, env, missing)
+		there = append(there, more...)
+	}
 	if err != nil {
-		return nil, 0, err
-	}
-	count := func(line []byte) {
-		if !packs.has(line) {
-			unheld++
-		}
+		return s, err
 	}
 	if there, err = o.beyondRefs(ctx, dir, there); err != nil {
-		return nil, 0, err
+		return s, err
+	}
+	count := func(line []byte) {
+		s.needed++
+		if !packs.has(line) {
+			s.unheld++
+		}
 	}
 	incomplete, err := o.incomplete(ctx, dir, env, there, count)
 	if err != nil {
-		return nil, 0, err
+		return survey{}, err
 	}
 	if len(incomplete) > 0 { // what walks came across that failed was counted as well
-		unheld = 0
+		s = survey{}
 		if err := o.walk(ctx, dir, env, without(there, incomplete), count); err != nil {
-			return nil, 0, fmt.Errorf("walking history: %w", err)
+			return survey{}, fmt.Errorf("walking history: %w", err)
 		}
 	}
-	return append(missing, incomplete...), unheld, nil
+	s.missing = append(missing, incomplete...)
+	return s, nil
 }
 
 // beyondRefs returns those of ids that no ref has. A walk ends at what refs have: of these it
 // would come to its end at once, unless an object of a ref has gone.
 func (o *objectReader) beyondRefs(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	r, err := o.reader(ctx, dir)
-	var refs map[string]nip34.ObjectID
-	if err == nil {
-		refs, err = r.Refs()
+	refs, known, err := o.refs(ctx, dir)
+	if err != nil || !known {
+		return ids, err
 	}
 	tips := slices.Compact(slices.SortedFunc(maps.Values(refs), func(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) }))
 	beyond := without(ids, tips)
-	if err == nil && len(beyond) < len(ids) {
-		var there map[nip34.ObjectID]barerepo.Kind
-		if there, err = r.Kinds(tips); len(there) < len(tips) {
-			beyond = ids
-		}
-	}
-	if errors.Is(err, barerepo.ErrAskGit) {
+	if len(beyond) == len(ids) {
 		return ids, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading refs: %w", err)
+	there, err := o.kinds(ctx, dir, nil, tips)
+	if err != nil || len(there) < len(tips) {
+		return ids, err
 	}
 	return beyond, nil
 }
@@ -124,6 +145,9 @@ func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 
 // present tells ids that exist from those that do not.
 func (o *objectReader) present(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
 	kinds, err := o.kinds(ctx, dir, env, ids)
 	if err != nil {
 		return nil, nil, err
@@ -254,6 +278,9 @@ func (o *objectReader) tips(ctx context.Context, dir string) ([]nip34.ObjectID, 
 	if err != nil {
 		return nil, 0, err
 	}
+	if all, known, err := o.fewTips(ctx, dir); err != nil || known {
+		return all, format, err
+	}
 	seen := make(map[nip34.ObjectID]bool)
 	var tips []nip34.ObjectID
 	// What strangers pushed, with whatever dates, must not crowd out our own.
@@ -275,6 +302,66 @@ func (o *objectReader) tips(ctx context.Context, dir string) ([]nip34.ObjectID, 
 		}
 	}
 	return tips, format, nil
+}
+
+// fewTips returns what our refs point to, if that is no more than a server is told of: else git
+// must say which of them are the latest.
+func (o *objectReader) fewTips(ctx context.Context, dir string) (tips []nip34.ObjectID, known bool, err error) {
+	refs, known, err := o.refs(ctx, dir)
+	if err != nil || !known || len(refs) > maxHaves {
+		return nil, false, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		ours := slices.ContainsFunc([]string{"refs/heads/", "refs/tags/", "refs/nostr/"}, func(folder string) bool { return strings.HasPrefix(name, folder) })
+		if ours && !slices.Contains(tips, refs[name]) {
+			tips = append(tips, refs[name])
+		}
+	}
+	return tips, true, nil
+}
+
+// refs returns all refs. known is false if only git can say what they are.
+func (o *objectReader) refs(ctx context.Context, dir string) (refs map[string]nip34.ObjectID, known bool, err error) {
+	r, err := o.reader(ctx, dir)
+	if err == nil {
+		refs, err = r.Refs()
+	}
+	if errors.Is(err, barerepo.ErrAskGit) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("reading refs: %w", err)
+	}
+	return refs, true, nil
+}
+
+// ends is where walks of a repository end, all refs and HEAD: what walks have found holds as
+// long as these are the same. Empty: only git can say.
+func (o *objectReader) ends(ctx context.Context, dir string) (string, error) {
+	refs, known, err := o.refs(ctx, dir)
+	if err != nil || !known {
+		return "", err
+	}
+	head, err := o.disk.files.ReadFile(filepath.Join(dir, "HEAD"))
+	if err != nil {
+		return "", fmt.Errorf("reading HEAD: %w", err)
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q\n", head)
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		fmt.Fprintf(sum, "%s %s\n", refs[name], name)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// stamp is another one when an object, or a ref, was added or removed. Empty: only git can say.
+func (o *objectReader) stamp(ctx context.Context, dir string) (string, error) {
+	ends, err := o.ends(ctx, dir)
+	if err != nil || ends == "" {
+		return "", err
+	}
+	objects, err := stampOf(o.disk.files, dir)
+	return ends + objects, err
 }
 
 // format returns how a repository hashes its objects.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,9 +36,18 @@ type Quarantine struct {
 	// complete are the ids that Missing found to have all that they need, when it was
 	// asked last.
 	complete []nip34.ObjectID
+	// seen is what that walk has seen; what is promoted is not walked again if all is as it was.
+	seen sight
 	// exact: nothing is promoted but what these need. What is in the packs was put there
 	// by a stranger who was asked for nothing.
 	exact bool
+}
+
+// sight is what a walk from the complete ids has seen.
+type sight struct {
+	stamp  string          // of the repository; empty: it is not known
+	packs  map[string]bool // in the quarantine
+	needed int             // objects, all of them in these packs
 }
 
 func (q *Quarantine) path() string  { return filepath.Join(q.dir, q.name) }
@@ -136,7 +146,7 @@ func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []n
 // Missing implements [purgatory.Quarantine]. What complete ids need of the repository,
 // and no ref has there, is copied: it might be gone when it is promoted.
 func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	q.complete = nil
+	q.complete, q.seen = nil, sight{}
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -148,19 +158,27 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	if err != nil {
 		return nil, err
 	}
-	missing, unheld, err := q.objects.missing(ctx, q.dir, q.inside(), ids, packs)
+	stamp, err := q.objects.stamp(ctx, q.dir)
 	if err != nil {
 		return nil, err
 	}
-	q.complete = without(ids, missing)
-	if unheld > 0 {
+	found, err := q.objects.survey(ctx, q.dir, q.inside(), ids, packs)
+	if err != nil {
+		return nil, err
+	}
+	q.complete = without(ids, found.missing)
+	if found.unheld > 0 {
 		most, err := q.mostOf(before, true)
 		if err == nil {
 			_, err = q.pack(ctx, before, most)
 		}
-		return missing, err
+		return found.missing, err
 	}
-	return missing, nil
+	now, err := q.objects.stamp(ctx, q.dir) // nobody has locked it: refs may have moved while it walked
+	if err == nil && now == stamp {
+		q.seen = sight{stamp: stamp, packs: before, needed: found.needed}
+	}
+	return found.missing, err
 }
 
 var errNothing = errors.New("nothing was asked for")
@@ -255,7 +273,11 @@ func (q *Quarantine) Promote(ctx context.Context) error {
 			return fmt.Errorf("promoting: %w", err)
 		}
 	}
-	q.parts.took(q.dir, q.complete)
+	stamp, err := q.objects.stamp(ctx, q.dir)
+	if err != nil {
+		return fmt.Errorf("promoting: %w", err)
+	}
+	q.parts.took(q.dir, q.complete, stamp)
 	return q.Discard()
 }
 
@@ -318,13 +340,7 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	needed, lacking := 0, 0
-	err = q.objects.walk(ctx, q.dir, q.inside(), q.complete, func(line []byte) {
-		needed++
-		if !have.has(line) {
-			lacking++
-		}
-	})
+	needed, lacking, err := q.needs(ctx, before, have)
 	if err != nil {
 		return fmt.Errorf("finding out what is needed: %w", err)
 	}
@@ -341,6 +357,26 @@ func (q *Quarantine) trim(ctx context.Context) error {
 		return nil // as they came the packs are smaller, and little else is in them
 	}
 	return err
+}
+
+// needs counts the objects that the complete ids need and no ref has, and those of them that are
+// not in packs. If refs and packs are what they were when that was walked last, nothing else
+// would come of it.
+func (q *Quarantine) needs(ctx context.Context, names map[string]bool, packs packIndexes) (needed, lacking int, err error) {
+	stamp, err := q.objects.stamp(ctx, q.dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	if stamp != "" && stamp == q.seen.stamp && maps.Equal(names, q.seen.packs) {
+		return q.seen.needed, 0, nil
+	}
+	err = q.objects.walk(ctx, q.dir, q.inside(), q.complete, func(line []byte) {
+		needed++
+		if !packs.has(line) {
+			lacking++
+		}
+	})
+	return needed, lacking, err
 }
 
 // repack makes one pack of what the complete ids need, and removes the others.
