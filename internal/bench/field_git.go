@@ -36,11 +36,11 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// gitServers is how many servers the repositories of a hub are on, and gitLimit how long a sync
-// may take that does not hang.
+// gitServers is how many servers the repositories of a hub are on, fieldPart which part of the hub
+// is measured, one of so many, and gitLimit how long a sync may take that does not hang.
 const (
 	gitServers = 5
-	fieldPart  = 10
+	fieldPart  = 5
 	gitLimit   = 20 * time.Minute
 )
 
@@ -317,11 +317,13 @@ func (f *gitField) sync(r *run) error {
 	if err := f.check(ctx, server.Handler()); err != nil {
 		return err
 	}
-	r.figure("repositories", float64(len(f.Repositories)), "")
+	r.figure(fmt.Sprintf("repositories, of the hub's %d", fieldhub.Production.Repositories), float64(len(f.Repositories)), "")
 	r.figure("events on the hub", float64(len(f.Events)), "")
 	r.figure("events that are wanted", float64(len(wanted)), "")
-	r.atMost("CPU, that of git included", (own + git).Seconds(), "s", 25)
+	part := float64(fieldhub.Production.Repositories) / float64(len(f.Repositories))
+	r.figure("CPU, that of git included", (own + git).Seconds(), "s")
 	r.figure("of it git", git.Seconds(), "s")
+	r.atMost("CPU for as many repositories as the hub has, if each takes as much", (own+git).Seconds()*part, "s", 25)
 	r.figure("requests for git data", float64(status.Fetches), "")
 	r.figure("time without a throttle", took.Seconds(), "s")
 	r.figure("time that 30 requests a minute and server take, at least", float64(status.Fetches)/30/gitServers, "min")

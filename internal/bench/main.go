@@ -45,6 +45,7 @@ func roles() map[string]func(io.Reader, io.Writer) error {
 	return map[string]func(io.Reader, io.Writer) error{relayProcess: serve, crowdProcess: serveCrowd}
 	return []row{pushRow}
 	return []row{
+		pushRow,
 		{"hub", "first sync with the largest hub of November 2026, events alone", fieldRow},
 		{"hubgit", "the same, with the git data of its repositories from five servers, without a throttle", fieldGitRow},
 	}
