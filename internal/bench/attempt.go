@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/graspsync/graspsync/internal/cputime"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
@@ -78,14 +79,14 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 			return m, err
 		}
 	}
-	start, used := time.Now(), cpuTime()
+	start, used := time.Now(), cputime.Used()
 	go func() { result <- a.client.run(ctx, a) }()
 	select {
 	case err = <-result:
 	case <-timer.C:
 		err = errHung
 	}
-	m.done, m.cpu = time.Since(start), cpuTime()-used
+	m.done, m.cpu = time.Since(start), cputime.Used()-used
 	if err = errors.Join(err, stop()); err != nil {
 		return m, err
 	}

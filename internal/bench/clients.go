@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/cputime"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -97,8 +98,8 @@ func runOurs(ctx context.Context, a *attempt) error {
 		return err
 	}
 	var read atomic.Int64
-	used := cpuTime()
-	transport, relays, err := newNames(a.urls, func() { read.CompareAndSwap(0, int64(cpuTime()-used)) })
+	used := cputime.Used()
+	transport, relays, err := newNames(a.urls, func() { read.CompareAndSwap(0, int64(cputime.Used()-used)) })
 	if err != nil {
 		return err
 	}

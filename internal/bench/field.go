@@ -13,6 +13,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/cputime"
 	"github.com/graspsync/graspsync/internal/fieldhub"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -179,7 +180,7 @@ func (f *field) follow(ctx context.Context, net *relaytest.Network, wanted []gra
 	if err != nil {
 		return 0, 0, err
 	}
-	used, began := cpuTime(), time.Now()
+	used, began := cputime.Used(), time.Now()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
@@ -202,7 +203,7 @@ func (f *field) follow(ctx context.Context, net *relaytest.Network, wanted []gra
 			}
 		}
 		if wanted = left; len(wanted) == 0 {
-			return cpuTime() - used, time.Since(began), nil
+			return cputime.Used() - used, time.Since(began), nil
 		}
 		select {
 		case <-tick.C:

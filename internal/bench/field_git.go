@@ -28,6 +28,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/cputime"
 	"github.com/graspsync/graspsync/internal/fieldhub"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -246,11 +247,11 @@ func gitIn(ctx context.Context, dir string, in io.Reader, args ...string) (strin
 	return string(out), nil
 }
 
-// names resolves what the events name, to this machine.
-type names struct{}
+// fieldNames resolves what the events name, to this machine.
+type fieldNames struct{}
 
 // LookupNetIP implements [egress.Resolver].
-func (names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+func (fieldNames) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	if host == fieldRelay || strings.HasPrefix(host, "git") {
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, nil
 	}
@@ -288,10 +289,10 @@ func (f *gitField) sync(r *run) error {
 	}
 	relay := khatru.NewRelay()
 	relay.Log = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
-	own, git, began := cpuTime(), childrenCPU(), time.Now()
+	own, git, began := cputime.Used(), cputime.Children(), time.Now()
 	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(r.dir, "git"), State: records,
-		Egress: egress.Config{Resolver: names{}, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
+		Egress: egress.Config{Resolver: fieldNames{}, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
 		Sync:   relaysync.Config{Bootstrap: []graspsync.RelayURL{first}, AllowPlaintext: true},
 		Purgatory: purgatory.Config{Limits: purgatory.Limits{
 			DomainLimit: purgatory.Limit{Concurrent: 5, PerMinute: 1_000_000},
@@ -312,7 +313,7 @@ func (f *gitField) sync(r *run) error {
 	if err := f.arrives(ctx, server, wanted); err != nil {
 		return err
 	}
-	own, git, took := cpuTime()-own, childrenCPU()-git, time.Since(began)
+	own, git, took := cputime.Used()-own, cputime.Children()-git, time.Since(began)
 	status := server.Purgatory().Status()
 	if err := f.check(ctx, server.Handler()); err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/graspsync/graspsync/internal/cputime"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -29,7 +30,7 @@ func measureHubMemory(r *run) error {
 	if err := save(r.ctx, store, w.events); err != nil {
 		return err
 	}
-	before, used := inUse(), cpuTime()
+	before, used := inUse(), cputime.Used()
 	f, err := startFollower(r.ctx, store, identity, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 2 * w.relays}})
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func measureHubMemory(r *run) error {
 	if err := f.synced(r.ctx, w.relays, 10*time.Minute); err != nil {
 		return err
 	}
-	took := cpuTime() - used
+	took := cputime.Used() - used
 	select { // until what was read in order to compare it is let go
 	case <-time.After(time.Duration(r.pick(40, 1)) * time.Second):
 	case <-r.ctx.Done():

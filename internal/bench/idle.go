@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/graspsync/graspsync/internal/cputime"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -54,11 +55,11 @@ func measureIdle(r *run) error {
 	if _, _, err := c.asked(); err != nil {
 		return err
 	}
-	used, began := cpuTime(), time.Now()
+	used, began := cputime.Used(), time.Now()
 	if err := sleep(time.Duration(r.pick(300, 3)) * time.Second); err != nil {
 		return err
 	}
-	share := float64(cpuTime()-used) / float64(time.Since(began))
+	share := float64(cputime.Used()-used) / float64(time.Since(began))
 	requests, connections, err := c.asked()
 	if err != nil {
 		return err

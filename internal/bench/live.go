@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/cputime"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
@@ -59,7 +60,7 @@ func measureLive(r *run) error {
 	if _, err := c.publish(events[:warm], liveEvery); err != nil {
 		return err
 	}
-	used, began := cpuTime(), time.Now()
+	used, began := cputime.Used(), time.Now()
 	sent, err := c.publish(events[warm:], liveEvery)
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func measureLive(r *run) error {
 	if err != nil {
 		return err
 	}
-	share := float64(cpuTime()-used) / float64(time.Since(began))
+	share := float64(cputime.Used()-used) / float64(time.Since(began))
 	var sender []time.Duration
 	for id, p := range sent {
 		if p.on < w.listed {

@@ -37,37 +37,30 @@ func rows() []row {
 		liveRow(),
 		idleRow(),
 		restartRow(),
+		pushRow,
+		{"hub", "First sync with the largest hub of November 2026, events alone", fieldRow},
+		{"hubgit", "The same, with the git data of its repositories from five servers, without a throttle", fieldGitRow},
 	}
 }
 
 // roles are what the command is in a process of its own, by what says so in its environment.
-func roles() map[string]func(io.Reader, io.Writer) error {
-	return map[string]func(io.Reader, io.Writer) error{relayProcess: serve, crowdProcess: serveCrowd}
-	return []row{pushRow}
-	return []row{
-		pushRow,
-		{"hub", "first sync with the largest hub of November 2026, events alone", fieldRow},
-		{"hubgit", "the same, with the git data of its repositories from five servers, without a throttle", fieldGitRow},
+func roles() map[string]func(said string) error {
+	return map[string]func(string) error{
+		relayProcess: func(string) error { return serve(os.Stdin, os.Stdout) },
+		crowdProcess: func(string) error { return serveCrowd(os.Stdin, os.Stdout) },
+		fieldProcess: serveField,
 	}
 }
 
 func main() {
 	run := func() error { return command(os.Args[1:]) }
 	for name, role := range roles() {
-		if os.Getenv(name) != "" {
-			run = func() error { return role(os.Stdin, os.Stdout) }
+		if said := os.Getenv(name); said != "" {
+			run = func() error { return role(said) }
 		}
 	}
 	log.SetOutput(io.Discard) // where eventstore tells how it makes a database
 	if err := run(); err != nil {
-	if kept := os.Getenv(fieldProcess); kept != "" {
-		if err := serveField(kept); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: servers:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/internal/cputime"
 )
 
 // relayProcess in the environment makes this program the process of the relays.
@@ -112,7 +114,7 @@ func (p *process) do(o order) (answer any, err error) {
 }
 
 func (p *process) usage() usage {
-	u := usage{In: p.proxy.in.Load(), Out: p.proxy.out.Load(), CPU: cpuTime() - p.used, Traffic: make(traffic)}
+	u := usage{In: p.proxy.in.Load(), Out: p.proxy.out.Load(), CPU: cputime.Used() - p.used, Traffic: make(traffic)}
 	for _, c := range p.canned {
 		u.In += c.in.Load()
 		u.Out += c.out.Load()
@@ -173,7 +175,7 @@ func (p *process) be(s software, n int) (addresses []string, err error) {
 		}
 	}
 	runtime.GC()
-	p.used = cpuTime()
+	p.used = cputime.Used()
 	return addresses, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/cputime"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -39,7 +40,7 @@ func measureRestart(r *run) error {
 			return err
 		}
 	}
-	used, began := cpuTime(), time.Now()
+	used, began := cputime.Used(), time.Now()
 	f, err := startFollower(r.ctx, store, identity, relaysync.Config{})
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func measureRestart(r *run) error {
 	if err != nil {
 		return err
 	}
-	took := cpuTime() - used
+	took := cputime.Used() - used
 	gone()
 	submitting.Wait()
 	r.figure("until what clients submit is judged", ready.Seconds(), "s")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/cputime"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -116,19 +117,19 @@ func (b backend) writeAlone(r *run, d *dataset) (m sample, err error) {
 		batches = append(batches, []graspsync.Incoming{{Event: ev}})
 	}
 	runtime.GC()
-	start, used := time.Now(), cpuTime()
+	start, used := time.Now(), cputime.Used()
 	for _, batch := range batches {
 		if err := saveAll(r.ctx, s, batch); err != nil {
 			return m, err
 		}
 	}
-	m.saved, m.cpu = time.Since(start), cpuTime()-used
+	m.saved, m.cpu = time.Since(start), cputime.Used()-used
 	if err := check(r.ctx, s, d); err != nil {
 		return m, err
 	}
-	used = cpuTime()
+	used = cputime.Used()
 	err = end()
-	m.cpu += cpuTime() - used
+	m.cpu += cputime.Used() - used
 	return m, err
 }
 
@@ -142,8 +143,8 @@ func (b backend) catchUp(r *run, d *dataset, relays *remote) (m sample, err erro
 	if m, err = a.run(r, relays); err != nil {
 		return m, err
 	}
-	used := cpuTime()
+	used := cputime.Used()
 	err = end()
-	m.cpu += cpuTime() - used
+	m.cpu += cputime.Used() - used
 	return m, err
 }
