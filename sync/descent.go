@@ -48,6 +48,8 @@ type descent struct {
 	owners   map[graspsync.PubKey]*ownerShare
 	size     int // nodes with a place
 
+	mostOfBranch, most int // what [maxOfBranch] and [maxDescendants] are elsewhere than in small tests
+
 	orphans []*node // a ring: what came before that which it answers
 	oldest  int
 }
@@ -104,7 +106,7 @@ type ownerShare struct {
 
 func newDescent(roots map[graspsync.EventID]indexRoot) *descent {
 	return &descent{
-		roots: roots,
+		roots: roots, mostOfBranch: maxOfBranch, most: maxDescendants,
 		nodes: make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*indexRepo),
 		branches: make(map[refKey]*branch), owners: make(map[graspsync.PubKey]*ownerShare),
 	}
@@ -398,7 +400,7 @@ func (d *descent) remove(k refKey, author graspsync.PubKey, c *indexChange) {
 // older. Where all authors have as much, that is the oldest there is. It returns what may have hung on what is given up.
 func (d *descent) makeRoom(n *node, at place, c *indexChange) (hung []*node, fits bool) {
 	byAuthor := func(x, y unique.Handle[graspsync.PubKey]) int { return x.Value().Compare(y.Value()) }
-	if b := d.branches[at.top]; b != nil && len(b.nodes) >= maxOfBranch {
+	if b := d.branches[at.top]; b != nil && len(b.nodes) >= d.mostOfBranch {
 		who, other := fullest(b.by, n.author, byAuthor)
 		switch {
 		case !other && b.by[n.author] > 0:
@@ -410,7 +412,7 @@ func (d *descent) makeRoom(n *node, at place, c *indexChange) (hung []*node, fit
 			return nil, false
 		}
 	}
-	if d.size < maxDescendants {
+	if d.size < d.most {
 		return hung, true
 	}
 	owner, _, _ := d.top(at.top)

@@ -1,9 +1,12 @@
 package sync
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
+	"unique"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
@@ -189,4 +192,172 @@ func TestLaterAuthorsOfABranch(t *testing.T) {
 	}
 	require.Equal(t, 100, followed, "of 100 newer answers by 100 authors, the owner among them")
 	x.tables.checkBelow(t)
+}
+
+// twinOfGivingWay looks at everything to say what a node at a place needs the room of, and which of
+// its branch gives way to it: nil for none, where it is left out.
+func (d *descent) twinOfGivingWay(n *node, at place) (victim *node, needed bool) {
+	compareRefs := func(a, b refKey) int { return bytes.Compare(a[:], b[:]) }
+	byAuthor := func(a, b unique.Handle[graspsync.PubKey]) int { return a.Value().Compare(b.Value()) }
+	b, claim := d.branches[at.top], false
+	var who unique.Handle[graspsync.PubKey]
+	switch {
+	case b != nil && len(b.nodes) >= d.mostOfBranch:
+		if who, claim = fullest(b.by, n.author, byAuthor); !claim {
+			if who = n.author; b.by[who] == 0 {
+				who = b.oldest()
+			}
+		}
+	case d.size < d.most:
+		return nil, false
+	default:
+		owner, _, _ := d.top(at.top)
+		rich, other := d.twinOfRichest(owner)
+		if claim = other; !other {
+			rich = owner
+		}
+		sizes := make(map[refKey]int)
+		for k, o := range d.branches {
+			if o.owner == rich {
+				sizes[k] = len(o.nodes)
+			}
+		}
+		if len(sizes) == 0 {
+			return nil, true
+		}
+		k, _ := fullest(sizes, refKey{}, compareRefs)
+		b = d.branches[k]
+		who, _ = fullest(b.by, unique.Handle[graspsync.PubKey]{}, byAuthor)
+	}
+	spare := d.above(n, b)
+	for o := range b.nodes {
+		if o.author != who || has(spare, o) {
+			continue
+		}
+		if victim == nil || d.carries(victim) && !d.carries(o) || d.carries(victim) == d.carries(o) && o.before(victim) {
+			victim = o
+		}
+	}
+	if victim == nil || !claim && n.before(victim) {
+		return nil, true
+	}
+	return victim, true
+}
+
+// twinOfRichest asks all branches.
+func (d *descent) twinOfRichest(asks graspsync.PubKey) (graspsync.PubKey, bool) {
+	sizes := make(map[graspsync.PubKey]int)
+	for _, b := range d.branches {
+		sizes[b.owner] += len(b.nodes)
+	}
+	return fullest(sizes, asks, graspsync.PubKey.Compare)
+}
+
+// Whoever gives way is the one whom looking at all that is followed finds, where repositories and
+// root events come and go, some are of several owners, and both bounds are reached all the time.
+func TestWhoGivesWayIsWhoTheTwinSays(t *testing.T) {
+	gaveWay, leftOut := 0, 0
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+		d := x.tables.descent
+		d.mostOfBranch, d.most = 3+rnd.IntN(12), 10+rnd.IntN(50)
+		owners, roots := 1+rnd.IntN(6), 1+rnd.IntN(20)
+		announce := func(n, owner int, name string) {
+			x.stored(eventtest.Of(testAnnouncement(n, owner, "x", nostr.Timestamp(1+n), name)))
+		}
+		root := func(n int) *nostr.Event {
+			tags := []nostr.Tag{tagRepo(testRepo(n%owners, "x"))}
+			if n%3 == 0 {
+				tags = append(tags, tagRepo(testRepo((n+1)%owners, "x")))
+			}
+			return testEvent(100+n, graspsync.KindIssue, 50, 1, tags...)
+		}
+		for i := range owners {
+			announce(i, i, "ours")
+		}
+		for i := range roots {
+			x.stored(eventtest.Of(root(i)))
+		}
+		for step := range 1_000 {
+			n := 1_000 + step
+			var to nostr.Tag
+			switch rnd.IntN(8) {
+			case 0:
+				to = tagRepo(testRepo(rnd.IntN(owners), "x"))
+			case 1, 2, 3:
+				to = tagEvent(100 + min(rnd.IntN(roots), rnd.IntN(roots)))
+			default:
+				to = tagEvent(1_000 + max(0, step-1-rnd.IntN(60)))
+			}
+			ev := eventtest.Of(testEvent(n, 1, min(rnd.IntN(9), rnd.IntN(9)), nostr.Timestamp(rnd.IntN(n)), to))
+			one := nodeOf(ev)
+			at, _ := d.best(one)
+			var victim *node
+			var needed bool
+			if at.depth > 0 {
+				victim, needed = d.twinOfGivingWay(one, at)
+			}
+			followed := maps.Clone(d.nodes)
+			maps.DeleteFunc(followed, func(_ refKey, o *node) bool { return o.place.depth == 0 })
+			x.stored(ev)
+			for k, o := range followed {
+				require.Equal(t, o != victim, d.nodes[k] == o, "seed %d step %d", seed, step)
+			}
+			require.Equal(t, at.depth > 0 && (victim != nil || !needed), x.descends(testID(n)), "seed %d step %d", seed, step)
+			if victim != nil {
+				gaveWay++
+			} else if needed {
+				leftOut++
+			}
+			switch rnd.IntN(25) {
+			case 0:
+				announce(10_000+n, rnd.IntN(owners), []string{"ours", "ours", "foreign"}[rnd.IntN(3)])
+			case 1:
+				x.removed(eventtest.Of(root(rnd.IntN(roots))))
+			case 2, 3, 4:
+				x.stored(eventtest.Of(root(rnd.IntN(roots))))
+			case 5:
+				x.removed(eventtest.Of(testEvent(1_000+rnd.IntN(step+1), 1, 50, 1)))
+			}
+			x.tables.checkBelow(t)
+		}
+	}
+	require.Greater(t, gaveWay, 1_000)
+	require.Greater(t, leftOut, 1_000)
+}
+
+// What one more costs when all that may be followed is.
+func BenchmarkDescendantBeyondTheBound(b *testing.B) {
+	const each = 5
+	for _, owners := range []int{1, 1_000} {
+		for _, n := range []int{10_000, 100_000} {
+			b.Run(fmt.Sprintf("owners=%d/followed=%d", owners, n), func(b *testing.B) {
+				x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+				d := x.tables.descent
+				d.most = n
+				for i := range owners {
+					x.stored(eventtest.Of(testAnnouncement(i, i, "x", 1, "ours")))
+				}
+				roots := n / each
+				for i := range roots {
+					x.stored(eventtest.Of(testEvent(10_000+i, graspsync.KindIssue, 1, 1, tagRepo(testRepo(i%owners, "x")))))
+				}
+				next := 0
+				add := func() {
+					id := 1_000_000 + next
+					x.tables.addNode(nodeOf(eventtest.Of(testEvent(id, 1, next%1_000, nostr.Timestamp(id), tagEvent(10_000+next%roots)))), nil)
+					next++
+				}
+				for range n {
+					add()
+				}
+				require.Equal(b, n, d.size)
+				b.ReportAllocs()
+				for b.Loop() {
+					add()
+				}
+			})
+		}
+	}
 }

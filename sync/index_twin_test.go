@@ -386,7 +386,7 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 	size, children := 0, 0
 	for key, b := range d.branches {
 		require.NotEmpty(tb, b.nodes)
-		require.LessOrEqual(tb, len(b.nodes), maxOfBranch)
+		require.LessOrEqual(tb, len(b.nodes), d.mostOfBranch)
 		by := make(map[unique.Handle[graspsync.PubKey]]int)
 		for n := range b.nodes {
 			if n.place.top != key || d.nodes[n.keys()[0]] != n {
@@ -399,7 +399,7 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 		size += len(b.nodes)
 	}
 	require.Equal(tb, size, d.size)
-	require.LessOrEqual(tb, size, maxDescendants)
+	require.LessOrEqual(tb, size, d.most)
 	of, branches := 0, 0
 	for _, share := range d.owners {
 		of += share.size
