@@ -515,8 +515,8 @@ func (t *indexTables) difference(now *indexTables, lock sync.Locker) (c indexCha
 			now.fresh = append(now.fresh, r)
 		}
 	}
-	inTurns(t.repos, lock, func(ref graspsync.RepoRef, r *indexRepo) {
-		if r.ann != nil && now.announcement(ref) == nil {
+	inTurns(t.repos, lock, func(ref graspsync.RepoRef, _ *indexRepo) {
+		if t.announcement(ref) != nil && now.announcement(ref) == nil {
 			c.setRepo(ref, nil)
 		}
 	})
