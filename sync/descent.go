@@ -46,7 +46,8 @@ type descent struct {
 	roots    map[graspsync.EventID]indexRoot // read-only: they are the tables'
 	branches map[refKey]*branch              // those that have begun
 	owners   map[graspsync.PubKey]*ownerShare
-	size     int // nodes with a place
+	shares   portions // those of the owners
+	size     int      // nodes with a place
 
 	mostOfBranch, most int // what [maxOfBranch] and [maxDescendants] are elsewhere than in small tests
 
@@ -93,15 +94,16 @@ func (p place) before(other place) bool {
 
 // branch is what descends from one top.
 type branch struct {
-	owner graspsync.PubKey // who pays for it
-	nodes map[*node]struct{}
-	by    map[unique.Handle[graspsync.PubKey]]int
+	portion                  // of what its owner has
+	owner   graspsync.PubKey // who pays for it
+	nodes   map[*node]struct{}
+	by      map[unique.Handle[graspsync.PubKey]]int
 }
 
 // ownerShare is what descends from the repositories of one owner.
 type ownerShare struct {
-	branches map[refKey]struct{}
-	size     int
+	portion  // of all
+	branches portions
 }
 
 func newDescent(roots map[graspsync.EventID]indexRoot) *descent {
@@ -327,19 +329,33 @@ func (d *descent) reposBelow(at place) []graspsync.RepoRef {
 func (d *descent) take(n *node, at place) {
 	b := d.branches[at.top]
 	if b == nil {
-		b = &branch{nodes: make(map[*node]struct{}), by: make(map[unique.Handle[graspsync.PubKey]]int)}
+		b = &branch{
+			portion: portion{key: at.top}, nodes: make(map[*node]struct{}), by: make(map[unique.Handle[graspsync.PubKey]]int),
+		}
 		b.owner, _, _ = d.top(at.top)
 		d.branches[at.top] = b
 		if d.owners[b.owner] == nil {
-			d.owners[b.owner] = &ownerShare{branches: make(map[refKey]struct{})}
+			d.owners[b.owner] = &ownerShare{portion: portion{key: b.owner}}
 		}
-		d.owners[b.owner].branches[at.top] = struct{}{}
 	}
 	n.place, n.orphan = at, false
 	b.nodes[n] = struct{}{}
 	b.by[n.author]++
-	d.owners[b.owner].size++
-	d.size++
+	d.count(b, 1)
+}
+
+// count takes note that a branch has one node more, or less. It forgets who has none.
+func (d *descent) count(b *branch, more int) {
+	share := d.owners[b.owner]
+	share.branches.change(&b.portion, more)
+	d.shares.change(&share.portion, more)
+	d.size += more
+	if b.size == 0 {
+		delete(d.branches, b.key)
+	}
+	if share.size == 0 {
+		delete(d.owners, b.owner)
+	}
 }
 
 // vacate undoes that.
@@ -357,16 +373,7 @@ func (d *descent) vacate(n *node) {
 	if b.by[n.author]--; b.by[n.author] == 0 {
 		delete(b.by, n.author)
 	}
-	share := d.owners[b.owner]
-	share.size--
-	d.size--
-	if len(b.nodes) > 0 {
-		return
-	}
-	delete(d.branches, top)
-	if delete(share.branches, top); len(share.branches) == 0 {
-		delete(d.owners, b.owner)
-	}
+	d.count(b, -1)
 }
 
 func has[K comparable, V any](m map[K]V, k K) bool {
@@ -416,26 +423,29 @@ func (d *descent) makeRoom(n *node, at place, c *indexChange) (hung []*node, fit
 		return hung, true
 	}
 	owner, _, _ := d.top(at.top)
-	sizes := make(map[graspsync.PubKey]int, len(d.owners))
-	for o, share := range d.owners {
-		sizes[o] = share.size
-	}
-	rich, other := fullest(sizes, owner, graspsync.PubKey.Compare)
-	if !other {
-		rich = owner
-	}
-	share := d.owners[rich]
+	share, other := d.richest(owner)
 	if share == nil {
 		return hung, false
 	}
-	sizesOf := make(map[refKey]int, len(share.branches))
-	for k := range share.branches {
-		sizesOf[k] = len(d.branches[k].nodes)
-	}
-	k, _ := fullest(sizesOf, refKey{}, func(x, y refKey) int { return bytes.Compare(x[:], y[:]) })
-	who, _ := fullest(d.branches[k].by, unique.Handle[graspsync.PubKey]{}, byAuthor)
-	more, fits := d.giveUp(d.branches[k], who, n, other, c)
+	b := d.branches[share.branches[0].key]
+	who, _ := fullest(b.by, unique.Handle[graspsync.PubKey]{}, byAuthor)
+	more, fits := d.giveUp(b, who, n, other, c)
 	return append(hung, more...), fits
+}
+
+// richest returns the share of the owner who has most, if asks has less than an equal share; else
+// that of asks, nil if there is none. It is for when something is followed.
+func (d *descent) richest(asks graspsync.PubKey) (share *ownerShare, other bool) {
+	size, shares := 0, len(d.owners)
+	if share = d.owners[asks]; share == nil {
+		shares++
+	} else {
+		size = share.size
+	}
+	if most := d.shares[0]; size < d.size/shares && size < most.size {
+		return d.owners[most.key], true
+	}
+	return share, false
 }
 
 // oldest returns whose the oldest node is of those who have most.

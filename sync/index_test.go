@@ -593,7 +593,7 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 	}
 }
 
-func heap() uint64 {
+func heapBytes() uint64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -605,13 +605,13 @@ func heap() uint64 {
 func TestIndexMemory(t *testing.T) {
 	const roots, repos, budget = 50_000, 1000, 7 << 20
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-	before := heap()
+	before := heapBytes()
 	for i := range roots {
 		n := i % repos
 		x.stored(eventtest.Of(testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(n, fmt.Sprintf("repository-%d", n))),
 			nostr.Tag{"subject", strings.Repeat("x", 300)})))
 	}
-	used := int64(heap()) - int64(before)
+	used := int64(heapBytes()) - int64(before)
 	t.Logf("%d bytes, %d for each root event", used, used/roots)
 	assert.Less(t, used, int64(budget))
 	assert.Len(t, x.tables.roots, roots)

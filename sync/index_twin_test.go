@@ -395,16 +395,27 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 			by[n.author]++
 		}
 		require.Equal(tb, by, b.by)
-		require.Contains(tb, d.owners[b.owner].branches, key)
+		require.Len(tb, b.nodes, b.size)
+		require.Equal(tb, key, refKey(b.key))
+		require.Same(tb, &b.portion, d.owners[b.owner].branches[b.spot])
 		size += len(b.nodes)
 	}
 	require.Equal(tb, size, d.size)
 	require.LessOrEqual(tb, size, d.most)
 	of, branches := 0, 0
-	for _, share := range d.owners {
+	for owner, share := range d.owners {
+		require.NotEmpty(tb, share.branches)
+		require.Equal(tb, owner, graspsync.PubKey(share.key))
+		require.Same(tb, &share.portion, d.shares[share.spot])
 		of += share.size
 		branches += len(share.branches)
+		own := 0
+		for _, p := range share.branches {
+			own += p.size
+		}
+		require.Equal(tb, own, share.size)
 	}
+	require.Len(tb, d.shares, len(d.owners))
 	require.Equal(tb, size, of)
 	require.Len(tb, d.branches, branches)
 	placed := make(map[*node]struct{})
