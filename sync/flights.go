@@ -82,6 +82,7 @@ func (f *flights) leave(j *job, ok bool) {
 	for _, t := range tokens {
 		t.settle(ok)
 	}
+	f.claims.settled(j.key.id)
 	f.unsettled.Add(-1)
 }
 
@@ -89,7 +90,6 @@ func (f *flights) leave(j *job, ok bool) {
 func (f *flights) settled(j *job, ok bool) {
 	f.release(j)
 	f.leave(j, ok)
-	f.claims.settled(j.key.id)
 }
 
 // has reports whether a copy of an event is on its way.
