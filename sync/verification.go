@@ -23,8 +23,8 @@ type verification struct {
 	toVerify <-chan *job
 	toSave   chan<- *job
 
-	gathering chan struct{} // one slot: held by the worker that gathers
-	ending    chan struct{} // one slot: something ended for which others wait
+	turn   chan struct{} // one slot: held by the worker that gathers
+	ending chan struct{} // one slot: something ended for which others wait
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 // newVerification returns workers of whom one at a time gathers: what comes is for one
 // large batch, not for many small ones.
 func newVerification(v verification) *verification {
-	v.gathering, v.ending = make(chan struct{}, 1), make(chan struct{}, 1)
+	v.turn, v.ending = make(chan struct{}, 1), make(chan struct{}, 1)
 	return &v
 }
 
@@ -48,8 +48,8 @@ func newVerification(v verification) *verification {
 // them, one comes live, a request has ended, or for a moment. It returns nil if ctx ends.
 func (v *verification) gather(ctx context.Context) (jobs []*job) {
 	select {
-	case v.gathering <- struct{}{}:
-		defer func() { <-v.gathering }()
+	case v.turn <- struct{}{}:
+		defer func() { <-v.turn }()
 	case <-ctx.Done():
 		return nil
 	}
