@@ -89,7 +89,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"that somebody is listed, or names another relay, is not noticed", "sync/tables.go",
-		"		c.setName(name)\n", "		_ = name\n", "./sync", "RelaysOfThose", nil, "",
+		"	for name := range later.names {\n		c.setName(name)\n", "	for name := range later.names {\n		_ = name\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
 		"the owner pays for the relays that others name", "sync/internal/plan/targets.go",
@@ -101,11 +101,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"ids are not compared with the event", "sync/intake.go",
-		"if !d.event.CheckID() {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"if !d.ids.Check(d.event) {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"an id is known before it was verified", "sync/intake.go",
-		"if !d.event.CheckID() {", "k.absences.known.Add(id)\n\tif !d.event.CheckID() {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"if !d.ids.Check(d.event) {", "k.absences.known.Add(id)\n\tif !d.ids.Check(d.event) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"only the first tag counts", "nip34/tags.go",
@@ -205,7 +205,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who stores something waits until everything was gathered", "sync/index.go",
-		"for some() {\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range m {\n		visit(k, v)\n	}\n	_ = some", "./sync", "TestStoredDoesNotWaitForEverything",
+		"for some() {\n		then()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range m {\n		visit(k, v)\n	}\n	_ = some", "./sync", "TestStoredDoesNotWaitForEverything",
 		nil, "for a few entries at a time",
 	},
 	{
@@ -351,7 +351,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who does not read an answer keeps his place", "purgatory/gitserve/handler.go",
-		"	h.run(ctx, out, ref, c)\n	stop()\n	leave()\n	done()\n", "	h.run(ctx, out, ref, c)\n	stop()\n	out.close()\n	leave()\n	done()\n", "./purgatory/gitserve", "TestSlowReaderOfAnAdvertisement", nil, "Condition never satisfied",
+		"		h.run(ctx, out, ref, c)\n	}\n	stop()\n	leave()\n	done()\n", "		h.run(ctx, out, ref, c)\n	}\n	stop()\n	out.close()\n	leave()\n	done()\n", "./purgatory/gitserve", "TestSlowReaderOfAnAdvertisement", nil, "Condition never satisfied",
 	},
 	{
 		"a panic keeps a repository locked", "purgatory/gitserve/handler.go",
@@ -395,7 +395,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"an owner has a folder for ever", "purgatory/gitserve/repositories.go",
-		"	return r.dropOwner(path.Dir(at))\n}\n\n// configs", "	return nil\n}\n\n// configs", "./purgatory/gitserve", "TestCreateAndRemove", nil, "its owner has no other",
+		"	return r.dropOwner(path.Dir(at))\n}\n\n// make", "	return nil\n}\n\n// make", "./purgatory/gitserve", "TestCreateAndRemove", nil, "its owner has no other",
 	},
 	{
 		"repositories are not under the path of their server", "adapter/grasp/server.go",
