@@ -161,12 +161,7 @@ func (p *Plan) Refs() []graspsync.RepoRef {
 // Repos returns how many repositories are followed in full, and how many root
 // events are known.
 func (p *Plan) Repos() (full, roots int) {
-	for _, r := range p.want.repos {
-		if r.level == LevelFull {
-			full++
-		}
-	}
-	return full, len(p.want.roots)
+	return p.want.full, len(p.want.roots)
 }
 
 // RootsInRotation returns how many root events are not followed but asked about in

@@ -85,7 +85,7 @@ func (t *targets) setRepo(c RepoChange) {
 	served()
 	t.list(r, c)
 	served() // it may have been without any for a moment
-	r.level = c.Level
+	t.want.setLevel(r, c.Level)
 	after := r.relays
 	before = slices.DeleteFunc(slices.Clone(before), func(rel *relay) bool { return rel.gone })
 	for _, rel := range after {

@@ -85,6 +85,7 @@ type want struct {
 	other       map[Item][]*repo // of root events and descendants that belong to more than one
 	free        []Item
 	repos       map[graspsync.RepoRef]*repo
+	full        int // of these, those at LevelFull
 	roots       map[graspsync.EventID]Item
 	descendants map[filters.Descendant]Item
 	addresses   map[Item]string // of those that have one
@@ -114,6 +115,17 @@ func (w *want) expect(repos, roots int) {
 	w.infos = slices.Grow(w.infos, repos+roots)
 	w.repos = make(map[graspsync.RepoRef]*repo, repos)
 	w.roots = make(map[graspsync.EventID]Item, roots)
+}
+
+// setLevel sets how much of a repository is wanted.
+func (w *want) setLevel(r *repo, level Level) {
+	if r.level == LevelFull {
+		w.full--
+	}
+	if level == LevelFull {
+		w.full++
+	}
+	r.level = level
 }
 
 func (w *want) intern(in info) Item {

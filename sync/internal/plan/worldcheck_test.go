@@ -14,6 +14,14 @@ import (
 // check compares plan and world.
 func (w *world) check() {
 	p, t := w.plan, w.t
+	full := 0
+	for _, r := range p.want.repos {
+		if r.level == LevelFull {
+			full++
+		}
+	}
+	counted, _ := p.Repos()
+	require.Equal(t, full, counted, "repositories followed in full")
 	dialing, connected := 0, 0
 	for _, u := range w.urls {
 		r, wanted := p.known.relays[u], w.wanted(u)
