@@ -9,22 +9,32 @@ import (
 )
 
 const (
-	// claimFor is how long what one relay is asked for is not asked of others, from the last
-	// of it that came on: as long as a relay takes that is of use.
-	claimFor = 5 * time.Second
-	// claimMost is how long that may go on in all.
-	claimMost = 30 * time.Second
-	// unclaimed is how long others don't wait any more for a relay that they have waited for
-	// in vain.
-	unclaimed = time.Hour
+	// claimIDs is how many ids a query claims at a time: the others are for other relays.
+	claimIDs = 1_000
+	// claimFor is how long what one relay is asked for is not asked of others, unless
+	// claimLeast of it come meanwhile, or all that is left.
+	claimFor   = 5 * time.Second
+	claimLeast = 50
+	// claimPatience is how long one batch waits for claims of others in all, whoever they are.
+	claimPatience = 15 * time.Second
+	// unclaimed is how long nobody waits any more for a relay that was waited for in vain. It
+	// doubles each time, up to unclaimedMost.
+	unclaimed     = time.Hour
+	unclaimedMost = 24 * time.Hour
 )
 
-// claims are the ids that relays are asked for after a reconciliation. Where several relays
-// have the same, each is asked for other parts of it; one that is slow holds the others up
-// once. It may be used by any goroutine.
+// claims are the ids that relays are asked for after a reconciliation. What several relays
+// have is asked of one of them, each a part at a time; one that is slow holds up others for
+// moments, and then no more. It may be used by any goroutine.
 type claims struct {
 	mu sync.Mutex
-	by map[graspsync.EventID]*claim // guarded by mu: those that have not come
+	by map[graspsync.EventID]claimed // guarded by mu: of which it is not known what became
+}
+
+// claimed is one id.
+type claimed struct {
+	of   *claim
+	came bool
 }
 
 // claim is what one relay is asked for.
@@ -32,54 +42,80 @@ type claim struct {
 	stats *relayStats // of the relay
 
 	// guarded by claims.mu
-	ids   []graspsync.EventID
-	left  int // ids that have not come
-	since time.Time
-	moved time.Time     // when one came last
-	over  chan struct{} // closed when none is left, or nobody waits any longer
-	ended bool
+	ids     []graspsync.EventID
+	left    int       // of which it is not known what became
+	missing int       // of these, what has not come
+	since   time.Time // when the time began in which some have to come
+	then    int       // how many were missing
+	over    chan struct{}
+	ended   bool
 }
 
-func newClaims() *claims { return &claims{by: make(map[graspsync.EventID]*claim)} }
+// credit is whether a relay's claims count. It belongs to claims.
+type credit struct {
+	from    time.Time // before it they don't
+	penalty time.Duration
+}
 
-// take divides ids: those that nobody is asked for are claimed for a batch, and of the others
-// one claim is returned that holds some of them.
+func newClaims() *claims { return &claims{by: make(map[graspsync.EventID]claimed)} }
+
+// take divides ids: some that nobody is asked for are claimed for a batch, if it may wait for
+// the others. Of those one claim is returned that holds some, nil if nobody is asked for any.
 func (c *claims) take(ids []graspsync.EventID, f *fetching, stats *relayStats, now time.Time) (free, busy []graspsync.EventID, held *claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if f.waited >= claimPatience {
+		return ids, nil, nil
+	}
 	for _, id := range ids {
-		if other := c.by[id]; other != nil {
-			busy, held = append(busy, id), other
+		other := c.by[id].of
+		if other == nil && len(free) < claimIDs {
+			free = append(free, id)
 			continue
 		}
-		free = append(free, id)
+		if busy = append(busy, id); other != nil {
+			held = other
+		}
 	}
-	if len(free) == 0 || f.over || now.Before(stats.claimsFrom) {
+	if len(free) == 0 || f.over || now.Before(stats.credit.from) {
 		return free, busy, held
 	}
-	mine := &claim{stats: stats, ids: free, since: now, moved: now, over: make(chan struct{})}
+	mine := &claim{stats: stats, ids: free, since: now, over: make(chan struct{})}
 	for _, id := range free {
-		if c.by[id] == nil { // else the relay has announced it twice
-			c.by[id] = mine
+		if c.by[id].of == nil { // else the relay has announced it twice
+			c.by[id] = claimed{of: mine}
 			mine.left++
 		}
 	}
+	mine.missing, mine.then = mine.left, mine.left
 	f.claims = append(f.claims, mine)
 	return free, busy, held
+}
+
+// arrived takes note that an event has come.
+func (c *claims) arrived(id graspsync.EventID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.by[id]; at.of != nil && !at.came {
+		c.by[id] = claimed{of: at.of, came: true}
+		at.of.missing--
+	}
 }
 
 // settled takes note that it is known what became of an event.
 func (c *claims) settled(id graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	mine := c.by[id]
-	if mine == nil {
+	at := c.by[id]
+	if at.of == nil {
 		return
 	}
 	delete(c.by, id)
-	mine.moved = time.Now()
-	if mine.left--; mine.left == 0 {
-		mine.end()
+	if !at.came { // or not by this way
+		at.of.missing--
+	}
+	if at.of.left--; at.of.left == 0 {
+		at.of.end()
 	}
 }
 
@@ -97,7 +133,7 @@ func (c *claims) leave(f *fetching) {
 // drop needs mu.
 func (c *claims) drop(mine *claim) {
 	for _, id := range mine.ids {
-		if c.by[id] == mine {
+		if c.by[id].of == mine {
 			delete(c.by, id)
 		}
 	}
@@ -113,36 +149,53 @@ func (mine *claim) end() {
 	}
 }
 
-// wait waits until a claim has come to its end, or the relay has not sent any of it for too
-// long. Then nobody waits for that relay for some time.
-func (c *claims) wait(ctx context.Context, held *claim) error {
-	timer := time.NewTimer(c.lapses(held, time.Now()))
-	defer timer.Stop()
+// wait has a batch wait until a claim has come to its end, too little of it comes, or the
+// batch has waited long enough.
+func (c *claims) wait(ctx context.Context, held *claim, f *fetching) error {
+	began := time.Now()
+	defer func() { c.waited(f, time.Since(began)) }()
 	for {
+		timer := time.NewTimer(c.stands(held, f, began, time.Now()))
 		select {
 		case <-held.over:
+			timer.Stop()
 			return nil
 		case <-ctx.Done():
+			timer.Stop()
 			return ctx.Err()
 		case now := <-timer.C:
-			d := c.lapses(held, now)
-			if d <= 0 {
+			if c.stands(held, f, began, now) <= 0 {
 				return nil
 			}
-			timer.Reset(d)
 		}
 	}
 }
 
-// lapses returns for how long a claim stands if nothing else comes; one whose time is over
-// is dropped.
-func (c *claims) lapses(held *claim, now time.Time) time.Duration {
+func (c *claims) waited(f *fetching, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := min(held.moved.Add(claimFor).Sub(now), held.since.Add(claimMost).Sub(now))
-	if d <= 0 && !held.ended {
-		held.stats.claimsFrom = now.Add(unclaimed)
-		c.drop(held)
+	f.waited += d
+}
+
+// stands returns until when a claim need not be looked at again by a batch that waits since
+// began. One of which too little has come is dropped, and its relay loses credit. What came and
+// waits for us is not its fault.
+func (c *claims) stands(held *claim, f *fetching, began, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !held.ended && now.Sub(held.since) >= claimFor {
+		if held.missing > 0 && held.then-held.missing < claimLeast {
+			held.stats.credit.lose(now)
+			c.drop(held)
+			return 0
+		}
+		held.since, held.then = now, held.missing
 	}
-	return d
+	return min(held.since.Add(claimFor).Sub(now), claimPatience-f.waited-now.Sub(began))
+}
+
+// lose has nobody wait for a relay for some time.
+func (x *credit) lose(now time.Time) {
+	x.penalty = min(max(2*x.penalty, unclaimed), unclaimedMost)
+	x.from = now.Add(x.penalty)
 }

@@ -489,7 +489,7 @@ func (c *conn) divide(ctx context.Context, ids []graspsync.EventID, f *fetching)
 		if len(free) > 0 || len(busy) == 0 {
 			return free, busy, nil
 		}
-		if err = g.flights.claims.wait(ctx, held); err != nil {
+		if err = g.flights.claims.wait(ctx, held, f); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -534,7 +534,8 @@ type fetching struct {
 
 	// guarded by claims.mu
 	claims []*claim
-	over   bool // it claims nothing any more
+	over   bool          // it claims nothing any more
+	waited time.Duration // for claims of others
 }
 
 // done has the end of a batch reported once all of its events are settled.
@@ -544,10 +545,10 @@ func (c *conn) done(a session.Done) {
 		return
 	}
 	delete(c.batches, a.Batch)
-	c.env.ingest.flights.claims.leave(f)
 	c.compared(a.Report)
 	c.env.ingest.verification.hurry()
 	f.token.finish(func() {
+		c.env.ingest.flights.claims.leave(f)
 		c.env.inbox.put(batchDone{conn: c, fetching: f, done: a})
 	})
 }

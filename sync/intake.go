@@ -42,6 +42,7 @@ func (k *intake) submit(ctx context.Context, d delivery) error {
 	id := d.event.ID
 	if k.absences.dealtWith(id) {
 		k.report.duplicates.Add(1)
+		k.flights.claims.settled(id)
 		return nil
 	}
 	if !d.ids.Check(d.event) {
@@ -74,6 +75,7 @@ func (k *intake) submit(ctx context.Context, d delivery) error {
 		k.report.duplicates.Add(1)
 		return nil
 	}
+	k.flights.claims.arrived(id)
 	if k.absences.dealtWith(id) { // an earlier copy was dealt with while this one waited
 		k.report.duplicates.Add(1)
 		j.refund(1)

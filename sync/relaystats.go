@@ -29,7 +29,7 @@ type relayStats struct {
 	work     *work // read-only
 	bad      badCopies
 
-	claimsFrom time.Time // guarded by claims.mu: before it nobody waits for what it is asked for
+	credit credit // guarded by claims.mu
 
 	// owned by the loop
 	labelled bool // it has metrics of its own
