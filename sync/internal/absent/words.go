@@ -2,6 +2,7 @@ package absent
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -13,7 +14,12 @@ import (
 type words struct {
 	seed  maphash.Seed
 	first map[uint64]*word
+	wordy map[*Whole]struct{} // those with more than maxWords
 }
+
+// maxWords is of how many things an event may be found by. It takes 70 bytes for each, and time in
+// which all else waits; one that tags more is looked at each time.
+const maxWords = 16
 
 // word is one thing that one event tags, in the ring of all that tag it.
 type word struct {
@@ -22,7 +28,9 @@ type word struct {
 	of         *Whole
 }
 
-func newWords() words { return words{seed: maphash.MakeSeed(), first: make(map[uint64]*word)} }
+func newWords() words {
+	return words{seed: maphash.MakeSeed(), first: make(map[uint64]*word), wordy: make(map[*Whole]struct{})}
+}
 
 // key is that of a tag. Filters can name those whose name is one letter.
 func (x *words) key(name, value string) uint64 {
@@ -59,6 +67,10 @@ func (x *words) ofFilter(f nostr.Filter) (keys []uint64, ok bool) {
 
 // add has an event found by these keys.
 func (x *words) add(w *Whole, keys []uint64) {
+	if len(keys) > maxWords {
+		x.wordy[w] = struct{}{}
+		return
+	}
 	w.words = make([]word, len(keys))
 	for i, k := range keys {
 		at := &w.words[i]
@@ -75,6 +87,7 @@ func (x *words) add(w *Whole, keys []uint64) {
 
 // remove has an event found no more.
 func (x *words) remove(w *Whole) {
+	delete(x.wordy, w)
 	for i := range w.words {
 		at := &w.words[i]
 		switch {
@@ -88,8 +101,9 @@ func (x *words) remove(w *Whole) {
 	w.words = nil
 }
 
-// with returns the events that have one of the keys, each once.
+// with returns the events that have one of the keys, each once, and those that may have.
 func (x *words) with(keys []uint64) (found []*Whole) {
+	found = slices.Collect(maps.Keys(x.wordy))
 	seen := make(map[*Whole]struct{})
 	for _, k := range keys {
 		first := x.first[k]
