@@ -68,7 +68,7 @@ func Roots(ids []graspsync.EventID) []nostr.Filter {
 // RootsSpelled is [Roots] for whoever has the ids spelled in hex. The filters share the slice, if
 // it is in order without repetitions, and the strings.
 func RootsSpelled(ids []string) []nostr.Filter {
-	if !slices.IsSortedFunc(ids, func(a, b string) int { return cmp.Or(strings.Compare(a, b), 1) }) {
+	if !slices.IsSortedFunc(ids, func(a, b string) int { return cmp.Or(strings.Compare(a, b), -1) }) {
 		ids = sorted(ids, strings.Compare)
 	}
 	var fs []nostr.Filter

@@ -351,6 +351,7 @@ func TestRootsSpelled(t *testing.T) {
 	before := slices.Clone(given)
 	assert.Equal(t, want, filters.RootsSpelled(given))
 	assert.Equal(t, before, given, "what is given is not changed")
+	assert.Equal(t, []string{"a", "b"}, filters.RootsSpelled([]string{"a", "a", "b"})[0].Tags["e"], "each once")
 	assert.Empty(t, filters.RootsSpelled(nil))
 	for _, f := range want {
 		assert.Equal(t, filters.Live(f), filters.LiveShared(f))

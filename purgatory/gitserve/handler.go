@@ -320,7 +320,9 @@ func (h *Handler) advertise(w http.ResponseWriter, ref graspsync.RepoRef, c call
 		return false
 	}
 	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
-	_ = writeRefs(w, c.protocol, refs, format) // the client is gone if this fails
+	if err := writeRefs(w, c.protocol, refs, format); err != nil { // the client is gone, or the disk is full
+		h.cfg.Logger.Warn("the refs could not be told", "repo", graspsync.Printable(ref.String()), "error", err)
+	}
 	return true
 }
 

@@ -113,6 +113,9 @@ func (r *Reader) looseRefs(folder string, into map[string]nip34.ObjectID) error 
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was packed since
 		}
+		if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOTDIR) {
+			return fmt.Errorf("%w: %s became a folder", ErrAskGit, name)
+		}
 		if err != nil {
 			return err
 		}
@@ -126,14 +129,23 @@ func (r *Reader) looseRefs(folder string, into map[string]nip34.ObjectID) error 
 // list lists a folder; one that is not there has nothing in it.
 func (r *Reader) list(folder string) ([]fs.DirEntry, error) {
 	file, err := r.on.OpenFile(filepath.Join(r.dir, filepath.FromSlash(folder)), os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case errors.Is(err, syscall.ENOTDIR): // a folder above it became a ref
+		return nil, fmt.Errorf("%w: %s is below a ref", ErrAskGit, folder)
+	case err != nil:
 		return nil, err
 	}
 	entries, err := file.ReadDir(-1)
-	return entries, errors.Join(err, file.Close())
+	closed := file.Close()
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // it went meanwhile: its last ref was packed, or deleted
+		return nil, closed
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, fmt.Errorf("%w: %s became a ref", ErrAskGit, folder)
+	}
+	return entries, errors.Join(err, closed)
 }
 
 // Kind is what an object is, by git's numbers.

@@ -3,6 +3,7 @@ package barerepo
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -319,4 +320,37 @@ func TestEntriesOfAnyBytes(t *testing.T) {
 			require.True(t, !ok || back >= 0)
 		}
 	}
+}
+
+// meddler is a disk on which something happens once a folder was opened.
+type meddler struct {
+	whole
+	folder string
+	then   func()
+}
+
+func (m meddler) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
+	file, err := m.whole.OpenFile(name, flag, mode)
+	if strings.HasSuffix(name, filepath.FromSlash(m.folder)) {
+		m.then()
+	}
+	return file, err
+}
+
+// A folder whose last ref is packed while it is listed is gone: its refs are among the packed.
+func TestReaderWhileAFolderGoes(t *testing.T) {
+	dir := newRepository(t, nip34.SHA1)
+	fill(t, dir, "main", 1)
+	git(t, dir, "", "update-ref", "refs/heads/feature/x", "refs/heads/main")
+	packed := false
+	r, err := Read(meddler{folder: "refs/heads/feature", then: func() {
+		packed = true
+		git(t, dir, "", "pack-refs", "--all")
+		require.NoDirExists(t, filepath.Join(dir, "refs", "heads", "feature"))
+	}}, dir)
+	require.NoError(t, err)
+	refs, err := r.Refs()
+	require.NoError(t, err)
+	require.True(t, packed)
+	require.Len(t, refs, 3)
 }
