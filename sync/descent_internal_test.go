@@ -199,7 +199,8 @@ func TestLaterAuthorsOfABranch(t *testing.T) {
 func (d *descent) twinOfGivingWay(n *node, at place) (victim *node, needed bool) {
 	compareRefs := func(a, b refKey) int { return bytes.Compare(a[:], b[:]) }
 	byAuthor := func(a, b unique.Handle[graspsync.PubKey]) int { return a.Value().Compare(b.Value()) }
-	b, claim := d.branches[at.top], false
+	b := d.branches[at.top]
+	var claim bool
 	var who unique.Handle[graspsync.PubKey]
 	switch {
 	case b != nil && len(b.nodes) >= d.mostOfBranch:

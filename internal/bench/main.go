@@ -71,13 +71,15 @@ func main() {
 func command(args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "measure small amounts: a minute or two, for CI")
-	only := flags.String("row", "", "measure these rows only, by name, with commas between them")
+	only := flags.String("row", "", "measure these `rows` only, with commas between them: "+listed(rows()))
 	count := flags.Int("count", 1, "measure what is compared this often, and take medians")
 	var profiles profiles
 	flags.StringVar(&profiles.cpu, "cpuprofile", "", "write CPU profiles of our measured work to `file`, with its name before the extension")
 	flags.StringVar(&profiles.mem, "memprofile", "", "write profiles of what it allocates to `file`; with one row only they are of that alone")
 	cache := flags.String("cache", defaultCache(), "folder in which data sets are kept")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	profiles.init()
@@ -107,11 +109,20 @@ func choose(all []row, names string) ([]row, error) {
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(r row) bool { return r.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no row %q", name)
+			return nil, fmt.Errorf("there is no row %q, but %s", name, listed(all))
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// listed names rows.
+func listed(all []row) string {
+	var names []string
+	for _, r := range all {
+		names = append(names, r.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func defaultCache() string {

@@ -630,7 +630,7 @@ func (s *plainServer) check(ctx context.Context, commit string) error {
 type nostrClient struct{ conn *websocket.Conn }
 
 func dialNostr(ctx context.Context, url string) (*nostrClient, error) {
-	conn, _, err := websocket.Dial(ctx, url, nil)
+	conn, _, err := websocket.Dial(ctx, url, nil) //nolint:bodyclose // a websocket's answer has none
 	return &nostrClient{conn}, err
 }
 

@@ -127,12 +127,15 @@ func inOrder(items []Item) (times []uint64, ids [][32]byte) {
 	for i, k := range keys {
 		times[i], ids[i] = first+k>>indexBits, items[k&(1<<indexBits-1)].ID
 	}
-	for lo, hi := 0, 0; lo < len(ids); lo = hi {
-		for hi = lo + 1; hi < len(ids) && times[hi] == times[lo]; hi++ {
+	for lo := 0; lo < len(ids); {
+		hi := lo + 1
+		for hi < len(ids) && times[hi] == times[lo] {
+			hi++
 		}
 		if hi-lo > 1 {
 			slices.SortFunc(ids[lo:hi], func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
 		}
+		lo = hi
 	}
 	return times, ids
 }
