@@ -620,6 +620,10 @@ func (h *history) endIDs(x *request) {
 		h.fetchIDs(q, ids)
 		return
 	}
+	if q.ids.came == 0 { // nor would the others
+		q.ids.unserved = append(q.ids.unserved, q.later...)
+		q.later = nil
+	}
 	if len(q.ids.unserved) > 0 {
 		h.countUnserved(q)
 	}

@@ -232,6 +232,7 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 	case len(ids) == 0:
 		h.idsDone(q)
 	default:
+		q.ids = wanted{} // what an earlier part of the ids came to says nothing of these
 		h.fetchIDs(q, ids)
 	}
 }

@@ -15,6 +15,7 @@ type wanted struct {
 	barren   int                 // that brought nothing, in a row
 	unserved []graspsync.EventID // that did not come
 	retried  bool                // those that did not come are asked for once more
+	came     int
 }
 
 // ask adds events.
@@ -44,6 +45,7 @@ func (w *wanted) took(x *request) (limit int) {
 	w.open--
 	left := x.left()
 	got := x.asked - len(left)
+	w.came += got
 	if got > 0 && got < x.asked/2 && x.asked > 2*leastPage {
 		limit = max(leastPage, got)
 		w.todo = append(slices.Clip(w.todo), left...)
