@@ -38,6 +38,7 @@ type conn struct {
 	ahead   ahead         // messages read ahead of their handling
 	room    chan struct{} // one slot: some were taken
 	signs   signs
+	spent   atomic.Bool     // all that its relay was allowed
 	ctx     context.Context // of the connection, ended by hangup
 	hangup  context.CancelFunc
 
@@ -687,6 +688,7 @@ func (c *conn) spend(n int64) {
 	if c.stats.spend(time.Now(), n) {
 		return
 	}
+	c.spent.Store(true)
 	c.mailbox.put(func(*session.Session, time.Time) []session.Action {
 		if c.ended == nil {
 			c.env.report.drop("unproductive", 1)
@@ -695,6 +697,9 @@ func (c *conn) spend(n int64) {
 		return nil
 	})
 }
+
+// worthless implements origin.
+func (c *conn) worthless() bool { return c.spent.Load() }
 
 const keyStack = "stack"
 

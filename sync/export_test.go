@@ -43,6 +43,9 @@ func (m *SyncManager) BreakIndex(ref graspsync.RepoRef) {
 	m.index.tables.repos[ref] = nil
 }
 
+// VerifyBatch is how many signatures are checked at once.
+const VerifyBatch = verifyBatch
+
 // Fixed is what only tests set otherwise.
 type Fixed = constants
 

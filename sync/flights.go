@@ -70,6 +70,13 @@ func (f *flights) enter(j *job) bool {
 	return true
 }
 
+// shared reports whether several count on a job.
+func (f *flights) shared(j *job) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(j.tokens) > 1
+}
+
 // leave ends a job. ok is false if its event was lost to a failure of ours.
 func (f *flights) leave(j *job, ok bool) {
 	f.mu.Lock()

@@ -192,7 +192,8 @@ func TestPromiseP22_Flood(t *testing.T) {
 		}
 		s := r.manager.Status()
 		assert.LessOrEqual(t, s.Events.Verified, uint64(2000*len(net.sent)))
-		assert.LessOrEqual(t, s.Events.Forged, uint64(2000))
+		assert.LessOrEqual(t, s.Events.Forged, uint64(2100+relaysync.VerifyBatch*runtime.GOMAXPROCS(0)),
+			"a hundred ids, the signatures that a relay may cost us, and those that were being checked when these were used up")
 		assert.Positive(t, s.Events.Dropped["unproductive"])
 		for range 48 {
 			after(time.Hour)

@@ -79,6 +79,8 @@ type origin interface {
 	badSignature(k copyKey)
 	// spend takes bytes that were of no use out of the relay's allowance.
 	spend(n int64)
+	// worthless reports whether its allowance was used up: it is being ended for that.
+	worthless() bool
 	// gap says that a new event should have come on a live subscription.
 	gap(in graspsync.Incoming)
 	// account returns who pays for what is delivered, and how far it is read.

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -98,6 +99,60 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Of a relay that has used up what it is allowed, what still waits costs us no signature. What
+// another one brought as well is checked.
+func TestNothingIsCheckedForTheWorthless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := tune(Config{fixed: constants{Workers: 1}, Verifier: ruling(func(events []*nostr.Event) []error {
+			return slices.Repeat([]error{ErrSignature}, len(events))
+		})})
+		s.manager.ingest.store.of = &oddStore{err: errors.New("not asked")}
+		b := &bench{ingest: s.manager.ingest}
+		made := func() *token {
+			tok := newToken(graspsync.RelayURL{})
+			tok.ended = func() {}
+			return tok
+		}
+		hostile, honest := made(), made()
+		from := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
+		enter := func(n int, tokens ...*token) {
+			id := b.id()
+			j := &job{key: copyKey{id: id}, size: 10, from: from, stats: s.relay, tokens: tokens}
+			j.incoming = graspsync.Incoming{
+				Event: eventtest.Of(&nostr.Event{ID: id.String(), Content: fmt.Sprint(n)}), Source: graspsync.Source{Kind: graspsync.CatchUp},
+			}
+			require.NoError(t, b.flights.admit(t.Context(), j))
+			for _, tok := range tokens {
+				tok.hold()
+			}
+			require.True(t, b.flights.enter(j))
+			b.toVerify <- j
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		const costs = allowance.Verifications + 1
+		go b.verification.run(ctx)
+		for n := range costs {
+			enter(n, hostile)
+		}
+		time.Sleep(verifyLinger)
+		synctest.Wait()
+		require.EqualValues(t, costs, b.report.verified.Load())
+		require.True(t, from.worthless())
+		require.False(t, hostile.failed.Load())
+
+		enter(1, hostile)
+		enter(2, hostile, honest)
+		time.Sleep(verifyLinger)
+		synctest.Wait()
+		require.EqualValues(t, costs+1, b.report.verified.Load())
+		require.True(t, hostile.failed.Load(), "what was not looked at is asked for again, once it is back")
+		require.False(t, honest.failed.Load())
+		b.leftOver(t)
+		cancel()
+		synctest.Wait()
+	})
 }
 
 // What is on its way when the pipeline stops is let go of, wherever it is: its batch is

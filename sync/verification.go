@@ -103,7 +103,7 @@ func (v *verification) run(ctx context.Context) {
 		if jobs == nil {
 			return
 		}
-		jobs = v.unstored(ctx, jobs)
+		jobs = v.unstored(ctx, v.worthwhile(jobs))
 		events := make([]*nostr.Event, len(jobs))
 		for i, j := range jobs {
 			events[i] = j.incoming.Event.Event
@@ -156,6 +156,18 @@ func (v *verification) lost(j *job) {
 	if j.incoming.Source.Kind == graspsync.Live {
 		v.refetch.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 	}
+}
+
+// worthwhile settles the jobs that only a relay counts on which is being cut off for what it
+// sent before, and returns the others. It is asked for its batch again when it is back.
+func (v *verification) worthwhile(jobs []*job) []*job {
+	return slices.DeleteFunc(jobs, func(j *job) bool {
+		if j.from == nil || !j.from.worthless() || v.flights.shared(j) {
+			return false
+		}
+		v.flights.settled(j, false)
+		return true
+	})
 }
 
 // unstored settles the jobs whose events the Store has, and returns the others. If
