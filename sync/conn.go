@@ -456,7 +456,7 @@ func (c *conn) loadSet(a session.LoadSet) {
 		defer cancel()
 		set, err := c.env.sets.load(ctx, a.Filter)
 		if err != nil {
-			c.env.cfg.Logger.Warn("pages are used since our set could not be loaded", keyRelay, c.url.String(), keyErr, err)
+			c.env.cfg.Logger.Warn("our set could not be loaded", keyRelay, c.url.String(), keyErr, err)
 		}
 		return func(s *session.Session, now time.Time) []session.Action {
 			return s.SetLoaded(now, a.Query, set, err)

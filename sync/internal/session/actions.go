@@ -32,7 +32,7 @@ type (
 		// Of history: it refers to something of ours; it is no more than was asked for.
 		Ours, Asked bool
 	}
-	// LoadSet asks for what we have for a filter; the answer goes to SetLoaded.
+	// LoadSet asks for what we have for a filter, which may be one of ids; the answer goes to SetLoaded.
 	LoadSet struct {
 		Query  QueryID
 		Filter nostr.Filter

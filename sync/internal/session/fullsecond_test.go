@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -165,6 +166,51 @@ func TestReconciledUpToACap(t *testing.T) {
 	assert.Zero(t, w.missing(b))
 	assert.Equal(t, 1, d.Report.Pages)
 	assert.Equal(t, 100, d.Report.Events)
+}
+
+// What others brought meanwhile is a part of the set as well: if it may have been cut, the page
+// below all of it is asked for, and nothing is read twice.
+func TestReconciledUpToACapWhileOthersBring(t *testing.T) {
+	const size = 1_500
+	for _, c := range []struct {
+		name     string
+		events   int
+		others   func(n int) bool
+		requests int // REQs that are no more than needed
+		looks    int
+		got      int
+	}{
+		{name: "the older half of all", events: size, others: func(n int) bool { return n >= size/2 }, requests: 4, looks: 1, got: size / 2},
+		{name: "all of all", events: size, others: func(int) bool { return true }, requests: 1, looks: 1},
+		{name: "all of what was cut", events: size + 50, others: func(int) bool { return true }, got: 51}, // its last one again
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := honest(t, offersNeg, 500, spaced(c.events, time.Second), nil)
+			w.negCap = size
+			number := make(map[string]int)
+			for i, ev := range w.events {
+				number[ev.ID] = i
+			}
+			w.others = func(ids []graspsync.EventID) {
+				for _, id := range ids {
+					if c.others(number[id.String()]) {
+						w.held[id.String()] = true
+						w.batches[w.nextID].held[id.String()] = true
+					}
+				}
+			}
+			d, b := w.fetchAll(plan.History, tagging("x"))
+			for _, ev := range w.events {
+				assert.True(t, b.got[ev.ID] || w.held[ev.ID])
+			}
+			assert.Len(t, b.got, c.got)
+			assert.Equal(t, plan.Complete, d.Result)
+			if c.requests > 0 {
+				assert.Equal(t, c.requests, w.sent[wire.TypeReq])
+				assert.Equal(t, c.looks, d.Report.Pages)
+			}
+		})
+	}
 }
 
 // A relay that gives smaller pages for one filter than for others is found out even

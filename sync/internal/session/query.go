@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -20,6 +21,7 @@ const (
 	qReconciling                   // NEG-OPEN is waiting or under way
 	qChecking                      // which of their ids we need is being found out
 	qFetching                      // it goes on by ids, by pages or in parts
+	qDating                        // how old is what others brought is being found out
 )
 
 // query is one filter that is being fetched to its end.
@@ -186,6 +188,22 @@ type rest struct {
 
 // cut says what is known of a reconciliation whose set may have been cut.
 type cut struct {
-	oldest int64 // created_at of the oldest event that the relay showed
-	below  bool  // the page below it was asked for
+	oldest int64               // created_at of the oldest event that the relay showed, as far as it is known
+	below  bool                // the page below it was asked for
+	asked  []graspsync.EventID // of which it is being found out whether we need them
+	others []graspsync.EventID // that somebody else brought: their created_at is to be looked up
+}
+
+// checked takes out what the relay itself is asked for, now or later.
+func (c *cut) checked(ids, later []graspsync.EventID) {
+	own := make(map[graspsync.EventID]struct{}, len(ids)+len(later))
+	for _, id := range slices.Concat(ids, later) {
+		own[id] = struct{}{}
+	}
+	for _, id := range c.asked {
+		if _, ok := own[id]; !ok {
+			c.others = append(c.others, id)
+		}
+	}
+	c.asked = nil
 }

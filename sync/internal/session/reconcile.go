@@ -26,6 +26,8 @@ const (
 	maxWindowDepth = 16 // how often a window is divided
 	guessedWindows = 16 // made at once of what we have
 
+	datedAtOnce = 500 // ids of which the created_at is looked up
+
 	firstEvents = 1_600_000_000 // Nostr began after this, Unix time
 )
 
@@ -69,6 +71,10 @@ func (h *history) byPages(q *query) {
 // setLoaded goes on with what we have of a query.
 func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 	q, ok := h.queries[id]
+	if ok && q.state == qDating {
+		h.dated(q, set)
+		return
+	}
 	if !ok || q.state != qLoading {
 		return
 	}
@@ -207,7 +213,6 @@ func (h *history) reconciled(q *query) {
 
 // askMissing asks which of their ids we need.
 func (h *history) askMissing(q *query, need [][32]byte) {
-	q.state = qChecking
 	if len(need) == 0 {
 		h.idsDone(q)
 		return
@@ -215,6 +220,15 @@ func (h *history) askMissing(q *query, need [][32]byte) {
 	ids := make([]graspsync.EventID, len(need))
 	for i, id := range need {
 		ids[i] = id
+	}
+	h.ask(q, ids)
+}
+
+// ask has it found out which of some ids we need.
+func (h *history) ask(q *query, ids []graspsync.EventID) {
+	q.state = qChecking
+	if q.cut != nil {
+		q.cut.asked = ids
 	}
 	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: ids})
 }
@@ -226,6 +240,9 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 		return
 	}
 	q.state, q.later = qFetching, later
+	if q.cut != nil && err == nil {
+		q.cut.checked(ids, later)
+	}
 	switch {
 	case err != nil:
 		h.end(q, plan.Failed, err.Error())
@@ -240,8 +257,8 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 // idsDone goes on when what was found by reconciling was fetched.
 func (h *history) idsDone(q *query) {
 	if later := q.later; len(later) > 0 {
-		q.state, q.later = qChecking, nil
-		h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: later})
+		q.later = nil
+		h.ask(q, later)
 		return
 	}
 	switch r := q.rest; {
@@ -264,6 +281,7 @@ func (h *history) idsDone(q *query) {
 		h.byPages(c)
 	case q.full != nil && q.full.unsure:
 		h.splitFullSecond(q)
+	case h.dateOthers(q):
 	case !h.lookBelow(q):
 		h.end(q, plan.Complete, "")
 	}
@@ -406,6 +424,34 @@ func (h *history) suspect(q *query, neg *negentropy.Session) {
 	if at, ok := neg.OldestShared(); ok {
 		q.cut.oldest = int64(at)
 	}
+}
+
+// dateOthers has the created_at looked up of events of a suspect set that somebody else
+// brought. It reports false if there are none: without them a page would be asked for that is
+// part of the set.
+func (h *history) dateOthers(q *query) bool {
+	if q.cut == nil || len(q.cut.others) == 0 {
+		return false
+	}
+	ids := q.cut.others[:min(datedAtOnce, len(q.cut.others))]
+	q.cut.others = q.cut.others[len(ids):]
+	q.state = qDating
+	f := nostr.Filter{IDs: make([]string, len(ids))}
+	for i, id := range ids {
+		f.IDs[i] = id.String()
+	}
+	h.out.do(LoadSet{Query: q.id, Filter: f})
+	return true
+}
+
+// dated goes on with what we have of the events that others brought. If that could not be
+// read, a page more is asked for.
+func (h *history) dated(q *query, set *negentropy.Set) {
+	if set != nil && set.Len() > 0 {
+		q.cut.oldest = min(q.cut.oldest, int64(set.Time(0)))
+	}
+	q.state = qFetching
+	h.idsDone(q)
 }
 
 // lookBelow asks for the page below the oldest event of a suspect set. It reports

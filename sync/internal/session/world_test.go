@@ -71,6 +71,7 @@ type world struct {
 	// of tests that build a world on purpose
 	refuse                   func(r wire.Request) bool
 	rewrite                  func(f nostr.Filter) nostr.Filter
+	others                   func(ids []graspsync.EventID) // bring some of what it is asked whether we need it
 	negMax, negCap, negFrame int
 }
 
@@ -501,6 +502,9 @@ func (w *world) perform(a Action) {
 	case Missing:
 		bad := w.src.n(10) == 0 && !w.calm
 		w.answers = append(w.answers, func() []Action {
+			if w.others != nil {
+				w.others(a.IDs)
+			}
 			if bad {
 				return w.s.Checked(w.now, a.Query, nil, nil, errors.New("store failed"))
 			}
