@@ -289,6 +289,10 @@ func (f *gitField) sync(r *run) error {
 	}
 	relay := khatru.NewRelay()
 	relay.Log = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	stop, err := r.profiles.start("hubgit")
+	if err != nil {
+		return err
+	}
 	own, git, began := cputime.Used(), cputime.Children(), time.Now()
 	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(r.dir, "git"), State: records,
@@ -314,6 +318,9 @@ func (f *gitField) sync(r *run) error {
 		return err
 	}
 	own, git, took := cputime.Used()-own, cputime.Children()-git, time.Since(began)
+	if err := stop(); err != nil {
+		return err
+	}
 	status := server.Purgatory().Status()
 	if err := f.check(ctx, server.Handler()); err != nil {
 		return err
