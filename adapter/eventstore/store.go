@@ -116,9 +116,14 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 func (s *Store) walk(
 	ctx context.Context, f nostr.Filter, yield func(graspsync.Event) bool,
 ) error {
+	return s.walkAs(ctx, f, false, yield)
+}
+
+// walkAs is walk for what may be rare.
+func (s *Store) walkAs(ctx context.Context, f nostr.Filter, rare bool, yield func(graspsync.Event) bool) error {
 	w := &walk{
 		guard: s.reader, batch: s.cfg.fixed.BatchSize,
-		seen: make(map[graspsync.EventID]struct{}), yield: yield,
+		seen: make(map[graspsync.EventID]struct{}), yield: yield, rare: rare,
 	}
 	err := ctx.Err()
 	if err == nil {
@@ -598,7 +603,7 @@ func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*ni
 				continue
 			}
 			f.Authors = unique(f.Authors)
-			err := s.walk(ctx, f, func(d graspsync.Event) bool {
+			err := s.walkAs(ctx, f, true, func(d graspsync.Event) bool {
 				t.Add(d)
 				return true
 			})

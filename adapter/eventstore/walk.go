@@ -31,6 +31,8 @@ type walk struct {
 	until *nostr.Timestamp
 	seen  map[graspsync.EventID]struct{}
 	yield func(graspsync.Event) bool
+	// rare: most often there is nothing, which badger and lmdb say fastest when they count.
+	rare bool
 	// missed is about the first second of which not all could be read: the others are
 	// read all the same.
 	missed error
@@ -139,7 +141,7 @@ func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error)
 		if n >= limit {
 			return false, nil
 		}
-		events, err := w.ask(ctx, q, w.since, w.until, max(limit, min(room, w.profile.page)))
+		events, err := w.ask(ctx, q, w.since, w.until, limit)
 		if err != nil {
 			return false, err
 		}
@@ -178,22 +180,39 @@ func (w *walk) ask(
 	return w.query(ctx, q, limit > w.profile.page)
 }
 
+// fewEvents is the size of the first page where more is asked for only if that is full: most
+// walks are of few events, and badger makes room for twice as many as it is asked for.
+const fewEvents = 32
+
 // pages walks back in time from until.
 func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) error {
 	if !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
 		q.Kinds = nil // else only so many are given as replaceable events should exist
 	}
+	if w.rare && w.profile.compact && w.counts() { // elsewhere counts may work where queries fail
+		if n, err := w.count(ctx, w.bounded(q, w.since, until)); err != nil || n == 0 {
+			return err
+		}
+	}
+	page := w.profile.page
+	if w.profile.trusted {
+		page = min(page, fewEvents)
+	}
 	for {
-		events, err := w.ask(ctx, q, w.since, until, w.profile.page)
+		events, err := w.ask(ctx, q, w.since, until, page)
 		if err != nil {
 			return err
 		}
 		if err := w.take(events); err != nil {
 			return err
 		}
-		full := len(events) >= w.profile.page
+		full := len(events) >= page
 		if len(events) == 0 || !full && w.profile.trusted {
 			return nil
+		}
+		if page < w.profile.page { // there may be more, of the same second as well
+			page = w.profile.page
+			continue
 		}
 		low, ok := w.lowest(q, events)
 		switch {
