@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,18 +123,46 @@ func (n *node) write(t testing.TB, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, hex[:2], hex[2:]), z.Bytes(), 0o600))
 }
 
+// pack has what lies in an object directory be in a pack there.
+func pack(t testing.TB, dir string) {
+	t.Helper()
+	var ids strings.Builder
+	loose, err := filepath.Glob(filepath.Join(dir, "??"))
+	require.NoError(t, err)
+	for _, folder := range loose {
+		entries, err := os.ReadDir(folder)
+		require.NoError(t, err)
+		for _, e := range entries {
+			fmt.Fprintln(&ids, filepath.Base(folder)+e.Name())
+		}
+	}
+	if ids.Len() > 0 {
+		cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "-q", filepath.Join(dir, "pack", "pack"))
+		cmd.Dir, cmd.Env, cmd.Stdin = filepath.Dir(dir), append(os.Environ(), "GIT_DIR=.", "GIT_OBJECT_DIRECTORY="+dir), strings.NewReader(ids.String())
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	for _, folder := range loose {
+		require.NoError(t, os.RemoveAll(folder))
+	}
+}
+
 // Over made-up histories, each without one object: exactly the ids that need it are
-// missing, whether what is there is in the repository or in the quarantine, and
-// whatever refs there are.
+// missing, whether what is there is in the repository or in the quarantine, in packs or not,
+// whatever refs there are, and whoever walks.
 func TestPromiseP32_OneObjectGone(t *testing.T) {
 	seeds := 300
 	if testing.Short() {
 		seeds = 30
 	}
 	empty := bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
-	checked, gone := 0, 0
+	small, other := fetcher(t, Config{}), fetcher(t, Config{fixed: byGit})
+	checked, gone, walks, asked := 0, 0, 0, asking(small)
 	for seed := range seeds {
+		f := small
+		if seed%4 == 3 {
+			f = other
+		}
 		g := newGraph(t, uint64(seed))
 		ids := make([]nip34.ObjectID, 0, len(g.all))
 		for id := range g.all {
@@ -158,23 +187,38 @@ func TestPromiseP32_OneObjectGone(t *testing.T) {
 		if c := g.pick("commit"); inRepository && g.complete(c.id, without) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "refs/heads/main"), []byte(c.id.String()+"\n"), 0o600))
 		}
-		asked := []nip34.ObjectID{without, g.kinds["commit"][len(g.kinds["commit"])-1].id}
+		if seed%2 == 0 {
+			pack(t, filepath.Join(dir, "objects"))
+			pack(t, q.path())
+		}
+		wanted := []nip34.ObjectID{without, g.kinds["commit"][len(g.kinds["commit"])-1].id}
 		for range 4 {
-			asked = append(asked, ids[g.rng.IntN(len(ids))])
+			wanted = append(wanted, ids[g.rng.IntN(len(ids))])
 		}
 		var want []nip34.ObjectID
-		for _, id := range asked {
+		for _, id := range wanted {
 			if !g.complete(id, without) {
 				want = append(want, id)
 			}
 		}
-		checked, gone = checked+len(asked), gone+len(want)
-		got, err := q.Missing(t.Context(), asked)
+		checked, gone = checked+len(wanted), gone+len(want)
+		got, err := q.Missing(t.Context(), wanted)
 		require.NoError(t, err)
 		require.ElementsMatch(t, want, got, "seed %d without %s", seed, without)
+		whole := slices.DeleteFunc(g.kinds["commit"], func(n *node) bool { return !g.complete(n.id, without) })
+		if len(whole) > 0 {
+			asked()
+			got, err := q.Missing(t.Context(), []nip34.ObjectID{whole[len(whole)-1].id, whole[0].id})
+			require.NoError(t, err)
+			require.Empty(t, got)
+			if f == small && !slices.Contains(asked(), "rev-list") {
+				walks++
+			}
+		}
 		require.NoError(t, q.Discard())
 	}
-	t.Logf("%d histories, %d ids asked for, %d of them incomplete: wrongly complete 0", seeds, checked, gone)
+	require.Greater(t, walks, seeds/10, "small ones of packs")
+	t.Logf("%d histories, %d ids asked for, %d of them incomplete: wrongly complete 0; %d without git", seeds, checked, gone, walks)
 }
 
 // loose is a repository of g without one object and without refs.
@@ -329,8 +373,10 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 
 // A git that dies has not come to a verdict.
 func TestMissingOfABrokenGit(t *testing.T) {
-	here := configured(t, sample(t))
-	tip := oid(t, strings.TrimSpace(git(t, here, "rev-parse", "main")))
+	here := sample(t)
+	tip := oid(t, git(t, here, "rev-parse", "main"))
+	unnamed := oid(t, git(t, here, "rev-parse", "main~1")) // in a file of its own
+	theirs := configured(t, copyOf(t, here))
 	for name, script := range map[string]string{
 		"killed":        `case "$*" in *rev-list*) kill -9 $$;; esac`,
 		"out of memory": `case "$*" in *rev-list*) echo "fatal: Out of memory, malloc failed" >&2; exit 128;; esac`,
@@ -340,7 +386,9 @@ func TestMissingOfABrokenGit(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "git")
 		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\nexec git \"$@\"\n"), 0o700))
 		f := fetcher(t, Config{Git: path})
-		_, err := f.Missing(t.Context(), here, []nip34.ObjectID{tip})
+		_, err := f.Missing(t.Context(), theirs, []nip34.ObjectID{tip})
 		require.Error(t, err, name)
+		_, err = f.Missing(t.Context(), here, []nip34.ObjectID{unnamed})
+		require.Equal(t, strings.Contains(script, "rev-list"), err != nil, "%s: of ours only histories are for git", name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // Config says how things are fetched. Only Dialer must be set.
@@ -69,6 +70,9 @@ type constants struct {
 	// which a server sends its answer. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
+	// Small is up to what histories are walked without git, which takes a process longer to
+	// begin. Defaults to 512 KiB of packs, and 2 MiB that are unpacked of them.
+	Small barerepo.Small
 }
 
 // pace is how many times MinRate a server must have sent on average to be given more time
@@ -97,6 +101,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.Timeout, 10*time.Minute)
 	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
+	def(&c.fixed.Small, barerepo.Small{Packs: 512 << 10, Unpacked: 2 << 20})
 	def(&c.MaxMemory, 1<<30)
 	def(&c.MaxChildren, 4)
 	def(&c.MaxFetches, 20)

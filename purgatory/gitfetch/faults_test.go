@@ -222,6 +222,9 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 				for n := 1; ; n++ {
 					here := bare(t, nip34.SHA1)
 					f := fetcher(t, Config{})
+					if ofGit {
+						f = fetcher(t, Config{fixed: byGit})
+					}
 					faults := &faultyFiles{apart: strings.HasPrefix(name, "apart")}
 					what := &faults.what
 					f.disk.files = faults

@@ -56,7 +56,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	}
 	git := &program{path: cfg.Git, memory: cfg.MaxMemory, children: newSlots(cfg.MaxChildren)}
 	storage := &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk}
-	objects := &objectReader{git: git, disk: storage}
+	objects := &objectReader{git: git, disk: storage, small: cfg.fixed.Small}
 	parts := newParts()
 	client := cfg.Dialer.HTTPClient(0)
 	receiver := newReceiver(cfg, client, storage)
@@ -98,7 +98,7 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 	if len(ids) == 0 {
 		return nil, stamp, nil
 	}
-	kinds, err := f.objects.kinds(ctx, dir, nil, ids)
+	kinds, err := f.objects.kinds(ctx, dir, "", ids)
 	return kinds, stamp, err
 }
 
@@ -117,7 +117,7 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	if err != nil {
 		return nil, fmt.Errorf("looking for objects: %w", err)
 	}
-	missing, unheld, err := f.objects.missing(ctx, dir, nil, ids, kept)
+	missing, unheld, err := f.objects.missing(ctx, dir, "", ids, kept)
 	if err != nil || unheld == 0 {
 		return missing, err
 	}

@@ -210,6 +210,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	require.Eventually(t, func() bool { return hanging.Load() == 6 }, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return f.git.children.len() == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
 	here := configured(t, sample(t))
+	ours := sample(t)
 	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
 	defer enough()
 	refs, err := f.Refs(at, here)
@@ -230,6 +231,11 @@ func TestPromiseP30_Children(t *testing.T) {
 	}
 	_, err = f.Refs(full, here)
 	require.ErrorIs(t, err, context.Canceled)
+	_, err = f.Refs(full, ours)
+	require.ErrorIs(t, err, context.Canceled)
+	refs, err = f.Refs(t.Context(), ours)
+	require.NoError(t, err, "git is not needed for that, however many run")
+	require.Len(t, refs.At, 1)
 }
 
 // While a pack drips in, one that is honest is fetched, though git may run but once at

@@ -17,12 +17,23 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// objectReader says which objects a repository has, and what they need.
+// objectReader says which objects a repository has, and what they need. Beside is the folder, in
+// that of the repository, of a quarantine that has objects as well, or empty.
 type objectReader struct {
-	git  *program
-	disk *storage
+	git   *program
+	disk  *storage
+	small barerepo.Small // whose histories are walked without git
+}
+
+// inside is the environment in which git sees the objects of a quarantine, and writes to it.
+func inside(beside string) []string {
+	if beside == "" {
+		return nil
+	}
+	return gitrun.Beside(beside)
 }
 
 // stampOf is another one when an object was added or removed.
@@ -54,8 +65,8 @@ func stampOf(on files, dir string) (string, error) {
 
 // missing returns those of ids that are not there with all that they need, and how many
 // objects the others need that no ref has and that are not in packs either.
-func (o *objectReader) missing(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
-	s, err := o.survey(ctx, dir, env, ids, packs)
+func (o *objectReader) missing(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
+	s, err := o.survey(ctx, dir, beside, ids, packs)
 	return s.missing, s.unheld, err
 }
 
@@ -67,21 +78,21 @@ type survey struct {
 }
 
 // survey finds out which of ids are there with all that they need. Packs are those of a
-// quarantine, if env says where one is.
-func (o *objectReader) survey(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, packs packIndexes) (s survey, err error) {
+// quarantine, if beside says which.
+func (o *objectReader) survey(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (s survey, err error) {
 	if len(ids) == 0 {
 		return s, nil
 	}
 	var there []nip34.ObjectID
 	elsewhere := ids
-	if len(env) > 0 {
+	if beside != "" {
 		elsewhere = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return packs.has([]byte(id.String())) })
 		there = without(ids, elsewhere)
 	}
-	more, missing, err := o.present(ctx, dir, nil, elsewhere)
+	more, missing, err := o.present(ctx, dir, "", elsewhere)
 	there = append(there, more...)
-	if err == nil && len(env) > 0 { // what has a file of its own in the quarantine is left
-		more, missing, err = o.present(ctx, dir, env, missing)
+	if err == nil && beside != "" { // what has a file of its own in the quarantine is left
+		more, missing, err = o.present(ctx, dir, beside, missing)
 		there = append(there, more...)
 	}
 	if err != nil {
@@ -96,13 +107,13 @@ func (o *objectReader) survey(ctx context.Context, dir string, env []string, ids
 			s.unheld++
 		}
 	}
-	incomplete, err := o.incomplete(ctx, dir, env, there, count)
+	incomplete, err := o.incomplete(ctx, dir, beside, there, count)
 	if err != nil {
 		return survey{}, err
 	}
 	if len(incomplete) > 0 { // what walks came across that failed was counted as well
 		s = survey{}
-		if err := o.walk(ctx, dir, env, without(there, incomplete), count); err != nil {
+		if err := o.walk(ctx, dir, beside, without(there, incomplete), count); err != nil {
 			return survey{}, fmt.Errorf("walking history: %w", err)
 		}
 	}
@@ -122,7 +133,7 @@ func (o *objectReader) beyondRefs(ctx context.Context, dir string, ids []nip34.O
 	if len(beyond) == len(ids) {
 		return ids, nil
 	}
-	there, err := o.kinds(ctx, dir, nil, tips)
+	there, err := o.kinds(ctx, dir, "", tips)
 	if err != nil || len(there) < len(tips) {
 		return ids, err
 	}
@@ -144,11 +155,11 @@ func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 }
 
 // present tells ids that exist from those that do not.
-func (o *objectReader) present(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
+func (o *objectReader) present(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
 	if len(ids) == 0 {
 		return nil, nil, nil
 	}
-	kinds, err := o.kinds(ctx, dir, env, ids)
+	kinds, err := o.kinds(ctx, dir, beside, ids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -174,11 +185,11 @@ func (o *objectReader) reader(ctx context.Context, dir string) (*barerepo.Reader
 	return barerepo.Read(o.disk.files, dir)
 }
 
-// kinds returns what those of ids are that exist, beside the repository too, if env says
-// where. Git is run for that only if it must be.
-func (o *objectReader) kinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
-	if len(env) > 0 {
-		return o.gitKinds(ctx, dir, env, ids)
+// kinds returns what those of ids are that exist, beside the repository too, if beside
+// says where. Git is run for that only if it must be.
+func (o *objectReader) kinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+	if beside != "" {
+		return o.gitKinds(ctx, dir, beside, ids)
 	}
 	r, err := o.reader(ctx, dir)
 	var read map[nip34.ObjectID]barerepo.Kind
@@ -187,7 +198,7 @@ func (o *objectReader) kinds(ctx context.Context, dir string, env []string, ids 
 	}
 	switch {
 	case errors.Is(err, barerepo.ErrAskGit):
-		return o.gitKinds(ctx, dir, env, ids)
+		return o.gitKinds(ctx, dir, beside, ids)
 	case err != nil:
 		return nil, fmt.Errorf("looking for objects: %w", err)
 	}
@@ -201,9 +212,9 @@ func (o *objectReader) kinds(ctx context.Context, dir string, env []string, ids 
 // gitKinds has git say that. What is not an id in the format of the repository may name
 // something else there, such as a branch: the object that was found must have the id that was
 // asked for.
-func (o *objectReader) gitKinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+func (o *objectReader) gitKinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
 	out, err := o.git.run(ctx, child{
-		dir: dir, extra: env, stdin: lines(ids),
+		dir: dir, extra: inside(beside), stdin: lines(ids),
 		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
 	})
 	if err != nil {
@@ -228,8 +239,8 @@ func (o *objectReader) gitKinds(ctx context.Context, dir string, env []string, i
 
 // incomplete walks what can be reached from ids and from no ref, and returns the
 // ids whose walk fails. All are walked at once; only if that fails are they halved.
-func (o *objectReader) incomplete(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
-	err := o.walk(ctx, dir, env, ids, each)
+func (o *objectReader) incomplete(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
+	err := o.walk(ctx, dir, beside, ids, each)
 	var failed *childError
 	switch {
 	case err == nil:
@@ -240,21 +251,53 @@ func (o *objectReader) incomplete(ctx context.Context, dir string, env []string,
 		return ids, nil
 	}
 	half := len(ids) / 2
-	first, err := o.incomplete(ctx, dir, env, ids[:half], each)
+	first, err := o.incomplete(ctx, dir, beside, ids[:half], each)
 	if err != nil {
 		return nil, err
 	}
-	second, err := o.incomplete(ctx, dir, env, ids[half:], each)
+	second, err := o.incomplete(ctx, dir, beside, ids[half:], each)
 	return append(first, second...), err
 }
 
+// walkSmall is walk for a small history that is whole. known is false if only git can say.
+func (o *objectReader) walkSmall(ctx context.Context, dir, beside string, ids []nip34.ObjectID) (needed []barerepo.Needed, known bool, err error) {
+	r, err := o.reader(ctx, dir)
+	if err != nil {
+		return nil, false, unlessForGit(err)
+	}
+	refs, err := r.Refs()
+	if err != nil {
+		return nil, false, unlessForGit(err)
+	}
+	needed, err = r.Needs(beside, ids, slices.Collect(maps.Values(refs)), o.small)
+	return needed, err == nil, unlessForGit(err)
+}
+
+// unlessForGit returns an error that says more than that only git can say.
+func unlessForGit(err error) error {
+	if errors.Is(err, barerepo.ErrAskGit) {
+		return nil
+	}
+	return err
+}
+
 // walk calls each for every object that can be reached from ids and from no ref.
-func (o *objectReader) walk(ctx context.Context, dir string, env []string, ids []nip34.ObjectID, each func(line []byte)) error {
+func (o *objectReader) walk(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := o.git.run(ctx, child{
-		dir: dir, extra: env, stdin: lines(ids), each: each, long: true,
+	needed, known, err := o.walkSmall(ctx, dir, beside, ids)
+	if err != nil {
+		return err
+	}
+	if known {
+		for _, n := range needed {
+			each([]byte(n.ID))
+		}
+		return nil
+	}
+	_, err = o.git.run(ctx, child{
+		dir: dir, extra: inside(beside), stdin: lines(ids), each: each, long: true,
 		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--all"},
 	})
 	return err
@@ -420,6 +463,20 @@ func (o *objectReader) kept(dir string, idLen int) (packIndexes, error) {
 // weigh is the size of objects as git says it, which counts a delta as it lies there, and
 // no index.
 func (o *objectReader) weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+	r, err := o.reader(ctx, dir)
+	if err == nil {
+		var needed []barerepo.Needed
+		if needed, err = r.Needs("", []nip34.ObjectID{id}, but, o.small); err == nil {
+			sum := int64(0)
+			for _, n := range needed {
+				sum += n.Bytes
+			}
+			return sum, nil
+		}
+	}
+	if unlessForGit(err) != nil {
+		return 0, fmt.Errorf("weighing objects: %w", err)
+	}
 	var in bytes.Buffer
 	fmt.Fprintf(&in, "%s\n", id)
 	for _, o := range but {

@@ -24,6 +24,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // TestMain has the folders of tests in memory, where there is such a place: there are
@@ -65,6 +66,9 @@ func bare(t testing.TB, format nip34.ObjectFormat) string {
 	git(t, t.TempDir(), "init", "-q", "--bare", "--object-format="+format.String(), "-b", "main", dir)
 	return dir
 }
+
+// byGit has git walk all histories: none is so small.
+var byGit = constants{Small: barerepo.Small{Packs: 1, Unpacked: 1}}
 
 // configured makes a repository one that somebody has configured: only git can read it then.
 func configured(t testing.TB, dir string) string {

@@ -16,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
-	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 const quarantinePrefix = barerepo.QuarantinePrefix
@@ -87,14 +86,11 @@ func (q *Quarantine) Discard() error {
 	return nil
 }
 
-// inside is the environment in which git writes to the quarantine.
-func (q *Quarantine) inside() []string { return gitrun.Beside(q.name) }
-
 // index has git index a pack into the quarantine. The caller has the right to run a
 // child.
 func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	_, err := q.git.runNow(ctx, child{
-		dir: q.dir, extra: q.inside(), stdin: pack.reader(),
+		dir: q.dir, extra: inside(q.name), stdin: pack.reader(),
 		args: []string{"index-pack", "--stdin", "--fix-thin", barerepo.Strict(), "--threads=1",
 			fmt.Sprintf("--max-input-size=%d", q.receiver.cfg.MaxPackBytes)},
 	})
@@ -162,7 +158,7 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	if err != nil {
 		return nil, err
 	}
-	found, err := q.objects.survey(ctx, q.dir, q.inside(), ids, packs)
+	found, err := q.objects.survey(ctx, q.dir, q.name, ids, packs)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +220,7 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 		return err
 	}
 	if parts := q.parts.promoted(q.dir); len(parts) > 0 {
-		there, _, err := q.objects.present(ctx, q.dir, nil, parts) // it may have been made anew
+		there, _, err := q.objects.present(ctx, q.dir, "", parts) // it may have been made anew
 		if err != nil {
 			return err
 		}
@@ -370,7 +366,7 @@ func (q *Quarantine) needs(ctx context.Context, names map[string]bool, packs pac
 	if stamp != "" && stamp == q.seen.stamp && maps.Equal(names, q.seen.packs) {
 		return q.seen.needed, 0, nil
 	}
-	err = q.objects.walk(ctx, q.dir, q.inside(), q.complete, func(line []byte) {
+	err = q.objects.walk(ctx, q.dir, q.name, q.complete, func(line []byte) {
 		needed++
 		if !packs.has(line) {
 			lacking++
@@ -442,7 +438,7 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int6
 	}
 	stdin := io.MultiReader(lines(q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips))
 	out, err := q.git.run(ctx, child{
-		dir: q.dir, extra: q.inside(), stdin: stdin, long: true, file: most,
+		dir: q.dir, extra: inside(q.name), stdin: stdin, long: true, file: most,
 		args: []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
 	})
 	var failed *childError

@@ -32,11 +32,11 @@ type sharer struct {
 
 // share does what [Fetcher.Share] says.
 func (s *sharer) share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
-	there, _, err := s.objects.present(ctx, from, nil, ids)
+	there, _, err := s.objects.present(ctx, from, "", ids)
 	if err != nil {
 		return err
 	}
-	incomplete, err := s.objects.incomplete(ctx, from, nil, there, func([]byte) {})
+	incomplete, err := s.objects.incomplete(ctx, from, "", there, func([]byte) {})
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *sharer) share(ctx context.Context, from, to string, ids []nip34.ObjectI
 	}
 	var both []nip34.ObjectID
 	if len(tips) > 0 {
-		if both, _, err = s.objects.present(ctx, from, nil, tips); err != nil {
+		if both, _, err = s.objects.present(ctx, from, "", tips); err != nil {
 			return err
 		}
 	}
@@ -309,7 +309,7 @@ func (s *sharer) copyObjects(ctx context.Context, from string, q *Quarantine, re
 	}
 	// What is in it was checked when it came.
 	_, err = s.git.run(ctx, child{
-		dir: q.dir, extra: q.inside(), stdin: io.NopCloser(file), long: true,
+		dir: q.dir, extra: inside(q.name), stdin: io.NopCloser(file), long: true,
 		args: []string{"index-pack", "--stdin", "--threads=1"},
 	})
 	return info.Size(), err

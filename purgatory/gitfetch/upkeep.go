@@ -544,7 +544,7 @@ func (u *upkeep) prune(ctx context.Context, book diary) error {
 		return err
 	}
 	// What is named and not there with all that it needs keeps nothing: a walk would fail.
-	incomplete, _, err := u.objects.missing(ctx, u.dir, nil, u.named, nil)
+	incomplete, _, err := u.objects.missing(ctx, u.dir, "", u.named, nil)
 	if err != nil {
 		return err
 	}
@@ -766,7 +766,7 @@ func (u *upkeep) late(ctx context.Context, known []nip34.ObjectID, fresh ...stri
 		return nil, "", err
 	}
 	named = without(named, known)
-	incomplete, _, err := u.objects.missing(ctx, u.dir, nil, named, nil)
+	incomplete, _, err := u.objects.missing(ctx, u.dir, "", named, nil)
 	if err != nil {
 		return nil, "", err
 	}
