@@ -301,7 +301,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 	defer out.close()
 	c.cpu = h.cfg.fixed.Timeout // it has read nothing of a stranger but a question
 	ctx, stop := out.whileMoving(ctx, h.cfg.fixed.Timeout)
-	if !h.advertise(out, ref, c) {
+	if !h.advertise(ctx, out, ref, c) {
 		h.run(ctx, out, ref, c)
 	}
 	stop()
@@ -310,17 +310,18 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 }
 
 // advertise tells who wants to push what is here, as git receive-pack does, unless that was
-// not asked for or only git can say. What fails is for git to say as well.
-func (h *Handler) advertise(w http.ResponseWriter, ref graspsync.RepoRef, c call) bool {
+// not asked for or only git can say. What fails is for git to say as well, and that ctx has ended
+// before anything was told.
+func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) bool {
 	if c.query != serviceOf(receivePack) {
 		return false
 	}
-	refs, format, err := h.repos.refs(place(ref))
+	refs, format, err := h.repos.refs(ctx, place(ref))
 	if err != nil {
 		return false
 	}
 	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
-	if err := writeRefs(w, c.protocol, refs, format); err != nil { // the client is gone, or the disk is full
+	if err := writeRefs(untilWriter{ctx, w}, c.protocol, refs, format); err != nil { // the client is gone, or the disk is full
 		h.cfg.Logger.Warn("the refs could not be told", "repo", graspsync.Printable(ref.String()), "error", err)
 	}
 	return true

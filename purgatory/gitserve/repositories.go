@@ -683,8 +683,8 @@ func (r *Repositories) shown(at string) (refs map[string]string, head string, er
 }
 
 // refs reads all refs, as git does. The error wraps [barerepo.ErrAskGit] if only git can say.
-func (r *Repositories) refs(at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
-	from, err := barerepo.Read(r.root, filepath.FromSlash(at))
+func (r *Repositories) refs(ctx context.Context, at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
+	from, err := barerepo.Read(untilDisk{ctx, r.root}, filepath.FromSlash(at))
 	if err != nil {
 		return nil, 0, err
 	}
