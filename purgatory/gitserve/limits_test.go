@@ -102,11 +102,13 @@ func memoryOf(t *testing.T) (most func() int64) {
 	}
 }
 
-// files are what is in a folder, but for what tells of no object and no ref.
+// files are what is in a folder, but for what tells of no object and no ref: marks of locks.
 func files(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		out = append(out, path)
+		if !strings.HasPrefix(filepath.Base(path), lockMark) {
+			out = append(out, path)
+		}
 		return err
 	}))
 	return out

@@ -33,6 +33,7 @@ type Repositories struct {
 	lock    *os.File // of the folder, which git has open as well
 	git     *program
 	tasks   *tasks // beside what is asked
+	marks   *lockMarks
 	ceiling *ceiling
 	// staging has what was pushed for events that are not here.
 	staging *Staging
@@ -98,6 +99,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		layout: newLayout(dir, root), lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
 		git:    &program{path: cfg.Git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: lock},
 		tasks:  newTasks(),
+		marks:  newLockMarks(root),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
 	}
@@ -148,6 +150,7 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 // Close lets go of the folder. Nothing else may be called afterwards.
 func (r *Repositories) Close() error {
 	r.tasks.close()
+	r.marks.close()
 	if r.staging != nil {
 		r.staging.close()
 	}
@@ -192,16 +195,25 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 		release()
 		return "", nil, err
 	}
-	// Should we be killed, Open finds it, and removes locks of refs that stand in the way of
-	// pushes. Where none can be written, as on a full disk, the next maintenance does that.
-	name := marked(lockMark, ref)
-	if file, err := r.root.Create(name); err == nil {
-		_ = file.Close() // it is empty
-	}
+	r.marks.set(ref)
 	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), func() {
-		_ = r.root.Remove(name) // one that stays costs a look when all are opened
+		over, many := r.marks.leave(ref)
 		release()
+		if many {
+			r.unmark(over)
+		}
 	}, nil
+}
+
+// unmark removes the mark of a repository that was locked a while ago, unless somebody uses it.
+func (r *Repositories) unmark(ref graspsync.RepoRef) {
+	unlock, free := r.inUse.TryLock(ref)
+	if !free {
+		r.marks.back(ref)
+		return
+	}
+	defer unlock()
+	r.marks.clear(ref)
 }
 
 // ready reports whether a repository is there, and all that was pushed to it on the disk.
@@ -413,6 +425,7 @@ func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error 
 	if err := r.depart(place(ref)); err != nil {
 		return fmt.Errorf("taking a repository out of service: %w", err)
 	}
+	r.marks.drop(ref)
 	return nil
 }
 
@@ -558,6 +571,7 @@ func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error 
 		case has:
 			return fmt.Errorf("%w: it has refs", purgatory.ErrInUse)
 		}
+		r.marks.drop(ref)
 		return r.discard(at)
 	})
 }

@@ -61,14 +61,16 @@ func (r *rig) downloads(t *testing.T, id string) bool {
 	return err == nil
 }
 
-// lies are the folders of what is staged, and of what was to be.
+// lies are the folders of what is staged, and of what was to be. Marks of locks stay for a while.
 func lies(t testing.TB, dir string) (out []string) {
 	t.Helper()
 	for _, d := range []string{area, incoming} {
 		entries, err := os.ReadDir(filepath.Join(dir, d))
 		require.NoError(t, err)
 		for _, e := range entries {
-			out = append(out, d+"/"+e.Name())
+			if !strings.HasPrefix(e.Name(), lockMark) {
+				out = append(out, d+"/"+e.Name())
+			}
 		}
 	}
 	return out
