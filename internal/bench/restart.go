@@ -40,6 +40,10 @@ func measureRestart(r *run) error {
 			return err
 		}
 	}
+	stop, err := r.profiles.start("restart")
+	if err != nil {
+		return err
+	}
 	used, began := cputime.Used(), time.Now()
 	f, err := startFollower(r.ctx, store, identity, relaysync.Config{})
 	if err != nil {
@@ -68,6 +72,9 @@ func measureRestart(r *run) error {
 	took := cputime.Used() - used
 	gone()
 	submitting.Wait()
+	if err := stop(); err != nil {
+		return err
+	}
 	r.figure("until what clients submit is judged", ready.Seconds(), "s")
 	r.atMost("until a first relay is followed", first.Sub(began).Seconds(), "s", 5)
 	r.figure("until ten relays are", ten.Sub(began).Seconds(), "s")
