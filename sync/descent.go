@@ -40,11 +40,11 @@ const (
 // event of one. It follows from the events alone, in whatever order they come, as long as no
 // bound is reached. The zero value is not ready: see newDescent.
 type descent struct {
-	nodes    map[refKey]*node                // by id, and by address
-	children map[refKey]map[*node]struct{}   // by what they refer to, be it here or not
-	ours     map[refKey]*indexRepo           // the repositories
-	roots    map[graspsync.EventID]indexRoot // read-only: they are the tables'
-	branches map[refKey]*branch              // those that have begun
+	nodes    map[refKey]*node              // by id, and by address
+	children map[refKey]map[*node]struct{} // by what they refer to, be it here or not
+	ours     map[refKey]*indexRepo         // the repositories
+	roots    *indexRoots                   // read-only: they are the tables'
+	branches map[refKey]*branch            // those that have begun
 	owners   map[graspsync.PubKey]*ownerShare
 	shares   portions // those of the owners
 	size     int      // nodes with a place
@@ -106,7 +106,7 @@ type ownerShare struct {
 	branches portions
 }
 
-func newDescent(roots map[graspsync.EventID]indexRoot) *descent {
+func newDescent(roots *indexRoots) *descent {
 	return &descent{
 		roots: roots, mostOfBranch: maxOfBranch, most: maxDescendants,
 		nodes: make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*indexRepo),
@@ -240,8 +240,8 @@ func (d *descent) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	if r := d.ours[k]; r != nil {
 		return r.ref.Owner, true, true
 	}
-	root, ok := d.roots[graspsync.EventID(k)]
-	if !ok {
+	root := d.roots.get(graspsync.EventID(k))
+	if root == nil {
 		return owner, false, false
 	}
 	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
@@ -322,7 +322,7 @@ func (d *descent) reposBelow(at place) []graspsync.RepoRef {
 	if at.ofRepo {
 		return []graspsync.RepoRef{d.ours[at.top].ref}
 	}
-	return d.roots[graspsync.EventID(at.top)].refs()
+	return d.roots.get(graspsync.EventID(at.top)).refs()
 }
 
 // take has a node take a place.
@@ -550,8 +550,8 @@ func (d *descent) stands(r *indexRepo, c *indexChange) {
 		c.setFresh(r.ref)
 	}
 	keys := []refKey{key}
-	for id := range r.roots {
-		keys = append(keys, refKey(id))
+	for n := range r.roots.All() {
+		keys = append(keys, refKey(d.roots.at(n).id))
 	}
 	d.settle(d.below(keys...), c)
 }
@@ -580,7 +580,7 @@ func (d *descent) differs(now *descent, c *indexChange, lock sync.Locker) {
 			c.setDescendant(n.key, now.reposBelow(n.place))
 		}
 	}
-	inTurns(d.nodes, lock, func(k refKey, n *node) {
+	inTurns(maps.All(d.nodes), lock, func(k refKey, n *node) {
 		if after := now.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
 			c.setDescendant(n.key, nil)
 		}

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	require.Len(t, all, roots+min(200, int(stored.Load())))
 
 	visited, in := 0, make(chan int, 1)
-	each(x, all, func(graspsync.EventID, bool) {
+	each(x, maps.All(all), func(graspsync.EventID, bool) {
 		if visited++; visited > 1 {
 			return
 		}

@@ -94,7 +94,7 @@ func (x *index) relatives(identifier string) (out []*nip34.Announcement) {
 
 // related returns the identifiers with such announcements.
 func (x *index) related() (out []string) {
-	each(x, x.repos(), func(ref graspsync.RepoRef, r *indexRepo) {
+	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.relative {
 			out = append(out, ref.Identifier)
 		}
@@ -133,8 +133,8 @@ func (x *index) Knows(identifier string, who graspsync.PubKey) bool {
 func (x *index) Root(id graspsync.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	root, ok := x.tables.roots[id]
-	return ok && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
+	root := x.tables.roots.get(id)
+	return root != nil && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
 }
 
 // rootBy reports whether a root event, or what descends from one, is followed and by that
@@ -145,8 +145,8 @@ func (x *index) rootBy(id graspsync.EventID, author graspsync.PubKey) bool {
 	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
 		return n.author.Value() == author
 	}
-	root, ok := x.tables.roots[id]
-	return ok && root.author.Value() == author
+	root := x.tables.roots.get(id)
+	return root != nil && root.author.Value() == author
 }
 
 // descends reports whether an event descends from something of ours, and is followed.
@@ -165,8 +165,8 @@ func (x *index) rootOwner(id graspsync.EventID) (owner graspsync.PubKey, ok bool
 		owner, _, ok = x.tables.descent.top(n.place.top)
 		return owner, ok
 	}
-	root, ok := x.tables.roots[id]
-	if !ok {
+	root := x.tables.roots.get(id)
+	if root == nil {
 		return owner, false
 	}
 	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
@@ -180,7 +180,10 @@ func (x *index) rootOwner(id graspsync.EventID) (owner graspsync.PubKey, ok bool
 func (x *index) rootTime(id graspsync.EventID) nostr.Timestamp {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.tables.roots[id].at
+	if root := x.tables.roots.get(id); root != nil {
+		return root.at
+	}
+	return 0
 }
 
 // stored takes note of an event that has just become durable, of whatever kind.
@@ -445,7 +448,7 @@ func (x *index) descendants() []node {
 	x.mu.RLock()
 	nodes := x.tables.descent.nodes
 	x.mu.RUnlock()
-	each(x, nodes, func(k refKey, n *node) {
+	each(x, maps.All(nodes), func(k refKey, n *node) {
 		if k == n.keys()[0] {
 			known = append(known, *n)
 		}
@@ -462,8 +465,8 @@ func (x *index) unseen(s *snapshot) map[graspsync.EventID]indexOp {
 	ops := make(map[graspsync.EventID]indexOp)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for id, root := range x.tables.roots {
-		if _, seen := s.tables.roots[id]; !seen {
+	for id, root := range x.tables.roots.all() {
+		if s.tables.roots.get(id) == nil {
 			author, at, refs := root.author.Value(), root.at, root.refs()
 			ops[id] = func(t *indexTables, c *indexChange) { t.addRoot(id, author, at, refs, c) }
 		}
@@ -613,12 +616,12 @@ func (x *index) swap(s *snapshot) (late indexChange, ok bool) {
 func (x *index) size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return len(x.tables.repos) + len(x.tables.roots) + x.tables.descent.size
+	return len(x.tables.repos) + x.tables.roots.len() + x.tables.descent.size
 }
 
 // announcedRepos is how many repositories are announced.
 func (x *index) announcedRepos() (n int) {
-	each(x, x.repos(), func(_ graspsync.RepoRef, r *indexRepo) {
+	each(x, maps.All(x.repos()), func(_ graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {
 			n++
 		}
@@ -636,9 +639,9 @@ func (x *index) all() (c indexChange) {
 	x.mu.RLock()
 	t := x.tables
 	c.repos = make(map[graspsync.RepoRef]*nip34.Announcement, len(t.named))
-	c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, len(t.roots))
+	c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, t.roots.len())
 	x.mu.RUnlock()
-	each(x, t.repos, func(ref graspsync.RepoRef, r *indexRepo) {
+	each(x, maps.All(t.repos), func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {
 			c.setRepo(ref, r.ann)
 		}
@@ -650,8 +653,8 @@ func (x *index) all() (c indexChange) {
 		}
 		some = some[:0]
 	}
-	eachThen(x, t.roots, func(id graspsync.EventID, root indexRoot) { some = append(some, rootEntry{id, root}) }, take)
-	each(x, t.descent.nodes, func(_ refKey, n *node) {
+	eachThen(x, t.roots.all(), func(id graspsync.EventID, root indexRoot) { some = append(some, rootEntry{id, root}) }, take)
+	each(x, maps.All(t.descent.nodes), func(_ refKey, n *node) {
 		if n.place.depth > 0 {
 			c.setDescendant(n.key, t.descent.reposBelow(n.place))
 		}
@@ -665,15 +668,15 @@ type rootEntry struct {
 	root indexRoot
 }
 
-// each goes through a map of the index, and holds its lock for a few entries at a time.
-func each[K comparable, V any](x *index, m map[K]V, visit func(K, V)) {
-	eachThen(x, m, visit, func() {})
+// each goes through something of the index, and holds its lock for a few entries at a time.
+func each[K comparable, V any](x *index, all iter.Seq2[K, V], visit func(K, V)) {
+	eachThen(x, all, visit, func() {})
 }
 
 // eachThen does the same, and calls then without the lock after some entries, and at the end: for
 // what takes longer.
-func eachThen[K comparable, V any](x *index, m map[K]V, visit func(K, V), then func()) {
-	next, stop := iter.Pull2(maps.All(m))
+func eachThen[K comparable, V any](x *index, all iter.Seq2[K, V], visit func(K, V), then func()) {
+	next, stop := iter.Pull2(all)
 	defer stop()
 	some := func() (more bool) {
 		x.mu.RLock()
@@ -712,7 +715,7 @@ func (x *index) reposOf(ev graspsync.Event) []graspsync.RepoRef {
 	ids := nip34.EventRefs(ev.Event)
 	x.mu.RLock()
 	for _, id := range ids {
-		if root, ok := x.tables.roots[id]; ok {
+		if root := x.tables.roots.get(id); root != nil {
 			refs = append(refs, root.refs()...)
 		} else if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
 			refs = append(refs, x.tables.descent.reposBelow(n.place)...)
@@ -732,9 +735,9 @@ func (x *index) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	if r == nil {
 		return nil
 	}
-	ids := make([]graspsync.EventID, 0, len(r.roots))
-	for id := range r.roots {
-		ids = append(ids, id)
+	ids := make([]graspsync.EventID, 0, r.roots.Len())
+	for n := range r.roots.All() {
+		ids = append(ids, x.tables.roots.at(n).id)
 	}
 	return ids
 }
@@ -766,10 +769,10 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 	}
 	switch {
 	case of == nil && depth == 0:
-		each(x, t.repos, top)
-		each(x, t.roots, func(id graspsync.EventID, _ indexRoot) { root(id) })
+		each(x, maps.All(t.repos), top)
+		each(x, t.roots.all(), func(id graspsync.EventID, _ indexRoot) { root(id) })
 	case of == nil:
-		each(x, t.descent.nodes, func(k refKey, n *node) {
+		each(x, maps.All(t.descent.nodes), func(k refKey, n *node) {
 			if k == n.keys()[0] {
 				below(n)
 			}
@@ -786,7 +789,8 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 				top(ref, r)
 			}
 			branches := []refKey{addressRef(ref.String())}
-			for id := range r.roots {
+			for n := range r.roots.All() {
+				id := t.roots.at(n).id
 				if depth == 0 {
 					root(id)
 				}

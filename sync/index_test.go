@@ -331,7 +331,7 @@ func TestIndexDeletions(t *testing.T) {
 				}
 				assert.Equal(t, !c.repo, x.announcement(testRepo(1, "x")) != nil)
 				assert.Equal(t, !c.root && !c.repo, x.follows(testID(10)))
-				assert.Equal(t, !c.root, changes(x.tables.roots, testID(10)))
+				assert.Equal(t, !c.root, x.tables.roots.get(testID(10)) != nil)
 			})
 		}
 	}
@@ -446,12 +446,12 @@ func TestIndexVanish(t *testing.T) {
 	c := x.stored(eventtest.Of(testEvent(300, graspsync.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"})))
 	assert.Len(t, c.repos, 2, "2 and 7, not 12 and 17")
 	assert.Len(t, c.roots, 3, "2, 6 and 10")
-	assert.Len(t, x.tables.roots, 17)
+	assert.Equal(t, 17, x.tables.roots.len())
 	for author, in := range x.tables.wrote {
 		for r, n := range in {
 			roots := 0
-			for id := range r.roots {
-				if x.tables.roots[id].author == author {
+			for n := range r.roots.All() {
+				if x.tables.roots.at(n).author == author {
 					roots++
 				}
 			}
@@ -614,7 +614,7 @@ func TestIndexMemory(t *testing.T) {
 	used := int64(heapBytes()) - int64(before)
 	t.Logf("%d bytes, %d for each root event", used, used/roots)
 	assert.Less(t, used, int64(budget))
-	assert.Len(t, x.tables.roots, roots)
+	assert.Equal(t, roots, x.tables.roots.len())
 	runtime.KeepAlive(x)
 }
 

@@ -286,7 +286,7 @@ func (x *index) facts() facts {
 			f.Repos[ref] = r.ann.ID
 		}
 	}
-	for id, root := range x.tables.roots {
+	for id, root := range x.tables.roots.all() {
 		f.Roots[id] = root.refs()
 	}
 	for _, n := range x.tables.descent.nodes {
@@ -338,8 +338,8 @@ func changes[K comparable, V any](m map[K]V, k K) bool {
 
 // follows reports whether a root event tags a repository that is ours now.
 func (x *index) follows(id graspsync.EventID) bool {
-	root, ok := x.tables.roots[id]
-	return ok && slices.ContainsFunc(root.refs(), func(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil })
+	root := x.tables.roots.get(id)
+	return root != nil && slices.ContainsFunc(root.refs(), func(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil })
 }
 
 // check compares every answer of the index, its tables, and what a plan was told

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/dense"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
@@ -150,7 +152,7 @@ type indexTables struct {
 	generations map[string]*generation           // of that: another one after each change
 	known       *nip34.Known                     // by that
 	byID        map[graspsync.EventID]*indexRepo // by the id of the newest announcement
-	roots       map[graspsync.EventID]indexRoot
+	roots       *indexRoots
 	descent     *descent
 	// What was deleted lately, for what is reported later than its deletion: the
 	// time up to which announcements are gone, and single ids.
@@ -177,29 +179,10 @@ type indexRepo struct {
 	// looked may be there for any reason, and is none. One by which a repository was taken from us
 	// is none either: it keeps out the versions by which it was ours.
 	relative bool
-	roots    map[graspsync.EventID]struct{}
+	roots    dense.Set[rootNumber]
 	// What most root events tag: just itself. Neither ever changes.
 	alone  []*indexRepo
 	itself []graspsync.RepoRef
-}
-
-// indexRoot is kept small, there are many.
-type indexRoot struct {
-	author unique.Handle[graspsync.PubKey]
-	at     nostr.Timestamp
-	repos  *[]*indexRepo
-}
-
-// refs returns the repositories that a root event tags. Nobody changes what is in it.
-func (r indexRoot) refs() []graspsync.RepoRef {
-	if len(*r.repos) == 1 {
-		return (*r.repos)[0].itself
-	}
-	refs := make([]graspsync.RepoRef, len(*r.repos))
-	for i, repo := range *r.repos {
-		refs[i] = repo.ref
-	}
-	return refs
 }
 
 // authored is an id as its supposed author names it.
@@ -209,7 +192,7 @@ type authored struct {
 }
 
 func newIndexTables() *indexTables {
-	roots := make(map[graspsync.EventID]indexRoot)
+	roots := newIndexRoots()
 	return &indexTables{
 		generations: make(map[string]*generation), known: nip34.NewKnown(),
 
@@ -352,16 +335,17 @@ func (t *indexTables) report(r *indexRepo, c *indexChange) {
 	if c == nil {
 		return
 	}
-	for id := range r.roots {
-		c.setRoot(id, t.roots[id].refs())
-		t.descent.reportBelow(refKey(id), c)
+	for n := range r.roots.All() {
+		root := t.roots.at(n)
+		c.setRoot(root.id, root.refs())
+		t.descent.reportBelow(refKey(root.id), c)
 	}
 	t.descent.reportBelow(addressRef(r.ref.String()), c)
 }
 
 // release forgets a repository that nothing is known of.
 func (t *indexTables) release(r *indexRepo) {
-	if r.newest == (graspsync.Stamp{}) && len(r.roots) == 0 {
+	if r.newest == (graspsync.Stamp{}) && r.roots.Len() == 0 {
 		delete(t.repos, r.ref)
 	}
 }
@@ -369,7 +353,7 @@ func (t *indexTables) release(r *indexRepo) {
 func (t *indexTables) addRoot(
 	id graspsync.EventID, author graspsync.PubKey, at nostr.Timestamp, refs []graspsync.RepoRef, c *indexChange,
 ) {
-	_, known := t.roots[id]
+	known := t.roots.get(id) != nil
 	_, erased := t.erased.get(authored{id, author})
 	until, vanished := t.vanished.get(author)
 	if known || erased || (vanished && at <= until) {
@@ -378,16 +362,16 @@ func (t *indexTables) addRoot(
 	repos := make([]*indexRepo, len(refs))
 	for i, ref := range refs {
 		repos[i] = t.repo(ref)
-		lazy.Put(&repos[i].roots, id, struct{}{})
 	}
-	root := indexRoot{unique.Make(author), at, &repos}
-	for _, r := range repos {
-		t.count(root.author, r, 1)
-	}
+	root := indexRoot{id, unique.Make(author), at, &repos}
 	if len(repos) == 1 {
 		root.repos = &repos[0].alone
 	}
-	t.roots[id] = root
+	n := t.roots.add(root)
+	for _, r := range repos {
+		r.roots.Add(n)
+		t.count(root.author, r, 1)
+	}
 	c.setRoot(id, root.refs())
 	t.descent.settle(t.descent.below(refKey(id)), c)
 }
@@ -410,9 +394,9 @@ func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, remem
 	if remember {
 		t.erased.set(authored{id, author}, struct{}{})
 	}
-	root, isRoot := t.roots[id]
+	root := t.roots.get(id)
 	repo, isRepo := t.byID[id]
-	if (isRoot && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
+	if (root != nil && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
 		t.forget(id, c)
 	}
 	t.descent.remove(refKey(id), author, c)
@@ -428,9 +412,9 @@ func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *
 		if r.ref.Owner == author && r.newest != (graspsync.Stamp{}) && r.newest.CreatedAt <= until {
 			t.set(r, nil, false, c)
 		}
-		for id := range maps.Clone(r.roots) {
-			if root := t.roots[id]; root.author == by && root.at <= until {
-				t.forget(id, c)
+		for _, n := range slices.Collect(r.roots.All()) {
+			if root := t.roots.at(n); root.author == by && root.at <= until {
+				t.forget(root.id, c)
 			}
 		}
 	}
@@ -442,14 +426,15 @@ func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 	if r, ok := t.byID[id]; ok {
 		t.set(r, nil, false, c)
 	}
-	root, ok := t.roots[id]
+	n, ok := t.roots.number(id)
 	if !ok {
 		t.descent.remove(refKey(id), graspsync.PubKey{}, c)
 		return
 	}
-	delete(t.roots, id)
+	root := *t.roots.at(n)
+	t.roots.remove(n)
 	for _, r := range *root.repos {
-		delete(r.roots, id)
+		r.roots.Remove(n)
 		t.count(root.author, r, -1)
 		t.release(r)
 	}
@@ -472,12 +457,12 @@ func (r *indexRepo) relativeAs(before *indexTables) {
 	r.relative = was != nil && was.relative
 }
 
-// inTurns goes through a map that changes, but while the lock is held: for some entries at a time.
-func inTurns[K comparable, V any](m map[K]V, lock sync.Locker, visit func(K, V)) {
+// inTurns goes through what changes, but while the lock is held: for some entries at a time.
+func inTurns[K comparable, V any](all iter.Seq2[K, V], lock sync.Locker, visit func(K, V)) {
 	lock.Lock()
 	defer lock.Unlock()
 	n := 0
-	for k, v := range m {
+	for k, v := range all {
 		if n++; n%compareStep == 0 {
 			lock.Unlock()
 			lock.Lock()
@@ -499,8 +484,8 @@ func in[K comparable, V any](m map[K]V, k K, lock sync.Locker) (v V, ok bool) {
 func (t *indexTables) difference(now *indexTables, lock sync.Locker) (c indexChange) {
 	lock.Lock()
 	first := len(t.byID) == 0 // nothing was judged by what was here before
-	if len(t.roots) == 0 {
-		c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, len(now.roots))
+	if t.roots.len() == 0 {
+		c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, now.roots.len())
 	}
 	lock.Unlock()
 	for ref, r := range now.repos {
@@ -515,18 +500,21 @@ func (t *indexTables) difference(now *indexTables, lock sync.Locker) (c indexCha
 			now.fresh = append(now.fresh, r)
 		}
 	}
-	inTurns(t.repos, lock, func(ref graspsync.RepoRef, _ *indexRepo) {
+	inTurns(maps.All(t.repos), lock, func(ref graspsync.RepoRef, _ *indexRepo) {
 		if t.announcement(ref) != nil && now.announcement(ref) == nil {
 			c.setRepo(ref, nil)
 		}
 	})
-	for id, root := range now.roots {
-		if _, ok := in(t.roots, id, lock); !ok {
+	for id, root := range now.roots.all() {
+		lock.Lock()
+		known := t.roots.get(id) != nil
+		lock.Unlock()
+		if !known {
 			c.setRoot(id, root.refs())
 		}
 	}
-	inTurns(t.roots, lock, func(id graspsync.EventID, _ indexRoot) {
-		if _, ok := now.roots[id]; !ok {
+	inTurns(t.roots.all(), lock, func(id graspsync.EventID, _ indexRoot) {
+		if now.roots.get(id) == nil {
 			c.setRoot(id, nil)
 		}
 	})
@@ -539,7 +527,7 @@ func (t *indexTables) difference(now *indexTables, lock sync.Locker) (c indexCha
 			c.setName(r.ref.Identifier)
 		}
 	}
-	inTurns(t.byID, lock, func(id graspsync.EventID, r *indexRepo) {
+	inTurns(maps.All(t.byID), lock, func(id graspsync.EventID, r *indexRepo) {
 		if now.byID[id] == nil {
 			c.setName(r.ref.Identifier)
 		}
@@ -566,7 +554,7 @@ func (t *indexTables) standsFor(changed *indexChange, before *indexTables) (c in
 		}
 	}
 	for id := range changed.roots {
-		if root, ok := t.roots[id]; ok {
+		if root := t.roots.get(id); root != nil {
 			c.setRoot(id, root.refs())
 		} else {
 			c.setRoot(id, nil)

@@ -205,7 +205,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who stores something waits until everything was gathered", "sync/index.go",
-		"for some() {\n		then()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range m {\n		visit(k, v)\n	}\n	_ = some", "./sync", "TestStoredDoesNotWaitForEverything",
+		"for some() {\n		then()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range all {\n		visit(k, v)\n	}\n	_ = some", "./sync", "TestStoredDoesNotWaitForEverything",
 		nil, "for a few entries at a time",
 	},
 	{

@@ -1,0 +1,157 @@
+package dense_test
+
+import (
+	"encoding/binary"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/dense"
+)
+
+func idOf(n uint64) (id graspsync.EventID) {
+	binary.BigEndian.PutUint64(id[:], n)
+	return id
+}
+
+func TestPages(t *testing.T) {
+	var p dense.Pages[int]
+	for i := range 2000 {
+		require.Equal(t, i, p.Len())
+		p.Add(i)
+	}
+	for i := range uint32(2000) {
+		require.EqualValues(t, i, *p.At(i))
+	}
+}
+
+// A Finder finds what a map finds.
+func TestFinderTwin(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var ids []graspsync.EventID
+		var free []uint32
+		f := dense.NewFinder(func(n uint32) *graspsync.EventID { return &ids[n] })
+		twin := make(map[graspsync.EventID]uint32)
+		add := uint64(1 + rng.IntN(4)) // of 5
+		for range 5000 {
+			id := idOf(rng.Uint64N(1500))
+			got, ok := f.Find(id)
+			want, is := twin[id]
+			require.Equal(t, is, ok)
+			require.Equal(t, want, got)
+			switch {
+			case ok:
+				if rng.Uint64N(5) >= add {
+					f.Remove(got)
+					delete(twin, id)
+					free = append(free, got)
+				}
+			case rng.Uint64N(5) < add:
+				n := uint32(len(ids))
+				if len(free) > 0 {
+					n, free = free[0], free[1:]
+					ids[n] = id
+				} else {
+					ids = append(ids, id)
+				}
+				f.Add(n)
+				twin[id] = n
+			}
+			require.Equal(t, len(twin), f.Len())
+		}
+		for n := range uint64(1500) {
+			got, ok := f.Find(idOf(n))
+			want, is := twin[idOf(n)]
+			require.Equal(t, is, ok)
+			require.Equal(t, want, got)
+		}
+	}
+}
+
+// A Map has what a map has.
+func TestMapTwin(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var m dense.Map[uint32, uint8]
+		twin := make(map[uint32]uint8)
+		keys, step := 1+rng.IntN(300), uint32(1)<<rng.IntN(20)
+		for range 4000 {
+			k, v := uint32(rng.IntN(keys))*step, uint8(rng.IntN(4))
+			if rng.IntN(500) == 0 {
+				m.Clear()
+				clear(twin)
+			}
+			m.Set(k, v)
+			if v == 0 {
+				delete(twin, k)
+			} else {
+				twin[k] = v
+			}
+			k = uint32(rng.IntN(keys)) * step
+			require.Equal(t, twin[k], m.Get(k))
+			require.Equal(t, len(twin), m.Len())
+		}
+		require.Equal(t, twin, maps.Collect(m.All()))
+		for k := range twin {
+			m.Set(k, 0)
+		}
+		require.Empty(t, maps.Collect(m.All()))
+	}
+}
+
+func TestSet(t *testing.T) {
+	var s dense.Set[uint32]
+	require.False(t, s.Has(0))
+	s.Add(0)
+	s.Add(7)
+	s.Add(7)
+	require.True(t, s.Has(0))
+	require.Equal(t, 2, s.Len())
+	s.Remove(0)
+	s.Remove(1)
+	require.Equal(t, []uint32{7}, slices.Collect(s.All()))
+	s.Clear()
+	require.Zero(t, s.Len())
+}
+
+const many = 500_000
+
+func someIDs() []graspsync.EventID {
+	rng := rand.New(rand.NewPCG(1, 1))
+	ids := make([]graspsync.EventID, many)
+	for i := range ids {
+		ids[i] = idOf(rng.Uint64())
+	}
+	return ids
+}
+
+func BenchmarkFinder(b *testing.B) {
+	ids := someIDs()
+	b.ReportAllocs()
+	for b.Loop() {
+		f := dense.NewFinder(func(n uint32) *graspsync.EventID { return &ids[n] })
+		for n := range uint32(many) {
+			if _, ok := f.Find(ids[n]); !ok {
+				f.Add(n)
+			}
+		}
+	}
+}
+
+func BenchmarkFinderAsMap(b *testing.B) {
+	ids := someIDs()
+	b.ReportAllocs()
+	for b.Loop() {
+		f := make(map[graspsync.EventID]uint32)
+		for n := range uint32(many) {
+			if _, ok := f[ids[n]]; !ok {
+				f[ids[n]] = n
+			}
+		}
+	}
+}

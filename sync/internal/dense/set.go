@@ -1,0 +1,143 @@
+package dense
+
+import "iter"
+
+// Map is a map from small numbers to one of 1, 2 and 3, at a few bytes a number. The zero value is
+// empty. The numbers are ours: nobody else can choose them to have it become slow.
+type Map[K ~uint32, V ~uint8] struct {
+	words []uint32 // open addressing: a number and its value, 0 for neither
+	size  int
+}
+
+const valueBits = 2 // numbers have 30
+
+// Len is how many numbers there are.
+func (m *Map[K, V]) Len() int { return m.size }
+
+// Get returns the value of a number, 0 if it is not there.
+func (m *Map[K, V]) Get(k K) V {
+	if m.size == 0 {
+		return 0
+	}
+	return V(m.words[m.find(uint32(k))] & (1<<valueBits - 1))
+}
+
+// Set sets the value of a number; 0 takes it out. Nobody may be going through all of them.
+func (m *Map[K, V]) Set(k K, v V) {
+	if v == 0 {
+		m.remove(uint32(k))
+		return
+	}
+	if (m.size+1)*5 > len(m.words)*4 {
+		m.resize(max(8, len(m.words)*3/2))
+	}
+	at := m.find(uint32(k))
+	if m.words[at] == 0 {
+		m.size++
+	}
+	m.words[at] = uint32(k)<<valueBits | uint32(v)
+}
+
+// Clear takes all out.
+func (m *Map[K, V]) Clear() { *m = Map[K, V]{} }
+
+// All yields all numbers and their values, in no order.
+func (m *Map[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for _, w := range m.words {
+			if w != 0 && !yield(K(w>>valueBits), V(w&(1<<valueBits-1))) {
+				return
+			}
+		}
+	}
+}
+
+// Keys yields all numbers, in no order.
+func (m *Map[K, V]) Keys() iter.Seq[K] {
+	return func(yield func(K) bool) {
+		for k := range m.All() {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// home is where a number is looked for first.
+func (m *Map[K, V]) home(k uint32) int {
+	h := k * 0x9E3779B1 // neighbours come far from each other
+	h ^= h >> 15
+	h *= 0x85EBCA77
+	return int(uint64(h) * uint64(len(m.words)) >> 32) //nolint:gosec // less than their number
+}
+
+// find returns where a number is, or where it would be. There are words, and free ones.
+func (m *Map[K, V]) find(k uint32) int {
+	at := m.home(k)
+	for m.words[at] != 0 && m.words[at]>>valueBits != k {
+		if at++; at == len(m.words) {
+			at = 0
+		}
+	}
+	return at
+}
+
+func (m *Map[K, V]) resize(n int) {
+	old := m.words
+	m.words = make([]uint32, n)
+	for _, w := range old {
+		if w != 0 {
+			m.words[m.find(w>>valueBits)] = w
+		}
+	}
+}
+
+func (m *Map[K, V]) remove(k uint32) {
+	if m.size == 0 {
+		return
+	}
+	free := m.find(k)
+	if m.words[free] == 0 {
+		return
+	}
+	m.size--
+	if m.size == 0 {
+		m.words = nil
+		return
+	}
+	// What lies behind moves up, unless it lies where it is looked for first, or between that and
+	// here.
+	n := len(m.words)
+	for at := (free + 1) % n; m.words[at] != 0; at = (at + 1) % n {
+		home := m.home(m.words[at] >> valueBits)
+		if (at-home+n)%n >= (at-free+n)%n {
+			m.words[free] = m.words[at]
+			free = at
+		}
+	}
+	m.words[free] = 0
+	if m.size*5 < n && n > 16 {
+		m.resize(n / 2)
+	}
+}
+
+// Set is a set of small numbers. The zero value is empty.
+type Set[K ~uint32] struct{ of Map[K, uint8] }
+
+// Len is how many there are.
+func (s *Set[K]) Len() int { return s.of.Len() }
+
+// Has reports whether a number is one of them.
+func (s *Set[K]) Has(k K) bool { return s.of.Get(k) != 0 }
+
+// Add adds a number. Nobody may be going through all of them.
+func (s *Set[K]) Add(k K) { s.of.Set(k, 1) }
+
+// Remove takes a number out. Nobody may be going through all of them.
+func (s *Set[K]) Remove(k K) { s.of.Set(k, 0) }
+
+// Clear takes all out.
+func (s *Set[K]) Clear() { s.of.Clear() }
+
+// All yields all numbers, in no order.
+func (s *Set[K]) All() iter.Seq[K] { return s.of.Keys() }

@@ -1,0 +1,99 @@
+package sync
+
+import (
+	"iter"
+	"unique"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/dense"
+)
+
+// indexRoot is a root event. It is kept small, there are many.
+type indexRoot struct {
+	id     graspsync.EventID
+	author unique.Handle[graspsync.PubKey]
+	at     nostr.Timestamp
+	repos  *[]*indexRepo // nil: a free place
+}
+
+// refs returns the repositories that a root event tags. Nobody changes what is in it.
+func (r *indexRoot) refs() []graspsync.RepoRef {
+	if len(*r.repos) == 1 {
+		return (*r.repos)[0].itself
+	}
+	refs := make([]graspsync.RepoRef, len(*r.repos))
+	for i, repo := range *r.repos {
+		refs[i] = repo.ref
+	}
+	return refs
+}
+
+// rootNumber stands for a root event as long as that is known.
+type rootNumber uint32
+
+// indexRoots are the root events that are known.
+type indexRoots struct {
+	entries dense.Pages[indexRoot]
+	free    []rootNumber
+	numbers *dense.Finder
+}
+
+func newIndexRoots() *indexRoots {
+	rs := &indexRoots{}
+	rs.numbers = dense.NewFinder(func(n uint32) *graspsync.EventID { return &rs.entries.At(n).id })
+	return rs
+}
+
+func (rs *indexRoots) len() int { return rs.numbers.Len() }
+
+// at returns the root event of that number.
+func (rs *indexRoots) at(n rootNumber) *indexRoot { return rs.entries.At(uint32(n)) }
+
+// number returns the number of a root event that is known.
+func (rs *indexRoots) number(id graspsync.EventID) (n rootNumber, ok bool) {
+	at, ok := rs.numbers.Find(id)
+	return rootNumber(at), ok
+}
+
+// get returns a root event, nil if it is not known. It is there until others are added or it is
+// removed.
+func (rs *indexRoots) get(id graspsync.EventID) *indexRoot {
+	if n, ok := rs.number(id); ok {
+		return rs.at(n)
+	}
+	return nil
+}
+
+// add adds one that is not known.
+func (rs *indexRoots) add(root indexRoot) rootNumber {
+	var n rootNumber
+	if last := len(rs.free) - 1; last >= 0 {
+		n, rs.free = rs.free[last], rs.free[:last]
+		*rs.at(n) = root
+	} else {
+		n = rootNumber(rs.entries.Len()) //nolint:gosec // memory ends before
+		rs.entries.Add(root)
+	}
+	rs.numbers.Add(uint32(n))
+	return n
+}
+
+// remove removes one that is known.
+func (rs *indexRoots) remove(n rootNumber) {
+	rs.numbers.Remove(uint32(n))
+	*rs.at(n) = indexRoot{}
+	rs.free = append(rs.free, n)
+}
+
+// all yields copies of all. They may change meanwhile: whether it yields what does is left open.
+func (rs *indexRoots) all() iter.Seq2[graspsync.EventID, indexRoot] {
+	return func(yield func(graspsync.EventID, indexRoot) bool) {
+		for n := 0; n < rs.entries.Len(); n++ {
+			if root := *rs.entries.At(uint32(n)); root.repos != nil && !yield(root.id, root) { //nolint:gosec // as above
+				return
+			}
+		}
+	}
+}
