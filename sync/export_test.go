@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -19,7 +20,12 @@ func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync
 }
 
 // RunPipeline is Run without relays.
-func (m *SyncManager) RunPipeline(ctx context.Context) { m.ingest.run(ctx) }
+func (m *SyncManager) RunPipeline(ctx context.Context) {
+	var submissions sync.WaitGroup
+	submissions.Go(func() { m.submissions.run(ctx) })
+	m.ingest.run(ctx)
+	submissions.Wait()
+}
 
 // OnRefetch sets who is told what is to be asked for by its id.
 func (m *SyncManager) OnRefetch(f func(graspsync.RelayURL, []graspsync.EventID)) {

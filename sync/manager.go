@@ -30,20 +30,21 @@ var ErrRunning = errors.New("already run")
 // called concurrently.
 type SyncManager struct {
 	// set by New, read-only
-	cfg      *Config
-	store    Store
-	index    *index
-	feed     *feed
-	ingest   *ingest
-	report   *report
-	remember *remember
-	own      *ownFeed
-	readable *readable
-	loop     *loop
-	inbox    *mailbox[any]   // of the loop
-	wg       *sync.WaitGroup // of whatever ends with Run
-	snapshot *atomic.Pointer[Status]
-	ended    chan struct{} // closed when Run ends
+	cfg         *Config
+	store       Store
+	index       *index
+	feed        *feed
+	ingest      *ingest
+	report      *report
+	remember    *remember
+	own         *ownFeed
+	submissions *submissions
+	readable    *readable
+	loop        *loop
+	inbox       *mailbox[any]   // of the loop
+	wg          *sync.WaitGroup // of whatever ends with Run
+	snapshot    *atomic.Pointer[Status]
+	ended       chan struct{} // closed when Run ends
 
 	ran atomic.Bool
 }
@@ -96,6 +97,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		remember: newRemember(&cfg, tracker, g.absences.absent, transport, rep), readable: newReadable(),
 		inbox: &inbox, wg: &sync.WaitGroup{}, snapshot: &atomic.Pointer[Status]{}, ended: make(chan struct{}),
 	}
+	m.submissions = newSubmissions(m.submitted)
 	m.own = &ownFeed{cfg: &cfg, report: rep, readable: m.readable.done, stored: m.ownEvent}
 	s := newSets(store, cfg.Holder, cfg.fixed.MaxSet, g.absences.absent, rep.counters)
 	m.loop = newLoop(&loopEnv{
@@ -127,6 +129,7 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.ingest.run(ctx) })
 	m.wg.Go(func() { m.report.run(ctx) })
 	m.wg.Go(func() { m.own.run(ctx) })
+	m.wg.Go(func() { m.submissions.run(ctx) })
 	end := m.remember.start(ctx)
 	m.followHeld(ctx)
 	m.loop.run(ctx)
@@ -160,14 +163,21 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 }
 
 // Stored reports an event that a client submitted and that our relay has stored:
-// the own feed. It never blocks. Events that we saved ourselves need not, but may
+// the own feed. It never blocks, but for what 256 events take that came all at once. What it
+// reports is known to Judge, and to the calls that report something else, when it returns, and
+// to the rest a moment later. Events that we saved ourselves need not, but may
 // be reported; so may superseded ones.
 func (m *SyncManager) Stored(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
-	m.ingest.count(event)
-	m.tookIn(event)
+	m.ingest.count(event) // now: whoever held it may forget where it came from
+	m.submissions.stored(event)
+}
+
+// submitted takes in an event that a client submitted. A panic must cost no more than that.
+func (m *SyncManager) submitted(event graspsync.Event) {
+	m.index.contain(func() { m.tookIn(event) })
 }
 
 // tookIn takes note of an event that our relay has, however it came there.
@@ -184,6 +194,7 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
+	m.submissions.takeIn() // it may have been stored just before
 	m.ingest.holds.get(event.ID, true)
 	m.ingest.removed(event)
 	m.feed.removed(event)
@@ -197,6 +208,7 @@ func (m *SyncManager) Postponed(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
+	m.submissions.takeIn()
 	m.ingest.displaced(event)
 	m.feed.removed(event)
 	m.ingest.news.withdrawn(event)
@@ -231,6 +243,7 @@ func (m *SyncManager) Held(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
+	m.submissions.takeIn()
 	if event.Kind == graspsync.KindAnnouncement {
 		if a := m.index.listedBy(event); a != nil {
 			m.feed.hold(a)
@@ -253,6 +266,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	if !m.readable.is() {
 		return graspsync.Verdict{}, ErrNotReady
 	}
+	m.submissions.takeIn() // it may be about what was stored just before
 	in := graspsync.Incoming{Event: event}
 	v, err := m.ingest.policy.verdict(ctx, in)
 	if err == nil && v.Decision == graspsync.Accept && expired(event) {

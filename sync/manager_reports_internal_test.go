@@ -219,6 +219,7 @@ func TestReportsOfOddEvents(t *testing.T) {
 
 			m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Live}})
 			report(m.SyncManager, eventtest.Of(testAnnouncement(1, 1, "repo", nostr.Now(), "ours")))
+			m.submissions.takeIn() // as Run does
 			require.Equal(t, name == "held", m.ingest.holds.has(testID(1)), name)
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
 			require.Equal(t, name == "stored", m.report.sources[graspsync.Live].Load() == 1)
@@ -263,6 +264,7 @@ func TestPolicyThatForgets(t *testing.T) {
 		m := newSaidBench(t, &forgetful{})
 		require.Equal(t, graspsync.Direct, m.HeldFrom(testID(1)).Kind)
 		m.Stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 1, nostr.Now())))
+		m.submissions.takeIn() // as Run does
 		require.Nil(t, m.ingest.policy.authority(testRepo(1, "x")))
 		require.Equal(t, map[string]uint64{"policy": 3}, m.report.panics)
 		require.EqualValues(t, 1, m.report.bySource()["direct"])
