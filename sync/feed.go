@@ -112,9 +112,10 @@ func (f *feed) replaceAll(snap *snapshot) (c indexChange, ok bool) {
 	c = snap.change
 	all := c.size() > f.most && c.size() > f.index.size()/overrunShare
 	told := c // to the loop
-	if !all {
-		told = c.clone()
+	if all {
+		told = c.beside()
 	}
+	told = told.clone()
 	f.update(func() bool {
 		var late indexChange
 		if late, ok = f.index.swap(snap); !ok {
@@ -123,8 +124,9 @@ func (f *feed) replaceAll(snap *snapshot) (c indexChange, ok bool) {
 		c.merge(late)
 		switch {
 		case all || f.overrun:
-			f.change.merge(c.beside())
-			f.overrunBy(f.change)
+			told.under(f.change)
+			told.merge(late)
+			f.overrunBy(told)
 		default:
 			told.under(f.change)
 			f.change = told

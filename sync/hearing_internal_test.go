@@ -204,7 +204,7 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 			goes(r, listing)
 			select {
 			case <-r.g.news.wake: // as the writer does
-				keys, all := r.g.news.takeFulfilled()
+				keys, all := r.g.writer.fulfilled()
 				require.False(t, all)
 				r.g.writer.process(t.Context(), r.g.absences.revived(append(r.g.absences.arrived(t.Context(), keys), r.g.listings.heard(t.Context())...)))
 			default:

@@ -258,6 +258,17 @@ func (x *index) note(c indexChange) {
 	}
 }
 
+// noteAll notes what may be many names, which are the index's from then on; nil: too many of them.
+// It is called with mu held.
+func (x *index) noteAll(names map[string]struct{}) {
+	before := indexChange{names: x.news}
+	if x.news, x.tooMany = names, x.tooMany || names == nil; x.tooMany {
+		x.news = nil
+		return
+	}
+	x.note(before)
+}
+
 // takeNews returns the identifiers with other announcements than when it was called before,
 // or that there are too many of them.
 func (x *index) takeNews() (names map[string]struct{}, tooMany bool) {
@@ -464,19 +475,20 @@ func (x *index) descendants() []node {
 func (x *index) unseen(s *snapshot) map[graspsync.EventID]indexOp {
 	ops := make(map[graspsync.EventID]indexOp)
 	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for id, root := range x.tables.roots.all() {
+	known := x.tables
+	x.mu.RUnlock()
+	each(x, known.roots.all(), func(id graspsync.EventID, root indexRoot) {
 		if s.tables.roots.get(id) == nil {
 			author, at, refs := root.author.Value(), root.at, root.refs()
 			ops[id] = func(t *indexTables, c *indexChange) { t.addRoot(id, author, at, refs, c) }
 		}
-	}
-	for id, repo := range x.tables.byID {
+	})
+	each(x, maps.All(known.byID), func(id graspsync.EventID, repo *indexRepo) {
 		if _, seen := s.tables.byID[id]; !seen && repo.stored != nil {
 			a, ours := repo.stored, repo.ann != nil
 			ops[id] = func(t *indexTables, c *indexChange) { t.announce(a, ours, c) }
 		}
-	}
+	})
 	return ops
 }
 
@@ -593,6 +605,11 @@ func (x *index) swap(s *snapshot) (late indexChange, ok bool) {
 			break
 		}
 	}
+	var news map[string]struct{} // copied before anybody waits; nil: too many
+	if len(s.change.names) <= maxNews {
+		news = make(map[string]struct{}, len(s.change.names))
+		maps.Copy(news, s.change.names)
+	}
 	x.write.Lock()
 	defer x.write.Unlock()
 	if !x.finishLocked(s) {
@@ -606,7 +623,7 @@ func (x *index) swap(s *snapshot) (late indexChange, ok bool) {
 	late = s.tables.standsFor(&changed, x.tables)
 	x.mu.Lock()
 	x.tables, x.complete = s.tables, s.complete && !s.tables.doubted
-	x.note(s.change)
+	x.noteAll(news)
 	x.note(late)
 	x.mu.Unlock()
 	return late, true
@@ -778,12 +795,10 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 			}
 		})
 	default:
-		x.mu.RLock()
-		defer x.mu.RUnlock()
-		for ref := range of {
+		each(x, maps.All(of), func(ref graspsync.RepoRef, _ struct{}) {
 			r := t.repos[ref]
 			if r == nil {
-				continue
+				return
 			}
 			if depth == 0 {
 				top(ref, r)
@@ -803,7 +818,7 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 					}
 				}
 			}
-		}
+		})
 	}
 	slices.SortFunc(ids, graspsync.EventID.Compare)
 	slices.Sort(addresses)

@@ -147,7 +147,11 @@ func (g *ingest) fulfil(ev graspsync.Event) {
 
 // discovered has judged again what waits for what a scan of the Store has found.
 func (g *ingest) discovered(c indexChange) {
-	var keys []absent.Key
+	g.news.foundAll(func() []absent.Key { return fulfilledBy(c) })
+}
+
+// fulfilledBy returns what events may have waited for that is here now.
+func fulfilledBy(c indexChange) (keys []absent.Key) {
 	for ref, a := range c.repos {
 		if a == nil {
 			continue
@@ -164,7 +168,7 @@ func (g *ingest) discovered(c indexChange) {
 			keys = append(keys, absent.KeyOf(graspsync.OnEvent(id)))
 		}
 	}
-	g.news.wakeFor(keys)
+	return keys
 }
 
 // recalled goes on with what an earlier process had remembered: with what waits for

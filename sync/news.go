@@ -19,6 +19,7 @@ type news struct {
 	mu sync.Mutex
 	// guarded by mu
 	fulfilled []absent.Key        // by events that did not come through here
+	found     func() []absent.Key // the same, by what a scan has found; nil: nothing
 	changed   map[string]struct{} // identifiers of which announcements have come or gone
 	overrun   bool                // one of these was full: judge all that waits
 	unsure    bool                // changed was: see who is listed under all of them
@@ -32,6 +33,15 @@ func (n *news) wakeFor(keys []absent.Key) {
 	} else {
 		n.overrun = true
 	}
+	n.mu.Unlock()
+	n.poke()
+}
+
+// foundAll is wakeFor for what a scan has found, which may be all there is.
+func (n *news) foundAll(keys func() []absent.Key) {
+	n.mu.Lock()
+	n.overrun = n.overrun || n.found != nil
+	n.found = keys
 	n.mu.Unlock()
 	n.poke()
 }
@@ -50,6 +60,15 @@ func (n *news) takeFulfilled() (keys []absent.Key, all bool) {
 	keys, all = n.fulfilled, n.overrun
 	n.fulfilled, n.overrun = nil, false
 	return keys, all
+}
+
+// takeFound returns what foundAll was told, nil if it was not.
+func (n *news) takeFound() func() []absent.Key {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	found := n.found
+	n.found = nil
+	return found
 }
 
 // announced takes note that there may be others under an identifier whose word counts.

@@ -465,7 +465,10 @@ func TestWhatAScanFulfils(t *testing.T) {
 	c.setRoot(testID(8), nil)
 	g.discovered(c)
 	got, all := g.news.takeFulfilled()
+	require.Empty(t, got)
 	require.False(t, all)
+	got = g.news.takeFound()()
+	require.Nil(t, g.news.takeFound())
 	want := []absent.Key{absent.KeyOf(graspsync.OnEvent(testID(7)))}
 	for _, k := range absent.Fulfils(eventtest.Of(a), true) {
 		if c, _ := eventtest.Of(a).Address(); k != absent.KeyOf(graspsync.OnVersion(c)) { // any version may have been there before

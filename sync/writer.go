@@ -89,12 +89,22 @@ func (w *writer) catchUp(ctx context.Context) {
 	if w.later.more.Swap(false) {
 		w.later.come()
 	}
-	keys, all := w.news.takeFulfilled()
+	keys, all := w.fulfilled()
 	waiting := append(w.absences.arrived(ctx, keys), w.listings.heard(ctx)...)
 	if all {
 		waiting = append(waiting, w.absences.absent.Anything()...)
 	}
 	w.process(ctx, w.absences.revived(waiting))
+}
+
+// fulfilled returns what is here now that events may wait for; all: and more than that. What begins
+// to wait does so here, so that where nothing waits it is not worked out what a scan has found.
+func (w *writer) fulfilled() (keys []absent.Key, all bool) {
+	keys, all = w.news.takeFulfilled()
+	if found := w.news.takeFound(); found != nil && !w.absences.absent.Idle() {
+		keys = append(keys, found()...)
+	}
+	return keys, all
 }
 
 // tryAgain tries what could not be judged or saved, and asks for what is known by its

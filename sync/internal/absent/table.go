@@ -454,7 +454,11 @@ func (r *Table) Arrived(keys []Key) (whole []*Whole, ask map[graspsync.RelayURL]
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shrink(time.Now())
-	for _, k := range keys {
+	for i, k := range keys {
+		if i%arrivedAtOnce == arrivedAtOnce-1 { // others have their turn
+			r.mu.Unlock()
+			r.mu.Lock()
+		}
 		for _, e := range r.waitingFor(k) {
 			if e.whole != nil {
 				whole = append(whole, r.unlink(e))
@@ -469,6 +473,10 @@ func (r *Table) Arrived(keys []Key) (whole []*Whole, ask map[graspsync.RelayURL]
 	sortWaiting(whole)
 	return whole, ask
 }
+
+// arrivedAtOnce is how many keys are looked up while others wait. A scan may have found as many as
+// there are repositories and root events.
+const arrivedAtOnce = 256
 
 // waitingFor returns the entries that wait for a key.
 func (r *Table) waitingFor(k Key) (all []*remembered) {
