@@ -22,20 +22,24 @@ func (m *Map[K, V]) Get(k K) V {
 	return V(m.words[m.find(uint32(k))] & (1<<valueBits - 1))
 }
 
-// Set sets the value of a number; 0 takes it out. Nobody may be going through all of them.
+// Set sets the value of a number; 0 takes it out. While somebody goes through all of them, none may
+// come or go.
 func (m *Map[K, V]) Set(k K, v V) {
-	if v == 0 {
+	word := uint32(k)<<valueBits | uint32(v)
+	switch {
+	case v == 0:
 		m.remove(uint32(k))
 		return
+	case m.size > 0:
+		if at := m.find(uint32(k)); m.words[at] != 0 {
+			m.words[at] = word
+			return
+		}
 	}
-	if (m.size+1)*5 > len(m.words)*4 {
+	if m.size++; m.size*5 > len(m.words)*4 {
 		m.resize(max(8, len(m.words)*3/2))
 	}
-	at := m.find(uint32(k))
-	if m.words[at] == 0 {
-		m.size++
-	}
-	m.words[at] = uint32(k)<<valueBits | uint32(v)
+	m.words[m.find(uint32(k))] = word
 }
 
 // Clear takes all out.

@@ -36,8 +36,8 @@ func (a *audit) due(r *relay, _ time.Time) bool { return r.audit.due && !r.busy(
 // start starts the audit that is due.
 func (a *audit) start(r *relay, now time.Time) {
 	r.audit.due = false
-	items := make([]Item, 0, len(r.history.items))
-	for it, st := range r.history.items {
+	items := make([]Item, 0, r.history.items.Len())
+	for it, st := range r.history.items.All() {
 		if st == confirmed {
 			items = append(items, it)
 		}

@@ -190,7 +190,7 @@ func TestSweepsThatFail(t *testing.T) {
 func TestWhenIdleIsLookedFor(t *testing.T) {
 	p, u := hubOf(t, 402)
 	r := p.known.relays[u]
-	require.Len(t, r.history.items, 404)
+	require.Equal(t, 404, r.history.items.Len())
 	for _, c := range []struct {
 		idle, unfollowed int
 		stale            bool

@@ -85,12 +85,12 @@ func (cu *catchUp) queueItems(r *relay, items []Item) {
 	for _, g := range r.catchUp.queue {
 		waiting += len(g.items)
 	}
-	if waiting > 2*len(r.history.items) {
+	if waiting > 2*r.history.items.Len() {
 		cu.queueAll(r)
 		return
 	}
 	items = slices.DeleteFunc(items, func(it Item) bool {
-		st := r.history.items[it]
+		st := r.history.items.Get(it)
 		return st == 0 || st == todo && r.history.resume[it] == nil
 	})
 	r.catchUp.queue = append(r.catchUp.queue, cu.want.groups(items, nil)...)
@@ -124,7 +124,7 @@ func (cu *catchUp) queueSkipped(r *relay, since nostr.Timestamp) {
 	for _, k := range r.catchUp.parked {
 		note(k.group)
 	}
-	if waiting > maxCatchUps*len(r.history.items) {
+	if waiting > maxCatchUps*r.history.items.Len() {
 		cu.queueAll(r)
 		return
 	}
@@ -154,7 +154,7 @@ func (cu *catchUp) start(r *relay, now time.Time) {
 	if r.catchUp.queue = r.catchUp.queue[1:]; len(r.catchUp.queue) == 0 {
 		r.catchUp.queue = nil
 	}
-	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
+	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 })
 	if g.since == 0 {
 		g.since = r.catchUp.since
 	}

@@ -128,7 +128,7 @@ func TestCatchUpsAreBounded(t *testing.T) {
 		for _, k := range r.catchUp.parked {
 			waiting += len(k.items)
 		}
-		require.LessOrEqual(t, waiting, (maxCatchUps+1)*len(r.history.items))
+		require.LessOrEqual(t, waiting, (maxCatchUps+1)*r.history.items.Len())
 		now = now.Add(time.Second)
 	}
 	// In the end all is looked for since the first of it.

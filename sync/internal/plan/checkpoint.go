@@ -114,7 +114,7 @@ func (cp *checkpoints) resume(r *relay, now time.Time) bool {
 	if k == nil || !r.dial.aliveAt.IsZero() || k.mark.After(now) || now.Sub(k.mark) > cp.cfg.QuickReconnect {
 		return false
 	}
-	for it := range r.history.items {
+	for it := range r.history.items.Keys() {
 		if _, ok := slices.BinarySearch(k.items, cp.want.hash(it)); ok {
 			r.history.set(it, confirmed)
 		}
@@ -236,7 +236,7 @@ func (cp *checkpoints) of(r *relay) (Kept, bool) {
 		return Kept{}, false
 	}
 	k := Kept{Relay: r.url, Mark: r.checkpoint.mark, PassAt: r.pass.at, Items: make([]uint64, 0, r.history.ofStatus[confirmed])}
-	for it, st := range r.history.items {
+	for it, st := range r.history.items.All() {
 		if st == confirmed {
 			k.Items = append(k.Items, cp.want.hash(it))
 		}

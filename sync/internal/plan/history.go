@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
 // history fetches the difference: what is wanted of a relay and was not fetched yet.
@@ -27,8 +29,8 @@ const (
 // historyState is the difference for one relay: which items are wanted, and how far each of
 // them was fetched.
 type historyState struct {
-	items    map[Item]status
-	todo     map[Item]struct{} // the items with that status, but for those that are parked
+	items    dense.Map[Item, status]
+	todo     dense.Set[Item] // the items with that status, but for those that are parked
 	ofKind   [itemKinds]int
 	ofStatus [statuses]int
 	resume   map[Item]*cursors // where the paging of a todo item had got to
@@ -44,15 +46,12 @@ type parking struct {
 	items []Item
 }
 
-func (h *history) due(r *relay, _ time.Time) bool { return len(r.history.todo) > 0 }
+func (h *history) due(r *relay, _ time.Time) bool { return r.history.todo.Len() > 0 }
 
 // start starts the next batch of the difference.
 func (h *history) start(r *relay, now time.Time) {
 	if len(r.history.queue) == 0 {
-		items := make([]Item, 0, len(r.history.todo))
-		for it := range r.history.todo {
-			items = append(items, it)
-		}
+		items := slices.AppendSeq(make([]Item, 0, r.history.todo.Len()), r.history.todo.All())
 		r.history.queue = h.want.groups(items, r.history.resume)
 	}
 	g := r.history.queue[0]
@@ -60,8 +59,7 @@ func (h *history) start(r *relay, now time.Time) {
 		r.history.queue = nil // with all groups that were in it
 	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
-		_, ok := r.history.todo[it]
-		return !ok || r.history.resume[it] != g.resume
+		return !r.history.todo.Has(it) || r.history.resume[it] != g.resume
 	})
 	if len(items) == 0 {
 		return
@@ -85,7 +83,7 @@ func (h *history) done(r *relay, b *batch, gaps bool) { h.confirm(r, b.items, ga
 
 func (h *history) failed(r *relay, b *batch, in Done, until time.Time) {
 	h.lost(r, b, in.Cursors)
-	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo })
+	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items.Get(it) != todo })
 	r.history.park(items, until)
 }
 
@@ -112,7 +110,7 @@ func (h *history) lost(r *relay, b *batch, got []Cursor) {
 func (h *history) confirm(r *relay, items []Item, gaps bool) {
 	n := 0
 	for _, it := range items {
-		if r.history.items[it] == inFlight {
+		if r.history.items.Get(it) == inFlight {
 			r.history.set(it, confirmed)
 			n++
 		}
@@ -124,67 +122,55 @@ func (h *history) confirm(r *relay, items []Item, gaps bool) {
 
 // add makes an item a target, and reports whether it was none.
 func (h *historyState) add(it Item, kind itemKind) bool {
-	if _, ok := h.items[it]; ok {
+	if h.items.Get(it) != 0 {
 		return false
 	}
 	h.ofKind[kind]++
 	h.ofStatus[todo]++
-	h.items[it] = todo
-	h.todo[it] = struct{}{}
+	h.items.Set(it, todo)
+	h.todo.Add(it)
 	return true
 }
 
 // remove forgets an item and returns the status that it had, 0 if it was no target.
 func (h *historyState) remove(it Item, kind itemKind) status {
-	st, ok := h.items[it]
-	if !ok {
+	st := h.items.Get(it)
+	if st == 0 {
 		return 0
 	}
 	h.changed = h.changed || st == confirmed
 	h.ofKind[kind]--
 	h.ofStatus[st]--
-	delete(h.items, it)
-	h.noTodo(it)
+	h.items.Set(it, 0)
+	h.todo.Remove(it)
 	delete(h.resume, it)
 	return st
 }
 
 // set moves an item that is still a target from one status to another.
 func (h *historyState) set(it Item, to status) {
-	from, ok := h.items[it]
-	if !ok || from == to {
+	from := h.items.Get(it)
+	if from == 0 || from == to {
 		return
 	}
 	h.changed = h.changed || from == confirmed || to == confirmed
 	h.ofStatus[from]--
 	h.ofStatus[to]++
-	h.noTodo(it)
+	h.todo.Remove(it)
 	switch to {
 	case todo:
-		h.todo[it] = struct{}{}
+		h.todo.Add(it)
 	case confirmed:
 		delete(h.resume, it)
 	}
-	h.items[it] = to
-}
-
-// noTodo takes an item out of todo. A map keeps the room that it once took, and at
-// the start everything is todo; so an empty one is replaced.
-func (h *historyState) noTodo(it Item) {
-	if _, ok := h.todo[it]; !ok {
-		return
-	}
-	delete(h.todo, it)
-	if len(h.todo) == 0 {
-		h.todo = make(map[Item]struct{})
-	}
+	h.items.Set(it, to)
 }
 
 // park makes items todo, but not before until.
 func (h *historyState) park(items []Item, until time.Time) {
 	for _, it := range items {
 		h.set(it, todo)
-		h.noTodo(it)
+		h.todo.Remove(it)
 	}
 	h.parked = append(h.parked, parking{until: until, items: items})
 }
@@ -198,8 +184,8 @@ func (h *historyState) unpark(now time.Time) {
 			continue
 		}
 		for _, it := range k.items {
-			if h.items[it] == todo {
-				h.todo[it] = struct{}{}
+			if h.items.Get(it) == todo {
+				h.todo.Add(it)
 			}
 		}
 	}
@@ -218,9 +204,9 @@ func (h *historyState) unparkAll() {
 func (h *historyState) forget() {
 	clear(h.resume)
 	h.queue, h.parked = nil, nil
-	for it := range h.items {
+	for it := range h.items.Keys() {
 		h.set(it, todo)
-		h.todo[it] = struct{}{}
+		h.todo.Add(it)
 	}
 }
 
@@ -228,7 +214,7 @@ func (h *historyState) forget() {
 func (h *historyState) again() {
 	h.queue = nil
 	mark := &cursors{daily: true}
-	for it, st := range h.items {
+	for it, st := range h.items.All() {
 		if st == confirmed {
 			h.resume[it] = mark
 			h.set(it, todo)
@@ -238,7 +224,7 @@ func (h *historyState) again() {
 
 // partlyFetched returns what is confirmed and what was fetched in part.
 func (h *historyState) partlyFetched() (items []Item) {
-	for it, st := range h.items {
+	for it, st := range h.items.All() {
 		if st == confirmed || st == inFlight || h.resume[it] != nil {
 			items = append(items, it)
 		}

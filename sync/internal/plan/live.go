@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/dense"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -57,12 +59,12 @@ type liveSub struct {
 // liveState is what is followed on a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
-	filters int               // of all
-	missing map[Item]struct{} // items that no subscription covers yet
-	lost    []nostr.Filter    // of subscriptions that the relay closed
-	stale   bool              // all must be opened anew: in another form, or in another way
-	retryAt time.Time         // a relay closed a subscription: nothing is opened before
-	refused int               // closed by the relay in a row
+	filters int             // of all
+	missing dense.Set[Item] // items that no subscription covers yet
+	lost    []nostr.Filter  // of subscriptions that the relay closed
+	stale   bool            // all must be opened anew: in another form, or in another way
+	retryAt time.Time       // a relay closed a subscription: nothing is opened before
+	refused int             // closed by the relay in a row
 	// postponed is since when a rebuild has been put off, zero if none is; putOff how
 	// many items were missing then, 0 if there may be room by now.
 	postponed time.Time
@@ -121,7 +123,7 @@ func (lv *live) follow(r *relay, now time.Time) {
 		lv.rebuild(r, now)
 		return
 	}
-	if len(l.missing)+len(l.lost) == 0 {
+	if l.missing.Len()+len(l.lost) == 0 {
 		l.postponed, l.putOff = time.Time{}, 0 // what it was for is not wanted any more
 		return
 	}
@@ -129,13 +131,13 @@ func (lv *live) follow(r *relay, now time.Time) {
 	case len(l.subs) == 0:
 		lv.rebuild(r, now)
 		return
-	case l.putOff > 0 && len(l.missing) >= l.putOff && lv.postpone(r, now):
+	case l.putOff > 0 && l.missing.Len() >= l.putOff && lv.postpone(r, now):
 		return
 	case l.unfollowed > 0 && r.liveFull():
 		lv.followNoMore(r, now)
 		return
 	}
-	fresh := lv.filters(r, slices.Collect(maps.Keys(l.missing)))
+	fresh := lv.filters(r, slices.Collect(l.missing.All()))
 	if len(l.lost) > 0 {
 		fresh = lv.joined(r, slices.Concat(l.lost, fresh))
 	}
@@ -152,7 +154,7 @@ func (lv *live) follow(r *relay, now time.Time) {
 	case fits && (by.overlaps(r) || l.unfollowed > 0 || !lv.postpone(r, now)):
 		lv.openMissing(r, by, now)
 	case l.unfollowed == 0 && lv.postpone(r, now):
-		l.putOff = max(1, len(l.missing))
+		l.putOff = max(1, l.missing.Len())
 	default:
 		lv.rebuild(r, now)
 	}
@@ -162,15 +164,15 @@ func (lv *live) follow(r *relay, now time.Time) {
 // the last one did.
 func (lv *live) followNoMore(r *relay, now time.Time) {
 	l := &r.live
-	added := lv.filtersOf(r, l.missing)
+	added := lv.filtersOf(r, l.missing.All())
 	if len(l.lost) > 0 || lv.turnsToKinds(r, added) {
 		lv.rebuild(r, now)
 		return
 	}
-	items := slices.Collect(maps.Keys(l.missing))
+	items := slices.Collect(l.missing.All())
 	l.unfollowed += added
 	lv.polling.add(r, items, now)
-	l.missing = make(map[Item]struct{})
+	l.missing.Clear()
 	lv.opened(r, items)
 }
 
@@ -240,9 +242,10 @@ func (lv *live) apply(r *relay, c change, now time.Time) {
 // openMissing makes a change that opens what is missing.
 func (lv *live) openMissing(r *relay, c change, now time.Time) {
 	l := &r.live
-	items := slices.Collect(maps.Keys(l.missing))
+	items := slices.Collect(l.missing.All())
 	items = append(items, lv.want.itemsOfAll(r, l.lost)...)
-	l.missing, l.lost = make(map[Item]struct{}), nil
+	l.missing.Clear()
+	l.lost = nil
 	lv.apply(r, c, now)
 	lv.opened(r, items)
 }
@@ -347,10 +350,10 @@ func (lv *live) dropIdle(r *relay, now time.Time) {
 		return
 	}
 	if l.unfollowed > 0 {
-		l.stale = l.stale || l.idle > len(r.history.items)/4
+		l.stale = l.stale || l.idle > r.history.items.Len()/4
 		return
 	}
-	if l.idle <= len(r.history.items) || l.stale {
+	if l.idle <= r.history.items.Len() || l.stale {
 		return
 	}
 	l.idle = 0
@@ -448,10 +451,7 @@ func (lv *live) postpone(r *relay, now time.Time) bool {
 // before the old ones are closed where there is room for both; where there is none,
 // what falls between is caught up with.
 func (lv *live) rebuild(r *relay, now time.Time) {
-	items := make([]Item, 0, len(r.history.items))
-	for it := range r.history.items {
-		items = append(items, it)
-	}
+	items := slices.AppendSeq(make([]Item, 0, r.history.items.Len()), r.history.items.Keys())
 	old, postponed, poll := r.live.subs, r.live.postponed, r.live.poll
 	r.live.reset()
 	most := r.liveRoom()
@@ -562,7 +562,7 @@ func (lv *live) open(r *relay, reqs requests, level int) {
 func (lv *live) filtersAfterRebuild(r *relay) int { return 1 + filtersFor(r.limits, r.history.ofKind) }
 
 // filtersOf is how many filters items need.
-func (lv *live) filtersOf(r *relay, items map[Item]struct{}) int {
+func (lv *live) filtersOf(r *relay, items iter.Seq[Item]) int {
 	var n [itemKinds]int
 	for it := range items {
 		n[lv.want.infos[it].kind]++
@@ -744,7 +744,7 @@ func (l *liveState) connected() {
 // reset forgets all subscriptions, but not that the relay refused some.
 func (l *liveState) reset() {
 	*l = liveState{
-		subs: make(map[LiveID]*liveSub), missing: make(map[Item]struct{}),
+		subs:    make(map[LiveID]*liveSub),
 		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds, resting: l.resting,
 	}
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -130,7 +129,7 @@ func TestPutOffIsNotPackedAgain(t *testing.T) {
 	}
 	r := p.known.relays[u]
 	require.False(t, r.live.postponed.IsZero())
-	require.Greater(t, len(r.live.missing), 19_000)
+	require.Greater(t, r.live.missing.Len(), 19_000)
 	next := 1_000_000
 	allocs := testing.AllocsPerRun(20, func() {
 		next++
@@ -174,7 +173,7 @@ func TestFiltersOfARebuildAreCounted(t *testing.T) {
 				}
 				r := p.known.relays[u]
 				r.limits = relaylimits.Requests{MaxValues: most, NeedsKinds: kinds}
-				all := p.live.filters(r, slices.Collect(maps.Keys(r.history.items)))
+				all := p.live.filters(r, slices.Collect(r.history.items.Keys()))
 				require.Len(t, all, p.live.filtersAfterRebuild(r), "%d values, kinds %t, %d repositories", most, kinds, n)
 			}
 		}

@@ -258,8 +258,8 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	p.dialer.made(r, in.Address, now)
 	r.limits = in.Limits
 	r.live.connected()
-	for it := range r.history.items {
-		r.live.missing[it] = struct{}{}
+	for it := range r.history.items.Keys() {
+		r.live.missing.Add(it)
 	}
 	if p.checkpoints.resume(r, now) {
 		r.pass.dueAt = p.nextPass(r.pass.at)

@@ -94,9 +94,9 @@ func (pl *polling) start(r *relay, now time.Time) {
 	if g.running {
 		return
 	}
-	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 }) // not wanted any more
+	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 }) // not wanted any more
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
-		return r.history.items[it] == todo && r.history.resume[it] == nil
+		return r.history.items.Get(it) == todo && r.history.resume[it] == nil
 	})
 	since := nostr.Timestamp(g.since.Add(-pl.cfg.Overlap).Unix())
 	qs, roles := pl.batches.queries(r, pl.want.itemFilters(items), since, nil)

@@ -297,7 +297,7 @@ func TestPolledTogether(t *testing.T) {
 	r := p.known.relays[u]
 	var items []Item
 	for i := range n {
-		items = append(items, p.want.roots[rootID(i)])
+		items = append(items, p.want.item(rootID(i)))
 	}
 	p.polling.begin(r, items[:first], start)
 	for at := first; at < n; at += 30 {

@@ -83,13 +83,13 @@ func (r *relay) phase() Phase {
 
 // busy reports whether the difference is being fetched, or something by name.
 func (r *relay) busy() bool {
-	return len(r.history.todo) > 0 || len(r.batches.open) > r.batches.background
+	return r.history.todo.Len() > 0 || len(r.batches.open) > r.batches.background
 }
 
 // add makes an item a target.
 func (r *relay) add(it Item, kind itemKind) {
 	if r.history.add(it, kind) && r.dial.connected { // else everything will be missing
-		r.live.missing[it] = struct{}{}
+		r.live.missing.Add(it)
 	}
 }
 
@@ -104,8 +104,8 @@ func (r *relay) remove(it Item, kind itemKind) {
 	case inFlight:
 		r.batches.without(it)
 	}
-	if _, missing := r.live.missing[it]; missing {
-		delete(r.live.missing, it)
+	if r.live.missing.Has(it) {
+		r.live.missing.Remove(it)
 	} else if r.dial.connected {
 		r.live.idle++
 		r.live.unwanted++
@@ -207,7 +207,7 @@ func (r *relay) descRoom() int {
 // its turn in rotation until then, and as long as the relay refuses a part of them.
 func (r *relay) othersFollowed(now time.Time) bool {
 	l := &r.live
-	return !l.stale && len(l.missing)+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
+	return !l.stale && l.missing.Len()+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
 }
 
 // liveFull reports whether a rebuild would find no more room than there is.

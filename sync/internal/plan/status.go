@@ -69,7 +69,7 @@ func (p *Plan) Status() []RelayStatus {
 			Phase:       r.phase(),
 			Bootstrap:   r.bootstrap,
 			Repos:       r.claim.listedBy,
-			Wanted:      len(r.history.items),
+			Wanted:      r.history.items.Len(),
 			InFlight:    r.history.ofStatus[inFlight],
 			Confirmed:   r.history.ofStatus[confirmed],
 			LiveSubs:    len(r.live.subs) + r.descendants.liveSubs(),
@@ -98,7 +98,7 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	if !ok || r.level == LevelNone {
 		return RepoStatus{}, false
 	}
-	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots), RootsInRotation: len(r.untracked)}
+	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: r.roots.Len(), RootsInRotation: len(r.untracked)}
 	for _, rel := range r.relays {
 		items := p.relayItems(r, rel)
 		s.Wanted += items.Wanted
@@ -111,12 +111,12 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 
 func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.dial.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
-	for it := range rel.live.missing {
+	for it := range rel.live.missing.All() {
 		s.Live = s.Live && !r.wants(it)
 	}
 	s.Live = s.Live && !slices.ContainsFunc(p.want.itemsOfAll(rel, rel.live.lost), r.wants)
 	count := func(it Item) {
-		switch rel.history.items[it] {
+		switch rel.history.items.Get(it) {
 		case todo:
 			s.Wanted++
 		case inFlight:
@@ -134,7 +134,7 @@ func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 		return s
 	}
 	count(r.item)
-	for it := range r.roots {
+	for it := range r.roots.All() {
 		count(it)
 	}
 	return s
@@ -161,7 +161,7 @@ func (p *Plan) Refs() []graspsync.RepoRef {
 // Repos returns how many repositories are followed in full, and how many root
 // events are known.
 func (p *Plan) Repos() (full, roots int) {
-	return p.want.full, len(p.want.roots)
+	return p.want.full, p.want.roots.Len()
 }
 
 // RootsInRotation returns how many root events are not followed but asked about in

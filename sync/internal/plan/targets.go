@@ -40,7 +40,7 @@ func (t *targets) change(in Changes) {
 
 // replace makes in all there is to want.
 func (t *targets) replace(in Snapshot) {
-	if w := t.want; len(w.repos)+len(w.roots)+len(w.descendants) == 0 { // nothing is to go
+	if w := t.want; len(w.repos)+w.roots.Len()+len(w.descendants) == 0 { // nothing is to go
 		w.expect(len(in.Repos), len(in.Roots))
 		t.change(Changes(in))
 		return
@@ -61,7 +61,12 @@ func (t *targets) replace(in Snapshot) {
 	for _, of := range sortedBy(without(t.want.descendants, descendants), filters.Descendant.Compare) {
 		t.setDescendant(DescendantChange{Of: of})
 	}
-	gone := without(t.want.roots, roots)
+	gone := make(map[graspsync.EventID]struct{})
+	for id := range t.want.rootIDs() {
+		if _, ok := roots[id]; !ok {
+			gone[id] = struct{}{}
+		}
+	}
 	for r := range t.want.overfull {
 		maps.Copy(gone, without(r.untracked, roots))
 	}
@@ -179,7 +184,7 @@ func (t *targets) unlists(r *repo, rel *relay, by side) {
 // follows makes a repository, its root events and what descends from it targets of a relay.
 func (t *targets) follows(r *repo, rel *relay) {
 	rel.add(r.item, itemRepo)
-	for it := range r.roots {
+	for it := range r.roots.All() {
 		rel.add(it, itemRoot)
 	}
 	for _, it := range slices.SortedFunc(maps.Keys(r.descendants), t.want.compare) {
@@ -191,7 +196,7 @@ func (t *targets) follows(r *repo, rel *relay) {
 // unfollows undoes follows, but for what another repository wants.
 func (t *targets) unfollows(r *repo, rel *relay) {
 	rel.remove(r.item, itemRepo)
-	for it := range r.roots {
+	for it := range r.roots.All() {
 		if !t.want.isTarget(it, rel) {
 			rel.remove(it, itemRoot)
 		}
@@ -251,9 +256,7 @@ func (t *targets) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side)
 func (t *targets) know(u graspsync.RelayURL) *relay {
 	r := &relay{url: u, name: u.String()}
 	r.claim.accounts = make(map[account]int)
-	r.history = historyState{
-		items: make(map[Item]status), todo: make(map[Item]struct{}), resume: make(map[Item]*cursors),
-	}
+	r.history.resume = make(map[Item]*cursors)
 	r.batches.open = make(map[BatchID]*batch)
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
@@ -385,13 +388,13 @@ const untrackedPerRoot = 10
 // addRoot makes a root event one of a repository's: tracked, or untracked.
 func (t *targets) addRoot(c RootChange, r *repo) {
 	at := rootTime(c.CreatedAt)
-	if it, ok := t.want.roots[c.ID]; ok && t.want.belongs(it, r) {
+	if it, ok := t.want.rootItem(c.ID); ok && t.want.belongs(it, r) {
 		return
 	}
 	if _, ok := r.untracked[c.ID]; ok {
 		return
 	}
-	if len(r.roots) < t.cfg.MaxRoots {
+	if r.roots.Len() < t.cfg.MaxRoots {
 		t.track(c.ID, at, r)
 		return
 	}
@@ -476,7 +479,7 @@ func (t *targets) forgetUntracked(id graspsync.EventID, r *repo) {
 
 // refill tracks the newest untracked root events where there is room again.
 func (t *targets) refill(r *repo) {
-	for len(r.roots) < t.cfg.MaxRoots && len(r.untracked) > 0 {
+	for r.roots.Len() < t.cfg.MaxRoots && len(r.untracked) > 0 {
 		var newest graspsync.EventID
 		var newestAt uint32
 		for id, at := range r.untracked {
@@ -493,10 +496,7 @@ func (t *targets) refill(r *repo) {
 func (t *targets) oldestOf(r *repo) *rootHeap {
 	h := &rootHeap{want: t.want, items: r.oldest}
 	if h.items == nil {
-		h.items = make([]Item, 0, len(r.roots))
-		for it := range r.roots {
-			h.items = append(h.items, it)
-		}
+		h.items = slices.AppendSeq(make([]Item, 0, r.roots.Len()), r.roots.All())
 		heap.Init(h)
 		r.oldest = h.items
 	}

@@ -148,11 +148,11 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 		}
 		p.Step(start, Snapshot(c))
 	}
-	assert.Len(t, p.want.roots, 20)
+	assert.Equal(t, 20, p.want.roots.Len())
 	assert.LessOrEqual(t, len(p.want.infos), 1+20+2*20, "numbers of items are not used again")
 	p.Step(start, Snapshot{})
 	assert.Empty(t, p.want.repos)
-	assert.Empty(t, p.want.roots)
+	assert.Zero(t, p.want.roots.Len())
 	assert.Empty(t, p.known.relays)
 	for i := range p.dialer.lines {
 		assert.Nil(t, p.dialer.lines[i].first(), "forgotten relays wait to be dialed")
@@ -229,7 +229,7 @@ func TestNumberUsedAgainWhileInFlight(t *testing.T) {
 func TestNumberUsedAgainInQueue(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
-	one, two := p.want.roots[rootID(1)], p.want.roots[rootID(2)]
+	one, two := p.want.item(rootID(1)), p.want.item(rootID(2))
 	p.want.infos[one] = info{kind: itemRepo, repo: p.want.repos[repoRef("one")]}
 	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.want.itemFilters([]Item{one, two})))
 }

@@ -103,3 +103,9 @@ func urls(t testing.TB, n int) []graspsync.RelayURL {
 	}
 	return out
 }
+
+// item returns what stands for a root event that is known.
+func (w *want) item(id graspsync.EventID) Item {
+	it, _ := w.rootItem(id)
+	return it
+}

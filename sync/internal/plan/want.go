@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
 // Level says how much of a repository is wanted.
@@ -65,7 +67,7 @@ type repo struct {
 	served bool // it is accepted, and lists relays
 	relays []*relay
 	named  int // of these, the first ones, by its owner
-	roots  map[Item]struct{}
+	roots  dense.Set[Item]
 
 	descendants map[Item]struct{}
 
@@ -85,8 +87,8 @@ type want struct {
 	other       map[Item][]*repo // of root events and descendants that belong to more than one
 	free        []Item
 	repos       map[graspsync.RepoRef]*repo
-	full        int // of these, those at LevelFull
-	roots       map[graspsync.EventID]Item
+	full        int           // of these, those at LevelFull
+	roots       *dense.Finder // of root events
 	descendants map[filters.Descendant]Item
 	addresses   map[Item]string // of those that have one
 	// overfull are the repositories with more root events than are tracked.
@@ -94,27 +96,27 @@ type want struct {
 }
 
 func newWant(narrow bool, salt []byte) *want {
-	return &want{
+	w := &want{
 		narrow: narrow,
 		salt:   salt,
 
 		infos: []info{{kind: itemLayer1}},
 		other: make(map[Item][]*repo),
 		repos: make(map[graspsync.RepoRef]*repo),
-		roots: make(map[graspsync.EventID]Item),
 
 		descendants: make(map[filters.Descendant]Item),
 		addresses:   make(map[Item]string),
 
 		overfull: make(map[*repo]struct{}),
 	}
+	w.roots = dense.NewFinder(func(it uint32) *graspsync.EventID { return &w.infos[it].root })
+	return w
 }
 
 // expect makes room for what comes in one piece, of nothing before.
 func (w *want) expect(repos, roots int) {
 	w.infos = slices.Grow(w.infos, repos+roots)
 	w.repos = make(map[graspsync.RepoRef]*repo, repos)
-	w.roots = make(map[graspsync.EventID]Item, roots)
 }
 
 // setLevel sets how much of a repository is wanted.
@@ -167,7 +169,7 @@ func (w *want) repoOf(ref graspsync.RepoRef) *repo {
 
 // drop removes an entry that wants nothing, and that nothing belongs to.
 func (w *want) drop(r *repo) {
-	if r.level == LevelNone && len(r.roots)+len(r.untracked)+len(r.descendants) == 0 {
+	if r.level == LevelNone && r.roots.Len()+len(r.untracked)+len(r.descendants) == 0 {
 		delete(w.repos, r.ref)
 		w.release(r.item)
 		if r.states != 0 {
@@ -194,8 +196,7 @@ func (r *repo) wants(it Item) bool {
 	if r.states != 0 && it == r.states {
 		return true
 	}
-	_, root := r.roots[it]
-	return r.level == LevelFull && (root || it == r.item)
+	return r.level == LevelFull && (it == r.item || r.roots.Has(it))
 }
 
 // isTarget reports whether a root event or a descendant is wanted of rel by any repository.
@@ -209,46 +210,60 @@ func (w *want) belongs(it Item, r *repo) bool {
 	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
 }
 
+// rootItem returns what stands for a root event, if it is known.
+func (w *want) rootItem(id graspsync.EventID) (it Item, ok bool) {
+	at, ok := w.roots.Find(id)
+	return Item(at), ok
+}
+
+// rootIDs yields the ids of the root events that are known.
+func (w *want) rootIDs() iter.Seq[graspsync.EventID] {
+	return func(yield func(graspsync.EventID) bool) {
+		for i := range w.infos {
+			if in := &w.infos[i]; in.kind == itemRoot && !yield(in.root) {
+				return
+			}
+		}
+	}
+}
+
 // addRoot makes a root event one of r's, which it was not.
 func (w *want) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
-	it, ok := w.roots[id]
+	it, ok := w.rootItem(id)
 	if !ok {
 		it = w.intern(info{kind: itemRoot, root: id, at: at, repo: r})
-		w.roots[id] = it
+		w.roots.Add(uint32(it))
 	} else {
 		w.other[it] = append(w.other[it], r)
 	}
-	if r.roots == nil {
-		r.roots = make(map[Item]struct{})
-	}
-	r.roots[it] = struct{}{}
+	r.roots.Add(it)
 	return it
 }
 
 // dropRoot forgets a root event and returns the repositories it belonged to.
 func (w *want) dropRoot(id graspsync.EventID) (Item, []*repo) {
-	it, ok := w.roots[id]
+	it, ok := w.rootItem(id)
 	if !ok {
 		return 0, nil
 	}
 	repos := append([]*repo{w.infos[it].repo}, w.other[it]...)
 	for _, r := range repos {
-		delete(r.roots, it)
+		r.roots.Remove(it)
 		r.oldest = nil
 	}
-	delete(w.roots, id)
+	w.roots.Remove(uint32(it))
 	return it, repos
 }
 
 // untrack takes a root event from one of its repositories and reports whether it
 // has no other.
 func (w *want) untrack(it Item, r *repo) (alone bool) {
-	delete(r.roots, it)
+	r.roots.Remove(it)
 	in := &w.infos[it]
 	others := w.other[it]
 	switch {
 	case len(others) == 0:
-		delete(w.roots, in.root)
+		w.roots.Remove(uint32(it))
 		return true
 	case in.repo == r:
 		in.repo = others[0]
@@ -403,8 +418,7 @@ func (w *want) compare(a, b Item) int {
 // address.
 func (w *want) itemOf(value string) (Item, bool) {
 	if id, err := graspsync.ParseEventID(value); err == nil {
-		it, ok := w.roots[id]
-		return it, ok
+		return w.rootItem(id)
 	}
 	if a, err := graspsync.ParseAddress(value); err == nil {
 		if ref, ok := a.Repo(); ok {
@@ -449,7 +463,7 @@ func (w *want) addStates(r *relay, identifiers map[string]struct{}, items map[It
 	if len(identifiers) == 0 {
 		return
 	}
-	for it := range r.history.items {
+	for it := range r.history.items.Keys() {
 		if in := &w.infos[it]; in.kind == itemStates {
 			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
 				items[it] = struct{}{}
@@ -466,7 +480,7 @@ func (w *want) wantedValues(r *relay) func(tag, value string) bool {
 		if tag == "d" {
 			if states == nil {
 				states = make(map[string]struct{})
-				for it := range r.history.items {
+				for it := range r.history.items.Keys() {
 					if in := &w.infos[it]; in.kind == itemStates {
 						states[in.repo.ref.Identifier] = struct{}{}
 					}
@@ -476,7 +490,7 @@ func (w *want) wantedValues(r *relay) func(tag, value string) bool {
 			return ok
 		}
 		it, ok := w.itemOf(value)
-		return ok && r.history.items[it] != 0
+		return ok && r.history.items.Get(it) != 0
 	}
 }
 

@@ -537,7 +537,7 @@ func (w *world) checkRepos() {
 				continue
 			}
 			s := RelayItems{Relay: u, Phase: r.phase(), Live: r.dial.connected && r.live.unfollowed+r.live.tooLarge == 0}
-			for it, st := range r.history.items {
+			for it, st := range r.history.items.All() {
 				if !belongs(it) {
 					continue
 				}
@@ -548,12 +548,12 @@ func (w *world) checkRepos() {
 				case confirmed:
 					s.Confirmed++
 				}
-				if _, missing := r.live.missing[it]; missing {
+				if r.live.missing.Has(it) {
 					s.Live = false
 				}
 			}
 			lost := keysOf(r.live.lost...)
-			for it := range r.history.items {
+			for it := range r.history.items.Keys() {
 				if belongs(it) {
 					for key := range keysOf(p.want.itemFilters([]Item{it})...) {
 						s.Live = s.Live && !lost[key]

@@ -30,7 +30,7 @@ func (w *world) check() {
 			require.Nil(t, w.conns[u])
 			continue
 		}
-		sameKeys(t, wanted, keysOf(p.want.itemFilters(slices.Collect(maps.Keys(r.history.items)))...), "D3: targets of "+short(u))
+		sameKeys(t, wanted, keysOf(p.want.itemFilters(slices.Collect(r.history.items.Keys()))...), "D3: targets of "+short(u))
 		c := w.conns[u]
 		require.Equal(t, c != nil && !c.connected, r.dial.connecting)
 		require.Equal(t, c != nil && c.connected, r.dial.connected)
@@ -84,9 +84,9 @@ func (w *world) checkFacts(r *relay) {
 			}
 		}
 	}
-	for it, st := range r.history.items {
+	for it, st := range r.history.items.All() {
 		count[st]++
-		_, isTodo := r.history.todo[it]
+		isTodo := r.history.todo.Has(it)
 		if st == todo {
 			w.must(isTodo || parked[it], "neither asked for nor parked")
 		} else {
@@ -100,9 +100,9 @@ func (w *world) checkFacts(r *relay) {
 	}
 	require.Empty(t, flying, "batches have items that are not in flight")
 	require.Equal(t, count, r.history.ofStatus)
-	require.LessOrEqual(t, len(r.history.todo), count[todo])
+	require.LessOrEqual(t, r.history.todo.Len(), count[todo])
 	for it := range r.history.resume {
-		require.Contains(t, r.history.items, it)
+		require.NotZero(t, r.history.items.Get(it))
 	}
 	listed := 0
 	for _, rc := range w.repos {
@@ -130,12 +130,12 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 		require.True(t, r.timer.index > 0 && !r.timer.at.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
 	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.live.resting) == 0 {
-		all := len(p.live.filters(r, slices.Collect(maps.Keys(r.history.items))))
+		all := len(p.live.filters(r, slices.Collect(r.history.items.Keys())))
 		require.Equal(t, all, p.live.filtersAfterRebuild(r), "filters that a rebuild would need")
 	}
 	cooling := w.now.Before(r.coolUntil)
 	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {
-		require.Empty(t, r.history.todo, "T4: not asked for")
+		require.Zero(t, r.history.todo.Len(), "T4: not asked for")
 		require.Empty(t, r.catchUp.queue)
 	}
 	if cooling || w.now.Before(r.live.retryAt) {
@@ -146,7 +146,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	}
 	if !r.live.postponed.IsZero() {
 		require.Less(t, w.now.Sub(r.live.postponed), 5*time.Minute+w.back)
-		require.NotZero(t, len(r.history.todo)+len(r.batches.open), "what is it put off for?")
+		require.NotZero(t, r.history.todo.Len()+len(r.batches.open), "what is it put off for?")
 		return
 	}
 	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
@@ -156,7 +156,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	if r.live.most > 0 {
 		require.LessOrEqual(t, len(c.live), r.live.most)
 	}
-	require.Empty(t, r.live.missing)
+	require.Zero(t, r.live.missing.Len())
 	covered := make(map[string]bool)
 	for id, keys := range c.live {
 		if r.live.subs[id] != nil {
@@ -228,7 +228,7 @@ func (w *world) finish() {
 			continue // no place for it
 		}
 		r := w.plan.known.relays[u]
-		require.Equal(w.t, len(r.history.items), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
+		require.Equal(w.t, r.history.items.Len(), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, r.catchUp.since)
 		require.Nil(w.t, r.byID.ids, "named but not asked for")
 		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
