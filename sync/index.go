@@ -440,16 +440,13 @@ func (x *index) begin() *snapshot {
 	return s
 }
 
-// found adds a stored event to a snapshot.
-func (x *index) found(s *snapshot, ev graspsync.Event) {
-	x.contain(func() {
-		if op := x.standing(ev); op != nil {
-			op(s.tables, nil)
-		}
-	})
+// found returns what adds a stored event to a snapshot, nil for nothing.
+func (x *index) found(ev graspsync.Event) (op indexOp) {
+	x.contain(func() { op = x.standing(ev) })
+	return op
 }
 
-// keep adds to a snapshot what was known before.
+// keep adds to a snapshot what was found, or known before.
 func (x *index) keep(s *snapshot, op indexOp) { x.contain(func() { op(s.tables, nil) }) }
 
 // descendants returns copies of what is known to descend from others, those first that others

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -32,16 +33,9 @@ func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *s
 		}
 	}()
 	defer r.counters.recovered(&err, whoseStore)
-	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
-		if errors.Is(err, ErrIncomplete) {
-			missed = err
-			break
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("scanning the store: %w", err)
-		}
-		r.index.found(s, ev)
-		show(ev)
+	missed, err = r.read(ctx, s, show)
+	if err != nil {
+		return nil, nil, fmt.Errorf("scanning the store: %w", err)
 	}
 	if s.complete = missed == nil; missed != nil {
 		err = r.retain(ctx, s)
@@ -51,6 +45,44 @@ func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *s
 	}
 	return s, missed, err
 }
+
+// read shows all there is, and keeps in a snapshot what the index holds: while more is read.
+func (r storeReader) read(ctx context.Context, s *snapshot, show func(graspsync.Event)) (missed, err error) {
+	found := make(chan []indexOp, 1)
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		for ops := range found {
+			for _, op := range ops {
+				r.index.keep(s, op)
+			}
+		}
+	})
+	defer keeper.Wait()
+	defer close(found) // a Store may panic
+	var ops []indexOp
+	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
+		if errors.Is(err, ErrIncomplete) {
+			missed = err
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if op := r.index.found(ev); op != nil {
+			ops = append(ops, op)
+		}
+		if len(ops) == keptAtOnce {
+			found <- ops
+			ops = make([]indexOp, 0, keptAtOnce)
+		}
+		show(ev)
+	}
+	found <- ops
+	return missed, nil
+}
+
+// keptAtOnce is how much of what is read goes from the one who reads to the one who keeps it.
+const keptAtOnce = 256
 
 // retain keeps what a scan did not find of what is known, if it is still stored: where
 // not all could be read, that something did not come does not say that it is gone.

@@ -155,3 +155,21 @@ func BenchmarkFinderAsMap(b *testing.B) {
 		}
 	}
 }
+
+// What is put into a map in the order in which another one has it does not crowd there: that took
+// time by the square of how much it is.
+func BenchmarkMapFromMap(b *testing.B) {
+	var from numbers
+	for n := range uint32(many) {
+		from.Set(3*n, 1)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var to numbers
+		for n := range from.Keys() {
+			to.Set(n, 1)
+		}
+	}
+}
+
+type numbers = dense.Map[uint32, uint8]

@@ -67,9 +67,10 @@ func (m *Map[K, V]) Keys() iter.Seq[K] {
 	}
 }
 
-// home is where a number is looked for first.
+// home is where a number is looked for first. In a map of another size the order is another one:
+// else what goes from one into another would crowd at its beginning.
 func (m *Map[K, V]) home(k uint32) int {
-	h := k * 0x9E3779B1 // neighbours come far from each other
+	h := (k ^ uint32(len(m.words))*0xC2B2AE35) * 0x9E3779B1 //nolint:gosec // it may wrap around
 	h ^= h >> 15
 	h *= 0x85EBCA77
 	return int(uint64(h) * uint64(len(m.words)) >> 32) //nolint:gosec // less than their number
