@@ -47,15 +47,18 @@ func (x index[K]) remove(key K, e *entry) {
 // them is yielded twice.
 type candidates struct {
 	size int
+	once bool // none has two of them
 	all  func(yield func(*entry) bool)
 }
 
-func lookUp[K comparable](x index[K], keys []K) candidates {
+// lookUp returns the candidates that have any of keys; single: nothing has two of them.
+func lookUp[K comparable](x index[K], keys []K, single bool) candidates {
 	size := 0
-	for _, k := range keys {
+	for i, k := range keys {
 		size += len(x[k])
+		single = single && i < fewKeys && !slices.Contains(keys[:i], k)
 	}
-	return candidates{size, func(yield func(*entry) bool) {
+	return candidates{size, single || len(keys) == 1, func(yield func(*entry) bool) {
 		for _, k := range keys {
 			for _, e := range x[k] {
 				if !yield(e) {
@@ -66,10 +69,13 @@ func lookUp[K comparable](x index[K], keys []K) candidates {
 	}}
 }
 
+// fewKeys is how many keys are looked through for one that is named twice.
+const fewKeys = 32
+
 // narrowest returns the shortest list of entries that holds every match; it needs
 // mu for reading.
 func (s *Store) narrowest(f nostr.Filter) candidates {
-	best := candidates{len(s.events), maps.Values(s.events)}
+	best := candidates{len(s.events), true, maps.Values(s.events)}
 	consider := func(c candidates) {
 		if c.size < best.size {
 			best = c
@@ -79,10 +85,10 @@ func (s *Store) narrowest(f nostr.Filter) candidates {
 		consider(s.lookUpIDs(f.IDs))
 	}
 	if f.Authors != nil {
-		consider(lookUp(s.authors, parsed(f.Authors, graspsync.ParsePubKey)))
+		consider(lookUp(s.authors, parsed(f.Authors, graspsync.ParsePubKey), false))
 	}
 	if f.Kinds != nil {
-		consider(lookUp(s.kinds, f.Kinds))
+		consider(lookUp(s.kinds, f.Kinds, true))
 	}
 	for name, values := range f.Tags {
 		keys := make([]tag, len(values))
@@ -90,7 +96,7 @@ func (s *Store) narrowest(f nostr.Filter) candidates {
 			keys[i] = tag{name, v}
 		}
 		if values != nil && indexed(name) {
-			consider(lookUp(s.tags, keys))
+			consider(lookUp(s.tags, keys, false))
 		}
 	}
 	return best
@@ -107,7 +113,7 @@ func (s *Store) lookUpIDs(ids []string) candidates {
 			found = append(found, e)
 		}
 	}
-	return candidates{len(found), slices.Values(found)}
+	return candidates{len(found), false, slices.Values(found)}
 }
 
 // parsed returns the values that are any.
@@ -152,10 +158,15 @@ func (s *Store) collect(ctx context.Context, f nostr.Filter) ([]*entry, error) {
 	var found []*entry
 	seen := make(map[graspsync.EventID]struct{})
 	for e := range source.all {
-		if _, ok := seen[e.stamp.ID]; ok || !wanted.match(e.event) {
+		if !wanted.match(e.event) {
 			continue
 		}
-		seen[e.stamp.ID] = struct{}{}
+		if !source.once {
+			if _, ok := seen[e.stamp.ID]; ok {
+				continue
+			}
+			seen[e.stamp.ID] = struct{}{}
+		}
 		found = append(found, e)
 	}
 	return found, nil
