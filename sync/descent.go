@@ -40,11 +40,12 @@ const (
 // event of one. It follows from the events alone, in whatever order they come, as long as no
 // bound is reached. The zero value is not ready: see newDescent.
 type descent struct {
-	nodes    map[refKey]*node              // by id, and by address
-	children map[refKey]map[*node]struct{} // by what they refer to, be it here or not
-	ours     map[refKey]*indexRepo         // the repositories
-	roots    *indexRoots                   // read-only: they are the tables'
-	branches map[refKey]*branch            // those that have begun
+	nodes    map[refKey]*node                          // by id, and by address
+	children map[refKey]map[*node]struct{}             // by what they refer to, be it here or not
+	ours     map[refKey]*indexRepo                     // the repositories
+	authors  map[unique.Handle[graspsync.PubKey]]*node // of nodes: the first one, see next
+	roots    *indexRoots                               // read-only: they are the tables'
+	branches map[refKey]*branch                        // those that have begun
 	owners   map[graspsync.PubKey]*ownerShare
 	shares   portions // those of the owners
 	size     int      // nodes with a place
@@ -69,6 +70,8 @@ type node struct {
 	refs   []refKey           // never changed
 	place  place
 	orphan bool
+
+	prev, next *node // of the same author
 }
 
 // place is where a node hangs: the zero one is nowhere.
@@ -110,6 +113,7 @@ func newDescent(roots *indexRoots) *descent {
 	return &descent{
 		roots: roots, mostOfBranch: maxOfBranch, most: maxDescendants,
 		nodes: make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*indexRepo),
+		authors:  make(map[unique.Handle[graspsync.PubKey]]*node),
 		branches: make(map[refKey]*branch), owners: make(map[graspsync.PubKey]*ownerShare),
 	}
 }
@@ -196,6 +200,11 @@ func (d *descent) link(n *node) {
 		lazy.Put(&of, n, struct{}{})
 		d.children[ref] = of
 	}
+	n.prev, n.next = nil, d.authors[n.author]
+	if n.next != nil {
+		n.next.prev = n
+	}
+	d.authors[n.author] = n
 }
 
 func (d *descent) unlink(n *node) {
@@ -206,6 +215,17 @@ func (d *descent) unlink(n *node) {
 		if delete(d.children[ref], n); len(d.children[ref]) == 0 {
 			delete(d.children, ref)
 		}
+	}
+	if n.next != nil {
+		n.next.prev = n.prev
+	}
+	switch {
+	case n.prev != nil:
+		n.prev.next = n.next
+	case n.next != nil:
+		d.authors[n.author] = n.next
+	default:
+		delete(d.authors, n.author)
 	}
 }
 
@@ -603,9 +623,8 @@ func (d *descent) reposOf(of filters.Descendant) []graspsync.RepoRef {
 // vanish forgets what an author wrote up to a time.
 func (d *descent) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
 	var gone []graspsync.EventID
-	by := unique.Make(author)
-	for _, n := range d.nodes {
-		if n.author == by && n.at <= until {
+	for n := d.authors[unique.Make(author)]; n != nil; n = n.next {
+		if n.at <= until {
 			gone = append(gone, n.id)
 		}
 	}

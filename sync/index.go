@@ -463,7 +463,7 @@ func (x *index) descendants() []node {
 	})
 	slices.SortFunc(known, func(a, b node) int { return cmp.Or(cmp.Compare(a.place.depth, b.place.depth), a.id.Compare(b.id)) })
 	for i := range known {
-		known[i].place, known[i].orphan = place{}, false
+		known[i].place, known[i].orphan, known[i].prev, known[i].next = place{}, false, nil, nil
 	}
 	return known
 }
