@@ -19,7 +19,7 @@ type Matcher struct {
 	// Every filter is found through one of its lists, in this order of
 	// preference; those without any are tried for every event.
 	byID     map[string][]*compiled
-	byTag    map[string][]*byValue // by the name of the tag
+	byTag    map[string][]byValue // by the name of the tag
 	byAuthor map[string][]*compiled
 	others   []*compiled
 }
@@ -27,7 +27,7 @@ type Matcher struct {
 // byValue is a filter that is found through the values of a tag.
 type byValue struct {
 	values values
-	compiled
+	rest   *compiled // nil: it has nothing but these
 }
 
 // compiled is a filter without the list by which it is found.
@@ -65,6 +65,12 @@ func compile(fs []nostr.Filter, shared bool) *Matcher {
 }
 
 func (m *Matcher) add(f nostr.Filter, shared bool) {
+	if f.IDs == nil && f.Kinds == nil && f.Authors == nil && len(f.Tags) == 1 && f.Since == nil && f.Until == nil {
+		for name, list := range f.Tags { // as most filters are, of which there are many
+			m.addTag(name, inOrder(list, shared), nil)
+		}
+		return
+	}
 	c := compiled{since: math.MinInt64, until: math.MaxInt64}
 	if f.Kinds != nil {
 		c.kinds = slices.Clone(f.Kinds)
@@ -94,15 +100,19 @@ func (m *Matcher) add(f nostr.Filter, shared bool) {
 	case f.IDs != nil:
 		index(&m.byID, f.IDs, &c)
 	case byTag:
-		if m.byTag == nil {
-			m.byTag = make(map[string][]*byValue)
-		}
-		m.byTag[by] = append(m.byTag[by], &byValue{inOrder(f.Tags[by], shared), c})
+		m.addTag(by, inOrder(f.Tags[by], shared), &c)
 	case byAuthor:
 		index(&m.byAuthor, f.Authors, &c)
 	default:
 		m.others = append(m.others, &c)
 	}
+}
+
+func (m *Matcher) addTag(name string, of values, rest *compiled) {
+	if m.byTag == nil {
+		m.byTag = make(map[string][]byValue)
+	}
+	m.byTag[name] = append(m.byTag[name], byValue{of, rest})
 }
 
 // longestTag returns the name with the most values, the most telling one.
@@ -169,7 +179,7 @@ func (m *Matcher) Match(ev *nostr.Event) bool {
 			continue
 		}
 		for _, f := range m.byTag[tag[0]] {
-			if f.values.has(tag[1]) && f.matches(ev) {
+			if f.values.has(tag[1]) && (f.rest == nil || f.rest.matches(ev)) {
 				return true
 			}
 		}
