@@ -49,6 +49,8 @@ type scanner struct {
 // scan reads all there is, and makes the index that.
 func (x *scanner) scan(ctx context.Context) {
 	first, waited := !x.readable.is(), make(map[absent.Key]struct{})
+	// What begins to wait from now on finds what is here once the index has it.
+	recalls := first && !x.ingest.absences.absent.Idle()
 	authors := writers{most: x.cfg.fixed.MaxAuthors}
 	announcements := 0
 	snap, missed, err := x.reader.scan(ctx, func(ev graspsync.Event) {
@@ -56,7 +58,7 @@ func (x *scanner) scan(ctx context.Context) {
 			announcements++
 		}
 		authors.add(ev)
-		if first {
+		if recalls {
 			x.ingest.absences.awaited(ev, waited)
 		}
 	})
