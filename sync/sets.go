@@ -36,11 +36,14 @@ type sets struct {
 	most   int
 	places chan struct{}
 
-	mu     sync.Mutex
-	loaded map[string]*loading // guarded by mu; by the filter's JSON
+	mu sync.Mutex
+	// guarded by mu
+	loaded map[string]*loading // by the filter's JSON
+	begun  []*loading          // the oldest first; some have failed, and are loaded no more
 }
 
 type loading struct {
+	key  string
 	done chan struct{}
 	at   time.Time
 	set  *negentropy.Set
@@ -63,7 +66,7 @@ func (s *sets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error
 		l, first := s.begin(key)
 		if first {
 			l.set, l.err = s.read(ctx, f)
-			s.end(key, l, ctx.Err())
+			s.end(l, ctx.Err())
 		}
 		select {
 		case <-l.done:
@@ -86,8 +89,9 @@ func (s *sets) begin(key string) (l *loading, first bool) {
 	s.dropOld(now)
 	l, ok := s.loaded[key]
 	if !ok {
-		l = &loading{done: make(chan struct{}), at: now}
+		l = &loading{key: key, done: make(chan struct{}), at: now}
 		s.loaded[key] = l
+		s.begun = append(s.begun, l)
 	}
 	return l, !ok
 }
@@ -100,22 +104,27 @@ func (s *sets) forgetOld(now time.Time) {
 	s.dropOld(now)
 }
 
+// dropOld needs mu. It looks at nothing but what is old, since each set that is begun asks for it.
 func (s *sets) dropOld(now time.Time) {
-	for k, l := range s.loaded {
-		if now.Sub(l.at) > setAge {
-			delete(s.loaded, k)
+	old := 0
+	for old < len(s.begun) && now.Sub(s.begun[old].at) > setAge {
+		if l := s.begun[old]; s.loaded[l.key] == l {
+			delete(s.loaded, l.key)
 		}
+		s.begun[old] = nil
+		old++
 	}
+	s.begun = s.begun[old:]
 }
 
 // end has everybody who waits for it take what was loaded. ended is what has become
 // of the context of who did.
-func (s *sets) end(key string, l *loading, ended error) {
+func (s *sets) end(l *loading, ended error) {
 	if l.err != nil {
 		l.left = errors.Is(ended, context.Canceled)
 		s.mu.Lock()
-		if s.loaded[key] == l {
-			delete(s.loaded, key)
+		if s.loaded[l.key] == l {
+			delete(s.loaded, l.key)
 		}
 		s.mu.Unlock()
 	}
