@@ -45,7 +45,7 @@ type conn struct {
 	// owned by the goroutine
 	conn    Conn
 	session *session.Session
-	stalled time.Duration // spent waiting for our own store since the last look
+	stalled time.Duration // spent waiting for our own store, or the relay to read, and not excused yet
 	waited  time.Duration // until now, for memory to read into, as far as it is excused
 	batches map[plan.BatchID]*fetching
 	repeats repeats
@@ -284,6 +284,11 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 		select {
 		case msg := <-frames:
 			c.take(msg)
+			// What came with it: when something is due is found out once for all of these. A command
+			// does not wait for them, since one may say that the relay is hostile.
+			for n := len(frames); n > 0 && c.ended == nil && len(c.mailbox.wake) == 0; n-- {
+				c.take(<-frames)
+			}
 		case <-c.mailbox.wake:
 			c.afford()
 			for _, cmd := range c.mailbox.take() {
@@ -342,12 +347,16 @@ func (c *conn) afford() {
 	c.session.Afford(now, w.budget(now, false), w.budget(now, true))
 }
 
+// leastExcuse is from when on it matters to answers, which have seconds, that we did not
+// read.
+const leastExcuse = 10 * time.Millisecond
+
 // excuse puts off what the relay could not answer while we did not read.
 func (c *conn) excuse() {
 	sum := c.conn.Traffic().ReadWaited
 	c.stalled += sum - c.waited
 	c.waited = sum
-	if c.stalled > 0 {
+	if c.stalled >= leastExcuse {
 		c.session.Excuse(c.stalled)
 		c.stalled = 0
 	}
@@ -363,7 +372,8 @@ func (c *conn) perform(actions []session.Action) {
 			start := time.Now()
 			actions = append(actions, c.send(a.Request)...)
 			// A relay that did not read has not been asked yet.
-			c.session.Excuse(time.Since(start))
+			c.stalled += time.Since(start)
+			c.excuse()
 		case session.Deliver:
 			c.deliver(a)
 		case session.LoadSet:
