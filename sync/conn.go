@@ -140,6 +140,9 @@ func (c *conn) begin() {
 	c.believes.info = info
 	c.current(time.Now())
 	limits := c.believes.limits
+	if s, ok := c.conn.(Skimmer); ok {
+		s.Skim(c.env.ingest.absences.dealtWith)
+	}
 	c.session = session.New(sessionConfig(c.env.cfg, c.stats, limits, info))
 	c.env.inbox.put(connected{conn: c, limits: limits.Requests, info: info, place: c.place()})
 }
@@ -432,7 +435,7 @@ func (c *conn) notice(text string) {
 // deliver hands an event to the pipeline. The time that takes is not the relay's.
 func (c *conn) deliver(a session.Deliver) {
 	d := delivery{
-		event: a.Event, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, token: c.live, current: a.Current,
+		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, token: c.live, current: a.Current,
 		ours: a.Ours, asked: a.Asked,
 		src: graspsync.Source{Relay: c.url, Kind: graspsync.Live},
 	}

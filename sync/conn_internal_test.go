@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +112,22 @@ func TestDeliver(t *testing.T) {
 		c.env.ingest.flights.room.leave(nil, c.env.ingest.flights.room.most)
 		c.env.ingest.leftOver(t)
 		c.stats.work.leftOver(t)
+	})
+}
+
+// What was known when it was read is no proof of anything if it is not known any more: what it
+// says was not read.
+func TestDeliverKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := madeConn(t, Config{})
+		ev := &nostr.Event{Kind: 1, PubKey: testKey(1).String(), ID: strings.Repeat("ab", 32)}
+		c.deliver(session.Deliver{Event: eventtest.Of(ev), Known: true, Size: 100})
+		require.EqualValues(t, 1, c.env.report.duplicates.Load())
+		require.Zero(t, c.env.report.forged.Load())
+		require.Empty(t, c.env.ingest.toVerify)
+		c.deliver(session.Deliver{Event: eventtest.Of(ev), Size: 100})
+		require.EqualValues(t, 1, c.env.report.forged.Load())
+		c.env.ingest.leftOver(t)
 	})
 }
 

@@ -23,6 +23,7 @@ type intake struct {
 // delivery is an event as a connection hands it over.
 type delivery struct {
 	event graspsync.Event
+	known bool // nothing else was read of it, see [wire.Message]
 	src   graspsync.Source
 	gap   bool
 	size  int
@@ -40,7 +41,7 @@ type delivery struct {
 func (k *intake) submit(ctx context.Context, d delivery) error {
 	k.report.received.Add(1)
 	id := d.event.ID
-	if k.absences.dealtWith(id) {
+	if d.known || k.absences.dealtWith(id) {
 		k.report.duplicates.Add(1)
 		k.flights.claims.settled(id)
 		return nil

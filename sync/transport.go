@@ -80,6 +80,13 @@ type Conn interface {
 	Close() error
 }
 
+// Skimmer is what a [Conn] may be as well, for events that come many times: those whose ids
+// known knows need not be read, and Receive may return them with [wire.Message.Known] set. Skim is
+// called before Receive is, if ever; known may be called by any goroutine, and never blocks.
+type Skimmer interface {
+	Skim(known func(graspsync.EventID) bool)
+}
+
 // Traffic is what a [Conn] knows of the bytes that its relay sent. What it does not know
 // is zero.
 type Traffic struct {

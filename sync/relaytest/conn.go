@@ -45,6 +45,7 @@ type Conn struct {
 	relay *Relay
 	id    int
 	info  wire.Info
+	known func(graspsync.EventID) bool // set before Receive is called, nil for nothing
 
 	done chan struct{} // closed at the end
 	wake chan struct{} // one slot: look again whether there is something to receive
@@ -100,15 +101,15 @@ func (c *Conn) Info() wire.Info {
 	return info
 }
 
-// known is closed from the start: a Conn learns nothing after Dial.
-var known = func() <-chan struct{} {
+// infoKnown is closed from the start: a Conn learns nothing after Dial.
+var infoKnown = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
 // InfoKnown implements [relaysync.Conn].
-func (c *Conn) InfoKnown() <-chan struct{} { return known }
+func (c *Conn) InfoKnown() <-chan struct{} { return infoKnown }
 
 // Traffic implements [relaysync.Conn]: there is nothing to tell.
 func (c *Conn) Traffic() relaysync.Traffic { return relaysync.Traffic{} }
@@ -166,9 +167,22 @@ func (c *Conn) Receive(ctx context.Context) (wire.Message, error) {
 			return wire.Message{}, err
 		}
 		if f.raw == nil {
-			return f.msg, nil
+			return c.skim(f.msg), nil
 		}
 	}
+}
+
+// Skim implements [relaysync.Skimmer].
+func (c *Conn) Skim(known func(graspsync.EventID) bool) { c.known = known }
+
+// skim takes away what a reader of text would not have read.
+func (c *Conn) skim(m wire.Message) wire.Message {
+	if m.Type != wire.TypeEvent || m.Event.IsZero() || c.known == nil || !c.known(m.Event.ID) {
+		return m
+	}
+	ev := m.Event.Event
+	m.Known, m.Event.Event = true, &nostr.Event{ID: ev.ID, PubKey: ev.PubKey, CreatedAt: ev.CreatedAt, Kind: ev.Kind}
+	return m
 }
 
 // ReceiveText returns the relay's next message as the text that goes over a real

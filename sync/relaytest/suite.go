@@ -37,6 +37,7 @@ func RunTransport(t *testing.T, setup Setup) {
 		{"live events", checkLive},
 		{"messages belong to the caller", checkOwnership},
 		{"malformed messages are dropped", checkMalformed},
+		{"what is known is not read", checkSkim},
 		{"Close unblocks Receive", checkCloseReceive},
 		{"Close unblocks Send", checkCloseSend},
 		{"Close again", checkCloseAgain},

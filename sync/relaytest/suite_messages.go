@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -152,4 +154,26 @@ func checkMalformed(s *suite) {
 	})
 	c := s.dial()
 	assert.Equal(s, "still here", s.receive(c).Text)
+}
+
+func checkSkim(s *suite) {
+	key := NewKey("skim")
+	stale, fresh := key.Event(1000, 1, "stale", nostr.Tag{"t", "x"}), key.Event(1001, 1, "fresh")
+	s.relay.Publish(stale, fresh)
+	c := s.dial()
+	skimmer, ok := c.(relaysync.Skimmer)
+	if !ok {
+		s.Skip("it reads all")
+	}
+	skimmer.Skim(func(id graspsync.EventID) bool { return id == eventtest.Of(stale).ID })
+	s.send(c, reqAll("one"))
+	m := s.receive(c)
+	assert.False(s, m.Known)
+	assert.Equal(s, fresh, m.Event.Event)
+	m = s.receive(c)
+	assert.True(s, m.Known)
+	assert.Equal(s, "one", m.Sub)
+	assert.Equal(s, eventtest.Of(stale).ID, m.Event.ID)
+	assert.Equal(s, &nostr.Event{ID: stale.ID, PubKey: stale.PubKey, CreatedAt: 1000, Kind: 1}, m.Event.Event)
+	assert.Equal(s, wire.TypeEOSE, s.receive(c).Type)
 }

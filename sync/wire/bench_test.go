@@ -7,6 +7,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -40,6 +41,16 @@ func BenchmarkParse(b *testing.B) {
 		b.SetBytes(int64(len(frame)))
 		for b.Loop() {
 			if _, err := wire.Parse(frame); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("known", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(frame)))
+		known := func(graspsync.EventID) bool { return true }
+		for b.Loop() {
+			if m, err := wire.ParseNew(frame, known); err != nil || !m.Known {
 				b.Fatal(err)
 			}
 		}

@@ -23,6 +23,8 @@ const (
 	fieldContent
 	fieldSig
 	fieldAll = 1<<iota - 1
+
+	fieldsOfNew = fieldTags | fieldContent | fieldSig // of interest in an event that is new
 )
 
 // span is a part of the collected text of an event.
@@ -34,7 +36,8 @@ type eventParser struct {
 	seen                     int
 	id, pubkey, content, sig span
 	createdAt, kind          int64
-	tags                     int // where the values of the tags start in the text
+	known                    bool // the id is
+	tags                     int  // where the values of the tags start in the text
 }
 
 // collected is the text of an event. All its strings are gathered here first and
@@ -72,6 +75,7 @@ func (p *parser) eventMessage(m *Message) error {
 	if c, err = e.read(c); err != nil {
 		return err
 	}
+	m.Known = e.known
 	m.Sub, m.Event, err = e.build(c, sub)
 	return err
 }
@@ -144,12 +148,19 @@ func eventField(key []byte) int {
 
 // value reads the value of a field.
 func (e *eventParser) value(field int, c collected) (collected, error) {
+	if e.known && field&fieldsOfNew != 0 {
+		return c, e.skip(2)
+	}
 	var err error
 	start := len(c.text)
 	switch field {
 	case fieldID:
 		c.text, err = e.hexString(c.text, 64)
 		e.id = span{start, len(c.text)}
+		if err == nil && e.parser.known != nil {
+			id, no := graspsync.ParseEventID(string(c.text[start:]))
+			e.known = no == nil && e.parser.known(id)
+		}
 	case fieldPubKey:
 		c.text, err = e.hexString(c.text, 64)
 		e.pubkey = span{start, len(c.text)}
@@ -232,6 +243,9 @@ func (e *eventParser) readTag(c collected) (collected, error) {
 
 // build makes the event, and the subscription id, from what was collected.
 func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, error) {
+	if e.known {
+		return e.buildKnown(c, sub)
+	}
 	s := string(c.text)
 	values := make([]string, len(c.ends))
 	start := e.tags
@@ -244,7 +258,7 @@ func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, err
 		// The capacity ends with the tag: appending to one must not change the next.
 		tags[i], values = values[:n:n], values[n:]
 	}
-	ev, err := graspsync.ParseEvent(&nostr.Event{
+	return event(s[sub.start:sub.end], &nostr.Event{
 		ID:        s[e.id.start:e.id.end],
 		PubKey:    s[e.pubkey.start:e.pubkey.end],
 		CreatedAt: nostr.Timestamp(e.createdAt),
@@ -253,8 +267,20 @@ func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, err
 		Content:   s[e.content.start:e.content.end],
 		Sig:       s[e.sig.start:e.sig.end],
 	})
+}
+
+// buildKnown makes what there is to know of an event that is known, and the subscription id.
+func (e *eventParser) buildKnown(c collected, sub span) (string, graspsync.Event, error) {
+	text := func(of span) string { return string(c.text[of.start:of.end]) }
+	return event(text(sub), &nostr.Event{
+		ID: text(e.id), PubKey: text(e.pubkey), CreatedAt: nostr.Timestamp(e.createdAt), Kind: int(e.kind),
+	})
+}
+
+func event(sub string, read *nostr.Event) (string, graspsync.Event, error) {
+	ev, err := graspsync.ParseEvent(read)
 	if err != nil { // an id of zeros: all else was seen to be hex
 		return "", graspsync.Event{}, malformed("id or pubkey is none that an event may have")
 	}
-	return s[sub.start:sub.end], ev, nil
+	return sub, ev, nil
 }

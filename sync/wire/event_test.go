@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -322,6 +323,47 @@ func TestParseAgreesWithOthers(t *testing.T) {
 		naive, ok := naiveEvent([]byte(text))
 		require.True(t, ok, text)
 		require.Equal(t, naive, *m.Event.Event, text)
+	}
+}
+
+// Of an event that is known no more is read than is said, however it is written; and it must be
+// an event all the same.
+func TestParseNew(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 2000 {
+		ev := randomEvent(r)
+		ev.ID, ev.PubKey, ev.Sig = randomHex(r, 64), randomHex(r, 64), randomHex(r, 128)
+		frame := []byte(`["EVENT","1",` + spell(r, &ev, true) + `]`)
+		all, err := wire.Parse(frame)
+		require.NoError(t, err)
+
+		var asked []graspsync.EventID
+		answer := false
+		known := func(id graspsync.EventID) bool {
+			asked = append(asked, id)
+			return answer
+		}
+		m, err := wire.ParseNew(frame, known)
+		require.NoError(t, err)
+		require.Equal(t, all, m)
+
+		answer = true
+		m, err = wire.ParseNew(frame, known)
+		require.NoError(t, err)
+		all.Known = true
+		all.Event.Event = &nostr.Event{ID: ev.ID, PubKey: ev.PubKey, CreatedAt: ev.CreatedAt, Kind: ev.Kind}
+		require.Equal(t, all, m)
+		require.Equal(t, []graspsync.EventID{all.Event.ID, all.Event.ID}, asked)
+
+		_, err = wire.ParseNew(frame[:r.IntN(len(frame))], known)
+		require.ErrorIs(t, err, wire.ErrMalformed)
+	}
+	everything := func(graspsync.EventID) bool { return true }
+	for name := range fields() {
+		f := fields()
+		delete(f, name)
+		_, err := wire.ParseNew(frameOf(f), everything)
+		require.ErrorIs(t, err, wire.ErrMalformed, name)
 	}
 }
 

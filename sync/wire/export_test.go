@@ -4,4 +4,4 @@ package wire
 type Limits = limits
 
 // ParseWithin is Parse under other limits.
-func ParseWithin(l Limits, data []byte) (Message, error) { return l.parse(data) }
+func ParseWithin(l Limits, data []byte) (Message, error) { return l.parse(data, nil) }

@@ -48,6 +48,9 @@ type Message struct {
 	// Event of an EVENT. Neither its id nor its signature was checked; sig has the right length
 	// in lower-case hex.
 	Event graspsync.Event
+	// Known: the id was known already, so that nothing was read of the event but id, author,
+	// kind and time, as the relay has them.
+	Known bool
 	// ID of the event that an OK speaks of.
 	ID graspsync.EventID
 	// Accepted is the verdict of an OK.

@@ -64,10 +64,16 @@ func (l limits) withDefaults() limits {
 // because missing it would cost more than it is worth.
 //
 // An event may have 512 KiB and 10,000 tags; arrays and objects may nest 8 deep.
-func Parse(data []byte) (Message, error) { return limits{}.parse(data) }
+func Parse(data []byte) (Message, error) { return limits{}.parse(data, nil) }
 
-func (l limits) parse(data []byte) (Message, error) {
-	p := parser{scanner: scanner{data: data}, limits: l.withDefaults()}
+// ParseNew is Parse, but of an event whose id is known it reads no more than [Message.Known]
+// says: what many relays have comes many times, and is of use once.
+func ParseNew(data []byte, known func(graspsync.EventID) bool) (Message, error) {
+	return limits{}.parse(data, known)
+}
+
+func (l limits) parse(data []byte, known func(graspsync.EventID) bool) (Message, error) {
+	p := parser{scanner: scanner{data: data}, limits: l.withDefaults(), known: known}
 	p.depth = p.limits.Depth
 	m, err := p.message()
 	if err != nil {
@@ -81,6 +87,7 @@ func (l limits) parse(data []byte) (Message, error) {
 type parser struct {
 	scanner
 	limits limits
+	known  func(graspsync.EventID) bool // nil: all are new
 }
 
 // message reads the whole of data.

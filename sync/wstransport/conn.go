@@ -80,6 +80,8 @@ type conn struct {
 
 	writing chan struct{} // its one slot is held while frames are written
 
+	known func(graspsync.EventID) bool // set before Receive is called, nil for nothing
+
 	// owned by the reading goroutine
 	in      []byte
 	held    int64   // of the read budget
@@ -144,6 +146,9 @@ func (c *conn) Receive(ctx context.Context) (wire.Message, error) {
 		return wire.Message{}, c.end(fmt.Errorf("receiving: %w", ctx.Err()))
 	}
 }
+
+// Skim implements [relaysync.Skimmer].
+func (c *conn) Skim(known func(graspsync.EventID) bool) { c.known = known }
 
 // Send writes one request. See [relaysync.Conn].
 func (c *conn) Send(ctx context.Context, r wire.Request) error {
@@ -340,7 +345,7 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	}
 	c.stats.bytes.Add(uint64(len(data)))
 	c.t.stats.bytes.Add(uint64(len(data)))
-	m, err = wire.Parse(data)
+	m, err = wire.ParseNew(data, c.known)
 	c.t.buffers.give(c.in)
 	c.in = nil
 	if err != nil {

@@ -21,6 +21,8 @@ type (
 	// Deliver passes an event on that answers what was asked. It was not verified.
 	Deliver struct {
 		Event graspsync.Event
+		// Known: it needs no second look, and nothing else was read of it: see [wire.Message].
+		Known bool `json:",omitempty"`
 		Size  int
 		Batch plan.BatchID // 0 for a live event
 		Kind  plan.Kind    // of the batch

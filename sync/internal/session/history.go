@@ -330,8 +330,8 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	}
 	if matches && !again {
 		h.out.do(Deliver{
-			Event: m.Event, Size: m.Size,
-			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: h.requests.lives.missed(now, h.cfg.GapAge, m.Event.Event),
+			Event: m.Event, Known: m.Known, Size: m.Size,
+			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && h.requests.lives.missed(now, h.cfg.GapAge, m.Event.Event),
 			Ours: OfOurs(x.q.filter), Asked: x.events <= x.most(),
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -229,4 +230,24 @@ func TestNoRoomForTheFirst(t *testing.T) {
 	assert.Equal(t, wire.RefusalTooManySubs, one[LiveClosed](t, actions).Why)
 	assert.Empty(t, only[Learned](actions))
 	assert.Equal(t, c.Historic, s.requests.mostHistoric)
+}
+
+// Of an event that is known it is not read what it says: it counts for its page, as the relay
+// dates it, and is passed on as what was known.
+func TestKnownEventCountsForItsPage(t *testing.T) {
+	c := defaults()
+	c.Limits.NoNegentropy = true
+	s := New(c)
+	ask := one[Send](t, s.Fetch(start, batchOf(1, plan.History, tagging("a")))).Request
+	for i := range c.PageLimit {
+		ev := eventtest.Of(event(i, -time.Duration(i)*time.Second, ""))
+		got := one[Deliver](t, s.Receive(start, wire.Message{Type: wire.TypeEvent, Sub: ask.Sub, Event: ev, Known: true}))
+		assert.True(t, got.Known)
+		assert.Equal(t, ev, got.Event)
+	}
+	next := only[Send](s.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: ask.Sub}))
+	require.NotEmpty(t, next)
+	asked := next[len(next)-1].Request.Filters[0]
+	require.NotNil(t, asked.Until)
+	assert.Equal(t, nostr.Timestamp(start.Unix())-nostr.Timestamp(c.PageLimit-1), *asked.Until)
 }

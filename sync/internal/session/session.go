@@ -174,14 +174,15 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		s.strike(now, "event that was not asked for")
 		return
 	}
-	matches := x.match.Match(m.Event.Event)
+	// What is known is not looked at, so that it may be what it likes.
+	matches := m.Known || x.match.Match(m.Event.Event)
 	if !matches && !resembles(x.filters, m.Event.Event) {
 		s.strike(now, "event that was not asked for")
 		return
 	}
 	if x.kind == reqLive {
 		if matches {
-			s.out.do(Deliver{Event: m.Event, Size: m.Size, Current: x.openAt != 0})
+			s.out.do(Deliver{Event: m.Event, Known: m.Known, Size: m.Size, Current: x.openAt != 0})
 		}
 		return
 	}
