@@ -91,6 +91,7 @@ type conn struct {
 	proven atomic.Bool // the connection has stood for long enough
 	waits  waits       // for the read budget
 	signs  *signs      // of life, from the relay
+	pulse  *pulse      // of life, from us
 	parked atomic.Bool // the reading goroutine waits for Receive
 	info   atomic.Pointer[wire.Info]
 	asked  chan struct{} // closed once info is as good as it gets
@@ -115,19 +116,22 @@ func (c *conn) proveHost(u graspsync.URL) {
 // goDo runs f in a goroutine of the connection. A panic is a bug of ours, but
 // whatever a relay did to provoke it must cost no more than this connection.
 func (c *conn) goDo(f func()) {
-	c.wg.Go(func() {
-		defer func() {
-			v := recover()
-			if v == nil {
-				return
-			}
-			c.stats.panics.Add(1)
-			c.t.stats.panics.Add(1)
-			_ = c.end(fmt.Errorf("internal error: %v", v)) // Receive says it
-			c.t.cfg.Logger.Error("panic in relay connection", keyRelay, c.relay, keyStack, string(debug.Stack()))
-		}()
-		f()
-	})
+	c.wg.Go(func() { c.contain(f) })
+}
+
+// contain runs what a panic in ends the connection only.
+func (c *conn) contain(f func()) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		c.stats.panics.Add(1)
+		c.t.stats.panics.Add(1)
+		_ = c.end(fmt.Errorf("internal error: %v", v)) // Receive says it
+		c.t.cfg.Logger.Error("panic in relay connection", keyRelay, c.relay, keyStack, string(debug.Stack()))
+	}()
+	f()
 }
 
 // Receive returns the next message. See [relaysync.Conn].
@@ -250,6 +254,7 @@ func (c *conn) end(cause error) error {
 	c.endOnce.Do(func() {
 		c.err = fmt.Errorf("%w: %w", relaysync.ErrClosed, inBounds(cause))
 		close(c.ended)
+		c.pulse.stop()
 		c.cancel()
 		_ = c.ws.CloseNow() // the connection is given up; there is nothing to do about it
 	})
@@ -474,44 +479,6 @@ func (c *conn) expectProgress() *progress {
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(p.every(), p.look)
 	return p
-}
-
-// keepAlive is the goroutine that gives signs of life and asks for them.
-func (c *conn) keepAlive() {
-	tick := time.NewTicker(c.t.cfg.fixed.PingInterval)
-	defer tick.Stop()
-	var (
-		late   <-chan time.Time // armed by a ping
-		before uint64           // signs of life at that ping
-	)
-	for {
-		select {
-		case <-tick.C:
-			c.signs.controls.Store(0)
-			// While we are parked the relay's pings are out of reach, and so would
-			// be its pong. In this order: if we are parked after all by the time
-			// the pong is due, that has counted as a sign of life; see park.
-			heard := c.signs.heard.Load()
-			ping := !c.parked.Load()
-			if err := c.beat(ping); err != nil {
-				return
-			}
-			if ping && late == nil {
-				before, late = heard, time.After(c.t.cfg.fixed.PingTimeout)
-			}
-		case <-late:
-			late = nil
-			if c.signs.heard.Load() == before {
-				_ = c.end(errSilent) // Receive says it
-				return
-			}
-		case <-c.signs.flood:
-			_ = c.end(errFlood) // Receive says it
-			return
-		case <-c.ended:
-			return
-		}
-	}
 }
 
 // beat writes a ping, or else a pong. The error is final.

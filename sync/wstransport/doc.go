@@ -14,7 +14,7 @@
 //
 // # Life of a connection
 //
-// A connection has a goroutine that reads, one that keeps it alive, and for a
+// A connection has a goroutine that reads, a timer that keeps it alive, and for a
 // moment one that fetches the relay's NIP-11 document. All have ended when Close
 // returns. The context of Dial bounds the dial only. Whatever ends a connection,
 // the first error says so and stays: later calls return the same one, and it wraps

@@ -12,10 +12,11 @@ const maxControls = 1000
 type signs struct {
 	heard    atomic.Uint64 // all of them
 	controls atomic.Int64  // pings and pongs since the last tick
-	flood    chan struct{} // one slot, filled when these are too many
+	flood    atomic.Bool   // these were too many
+	pulse    *pulse        // is told so; set before anything is read
 }
 
-func newSigns() *signs { return &signs{flood: make(chan struct{}, 1)} }
+func newSigns() *signs { return &signs{} }
 
 // control notes a ping or pong, and returns whether it is to be answered. It is
 // called from within the websocket library, which must not be closed from there.
@@ -24,10 +25,8 @@ func (s *signs) control() bool {
 	if s.controls.Add(1) <= maxControls {
 		return true
 	}
-	select {
-	case s.flood <- struct{}{}:
-	default:
-	}
+	s.flood.Store(true)
+	s.pulse.hurry()
 	return false
 }
 

@@ -199,8 +199,10 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, 
 		asked:   make(chan struct{}),
 		signs:   s,
 	}
+	c.pulse = newPulse(c)
+	s.pulse = c.pulse
+	c.pulse.start()
 	c.goDo(c.read)
-	c.goDo(c.keepAlive)
 	c.goDo(func() { c.fetchInfo(ctx, u) })
 	c.goDo(func() { c.proveHost(u) })
 	return c
