@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -27,6 +28,8 @@ const (
 // have is asked of one of them, each a part at a time; one that is slow holds up others for
 // moments, and then no more. It may be used by any goroutine.
 type claims struct {
+	claimed, lapsed atomic.Uint64 // ids; and claims of which too little came
+
 	mu sync.Mutex
 	by map[graspsync.EventID]claimed // guarded by mu: of which it is not known what became
 }
@@ -88,6 +91,7 @@ func (c *claims) take(ids []graspsync.EventID, f *fetching, stats *relayStats, n
 		}
 	}
 	mine.missing, mine.then = mine.left, mine.left
+	c.claimed.Add(uint64(mine.left))
 	f.claims = append(f.claims, mine)
 	return free, busy, held
 }
@@ -186,6 +190,7 @@ func (c *claims) stands(held *claim, f *fetching, began, now time.Time) time.Dur
 	if !held.ended && now.Sub(held.since) >= claimFor {
 		if held.missing > 0 && held.then-held.missing < claimLeast {
 			held.stats.credit.lose(now)
+			c.lapsed.Add(1)
 			c.drop(held)
 			return 0
 		}

@@ -69,6 +69,8 @@ func TestClaims(t *testing.T) {
 		require.Len(t, free, 5)
 		require.Nil(t, held)
 		require.Len(t, c.by, 2)
+		require.EqualValues(t, 10+2+5, c.claimed.Load())
+		require.EqualValues(t, 1, c.lapsed.Load())
 		time.Sleep(unclaimed)
 		slow.credit.lose(time.Now())
 		require.Equal(t, time.Now().Add(2*unclaimed), slow.credit.from)

@@ -28,6 +28,8 @@ type collector struct {
 	dead      *prometheus.Desc
 	rejected  *prometheus.Desc
 	dropped   *prometheus.Desc
+	claimed   *prometheus.Desc
+	lapsed    *prometheus.Desc
 	inFlight  *prometheus.Desc
 	waiting   *prometheus.Desc
 	panics    *prometheus.Desc
@@ -73,6 +75,8 @@ func newCollector(namespace string, status func() Status, bySource func() map[st
 		dead:      desc("relays_dead_total", "Relays that have failed for a day."),
 		rejected:  desc("events_rejected_total", "Events that the policy rejected.", "reason"),
 		dropped:   desc("dropped_total", "What a bound dropped.", "reason"),
+		claimed:   desc("claimed_ids_total", "Ids that one relay was asked for, and no other meanwhile."),
+		lapsed:    desc("claims_lapsed_total", "Times that a relay sent too little of what it was asked for, so that others were."),
 		inFlight:  desc("events_in_flight", "Events on their way into the store."),
 		waiting:   desc("events_waiting", "Events that wait for what they depend on."),
 		panics:    desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
@@ -86,8 +90,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- p.desc
 	}
 	for _, d := range []*prometheus.Desc{
-		c.attempts, c.sources, c.synced, c.tracked, c.connected, c.dead, c.rejected, c.dropped, c.inFlight,
-		c.waiting, c.panics, c.learned,
+		c.attempts, c.sources, c.synced, c.tracked, c.connected, c.dead, c.rejected, c.dropped, c.claimed,
+		c.lapsed, c.inFlight, c.waiting, c.panics, c.learned,
 	} {
 		ch <- d
 	}
@@ -113,6 +117,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.tracked, prometheus.GaugeValue, all)
 	send(c.connected, prometheus.GaugeValue, connected)
 	send(c.dead, prometheus.GaugeValue, dead)
+	send(c.claimed, prometheus.CounterValue, float64(s.Events.Claimed))
+	send(c.lapsed, prometheus.CounterValue, float64(s.Events.Lapsed))
 	send(c.inFlight, prometheus.GaugeValue, float64(s.Events.InFlight))
 	send(c.waiting, prometheus.GaugeValue, float64(s.Events.Waiting))
 	var bySync float64

@@ -68,7 +68,7 @@ func TestMetricsTellOfAll(t *testing.T) {
 				m.report.sources[k].Store(uint64(10 + k)) //nolint:gosec // small
 			}
 			s := &Status{Relays: tc.relays, gone: tc.gone, goneAny: tc.goneAny, last: true, Events: EventStatus{
-				InFlight: 21, Waiting: 22, Rejected: map[string]uint64{"x": 23, "y": 24}, Dropped: map[string]uint64{"z": 25},
+				Claimed: 19, Lapsed: 20, InFlight: 21, Waiting: 22, Rejected: map[string]uint64{"x": 23, "y": 24}, Dropped: map[string]uint64{"z": 25},
 				Panics: map[string]uint64{"store": 26}, Learned: map[string]uint64{"page_size": 27},
 			}}
 			m.snapshot.Store(s)
@@ -76,7 +76,7 @@ func TestMetricsTellOfAll(t *testing.T) {
 				"events_total{source=direct}": 10, "events_total{source=live}": 11, "events_total{source=catchup}": 12,
 				"events_total{source=daily}": 13, "events_synced_total": 36,
 				"relays_tracked_total": tc.tracked, "relays_connected_total": tc.connected, "relays_dead_total": tc.dead,
-				"events_in_flight": 21, "events_waiting": 22, "events_rejected_total{reason=x}": 23, "events_rejected_total{reason=y}": 24,
+				"claimed_ids_total": 19, "claims_lapsed_total": 20, "events_in_flight": 21, "events_waiting": 22, "events_rejected_total{reason=x}": 23, "events_rejected_total{reason=y}": 24,
 				"dropped_total{reason=z}": 25, "panics_total{where=store}": 26, "learned_total{fact=page_size}": 27,
 			}
 			for _, more := range tc.want {
@@ -86,8 +86,8 @@ func TestMetricsTellOfAll(t *testing.T) {
 			require.Equal(t, want, got)
 			described := make(chan *prometheus.Desc, 100)
 			m.Collector("ngit").Describe(described)
-			require.Len(t, described, 21)
-			for range 21 {
+			require.Len(t, described, 23)
+			for range 23 {
 				text := (<-described).String()
 				names = slices.DeleteFunc(names, func(n string) bool { return strings.Contains(text, `"`+n+`"`) })
 			}

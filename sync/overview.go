@@ -61,6 +61,7 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
 		Held: k.held.Load(), Failed: k.failed.Load(),
+		Claimed: g.flights.claims.claimed.Load(), Lapsed: g.flights.claims.lapsed.Load(),
 		InFlight: g.flights.unsettled.Load(), Waiting: g.absences.waiting.Load(),
 	}}
 	k.reasons(&s.Events)

@@ -69,6 +69,8 @@ type EventStatus struct {
 	Refused    uint64            `json:"refused"` // by the Store
 	Held       uint64            `json:"held"`    // by the Policy
 	Failed     uint64            `json:"failed"`  // could not be judged or saved; tried again
+	Claimed    uint64            `json:"claimed"` // ids that one relay was asked for, and no other meanwhile
+	Lapsed     uint64            `json:"lapsed"`  // times that a relay sent too little of what was claimed for it
 	InFlight   int64             `json:"in_flight"`
 	Waiting    int64             `json:"waiting"` // for what they depend on
 	Rejected   map[string]uint64 `json:"rejected"`
