@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	frameQueue  = 16               // messages read ahead of their handling
+	frameQueue  = 4                // messages read ahead of their handling
 	frameBytes  = 64 << 10         // after so many bytes read ahead nothing is read
 	settleLimit = 10 * time.Second // for events on their way when a connection ends
 )

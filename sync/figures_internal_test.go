@@ -37,7 +37,7 @@ func TestFiguresAreAsDecided(t *testing.T) {
 		"splitPatience":    {splitPatience, 2},
 		"slowTries":        {slowTries, 4},
 		"statusShare":      {statusShare, 20},
-		"frameQueue":       {frameQueue, 16},
+		"frameQueue":       {frameQueue, 4},
 		"frameBytes":       {frameBytes, 65_536},
 		"maxBad":           {maxBad, 512},
 		"maxReasons":       {maxReasons, 100},
