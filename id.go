@@ -64,22 +64,16 @@ func parseHex32(s string) (b [32]byte, err error) {
 	if len(s) != 64 {
 		return b, fmt.Errorf("%w: %d bytes", ErrID, len(s))
 	}
-	for i := range 32 {
-		hi, lo := hexDigit(s[2*i]), hexDigit(s[2*i+1])
-		if hi > 15 || lo > 15 {
-			return [32]byte{}, fmt.Errorf("%w: %q", ErrID, s)
+	var digits [64]byte
+	copy(digits[:], s)
+	_, err = hex.Decode(b[:], digits[:])
+	for _, c := range digits {
+		if c-'A' < 6 { // encoding/hex takes these as well
+			err = ErrID
 		}
-		b[i] = hi<<4 | lo
+	}
+	if err != nil {
+		return [32]byte{}, fmt.Errorf("%w: %q", ErrID, s)
 	}
 	return b, nil
-}
-
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	}
-	return 0xff
 }

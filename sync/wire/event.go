@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/binary"
+
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
@@ -183,7 +185,7 @@ func (e *eventParser) value(field int, c collected) (collected, error) {
 	return c, err
 }
 
-// hexString appends a string of exactly n lower-case hex digits to dst.
+// hexString appends a string of exactly n lower-case hex digits to dst. n is a multiple of 8.
 func (e *eventParser) hexString(dst []byte, n int) ([]byte, error) {
 	start := len(dst)
 	dst, err := e.str(dst)
@@ -193,13 +195,23 @@ func (e *eventParser) hexString(dst []byte, n int) ([]byte, error) {
 	return dst, err
 }
 
+// isLowerHex looks at eight bytes at a time: one by one it could not be foreseen whether the next is
+// a digit or a letter, which takes longer than all else.
 func isLowerHex(b []byte) bool {
-	for _, c := range b {
-		if c-'0' >= 10 && c-'a' >= 6 {
+	const (
+		ones  = 0x0101010101010101
+		highs = 0x80 * ones
+	)
+	for ; len(b) >= 8; b = b[8:] {
+		x := binary.LittleEndian.Uint64(b)
+		// The high bit of a byte below 0x80 is set by a sum if it is not below a bound.
+		digit := (x + (0x80-'0')*ones) &^ (x + (0x80-'9'-1)*ones)
+		letter := (x + (0x80-'a')*ones) &^ (x + (0x80-'f'-1)*ones)
+		if x&highs != 0 || (digit|letter)&highs != highs {
 			return false
 		}
 	}
-	return true
+	return len(b) == 0
 }
 
 // readTags reads the array of tags. A tag may be empty.

@@ -326,6 +326,24 @@ func TestParseAgreesWithOthers(t *testing.T) {
 	}
 }
 
+// Whatever stands in place of a digit is found, wherever that is.
+func TestParseHexDigits(t *testing.T) {
+	for at := range 16 {
+		for c := range 128 { // beyond, a byte is no text by itself
+			if c < ' ' || c == '"' || c == '\\' {
+				continue
+			}
+			sig := []byte(strings.Repeat("09af", 32))
+			sig[at] = byte(c)
+			_, err := parseWith("sig", `"`+string(sig)+`"`)
+			hexDigit := '0' <= c && c <= '9' || 'a' <= c && c <= 'f'
+			require.Equal(t, hexDigit, err == nil, "%q at %d", c, at)
+		}
+	}
+	_, err := parseWith("sig", `"`+strings.Repeat("ä", 64)+`"`)
+	require.ErrorIs(t, err, wire.ErrMalformed)
+}
+
 // Of an event that is known no more is read than is said, however it is written; and it must be
 // an event all the same.
 func TestParseNew(t *testing.T) {
