@@ -36,7 +36,7 @@ func (x *absences) dealtWith(id graspsync.EventID) bool {
 
 // needed returns those of ids that are neither known nor stored.
 func (x *absences) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
-	var out []graspsync.EventID
+	out := make([]graspsync.EventID, 0, len(ids)) // nearly all, most of the time
 	for len(ids) > 0 {
 		n := min(saveBatch, len(ids))
 		chunk := make([]graspsync.EventID, 0, n)

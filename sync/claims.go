@@ -70,9 +70,12 @@ func (c *claims) take(ids []graspsync.EventID, f *fetching, stats *relayStats, n
 	if f.waited >= claimPatience {
 		return ids, nil, nil
 	}
-	for _, id := range ids {
+	for i, id := range ids {
 		other := c.by[id].of
 		if other == nil && len(free) < claimIDs {
+			if free == nil {
+				free = make([]graspsync.EventID, 0, min(len(ids)-i, claimIDs))
+			}
 			free = append(free, id)
 			continue
 		}
