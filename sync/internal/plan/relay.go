@@ -45,6 +45,7 @@ type relay struct {
 	history     historyState
 	catchUp     catchUpState
 	batches     batchesState
+	broad       broadState
 	pass        passState
 	byID        byIDState
 	rotation    rotationState
