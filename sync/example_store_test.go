@@ -1,0 +1,192 @@
+package sync_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"sync"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/storetest"
+)
+
+// mapStore is a Store in a map, with all that a Store must do and nothing else: it looks at
+// every event for each filter, and forgets all with the process. What is durable, and has
+// indexes, has to do the same.
+type mapStore struct {
+	us     nip34.Identity
+	mu     sync.Mutex
+	events map[graspsync.EventID]graspsync.Event
+	tombs  *nip34.Tombstones // of the deletions and requests to vanish among events
+}
+
+func newMapStore(us nip34.Identity) *mapStore {
+	return &mapStore{us: us, events: make(map[graspsync.EventID]graspsync.Event), tombs: nip34.NewTombstones(us)}
+}
+
+// Save implements [relaysync.Store].
+func (s *mapStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	outcomes := make([]graspsync.Outcome, len(events))
+	for i, in := range events {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		outcomes[i] = s.save(in.Event)
+	}
+	return outcomes, nil
+}
+
+func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
+	switch {
+	case ev.IsZero():
+		return graspsync.Outcome{Result: graspsync.Refused, Err: graspsync.ErrEvent}
+	case nostr.IsEphemeralKind(ev.Kind):
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("kind %d is ephemeral", ev.Kind)}
+	case !s.events[ev.ID].IsZero():
+		return graspsync.Outcome{Result: graspsync.Duplicate}
+	case s.tombs.Cover(ev):
+		return graspsync.Outcome{Result: graspsync.Deleted}
+	}
+	if at, ok := ev.Address(); ok { // the newest version is kept
+		for id, old := range s.events {
+			if has, ok := old.Address(); !ok || has != at {
+				continue
+			}
+			if !ev.Stamp().Newer(old.Stamp()) {
+				return graspsync.Outcome{Result: graspsync.Superseded}
+			}
+			delete(s.events, id)
+		}
+	}
+	s.events[ev.ID] = ev
+	if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
+		s.tombs.Add(ev)
+		maps.DeleteFunc(s.events, func(_ graspsync.EventID, old graspsync.Event) bool { return s.tombs.Cover(old) })
+		s.bury()
+	}
+	return graspsync.Outcome{Result: graspsync.Stored}
+}
+
+// bury makes the tombstones those of what is stored: whoever vanishes takes their deletions along.
+func (s *mapStore) bury() {
+	s.tombs = nip34.NewTombstones(s.us)
+	for _, ev := range s.events {
+		s.tombs.Add(ev)
+	}
+}
+
+// Has implements [relaysync.Store].
+func (s *mapStore) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	has := make([]bool, len(ids))
+	for i, id := range ids {
+		_, has[i] = s.events[id]
+	}
+	return has, ctx.Err()
+}
+
+// Events implements [relaysync.Store]. Nothing is locked while it yields.
+func (s *mapStore) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	return func(yield func(graspsync.Event, error) bool) {
+		s.mu.Lock()
+		var found []graspsync.Event
+		for _, ev := range s.events {
+			if filter.Matches(ev.Event) {
+				found = append(found, ev)
+			}
+		}
+		s.mu.Unlock()
+		for _, ev := range found {
+			if ctx.Err() != nil {
+				break
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(graspsync.Event{}, err)
+		}
+	}
+}
+
+// Stamps implements [relaysync.Store].
+func (s *mapStore) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
+		for ev, err := range s.Events(ctx, filter) {
+			if err != nil {
+				yield(graspsync.Stamp{}, err)
+				return
+			}
+			if !yield(ev.Stamp(), nil) {
+				return
+			}
+		}
+	}
+}
+
+// Deleted implements [relaysync.Store].
+func (s *mapStore) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !ev.IsZero() && s.tombs.Cover(ev), ctx.Err()
+}
+
+// Remove implements [relaysync.Store].
+func (s *mapStore) Remove(ctx context.Context, ev graspsync.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	delete(s.events, ev.ID)
+	s.bury()
+	return nil
+}
+
+// A Store of one's own passes the suite.
+func TestMapStore(t *testing.T) {
+	storetest.Run(t, func(*testing.T) relaysync.Store { return newMapStore(nip34.Identity{}) })
+}
+
+// A Store of one's own, in a map.
+func ExampleStore() {
+	ctx, alice := context.Background(), relaytest.NewKey("alice")
+	var store relaysync.Store = newMapStore(nip34.Identity{})
+	for _, raw := range []*nostr.Event{
+		alice.Hosted(1_700_000_001, "repo", "grasp.example"),
+		alice.Hosted(1_700_000_000, "repo", "grasp.example"), // an older version
+		alice.Issue(1_700_000_002, alice.Ref("repo"), "it works"),
+	} {
+		ev, err := graspsync.ParseEvent(raw)
+		if err != nil {
+			panic(err)
+		}
+		outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: ev}})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(ev.Kind, outcomes[0].Result)
+	}
+	for ev, err := range store.Events(ctx, nostr.Filter{Kinds: []int{graspsync.KindIssue}}) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(ev.Tags.Find("subject"))
+	}
+	// Output:
+	// 30617 stored
+	// 30617 superseded
+	// 1621 stored
+	// [subject it works]
+}
