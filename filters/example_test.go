@@ -1,0 +1,58 @@
+package filters_test
+
+import (
+	"fmt"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+)
+
+// All that belongs to 250 repositories, in as few requests as a relay takes that allows ten filters
+// in messages of 64 KiB.
+func ExamplePack() {
+	var refs []graspsync.RepoRef
+	for i := range 250 {
+		refs = append(refs, graspsync.RepoRef{Owner: graspsync.PubKey{1}, Identifier: fmt.Sprint("repo", i)})
+	}
+	live := []nostr.Filter{filters.Live(filters.Layer1())}
+	for _, f := range filters.Repos(refs) {
+		live = append(live, filters.Live(f))
+	}
+	reqs, tooLarge := filters.Pack(live, 64<<10, 10)
+	for _, req := range reqs {
+		fmt.Println(len(req), "filters")
+	}
+	fmt.Println(len(tooLarge), "that no request has room for")
+	fmt.Println(reqs[0][0])
+	// Output:
+	// 9 filters
+	// 6 filters
+	// 0 that no request has room for
+	// {"kinds":[30617,30618],"limit":0}
+}
+
+// A relay that gives two events at a time is read to the end.
+func ExampleWalk() {
+	page := func(f nostr.Filter) (ids []graspsync.EventID, times []nostr.Timestamp) { // newest first
+		for at := nostr.Timestamp(105); at > 100 && len(ids) < 2; at-- {
+			if f.Until == nil || at <= *f.Until {
+				ids, times = append(ids, graspsync.EventID{byte(at)}), append(times, at)
+			}
+		}
+		return ids, times
+	}
+	w := filters.NewWalk(nostr.Filter{Kinds: []int{graspsync.KindIssue}}, filters.WalkStart{})
+	for step := filters.StepMore; step == filters.StepMore; {
+		ids, times := page(w.Next())
+		for i, id := range ids {
+			if w.Saw(id, times[i]) {
+				fmt.Print(times[i], " ")
+			}
+		}
+		step = w.End(false, false) // EOSE
+	}
+	fmt.Println(w.Complete(), w.Gaps())
+	// Output: 105 104 103 102 101 true []
+}
