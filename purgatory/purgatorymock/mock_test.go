@@ -32,3 +32,5 @@ func TestMocks(t *testing.T) {
 	require.ErrorIs(t, err, failure)
 	require.NotNil(t, purgatorymock.NewMockQuarantine(ctrl))
 }
+
+func TestExample(t *testing.T) { testAnnounced(t) }

@@ -31,3 +31,5 @@ func TestTypedMock(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []bool{true}, got)
 }
+
+func TestExample(t *testing.T) { testLacks(t) }

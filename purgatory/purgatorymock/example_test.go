@@ -1,0 +1,41 @@
+package purgatorymock_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/mock/gomock"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/purgatorymock"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// In a file of tests it is called TestAnnounced.
+func testAnnounced(t *testing.T) {
+	ctrl := gomock.NewController(t)
+	relay, repos := purgatorymock.NewMockRelay(ctrl), purgatorymock.NewMockRepositories(ctrl)
+	alice := relaytest.NewKey("alice")
+	ev, err := graspsync.ParseEvent(alice.Hosted(1_700_000_000, "repo", "grasp.example"))
+	require.NoError(t, err)
+	nothing := func(func(graspsync.Event, error) bool) {}
+	relay.EXPECT().Lists(gomock.Any()).Return(true).AnyTimes()
+	relay.EXPECT().Events(gomock.Any(), gomock.Any()).Return(nothing).AnyTimes()
+	relay.EXPECT().Deleted(gomock.Any(), gomock.Any()).Return(false, nil).AnyTimes()
+	repos.EXPECT().Create(gomock.Any(), alice.Ref("repo"), nip34.SHA1).Return(nil)
+
+	p, err := purgatory.Open(t.Context(), relay, repos, purgatorymock.NewMockGitFetcher(ctrl), state.NewMemory(), purgatory.Config{})
+	require.NoError(t, err)
+	answer, err := p.Submit(t.Context(), ev, graspsync.Source{Kind: graspsync.Direct})
+	require.NoError(t, err)
+	require.Equal(t, purgatory.Held, answer.Decision)
+}
+
+// Whoever announces a repository can push at once: it was made, once, and nothing was fetched
+// or saved.
+func Example() {
+	_ = testing.InternalTest{Name: "TestAnnounced", F: testAnnounced}
+}

@@ -1,0 +1,48 @@
+package syncmock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/mock/gomock"
+
+	"github.com/graspsync/graspsync"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/syncmock"
+)
+
+// lacks is what is tested: which of some events a relay does not have.
+func lacks(ctx context.Context, store relaysync.Store, ids ...graspsync.EventID) ([]graspsync.EventID, error) {
+	has, err := store.Has(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("looking for %d events: %w", len(ids), err)
+	}
+	var missing []graspsync.EventID
+	for i, id := range ids {
+		if !has[i] {
+			missing = append(missing, id)
+		}
+	}
+	return missing, nil
+}
+
+// In a file of tests it is called TestLacks.
+func testLacks(t *testing.T) {
+	store := syncmock.NewMockStore(gomock.NewController(t)) // fails the test if it is asked for anything else
+	one, two := graspsync.EventID{1}, graspsync.EventID{2}
+	store.EXPECT().Has(gomock.Any(), []graspsync.EventID{one, two}).Return([]bool{true, false}, nil)
+	store.EXPECT().Has(gomock.Any(), []graspsync.EventID{one}).Return(nil, context.DeadlineExceeded)
+
+	missing, err := lacks(t.Context(), store, one, two)
+	require.NoError(t, err)
+	require.Equal(t, []graspsync.EventID{two}, missing)
+	_, err = lacks(t.Context(), store, one)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A test of what asks a Store: that it asks once for all, and what it does if that fails.
+func Example() {
+	_ = testing.InternalTest{Name: "TestLacks", F: testLacks}
+}
