@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/graspsync/graspsync/state"
@@ -21,7 +20,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	for range 2 { // each is a process
-		store, err := filestate.Open(dir, filestate.Config{Logger: slog.Default()})
+		store, err := filestate.Open(dir, filestate.Config{})
 		if err != nil {
 			fmt.Println(err)
 			return
