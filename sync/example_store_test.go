@@ -95,42 +95,37 @@ func (s *mapStore) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, er
 	return has, ctx.Err()
 }
 
-// Events implements [relaysync.Store]. Nothing is locked while it yields.
+// Events implements [relaysync.Store].
 func (s *mapStore) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	return func(yield func(graspsync.Event, error) bool) {
-		s.mu.Lock()
-		var found []graspsync.Event
-		for _, ev := range s.events {
-			if filter.Matches(ev.Event) {
-				found = append(found, ev)
-			}
-		}
-		s.mu.Unlock()
-		for _, ev := range found {
-			if ctx.Err() != nil {
-				break
-			}
-			if !yield(ev, nil) {
-				return
-			}
-		}
-		if err := ctx.Err(); err != nil {
-			yield(graspsync.Event{}, err)
-		}
-	}
+	return find(ctx, s, filter, func(ev graspsync.Event) graspsync.Event { return ev })
 }
 
 // Stamps implements [relaysync.Store].
 func (s *mapStore) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
-		for ev, err := range s.Events(ctx, filter) {
-			if err != nil {
-				yield(graspsync.Stamp{}, err)
+	return find(ctx, s, filter, graspsync.Event.Stamp)
+}
+
+// find yields something of each event that matches. Nothing is locked while it yields.
+func find[T any](ctx context.Context, s *mapStore, filter nostr.Filter, of func(graspsync.Event) T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var found []T
+		s.mu.Lock()
+		for _, ev := range s.events {
+			if filter.Matches(ev.Event) {
+				found = append(found, of(ev))
+			}
+		}
+		s.mu.Unlock()
+		for _, it := range found {
+			if ctx.Err() != nil {
+				break
+			}
+			if !yield(it, nil) {
 				return
 			}
-			if !yield(ev.Stamp(), nil) {
-				return
-			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(*new(T), err)
 		}
 	}
 }
