@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -57,7 +54,7 @@ func (q nearQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids 
 	return bytes + more, err
 }
 
-// A GitFetcher around another one.
+// A GitFetcher around another one. The suite that it passes is in package fetchtest.
 func ExampleGitFetcher() {
 	ctx := context.Background()
 	first, second := objectID(1), objectID(2)
@@ -110,35 +107,4 @@ func objectID(n int) nip34.ObjectID {
 		panic(err)
 	}
 	return id
-}
-
-// A GitFetcher of one's own passes the suite.
-func TestNearFirst(t *testing.T) {
-	fetchtest.RunGitFetcher(t, func(t *testing.T) fetchtest.Setup {
-		fake := fetchtest.New()
-		s := fetchtest.Setup{
-			Git: nearFirst{fake, "https://mirror.example"}, First: objectID(1), Second: objectID(2), Absent: objectID(3),
-		}
-		fake.Needs(s.Second, s.First)
-		serve := func(name string, server fetchtest.Server) graspsync.CloneURL {
-			u := cloneURL("https://" + name + "/r.git")
-			fake.Serve(u, server)
-			return u
-		}
-		s.Full = serve("full.example", fetchtest.Server{Objects: []nip34.ObjectID{s.First, s.Second}})
-		s.Half = serve("half.example", fetchtest.Server{Objects: []nip34.ObjectID{s.First}})
-		s.None = serve("none.example", fetchtest.Server{})
-		s.Junk = serve("junk.example", fetchtest.Server{Junk: true, Bytes: 1000})
-		serve("mirror.example/full.example", fetchtest.Server{Objects: []nip34.ObjectID{s.First}})
-		serve("mirror.example/half.example", fetchtest.Server{Err: errors.New("down")})
-		for identifier, dir := range map[string]*string{"one": &s.Dir, "two": &s.Other} {
-			ref := graspsync.RepoRef{Identifier: identifier}
-			require.NoError(t, fake.Create(t.Context(), ref, nip34.SHA1))
-			d, unlock, err := fake.Lock(t.Context(), ref)
-			require.NoError(t, err)
-			unlock()
-			*dir = d
-		}
-		return s
-	})
 }

@@ -3,14 +3,10 @@ package sync_test
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -57,118 +53,4 @@ func ExamplePolicy() {
 	// Output:
 	// true  <nil>
 	// false blocked: not on the list <nil>
-}
-
-// blockList is GRASPPolicy without some people. What they delete is deleted all the same: it may be
-// here from the time before they were on the list.
-type blockList struct {
-	relaysync.Policy
-	authors map[graspsync.PubKey]bool
-}
-
-// Lists implements [relaysync.Policy].
-func (p blockList) Lists(a *nip34.Announcement) bool {
-	return !p.authors[a.Ref.Owner] && p.Policy.Lists(a)
-}
-
-// Judge implements [relaysync.Policy].
-func (p blockList) Judge(
-	ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View,
-) (graspsync.Verdict, error) {
-	if p.authors[ev.PubKey] && ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish {
-		return graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: you are on the list"}, nil
-	}
-	return p.Policy.Judge(ctx, ev, src, view)
-}
-
-// A block list around the policy of a GRASP server.
-func ExamplePolicy_blockList() {
-	identity, err := nip34.ParseIdentity("grasp.example")
-	if err != nil {
-		panic(err)
-	}
-	alice, mallory := relaytest.NewKey("alice"), relaytest.NewKey("mallory")
-	var policy relaysync.Policy = blockList{
-		Policy: relaysync.NewGRASPPolicy(identity), authors: map[graspsync.PubKey]bool{mallory.PubKey(): true},
-	}
-	for _, key := range []*relaytest.Key{alice, mallory} {
-		announcement, err := graspsync.ParseEvent(key.Hosted(1_700_000_000, "repo", "wss://grasp.example"))
-		if err != nil {
-			panic(err)
-		}
-		verdict, err := policy.Judge(context.Background(), announcement, graspsync.Source{}, nil)
-		fmt.Println(verdict.Decision == graspsync.Accept, verdict.Reason, err)
-	}
-	// Output:
-	// true  <nil>
-	// false blocked: you are on the list <nil>
-}
-
-// relayOnly is GRASPPolicy for a relay without git data: an announcement need not have a clone URL
-// here. GRASPPolicy asks itself which repositories are ours, and not who embeds it, so that both
-// methods that say so are changed.
-type relayOnly struct {
-	relaysync.Policy
-	identity nip34.Identity
-}
-
-// Lists implements [relaysync.Policy].
-func (p relayOnly) Lists(a *nip34.Announcement) bool {
-	return slices.ContainsFunc(a.Relays, p.identity.IsRelay)
-}
-
-// Judge implements [relaysync.Policy].
-func (p relayOnly) Judge(
-	ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View,
-) (graspsync.Verdict, error) {
-	mayCome := src.Kind == graspsync.Direct || !nip34.IsProtected(ev.Event)
-	if a, err := nip34.ParseAnnouncement(ev); err == nil && p.Lists(a) && mayCome {
-		return graspsync.Verdict{Decision: graspsync.Accept}, nil
-	}
-	return p.Policy.Judge(ctx, ev, src, view)
-}
-
-// A relay that hosts no git data follows the repositories that list it as a relay.
-func ExamplePolicy_relayOnly() {
-	identity, err := nip34.ParseIdentity("relay.example")
-	if err != nil {
-		panic(err)
-	}
-	hub, err := graspsync.ParseRelayURL("wss://hub.example")
-	if err != nil {
-		panic(err)
-	}
-	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
-	repo := alice.Ref("repo")
-	network := relaytest.NewNetwork()
-	network.Add(hub.String(), relaytest.Behavior{}).Publish(
-		alice.Announcement(1_700_000_000, "repo", []string{hub.String(), "wss://relay.example"}, []string{"https://git.example/repo.git"}),
-		alice.State(1_700_000_001, "repo", map[string]string{"refs/heads/main": strings.Repeat("1", 40)}, "main"),
-		bob.Issue(1_700_000_002, repo, "it works"),
-	)
-	stored := make(chan int, 3)
-	store := memstore.New()
-	manager, err := relaysync.New(store, network, identity, relaysync.Config{
-		Policy:    relayOnly{relaysync.NewGRASPPolicy(identity), identity},
-		Bootstrap: []graspsync.RelayURL{hub},
-		Times:     relaysync.Times{BatchWindow: 10 * time.Millisecond},
-		Observe: func(o relaysync.Observation) {
-			if o, is := o.(relaysync.EventStored); is {
-				stored <- o.Event.Kind
-			}
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- manager.Run(ctx) }()
-	kinds := []int{<-stored, <-stored, <-stored}
-	cancel()
-	<-ended
-	slices.Sort(kinds)
-	fmt.Println(kinds)
-	// Output:
-	// [1621 30617 30618]
 }

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"maps"
 	"sync"
-	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
-	"github.com/graspsync/graspsync/sync/storetest"
 )
 
 // mapStore is a Store in a map, with all that a Store must do and nothing else: it looks at
@@ -149,12 +147,7 @@ func (s *mapStore) Remove(ctx context.Context, ev graspsync.Event) error {
 	return nil
 }
 
-// A Store of one's own passes the suite.
-func TestMapStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) relaysync.Store { return newMapStore(nip34.Identity{}) })
-}
-
-// A Store of one's own, in a map.
+// A Store of one's own, in a map. The suite that it passes is in package storetest.
 func ExampleStore() {
 	ctx, alice := context.Background(), relaytest.NewKey("alice")
 	var store relaysync.Store = newMapStore(nip34.Identity{})
