@@ -1,0 +1,102 @@
+package grasp_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What a client does at a GRASP server: it announces a repository, says what its branch is,
+// pushes, and finds both events served. A server that is to survive a restart has another backend
+// and package filestate.
+func Example_push() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "grasp")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	address := listener.Addr().String()
+	identity, err := nip34.ParseIdentity(address)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	db := &slicestore.SliceStore{}
+	if err := db.Init(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	server, err := grasp.New(ctx, khatru.NewRelay(), db, identity, grasp.Config{Dir: filepath.Join(dir, "served"), State: state.NewMemory()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	front := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	defer front.Close()
+	go front.Serve(listener)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+
+	git := func(args ...string) string {
+		args = append([]string{"-C", dir, "-c", "user.name=alice", "-c", "user.email=alice@example.com"}, args...)
+		out, err := exec.CommandContext(ctx, "git", args...).CombinedOutput()
+		if err != nil {
+			fmt.Println(args, err, string(out))
+		}
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q", "-b", "main")
+	git("commit", "-q", "--allow-empty", "-m", "first")
+	client, err := nostr.RelayConnect(ctx, "ws://"+address)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	alice := relaytest.NewKey("alice")
+	for _, ev := range []*nostr.Event{
+		alice.Hosted(nostr.Now(), "repo", "ws://"+address),
+		alice.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": git("rev-parse", "main")}, "main"),
+	} {
+		if err := client.Publish(ctx, *ev); err != nil {
+			fmt.Println(err)
+		}
+	}
+	ours := nostr.Filter{Authors: []string{alice.Hex()}}
+	found, err := client.QuerySync(ctx, ours)
+	fmt.Println(len(found), err)
+	git("push", "-q", "http://"+address+"/"+alice.Npub()+"/repo.git", "main")
+	found, err = client.QuerySync(ctx, ours)
+	fmt.Println(len(found), err)
+	cancel()
+	fmt.Println(<-ended)
+	// Output:
+	// 0 <nil>
+	// 2 <nil>
+	// context canceled
+}
