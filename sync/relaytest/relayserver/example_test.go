@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Any client can be tried on a relay that does what a test says: here one of go-nostr, on a relay
-// that gives two events at a time.
+// Any client can be tried on a relay that does what a test says: here on one that gives two events
+// at a time.
 func Example() {
 	hub := relaytest.New("wss://hub.example", relaytest.Behavior{Cap: 2})
 	alice := relaytest.NewKey("alice")
@@ -28,13 +30,33 @@ func Example() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	client, err := nostr.RelayConnect(ctx, server.URL().String())
+	conn, _, err := websocket.Dial(ctx, server.URL().String(), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer client.Close()
-	found, err := client.QuerySync(ctx, nostr.Filter{Kinds: []int{1621}})
-	fmt.Println(len(found), err)
-	// Output: 2 <nil>
+	defer conn.CloseNow()
+	if err := conn.Write(ctx, websocket.MessageText, []byte(`["REQ","1",{"kinds":[1621]}]`)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for {
+		_, text, err := conn.Read(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		m, err := wire.Parse(text)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if m.Type == wire.TypeEOSE {
+			break
+		}
+		fmt.Println(m.Event.Tags.Find("subject"))
+	}
+	// Output:
+	// [subject issue 4]
+	// [subject issue 3]
 }
