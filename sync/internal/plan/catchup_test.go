@@ -24,6 +24,34 @@ func tickTo(t *testing.T, p *Plan, now time.Time) (time.Time, []Start) {
 	return now, nil
 }
 
+// What was left out of what came live below a descendant was not caught up with.
+func TestSkippedBelowDescendants(t *testing.T) {
+	p, u, effects := wanting(t, 2, 600, func(c *Config) { c.BroadItems = 0 })
+	settle(p, start, u, effects)
+	r := p.known.relays[u]
+	require.Len(t, r.descendants.apart, 0, "all are followed live")
+	require.False(t, r.busy())
+	asked := func(now time.Time) (n int) {
+		for todo := only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now.Add(-time.Minute)})); len(todo) > 0; {
+			b := todo[0].Batch
+			todo = todo[1:]
+			for _, q := range b.Queries {
+				require.Equal(t, nostr.Timestamp(now.Add(-time.Minute-p.cfg.Overlap).Unix()), *q.Filter.Since)
+				for _, id := range q.Filter.Tags["e"] {
+					if id >= rootID(10_000).String() {
+						n++
+					}
+				}
+			}
+			todo = append(todo, only[Start](p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.ID}))...)
+		}
+		return n
+	}
+	require.Equal(t, 600, asked(start.Add(time.Hour)))
+	require.Equal(t, 600, asked(start.Add(2*time.Hour)))
+	require.False(t, r.busy())
+}
+
 // A catch-up that did not come to its end in the time of a batch began anew, and so it did
 // each time that more was left out: where more came than is looked at in that time, what
 // lay behind it was never reached.

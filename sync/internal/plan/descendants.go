@@ -242,6 +242,33 @@ func (ds *descendants) lost(r *relay, b *batch, got []Cursor) {
 	r.descendants.notAskedAbout(b, got, r.descendants.retryAt)
 }
 
+// skipped has what came live since a moment asked for once more, since some of it was left out.
+func (ds *descendants) skipped(r *relay, since time.Time) {
+	d := r.descendants
+	if d == nil {
+		return
+	}
+	for _, g := range d.groups {
+		if g.apart == len(g.items) || g.first && !g.running && g.resume == nil {
+			continue // it is asked about anyhow
+		}
+		followed := make(map[Item]struct{}, len(g.items)-g.apart)
+		for _, it := range g.items {
+			if d.of[it].sub != nil {
+				followed[it] = struct{}{}
+			}
+		}
+		if whole := g.apart == 0 && len(g.behind) == 0 && !g.first && !g.running; whole || since.Before(g.since) {
+			g.since = since // all of it is here up to then
+		}
+		if g.running && (g.floor.IsZero() || since.Before(g.floor)) {
+			g.floor = since
+		}
+		g.lag(followed)
+		d.hurry(g)
+	}
+}
+
 // lag takes note of items that are behind.
 func (g *descGroup) lag(items map[Item]struct{}) {
 	if len(items) > 0 && g.behind == nil {

@@ -139,6 +139,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Skipped:
 		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connected {
 			p.catchUp.skipped(r, in.Since)
+			p.descendants.skipped(r, in.Since)
 		}
 	case Saving:
 		p.onSaving(in)

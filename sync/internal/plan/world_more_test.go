@@ -86,10 +86,8 @@ func (w *world) skip() {
 		return
 	}
 	var live []string
-	for id, keys := range c.live {
-		if d := w.plan.known.relays[u].descendants; !w.broad || d == nil || d.subs[id] == nil {
-			live = slices.AppendSeq(live, maps.Keys(keys))
-		}
+	for _, keys := range c.live {
+		live = slices.AppendSeq(live, maps.Keys(keys))
 	}
 	slices.Sort(live)
 	if live = slices.Compact(live); len(live) == 0 {

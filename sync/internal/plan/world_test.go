@@ -50,7 +50,7 @@ type world struct {
 	resumed  int                // first connections after restarts that went on where the mark was
 	calm     bool               // short times, no overlap: what is forgotten shows
 	long     bool               // hours pass, and days
-	broad    bool               // relays are compared with as a whole; what is skipped live is none of layer 4
+	broad    bool               // relays are compared with as a whole
 	deep     bool               // there are descendants
 	alive    int                // checks of a connection that had all of them live
 	rotated  int                // and of one that had not
