@@ -192,7 +192,12 @@ func (f *folders) Depart(_ context.Context, ref graspsync.RepoRef) error {
 
 func (f *folders) Sweep(context.Context, time.Time) error { return nil }
 
+// Erase leaves no half of a repository to whoever comes after a kill: one that is not ready is
+// none.
 func (f *folders) Erase(_ context.Context, ref graspsync.RepoRef) error {
+	if err := os.Remove(filepath.Join(f.path(ref), "ready")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return os.RemoveAll(f.path(ref))
 }
 
@@ -238,12 +243,12 @@ func (f *folders) Create(_ context.Context, ref graspsync.RepoRef, _ nip34.Objec
 	return durably(filepath.Join(f.path(ref), "ready"), nil)
 }
 
-func (f *folders) Remove(_ context.Context, ref graspsync.RepoRef) error {
+func (f *folders) Remove(ctx context.Context, ref graspsync.RepoRef) error {
 	out, err := userGit(f.dir, "--git-dir="+f.path(ref), "for-each-ref").CombinedOutput()
 	if err == nil && len(out) > 0 {
 		return purgatory.ErrInUse
 	}
-	return os.RemoveAll(f.path(ref))
+	return f.Erase(ctx, ref)
 }
 
 func userGit(dir string, args ...string) *exec.Cmd {
@@ -419,11 +424,14 @@ func TestPromiseKill9(t *testing.T) {
 type kill9 struct{ folder, origin, tip string }
 
 func (k kill9) process(t *testing.T, step string, nth int) error {
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a tenth of it will do
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), envStep+"="+step, envNth+"="+strconv.Itoa(nth), envFolder+"="+k.folder, envOrigin+"="+k.origin, envTip+"="+k.tip)
 	err := cmd.Run()
+	require.NoError(t, ctx.Err(), "it comes to no end: %s", out.String())
 	if err != nil {
 		t.Logf("%s: %v %s", step, err, out.String())
 	}
