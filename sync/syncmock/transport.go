@@ -408,3 +408,63 @@ func (c *MockConnTrafficCall) DoAndReturn(f func() relaysync.Traffic) *MockConnT
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
+
+// MockSkimmer is a mock of Skimmer interface.
+type MockSkimmer struct {
+	ctrl     *gomock.Controller
+	recorder *MockSkimmerMockRecorder
+	isgomock struct{}
+}
+
+// MockSkimmerMockRecorder is the mock recorder for MockSkimmer.
+type MockSkimmerMockRecorder struct {
+	mock *MockSkimmer
+}
+
+// NewMockSkimmer creates a new mock instance.
+func NewMockSkimmer(ctrl *gomock.Controller) *MockSkimmer {
+	mock := &MockSkimmer{ctrl: ctrl}
+	mock.recorder = &MockSkimmerMockRecorder{mock}
+	return mock
+}
+
+// EXPECT returns an object that allows the caller to indicate expected use.
+func (m *MockSkimmer) EXPECT() *MockSkimmerMockRecorder {
+	return m.recorder
+}
+
+// Skim mocks base method.
+func (m *MockSkimmer) Skim(known func(graspsync.EventID) bool) {
+	m.ctrl.T.Helper()
+	m.ctrl.Call(m, "Skim", known)
+}
+
+// Skim indicates an expected call of Skim.
+func (mr *MockSkimmerMockRecorder) Skim(known any) *MockSkimmerSkimCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Skim", reflect.TypeOf((*MockSkimmer)(nil).Skim), known)
+	return &MockSkimmerSkimCall{Call: call}
+}
+
+// MockSkimmerSkimCall wrap *gomock.Call
+type MockSkimmerSkimCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockSkimmerSkimCall) Return() *MockSkimmerSkimCall {
+	c.Call = c.Call.Return()
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockSkimmerSkimCall) Do(f func(func(graspsync.EventID) bool)) *MockSkimmerSkimCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockSkimmerSkimCall) DoAndReturn(f func(func(graspsync.EventID) bool)) *MockSkimmerSkimCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
