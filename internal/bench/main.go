@@ -70,13 +70,21 @@ func main() {
 // wrong, never for what was slow.
 func command(args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	quick := flags.Bool("quick", false, "measure small amounts: a minute or two, for CI")
-	only := flags.String("row", "", "measure these `rows` only, with commas between them: "+listed(rows()))
+	quick := flags.Bool("quick", false, "measure small amounts: a minute or two, for CI; what is aimed at is left out")
+	only := flags.String("row", "", "measure these `rows` only, with commas between them")
 	count := flags.Int("count", 1, "measure what is compared this often, and take medians")
 	var profiles profiles
 	flags.StringVar(&profiles.cpu, "cpuprofile", "", "write CPU profiles of our measured work to `file`, with its name before the extension")
 	flags.StringVar(&profiles.mem, "memprofile", "", "write profiles of what it allocates to `file`; with one row only they are of that alone")
 	cache := flags.String("cache", defaultCache(), "folder in which data sets are kept")
+	flags.Usage = func() {
+		out := flags.Output()
+		fmt.Fprintln(out, "bench measures these rows, or those that -row names, and prints them beside what is aimed at:")
+		for _, r := range rows() {
+			fmt.Fprintf(out, "  %-12s%s\n", r.name, r.work)
+		}
+		flags.PrintDefaults()
+	}
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
