@@ -51,11 +51,7 @@ func (h *chronicle) connectionLost(c *conn, err error) {
 func (h *chronicle) batchEnded(msg batchDone, result plan.Result) {
 	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
 	log := h.log.With(keyRelay, u.String(), keyItems, items)
-	switch {
-	case result >= plan.Failed && msg.batch.IsBroad() && r.Err != "":
-		log.Debug("a relay is not compared with as a whole", keyReason, graspsync.Printable(r.Err))
-		return
-	case result >= plan.Failed:
+	if result >= plan.Failed {
 		reason := graspsync.Printable(r.Err)
 		if reason == "" && result == plan.Failed {
 			reason = "some events could not be saved"
@@ -64,7 +60,7 @@ func (h *chronicle) batchEnded(msg batchDone, result plan.Result) {
 			log.Warn("fetching history failed", keyErr, reason)
 		}
 		h.report.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
-	default:
+	} else {
 		h.report.observe(BatchConfirmed{
 			Relay: u, Kind: kind, Items: items, Events: r.Events, Method: r.Method.String(),
 			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),

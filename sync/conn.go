@@ -467,10 +467,8 @@ func (c *conn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) command {
 		ctx, cancel := context.WithTimeout(ctx, c.env.cfg.fixed.StoreTimeout)
 		defer cancel()
-		set, err := c.env.sets.load(ctx, a.Filter, a.Since)
-		if a.Broad && errors.Is(err, errSetTooLarge) {
-			c.env.cfg.Logger.Debug("more is here than is compared at once", keyRelay, c.url.String())
-		} else if err != nil {
+		set, err := c.env.sets.load(ctx, a.Filter)
+		if err != nil {
 			c.env.cfg.Logger.Warn("our set could not be loaded", keyRelay, c.url.String(), keyErr, err)
 		}
 		return func(s *session.Session, now time.Time) []session.Action {

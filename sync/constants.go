@@ -152,10 +152,6 @@ type constants struct {
 	// whether fewer would do, packed anew; they are rebuilt if that saves a fifth. A
 	// small one rebuilds often. Defaults to 70.
 	RebuildFilters int
-	// BroadItems is of how many repositories and other items a relay is first compared with
-	// as a whole by NIP-77, before it is asked about each of them: where nearly all is here
-	// that is all it takes. A small one tries that where it saves nothing. Defaults to 500.
-	BroadItems int
 	// PollEvery is how often at least what finds no room live is asked for. A short
 	// one makes many requests. Defaults to 10 min; at least 1 s.
 	PollEvery time.Duration
@@ -210,7 +206,6 @@ func (t constants) withDefaults() constants {
 	def(&t.Filters, 20)
 	def(&t.Subscriptions, 20)
 	def(&t.RebuildFilters, 70)
-	def(&t.BroadItems, 500)
 	def(&t.PollEvery, 10*time.Minute)
 	def(&t.MaxAuthors, 10_000)
 	def(&t.AuthorsPerPass, 1_000)
@@ -242,7 +237,7 @@ func (t constants) validate(bad func(field string, value any, want string)) {
 	}{
 		{"IDsPerRequest", int64(t.IDsPerRequest)},
 		{"NegentropyRounds", int64(t.NegentropyRounds)}, {"NegentropyIDs", int64(t.NegentropyIDs)},
-		{"RebuildFilters", int64(t.RebuildFilters)}, {"BroadItems", int64(t.BroadItems)},
+		{"RebuildFilters", int64(t.RebuildFilters)},
 		{"MaxAuthors", int64(t.MaxAuthors)}, {"AuthorsPerPass", int64(t.AuthorsPerPass)},
 		{"Strikes", int64(t.Strikes)}, {"Refill", t.Refill},
 	} {

@@ -227,7 +227,7 @@ func (l *loop) planConfig() plan.Config {
 		MaxDials: cfg.fixed.MaxDials, DialEvery: t.DialEvery, MaxConnections: cfg.Limits.MaxConnections,
 		MaxRelays: cfg.fixed.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
 		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
-		MaxBatches: t.MaxBatches, BroadItems: t.BroadItems, RebuildFilters: t.RebuildFilters,
+		MaxBatches: t.MaxBatches, RebuildFilters: t.RebuildFilters,
 		NarrowLayer1: cfg.NarrowLayer1,
 		BatchTimeout: t.BatchTimeout, Overlap: t.Overlap, QuickReconnect: t.QuickReconnect,
 		DailyMin: t.DailyMin, DailyMax: t.DailyMax,
@@ -473,7 +473,7 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 	c, done := msg.conn, l.cameTo(msg)
 	l.resume.late = l.resume.late || done.Unsaved
-	c.stats.batch(msg.done.Report, msg.batch.IsBroad(), time.Now())
+	c.stats.batch(msg.done.Report, time.Now())
 	l.useful(ctx, c)
 	l.chronicle.batchEnded(msg, done.Result)
 	l.step(ctx, done)

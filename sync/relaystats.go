@@ -76,14 +76,14 @@ func (s *relayStats) failed(err string) {
 	s.lastErr = err
 }
 
-func (s *relayStats) batch(r session.Report, broad bool, now time.Time) {
+func (s *relayStats) batch(r session.Report, now time.Time) {
 	s.missing.Add(uint64(r.Missing))
 	s.seconds.Add(uint64(r.Seconds))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.method |= r.Method
 	s.observed.Page(r.PageSize, now)
-	if r.Err != "" && !broad {
+	if r.Err != "" {
 		s.lastErr = graspsync.Printable(r.Err)
 	}
 }

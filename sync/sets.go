@@ -1,9 +1,7 @@
 package sync
 
 import (
-	"container/list"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -40,17 +38,12 @@ type sets struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	loaded map[setKey]*loading
-	order  list.List // of the same, oldest first
+	loaded map[string]*loading // by the filter's JSON
+	begun  []*loading          // the oldest first; some have failed, and are loaded no more
 }
 
-// setKey is the hash of a filter's JSON, which may be long.
-type setKey [sha256.Size]byte
-
 type loading struct {
-	key   setKey
-	place *list.Element // in the order, nil once it is not to be used any more
-
+	key  string
 	done chan struct{}
 	at   time.Time
 	set  *negentropy.Set
@@ -62,15 +55,15 @@ type loading struct {
 func newSets(store Store, holder Holder, most int, notHere *absent.Table, c *counters) *sets {
 	return &sets{
 		store: store, holder: holder, absent: notHere, counters: c, most: most,
-		places: make(chan struct{}, setLoads), loaded: make(map[setKey]*loading),
+		places: make(chan struct{}, setLoads), loaded: make(map[string]*loading),
 	}
 }
 
-// load returns the set of a filter, as it was read since some moment.
-func (s *sets) load(ctx context.Context, f nostr.Filter, since time.Time) (*negentropy.Set, error) {
-	key := setKey(sha256.Sum256([]byte(f.String())))
+// load returns the set of a filter.
+func (s *sets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
+	key := f.String()
 	for {
-		l, first := s.begin(key, since)
+		l, first := s.begin(key)
 		if first {
 			l.set, l.err = s.read(ctx, f)
 			s.end(l, ctx.Err())
@@ -89,22 +82,18 @@ func (s *sets) load(ctx context.Context, f nostr.Filter, since time.Time) (*nege
 
 // begin returns what is loaded, or is being loaded, for a filter; first means that it
 // is for the caller to do so.
-func (s *sets) begin(key setKey, since time.Time) (l *loading, first bool) {
+func (s *sets) begin(key string) (l *loading, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.dropOld(now)
-	l = s.loaded[key]
-	if l != nil && l.at.Before(since) {
-		s.drop(l)
-		l = nil
-	}
-	if first = l == nil; first {
+	l, ok := s.loaded[key]
+	if !ok {
 		l = &loading{key: key, done: make(chan struct{}), at: now}
-		l.place = s.order.PushBack(l)
 		s.loaded[key] = l
+		s.begun = append(s.begun, l)
 	}
-	return l, first
+	return l, !ok
 }
 
 // forgetOld drops the sets that are not to be used any more: after a pass nothing else
@@ -117,22 +106,15 @@ func (s *sets) forgetOld(now time.Time) {
 
 // dropOld needs mu. It looks at nothing but what is old, since each set that is begun asks for it.
 func (s *sets) dropOld(now time.Time) {
-	for e := s.order.Front(); e != nil; e = s.order.Front() {
-		l := e.Value.(*loading)
-		if now.Sub(l.at) <= setAge {
-			return
+	old := 0
+	for old < len(s.begun) && now.Sub(s.begun[old].at) > setAge {
+		if l := s.begun[old]; s.loaded[l.key] == l {
+			delete(s.loaded, l.key)
 		}
-		s.drop(l)
+		s.begun[old] = nil
+		old++
 	}
-}
-
-// drop has a set used no more. It needs mu.
-func (s *sets) drop(l *loading) {
-	if l.place != nil {
-		s.order.Remove(l.place)
-		l.place = nil
-		delete(s.loaded, l.key)
-	}
+	s.begun = s.begun[old:]
 }
 
 // end has everybody who waits for it take what was loaded. ended is what has become
@@ -141,7 +123,9 @@ func (s *sets) end(l *loading, ended error) {
 	if l.err != nil {
 		l.left = errors.Is(ended, context.Canceled)
 		s.mu.Lock()
-		s.drop(l)
+		if s.loaded[l.key] == l {
+			delete(s.loaded, l.key)
+		}
 		s.mu.Unlock()
 	}
 	close(l.done)

@@ -117,7 +117,7 @@ func TestLoadedSetIsHad(t *testing.T) {
 	for range 2 {
 		loaded := make(chan error, 1)
 		go func() {
-			_, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+			_, err := s.load(t.Context(), nostr.Filter{})
 			loaded <- err
 		}()
 		select {
@@ -145,7 +145,7 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 						s.absent.Add(testNote(200 + i))
 					}
 					all := stored + held + rejected
-					set, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+					set, err := s.load(t.Context(), nostr.Filter{})
 					if all > most {
 						require.ErrorIs(t, err, errSetTooLarge)
 						require.Nil(t, set)
@@ -163,7 +163,7 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 				s := newSets(store, &holdingPolicy{}, most, nil, nil)
 				s.counters = &counters{}
 				for range 2 {
-					set, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+					set, err := s.load(t.Context(), nostr.Filter{})
 					switch {
 					case failAt == 3:
 						require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 		for _, policy := range []*holdingPolicy{{err: errDisk}, {panics: true}} {
 			s := newSets(&stampStore{}, policy, most, nil, nil)
 			s.counters = &counters{}
-			_, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+			_, err := s.load(t.Context(), nostr.Filter{})
 			require.ErrorContains(t, err, "reading what is held")
 			if policy.panics {
 				require.ErrorContains(t, err, "no purgatory")
@@ -227,7 +227,7 @@ func (r *releasing) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, erro
 // An event that was released between two looks was in neither of them, and was fetched again.
 func TestReleasedWhileASetIsRead(t *testing.T) {
 	r := &releasing{}
-	set, err := newSets(r, r, 10, nil, nil).load(t.Context(), nostr.Filter{}, time.Time{})
+	set, err := newSets(r, r, 10, nil, nil).load(t.Context(), nostr.Filter{})
 	require.NoError(t, err)
 	require.Equal(t, 1, set.Len())
 }
@@ -239,7 +239,7 @@ func TestTimesInASet(t *testing.T) {
 			-1 << 63: false, -1: false, 0: true, 1: true, 1<<53 - 1: true, 1 << 53: true, 1<<53 + 1: false, 1<<63 - 1: false,
 		} {
 			s := newSets(&stampStore{stamps: []graspsync.Stamp{{CreatedAt: at}}}, nil, 10, nil, nil)
-			set, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+			set, err := s.load(t.Context(), nostr.Filter{})
 			require.NoError(t, err)
 			require.Equal(t, in, set.Len() == 1, at)
 		}
@@ -281,7 +281,7 @@ func waitForASet(t *testing.T, leaves int, late bool, failAt int) {
 		}
 		defer cancel()
 		go func() {
-			set, err := s.load(ctx, nostr.Filter{}, time.Time{})
+			set, err := s.load(ctx, nostr.Filter{})
 			answers[i] <- answer{set, err}
 		}()
 		synctest.Wait()
@@ -334,7 +334,7 @@ func TestSetsAreLoadedFewAtOnce(t *testing.T) {
 		ended := make(chan error, 9)
 		for i := range 9 {
 			go func() {
-				_, err := s.load(ctx, nostr.Filter{Kinds: []int{i}}, time.Time{})
+				_, err := s.load(ctx, nostr.Filter{Kinds: []int{i}})
 				ended <- err
 			}()
 		}
@@ -353,7 +353,7 @@ func TestSetsAreLoadedFewAtOnce(t *testing.T) {
 		require.Empty(t, s.places)
 		require.Len(t, s.loaded, 4)
 		// The first of them are a minute and a half old.
-		_, err := s.load(t.Context(), nostr.Filter{Kinds: []int{0}}, time.Time{})
+		_, err := s.load(t.Context(), nostr.Filter{Kinds: []int{0}})
 		require.NoError(t, err)
 		require.Equal(t, 9, store.reads, "it is too old")
 		require.Len(t, s.loaded, 1)
@@ -370,7 +370,7 @@ func TestAgeOfASet(t *testing.T) {
 			reads int
 		}{{0, 1}, {30 * time.Second, 1}, {1, 2}, {29 * time.Second, 2}, {2 * time.Second, 3}} {
 			time.Sleep(step.wait)
-			_, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+			_, err := s.load(t.Context(), nostr.Filter{})
 			require.NoError(t, err)
 			require.Equal(t, step.reads, store.reads)
 		}

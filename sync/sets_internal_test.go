@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
@@ -45,7 +44,7 @@ func BenchmarkSetOfManyRelays(b *testing.B) {
 		var relays sync.WaitGroup
 		for range 100 {
 			relays.Go(func() {
-				set, err := s.load(b.Context(), filters.Layer1(), time.Time{})
+				set, err := s.load(b.Context(), filters.Layer1())
 				if err != nil || set.Len() != store.n {
 					b.Errorf("%d of %d ids: %v", set.Len(), store.n, err)
 				}

@@ -42,14 +42,14 @@ func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
 		first, hangUp := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
-			_, err := s.load(first, nostr.Filter{}, time.Time{})
+			_, err := s.load(first, nostr.Filter{})
 			failed <- err
 		}()
 		synctest.Wait()
 		loaded := make(chan *negentropy.Set, 2)
 		for range 2 {
 			go func() {
-				set, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+				set, err := s.load(t.Context(), nostr.Filter{})
 				assert.NoError(t, err)
 				loaded <- set
 			}()
@@ -67,23 +67,23 @@ func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
 func TestOldSetsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSets(&slowStamps{}, nil, 10, nil, nil)
-		_, err := s.load(t.Context(), nostr.Filter{}, time.Time{})
+		_, err := s.load(t.Context(), nostr.Filter{})
 		require.NoError(t, err)
 		s.forgetOld(time.Now().Add(setAge - time.Second))
 		require.Len(t, s.loaded, 1)
 		s.forgetOld(time.Now().Add(setAge + time.Second))
 		require.Empty(t, s.loaded)
-		require.Zero(t, s.order.Len())
+		require.Empty(t, s.begun)
 
 		// One that took the place of one that failed has a time of its own.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = s.load(ctx, nostr.Filter{}, time.Time{})
+		_, err = s.load(ctx, nostr.Filter{})
 		require.ErrorIs(t, err, context.Canceled)
 		time.Sleep(setAge / 2)
-		_, err = s.load(t.Context(), nostr.Filter{}, time.Time{})
+		_, err = s.load(t.Context(), nostr.Filter{})
 		require.NoError(t, err)
-		_, err = s.load(t.Context(), nostr.Filter{Limit: 1}, time.Time{})
+		_, err = s.load(t.Context(), nostr.Filter{Limit: 1})
 		require.NoError(t, err)
 		s.forgetOld(time.Now().Add(setAge*2/3 - time.Second))
 		require.Len(t, s.loaded, 2)
@@ -91,6 +91,6 @@ func TestOldSetsAreForgotten(t *testing.T) {
 		require.Len(t, s.loaded, 1)
 		s.forgetOld(time.Now().Add(setAge + time.Second))
 		require.Empty(t, s.loaded)
-		require.Zero(t, s.order.Len())
+		require.Empty(t, s.begun)
 	})
 }

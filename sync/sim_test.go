@@ -165,9 +165,6 @@ func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures,
 	run := &simRun{store: newDiary(0), hostile: make(map[graspsync.RelayURL]int)}
 	run.cfg.Fixed().Workers = 2
 	run.cfg.Fixed().Unproductive, run.cfg.Fixed().Refill = simAllowance, simRefill
-	if seed%2 == 0 { // relays are compared with as a whole, though little is wanted of each
-		run.cfg.Fixed().BroadItems = 5
-	}
 	run.cfg.Observe = run.observe
 	run.forget()
 	for from := 0; from >= 0; lives++ {

@@ -16,7 +16,7 @@ func TestStatsOfABatch(t *testing.T) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	var s relayStats
 	size := func(at time.Duration) int { return s.observed.Facts.Value(relaylimits.PageSize, begin.Add(at)) }
-	batch := func(at time.Duration, r session.Report) { s.batch(r, false, begin.Add(at)) }
+	batch := func(at time.Duration, r session.Report) { s.batch(r, begin.Add(at)) }
 	const long = relaylimits.Longest
 	batch(0, session.Report{PageSize: 100, Missing: 2, Seconds: 3, Method: session.Method(1)})
 	require.Equal(t, 100, size(long-1))

@@ -244,17 +244,5 @@ func (s *Session) OldestShared() (at uint64, ok bool) {
 	return s.set.times[i], true
 }
 
-// SharedAt returns how many items of one second both sides have, once the session is done.
-func (s *Session) SharedAt(at uint64) int {
-	s.have.compact()
-	lo := s.set.search(0, &bound{time: at})
-	hi := s.set.search(lo, &bound{time: at + 1})
-	n := hi - lo
-	for _, sp := range s.have.spans {
-		n -= max(0, min(hi, int(sp.hi))-max(lo, int(sp.lo)))
-	}
-	return n
-}
-
 // Rounds is how many messages of the peer were taken so far.
 func (s *Session) Rounds() int { return s.rounds }

@@ -44,12 +44,6 @@ type Batch struct {
 	Deadline time.Time
 }
 
-// IsBroad reports whether a batch is to find out whether a relay can be compared with as a
-// whole: that it can't is no failure.
-func (b Batch) IsBroad() bool {
-	return slices.ContainsFunc(b.Queries, func(q Query) bool { return q.Broad > 0 })
-}
-
 // Query is one filter to fetch to its end.
 type Query struct {
 	Filter nostr.Filter // without limit; since only in Recent and Audit batches
@@ -58,9 +52,6 @@ type Query struct {
 	Until int64
 	// NoNegentropy: it must be fetched by pages.
 	NoNegentropy bool
-	// Broad: it asks for more than what is wanted, and is of use only if it comes to its end
-	// by NIP-77 within so many bytes. 0: it is no such query.
-	Broad int `json:",omitempty"`
 }
 
 // Cursor says how far a query got.
@@ -112,12 +103,6 @@ type batch struct {
 	poll  *pollGroup // Recent: it is a poll, not part of a catch-up
 	chunk *rootChunk // History: of root events in rotation
 
-	// It compares the relay as a whole, for so many items and these groups of descendants; if
-	// below, for these alone.
-	broad, below bool
-	wanted       int
-	groups       []*descGroup
-
 	desc   *descGroup        // it is about descendants, which are no items of its relay
 	behind map[Item]struct{} // and about those of them that are followed live
 
@@ -129,7 +114,7 @@ type batch struct {
 // background reports whether a batch is one of those that come up again and again,
 // without which a relay counts as fetched from all the same.
 func (b *batch) background() bool {
-	return b.poll != nil || b.chunk != nil || b.desc != nil || b.kind == Audit || b.broad && b.below
+	return b.poll != nil || b.chunk != nil || b.desc != nil || b.kind == Audit
 }
 
 // batchesState is what a relay is being asked for.
@@ -198,9 +183,6 @@ func (bs *batches) failed(r *relay, b *batch, in Done, now time.Time) {
 	}
 	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {
 		failures, r.batches.late = &r.batches.unsaved, true
-	} else if b.broad { // the relay has failed at nothing that it has to do
-		b.of.failed(r, b, in, now)
-		return
 	}
 	if !in.Late { // else there is just more than fits into the time of a batch
 		*failures++
@@ -215,12 +197,6 @@ func (bs *batches) failed(r *relay, b *batch, in Done, now time.Time) {
 // without removes an item from the batches that are fetching it.
 func (b *batchesState) without(it Item) {
 	for _, open := range b.open {
-		if open.broad { // it has many, in order
-			if i, found := slices.BinarySearch(open.items, it); found {
-				open.items = slices.Delete(open.items, i, i+1)
-			}
-			continue
-		}
 		open.items = slices.DeleteFunc(open.items, func(o Item) bool { return o == it })
 	}
 }

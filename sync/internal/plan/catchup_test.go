@@ -7,6 +7,9 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 )
 
 // tickTo takes a plan to the next time at which it starts something, an hour away at most.
@@ -26,8 +29,13 @@ func tickTo(t *testing.T, p *Plan, now time.Time) (time.Time, []Start) {
 
 // What was left out of what came live below a descendant was not caught up with.
 func TestSkippedBelowDescendants(t *testing.T) {
-	p, u, effects := wanting(t, 2, 600, func(c *Config) { c.BroadItems = 0 })
-	settle(p, start, u, effects)
+	p, u, repo := newPlan(defaults()), relayURL(t, "r"), repoRef("x")
+	in := full(repo, []graspsync.RelayURL{u}, 1, 2)
+	for i := range 600 {
+		in.Descendants = append(in.Descendants, DescendantChange{Of: filters.Descendant{ID: rootID(10_000 + i)}, Repos: []graspsync.RepoRef{repo}})
+	}
+	p.Step(start, in)
+	settle(p, start, u, connect(t, p, start, u))
 	r := p.known.relays[u]
 	require.Len(t, r.descendants.apart, 0, "all are followed live")
 	require.False(t, r.busy())

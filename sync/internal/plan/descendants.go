@@ -226,10 +226,24 @@ func (ds *descendants) start(r *relay, now time.Time) {
 
 // done takes note that a batch has brought all there is of a group.
 func (ds *descendants) done(r *relay, b *batch, _ bool) {
-	d := r.descendants
-	d.failures = 0
-	d.ended(time.Time{})
-	d.asked(b.desc, b.kind == DailyHistory)
+	d, g := r.descendants, b.desc
+	d.running, d.failures, d.retryAt = false, 0, time.Time{}
+	if b.kind == DailyHistory && g.daily {
+		g.daily = false
+		d.daily--
+	}
+	g.running, g.first, g.resume = false, false, nil
+	g.since = g.begun
+	if !g.floor.IsZero() && g.floor.Before(g.since) {
+		g.since = g.floor
+	}
+	g.floor = time.Time{}
+	if d.dropEmpty(g); len(g.items) > 0 {
+		if len(g.behind) > 0 {
+			d.hurry(g)
+		}
+		d.join(g)
+	}
 }
 
 // failed queues the group of a batch again, but not before until.
@@ -554,47 +568,6 @@ func (d *descendantsState) notAskedAbout(b *batch, got []Cursor, until time.Time
 	g.floor = time.Time{}
 	maps.DeleteFunc(b.behind, func(it Item, _ struct{}) bool { return d.of[it].group != g })
 	g.lag(b.behind)
-	if d.dropEmpty(g); len(g.items) > 0 && (g.first || len(g.behind) > 0) {
-		d.hurry(g)
-	}
-}
-
-// begin takes note that groups are being asked about together, from the start.
-func (d *descendantsState) begin(groups []*descGroup, now time.Time) {
-	d.running = true
-	for _, g := range groups {
-		g.running, g.queued, g.begun = true, false, now
-	}
-	d.urgent = slices.DeleteFunc(d.urgent, func(g *descGroup) bool { return !g.queued })
-}
-
-// ended takes note that nothing is asked about any more. It is not again before until.
-func (d *descendantsState) ended(until time.Time) { d.running, d.retryAt = false, until }
-
-// asked takes note that all there is of a group is here; daily if it was asked about from the
-// start once more.
-func (d *descendantsState) asked(g *descGroup, daily bool) {
-	if daily && g.daily {
-		g.daily = false
-		d.daily--
-	}
-	g.running, g.first, g.resume = false, false, nil
-	g.since = g.begun
-	if !g.floor.IsZero() && g.floor.Before(g.since) {
-		g.since = g.floor
-	}
-	g.floor = time.Time{}
-	if d.dropEmpty(g); len(g.items) > 0 {
-		if len(g.behind) > 0 {
-			d.hurry(g)
-		}
-		d.join(g)
-	}
-}
-
-// notAsked queues a group again that was one of several.
-func (d *descendantsState) notAsked(g *descGroup) {
-	g.running, g.floor = false, time.Time{}
 	if d.dropEmpty(g); len(g.items) > 0 && (g.first || len(g.behind) > 0) {
 		d.hurry(g)
 	}

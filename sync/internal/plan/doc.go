@@ -35,7 +35,6 @@
 //	             that is too long (longAbsent) history begins anew instead
 //	live         the standing subscriptions; polling: what finds no room in them
 //	descendants  answers to answers, which have what all others leave
-//	broad        the relay as a whole, before history and descendants ask for each item
 //	byID         events that are asked for by their ids
 //	rotation     root events beyond those tracked
 //	deletions    deletions by authors

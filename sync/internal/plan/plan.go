@@ -21,7 +21,6 @@ type Config struct {
 	MaxAuthors     int           // authors whose deletions are asked for
 	AuthorsPerPass int           // of these, at each pass over history
 	MaxBatches     int           // batches at once per relay
-	BroadItems     int           // as many are worth comparing a relay as a whole for, 0: it never is
 	RebuildFilters int           // live filters of a relay before a rebuild is considered
 	BatchTimeout   time.Duration // for a batch in all
 	Overlap        time.Duration // how far a catch-up reaches back behind the last sign of life
@@ -60,7 +59,6 @@ type Plan struct {
 	rotation      *rotation
 	polling       *polling
 	descendants   *descendants
-	broad         *broad
 	audit         *audit
 	deletions     *deletions
 	live          *live
@@ -89,12 +87,11 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 	p.rotation = &rotation{c, p.want, p.batches}
 	p.polling = &polling{c, p.want, p.batches, p.rotation}
 	p.descendants = &descendants{c, p.want, p.batches, p.subscriptions}
-	p.broad = &broad{c, p.want, p.batches, p.history, p.descendants}
 	p.audit = &audit{c, p.want, p.batches}
 	p.deletions = newDeletions(c, p.batches)
 	p.live = &live{c, p.want, p.catchUp, p.polling, p.descendants, p.subscriptions}
 	p.askers = []asker{
-		p.catchUp, p.polling, p.byID, p.broad, p.history, p.rotation, p.descendants, p.audit, p.deletions,
+		p.catchUp, p.polling, p.byID, p.history, p.rotation, p.descendants, p.audit, p.deletions,
 	}
 	p.targets = &targets{
 		common: c, want: p.want, known: p.known, owners: p.owners, dialer: p.dialer, byID: p.byID,
@@ -262,7 +259,6 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	p.dialer.made(r, in.Address, now)
 	r.limits = in.Limits
 	r.live.connected()
-	r.broad.connected()
 	for it := range r.history.items.Keys() {
 		r.live.missing.Add(it)
 	}
@@ -301,7 +297,6 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 // passStarted begins a pass and sets the time of the next one. It is drawn anew each time, so
 // that neither the relays of one server nor the servers of one relay fall into step.
 func (p *Plan) passStarted(r *relay, now time.Time) {
-	r.broad.vain = false
 	p.deletions.passStarted(r)
 	r.descendants.passStarted()
 	r.pass.at, r.checkpoint.dirty = now, true
@@ -457,7 +452,6 @@ func (p *Plan) onClockJumped(now time.Time, by time.Duration) {
 		r.live.jumped(back)
 		r.descendants.jumped(back)
 		r.batches.jumped(back)
-		r.broad.jumped(back)
 		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // what is under way looks since a wrong time
 			p.catchUp.queueAll(r)
 			p.markDirty(r)

@@ -45,7 +45,6 @@ type relay struct {
 	history     historyState
 	catchUp     catchUpState
 	batches     batchesState
-	broad       broadState
 	pass        passState
 	byID        byIDState
 	rotation    rotationState

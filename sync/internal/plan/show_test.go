@@ -70,8 +70,6 @@ func showFilter(f nostr.Filter) string {
 		s = fmt.Sprintf("ids(%d)", len(f.IDs))
 	case len(f.Authors) > 0:
 		s = fmt.Sprintf("authors(%d)", len(f.Authors))
-	case isWhole(f):
-		s = "whole"
 	case r.tag == "" && len(f.Kinds) == 2:
 		s = "layer1"
 	case r.tag == "" && len(f.Kinds) == 1:

@@ -50,13 +50,11 @@ type world struct {
 	resumed  int                // first connections after restarts that went on where the mark was
 	calm     bool               // short times, no overlap: what is forgotten shows
 	long     bool               // hours pass, and days
-	broad    bool               // relays are compared with as a whole
 	deep     bool               // there are descendants
 	alive    int                // checks of a connection that had all of them live
 	rotated  int                // and of one that had not
 	jumps    int                // of the clock
 	audits   int
-	broads   int
 	earliest int64         // that it has shown
 	shift    time.Duration // by which it was set in all
 	back     time.Duration // and set back, by which timers are late here

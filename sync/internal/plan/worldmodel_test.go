@@ -240,11 +240,6 @@ func keysOf(fs ...nostr.Filter) map[string]bool {
 	return keys
 }
 
-// isWhole reports whether a filter asks for all there is.
-func isWhole(f nostr.Filter) bool {
-	return f.Kinds == nil && f.Authors == nil && f.IDs == nil && len(f.Tags) == 0 && !f.LimitZero
-}
-
 // publish has a relay get an event, maybe a state that is not wanted, or not yet. We
 // have it if a live subscription brings it.
 func (w *world) publish() {
@@ -299,13 +294,7 @@ func (w *world) fetched(u graspsync.RelayURL, b worldBatch, got []Cursor) {
 		if got[i] != CursorDone {
 			since = max(since, int64(got[i])+1)
 		}
-		keys := keysOf(q.Filter)
-		if isWhole(q.Filter) {
-			for key := range w.missed[u] {
-				keys[key] = true
-			}
-		}
-		for key := range keys {
+		for key := range keysOf(q.Filter) {
 			if len(w.missed[u][key]) == 0 {
 				continue
 			}
@@ -363,9 +352,6 @@ func (w *world) perform(e Effect) {
 			if e.Batch.Kind == Recent {
 				require.Greater(t, int64(*q.Filter.Since), w.earliest-int64((time.Hour+w.back)/time.Second), "T7") // it goes back with the clock, each time
 			}
-		}
-		if e.Batch.IsBroad() {
-			w.broads++
 		}
 		if e.Batch.Kind == Audit {
 			w.audits++

@@ -38,10 +38,6 @@ type (
 	LoadSet struct {
 		Query  QueryID
 		Filter nostr.Filter
-		// Broad: pages are not what comes of it if there is none.
-		Broad bool `json:",omitempty"`
-		// Since is when something came for the filter: what was loaded before is of no use.
-		Since time.Time `json:",omitzero"`
 	}
 	// Missing asks which of some ids we need; the answer goes to Checked.
 	Missing struct {

@@ -37,8 +37,6 @@ type history struct {
 	queries  map[QueryID]*query
 	pageSize int       // largest page the relay ever gave
 	now      time.Time // of the last message
-	// broadCame is when something last came for a query that is broad.
-	broadCame time.Time
 
 	reconciling negTurns
 }
@@ -114,7 +112,7 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 	for i, f := range fs {
 		q := &query{
 			id: QueryID(h.requests.number()), b: b, index: index,
-			less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy, broad: from.Broad,
+			less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy,
 			filter: f, match: filters.CompileShared([]nostr.Filter{f}),
 		}
 		out[i] = q
@@ -131,8 +129,6 @@ func (h *history) begin(q *query) {
 	switch {
 	case filters.Empty(q.filter):
 		h.end(q, plan.Gaps, "")
-	case q.broad > 0 && !h.reconciling.offered:
-		h.noUse(q, "it offers no NIP-77")
 	case h.reconciling.offered && !q.pages && q.b.Kind != plan.Recent && q.cursor == plan.CursorStart:
 		h.reconciling.wait(q)
 	default:
@@ -156,7 +152,7 @@ func (h *history) restart(q *query) {
 	b.open--
 	b.parts[q.index] = slices.DeleteFunc(b.parts[q.index], func(o *query) bool { return o == q })
 	for _, part := range h.queriesFor(b, q.index, plan.Query{
-		Filter: q.filter, Until: int64(q.cursor), NoNegentropy: q.pages, Broad: q.broad,
+		Filter: q.filter, Until: int64(q.cursor), NoNegentropy: q.pages,
 	}) {
 		part.less = part.less || q.less
 		h.begin(part)
@@ -197,9 +193,7 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	}
 	delete(h.queries, q.id)
 	h.leaveReconciling(q)
-	if result = max(result, q.result); q.broad > 0 && result != plan.Complete {
-		result, why = plan.Failed, cmp.Or(why, "not all could be had")
-	}
+	result = max(result, q.result)
 	if q.parent != nil {
 		h.partEnded(q, result, why)
 		return
@@ -212,7 +206,7 @@ func (h *history) end(q *query, result plan.Result, why string) {
 			b.report.Err = cmp.Or(why, "no reason given")
 		}
 	} else {
-		if q.less && q.broad == 0 {
+		if q.less {
 			result = plan.Gaps
 		}
 		q.cursor = plan.CursorDone
@@ -332,12 +326,7 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 		_, wanted := x.want[m.Event.ID]
 		again = !wanted
 		delete(x.want, m.Event.ID)
-		if !again {
-			x.q.heard(m.Event.Event)
-		}
-		if x.q.broad > 0 {
-			h.broadCame = now
-		}
+		x.q.heard(m.Event.Event)
 	}
 	if matches && !again {
 		h.out.do(Deliver{
@@ -388,12 +377,8 @@ const leastPage = 5
 func (h *history) startPages(q *query, until int64) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
-	limit := h.cfg.PageLimit
-	if q.broad > 0 {
-		limit = q.cut.shown + 1 // whether there is anything else
-	}
 	q.walk = filters.NewWalk(q.filter, filters.WalkStart{
-		Limit: limit, PageSize: max(h.pageSize, leastPage), Until: until,
+		Limit: h.cfg.PageLimit, PageSize: max(h.pageSize, leastPage), Until: until,
 	})
 	h.nextPage(q)
 }
@@ -414,10 +399,6 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 	q.b.report.Pages++
 	if q.full != nil {
 		h.endPart(q, hint)
-		return
-	}
-	if q.broad > 0 {
-		h.broadEnded(q, x.events <= q.cut.shown && !q.cut.older && hint != wire.HintMore)
 		return
 	}
 	if h.cutBelow(q, x.events) {

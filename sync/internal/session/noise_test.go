@@ -38,7 +38,6 @@ type noise struct {
 	loads   []LoadSet
 	missing []Missing
 	signs   bool
-	wholes  bool // the relay is compared with as a whole
 	batches map[plan.BatchID]bool
 	lives   []plan.LiveID
 	ended   map[plan.Result]int
@@ -124,9 +123,6 @@ func (n *noise) fetch() {
 			q.Filter.Until = &until
 		}
 		b.Queries = append(b.Queries, q)
-	}
-	if n.wholes && b.Kind < plan.Recent && n.rng.IntN(6) == 0 {
-		b.Queries = []plan.Query{{Filter: nostr.Filter{}, Broad: 1 + n.rng.IntN(20_000)}}
 	}
 	n.batches[b.ID] = true
 	n.do("fetch", n.s.Fetch(n.now, b))
@@ -400,21 +396,4 @@ func TestNoise(t *testing.T) {
 	t.Log(ended, news)
 	require.Subset(t, slices.Collect(maps.Keys(ended)), []plan.Result{plan.Complete, plan.Failed, plan.Refused})
 	require.Len(t, news, 9, "everything that there is to be learned")
-}
-
-// TestNoiseOfBroad is the same where relays are compared with as a whole.
-func TestNoiseOfBroad(t *testing.T) {
-	ended := make(map[plan.Result]int)
-	for seed := range uint64(30) {
-		n := newNoise(t, 100+seed)
-		n.wholes = true
-		for range 700 {
-			n.input()
-		}
-		for r, c := range n.ended {
-			ended[r] += c
-		}
-	}
-	t.Log(ended)
-	require.Positive(t, ended[plan.Complete])
 }

@@ -35,8 +35,6 @@ type query struct {
 	cursor plan.Cursor // how far it got
 	less   bool        // values were left out that the relay never takes
 	pages  bool        // it is not to be reconciled
-	broad  int         // > 0: see broad.go; bytes that reconciling it may take
-	spent  int         // of these
 
 	result plan.Result // so far
 	hold   int64       // newest second that can't be counted as fetched, 0 if there is none
@@ -137,9 +135,6 @@ func (q *query) saw(ev graspsync.Event) {
 		q.full.split.Saw(ev.ID, ev.Event)
 		return
 	}
-	if q.broad > 0 {
-		q.cut.older = q.cut.older || int64(ev.CreatedAt) < q.cut.oldest
-	}
 	q.walk.Saw(ev.ID, ev.CreatedAt)
 }
 
@@ -149,7 +144,7 @@ func (q *query) heard(ev *nostr.Event) {
 		q.full.split.Heard(ev)
 	}
 	if q.cut != nil {
-		q.cut.show(int64(ev.CreatedAt))
+		q.cut.oldest = min(q.cut.oldest, int64(ev.CreatedAt))
 	}
 }
 
@@ -197,20 +192,6 @@ type cut struct {
 	below  bool                // the page below it was asked for
 	asked  []graspsync.EventID // of which it is being found out whether we need them
 	others []graspsync.EventID // that somebody else brought: their created_at is to be looked up
-	// Of a query that is broad: how many events of that second it showed, and whether it has any
-	// that are older.
-	shown int
-	older bool
-}
-
-// show takes note of an event that the relay showed.
-func (c *cut) show(at int64) {
-	if at < c.oldest {
-		c.oldest, c.shown = at, 0
-	}
-	if at == c.oldest {
-		c.shown++
-	}
 }
 
 // checked takes out what the relay itself is asked for, now or later.

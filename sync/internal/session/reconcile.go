@@ -38,11 +38,7 @@ func (h *history) reconcileNext() {
 			h.openNeg(q) // a part of what was loaded
 			continue
 		}
-		load := LoadSet{Query: q.id, Filter: q.filter}
-		if q.broad > 0 {
-			load.Broad, load.Since = true, h.broadCame
-		}
-		h.out.do(load)
+		h.out.do(LoadSet{Query: q.id, Filter: q.filter})
 	}
 }
 
@@ -65,10 +61,6 @@ func (h *history) fetchPart(c *query) {
 
 // byPages fetches by pages what is not reconciled.
 func (h *history) byPages(q *query) {
-	if q.broad > 0 {
-		h.noUse(q, "it does not come to an end by NIP-77")
-		return
-	}
 	if q.full != nil {
 		h.splitFullSecond(q)
 		return
@@ -95,10 +87,6 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 		return
 	}
 	q.set = set
-	if q.broad > 0 && !h.mayPay(q) {
-		h.noUse(q, "what is here does not suit it")
-		return
-	}
 	if most := h.terms.NegentropyMax; most > 0 && set.Len() > 2*most {
 		h.tooLarge(q, h.now) // it would say so
 		return
@@ -109,7 +97,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 // openNeg asks for a reconciliation from its start.
 func (h *history) openNeg(q *query) {
 	q.neg = negentropy.NewSession(q.set, negentropy.Limits{
-		FrameSize: h.cfg.NegFrame, MaxRounds: h.cfg.NegRounds, MaxIDs: h.mostIDs(q),
+		FrameSize: h.cfg.NegFrame, MaxRounds: h.cfg.NegRounds, MaxIDs: h.cfg.NegIDs,
 	})
 	first, err := q.neg.Open()
 	if err != nil {
@@ -133,9 +121,6 @@ func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 	case done:
 		h.requests.drop(x, true)
 		h.reconciled(q)
-	case h.tooDear(q, len(payload)+len(reply)):
-		h.requests.drop(x, true)
-		h.noUse(q, "too much differs")
 	default:
 		x.events++
 		x.idleBy = now.Add(h.cfg.IdleTimeout)
@@ -159,7 +144,7 @@ func (h *history) distrustNeg(q *query, err error) {
 // the start is how some relays say that they don't know NIP-77. One that took too
 // long in all is asked about the rest.
 func (h *history) negSilent(x *request, now time.Time) {
-	if x.events == 0 && x.q.broad == 0 { // else it may have too much to do
+	if x.events == 0 {
 		h.noNegentropy("no answer to NEG-OPEN")
 	}
 	h.salvage(x.q, now.Before(x.idleBy))
@@ -180,8 +165,6 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	case why == wire.RefusalSessionLost && !q.reopened:
 		q.reopened = true
 		h.openNeg(q)
-	case q.broad > 0 && why != wire.RefusalNoNegentropy:
-		h.noUse(q, text)
 	case x.events == 0 &&
 		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted) && h.reconciling.doubt():
 		// It may be a value in the filter, or NIP-77 that is not for us. Pages find that
@@ -308,10 +291,6 @@ func (h *history) idsDone(q *query) {
 // fetched, and then the rest: by another one if again is set and this one got
 // somewhere, else by pages.
 func (h *history) salvage(q *query, again bool) {
-	if q.broad > 0 {
-		h.noUse(q, "it does not come to an end by NIP-77")
-		return
-	}
 	span := q.span()
 	settled := int64(min(q.neg.Settled(), uint64(noEnd)))
 	need := q.neg.Need() // all of it: what lies before settled is in no other place
@@ -438,12 +417,12 @@ func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
 // suspect has the page below what was reconciled asked for, if need be.
 func (h *history) suspect(q *query, neg *negentropy.Session) {
 	n := neg.TheirLen()
-	if q.broad == 0 && (n == 0 || n%50 != 0 && n != 375 && n != h.pageSize) {
+	if n == 0 || n%50 != 0 && n != 375 && n != h.pageSize {
 		return
 	}
 	q.cut = &cut{oldest: math.MaxInt64}
 	if at, ok := neg.OldestShared(); ok {
-		q.cut.oldest, q.cut.shown = int64(at), neg.SharedAt(at)
+		q.cut.oldest = int64(at)
 	}
 }
 
@@ -468,8 +447,8 @@ func (h *history) dateOthers(q *query) bool {
 // dated goes on with what we have of the events that others brought. If that could not be
 // read, a page more is asked for.
 func (h *history) dated(q *query, set *negentropy.Set) {
-	for i := 0; set != nil && i < set.Len() && set.Time(i) == set.Time(0); i++ {
-		q.cut.show(int64(set.Time(i))) //nolint:gosec // those of a set are below 2^53
+	if set != nil && set.Len() > 0 {
+		q.cut.oldest = min(q.cut.oldest, int64(set.Time(0)))
 	}
 	q.state = qFetching
 	h.idsDone(q)
@@ -479,9 +458,6 @@ func (h *history) dated(q *query, set *negentropy.Set) {
 // false if there is nothing to be asked.
 func (h *history) lookBelow(q *query) bool {
 	p := q.cut
-	if q.broad > 0 {
-		return h.lookBroadly(q)
-	}
 	if p == nil || p.below || p.oldest <= q.span().since || p.oldest == math.MaxInt64 {
 		q.cut = nil
 		return false

@@ -76,9 +76,6 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 		}
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
 		wire.RefusalLimitZero, wire.RefusalBadRequest:
-		if x.q != nil && x.q.broad > 0 && x.kind != reqIDs {
-			return false // it says nothing of what is asked for else
-		}
 		if x.kind == reqIDs {
 			return p.history.kindsOfIDs(x, why, text, tell) || p.history.fewerIDs(x, tell)
 		}

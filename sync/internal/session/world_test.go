@@ -68,17 +68,11 @@ type world struct {
 	history map[string]bool       // requests for what is stored, that have not ended
 	fresh   int                   // events that came live
 
-	wholes               bool // it is compared with as a whole
-	broad, broadComplete int  // batches that compared the relay as a whole, and came to their end
-
 	// of tests that build a world on purpose
 	refuse                   func(r wire.Request) bool
 	rewrite                  func(f nostr.Filter) nostr.Filter
 	others                   func(ids []graspsync.EventID) // bring some of what it is asked whether we need it
 	negMax, negCap, negFrame int
-	cutsWhole                bool        // only what names nothing is cut to negCap
-	negRefuse                string      // what it says to NEG-OPEN
-	negBytes                 func(n int) // is told of its answers
 }
 
 type worldBatch struct {
@@ -284,9 +278,6 @@ func (w *world) fetch() {
 			q.Until = start.Add(-time.Hour - time.Duration(w.src.n(1000))*time.Second).Unix()
 		}
 		b.Queries = append(b.Queries, q)
-	}
-	if w.wholes && b.Kind != plan.Recent && w.src.n(5) == 0 { // the relay as a whole
-		b.Queries = []plan.Query{{Filter: nostr.Filter{}, Broad: []int{200, 2_000, 20_000, 1 << 20}[w.src.n(4)]}}
 	}
 	w.batches[b.ID] = b
 	w.do("fetch", w.s.Fetch(w.now, b.Batch))
@@ -537,13 +528,7 @@ func (w *world) done(a Done) {
 	b := w.batches[a.Batch]
 	require.NotNil(w.t, b, "a batch ended twice")
 	delete(w.batches, a.Batch)
-	if b.IsBroad() {
-		if w.broad++; a.Result == plan.Complete {
-			w.broadComplete++
-		}
-		require.NotEqual(w.t, plan.Gaps, a.Result, "all or nothing")
-		require.NotEqual(w.t, plan.Refused, a.Result)
-	} else if len(b.Queries) > 0 { // that a relay is not compared with as a whole is no failure
+	if len(b.Queries) > 0 {
 		w.results = append(w.results, a.Result)
 	}
 	w.dones = append(w.dones, a)
@@ -570,7 +555,7 @@ func (w *world) done(a Done) {
 			if w.repeats && w.dense(q.Filter, ev.CreatedAt) {
 				continue
 			}
-			require.True(w.t, b.got[ev.ID] || b.held[ev.ID], "%s is missing from a complete batch, %t", ev.ID, b.IsBroad())
+			require.True(w.t, b.got[ev.ID] || b.held[ev.ID], "%s is missing from a complete batch", ev.ID)
 		}
 	}
 }

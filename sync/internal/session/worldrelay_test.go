@@ -224,10 +224,6 @@ func (w *world) negOpen(r wire.Request) {
 		w.say(wire.Message{Type: wire.TypeNegErr, Sub: r.Sub, Text: []string{"rate-limited: slow", "closed: lost", "restricted: no", "error: x"}[w.src.n(4)]})
 		return
 	}
-	if w.negRefuse != "" {
-		w.say(wire.Message{Type: wire.TypeNegErr, Sub: r.Sub, Text: w.negRefuse})
-		return
-	}
 	switch w.kind {
 	case offersNeg, negBroken:
 		w.negReply(r)
@@ -250,14 +246,11 @@ func (w *world) negReply(r wire.Request) {
 		w.asked[r.Sub] = r.Filters[0]
 	}
 	found := w.matching(w.asked[r.Sub], func(*nostr.Event) bool { return true })
-	if w.negCap > 0 && !(w.cutsWhole && len(w.asked[r.Sub].Tags) > 0) {
+	if w.negCap > 0 {
 		found = found[:min(len(found), w.negCap)]
 	}
 	reply, err := negentropy.Answer(setOf(found...), r.Payload, w.negFrame)
 	require.NoError(w.t, err)
-	if w.negBytes != nil {
-		w.negBytes(len(r.Payload) + len(reply))
-	}
 	switch {
 	case w.kind == negBroken && w.src.n(3) == 0:
 		reply = append(slices.Clone(reply), 0xff)
