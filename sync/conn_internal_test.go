@@ -121,7 +121,10 @@ func TestDeliverKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := madeConn(t, Config{})
 		ev := &nostr.Event{Kind: 1, PubKey: testKey(1).String(), ID: strings.Repeat("ab", 32)}
+		var asked []graspsync.EventID
+		c.env.ingest.refetch.ask = func(_ graspsync.RelayURL, ids []graspsync.EventID) { asked = append(asked, ids...) }
 		c.deliver(session.Deliver{Event: eventtest.Of(ev), Known: true, Size: 100})
+		require.Equal(t, []graspsync.EventID{eventtest.Of(ev).ID}, asked, "it is not known any more")
 		require.EqualValues(t, 1, c.env.report.duplicates.Load())
 		require.Zero(t, c.env.report.forged.Load())
 		require.Empty(t, c.env.ingest.toVerify)

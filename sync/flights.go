@@ -70,22 +70,39 @@ func (f *flights) enter(j *job) bool {
 	return true
 }
 
-// shared reports whether several count on a job.
-func (f *flights) shared(j *job) bool {
+// letGo ends a job without a look at its event, unless several count on it.
+func (f *flights) letGo(j *job) bool {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(j.tokens) > 1
+	if len(j.tokens) > 1 {
+		f.mu.Unlock()
+		return false
+	}
+	f.out(j)
+	f.mu.Unlock()
+	f.release(j)
+	f.over(j, j.tokens, false)
+	return true
 }
 
 // leave ends a job. ok is false if its event was lost to a failure of ours.
 func (f *flights) leave(j *job, ok bool) {
 	f.mu.Lock()
+	f.out(j)
+	tokens := j.tokens
+	f.mu.Unlock()
+	f.over(j, tokens, ok)
+}
+
+// out takes a job out, so that no other copy joins it. It needs mu.
+func (f *flights) out(j *job) {
 	delete(f.inFlight, j.key)
 	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
 		delete(f.coming, j.key.id)
 	}
-	tokens := j.tokens
-	f.mu.Unlock()
+}
+
+// over tells who counted on a job that is out.
+func (f *flights) over(j *job, tokens []*token, ok bool) {
 	for _, t := range tokens {
 		t.settle(ok)
 	}

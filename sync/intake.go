@@ -41,7 +41,11 @@ type delivery struct {
 func (k *intake) submit(ctx context.Context, d delivery) error {
 	k.report.received.Add(1)
 	id := d.event.ID
-	if d.known || k.absences.dealtWith(id) {
+	dealtWith := k.absences.dealtWith(id)
+	if d.known && !dealtWith { // any more: since it was read, what it depends on has come
+		k.absences.refetch.again(d.src.Relay, []graspsync.EventID{id})
+	}
+	if d.known || dealtWith {
 		k.report.duplicates.Add(1)
 		k.flights.claims.settled(id)
 		return nil

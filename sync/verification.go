@@ -162,11 +162,7 @@ func (v *verification) lost(j *job) {
 // sent before, and returns the others. It is asked for its batch again when it is back.
 func (v *verification) worthwhile(jobs []*job) []*job {
 	return slices.DeleteFunc(jobs, func(j *job) bool {
-		if j.from == nil || !j.from.worthless() || v.flights.shared(j) {
-			return false
-		}
-		v.flights.settled(j, false)
-		return true
+		return j.from != nil && j.from.worthless() && v.flights.letGo(j)
 	})
 }
 
