@@ -188,7 +188,8 @@ func (m *SyncManager) tookIn(ev graspsync.Event) {
 
 // Removed reports an event that our relay has removed other than by storing a
 // deletion or a newer version: by moderation, by expiry, or because what a [Policy]
-// held will not be released. It never blocks. The event does not come back through
+// held will not be released. It waits for no more than [SyncManager.Stored] may: until what that
+// reported is taken in, which asks Lists of the Policy. The event does not come back through
 // sync as long as its id is remembered.
 func (m *SyncManager) Removed(event graspsync.Event) {
 	if event.IsZero() {
@@ -202,7 +203,7 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 }
 
 // Postponed reports an event that the [Policy] has held, and holds no more for want of room.
-// It never blocks. The event is kept and judged again like what is [graspsync.Later]; after a few times
+// It waits like Removed. The event is kept and judged again like what is [graspsync.Later]; after a few times
 // only its id is, and a later daily pass brings it.
 func (m *SyncManager) Postponed(event graspsync.Event) {
 	if event.IsZero() {
@@ -237,7 +238,7 @@ func (m *SyncManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 }
 
 // Held reports an event that the [Policy] holds, where it was not just asked: one that
-// has waited before and does again. It never blocks. The states of an announcement
+// has waited before and does again. It waits like [SyncManager.Removed]. The states of an announcement
 // that is held are followed.
 func (m *SyncManager) Held(event graspsync.Event) {
 	if event.IsZero() {

@@ -251,3 +251,22 @@ func TestKnownEventCountsForItsPage(t *testing.T) {
 	require.NotNil(t, asked.Until)
 	assert.Equal(t, nostr.Timestamp(start.Unix())-nostr.Timestamp(c.PageLimit-1), *asked.Until)
 }
+
+// One that nobody asked for is a breach all the same, as far as its head tells.
+func TestKnownEventThatWasNotAskedFor(t *testing.T) {
+	c := defaults()
+	c.Limits.NoNegentropy = true
+	s := New(c)
+	f := tagging("a")
+	f.Kinds = []int{1621}
+	ask := one[Send](t, s.Fetch(start, batchOf(1, plan.History, f))).Request
+	of := func(kind int) wire.Message {
+		ev := event(kind, -time.Hour, "")
+		ev.Kind = kind
+		return wire.Message{Type: wire.TypeEvent, Sub: ask.Sub, Known: true, Event: eventtest.Of(ev)}
+	}
+	assert.Len(t, only[Deliver](s.Receive(start, of(1621))), 1)
+	got := s.Receive(start, of(1))
+	assert.Empty(t, only[Deliver](got))
+	assert.Len(t, only[Strike](got), 1)
+}

@@ -174,9 +174,8 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		s.strike(now, "event that was not asked for")
 		return
 	}
-	// What is known is not looked at, so that it may be what it likes.
-	matches := m.Known || x.match.Match(m.Event.Event)
-	if !matches && !resembles(x.filters, m.Event.Event) {
+	matches, resembles := x.suits(m)
+	if !resembles {
 		s.strike(now, "event that was not asked for")
 		return
 	}
