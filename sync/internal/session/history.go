@@ -357,24 +357,6 @@ func resembles(fs []nostr.Filter, ev *nostr.Event) bool {
 	return false
 }
 
-// suits reports whether an event is what was asked for, or resembles that. Of one that is known
-// the tags were not read: it suits if all else does.
-func (x *request) suits(m wire.Message) (matches, similar bool) {
-	ev := m.Event.Event
-	if !m.Known {
-		matches = x.match.Match(ev)
-		return matches, matches || resembles(x.filters, ev)
-	}
-	matches = slices.ContainsFunc(x.filters, func(f nostr.Filter) bool {
-		f.Tags = nil
-		return f.Matches(ev)
-	})
-	return matches, matches || slices.ContainsFunc(x.filters, func(f nostr.Filter) bool {
-		f.Tags = nil
-		return resembles([]nostr.Filter{f}, ev)
-	})
-}
-
 func hasValue(wanted nostr.TagMap, tags nostr.Tags) bool {
 	for _, values := range wanted {
 		for _, t := range tags {

@@ -99,6 +99,24 @@ func (x *request) asks() []nostr.Filter {
 	return x.filters
 }
 
+// suits reports whether an event is what was asked for, or resembles that. Of one that is known
+// the tags were not read: it suits if all else does.
+func (x *request) suits(m wire.Message) (matches, similar bool) {
+	ev := m.Event.Event
+	if !m.Known {
+		matches = x.match.Match(ev)
+		return matches, matches || resembles(x.filters, ev)
+	}
+	matches = slices.ContainsFunc(x.filters, func(f nostr.Filter) bool {
+		f.Tags = nil
+		return f.Matches(ev)
+	})
+	return matches, matches || slices.ContainsFunc(x.filters, func(f nostr.Filter) bool {
+		f.Tags = nil
+		return resembles([]nostr.Filter{f}, ev)
+	})
+}
+
 // triable reports whether it makes sense to look for the reason of a refusal: of
 // what was taken before it is not the filters.
 func (x *request) triable() bool {

@@ -174,8 +174,8 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		s.strike(now, "event that was not asked for")
 		return
 	}
-	matches, resembles := x.suits(m)
-	if !resembles {
+	matches, similar := x.suits(m)
+	if !similar {
 		s.strike(now, "event that was not asked for")
 		return
 	}
