@@ -297,6 +297,9 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 			for _, cmd := range c.mailbox.take() {
 				c.perform(cmd(c.session, time.Now()))
 			}
+		case <-c.stats.work.ready:
+			c.afford()
+			c.perform(c.session.Tick(time.Now()))
 		case <-due:
 			// What has arrived counts before what has not.
 			for len(frames) > 0 && c.ended == nil {
@@ -342,11 +345,9 @@ func (c *conn) take(msg wire.Message) {
 	c.excuse()
 }
 
-// afford tells the session how much history may be asked for, and what comes live whether
-// some waits for that.
+// afford tells the session how much history may be asked for.
 func (c *conn) afford() {
 	now, w := time.Now(), c.stats.work
-	w.reserve(c.session.Short(false), c.session.Short(true))
 	c.session.Afford(now, w.budget(now, false), w.budget(now, true))
 }
 
@@ -410,6 +411,7 @@ func (c *conn) perform(actions []session.Action) {
 			c.strike(a)
 		}
 	}
+	c.stats.work.reserve(c.session.Needs(false), c.session.Needs(true)) // what comes live leaves it
 }
 
 func (c *conn) strike(a session.Strike) {

@@ -21,6 +21,7 @@ import (
 type work struct {
 	most  int64
 	freed chan struct{} // one slot: some came back
+	ready chan struct{} // one slot: what history waits for is there
 
 	// Bytes in the pipeline; what is ours has a share of its own of these, too.
 	foreignInside, oursInside *semaphore.Weighted
@@ -30,7 +31,7 @@ type work struct {
 	foreign, ours, trusted allowance.Bucket
 	// Of these, what may go to events that come live while history waits for the rest.
 	foreignLive, oursLive   allowance.Bucket
-	foreignWaits, oursWaits bool
+	foreignNeeds, oursNeeds needs
 	unread                  allowance.Bucket // bytes of live events that are not looked at
 	record                  record
 }
@@ -65,7 +66,7 @@ func newWork(most int64) *work {
 	live := max(1, most/liveShare)
 	return &work{
 		foreignLive: allowance.NewWork(live), oursLive: allowance.NewWork(live),
-		most: most, freed: make(chan struct{}, 1),
+		most: most, freed: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 		foreignInside: semaphore.NewWeighted(most), oursInside: semaphore.NewWeighted(most),
 		foreign: allowance.NewWork(most), ours: allowance.NewWork(most), trusted: allowance.NewWork(most),
 		unread: allowance.NewWork(mostUnread * most),
@@ -90,17 +91,55 @@ func (w *work) liveBucket(of lane) (share *allowance.Bucket, bound bool) {
 	case trustedLane:
 		return &w.trusted, false
 	case oursLane, newcomerLane:
-		return &w.oursLive, w.oursWaits
+		return &w.oursLive, w.oursNeeds.bytes > 0
 	case foreignLane:
 	}
-	return &w.foreignLive, w.foreignWaits
+	return &w.foreignLive, w.foreignNeeds.bytes > 0
 }
 
-// reserve says for what history waits.
-func (w *work) reserve(foreign, ours bool) {
+// reserve says for how many events of a budget history waits; 0 if it does not.
+func (w *work) reserve(foreign, ours int) {
+	each := allowance.Forgery(w.most)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.foreignWaits, w.oursWaits = foreign, ours
+	w.foreignNeeds.set(int64(foreign) * each)
+	w.oursNeeds.set(int64(ours) * each)
+	w.tell()
+}
+
+// needs is what history waits for of a bucket.
+type needs struct {
+	bytes int64 // 0: it does not wait
+	told  bool  // that it is there; it may wait for something else as well
+}
+
+func (n *needs) set(bytes int64) {
+	if bytes != n.bytes {
+		*n = needs{bytes: bytes}
+	}
+}
+
+// come reports whether it is there now, once.
+func (n *needs) come(from *allowance.Bucket) bool {
+	if n.bytes == 0 {
+		return false
+	}
+	before := n.told
+	n.told = from.Left(time.Now()) >= n.bytes
+	return n.told && !before
+}
+
+// tell says it if what history waits for is there: by itself that takes a tenth of a second an
+// event, and what turned out to be of use comes back at once. w.mu is held.
+func (w *work) tell() {
+	foreign, ours := w.foreignNeeds.come(&w.foreign), w.oursNeeds.come(&w.ours)
+	if !foreign && !ours {
+		return
+	}
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
 }
 
 // try takes what an event of that size costs if it is there, and returns of which lane.
@@ -108,7 +147,7 @@ func (w *work) try(size int64, of lane, live bool) (cost int64, from lane, wait 
 	cost, now := allowance.Work(w.most, size), time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if of == newcomerLane && w.oursWaits { // history gets on
+	if of == newcomerLane && w.oursNeeds.bytes > 0 { // history gets on
 		if from, lent := w.borrow(now, cost, live); lent {
 			return cost, from, 0
 		}
@@ -228,6 +267,7 @@ func (w *work) give(n int64, of lane) {
 	if share, _ := w.liveBucket(of); share != w.bucket(of) {
 		share.Earn(n)
 	}
+	w.tell()
 	w.mu.Unlock()
 	select {
 	case w.freed <- struct{}{}:

@@ -21,9 +21,11 @@ import (
 type naiveWork struct {
 	most    int64
 	buckets map[string]*allowance.Bucket
-	waits   map[string]bool  // for which history does
+	needs   map[string]int64 // bytes that history waits for
+	said    map[string]bool  // that they are there
 	inside  map[string]int64 // bytes in the pipeline
 	freed   bool
+	ready   bool
 	record  naiveRecord
 }
 
@@ -34,7 +36,7 @@ var (
 
 func newNaiveWork(most int64) *naiveWork {
 	n := &naiveWork{
-		most: most, buckets: make(map[string]*allowance.Bucket), waits: make(map[string]bool), inside: make(map[string]int64),
+		most: most, buckets: make(map[string]*allowance.Bucket), needs: make(map[string]int64), said: make(map[string]bool), inside: make(map[string]int64),
 		record: newNaiveRecord(),
 	}
 	for name, size := range map[string]int64{
@@ -49,7 +51,7 @@ func newNaiveWork(most int64) *naiveWork {
 // take takes a cost of all that has to pay for it, or of nothing.
 func (n *naiveWork) take(now time.Time, cost int64, name string, live bool) time.Duration {
 	b, share := n.buckets[name], n.buckets[name+" live"]
-	if !live || share == nil || !n.waits[name] {
+	if !live || share == nil || n.needs[name] == 0 {
 		return b.Take(now, cost)
 	}
 	if part := min(cost, share.Most()); share.Left(now) < part {
@@ -71,7 +73,7 @@ func (n *naiveWork) try(now time.Time, size int64, of lane, live bool) (cost int
 		}
 		return false
 	}
-	if of == newcomerLane && n.waits["ours"] && borrowed() {
+	if of == newcomerLane && n.needs["ours"] > 0 && borrowed() {
 		return cost, from, 0
 	}
 	if wait = n.take(now, cost, payers[of], live); wait > 0 && of == newcomerLane && borrowed() {
@@ -86,6 +88,24 @@ func (n *naiveWork) earn(of lane, size int64) {
 		share.Earn(size)
 	}
 	n.freed = true
+	n.look()
+}
+
+func (n *naiveWork) reserve(needs map[string]int64) {
+	for name, bytes := range needs {
+		n.said[name] = n.said[name] && bytes == n.needs[name]
+	}
+	n.needs = needs
+	n.look()
+}
+
+// look says it if what history waits for has come.
+func (n *naiveWork) look() {
+	for name, bytes := range n.needs {
+		there := bytes > 0 && n.buckets[name].Left(time.Now()) >= bytes
+		n.ready = n.ready || there && !n.said[name]
+		n.said[name] = there
+	}
 }
 
 func TestWorkAgainstItsTwin(t *testing.T) {
@@ -126,8 +146,9 @@ func TestWorkAgainstItsTwin(t *testing.T) {
 				case 5:
 					require.Equal(t, n.buckets["unread"].Take(now, s) == 0, w.skip(s))
 				case 6:
-					n.waits = map[string]bool{"foreign": rnd.IntN(2) == 0, "ours": rnd.IntN(2) == 0}
-					w.reserve(n.waits["foreign"], n.waits["ours"])
+					foreign, own := []int{0, 1, 500, 1_999}[rnd.IntN(4)], []int{0, 1, 500, 1_999}[rnd.IntN(4)]
+					w.reserve(foreign, own)
+					n.reserve(map[string]int64{"foreign": int64(foreign) * each, "ours": int64(own) * each})
 				case 7:
 					n.visit(t, w, rnd, s, ours)
 				case 8:
@@ -181,6 +202,13 @@ func (n *naiveWork) same(t *testing.T, w *work) {
 		require.False(t, n.freed, "who waits is told")
 	}
 	n.freed = false
+	select {
+	case <-w.ready:
+		require.True(t, n.ready)
+	default:
+		require.False(t, n.ready, "who waits is told")
+	}
+	n.ready = false
 }
 
 // visit has an event in the pipeline for a while, if there is room for it.

@@ -20,7 +20,7 @@ type Budget struct {
 type budgets struct {
 	at            time.Time
 	foreign, ours Budget
-	short         map[bool]bool // ours or not: a request waits for that
+	needs         map[bool]int // ours or not: a request waits until that may be asked for
 }
 
 func (b *budgets) afford(now time.Time, foreign, ours Budget) {
@@ -44,35 +44,41 @@ func OfOurs(f nostr.Filter) bool {
 	return false
 }
 
-// lacks is how many events more must be there before a request that waits may be opened.
-func (b *budgets) lacks(x *request, open map[string]*request) int {
-	of := b.of(x)
-	if of.Full == 0 {
-		return 0
-	}
-	need := min(x.most(), of.Full)
+// need is how many events must be there before a request that waits may be opened, beside what
+// is open.
+func (b *budgets) need(x *request, open map[string]*request) int {
+	need := min(x.most(), b.of(x).Full)
 	for _, y := range open {
 		if y.most() > 0 && OfOurs(y.q.filter) == OfOurs(x.q.filter) {
 			need += max(0, y.most()-y.events)
 		}
 	}
-	return need - of.Now
+	return need
+}
+
+// lacks is how many of these are not there.
+func (b *budgets) lacks(x *request, open map[string]*request) int {
+	of := b.of(x)
+	if of.Full == 0 {
+		return 0
+	}
+	return b.need(x, open) - of.Now
 }
 
 // affordable returns a test of what waits, to be asked in that order: nothing overtakes
 // what waits for the same budget.
 func (b *budgets) affordable(open map[string]*request) func(x *request) bool {
-	short := make(map[bool]bool)
-	b.short = short
+	needs := make(map[bool]int)
+	b.needs = needs
 	return func(x *request) bool {
 		if x.most() == 0 {
 			return true
 		}
 		ours := OfOurs(x.q.filter)
-		if !short[ours] && b.lacks(x, open) > 0 {
-			short[ours] = true
+		if needs[ours] == 0 && b.lacks(x, open) > 0 {
+			needs[ours] = b.need(x, open)
 		}
-		return !short[ours]
+		return needs[ours] == 0
 	}
 }
 

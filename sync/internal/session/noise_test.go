@@ -334,7 +334,7 @@ func (n *noise) input() {
 func (n *noise) do(what string, actions []Action) {
 	live, historic, waiting := n.s.Open()
 	wake, waits := n.s.NextWake()
-	n.all = append(n.all, fmt.Sprint(clock(n.now), what, live, historic, waiting, n.s.Progress(), n.s.Short(true), n.s.Short(false), waits, clock(wake)))
+	n.all = append(n.all, fmt.Sprint(clock(n.now), what, live, historic, waiting, n.s.Progress(), n.s.Needs(true) > 0, n.s.Needs(false) > 0, waits, clock(wake)))
 	for _, a := range actions {
 		text, err := json.Marshal(a)
 		require.NoError(n.t, err)

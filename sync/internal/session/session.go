@@ -94,8 +94,9 @@ func (s *Session) Afford(now time.Time, foreign, ours Budget) {
 	s.requests.budgets.afford(now, foreign, ours)
 }
 
-// Short reports whether history waits for a budget.
-func (s *Session) Short(ours bool) bool { return s.requests.budgets.short[ours] }
+// Needs returns of how many events there must be a budget before history goes on, 0 if it does
+// not wait for that.
+func (s *Session) Needs(ours bool) int { return s.requests.budgets.needs[ours] }
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {

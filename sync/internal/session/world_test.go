@@ -468,7 +468,7 @@ func (w *world) record(what string, actions []Action) {
 	}
 	live, historic, waiting := w.s.Open()
 	wake, waits := w.s.NextWake()
-	w.all = append(w.all, fmt.Sprint(clock(w.now), what, live, historic, waiting, w.s.Progress(), w.s.Short(true), w.s.Short(false), waits, clock(wake)))
+	w.all = append(w.all, fmt.Sprint(clock(w.now), what, live, historic, waiting, w.s.Progress(), w.s.Needs(true) > 0, w.s.Needs(false) > 0, waits, clock(wake)))
 	for _, a := range actions {
 		text, err := json.Marshal(a)
 		require.NoError(w.t, err)
