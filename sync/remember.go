@@ -217,11 +217,11 @@ func (r *remember) start(ctx context.Context) (end func()) {
 	}
 }
 
-func (r *remember) recall(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.fixed.StoreTimeout)
+func (r *remember) recall(running context.Context) {
+	ctx, cancel := context.WithTimeout(running, r.cfg.fixed.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
-	if err != nil {
+	if err != nil && running.Err() == nil { // else nobody waits for it
 		r.cfg.Logger.Error("what was kept over the restart could not be read", keyErr, err)
 	}
 	for u, record := range loaded.Health {

@@ -355,6 +355,12 @@ func TestEachFaultOfRecalling(t *testing.T) {
 		}
 		k.l.keepAll()
 		end()
+		over, stop := context.WithCancel(t.Context())
+		stop()
+		st.set(func(int, string) bool { return true }, true)
+		stopped := newRemembering(t, st)
+		stopped.r.recall(over)
+		require.Empty(t, stopped.lines(), "it is to end: that is no failure")
 		recall := func(fails func(int, string) bool, hangs bool) (*remembering, int) {
 			st.set(fails, hangs)
 			next := newRemembering(t, st)

@@ -2,8 +2,6 @@ package grasp_test
 
 import (
 	"context"
-	"net"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -13,22 +11,53 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state/filestate"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// What makes the relay of the README's quick start a GRASP server: it is compiled, and
-// compared with the README below.
+// The server of the README: it is compiled, and compared with it below.
 func Example() {
-	serve := func(ctx context.Context, relay *khatru.Relay, db *badger.BadgerBackend, identity nip34.Identity, records *filestate.Store, front *http.Server, listener net.Listener) error {
-		server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: records})
+	serve := func(ctx context.Context) error {
+		db := &badger.BadgerBackend{Path: "data/events"}
+		if err := db.Init(); err != nil {
+			return err
+		}
+		defer db.Close()
+		server, err := grasp.Open(ctx, khatru.NewRelay(), db, "grasp.example.com", "data", "wss://relay.ngit.dev")
+		if err != nil {
+			return err
+		}
+		defer server.Close() // when it returns nobody uses db
+		return server.ListenAndServe(ctx, "127.0.0.1:3334")
+	}
+	_ = serve
+}
+
+// The same with everything in sight: behind a proxy that names the client, with a ceiling for
+// each owner, and with records that the caller has opened.
+func ExampleNew() {
+	serve := func(ctx context.Context, db *badger.BadgerBackend, records *filestate.Store) error {
+		identity, err := nip34.ParseIdentity("grasp.example.com")
+		if err != nil {
+			return err
+		}
+		relay := khatru.NewRelay()
+		relay.Negentropy = true
+		server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
+			Dir: "data/git", State: records,
+			Egress:       egress.Config{},
+			Sync:         relaysync.Config{Bootstrap: nil},
+			Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: 10 << 30},
+			Serve:        gitserve.Config{Client: gitserve.BehindProxy("X-Real-IP")},
+		})
 		if err != nil {
 			return err
 		}
 		defer server.Close()
-		front.Handler = server.Handler()
-		go front.Serve(listener)
-		return server.Run(ctx) // until ctx ends
+		return server.ListenAndServe(ctx, "127.0.0.1:3334")
 	}
 	_ = serve
 }
@@ -36,7 +65,7 @@ func Example() {
 func TestReadmeShowsTheExample(t *testing.T) {
 	source, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "listener net.Listener) error {\n")
+	_, rest, ok := strings.Cut(string(source), "serve := func(ctx context.Context) error {\n")
 	require.True(t, ok)
 	body, _, ok := strings.Cut(rest, "\t}\n\t_ = serve")
 	require.True(t, ok)

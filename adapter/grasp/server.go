@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -41,6 +42,7 @@ type Server struct {
 	paths   []string // of the identity; the longest come first
 	whole   bool     // it has a host to itself as well, or paths is empty
 	outside http.Handler
+	records io.Closer // nil if they are whose State it is
 }
 
 // New makes a server of a relay that is reached as identity and keeps its events in
@@ -273,12 +275,15 @@ func (s *Server) Close() error {
 	if s.fetcher != nil {
 		s.fetcher.Close()
 	}
-	var errs [2]error
+	var errs [3]error
 	if s.sync != nil { // now nobody asks it any more
 		errs[0] = s.sync.Close()
 	}
 	if s.repos != nil {
 		errs[1] = s.repos.Close()
+	}
+	if s.records != nil {
+		errs[2] = s.records.Close()
 	}
 	return errors.Join(errs[:]...)
 }

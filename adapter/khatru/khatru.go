@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"slices"
@@ -137,6 +138,7 @@ type Sync struct {
 	holding bool // the policy holds events
 	us      nip34.Identity
 	log     *slog.Logger
+	records io.Closer // nil if they are whose State it is
 	room    *room
 
 	broadcasts chan *nostr.Event
@@ -265,7 +267,11 @@ func (s *Sync) Run(ctx context.Context) error {
 // most. It is called after Run, and before the backend is closed. It may be called again.
 func (s *Sync) Close() error {
 	s.questions.closed.Store(true)
-	return s.store.Close()
+	err := s.store.Close()
+	if s.records != nil {
+		err = errors.Join(err, s.records.Close())
+	}
+	return err
 }
 
 // Status is that of the SyncManager.

@@ -1,0 +1,60 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// headerTime is how long a request's header may take to come, idleTime how long a connection may
+	// be left unused.
+	headerTime = 10 * time.Second
+	idleTime   = 2 * time.Minute
+	// endingTime is how long requests under way may take once all is to end.
+	endingTime = 2 * time.Second
+)
+
+// ListenAndServe is [Serve] at an address, such as "127.0.0.1:3334".
+func ListenAndServe(ctx context.Context, address string, handler http.Handler, run func(context.Context) error) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	return Serve(ctx, listener, handler, run)
+}
+
+// Serve serves handler to clients that can't keep a connection without using it, and runs what the
+// server does by itself, until ctx ends, which is no error, or one of both fails. Requests under way
+// have 2 s then; websockets are hung up by [Gate.Close], which is to be called after it. It closes
+// the listener, and returns when run has returned.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
+	front := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	}
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		defer stop() // what nobody can reach need not run
+		served <- front.Serve(listener)
+	}()
+	failed := run(working)
+	if working.Err() != nil {
+		failed = nil // that is why it returned
+	}
+	ending, done := context.WithTimeout(context.WithoutCancel(ctx), endingTime)
+	defer done()
+	if err := front.Shutdown(ending); err != nil {
+		front.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return failed
+}

@@ -1,0 +1,127 @@
+// khatru goes through its subscriptions while others open and close theirs: a race of its own.
+
+//go:build !race
+
+package grasp_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// opened is a server as somebody has it who opens it the short way.
+type opened struct {
+	address string
+	stop    func()
+}
+
+func open(t *testing.T, folder string, bootstrap ...string) opened {
+	t.Helper()
+	db := &slicestore.SliceStore{}
+	require.NoError(t, db.Init())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	o := opened{address: listener.Addr().String()}
+	server, err := grasp.Open(t.Context(), khatru.NewRelay(), db, o.address, folder, bootstrap...)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- gate.Serve(ctx, listener, server.Handler(), server.Run) }()
+	o.stop = func() {
+		cancel()
+		require.NoError(t, <-ended)
+		require.NoError(t, server.Close())
+		db.Close()
+	}
+	return o
+}
+
+// What is pushed to one server is at the other, of which it was told a URL only.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) string {
+		args = append([]string{"-C", dir, "-c", "user.name=alice", "-c", "user.email=alice@example.com"}, args...)
+		out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput()
+		require.NoError(t, err, "%v: %s", args, out)
+		return strings.TrimSpace(string(out))
+	}
+	first := open(t, filepath.Join(dir, "first"))
+	defer first.stop()
+	second := open(t, filepath.Join(dir, "second"), "ws://"+first.address)
+	defer second.stop()
+
+	git("init", "-q", "-b", "main")
+	git("commit", "-q", "--allow-empty", "-m", "one")
+	client, err := nostr.RelayConnect(t.Context(), "ws://"+first.address)
+	require.NoError(t, err)
+	defer client.Close()
+	alice := relaytest.NewKey("alice")
+	require.NoError(t, client.Publish(t.Context(), *alice.Hosted(nostr.Now(), "repo", "ws://"+first.address, "ws://"+second.address)))
+	require.NoError(t, client.Publish(t.Context(), *alice.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": git("rev-parse", "main")}, "main")))
+	path := "/" + alice.Npub() + "/repo.git"
+	git("push", "-q", "http://"+first.address+path, "main")
+
+	require.Eventually(t, func() bool {
+		out, err := exec.CommandContext(t.Context(), "git", "ls-remote", "http://"+second.address+path, "refs/heads/main").CombinedOutput()
+		return err == nil && strings.HasPrefix(string(out), git("rev-parse", "main"))
+	}, 30*time.Second, 100*time.Millisecond)
+}
+
+// A folder is free again once its server is closed, and one that can't be had is said to be.
+func TestOpenAgain(t *testing.T) {
+	folder := t.TempDir()
+	open(t, folder).stop()
+	o := open(t, folder)
+	defer o.stop()
+	_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{}, "127.0.0.1:3334", folder)
+	require.ErrorContains(t, err, folder)
+}
+
+// All that is wrong is said at once, before anything is made.
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	for want, args := range map[string][]string{
+		"the domain is empty":             {"", "data"},
+		"is a colon missing":              {"https//grasp.example.com", "data"},
+		"the folder is empty":             {"grasp.example.com", ""},
+		`bootstrap relay "https://a.b/"`:  {"grasp.example.com", t.TempDir(), "https://a.b/"},
+		"want wss:// (or AllowPlaintext)": {"grasp.example.com", t.TempDir(), "ws://relay.example.com"},
+	} {
+		_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{}, args[0], args[1], args[2:]...)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{}, "", "", "https://a.b/")
+	for _, want := range []string{"domain", "folder", "bootstrap"} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// An address that is taken, and a server that ends by itself, end the program: a process that
+// runs happily and serves nobody is found out by its users.
+func TestListenAndServeFails(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	forever := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	require.ErrorContains(t, gate.ListenAndServe(t.Context(), taken.Addr().String(), http.NotFoundHandler(), forever), "address already in use")
+	broken := func(context.Context) error { return context.DeadlineExceeded }
+	require.ErrorIs(t, gate.ListenAndServe(t.Context(), "127.0.0.1:0", http.NotFoundHandler(), broken), context.DeadlineExceeded)
+	lost, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	time.AfterFunc(50*time.Millisecond, func() { lost.Close() })
+	require.ErrorContains(t, gate.Serve(t.Context(), lost, http.NotFoundHandler(), forever), "serving")
+}

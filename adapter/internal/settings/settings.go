@@ -1,0 +1,84 @@
+// Package settings reads what the short ways into an adapter are told, as strings.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state/filestate"
+)
+
+// Settings are what an adapter is opened with.
+type Settings struct {
+	Identity  nip34.Identity
+	Bootstrap []graspsync.RelayURL
+	// Egress lets us reach this machine if the identity is on it and nowhere else; Plaintext
+	// goes with that. Nobody else can list such a server: somebody tries it out.
+	Egress    egress.Config
+	Plaintext bool
+	Records   *filestate.Store // what survives a restart; to be closed
+	Logger    *slog.Logger
+}
+
+// loopback is this machine.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+
+// errNoDomain and errNoFolder say what is missing.
+var (
+	errNoDomain = errors.New(`the domain is empty, want what announcements call this server, such as "grasp.example.com"`)
+	errNoFolder = errors.New(`the folder is empty, want one that only this server writes to, such as "data"`)
+)
+
+// Open reads them, and opens the records in a folder. The error names all that is wrong.
+func Open(domain, folder string, bootstrap []string) (Settings, error) {
+	s := Settings{Logger: slog.Default()}
+	var errs []error
+	var err error
+	switch {
+	case domain == "":
+		errs = append(errs, errNoDomain)
+	default:
+		if s.Identity, err = nip34.ParseIdentity(domain); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, spec := range bootstrap {
+		u, err := graspsync.ParseRelayURL(spec)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("bootstrap relay %q: %w", spec, err))
+		}
+		s.Bootstrap = append(s.Bootstrap, u)
+	}
+	if folder == "" {
+		errs = append(errs, errNoFolder)
+	}
+	if len(errs) > 0 {
+		return Settings{}, errors.Join(errs...)
+	}
+	if s.Plaintext = onThisMachine(s.Identity); s.Plaintext {
+		s.Egress.Allow = loopback
+		s.Logger.Info("the domain is on this machine: relays and git servers on it are reached, unencrypted as well", "domain", domain)
+	}
+	if s.Records, err = filestate.Open(filepath.Join(folder, "state"), filestate.Config{Logger: s.Logger}); err != nil {
+		return Settings{}, fmt.Errorf("opening the records: %w", err)
+	}
+	return s, nil
+}
+
+// onThisMachine reports whether nobody else can reach an identity.
+func onThisMachine(identity nip34.Identity) bool {
+	elsewhere := func(at graspsync.HostPort) bool {
+		ip, err := netip.ParseAddr(strings.Trim(at.Host, "[]"))
+		return at.Host != "localhost" && (err != nil || !ip.IsLoopback())
+	}
+	names := identity.HostPorts()
+	return len(names) > 0 && !slices.ContainsFunc(names, elsewhere)
+}
