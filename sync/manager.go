@@ -377,9 +377,9 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 // error nothing follows. One that is given up meanwhile is left out.
 func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, error] {
 	return func(yield func(RepoStatus, error) bool) {
-		var refs []graspsync.RepoRef
-		if err := m.ask(ctx, func(l *loop) { refs = l.plan.Refs() }); err != nil {
-			yield(RepoStatus{}, fmt.Errorf("asking for the repositories: %w", err))
+		refs, err := m.Refs(ctx)
+		if err != nil {
+			yield(RepoStatus{}, err)
 			return
 		}
 		for _, ref := range refs {
@@ -392,6 +392,33 @@ func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, er
 			}
 		}
 	}
+}
+
+// Refs returns the addresses of the repositories that are followed, in order. It asks Run, and
+// nobody else; the error is that of ctx, or [ErrNotRunning].
+func (m *SyncManager) Refs(ctx context.Context) ([]graspsync.RepoRef, error) {
+	var refs []graspsync.RepoRef
+	if err := m.ask(ctx, func(l *loop) { refs = l.plan.Refs() }); err != nil {
+		return nil, fmt.Errorf("asking for the repositories: %w", err)
+	}
+	return refs, nil
+}
+
+// Outlines returns of each of these repositories what RepoStatus says without the Store: Ours and
+// Coverage are 0, Authority is nil. What is not followed is left out. It asks Run once, which does
+// nothing else meanwhile: who shows many of them asks for as many as are looked at, not for all.
+func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
+	var out []RepoStatus
+	if err := m.ask(ctx, func(l *loop) {
+		for _, ref := range refs {
+			if p, known := l.plan.RepoStatus(ref); known {
+				out = append(out, l.overview.repoStatus(p, l.wants.listers(ref)))
+			}
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("asking about repositories: %w", err)
+	}
+	return out, nil
 }
 
 // ask has the loop answer a question.

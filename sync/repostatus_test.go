@@ -84,6 +84,15 @@ func TestRepoStatusCoverage(t *testing.T) {
 		require.ElementsMatch(t, []graspsync.RepoRef{owner.Ref("repo"), owner.Ref("unrelated")}, all)
 		_, err = r.manager.RepoStatus(t.Context(), owner.Ref("none"))
 		require.ErrorIs(t, err, relaysync.ErrUnknownRepo)
+		refs, err := r.manager.Refs(t.Context())
+		require.NoError(t, err)
+		require.ElementsMatch(t, all, refs)
+		outlines, err := r.manager.Outlines(t.Context(), owner.Ref("repo"), owner.Ref("none"))
+		require.NoError(t, err)
+		require.Len(t, outlines, 1)
+		require.Equal(t, s.Relays[0].Confirmed, outlines[0].Relays[0].Confirmed)
+		require.Equal(t, s.Relays[0].Lacks, outlines[0].Relays[0].Lacks)
+		require.Zero(t, outlines[0].Ours, "the Store is not asked")
 	})
 }
 
@@ -107,6 +116,10 @@ func TestRepoStatusBeforeAndAfterRun(t *testing.T) {
 			require.Zero(t, s)
 		}
 		_, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
+		require.ErrorIs(t, err, relaysync.ErrNotRunning)
+		_, err = r.manager.Outlines(t.Context(), owner.Ref("repo"))
+		require.ErrorIs(t, err, relaysync.ErrNotRunning)
+		_, err = r.manager.Refs(t.Context())
 		require.ErrorIs(t, err, relaysync.ErrNotRunning)
 	})
 }

@@ -43,6 +43,12 @@ func TestSyncPassesOnToTheManager(t *testing.T) {
 		n++
 	}
 	assert.Equal(t, 1, n)
+	refs, err := s.Refs(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []graspsync.RepoRef{{Identifier: "one"}}, refs)
+	outlines, err := s.Outlines(t.Context(), ref, ref)
+	require.NoError(t, err)
+	assert.Equal(t, []relaysync.RepoStatus{{Ref: ref}, {Ref: ref}}, outlines)
 	assert.Empty(t, gone)
 	importEvents(t, store, a, event(alice, 5, start, nostr.Tag{"e", a.ID}))
 	assert.Equal(t, []string{a.ID}, gone, "whoever was told of removals before is")
