@@ -3,6 +3,7 @@ package purgatory
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -140,7 +141,7 @@ func TestInboxIsBounded(t *testing.T) {
 // where it began.
 func TestServersWithMetricsOfTheirOwn(t *testing.T) {
 	var s report
-	var ends []func()
+	var ends []func(error)
 	for range 2 {
 		for n := range maxDomains + 3 {
 			ends = append(ends, s.request(fmt.Sprintf("%d.example", n)))
@@ -148,15 +149,27 @@ func TestServersWithMetricsOfTheirOwn(t *testing.T) {
 	}
 	got := s.domains()
 	require.Len(t, got, maxDomains+1)
-	require.Equal(t, domainStats{inFlight: 2, requests: 2}, got[fmt.Sprintf("%d.example", maxDomains-1)])
-	require.Equal(t, domainStats{inFlight: 6, requests: 6}, got[otherDomains])
-	for _, end := range ends {
-		end()
+	for domain, n := range map[string]int{fmt.Sprintf("%d.example", maxDomains-1): 2, otherDomains: 6} {
+		require.Equal(t, n, got[domain].inFlight)
+		require.EqualValues(t, n, got[domain].requests)
 	}
+	for _, end := range ends[1:] {
+		end(nil)
+	}
+	ends[0](errors.New("no\x1b[2J git here"))
 	for domain, d := range s.domains() {
 		require.Zero(t, d.inFlight, domain)
 		require.Positive(t, d.requests, domain)
 	}
+	all := s.domainStatuses()
+	require.Len(t, all, maxDomains+1)
+	require.Equal(t, otherDomains, all[maxDomains].Domain, "it is nobody's name, and comes last")
+	require.Equal(t, "0.example", all[0].Domain)
+	require.EqualValues(t, 1, all[0].Failed)
+	require.Equal(t, `no\x1b[2J git here`, all[0].LastError)
+	require.False(t, all[0].LastFailure.IsZero())
+	require.Zero(t, all[1].Failed)
+	require.True(t, all[1].LastFailure.IsZero())
 }
 
 // What waits with its data here counts until it has a ref, and not for itself.

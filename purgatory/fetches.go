@@ -78,8 +78,12 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (done hunt.Fetched) {
 		f.gatherings.discard(into)
 	}
 	f.gatherings.began(into, time.Time{})
-	end()
 	seen.Err = err
+	if errors.Is(err, errNotNeeded) {
+		end(nil) // it was not the server's fault
+	} else {
+		end(err)
+	}
 	f.servers.charge(ask, seen, done.Outcome == hunt.Complete)
 	f.gatherings.count(pl, into, seen, done.Outcome)
 	f.report.fetched(seen)

@@ -1,11 +1,13 @@
 package purgatory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,9 +149,9 @@ func (s *report) byName() (dropped, panics map[string]uint64) {
 	return dropped, panics
 }
 
-// request counts a request to a server, and its end when the function that it
-// returns is called.
-func (s *report) request(domain string) (end func()) {
+// request counts a request to a server, and its end, with what it failed with, when the function
+// that it returns is called.
+func (s *report) request(domain string) (end func(err error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byDomain == nil {
@@ -166,11 +168,41 @@ func (s *report) request(domain string) (end func()) {
 	}
 	d.inFlight++
 	d.requests++
-	return func() {
+	d.last = time.Now()
+	return func(err error) {
+		said := ""
+		if err != nil {
+			said = graspsync.Printable(err.Error())
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		d.inFlight--
+		if err != nil {
+			d.failed++
+			d.failedAt, d.lastError = time.Now(), said
+		}
 	}
+}
+
+// domainStatuses are the servers in the order of their names, those that share a label last.
+func (s *report) domainStatuses() []DomainStatus {
+	out := []DomainStatus{}
+	for domain, d := range s.domains() {
+		out = append(out, DomainStatus{
+			Domain: domain, InFlight: d.inFlight, Requests: d.requests, Failed: d.failed,
+			LastRequest: d.last, LastFailure: d.failedAt, LastError: d.lastError,
+		})
+	}
+	slices.SortFunc(out, func(a, b DomainStatus) int {
+		if shared := a.Domain == otherDomains; shared != (b.Domain == otherDomains) {
+			if shared {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.Domain, b.Domain)
+	})
+	return out
 }
 
 func (s *report) domains() map[string]domainStats {
@@ -192,8 +224,10 @@ func increase(m *map[string]uint64, key string, n int) {
 
 // domainStats counts the requests to one server.
 type domainStats struct {
-	inFlight int
-	requests uint64
+	inFlight         int
+	requests, failed uint64
+	last, failedAt   time.Time
+	lastError        string
 }
 
 // maxDomains bounds the servers with metrics of their own; the others share a label.
@@ -210,4 +244,5 @@ func (s *report) count(st *Status) {
 	st.Displaced, st.Unwanted = s.fates[Displaced].Load(), s.fates[Unwanted].Load()
 	st.Fetches, st.Failed, st.Objects, st.Fetched = s.fetches.Load(), s.failed.Load(), s.objects.Load(), s.bytes.Load()
 	st.Dropped, st.Panics = s.byName()
+	st.Domains, st.Queue = s.domainStatuses(), int(s.queue.Load())
 }

@@ -32,7 +32,26 @@ type Status struct {
 	Unreadable uint64            `json:"unreadable"` // entries on the disk
 	Panics     map[string]uint64 `json:"panics"`     // that were contained, by whose code it was; always a bug
 
+	// Queue is how many repositories git data is hunted for.
+	Queue int `json:"queue"`
+	// Domains are the git servers that were asked since the start, by name: up to 200. What was
+	// asked of others is that of "other", which comes last.
+	Domains []DomainStatus `json:"domains"`
+
 	Maintenance MaintenanceStatus `json:"maintenance"`
+}
+
+// DomainStatus is what came of the requests to one git server.
+type DomainStatus struct {
+	Domain   string `json:"domain"` // host and port
+	InFlight int    `json:"in_flight"`
+	Requests uint64 `json:"requests"`
+	Failed   uint64 `json:"failed"` // of them
+	// LastRequest is when one began, LastFailure when one failed, with LastError: one line of
+	// printable text, some of which may be the server's.
+	LastRequest time.Time `json:"last_request,omitzero"`
+	LastFailure time.Time `json:"last_failure,omitzero"`
+	LastError   string    `json:"last_error,omitempty"`
 }
 
 // StatusEntries is how many entries a [Status] names.

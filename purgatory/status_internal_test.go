@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func TestStatusIsWhole(t *testing.T) {
 		end := s.request("a.example")
 		s.request("a.example")
 		s.request("b.example")
-		end()
+		end(errors.New("no answer"))
 		p.maintenance.status = MaintenanceStatus{
 			Runs: 61, Failed: 7, Pruned: 62, Took: 63 * time.Second, Locked: 64 * time.Second, Removed: 65, Freed: -66, Packs: 67, LooseRefs: 68,
 		}
