@@ -121,6 +121,42 @@ func TestFailingEvent(t *testing.T) {
 	}
 }
 
+// A backend is said to fail when several writes in a row did: not for the sake of one event that
+// it can't save, and no longer than it is known.
+func TestWritable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := true
+		db := &fake{limit: 100, save: func(*nostr.Event) error {
+			if down {
+				return errors.New("boom")
+			}
+			return nil
+		}}
+		s := newStore(t, db, eventstoreadapter.Config{})
+		bad := event(alice, 1, start)
+		save(t, s, bad, bad)
+		require.NoError(t, s.Writable())
+		save(t, s, event(alice, 1, start))
+		require.ErrorContains(t, s.Writable(), "boom")
+		require.ErrorIs(t, s.Writable(), eventstoreadapter.ErrBackend)
+		time.Sleep(time.Minute)
+		require.NoError(t, s.Writable(), "nobody has tried since")
+		save(t, s, bad)
+		require.Error(t, s.Writable(), "but still it does")
+		down = false
+		save(t, s, bad)
+		require.NoError(t, s.Writable())
+		down = true
+		save(t, s, event(alice, 1, start))
+		require.NoError(t, s.Writable(), "counted anew")
+		db.remove = func(*nostr.Event) error { return errors.New("no removal") }
+		for range 2 {
+			require.Error(t, s.Remove(t.Context(), eventtest.Of(bad)))
+		}
+		require.ErrorContains(t, s.Writable(), "no removal")
+	})
+}
+
 func TestHalfDone(t *testing.T) {
 	db := &fake{limit: 100}
 	s := newStore(t, db, eventstoreadapter.Config{})

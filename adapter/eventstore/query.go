@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fiatjaf/eventstore"
@@ -24,6 +25,45 @@ type guard struct {
 	profile profile
 	turn    chan struct{} // holds one token; nil without serialisation
 	uses    *uses
+
+	trouble atomic.Pointer[trouble] // the last writes failed so; nil: the last one did not
+}
+
+// trouble is the last of several writes that failed in a row.
+type trouble struct {
+	at    time.Time
+	err   error
+	times int
+}
+
+// troubleLeast is how many writes in a row must fail: one event may be of a kind that a backend
+// can't save, and whoever sent it must not be able to call the whole of it broken.
+const troubleLeast = 3
+
+// troublePeriod is how long a write that failed speaks for the next ones. Nobody may write since it
+// failed: whoever keeps clients away for its sake must let them in again to find out.
+const troublePeriod = time.Minute
+
+// wrote notes what a write came to. That somebody gave up waiting for it says nothing.
+func (g *guard) wrote(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		g.trouble.Store(nil)
+	case ctx.Err() == nil && errors.Is(err, ErrBackend):
+		now := &trouble{time.Now(), err, 1}
+		if before := g.trouble.Load(); before != nil {
+			now.times += before.times
+		}
+		g.trouble.Store(now) // one that fails at the same time may not be counted
+	}
+}
+
+// writable returns why the last writes failed, if that is not long ago.
+func (g *guard) writable() error {
+	if t := g.trouble.Load(); t != nil && t.times >= troubleLeast && time.Since(t.at) < troublePeriod {
+		return t.err
+	}
+	return nil
 }
 
 func newGuard(backend eventstore.Store, p profile, turn chan struct{}, uses *uses) *guard {

@@ -355,6 +355,7 @@ func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 		}
 		return fmt.Errorf("%w: %w", ErrBackend, err)
 	})
+	b.writer.wrote(ctx, err)
 	if err != nil {
 		return 0, err
 	}
@@ -382,13 +383,20 @@ func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
-	return s.writer.call(ctx, "removing an event", func() error {
+	err := s.writer.call(ctx, "removing an event", func() error {
 		if err := s.writer.backend.DeleteEvent(context.WithoutCancel(ctx), e.Event); err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
 		return nil
 	})
+	s.writer.wrote(ctx, err)
+	return err
 }
+
+// Writable returns why the backend can't be written to, as far as that is known: why the last three
+// writes failed, or more, if the last of them was within the last minute. It is nil otherwise. It asks
+// the backend nothing.
+func (s *Store) Writable() error { return s.writer.writable() }
 
 // replace saves a version if it is the newest of its address, and then removes the
 // others: a crash in between leaves too much, which the next call repairs, rather

@@ -8,7 +8,7 @@ import "github.com/prometheus/client_golang/prometheus"
 func (s *Server) Collector(namespace string) prometheus.Collector {
 	return parts{
 		s.sync.Collector(namespace), s.purgatory.Collector(""), s.fetcher.Collector(namespace), s.git.Collector(namespace),
-		s.Staging().Collector(namespace), s.gate.Collector(namespace),
+		s.Staging().Collector(namespace), s.gate.Collector(namespace), s.readiness.collector(namespace),
 	}
 }
 

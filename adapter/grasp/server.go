@@ -39,6 +39,9 @@ type Server struct {
 	git     *gitserve.Handler
 	fetcher *gitfetch.Fetcher
 	repos   *gitserve.Repositories
+
+	readiness *readiness
+
 	paths   []string // of the identity; the longest come first
 	whole   bool     // it has a host to itself as well, or paths is empty
 	outside http.Handler
@@ -122,6 +125,9 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	if cfg.Serve.Describe == nil {
 		cfg.Serve.Describe = authority.Describe
+	}
+	s.readiness = &readiness{
+		read: s.sync.Ready(), store: s.sync.Writable, records: cfg.State, git: s.repos.Writable, asking: make(chan struct{}, 1),
 	}
 	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
 	return s, err
@@ -241,6 +247,13 @@ func (s *Server) Gate() *gate.Gate { return s.gate }
 
 // GitHandler is what serves the repositories: its metrics.
 func (s *Server) GitHandler() *gitserve.Handler { return s.git }
+
+// Ready returns why the server can't do its work now, so that clients are better sent elsewhere; nil
+// if it can. The error wraps [ErrStarting] until Run has read the store, and says later which of
+// store, records and repositories can't be written to; one that wraps [khatruadapter.ErrRoom] is
+// about the disk being full. It writes a few bytes to find out, at most once in 5 s; what the store
+// can't do it knows from what failed. It returns within 5 s, also if the disk hangs.
+func (s *Server) Ready(ctx context.Context) error { return s.readiness.ready(ctx) }
 
 // Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
 // called before. It leaves no goroutine.

@@ -124,6 +124,8 @@ type manager interface {
 	Status() relaysync.Status
 	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
 	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
+	Refs(ctx context.Context) ([]graspsync.RepoRef, error)
+	Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
 	Collector(namespace string) prometheus.Collector
 }
 
@@ -285,6 +287,25 @@ func (s *Sync) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync
 // Repositories are those of the SyncManager.
 func (s *Sync) Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error] {
 	return s.manager.Repositories(ctx)
+}
+
+// Refs are those of the SyncManager.
+func (s *Sync) Refs(ctx context.Context) ([]graspsync.RepoRef, error) { return s.manager.Refs(ctx) }
+
+// Outlines are those of the SyncManager.
+func (s *Sync) Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error) {
+	return s.manager.Outlines(ctx, refs...)
+}
+
+// Ready is that of the SyncManager: closed once the store has been read.
+func (s *Sync) Ready() <-chan struct{} { return s.manager.Ready() }
+
+// Writable returns why nothing is stored now, or nil: what Room says, or Writable of the Store.
+func (s *Sync) Writable() error {
+	if err := s.room.of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
+		return err
+	}
+	return s.store.Writable()
 }
 
 // Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.

@@ -115,6 +115,17 @@ func (m *fakeManager) Repositories(context.Context) iter.Seq2[relaysync.RepoStat
 	return func(yield func(relaysync.RepoStatus, error) bool) { yield(relaysync.RepoStatus{}, errUnknownRepo) }
 }
 
+func (m *fakeManager) Refs(context.Context) ([]graspsync.RepoRef, error) {
+	return []graspsync.RepoRef{{Identifier: "one"}}, nil
+}
+
+func (m *fakeManager) Outlines(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
+	for _, ref := range refs {
+		out = append(out, relaysync.RepoStatus{Ref: ref})
+	}
+	return out, nil
+}
+
 var serial int
 
 func event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {

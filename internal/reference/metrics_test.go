@@ -36,6 +36,7 @@ func TestMetrics(t *testing.T) {
 	defer server.Close()
 
 	var out strings.Builder
+	seen := make(map[string]bool)
 	for _, c := range []struct {
 		of        string
 		collector prometheus.Collector
@@ -47,6 +48,7 @@ func TestMetrics(t *testing.T) {
 		{"gitserve.Staging.Collector", server.Staging().Collector("ngit")},
 		{"gate.Gate.Collector", server.Gate().Collector("ngit")},
 		{"filestate.Store.Collector", records.Collector("ngit")},
+		{"grasp.Server.Collector, besides", server.Collector("ngit")},
 	} {
 		fmt.Fprintf(&out, "\n### %s\n\n| metric | type | labels | what |\n|---|---|---|---|\n", c.of)
 		ch := make(chan *prometheus.Desc, 1000)
@@ -56,6 +58,10 @@ func TestMetrics(t *testing.T) {
 		for d := range ch {
 			m := described.FindStringSubmatch(d.String())
 			require.NotNil(t, m, d.String())
+			if seen[m[1]] {
+				continue
+			}
+			seen[m[1]] = true
 			kind := "gauge"
 			if strings.HasSuffix(m[1], "_total") && !strings.HasPrefix(m[1], "ngit_sync_relays_") {
 				kind = "counter" // relays_tracked_total and its like are named as dashboards know them

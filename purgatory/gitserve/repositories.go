@@ -147,6 +147,20 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 	}
 }
 
+// Writable returns why nothing can be written to the folder now: it makes a file there, durably, and
+// removes it.
+func (r *Repositories) Writable() error {
+	name := r.fresh()
+	err := r.write(name, "")
+	if removed := r.root.Remove(name); err == nil { // what could not be written may be there all the same
+		err = removed
+	}
+	if err != nil {
+		return fmt.Errorf("writing to the folder of repositories: %w", err)
+	}
+	return nil
+}
+
 // Close lets go of the folder. Nothing else may be called afterwards.
 func (r *Repositories) Close() error {
 	r.tasks.close()

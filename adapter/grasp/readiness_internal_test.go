@@ -1,0 +1,101 @@
+package grasp
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/state"
+)
+
+// brittle is a store of records that fails, or hangs, when told to.
+type brittle struct {
+	state.Store
+	fails error
+	hangs chan struct{}
+	swaps int
+}
+
+func (b *brittle) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	b.swaps++
+	if b.hangs != nil {
+		<-b.hangs // a disk knows no contexts
+	}
+	if b.fails != nil {
+		return state.Absent, b.fails
+	}
+	return b.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+func (b *brittle) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return b.Store.Keys(ctx, prefix)
+}
+
+func TestReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read := make(chan struct{})
+		var store, git error
+		records := &brittle{Store: state.NewMemory()}
+		r := &readiness{
+			read: read, store: func() error { return store }, records: records,
+			git: func() error { return git }, asking: make(chan struct{}, 1),
+		}
+		metric := func() float64 { return testutil.ToFloat64(r.collector("ngit")) }
+		require.ErrorIs(t, r.ready(t.Context()), ErrStarting)
+		require.Zero(t, records.swaps)
+		require.Zero(t, metric())
+		close(read)
+		for range 100 {
+			require.NoError(t, r.ready(t.Context()))
+		}
+		require.Equal(t, 1, records.swaps, "an answer holds for a while")
+		require.InDelta(t, 1, metric(), 0)
+
+		git, records.fails, store = errors.New("read-only"), errors.New("no space left"), errors.New("database broken")
+		require.ErrorContains(t, r.ready(t.Context()), "database broken", "what is known costs nothing")
+		time.Sleep(readyPeriod)
+		err := r.ready(t.Context())
+		for _, says := range []string{"database broken", "read-only", "writing a record: no space left"} {
+			require.ErrorContains(t, err, says)
+		}
+		require.Zero(t, metric())
+
+		// A disk that hangs: nobody waits for long, and one write is enough.
+		git, records.fails, store = nil, nil, nil
+		records.hangs = make(chan struct{})
+		time.Sleep(readyPeriod)
+		swaps, began := records.swaps, time.Now()
+		answers := make(chan error, 20)
+		for range cap(answers) {
+			go func() { answers <- r.ready(t.Context()) }()
+		}
+		for range cap(answers) {
+			require.ErrorContains(t, <-answers, "takes too long")
+		}
+		require.Equal(t, readyTimeout, time.Since(began))
+		require.Equal(t, swaps+1, records.swaps)
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.ready(impatient), context.DeadlineExceeded)
+		close(records.hangs)
+		synctest.Wait()
+		records.hangs = nil
+		require.Error(t, r.ready(t.Context()), "the answer came too late")
+		time.Sleep(readyPeriod)
+		require.NoError(t, r.ready(t.Context()))
+	})
+}
+
+func TestReadyMetricIsDescribed(t *testing.T) {
+	r := &readiness{read: make(chan struct{})}
+	require.NoError(t, testutil.CollectAndCompare(r.collector("ngit"), strings.NewReader(
+		"# HELP ngit_server_ready 1 if the store was read, and store, records and repositories can be written to; else 0.\n"+
+			"# TYPE ngit_server_ready gauge\nngit_server_ready 0\n")))
+}
