@@ -1,0 +1,46 @@
+package statuspage_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/graspsync/graspsync/adapter/statuspage"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// A page of a manager, below a path, beside what else the operator's address serves.
+func Example() {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	if err != nil {
+		log.Fatal(err)
+	}
+	manager, err := relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	page, err := statuspage.New(statuspage.Config{
+		Name: "grasp.example.com", Sync: manager,
+		Links: []statuspage.Link{{Text: "Metrics", Href: "../metrics"}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/status/", http.StripPrefix("/status", page))
+
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/status/", nil))
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(w.Code, strings.Contains(string(body), "Nobody to sync with"))
+	// Output: 200 true
+}

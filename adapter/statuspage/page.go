@@ -1,0 +1,193 @@
+package statuspage
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Page is the status page of a server. It is made by [New]. All methods may be called concurrently.
+type Page struct {
+	// set by New, read-only
+	cfg     Config
+	mux     *http.ServeMux
+	viewers chan struct{} // a token for each that is followed live
+	asking  chan struct{} // a token for each question under way
+	shared  *shared
+	history *history
+
+	mu sync.Mutex
+	// guarded by mu
+	last *snapshot
+}
+
+// New makes a page. The error wraps [ErrConfig].
+func New(cfg Config) (*Page, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	cfg = cfg.withDefaults()
+	p := &Page{
+		cfg: cfg, mux: http.NewServeMux(), viewers: make(chan struct{}, cfg.MaxViewers),
+		asking: make(chan struct{}, maxQuestions), shared: newShared(), history: newHistory(),
+	}
+	for name, v := range views {
+		if name == home {
+			name = "{$}"
+		}
+		p.mux.HandleFunc("GET /"+name, p.show(v))
+	}
+	p.mux.HandleFunc("GET /live", p.live)
+	for name, a := range assets {
+		p.mux.Handle("GET /assets/"+name, a)
+	}
+	p.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		p.write(w, http.StatusNotFound, &views404, nil, fragment{lines: []string{"<h1>Not found</h1>", "<p>There is no such page.</p>"}})
+	})
+	return p, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for name, value := range headers {
+		w.Header().Set(name, value)
+	}
+	// Another site that a browser of ours has open may neither ask questions nor take viewers' places.
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		http.Error(w, "not for other sites", http.StatusForbidden)
+		return
+	}
+	p.mux.ServeHTTP(w, r)
+}
+
+// headers go with all that is served: a page loads what is here and nothing else, and runs nothing that
+// is in it.
+var headers = map[string]string{
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+	"X-Content-Type-Options":       "nosniff",
+	"Referrer-Policy":              "no-referrer",
+	"Cross-Origin-Opener-Policy":   "same-origin",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Cache-Control":                "no-store",
+}
+
+// show serves a view.
+func (p *Page) show(v *view) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := v.query(r.URL.Query())
+		f := p.render(r.Context(), v, q)
+		p.write(w, f.status, v, q, f)
+	}
+}
+
+// write writes a whole page.
+func (p *Page) write(w http.ResponseWriter, status int, v *view, q url.Values, f fragment) {
+	var out bytes.Buffer
+	live, question := "", ""
+	if v.name == "explain" {
+		question = q.Get("q")
+	}
+	if v.every > 0 && status == http.StatusOK {
+		live = "live?" + url.Values{"view": {v.name}, "query": {q.Encode()}}.Encode()
+	}
+	err := pages.ExecuteTemplate(&out, "layout", struct {
+		Server, Title, View, Live, Question string
+		CanAsk, HasGit                      bool
+		Links                               []Link
+		At                                  time.Time
+		Main                                template.HTML
+	}{
+		p.cfg.Name, v.title, v.name, live, question, p.cfg.Explain != nil, p.cfg.Purgatory != nil, p.cfg.Links, time.Now(),
+		template.HTML(strings.Join(f.lines, "\n")), // what templates of ours made
+	})
+	if err != nil {
+		http.Error(w, "the page could not be made", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes()) // the client is gone if this fails
+}
+
+// fragment is what a view shows, without what is around it: lines of HTML.
+type fragment struct {
+	status int
+	lines  []string
+}
+
+// render makes what a view shows, once for all who look at the same within a second.
+func (p *Page) render(ctx context.Context, v *view, q url.Values) fragment {
+	s := p.snapshot(time.Now())
+	if v.every == 0 {
+		return p.make(ctx, v, s, q)
+	}
+	return s.rendered(v.name+"?"+q.Encode(), func() fragment {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*askTimeout) // it is for others too
+		defer cancel()
+		return p.make(ctx, v, s, q)
+	})
+}
+
+func (p *Page) make(ctx context.Context, v *view, s *snapshot, q url.Values) fragment {
+	data, err := v.data(p, ctx, s, q)
+	f := fragment{status: http.StatusOK}
+	name := v.name
+	if err != nil {
+		f.status, name, data = statusOf(err), "failed", err.Error()
+	}
+	var out bytes.Buffer
+	if err := pages.ExecuteTemplate(&out, name, data); err != nil {
+		return fragment{http.StatusInternalServerError, []string{"<p>The page could not be made.</p>"}}
+	}
+	f.lines = strings.Split(strings.TrimSpace(out.String()), "\n")
+	return f
+}
+
+//go:embed templates
+var templateFiles embed.FS
+
+//go:embed assets
+var assetFiles embed.FS
+
+var pages = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
+
+// asset is a file of the page.
+type asset struct {
+	name, etag string
+	data       []byte
+}
+
+var assets = func() map[string]asset {
+	out := make(map[string]asset)
+	entries, err := assetFiles.ReadDir("assets")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, e := range entries {
+		data, err := assetFiles.ReadFile(path.Join("assets", e.Name()))
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(data)
+		out[e.Name()] = asset{e.Name(), `"` + hex.EncodeToString(sum[:8]) + `"`, data}
+	}
+	return out
+}()
+
+// ServeHTTP implements [http.Handler].
+func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-cache") // a new version has new ones
+	w.Header().Set("Etag", a.etag)
+	http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.data))
+}

@@ -1,0 +1,469 @@
+package statuspage_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/net/html"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/statuspage"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newPage(t testing.TB, s *server, change func(*statuspage.Config)) *statuspage.Page {
+	t.Helper()
+	cfg := statuspage.Config{Name: "grasp.example.com", Sync: s, Purgatory: gitOf{s}, Links: []statuspage.Link{{Text: "Metrics", Href: "metrics"}}}
+	if change != nil {
+		change(&cfg)
+	}
+	page, err := statuspage.New(cfg)
+	require.NoError(t, err)
+	return page
+}
+
+func get(t testing.TB, h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func paths(s *server) []string {
+	return []string{
+		"/", "/?span=day", "/relays", "/relays?q=relay00&state=gaps&sort=gaps", "/relay?url=" + url.QueryEscape(s.status.Relays[0].URL.String()),
+		"/repositories", "/repositories?q=project-00&page=2", "/repository?ref=" + url.QueryEscape(s.refs[0].String()), "/git", "/dropped", "/explain", "/explain?q=x",
+	}
+}
+
+func TestConfig(t *testing.T) {
+	_, err := statuspage.New(statuspage.Config{MaxViewers: -1})
+	require.ErrorIs(t, err, statuspage.ErrConfig)
+	require.ErrorContains(t, err, "Sync is nil")
+	require.ErrorContains(t, err, "MaxViewers is -1")
+}
+
+// With as many relays and repositories as a large server has, each view is small and quick.
+func TestManyRelaysAndRepositories(t *testing.T) {
+	s := large(500, 2500)
+	page := newPage(t, s, func(c *statuspage.Config) {
+		c.Explain = func(context.Context, string) (string, error) { return "so it is", nil }
+	})
+	for _, path := range paths(s) {
+		began := time.Now()
+		w := get(t, page, path)
+		took := time.Since(began)
+		require.Equal(t, http.StatusOK, w.Code, path)
+		require.Less(t, w.Body.Len(), 80_000, path)
+		require.Less(t, took, 2*time.Second, path) // some ms, but other tests have the machine too
+		t.Logf("%s: %d bytes, %.1f ms", path, w.Body.Len(), took.Seconds()*1000)
+	}
+	require.LessOrEqual(t, s.outlines.Load(), int64(2), "of the rows that are shown, and of no others")
+}
+
+func TestListsArePagedAndSearched(t *testing.T) {
+	s := large(120, 300)
+	page := newPage(t, s, nil)
+	body := func(path string) string { return get(t, page, path).Body.String() }
+	rows := func(path string) int { return strings.Count(body(path), `<tr><th scope="row">`) }
+	require.Equal(t, 50, rows("/relays"))
+	require.Equal(t, 20, rows("/relays?page=3"))
+	require.Equal(t, 20, rows("/relays?page=99"), "the last one")
+	require.Equal(t, 50, rows("/relays?page=-1"))
+	require.Equal(t, 50, rows("/relays?page=x"))
+	require.Equal(t, 10, rows("/relays?q=RELAY01"))
+	require.Zero(t, rows("/relays?q=elsewhere"))
+	require.Contains(t, body("/relays?q=elsewhere"), "None that match, of 120.")
+	require.Equal(t, 20, rows("/relays?state=dead"))
+	require.Contains(t, body("/relays?page=2&state=all"), "51–100 of 120.")
+	require.Contains(t, body("/relays?page=2"), `href="?page=3" rel="next"`)
+	for _, sort := range []string{"gaps", "missing", "events", "failures"} {
+		require.Equal(t, 50, rows("/relays?sort="+sort))
+	}
+	first := regexp.MustCompile(`<tr><th scope="row"><a href="relay\?url=[^"]*"><bdi>([^<]*)`)
+	require.Equal(t, "relay119.example.com", first.FindStringSubmatch(body("/relays?sort=events"))[1])
+	require.Equal(t, 50, rows("/repositories?page=6"))
+	require.Equal(t, 10, rows("/repositories?q=project-001"))
+	npub := regexp.MustCompile(`npub1[a-z0-9]{58}`).FindString(body("/repository?ref=" + url.QueryEscape(s.refs[7].String())))
+	require.Equal(t, 1, rows("/repositories?q="+npub))
+	require.Equal(t, 1, rows("/repositories?q="+s.refs[7].Owner.String()))
+	require.Equal(t, http.StatusNotFound, get(t, page, "/relay?url=wss://elsewhere.example").Code)
+	require.Equal(t, http.StatusNotFound, get(t, page, "/relay?url=nonsense").Code)
+	unknown := graspsync.RepoRef{Identifier: "unknown"}
+	require.Equal(t, http.StatusNotFound, get(t, page, "/repository?ref="+unknown.String()).Code)
+	require.Equal(t, http.StatusNotFound, get(t, page, "/repository?ref=nonsense").Code)
+	require.Equal(t, http.StatusNotFound, get(t, page, "/elsewhere").Code)
+	require.Equal(t, http.StatusNotFound, get(t, page, "/explain?q=x").Code, "nobody answers")
+	require.NotContains(t, body("/"), `action="explain"`)
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/relays", nil))
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	none := newPage(t, s, func(c *statuspage.Config) { c.Purgatory = nil })
+	require.Equal(t, http.StatusNotFound, get(t, none, "/git").Code)
+	require.NotContains(t, get(t, none, "/").Body.String(), "Git data")
+}
+
+// What needs a look is said on the first page, in words.
+func TestNotices(t *testing.T) {
+	s := large(6, 1)
+	page := newPage(t, s, func(c *statuspage.Config) {
+		c.Ready = func(context.Context) error {
+			return errors.Join(errors.New("no room on the disk"), errors.New("writing a record: <b>read-only</b>"))
+		}
+	})
+	s.change(func(st *relaysync.Status, git *purgatory.Status) {
+		for i := range st.Relays {
+			st.Relays[i].Phase, st.Relays[i].Strikes = "disconnected", 1
+		}
+		st.Events.Panics, git.Panics = map[string]uint64{"store": 1}, map[string]uint64{"git": 2}
+		git.Expired, git.Released, git.Failed, git.Fetches = 20, 2, 99, 100
+	})
+	body := get(t, page, "/").Body.String()
+	for _, says := range []string{
+		"Not ready", "no room on the disk", "&lt;b&gt;read-only&lt;/b&gt;", "No relay is connected.", "2 events could not be saved", "A panic was contained",
+		"3 events were found by the daily pass only", "1 of 6 relays have failed for a day", "6 times a relay was proven hostile",
+		"More events expired in purgatory", "More than nine of ten requests",
+	} {
+		require.Contains(t, body, says)
+	}
+	quiet := large(0, 0)
+	quiet.change(func(st *relaysync.Status, git *purgatory.Status) {
+		st.Synced, st.Events, *git = true, relaysync.EventStatus{}, purgatory.Status{}
+	})
+	body = get(t, newPage(t, quiet, nil), "/").Body.String()
+	require.Contains(t, body, "No relay is known")
+	require.NotContains(t, body, "△</span> <a href=\"dropped\"")
+}
+
+// Every reason for which something is dropped is explained, and none that there is not.
+func TestMeaningsAreThoseOfTheDocumentation(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	for part, heading := range map[string]string{"sync": "## What a bound dropped: `ngit_sync_dropped_total`", "purgatory": "## What a bound dropped: `purgatory_dropped_total`"} {
+		_, rest, ok := strings.Cut(string(doc), heading)
+		require.True(t, ok)
+		section, _, _ := strings.Cut(rest, "\n## ")
+		documented := make(map[string]bool)
+		for _, row := range regexp.MustCompile(`(?m)^\| ([a-z_, ]+) \|`).FindAllStringSubmatch(section, -1) {
+			for name := range strings.SplitSeq(row[1], ", ") {
+				if name != "reason" {
+					documented[name] = true
+				}
+			}
+		}
+		require.Greater(t, len(documented), 10)
+		for name := range documented {
+			require.NotEmpty(t, statuspage.Meaning(part, name), "%s: %s", part, name)
+		}
+		require.Equal(t, len(documented), statuspage.Meanings(part), "there are meanings of what is not documented")
+	}
+}
+
+// Nobody who looks once costs more than a snapshot; a page that nobody looks at costs one Status a minute.
+func TestWhatItCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := large(50, 50)
+		page := newPage(t, s, nil)
+		time.Sleep(time.Hour)
+		require.Zero(t, s.statuses.Load(), "nothing at all without Run")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- page.Run(ctx) }()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.InDelta(t, 60, s.statuses.Load(), 1)
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.Zero(t, s.outlines.Load()+s.repoStatuses.Load())
+		s.statuses.Store(0)
+		time.Sleep(time.Second)
+		for range 200 {
+			for _, path := range paths(s)[:10] {
+				get(t, page, path)
+			}
+		}
+		require.EqualValues(t, 1, s.statuses.Load())
+		require.EqualValues(t, 1, s.repoStatuses.Load())
+		require.LessOrEqual(t, s.outlines.Load(), int64(2))
+	})
+}
+
+// viewer follows a page live, and keeps its lines as a browser does.
+type viewer struct {
+	lines  []string
+	events int
+	code   int
+	stop   context.CancelFunc
+	done   chan struct{}
+	got    chan struct{}
+}
+
+func follow(t *testing.T, at, view string) *viewer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/live?view="+view, nil)
+	require.NoError(t, err)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	v := &viewer{code: resp.StatusCode, stop: cancel, done: make(chan struct{}), got: make(chan struct{}, 100)}
+	go func() {
+		defer close(v.done)
+		defer resp.Body.Close()
+		in := bufio.NewScanner(resp.Body)
+		in.Buffer(nil, 1<<20)
+		for in.Scan() {
+			data, ok := strings.CutPrefix(in.Text(), "data: ")
+			if !ok {
+				continue
+			}
+			var m struct {
+				All []string       `json:"all"`
+				Set map[int]string `json:"set"`
+			}
+			if json.Unmarshal([]byte(data), &m) != nil {
+				return
+			}
+			if m.All != nil {
+				v.lines = m.All
+			}
+			for i, l := range m.Set {
+				v.lines[i] = l
+			}
+			v.events++
+			v.got <- struct{}{}
+		}
+	}()
+	return v
+}
+
+func (v *viewer) end() {
+	v.stop()
+	<-v.done
+}
+
+// A viewer is sent what changes, and has the same as who loads the page; more viewers than there are
+// places for are told so, and a place is free again when somebody leaves.
+func TestFollowedLive(t *testing.T) {
+	s := large(60, 60)
+	front := httptest.NewServer(newPage(t, s, func(c *statuspage.Config) { c.MaxViewers = 2 }))
+	defer front.Close()
+	a, b := follow(t, front.URL, "overview"), follow(t, front.URL, "dropped")
+	<-a.got
+	<-b.got
+	refused := follow(t, front.URL, "overview")
+	require.Equal(t, http.StatusServiceUnavailable, refused.code)
+	refused.end()
+	b.end()
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Repos = 98_765 })
+	for !strings.Contains(strings.Join(a.lines, "\n"), "98,765") {
+		<-a.got
+	}
+	require.Greater(t, len(a.lines), 20)
+	a.end()
+	require.Eventually(t, func() bool {
+		c := follow(t, front.URL, "relays")
+		defer c.end()
+		return c.code == http.StatusOK
+	}, 10*time.Second, 20*time.Millisecond)
+	for _, none := range []string{"", "nothing", "explain", "layout", "overview&query=%25zz"} {
+		v := follow(t, front.URL, none)
+		require.Equal(t, http.StatusNotFound, v.code, none)
+		v.end()
+	}
+	require.Equal(t, http.StatusForbidden, get(t, newPage(t, s, nil), "/live?view=overview", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors").Code)
+	require.Equal(t, http.StatusOK, get(t, newPage(t, s, nil), "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate").Code)
+}
+
+// stuck is a connection whose other end does not read.
+type stuck struct {
+	http.ResponseWriter
+	deadline time.Time
+	written  int
+}
+
+func (s *stuck) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
+func (s *stuck) Flush()                             {}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	s.written++
+	if s.written == 1 {
+		return len(p), nil
+	}
+	time.Sleep(time.Until(s.deadline))
+	return 0, &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}
+}
+
+// Who does not read is cut off after ten seconds, and nobody else notices.
+func TestSlowViewersAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := large(20, 20)
+		page := newPage(t, s, nil)
+		w, began := &stuck{ResponseWriter: httptest.NewRecorder()}, time.Now()
+		page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live?view=dropped", nil))
+		require.Equal(t, 26*time.Second, time.Since(began).Round(time.Second), "10 s for a sign of life, after 15 s in which nothing changed, looked at each 2 s")
+		require.Equal(t, 2, w.written)
+	})
+}
+
+// A question takes as long as it may, and so many are answered at once.
+func TestQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := large(1, 1)
+		asked := make(chan string, 10)
+		page := newPage(t, s, func(c *statuspage.Config) {
+			c.Explain = func(ctx context.Context, q string) (string, error) {
+				asked <- q
+				if q == "hard" {
+					<-ctx.Done()
+					return "", ctx.Err()
+				}
+				return "first <b>\n  second\x1b[2J\u202e" + q, nil
+			}
+		})
+		require.Contains(t, get(t, page, "/explain").Body.String(), "Ask why")
+		body := get(t, page, "/explain?q=+easy+").Body.String()
+		require.Equal(t, "easy", <-asked)
+		require.Contains(t, body, "<bdi>first &lt;b&gt;</bdi>\n<bdi>  second\\x1b[2J\\u202eeasy</bdi>")
+		get(t, page, "/explain?q="+strings.Repeat("x", 5000))
+		require.Len(t, <-asked, 1000)
+		done := make(chan *httptest.ResponseRecorder, 4)
+		began := time.Now()
+		for range 4 {
+			go func() { done <- get(t, page, "/explain?q=hard") }()
+		}
+		synctest.Wait()
+		require.Equal(t, http.StatusServiceUnavailable, get(t, page, "/explain?q=easy").Code)
+		for range 4 {
+			require.Contains(t, (<-done).Body.String(), "deadline exceeded")
+		}
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.Equal(t, http.StatusOK, get(t, page, "/explain?q=easy").Code)
+	})
+}
+
+func TestHeadersAndAssets(t *testing.T) {
+	s := large(2, 2)
+	page := newPage(t, s, nil)
+	for _, path := range append(paths(s), "/assets/style.css", "/elsewhere", "/live?view=none") {
+		h := get(t, page, path).Header()
+		for name, says := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		} {
+			require.Contains(t, h.Get(name), says, path)
+		}
+		require.NotContains(t, h.Get("Content-Security-Policy"), "unsafe")
+		require.Contains(t, h.Get("Content-Security-Policy"), "frame-ancestors 'none'")
+	}
+	for name, typ := range map[string]string{"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"} {
+		w := get(t, page, "/assets/"+name)
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Contains(t, w.Header().Get("Content-Type"), typ)
+		require.Equal(t, http.StatusNotModified, get(t, page, "/assets/"+name, "If-None-Match", w.Header().Get("Etag")).Code)
+	}
+	require.Equal(t, http.StatusNotFound, get(t, page, "/assets/").Code)
+	require.Equal(t, http.StatusNotFound, get(t, page, "/assets/layout.html").Code)
+}
+
+// A page needs what whoever can't see it, or has no mouse, goes by.
+func TestPagesAreAccessible(t *testing.T) {
+	s := large(60, 60)
+	page := newPage(t, s, func(c *statuspage.Config) {
+		c.Explain = func(context.Context, string) (string, error) { return "because", nil }
+	})
+	for _, path := range paths(s) {
+		doc, err := html.Parse(get(t, page, path).Body)
+		require.NoError(t, err)
+		count, ids, labels := make(map[string]int), make(map[string]int), make(map[string]bool)
+		each(doc, func(n *html.Node) {
+			count[n.Data]++
+			a := attributes(n)
+			if a["id"] != "" {
+				ids[a["id"]]++
+			}
+			labels[a["for"]] = true
+			require.NotContains(t, a, "style", path)
+			switch n.Data {
+			case "table":
+				first := n.FirstChild
+				for first.Type == html.TextNode {
+					first = first.NextSibling
+				}
+				require.Equal(t, "caption", first.Data, "%s: a table has no caption", path)
+			case "th":
+				require.NotEmpty(t, a["scope"], path)
+			case "svg":
+				require.Equal(t, "img", a["role"])
+				require.NotEmpty(t, a["aria-label"])
+			case "time":
+				require.NotEmpty(t, a["datetime"])
+			}
+		})
+		require.Equal(t, 1, count["h1"], path)
+		require.Equal(t, 1, count["main"], path)
+		for id, n := range ids {
+			require.Equal(t, 1, n, "%s: id %s", path, id)
+		}
+		each(doc, func(n *html.Node) {
+			if n.Data == "input" || n.Data == "select" {
+				require.True(t, labels[attributes(n)["id"]], "%s: %s has no label", path, attributes(n)["id"])
+			}
+			if by := attributes(n)["aria-labelledby"]; by != "" {
+				require.Equal(t, 1, ids[by], "%s: %s", path, by)
+			}
+		})
+	}
+}
+
+func each(n *html.Node, f func(*html.Node)) {
+	if n.Type == html.ElementNode {
+		f(n)
+	}
+	for c := n.FirstChild; c != nil; c = c.NextSibling {
+		each(c, f)
+	}
+}
+
+func attributes(n *html.Node) map[string]string {
+	out := make(map[string]string)
+	for _, a := range n.Attr {
+		out[a.Key] = a.Val
+	}
+	return out
+}
+
+// BenchmarkViews is what one look costs, with 500 relays and 2,500 repositories: a new snapshot each time.
+func BenchmarkViews(b *testing.B) {
+	s := large(500, 2500)
+	for _, path := range paths(s) {
+		b.Run(path, func(b *testing.B) {
+			b.ReportAllocs()
+			var bytes int
+			for b.Loop() {
+				bytes = get(b, newPage(b, s, nil), path).Body.Len()
+			}
+			b.ReportMetric(float64(bytes), "bytes")
+		})
+	}
+}

@@ -1,0 +1,156 @@
+package statuspage
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+)
+
+// plot is one row of bars, drawn here: each thing that is counted has a row and a scale of its own, so
+// that nothing is told by colour.
+type plot struct {
+	Name      string
+	Unit      string // of a bar
+	Now, Most uint64
+	Total     uint64 // of all bars; 0: they do not add up
+	Path      string // of an SVG, plotWidth by plotHeight
+	Base      string // the same, of the time in which somebody counted
+	Holes     string // the same, of the time in which nobody did
+}
+
+const (
+	plotWidth  = 360
+	plotHeight = 40
+)
+
+// sourceNames are what people call the ways by which events come.
+var sourceNames = map[graspsync.SourceKind]string{
+	graspsync.Live: "Live", graspsync.CatchUp: "Catch-up", graspsync.Daily: "Daily", graspsync.Direct: "Direct",
+}
+
+// span is how much time a plot shows.
+type span struct {
+	name   string
+	length time.Duration
+	bar    time.Duration
+}
+
+var spans = map[string]span{
+	"hour": {"hour", time.Hour, time.Minute},
+	"day":  {"day", 24 * time.Hour, 15 * time.Minute},
+}
+
+// bars are what was counted in each piece of a span, the oldest first.
+type bars struct {
+	value []float64
+	known []bool
+}
+
+func newBars(sp span) bars {
+	n := int(sp.length / sp.bar)
+	return bars{make([]float64, n), make([]bool, n)}
+}
+
+// overlaps calls f for each bar that has some of the time between two moments, with the share of
+// that time that it has. Bars end now.
+func (sp span) overlaps(now, from, to time.Time, f func(bar int, share float64)) {
+	began := now.Add(-sp.length)
+	for i := max(0, int(from.Sub(began)/sp.bar)); i < int(sp.length/sp.bar); i++ {
+		start := began.Add(time.Duration(i) * sp.bar)
+		if !start.Before(to) {
+			return
+		}
+		common := min(to.Sub(start), sp.bar, start.Add(sp.bar).Sub(from), to.Sub(from))
+		if common > 0 {
+			f(i, float64(common)/float64(to.Sub(from)))
+		}
+	}
+}
+
+// added has how much a count grew in each piece of a span, and highest the most that it was.
+func added(samples []sample, now time.Time, sp span, count func(sample) uint64) bars {
+	b := newBars(sp)
+	steps(samples, func(before, at sample) {
+		grown := float64(count(at)) - float64(count(before))
+		sp.overlaps(now, before.at, at.at, func(bar int, share float64) {
+			b.known[bar] = true
+			b.value[bar] += max(0, grown) * share // less than before: the count began anew
+		})
+	})
+	return b
+}
+
+func highest(samples []sample, now time.Time, sp span, count func(sample) uint64) bars {
+	b := newBars(sp)
+	steps(samples, func(before, at sample) {
+		sp.overlaps(now, before.at, at.at, func(bar int, _ float64) {
+			b.known[bar] = true
+			b.value[bar] = max(b.value[bar], float64(count(at)))
+		})
+	})
+	return b
+}
+
+// steps calls f for each sample with the one before. Where nobody counted for a while it does not: what
+// happened then is not known.
+func steps(samples []sample, f func(before, at sample)) {
+	for i := 1; i < len(samples); i++ {
+		if before, at := samples[i-1], samples[i]; at.at.Sub(before.at) <= 3*historyPeriod {
+			f(before, at)
+		}
+	}
+}
+
+// plotsOf draws what came, and what relays were, in a span that ends now.
+func plotsOf(samples []sample, now time.Time, sp span) (events, relays, waiting []plot) {
+	per := "events a minute"
+	if sp.bar != time.Minute {
+		per = "events in 15 min"
+	}
+	for i, k := range sources {
+		events = append(events, added(samples, now, sp, func(s sample) uint64 { return s.stored[i] }).plot(sourceNames[k], per, true))
+	}
+	for i, name := range relayStates {
+		b := highest(samples, now, sp, func(s sample) uint64 { return uint64(s.relays[i]) })
+		relays = append(relays, b.plot(strings.ToUpper(name[:1])+name[1:], "relays", false))
+	}
+	b := highest(samples, now, sp, func(s sample) uint64 { return uint64(s.waiting) })
+	return events, relays, []plot{b.plot("Waiting", "events", false)}
+}
+
+// plot draws bars. With adds they are parts of a sum.
+func (b bars) plot(name, unit string, adds bool) plot {
+	var most, total, last float64
+	for i, v := range b.value {
+		most, total = max(most, v), total+v
+		if b.known[i] {
+			last = v
+		}
+	}
+	width := float64(plotWidth) / float64(len(b.value))
+	var path, base, holes strings.Builder
+	for i, v := range b.value {
+		x, line := float64(i)*width, &base
+		if !b.known[i] {
+			line = &holes
+		}
+		fmt.Fprintf(line, "M%.1f %dh%.1f", x, plotHeight-1, width)
+		if v > 0 {
+			h := max(1.5, v/most*(plotHeight-2))
+			fmt.Fprintf(&path, "M%.1f %dv-%.1fh%.1fv%.1fz", x, plotHeight, h, max(width-1, width*0.75), h)
+		}
+	}
+	out := plot{
+		Name: name, Unit: unit, Now: whole(last), Most: whole(most),
+		Path: path.String(), Base: base.String(), Holes: holes.String(),
+	}
+	if adds {
+		out.Total = whole(total)
+	}
+	return out
+}
+
+func whole(v float64) uint64 { return uint64(math.Round(v)) }

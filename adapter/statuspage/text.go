@@ -1,0 +1,218 @@
+package statuspage
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr/nip19"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// functions are what templates write with. Whatever strangers may have written goes through text, in a
+// bdi element (the template "s"): html/template escapes it, text makes it one line of printable
+// characters, and bdi keeps its direction to itself.
+var functions = template.FuncMap{
+	"text": text, "number": number, "bytes": size, "ago": ago, "until": until, "abs": absolute, "iso": iso,
+	"lasts": lasts, "percent": percent, "npub": npub, "meaning": meaning, "sign": sign, "short": short, "rate": rate, "lines": lines,
+	"identifier": identifier, "relayname": relayName, "tab": newTab, "when": newWhen, "waits": newWaits, "reasons": newReasons,
+}
+
+// What templates are given by others.
+type (
+	tab struct {
+		Href, Text string
+		Here       bool
+	}
+	when  struct{ Now, At time.Time }
+	waits struct {
+		At      time.Time
+		Waiting []purgatory.EntryStatus
+	}
+	reasonTable struct {
+		Part, Caption string
+		Counts        []counted
+	}
+)
+
+func newTab(name, href, text, here string) tab { return tab{href, text, name == here} }
+
+func newWhen(now, at time.Time) when { return when{now, at} }
+
+func newWaits(at time.Time, waiting []purgatory.EntryStatus) waits { return waits{at, waiting} }
+
+func newReasons(part, caption string, counts []counted) reasonTable {
+	return reasonTable{part, caption, counts}
+}
+
+// relayName is the URL of a relay without the scheme that almost all have.
+func relayName(u graspsync.RelayURL) string { return text(strings.TrimPrefix(u.String(), "wss://")) }
+
+// identifier is what people call a repository.
+func identifier(ref string) string {
+	if r, err := graspsync.ParseRepoRef(ref); err == nil {
+		return r.Identifier
+	}
+	return ref
+}
+
+// text is one line of a stranger's text.
+func text(v any) string { return graspsync.Printable(fmt.Sprint(v)) }
+
+// maxLines bounds the lines of an answer.
+const maxLines = 200
+
+// lines are those of a text, each as text has it but for the spaces that it begins with.
+func lines(s string) []string {
+	out := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	for i, l := range out {
+		rest := strings.TrimLeft(l, " \t")
+		indent := strings.Count(l[:len(l)-len(rest)], "\t")*4 + strings.Count(l[:len(l)-len(rest)], " ")
+		out[i] = strings.Repeat(" ", min(indent, 16)) + text(rest)
+	}
+	if len(out) > maxLines {
+		out = append(out[:maxLines], "...")
+	}
+	return out
+}
+
+// number is a number with commas.
+func number(v any) string {
+	s := fmt.Sprint(v)
+	digits := strings.TrimPrefix(s, "-")
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return s
+		}
+	}
+	var parts []string
+	for len(digits) > 3 {
+		parts = append(parts, digits[len(digits)-3:])
+		digits = digits[:len(digits)-3]
+	}
+	parts = append(parts, digits)
+	slices.Reverse(parts)
+	return s[:len(s)-len(strings.TrimPrefix(s, "-"))] + strings.Join(parts, ",")
+}
+
+// size is a number of bytes.
+func size(v any) string {
+	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	for _, unit := range []string{"bytes", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			if unit == "bytes" || n >= 100 {
+				return fmt.Sprintf("%.0f %s", n, unit)
+			}
+			return fmt.Sprintf("%.1f %s", n, unit)
+		}
+		n /= 1024
+	}
+	return fmt.Sprintf("%.1f TiB", n)
+}
+
+// lasts is a length of time, as exact as anybody wants to know.
+func lasts(d time.Duration) string {
+	switch s := int64(d / time.Second); {
+	case d < 0:
+		return "0 s"
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return fmt.Sprintf("%d min", s/60)
+	case s < 24*3600:
+		return two(s/3600, "h", s%3600/60, "min")
+	default:
+		return two(s/86400, "d", s%86400/3600, "h")
+	}
+}
+
+func two(a int64, unit string, b int64, smaller string) string {
+	if b == 0 {
+		return fmt.Sprintf("%d %s", a, unit)
+	}
+	return fmt.Sprintf("%d %s %d %s", a, unit, b, smaller)
+}
+
+// ago is how long before now a moment was. Seconds are told in tens: what changes each second makes
+// a page restless.
+func ago(now, at time.Time) string {
+	d := now.Sub(at)
+	switch {
+	case d < 10*time.Second:
+		return "just now"
+	case d < time.Minute:
+		d = d.Truncate(10 * time.Second)
+	}
+	return lasts(d) + " ago"
+}
+
+// until is how long after now a moment is.
+func until(now, at time.Time) string {
+	d := at.Sub(now)
+	switch {
+	case d <= 0:
+		return "due"
+	case d < 10*time.Second:
+		return "in seconds"
+	case d < time.Minute:
+		d = d.Truncate(10 * time.Second)
+	}
+	return "in " + lasts(d)
+}
+
+func absolute(at time.Time) string { return at.UTC().Format("2 Jan 15:04:05 UTC") }
+
+func iso(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
+
+// rate is a number of things a second.
+func rate(perSecond float64) string {
+	switch {
+	case perSecond == 0:
+		return "none a minute"
+	case perSecond < 1:
+		return fmt.Sprintf("%.0f a minute", max(1, perSecond*60))
+	case perSecond < 10:
+		return fmt.Sprintf("%.1f a second", perSecond)
+	}
+	return number(int64(perSecond)) + " a second"
+}
+
+// npub is a key as people write it.
+func npub(k graspsync.PubKey) string {
+	if s, err := nip19.EncodePublicKey(k.String()); err == nil {
+		return s
+	}
+	return k.String()
+}
+
+// short is the beginning of a long word, and its end.
+func short(s string) string {
+	r := []rune(text(s))
+	if len(r) <= 20 {
+		return string(r)
+	}
+	return string(r[:12]) + "…" + string(r[len(r)-4:])
+}
+
+// signs go before words, so that a row can be told at a glance without its colour.
+var signs = map[string]string{
+	"live": "●", "live with gaps": "◍", "syncing": "◐", "connecting": "◔", "disconnected": "○",
+	"healthy": "●", "degraded": "◍", "dead": "✕", "rate limited": "◌",
+}
+
+func sign(word string) string {
+	if s, ok := signs[word]; ok {
+		return s
+	}
+	return "·"
+}

@@ -1,0 +1,451 @@
+package statuspage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// view is one page. What it shows is made of a snapshot and of what was asked in its address.
+type view struct {
+	name, title string
+	params      []string      // of its address
+	every       time.Duration // between two times that what it shows is made, followed live; 0: it stands still
+	data        func(p *Page, ctx context.Context, s *snapshot, q url.Values) (any, error)
+}
+
+// home is the view at /.
+const home = "overview"
+
+var views = map[string]*view{
+	home:           {home, "Overview", []string{"span"}, time.Second, (*Page).overview},
+	"relays":       {"relays", "Relays", []string{"q", "state", "sort", "page"}, 2 * time.Second, (*Page).relays},
+	"relay":        {"relay", "Relay", []string{"url"}, 2 * time.Second, (*Page).relay},
+	"repositories": {"repositories", "Repositories", []string{"q", "page"}, 5 * time.Second, (*Page).repositories},
+	"repository":   {"repository", "Repository", []string{"ref"}, 10 * time.Second, (*Page).repository},
+	"git":          {"git", "Git data", []string{"q", "page"}, 2 * time.Second, (*Page).git},
+	"dropped":      {"dropped", "What was dropped", nil, 2 * time.Second, (*Page).dropped},
+	"explain":      {"explain", "Explain", []string{"q"}, 0, (*Page).explain},
+}
+
+var views404 = view{title: "Not found"}
+
+// Bounds of what one page shows and is asked.
+const (
+	rowsShown    = 50
+	maxParam     = 1000 // bytes
+	maxQuestions = 4    // under way
+	questionTime = 10 * time.Second
+)
+
+// query is what a view understands of an address.
+func (v *view) query(asked url.Values) url.Values {
+	out := make(url.Values)
+	for _, name := range v.params {
+		if s := strings.TrimSpace(graspsync.Clip(asked.Get(name), maxParam)); s != "" {
+			out.Set(name, s)
+		}
+	}
+	return out
+}
+
+// Sentinels of what a page can't show.
+var (
+	errNoGit   = errors.New("this server has no git data")
+	errUnknown = errors.New("not followed")
+	errAsk     = errors.New("this page does not answer questions")
+	errBusy    = errors.New("too many questions are being answered: try again in a moment")
+)
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, errNoGit), errors.Is(err, errUnknown), errors.Is(err, errAsk), errors.Is(err, relaysync.ErrUnknownRepo):
+		return http.StatusNotFound
+	}
+	return http.StatusServiceUnavailable
+}
+
+// paging is a list of which one page is shown.
+type paging struct {
+	Page, Pages, Rows, All int
+	From, To               int
+	Previous, Next         string // addresses; "": there is none
+}
+
+// pageOf returns the rows of the page that is asked for.
+func pageOf[T any](rows []T, all int, q url.Values) ([]T, paging) {
+	n, err := strconv.Atoi(q.Get("page"))
+	pages := max(1, (len(rows)+rowsShown-1)/rowsShown)
+	if err != nil {
+		n = 1
+	}
+	n = max(1, min(n, pages))
+	at := func(n int) string {
+		if n < 1 || n > pages {
+			return ""
+		}
+		to := maps.Clone(q)
+		to.Set("page", strconv.Itoa(n))
+		return "?" + to.Encode()
+	}
+	from, to := (n-1)*rowsShown, min(len(rows), n*rowsShown)
+	return rows[from:to], paging{
+		Page: n, Pages: pages, Rows: len(rows), All: all, From: min(from+1, len(rows)), To: to, Previous: at(n - 1), Next: at(n + 1),
+	}
+}
+
+// overviewData is what the first page shows.
+type overviewData struct {
+	At, Started                time.Time
+	Ready                      string // why it is not; "": it is, or nobody can say
+	CanBeReady                 bool
+	Status                     relaysync.Status
+	Git                        *purgatory.Status
+	Progress                   progress
+	Connected, Dead            int
+	Stored                     uint64
+	PerMinute                  uint64
+	Notices                    []notice
+	Span                       string
+	Events, RelayPlots, Waited []plot
+}
+
+// notice is something that needs a look.
+type notice struct{ Text, Href string }
+
+func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, error) {
+	d := overviewData{At: s.at, Status: s.sync, Git: s.git, Progress: s.progress, Span: q.Get("span")}
+	if p.cfg.Ready != nil {
+		d.CanBeReady = true
+		if _, err := ask(ctx, p.shared, "ready", askTimeout, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, p.cfg.Ready(ctx)
+		}); err != nil {
+			d.Ready = err.Error()
+		}
+	}
+	for _, r := range s.sync.Relays {
+		if isConnected(r) {
+			d.Connected++
+		}
+		if r.Health == "dead" {
+			d.Dead++
+		}
+	}
+	for _, n := range s.sync.Events.Sources {
+		d.Stored += n
+	}
+	sp, ok := spans[d.Span]
+	if !ok {
+		sp = spans["hour"]
+	}
+	d.Span = sp.name
+	d.Events, d.RelayPlots, d.Waited = plotsOf(p.history.since(s.at.Add(-sp.length)), s.at, sp)
+	d.Notices = notices(s, d.Connected, d.Dead)
+	return d, nil
+}
+
+// phases of relays that are connected, as [relaysync.RelayStatus] has them.
+var connected = []string{"syncing", "live", "live with gaps"}
+
+func isConnected(r relaysync.RelayStatus) bool { return slices.Contains(connected, r.Phase) }
+
+// notices are what needs a look, the worst first.
+func notices(s *snapshot, connected, dead int) (out []notice) {
+	say := func(is bool, text, href string) {
+		if is {
+			out = append(out, notice{text, href})
+		}
+	}
+	known, e := len(s.sync.Relays), s.sync.Events
+	say(known > 0 && connected == 0, "No relay is connected.", "relays")
+	say(known == 0, "No relay is known: there is nobody to sync with.", "relays")
+	say(e.Dropped["unsaved"] > 0, number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "dropped")
+	panics := e.Panics
+	if s.git != nil {
+		panics = maps.Clone(panics)
+		if panics == nil {
+			panics = make(map[string]uint64)
+		}
+		for whose, n := range s.git.Panics {
+			panics[whose] += n
+		}
+	}
+	say(len(panics) > 0, "A panic was contained: that is a bug, and the log has where.", "dropped")
+	var lasting, strikes uint64
+	for _, r := range s.sync.Relays {
+		lasting += r.Lasting
+		strikes += r.Strikes
+	}
+	say(lasting > 0, number(lasting)+" events were found by the daily pass only: a live subscription did not do its work.", "relays?state=gaps")
+	say(dead > 0, number(dead)+" of "+number(known)+" relays have failed for a day, and are tried once a day.", "relays?state=dead")
+	say(strikes > 0, number(strikes)+" times a relay was proven hostile.", "relays?sort=gaps")
+	if s.git != nil {
+		say(s.git.Expired > 0 && s.git.Expired > s.git.Released, "More events expired in purgatory than were released.", "git")
+		say(s.git.Fetches >= 20 && s.git.Failed*10 > s.git.Fetches*9, "More than nine of ten requests for git data failed.", "git")
+	}
+	return out
+}
+
+// relaysData is the list of relays.
+type relaysData struct {
+	At             time.Time
+	Q, State, Sort string
+	States, Sorts  []string
+	Rows           []relaysync.RelayStatus
+	Paging         paging
+}
+
+var (
+	shownStates = []string{"all", "connected", "not connected", "dead", "gaps"}
+	relaySorts  = []string{"name", "gaps", "missing", "events", "failures"}
+)
+
+func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error) {
+	d := relaysData{At: s.at, Q: q.Get("q"), State: cmp.Or(q.Get("state"), "all"), Sort: cmp.Or(q.Get("sort"), "name"), States: shownStates, Sorts: relaySorts}
+	word := strings.ToLower(d.Q)
+	var rows []relaysync.RelayStatus
+	for _, r := range s.sync.Relays {
+		shown := true
+		switch d.State {
+		case "connected":
+			shown = isConnected(r)
+		case "not connected":
+			shown = !isConnected(r)
+		case "dead":
+			shown = r.Health == "dead"
+		case "gaps":
+			shown = r.Gaps+r.Lasting+r.Unserved+r.Seconds > 0 || r.GapBatches > 0
+		}
+		if shown && (word == "" || strings.Contains(strings.ToLower(r.URL.String()+" "+r.Software+" "+r.LastError), word)) {
+			rows = append(rows, r)
+		}
+	}
+	most := func(of func(r relaysync.RelayStatus) uint64) {
+		slices.SortStableFunc(rows, func(a, b relaysync.RelayStatus) int { return cmp.Compare(of(b), of(a)) })
+	}
+	slices.SortFunc(rows, func(a, b relaysync.RelayStatus) int { return cmp.Compare(a.URL.String(), b.URL.String()) })
+	switch d.Sort {
+	case "gaps":
+		most(func(r relaysync.RelayStatus) uint64 { return r.Gaps + r.Lasting + r.Unserved + r.Strikes })
+	case "missing":
+		most(func(r relaysync.RelayStatus) uint64 { return uint64(max(0, r.Wanted-r.Confirmed)) })
+	case "events":
+		most(func(r relaysync.RelayStatus) uint64 { return r.Stored })
+	case "failures":
+		most(func(r relaysync.RelayStatus) uint64 { return uint64(max(0, r.Failures)) })
+	}
+	d.Rows, d.Paging = pageOf(rows, len(s.sync.Relays), q)
+	return d, nil
+}
+
+// relayData is one relay.
+type relayData struct {
+	At      time.Time
+	R       relaysync.RelayStatus
+	Learned []counted
+}
+
+func (p *Page) relay(_ context.Context, s *snapshot, q url.Values) (any, error) {
+	u, err := graspsync.ParseRelayURL(q.Get("url"))
+	if err == nil {
+		for _, r := range s.sync.Relays {
+			if r.URL == u {
+				learned := make(map[string]uint64)
+				for k, v := range r.Learned {
+					learned[k] = uint64(max(0, v))
+				}
+				return relayData{s.at, r, sorted(learned)}, nil
+			}
+		}
+	}
+	return nil, errUnknown
+}
+
+// repositoriesData is the list of repositories.
+type repositoriesData struct {
+	At     time.Time
+	Q      string
+	Rows   []repositoryRow
+	Paging paging
+}
+
+// repositoryRow is a repository and what of its relays can be said in a number.
+type repositoryRow struct {
+	relaysync.RepoStatus
+	Connected, Live, Missed, Lacks int
+}
+
+// How long it holds what was asked about repositories.
+const (
+	holdList = 5 * time.Second
+	holdRepo = 10 * time.Second
+)
+
+func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any, error) {
+	all, err := ask(ctx, p.shared, "refs", holdList, p.cfg.Sync.Refs)
+	if err != nil {
+		return nil, err
+	}
+	d := repositoriesData{At: s.at, Q: q.Get("q")}
+	refs := all
+	if d.Q != "" {
+		refs = nil
+		word := strings.ToLower(d.Q)
+		for _, ref := range all {
+			if strings.Contains(strings.ToLower(ref.String()), word) || strings.Contains(word, "npub1") && strings.Contains(npub(ref.Owner)+"/"+ref.Identifier, word) {
+				refs = append(refs, ref)
+			}
+		}
+	}
+	refs, d.Paging = pageOf(refs, len(all), q)
+	rows, err := ask(ctx, p.shared, "outlines?"+q.Encode(), holdList, func(ctx context.Context) ([]relaysync.RepoStatus, error) {
+		return p.cfg.Sync.Outlines(ctx, refs...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		row := repositoryRow{RepoStatus: r}
+		for _, rel := range r.Relays {
+			if slices.Contains(connected, rel.Phase) {
+				row.Connected++
+			}
+			if rel.Live {
+				row.Live++
+			}
+			row.Missed += rel.Missed
+			row.Lacks += rel.Lacks
+		}
+		d.Rows = append(d.Rows, row)
+	}
+	return d, nil
+}
+
+// repositoryData is one repository.
+type repositoryData struct {
+	At      time.Time
+	R       relaysync.RepoStatus
+	Waiting []purgatory.EntryStatus
+}
+
+func (p *Page) repository(ctx context.Context, s *snapshot, q url.Values) (any, error) {
+	ref, err := graspsync.ParseRepoRef(q.Get("ref"))
+	if err != nil {
+		return nil, errUnknown
+	}
+	d := repositoryData{At: s.at}
+	d.R, err = ask(ctx, p.shared, "repository?"+ref.String(), holdRepo, func(ctx context.Context) (relaysync.RepoStatus, error) {
+		return p.cfg.Sync.RepoStatus(ctx, ref)
+	})
+	if err == nil && s.git != nil {
+		for _, e := range s.git.Waiting {
+			if slices.Contains(e.Repos, ref.String()) {
+				d.Waiting = append(d.Waiting, e)
+			}
+		}
+	}
+	return d, err
+}
+
+// gitData is what waits for git data, and whom it is asked of.
+type gitData struct {
+	At      time.Time
+	Q       string
+	G       purgatory.Status
+	Waits   int
+	Domains []purgatory.DomainStatus
+	Paging  paging
+}
+
+func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
+	if s.git == nil {
+		return nil, errNoGit
+	}
+	shown := *s.git
+	shown.Waiting = shown.Waiting[:min(len(shown.Waiting), rowsShown)]
+	d := gitData{At: s.at, Q: q.Get("q"), G: shown, Waits: sampleOf(s.at, s.sync, s.git).waiting}
+	var rows []purgatory.DomainStatus
+	for _, r := range s.git.Domains {
+		if word := strings.ToLower(d.Q); word == "" || strings.Contains(strings.ToLower(r.Domain+" "+r.LastError), word) {
+			rows = append(rows, r)
+		}
+	}
+	d.Domains, d.Paging = pageOf(rows, len(s.git.Domains), q)
+	return d, nil
+}
+
+// counted is how often something happened.
+type counted struct {
+	Name string
+	N    uint64
+}
+
+// sorted has what happened most first.
+func sorted(counts map[string]uint64) (out []counted) {
+	for name, n := range counts {
+		out = append(out, counted{name, n})
+	}
+	slices.SortFunc(out, func(a, b counted) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Name, b.Name)) })
+	return out
+}
+
+// droppedData is what was not kept, and why.
+type droppedData struct {
+	At                                              time.Time
+	HasGit                                          bool
+	E                                               relaysync.EventStatus
+	Sync, Git, Rejected, Panics, GitPanics, Learned []counted
+	Viewers, MostViewers                            int
+}
+
+func (p *Page) dropped(_ context.Context, s *snapshot, _ url.Values) (any, error) {
+	e := s.sync.Events
+	d := droppedData{
+		At: s.at, E: e, Sync: sorted(e.Dropped), Rejected: sorted(e.Rejected), Panics: sorted(e.Panics), Learned: sorted(e.Learned),
+		Viewers: len(p.viewers), MostViewers: cap(p.viewers),
+	}
+	d.Rejected = d.Rejected[:min(len(d.Rejected), 2*rowsShown)]
+	if s.git != nil {
+		d.HasGit, d.Git, d.GitPanics = true, sorted(s.git.Dropped), sorted(s.git.Panics)
+	}
+	return d, nil
+}
+
+// explainData is a question and its answer.
+type explainData struct {
+	Question, Answer, Error string
+}
+
+func (p *Page) explain(ctx context.Context, _ *snapshot, q url.Values) (any, error) {
+	if p.cfg.Explain == nil {
+		return nil, errAsk
+	}
+	d := explainData{Question: q.Get("q")}
+	if d.Question == "" {
+		return d, nil
+	}
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	default:
+		return nil, errBusy
+	}
+	ctx, cancel := context.WithTimeout(ctx, questionTime)
+	defer cancel()
+	var err error
+	if d.Answer, err = p.cfg.Explain(ctx, d.Question); err != nil {
+		d.Error = err.Error()
+	}
+	return d, nil
+}
