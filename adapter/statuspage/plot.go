@@ -91,6 +91,10 @@ func highest(samples []sample, now time.Time, sp span, count func(sample) uint64
 			b.value[bar] = max(b.value[bar], float64(count(at)))
 		})
 	})
+	if n := len(samples); n > 0 && now.Sub(samples[n-1].at) < sp.bar { // what is so now needs none before
+		bar := len(b.value) - 1
+		b.known[bar], b.value[bar] = true, float64(count(samples[n-1]))
+	}
 	return b
 }
 

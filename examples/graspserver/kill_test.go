@@ -48,7 +48,7 @@ func launch(t *testing.T, binary, addr, data string, bootstrap ...string) *proce
 
 func spawn(t *testing.T, binary, addr, data string, bootstrap ...string) *process {
 	t.Helper()
-	args := []string{"-listen", addr, "-data", data, "-allow-net", "127.0.0.0/8", "-allow-plaintext", "-batch-window", "50ms", "-base-backoff", "100ms", "-restart-pause", "50ms"}
+	args := []string{"-listen", addr, "-admin-listen", "off", "-data", data, "-allow-net", "127.0.0.0/8", "-allow-plaintext", "-batch-window", "50ms", "-base-backoff", "100ms", "-restart-pause", "50ms"}
 	for _, u := range bootstrap {
 		args = append(args, "-bootstrap", u)
 	}

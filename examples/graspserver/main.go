@@ -7,12 +7,13 @@
 // The relay and its NIP-11 document are at /, the repositories at
 // /<npub>/<identifier>.git, for fetching and for pushing what the newest state event
 // says; git 2.39 or later is needed for that. Browsers see a page at either. Beside them are
-// /metrics (Prometheus), /healthz and /status.json. All of it is below a path, and nothing
+// /healthz and /readyz. All of it is below a path, and nothing
 // anywhere else, if -domain has one, such as example.com/git: servers under different paths of
 // one host are different servers, and a proxy before them leaves the path as it is. They reach
 // each other if -allow-net has the address of that proxy, where that is not public or of this
-// machine. The last, /status.json, shows all about the relays, with ?repo=<address>
-// one repository and with ?repo=all every one. The log has a line a minute that sums
+// machine. What whoever runs it wants to see is at an address of its own (-admin-listen), of this
+// machine: a page, /metrics (Prometheus) and /status.json, which shows all about the relays, with
+// ?repo=<address> one repository and with ?repo=all every one. The log has a line a minute that sums
 // up what goes on. Every flag is also an environment variable: -data is
 // GRASPSERVER_DATA, -allow-net GRASPSERVER_ALLOW_NET; lists are separated by commas.
 // SIGTERM and SIGINT end it cleanly.
@@ -46,7 +47,7 @@ import (
 // options are what can be set from outside.
 type options struct {
 	listen         string
-	statusListen   string
+	adminListen    string
 	domain         string
 	data           string
 	name           string
@@ -77,6 +78,8 @@ type options struct {
 	huntBackoff    time.Duration
 	perDomain      purgatory.Limit
 	domainLimits   map[graspsync.HostPort]purgatory.Limit
+	logFormat      string
+	logLevel       slog.Level
 	debug          bool
 }
 
@@ -89,11 +92,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "graspserver: %v (-h shows all flags)\n", err)
 		os.Exit(2)
 	}
-	level := slog.LevelInfo
-	if opt.debug {
-		level = slog.LevelDebug
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := newLogger(os.Stderr, opt)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, opt, log, nil); err != nil {
@@ -104,13 +103,26 @@ func main() {
 	log.Info("graspserver ended")
 }
 
+// newLogger writes the log as the options say.
+func newLogger(to io.Writer, opt options) *slog.Logger {
+	how := &slog.HandlerOptions{Level: opt.logLevel}
+	if opt.debug {
+		how.Level = slog.LevelDebug
+	}
+	if opt.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(to, how))
+	}
+	return slog.New(slog.NewTextHandler(to, how))
+}
+
 // parse reads the command line; what it does not set comes from the environment.
 func parse(args []string, getenv func(string) string) (options, error) {
 	var opt options
 	fs := flag.NewFlagSet("graspserver", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
 	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
-	fs.StringVar(&opt.statusListen, "status-listen", "", "`address` at which /metrics and /status.json are served instead, such as 127.0.0.1:7335 (default: the -listen address, for everybody)")
+	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the status page, /metrics and /status.json, for whoever runs this server; \"off\" for none, the -listen address for everybody (default: 127.0.0.1 and the port after that of -listen)")
+	fs.StringVar(&opt.adminListen, "status-listen", "", "what -admin-listen was called before")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default: the -listen address)")
 	fs.StringVar(&opt.name, "name", "", "`name` of this server (default: the -domain)")
 	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` on what this server is")
@@ -144,7 +156,10 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	opt.domainLimits = make(map[graspsync.HostPort]purgatory.Limit)
 	fs.Func("domain-limit", "`host:concurrent,rate` for one server instead (repeatable; in the environment separated by spaces)",
 		func(s string) error { return limits(opt.domainLimits, s) })
-	fs.BoolVar(&opt.debug, "debug", false, "log every decision")
+	opt.logFormat = "text"
+	fs.Func("log-format", "`text or json`, a line for each record (default text)", oneOf(&opt.logFormat, "text", "json"))
+	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "`level` from which on records are logged: debug, info, warn or error")
+	fs.BoolVar(&opt.debug, "debug", false, "log every decision: the same as -log-level debug")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fs.SetOutput(os.Stdout)
@@ -239,6 +254,17 @@ func pubkey(to *string) func(string) error {
 		k, err := graspsync.ParsePubKey(s)
 		*to = k.String()
 		return err
+	}
+}
+
+// oneOf returns a flag value that is one of some words.
+func oneOf(to *string, words ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(words, s) {
+			return errors.New("want " + strings.Join(words, " or "))
+		}
+		*to = s
+		return nil
 	}
 }
 

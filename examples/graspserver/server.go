@@ -71,20 +71,21 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	defer server.Close()
 	site := http.NewServeMux()
 	site.Handle("/", server.Relay())
-	site.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	site.HandleFunc("GET /healthz", healthy)
+	site.HandleFunc("GET /readyz", ready(server, false))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	status := site
-	if opt.statusListen != "" {
-		status = http.NewServeMux()
-		stop, err := serveStatus(opt.statusListen, status, log)
-		if err != nil {
-			return err
-		}
-		defer stop()
+	admin, err := newAdminSite(server, opt, records.Collector("ngit"))
+	if err != nil {
+		return err
 	}
-	handleStatus(status, server, records.Collector("ngit"))
+	stop, err := serveAdmin(admin, site, opt, listener.Addr(), log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	front := newFront(server.Git(site), log)
+	go admin.page.Run(ctx)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
 	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(opt.domain, listener.Addr().String()))
 	return serve(ctx, front, listener, server.Run, started)
@@ -193,26 +194,6 @@ func newFront(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-}
-
-// serveStatus serves at an address of its own until stop is called.
-func serveStatus(address string, h http.Handler, log *slog.Logger) (stop func(), err error) {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("-status-listen: %w", err)
-	}
-	front, done := newFront(h, log), make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := front.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("serving the status", "error", err)
-		}
-	}()
-	log.Info("serving the status", "address", listener.Addr().String())
-	return func() {
-		front.Close()
-		<-done
-	}, nil
 }
 
 var errNoRepo = errors.New("not the address of a repository, 30617:<owner>:<identifier>")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func (tab *Tab) told(method string, params json.RawMessage) {
 		said = p.ExceptionDetails.Text + " " + p.ExceptionDetails.Exception.Description
 	case method == "Runtime.consoleAPICalled" && (p.Type == "error" || p.Type == "warning" || p.Type == "assert"):
 		said = fmt.Sprint("console: ", p.Args)
-	case method == "Audits.issueAdded":
+	case method == "Audits.issueAdded" && !strings.Contains(string(p.Issue.Details), "NavigationEntryMarkedSkippable"): // nobody clicked
 		said = "issue: " + p.Issue.Code + " " + string(p.Issue.Details)
 	default:
 		return

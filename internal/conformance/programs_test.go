@@ -93,7 +93,7 @@ func serveAs(t *testing.T, kind, at, domain, bootstrap string, flags ...string) 
 	if kind == ours {
 		bin, err := graspserver()
 		require.NoError(t, err)
-		args := []string{"-listen", at, "-domain", domain, "-data", s.data, "-allow-plaintext", "-allow-net", "127.0.0.0/8", "-base-backoff", "1s"}
+		args := []string{"-listen", at, "-admin-listen", "off", "-domain", domain, "-data", s.data, "-allow-plaintext", "-allow-net", "127.0.0.0/8", "-base-backoff", "1s"}
 		if bootstrap != "" {
 			args = append(args, "-bootstrap", "ws://"+bootstrap)
 		}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/adapter/statuspage"
+)
+
+// adminOff is the -admin-listen of whoever wants none.
+const adminOff = "off"
+
+// adminSite is what whoever runs the server sees of it: a page, its metrics, its status.
+type adminSite struct {
+	*http.ServeMux
+	page *statuspage.Page
+}
+
+func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (*adminSite, error) {
+	page, err := statuspage.New(statuspage.Config{
+		Name: bare(opt.domain), Sync: server.Sync(), Purgatory: server.Purgatory(), Ready: server.Ready,
+		Links: []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	a := &adminSite{http.NewServeMux(), page}
+	handleStatus(a.ServeMux, server, more...)
+	a.Handle("GET /status/", http.StripPrefix("/status", page))
+	a.HandleFunc("GET /healthz", healthy)
+	a.HandleFunc("GET /readyz", ready(server, true))
+	a.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "status/", http.StatusFound) })
+	return a, nil
+}
+
+// healthy says that the process is alive.
+func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+
+// ready says whether the server can do its work: with code 503 if not, and why to those who may know.
+func ready(server *grasp.Server, why bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := server.Ready(r.Context())
+		w.Header().Set("Cache-Control", "no-store")
+		switch {
+		case err == nil:
+			fmt.Fprintln(w, "ready")
+		case why:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		default:
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+		}
+	}
+}
+
+// adminAddress is where the admin site is: at the port after that of -listen, unless somebody says
+// otherwise, so that each of several servers on a machine has its own.
+func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
+	if opt.adminListen != "" {
+		return opt.adminListen, true
+	}
+	at, ok := own.(*net.TCPAddr)
+	if !ok || at.Port == 1<<16-1 {
+		return adminOff, false
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port+1)), false
+}
+
+// serveAdmin serves the admin site until stop is called: at an address of its own, or, where that is
+// the one that everybody reaches, as a part of what they see.
+func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
+	address, chosen := adminAddress(opt, own)
+	switch address {
+	case adminOff:
+		log.Info("nobody is served the status: -admin-listen is off")
+		return func() {}, nil
+	case opt.listen:
+		for _, path := range []string{"GET /metrics", "GET /status.json", "GET /status/"} {
+			everybody.Handle(path, a)
+		}
+		log.Info("serving the status to everybody", "path", "/status/")
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		if chosen {
+			return nil, fmt.Errorf("-admin-listen: %w", err)
+		}
+		log.Error("the status is not served: set -admin-listen", "error", err)
+		return func() {}, nil
+	}
+	front, done := newFront(a, log), make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := front.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serving the status", "error", err)
+		}
+	}()
+	log.Info("serving the status", "page", "http://"+listener.Addr().String()+"/")
+	return func() {
+		front.Close() // also those who follow the page
+		<-done
+	}, nil
+}

@@ -1,0 +1,175 @@
+//go:build !race
+
+// As in servers_test.go.
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/browsertest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// answer returns what a URL answers, with whatever code.
+func answer(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	client := http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(data)
+}
+
+// What whoever runs a server wants to see is at an address of its own, and not at the one that everybody
+// reaches.
+func TestAdminListen(t *testing.T) {
+	addr, admin := freeAddr(t), freeAddr(t)
+	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin})
+	defer stop()
+	require.Contains(t, get(t, "http://"+admin+"/metrics"), "ngit_sync_relays_connected_total")
+	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_gate_hung_up_total{why="slow"} 0`)
+	require.Contains(t, get(t, "http://"+admin+"/status.json"), `"purgatory"`)
+	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")
+	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
+	for _, at := range []string{addr, admin} {
+		require.Equal(t, "ok\n", get(t, "http://"+at+"/healthz"))
+		require.Eventually(t, func() bool { code, _ := answer(t, "http://"+at+"/readyz"); return code == http.StatusOK }, 10*time.Second, 20*time.Millisecond)
+	}
+	for _, path := range []string{"/metrics", "/status.json", "/status/", "/status/relays"} {
+		code, _ := answer(t, "http://"+addr+path)
+		require.Equal(t, http.StatusNotFound, code, path)
+	}
+}
+
+// A server that can't write says so, why only to whoever runs it.
+func TestNotReady(t *testing.T) {
+	addr, admin, data := freeAddr(t), freeAddr(t), t.TempDir()
+	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin, data: data})
+	defer stop()
+	incoming := filepath.Join(data, "git", "incoming")
+	require.NoError(t, os.RemoveAll(incoming))
+	require.NoError(t, os.WriteFile(incoming, nil, 0o600))
+	require.Eventually(t, func() bool {
+		code, body := answer(t, "http://"+admin+"/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "writing to the folder of repositories")
+	}, 10*time.Second, 20*time.Millisecond)
+	code, body := answer(t, "http://"+addr+"/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "not ready\n", body)
+	require.Equal(t, "ok\n", get(t, "http://"+addr+"/healthz"), "the process is alive")
+	require.Contains(t, get(t, "http://"+admin+"/metrics"), "ngit_server_ready 0")
+	require.Contains(t, get(t, "http://"+admin+"/status/"), "Not ready")
+	require.NoError(t, os.Remove(incoming))
+	require.NoError(t, os.Mkdir(incoming, 0o700))
+}
+
+func TestAdminAddress(t *testing.T) {
+	for _, c := range []struct {
+		admin   string
+		port    int
+		address string
+		chosen  bool
+	}{
+		{"", 7334, "127.0.0.1:7335", false}, {"", 65535, adminOff, false}, {"off", 7334, adminOff, true}, {"10.0.0.1:9000", 7334, "10.0.0.1:9000", true},
+	} {
+		address, chosen := adminAddress(options{adminListen: c.admin}, &net.TCPAddr{Port: c.port})
+		require.Equal(t, c.address, address)
+		require.Equal(t, c.chosen, chosen)
+	}
+	// What somebody chose and can't be had ends the server; what nobody chose does not.
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	_, err = serveAdmin(nil, nil, options{adminListen: taken.Addr().String()}, taken.Addr(), log)
+	require.ErrorContains(t, err, "-admin-listen")
+	before := *taken.Addr().(*net.TCPAddr)
+	before.Port--
+	stop, err := serveAdmin(nil, nil, options{}, &before, log)
+	require.NoError(t, err)
+	stop()
+	require.Contains(t, said.String(), "the status is not served: set -admin-listen")
+}
+
+func TestLogFormat(t *testing.T) {
+	none := func(string) string { return "" }
+	for args, wants := range map[string]string{
+		"":                                 "INFO",
+		"-log-format=json":                 `"level":"INFO"`,
+		"-log-format=json -log-level=warn": "",
+		"-log-level=debug":                 "DEBUG",
+		"-debug -log-level=error":          "DEBUG",
+	} {
+		opt, err := parse(strings.Fields(args), none)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		log := newLogger(&out, opt)
+		log.Debug("one")
+		log.Info("two", "n", 3)
+		if wants == "" {
+			require.Empty(t, out.String(), args)
+			continue
+		}
+		require.Contains(t, out.String(), wants, args)
+		for line := range strings.Lines(out.String()) {
+			require.Equal(t, strings.Contains(args, "json"), json.Valid([]byte(line)), line)
+		}
+	}
+	for _, bad := range []string{"-log-format=xml", "-log-level=loud"} {
+		_, err := parse([]string{bad}, none)
+		require.ErrorContains(t, err, strings.Split(bad, "=")[0])
+	}
+	opt, err := parse([]string{"-status-listen", "127.0.0.1:9"}, none)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:9", opt.adminListen, "its old name")
+}
+
+// A browser at the page of a server that runs: no complaint, what happens is seen without a reload, and
+// all of it without scripts.
+func TestBrowserAtAServer(t *testing.T) {
+	b := browsertest.Start(t)
+	addr, admin := freeAddr(t), freeAddr(t)
+	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin})
+	defer stop()
+	tab := b.Tab(t, browsertest.Look{})
+	tab.Open("http://" + admin + "/")
+	tab.Await(`document.getElementById('following').textContent.includes('Followed live')`)
+	owner := relaytest.NewKey("owner")
+	work := newWork(t)
+	hold(t, addr, owner.Hosted(nostr.Now()-100, "<script>pwned=1</script>", "ws://"+addr), owner.State(nostr.Now()-90, "<script>pwned=1</script>", refs(t, work), "main"))
+	tab.Await(`/1 announcements, 1 states/.test(document.querySelector('main').textContent)`)
+	tab.Open("http://" + admin + "/status/git")
+	require.Contains(t, tab.Eval(`document.querySelector('main').textContent`), "<script>pwned=1</script>")
+	require.Equal(t, false, tab.Eval(`'pwned' in window`))
+	for _, path := range []string{"relays", "repositories", "dropped"} {
+		tab.Open("http://" + admin + "/status/" + path)
+		tab.Await(`document.querySelector('main').dataset.followed > 0`)
+	}
+	require.Empty(t, tab.Problems())
+	plain := b.Tab(t, browsertest.Look{NoScript: true})
+	plain.Open("http://" + admin + "/")
+	require.Contains(t, plain.Eval(`document.querySelector('main').textContent`), "1 announcements, 1 states")
+	plain.Click(`a[href="repositories"]`)
+	plain.Await(`document.title.startsWith('Repositories') && document.readyState === 'complete'`)
+	require.Empty(t, plain.Problems())
+}
