@@ -115,7 +115,9 @@ func TestListsArePagedAndSearched(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(t, page, "/repository?ref=nonsense").Code)
 	require.Equal(t, http.StatusNotFound, get(t, page, "/elsewhere").Code)
 	require.Equal(t, http.StatusNotFound, get(t, page, "/explain?q=x").Code, "nobody answers")
-	require.NotContains(t, body("/"), `action="explain"`)
+	for _, path := range paths(s)[:10] {
+		require.NotContains(t, body(path), `"explain`, path)
+	}
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/relays", nil))
 	require.Equal(t, http.StatusMethodNotAllowed, w.Code)

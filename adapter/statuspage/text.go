@@ -32,6 +32,7 @@ type (
 	when  struct{ Now, At time.Time }
 	waits struct {
 		At      time.Time
+		Asks    bool // there is somebody to ask about one of them
 		Waiting []purgatory.EntryStatus
 	}
 	reasonTable struct {
@@ -44,7 +45,9 @@ func newTab(name, href, text, here string) tab { return tab{href, text, name == 
 
 func newWhen(now, at time.Time) when { return when{now, at} }
 
-func newWaits(at time.Time, waiting []purgatory.EntryStatus) waits { return waits{at, waiting} }
+func newWaits(at time.Time, asks bool, waiting []purgatory.EntryStatus) waits {
+	return waits{at, asks, waiting}
+}
 
 func newReasons(part, caption string, counts []counted) reasonTable {
 	return reasonTable{part, caption, counts}

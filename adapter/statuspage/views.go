@@ -252,6 +252,7 @@ func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error)
 // relayData is one relay.
 type relayData struct {
 	At      time.Time
+	Asks    bool
 	R       relaysync.RelayStatus
 	Learned []counted
 }
@@ -265,7 +266,7 @@ func (p *Page) relay(_ context.Context, s *snapshot, q url.Values) (any, error) 
 				for k, v := range r.Learned {
 					learned[k] = uint64(max(0, v))
 				}
-				return relayData{s.at, r, sorted(learned)}, nil
+				return relayData{s.at, p.cfg.Explain != nil, r, sorted(learned)}, nil
 			}
 		}
 	}
@@ -335,6 +336,7 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 // repositoryData is one repository.
 type repositoryData struct {
 	At      time.Time
+	Asks    bool
 	R       relaysync.RepoStatus
 	Waiting []purgatory.EntryStatus
 }
@@ -344,7 +346,7 @@ func (p *Page) repository(ctx context.Context, s *snapshot, q url.Values) (any, 
 	if err != nil {
 		return nil, errUnknown
 	}
-	d := repositoryData{At: s.at}
+	d := repositoryData{At: s.at, Asks: p.cfg.Explain != nil}
 	d.R, err = ask(ctx, p.shared, "repository?"+ref.String(), holdRepo, func(ctx context.Context) (relaysync.RepoStatus, error) {
 		return p.cfg.Sync.RepoStatus(ctx, ref)
 	})
@@ -361,6 +363,7 @@ func (p *Page) repository(ctx context.Context, s *snapshot, q url.Values) (any, 
 // gitData is what waits for git data, and whom it is asked of.
 type gitData struct {
 	At      time.Time
+	Asks    bool
 	Q       string
 	G       purgatory.Status
 	Waits   int
@@ -374,7 +377,7 @@ func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
 	}
 	shown := *s.git
 	shown.Waiting = shown.Waiting[:min(len(shown.Waiting), rowsShown)]
-	d := gitData{At: s.at, Q: q.Get("q"), G: shown, Waits: sampleOf(s.at, s.sync, s.git).waiting}
+	d := gitData{At: s.at, Asks: p.cfg.Explain != nil, Q: q.Get("q"), G: shown, Waits: sampleOf(s.at, s.sync, s.git).waiting}
 	var rows []purgatory.DomainStatus
 	for _, r := range s.git.Domains {
 		if word := strings.ToLower(d.Q); word == "" || strings.Contains(strings.ToLower(r.Domain+" "+r.LastError), word) {
