@@ -22,6 +22,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/statuspage"
+	"github.com/graspsync/graspsync/internal/cputime"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -71,12 +72,12 @@ func TestManyRelaysAndRepositories(t *testing.T) {
 		c.Explain = func(context.Context, string) (string, error) { return "so it is", nil }
 	})
 	for _, path := range paths(s) {
-		began := time.Now()
+		used := cputime.Used()
 		w := get(t, page, path)
-		took := time.Since(began)
+		took := cputime.Used() - used
 		require.Equal(t, http.StatusOK, w.Code, path)
-		require.Less(t, w.Body.Len(), 80_000, path)
-		require.Less(t, took, 2*time.Second, path) // some ms, but other tests have the machine too
+		require.Less(t, w.Body.Len(), 60_000, path)
+		require.Less(t, took, 300*time.Millisecond, path) // some 3 ms, and much more with the race detector
 		t.Logf("%s: %d bytes, %.1f ms", path, w.Body.Len(), took.Seconds()*1000)
 	}
 	require.LessOrEqual(t, s.outlines.Load(), int64(2), "of the rows that are shown, and of no others")
@@ -200,7 +201,7 @@ func TestWhatItCosts(t *testing.T) {
 		require.Zero(t, s.outlines.Load()+s.repoStatuses.Load())
 		s.statuses.Store(0)
 		time.Sleep(time.Second)
-		for range 200 {
+		for range 20 {
 			for _, path := range paths(s)[:10] {
 				get(t, page, path)
 			}
@@ -213,12 +214,10 @@ func TestWhatItCosts(t *testing.T) {
 
 // viewer follows a page live, and keeps its lines as a browser does.
 type viewer struct {
-	lines  []string
-	events int
-	code   int
-	stop   context.CancelFunc
-	done   chan struct{}
-	got    chan struct{}
+	code int
+	stop context.CancelFunc
+	done chan struct{}
+	got  chan string // what the page is then
 }
 
 func follow(t *testing.T, at, view string) *viewer {
@@ -229,10 +228,11 @@ func follow(t *testing.T, at, view string) *viewer {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	require.NoError(t, err)
-	v := &viewer{code: resp.StatusCode, stop: cancel, done: make(chan struct{}), got: make(chan struct{}, 100)}
+	v := &viewer{code: resp.StatusCode, stop: cancel, done: make(chan struct{}), got: make(chan string, 100)}
 	go func() {
 		defer close(v.done)
 		defer resp.Body.Close()
+		var lines []string
 		in := bufio.NewScanner(resp.Body)
 		in.Buffer(nil, 1<<20)
 		for in.Scan() {
@@ -248,13 +248,12 @@ func follow(t *testing.T, at, view string) *viewer {
 				return
 			}
 			if m.All != nil {
-				v.lines = m.All
+				lines = m.All
 			}
 			for i, l := range m.Set {
-				v.lines[i] = l
+				lines[i] = l
 			}
-			v.events++
-			v.got <- struct{}{}
+			v.got <- strings.Join(lines, "\n")
 		}
 	}()
 	return v
@@ -279,10 +278,12 @@ func TestFollowedLive(t *testing.T) {
 	refused.end()
 	b.end()
 	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Repos = 98_765 })
-	for !strings.Contains(strings.Join(a.lines, "\n"), "98,765") {
-		<-a.got
+	page := ""
+	for !strings.Contains(page, "98,765") {
+		page = <-a.got
 	}
-	require.Greater(t, len(a.lines), 20)
+	require.Greater(t, strings.Count(page, "\n"), 20)
+	require.Contains(t, page, "Needs a look", "all of it")
 	a.end()
 	require.Eventually(t, func() bool {
 		c := follow(t, front.URL, "relays")
