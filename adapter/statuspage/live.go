@@ -28,6 +28,9 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such view", http.StatusNotFound)
 		return
 	}
+	if r.Method == http.MethodHead {
+		return
+	}
 	select {
 	case p.viewers <- struct{}{}:
 		defer func() { <-p.viewers }()

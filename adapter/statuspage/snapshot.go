@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ type answer struct {
 
 const (
 	// maxAnswers bounds the answers that are kept.
-	maxAnswers = 256
+	maxAnswers = 64
 	// askTimeout is how long an answer may take.
 	askTimeout = 5 * time.Second
 )
@@ -124,8 +125,9 @@ func ask[T any](ctx context.Context, s *shared, key string, hold time.Duration, 
 func (s *shared) keep(key string, a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.answers) >= maxAnswers {
-		clear(s.answers)
+	now := time.Now()
+	maps.DeleteFunc(s.answers, func(_ string, a answer) bool { return !now.Before(a.until) })
+	if len(s.answers) < maxAnswers { // else it is asked again
+		s.answers[key] = a
 	}
-	s.answers[key] = a
 }
