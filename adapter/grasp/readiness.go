@@ -53,7 +53,7 @@ func (r *readiness) ready(ctx context.Context) error {
 
 // written returns why something could not be written, as of the last readyPeriod.
 func (r *readiness) written(ctx context.Context) error {
-	if err, known := r.known(); known {
+	if known, err := r.known(); known {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
@@ -63,7 +63,7 @@ func (r *readiness) written(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("writing a few bytes takes too long: %w", context.Cause(ctx))
 	}
-	if err, known := r.known(); known { // somebody else has asked meanwhile
+	if known, err := r.known(); known { // somebody else has asked meanwhile
 		<-r.asking
 		return err
 	}
@@ -85,10 +85,10 @@ func (r *readiness) written(ctx context.Context) error {
 }
 
 // known returns the last answer if it still holds.
-func (r *readiness) known() (err error, ok bool) { //nolint:revive,staticcheck // the error is the answer
+func (r *readiness) known() (ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.err, !r.at.IsZero() && time.Since(r.at) < readyPeriod
+	return !r.at.IsZero() && time.Since(r.at) < readyPeriod, r.err
 }
 
 // record writes to the records.

@@ -87,7 +87,7 @@ func (tab *Tab) told(method string, params json.RawMessage) {
 	if json.Unmarshal(params, &p) != nil {
 		return
 	}
-	said := ""
+	var said string
 	switch {
 	case method == "Log.entryAdded" && p.Entry.Level != "info" && p.Entry.Level != "verbose":
 		said = p.Entry.Source + ": " + p.Entry.Text + " " + p.Entry.URL
