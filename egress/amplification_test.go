@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 const (
@@ -138,12 +139,9 @@ func (p *process) dial(u graspsync.RelayURL) time.Time {
 // mostRelays is how many relays of an announcement count.
 const mostRelays = 16
 
-// attack is what 1,000 keys sign, each of them 1,000 URLs, as far as it counts.
+// attack is what 250 keys sign, each of them 1,000 URLs, as far as it counts.
 func attack(t *testing.T) (urls []graspsync.RelayURL) {
-	keys := 1000
-	if testing.Short() {
-		keys = 100
-	}
+	keys := racetest.Rounds(250)
 	for key := range keys {
 		for i := range mostRelays {
 			n := key*mostRelays + i
@@ -163,9 +161,10 @@ func attack(t *testing.T) (urls []graspsync.RelayURL) {
 	return urls
 }
 
-// Strangers sign a million URLs that lead to one victim, and the server crashes all
+// Strangers sign a quarter of a million URLs that lead to one victim, and the server crashes all
 // the time: elsewhere every path, name and restart was a new relay to try.
 func TestPromiseP14_Victim(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		urls := attack(t)
 		honest, err := graspsync.ParseRelayURL("wss://honest.example")

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // world is a Dialer without a network beneath: what connects to an address is
@@ -87,6 +88,7 @@ func (w *world) fail(host string) {
 }
 
 func TestPromiseP14_OneBudgetPerAddress(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, egress.BudgetConfig{})
 		w.fails["8.8.8.8"] = syscall.ECONNREFUSED
@@ -126,6 +128,7 @@ func TestPromiseP14_OneBudgetPerAddress(t *testing.T) {
 // Made-up names behind the address of a relay, as with a shared front end, took the
 // attempts of that relay.
 func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, egress.BudgetConfig{})
 		w.dns.set("relay.example", "8.8.8.8")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // forbiddenHosts are ways to write addresses that are not public, with a host of
@@ -86,6 +87,7 @@ func TestForbiddenDestinations(t *testing.T) {
 // TestHonestDestinations shows that the refusals above are not for other reasons:
 // the same ways, to a server that may be reached.
 func TestHonestDestinations(t *testing.T) {
+	racetest.Amounts(t)
 	resolver := &answers{names: map[string][]string{
 		"relay.test": {"127.0.0.2"}, "relay": {"127.0.0.2"}, "xn--bcher-kva.test": {"127.0.0.2"}, "two.test": {"127.0.0.2", "127.0.0.4"},
 		"mapped.test": {"::ffff:127.0.0.2"}, "again.test": {"127.0.0.2", "127.0.0.2"}, "down.test": {"127.0.0.4", "127.0.0.2"},

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 func TestBackoff(t *testing.T) {
@@ -170,6 +171,7 @@ func TestTrapT10_FlappingKeepsItsPlaceInTheBackoff(t *testing.T) {
 // P14: a host that never answers gets at most 36 attempts on its first day and one
 // a day once dead, whatever the random values are.
 func TestPromiseP14_AttemptsAtAHostThatNeverAnswers(t *testing.T) {
+	racetest.Amounts(t)
 	c := Config{}.withDefaults()
 	for _, jitter := range []float64{0, 0.3, 0.999999} {
 		p := player{config: c, jitter: jitter}

@@ -12,11 +12,13 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // A thousand paths and ports of one host were a thousand relays elsewhere, each with
 // its own attempts.
 func TestPromiseP14_OneHostOneBackoff(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		tr := tracker(t, health.Config{})
 		urls := []graspsync.RelayURL{relay(t, "wss://victim.example")}

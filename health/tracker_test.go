@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 func relay(t testing.TB, s string) graspsync.RelayURL {
@@ -249,6 +250,7 @@ func TestTrackerAll(t *testing.T) {
 // P14, "whatever is signed": announcements that list a relay and unlist it, again
 // and again, bring it no more attempts than one that lists it once.
 func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
+	racetest.Amounts(t)
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			tr, u := tracker(t, health.Config{}), relay(t, "wss://victim.example.com")

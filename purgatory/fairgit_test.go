@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -92,6 +93,7 @@ func (h *heavyGit) hold(t *testing.T, evs ...*nostrEvent) {
 // twelve others, whose histories take longer to walk than a look may, beside somebody
 // whose data is here.
 func TestHeavyTreesWithRealGit(t *testing.T) {
+	racetest.Amounts(t)
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Fatal(err)
 	}

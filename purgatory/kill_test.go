@@ -29,6 +29,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -388,6 +389,7 @@ func killEvents(origin, tip string) []*nostr.Event {
 // TestPromiseKill9 has the process killed with SIGKILL at every durable step, with
 // real git and a real server, and started again.
 func TestPromiseKill9(t *testing.T) {
+	racetest.Amounts(t)
 	there := filepath.Join(t.TempDir(), "r.git")
 	must := func(cmd *exec.Cmd, stdin string) string {
 		cmd.Stdin = strings.NewReader(stdin)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -165,6 +166,7 @@ func arrive(t *testing.T, w *world, f flood) (held, released int, longest time.D
 // Strangers with any number of keys fill all places, and again when their time is over: 20
 // newcomers beside them wait all the same, and are served as soon as without them.
 func TestFloodsKeepNobodyOut(t *testing.T) {
+	racetest.Amounts(t)
 	alone := time.Duration(0)
 	for _, f := range []struct {
 		name string
@@ -200,6 +202,7 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 // Strangers who use the very relay that newcomers use, with a key for each event, can't be told
 // from these: who comes with data is served all the same.
 func TestFloodFromTheSameRelay(t *testing.T) {
+	racetest.Amounts(t)
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))

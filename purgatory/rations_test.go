@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -116,6 +117,7 @@ func TestAnAuthorHasAHundredRefs(t *testing.T) {
 // contribute to it, ever. The event may come before its data or after, by a push or by a
 // look; what the maintainers have regarded stays, as does what they wrote.
 func TestStrangersDoNotFillARepository(t *testing.T) {
+	racetest.Amounts(t)
 	for name, keys := range map[string]int{"50 keys": 50, "a key for each": 5_000} {
 		t.Run(name, func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -16,6 +17,7 @@ import (
 // Announcements that name one victim under many paths and ports bring it the
 // attempts of one relay, and hold nobody else up.
 func TestPromiseP14_VictimOfAnnouncements(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		honest := net.Add("wss://honest.example", relaytest.Behavior{})

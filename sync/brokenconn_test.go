@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -114,6 +115,7 @@ func (c *breakingConn) Traffic() relaysync.Traffic {
 // connection and nothing else. It is counted, logged and told, the connection is closed,
 // and what was to be fetched is fetched over the next one.
 func TestEachFaultOfATransport(t *testing.T) {
+	racetest.Amounts(t)
 	play := func(t *testing.T, method string, call int, panics bool, how func() error) (calls int) {
 		bubble(t, func(t *testing.T) {
 			net := relaytest.NewNetwork()

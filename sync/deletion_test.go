@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -28,6 +29,7 @@ func deletionOf(by *relaytest.Key, ago time.Duration, n int, last string, tags .
 // A deletion of more than fifteen ids that came before what it deletes did not delete
 // it, and one of more than a hundred never.
 func TestDeletionOfManyIDs(t *testing.T) {
+	racetest.Amounts(t)
 	for _, n := range []int{1, 15, 16, 100, 101, 3_000} {
 		t.Run(fmt.Sprint(n, " ids"), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -89,6 +91,7 @@ func (a *asked) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 // A stranger's deletion of a hundred events that are nowhere had the writer ask the
 // store two hundred times: a thousand of them held up an honest event for ten seconds.
 func TestDeletionsOfWhatIsNowhere(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		const deletions = 1_000
 		net := relaytest.NewNetwork()

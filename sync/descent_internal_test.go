@@ -13,12 +13,14 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
 // Of one root event no more is followed than 500, however much is written below it and however
 // deep, and who writes most has no more of it than others who write as well.
 func TestBranchIsSharedByAuthors(t *testing.T) {
+	racetest.Amounts(t)
 	const root, ann, eve = 1, 2, 3
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
@@ -129,6 +131,7 @@ func TestRepositoryLeavesItsAnswers(t *testing.T) {
 
 // Dense histories are as a naive twin says: two repositories that come and go, roots of both, answers to anything.
 func TestDenseHistories(t *testing.T) {
+	racetest.Amounts(t)
 	for seed := range uint64(100) {
 		rnd := rand.New(rand.NewPCG(seed, 77))
 		x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
@@ -257,6 +260,7 @@ func (d *descent) twinOfRichest(asks graspsync.PubKey) (graspsync.PubKey, bool) 
 // Whoever gives way is the one whom looking at all that is followed finds, where repositories and
 // root events come and go, some are of several owners, and both bounds are reached all the time.
 func TestWhoGivesWayIsWhoTheTwinSays(t *testing.T) {
+	racetest.Amounts(t)
 	gaveWay, leftOut := 0, 0
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 11))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -20,6 +21,7 @@ import (
 // nothing is taken, by more of them than are remembered, had the reading of an honest relay
 // wait: what came behind them was nine minutes late after ten, and ever later.
 func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
+	racetest.Amounts(t)
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	bubble(t, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -230,6 +231,7 @@ func TestOwnerUnlistsUs(t *testing.T) {
 // Who vanishes is gone, with what was deleted, and does not come back; the relays of
 // the repositories are not followed any more.
 func TestPromiseP29_Vanish(t *testing.T) {
+	racetest.Amounts(t)
 	for name, relay := range map[string]string{"us": "wss://" + us, "all": "ALL_RELAYS", "elsewhere": "wss://elsewhere.example"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -89,6 +90,7 @@ func crowd(t *testing.T, others map[string]relaytest.Behavior) (s speed) {
 // With nine of ten relays hostile or dead, a new event on an honest one is accepted
 // within 1.5 times what it takes without them.
 func TestPromiseP37_HonestAmongHostile(t *testing.T) {
+	racetest.Amounts(t)
 	var alone speed
 	bubble(t, func(t *testing.T) { alone = crowd(t, nil) })
 	wild := temper{pace: 50 * time.Millisecond, bulk: 300}

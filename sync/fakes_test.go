@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -17,6 +18,7 @@ import (
 // Relays that strangers list, and that answer as others do, took the connections of those
 // that repositories are on, before and after a restart.
 func TestPromiseP37_FakeRelays(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		kept, st := state.NewMemory(), memstore.New()

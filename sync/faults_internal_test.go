@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -110,6 +111,7 @@ func TestWaitingForNothing(t *testing.T) {
 // Whichever step of the Store fails: a scan that can't be finished says so, ends its journal
 // and changes nothing; the next one finds all there is.
 func TestEachFaultOfAScan(t *testing.T) {
+	racetest.Amounts(t)
 	for _, partly := range []bool{false, true} {
 		store := &capable{twinStore: &twinStore{}}
 		for i := range 5 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -72,6 +73,7 @@ func TestFeedQueueBoundsTheSum(t *testing.T) {
 // While the loop was told everything, whoever reported something to the feed waited:
 // for 0.6 s with 500,000 root events.
 func TestStoredDoesNotWaitForEverything(t *testing.T) {
+	racetest.Amounts(t)
 	const roots = 100_000
 	x := newIndex(func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
 	owner := testKey(1)
@@ -133,6 +135,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 
 // Nobody who reports waits for the index while everything is gathered from it.
 func TestFeedIsFreeWhileEverythingIsGathered(t *testing.T) {
+	racetest.Amounts(t)
 	x := newIndex(func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
 	f := newFeed(x, 10, 10)
 	f.tellAll()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/fieldhub"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -84,6 +85,7 @@ type loadPhase struct {
 // connections. Whatever relay that is, nothing is lost. With -full the hub is as large as
 // in production, and so are the limits of its relay.
 func TestHubOfTheField(t *testing.T) {
+	racetest.Amounts(t)
 	size, rate := fieldhub.Production, loadRate
 	if !*full {
 		size, rate = size.Part(loadPart), rate/loadPart

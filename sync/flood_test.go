@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -217,6 +218,7 @@ func TestPromiseP22_Flood(t *testing.T) {
 // An honest hub holds much that is not for us, and must not be cut for it, not even
 // one whose announcements are three times as long as usual.
 func TestPromiseP22_HonestHubIsNotCut(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		hub := net.Add("wss://hub.example", relaytest.Behavior{})

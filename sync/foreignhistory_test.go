@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -45,6 +46,7 @@ func slowestLive(t *testing.T, behavior relaytest.Behavior, history []*nostr.Eve
 // A live event of ours waited up to 50 s behind a page of history that was read as slowly
 // as what is of no use, and for many minutes where its events were large.
 func TestLiveEventsDoNotWaitBehindHistory(t *testing.T) {
+	racetest.Amounts(t)
 	stranger := relaytest.NewCheapKey("stranger")
 	foreign := func(n int, ago func(i int) time.Duration, pad string) (events []*nostr.Event) {
 		for i := range n {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -266,6 +267,7 @@ func beside(t *testing.T, behavior *relaytest.Behavior) (s speed) {
 // the time that they take without it, nothing foreign enters, and Run ends in time.
 // Times are simulated, and so exact; checking signatures and saving take time.
 func TestOddRelaysAreContained(t *testing.T) {
+	racetest.Amounts(t)
 	var alone speed
 	bubble(t, func(t *testing.T) { alone = beside(t, nil) })
 	wild := temper{pace: 10 * time.Millisecond, bulk: 1000}

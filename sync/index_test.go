@@ -20,6 +20,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -530,6 +531,7 @@ func (f *faulty) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) 
 // or answers what it would have without. That something is not there is no answer then: a
 // Policy would refuse for good what it should have taken.
 func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
+	racetest.Amounts(t)
 	store := &twinStore{}
 	store.save(testAnnouncement(1, 1, "x", 1, "ours"))
 	for i := range 3 {

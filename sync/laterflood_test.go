@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -98,6 +99,7 @@ func flockedTo(t *testing.T, n int, behavior relaytest.Behavior, cfg relaysync.C
 // in the time of a batch had the catch-up begin anew each half hour: what lay behind it
 // came with the daily pass.
 func TestNoRoomForManyHidesNobody(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		const n = 20_000
 		c := flockedTo(t, n, relaytest.Behavior{}, relaysync.Config{})
@@ -124,6 +126,7 @@ func TestNoRoomForManyHidesNobody(t *testing.T) {
 // What nobody had room for is judged again from memory, so that it is here once there is. A
 // process that ends, in the middle of it as well, loses nothing of it.
 func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
+	racetest.Amounts(t)
 	for name, m := range map[string]struct {
 		runs            time.Duration
 		restart, killed bool
@@ -166,6 +169,7 @@ func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
 // Newcomers' live events of the kind that a relay was full of were left out for up to an
 // hour: to a repository that nobody attacked as well.
 func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
+	racetest.Amounts(t)
 	const soon = 2 * time.Minute
 	for name, f := range map[string]struct{ rate, n, least int }{
 		"15 a second": {15, 13_500, 100},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -36,6 +37,7 @@ func flooded(t *testing.T, cfg relaysync.Config, ago time.Duration) (r *rig, a *
 // The pace for what is of no use stopped the reading of the connection: an honest live
 // issue waited three quarters of an hour behind 30,000 foreign announcements.
 func TestLiveEventsDoNotWaitBehindForeignOnes(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		r, _, issue := flooded(t, relaysync.Config{}, time.Second)
 		defer r.stop()
@@ -51,6 +53,7 @@ func TestLiveEventsDoNotWaitBehindForeignOnes(t *testing.T) {
 // What was left out of what came live is caught up with, at the pace of history, and what
 // comes live meanwhile is not stopped by that.
 func TestWhatIsLeftOutIsCaughtUpWith(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		r, a, _ := flooded(t, relaysync.Config{}, 0)
 		defer r.stop()
@@ -77,6 +80,7 @@ func TestWhatIsLeftOutIsCaughtUpWith(t *testing.T) {
 // was taken for one that was read up to that moment: what it had not read came with the
 // daily pass. Here it is more than may be left out.
 func TestWhatWasNotReadIsCaughtUpWith(t *testing.T) {
+	racetest.Amounts(t)
 	waits := func(t *testing.T, r *rig, issue *nostr.Event) {
 		t.Helper()
 		began := time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -74,6 +75,7 @@ func (c *capture) find(msg string) (out []logged) {
 
 // Each situation is logged at the level, and with the keys, that operators expect.
 func TestLogLevels(t *testing.T) {
+	racetest.Amounts(t)
 	type situation struct {
 		name  string
 		msg   string

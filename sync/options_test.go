@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -43,6 +44,7 @@ func TestMaxRelaysPerRepo(t *testing.T) {
 // What was rejected is not fetched again by the passes over history as long as it is
 // remembered.
 func TestRejectedFor(t *testing.T) {
+	racetest.Amounts(t)
 	for keep, times := range map[time.Duration]uint64{0: 1, time.Hour: 3} {
 		t.Run(keep.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

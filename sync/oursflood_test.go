@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -37,6 +38,7 @@ func (p fullOf) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Sou
 // the relay once it had used up the allowance for what is ours: honest issues of the relay
 // came a quarter of an hour late after one hour of pull requests, and ever later.
 func TestLiveEventsDoNotWaitBehindWhatIsRefusedOfOurs(t *testing.T) {
+	racetest.Amounts(t)
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	fresh := 0

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -26,6 +27,7 @@ func heapInUse() int64 {
 // got most of what came live in that time when others were tried again by their ids, and
 // some only by the daily pass.
 func TestStoreDownForHoursWithLittleRoom(t *testing.T) {
+	racetest.Amounts(t)
 	for _, relays := range []int{1, 3} {
 		t.Run(fmt.Sprint(relays, " relays"), func(t *testing.T) {
 			bubble(t, func(t *testing.T) { storeDownWithLittleRoom(t, relays) })

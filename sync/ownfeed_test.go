@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -118,6 +119,7 @@ func TestTrapT11_OwnFeedEnds(t *testing.T) {
 // A relay that is down, refuses or answers nonsense is come back to, with a bounded
 // backoff; Run ends all the same.
 func TestOwnFeedOddRelays(t *testing.T) {
+	racetest.Amounts(t)
 	for name, b := range map[string]relaytest.Behavior{
 		"down":       {DialError: errors.New("no route to host \x1b[31m")},
 		"no answer":  {NoAnswer: true},

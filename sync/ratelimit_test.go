@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -178,6 +179,7 @@ func TestSlowFirstAnswer(t *testing.T) {
 // What a relay keeps of requests is bounded in bytes. That was taken for a rate: the request
 // that did not fit was sent again every 65 s, and nothing else.
 func TestBytesOfRequestsAreBounded(t *testing.T) {
+	racetest.Amounts(t)
 	for _, most := range []int{24 << 10, 100 << 10} {
 		bubble(t, func(t *testing.T) {
 			b := relaytest.LocalRelay()

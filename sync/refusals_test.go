@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -111,6 +112,7 @@ func wantsKinds(r wire.Request) string {
 // A relay that refuses what it is asked first still ends with everything here, and
 // is followed live.
 func TestRefusingRelaysGiveEverything(t *testing.T) {
+	racetest.Amounts(t)
 	for name, b := range refusing {
 		for _, neg := range []relaytest.NegMode{relaytest.NegOn, relaytest.NegNotice} {
 			b.Negentropy = neg
@@ -136,6 +138,7 @@ func TestRefusingRelaysGiveEverything(t *testing.T) {
 
 // One value that a relay does not like hid the 99 others of its chunk.
 func TestPoisonValue(t *testing.T) {
+	racetest.Amounts(t)
 	poison := strings.Repeat("p", 120)
 	for _, b := range []relaytest.Behavior{
 		{Refusals: relaytest.Refusals{RefuseValueOver: 150}},
@@ -180,6 +183,7 @@ func TestPoisonValue(t *testing.T) {
 // What was learned is believed for a while only: a relay that has become better is
 // used better, on the same connection.
 func TestLearnedExpires(t *testing.T) {
+	racetest.Amounts(t)
 	for name, b := range map[string]relaytest.Behavior{
 		"kinds":   {Refusals: relaytest.Refusals{RefuseKindless: true}},
 		"values":  {Refusals: relaytest.Refusals{RefuseTagValuesOver: 10}},

@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	kept "github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
@@ -344,6 +345,7 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 // Whichever call of the State fails when it is read: that is said once, and what could be read
 // is used.
 func TestEachFaultOfRecalling(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		st := &faultyState{Memory: kept.NewMemory()}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -39,6 +40,7 @@ func hubOf(hub *relaytest.Relay, host string, n int) *relaytest.Key {
 // After a restart everything was asked for again. Within 15 minutes it is what
 // happened in between, however the process ended and whatever the relay offers.
 func TestRestartIsCheap(t *testing.T) {
+	racetest.Amounts(t)
 	for _, c := range []struct {
 		name     string
 		behavior relaytest.Behavior
@@ -91,6 +93,7 @@ func TestRestartIsCheap(t *testing.T) {
 // published before, in between and after is here at the end, long before a daily
 // pass could have brought it.
 func TestRestartsMissNothing(t *testing.T) {
+	racetest.Amounts(t)
 	for seed := range uint64(40) {
 		bubble(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(5, seed))

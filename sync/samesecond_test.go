@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -18,6 +19,7 @@ import (
 // it holds. Whatever can't be had is counted as a full second, the relay is "live
 // with gaps" then, and nothing is asked for over and over.
 func TestSameSecond(t *testing.T) {
+	racetest.Amounts(t)
 	const events = 5_000
 	for _, spread := range []bool{true, false} {
 		for _, neg := range []bool{true, false} {

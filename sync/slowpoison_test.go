@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -46,6 +47,7 @@ func (s *endlessStore) Save(ctx context.Context, events []graspsync.Incoming) ([
 // One event with which the Store comes to no end had all that were saved together with it
 // wait, each time for as long as a call of the Store may take, and all others behind them.
 func TestOneEventThatTheStoreComesToNoEndWith(t *testing.T) {
+	racetest.Amounts(t)
 	for _, place := range []int{0, 100, 199} {
 		t.Run(fmt.Sprint(place), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -18,6 +19,7 @@ import (
 // page of history was ever affordable: a few large announcements a minute kept everybody
 // from what an honest relay had.
 func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
+	racetest.Amounts(t)
 	stranger := relaytest.NewCheapKey("stranger")
 	foreign := func(ago time.Duration, d string, pad int) *nostr.Event {
 		return stranger.Event(at(ago), graspsync.KindAnnouncement, "", nostr.Tag{"d", d},
@@ -62,6 +64,7 @@ func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
 // What is never taken passed for what is ours if it named a repository: it stopped the
 // reading of an honest relay, where what is not ours is left out.
 func TestLiveEventsDoNotWaitBehindWhatTheClockRefuses(t *testing.T) {
+	racetest.Amounts(t)
 	stranger := relaytest.NewCheapKey("stranger")
 	for name, event := range map[string]func(repo graspsync.RepoRef, i int) *nostr.Event{
 		"from the future": func(repo graspsync.RepoRef, i int) *nostr.Event {

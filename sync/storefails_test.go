@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -65,6 +66,7 @@ func (l *lines) WithGroup(string) slog.Handler                    { return l }
 // A Store that reports its failures event by event was asked every second, and after
 // twelve minutes the events were dropped while all was said to be synced.
 func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
+	racetest.Amounts(t)
 	for outage, most := range map[time.Duration]int64{20 * time.Minute: 60, 72 * time.Hour: 4_000} {
 		t.Run(outage.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -111,6 +113,7 @@ func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
 // Events that a Store can't keep held what all relays share: with twelve of them no
 // other relay was read from for eleven minutes.
 func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -77,6 +78,7 @@ func TestPromiseP22_UselessEventsArePaced(t *testing.T) {
 // others: an honest state did not come when its announcement was accepted. Scaled down by
 // ten without -full.
 func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
+	racetest.Amounts(t)
 	states, lasts := 21_000, time.Hour
 	cfg := relaysync.Config{}.With(relaysync.Fixed{Remembered: 20_000, Waiting: 1_000, WaitingBytes: 32 << 20 / 10})
 	if *full {
@@ -112,6 +114,7 @@ func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
 // as hostile for most of the time, for ever. Scaled down by twelve without -full: they
 // take longer than one batch may all the same.
 func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
+	racetest.Amounts(t)
 	foreign, remembered, hours, verified := 25_000, 16_000, 60, uint64(25_000+4*16_000)
 	if *full { // a pass takes eight hours; the next one finds that nothing of it is remembered any more
 		foreign, remembered, hours, verified = 300_000, 200_000, 40, 4*300_000
@@ -156,6 +159,7 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 // What takes more than the time of one batch is fetched by many. Each of them counted as a
 // failure, so that after some the relay was left alone for an hour before each next one.
 func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
@@ -181,6 +185,7 @@ func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
 // door at a time, and 2,000 in vain: ten relays that send states without end hold up the
 // live events of an honest one by less than the blink of an eye.
 func TestVerificationIsSharedByRelays(t *testing.T) {
+	racetest.Amounts(t)
 	slowest := func(evil int) (most time.Duration) {
 		bubble(t, func(t *testing.T) {
 			net := &flooding{Network: relaytest.NewNetwork(), junk: map[string]junk{}, sent: map[string]*atomic.Int64{}, most: 1 << 40}

@@ -12,9 +12,11 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 func TestSuiteStrangeBackends(t *testing.T) {
+	racetest.Amounts(t)
 	for name, open := range map[string]func() eventstore.Store{
 		"exclusive": func() eventstore.Store { return counting{fake: &fake{limit: 100, exclusive: true}} },
 		"sql": func() eventstore.Store {

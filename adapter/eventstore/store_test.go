@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/storetest"
 )
@@ -61,11 +62,13 @@ func TestSuiteSlicestore(t *testing.T) {
 }
 
 func TestSuiteBadger(t *testing.T) {
+	racetest.Amounts(t)
 	suite(t, func(t *testing.T) eventstore.Store { return newBadger(t, 0) }, eventstoreadapter.Config{NoSync: true})
 }
 
 // With MaxLimit set, reconciliation queries are no exception any more and answers
 // end at that many events: what other adapters then see is a store of that size.
 func TestSuiteBadgerMaxLimit(t *testing.T) {
+	racetest.Amounts(t)
 	suite(t, func(t *testing.T) eventstore.Store { return newBadger(t, 500) }, eventstoreadapter.Config{NoSync: true})
 }

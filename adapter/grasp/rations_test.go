@@ -16,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -30,6 +31,7 @@ func incompressible(n int) string {
 // with free keys, whatever came first, the event or its data; and it counted for its owner,
 // whose pushes were refused then.
 func TestDataOfStrangersBesideHonest(t *testing.T) {
+	racetest.Amounts(t)
 	const kib = 1 << 10
 	r := unstarted(t)
 	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
@@ -110,6 +112,7 @@ func TestDataOfStrangersBesideHonest(t *testing.T) {
 // pushed, was displaced and pushed anew filled it. Now that goes at once, after a grace, and
 // where its grace is not over nothing more gives way.
 func TestChurnOfStrangersIsBounded(t *testing.T) {
+	racetest.Amounts(t)
 	const kib, most = 1 << 10, 1000 << 10
 	for name, grace := range map[string]time.Duration{"gone at once": time.Millisecond, "within its grace": 14 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {

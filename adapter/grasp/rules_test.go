@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -86,6 +87,7 @@ func (r *rig) serves(ev *nostr.Event) bool {
 // A hook of the relay that bans somebody was not asked about what came by sync and had
 // waited for git data: announcements, states and pull requests, which are what costs disk.
 func TestBannedAuthorStaysOutOfSync(t *testing.T) {
+	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
 	for _, when := range []string{"before New", "after New"} {
 		t.Run(when, func(t *testing.T) {
 			good, bad := relaytest.NewKey("good"), relaytest.NewKey("bad")

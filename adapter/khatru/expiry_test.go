@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 func TestExpiry(t *testing.T) {
@@ -193,6 +194,7 @@ func (c *counted) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.
 
 // More events of one second than the store gives at once had all of it read each minute.
 func TestIncompleteStoreIsNotReadAgain(t *testing.T) {
+	racetest.Foreign(t, "slicestore deletes with one")
 	for _, kind := range []int{1621, 5} { // expiry reads all, and what deletes is read for itself
 		relay := khatru.NewRelay()
 		synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -43,6 +44,7 @@ func (brokenStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outc
 // the failure, or repositories would be taken for ones that nobody has announced, and refs
 // for those of events that never came.
 func TestEachFaultOfTheStoreIsTold(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -151,10 +152,7 @@ func pack(t testing.TB, dir string) {
 // missing, whether what is there is in the repository or in the quarantine, in packs or not,
 // whatever refs there are, and whoever walks.
 func TestPromiseP32_OneObjectGone(t *testing.T) {
-	seeds := 300
-	if testing.Short() {
-		seeds = 30
-	}
+	seeds := racetest.Rounds(150)
 	empty := bare(t, nip34.SHA1)
 	small, other := fetcher(t, Config{}), fetcher(t, Config{fixed: byGit})
 	checked, gone, walks, asked := 0, 0, 0, asking(small)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -68,6 +69,7 @@ func (e faultyEntry) Info() (os.FileInfo, error) {
 // does not take what he could not see for something that is not there. What goes at that
 // moment is no fault.
 func TestEachFaultOfLookingIsTold(t *testing.T) {
+	racetest.Amounts(t)
 	dir := bare(t, nip34.SHA1)
 	main := packed(t, dir, nip34.ObjectID{}, "main")
 	second := packed(t, dir, main, "second")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -155,6 +156,7 @@ func (f *faultyFiles) Sync(name string) error {
 // gathered before is still there, the repository is sound, nobody has a place any more, and
 // the next try works.
 func TestEachFaultOfTheDiskIsTold(t *testing.T) {
+	racetest.Amounts(t)
 	there := bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
 	o := serve(t, there, nil)
@@ -219,12 +221,12 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			seen := make(map[string]bool)
 			for _, ofGit := range []bool{false, true} {
+				f := fetcher(t, Config{})
+				if ofGit {
+					f = fetcher(t, Config{fixed: byGit})
+				}
 				for n := 1; ; n++ {
 					here := bare(t, nip34.SHA1)
-					f := fetcher(t, Config{})
-					if ofGit {
-						f = fetcher(t, Config{fixed: byGit})
-					}
 					faults := &faultyFiles{apart: strings.HasPrefix(name, "apart")}
 					what := &faults.what
 					f.disk.files = faults

@@ -26,6 +26,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
@@ -315,6 +316,7 @@ func (p *peaks) end() {
 // Whatever a server sends: it is refused within its limit, nothing is left on the
 // disk, the repository is as it was, and no child process stays.
 func TestPromiseP30_HostileServers(t *testing.T) {
+	racetest.Amounts(t)
 	canary := listenQuietly(t, "127.0.0.2:0")
 	_ = zeroPack()
 	all := maps.Clone(hostilePackets)

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -241,6 +242,7 @@ func TestPromiseP30_Children(t *testing.T) {
 // While a pack drips in, one that is honest is fetched, though git may run but once at
 // a time.
 func TestPromiseP37_SlowServersKeepNobodyFromFetching(t *testing.T) {
+	racetest.Amounts(t)
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
 	var hanging atomic.Int64

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -59,12 +61,45 @@ func gitIn(t testing.TB, dir, stdin string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// bare makes an empty bare repository.
+// bare makes an empty bare repository, a copy of one that git has made: hundreds of tests, and each
+// round of some, begin with one.
 func bare(t testing.TB, format nip34.ObjectFormat) string {
 	t.Helper()
+	initialized.Lock()
+	defer initialized.Unlock()
+	if initialized.by[format] == nil {
+		made := filepath.Join(t.TempDir(), "made.git")
+		git(t, t.TempDir(), "init", "-q", "--bare", "--object-format="+format.String(), "-b", "main", made)
+		initialized.by[format] = inMemory(t, made)
+	}
 	dir := filepath.Join(t.TempDir(), "repo.git")
-	git(t, t.TempDir(), "init", "-q", "--bare", "--object-format="+format.String(), "-b", "main", dir)
+	require.NoError(t, os.CopyFS(dir, initialized.by[format]))
 	return dir
+}
+
+// initialized are empty repositories by their format.
+var initialized = struct {
+	sync.Mutex
+	by map[nip34.ObjectFormat]fstest.MapFS // guarded by Mutex
+}{by: make(map[nip34.ObjectFormat]fstest.MapFS)}
+
+// inMemory reads a folder, but for the examples of hooks, of which git takes no notice.
+func inMemory(t testing.TB, dir string) fstest.MapFS {
+	t.Helper()
+	all := make(fstest.MapFS)
+	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || strings.HasSuffix(path, ".sample"):
+			return err
+		case d.IsDir():
+			all[path] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+			return nil
+		}
+		data, err := os.ReadFile(filepath.Join(dir, path))
+		all[path] = &fstest.MapFile{Data: data, Mode: 0o644}
+		return err
+	}))
+	return all
 }
 
 // byGit has git walk all histories: none is so small.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -18,6 +19,7 @@ import (
 // server ever was, so that all of them were tried once an hour in the end. One that is
 // something else uses the budget up.
 func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
+	racetest.Amounts(t)
 	there := bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 2)
 	for name, end := range map[string]bool{"kept open": false, "closed each time": true} {

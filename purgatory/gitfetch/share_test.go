@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -223,6 +224,7 @@ func owners(t *testing.T, root string) func(owner string) string {
 // no room; but the first maintenance gave each of them a copy of that branch, and of all
 // but a branch when one was deleted.
 func TestMaintenanceGivesStrangersNoCopies(t *testing.T) {
+	racetest.Amounts(t)
 	const size, keys = 1 << 20, 12
 	root := t.TempDir()
 	at := owners(t, root)
@@ -271,6 +273,7 @@ func TestMaintenanceGivesStrangersNoCopies(t *testing.T) {
 // Packs that another repository has as well were never made fewer, here and there: each
 // push whose pack somebody shared was one that every reader looks into, for good.
 func TestSharedPacksBecomeFew(t *testing.T) {
+	racetest.Amounts(t)
 	const rounds, pushes = 10, 60
 	root := t.TempDir()
 	at := owners(t, root)

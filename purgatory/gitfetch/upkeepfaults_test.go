@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -154,6 +155,7 @@ func realign(ctx context.Context, f *Fetcher, dir string, to nip34.RefName) erro
 // repository is maintained, tidied and aligned: whoever asked is told, nothing is lost that
 // is needed, no lock stays, and the next time all is done.
 func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
+	racetest.Amounts(t)
 	for name, c := range chores(t) {
 		t.Run(name, func(t *testing.T) {
 			model := bare(t, nip34.SHA1)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
@@ -149,6 +150,7 @@ func cloneTime(t testing.TB, dir string) (best time.Duration) {
 // Without -full the year has 1,000 pushes: more of them cost the test a minute, and no
 // packs.
 func TestAYearOfPushes(t *testing.T) {
+	racetest.Amounts(t)
 	pushes := 1_000
 	if *full {
 		pushes = 10_000

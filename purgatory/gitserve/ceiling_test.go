@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -23,6 +24,7 @@ import (
 // One owner could fill the disk of the server, as could all of them together: nothing
 // bounded what repositories take up.
 func TestRepositoriesHaveACeiling(t *testing.T) {
+	racetest.Amounts(t)
 	const mib = 1 << 20
 	for name, cfg := range map[string]RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}} {
 		t.Run(name, func(t *testing.T) {

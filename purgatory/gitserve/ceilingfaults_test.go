@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -29,6 +30,7 @@ func measuring(repos *Repositories, cfg RepositoriesConfig) *ceiling {
 // Each thing that is looked at fails once while it is measured what all have: what could not be
 // measured is as it was, all is measured anew soon, and who does that is done with it.
 func TestEachFaultOfMeasuringIsMadeUpFor(t *testing.T) {
+	racetest.Amounts(t)
 	repos := newRepositories(t)
 	for _, name := range []string{"x", "y"} {
 		require.NoError(t, repos.Create(t.Context(), owner.Ref(name), nip34.SHA1))

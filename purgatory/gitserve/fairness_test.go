@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -83,6 +84,7 @@ func (r *rig) at(name string) string { return r.url + "/" + owner.Npub() + "/" +
 // Eight connections that sent a byte now and then had all pushes of the server wait for 20
 // seconds, and then refused: each of them had a place while it sent.
 func TestHonestPushBesideSlowPushes(t *testing.T) {
+	racetest.Amounts(t)
 	for _, n := range []int{8, 100, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := newRig(t, Config{fixed: numbers{RateWindow: 3 * time.Second}})
@@ -118,6 +120,7 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 
 // Who pushes to a repository that is locked had a place while he waited for that.
 func TestHonestPushBesideALockedRepository(t *testing.T) {
+	racetest.Amounts(t)
 	r := newRig(t, Config{})
 	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 	push := func() {
@@ -153,6 +156,7 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 // Pushes that wait for a locked repository, and have been read, keep neither the room for
 // requests from others, nor that for what they send.
 func TestHonestPushBesideAFullQueue(t *testing.T) {
+	racetest.Amounts(t)
 	for name, tt := range map[string]struct {
 		cfg    Config
 		client func(repo, i int) string
@@ -236,6 +240,7 @@ func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
 // 32 who took their clones slowly kept everybody from cloning, and from asking what there
 // is, since git waited for each of them in a place.
 func TestHonestCloneBesideSlowReaders(t *testing.T) {
+	racetest.Amounts(t)
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
 	shim := filepath.Join(t.TempDir(), "git")
@@ -296,6 +301,7 @@ func ticks(after time.Duration) io.Reader {
 // A small pack that git works on for long, and that nobody has signed, had a place and the
 // lock of its repository for as long.
 func TestHonestPushBesideHeavyPushes(t *testing.T) {
+	racetest.Amounts(t)
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
 	shim := filepath.Join(t.TempDir(), "git")

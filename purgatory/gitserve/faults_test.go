@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -340,6 +341,7 @@ func (h *handled) files() (out []string) {
 // them: it is told, none is taken for one that is not there, and in the end all is as if
 // nothing had failed.
 func TestEachFaultOfTheFolderIsTold(t *testing.T) {
+	racetest.Amounts(t)
 	var whole []string
 	stride := 1
 	if testing.Short() {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // Who asks is told apart by what proxies of ours say, and by nothing that he says himself.
@@ -99,6 +101,7 @@ var behind = BehindProxy(DefaultClientHeader, netip.MustParsePrefix("127.0.0.1/3
 // Behind a proxy that reads as fast as its clients do and keeps a little, a clone at 20 KB/s
 // was cut off. Here all is 120 times as fast, and the answer is one of 20 minutes.
 func TestSlowCloneBehindAProxy(t *testing.T) {
+	racetest.Amounts(t)
 	const size, faster = 16 << 20, 120
 	r := slowly(t, Config{fixed: numbers{MinRate: faster << 10, RateWindow: 30 * time.Second / faster}, Client: behind},
 		fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))

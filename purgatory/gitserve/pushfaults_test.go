@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -123,6 +124,7 @@ func (p *pushed) has(names ...string) (out []string) {
 // and nothing else; nobody counts as being there; and when he pushes again all is as if
 // nothing had failed.
 func TestEachFaultOfAPushIsTold(t *testing.T) {
+	racetest.Amounts(t)
 	r := newRig(t, Config{})
 	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
 	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // post begins a push or a fetch that says it has more to send than text.
@@ -200,6 +202,7 @@ func TestMinRateOfAnAnswer(t *testing.T) {
 // no room for more: what is read is seen when more than a megabyte was. All is 200 times
 // as fast here.
 func TestSlowReadersAreServed(t *testing.T) {
+	racetest.Amounts(t)
 	const size = 16 << 20
 	r := slowly(t, Config{fixed: numbers{
 		MinRate:    100 << 10,

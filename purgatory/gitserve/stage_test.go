@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
@@ -620,6 +621,7 @@ var full = flag.Bool("full", false, "as many uploads as there may be in an hour;
 // 300 pushes for events that nobody has, or 10,000 with -full, of 30 clients at once: when
 // their time is over no byte, no ref and no folder of them is left.
 func TestUploadsLeaveNothing(t *testing.T) {
+	racetest.Amounts(t)
 	each := 10
 	if *full {
 		each = 334
@@ -650,6 +652,7 @@ func TestUploadsLeaveNothing(t *testing.T) {
 // Strangers who push for events that nobody has, all the time, keep no authorised push
 // waiting, not even to the same repository.
 func TestHonestPushBesideUploads(t *testing.T) {
+	racetest.Amounts(t)
 	r := newRig(t, Config{Client: byHeader})
 	bodies := r.strangers(t)
 	push := func() {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -162,6 +163,7 @@ func (u *upkeep) sound(t *testing.T) {
 // it leaves all that is named; its successor takes pushes at once, also one that deletes a
 // branch, and the next maintenance leaves nothing of it.
 func TestKilledInMidMaintenance(t *testing.T) {
+	racetest.Amounts(t)
 	stride := 1
 	if testing.Short() {
 		stride = 5

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -357,6 +358,7 @@ func (p *perKey) Delete(ctx context.Context, key string, old state.Version) erro
 }
 
 func TestMuseum(t *testing.T) {
+	racetest.Amounts(t)
 	byName := make(map[string]check)
 	for _, c := range checks {
 		byName[c.name] = c

@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
@@ -365,6 +366,7 @@ func museum(release <-chan struct{}) map[string]broken {
 
 // Every Store of the museum is found out by at least one check.
 func TestMuseum(t *testing.T) {
+	racetest.Amounts(t)
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	for name, b := range museum(release) {

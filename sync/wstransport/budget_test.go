@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 const part = 2 << 20
@@ -27,6 +29,7 @@ func hold(t *testing.T, b *readBudget, host string, proven bool, d time.Duration
 // Whoever came first had the budget first: relays that send as slowly as they may, one
 // message after the other, kept others waiting for minutes.
 func TestPromiseP37_ReadBudgetGoesRound(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		b := newReadBudget(7*part, part)
 		ctx, cancel := context.WithCancel(t.Context())

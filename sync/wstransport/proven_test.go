@@ -15,12 +15,14 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // A connection that stands for long enough frees its host; one that does not, or a
 // server that is no relay, uses up the budget of its address.
 func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
+	racetest.Amounts(t)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/none" || r.Header.Get("Upgrade") == "" {
 			http.NotFound(w, r)

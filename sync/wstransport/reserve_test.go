@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
@@ -25,6 +26,7 @@ func largest(size int) []byte {
 // Two hundred relays that send the largest message at once: memory is what the
 // budget says, and each message arrives.
 func TestPromiseP20_ReadBudget(t *testing.T) {
+	racetest.Amounts(t)
 	const relays = 200
 	message := largest(2<<20 + 4<<10)
 	u := rawServer(t, func(p peer) {
@@ -139,6 +141,7 @@ func TestPromiseP10_NoCredentials(t *testing.T) {
 // Relays that send a large message as slowly as they may kept the budget of all for
 // minutes: 14 of them, and no large message of another relay came within 15 seconds.
 func TestPromiseP37_TrickledMessagesGiveWay(t *testing.T) {
+	racetest.Amounts(t)
 	message, big := largest(2<<20), largest(300<<10)
 	trickles := rawServer(t, func(p peer) {
 		_, _ = p.Write(header(fin|opText, uint64(len(message))))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/internal/shares"
 )
 
@@ -176,6 +177,7 @@ func TestRejectedDependenciesAreShared(t *testing.T) {
 
 // Numbers of relays that nothing is remembered of are given out again.
 func TestRejectedRelayNumbers(t *testing.T) {
+	racetest.Amounts(t)
 	r := testTable(10, 3, 1_000)
 	for i := range shares.MaxRelays + 1_000 {
 		n := testNote(i)

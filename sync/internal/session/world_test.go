@@ -483,12 +483,13 @@ func (w *world) perform(a Action) {
 	case Deliver:
 		require.Equal(w.t, 100, a.Size)
 		if a.Batch != 0 {
-			require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == a.Event.ID.String() }))
+			id := a.Event.ID.String()
+			require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == id }))
 			require.Contains(w.t, w.batches, a.Batch, "H7: an event of an unknown batch")
 			require.Equal(w.t, w.batches[a.Batch].Kind, a.Kind)
 			w.level--
 			require.True(w.t, a.Ours || slices.ContainsFunc(w.batches[a.Batch].Queries, func(q plan.Query) bool { return !OfOurs(q.Filter) }))
-			w.batches[a.Batch].got[a.Event.ID.String()] = true
+			w.batches[a.Batch].got[id] = true
 		}
 	case LoadSet:
 		filter, id := a.Filter, a.Query
