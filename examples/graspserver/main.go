@@ -30,6 +30,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,7 @@ type options struct {
 	logFormat      string
 	logLevel       slog.Level
 	debug          bool
+	version        bool
 }
 
 func main() {
@@ -91,6 +93,10 @@ func main() {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "graspserver: %v (-h shows all flags)\n", err)
 		os.Exit(2)
+	}
+	if opt.version {
+		fmt.Printf("graspserver %s (%s %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return
 	}
 	log := newLogger(os.Stderr, opt)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -160,6 +166,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("log-format", "`text or json`, a line for each record (default text)", oneOf(&opt.logFormat, "text", "json"))
 	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "`level` from which on records are logged: debug, info, warn or error")
 	fs.BoolVar(&opt.debug, "debug", false, "log every decision: the same as -log-level debug")
+	fs.BoolVar(&opt.version, "version", false, "say which version this is, and nothing else")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fs.SetOutput(os.Stdout)

@@ -93,3 +93,15 @@ func TestParse(t *testing.T) {
 	_, err = parse(nil, func(k string) string { return map[string]string{"GRASPSERVER_BASE_BACKOFF": "x"}[k] })
 	require.ErrorContains(t, err, "GRASPSERVER_BASE_BACKOFF")
 }
+
+// Whoever runs it wants to know what it is, also where nothing is set up.
+func TestVersion(t *testing.T) {
+	opt, err := parse([]string{"-version"}, func(string) string { return "" })
+	require.NoError(t, err)
+	require.True(t, opt.version)
+	require.NotEmpty(t, version())
+	before := released
+	defer func() { released = before }()
+	released = "v1.2.3"
+	require.Equal(t, "v1.2.3", version())
+}

@@ -133,8 +133,14 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 	})
 }
 
+// released is the version of a program that .ci/dist has made.
+var released string
+
 // version is that of this program, as far as whoever built it let it know.
 func version() string {
+	if released != "" {
+		return released
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
