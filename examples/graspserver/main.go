@@ -50,6 +50,7 @@ type options struct {
 	listen         string
 	adminListen    string
 	domain         string
+	also           []string
 	data           string
 	name           string
 	description    string
@@ -130,6 +131,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the status page, /metrics and /status.json, for whoever runs this server; \"off\" for none, the -listen address for everybody (default: 127.0.0.1 and the port after that of -listen)")
 	fs.StringVar(&opt.adminListen, "status-listen", "", "what -admin-listen was called before")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default: the -listen address)")
+	fs.Func("also-domain", "`host[:port][/path]` that announcements may have instead, such as the one before it was changed (repeatable)",
+		list(&opt.also, func(s string) (string, error) { return s, nil }))
 	fs.StringVar(&opt.name, "name", "", "`name` of this server (default: the -domain)")
 	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` on what this server is")
 	fs.Func("pubkey", "`npub` or hex key of whoever is responsible for this server (NIP-11; NIP-05 says that they are _ of a -domain without a path)", pubkey(&opt.pubkey))

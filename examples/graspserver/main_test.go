@@ -94,6 +94,14 @@ func TestParse(t *testing.T) {
 	require.ErrorContains(t, err, "GRASPSERVER_BASE_BACKOFF")
 }
 
+// A server that changes its domain is both until announcements say the new one.
+func TestAlsoDomain(t *testing.T) {
+	opt, err := parse([]string{"-domain", "new.example", "-also-domain", "old.example", "-also-domain", "older.example"},
+		func(string) string { return "" })
+	require.NoError(t, err)
+	require.Equal(t, []string{"old.example", "older.example"}, opt.also)
+}
+
 // Whoever runs it wants to know what it is, also where nothing is set up.
 func TestVersion(t *testing.T) {
 	opt, err := parse([]string{"-version"}, func(string) string { return "" })

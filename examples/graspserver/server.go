@@ -93,7 +93,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 
 // newServer makes the server: a khatru relay, and what makes it a GRASP server.
 func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state.Store, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
-	identity, err := nip34.ParseIdentity(opt.domain)
+	identity, err := nip34.ParseIdentity(append([]string{opt.domain}, opt.also...)...)
 	if err != nil {
 		return nil, fmt.Errorf("-domain: %w", err)
 	}
