@@ -3,6 +3,7 @@ package graspsync
 import (
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -14,7 +15,10 @@ const MaxText = 300
 // line of printable characters of at most [MaxText] bytes, in valid UTF-8. Anything else, such
 // as what moves a cursor, changes a colour or turns the direction of what follows, is escaped
 // as in Go. What is printable already stays as it is.
-func Printable(s string) string {
+func Printable(s string) string { return PrintableAtMost(s, MaxText) }
+
+// PrintableAtMost is [Printable] for a text that may have another number of bytes.
+func PrintableAtMost(s string, most int) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
@@ -25,7 +29,7 @@ func Printable(s string) string {
 		case !unicode.IsPrint(r):
 			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
 		}
-		if b.Len()+len(piece) > MaxText {
+		if b.Len()+len(piece) > most {
 			break
 		}
 		b.WriteString(piece)
@@ -43,4 +47,13 @@ func Clip(s string, most int) string {
 		most--
 	}
 	return s[:most]
+}
+
+// TimeText is a time for people who look at it at now: that of the day in UTC, with the date unless
+// it is less than 12 hours away.
+func TimeText(t, now time.Time) string {
+	if d := t.Sub(now).Abs(); d < 12*time.Hour {
+		return t.UTC().Format("15:04:05 UTC")
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }

@@ -6,10 +6,25 @@ type Verdict struct {
 	// Reason for Reject and Later, in the words of an OK message (NIP-01), such as
 	// "blocked: not a repository of ours". A constant text: it is logged.
 	Reason string
+	// Detail is what is particular to this event, for whoever submitted it or asks about it: what
+	// was wanted, and what was found. It is not counted. At most [MaxDetail] bytes are kept.
+	Detail string
 	// DependsOn names what Depend waits for; any one of them is enough to judge
 	// again. With Reject it names what would have the event judged anew. At most
 	// 10,000 count.
 	DependsOn []Dependency
+}
+
+// MaxDetail is how much of a [Verdict.Detail] is kept and told, in bytes.
+const MaxDetail = 1200
+
+// Message is the Reason with the Detail, one line of printable characters of no more than 1,500
+// bytes: what a client hears.
+func (v Verdict) Message() string {
+	if v.Detail == "" {
+		return v.Reason
+	}
+	return v.Reason + ": " + PrintableAtMost(v.Detail, MaxDetail)
 }
 
 // Decision is the kind of a [Verdict]. The zero Decision is not a valid answer.

@@ -123,6 +123,17 @@ func (f *flights) has(id graspsync.EventID) bool {
 	return f.coming[id] > 0
 }
 
+// of reports whether a copy of an event is on its way, and whether one failed and waits to be tried
+// again.
+func (f *flights) of(id graspsync.EventID) (failing, coming bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for j := range f.waits {
+		failing = failing || j.key.id == id
+	}
+	return failing, f.coming[id] > 0
+}
+
 // failing takes note of jobs that wait to be tried again, or no more. Only what the
 // relays had that brought them is incomplete by that.
 func (f *flights) failing(jobs []*job, waiting bool) {

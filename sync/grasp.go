@@ -70,12 +70,35 @@ const (
 	reasonEphemeral = "blocked: ephemeral events are not kept"
 	reasonProtected = "blocked: protected event not submitted by its author"
 	reasonCrowded   = "rate-limited: too many are listed as maintainers of repositories of this name"
-	reasonUnlisted  = "blocked: announcement does not list this service as a relay and its own repository here as a clone URL"
 	reasonVanish    = "blocked: asks other relays to forget"
 	reasonDeletion  = "blocked: deletes nothing of its author that is here"
 	reasonLong      = "invalid: list of GRASP servers is too long"
 	reasonUnrelated = "blocked: not related to a repository of this service"
 )
+
+// reasonsUnlisted are why an announcement makes its repository none of ours.
+var reasonsUnlisted = map[nip34.Omission]string{
+	nip34.OmitsService:    "blocked: announcement does not list this service",
+	nip34.OmitsRelay:      "blocked: announcement does not list this service in relays",
+	nip34.OmitsClone:      "blocked: announcement does not list this service in clone",
+	nip34.OmitsPath:       "blocked: announcement's clone URL at this service is not <npub>/<identifier>.git",
+	nip34.OmitsIdentifier: "blocked: announcement's clone URL at this service has another identifier",
+	nip34.OmitsOwner:      "blocked: announcement's clone URL at this service has the npub of another owner",
+}
+
+// unlisted rejects an announcement, and says what it would have to list.
+func (p *GRASPPolicy) unlisted(a *nip34.Announcement) graspsync.Verdict {
+	if p.identity.IsZero() {
+		return reject(reasonsUnlisted[nip34.OmitsService])
+	}
+	why, found := p.identity.Omits(a)
+	v := reject(reasonsUnlisted[why])
+	v.Detail = "want " + p.identity.RelayURL() + " in relays and " + p.identity.CloneURL(a.Ref) + " in clone"
+	if found != "" {
+		v.Detail += ", found " + graspsync.Printable(found)
+	}
+	return v
+}
 
 func accept() graspsync.Verdict { return graspsync.Verdict{Decision: graspsync.Accept} }
 func reject(reason string) graspsync.Verdict {
@@ -154,7 +177,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	case p.identity.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
-	reason := reasonUnlisted
+	v := p.unlisted(a)
 	if knows(view, a.Ref) {
 		k := p.kinOf(a.Ref.Identifier, view)
 		wanted, full := k.wanted()
@@ -162,11 +185,12 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 			return accept()
 		}
 		if full && k.family.Knows(a.Ref.Owner) {
-			reason = reasonCrowded
+			v = reject(reasonCrowded)
 		}
 	}
 	// It may turn out to be a version of one of ours, or of somebody who is listed.
-	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason, DependsOn: []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}}
+	v.DependsOn = []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
+	return v
 }
 
 // judgeState accepts a state that some repository's maintainer set authorises.

@@ -710,6 +710,18 @@ func eachThen[K comparable, V any](x *index, all iter.Seq2[K, V], visit func(K, 
 	then()
 }
 
+// listing returns how many repositories of ours list a relay, and up to three of these.
+func (x *index) listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
+	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
+		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
+			if n++; len(examples) < 3 {
+				examples = append(examples, ref)
+			}
+		}
+	})
+	return n, examples
+}
+
 // announcement returns the accepted announcement of a repository, nil if there is
 // none.
 func (x *index) announcement(ref graspsync.RepoRef) *nip34.Announcement {

@@ -228,6 +228,7 @@ func (g *ingest) count(ev graspsync.Event) {
 		return // the writer did
 	}
 	h := g.heldFrom(ev.ID, true)
+	g.report.say("event stored", graspsync.Incoming{Event: ev, Source: h.source})
 	if h.source.Kind == graspsync.Direct {
 		g.report.sources[graspsync.Direct].Add(1)
 		return

@@ -96,7 +96,7 @@ func TestLogLevels(t *testing.T) {
 		return func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) { playGap(t, net, cfg, found).stop() }
 	}
 	for _, s := range []situation{
-		{"live event", "live event", slog.LevelDebug, []string{"relay", "event"}, 1,
+		{"live event", "event stored", slog.LevelDebug, []string{"relay", "event", "source"}, 1,
 			func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
 				a := net.Add("wss://a.example", relaytest.Behavior{})
 				r, owner := hosted(t, net, cfg, "a.example")
@@ -193,10 +193,12 @@ func TestWhyAnEventIsNotHere(t *testing.T) {
 			why[l.attrs["event"]] = l.attrs
 		}
 		require.Equal(t, map[string]string{
-			"event": foreign.ID, "kind": "30617", "source": "live", "relay": "wss://a.example", "reason": "blocked: announcement does not list this service as a relay and its own repository here as a clone URL",
+			"event": foreign.ID, "kind": "30617", "source": "live", "relay": "wss://a.example", "reason": "blocked: announcement does not list this service",
+			"detail": "want wss://grasp.example in relays and https://grasp.example/" + owner.Npub() + "/other.git in clone",
 		}, why[foreign.ID])
 		require.Equal(t, map[string]string{
 			"event": direct.ID, "kind": "1111", "source": "direct", "relay": "", "reason": "blocked: what it belongs to is not here",
+			"detail": "want event " + direct.Tags[0][1] + ", or something that refers to " + direct.ID,
 		}, why[direct.ID])
 
 		orphan := owner.Event(at(0), 30618, "", []string{"d", "unknown"})

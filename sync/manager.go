@@ -41,6 +41,7 @@ type SyncManager struct {
 	submissions *submissions
 	readable    *readable
 	loop        *loop
+	explainer   *explainer
 	inbox       *mailbox[any]   // of the loop
 	wg          *sync.WaitGroup // of whatever ends with Run
 	snapshot    *atomic.Pointer[Status]
@@ -113,6 +114,10 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 			cfg: &cfg, transport: transport, index: x, reader: reader, ingest: g, sets: s, report: rep, remember: m.remember, inbox: &inbox, wg: m.wg,
 		},
 	})
+	m.explainer = &explainer{
+		cfg: &cfg, store: store, index: x, ingest: g, report: rep, readable: m.readable, targeting: m.loop.env.targeting,
+		status: m.Status, repoStatus: m.RepoStatus, ask: m.ask,
+	}
 	m.snapshot.Store(&Status{})
 	return m, nil
 }
@@ -198,6 +203,8 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.submissions.takeIn() // it may have been stored just before
 	m.ingest.holds.get(event.ID, true)
 	m.ingest.removed(event)
+	m.report.verdicts.note(graspsync.Incoming{Event: event}, IsRemoved, "", "")
+	m.report.say("event removed", graspsync.Incoming{Event: event})
 	m.feed.removed(event)
 	m.ingest.news.withdrawn(event)
 }
@@ -275,17 +282,45 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	}
 	switch {
 	case err != nil:
+	case v.Decision == graspsync.Accept:
+		m.report.say("event accepted", in)
 	case v.Decision == graspsync.Hold:
+		m.report.say("event held", in, "by", "the policy")
 		m.ingest.holds.add(event.ID, heldEvent{})
 		m.Held(event)
-	case v.Decision == graspsync.Reject, v.Decision == graspsync.Later:
-		m.report.reject(v.Reason)
-		m.report.say("event rejected", in, keyReason, graspsync.Printable(v.Reason))
+	case v.Decision == graspsync.Reject:
+		m.report.rejected(in, IsRejected, v)
+	case v.Decision == graspsync.Later:
+		m.report.rejected(in, IsPostponed, v)
 	case v.Decision == graspsync.Depend:
-		m.report.reject(reasonDepends)
-		m.report.say("event rejected", in, keyReason, reasonDepends)
+		v.Reason, v.Detail = reasonDepends, "want "+m.wanted(v.DependsOn)
+		m.report.rejected(in, IsRejected, v)
 	}
 	return v, err
+}
+
+// wanted says what an event would have to come after.
+func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
+	for _, d := range deps {
+		if d.Await == graspsync.AwaitRepo {
+			ref := graspsync.RepoRef{Owner: d.Author, Identifier: d.Text}
+			return "an announcement of " + graspsync.Printable(nip34.NPub(ref.Owner)+"/"+ref.Identifier) + " that lists " + m.index.us.RelayURL() + " and " + m.index.us.CloneURL(ref)
+		}
+	}
+	return waitedFor(deps)
+}
+
+// Refused reports an event that a client submitted and that the relay itself would not have,
+// with what the client heard: that is logged, and remembered for [SyncManager.ExplainEvent]. It
+// never blocks.
+func (m *SyncManager) Refused(event graspsync.Event, reason string) {
+	if event.IsZero() {
+		return
+	}
+	in := graspsync.Incoming{Event: event}
+	reason = graspsync.Printable(reason)
+	m.report.verdicts.note(in, IsRefused, "", reason)
+	m.report.say("event refused", in, keyReason, reason)
 }
 
 // Status returns what is known of all relays, as of at most a second ago while
@@ -419,6 +454,26 @@ func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) (
 		return nil, fmt.Errorf("asking about repositories: %w", err)
 	}
 	return out, nil
+}
+
+// ExplainEvent returns what became of an event, and why. It asks the Store and the Holder, and
+// works before Run and after it. Why an event is not here is remembered of the last thousand for
+// each reason, since the start; that it came is for a week. The error is that of ctx or the Store.
+func (m *SyncManager) ExplainEvent(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
+	return m.explainer.event(ctx, id)
+}
+
+// ExplainRepo returns why a repository is here, or is not. It waits as RepoStatus does. The error
+// is that of ctx or the Store, or [ErrNotRunning].
+func (m *SyncManager) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (RepoExplanation, error) {
+	return m.explainer.repo(ctx, ref)
+}
+
+// ExplainRelay returns why a relay is followed, or is not, what it is asked for, and what of that
+// is left out. It waits as RepoStatus does, and reads no Store. The error is that of ctx, or
+// [ErrNotRunning].
+func (m *SyncManager) ExplainRelay(ctx context.Context, u graspsync.RelayURL) (RelayExplanation, error) {
+	return m.explainer.relay(ctx, u)
 }
 
 // ask has the loop answer a question.

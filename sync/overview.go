@@ -166,7 +166,7 @@ func following(p plan.RelayStatus) string {
 
 func (o *overview) repoStatus(p plan.RepoStatus, listers map[graspsync.RelayURL]graspsync.PubKey) RepoStatus {
 	s := RepoStatus{
-		Ref: p.Ref, Level: "full", Roots: p.Roots,
+		Ref: p.Ref, Level: levelFull, Roots: p.Roots,
 		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed, Relays: []RepoRelay{},
 	}
 	if p.Level == plan.LevelStateOnly {

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -20,6 +21,7 @@ type report struct {
 	*observer // nil: there is nobody to tell
 	says      says
 	log       *slog.Logger
+	verdicts  *verdicts
 }
 
 func newReport(cfg Config) *report {
@@ -27,13 +29,28 @@ func newReport(cfg Config) *report {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &report{counters: c, observer: newObserver(cfg, c), log: cfg.Logger}
+	return &report{counters: c, observer: newObserver(cfg, c), log: cfg.Logger, verdicts: newVerdicts()}
 }
 
-// say logs why an event is not stored, or not now, for whoever looks for one.
-func (r *report) say(msg string, in graspsync.Incoming, why string, what any) {
-	r.log.Debug(msg, keyEvent, in.Event.ID, "kind", in.Event.Kind, "source", in.Source.Kind.String(),
-		keyRelay, in.Source.Relay.String(), why, what)
+// say logs what became of an event, for whoever looks for one.
+func (r *report) say(msg string, in graspsync.Incoming, more ...any) {
+	if !r.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	r.log.Debug(msg, append([]any{keyEvent, in.Event.ID, "kind", in.Event.Kind, "source", in.Source.Kind.String(),
+		keyRelay, in.Source.Relay.String()}, more...)...)
+}
+
+// rejected says, and remembers, that the policy does not want an event, or not now.
+func (r *report) rejected(in graspsync.Incoming, is Whereabouts, v graspsync.Verdict) {
+	r.reject(v.Reason)
+	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
+	r.verdicts.note(in, is, v.Reason, detail)
+	more := []any{keyReason, graspsync.Printable(v.Reason)}
+	if detail != "" {
+		more = append(more, "detail", detail)
+	}
+	r.say("event rejected", in, more...)
 }
 
 // Whose code panicked.

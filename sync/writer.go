@@ -195,7 +195,7 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*ab
 	case verdict.Decision == graspsync.Reject:
 		w.reject(j, verdict)
 	case verdict.Decision == graspsync.Later:
-		w.postpone(j, verdict.Reason)
+		w.postpone(j, verdict)
 	default:
 		w.retrier.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, errVerdict))
 	}
@@ -219,7 +219,7 @@ func (w *writer) overtaken(j *job) bool {
 
 // reject remembers an event that is not for us.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
-	w.unwanted(j, v.Reason)
+	w.unwanted(j, IsRejected, v)
 	w.listings.hearing.waits(v.DependsOn)
 	n := absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Deps: absent.KeysOf(v.DependsOn)}
 	n.Fresh = len(n.Deps) > 0
@@ -228,24 +228,23 @@ func (w *writer) reject(j *job, v graspsync.Verdict) {
 }
 
 // postpone keeps an event to be judged again for which there is no room now.
-func (w *writer) postpone(j *job, reason string) {
+func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	if j.again { // it is kept, and was counted when it came
 		j.became(false)
 		w.retrier.done(j)
 		return
 	}
-	w.unwanted(j, reason)
+	w.unwanted(j, IsPostponed, v)
 	w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Later: true})
 	w.later.come()
 	w.retrier.done(j)
 }
 
 // unwanted counts an event that is not stored.
-func (w *writer) unwanted(j *job, reason string) {
+func (w *writer) unwanted(j *job, is Whereabouts, v graspsync.Verdict) {
 	j.became(false)
-	w.report.reject(reason)
-	w.report.say("event rejected", j.incoming, keyReason, graspsync.Printable(reason))
-	w.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: reason})
+	w.report.rejected(j.incoming, is, v)
+	w.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
 }
 
 // held takes note of an event that the Policy keeps, and returns what waited for it: a
@@ -274,6 +273,7 @@ func (w *writer) depend(j *job, deps []graspsync.Dependency) {
 	j.became(false)
 	w.listings.hearing.waits(deps)
 	w.report.say("event waits", j.incoming, "for", deps[0])
+	w.report.verdicts.note(j.incoming, IsWaiting, "", waitedFor(deps))
 	w.absences.note(absent.Note{
 		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Deps: absent.KeysOf(deps), Waits: true,
 	})
@@ -400,10 +400,12 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	case graspsync.Superseded, graspsync.Deleted:
 		j.became(false)
 		w.report.say("event not stored", j.incoming, "result", o.Result.String())
+		w.report.verdicts.unsaved(j.incoming, o)
 		w.gone(j, o.Result)
 	case graspsync.Refused:
 		j.became(false)
-		w.report.say("event not stored", j.incoming, "result", o.Result.String())
+		w.report.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
+		w.report.verdicts.unsaved(j.incoming, o)
 		w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id})
 	default:
 		w.retrier.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
@@ -438,14 +440,12 @@ func (w *writer) gone(j *job, r graspsync.Result) {
 // brought counts a new event for the relay that had it.
 func (w *writer) brought(j *job) {
 	w.report.observe(EventStored(j.incoming))
+	w.report.say("event stored", j.incoming)
 	if j.stats != nil {
 		j.stats.brought(j.size)
 	}
 	if j.from == nil {
 		return
-	}
-	if j.incoming.Source.Kind == graspsync.Live {
-		w.cfg.Logger.Debug("live event", keyRelay, j.incoming.Source.Relay.String(), keyEvent, j.key.id.String())
 	}
 	if j.gap {
 		j.from.gap(j.incoming)

@@ -561,6 +561,34 @@ type State struct {
 	Awaits              int  // how many things it depends on
 	Tries               int  // how often there was no room for it
 	Whole               *Whole
+	Asked               bool // it was forgotten but for that, and is wanted again
+	Heard
+}
+
+// Heard is when an event was heard of last, and what is known of it.
+type Heard struct {
+	ID        graspsync.EventID
+	Seen      time.Time // to the second
+	Relay     graspsync.RelayURL
+	Kind      int
+	CreatedAt nostr.Timestamp // less than 0 if it is not known
+}
+
+func (r *Table) heard(e *remembered) Heard {
+	return Heard{ID: e.id, Seen: time.Unix(e.seen, 0), Relay: r.relays.URL(e.relay), Kind: int(e.kind), CreatedAt: e.createdAt}
+}
+
+// Awaiting returns what waits for a key: at most so many of those that were heard of last, and how
+// many there are.
+func (r *Table) Awaiting(k Key, most int) (out []Heard, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.waitingFor(k)
+	for _, e := range all {
+		out = append(out, r.heard(e))
+	}
+	slices.SortStableFunc(out, func(a, b Heard) int { return b.Seen.Compare(a.Seen) })
+	return out[:min(len(out), most)], len(all)
 }
 
 // Look returns what is remembered of an event. false: nothing.
@@ -572,7 +600,8 @@ func (r *Table) Look(id graspsync.EventID) (s State, known bool) {
 		return s, false
 	}
 	s = State{
-		Accepted: e.flags&fateAccepted != 0, Judged: e.flags&fateJudged != 0, Awaits: len(e.deps), Tries: e.flags.tries(),
+		Accepted: e.flags&fateAccepted != 0, Judged: e.flags&fateJudged != 0, Asked: e.flags&fateAsked != 0,
+		Awaits: len(e.deps), Tries: e.flags.tries(), Heard: r.heard(e),
 	}
 	if e.whole != nil {
 		s.Whole = wholeOf(e.whole)

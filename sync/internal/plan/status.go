@@ -63,32 +63,36 @@ func (p *Plan) Status() []RelayStatus {
 	relays := p.known.inOrder()
 	out := make([]RelayStatus, 0, len(relays))
 	for _, r := range relays {
-		descendants, apart, descFilters := r.descendants.counts()
-		out = append(out, RelayStatus{
-			Relay:       r.url,
-			Phase:       r.phase(),
-			Bootstrap:   r.bootstrap,
-			Repos:       r.claim.listedBy,
-			Wanted:      r.history.items.Len(),
-			InFlight:    r.history.ofStatus[inFlight],
-			Confirmed:   r.history.ofStatus[confirmed],
-			LiveSubs:    len(r.live.subs) + r.descendants.liveSubs(),
-			LiveFilters: r.live.filters + descFilters,
-			Descendants: descendants, DescendantsLive: descendants - apart,
-			Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters(),
-			LiveMethod: r.live.method(),
-			Examples:   slices.Clone(p.want.examples(r)),
-			Named:      r.byID.count(),
-			Gaps:       r.batches.gaps,
-			Parked:     len(r.history.parked) + len(r.catchUp.parked),
-			Batches:    len(r.batches.open),
-			RetryAt:    r.dial.retryAt,
-			CoolUntil:  r.coolUntil,
-			DailyAt:    r.pass.dueAt,
-			PassAt:     r.pass.at,
-		})
+		out = append(out, p.status(r))
 	}
 	return out
+}
+
+func (p *Plan) status(r *relay) RelayStatus {
+	descendants, apart, descFilters := r.descendants.counts()
+	return RelayStatus{
+		Relay:       r.url,
+		Phase:       r.phase(),
+		Bootstrap:   r.bootstrap,
+		Repos:       r.claim.listedBy,
+		Wanted:      r.history.items.Len(),
+		InFlight:    r.history.ofStatus[inFlight],
+		Confirmed:   r.history.ofStatus[confirmed],
+		LiveSubs:    len(r.live.subs) + r.descendants.liveSubs(),
+		LiveFilters: r.live.filters + descFilters,
+		Descendants: descendants, DescendantsLive: descendants - apart,
+		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters(),
+		LiveMethod: r.live.method(),
+		Examples:   slices.Clone(p.want.examples(r)),
+		Named:      r.byID.count(),
+		Gaps:       r.batches.gaps,
+		Parked:     len(r.history.parked) + len(r.catchUp.parked),
+		Batches:    len(r.batches.open),
+		RetryAt:    r.dial.retryAt,
+		CoolUntil:  r.coolUntil,
+		DailyAt:    r.pass.dueAt,
+		PassAt:     r.pass.at,
+	}
 }
 
 // RepoStatus returns the status of a repository, false for one that is not wanted.

@@ -1,0 +1,142 @@
+package nip34
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/graspsync/graspsync"
+)
+
+// Omission is what keeps an announcement from making its repository one of a service.
+type Omission uint8
+
+// The omissions. Of several the one counts that comes last here and says most.
+const (
+	// OmitsNothing: it lists the service.
+	OmitsNothing Omission = iota
+	// OmitsService: neither its relays nor its clone URLs name the service.
+	OmitsService
+	// OmitsRelay: its clone URL does, and none of its relays is the service.
+	OmitsRelay
+	// OmitsClone: one of its relays is the service, and no clone URL leads there.
+	OmitsClone
+	// OmitsPath: a clone URL leads to the service, and not to <npub>/<identifier>.git.
+	OmitsPath
+	// OmitsIdentifier: a clone URL leads to another repository of the owner.
+	OmitsIdentifier
+	// OmitsOwner: a clone URL leads to a repository of somebody else.
+	OmitsOwner
+)
+
+// Omits says why an announcement does not list our service ([Identity.Lists]), and which of its
+// URLs comes closest, "" if none does.
+func (id Identity) Omits(a *Announcement) (why Omission, found string) {
+	relay := slices.ContainsFunc(a.Relays, id.served)
+	for _, u := range a.Clones {
+		switch is := id.omitted(u, a.Ref); {
+		case is == OmitsNothing && relay:
+			return OmitsNothing, ""
+		case is == OmitsNothing:
+			return OmitsRelay, id.nearRelay(a)
+		case is > why && (is > OmitsService || id.hasHost(u.HostPort())):
+			why, found = is, u.String()
+		}
+	}
+	switch {
+	case why > OmitsService:
+		return why, found
+	case relay:
+		return OmitsClone, found
+	case found == "":
+		found = id.nearRelay(a)
+	}
+	return OmitsService, found
+}
+
+// omitted is what keeps a clone URL from being that of a repository here.
+func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) Omission {
+	path := segments(u.Path())
+	switch {
+	case id.serves(u, ref):
+		return OmitsNothing
+	case !id.IsClone(u):
+		return OmitsService
+	case u.URL().Query != "" || len(path) < 2 || !id.at(u.HostPort(), path[:len(path)-2]) || !isKey(path[len(path)-2]):
+		return OmitsPath
+	}
+	owner, name := path[len(path)-2], path[len(path)-1]
+	switch {
+	case owner != NPub(ref.Owner):
+		return OmitsOwner
+	case name == ref.Identifier || !strings.HasSuffix(name, ".git"):
+		return OmitsPath
+	}
+	return OmitsIdentifier
+}
+
+// nearRelay is the first of the relays that has our host.
+func (id Identity) nearRelay(a *Announcement) string {
+	for _, u := range a.Relays {
+		if id.hasHost(u.HostPort()) {
+			return u.String()
+		}
+	}
+	return ""
+}
+
+func (id Identity) hasHost(at graspsync.HostPort) bool {
+	return slices.ContainsFunc(id.bases, func(b base) bool { return b.authority.Host == at.Host })
+}
+
+// RelayURL is what announcements are to have among their relays, for people: the first address of
+// the service, without encryption where it is this machine or a private network. It is "" for
+// the zero Identity.
+func (id Identity) RelayURL() string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.bases[0].url(graspsync.RelaySchemes)
+}
+
+// CloneURL is what announcements of a repository are to have among their clone URLs; see
+// [Identity.RelayURL].
+func (id Identity) CloneURL(ref graspsync.RepoRef) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.bases[0].url(graspsync.HTTPSchemes) + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
+}
+
+// url spells a base with the first of two schemes, or the second where there is no encryption.
+func (b base) url(schemes []graspsync.Scheme) string {
+	scheme := schemes[0]
+	if b.authority.Port == schemes[1].DefaultPort || b.authority.Port != scheme.DefaultPort && isLocal(b.authority.Host) {
+		scheme = schemes[1]
+	}
+	return graspsync.URL{Scheme: scheme.Name, HostPort: b.authority, Path: b.escaped()}.String()
+}
+
+// isLocal reports whether a host is this machine, or one that is not public.
+func isLocal(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
+}
+
+// Services returns the hosts and ports at which an announcement has its repository served as
+// GRASP-01 has it: relay and clone URL of its own there.
+func (a *Announcement) Services() (at []graspsync.HostPort) {
+	for _, u := range a.Clones {
+		path := segments(u.Path())
+		n := len(path) - 2
+		here := n >= 0 && path[n] == NPub(a.Ref.Owner) && path[n+1] == a.Ref.Identifier+".git" &&
+			slices.ContainsFunc(a.Relays, func(r graspsync.RelayURL) bool { return r.HostPort() == u.HostPort() })
+		if here && !slices.Contains(at, u.HostPort()) {
+			at = append(at, u.HostPort())
+		}
+	}
+	return at
+}

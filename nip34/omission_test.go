@@ -1,0 +1,86 @@
+package nip34_test
+
+import (
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+func announced(t *testing.T, identifier string, relays, clones []string) *nip34.Announcement {
+	t.Helper()
+	ev := &nostr.Event{
+		ID: someID, PubKey: someKey, Kind: graspsync.KindAnnouncement,
+		Tags: nostr.Tags{{"d", identifier}, append(nostr.Tag{"relays"}, relays...), append(nostr.Tag{"clone"}, clones...)},
+	}
+	a, err := nip34.ParseAnnouncement(eventtest.Of(ev))
+	require.NoError(t, err)
+	return a
+}
+
+// Each way of not listing a service is told from the others, with the URL that comes closest.
+func TestOmits(t *testing.T) {
+	us, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	owner, err := graspsync.ParsePubKey(someKey)
+	require.NoError(t, err)
+	npub, other := nip34.NPub(owner), nip34.NPub(graspsync.PubKey{1})
+	const wss, https = "wss://grasp.example.com", "https://grasp.example.com/"
+	for _, c := range []struct {
+		name   string
+		relay  string
+		clone  string
+		why    nip34.Omission
+		found  string
+		listed bool
+	}{
+		{"all", wss, https + npub + "/demo.git", nip34.OmitsNothing, "", true},
+		{"somebody else's", "wss://a.example", "https://a.example/" + npub + "/demo.git", nip34.OmitsService, "", false},
+		{"other port", wss + ":8443", "https://a.example/x.git", nip34.OmitsService, wss + ":8443", false},
+		{"other port of both", "wss://a.example", "https://grasp.example.com:8443/" + npub + "/demo.git", nip34.OmitsService, "https://grasp.example.com:8443/" + npub + "/demo.git", false},
+		{"no relay", "wss://a.example", https + npub + "/demo.git", nip34.OmitsRelay, "", false},
+		{"relay with a path", wss + "/relay", https + npub + "/demo.git", nip34.OmitsRelay, wss + "/relay", false},
+		{"no clone", wss, "https://a.example/x.git", nip34.OmitsClone, "", false},
+		{"other owner", wss, https + other + "/demo.git", nip34.OmitsOwner, https + other + "/demo.git", false},
+		{"other identifier", wss, https + npub + "/demo2.git", nip34.OmitsIdentifier, https + npub + "/demo2.git", false},
+		{"no .git", wss, https + npub + "/demo", nip34.OmitsPath, https + npub + "/demo", false},
+		{"no npub", wss, https + "me/demo.git", nip34.OmitsPath, https + "me/demo.git", false},
+		{"too deep", wss, https + "git/" + npub + "/demo.git", nip34.OmitsPath, https + "git/" + npub + "/demo.git", false},
+		{"query", wss, https + npub + "/demo.git?x=1", nip34.OmitsPath, https + npub + "/demo.git?x=1", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := announced(t, "demo", []string{c.relay}, []string{c.clone})
+			why, found := us.Omits(a)
+			require.Equal(t, c.why, why)
+			require.Equal(t, c.found, found)
+			require.Equal(t, c.listed, us.Lists(a), "both agree")
+			require.Equal(t, us.Lists(a), why == nip34.OmitsNothing)
+		})
+	}
+}
+
+// What people are told to list is listed.
+func TestWhatToList(t *testing.T) {
+	owner, err := graspsync.ParsePubKey(someKey)
+	require.NoError(t, err)
+	for domain, want := range map[string]string{
+		"grasp.example.com": "wss://grasp.example.com", "https://grasp.example.com/": "wss://grasp.example.com",
+		"127.0.0.1:3334": "ws://127.0.0.1:3334", "localhost:3334": "ws://localhost:3334", "grasp.example.com:8443": "wss://grasp.example.com:8443",
+		"http://example.com/git/": "ws://example.com/git", "[::1]:3334": "ws://[::1]:3334",
+	} {
+		us, err := nip34.ParseIdentity(domain)
+		require.NoError(t, err)
+		require.Equal(t, want, us.RelayURL(), domain)
+		for _, identifier := range []string{"demo", "a b/c", "ü"} {
+			a := announced(t, identifier, []string{us.RelayURL()}, []string{us.CloneURL(graspsync.RepoRef{Owner: owner, Identifier: identifier})})
+			require.True(t, us.Lists(a), "%s %s", domain, identifier)
+			require.Len(t, a.Services(), 1)
+		}
+	}
+	require.Empty(t, nip34.Identity{}.RelayURL())
+	require.Empty(t, nip34.Identity{}.CloneURL(graspsync.RepoRef{}))
+}

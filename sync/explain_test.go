@@ -1,0 +1,235 @@
+package sync_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// explained returns what became of an event, after a check that it is said in sentences.
+func (r *rig) explained(ev *nostr.Event) relaysync.EventExplanation {
+	r.t.Helper()
+	x, err := r.manager.ExplainEvent(r.t.Context(), eventtest.Of(ev).ID)
+	require.NoError(r.t, err)
+	require.Contains(r.t, x.String(), ev.ID)
+	return x
+}
+
+// Of whatever event somebody asks about it is said where it is, why, and what would change that.
+func TestExplainEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "down.example")
+		defer r.stop()
+		net.Add("wss://down.example", relaytest.Behavior{Down: true})
+		after(time.Minute)
+
+		issue := owner.Issue(at(0), owner.Ref("repo"), "x")
+		foreign := owner.Hosted(at(0), "other", "elsewhere.example")
+		orphan := owner.Event(at(0), graspsync.KindState, "", []string{"d", "unknown"})
+		old := owner.Hosted(at(48*time.Hour), "repo", us, "a.example")
+		gone := owner.Issue(at(0), owner.Ref("repo"), "z")
+		for _, ev := range []*nostr.Event{issue, foreign, orphan, old, gone} {
+			a.Publish(ev)
+		}
+		after(time.Minute)
+		a.Publish(owner.Deletion(at(0), gone))
+		ahead := owner.Issue(at(-time.Hour), owner.Ref("repo"), "from the future")
+		a.Publish(ahead)
+		after(time.Minute)
+
+		require.Equal(t, relaysync.IsStored, r.explained(issue).Is)
+
+		x := r.explained(foreign)
+		require.Equal(t, relaysync.IsRejected, x.Is)
+		require.Equal(t, "blocked: announcement does not list this service", x.Why)
+		require.Contains(t, x.Detail, "https://grasp.example/"+owner.Npub()+"/other.git")
+		require.Equal(t, "wss://a.example", x.Relay.String())
+		require.WithinDuration(t, time.Now().Add(-2*time.Minute), x.At, 10*time.Second)
+		require.True(t, x.Again, "a newer version may have it wanted")
+
+		x = r.explained(orphan)
+		require.Equal(t, relaysync.IsWaiting, x.Is)
+		require.Contains(t, x.String(), "a say of "+owner.Hex()+" in unknown")
+
+		require.Equal(t, relaysync.IsSuperseded, r.explained(old).Is)
+
+		x = r.explained(ahead)
+		require.Equal(t, relaysync.IsPostponed, x.Is)
+		require.Contains(t, x.String(), "dated too far ahead")
+
+		never := owner.Issue(at(0), owner.Ref("repo"), "never sent")
+		x = r.explained(never)
+		require.Equal(t, relaysync.IsUnknown, x.Is)
+		require.Equal(t, 2, x.Relays)
+		require.Len(t, x.StillToAsk, 1)
+		require.Equal(t, "wss://down.example", x.StillToAsk[0].URL.String())
+		require.Contains(t, x.String(), "next attempt at")
+
+		_, err := r.manager.Judge(t.Context(), eventtest.Of(owner.Comment(at(0), never, "direct")))
+		require.NoError(t, err)
+		r.manager.Refused(eventtest.Of(never), "blocked: banned")
+		x = r.explained(never)
+		require.Equal(t, relaysync.IsRefused, x.Is)
+		require.Contains(t, x.String(), "blocked: banned")
+		require.Contains(t, x.String(), "from a client")
+
+		after(time.Second)
+		r.manager.Removed(eventtest.Of(never))
+		require.Equal(t, relaysync.IsRemoved, r.explained(never).Is)
+
+		again := eventtest.Of(gone)
+		require.NoError(t, r.store.Remove(t.Context(), again)) // whatever the deletion left
+		a.Publish(gone)
+		after(time.Minute)
+		require.False(t, r.has(gone))
+	})
+}
+
+// What was deleted says so, and by what.
+func TestExplainDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		deletion := owner.Deletion(at(time.Minute), issue)
+		r.save(issue, deletion)
+		after(time.Minute)
+		a.Publish(issue)
+		after(time.Minute)
+		x := r.explained(issue)
+		require.Equal(t, relaysync.IsDeleted, x.Is)
+		require.Equal(t, deletion.ID, x.DeletedBy.String())
+		require.Contains(t, x.String(), deletion.ID)
+	})
+}
+
+// An explanation of a repository names why it is ours or not, what is left out, and what was
+// refused.
+func TestExplainRepo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		plain := owner.Hosted(at(time.Hour), "plain", us)
+		plain.Tags = append(plain.Tags, nostr.Tag{"relays", "ws://plain.example", "nonsense://x"})
+		owner.Sign(plain)
+		wrong := owner.Hosted(at(0), "wrong", us)
+		for i, tag := range wrong.Tags {
+			if tag[0] == "clone" {
+				wrong.Tags[i] = nostr.Tag{"clone", "https://grasp.example/" + owner.Npub() + "/other.git"}
+			}
+		}
+		owner.Sign(wrong)
+		r.save(plain)
+		after(time.Minute)
+		a.Publish(wrong)
+		after(time.Minute)
+		explain := func(identifier string) relaysync.RepoExplanation {
+			t.Helper()
+			x, err := r.manager.ExplainRepo(t.Context(), owner.Ref(identifier))
+			require.NoError(t, err)
+			require.Contains(t, x.String(), identifier)
+			return x
+		}
+		x := explain("repo")
+		require.Equal(t, relaysync.RepoFollowed, x.Is)
+		require.Contains(t, x.String(), "wss://a.example is live")
+
+		x = explain("plain")
+		require.Equal(t, relaysync.RepoFollowed, x.Is)
+		require.Equal(t, "ws://plain.example", x.LeftOut[0].What)
+		require.Contains(t, x.LeftOut[0].Why, "not encrypted")
+		require.Contains(t, x.String(), "1 more")
+
+		x = explain("wrong")
+		require.Equal(t, relaysync.RepoRejected, x.Is)
+		require.Equal(t, wrong.ID, x.Announcement.ID.String())
+		require.Contains(t, x.Why, "another identifier")
+		require.Contains(t, x.String(), "found https://grasp.example/"+owner.Npub()+"/other.git")
+
+		x = explain("nowhere")
+		require.Equal(t, relaysync.RepoUnknown, x.Is)
+		require.Contains(t, x.String(), "https://grasp.example/"+owner.Npub()+"/nowhere.git")
+
+		r.save(owner.Event(at(0), graspsync.KindDeletion, "", []string{"a", owner.Ref("plain").String()}))
+		after(time.Minute)
+		require.Equal(t, relaysync.RepoDeleted, explain("plain").Is)
+
+		r.save(owner.Hosted(at(0), "repo", "elsewhere.example"))
+		after(time.Minute)
+		x = explain("repo")
+		require.Equal(t, relaysync.RepoLeft, x.Is)
+		require.Contains(t, x.Why, "does not list this service")
+	})
+}
+
+// A relay is followed or not for a reason.
+func TestExplainRelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		net.Add("wss://down.example", relaytest.Behavior{Down: true})
+		first := relayURL(t, "wss://down.example")
+		r, owner := hosted(t, net, relaysync.Config{Bootstrap: []graspsync.RelayURL{first}}, "a.example")
+		defer r.stop()
+		plain := owner.Hosted(at(time.Hour), "plain", us)
+		plain.Tags = append(plain.Tags, nostr.Tag{"relays", "ws://plain.example"})
+		owner.Sign(plain)
+		r.save(plain)
+		after(time.Minute)
+		for url, want := range map[string]struct {
+			is   relaysync.RelayStanding
+			text string
+		}{
+			"wss://a.example":       {relaysync.RelayFollowed, "1 repository lists it"},
+			"wss://down.example":    {relaysync.RelayFollowed, "next attempt"},
+			"wss://grasp.example":   {relaysync.RelayOurs, "this server"},
+			"ws://plain.example":    {relaysync.RelayLeftOut, "not encrypted"},
+			"wss://nowhere.example": {relaysync.RelayNotFollowed, "no repository of this server lists it"},
+		} {
+			x, err := r.manager.ExplainRelay(t.Context(), relayURL(t, url))
+			require.NoError(t, err)
+			require.Equal(t, want.is, x.Is, url)
+			require.Contains(t, x.String(), url)
+			require.Contains(t, x.String(), want.text, url)
+		}
+	})
+}
+
+// Before Run events are explained, and what Run would have to say is waited for no longer than
+// ctx.
+func TestExplainBeforeRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		owner := relaytest.NewCheapKey("owner")
+		r := &rig{t: t, store: memstore.New()}
+		identity, err := nip34.ParseIdentity(us)
+		require.NoError(t, err)
+		m, err := relaysync.New(r.store, relaytest.NewNetwork(), identity, relaysync.Config{})
+		require.NoError(t, err)
+		r.manager = m
+		x := r.explained(owner.Issue(at(0), owner.Ref("repo"), "x"))
+		require.Equal(t, relaysync.IsUnknown, x.Is)
+		require.Contains(t, x.String(), "No relay is followed")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = m.ExplainRepo(ctx, owner.Ref("repo"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = m.ExplainRelay(ctx, relayURL(t, "wss://a.example"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}

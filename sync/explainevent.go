@@ -1,0 +1,227 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+)
+
+// explainer answers people who ask why something is here, or is not. It reads what others know,
+// and changes nothing.
+type explainer struct {
+	cfg        *Config // read-only, as all of it
+	store      Store
+	index      *index
+	ingest     *ingest
+	report     *report
+	readable   *readable
+	targeting  *targeting
+	status     func() Status
+	repoStatus func(context.Context, graspsync.RepoRef) (RepoStatus, error)
+	ask        func(context.Context, func(l *loop)) error
+}
+
+// EventExplanation says what became of one event, and why. String has it in sentences.
+type EventExplanation struct {
+	Now time.Time         `json:"now"` // when this was so
+	ID  graspsync.EventID `json:"id"`
+	Is  Whereabouts       `json:"is"`
+	// Why it is not stored: a reason in the words of an OK message, or of an error.
+	Why string `json:"why,omitempty"`
+	// Detail is what is particular of it: what was wanted and found, what it waits for.
+	Detail string `json:"detail,omitempty"`
+	// At is when that was found, zero if it is not remembered any more.
+	At time.Time `json:"at,omitzero"`
+	// Event is nil while nothing of the event is known.
+	Event *EventHead `json:"event,omitempty"`
+	// Source is the way by which it came last, as in [EventStatus].Sources, "" if that is not
+	// known; Relay is who had it.
+	Source string             `json:"source,omitempty"`
+	Relay  graspsync.RelayURL `json:"relay,omitzero"`
+	// DeletedBy is a deletion (NIP-09) by its author that is here and names it.
+	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
+	// Tries is how often there was no room for it.
+	Tries int `json:"tries,omitempty"`
+	// Again: it is judged again when what it depends on comes, or there is room.
+	Again bool `json:"again,omitempty"`
+	// Relays are followed; of an event that is not here StillToAsk names up to 20 of these of which
+	// not all is known yet, and why.
+	Relays     int         `json:"relays"`
+	StillToAsk []ToBeAsked `json:"still_to_ask,omitempty"`
+}
+
+// EventHead is what is known of an event.
+type EventHead struct {
+	Kind      int              `json:"kind"`
+	Author    graspsync.PubKey `json:"author,omitzero"`
+	CreatedAt time.Time        `json:"created_at,omitzero"`
+}
+
+// ToBeAsked is a relay of which not all is known yet.
+type ToBeAsked struct {
+	URL   graspsync.RelayURL `json:"url"`
+	Phase string             `json:"phase"` // as in [RelayStatus]
+	Why   string             `json:"why,omitempty"`
+	Next  time.Time          `json:"next,omitzero"` // when it is tried again
+}
+
+// most is how many of what there may be very many an explanation names.
+const (
+	mostToAsk   = 20
+	mostRefused = 20
+	mostOmitted = 64
+)
+
+// event is [SyncManager.ExplainEvent].
+func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
+	x := EventExplanation{Now: time.Now(), ID: id}
+	_, held := q.ingest.policy.heldForUser(id) // first: what is released meanwhile is in both
+	ev, err := q.readOne(ctx, nostr.Filter{IDs: []string{id.String()}})
+	if err != nil {
+		return EventExplanation{}, fmt.Errorf("explaining event %s: %w", id, err)
+	}
+	if !ev.IsZero() {
+		x.Is, x.Event = IsStored, headOf(ev)
+		return x, nil
+	}
+	said, known := q.report.verdicts.last(id)
+	if known {
+		x.said(said)
+	}
+	e, remembered := q.ingest.absences.absent.Look(id)
+	if remembered {
+		x.remembered(e)
+	}
+	switch failing, coming := q.ingest.flights.of(id); {
+	case held:
+		x.Is, x.Why, x.Detail, x.Again = IsHeld, "", "", false
+		if h, is := q.ingest.holds.get(id, false); is {
+			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
+		}
+	case failing:
+		x.Is = IsFailing
+	case coming:
+		x.Is = IsInFlight
+	case !known && !remembered && q.ingest.absences.known.Has(id):
+		x.Is = IsGone
+	case !known && !remembered:
+		x.Is = IsUnknown
+	}
+	if x.Is == IsHeld || x.Is == IsInFlight {
+		return x, nil
+	}
+	if err := q.deletion(ctx, &x, e); err != nil {
+		return EventExplanation{}, fmt.Errorf("explaining event %s: %w", id, err)
+	}
+	if x.Is == IsUnknown {
+		x.Relays, x.StillToAsk = q.stillToAsk()
+	}
+	return x, nil
+}
+
+// said takes in what is remembered of the last verdict.
+func (x *EventExplanation) said(v verdict) {
+	x.Is, x.Why, x.Detail, x.At = v.is, v.reason, v.detail, time.Unix(0, v.at)
+	x.Event = &EventHead{Kind: v.kind, Author: v.author, CreatedAt: v.createdAt.Time()}
+	x.Source, x.Relay = v.source.Kind.String(), v.source.Relay
+}
+
+// remembered takes in what is remembered besides: where the reason is not, or is an old one.
+func (x *EventExplanation) remembered(e absent.State) {
+	x.Tries, x.Again = e.Tries, e.Awaits > 0 || e.Later || e.Judged || e.Asked
+	if x.Event == nil && e.CreatedAt >= 0 {
+		x.Event = &EventHead{Kind: e.Kind, CreatedAt: e.CreatedAt.Time()}
+		x.Relay = e.Relay
+		if e.Whole != nil {
+			x.Event.Author = e.Whole.Incoming.Event.PubKey
+		}
+	}
+	switch {
+	case x.Is != "":
+	case e.Waits:
+		x.Is = IsWaiting
+	case e.Later || e.Tries > 0:
+		x.Is = IsPostponed
+	case e.Accepted:
+		x.Is = IsGone
+	default:
+		x.Is = IsRejected
+	}
+	if x.At.IsZero() {
+		x.At = e.Seen
+	}
+}
+
+// deletion finds out whether what is stored deletes an event.
+func (q *explainer) deletion(ctx context.Context, x *EventExplanation, e absent.State) error {
+	by := nostr.Filter{Kinds: []int{graspsync.KindDeletion}, Tags: nostr.TagMap{"e": {x.ID.String()}}}
+	if x.Event != nil && x.Event.Author != (graspsync.PubKey{}) {
+		by.Authors = []string{x.Event.Author.String()}
+	} else {
+		return nil // anybody may name anything
+	}
+	ev, err := q.readOne(ctx, by)
+	if err != nil {
+		return err
+	}
+	deleted := !ev.IsZero()
+	if deleted {
+		x.DeletedBy = ev.ID
+	} else if e.Whole != nil {
+		if deleted, err = q.deleted(ctx, e.Whole.Incoming.Event); err != nil {
+			return err
+		}
+	}
+	if deleted {
+		x.Is = IsDeleted
+	}
+	return nil
+}
+
+// deleted asks the Store.
+func (q *explainer) deleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
+	defer q.report.recovered(&err, whoseStore)
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.fixed.StoreTimeout)
+	defer cancel()
+	return q.store.Deleted(ctx, ev)
+}
+
+// readOne returns the newest stored event that matches, the zero Event if there is none.
+func (q *explainer) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
+	defer q.report.recovered(&err, whoseStore)
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.fixed.StoreTimeout)
+	defer cancel()
+	for ev, err := range q.store.Events(ctx, f) {
+		if errors.Is(err, ErrIncomplete) {
+			break
+		}
+		if err != nil {
+			return graspsync.Event{}, err
+		}
+		if found.IsZero() || ev.Stamp().Newer(found.Stamp()) {
+			found = ev
+		}
+	}
+	return found, nil
+}
+
+func headOf(ev graspsync.Event) *EventHead {
+	return &EventHead{Kind: ev.Kind, Author: ev.PubKey, CreatedAt: ev.CreatedAt.Time()}
+}
+
+// stillToAsk returns how many relays are followed, and of which of them not all is known.
+func (q *explainer) stillToAsk() (relays int, out []ToBeAsked) {
+	s := q.status()
+	for _, r := range s.Relays {
+		if !r.Synced && len(out) < mostToAsk {
+			out = append(out, ToBeAsked{URL: r.URL, Phase: r.Phase, Why: r.LastError, Next: r.NextAttempt})
+		}
+	}
+	return len(s.Relays), out
+}

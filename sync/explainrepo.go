@@ -1,0 +1,213 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+)
+
+// RepoExplanation says why a repository is here, or is not, and what of it is followed. String has
+// it in sentences.
+type RepoExplanation struct {
+	Now time.Time         `json:"now"`
+	Ref graspsync.RepoRef `json:"ref"`
+	Is  RepoStanding      `json:"is"`
+	Why string            `json:"why,omitempty"` // it is not ours
+	// Want is what its announcement would have to list, as relay and as clone URL.
+	Want [2]string `json:"want"`
+	// Announcement is what is known of the newest one that we have met; nil: none.
+	Announcement *EventExplanation `json:"announcement,omitempty"`
+	// Status is nil for one that is not followed.
+	Status *RepoStatus `json:"status,omitempty"`
+	// LeftOut are relays that its announcement lists, and that are not followed for it.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// Refused are announcements and states of its owner that were not stored, the newest first,
+	// as far as that is remembered: up to 20.
+	Refused []EventExplanation `json:"refused,omitempty"`
+	// Waiting is how many events wait for its announcement.
+	Waiting    int         `json:"waiting"`
+	Relays     int         `json:"relays"` // are followed, by whatever reason
+	StillToAsk []ToBeAsked `json:"still_to_ask,omitempty"`
+}
+
+// RepoStanding is what a repository is to us.
+type RepoStanding string
+
+// What a repository is.
+const (
+	RepoFollowed RepoStanding = "followed" // it is ours
+	RepoHeld     RepoStanding = "held"     // its announcement is held by the Policy; its states are followed
+	RepoLeft     RepoStanding = "left"     // an announcement of it is here that does not list us
+	RepoRejected RepoStanding = "rejected" // its announcement came and was not stored
+	RepoDeleted  RepoStanding = "deleted"  // its owner has deleted it
+	RepoStarting RepoStanding = "not read" // the Store has not been read yet
+	RepoUnknown  RepoStanding = "unknown"  // no announcement of it has come
+)
+
+// LeftOut is something that is not followed, and why.
+type LeftOut struct {
+	What string `json:"what"` // made safe to show
+	Why  string `json:"why"`
+}
+
+// repo is [SyncManager.ExplainRepo].
+func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplanation, error) {
+	x := RepoExplanation{Now: time.Now(), Ref: ref, Want: [2]string{q.index.us.RelayURL(), q.index.us.CloneURL(ref)}}
+	wrap := func(err error) (RepoExplanation, error) {
+		return RepoExplanation{}, fmt.Errorf("explaining %s: %w", ref, err)
+	}
+	s, err := q.repoStatus(ctx, ref)
+	switch {
+	case err == nil:
+		x.Status, x.Is = &s, RepoFollowed
+		if s.Level != levelFull {
+			x.Is = RepoHeld
+		}
+	case !errors.Is(err, ErrUnknownRepo):
+		return wrap(err)
+	}
+	for _, v := range q.report.verdicts.of(ref, mostRefused) {
+		var r EventExplanation
+		r.Now, r.ID = x.Now, v.id
+		r.said(v)
+		x.Refused = append(x.Refused, r)
+	}
+	ev, err := q.readOne(ctx, nostr.Filter{
+		Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{ref.Owner.String()}, Tags: nostr.TagMap{"d": {ref.Identifier}},
+	})
+	if err != nil {
+		return wrap(err)
+	}
+	if err := q.announcementOf(ctx, &x, ev); err != nil {
+		return wrap(err)
+	}
+	x.Relays, x.StillToAsk = q.stillToAsk()
+	if x.Is == "" {
+		if err := q.notOurs(ctx, &x, ev); err != nil {
+			return wrap(err)
+		}
+	}
+	return x, nil
+}
+
+// levelFull is that of [RepoStatus].
+const levelFull = "full"
+
+// announcementOf finds the newest announcement of a repository, and what of it is left out.
+func (q *explainer) announcementOf(ctx context.Context, x *RepoExplanation, stored graspsync.Event) error {
+	if !stored.IsZero() {
+		x.Announcement = &EventExplanation{Now: x.Now, ID: stored.ID, Is: IsStored, Event: headOf(stored)}
+		if a, err := nip34.ParseAnnouncement(stored); err == nil {
+			x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
+		}
+		return nil
+	}
+	if x.Is != RepoHeld {
+		return q.rejectedAnnouncement(ctx, x)
+	}
+	if held := q.heldAnnouncement(ctx, x.Ref); held != nil {
+		e, err := q.event(ctx, held.ID)
+		if err != nil {
+			return err
+		}
+		e.Event = &EventHead{Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time()}
+		x.Announcement, x.LeftOut = &e, q.targeting.leftOut(held, q.cfg.Limits.MaxRelaysPerRepo)
+	}
+	return nil
+}
+
+// rejectedAnnouncement finds one that came and was not stored.
+func (q *explainer) rejectedAnnouncement(ctx context.Context, x *RepoExplanation) error {
+	waits, n := q.ingest.absences.absent.Awaiting(absent.KeyOf(graspsync.OnRepo(x.Ref)), mostRefused)
+	for _, w := range waits {
+		if w.Kind != graspsync.KindAnnouncement {
+			continue
+		}
+		n--
+		if x.Announcement != nil {
+			continue
+		}
+		e, err := q.event(ctx, w.ID)
+		if err != nil {
+			return err
+		}
+		x.Announcement = &e
+	}
+	x.Waiting = n
+	for i := range x.Refused {
+		if x.Announcement == nil && x.Refused[i].Event.Kind == graspsync.KindAnnouncement {
+			x.Announcement = &x.Refused[i]
+		}
+	}
+	return nil
+}
+
+// heldAnnouncement returns the announcement of a repository that the Policy holds, nil if it holds
+// none.
+func (q *explainer) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef) *nip34.Announcement {
+	var found *nip34.Announcement
+	if err := q.ask(ctx, func(l *loop) { found = l.wants.held[ref] }); err != nil {
+		return nil // found is the loop's: it may be at it
+	}
+	return found
+}
+
+// notOurs says why a repository is not followed.
+func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored graspsync.Event) error {
+	switch {
+	case !q.readable.is():
+		x.Is = RepoStarting
+		return nil
+	case !stored.IsZero():
+		x.Is = RepoLeft
+		if a, err := nip34.ParseAnnouncement(stored); err == nil {
+			v := (&GRASPPolicy{identity: q.index.us}).unlisted(a)
+			x.Why = v.Message()
+		}
+		return nil
+	}
+	ev, err := q.readOne(ctx, nostr.Filter{
+		Kinds: []int{graspsync.KindDeletion}, Authors: []string{x.Ref.Owner.String()}, Tags: nostr.TagMap{"a": {x.Ref.String()}},
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case !ev.IsZero():
+		x.Is, x.Why = RepoDeleted, "deletion "+ev.ID.String()+" of "+ev.CreatedAt.Time().UTC().Format(time.DateTime)
+	case x.Announcement != nil:
+		x.Is, x.Why = RepoRejected, x.Announcement.reason()
+	default:
+		x.Is = RepoUnknown
+	}
+	return nil
+}
+
+// leftOut returns which relays of an announcement are not followed, and why.
+func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
+	add := func(what, why string) {
+		if len(out) < mostOmitted {
+			out = append(out, LeftOut{graspsync.Printable(what), why})
+		}
+	}
+	for i, u := range a.Relays {
+		switch {
+		case t.ours(u): // not left out: it is we
+		case t.tooPlain(u):
+			add(u.String(), "it is not encrypted (ws://), and AllowPlaintext is not set")
+		case i >= most:
+			add(u.String(), fmt.Sprintf("the first %d relays of an announcement count", most))
+		}
+	}
+	if a.DroppedRelays > 0 {
+		add(fmt.Sprintf("%d more", a.DroppedRelays), "they are no URLs of relays, or the list is too long")
+	}
+	return out
+}

@@ -1,0 +1,265 @@
+package sync
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+)
+
+// String says it in sentences, a line for each.
+func (x EventExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
+
+// Sentences says what became of the event, for people: the most important first.
+func (x EventExplanation) Sentences() []string {
+	var s sentences
+	s.now = x.Now
+	id := "Event " + x.ID.String()
+	if x.Event != nil && x.Event.Kind > 0 {
+		id += fmt.Sprintf(" (kind %d)", x.Event.Kind)
+	}
+	switch x.Is {
+	case IsStored:
+		s.add(id + " is stored and served.")
+		return s.lines
+	case IsHeld:
+		s.add(id + " is held back until what it names is here.")
+	case IsInFlight:
+		s.add(id + " is being looked at just now.")
+	case IsFailing:
+		s.add(id + " could not be judged or saved, and is tried again: " + x.reason() + ".")
+	case IsWaiting:
+		s.add(id + " waits for something that is not here: " + orUnknown(x.Detail) + ".")
+	case IsPostponed:
+		s.add(id + " can't be taken in now: " + orUnknown(x.reason()) + ".")
+	case IsRejected:
+		s.add(id + " was rejected: " + orUnknown(x.reason()) + ".")
+	case IsRefused:
+		s.add(id + " was refused by the store of this relay, or by the relay: " + orUnknown(x.reason()) + ".")
+	case IsSuperseded:
+		s.add(id + " was not stored: a newer version of it is here.")
+	case IsDeleted:
+		s.add(id + " is deleted: its author asked for that.")
+	case IsRemoved:
+		s.add(id + " was removed from here, by moderation, by its expiry, or since what it waited for did not come.")
+	case IsGone:
+		s.add(id + " was here once, or a version of it, and is not any more.")
+	default:
+		s.add(id + " never came here.")
+	}
+	s.came(x)
+	if x.DeletedBy != (graspsync.EventID{}) {
+		s.add("The deletion is " + x.DeletedBy.String() + ".")
+	}
+	if x.Again {
+		s.add("It is judged again when what it depends on comes, or there is room.")
+	}
+	if x.Is == IsUnknown {
+		s.toAsk(x.Relays, x.StillToAsk)
+	}
+	return s.lines
+}
+
+// reason is why, with what is particular.
+func (x EventExplanation) reason() string {
+	return graspsync.Verdict{Reason: x.Why, Detail: x.Detail}.Message()
+}
+
+func orUnknown(why string) string {
+	if why = strings.TrimPrefix(why, ": "); why == "" {
+		return "the reason is not remembered any more"
+	}
+	return why
+}
+
+// sentences collects lines for people, who look at now.
+type sentences struct {
+	now   time.Time
+	lines []string
+}
+
+func (s *sentences) add(line string) { s.lines = append(s.lines, line) }
+
+// at says when something is or was: the time of the day, and the day if it is another one.
+func (s *sentences) at(t time.Time) string { return graspsync.TimeText(t, s.now) }
+
+// came says how an event came, and when that was.
+func (s *sentences) came(x EventExplanation) {
+	var how string
+	switch {
+	case !x.Relay.IsZero():
+		how = "from " + x.Relay.String()
+	case x.Source == graspsync.Direct.String() && x.Is != IsRemoved:
+		how = "from a client"
+	}
+	switch {
+	case how != "" && !x.At.IsZero():
+		s.add("It came " + how + " at " + s.at(x.At) + ".")
+	case how != "":
+		s.add("It came " + how + ".")
+	case !x.At.IsZero():
+		s.add("That was at " + s.at(x.At) + ".")
+	}
+}
+
+// toAsk says which relays may still have it.
+func (s *sentences) toAsk(relays int, still []ToBeAsked) {
+	switch {
+	case relays == 0:
+		s.add("No relay is followed: no repository that is ours lists one, and there are no bootstrap relays.")
+	case len(still) == 0:
+		s.add(fmt.Sprintf("%s followed, and asked for all that is wanted of each: none of them gave it.", plural(relays, "relay is", "relays are")))
+	default:
+		s.add(fmt.Sprintf("%s followed; of these at least %d have not given all that is wanted of them:", plural(relays, "relay is", "relays are"), len(still)))
+		for _, r := range still {
+			line := "  " + r.URL.String() + " is " + r.Phase
+			if r.Why != "" {
+				line += ": " + r.Why
+			}
+			if !r.Next.IsZero() {
+				line += "; next attempt at " + s.at(r.Next)
+			}
+			s.add(line + ".")
+		}
+	}
+}
+
+// String says it in sentences, a line for each.
+func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
+
+// Sentences says why the repository is here, or is not, for people: the most important first.
+func (x RepoExplanation) Sentences() []string {
+	s := sentences{now: x.Now}
+	repo := "Repository " + graspsync.Printable(x.Ref.String())
+	want := "Its announcement must list " + x.Want[0] + " in relays and " + x.Want[1] + " in clone."
+	switch x.Is {
+	case RepoFollowed:
+		s.add(repo + " is one of ours.")
+	case RepoHeld:
+		s.add(repo + " is announced, and is served when its git data is here. Until then only its states are followed.")
+	case RepoStarting:
+		s.add("It is not known yet what is stored: the store is being read.")
+	case RepoLeft:
+		s.add(repo + " is not ours: an announcement of it is here that does not list us: " + x.Why + ".")
+	case RepoDeleted:
+		s.add(repo + " is not here: its owner has deleted it (" + x.Why + ").")
+	case RepoRejected:
+		s.add(repo + " is not here: its announcement was not stored: " + orUnknown(x.Why) + ".")
+		s.add(want)
+	default:
+		s.add(repo + " is not here: no announcement of it came.")
+		s.add(want)
+	}
+	if x.Announcement != nil {
+		s.add("Its announcement is " + x.Announcement.ID.String() + ", " + string(x.Announcement.Is) + ".")
+		if x.Announcement.Is != IsStored {
+			s.came(*x.Announcement)
+		}
+	}
+	if x.Status != nil {
+		s.status(x.Status)
+	} else if x.Is == RepoUnknown || x.Is == RepoRejected {
+		s.toAsk(x.Relays, x.StillToAsk)
+	}
+	for _, l := range x.LeftOut {
+		s.add("Left out: " + l.What + ": " + l.Why + ".")
+	}
+	if x.Waiting > 0 {
+		s.add(plural(x.Waiting, "event waits", "events wait") + " for its announcement.")
+	}
+	for i, r := range x.Refused {
+		if x.Announcement != nil && r.ID == x.Announcement.ID {
+			continue
+		}
+		if i >= 5 {
+			s.add(fmt.Sprintf("%d more of its announcements and states were not stored.", len(x.Refused)-i))
+			break
+		}
+		s.add(fmt.Sprintf("Not stored: kind %d %s, %s at %s: %s.", r.Event.Kind, r.ID, r.Is, s.at(r.At), orUnknown(r.reason())))
+	}
+	return s.lines
+}
+
+// status says how it goes with a repository.
+func (s *sentences) status(r *RepoStatus) {
+	s.add(fmt.Sprintf("%s of it and what belongs to it are here, of %s.", plural(r.Ours, "event", "events"), plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues")))
+	if len(r.Relays) == 0 {
+		s.add("It is followed at no relay: its announcement lists no other one that may be.")
+	}
+	for _, rel := range r.Relays {
+		line := fmt.Sprintf("%s is %s: %d of %d items are complete", rel.URL, rel.Phase, rel.Confirmed, rel.Wanted)
+		if rel.Live {
+			line += ", and all of it is followed live"
+		}
+		if rel.Lacks > 0 {
+			line += fmt.Sprintf("; it lacks %d events that we have", rel.Lacks)
+		}
+		if rel.Missed > 0 {
+			line += fmt.Sprintf("; it brought %d late", rel.Missed)
+		}
+		s.add(line + ".")
+	}
+	for _, line := range r.Authority {
+		s.add("Who has a say: " + line)
+	}
+}
+
+// String says it in sentences, a line for each.
+func (x RelayExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
+
+// Sentences says why the relay is followed, or is not, and how that goes, for people.
+func (x RelayExplanation) Sentences() []string {
+	s := sentences{now: x.Now}
+	url := x.URL.String()
+	switch why := strings.Join(x.Why, ", and "); x.Is {
+	case RelayOurs:
+		s.add(url + " is this server.")
+		return s.lines
+	case RelayFollowed:
+		s.add(url + " is followed: " + why + ".")
+	default:
+		s.add(url + " is not followed: " + why + ".")
+		if x.Listed > 0 {
+			s.add(plural(x.Listed, "repository lists", "repositories list") + " it.")
+		}
+		return s.lines
+	}
+	r := x.Status
+	s.add(fmt.Sprintf("It is %s and %s: %d of %d items are complete, %d under way.", r.Phase, r.Health, r.Confirmed, r.Wanted, r.InFlight))
+	if r.LastError != "" {
+		s.add("The last error: " + r.LastError + ". " + plural(r.Failures, "attempt", "attempts") + " in a row failed.")
+	}
+	if !r.NextAttempt.IsZero() {
+		s.add("The next attempt is at " + s.at(r.NextAttempt) + ".")
+	}
+	if !r.RateLimitedUntil.IsZero() {
+		s.add("It asked for fewer requests: none are sent before " + s.at(r.RateLimitedUntil) + ".")
+	}
+	if r.Method != "" && r.Phase != "disconnected" {
+		s.add(fmt.Sprintf("History comes by %s; it is followed %s. It sent %s, of which %d were new.", r.Method, orNot(r.Following), plural(int(r.Events), "event", "events"), r.Stored)) //nolint:gosec // fewer
+	}
+	if r.GapBatches+r.Parked > 0 {
+		s.add(fmt.Sprintf("%s ended with gaps, %d wait to be tried again.", plural(r.GapBatches, "batch", "batches"), r.Parked))
+	}
+	for _, l := range x.LeftOut {
+		s.add("Left out: " + l.What + ": " + l.Why + ".")
+	}
+	return s.lines
+}
+
+// orNot is for how a relay is followed.
+func orNot(following string) string {
+	if following == "" {
+		return "not yet"
+	}
+	return following
+}
+
+// plural is a number of things.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,166 @@
+package sync
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/recently"
+)
+
+const (
+	// mostVerdicts is how many of each reason are remembered for [SyncManager.ExplainEvent]: a
+	// quarter of a megabyte.
+	mostVerdicts = 1_000
+	// verdictKinds is of how many reasons. A policy's are constants, and fewer.
+	verdictKinds = 60
+)
+
+// Whereabouts is what became of an event, as far as a [SyncManager] knows.
+type Whereabouts string
+
+// The whereabouts.
+const (
+	IsStored     Whereabouts = "stored"
+	IsHeld       Whereabouts = "held"       // by the Policy
+	IsInFlight   Whereabouts = "in flight"  // it is being looked at
+	IsFailing    Whereabouts = "failing"    // it could not be judged or saved, and is tried again
+	IsWaiting    Whereabouts = "waiting"    // for what it depends on
+	IsPostponed  Whereabouts = "postponed"  // there is no room for it now
+	IsRejected   Whereabouts = "rejected"   // by the Policy
+	IsRefused    Whereabouts = "refused"    // by the Store, or the relay that it is part of
+	IsSuperseded Whereabouts = "superseded" // a newer version is here
+	IsDeleted    Whereabouts = "deleted"    // its author asked for that
+	IsRemoved    Whereabouts = "removed"    // by moderation or expiry
+	IsGone       Whereabouts = "gone"       // it was accepted once, and is not here any more
+	IsUnknown    Whereabouts = "unknown"    // it never came
+)
+
+// verdicts are the newest of what was said of events that are not stored, for people who ask.
+// Nothing is remembered of those that are.
+type verdicts struct {
+	*recently.Log[verdictOf, verdict]
+}
+
+// verdictOf is what is counted and bounded apart.
+type verdictOf struct {
+	is     Whereabouts
+	reason string
+}
+
+// verdict is what was said of one event.
+type verdict struct {
+	verdictOf
+
+	id         graspsync.EventID
+	author     graspsync.PubKey
+	kind       int
+	createdAt  nostr.Timestamp
+	identifier string // of an announcement or state
+	source     graspsync.Source
+	detail     string
+	at         int64 // Unix time in nanoseconds
+}
+
+func newVerdicts() *verdicts {
+	return &verdicts{recently.New[verdictOf, verdict](mostVerdicts, verdictKinds)}
+}
+
+// note remembers one. detail must be fit to show.
+func (v *verdicts) note(in graspsync.Incoming, is Whereabouts, reason, detail string) {
+	ev := in.Event
+	identifier := ""
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+		// A copy: a part of the event would keep all of it.
+		identifier = strings.Clone(graspsync.Clip(ev.Tags.GetD(), graspsync.MaxIdentifier+1))
+	}
+	of := verdictOf{is, reason}
+	v.Add(of, verdict{
+		verdictOf: of, id: ev.ID, author: ev.PubKey, kind: ev.Kind, createdAt: ev.CreatedAt, identifier: identifier,
+		source: in.Source, detail: detail, at: time.Now().UnixNano(),
+	})
+}
+
+// unsaved remembers what the Store did not take.
+func (v *verdicts) unsaved(in graspsync.Incoming, o graspsync.Outcome) {
+	is := IsRefused
+	switch o.Result { //nolint:exhaustive // only these are told
+	case graspsync.Superseded:
+		is = IsSuperseded
+	case graspsync.Deleted:
+		is = IsDeleted
+	}
+	detail := ""
+	if o.Err != nil {
+		detail = graspsync.Printable(o.Err.Error())
+	}
+	v.note(in, is, "", detail)
+}
+
+// last returns what was said last of an event.
+func (v *verdicts) last(id graspsync.EventID) (last verdict, ok bool) {
+	v.Each(func(_ verdictOf, n verdict) {
+		if n.id == id && (!ok || n.at > last.at) {
+			last, ok = n, true
+		}
+	})
+	return last, ok
+}
+
+// of returns what was said of the announcements and states of a repository's owner, at most so
+// many, the newest first.
+func (v *verdicts) of(ref graspsync.RepoRef, most int) (out []verdict) {
+	v.Each(func(_ verdictOf, n verdict) {
+		if n.identifier == ref.Identifier && n.author == ref.Owner {
+			out = append(out, n)
+		}
+	})
+	return newest(out, most)
+}
+
+// maxNamed is how many of the things that an event waits for are named.
+const maxNamed = 3
+
+// waitedFor says what an event waits for: first what it names itself.
+func waitedFor(deps []graspsync.Dependency) string {
+	var named, others []graspsync.Dependency
+	for _, d := range deps {
+		if mentions := d.Await == graspsync.AwaitMention || d.Await == graspsync.AwaitVersionMention; !mentions {
+			named = append(named, d)
+		} else if len(others) < maxNamed {
+			others = append(others, d)
+		}
+		if len(named) == maxNamed {
+			break
+		}
+	}
+	var b strings.Builder
+	shown := append(named, others...)
+	shown = shown[:min(len(shown), maxNamed)]
+	for i, d := range shown {
+		if i > 0 {
+			b.WriteString(", or ")
+		}
+		b.WriteString(graspsync.Printable(d.String()))
+	}
+	if len(deps) > len(shown) {
+		b.WriteString(", or another")
+	}
+	return b.String()
+}
+
+// newest returns the newest of some, each event once.
+func newest(all []verdict, most int) []verdict {
+	slices.SortStableFunc(all, func(a, b verdict) int { return cmp.Compare(b.at, a.at) })
+	seen := make(map[graspsync.EventID]bool, len(all))
+	all = slices.DeleteFunc(all, func(n verdict) bool {
+		again := seen[n.id]
+		seen[n.id] = true
+		return again
+	})
+	return all[:min(len(all), most)]
+}
