@@ -189,6 +189,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.expired(ctx, msg)
 	case leftDone:
 		e.leaving = false
+	case inquiry:
+		msg.answer(e)
 	}
 }
 

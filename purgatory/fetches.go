@@ -51,11 +51,13 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (done hunt.Fetched) {
 	}
 	if reason := f.servers.refuses(ask); reason != "" {
 		f.report.drop(reason)
+		f.report.answers.passed(ref, from, passes[reason])
 		done.Outcome = hunt.Unasked
 		return done
 	}
 	if err := f.hasRoom(ctx, ask); err != nil {
-		f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", from, err)
+		f.report.answers.passed(ref, from, graspsync.Printable(err.Error()))
+		f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", ref, from, err)
 		done.Outcome = hunt.Unasked
 		return done
 	}
@@ -63,7 +65,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (done hunt.Fetched) {
 	if err != nil {
 		if ctx.Err() == nil {
 			f.report.drop("unsaved")
-			f.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", from, err)
+			f.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", ref, from, err)
 		}
 		return done
 	}
@@ -84,11 +86,14 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (done hunt.Fetched) {
 	} else {
 		end(err)
 	}
+	if ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
+		f.report.answers.came(seen)
+	}
 	f.servers.charge(ask, seen, done.Outcome == hunt.Complete)
 	f.gatherings.count(pl, into, seen, done.Outcome)
 	f.report.fetched(seen)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
-		f.report.warn(line{who: from.HostPort().Host, what: "failed"}, "fetch failed", from, err)
+		f.report.warn(line{who: from.HostPort().Host, what: "failed"}, "fetch failed", ref, from, err)
 	}
 	f.report.observe(seen)
 	var busy *BusyError

@@ -43,6 +43,8 @@ type (
 	}
 	// leftDone: all repositories are found of those who have deleted something.
 	leftDone struct{}
+	// inquiry: somebody wants to know what only the engine does.
+	inquiry struct{ answer func(e *engine) }
 	// expiredDone: the expiry of an entry has ended.
 	expiredDone struct {
 		entry ledger.Entry

@@ -27,12 +27,23 @@ type intake struct {
 	schedule *schedule
 }
 
+// submit is [Purgatory.Submit].
 func (in *intake) submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
 	if ev.IsZero() {
 		return Answer{}, fmt.Errorf("submitting an event: %w: none", graspsync.ErrEvent)
 	}
 	e, err := entryOf(ev, src.Kind == graspsync.Direct)
 	e.From = src.Relay.HostPort().Host
+	answer, err := in.take(ctx, e, err)
+	if err == nil && (answer.Decision == Refused || answer.Decision == Full) {
+		e.ID = ev.ID // what is malformed has none yet
+		in.report.refused(e, answer.Reason)
+	}
+	return answer, err
+}
+
+// take takes in an entry, if its event could be read.
+func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, error) {
 	switch {
 	case errors.Is(err, errNotOurs):
 		return Answer{Decision: Pass}, nil

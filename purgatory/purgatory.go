@@ -53,6 +53,8 @@ type Purgatory struct {
 	maintenance  *maintenance
 	fetches      *fetches
 	engine       *engine
+	explainer    *explainer
+	ended        chan struct{} // closed when Run ends
 }
 
 // Open reads what waits from a store, repairs what a crash has left, and returns when
@@ -95,7 +97,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 
 // newPurgatory makes all parts, each with those that it calls.
 func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
-	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings()}
+	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings(), ended: make(chan struct{})}
 	outside := contain(relay, repos, git, store, p.report)
 	p.inbox, p.gatherings = newInbox(p.report), newGatherings(&cfg, p.report)
 	p.servers = newServers(&cfg, p.report, outside.keep)
@@ -141,6 +143,9 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 		gatherings: p.gatherings, servers: p.servers, schedule: p.schedule, displacement: p.displacement, rations: p.rations, looker: p.looker,
 	}
 	p.engine = newEngine(p, outside, seed)
+	p.explainer = &explainer{
+		cfg: &cfg, waiting: waiting, entries: p.entries, findings: p.findings, endings: p.report.endings, answers: p.report.answers, ask: p.ask,
+	}
 	return p
 }
 
@@ -311,6 +316,7 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	e.wg.Wait()
 	e.gatherings.discardAll()
 	end()
+	close(p.ended)
 	return context.Cause(ctx)
 }
 
@@ -335,6 +341,43 @@ func (p *Purgatory) Status() Status {
 	p.report.count(&st)
 	p.entries.count(&st)
 	return st
+}
+
+// ExplainEvent returns what purgatory knows of an event: what it waits for, who was asked and said
+// what, or how its waiting ended. The last thousand of each way are remembered since the start;
+// that an event expired is for a week. What is hunted for only Run knows: it is left out before
+// and after that. The error is that of ctx.
+func (p *Purgatory) ExplainEvent(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
+	return p.explainer.event(ctx, id)
+}
+
+// ExplainRepo returns what a repository lacks, and what is done about it; see
+// [Purgatory.ExplainEvent].
+func (p *Purgatory) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (RepoExplanation, error) {
+	return p.explainer.repo(ctx, ref)
+}
+
+// errNotRunning is returned by ask before Run and after it.
+var errNotRunning = errors.New("not running")
+
+// ask has the engine answer a question.
+func (p *Purgatory) ask(ctx context.Context, of func(e *engine)) error {
+	if !p.ran.Load() {
+		return errNotRunning
+	}
+	answered := make(chan struct{})
+	p.inbox.put(inquiry{func(e *engine) {
+		of(e)
+		close(answered)
+	}})
+	select {
+	case <-answered:
+		return nil
+	case <-p.ended:
+		return errNotRunning
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Collector returns the metrics, computed when they are asked for. The caller

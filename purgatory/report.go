@@ -35,6 +35,9 @@ type line struct{ who, what string }
 type report struct {
 	cfg   *Config // set by newReport, read-only
 	lines seldom.Lines[line]
+	// what is remembered for who asks
+	endings *memoryOfEndings
+	answers *answers
 
 	held                            atomic.Uint64
 	fates                           [Unwanted + 1]atomic.Uint64
@@ -57,7 +60,9 @@ const (
 	keyError = "error"
 )
 
-func newReport(cfg *Config) *report { return &report{cfg: cfg} }
+func newReport(cfg *Config) *report {
+	return &report{cfg: cfg, endings: newEndings(), answers: newAnswers()}
+}
 
 // recovered, deferred, turns a panic of the embedder's code into an error, and counts
 // it. Such a panic is a bug, but whatever a stranger did to provoke it must cost no
@@ -89,9 +94,9 @@ func (s *report) observe(o Observation) {
 }
 
 // warn logs what a stranger had a part in, once in a while.
-func (s *report) warn(l line, msg string, from graspsync.CloneURL, err error) {
+func (s *report) warn(l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
 	if s.lines.May(l, time.Now()) {
-		s.cfg.Logger.Warn(msg, keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
+		s.cfg.Logger.Warn(msg, keyRepo, graspsync.Printable(ref.String()), keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
@@ -123,6 +128,14 @@ func (s *report) fetched(f Fetched) {
 	}
 }
 
+// refused notes why an event was not let in.
+func (s *report) refused(e ledger.Entry, reason string) {
+	s.cfg.Logger.Debug("event can't wait for git data", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
+	s.endings.Add(reason, ending{
+		id: e.ID, class: e.Class, repos: e.Repos, byUser: e.ByUser, is: isRefused, why: reason, at: time.Now(),
+	})
+}
+
 func (s *report) began(e ledger.Entry) {
 	s.held.Add(1)
 	s.observe(Began{ID: e.ID, Event: e.Signed(), ByUser: e.ByUser, Deadline: e.Deadline})
@@ -136,6 +149,9 @@ func (s *report) ended(e ledger.Entry, why Fate) {
 	}
 	s.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
 		"class", e.Class.String(), "fate", why.String())
+	s.endings.Add(why.String(), ending{
+		id: e.ID, class: e.Class, repos: e.Repos, byUser: e.ByUser, is: why.String(), since: e.Seen, at: time.Now(),
+	})
 	s.observe(Ended{ID: e.ID, Event: e.Signed(), Fate: why, Waited: time.Since(e.Seen)})
 }
 

@@ -212,6 +212,13 @@ func (w *waiting) submitted(id graspsync.EventID) (byUser, waits bool) {
 	return e.ByUser, waits && e.Event != nil
 }
 
+// hasExpired reports whether an event is remembered to have waited in vain.
+func (w *waiting) hasExpired(id graspsync.EventID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.HasExpired(id, time.Now())
+}
+
 // knows is [Purgatory.Knows].
 func (w *waiting) knows(identifier string, who graspsync.PubKey) bool {
 	w.mu.Lock()

@@ -1,0 +1,391 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/recently"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// EventExplanation says what purgatory knows of one event. String has it in sentences.
+type EventExplanation struct {
+	Now time.Time         `json:"now"` // when this was so
+	ID  graspsync.EventID `json:"id"`
+	// Is what became of it: "waits", "expired softly" (an announcement that a new state revives),
+	// the text of a [Fate], "refused" by Submit, or "unknown".
+	Is  string `json:"is"`
+	Why string `json:"why,omitempty"` // of what was refused
+	// At is when that was, zero if it is not remembered.
+	At     time.Time           `json:"at,omitzero"`
+	Class  string              `json:"class,omitempty"` // as in [EntryStatus]
+	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
+	ByUser bool                `json:"by_user"`
+	// Since when it waits, and until when at least, of what does.
+	Since    time.Time `json:"since,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Data is what the repositories of one that waits lack.
+	Data []RepoExplanation `json:"data,omitempty"`
+}
+
+// What an event is besides a [Fate].
+const (
+	isWaiting = "waits"
+	isSoft    = "expired softly"
+	isRefused = "refused"
+	isUnknown = "unknown"
+)
+
+// RepoExplanation says what a repository lacks, and what is done about it. String has it in
+// sentences.
+type RepoExplanation struct {
+	Now time.Time         `json:"now"`
+	Ref graspsync.RepoRef `json:"ref"`
+	// Missing are git objects that it lacks, as of the last look, up to 20; More is how many
+	// there are besides.
+	Missing []MissingObject `json:"missing,omitempty"`
+	More    int             `json:"more,omitempty"`
+	// Servers are where they may be had.
+	Servers []ServerExplanation `json:"servers,omitempty"`
+	// Attempts to get them did not complete, in a row; the next one is due at Next, or Running.
+	Attempts int       `json:"attempts"`
+	Running  bool      `json:"running"`
+	Next     time.Time `json:"next,omitzero"`
+	// Waiting are events that wait for it, up to 20.
+	Waiting []EntryStatus `json:"waiting,omitempty"`
+	// Ended are those that have ceased to wait, the newest first, up to 20.
+	Ended []EventExplanation `json:"ended,omitempty"`
+}
+
+// MissingObject is a git object that is not here.
+type MissingObject struct {
+	ID string `json:"id"`
+	// For is what names it: refs of states that wait, pull requests; up to 3. None: a state that
+	// is served does.
+	For []string `json:"for,omitempty"`
+}
+
+// ServerExplanation is what one clone URL was asked and said.
+type ServerExplanation struct {
+	URL graspsync.CloneURL `json:"url"`
+	// Asked is when it was asked last, and Answer what it said; zero if it was not, or that is
+	// not remembered.
+	Asked  time.Time `json:"asked,omitzero"`
+	Answer string    `json:"answer,omitempty"`
+	// Passed is why it was not asked after that although it was its turn.
+	Passed string `json:"passed,omitempty"`
+	Asking bool   `json:"asking"` // now
+	Queued bool   `json:"queued"` // it is asked for other repositories before
+	// Until it is not asked, since it failed, or was asked too often.
+	Until time.Time `json:"until,omitzero"`
+}
+
+const (
+	mostMissing  = 20
+	mostFor      = 3
+	mostListed   = 20
+	mostRemember = 1_000 // of what has ended, or was refused, for each reason
+	endings      = 40    // reasons
+)
+
+// ending is how an event ceased to wait, or why it was not let in.
+type ending struct {
+	id     graspsync.EventID
+	class  ledger.Class
+	repos  []graspsync.RepoRef
+	byUser bool
+	is     string
+	why    string
+	since  time.Time
+	at     time.Time
+}
+
+type memoryOfEndings = recently.Log[string, ending]
+
+func newEndings() *memoryOfEndings { return recently.New[string, ending](mostRemember, endings) }
+
+// explainer answers people who ask why something waits, or does not. It changes nothing.
+type explainer struct {
+	cfg      *Config
+	waiting  *waiting
+	entries  *entries
+	findings *findings
+	endings  *memoryOfEndings
+	answers  *answers
+	ask      func(ctx context.Context, question func(e *engine)) error
+}
+
+// event is [Purgatory.ExplainEvent].
+func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
+	now := time.Now()
+	out := EventExplanation{Now: now, ID: id, Is: isUnknown}
+	e, waits := x.waiting.get(id)
+	if !waits {
+		x.ended(&out)
+		return out, nil
+	}
+	out.Is = isWaiting
+	if e.Soft {
+		out.Is = isSoft
+	}
+	out.Class, out.Repos, out.ByUser, out.Since, out.Deadline = e.Class.String(), slices.Clone(e.Repos), e.ByUser, e.Seen, e.Deadline
+	if e.Soft {
+		return out, nil
+	}
+	for _, ref := range e.Repos {
+		r, err := x.repo(ctx, ref)
+		if err != nil {
+			return EventExplanation{}, err
+		}
+		r.Waiting, r.Ended = nil, nil
+		out.Data = append(out.Data, r)
+	}
+	return out, nil
+}
+
+// ended says how an event ceased to wait.
+func (x *explainer) ended(out *EventExplanation) {
+	var last ending
+	x.endings.Each(func(_ string, n ending) {
+		if n.id == out.ID && n.at.After(last.at) {
+			last = n
+		}
+	})
+	switch {
+	case !last.at.IsZero():
+		last.explain(out)
+	case x.waiting.hasExpired(out.ID):
+		out.Is = Expired.String()
+	}
+}
+
+func (n ending) explain(out *EventExplanation) {
+	out.ID, out.Is, out.Why, out.At, out.Class = n.id, n.is, n.why, n.at, n.class.String()
+	out.Repos, out.ByUser, out.Since = slices.Clone(n.repos), n.byUser, n.since
+}
+
+// repo is [Purgatory.ExplainRepo].
+func (x *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplanation, error) {
+	now := time.Now()
+	out := RepoExplanation{Now: now, Ref: ref}
+	need := x.findings.lacked(ref)
+	entries := x.waiting.of(ref)
+	names := x.names(entries)
+	for _, id := range need.IDs[:min(len(need.IDs), mostMissing)] {
+		out.Missing = append(out.Missing, MissingObject{ID: id.String(), For: names[id.String()]})
+	}
+	out.More = len(need.IDs) - len(out.Missing)
+	for _, e := range entries[:min(len(entries), mostListed)] {
+		out.Waiting = append(out.Waiting, x.entries.status(e))
+	}
+	out.Ended = x.endedOf(now, ref)
+	var about hunt.About
+	var patient time.Time
+	err := x.ask(ctx, func(e *engine) { about, patient = e.queue.About(now, ref), e.patient[ref].until })
+	if errors.Is(err, errNotRunning) {
+		about = hunt.About{}
+	} else if err != nil {
+		return RepoExplanation{}, fmt.Errorf("explaining %s: %w", graspsync.Printable(ref.String()), err)
+	}
+	out.Attempts, out.Running, out.Next = about.Attempts, about.Running, about.Due
+	if out.Running {
+		out.Next = time.Time{}
+	}
+	if !about.Waits && patient.After(now) && len(need.IDs) > 0 {
+		out.Next = patient
+	}
+	for _, u := range need.URLs() {
+		out.Servers = append(out.Servers, x.server(now, ref, u, about.Servers[u]))
+	}
+	return out, nil
+}
+
+// server is what is known of one URL.
+func (x *explainer) server(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is hunt.AboutServer) ServerExplanation {
+	a := x.answers.of(ref, u)
+	s := ServerExplanation{URL: u, Asked: a.at, Answer: a.text, Asking: is.Asking, Queued: is.Queued}
+	if a.passedAt.After(a.at) {
+		s.Passed = a.passed
+	}
+	for _, until := range []time.Time{is.BrokenUntil, is.Opens} {
+		if until.After(now) && until.After(s.Until) {
+			s.Until = until
+		}
+	}
+	return s
+}
+
+// names says what names the objects that events wait for.
+func (x *explainer) names(entries []ledger.Entry) map[string][]string {
+	out := make(map[string][]string)
+	add := func(id, name string) {
+		if len(out[id]) < mostFor {
+			out[id] = append(out[id], graspsync.Printable(name))
+		}
+	}
+	for _, e := range entries {
+		switch e.Class { //nolint:exhaustive // the others name no objects
+		case ledger.State:
+			s, err := nip34.ParseState(e.Signed())
+			if err != nil {
+				continue
+			}
+			refs := make([]string, 0, len(s.Refs))
+			for name := range s.Refs {
+				refs = append(refs, name.String())
+			}
+			slices.Sort(refs)
+			for _, name := range refs {
+				if ref, err := nip34.ParseRefName(name); err == nil {
+					add(s.Refs[ref].String(), name)
+				}
+			}
+		case ledger.PullRequest:
+			if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
+				add(pr.Tip.String(), "pull request "+pr.ID.String())
+			}
+		}
+	}
+	return out
+}
+
+// endedOf returns what has ceased to wait for a repository.
+func (x *explainer) endedOf(now time.Time, ref graspsync.RepoRef) (out []EventExplanation) {
+	var all []ending
+	x.endings.Each(func(_ string, n ending) {
+		if slices.Contains(n.repos, ref) {
+			all = append(all, n)
+		}
+	})
+	slices.SortStableFunc(all, func(a, b ending) int { return b.at.Compare(a.at) })
+	for _, n := range all[:min(len(all), mostListed)] {
+		e := EventExplanation{Now: now}
+		n.explain(&e)
+		out = append(out, e)
+	}
+	return out
+}
+
+// String says it in sentences, a line for each; nothing for an event that purgatory never met.
+func (x EventExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
+
+// Sentences says what the event waits for, or how that ended, for people.
+func (x EventExplanation) Sentences() (lines []string) {
+	at := func(t time.Time) string { return graspsync.TimeText(t, x.Now) }
+	what := "It"
+	if x.Class != "" {
+		what = "The " + x.Class
+	}
+	switch x.Is {
+	case isUnknown:
+		return nil
+	case isWaiting:
+		by := "sync brought it"
+		if x.ByUser {
+			by = "a client submitted it"
+		}
+		lines = append(lines, fmt.Sprintf("%s waits for git data since %s, until %s at least; %s.", what, at(x.Since), at(x.Deadline), by))
+		for _, r := range x.Data {
+			lines = append(lines, r.data()...)
+		}
+		return lines
+	case isSoft:
+		return []string{fmt.Sprintf("%s has waited for git data in vain; until %s a new state of one of its maintainers, or submitting it again, has it wait again.", what, at(x.Deadline))}
+	case isRefused:
+		lines = append(lines, what+" was not let in to wait for git data: "+x.Why+".")
+	case Expired.String():
+		lines = append(lines, what+" has waited for git data in vain. A client may submit it again; from other relays it is not taken for a week.")
+	case Released.String():
+		lines = append(lines, what+" has waited for git data, which is here: it was released.")
+	case NotStored.String():
+		lines = append(lines, what+" has waited for git data, and was refused by the relay when that was here.")
+	default:
+		lines = append(lines, what+" waits for git data no longer: it is "+x.Is+".")
+	}
+	if !x.At.IsZero() {
+		lines = append(lines, "That was at "+at(x.At)+".")
+	}
+	return lines
+}
+
+// String says it in sentences, a line for each.
+func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
+
+// Sentences says what the repository lacks, and what is done about it, for people.
+func (x RepoExplanation) Sentences() []string {
+	lines := x.data()
+	for _, e := range x.Waiting {
+		lines = append(lines, fmt.Sprintf("%s %s waits until %s at least.", e.Class, e.ID, graspsync.TimeText(e.Deadline, x.Now)))
+	}
+	for _, e := range x.Ended[:min(len(x.Ended), 5)] {
+		line := fmt.Sprintf("%s %s waits no longer: %s at %s", e.Class, e.ID, e.Is, graspsync.TimeText(e.At, x.Now))
+		if e.Why != "" {
+			line += ": " + e.Why
+		}
+		lines = append(lines, line+".")
+	}
+	return lines
+}
+
+// data says which objects are missing, and who was asked.
+func (x RepoExplanation) data() (lines []string) {
+	repo := graspsync.Printable(x.Ref.String())
+	if len(x.Missing) == 0 {
+		if len(x.Waiting) > 0 || len(x.Servers) > 0 {
+			return []string{repo + " lacks no git object, as far as it was looked at: what waits is for a look, or for somebody who has a say."}
+		}
+		return []string{repo + " lacks no git object that anything names, as of the last look."}
+	}
+	for i, m := range x.Missing {
+		if i == 5 {
+			break
+		}
+		line := "It waits for git object " + m.ID
+		if len(m.For) > 0 {
+			line += " of " + strings.Join(m.For, ", ")
+		}
+		lines = append(lines, line+".")
+	}
+	if more := len(x.Missing) - 5 + x.More; more > 0 {
+		lines = append(lines, fmt.Sprintf("%d more objects are missing.", more))
+	}
+	if len(x.Servers) == 0 {
+		lines = append(lines, "Nobody can be asked for it: no clone URL leads to another server. It has to be pushed to us.")
+	}
+	for _, s := range x.Servers {
+		lines = append(lines, s.sentence(x.Now))
+	}
+	switch {
+	case x.Running:
+		lines = append(lines, "An attempt to get it is under way.")
+	case !x.Next.IsZero():
+		lines = append(lines, fmt.Sprintf("The next attempt is at %s; %d did not complete.", graspsync.TimeText(x.Next, x.Now), x.Attempts))
+	}
+	return lines
+}
+
+func (s ServerExplanation) sentence(now time.Time) string {
+	line := s.URL.String() + " was not asked yet"
+	if !s.Asked.IsZero() {
+		line = fmt.Sprintf("asked %s at %s: %s", s.URL, graspsync.TimeText(s.Asked, now), s.Answer)
+	}
+	if s.Passed != "" {
+		line += "; passed over since: " + s.Passed
+	}
+	switch {
+	case s.Asking:
+		line += "; it is being asked now"
+	case !s.Until.IsZero():
+		line += "; not asked again before " + graspsync.TimeText(s.Until, now)
+	case s.Queued:
+		line += "; it is asked for other repositories before"
+	}
+	return line + "."
+}

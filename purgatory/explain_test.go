@@ -1,0 +1,109 @@
+package purgatory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+)
+
+func (w *world) explained(ev *nostrEvent) purgatory.EventExplanation {
+	w.t.Helper()
+	x, err := w.p.ExplainEvent(w.t.Context(), eventtest.Of(ev).ID)
+	require.NoError(w.t, err)
+	return x
+}
+
+// Whoever asks about an event that waits hears for which object, who was asked and said what, and
+// when that goes on; and afterwards how it ended.
+func TestExplainWaiting(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(7)}})
+		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Err: purgatory.ErrBroken})
+		a, s := announce(alice, now(), "a.example/r.git", "b.example/r.git"), says(alice, now(), "main", 1)
+		w.held(a)
+		w.held(s)
+		wait(2 * time.Second)
+
+		x := w.explained(s)
+		require.Equal(t, "waits", x.Is)
+		require.Equal(t, "state", x.Class)
+		require.Len(t, x.Data, 1)
+		data := x.Data[0]
+		require.Equal(t, []purgatory.MissingObject{{ID: object(1).String(), For: []string{"refs/heads/main"}}}, data.Missing)
+		require.Len(t, data.Servers, 2)
+		require.Equal(t, "not found: it has none of the objects", data.Servers[0].Answer)
+		require.WithinDuration(t, time.Now(), data.Servers[0].Asked, 3*time.Second)
+		require.Contains(t, data.Servers[1].Answer, "of no use")
+		require.Greater(t, time.Until(data.Servers[1].Until), 30*time.Minute, "it is left alone")
+		require.Greater(t, time.Until(data.Next), time.Second)
+		text := x.String()
+		for _, want := range []string{
+			"waits for git data since", "git object " + object(1).String() + " of refs/heads/main", "asked https://a.example/r.git at ",
+			"not found", "not asked again before", "next attempt is at",
+		} {
+			require.Contains(t, text, want)
+		}
+		r, err := w.p.ExplainRepo(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.Len(t, r.Waiting, 2)
+		require.Contains(t, r.String(), s.ID)
+
+		wait(31 * time.Minute)
+		x = w.explained(s)
+		require.Equal(t, "expired", x.Is)
+		require.Contains(t, x.String(), "in vain")
+		require.Equal(t, purgatory.Refused, w.submit(s, false))
+		wait(time.Second)
+		x = w.explained(s)
+		require.Equal(t, "refused", x.Is)
+		require.Contains(t, x.String(), "its git data never came")
+		r, err = w.p.ExplainRepo(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Ended)
+
+		never := says(bob, now(), "main", 3)
+		x = w.explained(never)
+		require.Equal(t, "unknown", x.Is)
+		require.Empty(t, x.String())
+	})
+}
+
+// What was released says so, and a repository that lacks nothing that it does.
+func TestExplainReleased(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		s := says(alice, now(), "main", 1)
+		w.held(announce(alice, now(), "a.example/r.git"))
+		w.held(s)
+		wait(2 * time.Second)
+		x := w.explained(s)
+		require.Equal(t, "released", x.Is)
+		require.Contains(t, x.String(), "it was released")
+		r, err := w.p.ExplainRepo(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.Empty(t, r.Missing)
+		require.Contains(t, r.String(), "lacks no git object")
+	})
+}
+
+// Where nobody can be asked it is said that a push is needed.
+func TestExplainNobodyToAsk(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.held(announce(alice, now()))
+		s := says(alice, now(), "main", 1)
+		w.held(s)
+		wait(2 * time.Second)
+		require.Contains(t, w.explained(s).String(), "It has to be pushed to us")
+		pr := pull(bob, repoOf(alice), 9, graspsync.KindPullRequest)
+		w.held(pr)
+		wait(2 * time.Second)
+		require.Contains(t, w.explained(pr).String(), "of pull request "+pr.ID)
+	})
+}
