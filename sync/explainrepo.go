@@ -79,9 +79,7 @@ func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 		r.said(v)
 		x.Refused = append(x.Refused, r)
 	}
-	ev, err := q.readOne(ctx, nostr.Filter{
-		Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{ref.Owner.String()}, Tags: nostr.TagMap{"d": {ref.Identifier}},
-	})
+	ev, err := q.readOne(ctx, announcementsOf(ref))
 	if err != nil {
 		return wrap(err)
 	}
@@ -109,18 +107,43 @@ func (q *explainer) announcementOf(ctx context.Context, x *RepoExplanation, stor
 		}
 		return nil
 	}
-	if x.Is != RepoHeld {
+	held, waits, err := q.held(ctx, announcementsOf(x.Ref))
+	if err != nil {
+		return err
+	}
+	if !waits {
 		return q.rejectedAnnouncement(ctx, x)
 	}
-	if held := q.heldAnnouncement(ctx, x.Ref); held != nil {
-		e, err := q.event(ctx, held.ID)
-		if err != nil {
-			return err
-		}
-		e.Event = &EventHead{Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time()}
-		x.Announcement, x.LeftOut = &e, q.targeting.leftOut(held, q.cfg.Limits.MaxRelaysPerRepo)
+	x.Is = RepoHeld // it may not be followed before the batch window is over
+	x.Announcement = &EventExplanation{
+		Now: x.Now, ID: held.ID, Is: IsHeld,
+		Event: &EventHead{Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time()},
+	}
+	if a := q.heldAnnouncement(ctx, x.Ref); a != nil {
+		x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
 	}
 	return nil
+}
+
+func announcementsOf(ref graspsync.RepoRef) nostr.Filter {
+	return nostr.Filter{
+		Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{ref.Owner.String()}, Tags: nostr.TagMap{"d": {ref.Identifier}},
+	}
+}
+
+// held asks the Holder for the newest event that matches.
+func (q *explainer) held(ctx context.Context, f nostr.Filter) (newest graspsync.Stamp, found bool, err error) {
+	if q.cfg.Holder == nil {
+		return newest, false, nil
+	}
+	defer q.report.recovered(&err, "policy")
+	stamps, err := q.cfg.Holder.Held(ctx, f)
+	for _, s := range stamps {
+		if !found || s.Newer(newest) {
+			newest, found = s, true
+		}
+	}
+	return newest, found, err
 }
 
 // rejectedAnnouncement finds one that came and was not stored.
@@ -167,10 +190,15 @@ func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored gras
 		return nil
 	case !stored.IsZero():
 		x.Is = RepoLeft
-		if a, err := nip34.ParseAnnouncement(stored); err == nil {
-			v := (&GRASPPolicy{identity: q.index.us}).unlisted(a)
-			x.Why = v.Message()
+		a, err := nip34.ParseAnnouncement(stored)
+		if err != nil {
+			return nil //nolint:nilerr // then it makes no repository ours
 		}
+		if ours, _ := q.index.listed(a); ours {
+			x.Is = RepoFollowed // once the batch window is over
+			return nil
+		}
+		x.Why = NewGRASPPolicy(q.index.us).unlisted(a).Message()
 		return nil
 	}
 	ev, err := q.readOne(ctx, nostr.Filter{

@@ -92,6 +92,9 @@ func (p *GRASPPolicy) unlisted(a *nip34.Announcement) graspsync.Verdict {
 		return reject(reasonsUnlisted[nip34.OmitsService])
 	}
 	why, found := p.identity.Omits(a)
+	if why == nip34.OmitsNothing { // a policy around this one does not take it
+		return reject(reasonsUnlisted[nip34.OmitsService])
+	}
 	v := reject(reasonsUnlisted[why])
 	v.Detail = "want " + p.identity.RelayURL() + " in relays and " + p.identity.CloneURL(a.Ref) + " in clone"
 	if found != "" {

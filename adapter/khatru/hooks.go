@@ -150,7 +150,7 @@ const (
 	msgHeld      = "blocked: held back until what it needs is here"
 )
 
-// reject is our RejectEvent hook.
+// reject is our RejectEvent hook. What it refuses is remembered for who asks why.
 func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
 	if IsSynced(ctx) || nostr.IsEphemeralKind(e.Kind) {
 		return false, ""
@@ -161,25 +161,12 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	if bareD(e) {
 		return true, msgBareD // khatru would crash
 	}
-	if s.Room(e) != nil {
-		return true, msgRoom
-	}
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil || strings.ToLower(e.Sig) != e.Sig { // khatru takes it, and other relays do not
 		return true, msgMalformed
 	}
-	deleted, err := s.store.Deleted(ctx, parsed)
-	if err != nil {
-		s.log.Error("deletions could not be looked up", "err", err)
-		return true, msgLookup
-	}
-	if deleted {
-		return true, msgDeleted
-	}
-	if msg, err := s.undeletable(ctx, parsed); err != nil {
-		s.log.Error("what a deletion names could not be looked up", "err", err)
-		return true, msgLookup
-	} else if msg != "" {
+	if msg = s.refuses(ctx, parsed); msg != "" {
+		s.manager.Refused(parsed, msg)
 		return true, msg
 	}
 	if !s.gate || s.holding {
@@ -187,6 +174,28 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	}
 	verdict, msg := s.verdict(ctx, parsed)
 	return verdict.Decision != graspsync.Accept, msg
+}
+
+// refuses says why the relay would not have what a client submits, whatever the policy says; ""
+// if it would.
+func (s *Sync) refuses(ctx context.Context, e graspsync.Event) (msg string) {
+	if s.Room(e.Event) != nil {
+		return msgRoom
+	}
+	deleted, err := s.store.Deleted(ctx, e)
+	if err != nil {
+		s.log.Error("deletions could not be looked up", "err", err)
+		return msgLookup
+	}
+	if deleted {
+		return msgDeleted
+	}
+	msg, err = s.undeletable(ctx, e)
+	if err != nil {
+		s.log.Error("what a deletion names could not be looked up", "err", err)
+		return msgLookup
+	}
+	return msg
 }
 
 // undeletable asks the OverwriteDeletionOutcome hooks about what a deletion would
@@ -257,6 +266,7 @@ func (s *Sync) verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 	}
 	if err != nil {
 		s.log.Error("event could not be judged", "err", err)
+		s.manager.Refused(e, msgJudge)
 		return graspsync.Verdict{}, msgJudge
 	}
 	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
@@ -275,7 +285,7 @@ func (s *Sync) verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 		msg = msgReject
 	}
 	if verdict.Reason != "" {
-		msg = verdict.Reason
+		msg = verdict.Message()
 	}
 	return verdict, msg
 }

@@ -126,6 +126,10 @@ type manager interface {
 	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
 	Refs(ctx context.Context) ([]graspsync.RepoRef, error)
 	Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
+	ExplainEvent(ctx context.Context, id graspsync.EventID) (relaysync.EventExplanation, error)
+	ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error)
+	ExplainRelay(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayExplanation, error)
+	Refused(event graspsync.Event, reason string)
 	Collector(namespace string) prometheus.Collector
 }
 
@@ -306,6 +310,21 @@ func (s *Sync) Writable() error {
 		return err
 	}
 	return s.store.Writable()
+}
+
+// ExplainEvent is that of the SyncManager.
+func (s *Sync) ExplainEvent(ctx context.Context, id graspsync.EventID) (relaysync.EventExplanation, error) {
+	return s.manager.ExplainEvent(ctx, id)
+}
+
+// ExplainRepo is that of the SyncManager.
+func (s *Sync) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error) {
+	return s.manager.ExplainRepo(ctx, ref)
+}
+
+// ExplainRelay is that of the SyncManager.
+func (s *Sync) ExplainRelay(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayExplanation, error) {
+	return s.manager.ExplainRelay(ctx, u)
 }
 
 // Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.

@@ -39,6 +39,7 @@ type fakeManager struct {
 	judged  int
 
 	said        []string // held or postponed
+	refused     []string
 	from        map[graspsync.EventID]graspsync.Source
 	notReleased []string
 	verdict     graspsync.Verdict
@@ -82,6 +83,24 @@ func (m *fakeManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.notReleased = append(m.notReleased, o.Result.String()+" "+id.String())
+}
+
+func (m *fakeManager) Refused(e graspsync.Event, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused = append(m.refused, reason+" "+e.ID.String())
+}
+
+func (m *fakeManager) ExplainEvent(_ context.Context, id graspsync.EventID) (relaysync.EventExplanation, error) {
+	return relaysync.EventExplanation{ID: id, Is: relaysync.IsStored}, nil
+}
+
+func (m *fakeManager) ExplainRepo(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error) {
+	return relaysync.RepoExplanation{Ref: ref, Is: relaysync.RepoFollowed}, nil
+}
+
+func (m *fakeManager) ExplainRelay(_ context.Context, u graspsync.RelayURL) (relaysync.RelayExplanation, error) {
+	return relaysync.RelayExplanation{URL: u, Is: relaysync.RelayFollowed}, nil
 }
 
 func (m *fakeManager) HeldFrom(id graspsync.EventID) graspsync.Source { return m.from[id] }

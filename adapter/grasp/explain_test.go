@@ -1,0 +1,107 @@
+package grasp_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip19"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What became of an event, a repository and a relay is answered in sentences, whichever spelling
+// is asked for: before its data is here and after that, and of what was refused.
+func TestExplain(t *testing.T) {
+	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
+	require.NoError(t, r.db.Init())
+	r.start()
+	defer func() { r.stop() }()
+	work := t.TempDir()
+	r.git(work, "init", "-q", "-b", "main")
+	r.git(work, "commit", "-q", "--allow-empty", "-m", "first")
+	tip := r.git(work, "rev-parse", "main")
+
+	alice := relaytest.NewKey("alice")
+	client, err := nostr.RelayConnect(t.Context(), "ws://"+r.addr)
+	require.NoError(t, err)
+	defer client.Close()
+	announcement := alice.Hosted(nostr.Now(), "repo", "ws://"+r.addr)
+	st := alice.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": tip}, "main")
+	for _, ev := range []*nostr.Event{announcement, st} {
+		require.NoError(t, client.Publish(t.Context(), *ev))
+	}
+	explain := func(text string) grasp.Explanation {
+		t.Helper()
+		x, err := r.server.Explain(t.Context(), text)
+		require.NoError(t, err)
+		require.NotEmpty(t, x.Answer)
+		return x
+	}
+	note, err := nip19.EncodeNote(st.ID)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		x := explain(note)
+		return strings.Contains(x.String(), "git object "+tip+" of refs/heads/main")
+	}, 5*time.Second, 20*time.Millisecond)
+	x := explain(st.ID)
+	require.Equal(t, "held", x.Is)
+	require.Equal(t, nip34.SubjectEvent, x.Subject)
+	require.Equal(t, "state", x.Waiting.Class)
+	require.Contains(t, x.String(), "has to be pushed to us")
+
+	clone := "http://" + r.addr + "/" + alice.Npub() + "/repo.git"
+	x = explain(clone)
+	require.Equal(t, "held", x.Is)
+	require.Equal(t, alice.Ref("repo").String(), x.Asked)
+	require.True(t, x.Git.Here)
+	require.Len(t, x.Data.Missing, 1)
+
+	// A refusal says what was wanted and what was found.
+	wrong := alice.Hosted(nostr.Now(), "wrong", "ws://"+r.addr)
+	for i, tag := range wrong.Tags {
+		if tag[0] == "clone" {
+			wrong.Tags[i][1] = strings.Replace(tag[1], alice.Npub(), relaytest.NewKey("bob").Npub(), 1)
+		}
+	}
+	alice.Sign(wrong)
+	err = client.Publish(t.Context(), *wrong)
+	for _, want := range []string{"blocked: ", "npub of another owner", "ws://" + r.addr, "http://" + r.addr + "/" + alice.Npub() + "/wrong.git", relaytest.NewKey("bob").Npub()} {
+		require.ErrorContains(t, err, want)
+	}
+	x = explain(alice.Npub() + "/wrong")
+	require.Equal(t, "rejected", x.Is)
+	require.Contains(t, x.String(), "npub of another owner")
+	issue := alice.Issue(nostr.Now(), alice.Ref("nowhere"), "x")
+	err = client.Publish(t.Context(), *issue)
+	require.ErrorContains(t, err, "/nowhere.git")
+	require.Contains(t, explain(issue.ID).String(), "/nowhere.git")
+
+	r.git(work, "push", "-q", clone, "main")
+	require.Eventually(t, func() bool { return explain(st.ID).Is == "stored" }, 5*time.Second, 20*time.Millisecond)
+	x = explain("nostr:" + naddr(t, alice, "repo"))
+	require.Equal(t, "followed", x.Is)
+	require.Equal(t, 1, x.Git.Branches)
+	require.Contains(t, x.String(), "1 branches, 0 tags, HEAD is refs/heads/main")
+	require.Contains(t, x.String(), "lacks no git object")
+
+	require.Equal(t, "ours", explain("ws://"+r.addr).Is)
+	x = explain("wss://relay.example.com")
+	require.Equal(t, "not followed", x.Is)
+	_, err = r.server.Explain(t.Context(), "what is this")
+	require.ErrorIs(t, err, nip34.ErrSubject)
+}
+
+func naddr(t *testing.T, of *relaytest.Key, identifier string) string {
+	t.Helper()
+	s, err := nip19.EncodeEntity(of.Hex(), 30617, identifier, nil)
+	require.NoError(t, err)
+	return s
+}
