@@ -265,5 +265,5 @@ func TestStateText(t *testing.T) {
 	b, err := json.Marshal(Status{State: RateLimited})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"rate limited","connected":false,"known_good":false,"failures":0,"attempts":0,
-		"connections":0,"failed_attempts":0,"disconnects":0,"reconnects":0,"uptime_ns":0,"downtime_ns":0}`, string(b))
+		"connections":0,"failed_attempts":0,"disconnects":0,"reconnects":0,"uptime_seconds":0,"downtime_seconds":0}`, string(b))
 }

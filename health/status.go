@@ -1,8 +1,11 @@
 package health
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/seconds"
 )
 
 // State sums up how a relay is doing. Its numbers are those of the metric
@@ -84,8 +87,34 @@ type Status struct {
 
 	// Uptime and Downtime are how long the relay was connected and not, since the
 	// first attempt; the time in which our process did not run is in neither.
-	Uptime   time.Duration `json:"uptime_ns"`
-	Downtime time.Duration `json:"downtime_ns"`
+	Uptime   time.Duration `json:"-"` // uptime_seconds
+	Downtime time.Duration `json:"-"` // downtime_seconds
+}
+
+// plainStatus is a Status without its methods.
+type plainStatus Status
+
+// statusText is a Status as JSON has it.
+type statusText struct {
+	plainStatus
+	Uptime   seconds.Seconds `json:"uptime_seconds"`
+	Downtime seconds.Seconds `json:"downtime_seconds"`
+}
+
+// MarshalJSON has durations in seconds.
+func (s Status) MarshalJSON() ([]byte, error) {
+	return json.Marshal(statusText{plainStatus(s), seconds.Seconds(s.Uptime), seconds.Seconds(s.Downtime)})
+}
+
+// UnmarshalJSON reads what MarshalJSON gives.
+func (s *Status) UnmarshalJSON(text []byte) error {
+	var t statusText
+	if err := json.Unmarshal(text, &t); err != nil {
+		return err
+	}
+	*s = Status(t.plainStatus)
+	s.Uptime, s.Downtime = time.Duration(t.Uptime), time.Duration(t.Downtime)
+	return nil
 }
 
 // UptimeShare returns the share of the time that the relay was connected, from 0 to

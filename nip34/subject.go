@@ -40,6 +40,17 @@ func (k SubjectKind) String() string {
 // MarshalText gives what String does.
 func (k SubjectKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+// UnmarshalText reads what MarshalText gives.
+func (k *SubjectKind) UnmarshalText(text []byte) error {
+	for _, is := range []SubjectKind{SubjectEvent, SubjectRepo, SubjectRelay} {
+		if is.String() == string(text) {
+			*k = is
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %q", ErrSubject, graspsync.Clip(string(text), 20))
+}
+
 // Subject is what somebody asks about. Only the field of its Kind is set. It is comparable; the
 // zero value is nothing. It is made by [ParseSubject].
 type Subject struct {

@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/seconds"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 )
@@ -69,14 +71,40 @@ type MaintenanceStatus struct {
 	Runs    uint64        `json:"runs"`
 	Failed  uint64        `json:"failed"` // of them
 	Pruned  uint64        `json:"pruned"` // of them, in which it was looked for what nothing names
-	Took    time.Duration `json:"took"`
-	Locked  time.Duration `json:"locked"` // the longest time that a repository was locked
+	Took    time.Duration `json:"-"`      // took_seconds
+	Locked  time.Duration `json:"-"`      // locked_seconds: the longest time that a repository was locked
 	Removed uint64        `json:"packs_removed"`
 	Freed   int64         `json:"freed_bytes"`
 	// Packs and LooseRefs are those of all repositories together, when all had their turn
 	// last.
 	Packs     int `json:"packs"`
 	LooseRefs int `json:"loose_refs"`
+}
+
+// plainMaintenance is a MaintenanceStatus without its methods.
+type plainMaintenance MaintenanceStatus
+
+// maintenanceText is a MaintenanceStatus as JSON has it.
+type maintenanceText struct {
+	plainMaintenance
+	Took   seconds.Seconds `json:"took_seconds"`
+	Locked seconds.Seconds `json:"locked_seconds"`
+}
+
+// MarshalJSON has durations in seconds.
+func (m MaintenanceStatus) MarshalJSON() ([]byte, error) {
+	return json.Marshal(maintenanceText{plainMaintenance(m), seconds.Seconds(m.Took), seconds.Seconds(m.Locked)})
+}
+
+// UnmarshalJSON reads what MarshalJSON gives.
+func (m *MaintenanceStatus) UnmarshalJSON(text []byte) error {
+	var t maintenanceText
+	if err := json.Unmarshal(text, &t); err != nil {
+		return err
+	}
+	*m = MaintenanceStatus(t.plainMaintenance)
+	m.Took, m.Locked = time.Duration(t.Took), time.Duration(t.Locked)
+	return nil
 }
 
 // now is [Purgatory.Maintain].

@@ -1,11 +1,13 @@
 package sync
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/seconds"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -139,8 +141,8 @@ type RelayStatus struct {
 	// never compared): that of a catch-up compares what is recent only. At most 2,048 are counted.
 	Lacks      int           `json:"lacks"`
 	ComparedAt time.Time     `json:"compared_at,omitzero"`
-	Strikes    uint64        `json:"strikes"`      // proofs of hostility
-	SyncTime   time.Duration `json:"sync_time_ns"` // from connected to synced, 0 before
+	Strikes    uint64        `json:"strikes"` // proofs of hostility
+	SyncTime   time.Duration `json:"-"`       // sync_seconds: from connected to synced, 0 before
 
 	Attempts       uint64 `json:"attempts"`
 	Connects       uint64 `json:"connects"` // attempts that succeeded
@@ -150,8 +152,8 @@ type RelayStatus struct {
 	Failures       int    `json:"failures"` // in a row
 	// Uptime and Downtime are how long it was connected and not since the first
 	// attempt; UptimeShare is the share of the former, from 0 to 1.
-	Uptime      time.Duration `json:"uptime_ns"`
-	Downtime    time.Duration `json:"downtime_ns"`
+	Uptime      time.Duration `json:"-"` // uptime_seconds
+	Downtime    time.Duration `json:"-"` // downtime_seconds
 	UptimeShare float64       `json:"uptime_share"`
 
 	LastError        string    `json:"last_error"`
@@ -162,6 +164,35 @@ type RelayStatus struct {
 	phase    plan.Phase
 	health   health.State
 	labelled bool // it has metrics of its own
+}
+
+// plainRelayStatus is a RelayStatus without its methods.
+type plainRelayStatus RelayStatus
+
+// relayStatusText is a RelayStatus as JSON has it.
+type relayStatusText struct {
+	plainRelayStatus
+	SyncTime seconds.Seconds `json:"sync_seconds"`
+	Uptime   seconds.Seconds `json:"uptime_seconds"`
+	Downtime seconds.Seconds `json:"downtime_seconds"`
+}
+
+// MarshalJSON has durations in seconds.
+func (r RelayStatus) MarshalJSON() ([]byte, error) {
+	return json.Marshal(relayStatusText{
+		plainRelayStatus(r), seconds.Seconds(r.SyncTime), seconds.Seconds(r.Uptime), seconds.Seconds(r.Downtime),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON gives.
+func (r *RelayStatus) UnmarshalJSON(text []byte) error {
+	var t relayStatusText
+	if err := json.Unmarshal(text, &t); err != nil {
+		return err
+	}
+	*r = RelayStatus(t.plainRelayStatus)
+	r.SyncTime, r.Uptime, r.Downtime = time.Duration(t.SyncTime), time.Duration(t.Uptime), time.Duration(t.Downtime)
+	return nil
 }
 
 func (r RelayStatus) connected() bool { return r.phase >= plan.Syncing }

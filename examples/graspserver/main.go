@@ -204,8 +204,9 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	return opt, nil
 }
 
-// bare is a -domain without the scheme that it may have.
+// bare is a -domain without the scheme and the slash at its end that it may have.
 func bare(domain string) string {
+	domain = strings.TrimRight(domain, "/")
 	if _, rest, ok := strings.Cut(domain, "://"); ok {
 		return rest
 	}

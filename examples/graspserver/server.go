@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,7 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/egress"
@@ -172,24 +170,7 @@ func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.C
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, r *http.Request) {
-		status, err := statusOf(r.Context(), server, r.FormValue("repo"))
-		if err != nil {
-			code := http.StatusInternalServerError
-			switch {
-			case errors.Is(err, errNoRepo):
-				code = http.StatusBadRequest
-			case errors.Is(err, relaysync.ErrUnknownRepo):
-				code = http.StatusNotFound
-			}
-			http.Error(w, err.Error(), code)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(status) // the client is gone if this fails
-	})
+	mux.Handle("GET /status.json", statusHandler(server))
 }
 
 // newFront returns a server whose clients can't keep a connection without using it.
@@ -200,37 +181,6 @@ func newFront(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-}
-
-var errNoRepo = errors.New("not the address of a repository, 30617:<owner>:<identifier>")
-
-// statusOf returns what /status.json shows: all about relays, and what waits for git
-// data; about all repositories for "all", which takes a while where there are many; or
-// about one of them.
-func statusOf(ctx context.Context, server *grasp.Server, repo string) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	switch repo {
-	case "":
-		return struct {
-			relaysync.Status
-			Purgatory purgatory.Status `json:"purgatory"`
-		}{server.Sync().Status(), server.Purgatory().Status()}, nil
-	case "all":
-		all := []relaysync.RepoStatus{}
-		for s, err := range server.Sync().Repositories(ctx) {
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, s)
-		}
-		return all, nil
-	}
-	ref, err := graspsync.ParseRepoRef(repo)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoRepo, err)
-	}
-	return server.Sync().RepoStatus(ctx, ref)
 }
 
 // summarize writes one line to the log again and again until ctx ends.

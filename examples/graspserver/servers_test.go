@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -168,20 +169,34 @@ func TestTwoServers(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json")), &status))
 	require.Len(t, status.Relays, 1)
 	require.Equal(t, aURL, status.Relays[0].URL)
-	var repo relaysync.RepoStatus
-	require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json?repo="+owner.Ref("repo").String())), &repo))
-	require.Equal(t, owner.Ref("repo"), repo.Ref)
-	require.Equal(t, 2, repo.Ours)
-	require.Equal(t, aURL, repo.Relays[0].URL)
+	require.Greater(t, status.Relays[0].Uptime, time.Duration(0))
+	for spelling, asked := range map[string]string{
+		"event=" + issue.ID: issue.ID, "repo=" + owner.Ref("repo").String(): owner.Ref("repo").String(), "repo=" + owner.Npub() + "/repo": owner.Ref("repo").String(),
+		"repo=" + owner.CloneURL("ws://"+aAddr, "repo"): owner.Ref("repo").String(), "relay=ws://" + aAddr: aURL.String(),
+		"event=" + foreign.ID: foreign.ID, "repo=" + owner.Ref("another").String(): owner.Ref("another").String(),
+	} {
+		var x grasp.Explanation
+		require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json?"+spelling)), &x), spelling)
+		require.Equal(t, asked, x.Asked)
+		require.NotEmpty(t, x.Answer)
+		if x.Asked == owner.Ref("repo").String() {
+			require.Equal(t, 2, x.Repository.Status.Ours)
+			require.Equal(t, aURL, x.Repository.Status.Relays[0].URL)
+		}
+	}
 	var repos []relaysync.RepoStatus
 	require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json?repo=all")), &repos))
-	for repo, code := range map[string]int{
-		"repo": http.StatusBadRequest, owner.Ref("another").String(): http.StatusNotFound,
+	for _, query := range []string{
+		"repo=repo", "event=", "event=" + owner.Ref("repo").String(), "relay=" + issue.ID, "what=1", "event=" + issue.ID + "&what=1",
+		"event=" + issue.ID + "&event=" + issue.ID, "event=" + issue.ID + "&repo=all", "repo=%zz",
 	} {
-		resp, err := http.Get("http://" + bAddr + "/status.json?repo=" + repo)
+		resp, err := http.Get("http://" + bAddr + "/status.json?" + query)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		resp.Body.Close()
-		require.Equal(t, code, resp.StatusCode)
+		require.Equal(t, http.StatusBadRequest, resp.StatusCode, query)
+		require.Contains(t, string(body), "/status.json is asked about", query)
 	}
 	require.Len(t, repos, 1)
 	stopB()

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// statusTime is how long an answer may take to be worked out.
+const statusTime = time.Minute
+
+// errAsked is wrapped by what is wrong with a question.
+var errAsked = errors.New("/status.json is asked about nothing (all there is), ?event=, ?repo= (or ?repo=all) or ?relay=, one at a time")
+
+// statusHandler serves /status.json: all about relays, and what waits for git data; about all
+// repositories for ?repo=all, which takes a while where there are many; or why one event,
+// repository or relay is here, or is not.
+func statusHandler(server *grasp.Server) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), statusTime)
+		defer cancel()
+		status, err := statusOf(ctx, server, r.URL)
+		if err != nil {
+			http.Error(w, err.Error(), statusCode(err))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(status) // the client is gone if this fails
+	})
+}
+
+func statusCode(err error) int {
+	switch {
+	case errors.Is(err, errAsked):
+		return http.StatusBadRequest
+	case errors.Is(err, relaysync.ErrNotRunning), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// subjects are what may be asked about, by the name of the parameter.
+var subjects = map[string]nip34.SubjectKind{
+	"event": nip34.SubjectEvent, "repo": nip34.SubjectRepo, "relay": nip34.SubjectRelay,
+}
+
+// statusOf answers what a URL asks.
+func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error) {
+	name, text, err := question(u)
+	switch {
+	case err != nil:
+		return nil, err
+	case name == "":
+		return struct {
+			relaysync.Status
+			Purgatory purgatory.Status `json:"purgatory"`
+		}{server.Sync().Status(), server.Purgatory().Status()}, nil
+	case name == "repo" && text == "all":
+		all := []relaysync.RepoStatus{}
+		for s, err := range server.Sync().Repositories(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s)
+		}
+		return all, nil
+	}
+	about, err := nip34.ParseSubject(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: ?%s=: %w", errAsked, name, err)
+	}
+	if about.Kind != subjects[name] {
+		return nil, fmt.Errorf("%w: ?%s= has what is of a %s", errAsked, name, about.Kind)
+	}
+	return server.Explain(ctx, text)
+}
+
+// question reads what is asked: one thing of those that can be, or nothing.
+func question(u *url.URL) (name, text string, err error) {
+	asked, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "", "", fmt.Errorf("%w: the query can't be read", errAsked)
+	}
+	for name := range asked {
+		if _, known := subjects[name]; !known {
+			return "", "", fmt.Errorf("%w: not about %s", errAsked, graspsync.Printable(name))
+		}
+	}
+	switch {
+	case len(asked) == 0:
+		return "", "", nil
+	case len(asked) > 1:
+		return "", "", fmt.Errorf("%w: not about %s", errAsked, strings.Join(slices.Sorted(maps.Keys(asked)), " and "))
+	}
+	for of, texts := range asked {
+		if name, text = of, texts[0]; len(texts) > 1 {
+			return "", "", fmt.Errorf("%w: not about %d", errAsked, len(texts))
+		}
+	}
+	return name, text, nil
+}
