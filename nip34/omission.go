@@ -100,13 +100,31 @@ func (id Identity) RelayURL() string {
 	return id.bases[0].url(graspsync.RelaySchemes)
 }
 
+// CloneBase is what clone URLs of the service begin with, for people, "" for the zero Identity.
+func (id Identity) CloneBase() string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.bases[0].url(graspsync.HTTPSchemes)
+}
+
+// Hosts returns the names of the service, each once.
+func (id Identity) Hosts() (out []string) {
+	for _, b := range id.bases {
+		if !slices.Contains(out, b.authority.Host) {
+			out = append(out, b.authority.Host)
+		}
+	}
+	return out
+}
+
 // CloneURL is what announcements of a repository are to have among their clone URLs; see
 // [Identity.RelayURL].
 func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	if id.IsZero() {
 		return ""
 	}
-	return id.bases[0].url(graspsync.HTTPSchemes) + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
+	return id.CloneBase() + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
 }
 
 // url spells a base with the first of two schemes, or the second where there is no encryption.

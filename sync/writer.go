@@ -441,6 +441,9 @@ func (w *writer) gone(j *job, r graspsync.Result) {
 func (w *writer) brought(j *job) {
 	w.report.observe(EventStored(j.incoming))
 	w.report.say("event stored", j.incoming)
+	if w.report.advice != nil {
+		w.report.advice.arrived(j.incoming)
+	}
 	if j.stats != nil {
 		j.stats.brought(j.size)
 	}
