@@ -26,7 +26,8 @@ type RepoExplanation struct {
 	Announcement *EventExplanation `json:"announcement,omitempty"`
 	// Status is nil for one that is not followed.
 	Status *RepoStatus `json:"status,omitempty"`
-	// LeftOut are relays that its announcement lists, and that are not followed for it.
+	// LeftOut are relays that its announcement lists and that are not followed for it, and what it
+	// lists that is no URL of a relay, or none to fetch git data from.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 	// Refused are announcements and states of its owner that were not stored, the newest first,
 	// as far as that is remembered: up to 20.
@@ -234,8 +235,30 @@ func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 			add(u.String(), fmt.Sprintf("the first %d relays of an announcement count", most))
 		}
 	}
-	if a.DroppedRelays > 0 {
-		add(fmt.Sprintf("%d more", a.DroppedRelays), "they are no URLs of relays, or the list is too long")
+	if a.Event == nil { // what it lists besides is not kept
+		if n := a.DroppedRelays + a.DroppedClones; n > 0 {
+			add(fmt.Sprintf("%d more", n), "they can't be used, or their list is too long")
+		}
+		return out
+	}
+	for _, tag := range a.Event.Tags {
+		if len(tag) == 0 || tag[0] != "relays" && tag[0] != "clone" {
+			continue
+		}
+		for _, value := range tag[1:] {
+			var err error
+			if tag[0] == "relays" {
+				_, err = graspsync.ParseRelayURL(value)
+			} else {
+				_, err = graspsync.ParseCloneURL(value)
+			}
+			if err != nil {
+				add(tag[0]+" "+value, graspsync.Printable(err.Error()))
+			}
+		}
+	}
+	if n := len(a.Relays) + len(a.Clones); n >= nip34.MaxListed && a.DroppedRelays+a.DroppedClones > len(out) {
+		add("more", fmt.Sprintf("the first %d relays and clone URLs count", nip34.MaxListed))
 	}
 	return out
 }

@@ -294,7 +294,9 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	case v.Decision == graspsync.Later:
 		m.report.rejected(in, IsPostponed, v)
 	case v.Decision == graspsync.Depend:
-		v.Reason, v.Detail = reasonDepends, "want "+m.wanted(v.DependsOn)
+		if v.Reason = reasonDepends; len(v.DependsOn) > 0 {
+			v.Detail = "want " + m.wanted(v.DependsOn)
+		}
 		m.report.rejected(in, IsRejected, v)
 	}
 	return v, err

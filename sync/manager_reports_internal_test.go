@@ -165,7 +165,7 @@ func TestJudgeOfASubmission(t *testing.T) {
 			{verdict: graspsync.Verdict{Decision: graspsync.Hold}, want: graspsync.Verdict{Decision: graspsync.Hold}},
 			{verdict: reject("blocked: x"), want: reject("blocked: x"), reason: "blocked: x"},
 			{verdict: graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, want: graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, reason: "full"},
-			{verdict: graspsync.Verdict{Decision: graspsync.Depend}, want: graspsync.Verdict{Decision: graspsync.Depend}, reason: reasonDepends},
+			{verdict: graspsync.Verdict{Decision: graspsync.Depend}, want: graspsync.Verdict{Decision: graspsync.Depend, Reason: reasonDepends}, reason: reasonDepends},
 			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, at: future, want: graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, reason: reasonFuture},
 			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, at: future - 1, want: graspsync.Verdict{Decision: graspsync.Accept}},
 			{err: errDisk, fails: "disk on fire"},

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -369,10 +370,12 @@ func TestCountOfWhatTheWriterDidNotStore(t *testing.T) {
 						counts["result "+graspsync.Stored.String()] = 1
 						told = []Observation{EventStored{Event: eventtest.Of(ev), Source: src}}
 					}
+					lines := []string{fmt.Sprintf("level=DEBUG msg=\"event stored\" event=%s kind=%d source=%s relay=%s",
+						testID(1), ev.Kind, src.Kind, cmp.Or(src.Relay.String(), `""`))}
 					if held != "here" && met != "" {
-						counts, told = map[string]uint64{}, nil
+						counts, told, lines = map[string]uint64{}, nil, nil
 					}
-					w.said(t, nil, told)
+					w.said(t, lines, told)
 					require.Equal(t, counts, w.counts(), "%s %s %s", kind, held, met)
 					require.Equal(t, held == "here" && kind != graspsync.Direct, stats.stored.Load() == 1)
 				}

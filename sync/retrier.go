@@ -29,7 +29,6 @@ type retrier struct {
 func (x *retrier) failed(j *job, err error) {
 	x.report.failed.Add(1)
 	x.report.verdicts.note(j.incoming, IsFailing, "", graspsync.Printable(err.Error()))
-	x.report.say("event failed", j.incoming, keyErr, err)
 	x.troubled(err)
 	x.absences.known.Forget(j.key.id) // whatever became of it before
 	if j.again {

@@ -26,7 +26,7 @@ import (
 )
 
 // What a client does at a GRASP server: it announces a repository, says what its branch is,
-// pushes, and finds both events served. A server that is to survive a restart has another backend
+// pushes, and finds both events served. Until then the server explains why they are not. A server that is to survive a restart has another backend
 // and package filestate.
 func Example_push() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -94,6 +94,8 @@ func Example_push() {
 	ours := nostr.Filter{Authors: []string{alice.Hex()}}
 	found, err := client.QuerySync(ctx, ours)
 	fmt.Println(len(found), err)
+	why, err := server.Explain(ctx, alice.Npub()+"/repo")
+	fmt.Println(why.Is, err)
 	git("push", "-q", "http://"+address+"/"+alice.Npub()+"/repo.git", "main")
 	found, err = client.QuerySync(ctx, ours)
 	fmt.Println(len(found), err)
@@ -101,6 +103,7 @@ func Example_push() {
 	fmt.Println(<-ended)
 	// Output:
 	// 0 <nil>
+	// held <nil>
 	// 2 <nil>
 	// context canceled
 }

@@ -155,15 +155,18 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	if IsSynced(ctx) || nostr.IsEphemeralKind(e.Kind) {
 		return false, ""
 	}
-	if s.questions.closed.Load() {
-		return true, msgEnding
-	}
-	if bareD(e) {
-		return true, msgBareD // khatru would crash
-	}
 	parsed, err := graspsync.ParseEvent(e)
-	if err != nil || strings.ToLower(e.Sig) != e.Sig { // khatru takes it, and other relays do not
-		return true, msgMalformed
+	switch {
+	case s.questions.closed.Load():
+		msg = msgEnding
+	case bareD(e):
+		msg = msgBareD // khatru would crash
+	case err != nil || strings.ToLower(e.Sig) != e.Sig: // khatru takes it, and other relays do not
+		msg = msgMalformed
+	}
+	if msg != "" { // what is no event has no name to be remembered by
+		s.log.Debug("event refused", "event", graspsync.Printable(e.ID), "kind", e.Kind, "source", graspsync.Direct.String(), "reason", msg)
+		return true, msg
 	}
 	if msg = s.refuses(ctx, parsed); msg != "" {
 		s.manager.Refused(parsed, msg)

@@ -13,7 +13,8 @@
 // each other if -allow-net has the address of that proxy, where that is not public or of this
 // machine. What whoever runs it wants to see is at an address of its own (-admin-listen), of this
 // machine: a page, /metrics (Prometheus) and /status.json, which shows all about the relays, with
-// ?repo=<address> one repository and with ?repo=all every one. The log has a line a minute that sums
+// ?repo=all every repository, and answers ?event=, ?repo= and ?relay= in any spelling: why that is
+// here, or is not. The log has a line a minute that sums
 // up what goes on. Every flag is also an environment variable: -data is
 // GRASPSERVER_DATA, -allow-net GRASPSERVER_ALLOW_NET; lists are separated by commas.
 // SIGTERM and SIGINT end it cleanly.

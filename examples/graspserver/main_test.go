@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
 
@@ -112,4 +113,18 @@ func TestVersion(t *testing.T) {
 	defer func() { released = before }()
 	released = "v1.2.3"
 	require.Equal(t, "v1.2.3", version())
+}
+
+// A -domain is meant as it is written in announcements, whatever it has before and after its name.
+func TestDomainSpellings(t *testing.T) {
+	want, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	for _, domain := range []string{"grasp.example.com", "https://grasp.example.com", "https://grasp.example.com/", "wss://grasp.example.com/", "grasp.example.com/"} {
+		got, err := nip34.ParseIdentity(domain)
+		require.NoError(t, err, domain)
+		require.Equal(t, want.RelayURL(), got.RelayURL(), domain)
+		require.Equal(t, "grasp.example.com", bare(domain))
+	}
+	_, err = nip34.ParseIdentity("https//typo.example.com")
+	require.Error(t, err)
 }
