@@ -195,7 +195,7 @@ func TestReleasedIsCounted(t *testing.T) {
 	require.EqualValues(t, 2, s.Events.Stored)
 	require.EqualValues(t, 2, s.Events.Sources["live"]+s.Events.Sources["catchup"])
 	require.EqualValues(t, 2, s.Events.Sources["direct"])
-	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service as a relay and its own repository here as a clone URL"])
+	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service"])
 }
 
 // A server that is reached under a path took announcements that say so, and served their
