@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,10 @@ type adminSite struct {
 func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (*adminSite, error) {
 	page, err := statuspage.New(statuspage.Config{
 		Name: bare(opt.domain), Sync: server.Sync(), Purgatory: server.Purgatory(), Ready: server.Ready,
+		Explain: func(ctx context.Context, question string) (string, error) {
+			answer, err := server.Explain(ctx, question)
+			return answer.String(), err
+		},
 		Links: []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
 	})
 	if err != nil {
