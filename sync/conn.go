@@ -38,6 +38,7 @@ type conn struct {
 	ahead   ahead         // messages read ahead of their handling
 	room    chan struct{} // one slot: some were taken
 	signs   signs
+	waiter  waiter
 	spent   atomic.Bool     // all that its relay was allowed
 	ctx     context.Context // of the connection, ended by hangup
 	hangup  context.CancelFunc
@@ -82,7 +83,7 @@ type command func(s *session.Session, now time.Time) []session.Action
 
 func newConn(ctx context.Context, env *connEnv, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
 	c := &conn{
-		env: env, url: u, epoch: epoch, stats: stats,
+		env: env, url: u, epoch: epoch, stats: stats, waiter: waiter{epoch, make(chan struct{}, 1)},
 		mailbox: newMailbox[command](),
 		batches: make(map[plan.BatchID]*fetching),
 		live:    newToken(u),
@@ -297,17 +298,10 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 			for _, cmd := range c.mailbox.take() {
 				c.perform(cmd(c.session, time.Now()))
 			}
-		case <-c.stats.work.ready:
-			c.afford()
-			c.perform(c.session.Tick(time.Now()))
+		case <-c.waiter.ready:
+			c.tick(frames)
 		case <-due:
-			// What has arrived counts before what has not.
-			for len(frames) > 0 && c.ended == nil {
-				c.take(<-frames)
-			}
-			c.excuse()
-			c.afford()
-			c.perform(c.session.Tick(time.Now()))
+			c.tick(frames)
 		case err := <-failed:
 			for len(frames) > 0 && c.ended == nil {
 				c.take(<-frames)
@@ -317,6 +311,16 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 			c.end(c.ctx.Err())
 		}
 	}
+}
+
+// tick has the session do what is due. What has arrived counts before what has not.
+func (c *conn) tick(frames <-chan wire.Message) {
+	for len(frames) > 0 && c.ended == nil {
+		c.take(<-frames)
+	}
+	c.excuse()
+	c.afford()
+	c.perform(c.session.Tick(time.Now()))
 }
 
 func (c *conn) end(err error) {
@@ -411,7 +415,7 @@ func (c *conn) perform(actions []session.Action) {
 			c.strike(a)
 		}
 	}
-	c.stats.work.reserve(c.session.Needs(false), c.session.Needs(true)) // what comes live leaves it
+	c.stats.work.reserve(c.waiter, c.session.Needs(false), c.session.Needs(true)) // what comes live leaves it
 }
 
 func (c *conn) strike(a session.Strike) {

@@ -16,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -254,56 +253,10 @@ func TestWhatHistoryWaitsForIsKnown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := madeConn(t, Config{})
 			w := c.stats.work
-			w.reserve(1, 1) // of an earlier connection
+			w.reserve(waiter{}, 1, 1) // of an earlier connection
 			tell(c)
 			require.Zero(t, w.foreignNeeds, name)
 			require.Zero(t, w.oursNeeds, name)
-		})
-	}
-}
-
-// asking is a connection that notes when it sent something.
-type asking struct {
-	quiet
-	at *[]time.Time
-}
-
-// Send implements [Conn].
-func (c asking) Send(context.Context, wire.Request) error {
-	*c.at = append(*c.at, time.Now())
-	return nil
-}
-
-// What turned out to be of use is there for the next request at once. It went when time alone
-// would have given it back, a tenth of a second an event: a relay that had answered all was left
-// alone for half a minute.
-func TestHistoryGoesOnOnceWhatCameIsOfUse(t *testing.T) {
-	for name, l := range map[string]struct {
-		lane   lane
-		filter nostr.Filter
-	}{
-		"ours":    {oursLane, nostr.Filter{Tags: nostr.TagMap{"e": {testID(1).String()}}}},
-		"foreign": {foreignLane, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			c := madeConn(t, Config{})
-			var sent []time.Time
-			c.conn = asking{at: &sent}
-			w, began := c.stats.work, time.Now()
-			const events = 2_000
-			for range events {
-				w.owe(1, l.lane == oursLane)
-			}
-			c.fetch(plan.Batch{ID: 1, Queries: []plan.Query{{Filter: l.filter, NoNegentropy: true}}, Deadline: began.Add(time.Hour)})
-			time.AfterFunc(3*time.Second, func() {
-				for range events {
-					w.give(allowance.Forgery(w.most), l.lane)
-				}
-			})
-			time.AfterFunc(time.Minute, c.hangup)
-			c.converse(nil, nil)
-			require.NotEmpty(t, sent, name)
-			require.Equal(t, 3*time.Second, sent[0].Sub(began), name)
 		})
 	}
 }

@@ -21,7 +21,6 @@ import (
 type work struct {
 	most  int64
 	freed chan struct{} // one slot: some came back
-	ready chan struct{} // one slot: what history waits for is there
 
 	// Bytes in the pipeline; what is ours has a share of its own of these, too.
 	foreignInside, oursInside *semaphore.Weighted
@@ -32,6 +31,7 @@ type work struct {
 	// Of these, what may go to events that come live while history waits for the rest.
 	foreignLive, oursLive   allowance.Bucket
 	foreignNeeds, oursNeeds needs
+	waiter                  waiter
 	unread                  allowance.Bucket // bytes of live events that are not looked at
 	record                  record
 }
@@ -66,7 +66,7 @@ func newWork(most int64) *work {
 	live := max(1, most/liveShare)
 	return &work{
 		foreignLive: allowance.NewWork(live), oursLive: allowance.NewWork(live),
-		most: most, freed: make(chan struct{}, 1), ready: make(chan struct{}, 1),
+		most: most, freed: make(chan struct{}, 1),
 		foreignInside: semaphore.NewWeighted(most), oursInside: semaphore.NewWeighted(most),
 		foreign: allowance.NewWork(most), ours: allowance.NewWork(most), trusted: allowance.NewWork(most),
 		unread: allowance.NewWork(mostUnread * most),
@@ -97,11 +97,24 @@ func (w *work) liveBucket(of lane) (share *allowance.Bucket, bound bool) {
 	return &w.foreignLive, w.foreignNeeds.bytes > 0
 }
 
-// reserve says for how many events of a budget history waits; 0 if it does not.
-func (w *work) reserve(foreign, ours int) {
+// waiter is the connection that is told when what it needs is there, the last one that there was.
+type waiter struct {
+	epoch uint64
+	ready chan struct{} // one slot
+}
+
+// reserve says for how many events of a budget the history of a connection waits, 0 if it does
+// not. What an earlier connection says does not count any more.
+func (w *work) reserve(by waiter, foreign, ours int) {
 	each := allowance.Forgery(w.most)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if by.epoch < w.waiter.epoch {
+		return
+	}
+	if by != w.waiter {
+		w.waiter, w.foreignNeeds, w.oursNeeds = by, needs{}, needs{}
+	}
 	w.foreignNeeds.set(int64(foreign) * each)
 	w.oursNeeds.set(int64(ours) * each)
 	w.tell()
@@ -120,24 +133,28 @@ func (n *needs) set(bytes int64) {
 }
 
 // come reports whether it is there now, once.
-func (n *needs) come(from *allowance.Bucket) bool {
+func (n *needs) come(now time.Time, from *allowance.Bucket) bool {
 	if n.bytes == 0 {
 		return false
 	}
 	before := n.told
-	n.told = from.Left(time.Now()) >= n.bytes
+	n.told = from.Left(now) >= n.bytes
 	return n.told && !before
 }
 
 // tell says it if what history waits for is there: by itself that takes a tenth of a second an
 // event, and what turned out to be of use comes back at once. w.mu is held.
 func (w *work) tell() {
-	foreign, ours := w.foreignNeeds.come(&w.foreign), w.oursNeeds.come(&w.ours)
+	if w.foreignNeeds.bytes == 0 && w.oursNeeds.bytes == 0 {
+		return
+	}
+	now := time.Now()
+	foreign, ours := w.foreignNeeds.come(now, &w.foreign), w.oursNeeds.come(now, &w.ours)
 	if !foreign && !ours {
 		return
 	}
 	select {
-	case w.ready <- struct{}{}:
+	case w.waiter.ready <- struct{}{}:
 	default:
 	}
 }

@@ -35,7 +35,7 @@ func TestNewcomersBorrow(t *testing.T) {
 		assert.Equal(t, map[lane]int{oursLane: 2_000}, taken(w, oursLane))
 
 		w = newWork(most)
-		w.reserve(0, 1)
+		w.reserve(waiter{}, 0, 1)
 		assert.Equal(t, map[lane]int{newcomerLane: 1_000, foreignLane: 1_000, trustedLane: 1_000}, taken(w, newcomerLane),
 			"half is left to history")
 

@@ -116,6 +116,7 @@ func TestWorkAgainstItsTwin(t *testing.T) {
 			most := []int64{1, 2, 3, 1_999, 2_000, 2_001, 4_001, 100_000}[rnd.IntN(8)]
 			each := (most + 1_999) / 2_000
 			w, n := newWork(most), newNaiveWork(most)
+			wakes := waiter{1, make(chan struct{}, 1)}
 			name := map[bool]string{true: "ours", false: "foreign"}
 			size := func() int64 {
 				return []int64{0, 1, each, each + 1, most / 4, most / 2, most/2 + 1, most, most + 1, 3 * most}[rnd.IntN(10)]
@@ -147,7 +148,7 @@ func TestWorkAgainstItsTwin(t *testing.T) {
 					require.Equal(t, n.buckets["unread"].Take(now, s) == 0, w.skip(s))
 				case 6:
 					foreign, own := []int{0, 1, 500, 1_999}[rnd.IntN(4)], []int{0, 1, 500, 1_999}[rnd.IntN(4)]
-					w.reserve(foreign, own)
+					w.reserve(wakes, foreign, own)
 					n.reserve(map[string]int64{"foreign": int64(foreign) * each, "ours": int64(own) * each})
 				case 7:
 					n.visit(t, w, rnd, s, ours)
@@ -203,7 +204,7 @@ func (n *naiveWork) same(t *testing.T, w *work) {
 	}
 	n.freed = false
 	select {
-	case <-w.ready:
+	case <-w.waiter.ready:
 		require.True(t, n.ready)
 	default:
 		require.False(t, n.ready, "who waits is told")

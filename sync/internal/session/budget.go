@@ -20,7 +20,17 @@ type Budget struct {
 type budgets struct {
 	at            time.Time
 	foreign, ours Budget
-	needs         map[bool]int // ours or not: a request waits until that may be asked for
+	needs         needs
+}
+
+// needs is until how many events may be asked for what waits for its budget does; 0: nothing.
+type needs struct{ foreign, ours int }
+
+func (n *needs) of(ours bool) *int {
+	if ours {
+		return &n.ours
+	}
+	return &n.foreign
 }
 
 func (b *budgets) afford(now time.Time, foreign, ours Budget) {
@@ -68,17 +78,24 @@ func (b *budgets) lacks(x *request, open map[string]*request) int {
 // affordable returns a test of what waits, to be asked in that order: nothing overtakes
 // what waits for the same budget.
 func (b *budgets) affordable(open map[string]*request) func(x *request) bool {
-	needs := make(map[bool]int)
-	b.needs = needs
+	b.needs = needs{}
 	return func(x *request) bool {
 		if x.most() == 0 {
 			return true
 		}
-		ours := OfOurs(x.q.filter)
-		if needs[ours] == 0 && b.lacks(x, open) > 0 {
-			needs[ours] = b.need(x, open)
+		needs := b.needs.of(OfOurs(x.q.filter))
+		if *needs == 0 && b.lacks(x, open) > 0 {
+			*needs = b.need(x, open)
 		}
-		return needs[ours] == 0
+		return *needs == 0
+	}
+}
+
+// count finds out what is needed where nothing can be opened now.
+func (b *budgets) count(open map[string]*request, waiting []*request) {
+	affordable := b.affordable(open)
+	for _, x := range waiting {
+		_ = affordable(x)
 	}
 }
 

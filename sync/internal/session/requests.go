@@ -230,10 +230,14 @@ func (r *requests) divide(x *request) []*request {
 func (r *requests) open(now time.Time) {
 	r.openingOver(now)
 	r.closeReplaced()
-	if r.pace.cooling(now) {
+	cooling := r.pace.cooling(now)
+	if !cooling {
+		r.pace.pass(now)
+	}
+	if cooling || r.opening != nil || r.auth.underWay() {
+		r.budgets.count(r.subs, r.waiting)
 		return
 	}
-	r.pace.pass(now)
 	for r.opening == nil && !r.auth.underWay() {
 		r.turnAway()
 		affordable := r.budgets.affordable(r.subs)

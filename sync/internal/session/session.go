@@ -96,7 +96,7 @@ func (s *Session) Afford(now time.Time, foreign, ours Budget) {
 
 // Needs returns of how many events there must be a budget before history goes on, 0 if it does
 // not wait for that.
-func (s *Session) Needs(ours bool) int { return s.requests.budgets.needs[ours] }
+func (s *Session) Needs(ours bool) int { return *s.requests.budgets.needs.of(ours) }
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
