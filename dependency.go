@@ -44,6 +44,8 @@ const (
 	AwaitSay
 	// AwaitWanted is whatever has the announcement of somebody wanted under an identifier.
 	AwaitWanted
+	// AwaitLifted is that a rule of the operator's is lifted.
+	AwaitLifted
 )
 
 // String says what is waited for, as a log has it.
@@ -68,6 +70,8 @@ func (d Dependency) String() string {
 		return "a deletion of " + d.Text
 	case AwaitVersion:
 		return d.Text
+	case AwaitLifted:
+		return "the operator to lift the block of " + d.Text
 	case AwaitVersionMention:
 		return "something that refers to " + d.Text
 	}
@@ -119,6 +123,10 @@ func OnVersion(c Address) Dependency { return Dependency{Await: AwaitVersion, Te
 func OnVersionMention(c Address) Dependency {
 	return Dependency{Await: AwaitVersionMention, Text: c.String()}
 }
+
+// OnLifted is fulfilled when a rule of the operator's is lifted, of which what says what it is
+// about: nothing that comes fulfils it.
+func OnLifted(what string) Dependency { return Dependency{Await: AwaitLifted, Text: what} }
 
 // OnHeldBy is fulfilled by any event of this author that the Policy holds.
 func OnHeldBy(author PubKey) Dependency {

@@ -19,6 +19,7 @@ const (
 	stopped                     // likewise, since our process stops
 	rateLimited                 // the relay complained of too many requests
 	hostile                     // it was caught cheating; the connection ends
+	forgiven                    // an operator wants it tried now
 )
 
 // event is something that happened to one relay.
@@ -52,6 +53,8 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case rateLimited:
 		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.fixed.RateLimit))
+	case forgiven:
+		r.NextAttempt, r.RateLimitedUntil = time.Time{}, time.Time{}
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
 		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.fixed.HostileBackoff, jitter)))

@@ -48,6 +48,13 @@ func (h *hosts) apply(c Config, u graspsync.RelayURL, e event, now time.Time, ji
 	if name == "" || e.kind == rateLimited || ok && r.Proven {
 		return
 	}
+	if e.kind == forgiven {
+		if ok && !r.inUse() { // else another URL is being tried, which will tell
+			r.NextAttempt = time.Time{}
+			h.set(name, r)
+		}
+		return
+	}
 	if r.inUse() && h.by[name] != u && e.kind != attempt && e.kind != hostile {
 		// The end of an attempt that was accounted for when another one began.
 		return

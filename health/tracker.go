@@ -100,6 +100,11 @@ func (t *RelayHealthTracker) Useful(u graspsync.RelayURL) {
 	}
 }
 
+// Forgive lets a relay be dialed now that is failing, or that asked to be left alone: somebody who
+// runs this server wants it tried. It keeps its failures: the next one is as long a wait as it
+// would have been.
+func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{kind: forgiven}) }
+
 // Forget drops a relay that nobody wants any more: All no longer yields it. Only
 // the place of a failing relay in the backoff is kept, while there is room, so that
 // who lists a relay and unlists it again and again can't bring it more attempts than
@@ -236,7 +241,7 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, ok := t.records.get(u)
-	if !ok && (e.kind == lost || e.kind == closed || e.kind == stopped) {
+	if !ok && (e.kind == lost || e.kind == closed || e.kind == stopped || e.kind == forgiven) {
 		return // its record was dropped, and this would bring nothing back
 	}
 	now, jitter := time.Now(), t.config.random()

@@ -38,6 +38,9 @@ type Config struct {
 	// [graspsync.Hold] needs none; without it such an answer is no verdict: it is logged, and
 	// the event is judged again. Defaults to none.
 	Holder Holder
+	// Rules are what the operator has blocked. They are asked before Policy is, and may change
+	// while Run runs: [SyncManager.Reconsider]. Defaults to none.
+	Rules Rules
 	// Verifier checks signatures. Defaults to one that checks many at a time where many
 	// are at hand, see package batchverify; whoever sends it bad ones can't make that
 	// dearer than to check one by one.

@@ -27,6 +27,7 @@ type ingest struct {
 	refetch *refetch
 	store   *containedStore
 	policy  *containedPolicy
+	rules   Rules // nil: there are none
 
 	holds     *holds
 	absences  *absences
@@ -52,7 +53,7 @@ func newIngest(
 	cfg Config, store Store, policy Policy, view rootedView, f *feed, r *report, ask func(graspsync.RelayURL, []graspsync.EventID),
 ) *ingest {
 	g := &ingest{
-		workers: cfg.fixed.Workers, most: cfg.Limits.InFlight, feed: f, report: r, refetch: &refetch{ask},
+		workers: cfg.fixed.Workers, most: cfg.Limits.InFlight, feed: f, report: r, refetch: &refetch{ask}, rules: cfg.Rules,
 		store: &containedStore{of: store, timeout: cfg.fixed.StoreTimeout, report: r},
 		policy: &containedPolicy{
 			of: policy, holder: cfg.Holder, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, report: r,
@@ -182,10 +183,23 @@ func (g *ingest) recalled(keys map[absent.Key]struct{}) {
 	g.later.known.Store(true)
 }
 
-// removed remembers an event that our relay has removed: it must not come back.
+// removed remembers an event that our relay has removed: it must not come back, unless that was for
+// a rule, and it is lifted.
 func (g *ingest) removed(ev graspsync.Event) {
 	g.absences.known.Add(ev.ID)
-	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Accepted: countsAgain(ev)})
+	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: g.untilLifted(ev), Accepted: countsAgain(ev)})
+}
+
+// untilLifted is what has an event asked for again that a rule blocks.
+func (g *ingest) untilLifted(ev graspsync.Event) []absent.Key {
+	if g.rules == nil {
+		return nil
+	}
+	reason, what := g.rules.Blocks(ev)
+	if reason == "" {
+		return nil
+	}
+	return absent.KeysOf([]graspsync.Dependency{graspsync.OnLifted(what)})
 }
 
 // displaced has an event judged again for which the Policy has no room any more. Data that

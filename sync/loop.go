@@ -57,7 +57,10 @@ type loop struct {
 	rng    *rand.Rand
 	keeper keeper // what is confirmed; nil: nothing is kept of it
 
-	scanning bool
+	bootstrap []graspsync.RelayURL // followed in any case
+
+	scanning  bool
+	scanAgain bool // the rules have changed since it began
 	started  bool             // the first scan has succeeded
 	window   <-chan time.Time // open batch window, nil if none
 
@@ -108,6 +111,7 @@ type (
 	}
 	planInput struct{ in plan.Input }
 	asked     struct{ answer func(l *loop) }
+	ordered   struct{ do func(ctx context.Context, l *loop) }
 	scanned   struct{ err error }
 )
 
@@ -135,7 +139,7 @@ func newLoop(env *loopEnv) *loop {
 	stats := make(map[graspsync.RelayURL]*relayStats)
 	said := &chronicle{log: env.cfg.Logger, health: env.health, report: env.report}
 	return &loop{
-		env: env, rng: newRand(), conns: make(map[graspsync.RelayURL]*conn), stats: stats, chronicle: said,
+		env: env, rng: newRand(), bootstrap: slices.Clone(env.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*conn), stats: stats, chronicle: said,
 		wants: &wants{
 			cfg: env.cfg, index: env.index, targeting: env.targeting, report: env.report,
 			held: make(map[graspsync.RepoRef]*nip34.Announcement),
@@ -311,14 +315,16 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 	l.rescanAt = time.Now().Add(l.env.cfg.fixed.DailyMin + rand.N(l.env.cfg.fixed.DailyMax-l.env.cfg.fixed.DailyMin+1))
 	if !l.started {
 		l.started = true
-		for _, u := range l.env.cfg.Bootstrap {
-			l.step(ctx, plan.Bootstrap{Relay: u})
-		}
+		l.followBootstrap(ctx)
 	}
 	l.window = nil
 	l.closeWindow(ctx)
 	l.descending.all = true
 	l.descend(ctx, time.Now())
+	if l.scanAgain {
+		l.scanAgain = false
+		l.scan(ctx)
+	}
 }
 
 // closeWindow acts on what the own feed has brought.
@@ -370,6 +376,8 @@ func (l *loop) handle(ctx context.Context, msg any) {
 		l.step(ctx, msg.in)
 	case asked:
 		msg.answer(l)
+	case ordered:
+		msg.do(ctx, l)
 	case lacking:
 		l.onLacking(msg)
 	case descended:

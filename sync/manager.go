@@ -86,6 +86,9 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	if cfg.Policy == nil {
 		cfg.Policy = NewGRASPPolicy(identity)
 	}
+	if cfg.Rules != nil {
+		cfg.Policy = WithRules(cfg.Policy, cfg.Rules)
+	}
 	rep, inbox := newReport(cfg), newMailbox[any]()
 	rep.advice = newAdvice(identity, cfg.Logger)
 	x := newIndex(cfg.Policy.Lists, identity, rep.panickedIn)
@@ -106,7 +109,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		cfg: &cfg, health: tracker, index: x, feed: f, ingest: g, sets: s, report: rep, remember: m.remember,
 		inbox: &inbox, own: m.own, wg: m.wg, snapshot: m.snapshot,
 		targeting: &targeting{
-			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo,
+			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
 		},
 		scanner: &scanner{
 			cfg: &cfg, identity: identity, index: x, reader: reader, feed: f, ingest: g, report: rep, readable: m.readable, inbox: &inbox,
@@ -481,16 +484,33 @@ func (m *SyncManager) ExplainRelay(ctx context.Context, u graspsync.RelayURL) (R
 
 // ask has the loop answer a question.
 func (m *SyncManager) ask(ctx context.Context, question func(l *loop)) error {
+	return m.tell(ctx, func(done func()) any {
+		return asked{func(l *loop) {
+			question(l)
+			done()
+		}}
+	})
+}
+
+// command has the loop do something, and returns when it has.
+func (m *SyncManager) command(ctx context.Context, do func(ctx context.Context, l *loop)) error {
+	return m.tell(ctx, func(done func()) any {
+		return ordered{func(ctx context.Context, l *loop) {
+			do(ctx, l)
+			done()
+		}}
+	})
+}
+
+// tell puts a message into the inbox of the loop, and waits until it is dealt with.
+func (m *SyncManager) tell(ctx context.Context, message func(done func()) any) error {
 	select {
 	case <-m.ended:
 		return ErrNotRunning
 	default:
 	}
 	answered := make(chan struct{})
-	m.inbox.put(asked{func(l *loop) {
-		question(l)
-		close(answered)
-	}})
+	m.inbox.put(message(func() { close(answered) }))
 	select {
 	case <-answered:
 		return nil

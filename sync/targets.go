@@ -12,6 +12,7 @@ type targeting struct {
 	own       graspsync.RelayURL // [Config.OwnRelay]
 	plaintext bool               // relays without encryption may be
 	most      int                // relays of a repository
+	operator  Rules              // nil: there are none
 }
 
 // begin returns what tells of repositories as they are now.
@@ -25,7 +26,11 @@ func (t *targeting) begin() *targets {
 
 // usable reports whether a relay is none of ours, and one that may be connected to.
 func (t *targeting) usable(u graspsync.RelayURL) bool {
-	return !t.ours(u) && !t.tooPlain(u)
+	return !t.ours(u) && !t.tooPlain(u) && !t.blocked(u)
+}
+
+func (t *targeting) blocked(u graspsync.RelayURL) bool {
+	return t.operator != nil && t.operator.BlocksRelay(u)
 }
 
 func (t *targeting) ours(u graspsync.RelayURL) bool {

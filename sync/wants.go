@@ -92,13 +92,18 @@ func (w *wants) follow(s *targets, c *plan.RepoChange) {
 // countDropped counts what of an announcement is not followed.
 func (w *wants) countDropped(a *nip34.Announcement) {
 	followed := a.Relays[:min(len(a.Relays), w.cfg.Limits.MaxRelaysPerRepo)]
-	plaintext := 0
+	plaintext, blocked := 0, 0
 	for _, u := range followed {
-		if w.targeting.tooPlain(u) && !w.targeting.ours(u) {
+		switch {
+		case w.targeting.ours(u):
+		case w.targeting.tooPlain(u):
 			plaintext++
+		case w.targeting.blocked(u):
+			blocked++
 		}
 	}
 	w.report.drop("plaintext", plaintext)
+	w.report.drop("blocked", blocked)
 	w.report.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
 	w.report.drop("clones_listed", a.DroppedClones)
 	w.report.drop("maintainers_listed", a.DroppedMaintainers)

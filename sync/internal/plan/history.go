@@ -222,6 +222,16 @@ func (h *historyState) again() {
 	}
 }
 
+// redo makes an item todo from the start if it is confirmed; those with one mark are asked for
+// together.
+func (h *historyState) redo(it Item, mark *cursors) {
+	if h.items.Get(it) == confirmed {
+		h.queue = nil
+		h.resume[it] = mark
+		h.set(it, todo)
+	}
+}
+
 // partlyFetched returns what is confirmed and what was fetched in part.
 func (h *historyState) partlyFetched() (items []Item) {
 	for it, st := range h.items.All() {

@@ -19,8 +19,17 @@ type Input interface{ input() }
 
 // The inputs.
 type (
-	// Bootstrap makes a relay one that is never forgotten.
-	Bootstrap struct{ Relay graspsync.RelayURL }
+	// Bootstrap makes a relay one that is never forgotten, or with Not one like any other.
+	Bootstrap struct {
+		Relay graspsync.RelayURL
+		Not   bool `json:",omitempty"`
+	}
+	// Retry ends all waits that failures of a relay have brought it: somebody wants it tried now.
+	Retry struct{ Relay graspsync.RelayURL }
+	// Resync has a relay asked for everything anew, whatever is confirmed of it.
+	Resync struct{ Relay graspsync.RelayURL }
+	// ResyncRepo has all relays of a repository asked anew for what is wanted of that.
+	ResyncRepo struct{ Ref graspsync.RepoRef }
 	// Changes are what a batch window of the own feed brought.
 	Changes struct {
 		Repos       []RepoChange
@@ -184,6 +193,9 @@ const (
 )
 
 func (Bootstrap) input()     {}
+func (Retry) input()         {}
+func (Resync) input()        {}
+func (ResyncRepo) input()    {}
 func (Changes) input()       {}
 func (Snapshot) input()      {}
 func (Connected) input()     {}

@@ -107,14 +107,19 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	p.owners.grow(now)
 	switch in := in.(type) {
 	case Bootstrap:
-		r := p.known.relays[in.Relay]
-		if r == nil { // what an operator names does not wait for room
-			r = p.targets.know(in.Relay)
+		p.onBootstrap(in)
+	case Retry:
+		if r := p.known.relays[in.Relay]; r != nil {
+			p.retry(r)
 		}
-		r.bootstrap = true
-		p.owners.table.fix(r)
-		r.turn.leave() // for a better line
-		p.markDirty(r)
+	case Resync:
+		if r := p.known.relays[in.Relay]; r != nil {
+			p.resync(r, now)
+		}
+	case ResyncRepo:
+		if repo := p.want.repos[in.Ref]; repo != nil {
+			p.resyncRepo(repo)
+		}
 	case Changes:
 		p.targets.change(in)
 	case Snapshot:

@@ -1,0 +1,49 @@
+package sync
+
+import (
+	"context"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Rules are what whoever runs this server has decided besides the [Policy]: whom and what it does
+// not want to have to do with. They may change at any time; then [SyncManager.Reconsider] must be
+// called. All methods may be called concurrently, are asked for every event and every relay, and
+// must not block. Package rules has an implementation.
+type Rules interface {
+	// Blocks says why an event is not to be here: in the words of an OK message (NIP-01), a
+	// constant text, "" if nothing is against it. what names what the rule is about: the event is
+	// judged again once Reconsider is told that [graspsync.OnLifted] of that is fulfilled.
+	Blocks(event graspsync.Event) (reason, what string)
+	// BlocksRepository reports whether a repository is none of ours, whatever its announcement
+	// lists.
+	BlocksRepository(ref graspsync.RepoRef) bool
+	// BlocksRelay reports whether nothing is to be asked of a relay.
+	BlocksRelay(relay graspsync.RelayURL) bool
+}
+
+// WithRules returns a Policy that asks another one about what the rules do not block. [New] has its
+// Policy be one if [Config.Rules] is set; it is for who joins that Policy to something else.
+func WithRules(policy Policy, rules Rules) Policy { return &ruled{policy, rules} }
+
+// ruled is a Policy behind rules.
+type ruled struct {
+	Policy
+	rules Rules
+}
+
+// Judge implements [Policy].
+func (p *ruled) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
+	if reason, what := p.rules.Blocks(ev); reason != "" {
+		return graspsync.Verdict{
+			Decision: graspsync.Reject, Reason: reason, DependsOn: []graspsync.Dependency{graspsync.OnLifted(what)},
+		}, nil
+	}
+	return p.Policy.Judge(ctx, ev, src, view)
+}
+
+// Lists implements [Policy]. It changes when the rules do, for which everything is read again.
+func (p *ruled) Lists(a *nip34.Announcement) bool {
+	return p.Policy.Lists(a) && !p.rules.BlocksRepository(a.Ref)
+}
