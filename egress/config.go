@@ -45,6 +45,12 @@ type Config struct {
 	// router before us. Names are compared whole. Defaults to none.
 	OwnNames []graspsync.HostPort
 
+	// Deny reports whether nothing is to be connected to at a host and port, both in their one
+	// spelling: what an operator has blocked. It is asked before each dial and each redirect,
+	// must be safe for concurrent use and must not block; its answer may change. What stands
+	// already stays. Defaults to nothing.
+	Deny func(graspsync.HostPort) bool
+
 	// AllowPlaintext lets [Dialer.Check] and the HTTP client accept ws and http.
 	// It does not weaken the rule that a redirect never leaves https for http.
 	// Defaults to false.

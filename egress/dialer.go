@@ -22,6 +22,8 @@ var (
 	ErrAddress = errors.New("address not allowed")
 	// ErrOwn is wrapped when that is because it is ourselves; it wraps ErrAddress.
 	ErrOwn = fmt.Errorf("%w: own listener", ErrAddress)
+	// ErrDenied is wrapped when that is since [Config.Deny] says so; it wraps ErrAddress.
+	ErrDenied = fmt.Errorf("%w: blocked by the operator", ErrAddress)
 	// ErrPlaintext is wrapped when a URL asks for an unencrypted connection and
 	// [Config.AllowPlaintext] is not set.
 	ErrPlaintext = errors.New("plaintext not allowed")

@@ -15,11 +15,12 @@ type judge struct {
 	own       []netip.AddrPort
 	ownNames  map[graspsync.HostPort]struct{}
 	hostAddrs func() ([]netip.Addr, error)
+	deny      func(graspsync.HostPort) bool // nil: nothing is
 }
 
 // newJudge expects a config that was validated.
 func newJudge(c Config) judge {
-	j := judge{allow: c.Allow, ownNames: make(map[graspsync.HostPort]struct{}, len(c.OwnNames)), hostAddrs: c.fixed.HostAddrs}
+	j := judge{allow: c.Allow, ownNames: make(map[graspsync.HostPort]struct{}, len(c.OwnNames)), hostAddrs: c.fixed.HostAddrs, deny: c.Deny}
 	for _, o := range c.Own {
 		j.own = append(j.own, netip.AddrPortFrom(o.Addr().Unmap().WithZone(""), o.Port()))
 	}
@@ -40,6 +41,9 @@ func (j *judge) hostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bo
 	}
 	if _, own := j.ownNames[canonical]; own {
 		return netip.Addr{}, false, fmt.Errorf("%w: %s", ErrOwn, canonical)
+	}
+	if j.deny != nil && j.deny(canonical) {
+		return netip.Addr{}, false, fmt.Errorf("%w: %s", ErrDenied, canonical)
 	}
 	if !graspsync.DialablePort(a.Port) {
 		return netip.Addr{}, false, fmt.Errorf("%w: port %d", ErrAddress, a.Port)

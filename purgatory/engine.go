@@ -177,6 +177,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.arrived(ctx, msg)
 	case stray:
 		e.dropStrays(ctx, msg.entry)
+	case renewed:
+		e.renew(ctx, msg)
 	case fetchDone:
 		e.perform(ctx, e.queue.Step(time.Now(), msg.fetched))
 		failures, until := e.queue.Broken(msg.server)
@@ -227,6 +229,13 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
 		})
 	}
+}
+
+// renew has a repository looked at, and what it lacks hunted for as if it had just come.
+func (e *engine) renew(ctx context.Context, msg renewed) {
+	delete(e.patient, msg.ref)
+	e.perform(ctx, e.queue.Step(time.Now(), hunt.Renew{Repo: msg.ref, URLs: msg.urls}))
+	e.surveys.want(msg.ref.Identifier, resolve.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
 // strayTries is how often it is tried to remove the ref of a stray: once its event is served

@@ -22,6 +22,11 @@ type (
 	arrived struct{ event graspsync.Event }
 	// stray: data was pushed for an event that can't wait.
 	stray struct{ entry ledger.Entry }
+	// renewed: somebody wants a repository hunted for now, which these servers may have.
+	renewed struct {
+		ref  graspsync.RepoRef
+		urls []graspsync.CloneURL
+	}
 	// fetchDone: a request has ended.
 	fetchDone struct {
 		server  graspsync.HostPort

@@ -76,8 +76,8 @@ const (
 	// NotStored: its data is here, but the relay refused it, or had a newer version of it
 	// or its deletion by then. It is called refused.
 	NotStored
-	// Displaced: it gave way to another event when there were no places left. It may come
-	// again.
+	// Displaced: it gave way to another event when there were no places left, or an operator wants
+	// it no more ([Purgatory.Dismiss]). It may come again.
 	Displaced
 	// Unwanted: it was the announcement of somebody whom an announcement that waited has
 	// listed, and none does any more. It may come again.

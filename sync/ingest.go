@@ -195,11 +195,11 @@ func (g *ingest) untilLifted(ev graspsync.Event) []absent.Key {
 	if g.rules == nil {
 		return nil
 	}
-	reason, what := g.rules.Blocks(ev)
+	reason, until := g.rules.Blocks(ev)
 	if reason == "" {
 		return nil
 	}
-	return absent.KeysOf([]graspsync.Dependency{graspsync.OnLifted(what)})
+	return absent.KeysOf(until)
 }
 
 // displaced has an event judged again for which the Policy has no room any more. Data that

@@ -13,9 +13,9 @@ import (
 // must not block. Package rules has an implementation.
 type Rules interface {
 	// Blocks says why an event is not to be here: in the words of an OK message (NIP-01), a
-	// constant text, "" if nothing is against it. what names what the rule is about: the event is
-	// judged again once Reconsider is told that [graspsync.OnLifted] of that is fulfilled.
-	Blocks(event graspsync.Event) (reason, what string)
+	// constant text, "" if nothing is against it. The event is judged again once Reconsider is told
+	// that one of until is fulfilled, which are made by [graspsync.OnLifted].
+	Blocks(event graspsync.Event) (reason string, until []graspsync.Dependency)
 	// BlocksRepository reports whether a repository is none of ours, whatever its announcement
 	// lists.
 	BlocksRepository(ref graspsync.RepoRef) bool
@@ -35,10 +35,8 @@ type ruled struct {
 
 // Judge implements [Policy].
 func (p *ruled) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
-	if reason, what := p.rules.Blocks(ev); reason != "" {
-		return graspsync.Verdict{
-			Decision: graspsync.Reject, Reason: reason, DependsOn: []graspsync.Dependency{graspsync.OnLifted(what)},
-		}, nil
+	if reason, until := p.rules.Blocks(ev); reason != "" {
+		return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason, DependsOn: until}, nil
 	}
 	return p.Policy.Judge(ctx, ev, src, view)
 }

@@ -75,6 +75,13 @@ type (
 		URLs   []graspsync.CloneURL
 		Origin Origin
 	}
+	// Renew has it not count any more what earlier attempts at a repository came to: it is asked
+	// for now, and those of its servers as well that are broken. These URLs are known besides
+	// those that it waits for.
+	Renew struct {
+		Repo graspsync.RepoRef
+		URLs []graspsync.CloneURL
+	}
 	// Whole says that nothing of the repository is missing any more.
 	Whole struct{ Repo graspsync.RepoRef }
 	// Fetched ends a Fetch. Pause, if not 0, is how long the server asks to be left alone.
@@ -90,6 +97,7 @@ type (
 )
 
 func (Wanted) input()  {}
+func (Renew) input()   {}
 func (Whole) input()   {}
 func (Fetched) input() {}
 func (Tick) input()    {}
@@ -203,6 +211,8 @@ func (q *Queue) Step(now time.Time, in Input) []Effect {
 	switch in := in.(type) {
 	case Wanted:
 		q.wanted(now, in)
+	case Renew:
+		q.renew(now, in)
 	case Whole:
 		q.forget(in.Repo)
 	case Fetched:
@@ -251,6 +261,21 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	maps.DeleteFunc(e.asked, func(u graspsync.CloneURL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
 	e.version++
 	e.number = number
+}
+
+func (q *Queue) renew(now time.Time, in Renew) {
+	delete(q.past, in.Repo)
+	urls := in.URLs
+	if e := q.repos[in.Repo]; e != nil {
+		e.due, e.number = now, 0
+		clear(e.asked)
+		urls = slices.Concat(urls, e.urls)
+	}
+	for _, u := range urls {
+		if d := q.domains[u.HostPort()]; d != nil {
+			d.broken = backoff.Streak{}
+		}
+	}
 }
 
 // Due returns when the attempt that a repository waits for is due; one that is under way was due

@@ -1,0 +1,66 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// Refetch has a repository looked at, and what it lacks hunted for at once: it does not count how
+// often that was tried, nor that a server is broken. It returns before anything is fetched; how often
+// a server is asked in a minute is bounded all the same. The error wraps [ErrNoRepository] if nobody
+// announces the repository.
+func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
+	about, _, err := p.Announced(ctx, ref)
+	switch {
+	case err != nil:
+		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), err)
+	case about == nil:
+		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), ErrNoRepository)
+	}
+	p.histories.forget(ref)
+	p.findings.touch(ref)
+	p.inbox.tell(renewed{ref, about.Clones})
+	return nil
+}
+
+// Dismiss ends the waiting of all events that an operator does not want any more, and has what was
+// brought for them go. It may come again, if whoever decides about it accepts it then. It returns
+// how many there were. An error is the first; the others were tried all the same, and the call may
+// be repeated.
+func (p *Purgatory) Dismiss(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
+	var errs []error
+	for _, e := range p.entries.waiting.all() {
+		if e.Event == nil || !unwanted(e.Signed()) {
+			continue
+		}
+		if err := p.dismiss(ctx, e); err != nil {
+			errs = append(errs, fmt.Errorf("event %s: %w", e.ID, err))
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+func (p *Purgatory) dismiss(ctx context.Context, e ledger.Entry) error {
+	if err := p.expirer.dropRefs(ctx, e); err != nil {
+		return err
+	}
+	if err := p.entries.forget(ctx, e, Displaced); err != nil {
+		return err
+	}
+	var why resolve.Reasons
+	if e.Class == ledger.Announcement {
+		p.findings.touch(e.Repos[0])
+		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
+	}
+	for _, identifier := range identifiersOf(e) {
+		p.inbox.tell(news{identifier: identifier, why: why})
+	}
+	return nil
+}

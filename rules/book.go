@@ -1,0 +1,414 @@
+package rules
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
+)
+
+// Where a Book keeps what.
+const (
+	prefix       = "rules/"
+	prefixRule   = prefix + "rule/"
+	keyAbout     = prefix + "about"
+	keyBootstrap = prefix + "bootstrap"
+)
+
+// What clients hear, and what is counted.
+const (
+	reasonAuthor     = "blocked: this server takes nothing by this author"
+	reasonRepository = "blocked: this server takes nothing about this repository"
+	reasonEvent      = "blocked: this server does not take this event"
+)
+
+// maxConflicts is how often something is written again that somebody else wrote.
+const maxConflicts = 5
+
+// Config says how a [Book] works.
+type Config struct {
+	// File is what a file says, see [ParseFile]. It is kept nowhere else.
+	File File
+}
+
+// Book is what was decided. Make one with [Open]. All methods may be called concurrently; the
+// questions wait for nothing.
+type Book struct {
+	store   state.Store   // read-only
+	writing chan struct{} // one slot: who has it changes something
+	now     atomic.Pointer[page]
+}
+
+// page is what is decided at one moment. It is not changed.
+type page struct {
+	rules     map[Subject]Rule // kept
+	file      File
+	ofFile    map[Subject]Rule
+	about     About
+	bootstrap bootstrap
+}
+
+// About is how a server describes itself, nil where it was not changed while it ran.
+type About struct {
+	Name        *string `json:"name,omitempty"`
+	Description *string `json:"description,omitempty"`
+	Icon        *string `json:"icon,omitempty"` // URL
+}
+
+// bootstrap is what was added to the relays that are followed in any case, and what was taken away.
+type bootstrap struct {
+	Added   []graspsync.RelayURL `json:"added,omitempty"`
+	Removed []graspsync.RelayURL `json:"removed,omitempty"`
+}
+
+// Open reads what was decided from a store. Its keys begin with "rules/"; nobody else may write
+// those. What can't be read is an error: a server that forgets whom it has blocked serves them.
+func Open(ctx context.Context, store state.Store, cfg Config) (*Book, error) {
+	if store == nil {
+		return nil, errors.New("opening the rules: store is nil")
+	}
+	b := &Book{store: store, writing: make(chan struct{}, 1)}
+	p := &page{rules: make(map[Subject]Rule)}
+	for key, err := range store.Keys(ctx, prefixRule) {
+		if err != nil {
+			return nil, fmt.Errorf("reading the rules: %w", err)
+		}
+		var r Rule
+		if err := b.read(ctx, key, &r); err != nil {
+			return nil, err
+		}
+		if err := r.check(); err != nil {
+			return nil, fmt.Errorf("reading the rules: %q: %w", key, err)
+		}
+		p.rules[r.Subject] = r
+	}
+	for key, to := range map[string]any{keyAbout: &p.about, keyBootstrap: &p.bootstrap} {
+		if err := b.read(ctx, key, to); err != nil && !errors.Is(err, state.ErrNotFound) {
+			return nil, err
+		}
+	}
+	b.now.Store(p.withFile(cfg.File))
+	return b, nil
+}
+
+func (b *Book) read(ctx context.Context, key string, to any) error {
+	value, _, err := b.store.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("reading the rules: %q: %w", key, err)
+	}
+	if err := json.Unmarshal(value, to); err != nil {
+		return fmt.Errorf("reading the rules: %q: %w", key, err)
+	}
+	return nil
+}
+
+func (p *page) withFile(f File) *page {
+	next := *p
+	next.file, next.ofFile = f, make(map[Subject]Rule, len(f.Rules))
+	for _, r := range f.Rules {
+		next.ofFile[r.Subject] = r
+	}
+	return &next
+}
+
+// SetFile has another file count.
+func (b *Book) SetFile(ctx context.Context, f File) error {
+	return b.change(ctx, func(p *page) (*page, error) { return p.withFile(f), nil })
+}
+
+// Set keeps a rule in place of what there was about its subject. It is durable when Set returns.
+// Since is now if it is zero. The error wraps [ErrRule], [ErrFull], or is that of the store or ctx.
+func (b *Book) Set(ctx context.Context, r Rule) error {
+	r.Reason, r.By = clean(r.Reason, MaxReason), clean(r.By, MaxReason)
+	if r.Since.IsZero() {
+		r.Since = time.Now()
+	}
+	r.Since = r.Since.Round(time.Second).UTC()
+	if err := r.check(); err != nil {
+		return err
+	}
+	return b.change(ctx, func(p *page) (*page, error) {
+		if _, had := p.rules[r.Subject]; !had && len(p.rules) >= MaxRules {
+			return nil, fmt.Errorf("%w: %d", ErrFull, MaxRules)
+		}
+		if err := b.put(ctx, prefixRule+r.Subject.String(), r); err != nil {
+			return nil, err
+		}
+		next := *p
+		next.rules = maps.Clone(p.rules)
+		next.rules[r.Subject] = r
+		return &next, nil
+	})
+}
+
+// Unset forgets what was set about a subject; what the file says of it counts then. The error wraps
+// [ErrNoRule] if nothing was set.
+func (b *Book) Unset(ctx context.Context, s Subject) error {
+	return b.change(ctx, func(p *page) (*page, error) {
+		if _, had := p.rules[s]; !had {
+			if _, is := p.ofFile[s]; is {
+				return nil, fmt.Errorf("%w: it is in the file", ErrNoRule)
+			}
+			return nil, ErrNoRule
+		}
+		if err := b.drop(ctx, prefixRule+s.String()); err != nil {
+			return nil, err
+		}
+		next := *p
+		next.rules = maps.Clone(p.rules)
+		delete(next.rules, s)
+		return &next, nil
+	})
+}
+
+// Describe keeps how the server describes itself; what is nil stays as it is.
+func (b *Book) Describe(ctx context.Context, a About) error {
+	return b.change(ctx, func(p *page) (*page, error) {
+		next := *p
+		for _, t := range []struct {
+			from *string
+			to   **string
+		}{{a.Name, &next.about.Name}, {a.Description, &next.about.Description}, {a.Icon, &next.about.Icon}} {
+			if t.from != nil {
+				text := clean(*t.from, MaxText)
+				*t.to = &text
+			}
+		}
+		return &next, b.put(ctx, keyAbout, next.about)
+	})
+}
+
+// AddBootstrap has a relay be followed in any case.
+func (b *Book) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
+	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Added = append(is.Added, u) }, u)
+}
+
+// RemoveBootstrap has a relay not be followed in any case, though configuration or the file says so.
+func (b *Book) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
+	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Removed = append(is.Removed, u) }, u)
+}
+
+func (b *Book) changeBootstrap(ctx context.Context, change func(*bootstrap), u graspsync.RelayURL) error {
+	return b.change(ctx, func(p *page) (*page, error) {
+		without := func(l []graspsync.RelayURL) []graspsync.RelayURL {
+			return slices.DeleteFunc(slices.Clone(l), func(o graspsync.RelayURL) bool { return o == u })
+		}
+		next := *p
+		next.bootstrap = bootstrap{without(p.bootstrap.Added), without(p.bootstrap.Removed)}
+		if len(next.bootstrap.Added)+len(next.bootstrap.Removed) >= MaxRules {
+			return nil, fmt.Errorf("%w: %d bootstrap relays", ErrFull, MaxRules)
+		}
+		change(&next.bootstrap)
+		return &next, b.put(ctx, keyBootstrap, next.bootstrap)
+	})
+}
+
+// change makes what is decided something else. One change is made at a time.
+func (b *Book) change(ctx context.Context, to func(*page) (*page, error)) error {
+	select {
+	case b.writing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-b.writing }()
+	next, err := to(b.now.Load())
+	if err != nil {
+		return err
+	}
+	b.now.Store(next)
+	return nil
+}
+
+func (b *Book) put(ctx context.Context, key string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("keeping %q: %w", key, err)
+	}
+	for range maxConflicts {
+		_, version, err := b.store.Get(ctx, key)
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			return fmt.Errorf("keeping %q: %w", key, err)
+		}
+		if _, err = b.store.CompareAndSwap(ctx, key, version, data); err == nil {
+			return nil
+		} else if !errors.Is(err, state.ErrConflict) {
+			return fmt.Errorf("keeping %q: %w", key, err)
+		}
+	}
+	return fmt.Errorf("keeping %q: %w", key, state.ErrConflict)
+}
+
+func (b *Book) drop(ctx context.Context, key string) error {
+	for range maxConflicts {
+		_, version, err := b.store.Get(ctx, key)
+		if err == nil {
+			err = b.store.Delete(ctx, key, version)
+		}
+		switch {
+		case err == nil, errors.Is(err, state.ErrNotFound):
+			return nil
+		case !errors.Is(err, state.ErrConflict):
+			return fmt.Errorf("dropping %q: %w", key, err)
+		}
+	}
+	return fmt.Errorf("dropping %q: %w", key, state.ErrConflict)
+}
+
+// Rule returns what is decided about a subject: what was set, else what the file says.
+func (b *Book) Rule(s Subject) (Rule, bool) { return b.now.Load().rule(s) }
+
+func (p *page) rule(s Subject) (Rule, bool) {
+	if r, ok := p.rules[s]; ok {
+		return r, true
+	}
+	r, ok := p.ofFile[s]
+	return r, ok
+}
+
+// All returns all rules that count, in order of their subjects.
+func (b *Book) All() []Rule {
+	p := b.now.Load()
+	all := maps.Clone(p.ofFile)
+	maps.Copy(all, p.rules)
+	return slices.SortedFunc(maps.Values(all), func(a, b Rule) int {
+		return cmp.Or(cmp.Compare(a.Subject.Kind, b.Subject.Kind), strings.Compare(a.Subject.Name, b.Subject.Name))
+	})
+}
+
+// About returns how the server describes itself.
+func (b *Book) About() About { return b.now.Load().about }
+
+// Bootstrap returns which relays are followed in any case: those that configuration names and the
+// file, and those that were added, without those that were removed. Each comes once.
+func (b *Book) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
+	p := b.now.Load()
+	for _, u := range slices.Concat(configured, p.file.Bootstrap, p.bootstrap.Added) {
+		if !slices.Contains(out, u) && !slices.Contains(p.bootstrap.Removed, u) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// Event returns the rule that blocks an event. Deletions and requests to vanish are not blocked
+// because of their authors: what they remove may be here from before.
+func (b *Book) Event(ev graspsync.Event) (Rule, bool) {
+	p := b.now.Load()
+	if len(p.rules)+len(p.ofFile) == 0 || ev.IsZero() {
+		return Rule{}, false
+	}
+	if r, ok := p.rule(OfEvent(ev.ID)); ok {
+		return r, r.Action == Block
+	}
+	if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
+		return Rule{}, false
+	}
+	own := ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState
+	if own {
+		if r, ok := p.repository(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}); ok {
+			return r, r.Action == Block
+		}
+	}
+	if r, ok := p.rule(OfAuthor(ev.PubKey)); ok && r.Action == Block {
+		return r, true
+	}
+	if own {
+		return Rule{}, false
+	}
+	return p.aboutBlocked(ev)
+}
+
+// aboutBlocked returns a rule that blocks all repositories that an event names.
+func (p *page) aboutBlocked(ev graspsync.Event) (found Rule, all bool) {
+	for _, a := range nip34.Addresses(ev.Event) {
+		ref, ok := a.Repo()
+		if !ok {
+			continue
+		}
+		r, ok := p.repository(ref)
+		if !ok || r.Action != Block {
+			return Rule{}, false // it is about this one
+		}
+		found, all = r, true
+	}
+	return found, all
+}
+
+// repository returns what is decided about a repository: by itself, else about its owner.
+func (p *page) repository(ref graspsync.RepoRef) (Rule, bool) {
+	if r, ok := p.rule(OfRepository(ref)); ok {
+		return r, true
+	}
+	return p.rule(OfAuthor(ref.Owner))
+}
+
+// Repository returns the rule that blocks a repository.
+func (b *Book) Repository(ref graspsync.RepoRef) (Rule, bool) {
+	r, ok := b.now.Load().repository(ref)
+	return r, ok && r.Action == Block
+}
+
+// Host returns the rule that blocks what is reached at a host and port.
+func (b *Book) Host(at graspsync.HostPort) (Rule, bool) {
+	p := b.now.Load()
+	r, ok := p.rule(OfHost(at))
+	if !ok {
+		r, ok = p.rule(Subject{Relay, at.Host})
+	}
+	return r, ok && r.Action == Block
+}
+
+// Blocks implements sync.Rules. What is said of an author is lifted for one repository, or for one
+// event, as well by what is said of these.
+func (b *Book) Blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
+	r, blocked := b.Event(ev)
+	if !blocked {
+		return "", nil
+	}
+	until = []graspsync.Dependency{Lifted(r.Subject), Lifted(OfEvent(ev.ID))}
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+		until = append(until, Lifted(OfRepository(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})))
+	}
+	switch r.Subject.Kind {
+	case Repository:
+		return reasonRepository, until
+	case Event:
+		return reasonEvent, until
+	case Author, Relay:
+	}
+	if r.Subject != OfAuthor(ev.PubKey) {
+		return reasonRepository, until // by its owner
+	}
+	return reasonAuthor, until
+}
+
+// BlocksRepository implements sync.Rules.
+func (b *Book) BlocksRepository(ref graspsync.RepoRef) bool {
+	_, blocked := b.Repository(ref)
+	return blocked
+}
+
+// BlocksRelay implements sync.Rules.
+func (b *Book) BlocksRelay(u graspsync.RelayURL) bool {
+	_, blocked := b.Host(u.HostPort())
+	return blocked
+}
+
+// Deny is for egress.Config: nothing is connected to that is blocked.
+func (b *Book) Deny(at graspsync.HostPort) bool {
+	_, blocked := b.Host(at)
+	return blocked
+}
+
+// Lifted is what is fulfilled when a rule about a subject changes.
+func Lifted(s Subject) graspsync.Dependency { return graspsync.OnLifted(s.String()) }
