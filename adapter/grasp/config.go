@@ -1,16 +1,20 @@
 package grasp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -41,6 +45,13 @@ type Config struct {
 	// GRASPLists has the default policy accept anybody's list of preferred GRASP servers
 	// (kind 10317).
 	GRASPLists bool
+	// Rules are what the operator has decided: what is blocked, which relays are followed in any case,
+	// how the server describes itself. [Server.Control] changes them. Defaults to those that State
+	// has.
+	Rules *rules.Book
+	// Audit is told of each command of an operator's, after it. It must be safe for concurrent
+	// use. Defaults to nobody; they are logged in any case.
+	Audit func(admin.Entry)
 	// Logger gets what happens, unless a part has one of its own. Defaults to
 	// discarding it.
 	Logger *slog.Logger
@@ -100,6 +111,26 @@ const (
 	manyBytes = 1 << 30
 	pullShare = 4
 )
+
+// withRules has all parts go by the rules.
+func (c Config) withRules(ctx context.Context) (Config, error) {
+	if c.Rules == nil {
+		book, err := rules.Open(ctx, c.State, rules.Config{})
+		if err != nil {
+			return c, err
+		}
+		c.Rules = book
+	}
+	c.Sync.Rules = c.Rules
+	c.Sync.Policy = relaysync.WithRules(c.Sync.Policy, c.Rules) // purgatory asks it as well which repositories are ours
+	c.Sync.Bootstrap = c.Rules.Bootstrap(c.Sync.Bootstrap)
+	if also := c.Egress.Deny; also != nil {
+		c.Egress.Deny = func(at graspsync.HostPort) bool { return c.Rules.Deny(at) || also(at) }
+	} else {
+		c.Egress.Deny = c.Rules.Deny
+	}
+	return c, nil
+}
 
 func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if c.Logger == nil {

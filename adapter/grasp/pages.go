@@ -34,6 +34,7 @@ events announce. It takes {{.Criteria}}.</p>
 type front struct {
 	relay              *khatru.Relay
 	next               http.Handler
+	control            *control
 	whole              bool // the host is ours
 	criteria, curation string
 }
@@ -58,7 +59,7 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = gitserve.WriteMissing(w, gitserve.Root(r)) // the client is gone if this fails
 		return
 	}
-	root, info := strings.TrimSuffix(gitserve.Root(r), "/"), f.relay.Info
+	root, info := strings.TrimSuffix(gitserve.Root(r), "/"), f.control.describes(r.Context(), r, *f.relay.Info)
 	_ = gitserve.WritePage(w, http.StatusOK, frontPage, struct {
 		Name, Description, Contact, Criteria, Curation, Host, URL string
 	}{info.Name, info.Description, info.Contact, f.criteria, f.curation, r.Host + root, gitserve.Origin(r) + root})

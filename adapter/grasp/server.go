@@ -34,6 +34,8 @@ type Server struct {
 	sync      *khatruadapter.Sync
 	purgatory *purgatory.Purgatory
 
+	control *control
+
 	relay   http.Handler
 	gate    *gate.Gate
 	git     *gitserve.Handler
@@ -59,6 +61,10 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	cfg, err = cfg.withDefaults(identity)
 	if err != nil {
+		return nil, err
+	}
+	configured := cfg.Sync.Bootstrap
+	if cfg, err = cfg.withRules(ctx); err != nil {
 		return nil, err
 	}
 	s := &Server{paths: identity.Paths()}
@@ -98,6 +104,10 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if s.purgatory, err = purgatory.Open(ctx, host.Relay(), s.repos, s.fetcher, cfg.State, cfg.Purgatory); err != nil {
 		return nil, err
 	}
+	s.control = &control{
+		rules: cfg.Rules, sync: s.sync, purgatory: s.purgatory, lists: policy.Lists, bootstrap: configured, audit: cfg.Audit, log: cfg.Logger,
+	}
+	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.control.describes)
 	policy.Join(bounded{s.purgatory, s.sync.Room})
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.purgatory.Arrived, e) })
 	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
@@ -121,7 +131,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	cfg.Gate.MaxMessage = relay.MaxMessageSize
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	s.gate.Pace(relay)
-	s.relay = front{relay, s.gate, s.whole, cfg.Criteria, cfg.Curation}
+	s.relay = front{relay, s.gate, s.control, s.whole, cfg.Criteria, cfg.Curation}
 	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
 	if cfg.Serve.Describe == nil {
 		cfg.Serve.Describe = authority.Describe

@@ -152,7 +152,13 @@ const (
 
 // reject is our RejectEvent hook. What it refuses is remembered for who asks why.
 func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
-	if IsSynced(ctx) || nostr.IsEphemeralKind(e.Kind) {
+	if IsSynced(ctx) {
+		return false, ""
+	}
+	if reason := s.blocked(e); reason != "" {
+		return true, reason
+	}
+	if nostr.IsEphemeralKind(e.Kind) {
 		return false, ""
 	}
 	parsed, err := graspsync.ParseEvent(e)
@@ -595,10 +601,13 @@ func (s *Sync) acceptable(ctx context.Context, in graspsync.Incoming) (outcome g
 	return outcome
 }
 
-// admit asks the RejectEvent hooks. The zero Outcome means that they let it pass. What a
+// admit asks the rules and the RejectEvent hooks. The zero Outcome means that they let it pass. What a
 // client was allowed to submit needs no authentication when it is released.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	e := in.Event.Event
+	if reason := s.blocked(e); reason != "" {
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %s", ErrRejected, reason)}
+	}
 	err := protect(func() {
 		for _, hook := range s.relay.RejectEvent {
 			reject, msg := hook(ctx, e)
@@ -620,6 +629,19 @@ func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome grasps
 		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: RejectEvent: %w", ErrHook, err)}
 	}
 	return outcome
+}
+
+// blocked returns why a rule blocks an event, "" if none does.
+func (s *Sync) blocked(e *nostr.Event) string {
+	if s.rules == nil {
+		return ""
+	}
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil {
+		return "" // that is said elsewhere
+	}
+	reason, _ := s.rules.Blocks(parsed)
+	return reason
 }
 
 // imported does what follows for an event that is newly stored.

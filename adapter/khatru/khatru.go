@@ -139,6 +139,8 @@ type Sync struct {
 	relay   *khatru.Relay
 	store   *eventstoreadapter.Store
 	manager manager
+	syncs   *relaysync.SyncManager // the same
+	rules   relaysync.Rules        // nil: there are none
 	send    func(e *nostr.Event) int // to subscribers; may block
 	gate    bool
 	holding bool // the policy holds events
@@ -185,7 +187,7 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	if err != nil {
 		return nil, err
 	}
-	s.manager = m
+	s.manager, s.syncs = m, m
 	s.wire()
 	return s, nil
 }
@@ -215,7 +217,7 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 		return nil, cfg, errReplace
 	}
 	return &Sync{
-		holding: holds,
+		holding: holds, rules: cfg.Sync.Rules,
 		relay:   relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
 		broadcasts: make(chan *nostr.Event, cfg.fixed.BroadcastQueue),
 		unfinished: make(chan struct{}, 1),
@@ -330,6 +332,23 @@ func (s *Sync) ExplainRelay(ctx context.Context, u graspsync.RelayURL) (relaysyn
 // Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.
 func (s *Sync) Collector(namespace string) prometheus.Collector {
 	return s.manager.Collector(namespace)
+}
+
+// Manager is what follows other relays. It is for commands and questions: what the relay stores and
+// removes it hears from us.
+func (s *Sync) Manager() *relaysync.SyncManager { return s.syncs }
+
+// Remove removes an event as moderation does: the DeleteEvent hooks are called, and it does not come
+// back by sync as long as its id is remembered, or until a rule is lifted that blocks it. A client
+// may submit it again, unless such a rule is there. One that is not stored is no error.
+func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error {
+	if err := s.store.Remove(ctx, e); err != nil {
+		return err
+	}
+	s.removed.add(e)
+	s.followRemovals(context.WithoutCancel(ctx))
+	s.manager.Removed(e)
+	return nil
 }
 
 // Store is what the relay's events are kept in, complete answers included.

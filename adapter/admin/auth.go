@@ -1,0 +1,209 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+const (
+	kindHTTPAuth = 27235 // NIP-98
+	// window is how far the clock of who signs may be from ours: what NIP-98 suggests.
+	window = time.Minute
+	// maxAuth is the longest Authorization, in bytes: an event with three tags has less than 1 KiB.
+	maxAuth = 8 << 10
+	// maxSeen bounds the requests of owners that are remembered; each for two windows.
+	maxSeen = 4_096
+)
+
+// Why a request is not obeyed.
+var (
+	errNoAuth   = errors.New("no authorization: want one header \"Authorization: Nostr <base64 of an event of kind 27235>\"")
+	errAuth     = errors.New("unusable authorization")
+	errOwner    = errors.New("not by an owner of this server")
+	errReplayed = errors.New("this very request was made before")
+	errBusy     = errors.New("too many requests in two minutes")
+	errEarly    = errors.New("signed before this server was started, or in the same second: sign it anew")
+)
+
+// auth is what decides whether a request is an owner's. Its zero value obeys nobody.
+type auth struct {
+	// read-only
+	owners   map[graspsync.PubKey]bool
+	identity nip34.Identity
+	urls     map[string]bool
+	started  time.Time
+
+	checking sync.Mutex // held while a signature is checked: one at a time costs others least
+
+	mu   sync.Mutex
+	seen map[graspsync.EventID]time.Time // guarded by mu: until when each is remembered
+}
+
+// claim is an authorization of which everything was looked at but the body, the signature, and
+// whether it was used before.
+type claim struct {
+	event   graspsync.Event
+	payload string // hex
+}
+
+// claimed reads an authorization. It costs little, whatever is in it.
+func (a *auth) claimed(header http.Header, method string, now time.Time) (claim, error) {
+	values := header.Values("Authorization")
+	if len(values) != 1 {
+		return claim{}, errNoAuth
+	}
+	encoded, ok := strings.CutPrefix(values[0], "Nostr ")
+	if !ok {
+		return claim{}, errNoAuth
+	}
+	if len(encoded) > maxAuth {
+		return claim{}, fmt.Errorf("%w: %d bytes", errAuth, len(encoded))
+	}
+	data, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if err != nil {
+		return claim{}, fmt.Errorf("%w: not base64", errAuth)
+	}
+	ev, err := parse(data)
+	if err != nil {
+		return claim{}, err
+	}
+	return a.examine(ev, method, now)
+}
+
+// parse reads an event that a stranger wrote.
+func parse(data []byte) (ev graspsync.Event, err error) {
+	defer func() {
+		if recover() != nil { // of whoever reads JSON
+			err = fmt.Errorf("%w: not an event", errAuth)
+		}
+	}()
+	var raw nostr.Event
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return ev, fmt.Errorf("%w: not an event", errAuth)
+	}
+	if ev, err = graspsync.ParseEvent(&raw); err != nil {
+		return ev, fmt.Errorf("%w: not an event", errAuth)
+	}
+	return ev, nil
+}
+
+// examine looks at what an event says. Nobody has signed it as far as we know.
+func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c claim, err error) {
+	if ev.Kind != kindHTTPAuth {
+		return c, fmt.Errorf("%w: kind %d, want %d", errAuth, ev.Kind, kindHTTPAuth)
+	}
+	if !a.owners[ev.PubKey] {
+		return c, errOwner
+	}
+	at := int64(ev.CreatedAt)
+	if off := at - now.Unix(); off > int64(window/time.Second) || off < -int64(window/time.Second) {
+		return c, fmt.Errorf("%w: created_at is %d, our clock says %d", errAuth, at, now.Unix())
+	}
+	if at <= a.started.Unix() {
+		return c, errEarly // who knows what was used before
+	}
+	said := make(map[string]string, 3)
+	for _, name := range []string{"u", "method", "payload"} {
+		if said[name], err = only(ev.Event, name); err != nil {
+			return c, err
+		}
+	}
+	switch {
+	case !a.isOurs(said["u"]):
+		return c, fmt.Errorf("%w: it is for another URL", errAuth)
+	case said["method"] != method:
+		return c, fmt.Errorf("%w: it is for another method", errAuth)
+	}
+	return claim{ev, said["payload"]}, nil
+}
+
+// isOurs reports whether a URL is one of ours.
+func (a *auth) isOurs(u string) bool {
+	if a.urls[trimmed(u)] {
+		return true
+	}
+	if rest, ok := strings.CutPrefix(u, "http"); ok { // of a page; NIP-86 says that it is that of the relay
+		u = "ws" + rest
+	}
+	if !strings.HasPrefix(u, "ws://") && !strings.HasPrefix(u, "wss://") {
+		return false
+	}
+	relay, err := graspsync.ParseRelayURL(u)
+	return err == nil && relay.URL().Query == "" && !strings.Contains(u, "#") && a.identity.IsRelay(relay)
+}
+
+// only returns the value of the one tag of a name.
+func only(ev *nostr.Event, name string) (value string, err error) {
+	n := 0
+	for _, tag := range ev.Tags {
+		if len(tag) > 0 && tag[0] == name {
+			if n++; len(tag) == 2 {
+				value = tag[1]
+			}
+		}
+	}
+	if n != 1 || value == "" {
+		return "", fmt.Errorf("%w: want one tag %q with one value", errAuth, name)
+	}
+	return value, nil
+}
+
+// verify reports why a claim is not an owner's for this body, and takes it: it is good for once.
+func (a *auth) verify(c claim, body []byte, now time.Time) error {
+	sum := sha256.Sum256(body)
+	if c.payload != hex.EncodeToString(sum[:]) {
+		return fmt.Errorf("%w: it is for another body", errAuth)
+	}
+	if !a.signed(c.event) {
+		return fmt.Errorf("%w: wrong id or signature", errAuth)
+	}
+	return a.take(c.event.ID, now)
+}
+
+func (a *auth) signed(ev graspsync.Event) bool {
+	if !ev.CheckID() {
+		return false
+	}
+	a.checking.Lock()
+	defer a.checking.Unlock()
+	ok, err := ev.CheckSignature()
+	return ok && err == nil
+}
+
+// take notes that a request was made. Only what owners have signed is remembered, so that nobody
+// else can fill that.
+func (a *auth) take(id graspsync.EventID, now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, used := a.seen[id]; used {
+		return errReplayed
+	}
+	if len(a.seen) >= maxSeen {
+		for id, until := range a.seen {
+			if now.After(until) {
+				delete(a.seen, id)
+			}
+		}
+	}
+	if len(a.seen) >= maxSeen {
+		return errBusy
+	}
+	a.seen[id] = now.Add(2*window + time.Second)
+	return nil
+}
+
+// trimmed is a URL without the slash at its end: it is the same one.
+func trimmed(u string) string { return strings.TrimSuffix(u, "/") }

@@ -1,0 +1,101 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// Client commands a server. Its fields must be set before it is used, and not be changed then.
+type Client struct {
+	// URL is where the server is reached.
+	URL string
+	// Signed is the URL that requests are signed for, which it knows for its own. Defaults to URL.
+	Signed string
+	// Key is an owner's secret key, 64 hex digits.
+	Key string
+	// HTTP does the requests. Defaults to one that waits as long as a command may take, and
+	// follows no redirect: what was signed is for this server.
+	HTTP *http.Client
+}
+
+// ErrAnswer is wrapped by what a server said to be wrong, or where it said nothing that NIP-86 has.
+var ErrAnswer = errors.New("the server says")
+
+// maxAnswer is the longest answer that is read, in bytes.
+const maxAnswer = 64 << 20
+
+// Do has a server carry out a method, and returns its result.
+func (c Client) Do(ctx context.Context, method string, params ...string) (json.RawMessage, error) {
+	if params == nil {
+		params = []string{}
+	}
+	body, err := json.Marshal(request{method, params})
+	if err != nil {
+		return nil, err
+	}
+	signed := c.Signed
+	if signed == "" {
+		signed = c.URL
+	}
+	authorization, err := Authorize(c.Key, signed, http.MethodPost, body, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", ContentType)
+	req.Header.Set("Authorization", authorization)
+	client := c.HTTP
+	if client == nil {
+		client = &http.Client{Timeout: commandFor, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	var said struct {
+		Result json.RawMessage `json:"result"`
+		Error  string          `json:"error"`
+	}
+	if err := json.Unmarshal(data, &said); err != nil || said.Error == "" && said.Result == nil {
+		return nil, fmt.Errorf("%w nothing that NIP-86 has: %s, %.200q", ErrAnswer, resp.Status, data)
+	}
+	if said.Error != "" {
+		return nil, fmt.Errorf("%w: %s", ErrAnswer, said.Error)
+	}
+	return said.Result, nil
+}
+
+// Authorize returns the Authorization of a request (NIP-98), signed with a secret key of 64 hex
+// digits.
+func Authorize(key, url, method string, body []byte, at time.Time) (string, error) {
+	sum := sha256.Sum256(body)
+	ev := nostr.Event{
+		CreatedAt: nostr.Timestamp(at.Unix()), Kind: kindHTTPAuth,
+		Tags: nostr.Tags{{"u", url}, {"method", method}, {"payload", hex.EncodeToString(sum[:])}},
+	}
+	if err := ev.Sign(key); err != nil {
+		return "", errors.New("signing the request: not a secret key")
+	}
+	return "Nostr " + base64.StdEncoding.EncodeToString([]byte(ev.String())), nil
+}

@@ -1,0 +1,216 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// ContentType is that of requests and answers (NIP-86).
+const ContentType = "application/nostr+json+rpc"
+
+const (
+	maxBody    = 64 << 10         // of a request, in bytes
+	bodyBy     = 10 * time.Second // for a request to come
+	commandFor = 10 * time.Minute // for what is commanded
+)
+
+// ErrUsage is wrapped by what an [Operator] returns for a command that is none, or has other
+// arguments.
+var ErrUsage = errors.New("not a command")
+
+// Operator carries out commands. All methods may be called concurrently.
+type Operator interface {
+	// Commands returns the names of all commands.
+	Commands() []string
+	// Do carries out a command of somebody, given as an npub or whatever the program calls
+	// itself, and records it. The result is one that can be written as JSON; nil for nothing to
+	// say. The error is shown to whoever commanded.
+	Do(ctx context.Context, by, command string, args ...string) (any, error)
+}
+
+// Config says whom a [Handler] obeys. Owners must be set, and Identity or URLs.
+type Config struct {
+	// Owners are the keys whose commands are carried out.
+	Owners []graspsync.PubKey
+	// Identity is the relay that is managed: a request must name it, as wss:// or https://.
+	Identity nip34.Identity
+	// URLs are others at which the handler is reached, spelled as a request names them; a slash at
+	// the end does not count. What is signed for an address that other servers have as well, such
+	// as that of a loopback interface, can be used at these too for a minute.
+	URLs []string
+	// Client tells clients apart, "" for who can't be told: one that is wrong 20 times in a row is
+	// heard once in three seconds. Defaults to the address, where that is public.
+	Client func(*http.Request) string
+	// Logger gets what is refused, at debug level, and what could not be answered. Defaults to
+	// discarding it.
+	Logger *slog.Logger
+}
+
+// ErrConfig is wrapped by what [New] says of its arguments.
+var ErrConfig = errors.New("invalid configuration")
+
+// Handler obeys owners. Make one with [New]. It may be used by any number of servers.
+type Handler struct {
+	// read-only
+	operator Operator
+	client   func(*http.Request) string
+	log      *slog.Logger
+
+	auth *auth
+	pace *pace
+}
+
+// New returns a Handler. The error wraps [ErrConfig].
+func New(operator Operator, cfg Config) (*Handler, error) {
+	var errs []error
+	if operator == nil {
+		errs = append(errs, errors.New("operator is nil"))
+	}
+	if len(cfg.Owners) == 0 {
+		errs = append(errs, errors.New("Owners is empty: nobody could command"))
+	}
+	if len(cfg.URLs) == 0 && cfg.Identity.IsZero() {
+		errs = append(errs, errors.New("Identity and URLs are empty: no request could be for us"))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
+	}
+	h := &Handler{
+		operator: operator, client: cfg.Client, log: cfg.Logger, pace: newPace(),
+		auth: &auth{
+			owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: make(map[string]bool), started: time.Now(),
+			seen: make(map[graspsync.EventID]time.Time),
+		},
+	}
+	for _, k := range cfg.Owners {
+		h.auth.owners[k] = true
+	}
+	for _, u := range cfg.URLs {
+		h.auth.urls[trimmed(u)] = true
+	}
+	if h.client == nil {
+		h.client = clientOf
+	}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	return h, nil
+}
+
+// Before has requests for management answered, and everything else by next.
+func (h *Handler) Before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isManagement(r) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isManagement(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == ContentType
+}
+
+// answer is what a request comes to (NIP-86).
+type answer struct {
+	Result any    `json:"result,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Access-Control-Allow-Origin", "*") // no cookie is believed, only signatures
+	w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+	switch {
+	case r.Method == http.MethodOptions:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", "OPTIONS, POST")
+		h.write(w, http.StatusMethodNotAllowed, answer{Error: "want POST"})
+		return
+	case !isManagement(r):
+		h.write(w, http.StatusUnsupportedMediaType, answer{Error: "want Content-Type: " + ContentType})
+		return
+	}
+	client, now := h.client(r), time.Now()
+	if wait := h.pace.wait(client, now); wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(1+int(wait/time.Second)))
+		h.write(w, http.StatusTooManyRequests, answer{Error: "wrong too often: wait"})
+		return
+	}
+	owner, body, err := h.authenticate(w, r, now)
+	if err != nil {
+		h.pace.wrong(client, now)
+		h.log.Debug("a command was not obeyed", "client", client, "error", graspsync.Printable(err.Error()))
+		h.write(w, statusOf(err), answer{Error: graspsync.Printable(err.Error())})
+		return
+	}
+	// Whoever goes away leaves nothing half done.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), commandFor)
+	defer cancel()
+	result, err := h.call(ctx, owner, body)
+	if err != nil {
+		h.write(w, http.StatusOK, answer{Error: graspsync.Printable(err.Error())})
+		return
+	}
+	if result == nil {
+		result = true
+	}
+	h.write(w, http.StatusOK, answer{Result: result})
+}
+
+// authenticate returns whose request it is, an owner's, and what it says.
+func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request, now time.Time) (owner graspsync.PubKey, body []byte, err error) {
+	c, err := h.auth.claimed(r.Header, r.Method, now)
+	if err != nil {
+		return owner, nil, err
+	}
+	// Not each connection can have a deadline, and what can't is bounded in bytes all the same.
+	_ = http.NewResponseController(w).SetReadDeadline(now.Add(bodyBy))
+	if body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		return owner, nil, fmt.Errorf("reading the request: %w", err)
+	}
+	return c.event.PubKey, body, h.auth.verify(c, body, time.Now())
+}
+
+func statusOf(err error) int {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, errOwner):
+		return http.StatusForbidden
+	case errors.Is(err, errEarly):
+		return http.StatusTooEarly
+	case errors.Is(err, errBusy):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusUnauthorized
+}
+
+func (h *Handler) write(w http.ResponseWriter, status int, a answer) {
+	data, err := json.Marshal(a)
+	if err != nil {
+		h.log.Error("an answer could not be written", "error", err)
+		status, data = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
+	}
+	w.Header().Set("Content-Type", ContentType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n')) // the client is gone if this fails
+}

@@ -1,0 +1,290 @@
+package grasp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip11"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/rules"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Control is what whoever runs a server may have it do while it runs. [Server.Control] returns it. What
+// is decided is kept over restarts, and each call that changes something is logged and told to
+// [Config].Audit. All methods may be called concurrently, while Run runs: those that ask it wait for
+// that. It is an [admin.Operator].
+type Control struct {
+	*control
+	by string
+}
+
+var _ admin.Operator = Control{}
+
+// Control returns the control of a server in the hands of somebody: an npub, or whatever the program
+// calls what acts.
+func (s *Server) Control(by string) Control { return Control{s.control, by} }
+
+// control is what all Controls of a server share.
+type control struct {
+	// read-only
+	rules     *rules.Book
+	sync      *khatruadapter.Sync
+	purgatory *purgatory.Purgatory
+	lists     func(*nip34.Announcement) bool
+	bootstrap []graspsync.RelayURL // that were configured
+	audit     func(admin.Entry)
+	log       *slog.Logger
+}
+
+// ErrNothingToPurge is wrapped by what Purge says of a subject of which nothing can be here: a relay.
+var ErrNothingToPurge = errors.New("nothing is kept of that")
+
+// Rules returns what is decided.
+func (c Control) Rules() *rules.Book { return c.rules }
+
+// Block has nothing of a subject taken, asked for or connected to any more: connections to a relay
+// end, the repositories of an author are not followed and out of service, what waits for git data
+// is let go of. What is stored stays served until it is purged. The reason is for the log.
+func (c Control) Block(ctx context.Context, s rules.Subject, reason string) error {
+	return c.done("block", c.set(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason, By: c.by}), string(s.Kind), s.Name, reason)
+}
+
+// Allow has a subject not be blocked, whatever the file of rules says, or a rule that is about more.
+// What was refused is judged again, or asked for again.
+func (c Control) Allow(ctx context.Context, s rules.Subject, reason string) error {
+	return c.done("allow", c.set(ctx, rules.Rule{Action: rules.Allow, Subject: s, Reason: reason, By: c.by}), string(s.Kind), s.Name, reason)
+}
+
+// Unset forgets what Block or Allow has said of a subject. The error wraps [rules.ErrNoRule] if
+// neither has.
+func (c Control) Unset(ctx context.Context, s rules.Subject) error {
+	err := c.rules.Unset(ctx, s)
+	if err == nil {
+		err = c.act(ctx, s)
+	}
+	return c.done("unset", err, string(s.Kind), s.Name)
+}
+
+// Reload has another file of rules count, and acts on what has changed.
+func (c Control) Reload(ctx context.Context, f rules.File) error {
+	before, followed := c.rules.All(), c.rules.Bootstrap(c.bootstrap)
+	err := c.rules.SetFile(ctx, f)
+	if err == nil {
+		err = errors.Join(c.act(ctx, differing(before, c.rules.All())...), c.follow(ctx, followed))
+	}
+	return c.done("reload", err)
+}
+
+// differing returns the subjects of which two lists of rules do not say the same.
+func differing(before, after []rules.Rule) (out []rules.Subject) {
+	said := make(map[rules.Subject]rules.Action)
+	for _, r := range before {
+		said[r.Subject] = r.Action
+	}
+	for _, r := range after {
+		if said[r.Subject] != r.Action {
+			out = append(out, r.Subject)
+		}
+		delete(said, r.Subject)
+	}
+	for s := range said {
+		out = append(out, s)
+	}
+	return out
+}
+
+// AddBootstrap has a relay followed in any case, from now on.
+func (c Control) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
+	err := c.sync.Manager().AddBootstrap(ctx, u) // it knows whether it can be one
+	if err == nil {
+		err = c.rules.AddBootstrap(ctx, u)
+	}
+	return c.done("bootstrap", err, "add", u.String())
+}
+
+// RemoveBootstrap has a relay be one like any other, though it may be configured to be followed.
+func (c Control) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
+	if !slices.Contains(c.rules.Bootstrap(c.bootstrap), u) {
+		return c.done("bootstrap", fmt.Errorf("%w as a bootstrap relay: %s", relaysync.ErrUnknownRelay, u), "remove", u.String())
+	}
+	err := c.rules.RemoveBootstrap(ctx, u)
+	if err == nil {
+		err = c.follow(ctx, []graspsync.RelayURL{u})
+	}
+	return c.done("bootstrap", err, "remove", u.String())
+}
+
+// Retry has a relay tried now; see [relaysync.SyncManager].
+func (c Control) Retry(ctx context.Context, u graspsync.RelayURL) error {
+	return c.done("retry", c.sync.Manager().Retry(ctx, u), u.String())
+}
+
+// ResyncRelay has everything compared again that a relay has.
+func (c Control) ResyncRelay(ctx context.Context, u graspsync.RelayURL) error {
+	return c.done("resync", c.sync.Manager().Resync(ctx, u), "relay", u.String())
+}
+
+// ResyncRepository has all relays of a repository asked for it again.
+func (c Control) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
+	return c.done("resync", c.sync.Manager().ResyncRepository(ctx, ref), "repository", ref.String())
+}
+
+// Refetch has git data that a repository lacks hunted for now; see [purgatory.Purgatory].
+func (c Control) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
+	return c.done("refetch", c.purgatory.Refetch(ctx, ref), ref.String())
+}
+
+// Maintain puts a repository in order now: what nothing names is gone when it returns. While it is in
+// use it is waited for.
+func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purgatory.Maintained, err error) {
+	err = whileInUse(ctx, func() (err error) {
+		done, err = c.purgatory.Maintain(ctx, ref)
+		return err
+	})
+	return done, c.done("maintain", err, ref.String())
+}
+
+// Describe changes how the server describes itself; what is nil stays as it is.
+func (c Control) Describe(ctx context.Context, a rules.About) error {
+	var said []string
+	for _, t := range []struct {
+		name string
+		text *string
+	}{{"name", a.Name}, {"description", a.Description}, {"icon", a.Icon}} {
+		if t.text != nil {
+			said = append(said, t.name, graspsync.Clip(*t.text, rules.MaxText))
+		}
+	}
+	return c.done("describe", c.rules.Describe(ctx, a), said...)
+}
+
+// done records a command and returns what came of it.
+func (c Control) done(command string, err error, args ...string) error {
+	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
+		args = args[:len(args)-1]
+	}
+	e := admin.Entry{At: time.Now().UTC().Round(time.Millisecond), By: c.by, Command: command, Args: args}
+	if err != nil {
+		e.Error = graspsync.Printable(err.Error())
+	}
+	c.log.Info("command", "by", c.by, "command", command, "args", graspsync.Printable(fmt.Sprint(args)), "error", e.Error)
+	if c.audit != nil {
+		c.audit(e)
+	}
+	return err
+}
+
+func (c Control) set(ctx context.Context, r rules.Rule) error {
+	if err := c.rules.Set(ctx, r); err != nil {
+		return err
+	}
+	return c.act(ctx, r.Subject)
+}
+
+// act does what follows from other rules about some subjects.
+func (c Control) act(ctx context.Context, subjects ...rules.Subject) error {
+	if len(subjects) == 0 {
+		return nil
+	}
+	var lifted []graspsync.Dependency
+	for _, s := range subjects {
+		lifted = append(lifted, rules.Lifted(s)) // if it is blocked by now, it is refused again
+	}
+	err := c.sync.Manager().Reconsider(ctx, lifted...)
+	_, derr := c.purgatory.Dismiss(ctx, func(ev graspsync.Event) bool {
+		_, blocked := c.rules.Event(ev)
+		return blocked
+	})
+	return errors.Join(err, derr, c.announce(ctx, subjects))
+}
+
+// manySubjects is from how many on all announcements are read.
+const manySubjects = 20
+
+// announce has purgatory look at the repositories that rules are about: they may be ours no more, or
+// again.
+func (c Control) announce(ctx context.Context, subjects []rules.Subject) error {
+	filter := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
+	for _, s := range subjects {
+		if k, ok := s.PubKey(); ok && !slices.Contains(filter.Authors, k.String()) {
+			filter.Authors = append(filter.Authors, k.String())
+		}
+	}
+	switch n := len(filter.Authors); {
+	case n == 0:
+		return nil
+	case n > manySubjects:
+		filter.Authors = nil
+	}
+	for ev, err := range c.sync.Store().Events(ctx, filter) {
+		if err != nil {
+			return fmt.Errorf("reading announcements: %w", err)
+		}
+		c.purgatory.Arrived(ev)
+	}
+	return nil
+}
+
+// follow has the manager follow the bootstrap relays of now; before are those that it may follow.
+func (c Control) follow(ctx context.Context, before []graspsync.RelayURL) error {
+	now := c.rules.Bootstrap(c.bootstrap)
+	var errs []error
+	for _, u := range now {
+		if !slices.Contains(before, u) {
+			errs = append(errs, c.sync.Manager().AddBootstrap(ctx, u))
+		}
+	}
+	for _, u := range before {
+		if !slices.Contains(now, u) {
+			errs = append(errs, c.sync.Manager().RemoveBootstrap(ctx, u))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	inUseFor   = 30 * time.Second // a repository is waited for
+	inUseEvery = 100 * time.Millisecond
+)
+
+// whileInUse does something again until nobody uses the repository.
+func whileInUse(ctx context.Context, do func() error) error {
+	limit := time.Now().Add(inUseFor)
+	for {
+		err := do()
+		if !errors.Is(err, purgatory.ErrInUse) || time.Now().After(limit) {
+			return err
+		}
+		select {
+		case <-time.After(inUseEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// describes is what the relay says of itself, with what was changed while it ran.
+func (c *control) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
+	about := c.rules.About()
+	for _, t := range []struct {
+		from *string
+		to   *string
+	}{{about.Name, &info.Name}, {about.Description, &info.Description}, {about.Icon, &info.Icon}} {
+		if t.from != nil {
+			*t.to = *t.from
+		}
+	}
+	return info
+}
