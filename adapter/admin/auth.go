@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,7 +143,10 @@ func (a *auth) isOurs(u string) bool {
 		return false
 	}
 	relay, err := graspsync.ParseRelayURL(u)
-	return err == nil && relay.URL().Query == "" && !strings.Contains(u, "#") && a.identity.IsRelay(relay)
+	if err != nil || relay.URL().Query != "" || strings.Contains(u, "#") || !a.identity.IsRelay(relay) {
+		return false
+	}
+	return relay.Path() == "" || slices.Contains(a.identity.Paths(), relay.Path()) // what is below is no relay of ours
 }
 
 // only returns the value of the one tag of a name.

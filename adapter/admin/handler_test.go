@@ -1,0 +1,360 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/rules"
+)
+
+const (
+	ownerKey    = "0000000000000000000000000000000000000000000000000000000000000003"
+	strangerKey = "0000000000000000000000000000000000000000000000000000000000000004"
+	relayURL    = "wss://grasp.example"
+	body        = `{"method":"block","params":["author","ab"]}`
+)
+
+func keyOf(t testing.TB, secret string) graspsync.PubKey {
+	hex, err := nostr.GetPublicKey(secret)
+	require.NoError(t, err)
+	k, err := graspsync.ParsePubKey(hex)
+	require.NoError(t, err)
+	return k
+}
+
+// obedient does what it is told, and says what that was.
+type obedient struct {
+	mu   sync.Mutex
+	told []string
+	all  []rules.Rule
+}
+
+func (o *obedient) Commands() []string { return []string{"allow", "block", "rules"} }
+
+func (o *obedient) Do(_ context.Context, by, command string, args ...string) (any, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if command == "rules" {
+		return o.all, nil
+	}
+	o.told = append(o.told, fmt.Sprint(by[:8], " ", command, " ", args))
+	return nil, nil
+}
+
+func newHandler(t testing.TB) (*admin.Handler, *obedient) {
+	identity, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	o := &obedient{}
+	h, err := admin.New(o, admin.Config{
+		Owners: []graspsync.PubKey{keyOf(t, ownerKey)}, Identity: identity, URLs: []string{"http://127.0.0.1:7334/"},
+	})
+	require.NoError(t, err)
+	return h, o
+}
+
+// attempt is a request, and how it was signed.
+type attempt struct {
+	method, contentType, body string
+	header                    http.Header
+	remote                    string
+}
+
+func (a attempt) do(t testing.TB, h http.Handler) (status int, said string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), a.method, "/", strings.NewReader(a.body))
+	r.Header = a.header.Clone()
+	r.Header.Set("Content-Type", a.contentType)
+	r.Header.Set("X-Forwarded-Host", "evil.example")
+	r.Host = "evil.example"
+	r.RemoteAddr = "127.0.0.1:1"
+	if a.remote != "" {
+		r.RemoteAddr = a.remote
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	require.True(t, json.Valid(w.Body.Bytes()), w.Body.String())
+	return w.Code, w.Body.String()
+}
+
+func signed(t testing.TB, secret, url, method, body string, at time.Time) http.Header {
+	value, err := admin.Authorize(secret, url, method, []byte(body), at)
+	require.NoError(t, err)
+	return http.Header{"Authorization": {value}}
+}
+
+// changed is an authorization of which something was changed, signed again by its author or not.
+func changed(t testing.TB, again bool, change func(*nostr.Event)) http.Header {
+	h := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())
+	data, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(h.Get("Authorization"), "Nostr "))
+	require.NoError(t, err)
+	var ev nostr.Event
+	require.NoError(t, json.Unmarshal(data, &ev))
+	change(&ev)
+	if again {
+		require.NoError(t, ev.Sign(ownerKey))
+	}
+	return http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(ev.String()))}}
+}
+
+func post(header http.Header) attempt {
+	return attempt{method: http.MethodPost, contentType: admin.ContentType, body: body, header: header}
+}
+
+func tag(name, value string) func(*nostr.Event) {
+	return func(ev *nostr.Event) {
+		for i := range ev.Tags {
+			if ev.Tags[i][0] == name {
+				ev.Tags[i][1] = value
+			}
+		}
+	}
+}
+
+// Whoever gets at the interface without the owner's key, or with something that the owner has
+// signed, gets nowhere: khatru's own obeys what is signed for another kind, method and time, and
+// any number of times.
+func TestAttacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o := newHandler(t)
+		time.Sleep(time.Hour)
+		now := time.Now()
+		resigned := func(change func(*nostr.Event)) http.Header { return changed(t, true, change) }
+		good := signed(t, ownerKey, relayURL, http.MethodPost, body, now)
+		for name, c := range map[string]struct {
+			attempt attempt
+			status  int
+			says    string
+		}{
+			"nothing is signed":       {post(http.Header{}), 401, "no authorization"},
+			"two authorizations":      {post(http.Header{"Authorization": {good.Get("Authorization"), good.Get("Authorization")}}), 401, "no authorization"},
+			"basic":                   {post(http.Header{"Authorization": {"Basic b3duZXI6"}}), 401, "no authorization"},
+			"no base64":               {post(http.Header{"Authorization": {"Nostr !!!"}}), 401, "base64"},
+			"no event":                {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`{"kind":"x"}`))}}), 401, "not an event"},
+			"null":                    {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`null`))}}), 401, "not an event"},
+			"very long":               {post(http.Header{"Authorization": {"Nostr " + strings.Repeat("AAAA", 1<<16)}}), 401, "bytes"},
+			"a stranger's":            {post(signed(t, strangerKey, relayURL, http.MethodPost, body, now)), 403, "not by an owner"},
+			"forged author":           {post(changed(t, false, func(ev *nostr.Event) { require.NoError(t, ev.Sign(strangerKey)); ev.PubKey = keyOf(t, ownerKey).String() })), 401, "signature"},
+			"forged id":               {post(changed(t, false, func(ev *nostr.Event) { ev.ID = strings.Repeat("ab", 32) })), 401, "signature"},
+			"content added":           {post(changed(t, false, func(ev *nostr.Event) { ev.Content = "x" })), 401, "signature"},
+			"another signature":       {post(changed(t, false, func(ev *nostr.Event) { ev.Sig = strings.Repeat("ab", 64) })), 401, "signature"},
+			"another kind":            {post(resigned(func(ev *nostr.Event) { ev.Kind = 1 })), 401, "kind 1"},
+			"an old kind":             {post(resigned(func(ev *nostr.Event) { ev.Kind = 22242 })), 401, "kind"},
+			"for another host":        {post(signed(t, ownerKey, "wss://other.example", http.MethodPost, body, now)), 401, "another URL"},
+			"for the host asked":      {post(signed(t, ownerKey, "wss://evil.example", http.MethodPost, body, now)), 401, "another URL"},
+			"for another port":        {post(signed(t, ownerKey, "wss://grasp.example:8443", http.MethodPost, body, now)), 401, "another URL"},
+			"for another path":        {post(signed(t, ownerKey, "wss://grasp.example/x", http.MethodPost, body, now)), 401, "another URL"},
+			"for a longer host":       {post(signed(t, ownerKey, "wss://grasp.example.evil.example", http.MethodPost, body, now)), 401, "another URL"},
+			"with user-info":          {post(signed(t, ownerKey, "wss://grasp.example@evil.example", http.MethodPost, body, now)), 401, "another URL"},
+			"with a query":            {post(signed(t, ownerKey, "wss://grasp.example/?x=1", http.MethodPost, body, now)), 401, "another URL"},
+			"for no scheme":           {post(signed(t, ownerKey, "grasp.example", http.MethodPost, body, now)), 401, "another URL"},
+			"for another method":      {post(signed(t, ownerKey, relayURL, http.MethodGet, body, now)), 401, "another method"},
+			"for method in lower":     {post(signed(t, ownerKey, relayURL, "post", body, now)), 401, "another method"},
+			"for another body":        {post(signed(t, ownerKey, relayURL, http.MethodPost, body+" ", now)), 401, "another body"},
+			"body not signed":         {post(resigned(func(ev *nostr.Event) { ev.Tags = ev.Tags[:2] })), 401, `\"payload\"`},
+			"empty payload":           {post(resigned(tag("payload", ""))), 401, `\"payload\"`},
+			"payload in upper case":   {post(resigned(func(ev *nostr.Event) { ev.Tags[2][1] = strings.ToUpper(ev.Tags[2][1]) })), 401, "another body"},
+			"no u":                    {post(resigned(func(ev *nostr.Event) { ev.Tags = ev.Tags[1:] })), 401, `\"u\"`},
+			"u without a value":       {post(resigned(func(ev *nostr.Event) { ev.Tags[0] = nostr.Tag{"u"} })), 401, `\"u\"`},
+			"two of u":                {post(resigned(func(ev *nostr.Event) { ev.Tags = append(ev.Tags, nostr.Tag{"u", "wss://other.example"}) })), 401, `\"u\"`},
+			"two payloads":            {post(resigned(func(ev *nostr.Event) { ev.Tags = append(ev.Tags, ev.Tags[2]) })), 401, `\"payload\"`},
+			"a minute ago":            {post(signed(t, ownerKey, relayURL, http.MethodPost, body, now.Add(-61*time.Second))), 401, "our clock"},
+			"in a minute":             {post(signed(t, ownerKey, relayURL, http.MethodPost, body, now.Add(61*time.Second))), 401, "our clock"},
+			"in a thousand years":     {post(resigned(func(ev *nostr.Event) { ev.CreatedAt = 1 << 62 })), 401, ""},
+			"another content type":    {attempt{method: http.MethodPost, contentType: "application/json", body: body, header: good}, 415, ""},
+			"GET":                     {attempt{method: http.MethodGet, contentType: admin.ContentType, header: signed(t, ownerKey, relayURL, http.MethodGet, "", now)}, 405, ""},
+			"a body that is too long": {attempt{method: http.MethodPost, contentType: admin.ContentType, body: strings.Repeat(" ", 65<<10), header: signed(t, ownerKey, relayURL, http.MethodPost, strings.Repeat(" ", 65<<10), now)}, 413, ""},
+		} {
+			status, said := c.attempt.do(t, h)
+			require.Equal(t, c.status, status, "%s: %s", name, said)
+			require.Contains(t, said, c.says, name)
+		}
+		require.Empty(t, o.told)
+
+		// What was not obeyed has used nothing up.
+		for _, url := range []string{relayURL, "wss://grasp.example/", "https://grasp.example", "https://GRASP.example:443/", "http://127.0.0.1:7334"} {
+			status, said := post(signed(t, ownerKey, url, http.MethodPost, body, now)).do(t, h)
+			require.Equal(t, 200, status, "%s: %s", url, said)
+			require.JSONEq(t, `{"result":true}`, said)
+			status, said = post(signed(t, ownerKey, url, http.MethodPost, body, now)).do(t, h)
+			require.Equal(t, 401, status, "%s, again", url)
+			require.Contains(t, said, "before")
+		}
+		require.Len(t, o.told, 5)
+		for _, off := range []time.Duration{-time.Minute, time.Minute} {
+			status, said := post(signed(t, ownerKey, relayURL, http.MethodPost, body, now.Add(off))).do(t, h)
+			require.Equal(t, 200, status, said)
+		}
+
+		// Nor can it be used once more when the clock has gone on, or after a restart.
+		late := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(59*time.Second))
+		status, _ := post(late).do(t, h)
+		require.Equal(t, 200, status)
+		for range 4 {
+			time.Sleep(30 * time.Second)
+			status, _ = post(late).do(t, h)
+			require.Equal(t, 401, status)
+		}
+		last := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())
+		status, _ = post(last).do(t, h)
+		require.Equal(t, 200, status)
+		again, after := newHandler(t)
+		status, said := post(last).do(t, again)
+		require.Equal(t, http.StatusTooEarly, status, said)
+		require.Empty(t, after.told)
+		time.Sleep(time.Second)
+		status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, again)
+		require.Equal(t, 200, status, said)
+	})
+}
+
+// One request at once from many sides is carried out once.
+func TestReplayedAtOnce(t *testing.T) {
+	h, o := newHandler(t)
+	header := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(2*time.Second))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { post(header).do(t, h) })
+	}
+	wg.Wait()
+	require.Len(t, o.told, 1)
+}
+
+// Ten thousand wrong tries lock out who tries, and nobody else; the owner beside them is heard.
+func TestWrongTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o := newHandler(t)
+		time.Sleep(time.Minute)
+		forged := changed(t, false, func(ev *nostr.Event) { ev.Sig = strings.Repeat("ab", 64) })
+		statuses := make(map[int]int)
+		for i := range 10_000 {
+			a := post(forged)
+			a.remote = "203.0.114.9:1234"
+			if i%2 == 0 {
+				a.header = http.Header{}
+			}
+			status, _ := a.do(t, h)
+			statuses[status]++
+		}
+		require.Equal(t, map[int]int{401: 20, 429: 9_980}, statuses)
+		for i, remote := range []string{"203.0.114.10:1", "127.0.0.1:1", "[2001:db9::1]:1"} {
+			a := post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(time.Duration(i)*time.Second)))
+			a.remote = remote
+			status, said := a.do(t, h)
+			require.Equal(t, 200, status, said)
+		}
+		a := post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(-time.Second)))
+		a.remote = "203.0.114.9:1234"
+		status, _ := a.do(t, h)
+		require.Equal(t, 429, status)
+		time.Sleep(4 * time.Second)
+		status, said := a.do(t, h)
+		require.Equal(t, 200, status, said)
+		require.Len(t, o.told, 4)
+
+		// Those who can't be told apart are all heard: the owner may be one of them.
+		for range 100 {
+			a := post(http.Header{})
+			a.remote = "127.0.0.1:1"
+			status, _ := a.do(t, h)
+			require.Equal(t, 401, status)
+		}
+	})
+}
+
+func TestMethods(t *testing.T) {
+	h, o := newHandler(t)
+	o.all = []rules.Rule{
+		{Action: rules.Block, Subject: rules.Subject{Kind: rules.Author, Name: "aa"}, Reason: "spam"},
+		{Action: rules.Allow, Subject: rules.Subject{Kind: rules.Author, Name: "bb"}},
+		{Action: rules.Block, Subject: rules.Subject{Kind: rules.Event, Name: "cc"}},
+		{Action: rules.Block, Subject: rules.Subject{Kind: rules.Relay, Name: "dd"}},
+	}
+	at := time.Now().Add(2 * time.Second)
+	for body, want := range map[string]string{
+		`{"method":"supportedmethods","params":[]}`:        `{"result":["allow","allowevent","allowpubkey","banpubkey","block","listallowedevents","listallowedpubkeys","listbannedevents","listbannedpubkeys","rules","supportedmethods"]}`,
+		`{"method":"banpubkey","params":["aa","because"]}`: `{"result":true}`,
+		`{"method":"allowpubkey","params":["aa"]}`:         `{"result":true}`,
+		`{"method":"allow","params":["relay","x"]}`:        `{"result":true}`,
+		`{"method":"listbannedpubkeys"}`:                   `{"result":[{"pubkey":"aa","reason":"spam"}]}`,
+		`{"method":"listallowedpubkeys"}`:                  `{"result":[{"pubkey":"bb"}]}`,
+		`{"method":"listbannedevents"}`:                    `{"result":[{"id":"cc"}]}`,
+		`{"method":"listallowedevents"}`:                   `{"result":[]}`,
+		`{"method":"grantadmin","params":["aa"]}`:          `{"error":"not a command: method \"grantadmin\" is not supported"}`,
+		`{"method":"banevent","params":["aa"]}`:            `{"error":"not a command: method \"banevent\" is not supported"}`,
+		`{"method":"block","params":[1]}`:                  `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
+		`[]`: `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
+		``:   `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
+		`{}`: `{"error":"not a command: no method, or more than 16 params"}`,
+		`{"method":"block","params":["` + strings.Repeat(`","`, 20) + `"]}`: `{"error":"not a command: no method, or more than 16 params"}`,
+	} {
+		status, said := attempt{
+			method: http.MethodPost, contentType: admin.ContentType + "; charset=utf-8", body: body, header: signed(t, ownerKey, relayURL, http.MethodPost, body, at),
+		}.do(t, h)
+		require.Equal(t, 200, status, body)
+		require.JSONEq(t, want, said, body)
+	}
+	npub := nip34.NPub(keyOf(t, ownerKey))[:8]
+	require.ElementsMatch(t, []string{
+		npub + " block [author aa because]", npub + " allow [author aa]", npub + " allow [relay x]",
+	}, o.told)
+
+	_, err := admin.New(nil, admin.Config{})
+	require.ErrorIs(t, err, admin.ErrConfig)
+	require.ErrorContains(t, err, "operator is nil")
+	require.ErrorContains(t, err, "nobody could command")
+	require.ErrorContains(t, err, "no request could be for us")
+}
+
+// What else comes to a relay is none of the handler's business.
+func TestBefore(t *testing.T) {
+	h, _ := newHandler(t)
+	site := h.Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	w := httptest.NewRecorder()
+	site.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
+	require.Equal(t, http.StatusTeapot, w.Code)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(nil))
+	r.Header.Set("Content-Type", admin.ContentType)
+	w = httptest.NewRecorder()
+	site.ServeHTTP(w, r)
+	require.Equal(t, http.StatusUnauthorized, w.Code)
+}
+
+func FuzzRequest(f *testing.F) {
+	h, o := newHandler(f)
+	ev := nostr.Event{Kind: 27235, CreatedAt: nostr.Now(), PubKey: keyOf(f, ownerKey).String(), Tags: nostr.Tags{{"u", relayURL}, {"method", "POST"}, {"payload", "x"}}}
+	f.Add([]byte(ev.String()), []byte(body))
+	f.Add([]byte(`{"tags":[["u"],[]],"kind":27235}`), []byte(`{"method":"block","params":null}`))
+	f.Add([]byte(`{"id":1}`), []byte(`null`))
+	f.Fuzz(func(t *testing.T, authorization, body []byte) {
+		a := post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString(authorization)}})
+		a.body, a.remote = string(body), "127.0.0.1:1"
+		if status, said := a.do(t, h); status == http.StatusOK || status >= 500 {
+			t.Fatalf("%d: %s", status, said)
+		}
+		if len(o.told) > 0 {
+			t.Fatal("obeyed")
+		}
+		// An owner may write any nonsense.
+		a.header = signed(t, ownerKey, relayURL, http.MethodPost, string(body), time.Now().Add(2*time.Second))
+		if status, said := a.do(t, h); status >= 500 && !strings.Contains(said, "too many") {
+			t.Fatalf("%d: %s", status, said)
+		}
+		o.told = nil
+	})
+}
