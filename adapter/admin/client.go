@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -92,7 +93,8 @@ func Authorize(key, url, method string, body []byte, at time.Time) (string, erro
 	sum := sha256.Sum256(body)
 	ev := nostr.Event{
 		CreatedAt: nostr.Timestamp(at.Unix()), Kind: kindHTTPAuth,
-		Tags: nostr.Tags{{"u", url}, {"method", method}, {"payload", hex.EncodeToString(sum[:])}},
+		// Each is good for once, so the same command twice in a second needs something of its own.
+		Tags: nostr.Tags{{"u", url}, {"method", method}, {"payload", hex.EncodeToString(sum[:])}, {"nonce", rand.Text()}},
 	}
 	if err := ev.Sign(key); err != nil {
 		return "", errors.New("signing the request: not a secret key")

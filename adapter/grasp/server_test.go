@@ -43,6 +43,7 @@ type rig struct {
 
 	configure func(*khatru.Relay, *grasp.Config) // before New
 	later     func(*khatru.Relay)                // after New
+	before    func(http.Handler) http.Handler    // of the server's
 }
 
 func (r *rig) start() {
@@ -68,7 +69,11 @@ func (r *rig) start() {
 	if r.later != nil {
 		r.later(r.relay)
 	}
-	front := &http.Server{Handler: r.server.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	handler := r.server.Handler()
+	if r.before != nil {
+		handler = r.before(handler)
+	}
+	front := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = front.Serve(listener) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

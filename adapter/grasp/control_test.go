@@ -1,0 +1,247 @@
+package grasp_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// commanded is a server with an owner, who commands it over HTTP.
+type commanded struct {
+	*rig
+	owner *relaytest.Key
+	log   *admin.Log
+}
+
+func newCommanded(t *testing.T) *commanded {
+	t.Helper()
+	log, err := admin.OpenLog(filepath.Join(t.TempDir(), "audit.log"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, log.Close()) })
+	c := &commanded{unstarted(t), relaytest.NewKey("admin"), log}
+	c.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
+		cfg.Audit = func(e admin.Entry) { require.NoError(t, log.Record(e)) }
+	}
+	c.before = func(next http.Handler) http.Handler {
+		identity, err := nip34.ParseIdentity(c.addr)
+		require.NoError(t, err)
+		h, err := admin.New(c.server.Control(""), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity})
+		require.NoError(t, err)
+		return h.Before(next)
+	}
+	c.start()
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+// restart ends the server and starts it again.
+func (c *commanded) restart() {
+	c.stop()
+	c.start()
+}
+
+// do has the owner command something. What was signed in the second in which a server was started is
+// not obeyed.
+func (c *commanded) do(method string, params ...string) (result string, err error) {
+	c.t.Helper()
+	client := admin.Client{URL: "http://" + c.addr, Key: c.owner.Secret()}
+	for {
+		raw, err := client.Do(c.t.Context(), method, params...)
+		if err != nil && strings.Contains(err.Error(), "signed before") {
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		return string(raw), err
+	}
+}
+
+func (c *commanded) must(method string, params ...string) string {
+	c.t.Helper()
+	result, err := c.do(method, params...)
+	require.NoError(c.t, err, "%s %v", method, params)
+	return result
+}
+
+func (c *commanded) clonable(k *relaytest.Key) bool {
+	_, err := c.try(c.t.TempDir(), "ls-remote", "--exit-code", k.CloneURL("ws://"+c.addr, "repo"))
+	return err == nil
+}
+
+// An owner takes a repository down over HTTP, a stop included, and puts it back.
+func TestRepositoryIsBlockedAndRemoved(t *testing.T) {
+	c := newCommanded(t)
+	work, commit := c.work()
+	owner, other, stranger := relaytest.NewKey("owner"), relaytest.NewKey("other"), relaytest.NewKey("stranger")
+	announcement, state := c.serve(work, commit, owner)
+	issue := stranger.Issue(nostr.Now()-50, owner.Ref("repo"), "issue")
+	comment := other.Comment(nostr.Now()-40, issue, "comment")
+	require.Empty(t, c.publish(issue, comment))
+	kept := other.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr)
+	keptState := other.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	require.Empty(t, c.publish(kept, keptState))
+	c.git(work, "push", "-q", other.CloneURL("ws://"+c.addr, "repo"), "main")
+	both := stranger.Event(nostr.Now()-30, 1621, "of both", nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"a", other.Ref("repo").String()})
+	require.Empty(t, c.publish(both))
+	c.eventually("served", func() bool { return len(c.served()) == 7 })
+
+	c.must("block", "repository", owner.Npub()+"/repo", "copied from elsewhere")
+	c.eventually("out of service", func() bool { return !c.clonable(owner) })
+	require.True(t, c.clonable(other))
+	late := stranger.Issue(nostr.Now(), owner.Ref("repo"), "late")
+	for range 2 {
+		refused := c.publish(late)
+		require.Len(t, refused, 1)
+		require.ErrorContains(t, refused[0], "blocked: this server takes nothing about this repository")
+		_, err := c.try(work, "push", owner.CloneURL("ws://"+c.addr, "repo"), "main")
+		require.Error(t, err)
+		require.Len(t, c.served(), 7, "what is here is not purged")
+		require.Contains(t, c.must("rules"), "copied from elsewhere")
+		c.restart()
+	}
+
+	c.must("allow", "repository", owner.Ref("repo").String())
+	c.eventually("in service again", func() bool { return c.clonable(owner) })
+	require.Empty(t, c.publish(late))
+
+	result := c.must("remove", "repository", owner.Ref("repo").String(), "for good")
+	require.JSONEq(t, `{"events":5,"waiting":0,"repositories":["`+owner.Ref("repo").String()+`"]}`, result)
+	for range 2 {
+		require.ElementsMatch(t, []string{kept.ID, keptState.ID, both.ID}, c.served())
+		require.False(t, c.clonable(owner))
+		require.True(t, c.clonable(other))
+		require.Empty(t, c.folders(owner), "nor is it kept for a week")
+		require.Len(t, c.publish(announcement, state, issue), 3)
+		c.restart()
+	}
+	c.must("unset", "repository", owner.Ref("repo").String())
+	require.Empty(t, c.publish(announcement, state))
+	require.True(t, c.waits(announcement), "it begins anew")
+	_, err := c.do("unset", "repository", owner.Ref("repo").String())
+	require.ErrorContains(t, err, "there is no such rule")
+
+	entries, err := c.log.Recent(100)
+	require.NoError(t, err)
+	require.Len(t, entries, 5)
+	require.Equal(t, "block", entries[0].Command)
+	require.Equal(t, []string{"repository", owner.Ref("repo").String(), "copied from elsewhere"}, entries[0].Args)
+	require.Equal(t, c.owner.Npub(), entries[0].By)
+	require.Empty(t, entries[3].Error)
+	require.NotEmpty(t, entries[4].Error)
+}
+
+// folders returns where a repository may lie.
+func (c *commanded) folders(k *relaytest.Key) (out []string) {
+	require.NoError(c.t, filepath.WalkDir(c.dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasSuffix(path, ".git") && (strings.Contains(path, k.Npub()) || strings.Contains(path, k.Hex())) {
+			out = append(out, path)
+		}
+		return nil
+	}))
+	return out
+}
+
+// A blocked author writes nothing, pushes nothing, and what waits of them is let go of. The methods
+// are those of NIP-86.
+func TestAuthorIsBannedAndPurged(t *testing.T) {
+	c := newCommanded(t)
+	work, commit := c.work()
+	owner, mallory := relaytest.NewKey("owner"), relaytest.NewKey("mallory")
+	c.serve(work, commit, owner)
+	announcement := mallory.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr)
+	state := mallory.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	spam := mallory.Issue(nostr.Now()-50, owner.Ref("repo"), "spam")
+	require.Empty(t, c.publish(announcement, state, spam))
+	require.True(t, c.waits(announcement))
+
+	c.must("banpubkey", mallory.Hex(), "spam")
+	require.False(t, c.waits(announcement))
+	require.False(t, c.waits(state))
+	_, err := c.try(work, "push", mallory.CloneURL("ws://"+c.addr, "repo"), "main")
+	require.Error(t, err)
+	for range 2 {
+		require.JSONEq(t, `[{"pubkey":"`+mallory.Hex()+`","reason":"spam"}]`, c.must("listbannedpubkeys"))
+		for _, err := range c.publish(announcement, state, mallory.Event(nostr.Now(), 1, "x"), mallory.Event(nostr.Now(), 20_001, "ephemeral")) {
+			require.ErrorContains(t, err, "blocked: this server takes nothing by this author")
+		}
+		require.Len(t, c.served(), 3)
+		c.restart()
+	}
+	require.Empty(t, c.publish(mallory.Deletion(nostr.Now(), spam)), "what they delete is deleted")
+	c.eventually("deleted", func() bool { return len(c.served()) == 3 })
+	require.JSONEq(t, `{"events":0,"waiting":0}`, c.must("purge", "author", mallory.Npub()))
+
+	c.must("allowpubkey", mallory.Hex())
+	require.JSONEq(t, `[]`, c.must("listbannedpubkeys"))
+	require.Empty(t, c.publish(announcement, state))
+	c.git(work, "push", "-q", mallory.CloneURL("ws://"+c.addr, "repo"), "main")
+	c.eventually("served", func() bool { return c.clonable(mallory) })
+	require.JSONEq(t, `{"events":2,"waiting":0,"repositories":["`+mallory.Ref("repo").String()+`"]}`, c.must("purge", "author", mallory.Npub()))
+	require.False(t, c.clonable(mallory))
+	require.True(t, c.clonable(owner))
+}
+
+func TestOtherCommands(t *testing.T) {
+	c := newCommanded(t)
+	work, commit := c.work()
+	owner := relaytest.NewKey("owner")
+	announcement, _ := c.serve(work, commit, owner)
+	c.must("changerelayname", "<b>Another</b> name")
+	c.must("describe", "description", "a text")
+	c.must("changerelayicon", "https://icon.example/x.png")
+	c.must("bootstrap", "add", "wss://127.0.0.2:8443")
+	ref := owner.Ref("repo").String()
+	for range 2 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.addr, nil)
+		require.NoError(t, err)
+		req.Header.Set("Accept", "application/nostr+json")
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		var info map[string]any
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&info))
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "<b>Another</b> name", info["name"])
+		require.Equal(t, "a text", info["description"])
+		require.Equal(t, "https://icon.example/x.png", info["icon"])
+		c.eventually("followed", func() bool {
+			all := c.server.Sync().Status().Relays
+			return len(all) == 1 && all[0].Bootstrap && all[0].URL.String() == "wss://127.0.0.2:8443"
+		})
+		c.restart()
+	}
+	c.eventually("followed", func() bool { return len(c.server.Sync().Status().Relays) == 1 })
+	c.must("retry", "wss://127.0.0.2:8443")
+	c.must("resync", "relay", "127.0.0.2:8443")
+	c.must("resync", "repository", ref)
+	c.must("refetch", ref)
+	require.Contains(t, c.must("maintain", ref), "Packs")
+	c.must("bootstrap", "remove", "127.0.0.2:8443")
+	c.restart()
+	require.Empty(t, c.server.Sync().Status().Relays)
+
+	removed := c.must("banevent", announcement.ID, "no reason")
+	require.JSONEq(t, `{"events":1,"waiting":0}`, removed)
+	require.Len(t, c.publish(announcement), 1)
+	for _, bad := range [][]string{
+		{"block"}, {"block", "author", "bob"}, {"block", "planet", "mars"}, {"retry", "nobody.example"}, {"resync", "x", "y"}, {"refetch", relaytest.NewKey("x").Ref("y").String()},
+		{"bootstrap", "add", "ws://" + c.addr}, {"bootstrap", "remove", "nobody.example"}, {"purge", "relay", "x.example"}, {"remove", "relay", "x.example"}, {"describe", "colour", "red"}, {"stop"},
+		{"maintain", relaytest.NewKey("x").Ref("y").String()},
+	} {
+		_, err := c.do(bad[0], bad[1:]...)
+		require.ErrorIs(t, err, admin.ErrAnswer, "%v", bad)
+	}
+	require.NotEmpty(t, grasp.Usage())
+}
