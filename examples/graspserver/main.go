@@ -83,11 +83,24 @@ type options struct {
 	domainLimits   map[graspsync.HostPort]purgatory.Limit
 	logFormat      string
 	logLevel       slog.Level
+	admins         []graspsync.PubKey
+	rules          string
+	once           bool
+	dryRun         bool
+	onceWait       time.Duration
+	reload         <-chan os.Signal // not a flag: when -rules is to be read again
 	debug          bool
 	version        bool
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "admin" {
+		if err := command(context.Background(), os.Args[2:], os.Getenv, os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(os.Stderr, "graspserver admin: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
 	opt, err := parse(os.Args[1:], os.Getenv)
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -103,6 +116,20 @@ func main() {
 	log := newLogger(os.Stderr, opt)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if opt.once {
+		complete, err := once(ctx, opt, log, os.Stdout)
+		if err != nil {
+			log.Error("graspserver ended", "error", err)
+		}
+		if !complete {
+			stop()
+			os.Exit(1)
+		}
+		return
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	opt.reload = hangups
 	if err := run(ctx, opt, log, nil); err != nil {
 		log.Error("graspserver ended", "error", err)
 		stop()
@@ -171,6 +198,11 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "`level` from which on records are logged: debug, info, warn or error")
 	fs.BoolVar(&opt.debug, "debug", false, "log every decision: the same as -log-level debug")
 	fs.BoolVar(&opt.version, "version", false, "say which version this is, and nothing else")
+	fs.Func("admin", "`npub` or hex key of an owner, who may command this server: see graspserver admin -h (repeatable; default: nobody)", owners(&opt.admins))
+	fs.StringVar(&opt.rules, "rules", "", "`file` of what is blocked, a line each; SIGHUP has it read again")
+	fs.BoolVar(&opt.once, "once", false, "sync, say what came and what is missing, and end: with 0 if nothing is, else with 1; serve nobody")
+	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once: store nothing, fetch no git data, and say what would be stored")
+	fs.Var(positive(&opt.onceWait, 2*time.Minute, time.ParseDuration), "once-wait", "with -once: `time` after which git data is given up if none comes")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fs.SetOutput(os.Stdout)
@@ -191,6 +223,9 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		if i := slices.IndexFunc(opt.bootstrap, graspsync.RelayURL.Plaintext); i >= 0 {
 			return opt, fmt.Errorf("-bootstrap %s: not encrypted, needs -allow-plaintext", opt.bootstrap[i])
 		}
+	}
+	if opt.dryRun && !opt.once {
+		return opt, errors.New("-dry-run needs -once")
 	}
 	if opt.domain == "" {
 		host, _, err := net.SplitHostPort(opt.listen)

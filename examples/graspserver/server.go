@@ -14,7 +14,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
 	eventbadger "github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,12 +40,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err := os.MkdirAll(opt.data, 0o700); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
-	db := &eventbadger.BadgerBackend{
-		Path: filepath.Join(opt.data, "events"),
-		BadgerOptionsModifier: func(o badger.Options) badger.Options {
-			return o.WithLogger(nil).WithSyncWrites(true)
-		},
-	}
+	db := openDatabase(opt)
 	if err := db.Init(); err != nil {
 		return fmt.Errorf("opening the database: %w", err)
 	}
@@ -62,13 +56,26 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	}
 	defer listener.Close()
 
-	server, err := newServer(ctx, db, records, opt, listener.Addr(), log)
+	op, err := openOperator(ctx, records, opt, log)
+	if err != nil {
+		return err
+	}
+	defer op.audit.Close()
+	server, err := newServer(ctx, db, records, op, opt, listener.Addr(), log)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
+	identity, err := identityOf(opt)
+	if err != nil {
+		return err
+	}
+	relay, err := administered(server.Relay(), server, identity, opt, listener.Addr(), log)
+	if err != nil {
+		return err
+	}
 	site := http.NewServeMux()
-	site.Handle("/", server.Relay())
+	site.Handle("/", relay)
 	site.HandleFunc("GET /healthz", healthy)
 	site.HandleFunc("GET /readyz", ready(server, false))
 	ctx, cancel := context.WithCancel(ctx)
@@ -84,16 +91,17 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	defer stop()
 	front := newFront(server.Git(site), log)
 	go admin.page.Run(ctx)
+	go op.reloads(ctx, server, opt.reload)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
 	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(opt.domain, listener.Addr().String()))
 	return serve(ctx, front, listener, server.Run, started)
 }
 
 // newServer makes the server: a khatru relay, and what makes it a GRASP server.
-func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state.Store, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
-	identity, err := nip34.ParseIdentity(append([]string{opt.domain}, opt.also...)...)
+func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
+	identity, err := identityOf(opt)
 	if err != nil {
-		return nil, fmt.Errorf("-domain: %w", err)
+		return nil, err
 	}
 	own, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
@@ -109,7 +117,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 	relay.Info.SupportedNIPs = []any{1, 9, 11, 34, 40, 42, 62, 70, 77}
 	return grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(opt.data, "git"), State: records, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
-		Membership: nip34.Membership{OneSided: opt.oneSided},
+		Membership: nip34.Membership{OneSided: opt.oneSided}, Rules: op.book, Audit: op.record,
 		Egress:     egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
 		Sync: relaysync.Config{
 			Bootstrap:      opt.bootstrap,

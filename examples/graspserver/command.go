@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/nbd-wtf/go-nostr/nip19"
+
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/grasp"
+)
+
+// adminUsage is what the first argument "admin" is about.
+const adminUsage = `graspserver admin [-url URL] [-for URL] [-key file] <command> [arguments]
+
+commands a running server that was started with -admin and your npub. The secret key, nsec or hex, is
+read from the file, or from GRASPSERVER_ADMIN_KEY.
+
+`
+
+// command has a running server do something. It is what "graspserver admin" does.
+func command(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	fs := flag.NewFlagSet("graspserver admin", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	url := fs.String("url", "http://127.0.0.1:7334", "`URL` at which the server is reached")
+	signed := fs.String("for", "", "`URL` to sign for, if the server knows itself by another one: that of its -domain (default: that of -url)")
+	file := fs.String("key", "", "`file` with your secret key (default: it is in GRASPSERVER_ADMIN_KEY)")
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) || err == nil && fs.NArg() == 0 {
+		fmt.Fprint(out, adminUsage)
+		fs.SetOutput(out)
+		fs.PrintDefaults()
+		fmt.Fprintf(out, "\n  %s\n", strings.Join(grasp.Usage(), "\n  "))
+		return flag.ErrHelp
+	}
+	if err != nil {
+		return err
+	}
+	key, err := secretKey(*file, getenv)
+	if err != nil {
+		return err
+	}
+	client := admin.Client{URL: *url, Signed: *signed, Key: key}
+	result, err := client.Do(ctx, fs.Arg(0), fs.Args()[1:]...)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(result, []byte("true")) {
+		fmt.Fprintln(out, "done")
+		return nil
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, result, "", "  "); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, pretty.String())
+	return nil
+}
+
+// secretKey returns a key as 64 hex digits. No error of it says what it is.
+func secretKey(file string, getenv func(string) string) (string, error) {
+	text := getenv("GRASPSERVER_ADMIN_KEY")
+	if file != "" {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("-key: %w", err)
+		}
+		text = string(data)
+	}
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return "", errors.New("no secret key: give -key file, or set GRASPSERVER_ADMIN_KEY")
+	}
+	if strings.HasPrefix(text, "nsec1") {
+		if _, value, err := nip19.Decode(text); err == nil {
+			text, _ = value.(string)
+		}
+	}
+	if len(text) != 64 {
+		return "", errors.New("not a secret key: want nsec or 64 hex digits")
+	}
+	return text, nil
+}
