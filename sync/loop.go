@@ -60,9 +60,9 @@ type loop struct {
 	bootstrap []graspsync.RelayURL // followed in any case
 
 	scanning  bool
-	scanAgain bool // the rules have changed since it began
-	started  bool             // the first scan has succeeded
-	window   <-chan time.Time // open batch window, nil if none
+	scanAgain bool             // the rules have changed since it began
+	started   bool             // the first scan has succeeded
+	window    <-chan time.Time // open batch window, nil if none
 
 	broken      bool      // what is known of the Store is wrong somewhere
 	repairedAt  time.Time // when it was read again because of that
@@ -111,8 +111,10 @@ type (
 	}
 	planInput struct{ in plan.Input }
 	asked     struct{ answer func(l *loop) }
-	ordered   struct{ do func(ctx context.Context, l *loop) }
-	scanned   struct{ err error }
+	ordered   struct {
+		do func(ctx context.Context, l *loop)
+	}
+	scanned struct{ err error }
 )
 
 // loopEnv is what the loop needs of the rest. All of it may be used by any goroutine, but for

@@ -161,7 +161,9 @@ func TestResync(t *testing.T) {
 		do   func(r *rig, a *relaytest.Relay, owner *relaytest.Key) error
 		both bool
 	}{
-		"relay": {do: func(r *rig, a *relaytest.Relay, _ *relaytest.Key) error { return r.manager.Resync(r.t.Context(), a.URL()) }, both: true},
+		"relay": {do: func(r *rig, a *relaytest.Relay, _ *relaytest.Key) error {
+			return r.manager.Resync(r.t.Context(), a.URL())
+		}, both: true},
 		"relay that is down": {down: true, do: func(r *rig, a *relaytest.Relay, _ *relaytest.Key) error {
 			return r.manager.Resync(r.t.Context(), a.URL())
 		}, both: true},

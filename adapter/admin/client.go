@@ -69,7 +69,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }() // all that counts was read
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)

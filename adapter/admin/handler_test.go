@@ -141,15 +141,18 @@ func TestAttacks(t *testing.T) {
 			status  int
 			says    string
 		}{
-			"nothing is signed":       {post(http.Header{}), 401, "no authorization"},
-			"two authorizations":      {post(http.Header{"Authorization": {good.Get("Authorization"), good.Get("Authorization")}}), 401, "no authorization"},
-			"basic":                   {post(http.Header{"Authorization": {"Basic b3duZXI6"}}), 401, "no authorization"},
-			"no base64":               {post(http.Header{"Authorization": {"Nostr !!!"}}), 401, "base64"},
-			"no event":                {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`{"kind":"x"}`))}}), 401, "not an event"},
-			"null":                    {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`null`))}}), 401, "not an event"},
-			"very long":               {post(http.Header{"Authorization": {"Nostr " + strings.Repeat("AAAA", 1<<16)}}), 401, "bytes"},
-			"a stranger's":            {post(signed(t, strangerKey, relayURL, http.MethodPost, body, now)), 403, "not by an owner"},
-			"forged author":           {post(changed(t, false, func(ev *nostr.Event) { require.NoError(t, ev.Sign(strangerKey)); ev.PubKey = keyOf(t, ownerKey).String() })), 401, "signature"},
+			"nothing is signed":  {post(http.Header{}), 401, "no authorization"},
+			"two authorizations": {post(http.Header{"Authorization": {good.Get("Authorization"), good.Get("Authorization")}}), 401, "no authorization"},
+			"basic":              {post(http.Header{"Authorization": {"Basic b3duZXI6"}}), 401, "no authorization"},
+			"no base64":          {post(http.Header{"Authorization": {"Nostr !!!"}}), 401, "base64"},
+			"no event":           {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`{"kind":"x"}`))}}), 401, "not an event"},
+			"null":               {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`null`))}}), 401, "not an event"},
+			"very long":          {post(http.Header{"Authorization": {"Nostr " + strings.Repeat("AAAA", 1<<16)}}), 401, "bytes"},
+			"a stranger's":       {post(signed(t, strangerKey, relayURL, http.MethodPost, body, now)), 403, "not by an owner"},
+			"forged author": {post(changed(t, false, func(ev *nostr.Event) {
+				require.NoError(t, ev.Sign(strangerKey))
+				ev.PubKey = keyOf(t, ownerKey).String()
+			})), 401, "signature"},
 			"forged id":               {post(changed(t, false, func(ev *nostr.Event) { ev.ID = strings.Repeat("ab", 32) })), 401, "signature"},
 			"content added":           {post(changed(t, false, func(ev *nostr.Event) { ev.Content = "x" })), 401, "signature"},
 			"another signature":       {post(changed(t, false, func(ev *nostr.Event) { ev.Sig = strings.Repeat("ab", 64) })), 401, "signature"},
@@ -299,9 +302,9 @@ func TestMethods(t *testing.T) {
 		`{"method":"grantadmin","params":["aa"]}`:          `{"error":"not a command: method \"grantadmin\" is not supported"}`,
 		`{"method":"banevent","params":["aa"]}`:            `{"error":"not a command: method \"banevent\" is not supported"}`,
 		`{"method":"block","params":[1]}`:                  `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
-		`[]`: `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
-		``:   `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
-		`{}`: `{"error":"not a command: no method, or more than 16 params"}`,
+		`[]`:                                               `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
+		``:                                                 `{"error":"not a command: want {\"method\": text, \"params\": [text, ...]}"}`,
+		`{}`:                                               `{"error":"not a command: no method, or more than 16 params"}`,
 		`{"method":"block","params":["` + strings.Repeat(`","`, 20) + `"]}`: `{"error":"not a command: no method, or more than 16 params"}`,
 	} {
 		status, said := attempt{

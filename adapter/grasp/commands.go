@@ -21,10 +21,12 @@ type command struct {
 
 // commands are what [Control.Do] carries out.
 var commands = map[string]command{
-	"block":     {"block relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Block)},
-	"allow":     {"allow relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Allow)},
-	"unset":     {"unset relay|author|repository|event <which>", 2, 2, aboutSubject(func(c Control, ctx context.Context, s rules.Subject, _ string) error { return c.Unset(ctx, s) })},
-	"purge":     {"purge author|repository|event <which>", 2, 2, purgesSubject(func(c Control, ctx context.Context, s rules.Subject, _ string) (Purged, error) { return c.Purge(ctx, s) })},
+	"block": {"block relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Block)},
+	"allow": {"allow relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Allow)},
+	"unset": {"unset relay|author|repository|event <which>", 2, 2, aboutSubject(func(c Control, ctx context.Context, s rules.Subject, _ string) error { return c.Unset(ctx, s) })},
+	"purge": {"purge author|repository|event <which>", 2, 2, purgesSubject(func(c Control, ctx context.Context, s rules.Subject, _ string) (Purged, error) {
+		return c.Purge(ctx, s)
+	})},
 	"remove":    {"remove author|repository|event <which> [reason]", 2, 3, purgesSubject(Control.Remove)},
 	"retry":     {"retry <relay>", 1, 1, aboutRelay(0, Control.Retry)},
 	"resync":    {"resync relay|repository <which>", 2, 2, resync},

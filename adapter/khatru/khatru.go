@@ -139,8 +139,8 @@ type Sync struct {
 	relay   *khatru.Relay
 	store   *eventstoreadapter.Store
 	manager manager
-	syncs   *relaysync.SyncManager // the same
-	rules   relaysync.Rules        // nil: there are none
+	syncs   *relaysync.SyncManager   // the same
+	rules   relaysync.Rules          // nil: there are none
 	send    func(e *nostr.Event) int // to subscribers; may block
 	gate    bool
 	holding bool // the policy holds events
@@ -218,7 +218,7 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 	}
 	return &Sync{
 		holding: holds, rules: cfg.Sync.Rules,
-		relay:   relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
+		relay: relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
 		broadcasts: make(chan *nostr.Event, cfg.fixed.BroadcastQueue),
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,

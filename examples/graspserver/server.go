@@ -118,7 +118,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 	return grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(opt.data, "git"), State: records, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
 		Membership: nip34.Membership{OneSided: opt.oneSided}, Rules: op.book, Audit: op.record,
-		Egress:     egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
+		Egress: egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
 		Sync: relaysync.Config{
 			Bootstrap:      opt.bootstrap,
 			AllowPlaintext: opt.allowPlaintext,

@@ -1,0 +1,48 @@
+package admin_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+)
+
+// reboots is an Operator that has one command. That of a GRASP server is grasp.Server.Control.
+type reboots struct{}
+
+func (reboots) Commands() []string { return []string{"reboot"} }
+
+func (reboots) Do(_ context.Context, _, command string, args ...string) (any, error) {
+	return "will " + command + " in " + strings.Join(args, " "), nil
+}
+
+// An owner commands a server; somebody else is not heard.
+func Example() {
+	front := httptest.NewUnstartedServer(http.NotFoundHandler())
+	url := "http://" + front.Listener.Addr().String()
+	owner, err := graspsync.ParsePubKey("f9308a019258c31049344f85f89d5229b531c845836f99b08601f113bce036f9")
+	if err != nil {
+		panic(err)
+	}
+	handler, err := admin.New(reboots{}, admin.Config{Owners: []graspsync.PubKey{owner}, URLs: []string{url}})
+	if err != nil {
+		panic(err)
+	}
+	front.Config.Handler = handler.Before(front.Config.Handler)
+	front.Start()
+	defer front.Close()
+	time.Sleep(time.Second) // what was signed in the second of its start is not obeyed
+
+	for _, key := range []string{ownerKey, strangerKey} {
+		result, err := admin.Client{URL: url, Key: key}.Do(context.Background(), "reboot", "an hour")
+		fmt.Println(string(result), err)
+	}
+	// Output:
+	// "will reboot in an hour" <nil>
+	//  the server says: not by an owner of this server
+}
