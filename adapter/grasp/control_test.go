@@ -3,9 +3,12 @@ package grasp_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,4 +247,39 @@ func TestOtherCommands(t *testing.T) {
 		require.ErrorIs(t, err, admin.ErrAnswer, "%v", bad)
 	}
 	require.NotEmpty(t, grasp.Usage())
+}
+
+// Git data is hunted for at once when somebody wants that, though a push was waited for, and not at a
+// host that is blocked; when it is not any more it does not count that it was broken.
+func TestRefetchAndBlockedGitServer(t *testing.T) {
+	c := newCommanded(t)
+	_, commit := c.work()
+	var asked atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer elsewhere.Close()
+	there := strings.TrimPrefix(elsewhere.URL, "http://")
+	c.stop()
+	configure := c.configure
+	c.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
+		configure(relay, cfg)
+		cfg.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}
+	c.start()
+	owner := relaytest.NewKey("owner")
+	announcement := owner.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr, "ws://"+there)
+	state := owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
+	require.Empty(t, c.publish(announcement, state))
+	git := func() int64 { return asked.Load() }
+	c.must("block", "relay", elsewhere.URL, "slow")
+	time.Sleep(200 * time.Millisecond)
+	before := git()
+	c.must("refetch", owner.Npub()+"/repo")
+	time.Sleep(1200 * time.Millisecond)
+	require.Equal(t, before, git(), "it is blocked")
+	c.must("unset", "relay", there)
+	c.must("refetch", owner.Npub()+"/repo")
+	c.eventually("hunted for", func() bool { return git() > before })
 }

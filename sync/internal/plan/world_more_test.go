@@ -23,7 +23,13 @@ import (
 
 // more draws one of the rarer inputs.
 func (w *world) more() {
-	switch w.src.n(12) {
+	kinds := 12
+	if w.deep && !w.calm { // the others have sums of before there were these, and no passes
+		kinds = 15
+	}
+	switch w.src.n(kinds) {
+	case 12, 13, 14:
+		w.command()
 	case 0:
 		if u, c := w.connection(); c != nil {
 			in := LimitsChanged{Relay: u, Epoch: w.epoch(u), Limits: w.limits()}
@@ -61,6 +67,20 @@ func (w *world) more() {
 		w.jump()
 	case 11:
 		w.refuse()
+	}
+}
+
+// command draws what an operator may want.
+func (w *world) command() {
+	switch w.src.n(4) {
+	case 0:
+		w.step(Bootstrap{Relay: w.url(), Not: true})
+	case 1:
+		w.step(Retry{Relay: w.url()})
+	case 2:
+		w.step(Resync{Relay: w.url()})
+	case 3:
+		w.step(ResyncRepo{Ref: worldRef(w.src.n(worldRepos))})
 	}
 }
 
@@ -140,6 +160,10 @@ type worldTenure struct{ since, goneAt time.Time }
 // after takes over what an input has to do to the plan, and checks that it did.
 func (w *world) after(in Input) {
 	switch in := in.(type) {
+	case Retry:
+		w.checkRetried(in.Relay)
+	case Resync:
+		w.checkRetried(in.Relay)
 	case DialFailed:
 		w.checkRefused(in)
 	case Connected:
@@ -217,6 +241,14 @@ func (w *world) checkServed() {
 		w.must(w.plan.owners.of[key].weight == weight, "what an owner weighs at its age")
 	}
 	w.must(len(w.served) == len(w.plan.owners.tenures), "of how many owners it is known since when they are here")
+}
+
+// checkRetried checks that a relay which somebody wants tried waits for nothing but its turn.
+func (w *world) checkRetried(u graspsync.RelayURL) {
+	delete(w.refusals, u)
+	if r := w.plan.known.relays[u]; r != nil {
+		w.must(r.dial.connecting || r.dial.connected || r.turn.line != nil, "it is its turn next")
+	}
 }
 
 // checkRefused checks when a relay is tried again that we refused to dial: after a while

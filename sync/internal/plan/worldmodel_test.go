@@ -37,7 +37,9 @@ func (w *world) before(in Input) {
 			}
 		}
 	case Bootstrap:
-		w.bootstrap[in.Relay] = true
+		if w.bootstrap[in.Relay] = true; in.Not {
+			delete(w.bootstrap, in.Relay)
+		}
 	case Connected:
 		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
 			c.connected, c.limits = true, in.Limits
