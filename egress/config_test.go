@@ -44,7 +44,7 @@ func TestConfigFieldsAllMatter(t *testing.T) {
 	tested := map[string]any{
 		"Allow": TestAllowOpensOnlyItsPrefix, "Own": TestOwnListenersAreRefused, "OwnNames": TestTrapD2_OwnNamesAreComparedWhole,
 		"AllowPlaintext": TestCheck, "Resolver": TestForbiddenDestinations,
-		"HostAddrs": TestHostAddressesAreRefused, "RootCAs": TestRedirectTargets, "Budget": TestPromiseP14_OneBudgetPerAddress, "BudgetAllowed": TestBudgetAllowed,
+		"HostAddrs": TestHostAddressesAreRefused, "RootCAs": TestRedirectTargets, "Budget": TestPromiseP14_OneBudgetPerAddress, "BudgetAllowed": TestBudgetAllowed, "Deny": TestDeny,
 	}
 	for _, f := range append(reflect.VisibleFields(reflect.TypeFor[egress.Config]()), reflect.VisibleFields(reflect.TypeFor[egress.Fixed]())...) {
 		if f.Name != "fixed" {
