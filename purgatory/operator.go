@@ -28,6 +28,13 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
+// RemovePull removes the ref of a pull request, or update of one, from a repository, served or not; it
+// is for who must take that down, after its event is gone. What it brought goes with the next
+// maintenance, or with Maintain. One that is not there is no error.
+func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
+	return p.remover.dropRef(ctx, ref, id)
+}
+
 // Dismiss ends the waiting of all events that an operator does not want any more, and has what was
 // brought for them go. It may come again, if whoever decides about it accepts it then. It returns
 // how many there were. An error is the first; the others were tried all the same, and the call may

@@ -197,6 +197,12 @@ func TestAuthorIsBannedAndPurged(t *testing.T) {
 	require.True(t, c.clonable(owner))
 }
 
+// commitOn makes one more commit.
+func commitOn(c *commanded, work string) string {
+	c.git(work, "commit", "-q", "--allow-empty", "-m", "more")
+	return c.git(work, "rev-parse", "HEAD")
+}
+
 func TestOtherCommands(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -234,6 +240,15 @@ func TestOtherCommands(t *testing.T) {
 	c.must("bootstrap", "remove", "127.0.0.2:8443")
 	c.restart()
 	require.Empty(t, c.server.Sync().Status().Relays)
+
+	pull := relaytest.NewKey("stranger").PullRequest(nostr.Now()-20, owner.Ref("repo"), "copied", commitOn(c, work))
+	require.Empty(t, c.publish(pull))
+	c.git(work, "push", "-q", owner.CloneURL("ws://"+c.addr, "repo"), "HEAD:refs/nostr/"+pull.ID)
+	refs := func() string { return c.git(work, "ls-remote", owner.CloneURL("ws://"+c.addr, "repo")) }
+	c.eventually("served", func() bool { return strings.Contains(refs(), pull.ID) && len(c.served()) == 3 })
+	require.JSONEq(t, `{"events":1,"waiting":0}`, c.must("remove", "event", pull.ID))
+	require.NotContains(t, refs(), pull.ID)
+	require.Contains(t, refs(), "refs/heads/main")
 
 	removed := c.must("banevent", announcement.ID, "no reason")
 	require.JSONEq(t, `{"events":1,"waiting":0}`, removed)

@@ -131,6 +131,22 @@ func (p *purge) remove(ctx context.Context, events []graspsync.Event) error {
 			return fmt.Errorf("removing event %s: %w", ev.ID, err)
 		}
 		p.done.Events++
+		if pr, err := nip34.ParsePullRequest(ev); err == nil {
+			if err := p.pull(ctx, pr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pull removes the refs of a pull request.
+func (p *purge) pull(ctx context.Context, pr *nip34.PullRequest) error {
+	for _, ref := range pr.Repos {
+		err := whileInUse(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, pr.ID) })
+		if err != nil {
+			return fmt.Errorf("removing the ref of pull request %s: %w", pr.ID, err)
+		}
 	}
 	return nil
 }
