@@ -10,6 +10,11 @@
 // egress.Config as its Deny, or to adapter/grasp, which does both and has the commands that act on
 // a change at once.
 //
+// Whoever puts the parts together without adapter/grasp tells the SyncManager after each change, and
+// removes by itself what is stored and is to go:
+//
+//	err = manager.Reconsider(ctx, rules.Lifted(subject))
+//
 // There is one rule for each subject. One that was set while the server ran comes before one of the
 // file; what is said of an event comes before what is said of a repository, and that before what is
 // said of an author.

@@ -63,9 +63,9 @@ const (
 // Subject is what a rule is about. Comparable; the zero value is none. It is made by [ParseSubject]
 // or one of the functions Of.
 type Subject struct {
-	Kind Kind
+	Kind Kind `json:"kind"`
 	// Name is its one spelling: a host or host:port, 64 hex digits, or 30617:<owner>:<identifier>.
-	Name string
+	Name string `json:"name"`
 }
 
 // OfAuthor is an author as a subject.

@@ -34,7 +34,9 @@ var commands = map[string]command{
 	"maintain":  {"maintain <repository>", 1, 1, maintain},
 	"bootstrap": {"bootstrap add|remove <relay>", 2, 2, bootstrap},
 	"describe":  {"describe name|description|icon <text>", 2, 2, describe},
-	"rules":     {"rules", 0, 0, func(_ context.Context, c Control, _ []string) (any, error) { return c.rules.All(), nil }},
+	"rules": {"rules", 0, 0, func(_ context.Context, c Control, _ []string) (any, error) {
+		return append([]rules.Rule{}, c.rules.All()...), nil
+	}},
 }
 
 // Commands implements [admin.Operator].
