@@ -7,6 +7,8 @@ import (
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/internal/traits"
 )
 
 // profile is what is known of a kind of backend.
@@ -32,6 +34,8 @@ type profile struct {
 	compact bool
 	// indexed reports whether a query for this tag finds all events that have it.
 	indexed func(name, value string) bool
+	// fits reports whether an event can be kept as it is, beyond what compact says; nil if any can.
+	fits func(e *nostr.Event) bool
 }
 
 const modulePath = "github.com/fiatjaf/eventstore/"
@@ -40,6 +44,13 @@ const modulePath = "github.com/fiatjaf/eventstore/"
 // be linked in for it. A backend that an embedder wrapped in a type of its own is
 // taken for the worst of all.
 func profileOf(backend eventstore.Store) profile {
+	if b, ok := backend.(traits.Teller); ok {
+		t := b.Traits()
+		return profile{
+			page: t.Page, exempt: t.Exempt, values: t.Values, sorted: t.Sorted, trusted: t.Trusted, prefixes: t.Prefixes,
+			exclusive: t.Exclusive, serialize: t.Serialize, compact: t.Compact, indexed: t.Indexed, fits: t.Fits,
+		}
+	}
 	v := reflect.Indirect(reflect.ValueOf(backend))
 	name, known := strings.CutPrefix(v.Type().PkgPath(), modulePath)
 	p := profile{

@@ -268,7 +268,7 @@ func (s *Store) storable(e graspsync.Event) error {
 		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
 	case e.CreatedAt < 0 || e.CreatedAt >= math.MaxUint32:
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
-	case s.writer.profile.compact && !compactable(e.Event):
+	case s.writer.profile.compact && !compactable(e.Event), s.writer.profile.fits != nil && !s.writer.profile.fits(e.Event):
 		return fmt.Errorf("%w: larger than the backend can encode", ErrUnstorable)
 	}
 	return nil

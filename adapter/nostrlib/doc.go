@@ -1,0 +1,2 @@
+// Package nostrlib joins graspsync to fiatjaf.com/nostr.
+package nostrlib

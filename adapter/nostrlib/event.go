@@ -1,0 +1,76 @@
+package nostrlib
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+
+	"fiatjaf.com/nostr"
+	gonostr "github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+)
+
+// FromEvent returns an event of nostrlib's as graspsync has it. Nothing is parsed: id and author are
+// copied as they are, and written down once for those who want them as text. The values of its
+// tags are shared, so neither of the two may be changed any more. Like [graspsync.ParseEvent]
+// it checks neither id nor signature; the error wraps [graspsync.ErrEvent] if the event has no id.
+func FromEvent(e nostr.Event) (graspsync.Event, error) {
+	if e.ID == nostr.ZeroID {
+		return graspsync.Event{}, fmt.Errorf("%w: id: zero", graspsync.ErrEvent)
+	}
+	var digits [idDigits + keyDigits + sigDigits]byte
+	hex.Encode(digits[:], e.ID[:])
+	hex.Encode(digits[idDigits:], e.PubKey[:])
+	hex.Encode(digits[idDigits+keyDigits:], e.Sig[:])
+	text := string(digits[:])
+	out := &gonostr.Event{
+		ID: text[:idDigits], PubKey: text[idDigits : idDigits+keyDigits], Sig: text[idDigits+keyDigits:],
+		CreatedAt: gonostr.Timestamp(e.CreatedAt), Kind: int(e.Kind), Content: e.Content,
+	}
+	if e.Tags != nil {
+		out.Tags = make(gonostr.Tags, len(e.Tags))
+		for i, tag := range e.Tags {
+			out.Tags[i] = gonostr.Tag(tag)
+		}
+	}
+	return graspsync.Event{Event: out, ID: graspsync.EventID(e.ID), PubKey: graspsync.PubKey(e.PubKey)}, nil
+}
+
+// How many digits there are in the text of an event.
+const (
+	idDigits  = 2 * len(nostr.ID{})
+	keyDigits = 2 * len(nostr.PubKey{})
+	sigDigits = 2 * len(nostr.Event{}.Sig)
+)
+
+// ToEvent returns an event of graspsync's as nostrlib has it. The values of its tags are shared.
+// The error wraps [graspsync.ErrEvent] for the zero Event, and for what nostrlib has no place for: a
+// kind above 65,535, a signature that is not of 128 hex digits. Digits of a signature in upper case
+// become lower case.
+func ToEvent(e graspsync.Event) (nostr.Event, error) {
+	switch {
+	case e.IsZero():
+		return nostr.Event{}, fmt.Errorf("%w: none", graspsync.ErrEvent)
+	case e.Kind < 0 || e.Kind > math.MaxUint16:
+		return nostr.Event{}, fmt.Errorf("%w: kind %d", graspsync.ErrEvent, e.Kind)
+	case len(e.Sig) != sigDigits:
+		return nostr.Event{}, fmt.Errorf("%w: signature of %d digits", graspsync.ErrEvent, len(e.Sig))
+	}
+	out := nostr.Event{
+		ID: nostr.ID(e.ID), PubKey: nostr.PubKey(e.PubKey),
+		CreatedAt: nostr.Timestamp(e.CreatedAt), Kind: nostr.Kind(e.Kind), Content: e.Content,
+	}
+	var digits [sigDigits]byte
+	copy(digits[:], e.Sig)
+	if _, err := hex.Decode(out.Sig[:], digits[:]); err != nil {
+		return nostr.Event{}, fmt.Errorf("%w: signature: %w", graspsync.ErrEvent, err)
+	}
+	if e.Tags != nil {
+		out.Tags = make(nostr.Tags, len(e.Tags))
+		for i, tag := range e.Tags {
+			out.Tags[i] = nostr.Tag(tag)
+		}
+	}
+	return out, nil
+}

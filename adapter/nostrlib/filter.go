@@ -1,0 +1,95 @@
+package nostrlib
+
+import (
+	"encoding/hex"
+	"math"
+
+	"fiatjaf.com/nostr"
+	gonostr "github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+)
+
+// FromFilter returns a filter of nostrlib's as go-nostr has it. The lists of tag values are shared.
+func FromFilter(f nostr.Filter) gonostr.Filter {
+	out := gonostr.Filter{
+		Tags: gonostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search,
+		Since: bound(f.Since), Until: bound(f.Until),
+	}
+	if f.IDs != nil {
+		out.IDs = make([]string, len(f.IDs))
+		for i, id := range f.IDs {
+			out.IDs[i] = hex.EncodeToString(id[:])
+		}
+	}
+	if f.Authors != nil {
+		out.Authors = make([]string, len(f.Authors))
+		for i, key := range f.Authors {
+			out.Authors[i] = hex.EncodeToString(key[:])
+		}
+	}
+	if f.Kinds != nil {
+		out.Kinds = make([]int, len(f.Kinds))
+		for i, kind := range f.Kinds {
+			out.Kinds[i] = int(kind)
+		}
+	}
+	return out
+}
+
+func bound(at nostr.Timestamp) *gonostr.Timestamp {
+	if at == 0 {
+		return nil
+	}
+	t := gonostr.Timestamp(at)
+	return &t
+}
+
+// ToFilter returns a filter of go-nostr's as nostrlib has it. It is false for one that nothing
+// matches, since most backends of nostrlib's take an empty list for none, and for one that
+// ends at the time zero, since nostrlib takes such a bound for none. Of a list, values that no
+// event has are left out. The lists of tag values are shared.
+func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
+	out = nostr.Filter{Tags: nostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search}
+	if f.IDs != nil {
+		out.IDs = converted(f.IDs, func(s string) (nostr.ID, bool) {
+			id, err := graspsync.ParseEventID(s)
+			return nostr.ID(id), err == nil
+		})
+	}
+	if f.Authors != nil {
+		out.Authors = converted(f.Authors, func(s string) (nostr.PubKey, bool) {
+			key, err := graspsync.ParsePubKey(s)
+			return nostr.PubKey(key), err == nil
+		})
+	}
+	if f.Kinds != nil {
+		out.Kinds = converted(f.Kinds, func(k int) (nostr.Kind, bool) {
+			return nostr.Kind(k), 0 <= k && k <= math.MaxUint16
+		})
+	}
+	for _, values := range f.Tags {
+		if values != nil && len(values) == 0 {
+			return out, false
+		}
+	}
+	if f.Since != nil {
+		out.Since = nostr.Timestamp(max(*f.Since, 0))
+	}
+	if f.Until != nil {
+		out.Until = nostr.Timestamp(*f.Until)
+	}
+	return out, (f.IDs == nil || len(out.IDs) > 0) && (f.Authors == nil || len(out.Authors) > 0) &&
+		(f.Kinds == nil || len(out.Kinds) > 0) && (f.Until == nil || *f.Until > 0)
+}
+
+// converted are those values that are some of the other kind.
+func converted[A, B any](values []A, as func(A) (B, bool)) []B {
+	out := make([]B, 0, len(values))
+	for _, v := range values {
+		if c, ok := as(v); ok {
+			out = append(out, c)
+		}
+	}
+	return out
+}
