@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fiatjaf/eventstore"
@@ -425,7 +424,7 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if IsSynced(ctx) {
 		return
 	}
-	s.expiry.track(e)
+	s.expiry.Track(e)
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil {
 		return // our own store has none such
@@ -449,7 +448,7 @@ func (s *Sync) undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := s.store.Deleted(ctx, e)
 	if err == nil && deleted {
 		err = s.store.Remove(ctx, e)
-		s.removed.add(e)
+		s.removed.Add(e)
 		s.followRemovals(ctx)
 		s.manager.Removed(e)
 	}
@@ -472,41 +471,10 @@ func (s *Sync) deletes(e *nostr.Event) bool {
 	return e.Kind == nostr.KindDeletion || s.us.Vanishes(e)
 }
 
-// removals are the events that were removed for the sake of others, as long as the
-// DeleteEvent hooks have not been told.
-type removals struct {
-	mu sync.Mutex
-	// guarded by mu
-	events []graspsync.Event
-	n      uint64 // there were, ever
-}
-
-func (r *removals) add(e graspsync.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
-	r.n++
-}
-
-// count returns how many there were, ever.
-func (r *removals) count() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.n
-}
-
-func (r *removals) take() []graspsync.Event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	events := r.events
-	r.events = nil
-	return events
-}
-
 // followRemovals calls the DeleteEvent hooks for what the backend has removed. Whoever
 // comes first does so for all.
 func (s *Sync) followRemovals(ctx context.Context) {
-	for _, e := range s.removed.take() {
+	for _, e := range s.removed.Take() {
 		s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, e.Event)
 	}
 }
@@ -538,11 +506,11 @@ func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Eve
 func (s *Sync) save(
 	ctx context.Context, store relaysync.Store, events []graspsync.Incoming,
 ) (outcomes []graspsync.Outcome, err error) {
-	removed := s.removed.count()
+	removed := s.removed.Count()
 	outcomes, err = store.Save(ctx, events)
 	s.followRemovals(ctx)
 	if err != nil {
-		s.unsure.add(events...)
+		s.unsure.Add(events...)
 		return nil, err
 	}
 	if len(outcomes) != len(events) {
@@ -551,23 +519,23 @@ func (s *Sync) save(
 	for i, in := range events {
 		o := &outcomes[i]
 		if o.Result == graspsync.Failed {
-			s.unsure.add(in)
+			s.unsure.Add(in)
 			continue
 		}
 		if in.Event.IsZero() {
 			continue
 		}
-		if tried := s.unsure.take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
+		if tried := s.unsure.Take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
 			o.Result = graspsync.Stored // by the attempt that failed, which nothing followed
 		}
 		switch o.Result {
 		case graspsync.Stored:
 			s.imported(ctx, in.Event)
-			if s.removed.count() != removed { // maybe this one, before all hooks had it
+			if s.removed.Count() != removed { // maybe this one, before all hooks had it
 				s.undo(ctx, in.Event)
 			}
 		case graspsync.Duplicate:
-			s.expiry.track(in.Event.Event) // an earlier process may have ended before that
+			s.expiry.Track(in.Event.Event) // an earlier process may have ended before that
 		}
 	}
 	return outcomes, nil
@@ -653,6 +621,6 @@ func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
 			s.log.Error("hook of the relay failed", "hook", "OnEventSaved", "err", err)
 		}
 	}
-	s.expiry.track(e.Event)
+	s.expiry.Track(e.Event)
 	s.broadcast(e.Event)
 }

@@ -192,21 +192,3 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 		})
 	}
 }
-
-func TestUnsureIsBounded(t *testing.T) {
-	var u unsure
-	id := func(n int) graspsync.EventID { return graspsync.EventID{byte(n >> 8), byte(n), 1} }
-	tried := func(n int) graspsync.Incoming {
-		return graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id(n).String()})}
-	}
-	for i := range maxUnsure + 10 {
-		u.add(tried(i), tried(i))
-	}
-	assert.Len(t, u.ids, maxUnsure)
-	assert.False(t, u.take(id(9)), "the oldest go")
-	assert.True(t, u.take(id(10)))
-	assert.False(t, u.take(id(10)))
-	u.add(tried(10)) // in the place of the oldest, which is its own
-	assert.True(t, u.take(id(10)))
-	assert.True(t, u.take(id(maxUnsure+9)))
-}

@@ -3,7 +3,6 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
@@ -33,7 +32,7 @@ func (s *imports) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.Store.Remove(ctx, e); err != nil {
 		return err
 	}
-	s.sync.removed.add(e)
+	s.sync.removed.Add(e)
 	s.sync.followRemovals(synced(ctx))
 	return nil
 }
@@ -57,52 +56,4 @@ func (s *imports) Save(ctx context.Context, events []graspsync.Incoming) ([]gras
 		outcomes[places[i]] = o
 	}
 	return outcomes, nil
-}
-
-// maxUnsure is how many ids of events are remembered whose saving failed.
-const maxUnsure = 10_000
-
-// unsure remembers events that may be stored although that failed, the latest of them.
-type unsure struct {
-	mu sync.Mutex
-	// guarded by mu
-	ids   map[graspsync.EventID]int // places in order
-	order []graspsync.EventID       // a ring
-	next  int                       // place in it
-}
-
-func (u *unsure) add(events ...graspsync.Incoming) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, in := range events {
-		if in.Event.IsZero() {
-			continue
-		}
-		id := in.Event.ID
-		if _, known := u.ids[id]; known {
-			continue
-		}
-		if u.ids == nil {
-			u.ids = make(map[graspsync.EventID]int)
-		}
-		if len(u.order) < maxUnsure {
-			u.ids[id] = len(u.order)
-			u.order = append(u.order, id)
-			continue
-		}
-		if old := u.order[u.next]; u.ids[old] == u.next {
-			delete(u.ids, old)
-		}
-		u.ids[id], u.order[u.next] = u.next, id
-		u.next = (u.next + 1) % maxUnsure
-	}
-}
-
-// take forgets an id and reports whether it was remembered.
-func (u *unsure) take(id graspsync.EventID) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	_, known := u.ids[id]
-	delete(u.ids, id)
-	return known
 }

@@ -22,6 +22,7 @@ import (
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -79,8 +80,13 @@ type constants struct {
 const (
 	defaultBroadcastQueue = 1024
 	defaultMaxExpiring    = 100_000
-	unfinishedPause       = time.Minute // before deletions are executed again that could not be
+	unfinishedPause       = time.Minute    // before deletions are executed again that could not be
+	expiryRetry           = time.Minute    // before the store is looked at again after it could not be
+	incompleteEvery       = 24 * time.Hour // is how often it is said that the store can't be read completely
 )
+
+// ErrRoom is wrapped where an event is not stored since too little of the disk is free.
+var ErrRoom = embedding.ErrRoom
 
 func (c Config) withDefaults() Config {
 	if c.fixed.BroadcastQueue == 0 {
@@ -147,14 +153,14 @@ type Sync struct {
 	us      nip34.Identity
 	log     *slog.Logger
 	records io.Closer // nil if they are whose State it is
-	room    *room
+	room    *embedding.Room
 
 	broadcasts chan *nostr.Event
 	unfinished chan struct{} // one slot: a stored deletion could not be executed
-	removed    *removals
+	removed    *embedding.Removals
 	elsewhere  []query // the QueryEvents hooks that the relay had
-	expiry     *expiry
-	unsure     unsure
+	expiry     *embedding.Expiry
+	unsure     embedding.Unsure
 	questions  questions
 
 	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
@@ -200,9 +206,9 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 	if err := cfg.validate(); err != nil {
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
 	}
-	removed, tell := &removals{}, cfg.Store.Removed
+	removed, tell := &embedding.Removals{}, cfg.Store.Removed
 	cfg.Store.Removed = func(e graspsync.Event) {
-		removed.add(e)
+		removed.Add(e)
 		if tell != nil {
 			tell(e)
 		}
@@ -223,8 +229,8 @@ func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, 
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,
 		questions:  questions{log: cfg.Sync.Logger},
-		room:       newRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
-		expiry:     newExpiry(cfg.fixed.MaxExpiring),
+		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
+		expiry:     embedding.NewExpiry(cfg.fixed.MaxExpiring),
 	}, cfg, nil
 }
 
@@ -308,7 +314,7 @@ func (s *Sync) Ready() <-chan struct{} { return s.manager.Ready() }
 
 // Writable returns why nothing is stored now, or nil: what Room says, or Writable of the Store.
 func (s *Sync) Writable() error {
-	if err := s.room.of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
+	if err := s.room.Of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
 		return err
 	}
 	return s.store.Writable()
@@ -360,7 +366,7 @@ func (s *Sync) BroadcastsDropped() uint64 { return s.dropped.Load() }
 
 // Room returns why there is no room for an event, wrapping [ErrRoom], or nil if there is: by
 // Config.Free and MinFree. A policy that holds events asks this before it keeps one.
-func (s *Sync) Room(e *nostr.Event) error { return s.room.of(e) }
+func (s *Sync) Room(e *nostr.Event) error { return s.room.Of(e) }
 
 func (s *Sync) runBroadcasts(ctx context.Context) {
 	for {
@@ -417,16 +423,7 @@ func (s *Sync) finishDeletions(ctx context.Context) error {
 	return nil
 }
 
-// protect turns a panic of the embedder's code into an error.
-func protect(f func()) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	f()
-	return nil
-}
+var protect = embedding.Protect
 
 // hold is the first of the hooks that store: khatru has no answer between stored and
 // refused. Here no hook of the relay has anything against the event any more, and only
@@ -492,11 +489,11 @@ func (s *Sync) runExpiry(ctx context.Context) {
 	for {
 		select {
 		case <-timer.C:
-		case <-s.expiry.wake:
+		case <-s.expiry.Wake():
 		case <-ctx.Done():
 			return
 		}
-		expired, wait, rescan := s.expiry.next(nostr.Now())
+		expired, wait, rescan := s.expiry.Next(nostr.Now())
 		left, err := s.removeExpired(ctx, expired)
 		unread := false
 		if rescan {
@@ -507,7 +504,7 @@ func (s *Sync) runExpiry(ctx context.Context) {
 			return // that it did not get through is no error of the store's
 		}
 		if err != nil {
-			s.expiry.again(nostr.Now(), left, unread)
+			s.expiry.Again(nostr.Now(), left, unread)
 			s.log.Error("expired events could not be removed", "left", len(left), "err", err)
 			wait = expiryRetry
 		}
@@ -521,7 +518,7 @@ func (s *Sync) scanExpiry(ctx context.Context) error {
 		if err != nil {
 			return s.unread("events that expire", err)
 		}
-		s.expiry.track(e.Event)
+		s.expiry.Track(e.Event)
 	}
 	return nil
 }

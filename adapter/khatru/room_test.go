@@ -1,10 +1,8 @@
 package khatruadapter
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,69 +23,7 @@ import (
 
 const saidNoRoom = "WARN no room on the disk: events are not stored"
 
-// A disk is looked at once a second, however many events come, and what is said of it is
-// said once a minute.
-func TestRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var said bytes.Buffer
-		var left uint64 = 1000
-		var err error
-		asked := 0
-		r := newRoom(func() (uint64, error) {
-			asked++
-			if left == 7 {
-				panic("a callback of the embedder's")
-			}
-			return left, err
-		}, 1000, slog.New(slog.NewTextHandler(&said, nil)))
-		lines := func(what string) int { return strings.Count(said.String(), what) }
-		note, deletion, vanish, typing := event(alice, 1, start), event(alice, 5, start), event(alice, 62, start), event(alice, 20001, start)
-		for range 3 {
-			require.NoError(t, r.of(note))
-		}
-		require.Equal(t, 1, asked)
-		left = 999
-		time.Sleep(roomPeriod - 1)
-		require.NoError(t, r.of(note))
-		time.Sleep(time.Nanosecond)
-		for range 5 {
-			require.ErrorIs(t, r.of(note), ErrRoom)
-			require.NoError(t, r.of(deletion))
-			require.NoError(t, r.of(vanish))
-			require.NoError(t, r.of(typing))
-		}
-		require.Equal(t, 2, asked)
-		require.Equal(t, 1, lines("level=WARN"))
-		time.Sleep(roomSaid)
-		require.Error(t, r.of(note))
-		require.Equal(t, 2, lines("level=WARN"))
-		require.Equal(t, 1, lines("events=5"), "four that were not said before, and this one")
-		for has, may := range map[uint64]bool{250: true, 249: false} {
-			left = has
-			time.Sleep(roomPeriod)
-			require.Equal(t, may, r.of(deletion) == nil, "%d", has)
-			require.Equal(t, may, r.of(vanish) == nil, "%d", has)
-			require.NoError(t, r.of(typing), "nobody stores it")
-		}
-		left = 2000
-		time.Sleep(roomPeriod)
-		require.NoError(t, r.of(note))
-		require.NoError(t, r.of(note))
-		require.Equal(t, 1, lines("level=INFO"))
-		err = errors.New("stale file handle")
-		time.Sleep(roomPeriod)
-		require.ErrorIs(t, r.of(note), err)
-		require.ErrorIs(t, r.of(deletion), ErrRoom)
-		left, err = 7, nil
-		time.Sleep(roomPeriod)
-		require.ErrorIs(t, r.of(note), ErrRoom)
-		left = 2000
-		time.Sleep(roomPeriod)
-		require.NoError(t, r.of(note))
-		require.Equal(t, 2, lines("level=INFO"))
-		require.NoError(t, newRoom(nil, 1000, nil).of(note), "nobody says what there is")
-	})
-}
+const roomPeriod = time.Second // for which it counts what a disk had free
 
 // drive is a disk of which a test says what is free.
 type drive struct{ free atomic.Uint64 }

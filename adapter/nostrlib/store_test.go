@@ -44,4 +44,3 @@ func TestSuiteSlicestore(t *testing.T) {
 func TestSuiteBoltdb(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) relaysync.Store { return newStore(t, newBolt(t), nostrlib.Config{}) })
 }
-

@@ -1,4 +1,4 @@
-package khatruadapter
+package embedding
 
 import (
 	"cmp"
@@ -13,17 +13,11 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// expiryRetry is how long a failed look at the store waits for the next one.
-const expiryRetry = time.Minute
-
-// incompleteEvery is how often it is said that the store can't be read completely.
-const incompleteEvery = 24 * time.Hour
-
 // never is later than any deadline.
 const never nostr.Timestamp = math.MaxInt64
 
-// expiry knows which stored events expire next.
-type expiry struct {
+// Expiry knows which stored events expire next (NIP-40). It is safe for concurrent use.
+type Expiry struct {
 	most int
 	wake chan struct{} // one slot
 
@@ -62,12 +56,17 @@ func (d *deadlines) Pop() any {
 	return v
 }
 
-// newExpiry starts with the store unread.
-func newExpiry(most int) *expiry {
-	return &expiry{most: most, wake: make(chan struct{}, 1)}
+// NewExpiry starts with the store unread. It awaits so many events in memory, those that expire
+// first; the store is read again when it is the others' turn.
+func NewExpiry(most int) *Expiry {
+	return &Expiry{most: most, wake: make(chan struct{}, 1)}
 }
 
-func (x *expiry) track(e *nostr.Event) {
+// Wake has something when Next should be asked anew, since there is an event that expires earlier.
+func (x *Expiry) Wake() <-chan struct{} { return x.wake }
+
+// Track takes note of an event that is stored, if it expires.
+func (x *Expiry) Track(e *nostr.Event) {
 	at, ok := nip34.Expiration(e)
 	if !ok || !x.add(deadline{at, e.ID}) {
 		return
@@ -78,7 +77,7 @@ func (x *expiry) track(e *nostr.Event) {
 	}
 }
 
-func (x *expiry) add(d deadline) bool {
+func (x *Expiry) add(d deadline) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if d.at >= x.horizon {
@@ -94,9 +93,9 @@ func (x *expiry) add(d deadline) bool {
 	return true
 }
 
-// next returns the ids that have expired, and how long it is until there is more to
+// Next returns the ids that have expired, and how long it is until there is more to
 // do. It may ask for the store to be read, into an empty queue.
-func (x *expiry) next(now nostr.Timestamp) (expired []string, wait time.Duration, rescan bool) {
+func (x *Expiry) Next(now nostr.Timestamp) (expired []string, wait time.Duration, rescan bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for len(x.queue) > 0 && x.queue[0].at <= now {
@@ -115,9 +114,9 @@ func (x *expiry) next(now nostr.Timestamp) (expired []string, wait time.Duration
 	return expired, time.Duration(next) * time.Second, false
 }
 
-// again has ids that could not be removed come back at once, or the store be read
+// Again has ids that could not be removed come back at once, or the store be read
 // again.
-func (x *expiry) again(now nostr.Timestamp, ids []string, unread bool) {
+func (x *Expiry) Again(now nostr.Timestamp, ids []string, unread bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, id := range ids {

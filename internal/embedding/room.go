@@ -1,4 +1,4 @@
-package khatruadapter
+package embedding
 
 import (
 	"errors"
@@ -21,15 +21,15 @@ const (
 	roomPeriod = time.Second
 	// roomSaid is the time between two lines in the log about it.
 	roomSaid = time.Minute
-	// deletionShare is the part of Config.MinFree, one of so many, that deletions leave. They
+	// deletionShare is the part of what is to be left, one of so many, that deletions leave. They
 	// make room, but one may be a thousand times as long as what it removes.
 	deletionShare = 4
 )
 
-// room knows whether the disk has room for more events. Databases die where it has not:
-// badger writes to memory that is mapped to its files, and is killed.
-type room struct {
-	// set by New, read-only
+// Room knows whether the disk has room for more events. Databases die where it has not:
+// badger writes to memory that is mapped to its files, and is killed. It is safe for concurrent use.
+type Room struct {
+	// set by NewRoom, read-only
 	free  func() (uint64, error) // nil: there always is
 	least uint64
 	log   *slog.Logger
@@ -44,13 +44,15 @@ type room struct {
 	said   bool // that there is none, and not yet that there is again
 }
 
-func newRoom(free func() (uint64, error), least uint64, log *slog.Logger) *room {
-	return &room{free: free, least: least, log: log, left: math.MaxUint64}
+// NewRoom asks what is free, in bytes, and wants so much of it left. With no free there always
+// is room.
+func NewRoom(free func() (uint64, error), least uint64, log *slog.Logger) *Room {
+	return &Room{free: free, least: least, log: log, left: math.MaxUint64}
 }
 
-// of returns why there is no room for an event; nil if there is. What comes while the disk is
+// Of returns why there is no room for an event, wrapping ErrRoom; nil if there is. What comes while the disk is
 // looked at goes by what was known before.
-func (r *room) of(e *nostr.Event) error {
+func (r *Room) Of(e *nostr.Event) error {
 	if r.free == nil || nostr.IsEphemeralKind(e.Kind) {
 		return nil
 	}
@@ -74,7 +76,7 @@ func (r *room) of(e *nostr.Event) error {
 }
 
 // look asks what is free, at most once in roomPeriod.
-func (r *room) look(now time.Time) {
+func (r *Room) look(now time.Time) {
 	r.mu.Lock()
 	due := r.asked.IsZero() || now.Sub(r.asked) >= roomPeriod
 	if due {
@@ -86,7 +88,7 @@ func (r *room) look(now time.Time) {
 	}
 	var left uint64
 	var err error
-	if perr := protect(func() { left, err = r.free() }); perr != nil {
+	if perr := Protect(func() { left, err = r.free() }); perr != nil {
 		err = perr
 	}
 	r.mu.Lock()
@@ -100,7 +102,7 @@ func (r *room) look(now time.Time) {
 }
 
 // say counts an event that found no room, and logs that once in a while. It is called with mu.
-func (r *room) say(now time.Time) {
+func (r *Room) say(now time.Time) {
 	r.kept++
 	if r.said && now.Sub(r.saidAt) < roomSaid {
 		return

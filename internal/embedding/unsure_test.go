@@ -1,0 +1,29 @@
+package embedding
+
+import (
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+)
+
+func TestUnsureIsBounded(t *testing.T) {
+	var u Unsure
+	id := func(n int) graspsync.EventID { return graspsync.EventID{byte(n >> 8), byte(n), 1} }
+	tried := func(n int) graspsync.Incoming {
+		return graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id(n).String()})}
+	}
+	for i := range MaxUnsure + 10 {
+		u.Add(tried(i), tried(i))
+	}
+	assert.Len(t, u.ids, MaxUnsure)
+	assert.False(t, u.Take(id(9)), "the oldest go")
+	assert.True(t, u.Take(id(10)))
+	assert.False(t, u.Take(id(10)))
+	u.Add(tried(10)) // in the place of the oldest, which is its own
+	assert.True(t, u.Take(id(10)))
+	assert.True(t, u.Take(id(MaxUnsure+9)))
+}
