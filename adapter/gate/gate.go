@@ -174,16 +174,22 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 
 // pace is called before each event that is written for a REQ, and after each one that is published.
 func (g *Gate) pace(ctx context.Context, e *nostr.Event) {
-	ws := khatru.GetConnection(ctx)
-	if ws == nil {
-		return
+	if ws := khatru.GetConnection(ctx); ws != nil {
+		g.Wait(ctx, ws.Request, subscription(ctx), sizeOf(e))
 	}
-	c, _ := ws.Request.Context().Value(connKey{}).(*conn)
+}
+
+// Wait is Pace for a relay that is no [khatru.Relay]. It is called before each event that is stored is
+// written for a REQ, with the request that became the connection, the name that the relay knows the
+// subscription by, and about how many bytes the event has. It returns at once for what did not come
+// through this Gate, and when ctx or the connection has ended.
+func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string, bytes int) {
+	c, _ := r.Context().Value(connKey{}).(*conn)
 	if c == nil || c.g != g {
 		return
 	}
-	if number, err := strconv.ParseUint(subscription(ctx), 10, 64); err == nil {
-		c.pace(ctx, number, sizeOf(e))
+	if number, err := strconv.ParseUint(subscription, 10, 64); err == nil {
+		c.pace(ctx, number, bytes)
 	}
 }
 

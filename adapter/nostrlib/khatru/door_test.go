@@ -1,0 +1,50 @@
+package khatruadapter
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fiatjaf.com/nostr"
+	"fiatjaf.com/nostr/khatru"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/gate"
+)
+
+// Behind a gate a client reads what it asked for at its own pace, is told what is live, and
+// publishes; khatru by itself writes as fast as it can, and waits for nobody.
+func TestBehindAGate(t *testing.T) {
+	relay, db := khatru.NewRelay(), newSlice(t)
+	door := gate.New(relay, gate.Config{})
+	t.Cleanup(door.Close)
+	var waits, size atomic.Int64
+	embed(t, relay, db, Config{Pace: func(ctx context.Context, r *http.Request, subscription string, bytes int) {
+		waits.Add(1)
+		size.Store(int64(bytes))
+		door.Wait(ctx, r, subscription, bytes)
+	}})
+	const events, bytes = 300, 50_000 // 15 MB, of which an answer has 8 MiB
+	for i := range events {
+		e := event(alice, 1, start+nostr.Timestamp(i))
+		e.Content = strings.Repeat("x", bytes)
+		e.SetID()
+		require.NoError(t, db.SaveEvent(e))
+	}
+	c := dial(t, serve(t, door))
+	require.Contains(t, c.say(`["REQ","live",{"kinds":[1621],"limit":0}]`), "EOSE")
+	require.Contains(t, c.say(`["REQ","all",{"kinds":[1]}]`), `["EVENT","all"`)
+	time.Sleep(100 * time.Millisecond) // it does not read
+	require.Less(t, waits.Load(), int64(events/2), "khatru waits for it")
+	read := 1
+	for !strings.Contains(c.read(), "EOSE") {
+		read++
+	}
+	require.Equal(t, int64(read), waits.Load())
+	require.Greater(t, read, 100)
+	require.Greater(t, size.Load(), int64(bytes))
+	require.Contains(t, c.publish(signed(t, nostr.Generate(), 2)), `true`)
+}

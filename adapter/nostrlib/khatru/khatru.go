@@ -1,0 +1,477 @@
+package khatruadapter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fiatjaf.com/nostr"
+	"fiatjaf.com/nostr/eventstore"
+	"fiatjaf.com/nostr/khatru"
+	gonostr "github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/nostrlib"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/internal/embedding"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+const (
+	// broadcastGrace is how long Run waits at its end for a client that does not read.
+	broadcastGrace = time.Second
+	// broadcastQueue bounds the synced events that wait for being sent to subscribers; more
+	// are stored but not broadcast.
+	broadcastQueue = 1024
+	// maxExpiring bounds the events whose expiry is awaited in memory.
+	maxExpiring = 100_000
+	// unfinishedPause is the time before deletions are executed again that could not be.
+	unfinishedPause = time.Minute
+	// expiryRetry is how long a failed look at the store waits for the next one.
+	expiryRetry = time.Minute
+	// incompleteEvery is how often it is said that the store can't be read completely.
+	incompleteEvery = 24 * time.Hour
+	// defaultMaxQuery is the default of Config.MaxQuery.
+	defaultMaxQuery = 500
+)
+
+// Config is what may be set about the embedding. The zero Config works.
+type Config struct {
+	// Sync is the configuration of the SyncManager. For a server its field State
+	// should be set, as with filestate.Open: without it a restart begins with nothing.
+	Sync relaysync.Config
+	// Store says how the backend is used. Its Identity is set by New.
+	Store nostrlib.Config
+	// Transport opens connections to relays. Defaults to websockets through a
+	// dialer with the rules of Egress.
+	Transport relaysync.Transport
+	// Egress has the rules of the default Transport's dialer. Our own listeners
+	// belong into its field Own; the names of the identity are ours by themselves.
+	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so.
+	Egress egress.Config
+	// GateDirect judges what clients publish by the same policy as what comes by
+	// sync, but for ephemeral events, which are not stored. Without it a client may
+	// store what no other relay would bring us, and what that refers to, or is referred
+	// to by, is then accepted by sync as well. If Sync has a Holder, a client whose event is
+	// held hears OK, and why it is not served in a NOTICE.
+	GateDirect bool
+	// MaxQuery is how many stored events a filter of a client's gets at most: it is the
+	// maxQueryLimit of UseEventstore, which New stands in for. A reconciliation (NIP-77) is
+	// about all. A relay that has a QueryStored hook has a limit of its own. Defaults to 500.
+	MaxQuery int
+	// Pace is called before each stored event is written for a REQ, and may wait: it is Wait of a
+	// gate.Gate that stands before the relay. Without it, and with a QueryStored hook, answers
+	// come as fast as they are read.
+	Pace func(ctx context.Context, r *http.Request, subscription string, bytes int)
+	// Free says how many bytes of the backend's disk may still be used. It is asked at most
+	// once a second. Where that is less than MinFree, what clients publish is refused for as
+	// long, and what comes by sync is tried again until it can be stored; deletions (kinds 5
+	// and 62) are stored down to a quarter of it. While Free fails nothing is. Without it the
+	// disk may be filled.
+	Free func() (uint64, error)
+	// MinFree is what is to stay free, in bytes. Defaults to 1 GiB.
+	MinFree uint64
+	// Stored and Removed are told each event that is newly stored, and that has left the
+	// backend, whoever brought it or had it removed. They are called by whoever does so, and
+	// should only take note.
+	Stored, Removed func(event graspsync.Event)
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxQuery == 0 {
+		c.MaxQuery = defaultMaxQuery
+	}
+	if c.MinFree == 0 {
+		c.MinFree = disk.MinFree
+	}
+	if c.Sync.Logger == nil {
+		c.Sync.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Stored == nil {
+		c.Stored = func(graspsync.Event) {}
+	}
+	if c.Removed == nil {
+		c.Removed = func(graspsync.Event) {}
+	}
+	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	return c
+}
+
+// manager is what is needed of a [relaysync.SyncManager].
+type manager interface {
+	Run(ctx context.Context) error
+	Stored(event graspsync.Event)
+	Removed(event graspsync.Event)
+	Postponed(event graspsync.Event)
+	Held(event graspsync.Event)
+	HeldFrom(id graspsync.EventID) graspsync.Source
+	NotReleased(id graspsync.EventID, o graspsync.Outcome)
+	Ready() <-chan struct{}
+	Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error)
+	Status() relaysync.Status
+	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
+	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
+	Collector(namespace string) prometheus.Collector
+}
+
+// Sync is graspsync embedded in a relay. Use [New].
+type Sync struct {
+	// set by New, read-only
+	relay    *khatru.Relay
+	theirs   hooks // those that the relay had
+	store    *nostrlib.Store
+	manager  manager
+	send     func(e nostr.Event) int // to subscribers; may block
+	gate     bool
+	holding  bool // the policy holds events
+	maxQuery int
+	pace     func(ctx context.Context, r *http.Request, subscription string, bytes int) // may be nil
+	stored   func(graspsync.Event) // told of what is stored
+	gone     func(graspsync.Event) // told of what is removed
+	us       nip34.Identity
+	log      *slog.Logger
+	room     *embedding.Room
+
+	broadcasts chan nostr.Event
+	unfinished chan struct{} // one slot: a stored deletion could not be executed
+	removed    *embedding.Removals
+	expiry     *embedding.Expiry
+	unsure     embedding.Unsure
+	questions  questions
+
+	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
+
+	ran     atomic.Bool
+	told    atomic.Bool // that a hook refuses what comes by sync
+	dropped atomic.Uint64
+}
+
+// New embeds graspsync in a relay that is reached as identity and keeps its events
+// in backend, on which Init was called. It stands in for UseEventstore. The error names what
+// is wrong with any of the arguments; the relay is then unchanged.
+func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
+	cfg.Store.Identity = identity
+	s, cfg, err := prepare(relay, backend, cfg)
+	if err != nil {
+		return nil, err
+	}
+	transport := cfg.Transport
+	if transport == nil {
+		cfg.Egress.OwnNames = append(identity.HostPorts(), cfg.Egress.OwnNames...)
+		if transport, err = dialWith(cfg.Egress, cfg.Sync.Logger); err != nil {
+			return nil, err
+		}
+	}
+	if s.holding && cfg.Sync.Policy != nil { // the default one holds nothing
+		cfg.Sync.Policy = &hooked{Policy: cfg.Sync.Policy, sync: s}
+	}
+	m, err := relaysync.New(&imports{Store: s.store, sync: s}, transport, identity, cfg.Sync)
+	if err != nil {
+		return nil, err
+	}
+	s.manager = m
+	s.wire()
+	return s, nil
+}
+
+// prepare makes all but the manager, and leaves the relay alone.
+func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Config, error) {
+	if relay == nil {
+		return nil, cfg, errors.New("khatru adapter: relay is nil")
+	}
+	if cfg.MaxQuery < 0 {
+		return nil, cfg, fmt.Errorf("khatru adapter: Config.MaxQuery is %d, less than 0", cfg.MaxQuery)
+	}
+	removed, tell := &embedding.Removals{}, cfg.Store.Removed
+	cfg.Store.Removed = func(e graspsync.Event) {
+		removed.Add(e)
+		if tell != nil {
+			tell(e)
+		}
+	}
+	store, err := nostrlib.NewStore(backend, cfg.Store)
+	if err != nil {
+		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	return &Sync{
+		relay: relay, theirs: hooksOf(relay), store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect,
+		holding: cfg.Sync.Holder != nil, maxQuery: cfg.MaxQuery, pace: cfg.Pace, stored: cfg.Stored, gone: cfg.Removed,
+		us: cfg.Store.Identity, log: cfg.Sync.Logger,
+		broadcasts: make(chan nostr.Event, broadcastQueue),
+		unfinished: make(chan struct{}, 1),
+		removed:    removed,
+		questions:  questions{log: cfg.Sync.Logger},
+		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
+		expiry:     embedding.NewExpiry(maxExpiring),
+	}, cfg, nil
+}
+
+func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {
+	dialer, err := egress.NewDialer(rules)
+	if err != nil {
+		return nil, fmt.Errorf("khatru adapter: %w", err)
+	}
+	transport, err := wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("khatru adapter: %w", err)
+	}
+	return transport, nil
+}
+
+// Run syncs until ctx ends and returns what ended it; [relaysync.ErrRunning] if it
+// was called before, and an error that wraps [ErrReplaced] if a hook of the relay was set after New.
+// A broadcast that a client has been blocking for a second is left behind; it ends with that
+// client's connection.
+func (s *Sync) Run(ctx context.Context) error {
+	if err := s.inPlace(); err != nil {
+		return err
+	}
+	if s.ran.Swap(true) {
+		return relaysync.ErrRunning
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { s.runDeletions(ctx) })
+	wg.Go(func() { s.runExpiry(ctx) })
+	broadcasting := make(chan struct{})
+	go func() {
+		defer close(broadcasting)
+		s.runBroadcasts(ctx)
+	}()
+	err := s.manager.Run(ctx)
+	cancel()
+	wg.Wait()
+	grace := time.NewTimer(broadcastGrace)
+	defer grace.Stop()
+	select {
+	case <-broadcasting:
+	case <-grace.C:
+		s.log.Warn("a client that does not read still blocks a broadcast")
+	}
+	return err
+}
+
+// Close ends the use of the backend by the relay, as far as its hooks are ours: clients are
+// told that the server is ending, and what is being read and written is waited for, for 10 s at
+// most. It is called after Run, and before the backend is closed. It may be called again.
+func (s *Sync) Close() error {
+	s.questions.closed.Store(true)
+	return s.store.Close()
+}
+
+// Status is that of the SyncManager.
+func (s *Sync) Status() relaysync.Status { return s.manager.Status() }
+
+// RepoStatus is that of the SyncManager.
+func (s *Sync) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
+	return s.manager.RepoStatus(ctx, ref)
+}
+
+// Repositories are those of the SyncManager.
+func (s *Sync) Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error] {
+	return s.manager.Repositories(ctx)
+}
+
+// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.
+func (s *Sync) Collector(namespace string) prometheus.Collector {
+	return s.manager.Collector(namespace)
+}
+
+// Store is what the relay's events are kept in, complete answers included.
+func (s *Sync) Store() *nostrlib.Store { return s.store }
+
+// BroadcastsDropped is how many synced events were stored but not broadcast,
+// because clients did not read fast enough.
+func (s *Sync) BroadcastsDropped() uint64 { return s.dropped.Load() }
+
+// Room returns why there is no room for an event, wrapping [ErrRoom], or nil if there is: by
+// Config.Free and MinFree. A policy that holds events asks this before it keeps one.
+func (s *Sync) Room(e graspsync.Event) error { return s.room.Of(e.Event) }
+
+// Held is that of the SyncManager: what the policy held before, it holds again.
+func (s *Sync) Held(e graspsync.Event) { s.manager.Held(e) }
+
+// Removed is that of the SyncManager: an event was removed by moderation or expiry, or what the
+// policy held will not be released.
+func (s *Sync) Removed(e graspsync.Event) { s.manager.Removed(e) }
+
+// Postponed is that of the SyncManager: what the policy held finds no room any more, and is
+// judged again.
+func (s *Sync) Postponed(e graspsync.Event) { s.manager.Postponed(e) }
+
+// Release stores an event that the policy has held, sends it to subscribers and takes
+// note of it. It returns when the event is durable; with Stored or Duplicate it is
+// served. The OnEvent hook is asked again, since it may have come to refuse its
+// author meanwhile: then it is Refused, for good.
+func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
+	in := graspsync.Incoming{Event: e, Source: s.manager.HeldFrom(e.ID)}
+	ctx = synced(ctx)
+	if o := s.admit(ctx, in); o.Result != 0 {
+		s.manager.NotReleased(e.ID, o)
+		return o, nil
+	}
+	if full := s.Room(e); full != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
+	}
+	outcomes, err := s.save(ctx, s.store, []graspsync.Incoming{in})
+	if err != nil {
+		return graspsync.Outcome{}, err
+	}
+	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
+		s.manager.Stored(e)
+	} else {
+		s.manager.NotReleased(e.ID, outcomes[0]) // unless it failed and is tried again
+	}
+	return outcomes[0], nil
+}
+
+func (s *Sync) runBroadcasts(ctx context.Context) {
+	for {
+		select {
+		case e := <-s.broadcasts:
+			if err := embedding.Protect(func() { s.send(e) }); err != nil {
+				s.log.Error("broadcast failed", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Sync) broadcast(e nostr.Event) {
+	select {
+	case s.broadcasts <- e:
+	default:
+		s.dropped.Add(1)
+	}
+}
+
+// runDeletions executes the stored deletions and requests to vanish again, at the start
+// since we may have ended before one was, and whenever one could not be.
+func (s *Sync) runDeletions(ctx context.Context) {
+	again := time.After(0)
+	for {
+		select {
+		case <-s.unfinished:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+		again = nil
+		if err := s.finishDeletions(ctx); err != nil && ctx.Err() == nil {
+			s.log.Error("stored deletions could not be executed", "err", err)
+			again = time.After(unfinishedPause)
+		}
+		s.followRemovals(ctx)
+	}
+}
+
+func (s *Sync) finishDeletions(ctx context.Context) error {
+	for e, err := range s.store.Events(ctx, gonostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}}) {
+		if err != nil {
+			return s.unread("deletions", err)
+		}
+		if s.deletes(e) {
+			if err := s.store.Execute(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runExpiry removes events when they expire (NIP-40).
+func (s *Sync) runExpiry(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.expiry.Wake():
+		case <-ctx.Done():
+			return
+		}
+		expired, wait, rescan := s.expiry.Next(gonostr.Now())
+		left, err := s.removeExpired(ctx, expired)
+		unread := false
+		if rescan {
+			scanned := s.scanExpiry(ctx)
+			unread, err = scanned != nil, cmp.Or(err, scanned)
+		}
+		if ctx.Err() != nil {
+			return // that it did not get through is no error of the store's
+		}
+		if err != nil {
+			s.expiry.Again(gonostr.Now(), left, unread)
+			s.log.Error("expired events could not be removed", "left", len(left), "err", err)
+			wait = expiryRetry
+		}
+		timer.Reset(wait)
+	}
+}
+
+// scanExpiry reads the store for events that expire.
+func (s *Sync) scanExpiry(ctx context.Context) error {
+	for e, err := range s.store.Events(ctx, gonostr.Filter{}) {
+		if err != nil {
+			return s.unread("events that expire", err)
+		}
+		s.expiry.Track(e.Event)
+	}
+	return nil
+}
+
+// unread is the error of a store that is to be read again. It can't be brought to give
+// what is incomplete, all the rest was read, and the next time would be no other: that
+// is no error but said, once a day.
+func (s *Sync) unread(what string, err error) error {
+	if !errors.Is(err, relaysync.ErrIncomplete) {
+		return err
+	}
+	now := time.Now().UnixNano()
+	if last := s.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !s.incompleteAt.CompareAndSwap(last, now) {
+		return nil
+	}
+	s.log.Warn("the store does not give all of its events", "read", what, "err", err)
+	return nil
+}
+
+// removeExpired removes events. It returns those that are left, and why the first of them is:
+// one that can't be removed keeps no other.
+func (s *Sync) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	gone := make(map[string]struct{}, len(ids))
+	for e, err := range s.store.Events(ctx, gonostr.Filter{IDs: ids}) {
+		if err != nil { // which of them it has is not known
+			left = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+				_, is := gone[id]
+				return is
+			})
+			return left, cmp.Or(first, err)
+		}
+		if err := s.store.Remove(ctx, e); err != nil {
+			left, first = append(left, e.Event.ID), cmp.Or(first, err)
+			continue
+		}
+		gone[e.Event.ID] = struct{}{}
+		s.manager.Removed(e)
+		s.tellRemoved(ctx, e)
+	}
+	return left, first
+}

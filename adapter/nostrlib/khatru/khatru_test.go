@@ -1,0 +1,498 @@
+package khatruadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fiatjaf.com/nostr"
+	"fiatjaf.com/nostr/eventstore"
+	"fiatjaf.com/nostr/eventstore/slicestore"
+	"fiatjaf.com/nostr/khatru"
+	"fiatjaf.com/nostr/nip77/negentropy"
+	"fiatjaf.com/nostr/nip77/negentropy/storage/vector"
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/nostrlib"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+func ids(list ...nostr.Event) (out []graspsync.EventID) {
+	for _, e := range list {
+		out = append(out, graspsync.EventID(e.ID))
+	}
+	return out
+}
+
+func TestDirect(t *testing.T) {
+	relay := khatru.NewRelay()
+	var stored, gone []graspsync.EventID
+	s, _, m := embed(t, relay, newSlice(t), Config{
+		Stored:  func(e graspsync.Event) { stored = append(stored, e.ID) },
+		Removed: func(e graspsync.Event) { gone = append(gone, e.ID) },
+	})
+	one, repo := event(alice, 1, start), event(alice, 30617, start, nostr.Tag{"d", "repo"})
+	newer := event(alice, 30617, start+1, nostr.Tag{"d", "repo"})
+	require.NoError(t, publish(t, relay, one))
+	require.NoError(t, publish(t, relay, repo))
+	require.NoError(t, publish(t, relay, newer))
+	require.NoError(t, publish(t, relay, repo), "an older version is taken note of by nobody")
+	skip, err := relay.AddEvent(t.Context(), one)
+	require.NoError(t, err)
+	require.True(t, skip, "it is here already")
+	require.Equal(t, ids(one, repo, newer), m.stored)
+	require.Equal(t, m.stored, stored)
+	require.Equal(t, ids(repo), gone)
+	require.ElementsMatch(t, []nostr.ID{one.ID, newer.ID}, content(t, s.Store()))
+	require.Empty(t, s.broadcasts, "khatru does that itself")
+	require.Zero(t, m.judged)
+	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
+	require.NoError(t, relay.DeleteEvent(t.Context(), nostr.ID{9}))
+	require.Equal(t, ids(one), m.gone())
+	require.Equal(t, ids(repo, one), gone)
+	require.Equal(t, 7, s.Status().Repos)
+	require.NoError(t, publish(t, relay, event(alice, 20001, start)), "nobody stores it")
+	require.Len(t, content(t, s.Store()), 1)
+}
+
+// Each hook that the relay has is called, and a relay whose hooks are set later is not run.
+func TestHooksOfTheRelay(t *testing.T) {
+	relay, db := khatru.NewRelay(), newSlice(t)
+	var called []string
+	note := func(name string) { called = append(called, name) }
+	relay.OnEvent = func(_ context.Context, e nostr.Event) (bool, string) {
+		note("OnEvent")
+		return e.Kind == 4, "blocked: no letters"
+	}
+	relay.StoreEvent = func(context.Context, nostr.Event) error { note("StoreEvent"); return nil }
+	relay.ReplaceEvent = func(context.Context, nostr.Event) error { note("ReplaceEvent"); return nil }
+	relay.DeleteEvent = func(context.Context, nostr.ID) error { note("DeleteEvent"); return nil }
+	relay.OnEventSaved = func(context.Context, nostr.Event) { note("OnEventSaved") }
+	relay.OnEventDeleted = func(context.Context, nostr.Event) { note("OnEventDeleted") }
+	relay.OnRequest = func(context.Context, nostr.Filter) (bool, string) { note("OnRequest"); return true, "blocked: no" }
+	relay.OnCount = func(context.Context, nostr.Filter) (bool, string) { note("OnCount"); return false, "" }
+	relay.Count = func(context.Context, nostr.Filter) (uint32, error) { note("Count"); return 5, nil }
+	s, store, _ := embed(t, relay, db, Config{})
+	was := func(want ...string) {
+		t.Helper()
+		require.Equal(t, want, called)
+		called = nil
+	}
+	one, version := event(alice, 1, start), event(alice, 0, start)
+	require.NoError(t, publish(t, relay, one))
+	was("OnEvent", "StoreEvent", "OnEventSaved")
+	require.ElementsMatch(t, []nostr.ID{one.ID}, content(t, s.Store()), "though no hook of theirs stores it there")
+	require.NoError(t, publish(t, relay, version))
+	was("OnEvent", "ReplaceEvent", "OnEventSaved")
+	require.ErrorContains(t, publish(t, relay, event(alice, 4, start)), "no letters")
+	was("OnEvent")
+	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
+	was("DeleteEvent")
+	reject, msg := relay.OnRequest(t.Context(), nostr.Filter{})
+	require.True(t, reject)
+	require.Equal(t, "blocked: no", msg)
+	reject, _ = relay.OnCount(t.Context(), nostr.Filter{})
+	require.False(t, reject)
+	n, err := relay.Count(t.Context(), nostr.Filter{})
+	require.NoError(t, err)
+	require.Equal(t, uint32(5), n)
+	was("OnRequest", "OnCount", "Count")
+
+	synced, newer := event(bob, 1, start), event(alice, 0, start+1)
+	importEvents(t, store, synced)
+	was("OnEvent", "StoreEvent", "OnEventSaved")
+	importEvents(t, store, newer)
+	was("OnEvent", "DeleteEvent", "OnEventDeleted", "ReplaceEvent", "OnEventSaved")
+	require.NoError(t, s.inPlace())
+
+	for name, set := range map[string]func(r *khatru.Relay){
+		"OnEvent": func(r *khatru.Relay) {
+			r.OnEvent = func(context.Context, nostr.Event) (bool, string) { return false, "" }
+		},
+		"StoreEvent":   func(r *khatru.Relay) { r.StoreEvent = nil },
+		"QueryStored":  func(r *khatru.Relay) { r.UseEventstore(db, 500) },
+		"OnEventSaved": func(r *khatru.Relay) { r.OnEventSaved = func(context.Context, nostr.Event) {} },
+	} {
+		relay := khatru.NewRelay()
+		s, _, _ := embed(t, relay, db, Config{})
+		require.NoError(t, s.inPlace())
+		set(relay)
+		require.ErrorIs(t, s.Run(t.Context()), ErrReplaced, name)
+	}
+}
+
+// Whoever leaves UseEventstore in place has what it stores, and what it would lose, in our hands.
+func TestBesideUseEventstore(t *testing.T) {
+	relay, db := khatru.NewRelay(), newBolt(t)
+	relay.Negentropy = true
+	relay.UseEventstore(db, 500)
+	defer relay.DisableExpirationManager()
+	cfg, book := logging(Config{})
+	s, _, m := embed(t, relay, db, cfg)
+	require.Contains(t, book.String(), "the relay keeps its own QueryStored")
+	v1, v2 := event(alice, 30617, start, nostr.Tag{"d", ""}), event(alice, 30617, start+1, nostr.Tag{"d", ""})
+	one := event(alice, 1, start)
+	for _, e := range []nostr.Event{v1, v2, one, one, v1} {
+		require.NoError(t, publish(t, relay, e))
+	}
+	require.ElementsMatch(t, []nostr.ID{v2.ID, one.ID}, content(t, s.Store()), "boltdb does not find the empty identifier")
+	require.Equal(t, ids(v1, v2, one), m.stored)
+	require.Equal(t, 2, len(slices.Collect(relay.QueryStored(t.Context(), nostr.Filter{}))))
+	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
+	require.Equal(t, ids(one), m.gone())
+}
+
+// What a deletion covers stays away, one that must not be executed is refused before it is
+// stored, and a deletion stays.
+func TestDeletions(t *testing.T) {
+	relay := khatru.NewRelay()
+	var deleted []nostr.ID
+	relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
+	s, store, _ := embed(t, relay, newSlice(t), Config{})
+	url := serve(t, relay)
+	c, key, other := dial(t, url), nostr.Generate(), nostr.Generate()
+	note, repo := signed(t, key, 1), signed(t, key, 30617, nostr.Tag{"d", "repo"})
+	foreign := signed(t, other, 1)
+	for _, e := range []nostr.Event{note, repo, foreign} {
+		require.Contains(t, c.publish(e), "true")
+	}
+	address := "30617:" + nostr.GetPublicKey(key).Hex() + ":repo"
+	require.Contains(t, c.publish(signed(t, key, 5, nostr.Tag{"e", foreign.ID.Hex()})), "not the author")
+	require.Len(t, content(t, s.Store()), 3, "neither executed nor stored")
+	deletion := signed(t, key, 5, nostr.Tag{"e", note.ID.Hex()}, nostr.Tag{"a", address})
+	require.Contains(t, c.publish(deletion), "true")
+	require.ElementsMatch(t, []nostr.ID{note.ID, repo.ID}, deleted)
+	require.Contains(t, c.publish(note), msgDeleted)
+	require.Contains(t, c.publish(repo), msgDeleted)
+	require.Contains(t, c.publish(signed(t, key, 5, nostr.Tag{"e", deletion.ID.Hex()})), "can't be deleted")
+	results, _ := importEvents(t, store, note)
+	require.Equal(t, []graspsync.Result{graspsync.Deleted}, results)
+	require.ElementsMatch(t, []nostr.ID{foreign.ID, deletion.ID}, content(t, s.Store()))
+	require.Contains(t, c.publish(signed(t, other, 62, nostr.Tag{"relay", "ALL_RELAYS"})), "true")
+	require.NotContains(t, content(t, s.Store()), foreign.ID)
+}
+
+// A rule of the relay's about what may be deleted holds for what comes by sync as well.
+func TestAllowDeleting(t *testing.T) {
+	relay := khatru.NewRelay()
+	relay.AllowDeleting = func(_ context.Context, target, _ nostr.Event) bool { return target.Kind != 30617 }
+	s, store, _ := embed(t, relay, newSlice(t), Config{})
+	repo, issue := event(alice, 30617, start, nostr.Tag{"d", "repo"}), event(alice, 1621, start)
+	importEvents(t, store, repo, issue)
+	results, outcomes := importEvents(t, store, event(alice, 5, start, nostr.Tag{"e", repo.ID.Hex()}, nostr.Tag{"e", issue.ID.Hex()}))
+	require.Equal(t, []graspsync.Result{graspsync.Refused}, results)
+	require.ErrorIs(t, outcomes[0].Err, ErrRejected)
+	require.ErrorContains(t, publish(t, relay, event(alice, 5, start, nostr.Tag{"a", "30617:" + alice.Hex() + ":repo"})), "can't be deleted")
+	require.Len(t, content(t, s.Store()), 2)
+}
+
+// A second store is fed with what comes by sync, and rid of what leaves.
+func TestSecondStore(t *testing.T) {
+	relay, db, second := khatru.NewRelay(), newSlice(t), newSlice(t)
+	relay.StoreEvent = func(_ context.Context, e nostr.Event) error { return second.SaveEvent(e) }
+	relay.ReplaceEvent = func(_ context.Context, e nostr.Event) error { _, err := second.ReplaceEvent(e); return err }
+	relay.DeleteEvent = func(_ context.Context, id nostr.ID) error { return second.DeleteEvent(id) }
+	relay.QueryStored = func(_ context.Context, f nostr.Filter) iter.Seq[nostr.Event] { return second.QueryEvents(f, 500) }
+	s, store, m := embed(t, relay, db, Config{})
+	d := nostr.Tag{"d", "repo"}
+	issue, v1, v2 := event(alice, 1621, start), event(alice, 30617, start, d), event(alice, 30617, start+1, d)
+	only := event(alice, 1, start)
+	require.NoError(t, second.SaveEvent(only))
+	importEvents(t, store, issue, v1, v2)
+	require.ElementsMatch(t, []nostr.ID{issue.ID, v2.ID, only.ID}, in(t, second))
+	deletion := event(alice, 5, start+5, nostr.Tag{"e", issue.ID.Hex()}, nostr.Tag{"e", only.ID.Hex()})
+	importEvents(t, store, deletion)
+	require.ElementsMatch(t, []nostr.ID{deletion.ID, v2.ID}, in(t, second))
+	require.ElementsMatch(t, []nostr.ID{deletion.ID, v2.ID}, content(t, s.Store()))
+	o, err := s.Release(t.Context(), ours(t, event(bob, 1621, start)))
+	require.NoError(t, err)
+	require.Equal(t, graspsync.Stored, o.Result)
+	require.Len(t, in(t, second), 3)
+	require.Empty(t, m.gone(), "the manager did it")
+}
+
+func TestGateDirect(t *testing.T) {
+	relay := khatru.NewRelay()
+	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true})
+	m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
+	one := event(alice, 1, start)
+	require.NoError(t, publish(t, relay, one))
+	for verdict, want := range map[graspsync.Decision]string{
+		graspsync.Reject: msgReject, graspsync.Depend: msgDepends, graspsync.Later: msgReject, graspsync.Hold: msgHeld,
+	} {
+		m.verdict = graspsync.Verdict{Decision: verdict}
+		require.EqualError(t, publish(t, relay, event(alice, 1, start)), want)
+		m.verdict.Reason = "blocked: because"
+		require.EqualError(t, publish(t, relay, event(alice, 1, start)), "blocked: because")
+	}
+	m.verdict = graspsync.Verdict{Decision: graspsync.Reject}
+	require.NoError(t, publish(t, relay, one), "it is here")
+	m.err = errors.New("boom")
+	require.EqualError(t, publish(t, relay, event(alice, 1, start)), msgJudge)
+	m.err = ErrRoom
+	require.EqualError(t, publish(t, relay, event(alice, 1, start)), msgRoom)
+	require.Equal(t, []nostr.ID{one.ID}, content(t, s.Store()))
+}
+
+type holder struct{ relaysync.Holder }
+
+// A client whose event is held hears OK and why it is not served; nothing is stored.
+func TestHold(t *testing.T) {
+	relay := khatru.NewRelay()
+	saved := 0
+	relay.OnEventSaved = func(context.Context, nostr.Event) { saved++ }
+	stored := 0
+	relay.StoreEvent = func(context.Context, nostr.Event) error { stored++; return nil }
+	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
+	m.verdict = graspsync.Verdict{Decision: graspsync.Hold, Reason: "purgatory: wait"}
+	c, key := dial(t, serve(t, relay)), nostr.Generate()
+	e := signed(t, key, 30617, nostr.Tag{"d", "repo"})
+	require.JSONEq(t, `["NOTICE","purgatory: wait"]`, c.publish(e))
+	require.JSONEq(t, `["OK","`+e.ID.Hex()+`",true,""]`, c.read())
+	require.Zero(t, saved+stored)
+	require.Empty(t, content(t, s.Store()))
+	o, err := s.Release(t.Context(), ours(t, e))
+	require.NoError(t, err)
+	require.Equal(t, graspsync.Stored, o.Result)
+	require.Equal(t, ids(e), m.stored)
+	require.Equal(t, 1, saved)
+	m.verdict = graspsync.Verdict{Decision: graspsync.Reject}
+	require.Contains(t, c.publish(signed(t, key, 1)), msgReject)
+}
+
+// An author whom the hook has come to refuse has nothing released, nor synced.
+func TestOnEventKeepsOut(t *testing.T) {
+	relay := khatru.NewRelay()
+	verdict := map[nostr.PubKey]string{bob: "blocked: spam"}
+	relay.OnEvent = func(_ context.Context, e nostr.Event) (bool, string) {
+		msg, is := verdict[e.PubKey]
+		if msg == "panic" {
+			panic(msg)
+		}
+		return is, msg
+	}
+	cfg, book := logging(Config{})
+	s, store, m := embed(t, relay, newSlice(t), cfg)
+	results, outcomes := importEvents(t, store, event(alice, 1, start), event(bob, 1, start))
+	require.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Refused}, results)
+	require.ErrorIs(t, outcomes[1].Err, ErrRejected)
+	require.Contains(t, book.String(), "refuses what comes by sync")
+	o, err := s.Release(t.Context(), ours(t, event(bob, 1, start)))
+	require.NoError(t, err)
+	require.Equal(t, graspsync.Refused, o.Result)
+	require.Equal(t, []graspsync.Result{graspsync.Refused}, m.notReleased)
+	for msg, want := range map[string]graspsync.Result{
+		"rate-limited: slow down": graspsync.Stored, "auth-required: who": graspsync.Refused, "error: later": graspsync.Failed,
+		"panic": graspsync.Failed,
+	} {
+		verdict[bob] = msg
+		results, _ := importEvents(t, store, event(bob, 1, start))
+		require.Equal(t, []graspsync.Result{want}, results, msg)
+	}
+	verdict[bob] = "auth-required: who"
+	o, err = s.Release(t.Context(), ours(t, event(bob, 1, start)))
+	require.NoError(t, err)
+	require.Equal(t, graspsync.Stored, o.Result, "a client of ours submitted it")
+
+	inner := relaysync.NewGRASPPolicy(nip34.Identity{})
+	verdict[bob] = "blocked: spam"
+	v, err := (&hooked{Policy: inner, sync: s}).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
+	require.NoError(t, err)
+	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonHook}, v)
+}
+
+// nostrlib reads other control characters than NIP-01 into an id: such an event is nobody else's.
+func TestIDsOfNIP01(t *testing.T) {
+	relay := khatru.NewRelay()
+	s, _, _ := embed(t, relay, newSlice(t), Config{})
+	e := nostr.Event{Kind: 1, CreatedAt: start, Content: "\x1b[31mred"}
+	require.NoError(t, e.Sign(nostr.Generate()))
+	require.Contains(t, dial(t, serve(t, relay)).publish(e), msgID)
+	require.Empty(t, content(t, s.Store()))
+}
+
+// What comes by sync is sent to who listens, a subscription gets MaxQuery events, and a
+// reconciliation is about all of them.
+func TestClients(t *testing.T) {
+	relay := khatru.NewRelay()
+	relay.Negentropy = true
+	db := newBolt(t)
+	s, store, _ := embed(t, relay, db, Config{MaxQuery: 3})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	c := dial(t, serve(t, relay))
+	require.Contains(t, c.say(`["REQ","live",{"kinds":[1621],"limit":0}]`), "EOSE")
+	issue := event(alice, 1621, start)
+	importEvents(t, store, issue)
+	require.Contains(t, c.read(), issue.ID.Hex())
+
+	const many = 1100
+	for range many {
+		require.NoError(t, db.SaveEvent(event(bob, 1, start))) // of one second
+	}
+	require.Contains(t, c.say(`["REQ","all",{"kinds":[1]}]`), `["EVENT","all"`)
+	for range 2 {
+		require.Contains(t, c.read(), `["EVENT","all"`)
+	}
+	require.Contains(t, c.read(), "EOSE")
+	require.Contains(t, c.say(`["COUNT","n",{"kinds":[1]}]`), `"count":1100`)
+	vec := vector.New()
+	vec.Seal()
+	neg := negentropy.New(vec, 60_000, false, true)
+	got := make(chan int, 1)
+	go func() {
+		n := 0
+		for range neg.HaveNots {
+			n++
+		}
+		got <- n
+	}()
+	msg := neg.Start()
+	for label := "NEG-OPEN"; msg != ""; label = "NEG-MSG" {
+		filter := `{"kinds":[1]},`
+		if label == "NEG-MSG" {
+			filter = ""
+		}
+		answer := c.say(`["%s","n",%s"%s"]`, label, filter, msg)
+		require.Contains(t, answer, `["NEG-MSG","n","`)
+		var err error
+		msg, err = neg.Reconcile(answer[len(`["NEG-MSG","n","`) : len(answer)-len(`"]`)])
+		require.NoError(t, err)
+	}
+	select {
+	case n := <-got:
+		require.Equal(t, many, n)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the reconciliation has no end")
+	}
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.ErrorIs(t, s.Run(t.Context()), relaysync.ErrRunning)
+}
+
+// A relay whose backend can't be read has no answers, in place of empty ones, and neither has one
+// that ends.
+func TestNoAnswers(t *testing.T) {
+	relay, db := khatru.NewRelay(), newBolt(t)
+	relay.Negentropy = true
+	cfg, book := logging(Config{})
+	s, _, _ := embed(t, relay, db, cfg)
+	url, key := serve(t, relay), nostr.Generate()
+	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), "true")
+	db.Close() // what bolt answers then is nothing
+	require.JSONEq(t, `["CLOSED","x","error: the store could not be read, try again later"]`, dial(t, url).say(`["REQ","x",{"kinds":[1]}]`))
+	require.Contains(t, book.String(), "could not be read")
+	c := dial(t, url)
+	require.NoError(t, c.conn.Write(t.Context(), websocket.MessageText, []byte(`["NEG-OPEN","n",{"kinds":[1]},"6100000200"]`)))
+	_, err := c.next()
+	require.Equal(t, websocket.StatusInternalError, websocket.CloseStatus(err))
+	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), "false")
+	require.NoError(t, s.Close())
+	require.JSONEq(t, `["CLOSED","x","error: the server is ending, try again later"]`, dial(t, url).say(`["REQ","x",{"kinds":[1]}]`))
+	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), msgEnding)
+}
+
+func TestExpiry(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		db := newSlice(t)
+		expires := func(after time.Duration) nostr.Event {
+			return event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(after).Unix())})
+		}
+		before, stays := expires(time.Minute), event(alice, 1, start)
+		require.NoError(t, db.SaveEvent(before))
+		require.NoError(t, db.SaveEvent(stays))
+		var deleted []nostr.ID
+		relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
+		s, store, m := embed(t, relay, db, Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		synctest.Wait()
+		require.Empty(t, m.gone())
+		synced := expires(30 * time.Second)
+		importEvents(t, store, synced)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, ids(synced, before), m.gone())
+		require.Equal(t, []nostr.ID{synced.ID, before.ID}, deleted)
+		require.Equal(t, []nostr.ID{stays.ID}, content(t, s.Store()))
+		cancel()
+		<-done
+	})
+}
+
+func TestRoom(t *testing.T) {
+	relay := khatru.NewRelay()
+	synctest.Test(t, func(t *testing.T) {
+		var free atomic.Uint64
+		s, store, _ := embed(t, relay, newSlice(t), Config{MinFree: 10, Free: func() (uint64, error) { return free.Load(), nil }})
+		one := event(alice, 1, start)
+		require.EqualError(t, publish(t, relay, one), msgRoom)
+		results, outcomes := importEvents(t, store, one)
+		require.Equal(t, []graspsync.Result{graspsync.Failed}, results)
+		require.ErrorIs(t, outcomes[0].Err, ErrRoom)
+		o, err := s.Release(t.Context(), ours(t, one))
+		require.NoError(t, err)
+		require.Equal(t, graspsync.Failed, o.Result)
+		free.Store(10)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, publish(t, relay, one))
+	})
+}
+
+// failing is a backend that does not store.
+type failing struct{ *slicestore.SliceStore }
+
+func (failing) SaveEvent(nostr.Event) error { return errors.New("input/output error") }
+
+func TestStoreThatFails(t *testing.T) {
+	relay := khatru.NewRelay()
+	cfg, book := logging(Config{Store: nostrlib.Config{Serialize: true}})
+	_, store, m := embed(t, relay, failing{newSlice(t)}, cfg)
+	require.EqualError(t, publish(t, relay, event(alice, 1, start)), msgStore)
+	require.Contains(t, book.String(), "input/output error")
+	results, _ := importEvents(t, store, event(alice, 1, start))
+	require.Equal(t, []graspsync.Result{graspsync.Failed}, results)
+	require.Empty(t, m.stored)
+}
+
+func TestNew(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		relay *khatru.Relay
+		db    eventstore.Store
+		cfg   Config
+	}{
+		"no relay":   {nil, newSlice(t), Config{}},
+		"no backend": {khatru.NewRelay(), nil, Config{}},
+		"max query":  {khatru.NewRelay(), newSlice(t), Config{MaxQuery: -1}},
+		"page":       {khatru.NewRelay(), newSlice(t), Config{Store: nostrlib.Config{PageSize: -1}}},
+		"sync":       {khatru.NewRelay(), newSlice(t), Config{Sync: relaysync.Config{Times: relaysync.Times{BatchWindow: -1}}}},
+	} {
+		_, err := New(c.relay, c.db, identity, c.cfg)
+		require.Error(t, err, name)
+		if c.relay != nil {
+			require.Nil(t, c.relay.OnEvent, name)
+		}
+	}
+	relay := khatru.NewRelay()
+	s, err := New(relay, newSlice(t), identity, Config{})
+	require.NoError(t, err)
+	require.Contains(t, relay.Info.SupportedNIPs, 62)
+	require.Equal(t, 500, relay.Info.Limitation.MaxLimit)
+	require.NotNil(t, s.Collector("x"))
+	require.Zero(t, s.BroadcastsDropped())
+	require.NoError(t, s.Close())
+}

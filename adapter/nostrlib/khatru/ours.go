@@ -1,0 +1,90 @@
+package khatruadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+
+	"fiatjaf.com/nostr"
+	"fiatjaf.com/nostr/khatru"
+	"fiatjaf.com/nostr/nip11"
+)
+
+// ErrReplaced is wrapped by what [Sync.Run] returns if a hook of the relay was set after [New]:
+// it would be called in place of ours.
+var ErrReplaced = errors.New("a hook of the relay was set after New; set it before, and both are called")
+
+// hooks are those of a relay that we add to. A relay has one of each.
+type hooks struct {
+	onEvent       func(ctx context.Context, e nostr.Event) (reject bool, msg string)
+	storeEvent    func(ctx context.Context, e nostr.Event) error
+	replaceEvent  func(ctx context.Context, e nostr.Event) error
+	deleteEvent   func(ctx context.Context, id nostr.ID) error
+	onEventSaved  func(ctx context.Context, e nostr.Event)
+	allowDeleting func(ctx context.Context, target, deletion nostr.Event) bool
+	onRequest     func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
+	onCount       func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
+	queryStored   func(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event]
+	count         func(ctx context.Context, f nostr.Filter) (uint32, error)
+}
+
+func hooksOf(r *khatru.Relay) hooks {
+	return hooks{
+		onEvent: r.OnEvent, storeEvent: r.StoreEvent, replaceEvent: r.ReplaceEvent, deleteEvent: r.DeleteEvent,
+		onEventSaved: r.OnEventSaved, allowDeleting: r.AllowDeleting,
+		onRequest: r.OnRequest, onCount: r.OnCount, queryStored: r.QueryStored, count: r.Count,
+	}
+}
+
+// wire puts our hooks before or behind the relay's.
+func (s *Sync) wire() {
+	r := s.relay
+	r.OnEvent = s.onEvent
+	r.StoreEvent, r.ReplaceEvent = s.storeEvent, s.replaceEvent
+	r.DeleteEvent = s.deleteEvent
+	r.OnEventSaved = s.onEventSaved
+	r.AllowDeleting = s.allowDeleting
+	r.OnRequest, r.OnCount = s.onRequest, s.onCount
+	if s.theirs.queryStored == nil {
+		r.QueryStored = s.queryStored
+	} else if r.Negentropy {
+		s.log.Warn("the relay keeps its own QueryStored: other servers can reconcile (NIP-77) with no more than that gives")
+	}
+	if s.theirs.count == nil {
+		r.Count = s.count
+	}
+	if r.Info == nil {
+		return
+	}
+	r.Info.AddSupportedNIP(40)
+	r.Info.AddSupportedNIP(62)
+	if r.Info.Limitation == nil && s.theirs.queryStored == nil { // others page by that
+		most := min(s.maxQuery, s.store.PageSize())
+		r.Info.Limitation = &nip11.RelayLimitationDocument{
+			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, RestrictedWrites: s.gate,
+		}
+	}
+}
+
+// inPlace reports a hook of the relay that is not ours any more.
+func (s *Sync) inPlace() error {
+	r := s.relay
+	for _, h := range []struct {
+		name     string
+		is, ours any
+	}{
+		{"OnEvent", r.OnEvent, s.onEvent}, {"StoreEvent", r.StoreEvent, s.storeEvent}, {"ReplaceEvent", r.ReplaceEvent, s.replaceEvent},
+		{"DeleteEvent", r.DeleteEvent, s.deleteEvent}, {"OnEventSaved", r.OnEventSaved, s.onEventSaved},
+		{"AllowDeleting", r.AllowDeleting, s.allowDeleting}, {"OnRequest", r.OnRequest, s.onRequest}, {"OnCount", r.OnCount, s.onCount},
+	} {
+		if reflect.ValueOf(h.is).Pointer() != reflect.ValueOf(h.ours).Pointer() {
+			return fmt.Errorf("khatru adapter: %s: %w", h.name, ErrReplaced)
+		}
+	}
+	if s.theirs.queryStored == nil && reflect.ValueOf(r.QueryStored).Pointer() != reflect.ValueOf(s.queryStored).Pointer() {
+		return fmt.Errorf("khatru adapter: QueryStored: %w", ErrReplaced)
+	}
+	return nil
+}
