@@ -316,7 +316,7 @@ func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, ref gras
 	if c.query != serviceOf(receivePack) {
 		return false
 	}
-	refs, format, err := h.repos.refs(ctx, place(ref))
+	refs, format, err := h.repos.refs(ctx, h.repos.at(ref))
 	if err != nil {
 		return false
 	}
@@ -620,7 +620,7 @@ func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref graspsync
 	if done {
 		return
 	}
-	if err := h.repos.sweep(place(ref)); err != nil {
+	if err := h.repos.sweep(h.repos.at(ref)); err != nil {
 		h.cfg.Logger.Warn("a push could not be removed", "repo", graspsync.Printable(ref.String()), "error", err)
 	}
 }
@@ -657,7 +657,7 @@ func (h *Handler) moot(w http.ResponseWriter, ref graspsync.RepoRef, req request
 
 // refs reads where the refs are that a push names.
 func (h *Handler) refs(ref graspsync.RepoRef, req request) (map[nip34.RefName]nip34.ObjectID, error) {
-	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(place(ref)), req.names())
+	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(h.repos.at(ref)), req.names())
 	if err != nil {
 		return nil, fmt.Errorf("reading refs: %w", err)
 	}
@@ -732,7 +732,7 @@ func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *
 
 // describe finds out what the page of a repository shows.
 func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
-	refs, head, err := h.repos.shown(place(ref))
+	refs, head, err := h.repos.shown(h.repos.at(ref))
 	if err != nil {
 		return pageOf{}, err
 	}

@@ -1,11 +1,17 @@
 package gitserve
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path"
+	"regexp"
 	"strconv"
+	"strings"
 	"sync/atomic"
+
+	"github.com/graspsync/graspsync"
 )
 
 // layout is the folder that repositories, what is staged and what is on its way share, and
@@ -15,12 +21,51 @@ type layout struct {
 	dir   string
 	root  folder
 	flush func(*os.File) error // to the disk
+	plain bool                 // PlainNames of RepositoriesConfig
 
 	names atomic.Uint64
 }
 
 func newLayout(dir string, root folder) *layout {
 	return &layout{dir: dir, root: root, flush: (*os.File).Sync}
+}
+
+// at is where a repository is, below the root.
+func (l *layout) at(ref graspsync.RepoRef) string {
+	if l.plain && isPlain(ref.Identifier) {
+		return path.Join(ref.Owner.String(), ref.Identifier)
+	}
+	return place(ref)
+}
+
+// place is where a repository is unless names are plain: nothing of it is a stranger's text,
+// and no two differ in case only.
+func place(ref graspsync.RepoRef) string {
+	sum := sha256.Sum256([]byte(ref.Identifier))
+	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
+}
+
+// longestPlain is the longest identifier that names a folder: the names of marks have it, with the
+// owner and more.
+const longestPlain = 150
+
+var (
+	plainName  = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+	hashedName = regexp.MustCompile(`^[0-9a-f]{40}\.git$`)
+)
+
+// isPlain reports whether an identifier is the name of its repository's folder where names are
+// plain: it leads nowhere else, and is no name that place gives.
+func isPlain(identifier string) bool {
+	return len(identifier) <= longestPlain && plainName.MatchString(identifier) && identifier != "." && identifier != ".." &&
+		!hashedName.MatchString(identifier)
+}
+
+// mark is the file that is there while a push goes on.
+func (l *layout) mark(ref graspsync.RepoRef) string { return l.marked(pushMark, ref) }
+
+func (l *layout) marked(with string, ref graspsync.RepoRef) string {
+	return path.Join(incoming, with+strings.Replace(l.at(ref), "/", "-", 1))
 }
 
 // incoming has what is not there yet, and what is not there any more.

@@ -14,7 +14,7 @@ import (
 // One that stays costs a look when all are opened. It is safe for concurrent use; set, leave,
 // clear and drop are called with the lock of the repository.
 type lockMarks struct {
-	root folder // set by newLockMarks
+	in *layout // set by newLockMarks
 
 	mu sync.Mutex
 	// guarded by mu
@@ -26,8 +26,8 @@ type lockMarks struct {
 // after a crash, for some milliseconds each.
 const keptMarks = 64
 
-func newLockMarks(root folder) *lockMarks {
-	return &lockMarks{root: root, there: make(map[graspsync.RepoRef]struct{})}
+func newLockMarks(in *layout) *lockMarks {
+	return &lockMarks{in: in, there: make(map[graspsync.RepoRef]struct{})}
 }
 
 // set marks a repository as locked.
@@ -40,7 +40,7 @@ func (m *lockMarks) set(ref graspsync.RepoRef) {
 	if there {
 		return
 	}
-	file, err := m.root.Create(marked(lockMark, ref))
+	file, err := m.in.root.Create(m.in.marked(lockMark, ref))
 	if err != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -92,7 +92,7 @@ func (m *lockMarks) clear(ref graspsync.RepoRef) {
 	}
 	m.mu.Unlock()
 	if there && !again {
-		_ = m.root.Remove(marked(lockMark, ref))
+		_ = m.in.root.Remove(m.in.marked(lockMark, ref))
 	}
 }
 

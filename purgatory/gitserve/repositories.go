@@ -2,8 +2,6 @@ package gitserve
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -95,11 +93,13 @@ func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 
 // openAt opens a folder that is locked, and lets go of it if that fails.
 func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *Repositories, err error) {
+	in := newLayout(dir, root)
+	in.plain = cfg.PlainNames
 	r := &Repositories{
-		layout: newLayout(dir, root), lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
+		layout: in, lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
 		git:    &program{path: cfg.Git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: lock},
 		tasks:  newTasks(),
-		marks:  newLockMarks(root),
+		marks:  newLockMarks(in),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
 	}
@@ -175,21 +175,14 @@ func (r *Repositories) Close() error {
 	return errors.Join(r.root.Close(), err)
 }
 
-// place is where a repository is, below the root: nothing of it is a stranger's text,
-// and no two differ in case only.
-func place(ref graspsync.RepoRef) string {
-	sum := sha256.Sum256([]byte(ref.Identifier))
-	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
-}
-
 // use keeps a repository from being removed until done is called, once.
 func (r *Repositories) use(ref graspsync.RepoRef) (dir string, done func(), err error) {
 	done = r.inUse.Use(ref)
-	if _, err := r.root.Stat(path.Join(place(ref), "HEAD")); err != nil {
+	if _, err := r.root.Stat(path.Join(r.at(ref), "HEAD")); err != nil {
 		done()
 		return "", nil, missing(err)
 	}
-	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), done, nil
+	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), done, nil
 }
 
 func missing(err error) error {
@@ -210,7 +203,7 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 		return "", nil, err
 	}
 	r.marks.set(ref)
-	return filepath.Join(r.dir, filepath.FromSlash(place(ref))), func() {
+	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), func() {
 		over, many := r.marks.leave(ref)
 		release()
 		if many {
@@ -233,15 +226,15 @@ func (r *Repositories) unmark(ref graspsync.RepoRef) {
 // ready reports whether a repository is there, and all that was pushed to it on the disk.
 // It is called with the lock of the repository.
 func (r *Repositories) ready(ref graspsync.RepoRef) error {
-	_, err := r.root.Stat(path.Join(place(ref), "HEAD"))
+	_, err := r.root.Stat(path.Join(r.at(ref), "HEAD"))
 	r.mu.Lock()
 	_, unsure := r.unsure[ref]
 	r.mu.Unlock()
 	if err == nil && unsure {
-		if err = r.syncPushed(place(ref)); err != nil {
+		if err = r.syncPushed(r.at(ref)); err != nil {
 			return fmt.Errorf("what was pushed may not be on the disk: %w", err)
 		}
-		err = ifExists(r.root.Remove(mark(ref)))
+		err = ifExists(r.root.Remove(r.mark(ref)))
 	}
 	if unsure && (err == nil || errors.Is(err, fs.ErrNotExist)) { // it may have gone
 		r.mu.Lock()
@@ -294,7 +287,7 @@ func (r *Repositories) alone(ref graspsync.RepoRef, f func(at string) error) err
 		return fmt.Errorf("%w: somebody reads or writes it", purgatory.ErrInUse)
 	}
 	defer unlock()
-	return f(place(ref))
+	return f(r.at(ref))
 }
 
 // Create implements [purgatory.Repositories].
@@ -327,7 +320,7 @@ const (
 )
 
 func (r *Repositories) create(ref graspsync.RepoRef, format nip34.ObjectFormat) error {
-	if same, err := r.fits(place(ref), format); err != nil || same {
+	if same, err := r.fits(r.at(ref), format); err != nil || same {
 		return err
 	}
 	return r.alone(ref, func(at string) error {
@@ -411,6 +404,17 @@ func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.S
 
 // refAt reads whose repository it is that is at a place.
 func (r *Repositories) refAt(at string) (ref graspsync.RepoRef, ok bool, err error) {
+	if name := path.Base(at); r.plain && isPlain(name) {
+		if ref.Owner, err = graspsync.ParsePubKey(path.Dir(at)); err != nil {
+			return ref, false, err
+		}
+		ref.Identifier = name
+		ok, err = r.isThere(at)
+		if errors.Is(err, syscall.ENOTDIR) {
+			err = nil
+		}
+		return ref, ok, err
+	}
 	text, err := r.root.ReadFile(path.Join(at, "description"))
 	if err != nil {
 		if errors.Is(err, syscall.ENOTDIR) {
@@ -423,7 +427,7 @@ func (r *Repositories) refAt(at string) (ref graspsync.RepoRef, ok bool, err err
 		return ref, false, nil //nolint:nilerr // an operator's own text
 	}
 	ref, err = graspsync.ParseRepoRef(name)
-	return ref, err == nil && place(ref) == at, nil
+	return ref, err == nil && r.at(ref) == at, nil
 }
 
 // Depart implements [purgatory.Repositories]. Git that reads it has it open and goes on.
@@ -436,7 +440,7 @@ func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error 
 		return err
 	}
 	defer unlock()
-	if err := r.depart(place(ref)); err != nil {
+	if err := r.depart(r.at(ref)); err != nil {
 		return fmt.Errorf("taking a repository out of service: %w", err)
 	}
 	r.marks.drop(ref)
@@ -507,7 +511,7 @@ func (r *Repositories) departures() (all []string, err error) {
 			errs = append(errs, ifExists(err))
 		}
 		for _, d := range folders {
-			if path.Ext(d.Name()) == ".git" {
+			if path.Ext(d.Name()) == ".git" || r.plain && isPlain(d.Name()) {
 				all = append(all, path.Join(departed, o.Name(), d.Name()))
 			}
 		}
@@ -520,7 +524,7 @@ func (r *Repositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := r.Depart(ctx, ref); err != nil {
 		return err
 	}
-	at := path.Join(departed, place(ref))
+	at := path.Join(departed, r.at(ref))
 	if err := errors.Join(r.away(at), r.dropOwner(path.Dir(at))); err != nil {
 		return fmt.Errorf("removing repository: %w", err)
 	}

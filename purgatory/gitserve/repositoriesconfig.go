@@ -18,6 +18,11 @@ type RepositoriesConfig struct {
 	Git string
 	// Logger gets what goes wrong. Defaults to discarding it.
 	Logger *slog.Logger
+	// PlainNames has the folder of a repository be called <owner>/<identifier>, as that of
+	// khatru/grasp of fiatjaf.com/nostr, where the identifier has at most 150 letters, digits and
+	// characters of "_.-"; all others have the names that they have without it. It is not for a
+	// folder that was opened without it, nor for a disk that takes A for a.
+	PlainNames bool
 	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
 	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
 	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.

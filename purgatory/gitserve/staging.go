@@ -151,7 +151,7 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 	if u.Repo, err = graspsync.ParseRepoRef(n.Repo); err != nil {
 		return u, err
 	}
-	if there, err := s.layout.isThere(place(u.Repo)); err != nil || !there {
+	if there, err := s.layout.isThere(s.layout.at(u.Repo)); err != nil || !there {
 		return u, cmp.Or(err, purgatory.ErrNoRepository)
 	}
 	for event, tip := range n.Tips {
@@ -259,7 +259,7 @@ func (s *Staging) strike(ref graspsync.RepoRef, id graspsync.EventID) {
 // leave removes what was pushed to a repository that goes.
 func (s *Staging) leave(at string) {
 	s.mu.Lock()
-	gone := s.book.To(func(ref graspsync.RepoRef) bool { return place(ref) == at })
+	gone := s.book.To(func(ref graspsync.RepoRef) bool { return s.layout.at(ref) == at })
 	for _, name := range gone {
 		s.book.Remove(name)
 	}

@@ -21,7 +21,7 @@ import (
 // wants them: then it asks for nothing any more, and git is told so. What refs were that
 // go is written down first, and so is where a push is going on.
 func (r *Repositories) prepare(ref graspsync.RepoRef, req request, request *os.File) error {
-	dir := filepath.FromSlash(place(ref))
+	dir := filepath.FromSlash(r.at(ref))
 	at, err := barerepo.Refs(r.root, dir, req.names())
 	if err != nil {
 		return fmt.Errorf("reading refs: %w", err)
@@ -43,7 +43,7 @@ func (r *Repositories) prepare(ref graspsync.RepoRef, req request, request *os.F
 			return fmt.Errorf("logging deleted refs: %w", err)
 		}
 	}
-	file, err := r.root.Create(mark(ref)) // not synced: without power git has gone, too
+	file, err := r.root.Create(r.mark(ref)) // not synced: without power git has gone, too
 	if err != nil {
 		return fmt.Errorf("marking a push: %w", err)
 	}
@@ -54,14 +54,14 @@ func (r *Repositories) prepare(ref graspsync.RepoRef, req request, request *os.F
 // that: git syncs files, but not the folders in which it gives them a name. If the disk
 // fails nobody gets the lock until it has worked.
 func (r *Repositories) settle(ref graspsync.RepoRef, req request) error {
-	at := filepath.FromSlash(place(ref))
+	at := filepath.FromSlash(r.at(ref))
 	if err := errors.Join(barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync)); err != nil {
 		r.mu.Lock()
 		r.unsure[ref] = struct{}{}
 		r.mu.Unlock()
 		return err
 	}
-	return r.root.Remove(mark(ref))
+	return r.root.Remove(r.mark(ref))
 }
 
 // syncPushed makes durable what a push may have changed of which it is not known what.
@@ -136,13 +136,6 @@ const (
 	pushMark = "push-"
 	lockMark = "lock-"
 )
-
-// mark is the file that is there while a push goes on.
-func mark(ref graspsync.RepoRef) string { return marked(pushMark, ref) }
-
-func marked(with string, ref graspsync.RepoRef) string {
-	return path.Join(incoming, with+strings.ReplaceAll(place(ref), "/", "-"))
-}
 
 // sweepPushes removes what pushes, and whoever else had a repository locked, have left that
 // were killed with the process that they worked for, and makes durable what they had moved.

@@ -1,0 +1,84 @@
+package gitserve
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+func owned(t *testing.T, r *Repositories) (names []string) {
+	t.Helper()
+	for ref, err := range r.Owned(t.Context(), graspsync.PubKey{}) {
+		require.NoError(t, err)
+		names = append(names, ref.Identifier)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Another server's folder is taken over as it is, and what can't be a folder's name is
+// not made one.
+func TestPlainNames(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "git")
+	theirs := filepath.Join(folder, owner.Hex(), "theirs")
+	require.NoError(t, os.MkdirAll(theirs, 0o755))
+	git(t, theirs, "init", "-q", "--bare", ".")
+	config := filepath.Join(theirs, "config")
+	before, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(theirs, "refs", "heads", "main"), []byte(strings.Repeat("a1", 20)+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, owner.Hex(), "notes.txt"), nil, 0o600))
+
+	r, err := Open(folder, RepositoriesConfig{PlainNames: true})
+	require.NoError(t, err)
+	hashed := filepath.Base(place(owner.Ref("x")))
+	plain := []string{"a-b_c.d", "theirs", "x", strings.Repeat("n", longestPlain)}
+	others := []string{".", "..", "a b", "a/b", "é", hashed, strings.Repeat("n", longestPlain+1)}
+	for _, name := range append(slices.Clone(plain), others...) {
+		require.NoError(t, r.Create(t.Context(), owner.Ref(name), nip34.SHA1), name)
+		dir, unlock, err := r.Lock(t.Context(), owner.Ref(name))
+		require.NoError(t, err, name)
+		require.Equal(t, filepath.Join(folder, owner.Hex()), filepath.Dir(dir))
+		require.Equal(t, slices.Contains(plain, name), filepath.Base(dir) == name, name)
+		unlock()
+	}
+	after, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "it has refs and stays as it is")
+	all := slices.Sorted(slices.Values(append(slices.Clone(plain), others...)))
+	require.Equal(t, all, owned(t, r))
+
+	for _, name := range []string{"theirs", "a b"} {
+		require.NoError(t, r.Depart(t.Context(), owner.Ref(name)))
+		require.NotContains(t, owned(t, r), name)
+		require.NoError(t, r.Create(t.Context(), owner.Ref(name), nip34.SHA1))
+	}
+	require.FileExists(t, filepath.Join(theirs, "refs", "heads", "main"), "it is back")
+	require.Equal(t, all, owned(t, r))
+	for _, name := range all {
+		require.NoError(t, r.Depart(t.Context(), owner.Ref(name)))
+	}
+	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(time.Hour)))
+	left, err := os.ReadDir(filepath.Join(folder, departed))
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	// What a push left that was killed goes when the folder is opened again.
+	require.NoError(t, r.Create(t.Context(), owner.Ref("a-b_c.d"), nip34.SHA1))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.FromSlash(r.mark(owner.Ref("a-b_c.d")))), nil, 0o600))
+	lock := filepath.Join(folder, owner.Hex(), "a-b_c.d", "refs", "heads", "main.lock")
+	require.NoError(t, os.WriteFile(lock, nil, 0o600))
+	require.NoError(t, r.Close())
+	r, err = Open(folder, RepositoriesConfig{PlainNames: true})
+	require.NoError(t, err)
+	require.NoFileExists(t, lock)
+	require.NoError(t, r.Close())
+}
