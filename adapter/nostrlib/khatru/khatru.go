@@ -138,8 +138,8 @@ type Sync struct {
 	holding  bool // the policy holds events
 	maxQuery int
 	pace     func(ctx context.Context, r *http.Request, subscription string, bytes int) // may be nil
-	stored   func(graspsync.Event) // told of what is stored
-	gone     func(graspsync.Event) // told of what is removed
+	stored   func(graspsync.Event)                                                      // told of what is stored
+	gone     func(graspsync.Event)                                                      // told of what is removed
 	us       nip34.Identity
 	log      *slog.Logger
 	room     *embedding.Room

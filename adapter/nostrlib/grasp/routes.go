@@ -1,0 +1,54 @@
+package graspadapter
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"fiatjaf.com/nostr"
+	"fiatjaf.com/nostr/khatru/grasp"
+	"fiatjaf.com/nostr/nip19"
+
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+)
+
+// routes has git's requests answered by our handler, after the hooks of the GraspServer, and
+// all else by what the relay's router has: the page of a repository, and what the embedder added.
+func routes(gs *grasp.GraspServer, git *gitserve.Handler) *http.ServeMux {
+	base, mux := gs.Relay.Router(), http.NewServeMux()
+	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
+		var hook hook
+		if r.URL.Query().Get("service") == "git-upload-pack" {
+			hook = gs.OnRead
+		}
+		serve(w, r, base, git, hook)
+	})
+	mux.HandleFunc("POST /{npub}/{repo}/git-upload-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnRead) })
+	mux.HandleFunc("POST /{npub}/{repo}/git-receive-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnWrite) })
+	mux.Handle("/", base)
+	return mux
+}
+
+// hook is one of a GraspServer.
+type hook func(ctx context.Context, owner nostr.PubKey, identifier string) (reject bool, reason string)
+
+func serve(w http.ResponseWriter, r *http.Request, base http.Handler, git *gitserve.Handler, hook hook) {
+	identifier, dotted := strings.CutSuffix(r.PathValue("repo"), ".git")
+	if !dotted {
+		base.ServeHTTP(w, r)
+		return
+	}
+	if hook != nil {
+		_, key, err := nip19.Decode(r.PathValue("npub"))
+		owner, is := key.(nostr.PubKey)
+		if err != nil || !is {
+			http.Error(w, "invalid npub", http.StatusBadRequest)
+			return
+		}
+		if reject, reason := hook(r.Context(), owner, identifier); reject {
+			http.Error(w, reason, http.StatusForbidden)
+			return
+		}
+	}
+	git.ServeHTTP(w, r)
+}
