@@ -1,14 +1,21 @@
 package nostrlib_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
 	"fiatjaf.com/nostr/eventstore/boltdb"
 	"fiatjaf.com/nostr/eventstore/slicestore"
+	gonostr "github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/storetest"
@@ -43,4 +50,125 @@ func TestSuiteSlicestore(t *testing.T) {
 
 func TestSuiteBoltdb(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) relaysync.Store { return newStore(t, newBolt(t), nostrlib.Config{}) })
+}
+
+// wrapped is a backend in a type of somebody's own, as one is that counts or logs.
+type wrapped struct{ eventstore.Store }
+
+// A backend in a type that nobody knows is asked for little, and has all of its answer read.
+func TestForeignBackend(t *testing.T) {
+	require.Equal(t, 1000, newStore(t, newBolt(t), nostrlib.Config{}).PageSize())
+	require.Equal(t, 7, newStore(t, newBolt(t), nostrlib.Config{PageSize: 7}).PageSize())
+	db := newBolt(t)
+	s := newStore(t, wrapped{db}, nostrlib.Config{})
+	require.Equal(t, 100, s.PageSize())
+	const many = 250
+	for i := range many {
+		require.NoError(t, db.SaveEvent(event(1, nostr.Timestamp(start+i/3), fmt.Sprint(i))))
+	}
+	n := 0
+	for _, err := range s.Stamps(t.Context(), gonostr.Filter{}) {
+		require.NoError(t, err)
+		n++
+	}
+	require.Equal(t, many, n)
+}
+
+const start = 1_700_000_000
+
+func event(kind nostr.Kind, at nostr.Timestamp, content string, tags ...nostr.Tag) nostr.Event {
+	e := nostr.Event{PubKey: nostr.PubKey{0xa1}, Kind: kind, CreatedAt: at, Tags: append(nostr.Tags{}, tags...), Content: content}
+	e.SetID()
+	return e
+}
+
+// The binary form of boltdb loses an event, and says nothing, whose tags have more than 64 KiB where
+// a long one stands at the wrong place.
+func TestEventsThatDoNotFit(t *testing.T) {
+	long := strings.Repeat("x", 60_000)
+	many := make([]nostr.Tag, 2000) // a state with many refs
+	for i := range many {
+		many[i] = nostr.Tag{fmt.Sprintf("refs/heads/branch-%d", i), strings.Repeat("a1", 20)}
+	}
+	for name, c := range map[string]struct {
+		event nostr.Event
+		fits  bool
+	}{
+		"many refs":     {event(30618, start, "", many...), true},
+		"one long tag":  {event(1, start, "a", nostr.Tag{"t", long, long}), false},
+		"the last ones": {event(1, start, "b", nostr.Tag{"t", long}, nostr.Tag{"t", long}), false},
+		"long content":  {event(1, start, strings.Repeat("x", 65_536)), false},
+		"many values":   {event(1, start, "c", slices.Repeat(nostr.Tag{"t"}, 256)), false},
+		"the largest":   {event(1, start, strings.Repeat("x", 65_535), slices.Repeat(nostr.Tag{"t"}, 255)), true},
+	} {
+		s := newStore(t, newBolt(t), nostrlib.Config{})
+		o, err := s.Add(t.Context(), c.event)
+		require.NoError(t, err)
+		if !c.fits {
+			require.Equal(t, graspsync.Refused, o.Result, name)
+			continue
+		}
+		require.Equal(t, graspsync.Stored, o.Result, "%s: %v", name, o.Err)
+		got, err := s.Query(t.Context(), nostr.Filter{IDs: []nostr.ID{c.event.ID}}, 10)
+		require.NoError(t, err)
+		require.Equal(t, []nostr.Event{c.event}, got, name)
+	}
+}
+
+// What a client asks a slicestore for since some second it gets with that second, and not what only
+// looks alike.
+func TestQuery(t *testing.T) {
+	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
+		s := newStore(t, db, nostrlib.Config{})
+		id := strings.Repeat("a1", 32)
+		early, late := event(1, start, "early", nostr.Tag{"e", id}), event(1, start+1, "late", nostr.Tag{"e", id[:63] + "2"})
+		for _, e := range []nostr.Event{early, late} {
+			o, err := s.Add(t.Context(), e)
+			require.NoError(t, err)
+			require.Equal(t, graspsync.Stored, o.Result)
+		}
+		ask := func(f nostr.Filter, most int, want ...nostr.Event) {
+			t.Helper()
+			got, err := s.Query(t.Context(), f, most)
+			require.NoError(t, err, name)
+			require.ElementsMatch(t, want, got, name)
+		}
+		ask(nostr.Filter{Since: start}, 10, late, early)
+		ask(nostr.Filter{Since: start + 1}, 10, late)
+		ask(nostr.Filter{Until: start}, 10, early)
+		ask(nostr.Filter{}, 1, late)
+		ask(nostr.Filter{Limit: 1}, 10, late)
+		ask(nostr.Filter{Limit: 10}, 1, late)
+		ask(nostr.Filter{LimitZero: true}, 10)
+		ask(nostr.Filter{Tags: nostr.TagMap{"e": {id}}}, 10, early)
+		ask(nostr.Filter{Tags: nostr.TagMap{"": {id}}}, 10)
+		ask(nostr.Filter{Kinds: []nostr.Kind{}}, 10)
+		all, err := s.Reconciled(t.Context(), nostr.Filter{Limit: 1})
+		require.NoError(t, err)
+		require.ElementsMatch(t, []nostr.Event{early, late}, all, name)
+		n, err := s.Count(t.Context(), nostr.Filter{Since: start + 1})
+		require.NoError(t, err)
+		require.Equal(t, uint32(1), n, name)
+	}
+}
+
+// A backend says nothing of its errors while it is read.
+func TestClosedBackend(t *testing.T) {
+	db := newBolt(t)
+	s := newStore(t, db, nostrlib.Config{})
+	e := event(1, start, "x")
+	_, err := s.Add(t.Context(), e)
+	require.NoError(t, err)
+	db.Close()
+	for _, f := range []nostr.Filter{{}, {IDs: []nostr.ID{e.ID}}, {Kinds: []nostr.Kind{1}}} {
+		_, err := s.Query(t.Context(), f, 10)
+		require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+	}
+	_, err = s.Has(t.Context(), []graspsync.EventID{graspsync.EventID(e.ID)})
+	require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
+	require.NoError(t, s.Close())
+	_, err = s.Query(t.Context(), nostr.Filter{}, 10)
+	require.ErrorIs(t, err, eventstoreadapter.ErrClosed)
+	_, err = nostrlib.NewStore(nil, nostrlib.Config{})
+	require.Error(t, err)
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,12 +196,13 @@ func TestPush(t *testing.T) {
 	alice := relaytest.NewKey("alice")
 	dir, commit := work(t)
 	now := gonostr.Now()
-	reject := true
+	var reject atomic.Bool
+	reject.Store(true)
 	hook := func(name string) func(context.Context, nostr.PubKey, string) (bool, string) {
 		return func(_ context.Context, owner nostr.PubKey, identifier string) (bool, string) {
 			require.Equal(t, alice.Hex(), owner.Hex())
 			require.Equal(t, "repo", identifier)
-			return reject, name + " says no"
+			return reject.Load(), name + " says no"
 		}
 	}
 	p.grasp.OnWrite, p.grasp.OnRead = hook("OnWrite"), hook("OnRead")
@@ -221,7 +223,7 @@ func TestPush(t *testing.T) {
 	out, err := try(t, dir, "push", url, "main")
 	require.Error(t, err)
 	require.Contains(t, out, "403")
-	reject = false
+	reject.Store(false)
 	for _, ref := range []string{"refs/heads/other", "refs/tags/v1", "refs/notes/commits"} {
 		_, err = try(t, dir, "push", url, "main:"+ref)
 		require.Error(t, err, ref)
@@ -230,7 +232,7 @@ func TestPush(t *testing.T) {
 	git(t, dir, "push", "-q", url, "main")
 	require.Equal(t, []int{30617, 30618}, p.kinds(), "as soon as git says so")
 	require.Equal(t, commit+"\trefs/heads/main", git(t, dir, "ls-remote", url, "refs/heads/main"))
-	reject = true
+	reject.Store(true)
 	out, err = try(t, dir, "ls-remote", url)
 	require.Error(t, err)
 	require.Contains(t, out, "403")
