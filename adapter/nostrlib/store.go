@@ -64,7 +64,7 @@ func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 }
 
 // Query returns what a client gets for a filter: the newest events that match, as many as its limit
-// says, and most at most; also most where it says none. What does not match is left
+// says, and most at most, nor more than PageSize; also that many where it says none. What does not match is left
 // out, and an answer has the newest 8 MiB of what it would have. An error is one of the backend, which
 // by itself gives no answer then.
 func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Event, error) {
@@ -82,10 +82,21 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Ev
 	return slices.DeleteFunc(events, func(e nostr.Event) bool { return !f.Matches(e) }), err
 }
 
-// Reconciled returns what a reconciliation (NIP-77) is about: all that matches, whatever the limit
-// of the filter, or an error.
-func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) ([]nostr.Event, error) {
-	return s.query(goeventstore.SetNegentropy(ctx), f)
+// Reconciled returns what a reconciliation (NIP-77) is about: times and ids of all that matches,
+// whatever the limit of the filter, or an error. Of a search there is nothing: backends have none.
+func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.Stamp, error) {
+	if f.Search != "" {
+		return nil, ctx.Err()
+	}
+	f.Limit, f.LimitZero = 0, false
+	var all []graspsync.Stamp
+	for stamp, err := range s.Stamps(ctx, FromFilter(f)) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, stamp)
+	}
+	return all, nil
 }
 
 func (s *Store) query(ctx context.Context, f nostr.Filter) ([]nostr.Event, error) {

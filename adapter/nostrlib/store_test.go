@@ -145,7 +145,9 @@ func TestQuery(t *testing.T) {
 		ask(nostr.Filter{Kinds: []nostr.Kind{}}, 10)
 		all, err := s.Reconciled(t.Context(), nostr.Filter{Limit: 1})
 		require.NoError(t, err)
-		require.ElementsMatch(t, []nostr.Event{early, late}, all, name)
+		require.ElementsMatch(t, []graspsync.Stamp{
+			{CreatedAt: start, ID: graspsync.EventID(early.ID)}, {CreatedAt: start + 1, ID: graspsync.EventID(late.ID)},
+		}, all, name)
 		n, err := s.Count(t.Context(), nostr.Filter{Since: start + 1})
 		require.NoError(t, err)
 		require.Equal(t, uint32(1), n, name)

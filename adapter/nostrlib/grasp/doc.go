@@ -23,10 +23,10 @@
 // as well. Beside the owners' folders there are three more: incoming, staged and departed. One
 // process at a time may use the folder.
 //
-// A repository that no stored announcement of this server's has, one that lists the identity as relay
-// and in its clone URLs, is put into departed when the server starts, and removed a week later.
-// So try the identity out with a copy first: a GraspServer by itself serves whatever is announced, wherever that
-// says that it is.
+// A repository is this server's if a stored announcement of it lists the identity as a relay and in its clone
+// URLs. Any other is put into departed within two hours of the first start, and removed a week later, which the log
+// tells. A GraspServer by itself serves whatever is announced, wherever that says it is: try the identity out with
+// a copy of the folder first.
 //
 // # What remains of the GraspServer, and what does not
 //

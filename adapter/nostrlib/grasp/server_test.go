@@ -48,6 +48,13 @@ type place struct {
 	db    *boltdb.BoltBackend
 	relay *khatru.Relay
 	grasp *grasp.GraspServer
+	front atomic.Pointer[khatru.Relay] // what is served
+}
+
+// swap has another relay over the same data served.
+func (p *place) swap(relay *khatru.Relay, gs *grasp.GraspServer) {
+	p.relay, p.grasp = relay, gs
+	p.front.Store(relay)
 }
 
 func open(t *testing.T) (*place, net.Listener) {
@@ -66,7 +73,10 @@ func open(t *testing.T) (*place, net.Listener) {
 }
 
 func (p *place) serve(listener net.Listener) {
-	front := &http.Server{Handler: p.relay, ReadHeaderTimeout: 5 * time.Second}
+	p.front.Store(p.relay)
+	front := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.front.Load().ServeHTTP(w, r)
+	})}
 	go func() { _ = front.Serve(listener) }()
 	p.t.Cleanup(func() { _ = front.Close() })
 }
@@ -187,6 +197,32 @@ func TestFromAnotherServer(t *testing.T) {
 	stop()
 }
 
+// A server that has repositories goes on with them as they are.
+func TestOfAServerThatHasRepositories(t *testing.T) {
+	p, listener := open(t)
+	p.relay.UseEventstore(p.db, 500)
+	t.Cleanup(p.relay.DisableExpirationManager)
+	p.serve(listener)
+	alice := relaytest.NewKey("alice")
+	dir, first := work(t)
+	now := gonostr.Now()
+	require.NoError(t, p.publish(alice.Hosted(now-9, "repo", "ws://"+p.addr)))
+	require.NoError(t, p.publish(alice.State(now-8, "repo", map[string]string{"refs/heads/main": first}, "main")))
+	_, _ = try(t, dir, "push", p.url(alice, "repo"), "main")
+
+	p.swap(again(t, p))
+	_, stop := p.add(graspadapter.Config{})
+	defer stop()
+	require.Equal(t, []int{30617, 30618}, p.kinds())
+	require.Contains(t, git(t, dir, "ls-remote", p.url(alice, "repo")), first)
+	git(t, dir, "commit", "-q", "--allow-empty", "-m", "second")
+	second := git(t, dir, "rev-parse", "HEAD")
+	require.NoError(t, p.publish(alice.State(now-7, "repo", map[string]string{"refs/heads/main": second}, "main")))
+	git(t, dir, "push", "-q", p.url(alice, "repo"), "main")
+	require.Contains(t, git(t, dir, "ls-remote", p.url(alice, "repo")), second)
+	require.Equal(t, []int{30617, 30618}, p.kinds())
+}
+
 // What a client publishes is held until its push, over a restart as well; what may be pushed is what
 // the newest state says, held or not; and the hooks of the GraspServer are asked.
 func TestPush(t *testing.T) {
@@ -213,13 +249,10 @@ func TestPush(t *testing.T) {
 	require.Len(t, server.Purgatory().Status().Waiting, 2)
 	stop()
 
-	p.relay, p.grasp = again(t, p)
+	p.swap(again(t, p))
 	p.grasp.OnWrite, p.grasp.OnRead = hook("OnWrite"), hook("OnRead")
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p.serve(listener) // the same server, at one more address
 	_, stop = p.add(graspadapter.Config{State: kept})
-	url := strings.Replace(p.url(alice, "repo"), p.addr, listener.Addr().String(), 1)
+	url := p.url(alice, "repo")
 	out, err := try(t, dir, "push", url, "main")
 	require.Error(t, err)
 	require.Contains(t, out, "403")

@@ -304,13 +304,11 @@ func (s *Sync) asked(
 // a slow client holds neither a transaction of the backend's nor the turn of others.
 func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
 	return func(yield func(nostr.Event) bool) {
-		var events []nostr.Event
-		var err error
 		if khatru.IsNegentropySession(ctx) {
-			events, err = s.store.Reconciled(ctx, f)
-		} else {
-			events, err = s.store.Query(ctx, f, s.maxQuery)
+			s.reconciled(ctx, f, yield)
+			return
 		}
+		events, err := s.store.Query(ctx, f, s.maxQuery)
 		if err != nil {
 			s.questions.unanswered(ctx, err)
 			return
@@ -320,6 +318,20 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 			if !yield(e) {
 				return
 			}
+		}
+	}
+}
+
+// reconciled yields times and ids of what a reconciliation is about: khatru looks at nothing else.
+func (s *Sync) reconciled(ctx context.Context, f nostr.Filter, yield func(nostr.Event) bool) {
+	stamps, err := s.store.Reconciled(ctx, f)
+	if err != nil {
+		s.questions.unanswered(ctx, err)
+		return
+	}
+	for _, stamp := range stamps {
+		if !yield(nostr.Event{ID: nostr.ID(stamp.ID), CreatedAt: nostr.Timestamp(stamp.CreatedAt)}) {
+			return
 		}
 	}
 }

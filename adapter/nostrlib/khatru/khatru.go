@@ -69,7 +69,8 @@ type Config struct {
 	GateDirect bool
 	// MaxQuery is how many stored events a filter of a client's gets at most: it is the
 	// maxQueryLimit of UseEventstore, which New stands in for. A reconciliation (NIP-77) is
-	// about all. A relay that has a QueryStored hook has a limit of its own. Defaults to 500.
+	// about all. It is no more than the PageSize of Store; a relay that has a QueryStored hook has a
+	// limit of its own. Defaults to 500.
 	MaxQuery int
 	// Pace is called before each stored event is written for a REQ, and may wait: it is Wait of a
 	// gate.Gate that stands before the relay. Without it, and with a QueryStored hook, answers
