@@ -124,7 +124,7 @@ func (s *Store) Count(ctx context.Context, f nostr.Filter) (uint32, error) {
 func (s *Store) Add(ctx context.Context, e nostr.Event) (graspsync.Outcome, error) {
 	parsed, err := FromEvent(e)
 	if err != nil {
-		return graspsync.Outcome{Result: graspsync.Refused, Err: err}, nil
+		return graspsync.Outcome{Result: graspsync.Refused, Err: err}, nil //nolint:nilerr // it is in the outcome
 	}
 	outcomes, err := s.Save(ctx, []graspsync.Incoming{{Event: parsed}})
 	if err != nil {

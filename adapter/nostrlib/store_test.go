@@ -143,6 +143,7 @@ func TestQuery(t *testing.T) {
 		ask(nostr.Filter{Tags: nostr.TagMap{"e": {id}}}, 10, early)
 		ask(nostr.Filter{Tags: nostr.TagMap{"": {id}}}, 10)
 		ask(nostr.Filter{Kinds: []nostr.Kind{}}, 10)
+		ask(nostr.Filter{IDs: []nostr.ID{{1}}}, 10) // of which boltdb counts all that it has
 		all, err := s.Reconciled(t.Context(), nostr.Filter{Limit: 1})
 		require.NoError(t, err)
 		require.ElementsMatch(t, []graspsync.Stamp{
