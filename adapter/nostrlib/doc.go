@@ -1,2 +1,34 @@
-// Package nostrlib joins graspsync to fiatjaf.com/nostr.
+// Package nostrlib joins graspsync to fiatjaf.com/nostr, which its users call nostrlib: the library
+// that today's Go relays are written against. It is a module of its own, so that nobody else has that
+// library among what they depend on.
+//
+//	event, err := nostrlib.FromEvent(theirs)                  // a graspsync.Event of a nostr.Event
+//	theirs, err := nostrlib.ToEvent(event)                    // and back
+//	store, err := nostrlib.NewStore(db, nostrlib.Config{})    // a relaysync.Store of an eventstore.Store
+//
+// Package adapter/nostrlib/khatru embeds graspsync in a relay on its khatru, package
+// adapter/nostrlib/grasp gives a server on its khatru/grasp what GRASP-02 asks for.
+//
+// # Events
+//
+// nostrlib has ids, keys and signatures as bytes, go-nostr as text, and a [graspsync.Event] ids and keys as
+// both: an event is handed over without being read again. The two libraries have different
+// ids for an event with control characters other than tab, newline and carriage return;
+// that of NIP-01 is go-nostr's.
+//
+// # Stores
+//
+// A [Store] stands on package adapter/eventstore, which says what is complete, what is written in which
+// order, and what holds after a crash. It is told what a backend of nostrlib's is like:
+//
+//   - A query gives no error. An empty answer is confirmed by a count, which does.
+//   - A query is told how many events it may give, so that a second with thousands of them can be read.
+//   - For kinds of which there is one version of each address, it gives one for each, be there more.
+//   - Ids and tags are found by a part of them, and what only looks alike is left out again.
+//   - The binary form of boltdb, lmdb and mmm loses some of the events whose tags have more than 64 KiB
+//     together: those are refused.
+//   - ReplaceEvent misses versions without or with a long identifier. It is not used.
+//   - slicestore takes since for exclusive, and can't be read while it is written. Its calls are serialised.
+//
+// A backend that is wrapped in another type is taken for the worst of all: Config says more.
 package nostrlib
