@@ -55,9 +55,17 @@ func traitsOf(db eventstore.Store) traits.Traits {
 	name, known := strings.CutPrefix(reflect.Indirect(reflect.ValueOf(db)).Type().PkgPath(), modulePath)
 	if known {
 		switch name {
-		case "boltdb", "lmdb", "mmm":
+		case "boltdb":
 			return traits.Traits{
 				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexed, Fits: fitsEncoded,
+			}
+		case "lmdb":
+			return traits.Traits{
+				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexedByLmdb, Fits: fitsEncoded,
+			}
+		case "mmm":
+			return traits.Traits{
+				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexedByMmm, Fits: fitsEncoded,
 			}
 		case "slicestore":
 			return traits.Traits{
@@ -67,14 +75,27 @@ func traitsOf(db eventstore.Store) traits.Traits {
 		}
 	}
 	return traits.Traits{
-		Page: foreignPage, Values: foreignValues, Exclusive: true, Prefixes: true, Indexed: indexed,
+		Page: foreignPage, Values: foreignValues, Exclusive: true, Prefixes: true, Indexed: indexedByMmm,
 	}
 }
 
-// indexed reports whether boltdb, lmdb and mmm find a tag: they keep those with one letter, and look
-// for names of several by their first.
+// indexed reports whether boltdb finds a tag: it keeps those with one letter, and looks for names of
+// several by their first.
 func indexed(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
+}
+
+// indexedByLmdb reports whether lmdb finds a tag. The keys of addresses are as long as these are, and
+// a search, or a count, ends at the first key of another length: an event that names "repo-cli" hides those
+// that name "repo".
+func indexedByLmdb(name, value string) bool {
+	return indexed(name, value) && strings.Count(value, ":") != 2
+}
+
+// indexedByMmm reports whether mmm finds a tag. The keys of all values but ids are as long as these are.
+func indexedByMmm(name, value string) bool {
+	_, err := graspsync.ParseEventID(value)
+	return len(name) == 1 && err == nil
 }
 
 // fitsEncoded reports whether the binary form of boltdb, lmdb and mmm gives an event back. Where

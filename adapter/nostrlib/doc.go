@@ -27,6 +27,10 @@
 //   - Ids and tags are found by a part of them, and what only looks alike is left out again.
 //   - The binary form of boltdb, lmdb and mmm loses some of the events whose tags have more than 64 KiB
 //     together: those are refused.
+//   - lmdb does not find all events that name an address, nor mmm those with a tag that is no id: others
+//     hide them. A Store looks through all of the other kinds or authors that it is asked for instead, which takes
+//     its time where there are many events: boltdb is the better choice. What a client asks goes by
+//     the backend's index all the same.
 //   - ReplaceEvent misses versions without or with a long identifier. It is not used.
 //   - slicestore takes since for exclusive, and can't be read while it is written. Its calls are serialised.
 //
