@@ -351,7 +351,7 @@ func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.store.Remove(ctx, e); err != nil {
 		return err
 	}
-	s.removed.add(e)
+	s.removed.Add(e)
 	s.followRemovals(context.WithoutCancel(ctx))
 	s.manager.Removed(e)
 	return nil
