@@ -41,7 +41,7 @@ func newAnswers() *answers { return &answers{last: bounded.New[answerOf, answer]
 
 // came notes an answer.
 func (s *answers) came(f Fetched) {
-	text := ""
+	var text string
 	switch {
 	case f.Err == nil && f.Missing == 0:
 		text = "it had all of it"

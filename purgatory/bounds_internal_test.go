@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -43,7 +44,8 @@ func TestMalformedEventsAreNone(t *testing.T) {
 			require.NoError(t, err)
 			_, err = decode(id, text)
 			require.ErrorIs(t, err, errRecord, kind)
-			answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
+			p := &Purgatory{intake: &intake{report: newReport(&Config{Logger: slog.New(slog.DiscardHandler)})}} // nothing else is asked
+			answer, err := p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 			require.NoError(t, err)
 			require.Equal(t, Answer{Refused, reasonInvalid}, answer)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -33,10 +32,7 @@ func ListenAndServe(ctx context.Context, address string, handler http.Handler, r
 // have 2 s then; websockets are hung up by [Gate.Close], which is to be called after it. It closes
 // the listener, and returns when run has returned.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
-	front := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
-	}
+	front := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
@@ -51,7 +47,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), endingTime)
 	defer done()
 	if err := front.Shutdown(ending); err != nil {
-		front.Close()
+		_ = front.Close() // what is left is given up
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)

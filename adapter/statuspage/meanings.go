@@ -7,6 +7,7 @@ var meanings = map[string]map[string]string{
 		"relays": "relays beyond the table of all", "relays_listed": "relays beyond the first 16 of an announcement",
 		"clones_listed":      "clone URLs beyond what is read of an announcement",
 		"maintainers_listed": "people beyond what is read of an announcement",
+		"blocked":            "relays of announcements that the operator has blocked",
 		"plaintext":          "relays that are reached without TLS, where that is not allowed",
 		"roots":              "patches, pull requests and issues beyond 5,000 of a repository: they come in turns",
 		"authors":            "authors beyond those whose deletions are asked for: they come in turns",

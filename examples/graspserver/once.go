@@ -197,7 +197,7 @@ type waiting struct {
 // seen is what must not change for a while.
 type seen struct {
 	relays, caughtUp, repos, roots, stored int
-	events                                 int64
+	received                               uint64
 	waits                                  int
 	inFlight                               int64
 }
@@ -206,7 +206,7 @@ func (w *waiting) look() (s seen) {
 	w.status, w.git = w.subject.status(), w.subject.waits()
 	s = seen{
 		relays: len(w.status.Relays), repos: w.status.Repos, roots: w.status.Roots, stored: w.subject.stored(),
-		waits: len(w.git.Waiting), inFlight: w.status.Events.InFlight,
+		waits: len(w.git.Waiting), inFlight: w.status.Events.InFlight, received: w.status.Events.Received,
 	}
 	for _, r := range w.status.Relays {
 		if r.Synced || givenUp(r) {

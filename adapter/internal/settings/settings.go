@@ -39,16 +39,13 @@ var (
 
 // Open reads them, and opens the records in a folder. The error names all that is wrong.
 func Open(domain, folder string, bootstrap []string) (Settings, error) {
-	s := Settings{Logger: slog.Default()}
+	s := Settings{Logger: slog.Default()} //nolint:forbidigo // the short way is to speak; whoever injects a logger calls New
 	var errs []error
 	var err error
-	switch {
-	case domain == "":
+	if domain == "" {
 		errs = append(errs, errNoDomain)
-	default:
-		if s.Identity, err = nip34.ParseIdentity(domain); err != nil {
-			errs = append(errs, err)
-		}
+	} else if s.Identity, err = nip34.ParseIdentity(domain); err != nil {
+		errs = append(errs, err)
 	}
 	for _, spec := range bootstrap {
 		u, err := graspsync.ParseRelayURL(spec)
