@@ -3,6 +3,7 @@ package graspsync
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -89,7 +90,7 @@ func ParseURL(s string, schemes []Scheme) (URL, error) {
 	s = strings.Trim(s, " \t\r\n")
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == 0x7f || s[i] == '\\' {
-			return URL{}, fmt.Errorf("%w: byte %#02x", ErrURL, s[i])
+			return URL{}, fmt.Errorf("%w: %s in it", ErrURL, byteName(s[i]))
 		}
 	}
 	scheme, rest, err := cutScheme(s, schemes)
@@ -105,6 +106,9 @@ func ParseURL(s string, schemes []Scheme) (URL, error) {
 	u := URL{Scheme: scheme.Name}
 	if u.HostPort, err = parseHostPort(authority, scheme.DefaultPort); err != nil {
 		return URL{}, err
+	}
+	if slices.Contains([]string{"http", "https", "ws", "wss"}, u.HostPort.Host) {
+		return URL{}, fmt.Errorf("%w: the host is the name of a scheme: is a colon missing before the slashes?", ErrURL)
 	}
 	if u.Path, err = canonicalPath(path); err != nil {
 		return URL{}, err
@@ -139,7 +143,27 @@ func cutScheme(s string, schemes []Scheme) (Scheme, string, error) {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
 		return Scheme{}, "", fmt.Errorf("%w: malformed scheme", ErrURL)
 	}
-	return Scheme{}, "", fmt.Errorf("%w: scheme %q", ErrURL, Clip(name, mostQuoted))
+	return Scheme{}, "", fmt.Errorf("%w: scheme %q, want %s", ErrURL, Clip(name, mostQuoted), names(schemes))
+}
+
+// names lists schemes as they are written.
+func names(schemes []Scheme) string {
+	all := make([]string, 0, len(schemes))
+	for _, s := range schemes {
+		all = append(all, s.Name+"://")
+	}
+	return strings.Join(all, " or ")
+}
+
+// byteName is what a byte is called that no URL has.
+func byteName(b byte) string {
+	switch b {
+	case ' ':
+		return "a space"
+	case '\\':
+		return "a backslash"
+	}
+	return fmt.Sprintf("byte %#02x", b)
 }
 
 // canonicalPath gives one spelling to equivalent paths (RFC 3986, 6.2.2); p is ""

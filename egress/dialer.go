@@ -26,7 +26,7 @@ var (
 	ErrDenied = fmt.Errorf("%w: blocked by the operator", ErrAddress)
 	// ErrPlaintext is wrapped when a URL asks for an unencrypted connection and
 	// [Config.AllowPlaintext] is not set.
-	ErrPlaintext = errors.New("plaintext not allowed")
+	ErrPlaintext = errors.New("plaintext not allowed by AllowPlaintext of egress.Config")
 	// ErrRedirect is wrapped when a redirect is not followed.
 	ErrRedirect = errors.New("redirect not allowed")
 )

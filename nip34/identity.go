@@ -64,9 +64,6 @@ func parseBases(spec string) ([]base, error) {
 		if u.Query != "" {
 			return nil, errors.New("has a query")
 		}
-		if slices.Contains([]string{"http", "https", "ws", "wss"}, u.HostPort.Host) {
-			return nil, errors.New("the host is the name of a scheme: is a colon missing before the slashes?")
-		}
 		b := base{authority: u.HostPort, path: segments(u.Path)}
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)

@@ -28,29 +28,34 @@ func ListenAndServe(ctx context.Context, address string, handler http.Handler, r
 }
 
 // Serve serves handler to clients that can't keep a connection without using it, and runs what the
-// server does by itself, until ctx ends, which is no error, or one of both fails. Requests under way
+// server does by itself, until ctx ends, which is no error, or one of both ends. Requests under way
 // have 2 s then; websockets are hung up by [Gate.Close], which is to be called after it. It closes
-// the listener, and returns when run has returned.
+// the listener, and returns when run has returned: with its error, unless that is why ctx ended.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
 	front := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	served := make(chan error, 1)
+	served, ran := make(chan error, 1), make(chan error, 1)
 	go func() {
 		defer stop() // what nobody can reach need not run
 		served <- front.Serve(listener)
 	}()
-	failed := run(working)
-	if working.Err() != nil {
-		failed = nil // that is why it returned
-	}
+	go func() {
+		defer stop()
+		ran <- run(working)
+	}()
+	<-working.Done()
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), endingTime)
 	defer done()
 	if err := front.Shutdown(ending); err != nil {
 		_ = front.Close() // what is left is given up
 	}
+	failed := <-ran
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
+	}
+	if failed != nil && ctx.Err() != nil && errors.Is(failed, context.Cause(ctx)) {
+		return nil
 	}
 	return failed
 }

@@ -6,6 +6,7 @@ package grasp_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os/exec"
@@ -118,6 +119,11 @@ func TestListenAndServeFails(t *testing.T) {
 	defer taken.Close()
 	forever := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	require.ErrorContains(t, gate.ListenAndServe(t.Context(), taken.Addr().String(), http.NotFoundHandler(), forever), "address already in use")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	require.NoError(t, gate.ListenAndServe(ctx, "127.0.0.1:0", http.NotFoundHandler(), forever))
+	flush := func(ctx context.Context) error { <-ctx.Done(); return errors.New("could not be flushed") }
+	require.ErrorContains(t, gate.ListenAndServe(ctx, "127.0.0.1:0", http.NotFoundHandler(), flush), "could not be flushed", "that is not why it ended")
 	broken := func(context.Context) error { return context.DeadlineExceeded }
 	require.ErrorIs(t, gate.ListenAndServe(t.Context(), "127.0.0.1:0", http.NotFoundHandler(), broken), context.DeadlineExceeded)
 	lost, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
@@ -64,6 +62,8 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 		s.Egress.Allow = loopback
 		s.Logger.Info("the domain is on this machine: relays and git servers on it are reached, unencrypted as well", "domain", domain)
 	}
+	s.Logger.Info("repositories are ours that list this relay and clone URL", "relay", s.Identity.RelayURL(),
+		"clone", s.Identity.CloneBase()+"/<npub>/<identifier>.git", "bootstrap_relays", len(s.Bootstrap))
 	if s.Records, err = filestate.Open(filepath.Join(folder, "state"), filestate.Config{Logger: s.Logger}); err != nil {
 		return Settings{}, fmt.Errorf("opening the records: %w", err)
 	}
@@ -72,10 +72,10 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 
 // onThisMachine reports whether nobody else can reach an identity.
 func onThisMachine(identity nip34.Identity) bool {
-	elsewhere := func(at graspsync.HostPort) bool {
-		ip, err := netip.ParseAddr(strings.Trim(at.Host, "[]"))
-		return at.Host != "localhost" && (err != nil || !ip.IsLoopback())
+	us, err := graspsync.ParseURL(identity.RelayURL(), graspsync.RelaySchemes)
+	if err != nil {
+		return false
 	}
-	names := identity.HostPorts()
-	return len(names) > 0 && !slices.ContainsFunc(names, elsewhere)
+	ip, err := netip.ParseAddr(us.HostPort.Host)
+	return us.HostPort.Host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
