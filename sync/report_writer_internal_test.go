@@ -310,10 +310,7 @@ func TestWhatIsToldOfWhatIsStored(t *testing.T) {
 					}
 					w.writer.brought(j)
 					told := []Observation{EventStored(j.incoming)}
-					var lines []string
-					if kind == graspsync.Live && from {
-						lines = append(lines, "level=DEBUG msg=\"live event\" relay=wss://a.example event="+ev.ID)
-					}
+					lines := []string{fmt.Sprintf("level=DEBUG msg=\"event stored\" event=%s kind=1621 source=%s relay=wss://a.example", ev.ID, kind)}
 					if gap && from {
 						told = append(told, GapFound{Relay: relay, ID: testID(1), Lasting: kind == graspsync.Daily})
 						line := "level=WARN msg=\"catch-up"

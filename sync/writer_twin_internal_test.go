@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
 // moodyStore saves or not as each event has it.
@@ -296,6 +297,8 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 		require.Equal(t, addressed && result == graspsync.Superseded, e.Whole != nil, "should the other version be deleted")
 	case graspsync.Refused:
 		require.True(t, remembered)
+		require.Equal(t, j.key.id, e.ID)
+		e.Heard = absent.Heard{}
 		require.Zero(t, e)
 	case graspsync.Stored, graspsync.Duplicate:
 		require.False(t, remembered)
