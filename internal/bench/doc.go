@@ -34,7 +34,9 @@
 //   - PaginatorWithInterval: SimplePool.PaginatorWithInterval of go-nostr without a pause
 //     between pages.
 //
-// What is not equal favours the others. They are given a filter for everything, {}, on a relay
+// What is not equal: the BatchWindow above; 50 people, which suits a verifier that takes signatures
+// of one key together; and go-nostr is built as go get has it, in pure Go, where its tag libsecp256k1
+// would make it faster. All else favours the others. They are given a filter for everything, {}, on a relay
 // that has nothing else. Ours works as it does in earnest: it learns from announcements which
 // repositories to ask for, from what tags these which events to ask for next, and asks by tags,
 // so that what tags two of them crosses the wire twice where there is no NIP-77; it judges each
