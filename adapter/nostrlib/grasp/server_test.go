@@ -54,7 +54,6 @@ type place struct {
 // swap has another relay over the same data served.
 func (p *place) swap(relay *khatru.Relay, gs *grasp.GraspServer) {
 	p.relay, p.grasp = relay, gs
-	p.front.Store(relay)
 }
 
 func open(t *testing.T) (*place, net.Listener) {
@@ -146,6 +145,7 @@ func (p *place) add(cfg graspadapter.Config) (server *graspadapter.Server, stop 
 	cfg.Sync.Times.BatchWindow = 10 * time.Millisecond
 	server, err = graspadapter.New(p.t.Context(), p.grasp, p.db, identity, cfg)
 	require.NoError(p.t, err)
+	p.front.Store(p.relay) // not before: New changes it
 	ctx, cancel := context.WithCancel(p.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
