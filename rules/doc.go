@@ -6,6 +6,9 @@
 //	subject, err := rules.ParseSubject("author", "npub1...")
 //	err = book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"})
 //
+// The store is best one for the rules alone, which is in the backup: what else survives a restart can
+// mostly be learned again, what somebody has decided can't. [Move] takes rules out of another one.
+//
 // A Book decides nothing by itself: it is given to [relaysync.Config] as its Rules and to
 // egress.Config as its Deny, or to adapter/grasp, which does both and has the commands that act on
 // a change at once.

@@ -47,7 +47,8 @@ type Config struct {
 	GRASPLists bool
 	// Rules are what the operator has decided: what is blocked, which relays are followed in any case,
 	// how the server describes itself. [Server.Control] changes them. Defaults to those that State
-	// has.
+	// has: then whoever loses State has everything back that was blocked or removed. In a store of
+	// their own ([rules.Open], [rules.Move]) they outlive it, as with [Open].
 	Rules *rules.Book
 	// Audit is told of each command of an operator's, after it. It must be safe for concurrent
 	// use. Defaults to nobody; they are logged in any case.

@@ -47,7 +47,7 @@ type Server struct {
 	paths   []string // of the identity; the longest come first
 	whole   bool     // it has a host to itself as well, or paths is empty
 	outside http.Handler
-	records io.Closer // nil if they are whose State it is
+	records io.Closer // nil if they are whose Config it is
 }
 
 // New makes a server of a relay that is reached as identity and keeps its events in

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"log/slog"
 	"net"
@@ -27,6 +28,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -100,6 +102,7 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 	}
 	server, err := newServer(ctx, db, records, op, opt, net.TCPAddrFromAddrPort(addr), log)
 	if err != nil {
+		_ = op.close() // nothing was written
 		_ = records.Close()
 		return nil, err
 	}
@@ -114,7 +117,7 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 		run: server.Run, status: server.Sync().Status, waits: server.Purgatory().Status, ready: server.Sync().Manager().Ready(), stored: stored,
 		close: func() {
 			_ = server.Close()
-			_ = op.audit.Close()
+			_ = op.close()
 			_ = records.Close()
 		},
 	}, nil
@@ -167,12 +170,32 @@ func decided(ctx context.Context, opt options, log *slog.Logger) (*rules.Book, e
 	if err != nil {
 		return nil, err
 	}
-	records, err := filestate.Open(filepath.Join(opt.data, "state"), filestate.Config{Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("opening the state: %w", err)
+	for _, dir := range []string{rulesDir(opt), filepath.Join(opt.data, "state")} { // they were in the other one once
+		book, err := readBook(ctx, dir, file, log)
+		if book != nil || err != nil {
+			return book, err
+		}
 	}
-	book, err := rules.Open(ctx, records, rules.Config{File: file})
-	return book, errors.Join(err, records.Close())
+	return rules.Open(ctx, state.NewMemory(), rules.Config{File: file})
+}
+
+// readBook reads the rules in a folder of records, nil if there are none.
+func readBook(ctx context.Context, dir string, file rules.File, log *slog.Logger) (book *rules.Book, err error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no rules, no error
+	}
+	records, err := filestate.Open(dir, filestate.Config{Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("opening the rules: %w", err)
+	}
+	defer func() { err = errors.Join(err, records.Close()) }()
+	for _, err := range records.Keys(ctx, "rules/") {
+		if err != nil {
+			return nil, fmt.Errorf("reading the rules: %w", err)
+		}
+		return rules.Open(ctx, records, rules.Config{File: file})
+	}
+	return nil, nil //nolint:nilnil // no rules, no error
 }
 
 func openDatabase(opt options) *eventbadger.BadgerBackend {

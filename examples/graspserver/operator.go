@@ -19,30 +19,62 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/state/filestate"
 )
 
 // operator is what whoever runs the server has decided, and the log of what they commanded.
 type operator struct {
 	book  *rules.Book
+	kept  *filestate.Store // the book's
 	audit *admin.Log
 	log   *slog.Logger
 	path  string // of the file of rules, "" for none
 }
 
-func openOperator(ctx context.Context, records state.Store, opt options, log *slog.Logger) (*operator, error) {
+// rulesDir is where the rules are: in records of their own, since the others may be lost.
+func rulesDir(opt options) string { return filepath.Join(opt.data, "rules") }
+
+// openOperator opens what was decided. It was among the records of the server once, and is taken over.
+func openOperator(ctx context.Context, records state.Store, opt options, log *slog.Logger) (_ *operator, err error) {
+	o := &operator{log: log, path: opt.rules}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close())
+		}
+	}()
 	file, err := readRules(opt.rules)
 	if err != nil {
 		return nil, err
 	}
-	book, err := rules.Open(ctx, records, rules.Config{File: file})
+	if o.kept, err = filestate.Open(rulesDir(opt), filestate.Config{Logger: log}); err != nil {
+		return nil, fmt.Errorf("opening the rules: %w", err)
+	}
+	moved, err := rules.Move(ctx, records, o.kept)
 	if err != nil {
 		return nil, err
 	}
-	audit, err := admin.OpenLog(filepath.Join(opt.data, "audit.log"))
-	if err != nil {
+	if moved > 0 {
+		log.Info("the rules have a folder of their own now, which belongs into backups", "folder", rulesDir(opt), "records", moved)
+	}
+	if o.book, err = rules.Open(ctx, o.kept, rules.Config{File: file}); err != nil {
 		return nil, err
 	}
-	return &operator{book, audit, log, opt.rules}, nil
+	if o.audit, err = admin.OpenLog(filepath.Join(opt.data, "audit.log")); err != nil {
+		return nil, err
+	}
+	return o, o.remember(opt.bootstrap)
+}
+
+// close closes what was opened.
+func (o *operator) close() error {
+	var errs []error
+	if o.audit != nil {
+		errs = append(errs, o.audit.Close())
+	}
+	if o.kept != nil {
+		errs = append(errs, o.kept.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // readRules reads a file of rules; "" is none.

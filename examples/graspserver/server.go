@@ -60,7 +60,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err != nil {
 		return err
 	}
-	defer op.audit.Close()
+	defer op.close()
 	server, err := newServer(ctx, db, records, op, opt, listener.Addr(), log)
 	if err != nil {
 		return err
@@ -115,6 +115,9 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 	relay.Info.PubKey, relay.Info.Contact, relay.Info.Icon = opt.pubkey, opt.contact, opt.icon
 	relay.Info.Software, relay.Info.Version = "https://github.com/graspsync/graspsync", version()
 	relay.Info.SupportedNIPs = []any{1, 9, 11, 34, 40, 42, 62, 70, 77}
+	if len(opt.admins) > 0 {
+		relay.Info.SupportedNIPs = append(relay.Info.SupportedNIPs, 86)
+	}
 	return grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(opt.data, "git"), State: records, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
 		Membership: nip34.Membership{OneSided: opt.oneSided}, Rules: op.book, Audit: op.record,

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/rules"
+)
+
+// maxForgotten is how many commands are named that have no effect any more.
+const maxForgotten = 20
+
+// remember says which of the commands in the audit log are not in force, though nobody has taken them
+// back: the rules were lost, or a backup is older than they are. What they kept out would come back
+// without a word.
+func (o *operator) remember(configured []graspsync.RelayURL) error {
+	entries, err := o.audit.Recent(math.MaxInt)
+	if err != nil {
+		return err
+	}
+	lost := forgotten(entries, o.book, configured)
+	if len(lost) == 0 {
+		return nil
+	}
+	o.log.Error("audit.log has commands that are not in force and were not taken back: rules were lost; do these again, or take them back with unset",
+		"commands", len(lost))
+	for _, e := range lost[:min(len(lost), maxForgotten)] {
+		o.log.Error("not in force any more", "command", spelled(e), "by", e.By, "at", e.At)
+	}
+	return nil
+}
+
+// spelled is a command as somebody would give it again.
+func spelled(e admin.Entry) string {
+	words := []string{e.Command}
+	for _, arg := range e.Args {
+		if strings.ContainsAny(arg, " \t\"'") || arg == "" {
+			arg = fmt.Sprintf("%q", arg)
+		}
+		words = append(words, arg)
+	}
+	return graspsync.Printable(strings.Join(words, " "))
+}
+
+// forgotten returns, of commands in their order, the last about each thing, if that should hold and
+// does not.
+func forgotten(entries []admin.Entry, book *rules.Book, configured []graspsync.RelayURL) (lost []admin.Entry) {
+	last := make(map[string]int)
+	for i, e := range entries {
+		if about := about(e); about != "" {
+			last[about] = i
+		}
+	}
+	for _, i := range last {
+		if !holds(entries[i], book, configured) {
+			lost = append(lost, entries[i])
+		}
+	}
+	slices.SortStableFunc(lost, func(a, b admin.Entry) int { return a.At.Compare(b.At) })
+	return lost
+}
+
+// about is what a command decides, "" if it decides nothing. What failed may have been done in part:
+// that something was to hold is nothing to insist on then, that it was not to hold any more is.
+func about(e admin.Entry) string {
+	switch {
+	case len(e.Args) < 2, e.Error != "" && e.Command != "unset":
+		return ""
+	}
+	switch e.Command {
+	case "block", "allow", "remove", "unset":
+		return "rule " + e.Args[0] + " " + e.Args[1]
+	case "bootstrap":
+		return "bootstrap " + e.Args[1]
+	case "describe":
+		return "describe " + e.Args[0]
+	}
+	return ""
+}
+
+// holds reports whether what a command has decided is so.
+func holds(e admin.Entry, book *rules.Book, configured []graspsync.RelayURL) bool {
+	switch e.Command {
+	case "block", "allow", "remove":
+		s, err := rules.ParseSubject(e.Args[0], e.Args[1])
+		if err != nil {
+			return true // no rule can be made of it, today
+		}
+		r, is := book.Rule(s)
+		return is && (r.Action == rules.Allow) == (e.Command == "allow")
+	case "bootstrap":
+		u, err := graspsync.ParseRelayURL(e.Args[1])
+		return err != nil || slices.Contains(book.Bootstrap(configured), u) == (e.Args[0] == "add")
+	case "describe":
+		a := book.About()
+		of := map[string]*string{"name": a.Name, "description": a.Description, "icon": a.Icon}
+		return of[e.Args[0]] != nil
+	}
+	return true
+}
