@@ -36,6 +36,9 @@ type EventExplanation struct {
 	Why string `json:"why,omitempty"`
 	// Detail is what is particular of it: what was wanted and found, what it waits for.
 	Detail string `json:"detail,omitempty"`
+	// Rule is what the one of [Config].Rules is about that blocks it, or did when it was rejected or
+	// removed, as [graspsync.OnLifted] has it; "" if none, or if that is not remembered any more.
+	Rule string `json:"rule,omitempty"`
 	// At is when that was found, zero if it is not remembered any more.
 	At time.Time `json:"at,omitzero"`
 	// Event is nil while nothing of the event is known.
@@ -61,6 +64,8 @@ type EventHead struct {
 	Kind      int              `json:"kind"`
 	Author    graspsync.PubKey `json:"author,omitzero"`
 	CreatedAt time.Time        `json:"created_at,omitzero"`
+	// Identifier is that of an announcement or state, "" if it is not known.
+	Identifier string `json:"identifier,omitempty"`
 }
 
 // ToBeAsked is a relay of which not all is known yet.
@@ -127,8 +132,8 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 
 // said takes in what is remembered of the last verdict.
 func (x *EventExplanation) said(v verdict) {
-	x.Is, x.Why, x.Detail, x.At = v.is, v.reason, v.detail, time.Unix(0, v.at)
-	x.Event = &EventHead{Kind: v.kind, Author: v.author, CreatedAt: v.createdAt.Time()}
+	x.Is, x.Why, x.Detail, x.Rule, x.At = v.is, v.reason, v.detail, v.rule, time.Unix(0, v.at)
+	x.Event = &EventHead{Kind: v.kind, Author: v.author, CreatedAt: v.createdAt.Time(), Identifier: v.identifier}
 	x.Source, x.Relay = v.source.Kind.String(), v.source.Relay
 }
 
@@ -139,7 +144,7 @@ func (x *EventExplanation) remembered(e absent.State) {
 		x.Event = &EventHead{Kind: e.Kind, CreatedAt: e.CreatedAt.Time()}
 		x.Relay = e.Relay
 		if e.Whole != nil {
-			x.Event.Author = e.Whole.Incoming.Event.PubKey
+			x.Event.Author, x.Event.Identifier = e.Whole.Incoming.Event.PubKey, identifierOf(e.Whole.Incoming.Event)
 		}
 	}
 	switch {
@@ -212,7 +217,15 @@ func (q *explainer) readOne(ctx context.Context, f nostr.Filter) (found graspsyn
 }
 
 func headOf(ev graspsync.Event) *EventHead {
-	return &EventHead{Kind: ev.Kind, Author: ev.PubKey, CreatedAt: ev.CreatedAt.Time()}
+	return &EventHead{Kind: ev.Kind, Author: ev.PubKey, CreatedAt: ev.CreatedAt.Time(), Identifier: identifierOf(ev)}
+}
+
+// identifierOf is that of an announcement or state.
+func identifierOf(ev graspsync.Event) string {
+	if ev.Kind != graspsync.KindAnnouncement && ev.Kind != graspsync.KindState {
+		return ""
+	}
+	return graspsync.Clip(ev.Tags.GetD(), graspsync.MaxIdentifier+1)
 }
 
 // stillToAsk returns how many relays are followed, and of which of them not all is known.

@@ -34,6 +34,7 @@ const (
 	RelayOurs        RelayStanding = "ours"         // it is this server
 	RelayLeftOut     RelayStanding = "left out"     // a repository lists it, and it may not be followed
 	RelayNotFollowed RelayStanding = "not followed" // nothing is wanted of it
+	RelayBlocked     RelayStanding = "blocked"      // by [Config].Rules
 )
 
 // relay is [SyncManager.ExplainRelay].
@@ -50,6 +51,8 @@ func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayExpla
 		x.Is = RelayOurs
 	case x.Status != nil:
 		x.Is, x.Why = RelayFollowed, x.why()
+	case t.blocked(u):
+		x.Is, x.Why = RelayBlocked, []string{"whoever runs this server has blocked it"}
 	case t.tooPlain(u):
 		x.Is = RelayNotFollowed
 		if x.Listed > 0 {

@@ -50,6 +50,7 @@ const (
 	RepoDeleted  RepoStanding = "deleted"  // its owner has deleted it
 	RepoStarting RepoStanding = "not read" // the Store has not been read yet
 	RepoUnknown  RepoStanding = "unknown"  // no announcement of it has come
+	RepoBlocked  RepoStanding = "blocked"  // by [Config].Rules, whatever its announcement lists
 )
 
 // LeftOut is something that is not followed, and why.
@@ -188,6 +189,9 @@ func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored gras
 	switch {
 	case !q.readable.is():
 		x.Is = RepoStarting
+		return nil
+	case q.cfg.Rules != nil && q.cfg.Rules.BlocksRepository(x.Ref):
+		x.Is = RepoBlocked
 		return nil
 	case !stored.IsZero():
 		x.Is = RepoLeft

@@ -207,7 +207,8 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.submissions.takeIn() // it may have been stored just before
 	m.ingest.holds.get(event.ID, true)
 	m.ingest.removed(event)
-	m.report.verdicts.note(graspsync.Incoming{Event: event}, IsRemoved, "", "")
+	_, rule := m.cfg.blocks(event)
+	m.report.verdicts.noteBlocked(graspsync.Incoming{Event: event}, IsRemoved, "", "", rule)
 	m.report.say("event removed", graspsync.Incoming{Event: event})
 	m.feed.removed(event)
 	m.ingest.news.withdrawn(event)
@@ -325,7 +326,11 @@ func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	}
 	in := graspsync.Incoming{Event: event}
 	reason = graspsync.Printable(reason)
-	m.report.verdicts.note(in, IsRefused, "", reason)
+	if blocked, rule := m.cfg.blocks(event); rule != "" {
+		m.report.verdicts.noteBlocked(in, IsRejected, blocked, "", rule)
+	} else {
+		m.report.verdicts.note(in, IsRefused, "", reason)
+	}
 	m.report.say("event refused", in, keyReason, reason)
 }
 

@@ -49,7 +49,7 @@ func (r *report) rejected(in graspsync.Incoming, is Whereabouts, v graspsync.Ver
 		r.advice.rejected(in, v.Reason)
 	}
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
-	r.verdicts.note(in, is, v.Reason, detail)
+	r.verdicts.noteBlocked(in, is, v.Reason, detail, ruleOf(v.DependsOn))
 	more := []any{keyReason, graspsync.Printable(v.Reason)}
 	if detail != "" {
 		more = append(more, "detail", detail)

@@ -23,6 +23,18 @@ type Rules interface {
 	BlocksRelay(relay graspsync.RelayURL) bool
 }
 
+// blocks returns what Blocks says, and which rule it is, of what has none as well.
+func (c *Config) blocks(ev graspsync.Event) (reason, rule string) {
+	if c.Rules == nil {
+		return "", ""
+	}
+	reason, until := c.Rules.Blocks(ev)
+	if reason == "" {
+		return "", ""
+	}
+	return reason, ruleOf(until)
+}
+
 // WithRules returns a Policy that asks another one about what the rules do not block. [New] has its
 // Policy be one if [Config.Rules] is set; it is for who joins that Policy to something else.
 func WithRules(policy Policy, rules Rules) Policy { return &ruled{policy, rules} }

@@ -142,6 +142,8 @@ func (x RepoExplanation) Sentences() []string {
 		s.add("It is not known yet what is stored: the store is being read.")
 	case RepoLeft:
 		s.add(repo + " is not ours: an announcement of it is here that does not list us: " + x.Why + ".")
+	case RepoBlocked:
+		s.add(repo + " is not ours: whoever runs this server has blocked it, or its owner.")
 	case RepoDeleted:
 		s.add(repo + " is not here: its owner has deleted it (" + x.Why + ").")
 	case RepoRejected:
@@ -175,6 +177,10 @@ func (x RepoExplanation) Sentences() []string {
 		if i >= 5 {
 			s.add(fmt.Sprintf("%d more of its announcements and states were not stored.", len(x.Refused)-i))
 			break
+		}
+		if r.Is == IsRemoved {
+			s.add(fmt.Sprintf("Removed at %s: kind %d %s.", s.at(r.At), r.Event.Kind, r.ID))
+			continue
 		}
 		s.add(fmt.Sprintf("Not stored: kind %d %s, %s at %s: %s.", r.Event.Kind, r.ID, r.Is, s.at(r.At), orUnknown(r.reason())))
 	}

@@ -63,7 +63,8 @@ type verdict struct {
 	identifier string // of an announcement or state
 	source     graspsync.Source
 	detail     string
-	at         int64 // Unix time in nanoseconds
+	rule       string // that blocks it, by what it is about; "" if none does
+	at         int64  // Unix time in nanoseconds
 }
 
 func newVerdicts() *verdicts {
@@ -72,17 +73,28 @@ func newVerdicts() *verdicts {
 
 // note remembers one. detail must be fit to show.
 func (v *verdicts) note(in graspsync.Incoming, is Whereabouts, reason, detail string) {
+	v.noteBlocked(in, is, reason, detail, "")
+}
+
+// noteBlocked is note for what a rule may be the reason of.
+func (v *verdicts) noteBlocked(in graspsync.Incoming, is Whereabouts, reason, detail, rule string) {
 	ev := in.Event
-	identifier := ""
-	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
-		// A copy: a part of the event would keep all of it.
-		identifier = strings.Clone(graspsync.Clip(ev.Tags.GetD(), graspsync.MaxIdentifier+1))
-	}
+	identifier := strings.Clone(identifierOf(ev)) // a part of the event would keep all of it
 	of := verdictOf{is, reason}
 	v.Add(of, verdict{
 		verdictOf: of, id: ev.ID, author: ev.PubKey, kind: ev.Kind, createdAt: ev.CreatedAt, identifier: identifier,
-		source: in.Source, detail: detail, at: time.Now().UnixNano(),
+		source: in.Source, detail: detail, rule: rule, at: time.Now().UnixNano(),
 	})
+}
+
+// ruleOf returns what the rule is about that has to be lifted first, "" if none has to be.
+func ruleOf(deps []graspsync.Dependency) string {
+	for _, d := range deps {
+		if d.Await == graspsync.AwaitLifted {
+			return d.Text
+		}
+	}
+	return ""
 }
 
 // unsaved remembers what the Store did not take.

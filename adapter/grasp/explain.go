@@ -21,12 +21,14 @@ type Explanation struct {
 	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
 	// Is says in a word or two what became of it: as in [relaysync.EventExplanation],
 	// [relaysync.RepoExplanation] or [relaysync.RelayExplanation], or what purgatory says of an
-	// event where that knows better.
+	// event where that knows better; "blocked" for what is not here and kept out by a rule.
 	Is string `json:"is"`
 	// Answer says it in sentences for people, the most important first. Of strangers there is
 	// only printable text in it; who shows it escapes it as HTML wants.
 	Answer []string `json:"answer"`
 
+	// Blocked is the rule of [Config].Rules that keeps it out, nil if none is known.
+	Blocked    *Blocked                    `json:"blocked,omitempty"`
 	Event      *relaysync.EventExplanation `json:"event,omitempty"`
 	Repository *relaysync.RepoExplanation  `json:"repository,omitempty"`
 	Relay      *relaysync.RelayExplanation `json:"relay,omitempty"`
@@ -59,6 +61,9 @@ func (s *Server) Explain(ctx context.Context, text string) (Explanation, error) 
 		var r relaysync.RelayExplanation
 		r, err = s.sync.ExplainRelay(ctx, about.Relay)
 		x.Relay, x.Is, x.Answer = &r, string(r.Is), r.Sentences()
+		if rule, is := s.control.rules.Host(about.Relay.HostPort()); is {
+			x.blocked(rule)
+		}
 	}
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explaining %s: %w", graspsync.Printable(about.String()), err)
@@ -67,6 +72,13 @@ func (s *Server) Explain(ctx context.Context, text string) (Explanation, error) 
 }
 
 func (s *Server) explainEvent(ctx context.Context, x *Explanation, id graspsync.EventID) error {
+	if err := s.explainWhereabouts(ctx, x, id); err != nil {
+		return err
+	}
+	return s.explainBlocked(ctx, x)
+}
+
+func (s *Server) explainWhereabouts(ctx context.Context, x *Explanation, id graspsync.EventID) error {
 	e, err := s.sync.ExplainEvent(ctx, id)
 	if err != nil {
 		return err
@@ -107,6 +119,10 @@ func (s *Server) explainRepo(ctx context.Context, x *Explanation, ref graspsync.
 	x.Answer = append(x.Answer, git.String())
 	if r.Is == relaysync.RepoFollowed || r.Is == relaysync.RepoHeld || len(data.Waiting)+len(data.Ended) > 0 {
 		x.Answer = append(x.Answer, data.Sentences()...)
+	}
+	if rule, is := s.control.rules.Repository(ref); is {
+		x.Is = isBlocked
+		x.blocked(rule)
 	}
 	return nil
 }

@@ -155,6 +155,9 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 		return false, ""
 	}
 	if reason := s.blocked(e); reason != "" {
+		if parsed, err := graspsync.ParseEvent(e); err == nil && !nostr.IsEphemeralKind(e.Kind) {
+			s.manager.Refused(parsed, reason)
+		}
 		return true, reason
 	}
 	if nostr.IsEphemeralKind(e.Kind) {

@@ -1,0 +1,138 @@
+package grasp
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/rules"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// isBlocked is what becomes of what is blocked and not here.
+const isBlocked = "blocked"
+
+// Blocked is the rule that keeps something out.
+type Blocked struct {
+	// Rule is what it is about, as commands spell it: "author npub1...".
+	Rule   string    `json:"rule"`
+	By     string    `json:"by,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Reason string    `json:"reason,omitempty"`
+	// Lift is the command of [Control.Do] that takes it back, or makes an exception of it.
+	Lift string `json:"lift"`
+}
+
+// byFile is who has set the rules of a file.
+const byFile = "file"
+
+func blockedBy(r rules.Rule) *Blocked {
+	b := &Blocked{Rule: spelled(r.Subject), By: r.By, Since: r.Since, Reason: r.Reason}
+	b.Lift = "unset " + b.Rule
+	if r.By == byFile { // nobody can unset it
+		b.Lift = "allow " + b.Rule
+	}
+	return b
+}
+
+// spelled is a subject as people write it.
+func spelled(s rules.Subject) string {
+	name := s.Name
+	if k, ok := s.PubKey(); ok && s.Kind == rules.Author {
+		name = nip34.NPub(k)
+	}
+	if ref, ok := s.Ref(); ok {
+		name = nip34.NPub(ref.Owner) + "/" + ref.Identifier
+	}
+	if strings.ContainsAny(name, " \"'\\$`&;|<>()*?#~") || name != graspsync.Printable(name) { // a shell takes it apart
+		name = strconv.Quote(name)
+	}
+	return string(s.Kind) + " " + name
+}
+
+// sentence says it for people who ask at now.
+func (b *Blocked) sentence(now time.Time) string {
+	said := "Blocked: " + b.Rule
+	if b.By != "" {
+		said += ", by " + b.By
+	}
+	if !b.Since.IsZero() {
+		said += ", since " + graspsync.TimeText(b.Since, now)
+	}
+	if b.Reason != "" {
+		said += ": " + strconv.Quote(b.Reason)
+	}
+	if b.By == byFile {
+		return said + ". It is lifted where it is taken out of that file, or by the command: " + b.Lift
+	}
+	return said + ". It is lifted by the command: " + b.Lift // no full stop: it is copied
+}
+
+// blocked puts first that a rule is the reason.
+func (x *Explanation) blocked(r rules.Rule) {
+	x.Blocked = blockedBy(r)
+	x.Answer = append([]string{x.Blocked.sentence(x.Now)}, x.Answer...)
+}
+
+// ruleOn returns the rule that blocks an event, as far as that is known: of one that is not here it is
+// by its id, by its author, by its repository, or by what was said when it was refused.
+func (s *Server) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
+	book, id := s.control.rules, x.Event.ID
+	if r, ok := book.Rule(rules.OfEvent(id)); ok {
+		return r, r.Action == rules.Block, nil
+	}
+	for ev, err := range s.sync.Store().Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
+		if err != nil {
+			return rules.Rule{}, false, err
+		}
+		r, is := book.Event(ev)
+		return r, is, nil
+	}
+	if kind, name, ok := strings.Cut(x.Event.Rule, " "); ok {
+		r, is := book.Rule(rules.Subject{Kind: rules.Kind(kind), Name: name})
+		if is && r.Action == rules.Block {
+			return r, true, nil
+		}
+	}
+	head := x.Event.Event
+	if head != nil && head.Identifier != "" {
+		r, is := book.Repository(graspsync.RepoRef{Owner: head.Author, Identifier: head.Identifier})
+		return r, is, nil
+	}
+	if x.Waiting != nil && len(x.Waiting.Repos) > 0 { // of all repositories that it is about
+		var found rules.Rule
+		for _, ref := range x.Waiting.Repos {
+			r, is := book.Repository(ref)
+			if !is {
+				return rules.Rule{}, false, nil
+			}
+			found = r
+		}
+		return found, true, nil
+	}
+	if head != nil && head.Author != (graspsync.PubKey{}) && head.Kind != graspsync.KindDeletion && head.Kind != graspsync.KindVanish {
+		r, is := book.Rule(rules.OfAuthor(head.Author))
+		return r, is && r.Action == rules.Block, nil
+	}
+	return rules.Rule{}, false, nil
+}
+
+// explainBlocked says of an event that a rule keeps it out.
+func (s *Server) explainBlocked(ctx context.Context, x *Explanation) error {
+	r, is, err := s.ruleOn(ctx, x)
+	if err != nil || !is {
+		return err
+	}
+	if x.Event.Is == relaysync.IsStored {
+		x.Answer = append(x.Answer, "What is here of what is blocked stays until it is purged.")
+	} else {
+		x.Is = isBlocked
+	}
+	x.blocked(r)
+	return nil
+}
