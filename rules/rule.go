@@ -174,6 +174,9 @@ func ParseAuthor(text string) (graspsync.PubKey, error) {
 		p, _ := value.(nostr.ProfilePointer)
 		return graspsync.ParsePubKey(p.PublicKey)
 	}
+	if err := mistyped(text, "npub", "nprofile"); err != nil {
+		return graspsync.PubKey{}, err
+	}
 	return graspsync.ParsePubKey(text)
 }
 
@@ -183,6 +186,9 @@ func ParseRepository(text string) (graspsync.RepoRef, error) {
 	if prefix, value, err := decode(text); err == nil && prefix == "naddr" {
 		p, _ := value.(nostr.EntityPointer)
 		return graspsync.ParseRepoRef(fmt.Sprintf("%d:%s:%s", p.Kind, p.PublicKey, p.Identifier))
+	}
+	if err := mistyped(text, "naddr"); err != nil {
+		return graspsync.RepoRef{}, err
 	}
 	if strings.HasPrefix(text, "30617:") {
 		return graspsync.ParseRepoRef(text)
@@ -210,7 +216,23 @@ func parseEvent(text string) (graspsync.EventID, error) {
 		p, _ := value.(nostr.EventPointer)
 		return graspsync.ParseEventID(p.ID)
 	}
+	if err := mistyped(text, "note", "nevent"); err != nil {
+		return graspsync.EventID{}, err
+	}
 	return graspsync.ParseEventID(text)
+}
+
+// errMistyped is what is wrong with what begins as one of NIP-19 and is none.
+var errMistyped = errors.New("mistyped, or cut off: its checksum is wrong")
+
+// mistyped returns what to say of a text that could not be decoded and begins as one of some prefixes.
+func mistyped(text string, prefixes ...string) error {
+	for _, p := range prefixes {
+		if strings.HasPrefix(text, p+"1") {
+			return fmt.Errorf("%s %q: %w", p, graspsync.Clip(text, 100), errMistyped)
+		}
+	}
+	return nil
 }
 
 // decode reads NIP-19. What is none is not given to the library at all.

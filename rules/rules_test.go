@@ -76,6 +76,11 @@ func TestParseSubject(t *testing.T) {
 		require.ErrorIs(t, err, rules.ErrSubject, "%v", c)
 		require.NotContains(t, err.Error(), nsec, "a secret does not belong into a log")
 	}
+	for _, c := range [][2]string{{"author", alice.Npub()[:60]}, {"repository", alice.Npub()[:60] + "x/repo"}, {"repository", naddr[:50]}, {"event", note[:40]}} {
+		_, err := rules.ParseSubject(c[0], c[1])
+		require.ErrorContains(t, err, "mistyped", c)
+		require.NotContains(t, err.Error(), "hex digits")
+	}
 }
 
 func FuzzParseFile(f *testing.F) {

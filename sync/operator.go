@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/absent"
@@ -106,16 +107,36 @@ func (m *SyncManager) Reconsider(ctx context.Context, lifted ...graspsync.Depend
 
 // withRelay has the loop do something about a relay that is followed.
 func (m *SyncManager) withRelay(ctx context.Context, relay graspsync.RelayURL, do func(ctx context.Context, l *loop)) error {
-	known := false
+	known, meant := false, graspsync.RelayURL{}
 	err := m.command(ctx, func(ctx context.Context, l *loop) {
 		if known = l.plan.Knows(relay); known {
 			do(ctx, l)
+		} else if other := otherScheme(relay); l.plan.Knows(other) {
+			meant = other
 		}
 	})
-	if err == nil && !known {
-		return fmt.Errorf("%w: %s", ErrUnknownRelay, relay)
+	switch {
+	case err != nil || known:
+		return err
+	case !meant.IsZero():
+		return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownRelay, relay, meant)
 	}
-	return err
+	return fmt.Errorf("%w: %s", ErrUnknownRelay, relay)
+}
+
+// otherScheme is a relay at the same host and port with the other scheme, the zero RelayURL if that
+// is none.
+func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
+	scheme := "ws://"
+	if u.Plaintext() {
+		scheme = "wss://"
+	}
+	_, rest, _ := strings.Cut(u.String(), "://")
+	other, err := graspsync.ParseRelayURL(scheme + rest)
+	if err != nil {
+		return graspsync.RelayURL{}
+	}
+	return other
 }
 
 // forgive has a relay's failures of the past keep it from nothing.

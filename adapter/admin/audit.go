@@ -18,8 +18,15 @@ type Entry struct {
 	By      string    `json:"by"` // an npub, or what the program says
 	Command string    `json:"command"`
 	Args    []string  `json:"args,omitempty"`
-	Error   string    `json:"error,omitempty"` // "" if it was done
+	Outcome string    `json:"outcome"`         // [Done] or [Failed]
+	Error   string    `json:"error,omitempty"` // of what failed
 }
+
+// The outcomes of a command. What failed may be done in part.
+const (
+	Done   = "done"
+	Failed = "failed"
+)
 
 // maxAudit is the size in bytes at which a log is begun anew. The one before is kept.
 const maxAudit = 8 << 20

@@ -37,6 +37,7 @@ type method struct {
 	command string   // with
 	before  []string // these arguments before its params
 	params  int      // at most
+	tells   bool     // what the command answers, and not just that it was done
 	// lists says what of the rules is asked for; nil: it is a command.
 	lists func(rules.Rule) (any, bool)
 }
@@ -69,7 +70,7 @@ func events(of rules.Action) func(rules.Rule) (any, bool) {
 var methods = map[string]method{
 	"banpubkey":              {command: "block", before: []string{"author"}, params: 2},
 	"allowpubkey":            {command: "allow", before: []string{"author"}, params: 2},
-	"banevent":               {command: "remove", before: []string{"event"}, params: 2},
+	"banevent":               {command: "remove", before: []string{"event"}, params: 2, tells: true},
 	"allowevent":             {command: "allow", before: []string{"event"}, params: 2},
 	"listbannedpubkeys":      {command: "rules", lists: pubkeys(rules.Block)},
 	"listallowedpubkeys":     {command: "rules", lists: pubkeys(rules.Allow)},
@@ -109,7 +110,11 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 		return h.list(ctx, by, m)
 	}
 	// Clients send a reason that is empty, and params that nobody knows.
-	return h.operator.Do(ctx, by, m.command, append(slices.Clone(m.before), r.Params[:min(len(r.Params), m.params)]...)...)
+	result, err := h.operator.Do(ctx, by, m.command, append(slices.Clone(m.before), r.Params[:min(len(r.Params), m.params)]...)...)
+	if !m.tells {
+		result = nil // which is true, as NIP-86 has it
+	}
+	return result, err
 }
 
 func (h *Handler) list(ctx context.Context, by string, m method) (any, error) {

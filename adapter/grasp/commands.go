@@ -81,7 +81,13 @@ func aboutSubject(do func(Control, context.Context, rules.Subject, string) error
 		if err != nil {
 			return nil, err
 		}
-		return nil, do(c, ctx, s, reason(args))
+		if err := do(c, ctx, s, reason(args)); err != nil {
+			return nil, err
+		}
+		if r, is := c.rules.Rule(s); is { // after unset that of the file
+			return r, nil
+		}
+		return nil, nil //nolint:nilnil // nothing is said of it, which is no error
 	}
 }
 
@@ -136,11 +142,23 @@ func maintain(ctx context.Context, c Control, args []string) (any, error) {
 func bootstrap(ctx context.Context, c Control, args []string) (any, error) {
 	switch args[0] {
 	case "add":
-		return aboutRelay(1, Control.AddBootstrap)(ctx, c, args)
+		return followed(c)(aboutRelay(1, Control.AddBootstrap)(ctx, c, args))
 	case "remove":
-		return aboutRelay(1, Control.RemoveBootstrap)(ctx, c, args)
+		return followed(c)(aboutRelay(1, Control.RemoveBootstrap)(ctx, c, args))
 	}
 	return nil, fmt.Errorf("%w: want: bootstrap add|remove <relay>", admin.ErrUsage)
+}
+
+// followed answers with the bootstrap relays of now.
+func followed(c Control) func(any, error) (any, error) {
+	return func(_ any, err error) (any, error) {
+		if err != nil {
+			return nil, err
+		}
+		return struct {
+			Bootstrap []graspsync.RelayURL `json:"bootstrap"`
+		}{append([]graspsync.RelayURL{}, c.rules.Bootstrap(c.bootstrap)...)}, nil
+	}
 }
 
 func describe(ctx context.Context, c Control, args []string) (any, error) {
@@ -155,5 +173,8 @@ func describe(ctx context.Context, c Control, args []string) (any, error) {
 	default:
 		return nil, fmt.Errorf("%w: want: describe name|description|icon <text>", admin.ErrUsage)
 	}
-	return nil, c.Describe(ctx, a)
+	if err := c.Describe(ctx, a); err != nil {
+		return nil, err
+	}
+	return c.rules.About(), nil
 }

@@ -175,11 +175,11 @@ func (c Control) done(command string, err error, args ...string) error {
 	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
 		args = args[:len(args)-1]
 	}
-	e := admin.Entry{At: time.Now().UTC().Round(time.Millisecond), By: c.by, Command: command, Args: args}
+	e := admin.Entry{At: time.Now().UTC().Round(time.Millisecond), By: c.by, Command: command, Args: args, Outcome: admin.Done}
 	if err != nil {
-		e.Error = graspsync.Printable(err.Error())
+		e.Outcome, e.Error = admin.Failed, graspsync.Printable(err.Error())
 	}
-	c.log.Info("command", "by", c.by, "command", command, "args", graspsync.Printable(fmt.Sprint(args)), "error", e.Error)
+	c.log.Info("command", "by", c.by, "command", command, "args", graspsync.Printable(fmt.Sprint(args)), "outcome", e.Outcome, "error", e.Error)
 	if c.audit != nil {
 		c.audit(e)
 	}

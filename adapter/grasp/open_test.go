@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,13 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // opened is a server as somebody has it who opens it the short way.
 type opened struct {
+	server  *grasp.Server
 	address string
 	stop    func()
 }
@@ -40,6 +43,7 @@ func open(t *testing.T, folder string, bootstrap ...string) opened {
 	o := opened{address: listener.Addr().String()}
 	server, err := grasp.Open(t.Context(), khatru.NewRelay(), db, o.address, folder, bootstrap...)
 	require.NoError(t, err)
+	o.server = server
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- gate.Serve(ctx, listener, server.Handler(), server.Run) }()
@@ -91,6 +95,18 @@ func TestOpenAgain(t *testing.T) {
 	defer o.stop()
 	_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{}, "127.0.0.1:3334", folder)
 	require.ErrorContains(t, err, folder)
+}
+
+// What an operator has decided outlives the rest that survives a restart.
+func TestOpenKeepsRules(t *testing.T) {
+	folder, mallory := t.TempDir(), relaytest.NewKey("mallory")
+	o := open(t, folder)
+	require.NoError(t, o.server.Control("me").Block(t.Context(), rules.OfAuthor(mallory.PubKey()), "spam"))
+	o.stop()
+	require.NoError(t, os.RemoveAll(filepath.Join(folder, "state")))
+	o = open(t, folder)
+	defer o.stop()
+	require.True(t, o.server.Control("me").Rules().BlocksRepository(mallory.Ref("x")))
 }
 
 // All that is wrong is said at once, before anything is made.

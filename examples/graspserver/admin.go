@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 )
@@ -41,8 +42,16 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 	a.Handle("GET /status/", http.StripPrefix("/status", page))
 	a.HandleFunc("GET /healthz", healthy)
 	a.HandleFunc("GET /readyz", ready(server, true))
+	a.HandleFunc("POST /{$}", notHere)
 	a.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "status/", http.StatusFound) })
 	return a, nil
+}
+
+// notHere answers commands that went to the wrong one of our two addresses.
+func notHere(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", admin.ContentType)
+	w.WriteHeader(http.StatusNotFound)
+	fmt.Fprintln(w, `{"error":"this is -admin-listen, which takes no commands: -url is to be that of -listen"}`)
 }
 
 // healthy says that the process is alive.

@@ -50,6 +50,8 @@ func TestAdminListen(t *testing.T) {
 	require.Contains(t, get(t, "http://"+admin+"/status.json"), `"purgatory"`)
 	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")
 	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
+	err := command(t.Context(), []string{"-url", "http://" + admin, "rules"}, func(string) string { return relaytest.NewKey("x").Secret() }, io.Discard)
+	require.ErrorContains(t, err, "this is -admin-listen, which takes no commands")
 	never := strings.Repeat("ab", 32)
 	require.Contains(t, get(t, "http://"+admin+"/status/explain?q="+never), "never came here")
 	require.Contains(t, get(t, "http://"+admin+"/status/explain?q=<b>"), "&lt;b&gt;")
