@@ -195,6 +195,22 @@ func (r *RelayStatus) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// Trouble says what is wrong with a relay besides what its Phase says, in words for people; "" is nothing.
+func (r RelayStatus) Trouble() string {
+	connected := slices.Contains([]string{plan.Syncing.String(), plan.Live.String(), plan.LiveWithGaps.String()}, r.Phase)
+	switch {
+	case r.Health == health.Dead.String():
+		return "failing for a day or more, and tried once a day"
+	case r.Health == health.RateLimited.String():
+		return "asked for fewer requests"
+	case r.Health == health.Degraded.String() && connected:
+		return "connected for a short while only"
+	case !connected && r.Failures > 0:
+		return plural(r.Failures, "attempt", "attempts") + " in a row failed"
+	}
+	return ""
+}
+
 func (r RelayStatus) connected() bool { return r.phase >= plan.Syncing }
 
 func (r RelayStatus) dead() bool { return r.health == health.Dead }

@@ -19,8 +19,11 @@ type Summary struct {
 	// At the later moment.
 	Synced                 bool
 	Known, Connected, Dead int // relays
-	Repos, Roots           int
-	Waiting, InFlight      int64 // events
+	// InSync are those that were fetched from to their end: fewer than Known although Synced is true
+	// are those that can't be reached, for which Unreached items wait.
+	InSync, Unreached int
+	Repos, Roots      int
+	Waiting, InFlight int64 // events
 
 	// Between the two: events newly stored by the way they came, found by history
 	// though a live subscription should have brought them, rejected by the Policy;
@@ -45,6 +48,11 @@ func (s Status) Summary(before Status) Summary {
 	for _, r := range s.Relays {
 		if r.connected() {
 			out.Connected++
+		} else {
+			out.Unreached += max(0, r.Wanted-r.Confirmed)
+		}
+		if r.Synced {
+			out.InSync++
 		}
 		if r.dead() {
 			out.Dead++
@@ -89,6 +97,7 @@ func (s Summary) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Bool("synced", s.Synced),
 		slog.Int("relays_connected", s.Connected), slog.Int("relays_known", s.Known), slog.Int("relays_dead", s.Dead),
+		slog.Int("relays_synced", s.InSync), slog.Int("items_unreached", s.Unreached),
 		slog.Int("repos", s.Repos), slog.Int("roots", s.Roots),
 		slog.Uint64("stored_direct", s.Direct), slog.Uint64("stored_live", s.Live),
 		slog.Uint64("stored_catchup", s.CatchUp), slog.Uint64("stored_daily", s.Daily),

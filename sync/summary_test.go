@@ -28,7 +28,7 @@ func TestSummary(t *testing.T) {
 		require.Positive(t, s.Errors)
 		s.Errors = 0
 		require.Equal(t, relaysync.Summary{
-			Synced: true, Known: 2, Connected: 1, Repos: 1, Roots: 1, CatchUp: 1, Rejected: 1,
+			Synced: true, Known: 2, Connected: 1, InSync: 1, Unreached: 3, Repos: 1, Roots: 1, CatchUp: 1, Rejected: 1,
 		}, s)
 		a.Publish(owner.Issue(at(0), owner.Ref("repo"), "live"))
 		after(time.Minute)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -25,11 +27,35 @@ type Config struct {
 	// asked is a stranger's, of at most 1,000 bytes. Four questions are answered at once, each within
 	// 10 s. Without it the page has no box for questions.
 	Explain func(ctx context.Context, question string) (string, error)
+	// Rules returns what the operator has decided, in the order in which it is shown: [rules.Book.All]
+	// through [RulesOf], for one. It must not block, and is asked while somebody looks. Without it the
+	// page says nothing of rules.
+	Rules func() []Rule
 	// Links are what else there is for operators, such as the metrics. Each is relative to the page.
 	Links []Link
 	// MaxViewers is how many pages may be followed live at once, at least 1. Others are still shown, and
 	// stand still. Defaults to 32.
 	MaxViewers int
+}
+
+// Rule is something that the operator has decided.
+type Rule struct {
+	Action  string // block or allow
+	About   string // relay, author, repository or event
+	Subject string // as protocols spell it: a host, a key or an id in hex, the address of a repository
+	By      string // who has decided that; "": it is not known
+	Since   time.Time
+	Reason  string
+}
+
+// RulesOf returns what a page shows of a [rules.Book], such as [Config].Rules.
+func RulesOf(book *rules.Book) func() []Rule {
+	return func() (out []Rule) {
+		for _, r := range book.All() {
+			out = append(out, Rule{string(r.Action), string(r.Subject.Kind), r.Subject.Name, r.By, r.Since, r.Reason})
+		}
+		return out
+	}
 }
 
 // Link is an entry of the page's foot.

@@ -23,7 +23,19 @@ const (
 var sources = [...]graspsync.SourceKind{graspsync.Live, graspsync.CatchUp, graspsync.Daily, graspsync.Direct}
 
 // relayStates are what a relay is counted as, in the order in which they are shown.
-var relayStates = [...]string{"healthy", "degraded", "rate limited", "disconnected", "dead"}
+var relayStates = [...]string{"connected", "not connected", "dead", "rate limited"}
+
+// countedAs reports whether a relay is in a state. One may be in several: whether it is connected says
+// nothing of how it did before.
+func countedAs(r relaysync.RelayStatus, state string) bool {
+	switch state {
+	case "connected":
+		return isConnected(r)
+	case "not connected":
+		return !isConnected(r)
+	}
+	return r.Health == state
+}
 
 // sample is what was counted by one moment.
 type sample struct {
@@ -31,6 +43,7 @@ type sample struct {
 	stored            [len(sources)]uint64     // events, since the start
 	relays            [len(relayStates)]uint32 // now
 	wanted, confirmed int64                    // items of all relays, now
+	unreached         int64                    // of these, not complete, since their relay is not connected
 	waiting           int                      // events that wait for git data, now
 }
 
@@ -40,8 +53,13 @@ func sampleOf(at time.Time, s relaysync.Status, git *purgatory.Status) sample {
 		out.stored[i] = s.Events.Sources[k.String()]
 	}
 	for _, r := range s.Relays {
-		if i := slices.Index(relayStates[:], r.Health); i >= 0 {
-			out.relays[i]++
+		for i, state := range relayStates {
+			if countedAs(r, state) {
+				out.relays[i]++
+			}
+		}
+		if !isConnected(r) {
+			out.unreached += int64(missing(r))
 		}
 		out.wanted += int64(r.Wanted)
 		out.confirmed += int64(r.Confirmed)
@@ -117,7 +135,8 @@ func (p *Page) Run(ctx context.Context) error {
 
 // progress is how far sync has come.
 type progress struct {
-	Wanted, Confirmed int64
+	Wanted, Confirmed int64   // without what waits for relays that are not connected
+	Unreached         int64   // what does
 	Known             bool    // whether Rate is: something was seen for long enough
 	Rate              float64 // items a second
 	Over              time.Duration
@@ -138,7 +157,7 @@ func (h *history) progress() progress {
 		return progress{}
 	}
 	now := h.recent[n-1]
-	p := progress{Wanted: now.wanted, Confirmed: now.confirmed}
+	p := progress{Wanted: now.wanted - now.unreached, Confirmed: now.confirmed, Unreached: now.unreached}
 	then := h.recent[0]
 	if now.at.Sub(then.at) < rateLeast {
 		for _, s := range h.minutes {
@@ -153,7 +172,7 @@ func (h *history) progress() progress {
 	}
 	p.Known, p.Grown = true, now.wanted-then.wanted
 	p.Rate = max(0, float64(now.confirmed-then.confirmed)/p.Over.Seconds())
-	if left := now.wanted - now.confirmed; left > 0 && p.Rate > 0 {
+	if left := p.Missing(); left > 0 && p.Rate > 0 {
 		p.Left = time.Duration(min(float64(left)/p.Rate, float64(365*24*3600)) * float64(time.Second))
 	}
 	return p
@@ -167,5 +186,5 @@ func (p progress) Percent() int64 {
 	return max(0, min(100, p.Confirmed*100/p.Wanted))
 }
 
-// Missing is what is wanted and not here.
+// Missing is what is wanted and not here, of relays that are connected.
 func (p progress) Missing() int64 { return max(0, p.Wanted-p.Confirmed) }

@@ -12,10 +12,10 @@ import (
 
 var noon = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-func statusWith(live uint64, health string, wanted, confirmed int) relaysync.Status {
+func statusWith(live uint64, phase string, wanted, confirmed int) relaysync.Status {
 	return relaysync.Status{
 		Events: relaysync.EventStatus{Sources: map[string]uint64{"live": live}},
-		Relays: []relaysync.RelayStatus{{Health: health, Wanted: wanted, Confirmed: confirmed}, {Health: "something new"}},
+		Relays: []relaysync.RelayStatus{{Phase: phase, Wanted: wanted, Confirmed: confirmed}, {Phase: "something new", Health: "dead"}},
 	}
 }
 
@@ -23,7 +23,7 @@ func statusWith(live uint64, health string, wanted, confirmed int) relaysync.Sta
 func TestHistoryIsBounded(t *testing.T) {
 	h := newHistory()
 	for s := range 3 * 24 * 3600 / 10 {
-		h.note(sampleOf(noon.Add(time.Duration(s)*10*time.Second), statusWith(uint64(s), "healthy", 1, 1), nil))
+		h.note(sampleOf(noon.Add(time.Duration(s)*10*time.Second), statusWith(uint64(s), "live", 1, 1), nil))
 	}
 	require.LessOrEqual(t, len(h.minutes), 24*60+1)
 	require.LessOrEqual(t, cap(h.minutes), 3*24*60)
@@ -43,11 +43,11 @@ func TestPlots(t *testing.T) {
 		if m > 20 && m < 30 {
 			continue // nobody counted
 		}
-		health := "healthy"
+		phase := "live"
 		if m >= 50 {
-			health = "dead"
+			phase = "disconnected"
 		}
-		h.note(sampleOf(noon.Add(time.Duration(m)*61*time.Second), statusWith(uint64(61*m), health, 1, 1), git))
+		h.note(sampleOf(noon.Add(time.Duration(m)*61*time.Second), statusWith(uint64(61*m), phase, 1, 1), git))
 	}
 	events, relays, waiting := plotsOf(h.since(now.Add(-time.Hour)), now, spans["hour"])
 	require.Equal(t, "Live", events[0].Name)
@@ -58,15 +58,17 @@ func TestPlots(t *testing.T) {
 	require.Equal(t, events[0].Holes, relays[0].Holes)
 	require.EqualValues(t, 1, relays[0].Most)
 	require.EqualValues(t, 0, relays[0].Now)
-	require.Equal(t, "Dead", relays[4].Name)
-	require.EqualValues(t, 1, relays[4].Now)
+	require.Equal(t, "Not connected", relays[1].Name)
+	require.EqualValues(t, 2, relays[1].Now)
+	require.Equal(t, "Dead", relays[2].Name)
+	require.EqualValues(t, 1, relays[2].Now)
 	require.EqualValues(t, 7, waiting[0].Now)
 	for _, p := range plots(plotsOf(nil, now, spans["day"])) {
 		require.Zero(t, p.Most, p.Name)
 		require.Empty(t, p.Path+p.Base)
 	}
 	// A restart of what is counted: less than before.
-	h.note(sampleOf(now.Add(2*time.Minute), statusWith(5, "healthy", 1, 1), nil))
+	h.note(sampleOf(now.Add(2*time.Minute), statusWith(5, "live", 1, 1), nil))
 	events, _, _ = plotsOf(h.since(now.Add(time.Minute)), now.Add(2*time.Minute), spans["hour"])
 	require.Zero(t, events[0].Now)
 }
@@ -91,8 +93,8 @@ func TestProgress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory()
-			h.note(sampleOf(noon, statusWith(0, "healthy", c.wanted[0], c.confirmed[0]), nil))
-			h.note(sampleOf(noon.Add(c.passed), statusWith(0, "healthy", c.wanted[1], c.confirmed[1]), nil))
+			h.note(sampleOf(noon, statusWith(0, "live", c.wanted[0], c.confirmed[0]), nil))
+			h.note(sampleOf(noon.Add(c.passed), statusWith(0, "live", c.wanted[1], c.confirmed[1]), nil))
 			got := h.progress()
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.percent, got.Percent())

@@ -1,52 +1,86 @@
 package statuspage
 
+import "maps"
+
+// reason is what was dropped, and whether it comes again.
+type reason struct{ what, again string }
+
 // meanings say what was dropped, by the reason that it is counted under. docs/metrics.md has the same
 // reasons, and says more of some.
-var meanings = map[string]map[string]string{
+var meanings = map[string]map[string]reason{
 	"sync": {
-		"relays": "relays beyond the table of all", "relays_listed": "relays beyond the first 16 of an announcement",
-		"clones_listed":      "clone URLs beyond what is read of an announcement",
-		"maintainers_listed": "people beyond what is read of an announcement",
-		"blocked":            "relays of announcements that the operator has blocked",
-		"plaintext":          "relays that are reached without TLS, where that is not allowed",
-		"roots":              "patches, pull requests and issues beyond 5,000 of a repository: they come in turns",
-		"authors":            "authors beyond those whose deletions are asked for: they come in turns",
-		"descendants":        "answers to answers beyond those that are asked about",
-		"filters":            "filters that no request can hold", "poison": "values that a relay does not stand",
-		"named":            "ids beyond those asked for by name",
-		"waiting":          "events that waited for others and gave way: they are fetched again",
-		"postponed":        "events that there was no room for and that gave way: they are fetched again",
-		"rejected":         "events that were rejected, and are not remembered any more: they may be fetched again",
-		"remembered":       "of what is remembered: what gave way",
-		"unsaved":          "events that could not be saved and had no room to wait: they are fetched again",
-		"unproductive":     "connections to relays that sent 8 MiB of what nobody asked for",
-		"unread":           "live events that were left out since their relay had sent too much: they are caught up with",
-		"unlisted":         "announcements that were removed since nobody lists their author any more",
-		"not_dialed":       "connections that our own rules refused, such as those to addresses that are not public",
-		"scans":            "scans of our store that could not read everything",
-		"own_feed_ids":     "of our own relay: events with a wrong id",
-		"own_feed_seconds": "of our own relay: seconds that hold more than a page",
-		"observations":     "observations that found the queue of the observer full",
-		"health":           "records of relays' health beyond their bound", "memory_chunks": "records that are to survive a restart, beyond their bound",
-		"memory_queue": "records that were not written in time", "memory_size": "records that are too large",
-		"memory_full": "records that did not fit", "memory_unreadable": "records that could not be read",
+		"relays":             {"relays beyond the table of all", "when others are not listed any more"},
+		"relays_listed":      {"relays beyond the first 16 of an announcement", "no: the first of a list count"},
+		"clones_listed":      {"clone URLs beyond what is read of an announcement", "no: the first of a list count"},
+		"maintainers_listed": {"people beyond what is read of an announcement", "no: the first of a list count"},
+		"blocked":            {"relays of announcements that the operator has blocked", "once the rule is lifted"},
+		"plaintext":          {"relays that are reached without TLS, where that is not allowed", "no, unless plaintext is allowed"},
+		"roots":              {"patches, pull requests and issues beyond 5,000 of a repository", "yes, in turns"},
+		"authors":            {"authors beyond those whose deletions are asked for", "yes, in turns"},
+		"descendants":        {"answers to answers beyond those that are asked about", "no, unless something else asks for them"},
+		"filters":            {"filters that no request can hold", "no: ask other relays for these"},
+		"poison":             {"values that a relay does not stand", "yes: tried again later"},
+		"named":              {"ids beyond those asked for by name", "by the daily comparison"},
+		"waiting":            {"events that waited for others and gave way", "yes"},
+		"postponed":          {"events that there was no room for and that gave way", "yes"},
+		"rejected":           {"events that were rejected, and are not remembered any more", "yes, to be rejected again"},
+		"remembered":         {"of what is remembered: what gave way", "yes"},
+		"unsaved":            {"events that could not be saved and had no room to wait", "yes"},
+		"unproductive":       {"connections to relays that sent 8 MiB of what nobody asked for", "yes: after a pause"},
+		"unread":             {"live events that were left out since their relay had sent too much", "yes"},
+		"unlisted":           {"announcements that were removed since nobody lists their author any more", "once somebody lists them"},
+		"not_dialed":         {"connections that our own rules refused, such as those to addresses that are not public", "no, unless it is allowed (-allow-net)"},
+		"scans":              {"scans of our store that could not read everything", "yes: read again"},
+		"own_feed_ids":       {"of our own relay: events with a wrong id", "no"},
+		"own_feed_seconds":   {"of our own relay: seconds that hold more than a page", "no"},
+		"observations":       {"observations that found the queue of the observer full", "no: only who watches misses them"},
+		"health":             {"records of relays' health beyond their bound", "learned again"},
+		"memory_chunks":      {"records that are to survive a restart, beyond their bound", "learned again, after a restart"},
+		"memory_queue":       {"records that were not written in time", "learned again, after a restart"},
+		"memory_size":        {"records that are too large", "learned again, after a restart"},
+		"memory_full":        {"records that did not fit", "learned again, after a restart"},
+		"memory_unreadable":  {"records that could not be read", "learned again"},
 	},
 	"purgatory": {
-		"author": "events of an author of whom 100 wait already", "full": "events that found all places taken",
-		"pushed": "pushes without an event that found all places taken", "listed": "strangers' announcements that nobody pays for",
-		"displaced": "events that gave way to others", "hunts": "repositories beyond those that are hunted for",
-		"inbox":    "messages to the engine beyond its queue: it looks at everything then",
-		"gathered": "what was fetched, is not complete, and had no room", "lacking": "of what servers are known to lack: what gave way",
-		"clones": "clone URLs beyond 16 of an event", "repositories": "repositories of one name beyond those looked at together",
-		"kept": "of what was learned of servers: what was beyond the bound", "remembered": "ids that expired, beyond those that are remembered",
-		"unsaved": "requests that were not made since they could not be noted", "repo_day": "requests beyond the bytes of a day for a repository",
-		"host_day": "requests beyond the bytes of a day from a server", "ceiling": "what had no room of its owner's, or on the disk",
-		"busy": "requests that a server was too busy for", "pull_refs": "refs of pull requests beyond those of their author",
-		"pull_displaced": "refs of pull requests that gave way", "pull_unswept": "refs of pull requests that come when others have gone",
-		"incomplete": "uploads without all their objects", "departed": "repositories that went out of service",
-		"maintenance": "repositories that could not be listed for maintenance",
+		"author":         {"events of an author of whom 100 wait already", "yes, when one of theirs has ended"},
+		"full":           {"events that found all places taken", "yes, when there is room"},
+		"pushed":         {"pushes without an event that found all places taken", "no: it has to be pushed again"},
+		"listed":         {"strangers' announcements that nobody pays for", "yes, when there is room"},
+		"displaced":      {"events that gave way to others", "yes, when there is room"},
+		"hunts":          {"repositories beyond those that are hunted for", "yes, when others are done"},
+		"inbox":          {"messages to the engine beyond its queue: it looks at everything then", "yes: everything is looked at"},
+		"gathered":       {"what was fetched, is not complete, and had no room", "yes"},
+		"lacking":        {"of what servers are known to lack: what gave way", "learned again"},
+		"clones":         {"clone URLs beyond 16 of an event", "no: the first of a list count"},
+		"repositories":   {"repositories of one name beyond those looked at together", "no"},
+		"kept":           {"of what was learned of servers: what was beyond the bound", "learned again"},
+		"remembered":     {"ids that expired, beyond those that are remembered", "learned again"},
+		"unsaved":        {"requests that were not made since they could not be noted", "yes: tried again"},
+		"repo_day":       {"requests beyond the bytes of a day for a repository", "yes, within a day"},
+		"host_day":       {"requests beyond the bytes of a day from a server", "yes, within a day"},
+		"ceiling":        {"what had no room of its owner's, or on the disk", "yes, when there is room"},
+		"busy":           {"requests that a server was too busy for", "yes: tried again"},
+		"pull_refs":      {"refs of pull requests beyond those of their author", "no: their author has too many"},
+		"pull_displaced": {"refs of pull requests that gave way", "no"},
+		"pull_unswept":   {"refs of pull requests that come when others have gone", "yes, when others have gone"},
+		"incomplete":     {"uploads without all their objects", "no: they have to be pushed again"},
+		"departed":       {"repositories that went out of service", "within a week, if it is announced again"},
+		"maintenance":    {"repositories that could not be listed for maintenance", "yes: in the next turn"},
 	},
 }
 
-// meaning is what a reason means; the reason alone is told of one that is new.
-func meaning(part, reason string) string { return meanings[part][reason] }
+// meaning is what a reason means; nothing is said of one that is new.
+func meaning(part, name string) string { return meanings[part][name].what }
+
+// again says whether what was dropped by a reason is asked for again, or comes by itself.
+func again(part, name string) string { return meanings[part][name].again }
+
+// withAll adds the reasons by which nothing was dropped: what may be counted is known before it is.
+func withAll(part string, counts map[string]uint64) map[string]uint64 {
+	all := make(map[string]uint64, len(meanings[part]))
+	for name := range meanings[part] {
+		all[name] = 0
+	}
+	maps.Copy(all, counts)
+	return all
+}

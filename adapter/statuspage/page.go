@@ -103,12 +103,12 @@ func (p *Page) write(w http.ResponseWriter, status int, v *view, q url.Values, f
 	}
 	err := pages.ExecuteTemplate(&out, "layout", struct {
 		Server, Title, View, Live, Question string
-		CanAsk, HasGit                      bool
+		CanAsk, HasGit, HasRules            bool
 		Links                               []Link
 		At                                  time.Time
 		Main                                template.HTML
 	}{
-		p.cfg.Name, v.title, v.name, live, question, p.cfg.Explain != nil, p.cfg.Purgatory != nil, p.cfg.Links, time.Now(),
+		p.cfg.Name, v.title, v.name, live, question, p.cfg.Explain != nil, p.cfg.Purgatory != nil, p.cfg.Rules != nil, p.cfg.Links, time.Now(),
 		template.HTML(strings.Join(f.lines, "\n")), // what templates of ours made
 	})
 	if err != nil {

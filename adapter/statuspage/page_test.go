@@ -24,6 +24,8 @@ import (
 	"github.com/graspsync/graspsync/adapter/statuspage"
 	"github.com/graspsync/graspsync/internal/cputime"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/rules"
+	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -157,6 +159,73 @@ func TestNotices(t *testing.T) {
 	body = get(t, newPage(t, quiet, nil), "/").Body.String()
 	require.Contains(t, body, "No relay is known")
 	require.NotContains(t, body, "△</span> <a href=\"dropped\"")
+}
+
+// One relay that is down leaves the rest in sync, and nothing is foretold of what waits for it.
+func TestInSyncButForOneThatIsDown(t *testing.T) {
+	s := large(3, 1)
+	down := time.Now().Add(42 * time.Minute)
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) {
+		st.Synced = true
+		for i := range st.Relays {
+			r := &st.Relays[i]
+			r.Phase, r.Health, r.Wanted, r.Confirmed, r.Synced, r.Failures = "live", "degraded", 3, 3, true, 0
+		}
+		r := &st.Relays[2]
+		r.Phase, r.Confirmed, r.Synced, r.Failures, r.NextAttempt = "disconnected", 1, false, 7, down
+	})
+	page := newPage(t, s, nil)
+	body := get(t, page, "/").Body.String()
+	require.Contains(t, body, "In sync with 2 of 3 relays")
+	require.Contains(t, body, "2 items wait for wss://relay002.example.com, which is not reachable, tried again at "+graspsync.TimeText(down, s.status.At)+".")
+	require.Contains(t, body, "7 of 7 items complete, 100 %, without those that wait.")
+	require.NotContains(t, body, "left at this rate")
+	require.Contains(t, body, `Connected: 2 relays now`)
+	require.Contains(t, body, `Not connected: 1 relays now`)
+	require.NotContains(t, strings.ToLower(body), "degraded")
+	body = get(t, page, "/relays").Body.String()
+	require.NotContains(t, body, "degraded")
+	require.Contains(t, body, "connected for a short while only")
+	require.Contains(t, body, "7 attempts in a row failed")
+	require.Contains(t, body, ">project-0000</bdi></a>")
+	require.Contains(t, body, "bootstrap, listed by 3 repositories, such as")
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) {
+		st.Synced = false
+		for i := range st.Relays {
+			st.Relays[i].Phase, st.Relays[i].Synced, st.Relays[i].Failures = "disconnected", false, 1
+		}
+	})
+	require.Contains(t, get(t, newPage(t, s, nil), "/").Body.String(), "No relay can be reached")
+}
+
+// What may be dropped is explained before anything is, with whether it comes again.
+func TestDroppedIsExplainedBeforehand(t *testing.T) {
+	s := large(1, 1)
+	s.change(func(st *relaysync.Status, git *purgatory.Status) { st.Events.Dropped, git.Dropped = nil, nil })
+	body := get(t, newPage(t, s, nil), "/dropped").Body.String()
+	require.Contains(t, body, `<bdi>postponed</bdi></th><td class="n">0</td><td>events that there was no room for and that gave way</td><td>yes</td>`)
+	require.Contains(t, body, `<bdi>host_day</bdi></th><td class="n">0</td>`)
+}
+
+// The page has the operator's rules, if it is given them.
+func TestRules(t *testing.T) {
+	s := large(1, 1)
+	require.Equal(t, http.StatusNotFound, get(t, newPage(t, s, nil), "/rules").Code)
+	require.NotContains(t, get(t, newPage(t, s, nil), "/").Body.String(), `href="rules"`)
+	book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
+	require.NoError(t, err)
+	for kind, name := range map[string]string{"author": s.refs[0].Owner.String(), "repository": s.refs[0].String(), "relay": "spam.example"} {
+		about, err := rules.ParseSubject(kind, name)
+		require.NoError(t, err)
+		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: about, Reason: "<b>spam</b>"}))
+	}
+	page := newPage(t, s, func(c *statuspage.Config) { c.Rules = statuspage.RulesOf(book) })
+	body := get(t, page, "/rules").Body.String()
+	require.Contains(t, get(t, page, "/").Body.String(), `href="rules"`)
+	for _, says := range []string{"1–3 of 3.", "block author", "block repository", "<bdi>npub1", "/project-0000</bdi>", "<bdi>spam.example</bdi>", "&lt;b&gt;spam&lt;/b&gt;", "just now"} {
+		require.Contains(t, body, says)
+	}
+	require.Contains(t, get(t, page, "/rules?q=SPAM.ex").Body.String(), "1–1 of 1 that match, of 3.")
 }
 
 // Every reason for which something is dropped is explained, and none that there is not.

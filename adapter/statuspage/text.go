@@ -19,7 +19,7 @@ import (
 // characters, and bdi keeps its direction to itself.
 var functions = template.FuncMap{
 	"text": text, "number": number, "bytes": size, "ago": ago, "until": until, "abs": absolute, "iso": iso,
-	"lasts": lasts, "percent": percent, "npub": npub, "meaning": meaning, "sign": sign, "short": short, "rate": rate, "lines": lines,
+	"lasts": lasts, "percent": percent, "npub": npub, "meaning": meaning, "again": again, "subject": subject, "noun": noun, "sign": sign, "short": short, "rate": rate, "lines": lines,
 	"identifier": identifier, "relayname": relayName, "tab": newTab, "when": newWhen, "waits": newWaits, "reasons": newReasons,
 }
 
@@ -198,6 +198,17 @@ func npub(k graspsync.PubKey) string {
 	return k.String()
 }
 
+// subject is what a rule is about, with keys as people write them.
+func subject(r Rule) string {
+	if k, err := graspsync.ParsePubKey(r.Subject); err == nil && r.About == "author" {
+		return npub(k)
+	}
+	if ref, err := graspsync.ParseRepoRef(r.Subject); err == nil {
+		return npub(ref.Owner) + "/" + ref.Identifier
+	}
+	return r.Subject
+}
+
 // short is the beginning of a long word, and its end.
 func short(s string) string {
 	r := []rune(text(s))
@@ -218,4 +229,12 @@ func sign(word string) string {
 		return s
 	}
 	return "·"
+}
+
+// noun is what there is a number of.
+func noun(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
 }

@@ -36,6 +36,7 @@ var views = map[string]*view{
 	"repository":   {"repository", "Repository", []string{"ref"}, 10 * time.Second, (*Page).repository},
 	"git":          {"git", "Git data", []string{"q", "page"}, 2 * time.Second, (*Page).git},
 	"dropped":      {"dropped", "What was dropped", nil, 2 * time.Second, (*Page).dropped},
+	"rules":        {"rules", "Rules", []string{"q", "page"}, 5 * time.Second, (*Page).rules},
 	"explain":      {"explain", "Explain", []string{"q"}, 0, (*Page).explain},
 }
 
@@ -64,13 +65,14 @@ func (v *view) query(asked url.Values) url.Values {
 var (
 	errNoGit   = errors.New("this server has no git data")
 	errUnknown = errors.New("not followed")
+	errNoRules = errors.New("this server has no rules of its operator")
 	errAsk     = errors.New("this page does not answer questions")
 	errBusy    = errors.New("too many questions are being answered: try again in a moment")
 )
 
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, errNoGit), errors.Is(err, errUnknown), errors.Is(err, errAsk), errors.Is(err, relaysync.ErrUnknownRepo):
+	case errors.Is(err, errNoGit), errors.Is(err, errNoRules), errors.Is(err, errUnknown), errors.Is(err, errAsk), errors.Is(err, relaysync.ErrUnknownRepo):
 		return http.StatusNotFound
 	}
 	return http.StatusServiceUnavailable
@@ -114,6 +116,8 @@ type overviewData struct {
 	Git                        *purgatory.Status
 	Progress                   progress
 	Connected, Dead            int
+	Headline                   headline
+	Waits                      []string // what waits for relays that are not connected
 	Stored                     uint64
 	PerMinute                  uint64
 	Notices                    []notice
@@ -151,14 +155,10 @@ func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, er
 	}
 	d.Span = sp.name
 	d.Events, d.RelayPlots, d.Waited = plotsOf(p.history.since(s.at.Add(-sp.length)), s.at, sp)
+	d.Headline, d.Waits = headlineOf(s.sync, d.Connected), waitsOf(s.sync)
 	d.Notices = notices(s, d.Connected, d.Dead)
 	return d, nil
 }
-
-// phases of relays that are connected, as [relaysync.RelayStatus] has them.
-var connected = []string{"syncing", "live", "live with gaps"}
-
-func isConnected(r relaysync.RelayStatus) bool { return slices.Contains(connected, r.Phase) }
 
 // notices are what needs a look, the worst first.
 func notices(s *snapshot, connected, dead int) (out []notice) {
@@ -239,7 +239,7 @@ func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error)
 	case "gaps":
 		most(func(r relaysync.RelayStatus) uint64 { return r.Gaps + r.Lasting + r.Unserved + r.Strikes })
 	case "missing":
-		most(func(r relaysync.RelayStatus) uint64 { return uint64(max(0, r.Wanted-r.Confirmed)) })
+		most(func(r relaysync.RelayStatus) uint64 { return uint64(missing(r)) })
 	case "events":
 		most(func(r relaysync.RelayStatus) uint64 { return r.Stored })
 	case "failures":
@@ -409,19 +409,49 @@ type droppedData struct {
 	HasGit                                          bool
 	E                                               relaysync.EventStatus
 	Sync, Git, Rejected, Panics, GitPanics, Learned []counted
+	Synced, Direct                                  uint64 // events stored
 	Viewers, MostViewers                            int
 }
 
 func (p *Page) dropped(_ context.Context, s *snapshot, _ url.Values) (any, error) {
 	e := s.sync.Events
 	d := droppedData{
-		At: s.at, E: e, Sync: sorted(e.Dropped), Rejected: sorted(e.Rejected), Panics: sorted(e.Panics), Learned: sorted(e.Learned),
+		At: s.at, E: e, Sync: sorted(withAll("sync", e.Dropped)), Rejected: sorted(e.Rejected), Panics: sorted(e.Panics), Learned: sorted(e.Learned),
 		Viewers: len(p.viewers), MostViewers: cap(p.viewers),
+	}
+	for kind, n := range e.Sources {
+		if kind == graspsync.Direct.String() {
+			d.Direct = n
+		} else {
+			d.Synced += n
+		}
 	}
 	d.Rejected = d.Rejected[:min(len(d.Rejected), 2*rowsShown)]
 	if s.git != nil {
-		d.HasGit, d.Git, d.GitPanics = true, sorted(s.git.Dropped), sorted(s.git.Panics)
+		d.HasGit, d.Git, d.GitPanics = true, sorted(withAll("purgatory", s.git.Dropped)), sorted(s.git.Panics)
 	}
+	return d, nil
+}
+
+// rulesData is what the operator has decided.
+type rulesData struct {
+	At     time.Time
+	Q      string
+	Rows   []Rule
+	Paging paging
+}
+
+func (p *Page) rules(_ context.Context, s *snapshot, q url.Values) (any, error) {
+	if p.cfg.Rules == nil {
+		return nil, errNoRules
+	}
+	all := p.cfg.Rules()
+	d := rulesData{At: s.at, Q: q.Get("q")}
+	word := strings.ToLower(d.Q)
+	rows := slices.DeleteFunc(slices.Clone(all), func(r Rule) bool {
+		return !strings.Contains(strings.ToLower(r.Action+" "+r.About+" "+subject(r)+" "+r.Subject+" "+r.By+" "+r.Reason), word)
+	})
+	d.Rows, d.Paging = pageOf(rows, len(all), q)
 	return d, nil
 }
 
