@@ -77,5 +77,5 @@ func (s *answers) of(ref graspsync.RepoRef, from graspsync.CloneURL) answer {
 var passes = map[string]string{
 	"repo_day": "so much came for this repository that nothing more is fetched for it within a day",
 	"host_day": "this server sent so much that it is asked for nothing more within a day",
-	"lacking":  "it had none of this when it was asked last, and is not asked for the same again so soon",
+	"lacking":  "it had none of these objects the last time, and is asked for the same ones only once in a while",
 }

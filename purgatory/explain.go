@@ -336,12 +336,12 @@ func (x RepoExplanation) Sentences() []string {
 
 // data says which objects are missing, and who was asked.
 func (x RepoExplanation) data() (lines []string) {
-	repo := graspsync.Printable(x.Ref.String())
+	repo := graspsync.Printable(nip34.NPub(x.Ref.Owner) + "/" + x.Ref.Identifier)
 	if len(x.Missing) == 0 {
 		if len(x.Waiting) > 0 || len(x.Servers) > 0 {
-			return []string{repo + " lacks no git object, as far as it was looked at: what waits is for a look, or for somebody who has a say."}
+			return []string{"No git object of " + repo + " is known to be missing: what waits is waiting to be looked at, or for somebody to have a say."}
 		}
-		return []string{repo + " lacks no git object that anything names, as of the last look."}
+		return []string{"The git data of " + repo + " is complete: all that its states and pull requests name is here, as of the last look."}
 	}
 	for i, m := range x.Missing {
 		if i == 5 {
@@ -354,7 +354,7 @@ func (x RepoExplanation) data() (lines []string) {
 		lines = append(lines, line+".")
 	}
 	if more := len(x.Missing) - 5 + x.More; more > 0 {
-		lines = append(lines, fmt.Sprintf("%d more objects are missing.", more))
+		lines = append(lines, fmt.Sprintf("%d more git objects are missing.", more))
 	}
 	if len(x.Servers) == 0 {
 		lines = append(lines, "Nobody can be asked for it: no clone URL leads to another server. It has to be pushed to us.")
@@ -365,8 +365,12 @@ func (x RepoExplanation) data() (lines []string) {
 	switch {
 	case x.Running:
 		lines = append(lines, "An attempt to get it is under way.")
-	case !x.Next.IsZero():
-		lines = append(lines, fmt.Sprintf("The next attempt is at %s; %d did not complete.", graspsync.TimeText(x.Next, x.Now), x.Attempts))
+	case !x.Next.IsZero() && len(x.Servers) > 0:
+		line := "The first attempt to get it is at " + graspsync.TimeText(x.Next, x.Now)
+		if x.Attempts > 0 {
+			line = fmt.Sprintf("The next attempt to get it is at %s; %d in a row did not get everything", graspsync.TimeText(x.Next, x.Now), x.Attempts)
+		}
+		lines = append(lines, line+".")
 	}
 	return lines
 }
@@ -377,7 +381,7 @@ func (s ServerExplanation) sentence(now time.Time) string {
 		line = fmt.Sprintf("asked %s at %s: %s", s.URL, graspsync.TimeText(s.Asked, now), s.Answer)
 	}
 	if s.Passed != "" {
-		line += "; passed over since: " + s.Passed
+		line += "; not asked since then: " + s.Passed
 	}
 	switch {
 	case s.Asking:

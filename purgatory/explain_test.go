@@ -46,7 +46,7 @@ func TestExplainWaiting(t *testing.T) {
 		text := x.String()
 		for _, want := range []string{
 			"waits for git data since", "git object " + object(1).String() + " of refs/heads/main", "asked https://a.example/r.git at ",
-			"not found", "not asked again before", "next attempt is at",
+			"not found", "not asked again before", "UTC; 1 in a row did not get everything.",
 		} {
 			require.Contains(t, text, want)
 		}
@@ -89,7 +89,7 @@ func TestExplainReleased(t *testing.T) {
 		r, err := w.p.ExplainRepo(t.Context(), repoOf(alice))
 		require.NoError(t, err)
 		require.Empty(t, r.Missing)
-		require.Contains(t, r.String(), "lacks no git object")
+		require.Contains(t, r.String(), "is complete: all that its states and pull requests name is here")
 	})
 }
 

@@ -58,6 +58,7 @@ func TestExplainEvent(t *testing.T) {
 		require.Equal(t, "wss://a.example", x.Relay.String())
 		require.WithinDuration(t, time.Now().Add(-2*time.Minute), x.At, 10*time.Second)
 		require.True(t, x.Again, "a newer version may have it wanted")
+		require.Contains(t, x.String(), "A newer version of it that lists us is taken")
 
 		x = r.explained(orphan)
 		require.Equal(t, relaysync.IsWaiting, x.Is)
@@ -75,6 +76,8 @@ func TestExplainEvent(t *testing.T) {
 		require.Equal(t, 2, x.Relays)
 		require.Len(t, x.StillToAsk, 1)
 		require.Equal(t, "wss://down.example", x.StillToAsk[0].URL.String())
+		require.Contains(t, x.String(), "2 relays are followed; 1 has not answered all that we ask of it, and may have it:")
+		require.Contains(t, x.String(), "wss://down.example is not connected (last error: ")
 		require.Contains(t, x.String(), "next attempt at")
 
 		_, err := r.manager.Judge(t.Context(), eventtest.Of(owner.Comment(at(0), never, "direct")))
@@ -144,11 +147,13 @@ func TestExplainRepo(t *testing.T) {
 			x, err := r.manager.ExplainRepo(t.Context(), owner.Ref(identifier))
 			require.NoError(t, err)
 			require.Contains(t, x.String(), identifier)
+			require.Contains(t, x.String(), "Repository "+owner.Npub()+"/"+identifier, "as people write it")
 			return x
 		}
 		x := explain("repo")
 		require.Equal(t, relaysync.RepoFollowed, x.Is)
 		require.Contains(t, x.String(), "wss://a.example is live")
+		require.Contains(t, x.String(), "Stored here: ")
 
 		x = explain("plain")
 		require.Equal(t, relaysync.RepoFollowed, x.Is)
@@ -175,6 +180,28 @@ func TestExplainRepo(t *testing.T) {
 		x = explain("repo")
 		require.Equal(t, relaysync.RepoLeft, x.Is)
 		require.Contains(t, x.Why, "does not list this service")
+		require.False(t, x.Kept)
+	})
+}
+
+// What is here of a maintainer who lists another server is here for a reason that is said.
+func TestExplainAnnouncementThatIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		bob := relaytest.NewCheapKey("bob")
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		listing := owner.Hosted(at(0), "repo", us, "a.example")
+		listing.Tags = append(listing.Tags, nostr.Tag{"maintainers", bob.Hex()})
+		owner.Sign(listing)
+		r.save(listing, bob.Hosted(at(0), "repo", "elsewhere.example"))
+		after(time.Minute)
+		x, err := r.manager.ExplainRepo(t.Context(), bob.Ref("repo"))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.RepoLeft, x.Is)
+		require.True(t, x.Kept)
+		require.Contains(t, x.String(), "is kept all the same")
 	})
 }
 
@@ -196,7 +223,7 @@ func TestExplainRelay(t *testing.T) {
 			is   relaysync.RelayStanding
 			text string
 		}{
-			"wss://a.example":       {relaysync.RelayFollowed, "1 repository lists it"},
+			"wss://a.example":       {relaysync.RelayFollowed, "Listed by: " + owner.Npub() + "/repo."},
 			"wss://down.example":    {relaysync.RelayFollowed, "next attempt"},
 			"wss://grasp.example":   {relaysync.RelayOurs, "this server"},
 			"ws://plain.example":    {relaysync.RelayLeftOut, "not encrypted"},

@@ -20,6 +20,9 @@ type RepoExplanation struct {
 	Ref graspsync.RepoRef `json:"ref"`
 	Is  RepoStanding      `json:"is"`
 	Why string            `json:"why,omitempty"` // it is not ours
+	// Kept: its announcement does not list us, and is kept since one that does lists its author as a
+	// maintainer.
+	Kept bool `json:"kept,omitempty"`
 	// Want is what its announcement would have to list, as relay and as clone URL.
 	Want [2]string `json:"want"`
 	// Announcement is what is known of the newest one that we have met; nil: none.
@@ -203,7 +206,10 @@ func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored gras
 			x.Is = RepoFollowed // once the batch window is over
 			return nil
 		}
-		x.Why = NewGRASPPolicy(q.index.us).unlisted(a).Message()
+		policy := NewGRASPPolicy(q.index.us)
+		x.Why = policy.unlisted(a).Message()
+		listed, _ := policy.kinOf(x.Ref.Identifier, storeView{q.index, q.store}).wanted()
+		_, x.Kept = listed[x.Ref.Owner]
 		return nil
 	}
 	ev, err := q.readOne(ctx, nostr.Filter{

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
 // String says it in sentences, a line for each.
@@ -53,12 +55,30 @@ func (x EventExplanation) Sentences() []string {
 		s.add("The deletion is " + x.DeletedBy.String() + ".")
 	}
 	if x.Again {
-		s.add("It is judged again when what it depends on comes, or there is room.")
+		s.add(x.again())
 	}
 	if x.Is == IsUnknown {
 		s.toAsk(x.Relays, x.StillToAsk)
 	}
 	return s.lines
+}
+
+// again says what would have it judged again.
+func (x EventExplanation) again() string {
+	switch {
+	case x.Is == IsWaiting:
+		return "It is judged again when that has come."
+	case x.Is == IsPostponed:
+		return "It is judged again later, by itself."
+	case strings.HasPrefix(x.Why, "blocked: announcement"):
+		return "It stays out as it is. A newer version of it that lists us is taken, and so is this one once an announcement here lists its author as a maintainer."
+	}
+	return "It is judged again if what it was judged by changes."
+}
+
+// repoName is a repository as people write it.
+func repoName(ref graspsync.RepoRef) string {
+	return graspsync.Printable(nip34.NPub(ref.Owner) + "/" + ref.Identifier)
 }
 
 // reason is why, with what is particular.
@@ -109,14 +129,15 @@ func (s *sentences) toAsk(relays int, still []ToBeAsked) {
 	case relays == 0:
 		s.add("No relay is followed: no repository that is ours lists one, and there are no bootstrap relays.")
 	case len(still) == 0:
-		s.add(fmt.Sprintf("%s followed, and asked for all that is wanted of each: none of them gave it.", plural(relays, "relay is", "relays are")))
+		s.add(fmt.Sprintf("%s followed, and each was asked for all that we want of it: none of them gave it.", plural(relays, "relay is", "relays are")))
 	default:
-		s.add(fmt.Sprintf("%s followed; of these at least %d have not given all that is wanted of them:", plural(relays, "relay is", "relays are"), len(still)))
+		most := ""
+		if len(still) == mostToAsk {
+			most = "at least "
+		}
+		s.add(fmt.Sprintf("%s followed; %s%s not answered all that we ask of it, and may have it:", plural(relays, "relay is", "relays are"), most, plural(len(still), "has", "have")))
 		for _, r := range still {
-			line := "  " + r.URL.String() + " is " + r.Phase
-			if r.Why != "" {
-				line += ": " + r.Why
-			}
+			line := "  " + r.URL.String() + " " + r.standing()
 			if !r.Next.IsZero() {
 				line += "; next attempt at " + s.at(r.Next)
 			}
@@ -125,14 +146,32 @@ func (s *sentences) toAsk(relays int, still []ToBeAsked) {
 	}
 }
 
+// standing says why not all is known of it.
+func (r ToBeAsked) standing() string {
+	switch r.Phase {
+	case plan.Disconnected.String(), plan.Connecting.String():
+		text := "is not connected"
+		if r.Phase == plan.Connecting.String() {
+			text = "is being connected to"
+		}
+		if r.Why != "" {
+			text += " (last error: " + r.Why + ")"
+		}
+		return text
+	case plan.Syncing.String():
+		return "is being asked for what it has"
+	}
+	return "is connected, and the last of what it has is being asked for or taken in"
+}
+
 // String says it in sentences, a line for each.
 func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
 
 // Sentences says why the repository is here, or is not, for people: the most important first.
 func (x RepoExplanation) Sentences() []string {
 	s := sentences{now: x.Now}
-	repo := "Repository " + graspsync.Printable(x.Ref.String())
-	want := "Its announcement must list " + x.Want[0] + " in relays and " + x.Want[1] + " in clone."
+	repo := "Repository " + repoName(x.Ref)
+	want := "Its announcement must list " + x.Want[0] + " among its relays and " + x.Want[1] + " among its clone URLs."
 	switch x.Is {
 	case RepoFollowed:
 		s.add(repo + " is one of ours.")
@@ -141,7 +180,10 @@ func (x RepoExplanation) Sentences() []string {
 	case RepoStarting:
 		s.add("It is not known yet what is stored: the store is being read.")
 	case RepoLeft:
-		s.add(repo + " is not ours: an announcement of it is here that does not list us: " + x.Why + ".")
+		s.add(repo + " is not ours by its own announcement, which does not list us: " + x.Why + ".")
+		if x.Kept {
+			s.add("The announcement is kept all the same: a repository of ours with the same identifier lists its author as a maintainer.")
+		}
 	case RepoBlocked:
 		s.add(repo + " is not ours: whoever runs this server has blocked it, or its owner.")
 	case RepoDeleted:
@@ -189,7 +231,7 @@ func (x RepoExplanation) Sentences() []string {
 
 // status says how it goes with a repository.
 func (s *sentences) status(r *RepoStatus) {
-	s.add(fmt.Sprintf("%s of it and what belongs to it are here, of %s.", plural(r.Ours, "event", "events"), plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues")))
+	s.add(fmt.Sprintf("Stored here: %s of the repository itself and of its %s.", plural(r.Ours, "event", "events"), plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues")))
 	if len(r.Relays) == 0 {
 		s.add("It is followed at no relay: its announcement lists no other one that may be.")
 	}
@@ -232,9 +274,23 @@ func (x RelayExplanation) Sentences() []string {
 		return s.lines
 	}
 	r := x.Status
-	s.add(fmt.Sprintf("It is %s and %s: %d of %d items are complete, %d under way.", r.Phase, r.Health, r.Confirmed, r.Wanted, r.InFlight))
+	if len(r.Examples) > 0 {
+		var names []string
+		for _, ref := range r.Examples {
+			names = append(names, repoName(ref))
+		}
+		if more := r.Repos - len(names); more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		s.add("Listed by: " + strings.Join(names, ", ") + ".")
+	}
+	phase := r.Phase
+	if trouble := r.Trouble(); trouble != "" {
+		phase += " (" + trouble + ")"
+	}
+	s.add(fmt.Sprintf("It is %s: %d of %d items are complete, %d under way.", phase, r.Confirmed, r.Wanted, r.InFlight))
 	if r.LastError != "" {
-		s.add("The last error: " + r.LastError + ". " + plural(r.Failures, "attempt", "attempts") + " in a row failed.")
+		s.add("The last error: " + r.LastError + ".")
 	}
 	if !r.NextAttempt.IsZero() {
 		s.add("The next attempt is at " + s.at(r.NextAttempt) + ".")
@@ -243,7 +299,7 @@ func (x RelayExplanation) Sentences() []string {
 		s.add("It asked for fewer requests: none are sent before " + s.at(r.RateLimitedUntil) + ".")
 	}
 	if r.Method != "" && r.Phase != "disconnected" {
-		s.add(fmt.Sprintf("History comes by %s; it is followed %s. It sent %s, of which %d were new.", r.Method, orNot(r.Following), plural(int(r.Events), "event", "events"), r.Stored)) //nolint:gosec // fewer
+		s.add(fmt.Sprintf("History comes by %s; it is followed %s. It sent %s, copies included, of which %d were new to us.", r.Method, orNot(r.Following), plural(int(r.Events), "event", "events"), r.Stored)) //nolint:gosec // fewer
 	}
 	if r.GapBatches+r.Parked > 0 {
 		s.add(fmt.Sprintf("%s ended with gaps, %d wait to be tried again.", plural(r.GapBatches, "batch", "batches"), r.Parked))

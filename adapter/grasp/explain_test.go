@@ -63,6 +63,9 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, alice.Ref("repo").String(), x.Asked)
 	require.True(t, x.Git.Here)
 	require.Len(t, x.Data.Missing, 1)
+	require.Contains(t, x.String(), "has no branch and no tag yet")
+	require.NotContains(t, x.String(), "Its git data is here", "while it waits for some")
+	require.NotContains(t, x.String(), "attempt", "there is nobody to ask")
 
 	// A refusal says what was wanted and what was found.
 	wrong := alice.Hosted(nostr.Now(), "wrong", "ws://"+r.addr)
@@ -89,8 +92,8 @@ func TestExplain(t *testing.T) {
 	x = explain("nostr:" + naddr(t, alice, "repo"))
 	require.Equal(t, "followed", x.Is)
 	require.Equal(t, 1, x.Git.Branches)
-	require.Contains(t, x.String(), "1 branches, 0 tags, HEAD is refs/heads/main")
-	require.Contains(t, x.String(), "lacks no git object")
+	require.Contains(t, x.String(), "1 branch, 0 tags, HEAD is refs/heads/main")
+	require.Contains(t, x.String(), "The git data of "+alice.Npub()+"/repo is complete")
 
 	require.Equal(t, "ours", explain("ws://"+r.addr).Is)
 	x = explain("wss://relay.example.com")
