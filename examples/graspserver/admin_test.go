@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	standard "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -52,6 +53,12 @@ func TestAdminListen(t *testing.T) {
 	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
 	err := command(t.Context(), []string{"-url", "http://" + admin, "rules"}, func(string) string { return relaytest.NewKey("x").Secret() }, io.Discard)
 	require.ErrorContains(t, err, "this is -admin-listen, which takes no commands")
+	require.Contains(t, get(t, "http://"+admin+"/status/rules"), "<h1>Rules")
+	code, body := answer(t, "http://"+admin+"/status.json?event=zzz")
+	require.Equal(t, http.StatusBadRequest, code)
+	var wrong struct{ Error string }
+	require.NoError(t, json.Unmarshal([]byte(body), &wrong), body)
+	require.Contains(t, wrong.Error, "?event=")
 	never := strings.Repeat("ab", 32)
 	require.Contains(t, get(t, "http://"+admin+"/status/explain?q="+never), "never came here")
 	require.Contains(t, get(t, "http://"+admin+"/status/explain?q=<b>"), "&lt;b&gt;")
@@ -140,6 +147,12 @@ func TestLogFormat(t *testing.T) {
 			require.Equal(t, strings.Contains(args, "json"), json.Valid([]byte(line)), line)
 		}
 	}
+	var out bytes.Buffer
+	defer func(to io.Writer, flags int) { standard.SetOutput(to); standard.SetFlags(flags) }(standard.Writer(), standard.Flags())
+	adopt(newLogger(&out, options{logFormat: "json"}))
+	standard.Println("[badger] migration 5: delete all indexes and recreate them")
+	require.True(t, json.Valid(out.Bytes()), out.String())
+	require.Contains(t, out.String(), `"level":"INFO","msg":"[badger] migration 5: delete all indexes and recreate them"`)
 	for _, bad := range []string{"-log-format=xml", "-log-level=loud"} {
 		_, err := parse([]string{bad}, none)
 		require.ErrorContains(t, err, strings.Split(bad, "=")[0])
@@ -162,7 +175,7 @@ func TestBrowserAtAServer(t *testing.T) {
 	owner := relaytest.NewKey("owner")
 	work := newWork(t)
 	hold(t, addr, owner.Hosted(nostr.Now()-100, "<script>pwned=1</script>", "ws://"+addr), owner.State(nostr.Now()-90, "<script>pwned=1</script>", refs(t, work), "main"))
-	tab.Await(`/1 announcements, 1 states/.test(document.querySelector('main').textContent)`)
+	tab.Await(`/1 announcement, 1 state/.test(document.querySelector('main').textContent)`)
 	tab.Open("http://" + admin + "/status/git")
 	require.Contains(t, tab.Eval(`document.querySelector('main').textContent`), "<script>pwned=1</script>")
 	require.Equal(t, false, tab.Eval(`'pwned' in window`))
@@ -173,7 +186,7 @@ func TestBrowserAtAServer(t *testing.T) {
 	require.Empty(t, tab.Problems())
 	plain := b.Tab(t, browsertest.Look{NoScript: true})
 	plain.Open("http://" + admin + "/")
-	require.Contains(t, plain.Eval(`document.querySelector('main').textContent`), "1 announcements, 1 states")
+	require.Contains(t, plain.Eval(`document.querySelector('main').textContent`), "1 announcement, 1 state")
 	plain.Open("http://" + admin + "/status/explain?q=wss://relay.example.com")
 	require.Contains(t, plain.Eval(`document.querySelector('main').textContent`), "wss://relay.example.com")
 	plain.Open("http://" + admin + "/")

@@ -26,6 +26,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	standard "log"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -114,6 +115,7 @@ func main() {
 		return
 	}
 	log := newLogger(os.Stderr, opt)
+	adopt(log)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if opt.once {
@@ -138,6 +140,13 @@ func main() {
 	log.Info("graspserver ended")
 }
 
+// adopt has what libraries print by the standard logger be records like all others: whoever reads the
+// log as JSON wants no other line in it.
+func adopt(log *slog.Logger) {
+	standard.SetFlags(0)
+	standard.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelInfo).Writer())
+}
+
 // newLogger writes the log as the options say.
 func newLogger(to io.Writer, opt options) *slog.Logger {
 	how := &slog.HandlerOptions{Level: opt.logLevel}
@@ -159,7 +168,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the status page, /metrics and /status.json, for whoever runs this server; \"off\" for none, the -listen address for everybody (default: 127.0.0.1 and the port after that of -listen)")
 	fs.StringVar(&opt.adminListen, "status-listen", "", "what -admin-listen was called before")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default: the -listen address)")
-	fs.Func("also-domain", "`host[:port][/path]` that announcements may have instead, such as the one before it was changed (repeatable)",
+	fs.Func("also-domain", "`host[:port][/path]` that announcements may have instead, such as the one before it was changed (repeatable; in the environment separated by commas)",
 		list(&opt.also, func(s string) (string, error) { return s, nil }))
 	fs.StringVar(&opt.name, "name", "", "`name` of this server (default: the -domain)")
 	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` on what this server is")
@@ -167,13 +176,13 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&opt.contact, "contact", "", "`URL` or address under which they can be reached")
 	fs.StringVar(&opt.icon, "icon", "", "`URL` of an icon of this server")
 	fs.StringVar(&opt.curation, "curation", "", "`text` on what is kept here and what is not, if somebody chooses that")
-	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for events and what is remembered of relays")
-	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
-	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
+	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for git repositories, events, and what is remembered of relays")
+	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable; in the environment separated by commas)", list(&opt.bootstrap, graspsync.ParseRelayURL))
+	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable; in the environment separated by commas)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.graspLists, "grasp-lists", false, "accept anybody's list of preferred GRASP servers (kind 10317)")
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
 	fs.Func("client-header", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once", headerName(&opt.clientHeader))
-	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; default: all addresses that are not public)", list(&opt.proxies, netip.ParsePrefix))
+	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; in the environment separated by commas; default: all addresses that are not public)", list(&opt.proxies, netip.ParsePrefix))
 	fs.Func("max-owner-bytes", "`bytes` that the repositories of one owner may take up (default: any number)", ceiling(&opt.maxOwnerBytes))
 	fs.Func("max-bytes", "`bytes` that all repositories may take up (default: any number)", ceiling(&opt.maxBytes))
 	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "`bytes` that one push may send")
@@ -198,10 +207,10 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "`level` from which on records are logged: debug, info, warn or error")
 	fs.BoolVar(&opt.debug, "debug", false, "log every decision: the same as -log-level debug")
 	fs.BoolVar(&opt.version, "version", false, "say which version this is, and nothing else")
-	fs.Func("admin", "`npub` or hex key of an owner, who may command this server: see graspserver admin -h (repeatable; default: nobody)", owners(&opt.admins))
+	fs.Func("admin", "`npub` or hex key of an owner, who may command this server: see graspserver admin -h (repeatable; in the environment separated by commas; default: nobody)", owners(&opt.admins))
 	fs.StringVar(&opt.rules, "rules", "", "`file` of what is blocked, a line each; SIGHUP has it read again")
 	fs.BoolVar(&opt.once, "once", false, "sync, say what came and what is missing, and end: with 0 if nothing is, else with 1; serve nobody")
-	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once: store nothing, fetch no git data, and say what would be stored")
+	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once: store nothing, leave nothing behind, fetch no git data, and say what would be stored")
 	fs.Var(positive(&opt.onceWait, 2*time.Minute, time.ParseDuration), "once-wait", "with -once: `time` after which git data is given up if none comes")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

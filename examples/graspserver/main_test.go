@@ -1,8 +1,12 @@
 package main
 
 import (
+	"flag"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +97,40 @@ func TestParse(t *testing.T) {
 	}
 	_, err = parse(nil, func(k string) string { return map[string]string{"GRASPSERVER_BASE_BACKOFF": "x"}[k] })
 	require.ErrorContains(t, err, "GRASPSERVER_BASE_BACKOFF")
+}
+
+// Whoever sets a list in the environment finds how in the help.
+func TestHelpOfLists(t *testing.T) {
+	to, err := os.Create(filepath.Join(t.TempDir(), "help"))
+	require.NoError(t, err)
+	defer to.Close()
+	stdout := os.Stdout
+	os.Stdout = to
+	_, err = parse([]string{"-h"}, func(string) string { return "" })
+	os.Stdout = stdout
+	require.ErrorIs(t, err, flag.ErrHelp)
+	help, err := os.ReadFile(to.Name())
+	require.NoError(t, err)
+	require.Contains(t, string(help), "for git repositories, events,")
+	require.Equal(t, strings.Count(string(help), "repeatable"), strings.Count(string(help), "(repeatable; in the environment separated by "))
+	require.Equal(t, 6, strings.Count(string(help), "(repeatable; in the environment separated by "))
+}
+
+// The settings that come with it are such as there are, commented out or not.
+func TestSampleSettings(t *testing.T) {
+	sample, err := os.ReadFile("deploy/graspserver.env")
+	require.NoError(t, err)
+	set := make(map[string]string)
+	for _, m := range regexp.MustCompile(`(?m)^#?(GRASPSERVER_[A-Z_]+)=(.*)$`).FindAllStringSubmatch(string(sample), -1) {
+		set[m[1]] = m[2]
+	}
+	require.Greater(t, len(set), 8)
+	asked := make(map[string]bool)
+	_, err = parse(nil, func(name string) string { asked[name] = true; return set[name] })
+	require.NoError(t, err)
+	for name := range set {
+		require.True(t, asked[name], "%s is no setting", name)
+	}
 }
 
 // A server that changes its domain is both until announcements say the new one.

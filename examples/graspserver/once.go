@@ -47,10 +47,12 @@ const (
 // hunted for in vain for -once-wait, and says what came. It serves nobody. complete: nothing is
 // missing.
 func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (complete bool, err error) {
-	if err := os.MkdirAll(opt.data, 0o700); err != nil {
+	at, remove, err := databaseOf(opt)
+	if err != nil {
 		return false, fmt.Errorf("making the data folder: %w", err)
 	}
-	db := openDatabase(opt)
+	defer remove()
+	db := openDatabase(at)
 	if err := db.Init(); err != nil {
 		return false, fmt.Errorf("opening the database: %w", err)
 	}
@@ -73,6 +75,21 @@ func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (co
 	w := waiting{opt: opt, subject: s}
 	w.wait(ctx)
 	return w.report(out), nil
+}
+
+// databaseOf makes the data folder. A dry run of a server that has stored nothing yet makes none, but
+// one for its database that remove takes away.
+func databaseOf(opt options) (at options, remove func(), err error) {
+	if opt.dryRun && !exists(filepath.Join(opt.data, "events")) {
+		opt.data, err = os.MkdirTemp("", "graspserver-dry-run-")
+		return opt, func() { _ = os.RemoveAll(opt.data) }, err
+	}
+	return opt, func() {}, os.MkdirAll(opt.data, 0o700)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // oneShot is what is run once.
@@ -181,7 +198,7 @@ func decided(ctx context.Context, opt options, log *slog.Logger) (*rules.Book, e
 
 // readBook reads the rules in a folder of records, nil if there are none.
 func readBook(ctx context.Context, dir string, file rules.File, log *slog.Logger) (book *rules.Book, err error) {
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	if !exists(dir) {
 		return nil, nil //nolint:nilnil // no rules, no error
 	}
 	records, err := filestate.Open(dir, filestate.Config{Logger: log})

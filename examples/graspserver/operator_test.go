@@ -149,11 +149,12 @@ func TestOnce(t *testing.T) {
 		require.NoError(t, err)
 		return complete, out.String()
 	}
+	opt.data = filepath.Join(opt.data, "none")
 	for range 2 {
 		complete, said := try(true)
 		require.True(t, complete, said)
 		require.Contains(t, said, "1 repositories, 1 patches, pull requests and issues; 3 events would be stored")
-		require.NoDirExists(t, filepath.Join(opt.data, "git"))
+		require.NoDirExists(t, opt.data)
 	}
 	complete, said := try(false)
 	require.True(t, complete, said)

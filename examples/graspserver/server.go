@@ -93,7 +93,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	go admin.page.Run(ctx)
 	go op.reloads(ctx, server, opt.reload)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
-	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(opt.domain, listener.Addr().String()))
+	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(bare(opt.domain), listener.Addr().String()))
 	return serve(ctx, front, listener, server.Run, started)
 }
 

@@ -33,11 +33,13 @@ func statusHandler(server *grasp.Server) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), statusTime)
 		defer cancel()
 		status, err := statusOf(ctx, server, r.URL)
-		if err != nil {
-			http.Error(w, err.Error(), statusCode(err))
-			return
-		}
 		w.Header().Set("Content-Type", "application/json")
+		if err != nil {
+			w.WriteHeader(statusCode(err))
+			status = struct {
+				Error string `json:"error"`
+			}{err.Error()}
+		}
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(status) // the client is gone if this fails
