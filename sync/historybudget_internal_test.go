@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,7 @@ type asking struct {
 	quiet
 	at     *[]time.Time
 	sent   *[]wire.Request // nil: whatever it was
-	waited *time.Duration  // nil: never
+	waited *atomic.Int64   // nil: never
 }
 
 // Send implements [Conn].
@@ -38,7 +39,7 @@ func (c asking) Traffic() Traffic {
 	if c.waited == nil {
 		return Traffic{}
 	}
-	return Traffic{ReadWaited: *c.waited}
+	return Traffic{ReadWaited: time.Duration(c.waited.Load())}
 }
 
 // byPages is a batch of queries that are asked for by pages.
@@ -114,7 +115,7 @@ func TestWhatHasArrivedCountsFirst(t *testing.T) {
 				c := madeConn(t, Config{})
 				var at []time.Time
 				var sent []wire.Request
-				var waited time.Duration
+				var waited atomic.Int64
 				c.conn = asking{at: &at, sent: &sent, waited: &waited}
 				frames := make(chan wire.Message, frameQueue)
 				var many []nostr.Filter
@@ -124,15 +125,17 @@ func TestWhatHasArrivedCountsFirst(t *testing.T) {
 				c.fetch(byPages(time.Now(), many...))
 				go func() {
 					time.Sleep(time.Second)
+					synctest.Wait()
+					first := sent[0].Sub
 					owe(c, 20_000, false)
 					c.mailbox.put(does(0))
 					time.Sleep(c.env.cfg.fixed.FirstAnswer - time.Second - time.Millisecond)
 					c.mailbox.put(does(2 * time.Millisecond))
 					time.Sleep(time.Millisecond)
 					if arrived {
-						frames <- wire.Message{Type: wire.TypeEOSE, Sub: sent[0].Sub, Size: 20}
+						frames <- wire.Message{Type: wire.TypeEOSE, Sub: first, Size: 20}
 					} else {
-						waited = time.Minute
+						waited.Store(int64(time.Minute))
 					}
 					for range 20_000 {
 						c.stats.work.give(allowance.Forgery(c.stats.work.most), foreignLane)

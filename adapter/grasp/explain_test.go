@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -22,6 +23,7 @@ import (
 func TestExplain(t *testing.T) {
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
 	require.NoError(t, r.db.Init())
+	racetest.Foreign(t, "go-nostr connects with one while it is closed")
 	r.start()
 	defer func() { r.stop() }()
 	work := t.TempDir()

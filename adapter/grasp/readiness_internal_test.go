@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,11 @@ type brittle struct {
 	state.Store
 	fails error
 	hangs chan struct{}
-	swaps int
+	swaps atomic.Int32
 }
 
 func (b *brittle) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	b.swaps++
+	b.swaps.Add(1)
 	if b.hangs != nil {
 		<-b.hangs // a disk knows no contexts
 	}
@@ -49,13 +50,13 @@ func TestReady(t *testing.T) {
 		}
 		metric := func() float64 { return testutil.ToFloat64(r.collector("ngit")) }
 		require.ErrorIs(t, r.ready(t.Context()), ErrStarting)
-		require.Zero(t, records.swaps)
+		require.Zero(t, records.swaps.Load())
 		require.Zero(t, metric())
 		close(read)
 		for range 100 {
 			require.NoError(t, r.ready(t.Context()))
 		}
-		require.Equal(t, 1, records.swaps, "an answer holds for a while")
+		require.EqualValues(t, 1, records.swaps.Load(), "an answer holds for a while")
 		require.InDelta(t, 1, metric(), 0)
 
 		git, records.fails, store = errors.New("read-only"), errors.New("no space left"), errors.New("database broken")
@@ -71,7 +72,7 @@ func TestReady(t *testing.T) {
 		git, records.fails, store = nil, nil, nil
 		records.hangs = make(chan struct{})
 		time.Sleep(readyPeriod)
-		swaps, began := records.swaps, time.Now()
+		swaps, began := records.swaps.Load(), time.Now()
 		answers := make(chan error, 20)
 		for range cap(answers) {
 			go func() { answers <- r.ready(t.Context()) }()
@@ -80,7 +81,7 @@ func TestReady(t *testing.T) {
 			require.ErrorContains(t, <-answers, "takes too long")
 		}
 		require.Equal(t, readyTimeout, time.Since(began))
-		require.Equal(t, swaps+1, records.swaps)
+		require.Equal(t, swaps+1, records.swaps.Load())
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, r.ready(impatient), context.DeadlineExceeded)
