@@ -34,6 +34,11 @@ type Config struct {
 	NarrowLayer1 bool
 	// Policy decides which events we have. Defaults to [NewGRASPPolicy].
 	Policy Policy
+	// PolicyVersion is a text of yours that differs whenever Policy would decide otherwise about
+	// what it has rejected: another setting, or other code. What State remembers of rejections
+	// counts only for the identity and the version that it was kept under; with others it is
+	// forgotten, and all relays are compared in full. Defaults to "".
+	PolicyVersion string
 	// Holder is where Policy keeps what it holds back. A Policy that never answers
 	// [graspsync.Hold] needs none; without it such an answer is no verdict: it is logged, and
 	// the event is judged again. Defaults to none.

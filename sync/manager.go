@@ -99,7 +99,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	})
 	m := &SyncManager{
 		cfg: &cfg, store: store, index: x, feed: f, ingest: g, report: rep,
-		remember: newRemember(&cfg, tracker, g.absences.absent, transport, rep), readable: newReadable(),
+		remember: newRemember(&cfg, identity, tracker, g.absences.absent, transport, rep), readable: newReadable(),
 		inbox: &inbox, wg: &sync.WaitGroup{}, snapshot: &atomic.Pointer[Status]{}, ended: make(chan struct{}),
 	}
 	m.submissions = newSubmissions(m.submitted)

@@ -1,7 +1,9 @@
 package sync
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,11 +11,13 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
@@ -31,6 +35,7 @@ const (
 const (
 	rejectedName  = "rejected"
 	tenuresName   = "tenures"
+	basisName     = "basis" // what the rejections were judged by
 	transportName = "transport"
 )
 
@@ -136,6 +141,7 @@ type remember struct {
 	memory    *memory.Memory
 	keepers   map[string]memory.Exporter // set by New, read-only
 	transport transportKeeper
+	basis     []byte // set by New, read-only
 	salt      []byte // set by recall, read-only after that
 	tenures   tenureKeeper
 
@@ -185,10 +191,10 @@ func (k spent) full(now time.Time) bool {
 
 // newRemember keeps what there is of a table of events, and of a Transport.
 func newRemember(
-	cfg *Config, tracker *health.RelayHealthTracker, table *absent.Table, transport Transport, rep *report,
+	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *absent.Table, transport Transport, rep *report,
 ) *remember {
 	r := &remember{
-		cfg: cfg, tracker: tracker, on: cfg.State != nil, keepers: make(map[string]memory.Exporter),
+		cfg: cfg, tracker: tracker, on: cfg.State != nil, keepers: make(map[string]memory.Exporter), basis: basisOf(identity, cfg.PolicyVersion),
 		transport: transportKeeper{transport, rep},
 		memory: memory.New(cfg.State, memory.Config{
 			Timeout: cfg.fixed.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
@@ -202,10 +208,13 @@ func newRemember(
 // start takes in what was kept and begins to keep. What it returns ends that; it
 // must be called when nothing happens any more.
 func (r *remember) start(ctx context.Context) (end func()) {
-	r.recall(ctx)
+	based := r.recall(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { r.memory.Run(ctx) })
+	if !based {
+		wg.Go(func() { r.rebase(ctx) })
+	}
 	return func() {
 		last, stop := context.WithTimeout(ctx, lastWords)
 		defer stop()
@@ -217,12 +226,22 @@ func (r *remember) start(ctx context.Context) (end func()) {
 	}
 }
 
-func (r *remember) recall(running context.Context) {
+// recall takes in what was kept. based is false if what it was judged by is not known, or was
+// something else: what was rejected then is forgotten.
+func (r *remember) recall(running context.Context) (based bool) {
 	ctx, cancel := context.WithTimeout(running, r.cfg.fixed.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
 	if err != nil && running.Err() == nil { // else nobody waits for it
 		r.cfg.Logger.Error("what was kept over the restart could not be read", keyErr, err)
+	}
+	basis, read := loaded.Chunks[basisName]
+	based = slices.EqualFunc(basis, [][]byte{r.basis}, bytes.Equal)
+	switch {
+	case !read && err != nil: // it may be there: a failure says nothing of it
+		based = true
+	case !based:
+		r.disown(&loaded)
 	}
 	for u, record := range loaded.Health {
 		r.tracker.Import(u, record)
@@ -241,6 +260,41 @@ func (r *remember) recall(running context.Context) {
 		}
 	}
 	r.salt, r.facts, r.aside, r.kept = loaded.Salt, loaded.Facts, loaded.SetAside, loaded.Kept
+	return based
+}
+
+// basisOf is a fingerprint of what decides about events besides what is stored, in whatever order
+// the addresses are given.
+func basisOf(identity nip34.Identity, policy string) []byte {
+	addresses := strings.Fields(identity.String())
+	slices.Sort(addresses)
+	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(addresses), " ") + "\n" + policy))
+	return sum[:]
+}
+
+// disown drops what was kept that another identity or policy had decided: what was rejected, and
+// up to when relays have nothing more for us. Of a folder that does not say whose it is, nobody
+// knows: to fetch once more costs less than to miss repositories for a week.
+func (r *remember) disown(loaded *memory.Loaded) {
+	if len(loaded.Chunks[rejectedName])+len(loaded.Kept) > 0 {
+		r.cfg.Logger.Info("what was rejected is forgotten, and all is compared again: this server was another one, or judged otherwise",
+			"relays", len(loaded.Kept))
+	}
+	r.memory.Chunks(rejectedName, nil)
+	delete(loaded.Chunks, rejectedName)
+	for _, k := range loaded.Kept {
+		r.memory.NothingKept(k.Relay)
+	}
+	loaded.Kept = nil
+}
+
+// rebase says whose the rejections are, once those of another one are gone: should we not come so
+// far, they are forgotten by the next process.
+func (r *remember) rebase(ctx context.Context) {
+	if err := r.memory.Flush(ctx); err != nil {
+		return // it is logged by who writes, and once more when all ends
+	}
+	r.memory.Chunks(basisName, [][]byte{r.basis})
 }
 
 // stats returns what an earlier process learned about a relay, to go on from.

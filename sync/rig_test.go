@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,13 @@ func start(t *testing.T, net *relaytest.Network, store relaysync.Store, cfg rela
 
 func startOver(t *testing.T, net *relaytest.Network, transport relaysync.Transport, store relaysync.Store, cfg relaysync.Config) *rig {
 	t.Helper()
-	identity, err := nip34.ParseIdentity(us)
+	return startAs(t, us, net, transport, store, cfg)
+}
+
+// startAs is startOver for a manager that is reached as somebody.
+func startAs(t *testing.T, who string, net *relaytest.Network, transport relaysync.Transport, store relaysync.Store, cfg relaysync.Config) *rig {
+	t.Helper()
+	identity, err := nip34.ParseIdentity(strings.Split(who, ",")...)
 	require.NoError(t, err)
 	if cfg.Verifier == nil {
 		cfg.Verifier = relaytest.CheapVerifier{}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -19,7 +20,7 @@ func testLoop(t *testing.T) *loop {
 	cfg := Config{}.withDefaults()
 	rep, inbox := newReport(Config{}), newMailbox[any]()
 	l := newLoop(&loopEnv{
-		cfg: &cfg, report: rep, inbox: &inbox, remember: newRemember(&cfg, nil, nil, nil, rep),
+		cfg: &cfg, report: rep, inbox: &inbox, remember: newRemember(&cfg, nip34.Identity{}, nil, nil, nil, rep),
 		ingest: newIngest(cfg, nil, nil, nil, nil, rep, nil),
 	})
 	l.begin()

@@ -126,7 +126,7 @@ func tune(cfg Config) tuned {
 	cfg = cfg.withDefaults()
 	inbox := newMailbox[any]()
 	m := &SyncManager{cfg: &cfg, report: newReport(Config{}), inbox: &inbox}
-	m.remember = newRemember(&cfg, nil, nil, nil, m.report)
+	m.remember = newRemember(&cfg, nip34.Identity{}, nil, nil, nil, m.report)
 	m.feed = newFeed(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
 	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.report, nil)
 	m.loop = newLoop(&loopEnv{cfg: &cfg, remember: m.remember, conn: &connEnv{

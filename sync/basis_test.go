@@ -1,0 +1,91 @@
+package sync_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// A server whose domain was wrong, and was set right, went without what it had rejected for a week,
+// whatever it was told. What another identity or another version of the policy has rejected is
+// forgotten at the start, and what a folder has of which nobody knows whose it is; all relays are
+// compared again. What is the same is remembered as ever.
+func TestRejectionsBelongToTheIdentity(t *testing.T) {
+	for name, c := range map[string]struct {
+		then    string
+		version string
+		unnamed bool // the folder does not say whose it is
+		forgets bool
+		takes   bool
+	}{
+		"the same":              {then: "elsewhere.example,also.example"},
+		"in another order":      {then: "also.example,elsewhere.example"},
+		"set right":             {then: us, forgets: true, takes: true},
+		"one more name":         {then: "elsewhere.example,also.example," + us, forgets: true, takes: true},
+		"another policy":        {then: "elsewhere.example,also.example", version: "2", forgets: true},
+		"nobody knows whose":    {then: "elsewhere.example,also.example", unnamed: true, forgets: true},
+		"of nobody, and right":  {then: us, unnamed: true, forgets: true, takes: true},
+		"right after a restart": {then: us, version: "", forgets: true, takes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net, store, kept := relaytest.NewNetwork(), memstore.New(), state.NewMemory()
+				a := net.Add("wss://a.example", relaytest.Behavior{})
+				owner := relaytest.NewCheapKey("owner")
+				ann := owner.Hosted(at(24*time.Hour), "repo", us, "a.example")
+				a.Publish(ann)
+				cfg := relaysync.Config{State: kept, Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://a.example")}}
+				r := startAs(t, "elsewhere.example,also.example", net, net, store, cfg)
+				after(10 * time.Minute)
+				require.Equal(t, relaysync.IsRejected, r.explained(ann).Is)
+				r.stop()
+				if c.unnamed {
+					kept = stateWithout(t, kept, "sync/chunks/basis")
+				}
+				logs := newCapture()
+				cfg.State, cfg.PolicyVersion, cfg.Logger = kept, c.version, logs.logger()
+				asked := len(a.Requests(wire.TypeReq)) + len(a.Requests(wire.TypeNegOpen))
+				r = startAs(t, c.then, net, net, store, cfg)
+				after(5 * time.Minute)
+				require.Equal(t, c.takes, r.has(ann))
+				require.NotEqual(t, asked, len(a.Requests(wire.TypeReq))+len(a.Requests(wire.TypeNegOpen)))
+				require.Equal(t, c.forgets, len(logs.find("what was rejected is forgotten, and all is compared again: this server was another one, or judged otherwise")) == 1)
+				r.stop()
+
+				// Whose it is is known from then on, also after kill -9.
+				logs = newCapture()
+				cfg.State, cfg.Logger = copied(t, kept), logs.logger()
+				r = startAs(t, c.then, net, net, store, cfg)
+				after(time.Minute)
+				require.Empty(t, logs.find("what was rejected is forgotten, and all is compared again: this server was another one, or judged otherwise"))
+				r.stop()
+			})
+		})
+	}
+}
+
+// stateWithout is a state without the keys that begin so.
+func stateWithout(t *testing.T, from *state.Memory, prefix string) *state.Memory {
+	t.Helper()
+	to := state.NewMemory()
+	for key, err := range from.Keys(t.Context(), "") {
+		require.NoError(t, err)
+		if strings.HasPrefix(key, prefix) {
+			continue
+		}
+		value, _, err := from.Get(t.Context(), key)
+		require.NoError(t, err)
+		_, err = to.CompareAndSwap(t.Context(), key, state.Absent, value)
+		require.NoError(t, err)
+	}
+	return to
+}
