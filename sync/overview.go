@@ -150,6 +150,9 @@ func (o *overview) relayStatus(p plan.RelayStatus) RelayStatus {
 		r.labelled = st.labelled
 		st.fill(&r)
 	}
+	if r.LastError == "" && h.Failures > 0 && p.Phase == plan.Disconnected { // an earlier process saw it
+		r.LastError = h.LastError
+	}
 	return r
 }
 

@@ -381,3 +381,28 @@ func TestTenuresSurviveRestarts(t *testing.T) {
 		r.stop()
 	})
 }
+
+// After a restart nobody knew any more why a relay was not reached.
+func TestLastErrorSurvivesARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, kept := relaytest.NewNetwork(), state.NewMemory()
+		a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
+		r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example")
+		after(30 * time.Minute)
+		why := r.relay("wss://a.example").LastError
+		require.NotEmpty(t, why)
+		r.stop()
+		dials := len(a.Dials())
+		r = r.again(relaysync.Config{State: kept})
+		defer func() { r.stop() }()
+		after(time.Second)
+		require.Len(t, a.Dials(), dials, "it waits")
+		require.Equal(t, why, r.relay("wss://a.example").LastError)
+		x, err := r.manager.ExplainRelay(t.Context(), relayURL(t, "wss://a.example"))
+		require.NoError(t, err)
+		require.Contains(t, x.String(), "The last error: "+why)
+		a.SetDown(false)
+		after(2 * time.Hour)
+		require.Empty(t, r.relay("wss://a.example").LastError)
+	})
+}
