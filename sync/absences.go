@@ -20,6 +20,8 @@ type absences struct {
 	report  *report
 	refetch *refetch
 	waiting atomic.Int64 // events that wait whole
+
+	arrivals arrivals // of those that are here, the newest
 }
 
 func absentConfig(cfg Config) absent.Config {

@@ -799,7 +799,7 @@ func (c *conn) compared(r session.Report) {
 	if r.Reconciled == 0 {
 		return
 	}
-	ids := c.stats.coverage.fresh(r.Lacking, time.Now())
+	ids := c.stats.coverage.fresh(r.Lacking, &c.env.ingest.absences.arrivals, time.Now())
 	if len(ids) == 0 {
 		return
 	}

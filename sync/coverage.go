@@ -17,6 +17,52 @@ const (
 	lookupRefs    = 16    // repositories that one event counts for
 )
 
+// lackingAfter is how long we must have had an event for a relay to lack it: what is new is on its
+// way everywhere.
+const lackingAfter = 10 * time.Minute
+
+// arrivals are the ids of what was stored here within lackingAfter, and of some that were before.
+// The zero value is empty; it may be used by any goroutine.
+type arrivals struct {
+	mu sync.Mutex
+	// guarded by mu
+	young, old map[graspsync.EventID]struct{}
+	since      time.Time // of young
+}
+
+// mostArrivals bounds the ids in each of the two; when more come, the older half is forgotten
+// sooner, and may be said to be lacking.
+const mostArrivals = 20_000
+
+func (a *arrivals) add(id graspsync.EventID, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.age(now)
+	if len(a.young) >= mostArrivals {
+		a.old, a.young, a.since = a.young, nil, now
+	}
+	lazy.Put(&a.young, id, struct{}{})
+}
+
+func (a *arrivals) has(id graspsync.EventID, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.age(now)
+	_, young := a.young[id]
+	_, old := a.old[id]
+	return young || old
+}
+
+// age forgets what has been here for long enough. a.mu is held.
+func (a *arrivals) age(now time.Time) {
+	switch past := now.Sub(a.since); {
+	case past >= 2*lackingAfter:
+		a.young, a.old, a.since = nil, nil, now
+	case past >= lackingAfter:
+		a.old, a.young, a.since = a.young, nil, now
+	}
+}
+
 // peerLacksEvery is the least time between two warnings about one relay.
 const peerLacksEvery = 24 * time.Hour
 
@@ -57,8 +103,8 @@ func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 }
 
 // fresh notes a reconciliation and returns those of the ids that were not counted
-// in this pass, as far as there is room.
-func (c *coverage) fresh(ids []graspsync.EventID, now time.Time) []graspsync.EventID {
+// in this pass, as far as there is room, and did not arrive here just now.
+func (c *coverage) fresh(ids []graspsync.EventID, here *arrivals, now time.Time) []graspsync.EventID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.comparedAt = now
@@ -67,7 +113,7 @@ func (c *coverage) fresh(ids []graspsync.EventID, now time.Time) []graspsync.Eve
 		if len(c.seen) >= lackingIDs {
 			break
 		}
-		if !c.seen[id] {
+		if !c.seen[id] && !here.has(id, now) {
 			lazy.Put(&c.seen, id, true)
 			out = append(out, id)
 		}

@@ -186,6 +186,7 @@ func (m *SyncManager) Stored(event graspsync.Event) {
 
 // submitted takes in an event that a client submitted. A panic must cost no more than that.
 func (m *SyncManager) submitted(event graspsync.Event) {
+	m.ingest.absences.arrivals.add(event.ID, time.Now())
 	m.index.contain(func() { m.tookIn(event) })
 }
 

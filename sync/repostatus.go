@@ -57,7 +57,8 @@ type RepoRelay struct {
 	// Gaps ([RelayStatus]) those of this repository.
 	Missed int `json:"missed"`
 	// Lacks counts the events that we have and the relay has not, as of ComparedAt,
-	// when its last reconciliation ended; Coverage is the share that it has, from 0 to
+	// when its last reconciliation ended. What we had had for less than ten minutes then does
+	// not count: it was on its way. Coverage is the share that it has, from 0 to
 	// 1. All three are zero for a relay without NIP-77: nobody knows.
 	Lacks      int       `json:"lacks"`
 	Coverage   float64   `json:"coverage"`

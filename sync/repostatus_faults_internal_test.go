@@ -164,7 +164,7 @@ func TestCoverageIsAShare(t *testing.T) {
 			l.m.store = &stampStore{stamps: stampsFrom(0, c.ours)}
 			cov := &l.stats[relays[0]].coverage
 			if c.compared {
-				cov.fresh(nil, time.Now())
+				cov.fresh(nil, nil, time.Now())
 			}
 			cov.looking++
 			for range c.lacks {

@@ -241,7 +241,7 @@ func (s *sentences) status(r *RepoStatus) {
 			line += ", and all of it is followed live"
 		}
 		if rel.Lacks > 0 {
-			line += fmt.Sprintf("; it lacks %d events that we have", rel.Lacks)
+			line += fmt.Sprintf("; as of %s it lacked %s that we have", s.at(rel.ComparedAt), plural(rel.Lacks, "event", "events"))
 		}
 		if rel.Missed > 0 {
 			line += fmt.Sprintf("; it brought %d late", rel.Missed)

@@ -138,7 +138,8 @@ type RelayStatus struct {
 	Lasting  uint64 `json:"lasting_gaps"` // of these, found by the daily pass only
 	// Lacks counts what is the relay's own loss: events of repositories that list it which we
 	// have and it does not, as reconciliations found (NIP-77), the last at ComparedAt (zero: it was
-	// never compared): that of a catch-up compares what is recent only. At most 2,048 are counted.
+	// never compared): that of a catch-up compares what is recent only. At most 2,048 are counted,
+	// and none that had been here for less than ten minutes.
 	Lacks      int           `json:"lacks"`
 	ComparedAt time.Time     `json:"compared_at,omitzero"`
 	Strikes    uint64        `json:"strikes"` // proofs of hostility

@@ -310,7 +310,7 @@ func TestCoverageAgainstNaiveTwin(t *testing.T) {
 			if twin.comparedAt = now; len(want) > 0 {
 				twin.looking++
 			}
-			require.Equal(t, want, c.fresh(ids, now))
+			require.Equal(t, want, c.fresh(ids, &arrivals{}, now))
 		case 2:
 			if twin.looking == 0 {
 				continue

@@ -392,6 +392,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
 		w.absences.known.Add(j.key.id)
+		w.absences.arrivals.add(j.key.id, time.Now())
 		w.absences.absent.Stored(j.key.id)
 		w.absences.remember(ev)
 		w.feed.stored(ev)

@@ -1,0 +1,38 @@
+package sync_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// What a client had published half a second before a relay was compared was said to be lacking
+// there, as a warning and until the next day: it was on its way. It is said at the next pass if the
+// relay still lacks it then, with the time.
+func TestWhatIsNewIsNotLacking(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, logs := relaytest.NewNetwork(), newCapture()
+		a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
+		r, owner := hosted(t, net, relaysync.Config{Logger: logs.logger()}, "a.example")
+		defer r.stop()
+		a.Publish(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		after(time.Minute)
+		issue := owner.Issue(at(48*time.Hour), owner.Ref("repo"), "x")
+		r.save(issue)
+		a.SetDown(false)
+		after(5 * time.Minute)
+		require.NotZero(t, r.relay("wss://a.example").ComparedAt)
+		require.Zero(t, r.relay("wss://a.example").Lacks)
+		require.Empty(t, logs.find("peer lacks events that we have"))
+		after(26 * time.Hour)
+		require.Equal(t, 1, r.relay("wss://a.example").Lacks)
+		require.Len(t, logs.find("peer lacks events that we have"), 1)
+		x, err := r.manager.ExplainRepo(t.Context(), owner.Ref("repo"))
+		require.NoError(t, err)
+		require.Regexp(t, `as of [0-9-]*.?[0-9:]+.* it lacked 1 event that we have`, x.String())
+	})
+}
