@@ -1,6 +1,7 @@
 package nip34
 
 import (
+	"cmp"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -31,7 +32,8 @@ const (
 )
 
 // Omits says why an announcement does not list our service ([Identity.Lists]), and which of its
-// URLs comes closest, "" if none does.
+// URLs comes closest: "" only if there is none, or it lists us. Of a list with nothing at our
+// service that is the first by [Identity.Nearest].
 func (id Identity) Omits(a *Announcement) (why Omission, found string) {
 	relay := slices.ContainsFunc(a.Relays, id.served)
 	for _, u := range a.Clones {
@@ -39,20 +41,75 @@ func (id Identity) Omits(a *Announcement) (why Omission, found string) {
 		case is == OmitsNothing && relay:
 			return OmitsNothing, ""
 		case is == OmitsNothing:
-			return OmitsRelay, id.nearRelay(a)
-		case is > why && (is > OmitsService || id.hasHost(u.HostPort())):
+			why, found = OmitsRelay, ""
+			relays, _ := id.Nearest(a)
+			if len(relays) > 0 {
+				found = relays[0].String()
+			}
+			return why, found
+		case is > why && is > OmitsService:
 			why, found = is, u.String()
 		}
 	}
-	switch {
-	case why > OmitsService:
+	if why > OmitsService {
 		return why, found
-	case relay:
-		return OmitsClone, found
-	case found == "":
-		found = id.nearRelay(a)
 	}
-	return OmitsService, found
+	relays, clones := id.Nearest(a)
+	if relay {
+		relays, why = nil, OmitsClone
+	} else {
+		why = OmitsService
+	}
+	switch { // of both a clone URL says more
+	case len(clones) > 0 && (len(relays) == 0 || id.near(clones[0].HostPort()) >= id.near(relays[0].HostPort())):
+		return why, clones[0].String()
+	case len(relays) > 0:
+		return why, relays[0].String()
+	}
+	return why, ""
+}
+
+// Nearest returns what an announcement lists, the nearest miss of our service first: what has our
+// host, then what has our port, then what has the path that is wanted there.
+func (id Identity) Nearest(a *Announcement) (relays []graspsync.RelayURL, clones []graspsync.CloneURL) {
+	relays, clones = slices.Clone(a.Relays), slices.Clone(a.Clones)
+	slices.SortStableFunc(relays, func(a, b graspsync.RelayURL) int {
+		return cmp.Or(id.near(b.HostPort())-id.near(a.HostPort()), id.hasPath(segments(b.Path()))-id.hasPath(segments(a.Path())))
+	})
+	of := func(u graspsync.CloneURL) int {
+		path := segments(u.Path())
+		if n := len(path) - 2; n >= 0 && path[n] == NPub(a.Ref.Owner) && path[n+1] == a.Ref.Identifier+".git" {
+			return 1 + id.hasPath(path[:n])
+		}
+		return 0
+	}
+	slices.SortStableFunc(clones, func(a, b graspsync.CloneURL) int {
+		return cmp.Or(id.near(b.HostPort())-id.near(a.HostPort()), of(b)-of(a))
+	})
+	return relays, clones
+}
+
+// near is how much of an authority is ours.
+func (id Identity) near(at graspsync.HostPort) (near int) {
+	for _, b := range id.bases {
+		is := 0
+		if b.authority.Host == at.Host {
+			is += 2
+		}
+		if b.authority.Port == at.Port {
+			is++
+		}
+		near = max(near, is)
+	}
+	return near
+}
+
+// hasPath is 1 if our service is at a path, whatever the authority.
+func (id Identity) hasPath(path []string) int {
+	if slices.ContainsFunc(id.bases, func(b base) bool { return slices.Equal(b.path, path) }) {
+		return 1
+	}
+	return 0
 }
 
 // omitted is what keeps a clone URL from being that of a repository here.
@@ -74,20 +131,6 @@ func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) Omission
 		return OmitsPath
 	}
 	return OmitsIdentifier
-}
-
-// nearRelay is the first of the relays that has our host.
-func (id Identity) nearRelay(a *Announcement) string {
-	for _, u := range a.Relays {
-		if id.hasHost(u.HostPort()) {
-			return u.String()
-		}
-	}
-	return ""
-}
-
-func (id Identity) hasHost(at graspsync.HostPort) bool {
-	return slices.ContainsFunc(id.bases, func(b base) bool { return b.authority.Host == at.Host })
 }
 
 // RelayURL is what announcements are to have among their relays, for people: the first address of

@@ -1,6 +1,7 @@
 package nip34_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -39,12 +40,12 @@ func TestOmits(t *testing.T) {
 		listed bool
 	}{
 		{"all", wss, https + npub + "/demo.git", nip34.OmitsNothing, "", true},
-		{"somebody else's", "wss://a.example", "https://a.example/" + npub + "/demo.git", nip34.OmitsService, "", false},
+		{"somebody else's", "wss://a.example", "https://a.example/" + npub + "/demo.git", nip34.OmitsService, "https://a.example/" + npub + "/demo.git", false},
 		{"other port", wss + ":8443", "https://a.example/x.git", nip34.OmitsService, wss + ":8443", false},
 		{"other port of both", "wss://a.example", "https://grasp.example.com:8443/" + npub + "/demo.git", nip34.OmitsService, "https://grasp.example.com:8443/" + npub + "/demo.git", false},
-		{"no relay", "wss://a.example", https + npub + "/demo.git", nip34.OmitsRelay, "", false},
+		{"no relay", "wss://a.example", https + npub + "/demo.git", nip34.OmitsRelay, "wss://a.example", false},
 		{"relay with a path", wss + "/relay", https + npub + "/demo.git", nip34.OmitsRelay, wss + "/relay", false},
-		{"no clone", wss, "https://a.example/x.git", nip34.OmitsClone, "", false},
+		{"no clone", wss, "https://a.example/x.git", nip34.OmitsClone, "https://a.example/x.git", false},
 		{"other owner", wss, https + other + "/demo.git", nip34.OmitsOwner, https + other + "/demo.git", false},
 		{"other identifier", wss, https + npub + "/demo2.git", nip34.OmitsIdentifier, https + npub + "/demo2.git", false},
 		{"no .git", wss, https + npub + "/demo", nip34.OmitsPath, https + npub + "/demo", false},
@@ -83,4 +84,24 @@ func TestWhatToList(t *testing.T) {
 	}
 	require.Empty(t, nip34.Identity{}.RelayURL())
 	require.Empty(t, nip34.Identity{}.CloneURL(graspsync.RepoRef{}))
+}
+
+// What is listed in place of us comes in the order in which somebody looks for the mistake.
+func TestNearest(t *testing.T) {
+	us, err := nip34.ParseIdentity("grasp.example.com:3334")
+	require.NoError(t, err)
+	owner, err := graspsync.ParsePubKey(someKey)
+	require.NoError(t, err)
+	path := "/" + nip34.NPub(owner) + "/demo.git"
+	a := announced(t, "demo",
+		[]string{"wss://a.example", "ws://192.0.2.7:3334", "wss://grasp.example.com"},
+		[]string{"https://github.com/me/demo", "https://a.example" + path, "http://192.0.2.7:3334/x.git", "http://192.0.2.7:3334" + path, "https://grasp.example.com" + path})
+	relays, clones := us.Nearest(a)
+	require.Equal(t, "[wss://grasp.example.com ws://192.0.2.7:3334 wss://a.example]", fmt.Sprint(relays))
+	require.Equal(t, fmt.Sprint([]string{
+		"https://grasp.example.com" + path, "http://192.0.2.7:3334" + path, "http://192.0.2.7:3334/x.git", "https://a.example" + path, "https://github.com/me/demo",
+	}), fmt.Sprint(clones))
+	why, found := us.Omits(announced(t, "demo", nil, nil))
+	require.Equal(t, nip34.OmitsService, why)
+	require.Empty(t, found)
 }

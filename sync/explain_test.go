@@ -55,6 +55,8 @@ func TestExplainEvent(t *testing.T) {
 		require.Equal(t, relaysync.IsRejected, x.Is)
 		require.Equal(t, "blocked: announcement does not list this service", x.Why)
 		require.Contains(t, x.Detail, "https://grasp.example/"+owner.Npub()+"/other.git")
+		there := "https://elsewhere.example/" + owner.Npub() + "/other.git"
+		require.Contains(t, x.Detail, ", found "+there+"; it lists relays wss://elsewhere.example, clone "+there, "the domain may be wrong")
 		require.Equal(t, "wss://a.example", x.Relay.String())
 		require.WithinDuration(t, time.Now().Add(-2*time.Minute), x.At, 10*time.Second)
 		require.True(t, x.Again, "a newer version may have it wanted")

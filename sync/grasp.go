@@ -2,7 +2,9 @@ package sync
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -98,9 +100,32 @@ func (p *GRASPPolicy) unlisted(a *nip34.Announcement) graspsync.Verdict {
 	v := reject(reasonsUnlisted[why])
 	v.Detail = "want " + p.identity.RelayURL() + " in relays and " + p.identity.CloneURL(a.Ref) + " in clone"
 	if found != "" {
-		v.Detail += ", found " + graspsync.Printable(found)
+		v.Detail += ", found " + graspsync.PrintableAtMost(found, mostOfURL)
 	}
+	relays, clones := p.identity.Nearest(a)
+	v.Detail += "; it lists relays " + some(relays) + ", clone " + some(clones)
 	return v
+}
+
+// What a refusal names of what an announcement lists.
+const (
+	mostListed = 3
+	mostOfURL  = 150 // bytes
+)
+
+// some names the first of what an announcement lists, and how many more there are.
+func some[T fmt.Stringer](urls []T) string {
+	if len(urls) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, u := range urls[:min(len(urls), mostListed)] {
+		out = append(out, graspsync.PrintableAtMost(u.String(), mostOfURL))
+	}
+	if n := len(urls) - len(out); n > 0 {
+		out = append(out, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(out, " ")
 }
 
 func accept() graspsync.Verdict { return graspsync.Verdict{Decision: graspsync.Accept} }
