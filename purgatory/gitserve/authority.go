@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -94,10 +95,25 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, commands []c
 		case state == nil:
 			v.refused[c.ref] = refusedNoState
 		case state.Refs[c.ref] != c.new: // a zero id and no ref are the same
-			v.refused[c.ref] = refusedState
+			v.refused[c.ref] = otherwise(state, c)
 		}
 	}
 	return v, nil
+}
+
+// otherwise says what a state has, to who wants to push something else, and what to do.
+func otherwise(state *nip34.State, c command) string {
+	name := graspsync.Printable(c.ref.String())
+	is, do := "has "+name+" at "+state.Refs[c.ref].String(), ""
+	switch {
+	case state.Refs[c.ref].IsZero():
+		is, do = "has no "+name, "publish a state event that has it first"
+	case c.new.IsZero():
+		do = "publish a state event without it first"
+	default:
+		do = "publish a state event that has it at " + c.new.String() + " first"
+	}
+	return fmt.Sprintf("%s: state %s (%s) %s: %s", refusedState, state.ID, state.CreatedAt.Time().UTC().Format(time.DateTime), is, do)
 }
 
 // ration asks about the refs of events that a push is to make, of which now

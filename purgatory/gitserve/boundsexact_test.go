@@ -341,6 +341,10 @@ func TestEachFigure(t *testing.T) {
 	metric("lock_waited_seconds_total", "counter", "Time that pushes have waited for the locks of repositories.")
 	want.WriteString("x_gitserve_lock_waited_seconds_total 2.5\n")
 	h.locks.Store(int64(2500 * time.Millisecond))
+	metric("pushes_refused_total", "counter", "Pushes that were refused, by why.")
+	for _, why := range []string{"deletion", "disk", "meanwhile", "no_state", "other", "room", "stale", "state", "tip"} {
+		h.refusals.counts[why] = uint64(figure("pushes_refused_total", `reason="`+why+`"`))
+	}
 	metric("refused_total", "counter", "Requests that were told to come again, for want of room or of a run of git.")
 	waits(func(labels string, p *places) { p.refused = uint64(figure("refused_total", labels)) })
 	metric("requests", "gauge", "Requests that are here: being read, waiting, or being answered.")

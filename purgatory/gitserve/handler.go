@@ -40,6 +40,7 @@ type Handler struct {
 	ahead    int64   // how far an answer may be ahead of its client, in bytes
 	tasks    *tasks
 	failures *failures
+	refusals *refusals
 	locks    atomic.Int64 // for how long pushes have waited for them
 }
 
@@ -58,7 +59,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return &Handler{
-		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), failures: &failures{log: cfg.Logger},
+		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), failures: &failures{log: cfg.Logger}, refusals: newRefusals(cfg.Logger),
 		disk:   &storage{layout: repos.layout, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
 		asks:  newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
@@ -373,7 +374,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		defer l.end()
 	}
 	if err != nil || len(said.refused) > 0 {
-		h.refuse(w, ref, body, req, said.refused, err)
+		h.refuse(w, ref, v.who.client, body, req, said.refused, err)
 		return
 	}
 	out, err := h.disk.newSpool(ctx, w, v, maxReport, true)
@@ -389,7 +390,7 @@ func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		body: body.file, cpu: pushTime(body.sent()),
 	})
 	if err != nil || len(refused) > 0 {
-		h.refuse(last, ref, body, req, refused, err)
+		h.refuse(last, ref, v.who.client, body, req, refused, err)
 		return
 	}
 	l.end()
@@ -518,7 +519,7 @@ func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip
 
 // refuse tells a client why its push was not done: as git does if it is able to hear
 // that.
-func (h *Handler) refuse(w http.ResponseWriter, ref graspsync.RepoRef, body *body, req request, refused map[nip34.RefName]string, err error) {
+func (h *Handler) refuse(w http.ResponseWriter, ref graspsync.RepoRef, client string, body *body, req request, refused map[nip34.RefName]string, err error) {
 	switch {
 	case req.report && noRoom(err) != "":
 		refused = make(map[nip34.RefName]string, len(req.commands))
@@ -529,6 +530,7 @@ func (h *Handler) refuse(w http.ResponseWriter, ref graspsync.RepoRef, body *bod
 		h.fail(w, ref, err)
 		return
 	}
+	h.refusals.push(ref, client, req, refused)
 	if !req.report || body.skip(maxSkipped, time.Now().Add(h.cfg.fixed.CommandTime)) != nil {
 		if err != nil {
 			h.fail(w, ref, err)
@@ -808,6 +810,7 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 		waiting: desc("waiting", "Requests that wait, for room or for a run of git.", "kind", "for"),
 		waited:  desc("waited_seconds_total", "Time that requests have waited, for room or for a run of git.", "kind", "for"),
 		refused: desc("refused_total", "Requests that were told to come again, for want of room or of a run of git.", "kind", "for"),
+		pushes:  desc("pushes_refused_total", "Pushes that were refused, by why.", "reason"),
 		shed:    desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
 		kept:    desc("kept_bytes", "What is kept on the disk of requests that are here.", "kind"),
 		locks:   desc("lock_waited_seconds_total", "Time that pushes have waited for the locks of repositories."),

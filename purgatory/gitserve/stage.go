@@ -85,7 +85,7 @@ func (h *Handler) refuseStaged(w http.ResponseWriter, p *upload, err error) {
 		refused.why = quota.Error()
 	case errors.As(err, &refused):
 	default:
-		h.refuse(w, p.ref, p.body, p.req, nil, err)
+		h.refuse(w, p.ref, p.who.client, p.body, p.req, nil, err)
 		return
 	}
 	if refused.refs == nil {
@@ -95,7 +95,7 @@ func (h *Handler) refuseStaged(w http.ResponseWriter, p *upload, err error) {
 			refused.refs[c.ref] = refused.why
 		}
 	}
-	h.refuse(w, p.ref, p.body, p.req, refused.refs, nil)
+	h.refuse(w, p.ref, p.who.client, p.body, p.req, refused.refs, nil)
 }
 
 // stageAll is stage up to the report, for which it returns why some of the push was not
