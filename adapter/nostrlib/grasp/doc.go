@@ -6,8 +6,9 @@
 //		return err
 //	}
 //	defer server.Close()
-//	go http.ListenAndServe(":3334", relay)
-//	return server.Run(ctx)
+//	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), server.Run)
+//
+// [Open] is New with strings.
 //
 // New stands in for relay.UseEventstore, and for khatruadapter.New, whose rules about hooks
 // hold: set yours before. Package sync follows the relays that the repositories list; announcements, states

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,7 @@ type Server struct {
 	git       *gitserve.Handler
 	fetcher   *gitfetch.Fetcher
 	repos     *gitserve.Repositories
+	records   io.Closer // nil if they are whose State it is
 }
 
 // New gives a GraspServer, which grasp.New has made, sync and purgatory. Its relay is reached as identity and
@@ -190,12 +192,15 @@ func (s *Server) Close() error {
 	if s.fetcher != nil {
 		s.fetcher.Close()
 	}
-	var errs [2]error
+	var errs [3]error
 	if s.sync != nil { // now nobody asks it any more
 		errs[0] = s.sync.Close()
 	}
 	if s.repos != nil {
 		errs[1] = s.repos.Close()
+	}
+	if s.records != nil {
+		errs[2] = s.records.Close()
 	}
 	return errors.Join(errs[:]...)
 }

@@ -5,8 +5,9 @@
 //		return err
 //	}
 //	defer s.Close()
-//	go http.ListenAndServe(":3334", relay)
-//	return s.Run(ctx)
+//	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), s.Run)
+//
+// [Open] is New with strings.
 //
 // New stands in for relay.UseEventstore(db, max), with Config.MaxQuery for max. It gives the
 // relay hooks: what clients publish is the own feed of the [relaysync.SyncManager], what a

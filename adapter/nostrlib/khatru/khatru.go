@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -134,6 +135,8 @@ type Sync struct {
 	theirs   hooks // those that the relay had
 	store    *nostrlib.Store
 	manager  manager
+	syncs    *relaysync.SyncManager // the manager, if New made it
+	records  io.Closer              // nil if they are whose State it is
 	send     func(e nostr.Event) int // to subscribers; may block
 	gate     bool
 	holding  bool // the policy holds events
@@ -182,7 +185,7 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	if err != nil {
 		return nil, err
 	}
-	s.manager = m
+	s.manager, s.syncs = m, m
 	s.wire()
 	return s, nil
 }
@@ -271,7 +274,17 @@ func (s *Sync) Run(ctx context.Context) error {
 // most. It is called after Run, and before the backend is closed. It may be called again.
 func (s *Sync) Close() error {
 	s.questions.closed.Store(true)
-	return s.store.Close()
+	err := s.store.Close()
+	if s.records != nil {
+		err = errors.Join(err, s.records.Close())
+	}
+	return err
+}
+
+// Pace sets Config.Pace, for a gate that is made after the relay is embedded. It is called before the
+// relay serves.
+func (s *Sync) Pace(wait func(ctx context.Context, r *http.Request, subscription string, bytes int)) {
+	s.pace = wait
 }
 
 // Status is that of the SyncManager.
@@ -285,6 +298,25 @@ func (s *Sync) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync
 // Repositories are those of the SyncManager.
 func (s *Sync) Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error] {
 	return s.manager.Repositories(ctx)
+}
+
+// Ready is that of the SyncManager: closed once the store has been read.
+func (s *Sync) Ready() <-chan struct{} { return s.manager.Ready() }
+
+// Manager is what follows other relays. It is for commands and questions: what the relay stores and
+// removes it hears from us.
+func (s *Sync) Manager() *relaysync.SyncManager { return s.syncs }
+
+// Remove removes an event as moderation does: the hooks are called, and it does not come back by sync
+// as long as its id is remembered. A client may submit it again. One that is not stored is no error.
+func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error {
+	if err := s.store.Remove(ctx, e); err != nil {
+		return err
+	}
+	s.removed.Add(e)
+	s.followRemovals(context.WithoutCancel(ctx))
+	s.manager.Removed(e)
+	return nil
 }
 
 // Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.

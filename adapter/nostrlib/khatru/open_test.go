@@ -1,0 +1,100 @@
+package khatruadapter
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"testing"
+	"time"
+
+	"fiatjaf.com/nostr"
+	"fiatjaf.com/nostr/khatru"
+	gonostr "github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// opened is a relay as somebody has it who opens it the short way.
+type opened struct {
+	url   string
+	relay *khatru.Relay
+	sync  *Sync
+	stop  func()
+}
+
+func open(t *testing.T, folder string, bootstrap ...string) opened {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	s, err := Open(relay, newSlice(t), listener.Addr().String(), folder, bootstrap...)
+	require.NoError(t, err)
+	door := gate.New(relay, gate.Config{})
+	s.Pace(door.Wait)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- gate.Serve(ctx, listener, door, s.Run) }()
+	return opened{"ws://" + listener.Addr().String(), relay, s, func() {
+		cancel()
+		require.NoError(t, <-ended)
+		door.Close()
+		require.NoError(t, s.Close())
+	}}
+}
+
+// What is published at one relay is at the other, of which it was told a URL only, until it is removed
+// there by who runs it.
+func TestOpen(t *testing.T) {
+	first := open(t, t.TempDir())
+	defer first.stop()
+	second := open(t, t.TempDir(), first.url)
+	defer second.stop()
+	require.True(t, first.relay.Negentropy)
+	<-second.sync.Ready()
+
+	alice := relaytest.NewKey("alice")
+	announcement := alice.Hosted(gonostr.Now(), "repo", first.url, second.url)
+	data, err := json.Marshal(announcement)
+	require.NoError(t, err)
+	require.Contains(t, dial(t, first.url).say(`["EVENT",%s]`, data), `true`)
+	e, err := graspsync.ParseEvent(announcement)
+	require.NoError(t, err)
+	has := func() bool {
+		has, err := second.sync.Store().Has(t.Context(), []graspsync.EventID{e.ID})
+		return err == nil && has[0]
+	}
+	require.Eventually(t, has, 20*time.Second, 10*time.Millisecond)
+
+	about, err := second.sync.Manager().ExplainEvent(t.Context(), e.ID)
+	require.NoError(t, err)
+	require.Equal(t, e.ID, about.ID)
+	told := make(chan nostr.ID, 1)
+	second.relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { told <- e.ID }
+	require.NoError(t, second.sync.Remove(t.Context(), e))
+	require.False(t, has())
+	require.Equal(t, nostr.ID(e.ID), <-told)
+	require.NoError(t, second.sync.Remove(t.Context(), e), "again")
+}
+
+// A folder is free again once its relay is closed, and what is wrong is said before anything is made.
+func TestOpenAgain(t *testing.T) {
+	folder := t.TempDir()
+	open(t, folder).stop()
+	o := open(t, folder)
+	defer o.stop()
+	relay := khatru.NewRelay()
+	_, err := Open(relay, newSlice(t), "grasp.example.com", folder)
+	require.ErrorContains(t, err, folder)
+	_, err = Open(relay, newSlice(t), "", "", "https://a.b/")
+	for _, want := range []string{"domain", "folder", "bootstrap"} {
+		require.ErrorContains(t, err, want)
+	}
+	spare := t.TempDir()
+	_, err = Open(relay, nil, "grasp.example.com", spare)
+	require.ErrorContains(t, err, "no backend")
+	require.Nil(t, relay.OnEvent)
+	open(t, spare).stop() // the failed one has let go of it
+}
