@@ -16,8 +16,8 @@ import (
 // GRASPPolicy is the [Policy] of a GRASP server: repositories whose announcement
 // lists our service, and what belongs to them. It accepts
 //
-//   - announcements that list our service in both relays and clone, and other
-//     versions of such a one: the owner may take a repository from us,
+//   - announcements that list our service in both relays and clone, unless Hosts refuses
+//     them, and other versions of such a one: the owner may take a repository from us,
 //   - announcements of those who are listed, recursively, by an accepted one with that
 //     identifier ([nip34.Family.Wanted], within [nip34.ServedBounds]): without theirs
 //     nobody is known to agree. They are served, and make no repository ours,
@@ -53,6 +53,12 @@ type GRASPPolicy struct {
 	// each author, of at most 32 KiB: clients look for servers by these. It must not be changed
 	// once the policy is used. Nobody is asked for them.
 	GRASPLists bool
+	// Hosts says which of the repositories whose announcements list our service are ours: an allow
+	// list is one function. An announcement that it refuses is treated like one that does not list
+	// us: a maintainer of a repository that is ours is heard all the same, and what they announce is
+	// kept for that. It must be a pure function of the announcement, is called concurrently, and must not
+	// be changed once the policy is used. Defaults to all.
+	Hosts func(a *nip34.Announcement) bool
 
 	identity nip34.Identity
 	kin      kinCache
@@ -74,6 +80,7 @@ const (
 	reasonCrowded   = "rate-limited: too many are listed as maintainers of repositories of this name"
 	reasonVanish    = "blocked: asks other relays to forget"
 	reasonDeletion  = "blocked: deletes nothing of its author that is here"
+	reasonUnhosted  = "blocked: this service does not host this repository"
 	reasonLong      = "invalid: list of GRASP servers is too long"
 	reasonUnrelated = "blocked: not related to a repository of this service"
 )
@@ -94,8 +101,8 @@ func (p *GRASPPolicy) unlisted(a *nip34.Announcement) graspsync.Verdict {
 		return reject(reasonsUnlisted[nip34.OmitsService])
 	}
 	why, found := p.identity.Omits(a)
-	if why == nip34.OmitsNothing { // a policy around this one does not take it
-		return reject(reasonsUnlisted[nip34.OmitsService])
+	if why == nip34.OmitsNothing {
+		return reject(reasonUnhosted)
 	}
 	v := reject(reasonsUnlisted[why])
 	v.Detail = "want " + p.identity.RelayURL() + " in relays and " + p.identity.CloneURL(a.Ref) + " in clone"
@@ -151,9 +158,11 @@ func (w waitingFor) verdict(reason string) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: w}
 }
 
-// Lists reports whether the announcement lists our service. Judge does not ask a Policy that
-// embeds this one.
-func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool { return p.identity.Lists(a) }
+// Lists reports whether the announcement lists our service, and Hosts does not refuse it. Judge does
+// not ask a Policy that embeds this one.
+func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool {
+	return p.identity.Lists(a) && (p.Hosts == nil || p.Hosts(a))
+}
 
 // Judge decides about an event. An error is one of the view's.
 func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
@@ -202,7 +211,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	switch {
 	case err != nil:
 		return reject(reasonInvalid)
-	case p.identity.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
+	case p.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
 	v := p.unlisted(a)
@@ -479,7 +488,7 @@ func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 }
 
 func (p *GRASPPolicy) kinOf(identifier string, view View) *kin {
-	return p.kin.of(p.Membership, identifier, view, p.identity.Lists)
+	return p.kin.of(p.Membership, identifier, view, p.Lists)
 }
 
 // speaks reports whether somebody has a say in a repository of ours with an identifier.

@@ -22,8 +22,8 @@ import (
 //
 // A Policy that asks another one embeds it, and has what it does not change from there. The
 // embedded one knows nothing of that: [GRASPPolicy] judges announcements by its own Lists,
-// whatever one around it says. Whoever overrides Lists overrides Judge as well, as the examples
-// do. Authority and Heard go by what was accepted.
+// whatever one around it says. Which repositories are ours says [GRASPPolicy].Hosts; whoever overrides
+// Lists overrides Judge as well, as the examples do. Authority and Heard go by what was accepted.
 type Policy interface {
 	Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
 	Lists(a *nip34.Announcement) bool

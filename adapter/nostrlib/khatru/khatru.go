@@ -135,8 +135,8 @@ type Sync struct {
 	theirs   hooks // those that the relay had
 	store    *nostrlib.Store
 	manager  manager
-	syncs    *relaysync.SyncManager // the manager, if New made it
-	records  io.Closer              // nil if they are whose State it is
+	syncs    *relaysync.SyncManager  // the manager, if New made it
+	records  io.Closer               // nil if they are whose State it is
 	send     func(e nostr.Event) int // to subscribers; may block
 	gate     bool
 	holding  bool // the policy holds events
