@@ -3,6 +3,8 @@ package sync_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/storetest"
@@ -10,5 +12,7 @@ import (
 
 // The Store of the example passes the suite.
 func TestMapStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) relaysync.Store { return newMapStore(nip34.Identity{}) })
+	identity, err := nip34.ParseIdentity(us)
+	require.NoError(t, err)
+	storetest.RunAs(t, identity, func(*testing.T) relaysync.Store { return newMapStore(identity) })
 }

@@ -26,7 +26,9 @@ var (
 // package storetest is the suite that any Store must pass.
 //
 // All methods may be called concurrently, by us and by the relay that serves
-// clients. Each returns an error when its context has ended. Filters never carry a limit or a search; their ids, authors and hex
+// clients, and by whoever reads from an iterator while it does: no lock is held while one yields. What
+// is saved and removed meanwhile may be among what it yields or not, all else is. Each returns an
+// error when its context has ended. Filters never carry a limit or a search; their ids, authors and hex
 // tag values are well-formed.
 type Store interface {
 	// Save stores events, each according to its kind: of replaceable and
@@ -36,7 +38,7 @@ type Store interface {
 	// addresses, is removed, and never stored again (NIP-09). A kind 62 that names
 	// the service which the Store belongs to, or all relays, is kept for good, and
 	// everything else by its author that is not newer is removed, deletions included,
-	// and never stored again (NIP-62). Save returns one
+	// and never stored again (NIP-62). What is never stored again [nip34.Tombstones] tells. Save returns one
 	// Outcome for each event, in order; what is reported Stored or Duplicate is
 	// durable. Save keeps no reference to the slice but may keep the events, which
 	// nobody changes any more. An Event that is none, or that nobody has parsed, is

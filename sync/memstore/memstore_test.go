@@ -51,7 +51,9 @@ func idOf(t testing.TB, e *nostr.Event) graspsync.EventID {
 }
 
 func TestSuite(t *testing.T) {
-	storetest.Run(t, func(*testing.T) relaysync.Store { return memstore.New() })
+	identity, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	storetest.RunAs(t, identity, func(*testing.T) relaysync.Store { return memstore.New(memstore.WithIdentity(identity)) })
 }
 
 func TestRefused(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -19,6 +20,18 @@ func Run(t *testing.T, open func(t *testing.T) relaysync.Store) {
 			}
 		})
 	}
+}
+
+// RunAs is Run for a Store that belongs to the service that is reached as identity, and executes the
+// requests to vanish that name it: Run has only those that name all relays.
+func RunAs(t *testing.T, identity nip34.Identity, open func(t *testing.T) relaysync.Store) {
+	t.Helper()
+	Run(t, open)
+	t.Run("vanish_here", func(t *testing.T) {
+		if err := checkVanishHere(t.Context(), open(t), identity); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // check is one part of the suite. It returns what is wrong with the Store.
@@ -53,6 +66,7 @@ func checks() []check {
 		{"content", checkContent},
 		{"cancelled", checkCancelled},
 		{"early_break", checkEarlyBreak},
+		{"meanwhile", checkMeanwhile},
 		{"concurrent", checkConcurrent},
 		{"remove", checkRemove},
 	}

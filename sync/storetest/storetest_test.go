@@ -8,14 +8,17 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
@@ -362,6 +365,52 @@ func museum(release <-chan struct{}) map[string]broken {
 			return nil
 		})},
 	}
+}
+
+// locked is a Store with one lock, which it holds while it yields, until it is released.
+type locked struct {
+	*memstore.Store
+	lock    chan struct{} // one slot
+	release <-chan struct{}
+}
+
+func (l locked) hold() (unlock func()) {
+	select {
+	case l.lock <- struct{}{}:
+		return func() { <-l.lock }
+	case <-l.release:
+		return func() {}
+	}
+}
+
+func (l locked) Save(ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	defer l.hold()()
+	return l.Store.Save(ctx, in)
+}
+
+func (l locked) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	return func(yield func(graspsync.Stamp, error) bool) {
+		defer l.hold()()
+		l.Store.Stamps(ctx, f)(yield)
+	}
+}
+
+// A Store that deadlocks when it is called by who reads from it is said to, within a deadline.
+func TestALockThatIsHeldWhileItYields(t *testing.T) {
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	l := locked{memstore.New(), make(chan struct{}, 1), release}
+	err := meanwhile(t.Context(), l, 200*time.Millisecond)
+	require.EqualError(t, err, "Save, called while Stamps is read, does not return: is a lock held while that yields?")
+	require.NoError(t, meanwhile(t.Context(), memstore.New(), patience))
+}
+
+// A Store that does not know its own name executes no request to vanish that names it.
+func TestRunAs(t *testing.T) {
+	us, err := nip34.ParseIdentity("grasp.example", "relay.example")
+	require.NoError(t, err)
+	require.NoError(t, checkVanishHere(t.Context(), memstore.New(memstore.WithIdentity(us)), us))
+	require.ErrorContains(t, checkVanishHere(t.Context(), memstore.New(), us), "grasp.example")
 }
 
 // Every Store of the museum is found out by at least one check.

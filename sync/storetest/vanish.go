@@ -6,6 +6,7 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -36,6 +37,26 @@ func checkVanish(ctx context.Context, store relaysync.Store) error {
 		step{g.deletion(a, start+7, request.ID), stored}, step{request, duplicate}, // it can't be deleted
 		step{g.vanish(a, start+1), stored}, step{g.event(a, 1, start+3), deleted},
 		step{g.vanish(a, start+8), stored}, step{request, duplicate}, step{late, deleted})
+}
+
+// checkVanishHere has requests that name the service, and one that names another.
+func checkVanishHere(ctx context.Context, store relaysync.Store, us nip34.Identity) error {
+	s, g := subject{store, ctx}, newGen(14)
+	a, b := g.key(), g.key()
+	name := func(author, relay string) *nostr.Event {
+		return g.event(author, kindVanish, start+5, nostr.Tag{"relay", relay})
+	}
+	gone, late, stays := g.event(a, 1, start), g.event(a, 1, start+6), g.event(b, 1, start)
+	for _, st := range []step{
+		{gone, stored}, {late, stored}, {stays, stored},
+		{name(a, us.RelayURL()), stored}, {name(b, "wss://elsewhere.example"), stored},
+		{gone, deleted}, {late, duplicate}, {stays, duplicate}, {g.event(a, 1, start+4), deleted}, {g.event(b, 1, start+4), stored},
+	} {
+		if err := s.save(st.event, st.want); err != nil {
+			return fmt.Errorf("where %s is this service: %w", us.RelayURL(), err)
+		}
+	}
+	return s.deleted(gone, true)
 }
 
 // checkVanishInBatch has a request to vanish and what it covers in one batch.
