@@ -12,6 +12,7 @@ import (
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/storetest"
 )
@@ -54,7 +55,10 @@ func newStore(t testing.TB, db eventstore.Store, cfg eventstoreadapter.Config) *
 
 func suite(t *testing.T, open func(t *testing.T) eventstore.Store, cfg eventstoreadapter.Config) {
 	t.Helper()
-	storetest.Run(t, func(t *testing.T) relaysync.Store { return newStore(t, open(t), cfg) })
+	identity, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	cfg.Identity = identity
+	storetest.RunAs(t, identity, func(t *testing.T) relaysync.Store { return newStore(t, open(t), cfg) })
 }
 
 func TestSuiteSlicestore(t *testing.T) {
