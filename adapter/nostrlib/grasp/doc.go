@@ -31,7 +31,8 @@
 //
 // # What remains of the GraspServer, and what does not
 //
-// Its hooks OnRead and OnWrite are asked before git sees anything, OnRead also before refs are listed;
+// Its hooks OnRead and OnWrite are asked before git sees anything. Before refs are listed OnRead is, also
+// for a push, which is told all of them, and OnWrite for a push: what nobody may read nobody can push to;
 // its page of a repository, its entries in the NIP-11 document and whatever else is on the
 // relay's router are as they were. The three requests that git makes are answered by
 // package gitserve. Its own handlers can't have purgatory behind them:

@@ -17,11 +17,11 @@ import (
 func routes(gs *grasp.GraspServer, git *gitserve.Handler) *http.ServeMux {
 	base, mux := gs.Relay.Router(), http.NewServeMux()
 	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
-		var hook hook
-		if r.URL.Query().Get("service") == "git-upload-pack" {
-			hook = gs.OnRead
+		hooks := []hook{gs.OnRead} // whoever is going to push is told all refs as well
+		if r.URL.Query().Get("service") == "git-receive-pack" {
+			hooks = append(hooks, gs.OnWrite)
 		}
-		serve(w, r, base, git, hook)
+		serve(w, r, base, git, hooks...)
 	})
 	mux.HandleFunc("POST /{npub}/{repo}/git-upload-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnRead) })
 	mux.HandleFunc("POST /{npub}/{repo}/git-receive-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnWrite) })
@@ -32,20 +32,23 @@ func routes(gs *grasp.GraspServer, git *gitserve.Handler) *http.ServeMux {
 // hook is one of a GraspServer.
 type hook func(ctx context.Context, owner nostr.PubKey, identifier string) (reject bool, reason string)
 
-func serve(w http.ResponseWriter, r *http.Request, base http.Handler, git *gitserve.Handler, hook hook) {
+func serve(w http.ResponseWriter, r *http.Request, base http.Handler, git *gitserve.Handler, hooks ...hook) {
 	identifier, dotted := strings.CutSuffix(r.PathValue("repo"), ".git")
 	if !dotted {
 		base.ServeHTTP(w, r)
 		return
 	}
-	if hook != nil {
+	for _, refuses := range hooks {
+		if refuses == nil {
+			continue
+		}
 		_, key, err := nip19.Decode(r.PathValue("npub"))
 		owner, is := key.(nostr.PubKey)
 		if err != nil || !is {
 			http.Error(w, "invalid npub", http.StatusBadRequest)
 			return
 		}
-		if reject, reason := hook(r.Context(), owner, identifier); reject {
+		if reject, reason := refuses(r.Context(), owner, identifier); reject {
 			http.Error(w, reason, http.StatusForbidden)
 			return
 		}

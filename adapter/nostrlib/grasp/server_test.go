@@ -2,6 +2,7 @@ package graspadapter_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -274,11 +275,54 @@ func TestPush(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, answer.StatusCode, "the page is the GraspServer's")
 	require.NoError(t, answer.Body.Close())
+	reject.Store(false)
 	answer, err = http.Get(url + "/info/refs?service=git-archive") //nolint:noctx // loopback
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNotFound, answer.StatusCode, "no program is run because a stranger names it")
 	require.NoError(t, answer.Body.Close())
 	stop()
+}
+
+// Who is about to push is told all refs, so OnRead is asked as well; and OnWrite, before anything is sent.
+func TestRefsAreListedAsTheHooksSay(t *testing.T) {
+	p, listener := open(t)
+	p.serve(listener)
+	var unread, unwritten atomic.Bool
+	p.grasp.OnRead = func(context.Context, nostr.PubKey, string) (bool, string) { return unread.Load(), "not yours to read" }
+	p.grasp.OnWrite = func(context.Context, nostr.PubKey, string) (bool, string) { return unwritten.Load(), "not yours to write" }
+	_, stop := p.add(graspadapter.Config{})
+	defer stop()
+	alice := relaytest.NewKey("alice")
+	dir, commit := work(t)
+	now := gonostr.Now()
+	require.NoError(t, p.publish(alice.Hosted(now-9, "repo", "ws://"+p.addr)))
+	require.NoError(t, p.publish(alice.State(now-8, "repo", map[string]string{"refs/heads/main": commit}, "main")))
+	url := p.url(alice, "repo")
+	git(t, dir, "push", "-q", url, "main")
+
+	for _, c := range []struct {
+		service           string
+		unread, unwritten bool
+		want              string // of the answer
+	}{
+		{"git-receive-pack", false, false, commit},
+		{"git-receive-pack", true, false, "not yours to read"},
+		{"git-receive-pack", false, true, "not yours to write"},
+		{"git-receive-pack", true, true, "not yours to read"},
+		{"git-upload-pack", false, true, commit},
+		{"git-upload-pack", true, false, "not yours to read"},
+	} {
+		unread.Store(c.unread)
+		unwritten.Store(c.unwritten)
+		answer, err := http.Get(url + "/info/refs?service=" + c.service) //nolint:noctx // loopback
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Contains(t, string(body), c.want, "%+v", c)
+		require.Equal(t, c.want == commit, answer.StatusCode == http.StatusOK, "%+v", c)
+		require.Equal(t, c.want == commit, strings.Contains(string(body), commit), "%+v", c)
+	}
 }
 
 // again is a relay of a new process over what there is.
