@@ -54,7 +54,7 @@ type Server struct {
 // backend, on which Init was called and which must be durable when it says that
 // something is stored. What was being done when the process was killed is put in order
 // before New returns; ctx bounds that only. The error names what is wrong with the
-// arguments; it wraps [gitfetch.ErrGit] if there is no git that can be used.
+// arguments; it wraps [gitfetch.ErrGit] if there is no git that can be used. The relay is then unchanged.
 func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -78,13 +78,13 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	// What needs git comes first: it may fail, and leaves the relay alone.
 	if err := s.openGit(ctx, cfg); err != nil {
 		return nil, err
 	}
 	policy := purgatoryadapter.NewPolicy(cfg.Sync.Policy)
 	cfg.Sync = policy.Configure(cfg.Sync)
-	if s.sync, err = khatruadapter.New(relay, backend, identity, khatruadapter.Config{
+	var embed func()
+	if s.sync, embed, err = khatruadapter.Prepare(relay, backend, identity, khatruadapter.Config{
 		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync,
 		Free: func() (uint64, error) { return disk.Free(cfg.Dir) }, MinFree: cfg.Serve.MinFreeDisk,
 	}); err != nil {
@@ -104,6 +104,14 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if s.purgatory, err = purgatory.Open(ctx, host.Relay(), s.repos, s.fetcher, cfg.State, cfg.Purgatory); err != nil {
 		return nil, err
 	}
+	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
+	if cfg.Serve.Describe == nil {
+		cfg.Serve.Describe = authority.Describe
+	}
+	if s.git, err = gitserve.New(s.repos, authority, cfg.Serve); err != nil {
+		return nil, err
+	}
+	embed() // nothing may fail any more: a relay whose New failed is to be one that another New can have
 	s.control = &control{
 		rules: cfg.Rules, sync: s.sync, purgatory: s.purgatory, lists: policy.Lists, bootstrap: configured, audit: cfg.Audit, log: cfg.Logger,
 	}
@@ -132,15 +140,10 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.control, s.whole, cfg.Criteria, cfg.Curation}
-	authority := purgatoryadapter.Authority{Store: s.sync.Store(), Purgatory: s.purgatory}
-	if cfg.Serve.Describe == nil {
-		cfg.Serve.Describe = authority.Describe
-	}
 	s.readiness = &readiness{
 		read: s.sync.Ready(), store: s.sync.Writable, records: cfg.State, git: s.repos.Writable, asking: make(chan struct{}, 1),
 	}
-	s.git, err = gitserve.New(s.repos, authority, cfg.Serve)
-	return s, err
+	return s, nil
 }
 
 // bounded is a purgatory that takes in nothing for which the disk has no room: neither its

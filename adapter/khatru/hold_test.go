@@ -106,7 +106,7 @@ func TestHoldingWantsReplaceHooks(t *testing.T) {
 	relay := khatru.NewRelay()
 	db := newSlice(t)
 	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
-	_, _, err := prepare(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
+	_, _, err := build(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
 	require.ErrorIs(t, err, errReplace)
 }
 

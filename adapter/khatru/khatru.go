@@ -174,16 +174,29 @@ type Sync struct {
 // in backend, on which Init was called. The error names what is wrong with any of
 // the arguments; the relay is then unchanged.
 func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
-	cfg.Store.Identity = identity
-	s, cfg, err := prepare(relay, backend, cfg)
+	s, embed, err := Prepare(relay, backend, identity, cfg)
 	if err != nil {
 		return nil, err
+	}
+	embed()
+	return s, nil
+}
+
+// Prepare is [New] for who has more to make that may fail: the relay is unchanged until embed is called,
+// once, before it serves. Until then the Sync can release and be closed, but not run.
+func Prepare(
+	relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config,
+) (s *Sync, embed func(), err error) {
+	cfg.Store.Identity = identity
+	s, cfg, err = build(relay, backend, cfg)
+	if err != nil {
+		return nil, nil, err
 	}
 	transport := cfg.Transport
 	if transport == nil {
 		cfg.Egress.OwnNames = append(identity.HostPorts(), cfg.Egress.OwnNames...)
 		if transport, err = dialWith(cfg.Egress, cfg.Sync.Logger); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if s.holding && cfg.Sync.Policy != nil { // the default one holds nothing
@@ -191,15 +204,14 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	}
 	m, err := relaysync.New(&imports{Store: s.store, sync: s}, transport, identity, cfg.Sync)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.manager, s.syncs = m, m
-	s.wire()
-	return s, nil
+	return s, s.wire, nil
 }
 
-// prepare makes all but the manager, and leaves the relay alone.
-func prepare(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Config, error) {
+// build makes all but the manager, and leaves the relay alone.
+func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Config, error) {
 	if relay == nil {
 		return nil, cfg, errors.New("khatru adapter: relay is nil")
 	}

@@ -171,7 +171,7 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 	if cfg.Sync.Logger == nil {
 		cfg.Sync.Logger = logged(t)
 	}
-	s, _, err := prepare(relay, db, cfg)
+	s, _, err := build(relay, db, cfg)
 	require.NoError(t, err)
 	m := &fakeManager{}
 	s.manager = m

@@ -39,7 +39,7 @@ type Server struct {
 // keeps its events in backend, on which Init was called and which must be durable when it says that
 // something is stored. What was being done when the process was killed is put in order
 // before New returns; ctx bounds that only. The error names what is wrong with the
-// arguments; it wraps [gitfetch.ErrGit] if there is no git that can be used.
+// arguments; it wraps [gitfetch.ErrGit] if there is no git that can be used. The relay is then unchanged.
 func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	if err := cfg.validate(gs, identity); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -53,7 +53,6 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	// What needs git comes first: it may fail, and leaves the relay alone.
 	if cfg.Fetch.Dialer, err = egress.NewDialer(cfg.Egress); err != nil {
 		return nil, err
 	}
@@ -65,7 +64,8 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	}
 	policy := purgatoryadapter.NewPolicy(cfg.Sync.Policy)
 	cfg.Sync = policy.Configure(cfg.Sync)
-	if s.sync, err = khatruadapter.New(gs.Relay, backend, identity, khatruadapter.Config{
+	var embed func()
+	if s.sync, embed, err = khatruadapter.Prepare(gs.Relay, backend, identity, khatruadapter.Config{
 		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync, Store: cfg.Store, MaxQuery: cfg.MaxQuery, Pace: cfg.Pace,
 		Free: func() (uint64, error) { return disk.Free(gs.RepositoryDir) }, MinFree: cfg.Serve.MinFreeDisk,
 		Stored: s.arrived, Removed: s.departed,
@@ -82,6 +82,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	if s.git, err = gitserve.New(s.repos, authority, cfg.Serve); err != nil {
 		return nil, err
 	}
+	embed() // last of all: a relay whose New failed is to be one that another New can have
 	gs.Relay.SetRouter(routes(gs, s.git))
 	if info := gs.Relay.Info; info != nil && !slices.Contains(info.SupportedGrasps, "GRASP-02") {
 		info.SupportedGrasps = append(info.SupportedGrasps, "GRASP-02")

@@ -28,7 +28,9 @@ import (
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -281,6 +283,32 @@ func TestPush(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, answer.StatusCode, "no program is run because a stranger names it")
 	require.NoError(t, answer.Body.Close())
 	stop()
+}
+
+// A New that failed leaves the relay to the next one: what a publisher of events met were the hooks of a server
+// that is closed.
+func TestNewAgainAfterAFailure(t *testing.T) {
+	p, listener := open(t)
+	p.serve(listener)
+	identity, err := nip34.ParseIdentity(p.addr)
+	require.NoError(t, err)
+	router, info := p.relay.Router(), *p.relay.Info
+	for name, cfg := range map[string]graspadapter.Config{
+		"Purgatory": {Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxEntries: -1}}},
+		"Serve":     {Serve: gitserve.Config{MaxPush: -1}},
+	} {
+		cfg.State = state.NewMemory()
+		_, err := graspadapter.New(t.Context(), p.grasp, p.db, identity, cfg)
+		require.Error(t, err, name)
+		require.Nil(t, p.relay.OnEvent, name)
+		require.Nil(t, p.relay.QueryStored, name)
+		require.Same(t, router, p.relay.Router(), name)
+		require.Equal(t, info, *p.relay.Info, name)
+	}
+	server, stop := p.add(graspadapter.Config{})
+	defer stop()
+	require.NoError(t, p.publish(relaytest.NewKey("alice").Hosted(gonostr.Now(), "repo", "ws://"+p.addr)))
+	require.Len(t, server.Purgatory().Status().Waiting, 1)
 }
 
 // Who is about to push is told all refs, so OnRead is asked as well; and OnWrite, before anything is sent.

@@ -173,7 +173,7 @@ func (b *logbook) String() string {
 // embed is New with a fake manager.
 func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *imports, *fakeManager) {
 	t.Helper()
-	s, _, err := prepare(relay, db, cfg)
+	s, _, err := build(relay, db, cfg)
 	require.NoError(t, err)
 	m := &fakeManager{}
 	s.manager = m
