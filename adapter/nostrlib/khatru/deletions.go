@@ -80,11 +80,64 @@ func (s *Sync) allowDeleting(ctx context.Context, target, deletion nostr.Event) 
 	switch {
 	case target.Kind == graspsync.KindDeletion, target.Kind == graspsync.KindVanish: // NIP-09, NIP-62
 		return false
+	case target.PubKey == deletion.PubKey && !covers(deletion, target):
+		return false // khatru looks at all d tags, of which the first is what an event is addressed by
 	case s.theirs.allowDeleting != nil:
 		return s.theirs.allowDeleting(ctx, target, deletion)
 	}
 	return target.PubKey == deletion.PubKey
 }
+
+// covers reports whether a deletion removes an event, as everywhere else in graspsync.
+func covers(deletion, target nostr.Event) bool {
+	named, err := nostrlib.FromEvent(deletion)
+	if err != nil {
+		return false
+	}
+	event, err := nostrlib.FromEvent(target)
+	if err != nil {
+		return false
+	}
+	var removed nip34.Tombstones
+	removed.Add(named)
+	return removed.Cover(event)
+}
+
+// misread returns why a client's deletion must not be stored: khatru executes it once it is, and takes
+// it for something else than everybody else does, or tells the client that it has failed
+// while the rest of it holds.
+func (s *Sync) misread(deletion graspsync.Event) (msg string) {
+	if deletion.Kind != graspsync.KindDeletion {
+		return ""
+	}
+	for _, t := range deletion.Tags {
+		if len(t) < 2 {
+			continue
+		}
+		switch t[0] {
+		case "e":
+			if _, err := graspsync.ParseEventID(t[1]); err != nil {
+				return "invalid: an e tag of the deletion has no id"
+			}
+		case "a":
+			a, err := graspsync.ParseAddress(t[1])
+			switch {
+			case err != nil:
+				return "invalid: an a tag of the deletion has no address"
+			case !gonostr.IsAddressableKind(a.Kind) && !(gonostr.IsReplaceableKind(a.Kind) && a.Identifier == ""):
+				return "invalid: an a tag of the deletion has an address that no event can have"
+			case deletion.CreatedAt <= 0: // up to when khatru deletes versions, or all of them
+				return "invalid: a deletion by address needs a time"
+			case a.Author != deletion.PubKey && s.theirs.allowDeleting == nil:
+				return msgForeign
+			}
+		}
+	}
+	return ""
+}
+
+// msgForeign is what khatru says as well.
+const msgForeign = "blocked: you are not the author of this event"
 
 // undeletable asks about what a deletion would remove, and returns why it must not. As with khatru
 // one event that must stay is enough to refuse the deletion, and a client's is refused if
@@ -121,7 +174,7 @@ func (s *Sync) undeletable(ctx context.Context, deletion graspsync.Event) (msg s
 			return "blocked: a deletion can't be deleted", nil
 		case s.allowDeleting(ctx, t, theirs):
 		case target.PubKey != deletion.PubKey:
-			return "blocked: you are not the author of this event", nil
+			return msgForeign, nil
 		default:
 			return "blocked: this event can't be deleted", nil
 		}

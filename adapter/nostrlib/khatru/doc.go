@@ -64,7 +64,9 @@
 // say nothing of a failure, and an empty answer would be taken for all there is. A reconciliation is
 // about all that matches, however much that is. An event whose id is nostrlib's but not that of
 // NIP-01 is refused: nostrlib escapes fewer control characters, so nobody else would take it.
-// Deletions hold after a restart, and requests to vanish (NIP-62) are executed.
+// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. A client's deletion with an
+// e or a tag that khatru would execute otherwise than others do, or fail at when the rest is done, is refused:
+// one that is malformed, an address that no event can have or of another author, any address if it is dated 0.
 //
 // # Events that are held
 //

@@ -77,6 +77,9 @@ func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg stri
 	if !new(wire.IDChecker).Check(parsed) { // nostrlib has another id for it than everybody else
 		return true, msgID
 	}
+	if msg := s.misread(parsed); msg != "" {
+		return true, msg
+	}
 	if s.Room(parsed) != nil {
 		return true, msgRoom
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -179,6 +180,54 @@ func TestDeletions(t *testing.T) {
 	require.ElementsMatch(t, []nostr.ID{foreign.ID, deletion.ID}, content(t, s.Store()))
 	require.Contains(t, c.publish(signed(t, other, 62, nostr.Tag{"relay", "ALL_RELAYS"})), "true")
 	require.NotContains(t, content(t, s.Store()), foreign.ID)
+}
+
+// khatru executes what it has stored, in its own way: what it would take for something else than everybody does,
+// or would call a failure while the rest of it holds, is refused before it is stored. By sync it comes, and
+// removes what it removes everywhere.
+func TestDeletionsThatKhatruMisreads(t *testing.T) {
+	relay := khatru.NewRelay()
+	s, store, _ := embed(t, relay, newBolt(t), Config{})
+	c, key := dial(t, serve(t, relay)), nostr.Generate()
+	author, other := nostr.GetPublicKey(key).Hex(), nostr.GetPublicKey(nostr.Generate()).Hex()
+	note, issue := signed(t, key, 1), signed(t, key, 1621, nostr.Tag{"d", "q"})
+	repo, list := signed(t, key, 30617, nostr.Tag{"d", "repo"}, nostr.Tag{"d", "second"}), signed(t, key, 10317, nostr.Tag{"d", "x"})
+	here := []nostr.ID{note.ID, issue.ID, repo.ID, list.ID}
+	for _, e := range []nostr.Event{note, issue, repo, list} {
+		require.Contains(t, c.publish(e), "true")
+	}
+	e := func(v string) nostr.Tag { return nostr.Tag{"e", v} }
+	a := func(v string) nostr.Tag { return nostr.Tag{"a", v} }
+	for want, tags := range map[string][]nostr.Tag{
+		"no id":        {e("zz"), e(note.ID.Hex())},
+		"has no id":    {e(strings.ToUpper(note.ID.Hex()))},
+		"no address":   {a("96153:" + author + ":repo")},
+		"has no addr":  {a("+30617:" + author + ":repo")},
+		"an address":   {a("1621:" + author + ":q")},
+		"no event can": {a("10317:" + author + ":x")},
+		"the author":   {a("30617:" + other + ":repo"), e(note.ID.Hex())},
+	} {
+		require.Contains(t, c.publish(signed(t, key, 5, tags...)), want)
+		require.ElementsMatch(t, here, content(t, s.Store()), "%v", tags)
+	}
+	old := event(nostr.PubKey{}, 5, 0, a("30617:"+author+":repo"))
+	require.NoError(t, old.Sign(key))
+	require.Contains(t, c.publish(old), "needs a time")
+	require.ElementsMatch(t, here, content(t, s.Store()))
+	// The first d tag is what it is addressed by.
+	c.publish(signed(t, key, 5, a("30617:"+author+":second")))
+	require.Subset(t, content(t, s.Store()), here)
+
+	old = event(nostr.PubKey{}, 5, 0, e(note.ID.Hex()))
+	require.NoError(t, old.Sign(key))
+	require.Contains(t, c.publish(old), "true", "an id has no time")
+	require.NotContains(t, content(t, s.Store()), note.ID)
+	synced := signed(t, key, 5, e("zz"), a("1621:"+author+":q"), a("30617:"+author+":repo"))
+	results, _ := importEvents(t, store, synced)
+	require.Equal(t, []graspsync.Result{graspsync.Stored}, results)
+	require.NotContains(t, content(t, s.Store()), repo.ID)
+	require.Contains(t, c.publish(synced), "no id", "also then it is not executed by khatru")
+	require.Subset(t, content(t, s.Store()), []nostr.ID{issue.ID, list.ID, synced.ID})
 }
 
 // A rule of the relay's about what may be deleted holds for what comes by sync as well.
