@@ -317,7 +317,9 @@ func TestRefsAreListedAsTheHooksSay(t *testing.T) {
 	p.serve(listener)
 	var unread, unwritten atomic.Bool
 	p.grasp.OnRead = func(context.Context, nostr.PubKey, string) (bool, string) { return unread.Load(), "not yours to read" }
-	p.grasp.OnWrite = func(context.Context, nostr.PubKey, string) (bool, string) { return unwritten.Load(), "not yours to write" }
+	p.grasp.OnWrite = func(context.Context, nostr.PubKey, string) (bool, string) {
+		return unwritten.Load(), "not yours to write"
+	}
 	_, stop := p.add(graspadapter.Config{})
 	defer stop()
 	alice := relaytest.NewKey("alice")

@@ -53,8 +53,8 @@
 // time slows syncing, and should hand over to a goroutine. After a crash a hook that follows
 // the backend may not have been called for what was stored last.
 //
-// Where UseEventstore was called before New, its hooks are taken for yours. It works, but they look
-// up each event once more, and other servers can reconcile (NIP-77) with no more than 20 times
+// Where UseEventstore was called before New, its hooks are taken for yours. It works, and what it replaces
+// is told of, but each event and its older versions are looked up once more, and other servers can reconcile (NIP-77) with no more than 20 times
 // the maximum that it was given. That is logged.
 //
 // # What is different for clients

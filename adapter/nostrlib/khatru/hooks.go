@@ -122,6 +122,8 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 		}
 	}
 	known := false
+	watched := s.beside.begin()
+	defer s.beside.end(watched)
 	if theirs != nil {
 		// Theirs may be the backend, and what it stores is new all the same.
 		has, err := s.store.Has(ctx, []graspsync.EventID{graspsync.EventID(e.ID)})
@@ -129,11 +131,20 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 			return s.failed(err)
 		}
 		known = has[0]
+		parsed, err := nostrlib.FromEvent(e)
+		if err != nil {
+			return errors.New(msgMalformed)
+		}
+		if err := s.look(ctx, watched, parsed); err != nil {
+			return s.failed(err)
+		}
 		if err := theirs(ctx, e); err != nil && !errors.Is(err, eventstore.ErrDupEvent) {
 			return err
 		}
 	}
-	o, err := s.store.Add(context.WithoutCancel(ctx), e)
+	ctx = context.WithoutCancel(ctx)
+	o, err := s.store.Add(ctx, e)
+	s.lost(ctx, watched)
 	if err != nil {
 		return s.failed(err)
 	}
@@ -146,6 +157,7 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 		}
 		return eventstore.ErrDupEvent
 	case graspsync.Superseded: // the client hears OK, and nobody is sent it
+		s.followRemovals(ctx) // no OnEventSaved does
 		return eventstore.ErrDupEvent
 	case graspsync.Deleted:
 		return errors.New(msgDeleted)

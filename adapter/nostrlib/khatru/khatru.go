@@ -151,6 +151,7 @@ type Sync struct {
 	broadcasts chan nostr.Event
 	unfinished chan struct{} // one slot: a stored deletion could not be executed
 	removed    *embedding.Removals
+	beside     *beside
 	expiry     *embedding.Expiry
 	unsure     embedding.Unsure
 	questions  questions
@@ -210,9 +211,10 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	if cfg.MaxQuery < 0 {
 		return nil, cfg, fmt.Errorf("khatru adapter: Config.MaxQuery is %d, less than 0", cfg.MaxQuery)
 	}
-	removed, tell := &embedding.Removals{}, cfg.Store.Removed
+	removed, beside, tell := &embedding.Removals{}, &beside{}, cfg.Store.Removed
 	cfg.Store.Removed = func(e graspsync.Event) {
 		removed.Add(e)
+		beside.tell(e.ID)
 		if tell != nil {
 			tell(e)
 		}
@@ -229,6 +231,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		broadcasts: make(chan nostr.Event, broadcastQueue),
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,
+		beside:     beside,
 		questions:  questions{log: cfg.Sync.Logger},
 		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
 		expiry:     embedding.NewExpiry(maxExpiring),

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"fiatjaf.com/nostr/nip77/negentropy"
 	"fiatjaf.com/nostr/nip77/negentropy/storage/vector"
 	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -137,8 +139,10 @@ func TestBesideUseEventstore(t *testing.T) {
 	relay.Negentropy = true
 	relay.UseEventstore(db, 500)
 	defer relay.DisableExpirationManager()
-	cfg, book := logging(Config{})
-	s, _, m := embed(t, relay, db, cfg)
+	var gone, deleted []nostr.ID
+	relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
+	cfg, book := logging(Config{Removed: func(e graspsync.Event) { gone = append(gone, nostr.ID(e.ID)) }})
+	s, store, m := embed(t, relay, db, cfg)
 	require.Contains(t, book.String(), "the relay keeps its own QueryStored")
 	v1, v2 := event(alice, 30617, start, nostr.Tag{"d", ""}), event(alice, 30617, start+1, nostr.Tag{"d", ""})
 	one := event(alice, 1, start)
@@ -150,6 +154,60 @@ func TestBesideUseEventstore(t *testing.T) {
 	require.Equal(t, 2, len(slices.Collect(relay.QueryStored(t.Context(), nostr.Filter{}))))
 	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
 	require.Equal(t, ids(one), m.gone())
+
+	// What UseEventstore replaces is told of as well, once.
+	gone, deleted = nil, nil
+	d := nostr.Tag{"d", "repo"}
+	var versions []nostr.Event
+	for i := range nostr.Timestamp(4) {
+		versions = append(versions, event(bob, 30617, start+i, d))
+	}
+	for _, e := range versions[:3] {
+		require.NoError(t, publish(t, relay, e))
+	}
+	require.NoError(t, publish(t, relay, versions[1]), "superseded")
+	importEvents(t, store, versions[3])
+	require.Equal(t, []nostr.ID{versions[0].ID, versions[1].ID, versions[2].ID}, gone)
+	require.Equal(t, gone, deleted)
+}
+
+// Clients that replace at the same time have each version told of once that is gone.
+func TestBesideUseEventstoreAtOnce(t *testing.T) {
+	relay, db := khatru.NewRelay(), newBolt(t)
+	relay.UseEventstore(db, 500)
+	defer relay.DisableExpirationManager()
+	var mu sync.Mutex
+	balance := make(map[nostr.ID]int)
+	count := func(n int) func(graspsync.Event) {
+		return func(e graspsync.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			balance[nostr.ID(e.ID)] += n
+		}
+	}
+	s, _, _ := embed(t, relay, db, Config{Stored: count(1), Removed: count(-1)})
+	var all []nostr.Event
+	for i := range 60 {
+		all = append(all, event(bob, 30617, start+nostr.Timestamp(i), nostr.Tag{"d", "repo"}))
+	}
+	var wg sync.WaitGroup
+	for part := range slices.Chunk(all, 15) {
+		wg.Go(func() {
+			for _, e := range part {
+				assert.NoError(t, publish(t, relay, e))
+			}
+		})
+	}
+	wg.Wait()
+	here := content(t, s.Store())
+	require.Equal(t, []nostr.ID{all[len(all)-1].ID}, here)
+	for _, e := range all {
+		want := 0
+		if e.ID == here[0] {
+			want = 1
+		}
+		require.Equal(t, want, balance[e.ID])
+	}
 }
 
 // What a deletion covers stays away, one that must not be executed is refused before it is
