@@ -450,10 +450,11 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 func (s *Sync) undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := s.store.Deleted(ctx, e)
 	if err == nil && deleted {
-		err = s.store.Remove(ctx, e)
-		s.removed.Add(e)
-		s.followRemovals(ctx)
-		s.manager.Removed(e)
+		if err = s.store.Remove(ctx, e); err == nil {
+			s.removed.Add(e)
+			s.followRemovals(ctx)
+			s.manager.Removed(e)
+		}
 	}
 	if err != nil {
 		s.log.Error("an event that may be deleted could not be removed; it will be", "event", e.ID, "err", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"fiatjaf.com/nostr"
@@ -50,7 +51,7 @@ var _ relaysync.Store = (*Store)(nil)
 // NewStore returns a Store over a backend, on which Init was called. The backend is the embedder's:
 // its Close is not called. The error names every bad field of the Config.
 func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
-	if db == nil {
+	if v := reflect.ValueOf(db); db == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("event store: no backend")
 	}
 	known := traitsOf(db)

@@ -174,4 +174,6 @@ func TestClosedBackend(t *testing.T) {
 	require.ErrorIs(t, err, eventstoreadapter.ErrClosed)
 	_, err = nostrlib.NewStore(nil, nostrlib.Config{})
 	require.Error(t, err)
+	_, err = nostrlib.NewStore((*boltdb.BoltBackend)(nil), nostrlib.Config{})
+	require.Error(t, err)
 }

@@ -288,6 +288,39 @@ func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	require.Subset(t, content(t, s.Store()), []nostr.ID{issue.ID, list.ID, synced.ID})
 }
 
+// stubborn is a backend that can't remove.
+type stubborn struct {
+	eventstore.Store
+	fails bool
+}
+
+func (b *stubborn) DeleteEvent(id nostr.ID) error {
+	if b.fails {
+		return errors.New("disk")
+	}
+	return b.Store.DeleteEvent(id)
+}
+
+// Nobody is told that an event is gone that could not be removed; later it is, and then they are, once.
+func TestRemovalThatFailed(t *testing.T) {
+	relay, db := khatru.NewRelay(), &stubborn{Store: newBolt(t)}
+	var deleted []nostr.ID
+	relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
+	s, _, m := embed(t, relay, db, Config{})
+	e := event(alice, 1, start)
+	require.NoError(t, publish(t, relay, e))
+	db.fails = true
+	require.Error(t, publish(t, relay, event(alice, 5, start+1, nostr.Tag{"e", e.ID.Hex()})))
+	s.undo(t.Context(), ours(t, e)) // as if the deletion had come while it was being stored
+	require.Empty(t, deleted)
+	require.Empty(t, m.gone())
+	db.fails = false
+	require.NoError(t, s.finishDeletions(t.Context()))
+	s.followRemovals(t.Context())
+	require.Equal(t, []nostr.ID{e.ID}, deleted)
+	require.NotContains(t, content(t, s.Store()), e.ID)
+}
+
 // A rule of the relay's about what may be deleted holds for what comes by sync as well.
 func TestAllowDeleting(t *testing.T) {
 	relay := khatru.NewRelay()
