@@ -17,6 +17,7 @@ import (
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -42,6 +43,7 @@ type control struct {
 	rules     *rules.Book
 	sync      *khatruadapter.Sync
 	purgatory *purgatory.Purgatory
+	repos     *gitserve.Repositories
 	lists     func(*nip34.Announcement) bool
 	bootstrap []graspsync.RelayURL // that were configured
 	audit     func(admin.Entry)

@@ -57,10 +57,8 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 		if perr != nil {
 			return p, perr
 		}
-		err = of.events(ctx, nostr.Filter{IDs: []string{s.Name}})
-		if err == nil {
-			err = of.dismiss(ctx, func(ev graspsync.Event) bool { return ev.ID == id })
-		}
+		err = errors.Join(of.events(ctx, nostr.Filter{IDs: []string{s.Name}}),
+			of.dismiss(ctx, func(ev graspsync.Event) bool { return ev.ID == id }), of.refs(ctx, id))
 	}
 	return of.done, err
 }
@@ -72,20 +70,17 @@ type purge struct {
 	done Purged
 }
 
-// removeAtOnce is how many events are read before they are removed: a store is not to be changed
-// while it is read.
-const removeAtOnce = 1_000
-
 func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
-	owned, err := p.find(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{author.String()}}, nil)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, ev := range owned {
+	var owned []graspsync.RepoRef
+	announced := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{author.String()}}
+	errs := []error{p.each(ctx, announced, func(ev graspsync.Event) error {
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
-			errs = append(errs, p.repository(ctx, a.Ref))
+			owned = append(owned, a.Ref)
 		}
+		return nil
+	})}
+	for _, ref := range owned {
+		errs = append(errs, p.repository(ctx, ref))
 	}
 	errs = append(errs, p.events(ctx, nostr.Filter{Authors: []string{author.String()}}),
 		p.dismiss(ctx, func(ev graspsync.Event) bool { return ev.PubKey == author }))
@@ -94,61 +89,105 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 
 // events removes what matches, deletions aside.
 func (p *purge) events(ctx context.Context, f nostr.Filter) error {
-	for {
-		some, err := p.find(ctx, f, func(ev graspsync.Event) bool { return !p.gone[ev.ID] })
-		if err != nil {
-			return err
-		}
-		if len(some) == 0 {
-			return nil
-		}
-		if err := p.remove(ctx, some); err != nil {
-			return err
-		}
-	}
+	return p.each(ctx, f, func(ev graspsync.Event) error { return p.remove(ctx, ev) })
 }
 
-// find returns stored events, at most as many as are removed at once.
-func (p *purge) find(ctx context.Context, f nostr.Filter, also func(graspsync.Event) bool) (out []graspsync.Event, err error) {
-	for ev, err := range p.sync.Store().Events(ctx, f) {
+const (
+	// perFilter is how many values a filter has.
+	perFilter = 100
+	// mostErrors is how many are told of what fails for many events.
+	mostErrors = 10
+)
+
+// each calls do for what is stored and matches, deletions aside. Only the ids of all that are held:
+// a store is not to be changed while it is read. What do fails for keeps it from no other.
+func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
+	var ids []string
+	for s, err := range p.sync.Store().Stamps(ctx, f) {
+		if err != nil {
+			return fmt.Errorf("looking for what is to go: %w", err)
+		}
+		ids = append(ids, s.ID.String())
+	}
+	var errs []error
+	failed := 0
+	for some := range slices.Chunk(ids, perFilter) {
+		events, err := p.stored(ctx, some)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		for _, ev := range events {
+			if err := do(ev); err != nil {
+				if failed++; failed <= mostErrors {
+					errs = append(errs, err)
+				}
+			}
+		}
+	}
+	if failed > mostErrors {
+		errs = append(errs, fmt.Errorf("and %d more", failed-mostErrors))
+	}
+	return errors.Join(errs...)
+}
+
+// stored returns the events of some ids, deletions aside, but for what is gone.
+func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event, err error) {
+	for ev, err := range p.sync.Store().Events(ctx, nostr.Filter{IDs: ids}) {
 		if err != nil {
 			return nil, fmt.Errorf("looking for what is to go: %w", err)
 		}
-		if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish || also != nil && !also(ev) {
-			continue
-		}
-		if out = append(out, ev); len(out) == removeAtOnce {
-			break
+		if ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish && !p.gone[ev.ID] {
+			out = append(out, ev)
 		}
 	}
 	return out, nil
 }
 
-func (p *purge) remove(ctx context.Context, events []graspsync.Event) error {
-	for _, ev := range events {
-		p.gone[ev.ID] = true
-		if err := p.sync.Remove(ctx, ev); err != nil {
-			return fmt.Errorf("removing event %s: %w", ev.ID, err)
-		}
-		p.done.Events++
-		if pr, err := nip34.ParsePullRequest(ev); err == nil {
-			if err := p.pull(ctx, pr); err != nil {
-				return err
-			}
+// remove removes an event. The refs of a pull request go before it: if that fails, the event is still
+// there to say which they are when the command is repeated. And after it, for a look may have made them again.
+func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
+	pr, err := nip34.ParsePullRequest(ev)
+	if err != nil {
+		pr = &nip34.PullRequest{} // it is none
+	}
+	if err := p.pull(ctx, ev.ID, pr.Repos); err != nil {
+		return err
+	}
+	if err := p.sync.Remove(ctx, ev); err != nil {
+		return fmt.Errorf("removing event %s: %w", ev.ID, err)
+	}
+	p.gone[ev.ID] = true
+	p.done.Events++
+	return p.pull(ctx, ev.ID, pr.Repos)
+}
+
+// pull removes the refs of a pull request from some repositories.
+func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.RepoRef) error {
+	for _, ref := range in {
+		err := whileInUse(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, id) })
+		if err != nil {
+			return fmt.Errorf("removing the ref of pull request %s from %s: %w", id, graspsync.Printable(ref.String()), err)
 		}
 	}
 	return nil
 }
 
-// pull removes the refs of a pull request.
-func (p *purge) pull(ctx context.Context, pr *nip34.PullRequest) error {
-	for _, ref := range pr.Repos {
-		err := whileInUse(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, pr.ID) })
+// refs removes the refs of an event wherever they are: it need not be here any more to say where.
+func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
+	var all []graspsync.RepoRef
+	for ref, err := range p.repos.Owned(ctx, graspsync.PubKey{}) {
 		if err != nil {
-			return fmt.Errorf("removing the ref of pull request %s: %w", pr.ID, err)
+			return fmt.Errorf("looking for what is to go: %w", err)
+		}
+		all = append(all, ref)
+	}
+	var errs []error
+	for _, ref := range all {
+		if err := p.pull(ctx, id, []graspsync.RepoRef{ref}); err != nil && len(errs) < mostErrors {
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) error {
@@ -158,24 +197,20 @@ func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) e
 }
 
 // repository removes a repository and what is about it. Its announcement and its states go first: then
-// it is out of service.
+// it is out of service. Its git data goes even if something else did not.
 func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	own := nostr.Filter{
 		Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}, Authors: []string{ref.Owner.String()},
 		Tags: nostr.TagMap{"d": {ref.Identifier}},
 	}
-	err := errors.Join(p.events(ctx, own), p.dismiss(ctx, func(ev graspsync.Event) bool { return concerns(ev, ref) }))
-	if err != nil {
-		return err
+	errs := []error{
+		p.events(ctx, own), p.dismiss(ctx, func(ev graspsync.Event) bool { return concerns(ev, ref) }), p.said(ctx, ref),
 	}
-	if err := p.said(ctx, ref); err != nil {
-		return err
+	err := whileInUse(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
+	if err == nil {
+		p.done.Repositories = append(p.done.Repositories, ref)
 	}
-	if err := whileInUse(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) }); err != nil {
-		return err
-	}
-	p.done.Repositories = append(p.done.Repositories, ref)
-	return nil
+	return errors.Join(append(errs, err)...)
 }
 
 // concerns reports whether an event that waits is about a repository, and no other.
@@ -197,61 +232,32 @@ const mostSteps = 16
 // said removes what was said about a repository: what names it, what names that, and so on, unless it
 // names something that stays as well.
 func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
-	names := []string{ref.String()}
-	next := filtersFor("aAq", names)
+	next := filtersFor("aAq", []string{ref.String()})
+	var errs []error
 	for range mostSteps {
-		var found []graspsync.Event
-		for _, f := range next {
-			some, err := p.goes(ctx, f, ref)
-			if err != nil {
-				return err
-			}
-			found = append(found, some...)
-		}
-		if len(found) == 0 {
-			return nil
-		}
 		var ids, at []string
-		for _, ev := range found {
-			ids = append(ids, ev.ID.String())
-			if a, ok := ev.Address(); ok {
-				at = append(at, a.String())
-			}
+		for _, f := range next {
+			errs = append(errs, p.each(ctx, f, func(ev graspsync.Event) error {
+				belongs, err := p.belongsElsewhere(ctx, ev, ref)
+				if err != nil || belongs {
+					return err
+				}
+				if err := p.remove(ctx, ev); err != nil {
+					return err
+				}
+				ids = append(ids, ev.ID.String())
+				if a, ok := ev.Address(); ok {
+					at = append(at, a.String())
+				}
+				return nil
+			}))
+		}
+		if len(ids) == 0 {
+			break
 		}
 		next = append(filtersFor("eEq", ids), filtersFor("aAq", at)...)
 	}
-	return nil
-}
-
-// goes removes what matches and names nothing that stays, and returns it.
-func (p *purge) goes(ctx context.Context, f nostr.Filter, ref graspsync.RepoRef) (out []graspsync.Event, err error) {
-	for {
-		some, err := p.find(ctx, f, func(ev graspsync.Event) bool { return !p.gone[ev.ID] })
-		if err != nil || len(some) == 0 {
-			return out, err
-		}
-		var stays []graspsync.Event
-		for _, ev := range some {
-			belongs, err := p.belongsElsewhere(ctx, ev, ref)
-			if err != nil {
-				return out, err
-			}
-			if belongs {
-				stays = append(stays, ev)
-				continue
-			}
-			if err := p.remove(ctx, []graspsync.Event{ev}); err != nil {
-				return out, err
-			}
-			out = append(out, ev)
-		}
-		if len(some) < removeAtOnce {
-			return out, nil
-		}
-		if len(stays) == removeAtOnce { // else the others would never be found
-			return out, fmt.Errorf("%d events that name %s belong to others as well: not all was looked at", len(stays), ref)
-		}
-	}
+	return errors.Join(errs...)
 }
 
 // belongsElsewhere reports whether an event names another repository of ours, or something that is
@@ -298,9 +304,6 @@ func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref g
 	}
 	return false, nil
 }
-
-// perFilter is how many values a filter has.
-const perFilter = 100
 
 func filtersFor(tags string, values []string) (out []nostr.Filter) {
 	for some := range slices.Chunk(values, perFilter) {

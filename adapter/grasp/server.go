@@ -113,7 +113,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	embed() // nothing may fail any more: a relay whose New failed is to be one that another New can have
 	s.control = &control{
-		rules: cfg.Rules, sync: s.sync, purgatory: s.purgatory, lists: policy.Lists, bootstrap: configured, audit: cfg.Audit, log: cfg.Logger,
+		rules: cfg.Rules, sync: s.sync, purgatory: s.purgatory, repos: s.repos, lists: policy.Lists, bootstrap: configured, audit: cfg.Audit, log: cfg.Logger,
 	}
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.control.describes)
 	policy.Join(bounded{s.purgatory, s.sync.Room})
