@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -36,7 +37,9 @@ var (
 	errOwner    = errors.New("not by an owner of this server")
 	errReplayed = errors.New("this very request was made before")
 	errBusy     = errors.New("too many requests in two minutes")
-	errEarly    = errors.New("signed before this server was started, or in the same second: sign it anew")
+	errEarly    = errors.New("signed before this server was started, or no later than what it obeyed before that: sign it anew")
+	errKeeping  = errors.New("that this was obeyed could not be kept")
+	errOver     = errors.New("wrong too often: wait")
 )
 
 // auth is what decides whether a request is an owner's. Its zero value obeys nobody.
@@ -46,6 +49,7 @@ type auth struct {
 	identity nip34.Identity
 	urls     map[string]bool
 	started  time.Time
+	used     *used
 
 	checking sync.Mutex // held while a signature is checked: one at a time costs others least
 
@@ -113,9 +117,6 @@ func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c clai
 	if off := at - now.Unix(); off > int64(window/time.Second) || off < -int64(window/time.Second) {
 		return c, fmt.Errorf("%w: created_at is %d, our clock says %d", errAuth, at, now.Unix())
 	}
-	if at <= a.started.Unix() {
-		return c, errEarly // who knows what was used before
-	}
 	said := make(map[string]string, 3)
 	for _, name := range []string{"u", "method", "payload"} {
 		if said[name], err = only(ev.Event, name); err != nil {
@@ -165,16 +166,42 @@ func only(ev *nostr.Event, name string) (value string, err error) {
 	return value, nil
 }
 
-// verify reports why a claim is not an owner's for this body, and takes it: it is good for once.
-func (a *auth) verify(c claim, body []byte, now time.Time) error {
+// verify reports why a claim is not an owner's for this body, and takes it: it is good for once. may says
+// whether there is time to check a signature.
+func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, may func() bool) error {
 	sum := sha256.Sum256(body)
 	if c.payload != hex.EncodeToString(sum[:]) {
 		return fmt.Errorf("%w: it is for another body", errAuth)
 	}
+	if !may() {
+		return errOver
+	}
 	if !a.signed(c.event) {
 		return fmt.Errorf("%w: wrong id or signature", errAuth)
 	}
-	return a.take(c.event.ID, now)
+	at := int64(c.event.CreatedAt)
+	early, err := a.isEarly(ctx, at, now)
+	switch {
+	case err != nil:
+		return err
+	case early:
+		return errEarly
+	}
+	if err := a.take(c.event.ID, now); err != nil {
+		return err
+	}
+	return a.used.note(ctx, at)
+}
+
+// isEarly reports whether something may have been used before we were started. When that was is counted
+// back from now: our clock may have been set since.
+func (a *auth) isEarly(ctx context.Context, at int64, now time.Time) (bool, error) {
+	started := now.Add(-time.Since(a.started)).Unix()
+	if a.used == nil { // another process may have obeyed what is dated as far ahead as we let it be
+		return at <= started+int64(window/time.Second), nil
+	}
+	before, err := a.used.before(ctx)
+	return at <= max(started, before), err
 }
 
 func (a *auth) signed(ev graspsync.Event) bool {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/state"
 )
 
 // reboots is an Operator that has one command. That of a GRASP server is grasp.Server.Control.
@@ -29,7 +30,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	handler, err := admin.New(reboots{}, admin.Config{Owners: []graspsync.PubKey{owner}, URLs: []string{url}})
+	handler, err := admin.New(reboots{}, admin.Config{Owners: []graspsync.PubKey{owner}, URLs: []string{url}, State: state.NewMemory()})
 	if err != nil {
 		panic(err)
 	}

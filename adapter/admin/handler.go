@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
 )
 
 // ContentType is that of requests and answers (NIP-86).
@@ -49,8 +50,13 @@ type Config struct {
 	// the end does not count. What is signed for an address that other servers have as well, such
 	// as that of a loopback interface, can be used at these too for a minute.
 	URLs []string
+	// State remembers over restarts when the last request that was obeyed is dated, so that it is not
+	// obeyed again. Without it nothing is obeyed that is dated less than a minute after New.
+	State state.Store
 	// Client tells clients apart, "" for who can't be told: one that is wrong 20 times in a row is
-	// heard once in three seconds. Defaults to the address, where that is public.
+	// told why once in three seconds. An owner is heard beside it: the signatures of those who were
+	// wrong too often are checked all the same, 20 a second of all of them. Defaults to the address,
+	// where that is public.
 	Client func(*http.Request) string
 	// Logger gets what is refused, at debug level, and what could not be answered. Defaults to
 	// discarding it.
@@ -92,6 +98,9 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 			owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: make(map[string]bool), started: time.Now(),
 			seen: make(map[graspsync.EventID]time.Time),
 		},
+	}
+	if cfg.State != nil {
+		h.auth.used = &used{store: cfg.State}
 	}
 	for _, k := range cfg.Owners {
 		h.auth.owners[k] = true
@@ -146,16 +155,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.write(w, http.StatusUnsupportedMediaType, answer{Error: "want Content-Type: " + ContentType})
 		return
 	}
-	client, now := h.client(r), time.Now()
-	if wait := h.pace.wait(client, now); wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(1+int(wait/time.Second)))
-		h.write(w, http.StatusTooManyRequests, answer{Error: "wrong too often: wait"})
-		return
-	}
-	owner, body, err := h.authenticate(w, r, now)
+	owner, body, err := h.admit(w, r)
 	if err != nil {
-		h.pace.wrong(client, now)
-		h.log.Debug("a command was not obeyed", "client", client, "error", graspsync.Printable(err.Error()))
 		h.write(w, statusOf(err), answer{Error: graspsync.Printable(err.Error())})
 		return
 	}
@@ -173,8 +174,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.write(w, http.StatusOK, answer{Result: result})
 }
 
-// authenticate returns whose request it is, an owner's, and what it says.
-func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request, now time.Time) (owner graspsync.PubKey, body []byte, err error) {
+// admit returns whose request it is, an owner's, and what it says. Only who is wrong is paced: the owner may
+// be at the address of somebody who is.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (owner graspsync.PubKey, body []byte, err error) {
+	client, now := h.client(r), time.Now()
+	wait := h.pace.wait(client, now)
+	may := func() bool { return wait == 0 || h.pace.check(time.Now()) }
+	owner, body, err = h.authenticate(w, r, now, may)
+	if err == nil {
+		return owner, body, nil
+	}
+	h.log.Debug("a command was not obeyed", "client", client, "error", graspsync.Printable(err.Error()))
+	if wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(1+int(wait/time.Second)))
+		return owner, nil, errOver
+	}
+	h.pace.wrong(client, now)
+	return owner, nil, err
+}
+
+// authenticate returns whose request it is, an owner's, and what it says. may says whether there is time
+// to check a signature.
+func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request, now time.Time, may func() bool) (owner graspsync.PubKey, body []byte, err error) {
 	c, err := h.auth.claimed(r.Header, r.Method, now)
 	if err != nil {
 		return owner, nil, err
@@ -184,7 +205,7 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request, now time.
 	if body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		return owner, nil, fmt.Errorf("reading the request: %w", err)
 	}
-	return c.event.PubKey, body, h.auth.verify(c, body, time.Now())
+	return c.event.PubKey, body, h.auth.verify(r.Context(), c, body, time.Now(), may)
 }
 
 func statusOf(err error) int {
@@ -196,7 +217,9 @@ func statusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, errEarly):
 		return http.StatusTooEarly
-	case errors.Is(err, errBusy):
+	case errors.Is(err, errOver):
+		return http.StatusTooManyRequests
+	case errors.Is(err, errBusy), errors.Is(err, errKeeping):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusUnauthorized

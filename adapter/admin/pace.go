@@ -15,6 +15,8 @@ const (
 	// more.
 	wrongMost  = 20
 	wrongEvery = 3 * time.Second
+	// checksPerSecond is how many signatures of clients that are over are checked, of all of them.
+	checksPerSecond = 20
 	// maxClients bounds the clients that are remembered.
 	maxClients = 10_000
 )
@@ -24,9 +26,10 @@ const (
 type pace struct {
 	mu      sync.Mutex
 	clients bounded.Table[string, tries] // guarded by mu
+	checked tries                        // guarded by mu; of those who were over, one less after each part of a second
 }
 
-// tries is how often a client was wrong, as of a time; one less after each wrongEvery.
+// tries is how often a client was wrong, as of a time; it is forgiven with time.
 type tries struct {
 	n  float64
 	at time.Time
@@ -42,7 +45,7 @@ func (p *pace) wait(client string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t, _ := p.clients.Get(client)
-	if over := t.left(now) - (wrongMost - 1); over > 0 {
+	if over := t.left(now, wrongEvery) - (wrongMost - 1); over > 0 {
 		return time.Duration(over * float64(wrongEvery))
 	}
 	return 0
@@ -56,15 +59,29 @@ func (p *pace) wrong(client string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t, _ := p.clients.Get(client)
-	p.clients.Set(client, tries{min(wrongMost, t.left(now)+1), now})
+	p.clients.Set(client, tries{min(wrongMost, t.left(now, wrongEvery)+1), now})
 }
 
-// left is how often a client was wrong, less what it was forgiven since.
-func (t tries) left(now time.Time) float64 {
+// check reports whether a signature of a client that is over may be checked. Forging what is looked at
+// before costs nothing, so there is a bound; an owner beside who uses all of that is heard again when
+// that one pauses.
+func (p *pace) check(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.checked.left(now, time.Second/checksPerSecond)
+	if n > checksPerSecond-1 {
+		return false
+	}
+	p.checked = tries{n + 1, now}
+	return true
+}
+
+// left is how often a client was wrong, less what it was forgiven since: one after each so long.
+func (t tries) left(now time.Time, each time.Duration) float64 {
 	if t.at.IsZero() {
 		return 0
 	}
-	return max(0, t.n-float64(now.Sub(t.at))/float64(wrongEvery))
+	return max(0, t.n-float64(now.Sub(t.at))/float64(each))
 }
 
 // clientOf tells clients apart by their addresses, if these are theirs: what comes from this machine

@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -42,7 +43,7 @@ func newCommanded(t *testing.T) *commanded {
 	c.before = func(next http.Handler) http.Handler {
 		identity, err := nip34.ParseIdentity(c.addr)
 		require.NoError(t, err)
-		h, err := admin.New(c.server.Control(""), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity})
+		h, err := admin.New(c.server.Control(""), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity, State: state.NewMemory()})
 		require.NoError(t, err)
 		return h.Before(next)
 	}

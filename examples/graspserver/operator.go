@@ -131,11 +131,11 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 }
 
 // administered has owners command a server over HTTP, if there are any.
-func administered(next http.Handler, server *grasp.Server, identity nip34.Identity, opt options, addr net.Addr, log *slog.Logger) (http.Handler, error) {
+func administered(next http.Handler, server *grasp.Server, identity nip34.Identity, records state.Store, opt options, addr net.Addr, log *slog.Logger) (http.Handler, error) {
 	if len(opt.admins) == 0 {
 		return next, nil
 	}
-	cfg := admin.Config{Owners: opt.admins, Identity: identity, Client: clientOf(opt.clientHeader, opt.proxies), Logger: log}
+	cfg := admin.Config{Owners: opt.admins, Identity: identity, State: records, Client: clientOf(opt.clientHeader, opt.proxies), Logger: log}
 	if at, err := netip.ParseAddrPort(addr.String()); err == nil && at.Addr().IsLoopback() {
 		cfg.URLs = []string{"http://" + at.String()} // nobody else gets there
 	}

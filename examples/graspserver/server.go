@@ -70,7 +70,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err != nil {
 		return err
 	}
-	relay, err := administered(server.Relay(), server, identity, opt, listener.Addr(), log)
+	relay, err := administered(server.Relay(), server, identity, records, opt, listener.Addr(), log)
 	if err != nil {
 		return err
 	}

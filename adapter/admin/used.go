@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/graspsync/graspsync/state"
+)
+
+// usedKey is the record of when the last request that was obeyed is dated, in Unix seconds.
+const usedKey = "admin/used"
+
+// used remembers over restarts how late requests are dated that were obeyed: as a signer's clock may be
+// ahead of ours, later than that may be. A nil one remembers nothing. All methods may be called
+// concurrently.
+type used struct {
+	store state.Store // read-only
+
+	mu sync.Mutex // held while it is read or kept: nothing is obeyed before it is
+	// guarded by mu
+	read          bool
+	version       state.Version
+	initial, last int64 // when we were started, and now
+}
+
+// before returns how late requests were dated that were obeyed before we were started.
+func (u *used) before(ctx context.Context) (int64, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.read {
+		if err := u.load(ctx); err != nil {
+			return 0, err
+		}
+		u.initial, u.read = u.last, true
+	}
+	return u.initial, nil
+}
+
+// load reads the record with mu held.
+func (u *used) load(ctx context.Context) error {
+	data, version, err := u.store.Get(ctx, usedKey)
+	if errors.Is(err, state.ErrNotFound) {
+		u.version = state.Absent
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errKeeping, err)
+	}
+	at, err := strconv.ParseInt(string(data), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: record %q can't be read", errKeeping, usedKey)
+	}
+	u.version, u.last = version, max(u.last, at)
+	return nil
+}
+
+// note keeps when a request is dated that is about to be obeyed.
+func (u *used) note(ctx context.Context, at int64) error {
+	if u == nil {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for range 3 { // another handler may have the same records
+		if at <= u.last {
+			return nil
+		}
+		version, err := u.store.CompareAndSwap(ctx, usedKey, u.version, strconv.AppendInt(nil, at, 10))
+		if err == nil {
+			u.version, u.last = version, at
+			return nil
+		}
+		if !errors.Is(err, state.ErrConflict) {
+			return fmt.Errorf("%w: %w", errKeeping, err)
+		}
+		if err := u.load(ctx); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", errKeeping, state.ErrConflict)
+}
