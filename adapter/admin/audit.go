@@ -26,6 +26,7 @@ type Entry struct {
 const (
 	Done   = "done"
 	Failed = "failed"
+	Begun  = "begun" // it is about to be done; how it went is in a later entry
 )
 
 // maxAudit is the size in bytes at which a log is begun anew. The one before is kept.
@@ -39,8 +40,10 @@ type Log struct {
 
 	mu sync.Mutex // held while a line is written: that it is there is the point
 	// guarded by mu
-	file *os.File
-	size int64
+	file   *os.File // nil if it could not be opened again
+	size   int64
+	torn   bool // it does not end with the end of a line
+	closed bool
 }
 
 // OpenLog opens a log, making it if need be. The caller closes it.
@@ -61,40 +64,74 @@ func (l *Log) open() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	l.file, l.size = f, info.Size()
+	l.file, l.size, l.torn = f, info.Size(), false
 	if l.size == 0 {
 		return nil
 	}
 	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, l.size-1); err == nil && last[0] != '\n' { // we were killed in the middle
-		_, err = f.Write([]byte("\n"))
-		l.size++
-		return err
-	}
+	_, err = f.ReadAt(last, l.size-1)
+	l.torn = err != nil || last[0] != '\n' // we were killed in the middle, or there was no room for more
 	return nil
 }
 
-// Record appends an entry, durably.
+// mostAudit is the size in bytes of a log that can't be begun anew, at which nothing is added to it.
+const mostAudit = 2 * maxAudit
+
+// Record appends an entry, durably. One that could not be written whole is not read as one, nor does it
+// harm the next. A log that can't be begun anew is gone on with, up to 16 MiB; the error says so, with
+// the entry in it.
 func (l *Log) Record(e Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("writing the audit log: %w", err)
 	}
-	line = append(line, '\n')
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.size > 0 && l.size+int64(len(line)) > maxAudit {
-		err = errors.Join(l.file.Close(), os.Rename(l.path, l.path+".1"), l.open())
-		if err != nil {
-			return fmt.Errorf("beginning the audit log anew: %w", err)
-		}
+	old := l.beginAnew(int64(len(line)) + 1)
+	switch {
+	case l.closed:
+		return fmt.Errorf("writing the audit log: %w", os.ErrClosed)
+	case l.file == nil, l.size > mostAudit:
+		return fmt.Errorf("beginning the audit log anew: %w", old)
+	}
+	if err := l.write(append(line, '\n')); err != nil {
+		return fmt.Errorf("writing the audit log: %w", err)
+	}
+	if old != nil {
+		return fmt.Errorf("the audit log is gone on with, as it could not be begun anew: %w", old)
+	}
+	return nil
+}
+
+// write appends a line, on one of its own whatever was written before.
+func (l *Log) write(line []byte) error {
+	if l.torn {
+		line = append([]byte("\n"), line...)
 	}
 	n, err := l.file.Write(line)
 	l.size += int64(n)
-	if err = errors.Join(err, l.file.Sync()); err != nil {
-		return fmt.Errorf("writing the audit log: %w", err)
+	if n > 0 {
+		l.torn = line[n-1] != '\n'
 	}
-	return nil
+	return errors.Join(err, l.file.Sync())
+}
+
+// beginAnew renames the file if it has no room for so many bytes, and opens it if it is not. What was
+// done of that if it fails is found by the next call.
+func (l *Log) beginAnew(bytes int64) error {
+	if l.closed {
+		return nil
+	}
+	var err error
+	if l.file != nil {
+		if l.size == 0 || l.size+bytes <= maxAudit {
+			return nil
+		}
+		err = l.file.Close() // else it can't be renamed everywhere
+		l.file = nil
+		err = errors.Join(err, os.Rename(l.path, l.path+".1"))
+	}
+	return errors.Join(err, l.open())
 }
 
 // Recent returns the last entries, at most so many, the oldest first. A line that is none is left
@@ -124,5 +161,9 @@ func (l *Log) Recent(most int) (out []Entry, err error) {
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
+	if l.file == nil {
+		return nil
+	}
 	return l.file.Close()
 }

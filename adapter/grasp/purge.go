@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 )
@@ -26,6 +28,7 @@ type Purged struct {
 // it is forgotten that it was here: see Remove. The error says what is left; the call may be
 // repeated.
 func (c Control) Purge(ctx context.Context, s rules.Subject) (Purged, error) {
+	c.begins("purge", string(s.Kind), s.Name)
 	p, err := c.purge(ctx, s)
 	return p, c.done("purge", err, string(s.Kind), s.Name)
 }
@@ -35,10 +38,18 @@ func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p 
 	if s.Kind == rules.Relay {
 		return p, fmt.Errorf("%w: %s", ErrNothingToPurge, s)
 	}
+	c.begins("remove", string(s.Kind), s.Name)
 	if err = c.set(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason, By: c.by}); err == nil {
 		p, err = c.purge(ctx, s)
 	}
 	return p, c.done("remove", err, string(s.Kind), s.Name, reason)
+}
+
+// begins records what is about to be done: if we are killed before it is, it would leave no trace.
+func (c Control) begins(command string, args ...string) {
+	if c.audit != nil {
+		c.audit(admin.Entry{At: time.Now().UTC().Round(time.Millisecond), By: c.by, Command: command, Args: args, Outcome: admin.Begun})
+	}
 }
 
 func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
