@@ -24,6 +24,7 @@ const (
 	maxBody    = 64 << 10         // of a request, in bytes
 	bodyBy     = 10 * time.Second // for a request to come
 	commandFor = 10 * time.Minute // for what is commanded
+	answerBy   = 10 * time.Second // for an answer to be read
 )
 
 // ErrUsage is wrapped by what an [Operator] returns for a command that is none, or has other
@@ -231,6 +232,8 @@ func (h *Handler) write(w http.ResponseWriter, status int, a answer) {
 		h.log.Error("an answer could not be written", "error", err)
 		status, data = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
 	}
+	// What was commanded may have taken longer than whoever serves us lets an answer take.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerBy))
 	w.Header().Set("Content-Type", ContentType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

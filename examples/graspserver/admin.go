@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -53,6 +55,38 @@ func notHere(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", admin.ContentType)
 	w.WriteHeader(http.StatusNotFound)
 	fmt.Fprintln(w, `{"error":"this is -admin-listen, which takes no commands: -url is to be that of -listen"}`)
+}
+
+// guarded keeps other sites that a browser here has open from what is served: at a loopback address
+// nobody reaches us by a name, but who has had one point there.
+func guarded(h http.Handler, loopback bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case loopback && !isLocal(r.Host):
+			http.Error(w, "at a loopback address the status is served under an IP address or localhost only", http.StatusMisdirectedRequest)
+		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
+			http.Error(w, "not for other sites", http.StatusForbidden)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isLocal reports whether a Host, with a port or without, is an IP address or localhost.
+func isLocal(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil
+}
+
+func isLoopback(addr net.Addr) bool {
+	at, ok := addr.(*net.TCPAddr)
+	return ok && at.IP.IsLoopback()
 }
 
 // healthy says that the process is alive.
@@ -110,7 +144,7 @@ func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Add
 		log.Error("the status is not served: set -admin-listen", "error", err)
 		return func() {}, nil
 	}
-	front, done := newFront(a, log), make(chan struct{})
+	front, done := newFront(withDeadline(guarded(a, isLoopback(listener.Addr()))), log), make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := front.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/nbd-wtf/go-nostr/nip19"
@@ -32,6 +33,9 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 	url := fs.String("url", "http://127.0.0.1:7334", "`URL` at which the server is reached")
 	signed := fs.String("for", "", "`URL` to sign for, if the server knows itself by another one: that of its -domain (default: that of -url)")
 	file := fs.String("key", "", "`file` with your secret key (default: it is in GRASPSERVER_ADMIN_KEY)")
+	if slices.ContainsFunc(args, isSecret) {
+		return errSecret
+	}
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) || err == nil && fs.NArg() == 0 {
 		fmt.Fprint(out, adminUsage)

@@ -212,6 +212,9 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.BoolVar(&opt.once, "once", false, "sync, say what came and what is missing, and end: with 0 if nothing is, else with 1; serve nobody")
 	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once: store nothing, leave nothing behind, fetch no git data, and say what would be stored")
 	fs.Var(positive(&opt.onceWait, 2*time.Minute, time.ParseDuration), "once-wait", "with -once: `time` after which git data is given up if none comes")
+	if slices.ContainsFunc(args, isSecret) {
+		return opt, errSecret
+	}
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fs.SetOutput(os.Stdout)
@@ -248,6 +251,12 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	return opt, nil
 }
+
+// errSecret does not say which it is: what is wrong with a flag is printed and logged.
+var errSecret = errors.New("that is a secret key, which no flag takes: give the npub that belongs to it, and take the key for known by others")
+
+// isSecret reports whether a text has a secret key in it, as NIP-19 has one.
+func isSecret(s string) bool { return strings.Contains(strings.ToLower(s), "nsec1") }
 
 // bare is a -domain without the scheme and the slash at its end that it may have.
 func bare(domain string) string {
@@ -385,7 +394,9 @@ func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
 	fs.VisitAll(func(f *flag.Flag) {
 		name := "GRASPSERVER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if v := getenv(name); v != "" && !given[f.Name] {
-			if err := fs.Set(f.Name, v); err != nil {
+			if isSecret(v) {
+				errs = append(errs, fmt.Errorf("%s: %w", name, errSecret))
+			} else if err := fs.Set(f.Name, v); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			}
 		}

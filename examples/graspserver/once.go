@@ -23,6 +23,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
@@ -39,8 +40,9 @@ const (
 	onceEvery = 200 * time.Millisecond // it is looked how far it is
 	// onceQuiet is how many batch windows nothing must have changed for: what came may lead to
 	// more relays, after one.
-	onceQuiet = 2
-	onceLeast = time.Second // the same, at least
+	onceQuiet  = 2
+	onceLeast  = time.Second     // the same, at least
+	lacksEvery = 2 * time.Second // repositories are asked what they lack
 )
 
 // once syncs until every relay that can be reached is caught up with, and git data is here or was
@@ -92,6 +94,19 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// lacksOf says which repositories lack git data, a line for each.
+func lacksOf(server *grasp.Server) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) (out []string, err error) {
+		for l, err := range server.Lacking(ctx) {
+			if err != nil {
+				return out, err
+			}
+			out = append(out, fmt.Sprintf("%s lacks %d objects of its newest state %s", graspsync.Printable(l.Ref.String()), l.Missing, l.State))
+		}
+		return out, nil
+	}
+}
+
 // oneShot is what is run once.
 type oneShot struct {
 	run    func(context.Context) error
@@ -99,6 +114,7 @@ type oneShot struct {
 	waits  func() purgatory.Status
 	ready  <-chan struct{}
 	stored func() int
+	lacks  func(context.Context) ([]string, error)
 	close  func()
 }
 
@@ -132,6 +148,7 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 	}
 	return &oneShot{
 		run: server.Run, status: server.Sync().Status, waits: server.Purgatory().Status, ready: server.Sync().Manager().Ready(), stored: stored,
+		lacks: lacksOf(server),
 		close: func() {
 			_ = server.Close()
 			_ = op.close()
@@ -177,6 +194,7 @@ func triesOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 	}
 	return &oneShot{
 		run: manager.Run, status: manager.Status, waits: func() purgatory.Status { return purgatory.Status{} }, ready: manager.Ready(), stored: store.over.Len,
+		lacks: func(context.Context) ([]string, error) { return nil, nil }, // as if git data were here
 		close: func() { _ = base.Close() },
 	}, nil
 }
@@ -231,6 +249,9 @@ type waiting struct {
 
 	status relaysync.Status
 	git    purgatory.Status
+	lacks  []string // repositories
+	failed error    // which they are could not be found out
+	asked  time.Time
 	cut    bool // somebody ended it
 }
 
@@ -288,10 +309,24 @@ func (w *waiting) wait(ctx context.Context) {
 		}
 		idle := time.Since(since)
 		settled := now.caughtUp == now.relays && now.inFlight == 0
-		if settled && now.waits == 0 && idle >= quiet || settled && idle >= w.opt.onceWait || idle >= max(w.opt.onceWait, 10*time.Minute) {
+		if settled && now.waits == 0 && idle >= quiet && w.hasAll(ctx) {
+			return
+		}
+		if settled && idle >= w.opt.onceWait || idle >= max(w.opt.onceWait, 10*time.Minute) {
+			w.asked = time.Time{}
+			w.hasAll(ctx)
 			return
 		}
 	}
+}
+
+// hasAll reports whether no repository lacks anything. Each is asked, so that is not done all the time.
+func (w *waiting) hasAll(ctx context.Context) bool {
+	if time.Since(w.asked) >= lacksEvery {
+		w.lacks, w.failed = w.subject.lacks(ctx)
+		w.asked = time.Now()
+	}
+	return len(w.lacks) == 0 && w.failed == nil
 }
 
 // report says what came, and what is missing, and whether nothing is.
@@ -322,12 +357,35 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 		complete = false
 		fmt.Fprintf(out, "waits for git data: %s %s of %s, missing %d objects\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)
 	}
+	complete = w.missing(out) && complete
 	word := "incomplete"
 	if complete {
 		word = "complete"
 	}
 	fmt.Fprintln(out, word)
 	return complete
+}
+
+// missing says what else there is not, and whether that is nothing.
+func (w *waiting) missing(out io.Writer) (none bool) {
+	none = true
+	if len(w.status.Relays) == 0 {
+		none = false
+		fmt.Fprintln(out, "no relay is followed: see -bootstrap, and what is blocked")
+	}
+	if n := w.git.Expired + w.git.Displaced; n > 0 {
+		none = false
+		fmt.Fprintf(out, "given up: %d events whose git data did not come\n", n)
+	}
+	for _, l := range w.lacks {
+		none = false
+		fmt.Fprintln(out, l)
+	}
+	if w.failed != nil {
+		none = false
+		fmt.Fprintln(out, "what repositories lack is not known:", graspsync.Printable(w.failed.Error()))
+	}
+	return none
 }
 
 // dryStore is a Store that is read, with what would have been stored over it, in memory.

@@ -89,7 +89,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		return err
 	}
 	defer stop()
-	front := newFront(server.Git(site), log)
+	front := newFront(server.Git(withDeadline(site)), log)
 	go admin.page.Run(ctx)
 	go op.reloads(ctx, server, opt.reload)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
@@ -182,6 +182,22 @@ func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.C
 	registry.MustRegister(more...)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.Handle("GET /status.json", statusHandler(server))
+}
+
+// answerBy is within what time a client must have read an answer that is not git data, nor a websocket or
+// a page that follows.
+const answerBy = 30 * time.Second
+
+// withDeadline has clients read an answer within a time: one that asks on and on and reads nothing would
+// keep its connection for good. Git and websockets have deadlines of their own.
+func withDeadline(h http.Handler) http.Handler { return deadlined(h, statusTime+answerBy) }
+
+func deadlined(h http.Handler, most time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Where there can't be one, somebody else answers for the connection.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most))
+		h.ServeHTTP(w, r)
+	})
 }
 
 // newFront returns a server whose clients can't keep a connection without using it.
