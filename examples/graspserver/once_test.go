@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
+)
+
+// That nothing is followed, that git data is gone and nobody has it, and that it was given up in this run
+// was "complete".
+func TestOnceIsIncomplete(t *testing.T) {
+	ours, gAddr := freeAddr(t), freeAddr(t)
+	opt := options{
+		listen: ours, domain: ours, data: t.TempDir(), once: true, onceWait: 5 * time.Second,
+		allowNet: []netip.Prefix{loopback}, allowPlaintext: true, batchWindow: 100 * time.Millisecond, baseBackoff: time.Minute, huntBackoff: 300 * time.Millisecond,
+	}
+	try := func(o options) (bool, string) {
+		var out bytes.Buffer
+		complete, err := once(t.Context(), o, slog.New(slog.DiscardHandler), &out)
+		require.NoError(t, err)
+		return complete, out.String()
+	}
+	complete, said := try(opt)
+	require.False(t, complete, said)
+	require.Contains(t, said, "no relay is followed")
+
+	owner := relaytest.NewKey("owner")
+	_, stop := server(t, options{listen: gAddr, domain: gAddr})
+	work := newWork(t)
+	ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+gAddr, "ws://"+ours)
+	st := owner.State(nostr.Now()-90, "repo", refs(t, work), "main")
+	hold(t, gAddr, ann, st)
+	git(t, work, "push", "-q", owner.CloneURL("ws://"+gAddr, "repo"), "main")
+	eventually(t, "the announcement", func() bool { return served(t, gAddr, ann) })
+	hub := relaytest.New("wss://hub.example", relaytest.Behavior{})
+	hub.Publish(ann)
+	hub.Publish(st)
+	s, err := relayserver.Start(hub)
+	require.NoError(t, err)
+	defer s.Close()
+	opt.bootstrap = []graspsync.RelayURL{s.URL()}
+	complete, said = try(opt)
+	require.True(t, complete, said)
+
+	stop()
+	require.NoError(t, os.RemoveAll(filepath.Join(opt.data, "git")))
+	_, stop = server(t, options{listen: gAddr, domain: gAddr}) // it is reached, and has nothing
+	defer func() { stop() }()
+	opt.onceWait = 2 * time.Second
+	complete, said = try(opt)
+	require.False(t, complete, said)
+	require.Contains(t, said, "lacks 1 objects of its newest state "+st.ID)
+
+	hub.Publish(owner.State(nostr.Now()-10, "repo", map[string]string{"refs/heads/main": "1111111111111111111111111111111111111111"}, "main"))
+	opt.expiry, opt.onceWait = time.Second, 4*time.Second
+	complete, said = try(opt)
+	require.False(t, complete, said)
+	require.Contains(t, said, "given up: 1 events")
+}
