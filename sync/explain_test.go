@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -119,6 +120,78 @@ func TestExplainDeleted(t *testing.T) {
 		require.Equal(t, relaysync.IsDeleted, x.Is)
 		require.Equal(t, deletion.ID, x.DeletedBy.String())
 		require.Contains(t, x.String(), deletion.ID)
+	})
+}
+
+// A state that waited, was stored, and was replaced, is one that has given way, and not one that
+// waits: in a Store that does not tell what it removes as well.
+func TestExplainOutlived(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		waited := owner.Event(at(time.Hour), graspsync.KindState, "", []string{"d", "late"})
+		a.Publish(waited)
+		after(time.Minute)
+		require.Equal(t, relaysync.IsWaiting, r.explained(waited).Is)
+		a.Publish(owner.Hosted(at(time.Hour), "late", us, "a.example"))
+		after(time.Minute)
+		require.Equal(t, relaysync.IsStored, r.explained(waited).Is)
+		newer := owner.Event(at(0), graspsync.KindState, "", []string{"d", "late"})
+		a.Publish(newer)
+		after(time.Minute)
+		x := r.explained(waited)
+		require.Equal(t, relaysync.IsSuperseded, x.Is)
+		require.True(t, x.Once)
+		require.NotContains(t, x.String(), "waits")
+
+		r.save(owner.Event(at(0), graspsync.KindDeletion, "", []string{"a", "30618:" + owner.Hex() + ":late"}))
+		after(time.Minute)
+		require.Equal(t, relaysync.IsDeleted, r.explained(waited).Is)
+	})
+}
+
+// That an event never came is said only as long as all is remembered that did. Of one that is not
+// known a deletion may be here, by whomever; and whoever sends much by one relay has what others
+// sent forgotten only where it shares with them.
+func TestExplainForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		judge := func(ev *nostr.Event) {
+			t.Helper()
+			_, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
+			require.NoError(t, err)
+		}
+		never := owner.Issue(at(0), owner.Ref("repo"), "never sent")
+		r.save(relaytest.NewCheapKey("somebody").Deletion(at(0), never))
+		x := r.explained(never)
+		require.Equal(t, relaysync.IsUnknown, x.Is)
+		require.Contains(t, x.String(), "never came here since the start")
+		require.Contains(t, x.String(), "A deletion names it")
+
+		// One stranger forgets nothing but the share of one key.
+		var others []*nostr.Event
+		for i := range 8 {
+			others = append(others, relaytest.NewCheapKey(fmt.Sprint("somebody", i)).Hosted(at(0), "x", "elsewhere.example"))
+			judge(others[i])
+		}
+		spammer := relaytest.NewCheapKey("spam")
+		for i := range 1_001 {
+			judge(spammer.Hosted(at(0), fmt.Sprint("s", i), "elsewhere.example"))
+		}
+		remembered := 0
+		for _, ev := range others {
+			if x := r.explained(ev); x.Why != "" {
+				remembered++
+			}
+		}
+		require.GreaterOrEqual(t, remembered, 5)
+		require.Contains(t, r.explained(never).String(), "nothing is remembered of it")
 	})
 }
 

@@ -47,12 +47,19 @@ type EventExplanation struct {
 	// known; Relay is who had it.
 	Source string             `json:"source,omitempty"`
 	Relay  graspsync.RelayURL `json:"relay,omitzero"`
-	// DeletedBy is a deletion (NIP-09) by its author that is here and names it.
+	// Once: it was accepted, and is not here any more.
+	Once bool `json:"once,omitempty"`
+	// DeletedBy is a deletion (NIP-09) by its author that is here and names it, NamedBy one that
+	// names it while the author is not known: anybody may name anything.
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
+	NamedBy   graspsync.EventID `json:"named_by,omitzero"`
 	// Tries is how often there was no room for it.
 	Tries int `json:"tries,omitempty"`
 	// Again: it is judged again when what it depends on comes, or there is room.
 	Again bool `json:"again,omitempty"`
+	// Since when all that came is remembered, of an event of which nothing is known; zero: more came
+	// since the start than is remembered.
+	Since time.Time `json:"since,omitzero"`
 	// Relays are followed; of an event that is not here StillToAsk names up to 20 of these of which
 	// not all is known yet, and why.
 	Relays     int         `json:"relays"`
@@ -100,6 +107,11 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 		x.said(said)
 	}
 	e, remembered := q.ingest.absences.absent.Look(id)
+	accepted := remembered && e.Accepted && !e.Waits && !e.Later && e.Seen.UnixNano() > said.at || // after that was said
+		!remembered && q.ingest.absences.known.Has(id)
+	if known && accepted && said.passes() {
+		x.Is, x.Why, x.Detail, x.At = IsGone, "", "", time.Time{}
+	}
 	if remembered {
 		x.remembered(e)
 	}
@@ -121,10 +133,16 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 	if x.Is == IsHeld || x.Is == IsInFlight {
 		return x, nil
 	}
-	if err := q.deletion(ctx, &x, e); err != nil {
+	x.Once = x.Is == IsGone
+	about, is := said.event()
+	if !is && e.Whole != nil {
+		about = e.Whole.Incoming.Event
+	}
+	if err := q.fate(ctx, &x, about); err != nil {
 		return EventExplanation{}, fmt.Errorf("explaining event %s: %w", id, err)
 	}
 	if x.Is == IsUnknown {
+		x.Since = q.report.verdicts.complete()
 		x.Relays, x.StillToAsk = q.stillToAsk()
 	}
 	return x, nil
@@ -163,30 +181,54 @@ func (x *EventExplanation) remembered(e absent.State) {
 	}
 }
 
-// deletion finds out whether what is stored deletes an event.
-func (q *explainer) deletion(ctx context.Context, x *EventExplanation, e absent.State) error {
+// fate finds out whether what is stored deletes or supersedes an event that is not. about is zero
+// if not enough of it is known.
+func (q *explainer) fate(ctx context.Context, x *EventExplanation, about graspsync.Event) error {
 	by := nostr.Filter{Kinds: []int{graspsync.KindDeletion}, Tags: nostr.TagMap{"e": {x.ID.String()}}}
-	if x.Event != nil && x.Event.Author != (graspsync.PubKey{}) {
+	authorKnown := x.Event != nil && x.Event.Author != (graspsync.PubKey{})
+	if authorKnown {
 		by.Authors = []string{x.Event.Author.String()}
-	} else {
-		return nil // anybody may name anything
 	}
 	ev, err := q.readOne(ctx, by)
 	if err != nil {
 		return err
 	}
-	deleted := !ev.IsZero()
-	if deleted {
-		x.DeletedBy = ev.ID
-	} else if e.Whole != nil {
-		if deleted, err = q.deleted(ctx, e.Whole.Incoming.Event); err != nil {
+	switch {
+	case !ev.IsZero() && !authorKnown:
+		x.NamedBy = ev.ID
+	case !ev.IsZero():
+		x.Is, x.DeletedBy = IsDeleted, ev.ID
+	case !about.IsZero():
+		deleted, err := q.deleted(ctx, about)
+		if err != nil {
 			return err
 		}
+		if deleted {
+			x.Is = IsDeleted
+		}
 	}
-	if deleted {
-		x.Is = IsDeleted
+	if x.Is != IsGone || about.IsZero() {
+		return nil
 	}
-	return nil
+	newer, err := q.superseded(ctx, about)
+	if newer {
+		x.Is = IsSuperseded
+	}
+	return err
+}
+
+// superseded reports whether a newer version of an event is stored.
+func (q *explainer) superseded(ctx context.Context, ev graspsync.Event) (bool, error) {
+	at, ok := ev.Address()
+	if !ok {
+		return false, nil
+	}
+	f := nostr.Filter{Kinds: []int{at.Kind}, Authors: []string{at.Author.String()}}
+	if nostr.IsAddressableKind(at.Kind) {
+		f.Tags = nostr.TagMap{"d": {at.Identifier}}
+	}
+	newest, err := q.readOne(ctx, f)
+	return !newest.IsZero() && newest.Stamp().Newer(ev.Stamp()), err
 }
 
 // deleted asks the Store.

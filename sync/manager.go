@@ -215,6 +215,14 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.ingest.news.withdrawn(event)
 }
 
+// Departed takes note, for [SyncManager.ExplainEvent], of an event that the Store has removed since
+// it stored a deletion or a newer version. It does not wait, and nothing else needs it.
+func (m *SyncManager) Departed(event graspsync.Event) {
+	if !event.IsZero() {
+		m.report.verdicts.note(graspsync.Incoming{Event: event}, IsGone, "", "")
+	}
+}
+
 // Postponed reports an event that the [Policy] has held, and holds no more for want of room.
 // It waits like Removed. The event is kept and judged again like what is [graspsync.Later]; after a few times
 // only its id is, and a later daily pass brings it.

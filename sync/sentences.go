@@ -40,7 +40,7 @@ func (x EventExplanation) Sentences() []string {
 	case IsRefused:
 		s.add(id + " was refused by the store of this relay, or by the relay: " + orUnknown(x.reason()) + ".")
 	case IsSuperseded:
-		s.add(id + " was not stored: a newer version of it is here.")
+		s.add(id + orElse(x.Once, " was here, and has given way to a newer version.", " was not stored: a newer version of it is here."))
 	case IsDeleted:
 		s.add(id + " is deleted: its author asked for that.")
 	case IsRemoved:
@@ -48,9 +48,13 @@ func (x EventExplanation) Sentences() []string {
 	case IsGone:
 		s.add(id + " was here once, or a version of it, and is not any more.")
 	default:
-		s.add(id + " never came here.")
+		s.add(orElse(x.Since.IsZero(), id+" is not here, and nothing is remembered of it: more came since the start than is remembered.",
+			id+" never came here since the start at "+s.at(x.Since)+"."))
 	}
 	s.came(x)
+	if x.NamedBy != (graspsync.EventID{}) {
+		s.add("A deletion names it: " + x.NamedBy.String() + ". Whether that is by its author is not known.")
+	}
 	if x.DeletedBy != (graspsync.EventID{}) {
 		s.add("The deletion is " + x.DeletedBy.String() + ".")
 	}
@@ -91,6 +95,13 @@ func orUnknown(why string) string {
 		return "the reason is not remembered any more"
 	}
 	return why
+}
+
+func orElse(is bool, text, otherwise string) string {
+	if is {
+		return text
+	}
+	return otherwise
 }
 
 // sentences collects lines for people, who look at now.

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"cmp"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -13,11 +14,13 @@ import (
 )
 
 const (
-	// mostVerdicts is how many of each reason are remembered for [SyncManager.ExplainEvent]: a
-	// quarter of a megabyte.
-	mostVerdicts = 1_000
-	// verdictKinds is of how many reasons. A policy's are constants, and fewer.
-	verdictKinds = 60
+	// mostVerdicts is how many of each reason and share are remembered for
+	// [SyncManager.ExplainEvent], verdictShares the shares of a reason: whoever sends much, by one
+	// relay or by one key, has what others sent forgotten only where it shares with them.
+	mostVerdicts, verdictShares = 200, 8
+	// verdictKinds is how many shares of reasons there are at most, some 15 megabytes in all. A
+	// policy's reasons are constants, and fewer.
+	verdictKinds = 300
 )
 
 // Whereabouts is what became of an event, as far as a [SyncManager] knows.
@@ -37,19 +40,21 @@ const (
 	IsDeleted    Whereabouts = "deleted"    // its author asked for that
 	IsRemoved    Whereabouts = "removed"    // by moderation or expiry
 	IsGone       Whereabouts = "gone"       // it was accepted once, and is not here any more
-	IsUnknown    Whereabouts = "unknown"    // it never came
+	IsUnknown    Whereabouts = "unknown"    // it never came, or that is not remembered
 )
 
 // verdicts are the newest of what was said of events that are not stored, for people who ask.
 // Nothing is remembered of those that are.
 type verdicts struct {
 	*recently.Log[verdictOf, verdict]
+	since time.Time // when this began
 }
 
-// verdictOf is what is counted and bounded apart.
+// verdictOf is what is bounded apart.
 type verdictOf struct {
 	is     Whereabouts
 	reason string
+	share  uint32 // less than verdictShares
 }
 
 // verdict is what was said of one event.
@@ -60,7 +65,7 @@ type verdict struct {
 	author     graspsync.PubKey
 	kind       int
 	createdAt  nostr.Timestamp
-	identifier string // of an announcement or state
+	identifier string // of a kind that has one; too long if it is cut
 	source     graspsync.Source
 	detail     string
 	rule       string // that blocks it, by what it is about; "" if none does
@@ -68,7 +73,7 @@ type verdict struct {
 }
 
 func newVerdicts() *verdicts {
-	return &verdicts{recently.New[verdictOf, verdict](mostVerdicts, verdictKinds)}
+	return &verdicts{recently.New[verdictOf, verdict](mostVerdicts, verdictKinds), time.Now()}
 }
 
 // note remembers one. detail must be fit to show.
@@ -79,8 +84,12 @@ func (v *verdicts) note(in graspsync.Incoming, is Whereabouts, reason, detail st
 // noteBlocked is note for what a rule may be the reason of.
 func (v *verdicts) noteBlocked(in graspsync.Incoming, is Whereabouts, reason, detail, rule string) {
 	ev := in.Event
-	identifier := strings.Clone(identifierOf(ev)) // a part of the event would keep all of it
-	of := verdictOf{is, reason}
+	identifier := ""
+	if nostr.IsAddressableKind(ev.Kind) {
+		// A copy: a part of the event would keep all of it.
+		identifier = strings.Clone(graspsync.Clip(ev.Tags.GetD(), graspsync.MaxIdentifier+1))
+	}
+	of := verdictOf{is, reason, shareOf(in)}
 	v.Add(of, verdict{
 		verdictOf: of, id: ev.ID, author: ev.PubKey, kind: ev.Kind, createdAt: ev.CreatedAt, identifier: identifier,
 		source: in.Source, detail: detail, rule: rule, at: time.Now().UnixNano(),
@@ -95,6 +104,48 @@ func ruleOf(deps []graspsync.Dependency) string {
 		}
 	}
 	return ""
+}
+
+// complete returns since when all that was said is remembered, zero if it is not.
+func (v *verdicts) complete() time.Time {
+	if !v.Complete() {
+		return time.Time{}
+	}
+	return v.since
+}
+
+// passes reports whether it is said of an event that may be accepted later.
+func (n verdict) passes() bool {
+	switch n.is { //nolint:exhaustive // the others are for good
+	case IsFailing, IsWaiting, IsPostponed, IsRejected, IsRefused:
+		return true
+	}
+	return false
+}
+
+// event returns as much of the event as a deletion or another version is found by; false if that
+// is not remembered.
+func (n verdict) event() (graspsync.Event, bool) {
+	if n.id == (graspsync.EventID{}) || len(n.identifier) > graspsync.MaxIdentifier {
+		return graspsync.Event{}, false
+	}
+	ev := &nostr.Event{ID: n.id.String(), PubKey: n.author.String(), Kind: n.kind, CreatedAt: n.createdAt}
+	if nostr.IsAddressableKind(n.kind) {
+		ev.Tags = nostr.Tags{{"d", n.identifier}}
+	}
+	return graspsync.Event{Event: ev, ID: n.id, PubKey: n.author}, true
+}
+
+// shareOf returns in whose company it is remembered what became of an event: that of the relay
+// which had it, or of its author.
+func shareOf(in graspsync.Incoming) uint32 {
+	h := fnv.New32a()
+	if u := in.Source.Relay; !u.IsZero() {
+		_, _ = h.Write([]byte(u.HostPort().Host))
+	} else {
+		_, _ = h.Write(in.Event.PubKey[:])
+	}
+	return h.Sum32() % verdictShares
 }
 
 // unsaved remembers what the Store did not take.
@@ -126,9 +177,16 @@ func (v *verdicts) last(id graspsync.EventID) (last verdict, ok bool) {
 // of returns what was said of the announcements and states of a repository's owner, at most so
 // many, the newest first.
 func (v *verdicts) of(ref graspsync.RepoRef, most int) (out []verdict) {
+	var oldest int64 // of the newest, once there are more
 	v.Each(func(_ verdictOf, n verdict) {
-		if n.identifier == ref.Identifier && n.author == ref.Owner {
-			out = append(out, n)
+		if n.at < oldest || n.author != ref.Owner || n.identifier != ref.Identifier ||
+			n.kind != graspsync.KindAnnouncement && n.kind != graspsync.KindState {
+			return
+		}
+		if out = append(out, n); len(out) >= 8*most {
+			if out = newest(out, most); len(out) == most {
+				oldest = out[most-1].at
+			}
 		}
 	})
 	return newest(out, most)

@@ -97,6 +97,24 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, x.String(), "1 branch, 0 tags, HEAD is refs/heads/main")
 	require.Contains(t, x.String(), "The git data of "+alice.Npub()+"/repo is complete")
 
+	// What was served says so after its author has replaced or deleted it, and a stranger's word for
+	// that does not count.
+	st2 := alice.State(nostr.Now()+1, "repo", map[string]string{"refs/heads/main": tip}, "main")
+	require.NoError(t, client.Publish(t.Context(), *st2))
+	require.Eventually(t, func() bool { return explain(st2.ID).Is == "stored" }, 5*time.Second, 20*time.Millisecond)
+	x = explain(st.ID)
+	require.Equal(t, "superseded", x.Is, x)
+	require.Contains(t, x.String(), "has given way to a newer version")
+	served := alice.Issue(nostr.Now(), alice.Ref("repo"), "y")
+	deletion := alice.Deletion(nostr.Now(), served)
+	for _, ev := range []*nostr.Event{served, deletion, alice.Event(nostr.Now()+2, 5, "", []string{"a", "30618:" + alice.Hex() + ":repo"})} {
+		require.NoError(t, client.Publish(t.Context(), *ev))
+	}
+	x = explain(served.ID)
+	require.Equal(t, "deleted", x.Is, x)
+	require.Contains(t, x.String(), deletion.ID)
+	require.Equal(t, "deleted", explain(st2.ID).Is)
+
 	require.Equal(t, "ours", explain("ws://"+r.addr).Is)
 	x = explain("wss://relay.example.com")
 	require.Equal(t, "not followed", x.Is)

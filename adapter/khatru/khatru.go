@@ -121,6 +121,7 @@ type manager interface {
 	Run(ctx context.Context) error
 	Stored(event graspsync.Event)
 	Removed(event graspsync.Event)
+	Departed(event graspsync.Event)
 	Postponed(event graspsync.Event)
 	Held(event graspsync.Event)
 	HeldFrom(id graspsync.EventID) graspsync.Source
@@ -219,8 +220,10 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
 	}
 	removed, tell := &embedding.Removals{}, cfg.Store.Removed
+	var s *Sync
 	cfg.Store.Removed = func(e graspsync.Event) {
 		removed.Add(e)
+		s.manager.Departed(e) // nothing is saved before New has returned
 		if tell != nil {
 			tell(e)
 		}
@@ -234,7 +237,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	if holds && cfg.GateDirect && len(relay.StoreEvent) > 0 && len(relay.ReplaceEvent) == 0 {
 		return nil, cfg, errReplace
 	}
-	return &Sync{
+	s = &Sync{
 		holding: holds, rules: cfg.Sync.Rules,
 		relay: relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
 		broadcasts: make(chan *nostr.Event, cfg.fixed.BroadcastQueue),
@@ -243,7 +246,8 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		questions:  questions{log: cfg.Sync.Logger},
 		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
 		expiry:     embedding.NewExpiry(cfg.fixed.MaxExpiring),
-	}, cfg, nil
+	}
+	return s, cfg, nil
 }
 
 func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {

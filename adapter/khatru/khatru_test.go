@@ -71,6 +71,7 @@ func (m *fakeManager) Removed(e graspsync.Event) {
 
 func (m *fakeManager) Held(e graspsync.Event) { m.told("held", e) }
 
+func (m *fakeManager) Departed(e graspsync.Event)  { m.told("departed", e) }
 func (m *fakeManager) Postponed(e graspsync.Event) { m.told("postponed", e) }
 
 func (m *fakeManager) told(what string, e graspsync.Event) {

@@ -4,6 +4,7 @@ package recently
 
 import (
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -14,8 +15,9 @@ type Log[K comparable, V any] struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	of     map[K]*ring[V]
-	counts map[K]uint64
+	of        map[K]*ring[V]
+	counts    map[K]uint64
+	forgotten bool // something is remembered no more
 }
 
 // ring has the newest of one kind.
@@ -48,20 +50,40 @@ func (l *Log[K, V]) Add(k K, v V) {
 		r.items = append(r.items, v)
 		return
 	}
+	l.forgotten = true
 	r.items[r.next] = v
 	r.next = (r.next + 1) % l.most
 }
 
-// Each calls do with all that is remembered, the newest of each kind first. It must not call the
-// log.
+// Each calls do with all that is remembered, the newest of each kind first. No lock is held
+// meanwhile: what is added may be met or not.
 func (l *Log[K, V]) Each(do func(k K, v V)) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for k, r := range l.of {
-		for i := range r.items {
-			do(k, r.items[(r.next+2*len(r.items)-1-i)%len(r.items)])
+	kinds := slices.Collect(maps.Keys(l.of))
+	l.mu.Unlock()
+	var items []V
+	for _, k := range kinds {
+		var next int
+		items, next = l.copied(items[:0], k)
+		for i := range items {
+			do(k, items[(next+2*len(items)-1-i)%len(items)])
 		}
 	}
+}
+
+// copied appends what is remembered of one kind, and returns the place of the oldest.
+func (l *Log[K, V]) copied(to []V, k K) (items []V, next int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.of[k]
+	return append(to, r.items...), r.next
+}
+
+// Complete reports whether all that was ever added is remembered.
+func (l *Log[K, V]) Complete() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.forgotten
 }
 
 // Counts returns how many there were of each kind.

@@ -20,11 +20,13 @@ func TestLog(t *testing.T) {
 	l.Add("a", 1)
 	l.Add("a", 2)
 	require.Equal(t, map[string][]int{"a": {2, 1}}, all())
+	require.True(t, l.Complete())
 	for i := 3; i < 9; i++ {
 		l.Add("a", i)
 	}
 	l.Add("b", 1)
 	require.Equal(t, map[string][]int{"a": {8, 7, 6}, "b": {1}}, all())
+	require.False(t, l.Complete())
 	for _, k := range []string{"", "c", "d", "a"} {
 		l.Add(k, 10)
 	}

@@ -116,6 +116,7 @@ type manager interface {
 	Run(ctx context.Context) error
 	Stored(event graspsync.Event)
 	Removed(event graspsync.Event)
+	Departed(event graspsync.Event)
 	Postponed(event graspsync.Event)
 	Held(event graspsync.Event)
 	HeldFrom(id graspsync.EventID) graspsync.Source
@@ -212,9 +213,11 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		return nil, cfg, fmt.Errorf("khatru adapter: Config.MaxQuery is %d, less than 0", cfg.MaxQuery)
 	}
 	removed, beside, tell := &embedding.Removals{}, &beside{}, cfg.Store.Removed
+	var s *Sync
 	cfg.Store.Removed = func(e graspsync.Event) {
 		removed.Add(e)
 		beside.tell(e.ID)
+		s.manager.Departed(e) // nothing is saved before New has returned
 		if tell != nil {
 			tell(e)
 		}
@@ -224,7 +227,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	return &Sync{
+	s = &Sync{
 		relay: relay, theirs: hooksOf(relay), store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect,
 		holding: cfg.Sync.Holder != nil, maxQuery: cfg.MaxQuery, pace: cfg.Pace, stored: cfg.Stored, gone: cfg.Removed,
 		us: cfg.Store.Identity, log: cfg.Sync.Logger,
@@ -235,7 +238,8 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		questions:  questions{log: cfg.Sync.Logger},
 		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
 		expiry:     embedding.NewExpiry(maxExpiring),
-	}, cfg, nil
+	}
+	return s, cfg, nil
 }
 
 func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {

@@ -123,6 +123,8 @@ func (m *fakeManager) gone() []graspsync.EventID {
 func (m *fakeManager) Held(graspsync.Event)      {}
 func (m *fakeManager) Postponed(graspsync.Event) {}
 
+func (m *fakeManager) Departed(graspsync.Event) {}
+
 func (m *fakeManager) HeldFrom(graspsync.EventID) graspsync.Source { return m.source }
 
 func (m *fakeManager) NotReleased(_ graspsync.EventID, o graspsync.Outcome) {
