@@ -250,6 +250,14 @@ func TestExplainRepo(t *testing.T) {
 		after(time.Minute)
 		require.Equal(t, relaysync.RepoDeleted, explain("plain").Is)
 
+		again := owner.Hosted(at(-time.Minute), "plain", "elsewhere.example")
+		a.Publish(again)
+		after(time.Minute)
+		x = explain("plain")
+		require.Equal(t, relaysync.RepoRejected, x.Is, "announced after it was deleted")
+		require.Equal(t, again.ID, x.Announcement.ID.String())
+		require.Contains(t, x.Why, "does not list this service")
+
 		r.save(owner.Hosted(at(0), "repo", "elsewhere.example"))
 		after(time.Minute)
 		x = explain("repo")

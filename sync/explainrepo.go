@@ -219,7 +219,7 @@ func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored gras
 		return err
 	}
 	switch {
-	case !ev.IsZero():
+	case !ev.IsZero() && !x.announcedAfter(ev):
 		x.Is, x.Why = RepoDeleted, "deletion "+ev.ID.String()+" of "+ev.CreatedAt.Time().UTC().Format(time.DateTime)
 	case x.Announcement != nil:
 		x.Is, x.Why = RepoRejected, x.Announcement.reason()
@@ -227,6 +227,11 @@ func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored gras
 		x.Is = RepoUnknown
 	}
 	return nil
+}
+
+// announcedAfter reports whether a newer announcement than a deletion is known.
+func (x *RepoExplanation) announcedAfter(deletion graspsync.Event) bool {
+	return x.Announcement != nil && x.Announcement.Event != nil && x.Announcement.Event.CreatedAt.After(deletion.CreatedAt.Time())
 }
 
 // leftOut returns which relays of an announcement are not followed, and why.

@@ -94,11 +94,23 @@ func (s *Server) explainWhereabouts(ctx context.Context, x *Explanation, id gras
 	}
 	x.Waiting = &w
 	x.Answer = append(x.Answer, said...)
-	if e.Is == relaysync.IsRemoved || e.Is == relaysync.IsUnknown || e.Is == relaysync.IsGone { // what has waited says why
+	if knowsBetter(&w, &e) {
 		x.Is = w.Is
 		x.Answer = append([]string{fmt.Sprintf("Event %s is not here.", id)}, said...)
 	}
 	return nil
+}
+
+// knowsBetter reports whether an event is not here for what purgatory says of it: not if it was
+// released, or let in later without having to wait.
+func knowsBetter(w *purgatory.EventExplanation, e *relaysync.EventExplanation) bool {
+	switch e.Is { //nolint:exhaustive // the others say why
+	case relaysync.IsRemoved, relaysync.IsUnknown, relaysync.IsGone:
+	default:
+		return false
+	}
+	ended := e.At.IsZero() || w.At.IsZero() || w.At.After(e.At.Add(-time.Minute)) // its removal is told after that
+	return ended && w.Is != purgatory.Released.String()
 }
 
 func (s *Server) explainRepo(ctx context.Context, x *Explanation, ref graspsync.RepoRef) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
@@ -114,6 +115,16 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, "deleted", x.Is, x)
 	require.Contains(t, x.String(), deletion.ID)
 	require.Equal(t, "deleted", explain(st2.ID).Is)
+
+	// What was served, and moderation has removed, is not answered with that it was released once.
+	require.Equal(t, "stored", explain(announcement.ID).Is)
+	removed, err := graspsync.ParseEvent(announcement)
+	require.NoError(t, err)
+	require.NoError(t, r.server.Sync().Remove(t.Context(), removed))
+	x = explain(announcement.ID)
+	require.Equal(t, "removed", x.Is, x)
+	require.Contains(t, x.Answer[0], "was removed from here")
+	require.Contains(t, x.String(), "it was released")
 
 	require.Equal(t, "ours", explain("ws://"+r.addr).Is)
 	x = explain("wss://relay.example.com")
