@@ -145,6 +145,9 @@ func TestExplainOutlived(t *testing.T) {
 		require.Equal(t, relaysync.IsSuperseded, x.Is)
 		require.True(t, x.Once)
 		require.NotContains(t, x.String(), "waits")
+		repo, err := r.manager.ExplainRepo(t.Context(), owner.Ref("late"))
+		require.NoError(t, err)
+		require.Empty(t, repo.Refused)
 
 		r.save(owner.Event(at(0), graspsync.KindDeletion, "", []string{"a", "30618:" + owner.Hex() + ":late"}))
 		after(time.Minute)

@@ -107,9 +107,7 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 		x.said(said)
 	}
 	e, remembered := q.ingest.absences.absent.Look(id)
-	accepted := remembered && e.Accepted && !e.Waits && !e.Later && e.Seen.UnixNano() > said.at || // after that was said
-		!remembered && q.ingest.absences.known.Has(id)
-	if known && accepted && said.passes() {
+	if known && q.outlived(said) {
 		x.Is, x.Why, x.Detail, x.At = IsGone, "", "", time.Time{}
 	}
 	if remembered {
@@ -146,6 +144,18 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 		x.Relays, x.StillToAsk = q.stillToAsk()
 	}
 	return x, nil
+}
+
+// outlived reports whether an event was accepted after what was said of it.
+func (q *explainer) outlived(said verdict) bool {
+	if !said.passes() {
+		return false
+	}
+	e, remembered := q.ingest.absences.absent.Look(said.id)
+	if !remembered {
+		return q.ingest.absences.known.Has(said.id)
+	}
+	return e.Accepted && !e.Waits && !e.Later && e.Seen.UnixNano() > said.at
 }
 
 // said takes in what is remembered of the last verdict.

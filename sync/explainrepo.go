@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -78,11 +79,8 @@ func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 	case !errors.Is(err, ErrUnknownRepo):
 		return wrap(err)
 	}
-	for _, v := range q.report.verdicts.of(ref, mostRefused) {
-		var r EventExplanation
-		r.Now, r.ID = x.Now, v.id
-		r.said(v)
-		x.Refused = append(x.Refused, r)
+	if x.Refused, err = q.refused(ctx, ref); err != nil {
+		return wrap(err)
 	}
 	ev, err := q.readOne(ctx, announcementsOf(ref))
 	if err != nil {
@@ -98,6 +96,31 @@ func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 		}
 	}
 	return x, nil
+}
+
+// refused returns what was said of announcements and states of a repository's owner that are not
+// stored, and were not since.
+func (q *explainer) refused(ctx context.Context, ref graspsync.RepoRef) (out []EventExplanation, err error) {
+	all := slices.DeleteFunc(q.report.verdicts.of(ref, 2*mostRefused), func(v verdict) bool {
+		return v.is == IsGone || q.outlived(v)
+	})
+	ids := make([]graspsync.EventID, len(all))
+	for i, v := range all {
+		ids[i] = v.id
+	}
+	has, err := q.ingest.store.has(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range all {
+		if has[i] || len(out) >= mostRefused {
+			continue
+		}
+		r := EventExplanation{Now: time.Now(), ID: v.id}
+		r.said(v)
+		out = append(out, r)
+	}
+	return out, nil
 }
 
 // levelFull is that of [RepoStatus].
