@@ -77,13 +77,15 @@ func (s Subject) String() string {
 //
 //   - an event: 64 hex digits, note, nevent,
 //   - a repository: naddr of an announcement or a state, 30617:<hex>:<identifier> or
-//     30618:..., npub/identifier, a clone URL (https://<host>/<npub>/<identifier>.git) or the
-//     address of a page that has the same in its path, nostr://<npub>/<relay>/<identifier>,
+//     30618:..., npub/identifier, a clone URL (https://<host>/<npub>/<identifier>.git, with or
+//     without https://) or the address of a page that has the same in its path,
+//     nostr://<npub>/<relay>/<identifier>,
 //   - a relay: ws://, wss://, or a host alone,
 //
 // each of NIP-19 with nostr: before it or in the path of a web address as well. Hints at relays
-// are not looked at. The error wraps [ErrSubject] and says what else the text is, if that can be
-// told; it never repeats it.
+// are not looked at, and are read where the scheme is nostr: elsewhere <npub>/my.repo/issues may be
+// my.repo or, by my.repo, issues, and is an error that names both. The error wraps [ErrSubject] and
+// says what else the text is, if that can be told; it repeats none of it but these names.
 func ParseSubject(s string) (Subject, error) {
 	s = strings.TrimSpace(s)
 	sub, err := parseSubject(s)
@@ -109,19 +111,17 @@ func parseSubject(s string) (Subject, error) {
 	case len(s) > graspsync.MaxURLLength:
 		return Subject{}, errLong
 	}
-	scheme, rest, hasScheme := strings.Cut(s, ":")
-	switch strings.ToLower(scheme) {
-	case "ws", "wss":
-		return relaySubject(s)
-	case "http", "https":
-		return webSubject(s)
-	case "nostr":
-		if !hasScheme {
-			break
+	if scheme, rest, ok := strings.Cut(s, ":"); ok {
+		switch strings.ToLower(scheme) {
+		case "ws", "wss":
+			return relaySubject(s)
+		case "http", "https":
+			return webSubject(s)
+		case "nostr":
+			return pathSubject(rest, true, errAuthor)
 		}
-		return pathSubject(strings.Trim(rest, "/"), errAuthor)
 	}
-	if a, err := graspsync.ParseAddress(s); err == nil {
+	if a, err := graspsync.ParseAddress(lowerKey(s)); err == nil {
 		return addressSubject(a)
 	}
 	if id, err := graspsync.ParseEventID(strings.ToLower(s)); err == nil {
@@ -130,13 +130,34 @@ func parseSubject(s string) (Subject, error) {
 	if isCode(s) {
 		return codeSubject(s)
 	}
-	if first, _, several := strings.Cut(s, "/"); several && isKey(first) {
-		return pathSubject(s, errAuthor)
+	first, rest, several := strings.Cut(s, "/")
+	if several && isKey(first) {
+		return pathSubject(s, false, errAuthor)
 	}
-	if first, _, _ := strings.Cut(s, "/"); strings.ContainsAny(first, ".:") && !strings.Contains(first, "@") {
+	if strings.ContainsAny(first, ".:") && !strings.Contains(first, "@") {
+		if hasSubject(rest) {
+			return pathSubject(rest, false, errAuthor)
+		}
 		return relaySubject(s)
 	}
 	return Subject{}, errors.New("want an event's id, note or nevent, a repository's naddr, npub/identifier or clone URL, or the URL of a relay")
+}
+
+// lowerKey returns an address with the key in lower case.
+func lowerKey(s string) string {
+	parts := strings.SplitN(s, ":", 3)
+	if len(parts) == 3 {
+		parts[1] = strings.ToLower(parts[1])
+	}
+	return strings.Join(parts, ":")
+}
+
+// hasSubject reports whether a path below a host names an event or a repository: a key alone may be
+// part of the address of a relay.
+func hasSubject(path string) bool {
+	parts := strings.Split(path, "/")
+	at := slices.IndexFunc(parts, func(p string) bool { return isCode(p) || isKey(p) })
+	return at >= 0 && (!isKey(parts[at]) || at+1 < len(parts) && parts[at+1] != "")
 }
 
 func relaySubject(s string) (Subject, error) {
@@ -162,14 +183,15 @@ func webSubject(s string) (Subject, error) {
 	if err != nil {
 		return Subject{}, err
 	}
-	return pathSubject(strings.Trim(u.Path, "/"), errWeb)
+	return pathSubject(u.Path, false, errWeb)
 }
 
 // pathSubject reads a path that has something of NIP-19 in it: that, or a key, and after it an
-// identifier, with a relay between them or not. without is the error for one that has neither.
-func pathSubject(path string, without error) (Subject, error) {
+// identifier. hints: there may be a relay between them. without is the error for a path that has
+// neither.
+func pathSubject(path string, hints bool, without error) (Subject, error) {
 	path, _, _ = strings.Cut(path, "?")
-	parts := strings.Split(path, "/")
+	parts := strings.Split(strings.Trim(path, "/"), "/")
 	at := slices.IndexFunc(parts, func(p string) bool { return isCode(p) || isKey(p) })
 	if at < 0 {
 		if strings.ContainsAny(path, "@") {
@@ -180,36 +202,57 @@ func pathSubject(path string, without error) (Subject, error) {
 	if !isKey(parts[at]) {
 		return codeSubject(parts[at])
 	}
-	rest := parts[at+1:]
-	if len(rest) > 1 && strings.Contains(rest[0], ".") && !strings.HasSuffix(rest[0], ".git") {
-		rest = rest[1:] // a hint at a relay
-	}
-	if len(rest) == 0 || rest[0] == "" {
-		return Subject{}, errAuthor
-	}
-	identifier, err := url.PathUnescape(rest[0])
+	identifier, err := identifierIn(parts[at+1:], hints)
 	if err != nil {
-		return Subject{}, fmt.Errorf("the identifier: %w", graspsync.ErrURL)
+		return Subject{}, err
 	}
 	owner, err := ownerOf(parts[at])
 	if err != nil {
 		return Subject{}, err
 	}
-	ref := graspsync.RepoRef{Owner: owner, Identifier: strings.TrimSuffix(identifier, ".git")}
+	ref := graspsync.RepoRef{Owner: owner, Identifier: identifier}
 	if err := graspsync.CheckIdentifier(ref.Identifier); err != nil {
 		return Subject{}, err
 	}
 	return Subject{Kind: SubjectRepo, Repo: ref}, nil
 }
 
+// identifierIn finds the identifier in what follows the key.
+func identifierIn(parts []string, hints bool) (string, error) {
+	if len(parts) == 0 || parts[0] == "" {
+		return "", errAuthor
+	}
+	first := plainIdentifier(parts[0])
+	switch scheme := strings.ToLower(parts[0]); {
+	case hints && len(parts) > 3 && (scheme == "ws:" || scheme == "wss:") && parts[1] == "":
+		return plainIdentifier(parts[len(parts)-1]), nil
+	case len(parts) == 1 || strings.HasSuffix(parts[0], ".git"):
+	case hints && (first == "localhost" || strings.ContainsAny(first, ".:")):
+		return plainIdentifier(parts[1]), nil
+	case strings.ContainsAny(first, ".:"):
+		show := func(s string) string { return graspsync.PrintableAtMost(s, 60) }
+		return "", fmt.Errorf("it may be the repository %s, or %s with a hint at a relay: ask for npub/%s or npub/%[2]s",
+			show(first), show(plainIdentifier(parts[1])), show(first))
+	}
+	return first, nil
+}
+
+// plainIdentifier undoes the escapes of a URL; where there are none that is the text itself.
+func plainIdentifier(s string) string {
+	if plain, err := url.PathUnescape(s); err == nil {
+		s = plain
+	}
+	return strings.TrimSuffix(s, ".git")
+}
+
 // isKey reports whether a text is meant as a public key.
 func isKey(s string) bool {
-	_, err := graspsync.ParsePubKey(s)
+	_, err := graspsync.ParsePubKey(strings.ToLower(s))
 	return err == nil || strings.HasPrefix(strings.ToLower(s), "npub1")
 }
 
 func ownerOf(s string) (graspsync.PubKey, error) {
-	if k, err := graspsync.ParsePubKey(s); err == nil {
+	if k, err := graspsync.ParsePubKey(strings.ToLower(s)); err == nil {
 		return k, nil
 	}
 	return ParseNPub(s)

@@ -37,7 +37,11 @@ func subjects(t testing.TB) (event, repo, relay map[string]string) {
 		"hex": someKey + "/demo", "clone": "https://grasp.example.com/" + npub + "/demo.git",
 		"below a path": "http://127.0.0.1:7334/git/" + npub + "/demo.git/", "of git": "https://grasp.example.com/" + npub + "/demo.git/info/refs?service=git-upload-pack",
 		"ngit": "nostr://" + npub + "/demo", "ngit with a relay": "nostr://" + npub + "/relay.example.com/demo",
-		"ngit naddr": "nostr://" + naddr, "page": "https://page.example/" + npub + "/demo", "page with a relay": "https://page.example/" + npub + "/relay.example.com/demo",
+		"ngit naddr": "nostr://" + naddr, "page": "https://page.example/" + npub + "/demo",
+		"ngit with a port": "nostr://" + npub + "/localhost:3334/demo", "ngit with a URL": "nostr://" + npub + "/wss://relay.example.com/demo",
+		"ngit with an escaped URL": "nostr://" + npub + "/wss%3A%2F%2Frelay.example.com/demo",
+		"clone without a scheme":   "relay.example.com/" + npub + "/demo.git", "page without a scheme": "page.example/" + npub + "/demo/issues",
+		"upper hex": strings.ToUpper(someKey) + "/demo", "upper address": "30617:" + strings.ToUpper(someKey) + ":demo", "slash": npub + "/demo/",
 		"page naddr": "https://page.example/repo/" + naddr,
 	}
 	relay = map[string]string{
@@ -62,9 +66,18 @@ func TestSubject(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, nip34.SubjectRelay, kind.Kind)
 	require.Equal(t, "relay", kind.Kind.String())
-	odd, err := nip34.ParseSubject(nip34.NPub(graspsync.PubKey{1}) + "/a%20b%2fc.git")
+	npub := nip34.NPub(graspsync.PubKey{1})
+	for s, want := range map[string]string{
+		npub + "/a%20b%2fc.git": "a b/c", npub + "/my.repo/": "my.repo", "nostr://" + npub + "/my.repo/": "my.repo", npub + "/100%": "100%",
+		npub + "/my.repo.git/issues": "my.repo", "nostr://" + npub + "/repo/tree": "repo", "https://a.example/" + npub + "/100%25.git": "100%",
+	} {
+		got, err := nip34.ParseSubject(s)
+		require.NoError(t, err, s)
+		require.Equal(t, want, got.Repo.Identifier, s)
+	}
+	relayOf, err := nip34.ParseSubject("filter.example.com/" + npub)
 	require.NoError(t, err)
-	require.Equal(t, "a b/c", odd.Repo.Identifier)
+	require.Equal(t, nip34.SubjectRelay, relayOf.Kind, "some have a key in their path")
 }
 
 // What is no subject is refused in a sentence, and never repeated: it may be a secret.
@@ -80,6 +93,8 @@ func TestNoSubject(t *testing.T) {
 		"": "nothing is asked", "what": "want an event's id", secret: "secret key", "nostr:" + secret: "secret key",
 		npub: "key alone", npub + "/": "key alone", profile: "key alone", other: "kind 30023", "https://example.com/x": "without an npub",
 		"nostr://user@example.com/demo": "not named by a key", "note1qqqq": "checksum", npub[:62] + "q/demo": "checksum",
+		npub + "/my.repo/issues": "npub/my.repo or npub/issues", "https://page.example/" + npub + "/relay.example.com/demo": "npub/relay.example.com or npub/demo",
+		"ws": "want an event's id", "wss": "want an event's id", "https": "want an event's id",
 		"wss://user:pw@example.com": "user-info", strings.Repeat("x", 3000): "more than", "1:" + someKey + ":x": "kind 1",
 	} {
 		_, err := nip34.ParseSubject(s)
