@@ -23,6 +23,9 @@ const (
 	clockRelays, clockAuthors = 2, 3
 	// clockEvents is how many live events must all be as late as clockLate before we do.
 	clockEvents = 10
+	// nearAuthors is how many list a name that is like ours before it is taken for what is meant,
+	// where none of them has submitted that here: one may list what they like.
+	nearAuthors = 2
 	clockLate   = 10 * time.Minute
 	// clockRight is how late a live event is at most that shows our clock to be right.
 	clockRight = 2 * time.Minute
@@ -41,8 +44,9 @@ type advice struct {
 	// guarded by mu
 	began    time.Time
 	said     map[string]bool
-	foreign  int                        // announcements that do not list us
-	listed   map[graspsync.HostPort]int // by how many of these, and of clients' twice
+	foreign  int                                              // announcements that do not list us
+	listed   map[graspsync.HostPort]int                       // by how many of these, and of clients' twice
+	by       map[graspsync.HostPort]map[graspsync.PubKey]bool // up to nearAuthors who list it; the zero key: a client submitted that
 	ahead    map[graspsync.RelayURL]bool
 	authors  map[graspsync.PubKey]bool // of what is dated ahead
 	furthest time.Duration             // how far ahead one was
@@ -60,7 +64,8 @@ type adviceLine struct {
 
 func newAdvice(us nip34.Identity, log *slog.Logger) *advice {
 	return &advice{
-		us: us, log: log, said: make(map[string]bool), listed: make(map[graspsync.HostPort]int), ahead: make(map[graspsync.RelayURL]bool),
+		us: us, log: log, said: make(map[string]bool), listed: make(map[graspsync.HostPort]int),
+		by: make(map[graspsync.HostPort]map[graspsync.PubKey]bool), ahead: make(map[graspsync.RelayURL]bool),
 		authors: make(map[graspsync.PubKey]bool), liveFrom: make(map[graspsync.RelayURL]bool),
 	}
 }
@@ -101,7 +106,29 @@ func (a *advice) unlisted(in graspsync.Incoming) {
 		if a.listed[at]++; in.Source.Kind == graspsync.Direct { // who is here means us
 			a.listed[at]++
 		}
+		a.listedBy(at, in)
 	}
+}
+
+// listedBy remembers who lists a server, as far as that matters.
+func (a *advice) listedBy(at graspsync.HostPort, in graspsync.Incoming) {
+	who := a.by[at]
+	if who == nil {
+		who = make(map[graspsync.PubKey]bool, nearAuthors)
+		a.by[at] = who
+	}
+	if len(who) < nearAuthors {
+		who[in.Event.PubKey] = true
+	}
+	if in.Source.Kind == graspsync.Direct {
+		who[graspsync.PubKey{}] = true
+	}
+}
+
+// isMeant reports whether enough list a server that has a name like ours.
+func (a *advice) isMeant(at graspsync.HostPort) bool {
+	who := a.by[at]
+	return a.isNear(at.Host) && (len(who) >= nearAuthors || who[graspsync.PubKey{}])
 }
 
 // arrived takes in a live event that is new.
@@ -149,7 +176,8 @@ func (a *advice) due(now time.Time, s *Status) (lines []adviceLine) {
 		a.lookAtClock()
 	}
 	if a.ours.Load() {
-		clear(a.listed) // nobody asks any more
+		clear(a.listed)
+		clear(a.by) // nobody asks any more
 	} else {
 		a.lookAtDomain()
 		a.lookAtRelays(s)
@@ -182,7 +210,7 @@ func (a *advice) lookAtDomain() {
 		if n > a.listed[most] || n == a.listed[most] && at.String() < most.String() {
 			most = at
 		}
-		if a.isNear(at.Host) && (n > a.listed[near] || n == a.listed[near] && at.String() < near.String()) {
+		if a.isMeant(at) && (n > a.listed[near] || n == a.listed[near] && at.String() < near.String()) {
 			near = at
 		}
 	}

@@ -35,13 +35,26 @@ func TestAdvice(t *testing.T) {
 		{name: "wrong domain", want: domain, text: "grasp2.example:443", play: func(t *testing.T, r *rig, relays []*relaytest.Relay) {
 			t.Helper()
 			for i := range 3 {
-				relays[0].Publish(alice.Hosted(at(0), fmt.Sprint("repo", i), "grasp2.example"))
+				relays[0].Publish(relaytest.NewCheapKey(fmt.Sprint("somebody", i)).Hosted(at(0), fmt.Sprint("repo", i), "grasp2.example"))
 				relays[0].Publish(alice.Hosted(at(0), fmt.Sprint("other", i), "elsewhere.example"))
 			}
 		}},
 		{name: "foreign", want: foreign, text: "elsewhere.net:443", play: func(t *testing.T, r *rig, relays []*relaytest.Relay) {
 			t.Helper()
 			relays[0].Publish(alice.Hosted(at(0), "repo", "elsewhere.net"))
+		}},
+		{name: "one lists what is near", want: foreign, text: "elsewhere.net:443", play: func(t *testing.T, r *rig, relays []*relaytest.Relay) {
+			t.Helper()
+			for i := range 3 {
+				relays[0].Publish(alice.Hosted(at(0), fmt.Sprint("other", i), "elsewhere.net"))
+			}
+			relays[0].Publish(alice.Hosted(at(0), "near", "localhost:3334"))
+			relays[0].Publish(alice.Hosted(at(0), "nearer", "grasp2.example"))
+		}},
+		{name: "a client's is near", want: domain, text: "localhost:3334", play: func(t *testing.T, r *rig, relays []*relaytest.Relay) {
+			t.Helper()
+			_, err := r.manager.Judge(t.Context(), eventtest.Of(alice.Hosted(at(0), "repo", "localhost:3334")))
+			require.NoError(t, err)
 		}},
 		{name: "a client's", want: foreign, text: "elsewhere.net:443", play: func(t *testing.T, r *rig, relays []*relaytest.Relay) {
 			t.Helper()
