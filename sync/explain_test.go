@@ -324,6 +324,32 @@ func TestExplainRelay(t *testing.T) {
 	})
 }
 
+// A relay that has just been listed is taken up at the end of the batch window: it has not found no
+// room.
+func TestExplainRelayJustListed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		net.Add("wss://b.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		explain := func() relaysync.RelayExplanation {
+			t.Helper()
+			x, err := r.manager.ExplainRelay(t.Context(), relayURL(t, "wss://b.example"))
+			require.NoError(t, err)
+			return x
+		}
+		r.save(owner.Hosted(at(0), "two", us, "b.example"))
+		after(50 * time.Millisecond)
+		x := explain()
+		require.Equal(t, 1, x.Listed)
+		require.Contains(t, x.String(), "taken up within 5s")
+		after(time.Minute)
+		require.Equal(t, relaysync.RelayFollowed, explain().Is)
+	})
+}
+
 // Before Run events are explained, and what Run would have to say is waited for no longer than
 // ctx.
 func TestExplainBeforeRun(t *testing.T) {

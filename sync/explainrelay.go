@@ -59,6 +59,9 @@ func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayExpla
 			x.Is = RelayLeftOut
 		}
 		x.Why = []string{"it is not encrypted (ws://), and AllowPlaintext is not set"}
+	case x.Listed > 0 && len(q.status().Relays) < q.cfg.fixed.MaxRelays:
+		x.Is, x.Why = RelayLeftOut, []string{fmt.Sprintf(
+			"it is taken up within %v of being listed, if it is among the first %d relays of an announcement", q.cfg.Times.BatchWindow, q.cfg.Limits.MaxRelaysPerRepo)}
 	case x.Listed > 0:
 		x.Is, x.Why = RelayLeftOut, []string{fmt.Sprintf(
 			"it found no room: the first %d relays of an announcement count, and %d relays in all", q.cfg.Limits.MaxRelaysPerRepo, q.cfg.fixed.MaxRelays)}
