@@ -18,7 +18,7 @@ type Entry struct {
 	By      string    `json:"by"` // an npub, or what the program says
 	Command string    `json:"command"`
 	Args    []string  `json:"args,omitempty"`
-	Outcome string    `json:"outcome"`         // [Done] or [Failed]
+	Outcome string    `json:"outcome"`         // [Done], [Failed] or [Begun]
 	Error   string    `json:"error,omitempty"` // of what failed
 }
 

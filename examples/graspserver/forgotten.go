@@ -68,7 +68,7 @@ func forgotten(entries []admin.Entry, book *rules.Book, configured []graspsync.R
 // that something was to hold is nothing to insist on then, that it was not to hold any more is.
 func about(e admin.Entry) string {
 	switch {
-	case len(e.Args) < 2, e.Error != "" && e.Command != "unset":
+	case len(e.Args) < 2, e.Outcome == admin.Begun, e.Error != "" && e.Command != "unset":
 		return ""
 	}
 	switch e.Command {
