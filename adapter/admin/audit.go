@@ -69,8 +69,8 @@ func (l *Log) open() error {
 		return nil
 	}
 	last := make([]byte, 1)
-	_, err = f.ReadAt(last, l.size-1)
-	l.torn = err != nil || last[0] != '\n' // we were killed in the middle, or there was no room for more
+	n, _ := f.ReadAt(last, l.size-1)
+	l.torn = n == 0 || last[0] != '\n' // we were killed in the middle, or there was no room for more
 	return nil
 }
 

@@ -104,7 +104,8 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, commands []c
 // otherwise says what a state has, to who wants to push something else, and what to do.
 func otherwise(state *nip34.State, c command) string {
 	name := graspsync.Printable(c.ref.String())
-	is, do := "has "+name+" at "+state.Refs[c.ref].String(), ""
+	is := "has " + name + " at " + state.Refs[c.ref].String()
+	var do string
 	switch {
 	case state.Refs[c.ref].IsZero():
 		is, do = "has no "+name, "publish a state event that has it first"
