@@ -357,6 +357,7 @@ func TestEachFaultOfRecalling(t *testing.T) {
 			k.conn(t, testURL(t, "wss://"+name+".example"))
 		}
 		k.l.keepAll()
+		synctest.Wait() // until it is noted what rejections are judged by
 		end()
 		over, stop := context.WithCancel(t.Context())
 		stop()
