@@ -14,60 +14,76 @@ import (
 type beside struct {
 	mu sync.Mutex
 	// guarded by mu
-	watches map[*watch]struct{}
+	watches map[graspsync.Address]*watch
 }
 
-// watch is what was stored at an address before a hook was called.
+// watch is what is at an address while a hook replaces it. Who comes next waits for its end: what comes
+// between a look and the hook would be missed.
 type watch struct {
-	versions []graspsync.Event
-	told     map[graspsync.EventID]struct{} // of what was removed since, by anybody; guarded by beside.mu
+	at       graspsync.Address
+	versions []graspsync.Event              // that there were before
+	told     map[graspsync.EventID]struct{} // of what was removed since by others; guarded by beside.mu
+	ended    chan struct{}
 }
 
-// begin watches, from before the versions are looked up.
-func (b *beside) begin() *watch {
-	w := &watch{told: make(map[graspsync.EventID]struct{})}
-	b.mu.Lock()
+// begin waits until nobody else watches an address.
+func (b *beside) begin(ctx context.Context, at graspsync.Address) (*watch, error) {
+	for {
+		b.mu.Lock()
+		other := b.watches[at]
+		if other == nil {
+			break
+		}
+		b.mu.Unlock()
+		select {
+		case <-other.ended:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	defer b.mu.Unlock()
 	if b.watches == nil {
-		b.watches = make(map[*watch]struct{})
+		b.watches = make(map[graspsync.Address]*watch)
 	}
-	b.watches[w] = struct{}{}
-	return w
+	w := &watch{at: at, told: make(map[graspsync.EventID]struct{}), ended: make(chan struct{})}
+	b.watches[at] = w
+	return w, nil
 }
 
 func (b *beside) end(w *watch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.watches, w)
+	delete(b.watches, w.at)
+	close(w.ended)
 }
 
 // tell takes note of an event that was removed, and will be told of.
-func (b *beside) tell(id graspsync.EventID) {
+func (b *beside) tell(e graspsync.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for w := range b.watches {
-		w.told[id] = struct{}{}
+	if at, ok := e.Address(); ok && b.watches[at] != nil {
+		b.watches[at].told[e.ID] = struct{}{}
 	}
 }
 
-// claim reports whether nobody tells of an event that is gone. Then who asks does.
-func (b *beside) claim(w *watch, id graspsync.EventID) bool {
+// untold reports whether nobody tells of an event that is gone.
+func (b *beside) untold(w *watch, id graspsync.EventID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, told := w.told[id]; told {
-		return false
-	}
-	for w := range b.watches {
-		w.told[id] = struct{}{}
-	}
-	return true
+	_, told := w.told[id]
+	return !told
 }
 
-// look has a watch know what an event would replace.
-func (s *Sync) look(ctx context.Context, w *watch, e graspsync.Event) error {
+// watching looks up what a hook of the relay's may remove when it replaces an event. It returns nil for one
+// of a regular kind. The watch must be ended.
+func (s *Sync) watching(ctx context.Context, e graspsync.Event) (*watch, error) {
 	at, ok := e.Address()
 	if !ok {
-		return nil
+		return nil, nil //nolint:nilnil // there is none
+	}
+	w, err := s.beside.begin(ctx, at)
+	if err != nil {
+		return nil, err
 	}
 	f := gonostr.Filter{Kinds: []int{at.Kind}, Authors: []string{at.Author.String()}}
 	if at.Identifier != "" {
@@ -75,17 +91,18 @@ func (s *Sync) look(ctx context.Context, w *watch, e graspsync.Event) error {
 	}
 	for v, err := range s.store.Events(ctx, f) {
 		if err != nil {
-			return err
+			s.beside.end(w)
+			return nil, err
 		}
 		if a, _ := v.Address(); a == at && v.ID != e.ID {
 			w.versions = append(w.versions, v)
 		}
 	}
-	return nil
+	return w, nil
 }
 
 // lost takes note of the versions that are gone and of which nobody has told. It is called when the
-// event was saved: who has removed something for an event of the same author has told by then.
+// event was saved: what comes by sync has told by then of what it has removed.
 func (s *Sync) lost(ctx context.Context, w *watch) {
 	if len(w.versions) == 0 {
 		return
@@ -100,8 +117,8 @@ func (s *Sync) lost(ctx context.Context, w *watch) {
 		return
 	}
 	for i, v := range w.versions {
-		if !has[i] && s.beside.claim(w, v.ID) {
-			s.removed.Add(v)
+		if !has[i] && s.beside.untold(w, v.ID) {
+			s.replaced(v)
 		}
 	}
 }

@@ -121,38 +121,44 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 			return err
 		}
 	}
-	known := false
-	watched := s.beside.begin()
-	defer s.beside.end(watched)
+	fresh := false // theirs may be the backend, and what it stores is new all the same
 	if theirs != nil {
-		// Theirs may be the backend, and what it stores is new all the same.
-		has, err := s.store.Has(ctx, []graspsync.EventID{graspsync.EventID(e.ID)})
-		if err != nil {
-			return s.failed(err)
-		}
-		known = has[0]
 		parsed, err := nostrlib.FromEvent(e)
 		if err != nil {
 			return errors.New(msgMalformed)
 		}
-		if err := s.look(ctx, watched, parsed); err != nil {
+		watched, err := s.watching(ctx, parsed)
+		if err != nil {
 			return s.failed(err)
 		}
+		if watched != nil {
+			defer s.beside.end(watched)
+			defer s.lost(context.WithoutCancel(ctx), watched)
+		}
+		known, err := s.store.Has(ctx, []graspsync.EventID{parsed.ID})
+		if err != nil {
+			return s.failed(err)
+		}
+		fresh = !known[0]
 		if err := theirs(ctx, e); err != nil && !errors.Is(err, eventstore.ErrDupEvent) {
 			return err
 		}
 	}
-	ctx = context.WithoutCancel(ctx)
-	o, err := s.store.Add(ctx, e)
-	s.lost(ctx, watched)
+	o, err := s.store.Add(context.WithoutCancel(ctx), e)
 	if err != nil {
 		return s.failed(err)
 	}
+	return s.heard(ctx, o, fresh)
+}
+
+// heard is what khatru is told of an event that the store was given. A fresh one was not there before
+// a hook of the relay's had it.
+func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error {
 	switch o.Result {
 	case graspsync.Stored:
 		return nil
 	case graspsync.Duplicate:
-		if theirs != nil && !known {
+		if fresh {
 			return nil
 		}
 		return eventstore.ErrDupEvent

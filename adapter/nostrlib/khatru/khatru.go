@@ -153,6 +153,7 @@ type Sync struct {
 	unfinished chan struct{} // one slot: a stored deletion could not be executed
 	removed    *embedding.Removals
 	beside     *beside
+	replaced   func(graspsync.Event) // takes note of what was removed for another's sake
 	expiry     *embedding.Expiry
 	unsure     embedding.Unsure
 	questions  questions
@@ -216,7 +217,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	var s *Sync
 	cfg.Store.Removed = func(e graspsync.Event) {
 		removed.Add(e)
-		beside.tell(e.ID)
+		beside.tell(e)
 		s.manager.Departed(e) // nothing is saved before New has returned
 		if tell != nil {
 			tell(e)
@@ -235,6 +236,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,
 		beside:     beside,
+		replaced:   cfg.Store.Removed,
 		questions:  questions{log: cfg.Sync.Logger},
 		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
 		expiry:     embedding.NewExpiry(maxExpiring),
