@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,8 +19,11 @@ import (
 func TestWhoReadsNothingIsCutOff(t *testing.T) {
 	front := newFront(deadlined(http.HandlerFunc(healthy), 300*time.Millisecond), slog.New(slog.DiscardHandler))
 	closed := make(chan struct{})
-	front.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateClosed {
+	front.ConnState = func(c net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew: // else it is megabytes of answers that nobody has to wait for
+			assert.NoError(t, c.(*net.TCPConn).SetWriteBuffer(4<<10))
+		case http.StateClosed:
 			close(closed)
 		}
 	}
