@@ -2,38 +2,24 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"iter"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	eventbadger "github.com/fiatjaf/eventstore/badger"
-	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/health"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/rules"
-	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
-	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
 const (
@@ -77,21 +63,6 @@ func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (co
 	w := waiting{opt: opt, subject: s}
 	w.wait(ctx)
 	return w.report(out), nil
-}
-
-// databaseOf makes the data folder. A dry run of a server that has stored nothing yet makes none, but
-// one for its database that remove takes away.
-func databaseOf(opt options) (at options, remove func(), err error) {
-	if opt.dryRun && !exists(filepath.Join(opt.data, "events")) {
-		opt.data, err = os.MkdirTemp("", "graspserver-dry-run-")
-		return opt, func() { _ = os.RemoveAll(opt.data) }, err
-	}
-	return opt, func() {}, os.MkdirAll(opt.data, 0o700)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // lacksOf says which repositories lack git data, a line for each.
@@ -155,82 +126,6 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 			_ = records.Close()
 		},
 	}, nil
-}
-
-// triesOnce syncs into memory: nothing is stored, no git data is fetched, and nothing is remembered of
-// relays.
-func triesOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, log *slog.Logger) (*oneShot, error) {
-	identity, err := identityOf(opt)
-	if err != nil {
-		return nil, err
-	}
-	base, err := eventstoreadapter.New(db, eventstoreadapter.Config{Identity: identity})
-	if err != nil {
-		return nil, err
-	}
-	book, err := decided(ctx, opt, log)
-	if err != nil {
-		return nil, err
-	}
-	dialer, err := egress.NewDialer(egress.Config{
-		Allow: opt.allowNet, OwnNames: identity.HostPorts(), AllowPlaintext: opt.allowPlaintext, Deny: book.Deny,
-	})
-	if err != nil {
-		return nil, err
-	}
-	transport, err := wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	store := &dryStore{base: base, over: memstore.New(memstore.WithIdentity(identity))}
-	policy := relaysync.NewGRASPPolicy(identity)
-	policy.Membership, policy.GRASPLists = nip34.Membership{OneSided: opt.oneSided}, opt.graspLists
-	manager, err := relaysync.New(store, transport, identity, relaysync.Config{
-		Bootstrap: book.Bootstrap(opt.bootstrap), AllowPlaintext: opt.allowPlaintext, Policy: policy, Rules: book, Logger: log,
-		Times: relaysync.Times{BatchWindow: opt.batchWindow}, Health: health.Config{BaseBackoff: opt.baseBackoff},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &oneShot{
-		run: manager.Run, status: manager.Status, waits: func() purgatory.Status { return purgatory.Status{} }, ready: manager.Ready(), stored: store.over.Len,
-		lacks: func(context.Context) ([]string, error) { return nil, nil }, // as if git data were here
-		close: func() { _ = base.Close() },
-	}, nil
-}
-
-// decided is what is blocked. Nothing is written to it.
-func decided(ctx context.Context, opt options, log *slog.Logger) (*rules.Book, error) {
-	file, err := readRules(opt.rules)
-	if err != nil {
-		return nil, err
-	}
-	for _, dir := range []string{rulesDir(opt), filepath.Join(opt.data, "state")} { // they were in the other one once
-		book, err := readBook(ctx, dir, file, log)
-		if book != nil || err != nil {
-			return book, err
-		}
-	}
-	return rules.Open(ctx, state.NewMemory(), rules.Config{File: file})
-}
-
-// readBook reads the rules in a folder of records, nil if there are none.
-func readBook(ctx context.Context, dir string, file rules.File, log *slog.Logger) (book *rules.Book, err error) {
-	if !exists(dir) {
-		return nil, nil //nolint:nilnil // no rules, no error
-	}
-	records, err := filestate.Open(dir, filestate.Config{Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("opening the rules: %w", err)
-	}
-	defer func() { err = errors.Join(err, records.Close()) }()
-	for _, err := range records.Keys(ctx, "rules/") {
-		if err != nil {
-			return nil, fmt.Errorf("reading the rules: %w", err)
-		}
-		return rules.Open(ctx, records, rules.Config{File: file})
-	}
-	return nil, nil //nolint:nilnil // no rules, no error
 }
 
 func openDatabase(opt options) *eventbadger.BadgerBackend {
@@ -386,149 +281,4 @@ func (w *waiting) missing(out io.Writer) (none bool) {
 		fmt.Fprintln(out, "what repositories lack is not known:", graspsync.Printable(w.failed.Error()))
 	}
 	return none
-}
-
-// dryStore is a Store that is read, with what would have been stored over it, in memory.
-type dryStore struct {
-	base relaysync.Store
-	over *memstore.Store
-}
-
-var _ relaysync.Store = (*dryStore)(nil)
-
-// Save implements [relaysync.Store].
-func (s *dryStore) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	out := make([]graspsync.Outcome, len(events))
-	for i, in := range events {
-		result, err := s.known(ctx, in.Event)
-		if err != nil {
-			return nil, err
-		}
-		if result != 0 {
-			out[i].Result = result
-			continue
-		}
-		saved, err := s.over.Save(ctx, []graspsync.Incoming{in})
-		if err != nil {
-			return nil, err
-		}
-		out[i] = saved[0]
-	}
-	return out, nil
-}
-
-// known returns what would become of an event for what is stored; 0: nothing is against it.
-func (s *dryStore) known(ctx context.Context, ev graspsync.Event) (graspsync.Result, error) {
-	if ev.IsZero() {
-		return 0, nil
-	}
-	has, err := s.base.Has(ctx, []graspsync.EventID{ev.ID})
-	if err != nil || has[0] {
-		return graspsync.Duplicate, err
-	}
-	if deleted, err := s.base.Deleted(ctx, ev); err != nil || deleted {
-		return graspsync.Deleted, err
-	}
-	versions, err := s.versions(ctx, ev)
-	for _, other := range versions {
-		if other.Stamp().Newer(ev.Stamp()) {
-			return graspsync.Superseded, err
-		}
-	}
-	return 0, err
-}
-
-// versions returns the stored versions of a replaceable or addressable event.
-func (s *dryStore) versions(ctx context.Context, ev graspsync.Event) (out []graspsync.Event, err error) {
-	a, ok := ev.Address()
-	if !ok {
-		return nil, nil
-	}
-	f := nostr.Filter{Kinds: []int{a.Kind}, Authors: []string{a.Author.String()}}
-	if nostr.IsAddressableKind(a.Kind) {
-		f.Tags = nostr.TagMap{"d": {a.Identifier}}
-	}
-	for other, err := range s.base.Events(ctx, f) {
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, other)
-	}
-	return out, nil
-}
-
-// Has implements [relaysync.Store].
-func (s *dryStore) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
-	below, err := s.base.Has(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	above, err := s.over.Has(ctx, ids)
-	for i := range above {
-		above[i] = above[i] || below[i]
-	}
-	return above, err
-}
-
-// Stamps implements [relaysync.Store].
-func (s *dryStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
-		for ev, err := range s.Events(ctx, f) {
-			if err != nil {
-				yield(graspsync.Stamp{}, err)
-				return
-			}
-			if !yield(ev.Stamp(), nil) {
-				return
-			}
-		}
-	}
-}
-
-// Events implements [relaysync.Store]: what is stored, but for what would be replaced or deleted by
-// now, and what would be stored.
-func (s *dryStore) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	return func(yield func(graspsync.Event, error) bool) {
-		for ev, err := range s.base.Events(ctx, f) {
-			if err == nil {
-				var gone bool
-				if gone, err = s.replaced(ctx, ev); gone {
-					continue
-				}
-			}
-			if !yield(ev, err) || err != nil {
-				return
-			}
-		}
-		for ev, err := range s.over.Events(ctx, f) {
-			if !yield(ev, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-func (s *dryStore) replaced(ctx context.Context, ev graspsync.Event) (bool, error) {
-	if deleted, err := s.over.Deleted(ctx, ev); err != nil || deleted {
-		return deleted, err
-	}
-	versions, err := (&dryStore{base: s.over}).versions(ctx, ev)
-	return slices.ContainsFunc(versions, func(o graspsync.Event) bool { return o.Stamp().Newer(ev.Stamp()) }), err
-}
-
-// Deleted implements [relaysync.Store].
-func (s *dryStore) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
-	if deleted, err := s.base.Deleted(ctx, ev); err != nil || deleted {
-		return deleted, err
-	}
-	return s.over.Deleted(ctx, ev)
-}
-
-// Remove implements [relaysync.Store].
-func (s *dryStore) Remove(ctx context.Context, ev graspsync.Event) error {
-	has, err := s.over.Has(ctx, []graspsync.EventID{ev.ID})
-	if err != nil || has[0] {
-		return s.over.Remove(ctx, ev)
-	}
-	return relaysync.ErrCannotRemove
 }
