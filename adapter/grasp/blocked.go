@@ -49,10 +49,17 @@ func spelled(s rules.Subject) string {
 	if ref, ok := s.Ref(); ok {
 		name = nip34.NPub(ref.Owner) + "/" + ref.Identifier
 	}
-	if strings.ContainsAny(name, " \"'\\$`&;|<>()*?#~") || name != graspsync.Printable(name) { // a shell takes it apart
-		name = strconv.Quote(name)
+	return string(s.Kind) + " " + shellWord(name)
+}
+
+// shellWord is a text as one word of a shell, which runs nothing of it. Strangers choose identifiers,
+// and what lifts a rule is copied. One that can't be printed is not what was meant any more.
+func shellWord(text string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
+	if text != "" && strings.Trim(text, plain) == "" {
+		return text
 	}
-	return string(s.Kind) + " " + name
+	return "'" + strings.ReplaceAll(graspsync.Printable(text), "'", `'\''`) + "'"
 }
 
 // sentence says it for people who ask at now.
