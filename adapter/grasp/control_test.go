@@ -255,6 +255,13 @@ func TestOtherCommands(t *testing.T) {
 	require.NotContains(t, refs(), pull.ID)
 	require.Contains(t, refs(), "refs/heads/main")
 
+	other := relaytest.NewKey("other")
+	theirs := other.Issue(nostr.Now()-10, owner.Ref("repo"), "an issue")
+	deletion := other.Deletion(nostr.Now(), theirs)
+	require.Empty(t, c.publish(theirs, deletion))
+	_, err := c.do("remove", "event", deletion.ID)
+	require.ErrorContains(t, err, grasp.ErrStays.Error(), "it does not say that it is gone")
+
 	removed := c.must("banevent", announcement.ID, "no reason")
 	require.JSONEq(t, `{"events":1,"waiting":0}`, removed)
 	require.Len(t, c.publish(announcement), 1)

@@ -24,7 +24,7 @@ type Purged struct {
 
 // Purge removes what is here of a subject, at once and for good: an event; a repository with its git
 // data and all that was said about it and nothing else of ours; an author's events and repositories.
-// Deletions stay. Without a rule that blocks it, it may come again when a client submits it, or when
+// Deletions and requests to vanish stay; the error wraps [ErrStays] for one that is named itself. Without a rule that blocks it, it may come again when a client submits it, or when
 // it is forgotten that it was here: see Remove. The error says what is left; the call may be
 // repeated.
 func (c Control) Purge(ctx context.Context, s rules.Subject) (Purged, error) {
@@ -69,9 +69,30 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 			return p, perr
 		}
 		err = errors.Join(of.events(ctx, nostr.Filter{IDs: []string{s.Name}}),
-			of.dismiss(ctx, func(ev graspsync.Event) bool { return ev.ID == id }), of.refs(ctx, id))
+			of.dismiss(ctx, func(ev graspsync.Event) bool { return ev.ID == id }), of.refs(ctx, id), of.stays(ctx, s.Name))
 	}
 	return of.done, err
+}
+
+// ErrStays is wrapped by what [Control.Purge] and [Control.Remove] return for a deletion or a request to
+// vanish: without it what it has removed would come back.
+var ErrStays = errors.New("a deletion or a request to vanish stays: what it removed would come back")
+
+// stays reports it if an event is one that does.
+func (p *purge) stays(ctx context.Context, id string) error {
+	for ev, err := range p.sync.Store().Events(ctx, nostr.Filter{IDs: []string{id}}) {
+		if err != nil {
+			return fmt.Errorf("looking for what is left: %w", err)
+		}
+		if stays(ev) {
+			return ErrStays
+		}
+	}
+	return nil
+}
+
+func stays(ev graspsync.Event) bool {
+	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
 // purge is one that is under way.
@@ -147,7 +168,7 @@ func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event
 		if err != nil {
 			return nil, fmt.Errorf("looking for what is to go: %w", err)
 		}
-		if ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish && !p.gone[ev.ID] {
+		if !stays(ev) && !p.gone[ev.ID] {
 			out = append(out, ev)
 		}
 	}
