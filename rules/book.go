@@ -313,7 +313,7 @@ func (b *Book) Event(ev graspsync.Event) (Rule, bool) {
 	if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		return Rule{}, false
 	}
-	own := ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState
+	own := isOwn(ev)
 	if own {
 		if r, ok := p.repository(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}); ok {
 			return r, r.Action == Block
@@ -326,6 +326,11 @@ func (b *Book) Event(ev graspsync.Event) (Rule, bool) {
 		return Rule{}, false
 	}
 	return p.aboutBlocked(ev)
+}
+
+// isOwn reports whether an event is of the repository that its author has under its d tag.
+func isOwn(ev graspsync.Event) bool {
+	return ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState
 }
 
 // aboutBlocked returns a rule that blocks all repositories that an event names.
@@ -369,15 +374,21 @@ func (b *Book) Host(at graspsync.HostPort) (Rule, bool) {
 }
 
 // Blocks implements sync.Rules. What is said of an author is lifted for one repository, or for one
-// event, as well by what is said of these.
+// event, as well by what is said of these; and of several repositories that an event names it is enough
+// that one is not blocked any more.
 func (b *Book) Blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
 	r, blocked := b.Event(ev)
 	if !blocked {
 		return "", nil
 	}
 	until = []graspsync.Dependency{Lifted(r.Subject), Lifted(OfEvent(ev.ID))}
-	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+	if isOwn(ev) {
 		until = append(until, Lifted(OfRepository(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})))
+	}
+	for _, a := range nip34.Addresses(ev.Event) {
+		if ref, ok := a.Repo(); ok {
+			until = append(until, Lifted(OfRepository(ref)), Lifted(OfAuthor(ref.Owner)))
+		}
 	}
 	switch r.Subject.Kind {
 	case Repository:

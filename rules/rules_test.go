@@ -240,7 +240,19 @@ func TestWhatIsBlocked(t *testing.T) {
 	_, until := b.Blocks(event(t, announcement))
 	require.Contains(t, until, rules.Lifted(rules.OfAuthor(bob.PubKey())))
 	require.Contains(t, until, rules.Lifted(rules.OfRepository(bob.Ref("any"))))
-	reason, _ := b.Blocks(graspsync.Event{})
+	// What is said of an owner is lifted for one repository of theirs as well, and of several that an
+	// event names it is enough that one is not blocked any more.
+	several := event(t, carol.Event(2, 1621, "", nostr.Tag{"a", bob.Ref("any").String()}, nostr.Tag{"a", alice.Ref("bad").String()}))
+	_, until = b.Blocks(several)
+	for _, s := range []rules.Subject{
+		rules.OfRepository(bob.Ref("any")), rules.OfAuthor(bob.PubKey()), rules.OfRepository(alice.Ref("bad")), rules.OfAuthor(alice.PubKey()),
+	} {
+		require.Contains(t, until, rules.Lifted(s), s)
+	}
+	set(rules.Allow, rules.OfRepository(bob.Ref("any")))
+	reason, _ := b.Blocks(several)
+	require.Empty(t, reason)
+	reason, _ = b.Blocks(graspsync.Event{})
 	require.Empty(t, reason)
 }
 
