@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -48,6 +49,14 @@ type control struct {
 	bootstrap []graspsync.RelayURL // that were configured
 	audit     func(admin.Entry)
 	log       *slog.Logger
+
+	reloading chan *unacted // its one slot is taken by who reloads
+}
+
+// unacted is what a Reload did not come to; nil: it came to all of it.
+type unacted struct {
+	subjects  []rules.Subject
+	bootstrap []graspsync.RelayURL // that were followed before
 }
 
 // ErrNothingToPurge is wrapped by what Purge says of a subject of which nothing can be here: a relay.
@@ -79,14 +88,39 @@ func (c Control) Unset(ctx context.Context, s rules.Subject) error {
 	return c.done("unset", err, string(s.Kind), s.Name)
 }
 
-// Reload has another file of rules count, and acts on what has changed.
+// Reload has another file of rules count, and acts on what has changed. What it did not come to is done
+// by the next one, whatever that changes.
 func (c Control) Reload(ctx context.Context, f rules.File) error {
+	var left *unacted
+	select {
+	case left = <-c.reloading:
+	case <-ctx.Done():
+		return c.done("reload", context.Cause(ctx))
+	}
+	defer func() { c.reloading <- left }()
 	before, followed := c.rules.All(), c.rules.Bootstrap(c.bootstrap)
-	err := c.rules.SetFile(ctx, f)
-	if err == nil {
-		err = errors.Join(c.act(ctx, differing(before, c.rules.All())...), c.follow(ctx, followed))
+	if err := c.rules.SetFile(ctx, f); err != nil {
+		return c.done("reload", err)
+	}
+	changed := differing(before, c.rules.All())
+	if left != nil {
+		followed = left.bootstrap
+		changed = union(changed, left.subjects)
+	}
+	err := errors.Join(c.act(ctx, changed...), c.follow(ctx, followed))
+	if left = nil; err != nil {
+		left = &unacted{changed, followed}
 	}
 	return c.done("reload", err)
+}
+
+// union returns what is in a or in b, each once.
+func union(a, b []rules.Subject) []rules.Subject {
+	all := make(map[rules.Subject]struct{}, len(a)+len(b))
+	for _, s := range slices.Concat(a, b) {
+		all[s] = struct{}{}
+	}
+	return slices.Collect(maps.Keys(all))
 }
 
 // differing returns the subjects of which two lists of rules do not say the same.

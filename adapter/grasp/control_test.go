@@ -1,6 +1,7 @@
 package grasp_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -309,4 +311,27 @@ func TestRefetchAndBlockedGitServer(t *testing.T) {
 	c.must("unset", "relay", there)
 	c.must("refetch", owner.Npub()+"/repo")
 	c.eventually("hunted for", func() bool { return git() > before })
+}
+
+// A reload that failed half-way was never made good: the next one found nothing that had changed.
+func TestReloadThatFailedIsMadeGood(t *testing.T) {
+	c := newCommanded(t)
+	_, commit := c.work()
+	bad := relaytest.NewKey("bad")
+	require.Empty(t, c.publish(bad.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr), bad.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
+	waits := func() int { return len(c.server.Purgatory().Status().Waiting) }
+	require.Equal(t, 2, waits())
+	file, err := rules.ParseFile(strings.NewReader("block author " + bad.Npub() + "\nbootstrap wss://127.0.0.2:8443\n"))
+	require.NoError(t, err)
+	control := c.server.Control("test")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for len(control.Rules().All()) == 0 { // whichever of two things that are ready is taken
+		require.ErrorIs(t, control.Reload(over, file), context.Canceled)
+	}
+	require.NoError(t, control.Reload(t.Context(), file))
+	require.Zero(t, waits())
+	c.eventually("followed", func() bool { return len(c.server.Sync().Status().Relays) == 1 })
+	require.NoError(t, control.Reload(t.Context(), rules.File{}))
+	c.eventually("not followed", func() bool { return len(c.server.Sync().Status().Relays) == 0 })
 }

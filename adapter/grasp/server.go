@@ -114,7 +114,9 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	embed() // nothing may fail any more: a relay whose New failed is to be one that another New can have
 	s.control = &control{
 		rules: cfg.Rules, sync: s.sync, purgatory: s.purgatory, repos: s.repos, lists: policy.Lists, bootstrap: configured, audit: cfg.Audit, log: cfg.Logger,
+		reloading: make(chan *unacted, 1),
 	}
+	s.control.reloading <- nil
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.control.describes)
 	policy.Join(bounded{s.purgatory, s.sync.Room})
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.purgatory.Arrived, e) })
