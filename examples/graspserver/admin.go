@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,13 +58,14 @@ func notHere(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, `{"error":"this is -admin-listen, which takes no commands: -url is to be that of -listen"}`)
 }
 
-// guarded keeps other sites that a browser here has open from what is served: at a loopback address
-// nobody reaches us by a name, but who has had one point there.
-func guarded(h http.Handler, loopback bool) http.Handler {
+// guarded keeps other sites that a browser here has open from what is served: over a loopback address
+// nobody reaches us by a name that is not ours, but who has had one point there. That goes for each
+// connection: a listener at all addresses has that one as well.
+func guarded(h http.Handler, ours []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case loopback && !isLocal(r.Host):
-			http.Error(w, "at a loopback address the status is served under an IP address or localhost only", http.StatusMisdirectedRequest)
+		case overLoopback(r) && !isLocal(r.Host) && !slices.Contains(ours, hostname(r.Host)):
+			http.Error(w, "at a loopback address the status is served under an IP address, localhost or -domain only", http.StatusMisdirectedRequest)
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 			http.Error(w, "not for other sites", http.StatusForbidden)
 		default:
@@ -72,20 +74,33 @@ func guarded(h http.Handler, loopback bool) http.Handler {
 	})
 }
 
-// isLocal reports whether a Host, with a port or without, is an IP address or localhost.
-func isLocal(host string) bool {
+// namesOf are the names that others reach a server by.
+func namesOf(opt options) (names []string) {
+	for _, domain := range append([]string{opt.domain}, opt.also...) {
+		host, _, _ := strings.Cut(bare(domain), "/")
+		names = append(names, hostname(host))
+	}
+	return names
+}
+
+// hostname is a Host without its port, in small letters.
+func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil
+	return strings.ToLower(host)
 }
 
-func isLoopback(addr net.Addr) bool {
-	at, ok := addr.(*net.TCPAddr)
+// isLocal reports whether a Host, with a port or without, is an IP address or localhost.
+func isLocal(host string) bool {
+	name := hostname(host)
+	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return err == nil || name == "localhost"
+}
+
+// overLoopback reports whether a request came to a loopback address.
+func overLoopback(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
 }
 
@@ -125,13 +140,14 @@ func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 // the one that everybody reaches, as a part of what they see.
 func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
+	site := guarded(a, namesOf(opt))
 	switch address {
 	case adminOff:
 		log.Info("nobody is served the status: -admin-listen is off")
 		return func() {}, nil
 	case opt.listen:
 		for _, path := range []string{"GET /metrics", "GET /status.json", "GET /status/"} {
-			everybody.Handle(path, a)
+			everybody.Handle(path, site)
 		}
 		log.Info("serving the status to everybody", "path", "/status/")
 		return func() {}, nil
@@ -144,7 +160,7 @@ func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Add
 		log.Error("the status is not served: set -admin-listen", "error", err)
 		return func() {}, nil
 	}
-	front, done := newFront(withDeadline(guarded(a, isLoopback(listener.Addr()))), log), make(chan struct{})
+	front, done := newFront(withDeadline(site), log), make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := front.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
