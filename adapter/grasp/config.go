@@ -50,7 +50,7 @@ type Config struct {
 	// has: then whoever loses State has everything back that was blocked or removed. In a store of
 	// their own ([rules.Open], [rules.Move]) they outlive it, as with [Open].
 	Rules *rules.Book
-	// Audit is told of each command of an operator's, after it, and of a removal before it as well.
+	// Audit is told of each command of an operator's that changes something, before it and after it.
 	// It must be safe for concurrent use. Defaults to nobody; they are logged in any case.
 	Audit func(admin.Entry)
 	// Logger gets what happens, unless a part has one of its own. Defaults to

@@ -69,38 +69,43 @@ func (c Control) Rules() *rules.Book { return c.rules }
 // end, the repositories of an author are not followed and out of service, what waits for git data
 // is let go of. What is stored stays served until it is purged. The reason is for the log.
 func (c Control) Block(ctx context.Context, s rules.Subject, reason string) error {
-	return c.done("block", c.set(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason, By: c.by}), string(s.Kind), s.Name, reason)
+	return c.decide(ctx, "block", rules.Rule{Action: rules.Block, Subject: s, Reason: reason})
 }
 
 // Allow has a subject not be blocked, whatever the file of rules says, or a rule that is about more.
 // What was refused is judged again, or asked for again.
 func (c Control) Allow(ctx context.Context, s rules.Subject, reason string) error {
-	return c.done("allow", c.set(ctx, rules.Rule{Action: rules.Allow, Subject: s, Reason: reason, By: c.by}), string(s.Kind), s.Name, reason)
+	return c.decide(ctx, "allow", rules.Rule{Action: rules.Allow, Subject: s, Reason: reason})
 }
 
 // Unset forgets what Block or Allow has said of a subject. The error wraps [rules.ErrNoRule] if
 // neither has.
 func (c Control) Unset(ctx context.Context, s rules.Subject) error {
-	err := c.rules.Unset(ctx, s)
-	if err == nil {
-		err = c.act(ctx, s)
-	}
-	return c.done("unset", err, string(s.Kind), s.Name)
+	return c.recorded(func() error {
+		if err := c.rules.Unset(ctx, s); err != nil {
+			return err
+		}
+		return c.act(ctx, s)
+	}, "unset", string(s.Kind), s.Name)
 }
 
 // Reload has another file of rules count, and acts on what has changed. What it did not come to is done
 // by the next one, whatever that changes.
 func (c Control) Reload(ctx context.Context, f rules.File) error {
+	return c.recorded(func() error { return c.reload(ctx, f) }, "reload")
+}
+
+func (c Control) reload(ctx context.Context, f rules.File) error {
 	var left *unacted
 	select {
 	case left = <-c.reloading:
 	case <-ctx.Done():
-		return c.done("reload", context.Cause(ctx))
+		return context.Cause(ctx)
 	}
 	defer func() { c.reloading <- left }()
 	before, followed := c.rules.All(), c.rules.Bootstrap(c.bootstrap)
 	if err := c.rules.SetFile(ctx, f); err != nil {
-		return c.done("reload", err)
+		return err
 	}
 	changed := differing(before, c.rules.All())
 	if left != nil {
@@ -111,7 +116,7 @@ func (c Control) Reload(ctx context.Context, f rules.File) error {
 	if left = nil; err != nil {
 		left = &unacted{changed, followed}
 	}
-	return c.done("reload", err)
+	return err
 }
 
 // union returns what is in a or in b, each once.
@@ -143,53 +148,57 @@ func differing(before, after []rules.Rule) (out []rules.Subject) {
 
 // AddBootstrap has a relay followed in any case, from now on.
 func (c Control) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
-	err := c.sync.Manager().AddBootstrap(ctx, u) // it knows whether it can be one
-	if err == nil {
-		err = c.rules.AddBootstrap(ctx, u)
-	}
-	return c.done("bootstrap", err, "add", u.String())
+	return c.recorded(func() error {
+		if err := c.sync.Manager().AddBootstrap(ctx, u); err != nil { // it knows whether it can be one
+			return err
+		}
+		return c.rules.AddBootstrap(ctx, u)
+	}, "bootstrap", "add", u.String())
 }
 
 // RemoveBootstrap has a relay be one like any other, though it may be configured to be followed.
 func (c Control) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
-	if !slices.Contains(c.rules.Bootstrap(c.bootstrap), u) {
-		return c.done("bootstrap", fmt.Errorf("%w as a bootstrap relay: %s", relaysync.ErrUnknownRelay, u), "remove", u.String())
-	}
-	err := c.rules.RemoveBootstrap(ctx, u)
-	if err == nil {
-		err = c.follow(ctx, []graspsync.RelayURL{u})
-	}
-	return c.done("bootstrap", err, "remove", u.String())
+	return c.recorded(func() error {
+		if !slices.Contains(c.rules.Bootstrap(c.bootstrap), u) {
+			return fmt.Errorf("%w as a bootstrap relay: %s", relaysync.ErrUnknownRelay, u)
+		}
+		if err := c.rules.RemoveBootstrap(ctx, u); err != nil {
+			return err
+		}
+		return c.follow(ctx, []graspsync.RelayURL{u})
+	}, "bootstrap", "remove", u.String())
 }
 
 // Retry has a relay tried now; see [relaysync.SyncManager].
 func (c Control) Retry(ctx context.Context, u graspsync.RelayURL) error {
-	return c.done("retry", c.sync.Manager().Retry(ctx, u), u.String())
+	return c.recorded(func() error { return c.sync.Manager().Retry(ctx, u) }, "retry", u.String())
 }
 
 // ResyncRelay has everything compared again that a relay has.
 func (c Control) ResyncRelay(ctx context.Context, u graspsync.RelayURL) error {
-	return c.done("resync", c.sync.Manager().Resync(ctx, u), "relay", u.String())
+	return c.recorded(func() error { return c.sync.Manager().Resync(ctx, u) }, "resync", "relay", u.String())
 }
 
 // ResyncRepository has all relays of a repository asked for it again.
 func (c Control) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	return c.done("resync", c.sync.Manager().ResyncRepository(ctx, ref), "repository", ref.String())
+	return c.recorded(func() error { return c.sync.Manager().ResyncRepository(ctx, ref) }, "resync", "repository", ref.String())
 }
 
 // Refetch has git data that a repository lacks hunted for now; see [purgatory.Purgatory].
 func (c Control) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
-	return c.done("refetch", c.purgatory.Refetch(ctx, ref), ref.String())
+	return c.recorded(func() error { return c.purgatory.Refetch(ctx, ref) }, "refetch", ref.String())
 }
 
 // Maintain puts a repository in order now: what nothing names is gone when it returns. While it is in
 // use it is waited for.
 func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purgatory.Maintained, err error) {
-	err = whileInUse(ctx, func() (err error) {
-		done, err = c.purgatory.Maintain(ctx, ref)
-		return err
-	})
-	return done, c.done("maintain", err, ref.String())
+	err = c.recorded(func() error {
+		return whileInUse(ctx, func() (err error) {
+			done, err = c.purgatory.Maintain(ctx, ref)
+			return err
+		})
+	}, "maintain", ref.String())
+	return done, err
 }
 
 // Describe changes how the server describes itself; what is nil stays as it is.
@@ -203,26 +212,40 @@ func (c Control) Describe(ctx context.Context, a rules.About) error {
 			said = append(said, t.name, graspsync.Clip(*t.text, rules.MaxText))
 		}
 	}
-	return c.done("describe", c.rules.Describe(ctx, a), said...)
+	return c.recorded(func() error { return c.rules.Describe(ctx, a) }, "describe", said...)
 }
 
-// done records a command and returns what came of it.
-func (c Control) done(command string, err error, args ...string) error {
+// recorded carries out a command, with an entry before it: whoever is killed in the middle leaves a trace.
+// Each method of Control that changes something is one.
+func (c Control) recorded(do func() error, command string, args ...string) error {
 	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
 		args = args[:len(args)-1]
 	}
-	e := admin.Entry{At: time.Now().UTC().Round(time.Millisecond), By: c.by, Command: command, Args: args, Outcome: admin.Done}
-	if err != nil {
+	e := admin.Entry{By: c.by, Command: command, Args: args, Outcome: admin.Begun}
+	c.entry(e)
+	err := do()
+	if e.Outcome = admin.Done; err != nil {
 		e.Outcome, e.Error = admin.Failed, graspsync.Printable(err.Error())
 	}
 	c.log.Info("command", "by", c.by, "command", command, "args", graspsync.Printable(fmt.Sprint(args)), "outcome", e.Outcome, "error", e.Error)
-	if c.audit != nil {
-		c.audit(e)
-	}
+	c.entry(e)
 	return err
 }
 
+func (c Control) entry(e admin.Entry) {
+	if c.audit != nil {
+		e.At = time.Now().UTC().Round(time.Millisecond)
+		c.audit(e)
+	}
+}
+
+// decide keeps a rule, and acts on it.
+func (c Control) decide(ctx context.Context, command string, r rules.Rule) error {
+	return c.recorded(func() error { return c.set(ctx, r) }, command, string(r.Subject.Kind), r.Subject.Name, r.Reason)
+}
+
 func (c Control) set(ctx context.Context, r rules.Rule) error {
+	r.By = c.by
 	if err := c.rules.Set(ctx, r); err != nil {
 		return err
 	}

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 )
@@ -27,10 +25,12 @@ type Purged struct {
 // Deletions and requests to vanish stay; the error wraps [ErrStays] for one that is named itself. Without a rule that blocks it, it may come again when a client submits it, or when
 // it is forgotten that it was here: see Remove. The error says what is left; the call may be
 // repeated.
-func (c Control) Purge(ctx context.Context, s rules.Subject) (Purged, error) {
-	c.begins("purge", string(s.Kind), s.Name)
-	p, err := c.purge(ctx, s)
-	return p, c.done("purge", err, string(s.Kind), s.Name)
+func (c Control) Purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
+	err = c.recorded(func() (err error) {
+		p, err = c.purge(ctx, s)
+		return err
+	}, "purge", string(s.Kind), s.Name)
+	return p, err
 }
 
 // Remove blocks a subject and purges it.
@@ -38,18 +38,13 @@ func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p 
 	if s.Kind == rules.Relay {
 		return p, fmt.Errorf("%w: %s", ErrNothingToPurge, s)
 	}
-	c.begins("remove", string(s.Kind), s.Name)
-	if err = c.set(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason, By: c.by}); err == nil {
-		p, err = c.purge(ctx, s)
-	}
-	return p, c.done("remove", err, string(s.Kind), s.Name, reason)
-}
-
-// begins records what is about to be done: if we are killed before it is, it would leave no trace.
-func (c Control) begins(command string, args ...string) {
-	if c.audit != nil {
-		c.audit(admin.Entry{At: time.Now().UTC().Round(time.Millisecond), By: c.by, Command: command, Args: args, Outcome: admin.Begun})
-	}
+	err = c.recorded(func() (err error) {
+		if err = c.set(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason}); err == nil {
+			p, err = c.purge(ctx, s)
+		}
+		return err
+	}, "remove", string(s.Kind), s.Name, reason)
+	return p, err
 }
 
 func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err error) {

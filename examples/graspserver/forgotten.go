@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,13 +15,17 @@ import (
 // maxForgotten is how many commands are named that have no effect any more.
 const maxForgotten = 20
 
-// remember says which of the commands in the audit log are not in force, though nobody has taken them
+// remember says which of the commands in the audit log were cut off, and which are not in force, though nobody has taken them
 // back: the rules were lost, or a backup is older than they are. What they kept out would come back
 // without a word.
 func (o *operator) remember(configured []graspsync.RelayURL) error {
 	entries, err := o.audit.Recent(math.MaxInt)
 	if err != nil {
 		return err
+	}
+	cut := cutOff(entries)
+	for _, e := range cut[:min(len(cut), maxForgotten)] {
+		o.log.Error("a command was cut off in the middle: give it again", "command", spelled(e), "by", e.By, "at", e.At)
 	}
 	lost := forgotten(entries, o.book, configured)
 	if len(lost) == 0 {
@@ -32,6 +37,19 @@ func (o *operator) remember(configured []graspsync.RelayURL) error {
 		o.log.Error("not in force any more", "command", spelled(e), "by", e.By, "at", e.At)
 	}
 	return nil
+}
+
+// cutOff returns, of commands in their order, those that have begun and of which nothing is known since.
+func cutOff(entries []admin.Entry) (cut []admin.Entry) {
+	begun := make(map[string]admin.Entry)
+	for _, e := range entries {
+		if e.Outcome == admin.Begun {
+			begun[spelled(e)] = e
+		} else {
+			delete(begun, spelled(e))
+		}
+	}
+	return slices.SortedFunc(maps.Values(begun), func(a, b admin.Entry) int { return a.At.Compare(b.At) })
 }
 
 // spelled is a command as somebody would give it again.

@@ -73,7 +73,7 @@ func TestCommandLine(t *testing.T) {
 	stop()
 	audit, err := os.ReadFile(filepath.Join(data, "audit.log"))
 	require.NoError(t, err)
-	require.Equal(t, 4, bytes.Count(audit, []byte("\n")))
+	require.Equal(t, 8, bytes.Count(audit, []byte("\n")), "before each of four, and after it")
 	require.Contains(t, string(audit), `"command":"block","args":["author","`+mallory.Hex()+`","no reason"],"outcome":"done"}`)
 	require.Contains(t, string(audit), `"args":["wss://nowhere.example"],"outcome":"failed","error":"relay not followed`)
 

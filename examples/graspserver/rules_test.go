@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state/filestate"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -107,4 +108,35 @@ func commandAs(t *testing.T, owner *relaytest.Key, addr string, args ...string) 
 		return err == nil || !strings.Contains(err.Error(), "signed before")
 	})
 	return err
+}
+
+// A command that a kill cut off in the middle was seen by nobody who did not look for it.
+func TestCommandThatWasCutOffIsNamed(t *testing.T) {
+	owner, addr, data := relaytest.NewKey("owner"), freeAddr(t), t.TempDir()
+	opt := options{listen: addr, domain: "grasp.example", data: data, admins: []graspsync.PubKey{owner.PubKey()}, summaryEvery: time.Minute}
+	log, err := admin.OpenLog(filepath.Join(data, "audit.log"))
+	require.NoError(t, err)
+	args := []string{"author", relaytest.NewKey("mallory").Hex()}
+	for _, outcome := range []string{admin.Begun, admin.Done, admin.Begun} {
+		require.NoError(t, log.Record(admin.Entry{At: time.Now(), By: owner.Npub(), Command: "purge", Args: args, Outcome: outcome}))
+	}
+	require.NoError(t, log.Close())
+	for _, want := range []struct {
+		cut   int
+		again bool
+	}{{1, false}, {1, true}, {0, false}} {
+		said := make(lines, 1000)
+		_, stop := serverTo(t, opt, said)
+		cut := 0
+		for len(said) > 0 {
+			if strings.Contains(<-said, `a command was cut off in the middle: give it again" command="purge author `+args[1]) {
+				cut++
+			}
+		}
+		require.Equal(t, want.cut, cut)
+		if want.again {
+			require.NoError(t, commandAs(t, owner, addr, append([]string{"purge"}, args...)...))
+		}
+		stop()
+	}
 }
