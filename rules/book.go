@@ -47,6 +47,7 @@ type Book struct {
 	store   state.Store   // read-only
 	writing chan struct{} // one slot: who has it changes something
 	now     atomic.Pointer[page]
+	failed  atomic.Uint64 // changes that could not be kept
 }
 
 // page is what is decided at one moment. It is not changed.
@@ -229,7 +230,8 @@ func (b *Book) change(ctx context.Context, to func(*page) (*page, error)) error 
 	return nil
 }
 
-func (b *Book) put(ctx context.Context, key string, value any) error {
+func (b *Book) put(ctx context.Context, key string, value any) (err error) {
+	defer func() { b.failures(ctx, err) }()
 	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("keeping %q: %w", key, err)
@@ -248,7 +250,15 @@ func (b *Book) put(ctx context.Context, key string, value any) error {
 	return fmt.Errorf("keeping %q: %w", key, state.ErrConflict)
 }
 
-func (b *Book) drop(ctx context.Context, key string) error {
+// failures counts what the store did not keep. That nobody waits any more is no fault of it.
+func (b *Book) failures(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		b.failed.Add(1)
+	}
+}
+
+func (b *Book) drop(ctx context.Context, key string) (err error) {
+	defer func() { b.failures(ctx, err) }()
 	for range maxConflicts {
 		_, version, err := b.store.Get(ctx, key)
 		if err == nil {

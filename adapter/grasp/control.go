@@ -8,10 +8,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/nbd-wtf/go-nostr/nip11"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
@@ -51,6 +53,20 @@ type control struct {
 	log       *slog.Logger
 
 	reloading chan *unacted // its one slot is taken by who reloads
+	stale     atomic.Bool   // the last Reload failed
+}
+
+// collector tells whether the last Reload failed: what an operator has put into the file may not be in force.
+func (c *control) collector(namespace string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Subsystem: "rules", Name: "reload_failed",
+		Help: "1 if the file of rules could not be read, or not all of it be put in force, when that was asked for last; else 0.",
+	}, func() float64 {
+		if c.stale.Load() {
+			return 1
+		}
+		return 0
+	})
 }
 
 // unacted is what a Reload did not come to; nil: it came to all of it.
@@ -89,10 +105,17 @@ func (c Control) Unset(ctx context.Context, s rules.Subject) error {
 	}, "unset", string(s.Kind), s.Name)
 }
 
-// Reload has another file of rules count, and acts on what has changed. What it did not come to is done
-// by the next one, whatever that changes.
-func (c Control) Reload(ctx context.Context, f rules.File) error {
-	return c.recorded(func() error { return c.reload(ctx, f) }, "reload")
+// Reload has another file of rules count, which read returns, and acts on what has changed. If it can't be
+// read nothing changes. What a Reload did not come to is done by the next one, whatever that changes.
+func (c Control) Reload(ctx context.Context, read func() (rules.File, error)) error {
+	return c.recorded(func() error {
+		f, err := read()
+		if err == nil {
+			err = c.reload(ctx, f)
+		}
+		c.stale.Store(err != nil)
+		return err
+	}, "reload")
 }
 
 func (c Control) reload(ctx context.Context, f rules.File) error {

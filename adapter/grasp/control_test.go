@@ -311,6 +311,11 @@ func TestRefetchAndBlockedGitServer(t *testing.T) {
 	c.eventually("hunted for", func() bool { return git() > before })
 }
 
+// reads is a file of rules that says so.
+func reads(f rules.File) func() (rules.File, error) {
+	return func() (rules.File, error) { return f, nil }
+}
+
 // A reload that failed half-way was never made good: the next one found nothing that had changed.
 func TestReloadThatFailedIsMadeGood(t *testing.T) {
 	c := newCommanded(t)
@@ -325,11 +330,11 @@ func TestReloadThatFailedIsMadeGood(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for len(control.Rules().All()) == 0 { // whichever of two things that are ready is taken
-		require.ErrorIs(t, control.Reload(over, file), context.Canceled)
+		require.ErrorIs(t, control.Reload(over, reads(file)), context.Canceled)
 	}
-	require.NoError(t, control.Reload(t.Context(), file))
+	require.NoError(t, control.Reload(t.Context(), reads(file)))
 	require.Zero(t, waits())
 	c.eventually("followed", func() bool { return len(c.server.Sync().Status().Relays) == 1 })
-	require.NoError(t, control.Reload(t.Context(), rules.File{}))
+	require.NoError(t, control.Reload(t.Context(), reads(rules.File{})))
 	c.eventually("not followed", func() bool { return len(c.server.Sync().Status().Relays) == 0 })
 }

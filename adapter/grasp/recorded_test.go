@@ -72,7 +72,7 @@ func TestEachCommandIsRecordedBeforeIt(t *testing.T) {
 	file, err := rules.ParseFile(strings.NewReader("block relay other.example"))
 	require.NoError(t, err)
 	all := len(control.Rules().All())
-	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), file))
+	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), reads(file)))
 	require.Equal(t, []string{admin.Begun, admin.Done}, outcomes())
 	require.Equal(t, all, before["reload"])
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/browsertest"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/state/filestate"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -92,6 +94,53 @@ func TestNotReady(t *testing.T) {
 	require.Contains(t, get(t, "http://"+admin+"/status/"), "Not ready")
 	require.NoError(t, os.Remove(incoming))
 	require.NoError(t, os.Mkdir(incoming, 0o700))
+}
+
+// That kept rules were damaged, or the file of rules not read, was in the log and nowhere else.
+func TestRulesThatFailAreSeen(t *testing.T) {
+	addr, admin, data := freeAddr(t), freeAddr(t), t.TempDir()
+	file, reload := filepath.Join(t.TempDir(), "rules"), make(chan os.Signal, 1)
+	require.NoError(t, os.WriteFile(file, []byte("block relay spam.example\n"), 0o600))
+	damage(t, rulesDir(options{data: data}))
+	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin, data: data, rules: file, reload: reload})
+	defer stop()
+	has := func(metric string) bool {
+		return strings.Contains(get(t, "http://"+admin+"/metrics"), "\n"+metric+"\n")
+	}
+	require.True(t, has("ngit_rules_failures_total 0"))
+	require.True(t, has("ngit_rules_state_set_aside 1"))
+	require.True(t, has("ngit_state_set_aside 0"))
+	require.True(t, has("ngit_rules_reload_failed 0"))
+	for _, c := range []struct{ text, failed string }{{"block planet mars\n", "1"}, {"block relay spam.example\n", "0"}} {
+		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
+		reload <- os.Interrupt
+		eventually(t, c.text, func() bool { return has("ngit_rules_reload_failed " + c.failed) })
+	}
+	require.NoError(t, os.Remove(file))
+	reload <- os.Interrupt
+	eventually(t, "it is gone", func() bool { return has("ngit_rules_reload_failed 1") })
+	entries, err := os.ReadFile(filepath.Join(data, "audit.log"))
+	require.NoError(t, err)
+	require.Contains(t, string(entries), `"by":"SIGHUP","command":"reload","outcome":"failed","error":"-rules `+file)
+}
+
+// damage has what is kept in a folder be damaged in one place, with more after it.
+func damage(t *testing.T, folder string) {
+	t.Helper()
+	kept, err := filestate.Open(folder, filestate.Config{})
+	require.NoError(t, err)
+	for _, key := range []string{"one", "two", "three"} {
+		_, err := kept.CompareAndSwap(t.Context(), key, state.Absent, []byte("value of "+key))
+		require.NoError(t, err)
+	}
+	require.NoError(t, kept.Close())
+	path := filepath.Join(folder, "state.log")
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	at := bytes.Index(data, []byte("value of two"))
+	require.Positive(t, at)
+	data[at] ^= 1
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 }
 
 func TestAdminAddress(t *testing.T) {

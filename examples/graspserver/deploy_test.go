@@ -44,7 +44,7 @@ func exported(t *testing.T) map[string][]string {
 	require.NoError(t, err)
 	defer made.Close()
 	desc := regexp.MustCompile(`fqName: "(.*?)".*variableLabels: \{(.*?)\}`)
-	for _, c := range []prometheus.Collector{made.Collector("ngit"), records.Collector("ngit")} {
+	for _, c := range []prometheus.Collector{made.Collector("ngit"), records.Collector("ngit"), records.Collector("ngit_rules")} {
 		ch := make(chan *prometheus.Desc, 1000)
 		c.Describe(ch)
 		close(ch)
@@ -166,9 +166,12 @@ func TestDashboardAndAlertsNameWhatThereIs(t *testing.T) {
 			require.Contains(t, checkExpr(t, "variable "+v.Name, m[1], have, values), m[2])
 		}
 	}
-	missing := make(map[string]bool) // what an operator who comes from another server looks for
+	missing := make(map[string]bool) // what an operator who comes from another server looks for, and all that is refused or fails
 	for m := range maps.Keys(have) {
-		if strings.HasPrefix(m, "ngit_sync_") && !used[m] && m != "ngit_sync_panics_total" {
+		wanted := strings.HasPrefix(m, "ngit_sync_") && m != "ngit_sync_panics_total" ||
+			strings.Contains(m, "refused") || strings.Contains(m, "fail") || strings.Contains(m, "set_aside")
+		again := m == "ngit_rules_state_failures_total" || m == "ngit_rules_state_refused_total" // ngit_rules_failures_total counts them
+		if wanted && !used[m] && !again {
 			missing[m] = true
 		}
 	}

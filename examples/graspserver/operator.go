@@ -117,14 +117,10 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 			o.log.Warn("nothing to reload: there is no -rules file")
 			continue
 		}
-		file, err := readRules(o.path)
-		if err != nil {
-			o.log.Error("the rules stay as they are", "error", err)
-			continue
-		}
 		limited, cancel := context.WithTimeout(ctx, reloadFor)
-		if err := server.Control("SIGHUP").Reload(limited, file); err != nil && ctx.Err() == nil {
-			o.log.Error("not all of the new rules is in force", "error", err)
+		err := server.Control("SIGHUP").Reload(limited, func() (rules.File, error) { return readRules(o.path) })
+		if err != nil && ctx.Err() == nil {
+			o.log.Error("what the file of rules says is not in force, or not all of it", "error", err)
 		}
 		cancel()
 	}

@@ -104,7 +104,7 @@ func TestReload(t *testing.T) {
 	write("blok author " + mallory.Npub())
 	hangups <- syscall.SIGHUP
 	for line := range said {
-		if strings.Contains(line, "the rules stay as they are") {
+		if strings.Contains(line, "is not in force") {
 			require.Contains(t, line, "line 1")
 			break
 		}

@@ -80,7 +80,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	site.HandleFunc("GET /readyz", ready(server, false))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	admin, err := newAdminSite(server, opt, records.Collector("ngit"))
+	admin, err := newAdminSite(server, opt, records.Collector("ngit"), op.kept.Collector("ngit_rules"))
 	if err != nil {
 		return err
 	}

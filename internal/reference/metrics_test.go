@@ -48,6 +48,7 @@ func TestMetrics(t *testing.T) {
 		{"gitserve.Staging.Collector", server.Staging().Collector("ngit")},
 		{"gate.Gate.Collector", server.Gate().Collector("ngit")},
 		{"filestate.Store.Collector", records.Collector("ngit")},
+		{"rules.Book.Collector", server.Control("").Rules().Collector("ngit")},
 		{"grasp.Server.Collector, besides", server.Collector("ngit")},
 	} {
 		fmt.Fprintf(&out, "\n### %s\n\n| metric | type | labels | what |\n|---|---|---|---|\n", c.of)

@@ -1,0 +1,11 @@
+package rules
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Collector returns the metrics of a Book, whose names begin with the namespace and "_rules". The caller
+// registers it on a registry of its own.
+func (b *Book) Collector(namespace string) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: namespace, Subsystem: "rules", Name: "failures_total", Help: "Decisions of the operator that could not be kept.",
+	}, func() float64 { return float64(b.failed.Load()) })
+}
