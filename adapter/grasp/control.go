@@ -264,15 +264,17 @@ func (c Control) entry(e admin.Entry) {
 
 // decide keeps a rule, and acts on it.
 func (c Control) decide(ctx context.Context, command string, r rules.Rule) error {
-	return c.recorded(func() error { return c.set(ctx, r) }, command, string(r.Subject.Kind), r.Subject.Name, r.Reason)
+	return c.recorded(func() error {
+		if err := c.keep(ctx, r); err != nil {
+			return err
+		}
+		return c.act(ctx, r.Subject)
+	}, command, string(r.Subject.Kind), r.Subject.Name, r.Reason)
 }
 
-func (c Control) set(ctx context.Context, r rules.Rule) error {
+func (c Control) keep(ctx context.Context, r rules.Rule) error {
 	r.By = c.by
-	if err := c.rules.Set(ctx, r); err != nil {
-		return err
-	}
-	return c.act(ctx, r.Subject)
+	return c.rules.Set(ctx, r)
 }
 
 // act does what follows from other rules about some subjects.

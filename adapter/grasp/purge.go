@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 )
@@ -39,10 +41,15 @@ func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p 
 		return p, fmt.Errorf("%w: %s", ErrNothingToPurge, s)
 	}
 	err = c.recorded(func() (err error) {
-		if err = c.set(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason}); err == nil {
-			p, err = c.purge(ctx, s)
+		if err = c.keep(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason}); err != nil {
+			return err
 		}
-		return err
+		acted := c.act(ctx, s)
+		p, err = c.purge(ctx, s)
+		if acted != nil { // what it failed at may have gone
+			acted = c.act(ctx, s)
+		}
+		return errors.Join(acted, err)
 	}, "remove", string(s.Kind), s.Name, reason)
 	return p, err
 }
@@ -97,21 +104,46 @@ type purge struct {
 	done Purged
 }
 
+// author removes what is somebody's. Their repositories are those that are announced, and those of which there is
+// git data though nothing announces them.
 func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
-	var owned []graspsync.RepoRef
+	done := make(map[graspsync.RepoRef]bool)
+	repository := func(ref graspsync.RepoRef) error {
+		if done[ref] {
+			return nil
+		}
+		done[ref] = true
+		return p.repository(ctx, ref)
+	}
 	announced := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{author.String()}}
 	errs := []error{p.each(ctx, announced, func(ev graspsync.Event) error {
-		if a, err := nip34.ParseAnnouncement(ev); err == nil {
-			owned = append(owned, a.Ref)
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return nil //nolint:nilerr // it is none, and goes with what else is theirs
 		}
-		return nil
+		return repository(a.Ref)
 	})}
-	for _, ref := range owned {
-		errs = append(errs, p.repository(ctx, ref))
+	for _, refs := range []iter.Seq2[graspsync.RepoRef, error]{p.repos.Owned(ctx, author), p.repos.Departed(ctx, author)} {
+		kept, err := listed(refs)
+		errs = append(errs, err)
+		for _, ref := range kept {
+			errs = append(errs, repository(ref))
+		}
 	}
 	errs = append(errs, p.events(ctx, nostr.Filter{Authors: []string{author.String()}}),
 		p.dismiss(ctx, func(ev graspsync.Event) bool { return ev.PubKey == author }))
 	return errors.Join(errs...)
+}
+
+// listed returns the repositories of a list; an error is what it ended with.
+func listed(refs iter.Seq2[graspsync.RepoRef, error]) (all []graspsync.RepoRef, err error) {
+	for ref, err := range refs {
+		if err != nil {
+			return all, fmt.Errorf("looking for what is to go: %w", err)
+		}
+		all = append(all, ref)
+	}
+	return all, nil
 }
 
 // events removes what matches, deletions aside.
@@ -126,17 +158,30 @@ const (
 	mostErrors = 10
 )
 
-// each calls do for what is stored and matches, deletions aside. Only the ids of all that are held:
-// a store is not to be changed while it is read. What do fails for keeps it from no other.
+// each calls do for what is stored and matches, deletions aside. A store that can't give all of a second
+// gives more of it once what it gave has gone. What do fails for keeps it from no other.
 func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
+	for {
+		before := len(p.gone)
+		err := p.pass(ctx, f, do)
+		if !errors.Is(err, eventstoreadapter.ErrIncomplete) || len(p.gone) == before {
+			return err
+		}
+	}
+}
+
+// pass calls do for what can be read. Only the ids of all that are held: a store is not to be changed while
+// it is read.
+func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var ids []string
+	var errs []error
 	for s, err := range p.sync.Store().Stamps(ctx, f) {
 		if err != nil {
-			return fmt.Errorf("looking for what is to go: %w", err)
+			errs = append(errs, fmt.Errorf("looking for what is to go: %w", err))
+			break
 		}
 		ids = append(ids, s.ID.String())
 	}
-	var errs []error
 	failed := 0
 	for some := range slices.Chunk(ids, perFilter) {
 		events, err := p.stored(ctx, some)
@@ -201,14 +246,8 @@ func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.R
 
 // refs removes the refs of an event wherever they are: it need not be here any more to say where.
 func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
-	var all []graspsync.RepoRef
-	for ref, err := range p.repos.Owned(ctx, graspsync.PubKey{}) {
-		if err != nil {
-			return fmt.Errorf("looking for what is to go: %w", err)
-		}
-		all = append(all, ref)
-	}
-	var errs []error
+	all, err := listed(p.repos.Owned(ctx, graspsync.PubKey{}))
+	errs := []error{err}
 	for _, ref := range all {
 		if err := p.pull(ctx, id, []graspsync.RepoRef{ref}); err != nil && len(errs) < mostErrors {
 			errs = append(errs, err)

@@ -71,3 +71,59 @@ func TestManyThatBelongElsewhereKeepNothing(t *testing.T) {
 	require.True(t, c.clonable(good))
 	require.False(t, c.serves(alone))
 }
+
+// What a repository had that its owner has taken out of service was kept for a week all the same when the
+// owner was removed, and came back with its announcement.
+func TestAuthorIsRemovedWithWhatHasLeft(t *testing.T) {
+	c := newCommanded(t)
+	work, commit := c.work()
+	mallory, owner := relaytest.NewKey("mallory"), relaytest.NewKey("owner")
+	for _, k := range []*relaytest.Key{mallory, owner} {
+		require.Empty(t, c.publish(k.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr), k.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
+		c.git(work, "push", "-q", k.CloneURL("ws://"+c.addr, "repo"), "main")
+		c.eventually("served", func() bool { return c.clonable(k) })
+		require.Empty(t, c.publish(k.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"a", k.Ref("repo").String()})))
+		c.eventually("out of service", func() bool { return !c.clonable(k) && len(c.folders(k)) == 1 })
+		require.Contains(t, c.folders(k)[0], "departed")
+	}
+	require.Contains(t, c.must("remove", "author", mallory.Npub()), mallory.Ref("repo").String())
+	require.Empty(t, c.folders(mallory))
+	require.Len(t, c.folders(owner), 1)
+	require.JSONEq(t, `{"events":0,"waiting":0}`, c.must("purge", "author", mallory.Npub()), "there is nothing any more")
+}
+
+// Of more events in one second than the store gives at once nothing was removed, nor of anything else of
+// their author's.
+func TestAuthorOfManyEventsInOneSecondIsRemoved(t *testing.T) {
+	c := newCommanded(t)
+	work, commit := c.work()
+	mallory, owner := relaytest.NewKey("mallory"), relaytest.NewKey("owner")
+	c.serve(work, commit, owner)
+	second := nostr.Now() - 1000
+	var all []graspsync.Incoming
+	for i := range 1_700 { // a page is 500
+		raw := mallory.Event(second+nostr.Timestamp(max(0, i-1_500)), 1621, fmt.Sprint(i), nostr.Tag{"a", owner.Ref("repo").String()})
+		if i%2 == 0 {
+			raw = mallory.Hosted(second, fmt.Sprint("of one second ", i), "ws://"+c.addr)
+		}
+		ev, err := graspsync.ParseEvent(raw)
+		require.NoError(t, err)
+		all = append(all, graspsync.Incoming{Event: ev})
+	}
+	outcomes, err := c.server.Sync().Store().Save(t.Context(), all)
+	require.NoError(t, err)
+	for _, o := range outcomes {
+		require.NoError(t, o.Err)
+	}
+	require.EqualValues(t, len(all), c.stored(mallory))
+	c.must("remove", "author", mallory.Npub())
+	require.Zero(t, c.stored(mallory))
+	require.Len(t, c.served(), 2)
+}
+
+// stored is how many events the backend has of somebody.
+func (c *commanded) stored(k *relaytest.Key) int64 {
+	n, err := c.db.CountEvents(c.t.Context(), nostr.Filter{Authors: []string{k.Hex()}})
+	require.NoError(c.t, err)
+	return n
+}

@@ -58,6 +58,13 @@ func TestPlainNames(t *testing.T) {
 
 	for _, name := range []string{"theirs", "a b"} {
 		require.NoError(t, r.Depart(t.Context(), owner.Ref(name)))
+		for _, who := range []graspsync.PubKey{owner.PubKey(), {}} {
+			left, err := graspsync.RepoRef{}, error(nil)
+			for left, err = range r.Departed(t.Context(), who) {
+				require.NoError(t, err)
+			}
+			require.Equal(t, owner.Ref(name), left)
+		}
 		require.NotContains(t, owned(t, r), name)
 		require.NoError(t, r.Create(t.Context(), owner.Ref(name), nip34.SHA1))
 	}

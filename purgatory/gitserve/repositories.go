@@ -366,10 +366,21 @@ func ifExists(err error) error {
 
 // Owned implements [purgatory.Repositories].
 func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
+	return r.below(ctx, ".", owner)
+}
+
+// Departed yields the repositories of an owner that are out of service and still kept, of all owners for the
+// zero key, in any order; an error is the last pair.
+func (r *Repositories) Departed(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
+	return r.below(ctx, departed, owner)
+}
+
+// below yields the repositories in the folders of owners that are in a folder.
+func (r *Repositories) below(ctx context.Context, folder string, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(yield func(graspsync.RepoRef, error) bool) {
 		owners := []string{owner.String()}
 		if owner == (graspsync.PubKey{}) {
-			all, err := fs.ReadDir(r.root.FS(), ".")
+			all, err := fs.ReadDir(r.root.FS(), folder)
 			if err != nil {
 				yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
 				return
@@ -383,13 +394,13 @@ func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.S
 			if _, err := graspsync.ParsePubKey(name); err != nil {
 				continue // no owner's
 			}
-			folders, err := fs.ReadDir(r.root.FS(), name)
+			folders, err := fs.ReadDir(r.root.FS(), path.Join(folder, name))
 			if err = errors.Join(ifExists(err), ctx.Err()); err != nil {
 				yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
 				return
 			}
 			for _, d := range folders {
-				ref, ok, err := r.refAt(path.Join(name, d.Name()))
+				ref, ok, err := r.refAt(folder, path.Join(name, d.Name()))
 				if err != nil {
 					yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
 					return
@@ -402,20 +413,20 @@ func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.S
 	}
 }
 
-// refAt reads whose repository it is that is at a place.
-func (r *Repositories) refAt(at string) (ref graspsync.RepoRef, ok bool, err error) {
+// refAt reads whose repository it is that is in a folder, as its place is at.
+func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool, err error) {
 	if name := path.Base(at); r.plain && isPlain(name) {
 		if ref.Owner, err = graspsync.ParsePubKey(path.Dir(at)); err != nil {
 			return ref, false, err
 		}
 		ref.Identifier = name
-		ok, err = r.isThere(at)
+		ok, err = r.isThere(path.Join(folder, at))
 		if errors.Is(err, syscall.ENOTDIR) {
 			err = nil
 		}
 		return ref, ok, err
 	}
-	text, err := r.root.ReadFile(path.Join(at, "description"))
+	text, err := r.root.ReadFile(path.Join(folder, at, "description"))
 	if err != nil {
 		if errors.Is(err, syscall.ENOTDIR) {
 			err = nil
