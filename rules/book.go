@@ -320,7 +320,7 @@ func (b *Book) Event(ev graspsync.Event) (Rule, bool) {
 	if r, ok := p.rule(OfEvent(ev.ID)); ok {
 		return r, r.Action == Block
 	}
-	if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
+	if stays(ev) {
 		return Rule{}, false
 	}
 	own := isOwn(ev)
@@ -336,6 +336,25 @@ func (b *Book) Event(ev graspsync.Event) (Rule, bool) {
 		return Rule{}, false
 	}
 	return p.aboutBlocked(ev)
+}
+
+// stays reports whether an event is a deletion or a request to vanish.
+func stays(ev graspsync.Event) bool {
+	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
+}
+
+// Withholds reports whether an event is a deletion or a request to vanish that is not to be served, though it
+// counts: it is blocked, or its author is.
+func (b *Book) Withholds(ev graspsync.Event) bool {
+	if ev.IsZero() || !stays(ev) {
+		return false
+	}
+	p := b.now.Load()
+	r, ok := p.rule(OfEvent(ev.ID))
+	if !ok {
+		r, ok = p.rule(OfAuthor(ev.PubKey))
+	}
+	return ok && r.Action == Block
 }
 
 // isOwn reports whether an event is of the repository that its author has under its d tag.

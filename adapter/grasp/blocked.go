@@ -135,10 +135,14 @@ func (s *Server) explainBlocked(ctx context.Context, x *Explanation) error {
 	if err != nil || !is {
 		return err
 	}
-	if x.Event.Is == relaysync.IsStored {
-		x.Answer = append(x.Answer, "What is here of what is blocked stays until it is purged.")
-	} else {
+	head := x.Event.Event
+	switch {
+	case x.Event.Is != relaysync.IsStored:
 		x.Is = isBlocked
+	case head != nil && (head.Kind == graspsync.KindDeletion || head.Kind == graspsync.KindVanish):
+		x.Answer = append(x.Answer, "It stays in force, and is served to nobody as long as that is so.")
+	default:
+		x.Answer = append(x.Answer, "What is here of what is blocked stays until it is purged.")
 	}
 	x.blocked(r)
 	return nil

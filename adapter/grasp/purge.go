@@ -17,16 +17,20 @@ import (
 
 // Purged is what was removed.
 type Purged struct {
-	Events       int                 `json:"events"`
-	Waiting      int                 `json:"waiting"` // of these, for git data
+	Events  int `json:"events"`
+	Waiting int `json:"waiting"` // of these, for git data
+	// Withheld are deletions and requests to vanish that stay in force, and are not served.
+	Withheld     int                 `json:"withheld,omitempty"`
 	Repositories []graspsync.RepoRef `json:"repositories,omitempty"`
 }
 
 // Purge removes what is here of a subject, at once and for good: an event; a repository with its git
 // data and all that was said about it and nothing else of ours; an author's events and repositories.
-// Deletions and requests to vanish stay; the error wraps [ErrStays] for one that is named itself. Without a rule that blocks it, it may come again when a client submits it, or when
-// it is forgotten that it was here: see Remove. The error says what is left; the call may be
-// repeated.
+// Deletions and requests to vanish stay in the store, since what they removed would come back; those that
+// are blocked, or whose authors are, are served to nobody. The error wraps [ErrStays] for one that is named
+// itself and is served all the same. Without a rule that blocks it, what was purged may come again when a
+// client submits it, or when it is forgotten that it was here: see Remove. The error says what is left; the
+// call may be repeated.
 func (c Control) Purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
 	err = c.recorded(func() (err error) {
 		p, err = c.purge(ctx, s)
@@ -71,26 +75,30 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 			return p, perr
 		}
 		err = errors.Join(of.events(ctx, nostr.Filter{IDs: []string{s.Name}}),
-			of.dismiss(ctx, func(ev graspsync.Event) bool { return ev.ID == id }), of.refs(ctx, id), of.stays(ctx, s.Name))
+			of.dismiss(ctx, func(ev graspsync.Event) bool { return ev.ID == id }), of.refs(ctx, id),
+			of.staying(ctx, nostr.Filter{IDs: []string{s.Name}}))
 	}
 	return of.done, err
 }
 
-// ErrStays is wrapped by what [Control.Purge] and [Control.Remove] return for a deletion or a request to
-// vanish: without it what it has removed would come back.
-var ErrStays = errors.New("a deletion or a request to vanish stays: what it removed would come back")
+// ErrStays is wrapped by what [Control.Purge] returns for a deletion or a request to vanish that nothing keeps
+// from being served: without it what it has removed would come back.
+var ErrStays = errors.New("a deletion or a request to vanish stays, as what it removed would come back; removed or blocked, it is served to nobody")
 
-// stays reports it if an event is one that does.
-func (p *purge) stays(ctx context.Context, id string) error {
-	for ev, err := range p.sync.Store().Events(ctx, nostr.Filter{IDs: []string{id}}) {
-		if err != nil {
-			return fmt.Errorf("looking for what is left: %w", err)
-		}
-		if stays(ev) {
-			return ErrStays
+// staying counts, of what matches, what stays and is not served, and reports if something is.
+func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
+	for ev, rerr := range p.sync.Store().Events(ctx, f) {
+		switch {
+		case rerr != nil:
+			return fmt.Errorf("looking for what is left: %w", rerr)
+		case !stays(ev):
+		case p.rules.Withholds(ev):
+			p.done.Withheld++
+		default:
+			err = ErrStays
 		}
 	}
-	return nil
+	return err
 }
 
 func stays(ev graspsync.Event) bool {
@@ -132,6 +140,10 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 	}
 	errs = append(errs, p.events(ctx, nostr.Filter{Authors: []string{author.String()}}),
 		p.dismiss(ctx, func(ev graspsync.Event) bool { return ev.PubKey == author }))
+	left := nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}, Authors: []string{author.String()}}
+	if err := p.staying(ctx, left); !errors.Is(err, ErrStays) { // who is purged and not blocked keeps them
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

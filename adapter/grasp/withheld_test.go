@@ -1,0 +1,167 @@
+package grasp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// listener is a client with one subscription.
+type listener struct {
+	t    *testing.T
+	conn *websocket.Conn
+}
+
+func (r *rig) subscribe(f nostr.Filter) *listener {
+	r.t.Helper()
+	conn, _, err := websocket.Dial(r.t.Context(), "ws://"+r.addr, nil)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { _ = conn.CloseNow() })
+	message, err := json.Marshal([]any{"REQ", "x", f})
+	require.NoError(r.t, err)
+	require.NoError(r.t, conn.Write(r.t.Context(), websocket.MessageText, message))
+	return &listener{r.t, conn}
+}
+
+// next returns the id of the next event, "" at the end of what is stored.
+func (l *listener) next() string {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		_, data, err := l.conn.Read(ctx)
+		require.NoError(l.t, err)
+		parsed, err := nostr.NewMessageParser().ParseMessage(string(data))
+		require.NoError(l.t, err)
+		switch e := parsed.(type) {
+		case *nostr.EventEnvelope:
+			return e.ID
+		case *nostr.EOSEEnvelope:
+			return ""
+		}
+	}
+}
+
+// asked is what a client gets.
+func (r *rig) asked(f nostr.Filter) (ids []string) {
+	r.t.Helper()
+	l := r.subscribe(f)
+	for id := l.next(); id != ""; id = l.next() {
+		ids = append(ids, id)
+	}
+	_ = l.conn.CloseNow()
+	return ids
+}
+
+// reconciled is what a client gets to know by NIP-77.
+func (r *rig) reconciled(f nostr.Filter) (ids []string) {
+	r.t.Helper()
+	for _, q := range r.relay.QueryEvents {
+		ch, err := q(eventstore.SetNegentropy(r.t.Context()), f)
+		require.NoError(r.t, err)
+		for e := range ch {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+// store has events be here that nobody has submitted.
+func (r *rig) store(events ...*nostr.Event) {
+	r.t.Helper()
+	var all []graspsync.Incoming
+	for _, raw := range events {
+		ev, err := graspsync.ParseEvent(raw)
+		require.NoError(r.t, err)
+		all = append(all, graspsync.Incoming{Event: ev})
+	}
+	outcomes, err := r.server.Sync().Store().Save(r.t.Context(), all)
+	require.NoError(r.t, err)
+	for _, o := range outcomes {
+		require.NoError(r.t, o.Err)
+	}
+}
+
+// The text of a deletion, or of a request to vanish, could not be taken down: whoever was blocked had
+// it served, and said to all that listened, by deleting something.
+func TestTextOfADeletionIsTakenDown(t *testing.T) {
+	c := newCommanded(t)
+	work, commit := c.work()
+	owner, mallory, other := relaytest.NewKey("owner"), relaytest.NewKey("mallory"), relaytest.NewKey("other")
+	c.serve(work, commit, owner)
+	issue := mallory.Issue(nostr.Now()-50, owner.Ref("repo"), "an issue")
+	second := mallory.Issue(nostr.Now()-49, owner.Ref("repo"), "another issue")
+	theirs := other.Issue(nostr.Now()-48, owner.Ref("repo"), "theirs")
+	kept := other.Issue(nostr.Now()-47, owner.Ref("repo"), "theirs as well")
+	require.Empty(t, c.publish(issue, second, theirs, kept))
+	fine := other.Event(nostr.Now()-40, nostr.KindDeletion, "a mistake", nostr.Tag{"e", theirs.ID})
+	deletion := mallory.Event(nostr.Now()-30, nostr.KindDeletion, "slander", nostr.Tag{"e", issue.ID})
+	require.Empty(t, c.publish(fine, deletion))
+	all := nostr.Filter{Kinds: []int{nostr.KindDeletion, 62}}
+	require.Equal(t, []string{deletion.ID, fine.ID}, c.asked(all))
+
+	_, err := c.do("purge", "event", deletion.ID)
+	require.ErrorContains(t, err, "a deletion or a request to vanish stays", "nothing keeps it from being served")
+	require.JSONEq(t, `{"events":0,"waiting":0,"withheld":1}`, c.must("remove", "event", deletion.ID))
+	gone := func() {
+		t.Helper()
+		one := all
+		one.Limit = 1
+		require.Equal(t, []string{fine.ID}, c.asked(all))
+		require.Equal(t, []string{fine.ID}, c.asked(one), "who asks for one gets the next one")
+		require.Empty(t, c.asked(nostr.Filter{IDs: []string{deletion.ID}}))
+		require.Empty(t, c.asked(nostr.Filter{Authors: []string{mallory.Hex()}, Kinds: []int{5}}))
+		require.Equal(t, []string{fine.ID}, c.reconciled(all))
+		require.Len(t, c.publish(issue), 1, "it stays in force")
+	}
+	for range 2 {
+		gone()
+		c.restart()
+	}
+	c.must("unset", "event", deletion.ID)
+	require.Equal(t, []string{deletion.ID, fine.ID}, c.asked(all))
+
+	since := nostr.Now() - 10
+	listens := c.subscribe(nostr.Filter{Since: &since, Kinds: all.Kinds})
+	require.Empty(t, listens.next())
+	c.must("block", "author", mallory.Npub())
+	gone()
+	later := mallory.Event(nostr.Now(), nostr.KindDeletion, "more slander", nostr.Tag{"e", second.ID})
+	vanish := mallory.Event(nostr.Now(), 62, "even more", nostr.Tag{"relay", "ALL_RELAYS"})
+	require.Empty(t, c.publish(later, vanish), "what they delete is deleted")
+	c.eventually("deleted", func() bool { return len(c.asked(nostr.Filter{IDs: []string{second.ID}})) == 0 })
+	gone()
+	heard := other.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"e", kept.ID})
+	require.Empty(t, c.publish(heard))
+	require.Equal(t, heard.ID, listens.next(), "and nobody heard of what mallory said")
+	require.Contains(t, c.must("remove", "author", mallory.Npub()), `"withheld":`)
+	require.ElementsMatch(t, []string{fine.ID, heard.ID}, c.asked(all))
+}
+
+// Somebody who is blocked and deletes a lot can't have a page be empty, which is taken for the end.
+func TestWhatIsWithheldEndsNoPage(t *testing.T) {
+	c := newCommanded(t)
+	mallory, other := relaytest.NewKey("mallory"), relaytest.NewKey("other")
+	never := func(k *relaytest.Key, at nostr.Timestamp, i int) *nostr.Event {
+		return k.Event(at, nostr.KindDeletion, "slander", nostr.Tag{"e", fmt.Sprintf("%064x", i+1)})
+	}
+	first := never(other, nostr.Now()-9_000, 0)
+	c.store(first)
+	for i := range 50 {
+		c.store(never(mallory, nostr.Now()-100+nostr.Timestamp(i/9), i)) // several a second
+	}
+	c.must("block", "author", mallory.Npub())
+	for _, limit := range []int{1, 10, 49, 50, 500} {
+		require.Equal(t, []string{first.ID}, c.asked(nostr.Filter{Kinds: []int{nostr.KindDeletion}, Limit: limit}), "%d", limit)
+	}
+}
