@@ -15,7 +15,7 @@ import (
 // stay in the store, or what they removed would come back, and anybody can write anything into them.
 type withheld struct {
 	book *rules.Book
-	page int // events that a query gives at most
+	most int // events that a query gives at most
 }
 
 type query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
@@ -30,16 +30,10 @@ func (w withheld) wire(relay *khatru.Relay) {
 			if khatru.IsInternalCall(ctx) {
 				return q(ctx, f)
 			}
-			events, err := w.answer(ctx, q, f)
-			if err != nil {
-				return nil, err
+			if eventstore.IsNegentropySession(ctx) || nostr.GetTheoreticalLimit(f) >= 0 {
+				return w.stream(ctx, q, f)
 			}
-			ch := make(chan *nostr.Event, len(events))
-			for _, e := range events {
-				ch <- e
-			}
-			close(ch)
-			return ch, nil
+			return w.page(ctx, q, f)
 		}
 	}
 	relay.PreventBroadcast = append(relay.PreventBroadcast, func(_ *khatru.WebSocket, e *nostr.Event) bool { return w.is(e) })
@@ -53,24 +47,71 @@ func (w withheld) is(e *nostr.Event) bool {
 	return err == nil && w.book.Withholds(ev)
 }
 
-// answer is what a client gets for a filter. As many as it asks for, though some were withheld: a page that
-// is not full is taken for the last one.
-func (w withheld) answer(ctx context.Context, q query, f nostr.Filter) ([]*nostr.Event, error) {
-	a := answer{withheld: w, seen: make(map[string]bool)}
-	got, err := a.ask(ctx, q, f)
-	all := eventstore.IsNegentropySession(ctx) || f.Limit <= 0 || nostr.GetTheoreticalLimit(f) >= 0
-	if err != nil || len(a.events) == len(a.seen) || all {
-		return a.events, err
+// stream is all that a query gives, as it comes: nobody takes it for a page.
+func (w withheld) stream(ctx context.Context, q query, f nostr.Filter) (chan *nostr.Event, error) {
+	found, err := q(ctx, f)
+	if err != nil || found == nil {
+		return nil, err
 	}
-	most := f.Limit
-	f.Limit = max(f.Limit, w.page)
-	for range mostPages {
-		known := len(a.seen)
-		if got, err = a.ask(ctx, q, f); err != nil {
+	served := make(chan *nostr.Event)
+	go func() {
+		defer close(served)
+		for e := range found { // to its end, or who fills it would wait
+			if w.is(e) {
+				continue
+			}
+			select {
+			case served <- e:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return served, nil
+}
+
+// page is what a client gets that reads by pages. As many as it asks for, though some were withheld: a page
+// that is not full, or is empty, is taken for the last one.
+func (w withheld) page(ctx context.Context, q query, f nostr.Filter) (chan *nostr.Event, error) {
+	a := answer{withheld: w, seen: make(map[string]bool)}
+	if _, err := a.ask(ctx, q, f); err != nil {
+		return nil, err
+	}
+	if len(a.events) < len(a.seen) {
+		if err := a.fill(ctx, q, f); err != nil {
 			return nil, err
 		}
+	}
+	ch := make(chan *nostr.Event, len(a.events))
+	for _, e := range a.events {
+		ch <- e
+	}
+	close(ch)
+	return ch, nil
+}
+
+// answer is a page that is being put together.
+type answer struct {
+	withheld
+	seen   map[string]bool
+	events []*nostr.Event
+	oldest nostr.Timestamp // of what was seen
+}
+
+// fill reads on in place of what is withheld.
+func (a *answer) fill(ctx context.Context, q query, f nostr.Filter) error {
+	wanted := f.Limit
+	if wanted <= 0 {
+		wanted = a.most
+	}
+	f.Limit = max(wanted, a.most)
+	for range mostPages {
+		known := len(a.seen)
+		got, err := a.ask(ctx, q, f)
+		if err != nil {
+			return err
+		}
 		fresh := len(a.seen) > known
-		if len(a.events) >= most || got == 0 || !fresh && got < f.Limit {
+		if len(a.events) >= wanted || got == 0 || !fresh && got < f.Limit {
 			break
 		}
 		until := a.oldest
@@ -79,15 +120,8 @@ func (w withheld) answer(ctx context.Context, q query, f nostr.Filter) ([]*nostr
 		}
 		f.Until = &until
 	}
-	return a.events[:min(len(a.events), most)], nil
-}
-
-// answer is one that is being put together.
-type answer struct {
-	withheld
-	seen   map[string]bool
-	events []*nostr.Event
-	oldest nostr.Timestamp // of what was seen
+	a.events = a.events[:min(len(a.events), wanted)]
+	return nil
 }
 
 // ask adds what a query gives, and returns how many these are.

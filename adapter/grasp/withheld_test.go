@@ -157,11 +157,13 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	}
 	first := never(other, nostr.Now()-9_000, 0)
 	c.store(first)
-	for i := range 50 {
-		c.store(never(mallory, nostr.Now()-100+nostr.Timestamp(i/9), i)) // several a second
+	var many []*nostr.Event
+	for i := range 1_100 { // more than a page
+		many = append(many, never(mallory, nostr.Now()-100+nostr.Timestamp(i/90), i)) // many a second
 	}
+	c.store(many...)
 	c.must("block", "author", mallory.Npub())
-	for _, limit := range []int{1, 10, 49, 50, 500} {
+	for _, limit := range []int{0, 1, 10, 49, 50, 500} {
 		require.Equal(t, []string{first.ID}, c.asked(nostr.Filter{Kinds: []int{nostr.KindDeletion}, Limit: limit}), "%d", limit)
 	}
 }
