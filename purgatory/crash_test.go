@@ -21,6 +21,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -395,12 +396,8 @@ func (c *crashes) livesFor() {
 // was held is lost, and no deadline changes.
 func TestTrapP5_KilledAtEveryStep(t *testing.T) {
 	kills := make(map[string]int)
-	seeds := uint64(300)
-	if testing.Short() {
-		seeds = 60
-	}
 	released := 0
-	for seed := range seeds {
+	for seed := range uint64(racetest.Rounds(120)) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &crashes{
 				t: t, rng: rand.New(rand.NewPCG(seed, 11)), dice: rand.New(rand.NewPCG(seed, 12)), relay: &relay{}, git: fetchtest.New(), store: state.NewMemory(),

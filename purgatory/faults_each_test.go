@@ -17,6 +17,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -270,6 +271,7 @@ func TestEachFailureIsToldAndMadeUpFor(t *testing.T) {
 // state that the relay refuses, a pull request for both, and pushes whose event comes later,
 // or never.
 func TestEachFailureAmongRepositoriesIsMadeUpFor(t *testing.T) {
+	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
 		listing := func(k, other *relaytest.Key) *nostrEvent {

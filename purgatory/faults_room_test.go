@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -54,6 +55,7 @@ func (l *faultyLife) littleRoom() (big, small *nostrEvent) {
 // The same where pull requests have little room: who has most gives way, to one that comes, to
 // one that was pushed before, to a push and to what a server sends; then one is merged.
 func TestEachFailureWhereThereIsLittleRoomIsMadeUpFor(t *testing.T) {
+	racetest.Amounts(t)
 	eachFailure(t, 100, func(l *faultyLife) string {
 		big, small := l.littleRoom()
 		l.open()
@@ -168,6 +170,7 @@ func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
 // The same where few may wait: who has many gives way, what expires is remembered in few places,
 // and what was pushed for an event that comes from elsewhere does not wait any more.
 func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
+	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
 		l.cfg.Limits.MaxEntries, l.cfg.Fixed().MaxRemembered, l.cfg.Times.Hold, l.cfg.Fixed().MaxHold = 4, 1, 20*time.Minute, 20*time.Minute

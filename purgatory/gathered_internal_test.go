@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -91,6 +92,7 @@ func plainExcess(all []keptOne, day int64) (over []keptOne) {
 // What is gathered and kept is bounded for one owner, for all of them, and in number: whatever
 // is kept, the same goes as by the rule in so many words, and nothing that somebody uses.
 func TestExcessIsWhatTheRuleSays(t *testing.T) {
+	racetest.Amounts(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	reached := make(map[string]int)
 	for n := range 60 {

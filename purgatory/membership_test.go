@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -139,6 +140,7 @@ func TestRemovedWhileItIsLookedAt(t *testing.T) {
 // Free keys that announced something and pushed nothing had a maintainer's announcement passed over
 // that is stored, so that states older than theirs decided again.
 func TestACrowdThatWaitsHasNobodyPassedOver(t *testing.T) {
+	racetest.Amounts(t)
 	for _, served := range []bool{true, false} {
 		t.Run(fmt.Sprint("served ", served), func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {

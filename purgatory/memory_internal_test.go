@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
@@ -239,6 +240,7 @@ func (m *plainMemory) forget(ref graspsync.RepoRef) {
 
 // What servers are asked for, and when not, is what a memory says that keeps all it hears.
 func TestMemoryAgainstAPlainOne(t *testing.T) {
+	racetest.Amounts(t)
 	for seed := range uint64(150) {
 		compareMemories(t, rand.New(rand.NewPCG(seed, 3)))
 	}

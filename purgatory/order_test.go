@@ -16,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -133,11 +134,7 @@ func TestAnyOrder(t *testing.T) {
 
 func anyOrder(t *testing.T, rule nip34.Membership) {
 	results := make(map[string][]uint64)
-	seeds := uint64(250)
-	if testing.Short() {
-		seeds = 50
-	}
-	for seed := range seeds {
+	for seed := range uint64(racetest.Rounds(60)) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, purgatory.Config{Membership: rule})
 			for _, server := range []string{"a.example/r.git", "b.example/r.git"} {

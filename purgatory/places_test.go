@@ -228,6 +228,7 @@ func TestFloodFromTheSameRelay(t *testing.T) {
 
 // What those write who have a say in what is served gives way to no flood of strangers.
 func TestFloodLeavesTheTrusted(t *testing.T) {
+	racetest.Amounts(t)
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 160}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))

@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -352,6 +353,7 @@ func liveDrawn(t *testing.T, seed uint64) (out []string) {
 // In drawn lives of events, pushes, servers of all sorts, failures and restarts, all that is said,
 // told, fetched and moved is what it was before, and happens when it did.
 func TestDrawnLives(t *testing.T) {
+	racetest.Amounts(t)
 	// What happens at the same time is in the order in which goroutines run: one at a time.
 	procs := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })

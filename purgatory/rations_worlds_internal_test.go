@@ -21,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -492,6 +493,7 @@ func (w *rationed) all() {
 // In drawn worlds in which pull requests come by pushes, fetches and looks, are merged, closed,
 // regarded and removed, and what gave way goes or does not, all that counts is what it was before.
 func TestWorldsOfRations(t *testing.T) {
+	racetest.Amounts(t)
 	sums := goldentest.NewSums(t, "testdata/rations.sum")
 	for seed := range uint64(60) {
 		if seed == 13 || seed == 58 { // in these what gives way has others weighed in any order

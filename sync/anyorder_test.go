@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -24,7 +26,7 @@ import (
 )
 
 var (
-	anyOrderSeeds = flag.Int("anyorder.seeds", 500, "sets of events that are delivered in random orders; a tenth with -short")
+	anyOrderSeeds = flag.Int("anyorder.seeds", 0, "sets of events that are delivered in random orders; 0: as many as a commit has time for")
 	anyOrderFrom  = flag.Uint64("anyorder.from", 1, "first seed of the sets")
 )
 
@@ -34,10 +36,7 @@ const anyOrders = 6
 // TestAnyOrder delivers sets of events in random orders, splits and repetitions and
 // compares what the stores hold in the end of what belongs to our repositories.
 func TestAnyOrder(t *testing.T) {
-	seeds := *anyOrderSeeds
-	if testing.Short() {
-		seeds /= 10
-	}
+	seeds := cmp.Or(*anyOrderSeeds, racetest.Rounds(200))
 	stored := 0
 	for i := range uint64(seeds) {
 		seed := *anyOrderFrom + i

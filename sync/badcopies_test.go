@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -17,6 +18,7 @@ import (
 // otherwise honest relay within a minute of each connection, for ever: nothing of it was
 // ever confirmed.
 func TestStoredBadSignaturesAreToldOnce(t *testing.T) {
+	racetest.Amounts(t)
 	for name, neg := range map[string]relaytest.NegMode{"NIP-77": relaytest.NegOn, "pages": relaytest.NegErr} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -92,6 +93,7 @@ func TestTrapH1H2_CountedAtTheWire(t *testing.T) {
 // By pages states come before the announcements that are older than they are, and what
 // waits costs its relay: with thousands of them it waited for its own announcements.
 func TestStatesDoNotHoldUpTheirAnnouncements(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{Cap: 500, Negentropy: relaytest.NegNotice})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 )
@@ -265,6 +266,7 @@ func TestWhatComesHasItsTurn(t *testing.T) {
 
 // Who is heard is remembered for a bounded number of people.
 func TestHearingIsBounded(t *testing.T) {
+	racetest.Amounts(t)
 	var h hearing
 	all := make(map[graspsync.PubKey]bool)
 	for i := range maxHeard / 4 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -15,6 +16,7 @@ import (
 // with half a million events. Now both are compared while what is known changes: what came
 // between is in the index and was told, as if it had come before.
 func TestIndexChangesWhileCompared(t *testing.T) {
+	racetest.Amounts(t)
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		store := &twinStore{}

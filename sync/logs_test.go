@@ -289,6 +289,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 
 // With another domain nothing that is stored is ours any more, and nothing said so.
 func TestStoredAnnouncementsOfAnotherDomain(t *testing.T) {
+	racetest.Amounts(t)
 	const line = "announcements are stored, and none lists us: is this our domain?"
 	for _, ours := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {

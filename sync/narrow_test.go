@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -115,6 +116,7 @@ func (w *narrowWorld) asksForForeign() bool {
 // also of those that are held, and nobody else's are asked for. Configured otherwise
 // after a restart we do not believe to have what was never asked for.
 func TestNarrowLayer1(t *testing.T) {
+	racetest.Amounts(t)
 	for name, behavior := range map[string]relaytest.Behavior{
 		"NIP-77": {}, "pages": {Negentropy: relaytest.NegNotice, Cap: 50},
 	} {

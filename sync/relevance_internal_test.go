@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -53,6 +54,7 @@ func (v fixedView) descends(graspsync.EventID) bool { return false }
 // filter tells. What has rules of its own is an exception: announcements and states that
 // just name one of ours, and deletions by somebody else.
 func TestWhatOurFiltersMatchIsOurs(t *testing.T) {
+	racetest.Amounts(t)
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 	key := func(n int) (k graspsync.PubKey) {
 		k[0] = 1

@@ -160,6 +160,7 @@ func (s slowSaves) Save(ctx context.Context, events []graspsync.Incoming) ([]gra
 // one looks. A restart fetched everything again, since no moment was known up to which
 // all was here.
 func TestRestartIsCheapWhereEventsComeAllTheTime(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		hub := net.Add("wss://hub.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Cap: 500})

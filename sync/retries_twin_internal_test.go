@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // naiveRetries is what retries should do, by walking through all that there is at each step.
@@ -127,6 +128,7 @@ func (n *naiveRetries) ask(now time.Time, asked map[graspsync.RelayURL][]graspsy
 }
 
 func TestRetriesAgainstTheirTwin(t *testing.T) {
+	racetest.Amounts(t)
 	seen := make(map[string]int)
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 4)) //nolint:gosec // the same each time

@@ -112,6 +112,7 @@ func TestFullSecondInOurStore(t *testing.T) {
 
 // A Store that can't be read was read every ten seconds, for ever.
 func TestScanOfABrokenStoreBacksOff(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		net.Add("wss://a.example", relaytest.Behavior{})

@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -25,7 +27,7 @@ import (
 )
 
 var (
-	simSeeds     = flag.Int("sim.seeds", 10, "seeds of the simulation; a fifth with -short")
+	simSeeds     = flag.Int("sim.seeds", 0, "seeds of the simulation; 0: as many as a commit has time for")
 	simFrom      = flag.Uint64("sim.from", 1, "first seed of the simulation")
 	simTraitList = flag.String("sim.traits", "", `traits of honest relays: "all", "none" or names, separated by semicolons; default: those that are on`)
 )
@@ -56,10 +58,7 @@ func wantedTraits(tr trait) bool {
 // others failing at random, lifts the faults, and compares what the store holds with
 // the model. A bubble fails on a goroutine that is left behind.
 func TestSimulation(t *testing.T) {
-	seeds := *simSeeds
-	if testing.Short() {
-		seeds /= 5
-	}
+	seeds := cmp.Or(*simSeeds, racetest.Rounds(5))
 	var mu sync.Mutex
 	var healing [3][]time.Duration
 	var figures []simFigures

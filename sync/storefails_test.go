@@ -165,6 +165,7 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 // of a day: there were more than are remembered, and as nothing else got in, nothing
 // showed that the Store works.
 func TestSmallEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
+	racetest.Amounts(t)
 	for _, c := range []struct {
 		relays, each, size int
 		inFlight           int64
@@ -213,6 +214,7 @@ func TestWhatHasWaitedIsKeptUntilItCanBeSaved(t *testing.T) {
 // The ids that are remembered of what could not be saved were all of a few relays, and a
 // live event of another one that failed for a moment was lost until the next day.
 func TestUnsavedEventsTakeNoRoomFromOtherRelays(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		w := newPoisoned(t, 8, relaysync.Config{})
 		defer w.stop()

@@ -39,6 +39,7 @@ func useless(most int64, event func(i int) *nostr.Event) (*flooding, *relaytest.
 // New events that wait for something, and old versions of one announcement, were free:
 // a relay had as many signatures checked as it could send, beside honest ones.
 func TestPromiseP22_UselessEventsArePaced(t *testing.T) {
+	racetest.Amounts(t)
 	key := relaytest.NewCheapKey("stranger")
 	for name, event := range map[string]func(i int) *nostr.Event{
 		"states":  func(i int) *nostr.Event { return key.State(at(time.Hour), fmt.Sprint("r", i), nil, "") },

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/session"
 )
@@ -109,6 +110,7 @@ func (n *naiveWork) look() {
 }
 
 func TestWorkAgainstItsTwin(t *testing.T) {
+	racetest.Amounts(t)
 	outcomes := make(map[string]int)
 	for seed := range uint64(150) {
 		rnd := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // the same each time
@@ -331,6 +333,7 @@ func (n naiveRecord) lane(author graspsync.PubKey, of category) lane {
 }
 
 func TestRecordAgainstItsTwin(t *testing.T) {
+	racetest.Amounts(t)
 	seen := make(map[lane]int)
 	for seed := range uint64(100) {
 		rnd := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // the same each time

@@ -8,12 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // What was refused since too many were listed was not judged again when those had gone, unless
 // something else came under that name.
 func TestWhoWasCrowdedOutWaitsOnceThereIsRoom(t *testing.T) {
+	racetest.Amounts(t)
 	for _, answered := range []bool{true, false} { // else nothing goes but what had expired long before
 		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -87,6 +88,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 
 // With an identifier crowded by free keys whoever lists one has that one's announcement taken in.
 func TestWaitingRelativesAreSharedByOwner(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
@@ -378,6 +380,7 @@ func (r *rig) stored(all []*nostr.Event) (n int) {
 // version of one of theirs, of which 1,502 were left after six. All but a few go whom nobody lists
 // any more.
 func TestWhoIsListedInTurnIsNotStoredForGood(t *testing.T) {
+	racetest.Amounts(t)
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

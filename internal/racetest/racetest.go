@@ -9,12 +9,15 @@
 //
 //	GRASPSYNC_RACE=all go test -race -timeout 3h ./...
 //
-// What is drawn at random can be drawn more often than there is time for on every commit:
+// What is drawn at random, or done for each of many steps, can be done more often than there is time
+// for on every commit: here ten times as often, and for every step.
 //
 //	GRASPSYNC_ROUNDS=10 go test -timeout 3h ./...
 package racetest
 
 import (
+	"iter"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
@@ -43,12 +46,31 @@ func Rounds(n int) int {
 	if testing.Short() {
 		n = max(1, n/10)
 	}
-	if more := os.Getenv("GRASPSYNC_ROUNDS"); more != "" {
-		times, err := strconv.Atoi(more)
-		if err != nil || times < 1 {
-			panic("GRASPSYNC_ROUNDS is " + strconv.Quote(more) + ", want a number from 1")
+	return n * more()
+}
+
+// Steps yields numbers from 1 on, for a test that has each of many steps fail once and breaks off after the
+// last one: 1, and one of n of the others, drawn anew each time; of 4n with -short. With GRASPSYNC_ROUNDS it
+// is so many times more, at most all.
+func Steps(n int) iter.Seq[int] {
+	if testing.Short() {
+		n *= 4
+	}
+	apart := max(1, n/more())
+	return func(yield func(int) bool) {
+		for at := 1; yield(at); at += 1 + rand.N(2*apart-1) { //nolint:gosec // nobody is to be surprised
 		}
-		n *= times
+	}
+}
+
+func more() int {
+	text := os.Getenv("GRASPSYNC_ROUNDS")
+	if text == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		panic("GRASPSYNC_ROUNDS is " + strconv.Quote(text) + ", want a number from 1")
 	}
 	return n
 }

@@ -449,7 +449,7 @@ func (r *rig) do(t *testing.T, method, path, body string, header ...string) (*ht
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	require.NoError(t, err)

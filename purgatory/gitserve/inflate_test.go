@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // mixed is a push of some KiB for a branch and for an event that nobody has, with a thin
@@ -55,6 +57,7 @@ func variant(i int) string { return fmt.Sprintf("v%02d", i) }
 // The rest of a mixed push was packed anew without a limit: a push of some KiB made the
 // repository grow by many MiB.
 func TestRestOfAMixedPushIsBounded(t *testing.T) {
+	racetest.Amounts(t)
 	const most = 1 << 20
 	r := newRig(t, Config{})
 	body, tip := r.mixed(t, 20, variant)
@@ -70,6 +73,7 @@ func TestRestOfAMixedPushIsBounded(t *testing.T) {
 
 // Deltas stay small on the way to git.
 func TestRestOfAMixedPushIsThin(t *testing.T) {
+	racetest.Amounts(t)
 	for name, c := range map[string]struct {
 		n    int
 		name func(int) string

@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -163,7 +164,7 @@ func TestWorldsOfRules(t *testing.T) {
 	refused := 0
 	sums := goldentest.NewSums(t, "testdata/worldsofrules.sum")
 	seeds := []uint64{309, 690, 824} // more ids than are taken from one reconciliation
-	for seed := range uint64(300) {
+	for seed := range uint64(racetest.Rounds(100)) {
 		seeds = append(seeds, seed)
 	}
 	for _, seed := range seeds {
@@ -182,7 +183,9 @@ func TestWorldsOfRules(t *testing.T) {
 				w.fetch()
 			}
 			w.finish()
-			sums.Equal(t, fmt.Sprint(seed), w.all)
+			if slices.Index(seeds, seed) < 103 {
+				sums.Equal(t, fmt.Sprint(seed), w.all)
+			}
 			hopeless := w.rules.auth == authFails
 			for _, r := range w.results {
 				if hopeless {

@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -565,7 +566,7 @@ func (w *world) done(a Done) {
 func TestWorlds(t *testing.T) {
 	var complete, gaps, failed int
 	sums := goldentest.NewSums(t, "testdata/worlds.sum")
-	for seed := range uint64(150) {
+	for seed := range uint64(racetest.Rounds(60)) {
 		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 1)), 400})
 		w.all = []string{}
 		t.Cleanup(func() {
@@ -575,7 +576,9 @@ func TestWorlds(t *testing.T) {
 		})
 		w.run()
 		w.finish()
-		sums.Equal(t, fmt.Sprint(seed), w.all)
+		if seed < 60 {
+			sums.Equal(t, fmt.Sprint(seed), w.all)
+		}
 		w.all = nil
 		for _, l := range w.log {
 			switch {
@@ -591,9 +594,9 @@ func TestWorlds(t *testing.T) {
 		w.log = nil
 	}
 	t.Logf("batches: %d complete, %d with gaps, %d failed", complete, gaps, failed)
-	require.Greater(t, complete, 500)
-	require.Greater(t, gaps, 30)
-	require.Greater(t, failed, 300)
+	require.Greater(t, complete, 200)
+	require.Greater(t, gaps, 12)
+	require.Greater(t, failed, 120)
 }
 
 // The requests of a query are ended in the order in which they were made.
