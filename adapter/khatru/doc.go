@@ -29,6 +29,10 @@
 //	                          for whom a hook keeps out. Again when an event is released
 //	                          that was held, and when one that a client published is judged
 //	                          again since it gave way: it is dropped if it is refused then.
+//	                          What one refuses is remembered for ExplainEvent, with its
+//	                          words if it was there before New. Of one that was added
+//	                          later it is known that it has refused what came to ours and
+//	                          no further, and not why: khatru tells the client only.
 //	StoreEvent, ReplaceEvent  for what clients publish by khatru, first of all ours, which
 //	                          asks a policy that holds events. For what is synced or
 //	                          released after the backend has stored it: a second store is

@@ -3,6 +3,7 @@ package khatruadapter
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
@@ -32,8 +33,8 @@ type hooked struct {
 	sync *Sync
 }
 
-// reasonHook is why events are rejected that a hook refuses. What the hook says is not
-// said, since reasons are counted.
+// reasonHook is why events are rejected that a hook refuses. What the hook says is a detail,
+// since reasons are counted.
 const reasonHook = "blocked: refused by a hook of the relay"
 
 // Judge implements [relaysync.Policy].
@@ -43,7 +44,8 @@ func (h *hooked) Judge(
 	if !isSubmission(ctx) {
 		switch o := h.sync.admit(synced(ctx), graspsync.Incoming{Event: e, Source: src}); o.Result {
 		case graspsync.Refused:
-			return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonHook}, nil
+			detail := strings.TrimPrefix(o.Err.Error(), ErrRejected.Error()+": ")
+			return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonHook, Detail: detail}, nil
 		case graspsync.Failed:
 			return graspsync.Verdict{}, o.Err
 		}

@@ -76,6 +76,7 @@ func accepted(h hook) hook {
 
 type (
 	hook  = func(ctx context.Context, e *nostr.Event) error
+	judge = func(ctx context.Context, e *nostr.Event) (reject bool, msg string)
 	query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 )
 
@@ -110,7 +111,15 @@ func (s *Sync) wire() {
 		r.StoreEvent = slices.Insert(r.StoreEvent, 0, first(s.hold))
 		r.ReplaceEvent = slices.Insert(r.ReplaceEvent, 0, first(s.hold))
 	}
+	for i, theirs := range r.RejectEvent {
+		r.RejectEvent[i] = s.overheard(theirs)
+	}
 	r.RejectEvent = append(r.RejectEvent, s.reject)
+	for _, hooks := range [][]hook{r.StoreEvent, r.ReplaceEvent} {
+		if len(hooks) > 0 {
+			hooks[0] = s.arriving(hooks[0])
+		}
+	}
 	r.RejectFilter = slices.Insert(r.RejectFilter, 0, s.questions.refuse)
 	r.RejectCountFilter = slices.Insert(r.RejectCountFilter, 0, s.questions.refuse)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
@@ -180,11 +189,13 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 		s.manager.Refused(parsed, msg)
 		return true, msg
 	}
-	if !s.gate || s.holding {
-		return false, "" // a policy that holds is asked once no hook has refused the event
+	if s.gate && !s.holding { // a policy that holds is asked once no hook has refused the event
+		if verdict, msg := s.verdict(ctx, parsed); verdict.Decision != graspsync.Accept {
+			return true, msg
+		}
 	}
-	verdict, msg := s.verdict(ctx, parsed)
-	return verdict.Decision != graspsync.Accept, msg
+	s.passing.add(parsed)
+	return false, ""
 }
 
 // refuses says why the relay would not have what a client submits, whatever the policy says; ""
@@ -432,6 +443,7 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if err != nil {
 		return // our own store has none such
 	}
+	s.passing.arrived(parsed.ID) // no hook stores it if khatru is to store versions by itself, and has a newer one
 	s.manager.Stored(parsed)
 	s.undo(context.WithoutCancel(ctx), parsed)
 	if s.deletes(e) {

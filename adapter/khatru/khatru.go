@@ -163,6 +163,7 @@ type Sync struct {
 	expiry     *embedding.Expiry
 	unsure     embedding.Unsure
 	questions  questions
+	passing    *passing
 
 	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
 
@@ -243,6 +244,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		broadcasts: make(chan *nostr.Event, cfg.fixed.BroadcastQueue),
 		unfinished: make(chan struct{}, 1),
 		removed:    removed,
+		passing:    newPassing(),
 		questions:  questions{log: cfg.Sync.Logger},
 		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
 		expiry:     embedding.NewExpiry(cfg.fixed.MaxExpiring),
@@ -336,14 +338,23 @@ func (s *Sync) Writable() error {
 	return s.store.Writable()
 }
 
-// ExplainEvent is that of the SyncManager.
+// ExplainEvent is that of the SyncManager. It knows besides what hooks of the relay have refused to clients:
+// with their words, but of hooks that were added after New that they must have done so.
 func (s *Sync) ExplainEvent(ctx context.Context, id graspsync.EventID) (relaysync.EventExplanation, error) {
-	return s.manager.ExplainEvent(ctx, id)
+	x, err := s.manager.ExplainEvent(ctx, id)
+	if err == nil {
+		s.passing.explainEvent(&x)
+	}
+	return x, err
 }
 
-// ExplainRepo is that of the SyncManager.
+// ExplainRepo is that of the SyncManager, with what hooks of the relay have refused.
 func (s *Sync) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error) {
-	return s.manager.ExplainRepo(ctx, ref)
+	x, err := s.manager.ExplainRepo(ctx, ref)
+	if err == nil {
+		s.passing.explainRepo(&x)
+	}
+	return x, err
 }
 
 // ExplainRelay is that of the SyncManager.

@@ -57,6 +57,7 @@ const startGrace = 10 * time.Second
 func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	if s.theirs.onEvent != nil {
 		if reject, msg = s.theirs.onEvent(ctx, e); reject {
+			s.overheard(ctx, e, msg)
 			return reject, msg
 		}
 	}
@@ -66,6 +67,17 @@ func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg str
 	return s.reject(ctx, e)
 }
 
+// overheard remembers what theirs refuses to a client, for who asks why.
+func (s *Sync) overheard(ctx context.Context, e nostr.Event, msg string) {
+	if IsSynced(ctx) || e.Kind.IsEphemeral() {
+		return
+	}
+	if parsed, err := nostrlib.FromEvent(e); err == nil { // else it has no name to be remembered by
+		s.manager.Refused(parsed, normalized(msg))
+	}
+}
+
+// reject is ours. What it refuses is remembered for who asks why.
 func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	if s.questions.closed.Load() {
 		return true, msgEnding
@@ -77,24 +89,8 @@ func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg stri
 	if !new(wire.IDChecker).Check(parsed) { // nostrlib has another id for it than everybody else
 		return true, msgID
 	}
-	if msg := s.misread(parsed); msg != "" {
-		return true, msg
-	}
-	if s.Room(parsed) != nil {
-		return true, msgRoom
-	}
-	deleted, err := s.store.Deleted(ctx, parsed)
-	if err != nil {
-		s.log.Error("deletions could not be looked up", "err", err)
-		return true, msgLookup
-	}
-	if deleted {
-		return true, msgDeleted
-	}
-	if msg, err := s.undeletable(ctx, parsed); err != nil {
-		s.log.Error("what a deletion names could not be looked up", "err", err)
-		return true, msgLookup
-	} else if msg != "" {
+	if msg := s.refuses(ctx, parsed); msg != "" {
+		s.manager.Refused(parsed, msg)
 		return true, msg
 	}
 	if !s.gate || s.holding {
@@ -102,6 +98,31 @@ func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg stri
 	}
 	verdict, msg := s.verdict(ctx, parsed)
 	return verdict.Decision != graspsync.Accept, msg
+}
+
+// refuses says why the relay would not have what a client submits, whatever the policy says; ""
+// if it would.
+func (s *Sync) refuses(ctx context.Context, e graspsync.Event) (msg string) {
+	if msg := s.misread(e); msg != "" {
+		return msg
+	}
+	if s.Room(e) != nil {
+		return msgRoom
+	}
+	deleted, err := s.store.Deleted(ctx, e)
+	if err != nil {
+		s.log.Error("deletions could not be looked up", "err", err)
+		return msgLookup
+	}
+	if deleted {
+		return msgDeleted
+	}
+	msg, err = s.undeletable(ctx, e)
+	if err != nil {
+		s.log.Error("what a deletion names could not be looked up", "err", err)
+		return msgLookup
+	}
+	return msg
 }
 
 // storeEvent is the relay's StoreEvent: a policy that holds events may keep it, then theirs
@@ -226,6 +247,7 @@ func (s *Sync) verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 	}
 	if err != nil {
 		s.log.Error("event could not be judged", "err", err)
+		s.manager.Refused(e, msgJudge)
 		return graspsync.Verdict{}, msgJudge
 	}
 	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {

@@ -121,6 +121,7 @@ type manager interface {
 	Held(event graspsync.Event)
 	HeldFrom(id graspsync.EventID) graspsync.Source
 	NotReleased(id graspsync.EventID, o graspsync.Outcome)
+	Refused(event graspsync.Event, reason string)
 	Ready() <-chan struct{}
 	Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error)
 	Status() relaysync.Status

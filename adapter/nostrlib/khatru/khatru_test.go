@@ -447,7 +447,7 @@ func TestOnEventKeepsOut(t *testing.T) {
 	verdict[bob] = "blocked: spam"
 	v, err := (&hooked{Policy: inner, sync: s}).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
 	require.NoError(t, err)
-	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonHook}, v)
+	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonHook, Detail: `"blocked: spam"`}, v)
 }
 
 // nostrlib reads other control characters than NIP-01 into an id: such an event is nobody else's.

@@ -90,6 +90,7 @@ type fakeManager struct {
 	removed     []graspsync.EventID
 	judged      int
 	notReleased []graspsync.Result
+	refused     []string
 	verdict     graspsync.Verdict
 	err         error
 	source      graspsync.Source
@@ -112,6 +113,12 @@ func (m *fakeManager) Removed(e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.removed = append(m.removed, e.ID)
+}
+
+func (m *fakeManager) Refused(e graspsync.Event, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused = append(m.refused, reason+" "+e.ID.String())
 }
 
 func (m *fakeManager) gone() []graspsync.EventID {

@@ -27,9 +27,16 @@ type opened struct {
 
 func open(t *testing.T, folder string, bootstrap ...string) opened {
 	t.Helper()
+	return openWith(t, folder, func(*khatru.Relay) {}, bootstrap...)
+}
+
+// openWith opens a relay that has hooks of its own.
+func openWith(t *testing.T, folder string, hooks func(*khatru.Relay), bootstrap ...string) opened {
+	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	relay := khatru.NewRelay()
+	hooks(relay)
 	s, err := Open(relay, newSlice(t), listener.Addr().String(), folder, bootstrap...)
 	require.NoError(t, err)
 	door := gate.New(relay, gate.Config{})
@@ -97,4 +104,33 @@ func TestOpenAgain(t *testing.T) {
 	require.ErrorContains(t, err, "no backend")
 	require.Nil(t, relay.OnEvent)
 	open(t, spare).stop() // the failed one has let go of it
+}
+
+// What the relay's own hook refused to a client, and what we did, "never came here".
+func TestExplainRefused(t *testing.T) {
+	o := openWith(t, t.TempDir(), func(relay *khatru.Relay) {
+		relay.OnEvent = func(_ context.Context, e nostr.Event) (bool, string) { return e.Kind == 1621, "blocked: no issues" }
+	})
+	defer o.stop()
+	<-o.sync.Ready()
+	alice := relaytest.NewKey("alice")
+	announcement := alice.Hosted(gonostr.Now(), "repo", o.url)
+	deletion := alice.Deletion(gonostr.Now(), announcement)
+	client := dial(t, o.url)
+	send := func(e *gonostr.Event) (explained string) {
+		data, err := json.Marshal(e)
+		require.NoError(t, err)
+		client.say(`["EVENT",%s]`, data)
+		parsed, err := graspsync.ParseEvent(e)
+		require.NoError(t, err)
+		x, err := o.sync.Manager().ExplainEvent(t.Context(), parsed.ID)
+		require.NoError(t, err)
+		return x.String()
+	}
+	require.Contains(t, send(alice.Issue(gonostr.Now(), alice.Ref("repo"), "x")), "blocked: no issues")
+	require.Contains(t, send(announcement), "is stored")
+	require.Contains(t, send(deletion), "is stored")
+	again := send(announcement)
+	require.Contains(t, again, "is deleted")
+	require.Contains(t, again, "It came from a client at ")
 }
