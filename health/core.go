@@ -20,12 +20,13 @@ const (
 	rateLimited                 // the relay complained of too many requests
 	hostile                     // it was caught cheating; the connection ends
 	forgiven                    // an operator wants it tried now
+	refused                     // our own settings forbid to dial it
 )
 
 // event is something that happened to one relay.
 type event struct {
 	kind kind
-	text string        // failed, lost, hostile: why, escaped
+	text string        // failed, lost, hostile, refused: why, escaped
 	wait time.Duration // failed: what the relay asked us to wait, 0 if it did not
 
 	until time.Time // rateLimited: when requests may be sent again
@@ -39,9 +40,11 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	case attempt:
 		return c.attempt(r, now, jitter)
 	case connected:
-		return c.connect(r, now, jitter)
+		return c.connect(c.reached(r), now, jitter)
 	case failed:
-		return c.failAttempt(r, e, now, jitter)
+		return c.failAttempt(c.reached(r), e, now, jitter)
+	case refused:
+		return c.refuse(r, e, now, jitter)
 	case lost:
 		return c.end(r, e.text, now, jitter)
 	case closed:
@@ -56,7 +59,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	case forgiven:
 		r.NextAttempt, r.RateLimitedUntil = time.Time{}, time.Time{}
 	case hostile:
-		r = c.fail(r.disconnect(), e.text, now, jitter)
+		r = c.fail(c.reached(r).disconnect(), e.text, now, jitter)
 		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.fixed.HostileBackoff, jitter)))
 	}
 	return r
@@ -81,7 +84,11 @@ func (c Config) settle(r Record, now time.Time) Record {
 // attempt puts the next attempt where it would be if this one failed: a caller that
 // never reports the outcome, or a process that dies of it, is held back as well.
 func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
-	r = c.begin(c.end(r, "", now, jitter), now)
+	r = c.end(r, "", now, jitter)
+	if r.before == nil || !r.before.refused {
+		r.before = &before{failing: r.failing(), lastError: r.LastError}
+	}
+	r = c.begin(r, now)
 	return r.with(c.rules().PutOff(r.failing(), r.Failures+1, now, jitter))
 }
 
@@ -124,6 +131,32 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 	}
 	r = c.end(r, e.text, now, jitter)
 	r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(min(e.wait, c.fixed.MaxBackoff), jitter)))
+	return r
+}
+
+// refuse puts off what our own settings refuse, as if the relay had failed: to look up its name again and
+// again costs others something, and us. But it is none of its failures: the next process, which may have
+// other settings, begins with those that there were before.
+func (c Config) refuse(r Record, e event, now time.Time, jitter float64) Record {
+	if !r.inUse() {
+		r = c.attempt(r, now, jitter)
+	}
+	own := *r.before
+	own.refused = true
+	r.before, r.Dialing = &own, false // that attempt was given up by us
+	return c.fail(r, e.text, now, jitter)
+}
+
+// reached takes back what we refused, once the relay has a say itself.
+func (c Config) reached(r Record) Record {
+	if r.before != nil && r.before.refused {
+		failing := r.before.failing
+		if r.inUse() {
+			failing = c.rules().Begin(failing, r.LastAttempt)
+		}
+		r, r.LastError = r.with(failing), r.before.lastError
+	}
+	r.before = nil
 	return r
 }
 
@@ -302,6 +335,14 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 
 // saved is the record as it is handed out for saving.
 func (r Record) saved() Record {
+	if b := r.before; b != nil && b.refused {
+		failing := b.failing
+		if r.inUse() { // a process that dies of it is held back
+			failing.LastAttempt = r.LastAttempt
+		}
+		r, r.LastError = r.with(failing), b.lastError
+	}
+	r.before = nil
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,

@@ -70,6 +70,16 @@ type Record struct {
 	Up        time.Duration `json:"up_ns,omitempty"`
 	Down      time.Duration `json:"down_ns,omitempty"`
 	CountedTo time.Time     `json:"counted_to,omitzero"`
+
+	before *before // nil: no attempt is under way, and the last one was not refused by us
+}
+
+// before is what a record said of failures before an attempt, or before the first of several that our own
+// settings refused. It does not change.
+type before struct {
+	failing   backoff.Record
+	lastError string
+	refused   bool // it was not the relay that failed since then
 }
 
 // failing is the part of a record that the rules of backoff are about.

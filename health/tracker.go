@@ -37,7 +37,7 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 	return &RelayHealthTracker{config: c, records: newTable[graspsync.RelayURL](c.MaxRecords), hosts: newHosts(c.fixed.MaxHosts)}, nil
 }
 
-// Attempt records that a dial begins. Exactly one of Connected, Failed and Closed
+// Attempt records that a dial begins. Exactly one of Connected, Failed, Refused and Closed
 // is told next.
 func (t *RelayHealthTracker) Attempt(u graspsync.RelayURL) { t.apply(u, event{kind: attempt}) }
 
@@ -55,6 +55,13 @@ func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 		e.wait = asked.RetryAfter()
 	}
 	t.apply(u, e)
+}
+
+// Refused records that the dial was not made, since our own settings forbid it, and why. The relay is left
+// alone as if it had failed, and Status says so, but none of that is in what Export returns: another
+// process may have other settings.
+func (t *RelayHealthTracker) Refused(u graspsync.RelayURL, err error) {
+	t.apply(u, event{kind: refused, text: text(err)})
 }
 
 // Lost records that the connection ended, and why: the relay closed it, the network

@@ -315,12 +315,16 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 	}
 	l.scanFailures = 0
 	l.rescanAt = time.Now().Add(l.env.cfg.fixed.DailyMin + rand.N(l.env.cfg.fixed.DailyMax-l.env.cfg.fixed.DailyMin+1))
-	if !l.started {
+	first := !l.started
+	if first {
 		l.started = true
 		l.followBootstrap(ctx)
 	}
 	l.window = nil
 	l.closeWindow(ctx)
+	if first {
+		l.sayWaiting(time.Now())
+	}
 	l.descending.all = true
 	l.descend(ctx, time.Now())
 	if l.scanAgain {
@@ -433,7 +437,11 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 		l.notDialed(ctx, c, msg.err)
 		return
 	}
-	l.env.health.Failed(c.url, msg.err)
+	if errors.Is(msg.err, ErrForbidden) {
+		l.env.health.Refused(c.url, msg.err)
+	} else {
+		l.env.health.Failed(c.url, msg.err)
+	}
 	l.env.remember.health(c.url)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
 	l.chronicle.failure(c, msg.err)
@@ -622,6 +630,27 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})
 		}
 		delete(r.missed, u)
+	}
+}
+
+// sayWaiting says once, at the start, how many relays are wanted and not dialed yet: what an earlier process
+// met is kept, and the log has nothing of that.
+func (l *loop) sayWaiting(now time.Time) {
+	var waiting int
+	var next time.Time
+	var relay graspsync.RelayURL
+	for _, r := range l.plan.Status() {
+		at := l.env.health.NextAttempt(r.Relay)
+		if l.conns[r.Relay] != nil || !at.After(now) {
+			continue
+		}
+		if waiting++; waiting == 1 || at.Before(next) {
+			next, relay = at, r.Relay
+		}
+	}
+	if waiting > 0 {
+		l.env.cfg.Logger.Info("relays wait for their next attempt, by what happened before this start",
+			"relays", waiting, "next", next.UTC().Format(time.RFC3339), keyRelay, relay.String())
 	}
 }
 

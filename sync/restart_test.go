@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,6 +67,87 @@ func TestTrapS5_BackoffSurvivesARestart(t *testing.T) {
 				require.Equal(t, failures, r.relay("wss://a.example").Failures)
 				after(time.Minute)
 				require.Len(t, a.Dials(), dials+1)
+			})
+		})
+	}
+}
+
+// A relay that was in backoff when the process began was dialed an hour later, and until then the
+// log said nothing of it: an operator who looked whether it works again saw silence.
+func TestRelaysInBackoffAreSaidAtTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, kept, logs := relaytest.NewNetwork(), state.NewMemory(), newCapture()
+		for _, host := range []string{"wss://a.example", "wss://b.example"} {
+			net.Add(host, relaytest.Behavior{Down: true})
+		}
+		net.Add("wss://c.example", relaytest.Behavior{})
+		r, owner := hosted(t, net, relaysync.Config{State: kept}, "a.example", "b.example", "c.example")
+		after(30 * time.Minute)
+		next := r.relay("wss://a.example").NextAttempt
+		if b := r.relay("wss://b.example").NextAttempt; b.Before(next) {
+			next = b
+		}
+		r.stop()
+		r = r.again(relaysync.Config{State: kept, Logger: logs.logger()})
+		after(5 * time.Second)
+		const line = "relays wait for their next attempt, by what happened before this start"
+		lines := logs.find(line)
+		require.Len(t, lines, 1)
+		require.Equal(t, slog.LevelInfo, lines[0].level)
+		require.Equal(t, "2", lines[0].attrs["relays"])
+		said, err := time.Parse(time.RFC3339, lines[0].attrs["next"])
+		require.NoError(t, err)
+		require.WithinDuration(t, next, said, time.Second)
+		require.NotEmpty(t, lines[0].attrs["relay"])
+
+		r.save(owner.Hosted(at(0), "another", us, "a.example"))
+		after(26 * time.Hour) // and a daily look at the store
+		require.Len(t, logs.find(line), 1, "once")
+		r.stop()
+
+		logs = newCapture()
+		r = start(t, relaytest.NewNetwork(), memstore.New(), relaysync.Config{Logger: logs.logger()})
+		defer r.stop()
+		after(time.Minute)
+		require.Empty(t, logs.find(line), "nothing waits")
+	})
+}
+
+// What our own settings forbid was kept over a restart as the relay's failure: who allowed it then and
+// started again waited for an hour.
+func TestWhatWeForbidIsForgottenByARestart(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net, kept := relaytest.NewNetwork(), state.NewMemory()
+				forbidden := relaytest.Behavior{DialError: fmt.Errorf("dialing: %w", relaysync.ErrForbidden)}
+				a := net.Add("wss://a.example", forbidden)
+				b := net.Add("wss://b.example", relaytest.Behavior{Down: true}) // fails, and then is forbidden
+				r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example", "b.example")
+				after(15 * time.Minute)
+				failures := r.relay("wss://b.example").Failures
+				require.Greater(t, failures, 3)
+				b.Update(func(b *relaytest.Behavior) { *b = forbidden })
+				after(10 * time.Hour)
+				require.Greater(t, r.relay("wss://a.example").Failures, 5, "it is not dialed all the time")
+				require.Less(t, len(a.Dials()), 30)
+				require.Contains(t, r.relay("wss://a.example").LastError, "not allowed")
+				found := kept
+				if killed {
+					found = copied(t, kept)
+				}
+				r.stop()
+				a.Update(func(b *relaytest.Behavior) { b.DialError = nil })
+				b.Update(func(b *relaytest.Behavior) { *b = relaytest.Behavior{Down: true} })
+				dials := len(b.Dials())
+				r = r.again(relaysync.Config{State: found})
+				defer r.stop()
+				after(2 * time.Second)
+				require.Equal(t, "live", r.relay("wss://a.example").Phase)
+				require.Zero(t, r.relay("wss://a.example").Failures)
+				after(3 * time.Second)
+				require.Greater(t, len(b.Dials()), dials, "the time is long over for which its own failures had it wait")
+				require.Equal(t, failures+len(b.Dials())-dials, r.relay("wss://b.example").Failures, "and they count")
 			})
 		})
 	}
