@@ -151,7 +151,7 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 	defer unlock()
 	now := time.Now()
 	if e.Class != ledger.Placeholder && e.Class != ledger.Relative {
-		if err := l.remembered.noteExpired(ctx, now, e.ID); err != nil {
+		if err := l.remembered.noteExpired(ctx, now, e); err != nil {
 			return err
 		}
 	}

@@ -62,6 +62,11 @@ type RepoExplanation struct {
 	Waiting []EntryStatus `json:"waiting,omitempty"`
 	// Ended are those that have ceased to wait, the newest first, up to 20.
 	Ended []EventExplanation `json:"ended,omitempty"`
+	// GivenUp are those that waited in vain, before a restart too, and are not taken from other relays
+	// for a week, the newest first, up to 20. Untold is how many more there are, of whatever repository:
+	// of which they were is not remembered.
+	GivenUp []EventExplanation `json:"given_up,omitempty"`
+	Untold  int                `json:"untold,omitempty"`
 }
 
 // MissingObject is a git object that is not here.
@@ -100,6 +105,7 @@ type ending struct {
 	id     graspsync.EventID
 	class  ledger.Class
 	repos  []graspsync.RepoRef
+	more   bool // there were more, which are not remembered
 	byUser bool
 	is     string
 	why    string
@@ -144,7 +150,7 @@ func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 		if err != nil {
 			return EventExplanation{}, err
 		}
-		r.Waiting, r.Ended = nil, nil
+		r.Waiting, r.Ended, r.GivenUp, r.Untold = nil, nil, nil, 0
 		out.Data = append(out.Data, r)
 	}
 	return out, nil
@@ -186,6 +192,7 @@ func (x *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 		out.Waiting = append(out.Waiting, x.entries.status(e))
 	}
 	out.Ended = x.endedOf(now, ref)
+	out.GivenUp, out.Untold = x.givenUp(now, ref)
 	var about hunt.About
 	var patient time.Time
 	err := x.ask(ctx, func(e *engine) { about, patient = e.queue.About(now, ref), e.patient[ref].until })
@@ -273,6 +280,28 @@ func (x *explainer) endedOf(now time.Time, ref graspsync.RepoRef) (out []EventEx
 	return out
 }
 
+// givenUp returns what has waited for a repository in vain, and of how much it is not remembered for which
+// one it did.
+func (x *explainer) givenUp(now time.Time, ref graspsync.RepoRef) (out []EventExplanation, untold int) {
+	told := make(map[graspsync.EventID]bool)
+	untold = x.waiting.countExpired()
+	x.endings.Each(func(is string, n ending) { // the newest first
+		if is != Expired.String() || told[n.id] || !x.waiting.hasExpired(n.id) {
+			return
+		}
+		told[n.id] = true
+		if !n.more {
+			untold--
+		}
+		if slices.Contains(n.repos, ref) && len(out) < mostListed {
+			e := EventExplanation{Now: now}
+			n.explain(&e)
+			out = append(out, e)
+		}
+	})
+	return out, max(untold, 0)
+}
+
 // String says it in sentences, a line for each; nothing for an event that purgatory never met.
 func (x EventExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
 
@@ -293,7 +322,7 @@ func (x EventExplanation) Sentences() (lines []string) {
 		}
 		lines = append(lines, fmt.Sprintf("%s waits for git data since %s, until %s at least; %s.", what, at(x.Since), at(x.Deadline), by))
 		for _, r := range x.Data {
-			lines = append(lines, r.data()...)
+			lines = append(lines, r.data(true)...)
 		}
 		return lines
 	case isSoft:
@@ -320,7 +349,7 @@ func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\
 
 // Sentences says what the repository lacks, and what is done about it, for people.
 func (x RepoExplanation) Sentences() []string {
-	lines := x.data()
+	lines := x.data(len(x.Waiting) > 0)
 	for _, e := range x.Waiting {
 		lines = append(lines, fmt.Sprintf("%s %s waits until %s at least.", e.Class, e.ID, graspsync.TimeText(e.Deadline, x.Now)))
 	}
@@ -334,14 +363,33 @@ func (x RepoExplanation) Sentences() []string {
 	return lines
 }
 
-// data says which objects are missing, and who was asked.
-func (x RepoExplanation) data() (lines []string) {
+// whole says of a repository that lacks nothing that this is known of what is served only, if more was wanted.
+func (x RepoExplanation) whole(repo string) (lines []string) {
+	if len(x.GivenUp)+x.Untold == 0 {
+		return []string{"The git data of " + repo + " is complete: all that its states and pull requests name is here, as of the last look."}
+	}
+	lines = append(lines, "What is served of "+repo+" has its git data, as of the last look.")
+	for i, e := range x.GivenUp {
+		if i == 5 {
+			lines = append(lines, fmt.Sprintf("%d more were given up.", len(x.GivenUp)-i))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("%s %s was given up at %s: its git data never came, and it is not served.", e.Class, e.ID, graspsync.TimeText(e.At, x.Now)))
+	}
+	if len(x.GivenUp) == 0 {
+		lines = append(lines, fmt.Sprintf("Whether something of it was given up before is not known: of %d that were, the repository is not remembered.", x.Untold))
+	}
+	return lines
+}
+
+// data says which objects are missing, and who was asked. waits says that something waits for them.
+func (x RepoExplanation) data(waits bool) (lines []string) {
 	repo := graspsync.Printable(nip34.NPub(x.Ref.Owner) + "/" + x.Ref.Identifier)
 	if len(x.Missing) == 0 {
-		if len(x.Waiting) > 0 || len(x.Servers) > 0 {
+		if waits || len(x.Servers) > 0 {
 			return []string{"No git object of " + repo + " is known to be missing: what waits is waiting to be looked at, or for somebody to have a say."}
 		}
-		return []string{"The git data of " + repo + " is complete: all that its states and pull requests name is here, as of the last look."}
+		return x.whole(repo)
 	}
 	for i, m := range x.Missing {
 		if i == 5 {

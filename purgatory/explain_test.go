@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/state"
 )
 
 func (w *world) explained(ev *nostrEvent) purgatory.EventExplanation {
@@ -105,5 +106,87 @@ func TestExplainNobodyToAsk(t *testing.T) {
 		w.held(pr)
 		wait(2 * time.Second)
 		require.Contains(t, w.explained(pr).String(), "of pull request "+pr.ID)
+	})
+}
+
+// What was given up was forgotten by a restart, and its repository was said to be complete: so it was
+// before a restart.
+func TestExplainGivenUp(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		w.held(announce(alice, now()-100, "a.example/r.git"))
+		w.held(says(alice, now()-100, "main", 1))
+		wait(2 * time.Second)
+		repo := func() purgatory.RepoExplanation {
+			x, err := w.p.ExplainRepo(t.Context(), repoOf(alice))
+			require.NoError(t, err)
+			return x
+		}
+		require.Contains(t, repo().String(), "is complete")
+		lost := says(alice, now(), "main", 2)
+		w.held(lost)
+		wait(31 * time.Minute)
+		at := w.explained(lost).At
+		require.NotZero(t, at)
+
+		for _, restarts := range []string{"none", "one", "two"} {
+			if restarts != "none" {
+				wait(time.Hour)
+				w.stop()
+				w.start()
+			}
+			x := repo()
+			require.NotContains(t, x.String(), "complete", restarts)
+			require.Contains(t, x.String(), "given up", restarts)
+			require.Contains(t, x.String(), lost.ID, restarts)
+			require.Len(t, x.GivenUp, 1, restarts)
+			require.True(t, at.Equal(x.GivenUp[0].At), restarts)
+			require.Equal(t, "expired", w.explained(lost).Is)
+			require.Equal(t, "state", w.explained(lost).Class)
+			other, err := w.p.ExplainRepo(t.Context(), repoOf(bob))
+			require.NoError(t, err)
+			require.NotContains(t, other.String(), lost.ID)
+		}
+
+		// Once a client has submitted it again, and its data has come, nothing is given up any more.
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
+		require.Equal(t, purgatory.Held, w.submit(lost, true))
+		wait(10 * time.Minute)
+		require.Equal(t, "released", w.explained(lost).Is)
+		require.Contains(t, repo().String(), "is complete")
+		require.Empty(t, repo().GivenUp)
+	})
+}
+
+// What an older version gave up has no repository on the disk: no repository is said to be complete then.
+func TestExplainGivenUpByAnOlderVersion(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		lost := says(bob, now(), "main", 2)
+		until, err := time.Now().Add(time.Hour).UTC().MarshalText()
+		require.NoError(t, err)
+		w.stop()
+		_, err = w.state.CompareAndSwap(t.Context(), "purgatory/expired/"+lost.ID, state.Absent, until)
+		require.NoError(t, err)
+		w.start()
+		require.Equal(t, "expired", w.explained(lost).Is)
+		x, err := w.p.ExplainRepo(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.NotContains(t, x.String(), "complete")
+		require.Contains(t, x.String(), "not known")
+		wait(2 * time.Hour)
+		x, err = w.p.ExplainRepo(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.Contains(t, x.String(), "is complete")
+	})
+}
+
+// What waits for somebody to have a say was said to have all its data.
+func TestExplainWaitingIsNotComplete(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		s := says(bob, now(), "main", 1) // of whom nothing else is known
+		w.held(s)
+		require.NotContains(t, w.explained(s).String(), "complete")
+		require.Contains(t, w.explained(s).String(), "for somebody to have a say")
 	})
 }

@@ -345,7 +345,7 @@ func (p *Purgatory) Status() Status {
 
 // ExplainEvent returns what purgatory knows of an event: what it waits for, who was asked and said
 // what, or how its waiting ended. The last thousand of each way are remembered since the start;
-// that an event expired is for a week. What is hunted for only Run knows: it is left out before
+// that an event expired, and of which repository it was, is for a week, over restarts too. What is hunted for only Run knows: it is left out before
 // and after that. The error is that of ctx.
 func (p *Purgatory) ExplainEvent(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
 	return p.explainer.event(ctx, id)

@@ -36,22 +36,28 @@ type departure struct {
 // load reads what was kept.
 func (r *remembered) load(ctx context.Context) error {
 	now := time.Now()
-	return r.keep.each(ctx, keyExpired, func(key string, value []byte) error {
-		var until time.Time
+	var told []ending
+	err := r.keep.each(ctx, keyExpired, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
-		if err = errors.Join(err, until.UnmarshalText(value)); err != nil {
+		v, verr := decodeVain(value)
+		if err = errors.Join(err, verr); err != nil {
 			r.report.unreadable.Add(1)
 			return r.keep.drop(ctx, keyExpired+key) // to forget it costs little
 		}
-		return r.forgetExpired(ctx, r.waiting.rememberExpired(now, id, until))
+		if n, is := v.ending(id, now); is {
+			told = append(told, n)
+		}
+		return r.forgetExpired(ctx, r.waiting.rememberExpired(now, id, v.Until))
 	})
+	r.report.restored(told)
+	return err
 }
 
 // noteExpired writes down that an event waited in vain.
-func (r *remembered) noteExpired(ctx context.Context, now time.Time, id graspsync.EventID) error {
-	until, err := now.Add(r.cfg.fixed.Remember).UTC().MarshalText()
+func (r *remembered) noteExpired(ctx context.Context, now time.Time, e ledger.Entry) error {
+	data, err := encodeVain(e, now, now.Add(r.cfg.fixed.Remember))
 	if err == nil {
-		err = r.keep.put(ctx, keyExpired+id.String(), until)
+		err = r.keep.put(ctx, keyExpired+e.ID.String(), data)
 	}
 	switch {
 	case errors.Is(err, state.ErrFull): // else nothing would ever make room

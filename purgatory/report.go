@@ -155,6 +155,14 @@ func (s *report) ended(e ledger.Entry, why Fate) {
 	s.observe(Ended{ID: e.ID, Event: e.Signed(), Fate: why, Waited: time.Since(e.Seen)})
 }
 
+// restored takes in what had waited in vain before this start.
+func (s *report) restored(ended []ending) {
+	slices.SortFunc(ended, func(a, b ending) int { return a.at.Compare(b.at) }) // the newest stay, if they are too many
+	for _, n := range ended {
+		s.endings.Add(n.is, n)
+	}
+}
+
 // byName returns what is counted by name.
 func (s *report) byName() (dropped, panics map[string]uint64) {
 	s.mu.Lock()

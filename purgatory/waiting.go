@@ -219,6 +219,13 @@ func (w *waiting) hasExpired(id graspsync.EventID) bool {
 	return w.ledger.HasExpired(id, time.Now())
 }
 
+// countExpired returns how many events are remembered to have waited in vain.
+func (w *waiting) countExpired() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.CountExpired(time.Now())
+}
+
 // knows is [Purgatory.Knows].
 func (w *waiting) knows(identifier string, who graspsync.PubKey) bool {
 	w.mu.Lock()

@@ -38,6 +38,16 @@ func (p *past) Again(id graspsync.EventID) bool { return p.gone.forget(id) }
 // HasExpired reports whether an id waited in vain.
 func (p *past) HasExpired(id graspsync.EventID, now time.Time) bool { return p.gone.has(id, now) }
 
+// CountExpired returns how many ids have waited in vain.
+func (p *past) CountExpired(now time.Time) (n int) {
+	for _, until := range p.gone.until.All() {
+		if now.Before(until) {
+			n++
+		}
+	}
+	return n
+}
+
 // Leave remembers the version of an announcement that makes its repository not ours, and that
 // waits no longer: older ones do not come back. It returns for whose repositories that is
 // forgotten for it, or this one if its time is over.
