@@ -12,11 +12,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // Names that lead to an address of a stranger's and to that of an honest relay as well, and
 // fail at the former 20 times a day, kept the relay from ever being tried.
 func TestFailuresElsewhereLeaveAttempts(t *testing.T) {
+	racetest.Amounts(t)
 	b, err := NewBudget(BudgetConfig{})
 	require.NoError(t, err)
 	l, now := &b.ledger, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -51,6 +54,7 @@ func TestFailuresElsewhereLeaveAttempts(t *testing.T) {
 // A relay that was never tried waited for days where names of strangers have its address
 // beside one of theirs, which fails: that made it dead before anybody had tried it.
 func TestFailuresElsewhereAreNoDeath(t *testing.T) {
+	racetest.Amounts(t)
 	for name, restart := range map[string]time.Duration{"one process": 0, "a restart every hour": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			b, err := NewBudget(BudgetConfig{})

@@ -11,11 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // In drawn worlds of hosts that share addresses, fail, answer and are proven, with restarts,
 // every wait and every record is what it was before.
 func TestLedgerWorlds(t *testing.T) {
+	racetest.Amounts(t)
 	sums := goldentest.NewSums(t, "testdata/ledger.sum")
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 3))

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 const (
@@ -317,6 +319,7 @@ var pauses = []int{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 29, 30, 31, 99, 100, 101, 175, 
 var asked = []int{0, 0, 0, 1, 10, twinMax - 1, twinMax, twinMax + 1, 3 * twinMax}
 
 func TestStepAgainstTwin(t *testing.T) {
+	racetest.Amounts(t)
 	c := twinConfig()
 	require.NoError(t, c.validate())
 	reached, happened := map[State]int{}, map[kind]int{}

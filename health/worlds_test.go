@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // worldURLs are relays at hosts that have one, several, or none of their own.
@@ -187,6 +188,7 @@ func (w *trackerWorld) look() {
 }
 
 func TestTrackerWorlds(t *testing.T) {
+	racetest.Amounts(t)
 	sums := goldentest.NewSums(t, "testdata/worlds.sum")
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -57,6 +58,7 @@ func TestMaxClones(t *testing.T) {
 // With as many as may have a say in a repository, each of whom names servers, a hunt would have
 // asked all of these: each has a server asked in turn, the owner and who wrote what waits first.
 func TestClonesOfManyMaintainers(t *testing.T) {
+	racetest.Amounts(t)
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 480 * time.Hour}}.With(purgatory.Fixed{MaxClones: 2}), func(t *testing.T, w *world) {
 		hers, list := announce(alice, now()-500, "alice0.example/r.git", "alice1.example/r.git"), nostrTag{"maintainers"}
 		var last *relaytest.Key

@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -64,6 +65,7 @@ func TestWhoNeedsOthersToGiveWayWaitsForMinutes(t *testing.T) {
 // What strangers' events name that wait was kept whatever it took up, and counted for nobody:
 // who had his data give way, and named it again, had any number of bytes in the repository.
 func TestWhatWaitsForRoomHasSo(t *testing.T) {
+	racetest.Amounts(t)
 	const most = 1000
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()

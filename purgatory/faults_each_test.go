@@ -244,6 +244,7 @@ func eachFailure(t *testing.T, least int, live func(l *faultyLife) string) {
 }
 
 func TestEachFailureIsToldAndMadeUpFor(t *testing.T) {
+	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.open()
 		l.git.Serve(clone("a.example/r.git"), serving(1, 2))

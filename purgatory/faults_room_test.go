@@ -140,6 +140,7 @@ func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 // The same where the relay refuses what had its refs by then: a pull request, an announcement
 // with a state, and a state of whom nothing is stored that could say what the refs are.
 func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
+	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
 		l.relay.put(announce(alice, now()-500))

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/state"
@@ -333,6 +334,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 
 // P11: what git servers say is quoted, cut, and logged once a minute for each host.
 func TestPromiseP11_RemoteText(t *testing.T) {
+	racetest.Amounts(t)
 	log := &lines{Handler: slog.DiscardHandler}
 	evil := "\x1b[31mred\nlevel=ERROR msg=forged \u202etxt.exe " + strings.Repeat("\x01", 500) + strings.Repeat("x", 5000)
 	limit := purgatory.Limit{Concurrent: 100, PerMinute: 1000}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -24,6 +25,7 @@ import (
 // What a branch had that was deleted goes after its grace, though nobody asks for it; what
 // an event names that waits does not, as long as it waits.
 func TestUnnamedObjectsGo(t *testing.T) {
+	racetest.Amounts(t)
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 40 * day}}, func(t *testing.T, w *world) {
 		alice, bob := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob")
 		a := announce(alice, now())

@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -146,6 +147,7 @@ func TestAnswersThreeDeep(t *testing.T) {
 // are: at no moment is more open than it takes, and what is new of these layers comes at once.
 // Answers are asked for in turn.
 func TestAnswersTakeNobodysPlace(t *testing.T) {
+	racetest.Amounts(t)
 	for _, c := range []struct {
 		name     string
 		behavior relaytest.Behavior

@@ -84,6 +84,7 @@ func TestBranchIsSharedByAuthors(t *testing.T) {
 
 // The same with authors, branches and deletions at random, and bounds that are reached.
 func TestBranchesWithinTheirBounds(t *testing.T) {
+	racetest.Amounts(t)
 	for seed := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, 8))
 		x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})

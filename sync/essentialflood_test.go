@@ -73,6 +73,7 @@ func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
 // Whoever has a repository here is trusted for each state that is taken, which may be short, and
 // had the reading of an honest relay wait for two long ones that are superseded.
 func TestLongStatesBetweenShortOnesDoNotStopTheReading(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})

@@ -27,6 +27,7 @@ import (
 // After every single event, and after removals and rebuilds, the index must hold
 // what a scan of all events says, and the changes must lead there.
 func TestIndexAgainstNaiveTwin(t *testing.T) {
+	racetest.Amounts(t)
 	anything := func(int) bool { return true }
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -605,6 +606,7 @@ func heapBytes() uint64 {
 
 // 50,000 root events of 1,000 repositories are what SPEC 11 aims at.
 func TestIndexMemory(t *testing.T) {
+	racetest.Amounts(t)
 	const roots, repos, budget = 50_000, 1000, 7 << 20
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	before := heapBytes()

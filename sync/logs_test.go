@@ -235,6 +235,7 @@ func TestLogsOfAWithholdingRelay(t *testing.T) {
 // Logs were full of what strangers write: in colours, in lines of any length, as
 // fast as they could.
 func TestPromiseP11_RemoteText(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		evil := "\x1b[31mred\nlevel=ERROR msg=forged \u202etxt.exe " + strings.Repeat("\x01", 500) + strings.Repeat("x", 5000)

@@ -226,6 +226,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 // A relay that takes limit 0 for an error was followed by its daily pass only, after as many
 // as 64 requests to find out why.
 func TestLimitZeroRefused(t *testing.T) {
+	racetest.Amounts(t)
 	for _, text := range []string{"invalid: Filter 'limit' must be a positive integer, got 0", "invalid: no"} {
 		bubble(t, func(t *testing.T) {
 			b := relaytest.Behavior{Negentropy: relaytest.NegNotice, ClosedReason: func(r wire.Request) string {
@@ -281,6 +282,7 @@ func TestLimitZeroRefused(t *testing.T) {
 // A relay that will not have us follow a part of what we ask was asked for all of it again
 // within the hour, for ever, and new subscriptions had to wait as long.
 func TestRefusedCoverageRestsAlone(t *testing.T) {
+	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		refuse := func(r wire.Request) string {
 			for _, f := range r.Filters {

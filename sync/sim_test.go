@@ -58,6 +58,7 @@ func wantedTraits(tr trait) bool {
 // others failing at random, lifts the faults, and compares what the store holds with
 // the model. A bubble fails on a goroutine that is left behind.
 func TestSimulation(t *testing.T) {
+	racetest.Amounts(t)
 	seeds := cmp.Or(*simSeeds, racetest.Rounds(5))
 	var mu sync.Mutex
 	var healing [3][]time.Duration
@@ -97,6 +98,7 @@ func TestSimulation(t *testing.T) {
 
 // The world of a seed, and all that happens in it, is always the same.
 func TestSimulationReplays(t *testing.T) {
+	racetest.Amounts(t)
 	for seed := range uint64(20) {
 		var traces [2]string
 		for i := range traces {

@@ -219,12 +219,8 @@ func (w *writer) overtaken(j *job) bool {
 
 // reject remembers an event that is not for us.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
-	w.unwanted(j, IsRejected, v)
 	w.listings.hearing.waits(v.DependsOn)
-	n := absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Deps: absent.KeysOf(v.DependsOn)}
-	n.Fresh = len(n.Deps) > 0
-	w.absences.note(n)
-	w.retrier.done(j)
+	w.unwanted(j, IsRejected, v, absent.Note{Deps: absent.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0})
 }
 
 // postpone keeps an event to be judged again for which there is no room now.
@@ -234,16 +230,17 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 		w.retrier.done(j)
 		return
 	}
-	w.unwanted(j, IsPostponed, v)
-	w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Later: true})
+	w.unwanted(j, IsPostponed, v, absent.Note{Later: true})
 	w.later.come()
-	w.retrier.done(j)
 }
 
-// unwanted counts an event that is not stored.
-func (w *writer) unwanted(j *job, is Whereabouts, v graspsync.Verdict) {
+// unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
+func (w *writer) unwanted(j *job, is Whereabouts, v graspsync.Verdict, n absent.Note) {
 	j.became(false)
 	w.report.rejected(j.incoming, is, v)
+	n.Incoming, n.ID, n.Size, n.Payer, n.Cost = j.incoming, j.key.id, j.size, j.stats, j.lent()
+	w.absences.note(n)
+	w.retrier.done(j)
 	w.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
 }
 

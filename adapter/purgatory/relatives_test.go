@@ -58,6 +58,7 @@ func (r *rig) serve(k *relaytest.Key) {
 // A free key that announced something and pushed nothing had 256 announcements of others stored
 // for good, for each announcement, which all who looked at anything of that name read.
 func TestAWaitingOwnerHasNothingStored(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
@@ -192,6 +193,7 @@ func TestRelativesAreDeleted(t *testing.T) {
 
 // What owners list whose repositories are served is stored, and bounded for all of a name together.
 func TestServedOwnersShareWhatTheyList(t *testing.T) {
+	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
@@ -249,6 +251,7 @@ func firstBefore() *relaytest.Key {
 // Who lists somebody had that one's announcement count for them, whoever else did: with no room
 // left they kept it out for all.
 func TestAnotherPaysWhoHasRoom(t *testing.T) {
+	racetest.Amounts(t)
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -340,6 +341,7 @@ func TestUnfitRefs(t *testing.T) {
 // Of an answer that is too long to be kept the beginning is not taken for all of it: refs
 // would seem not to be there.
 func TestAnswerThatIsTooLong(t *testing.T) {
+	racetest.Amounts(t)
 	dir := configured(t, bare(t, nip34.SHA1))
 	history(t, dir, "main", 1)
 	for more, fails := range map[int]bool{0: false, 1: true} {

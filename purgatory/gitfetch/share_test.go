@@ -165,6 +165,7 @@ func heavy(t *testing.T, dir string, branches, size int) (tips []nip34.ObjectID)
 // Copies were packed before anybody asked whether there may be more of them: each refusal
 // cost as much work as the copy.
 func TestRefusedCopiesCostNoPacking(t *testing.T) {
+	racetest.Amounts(t)
 	root := t.TempDir()
 	at := owners(t, root)
 	from := at("alice")

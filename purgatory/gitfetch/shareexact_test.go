@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
@@ -82,6 +83,7 @@ func TestWhoHasServed(t *testing.T) {
 // Packs are shared if what is in them is no more than twice what is needed and a thousand
 // objects; what is in no pack is copied besides.
 func TestWhichPacksAreShared(t *testing.T) {
+	racetest.Amounts(t)
 	f := fetcher(t, Config{})
 	for _, more := range []int{0, 1} {
 		dir := bare(t, nip34.SHA1)

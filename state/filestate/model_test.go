@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -72,6 +73,7 @@ func (m *model) check(t *testing.T, s *Store) {
 // of that moment fail, nothing that was acknowledged is lost, then or later, and
 // nothing appears that was not written.
 func TestEveryCallFailsOnce(t *testing.T) {
+	racetest.Amounts(t)
 	step := 1
 	if testing.Short() {
 		step = 9

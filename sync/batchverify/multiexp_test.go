@@ -10,6 +10,8 @@ import (
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 func randomScalar(rng *rand.Rand) (s fr.Element) {
@@ -125,6 +127,7 @@ func TestEndomorphism(t *testing.T) {
 // The sum agrees with one multiplication after the other, for sizes that take each
 // width of window, and scalars at the ends of their range.
 func TestMultiexpAgreesWithTwin(t *testing.T) {
+	racetest.Amounts(t)
 	rng := rand.New(rand.NewPCG(5, 5))
 	edges := edgeScalars()
 	ends := []int64{math.MinInt64, math.MinInt64 + 1, math.MaxInt64, -1, 0, 1}

@@ -13,6 +13,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // twin is the single check of another implementation, over the event's id.
@@ -123,6 +125,7 @@ func cancel(events []*nostr.Event, i, j int) {
 
 // The twin is slow, so untouched events of the pool are judged by it only once.
 func TestAgreesWithSingleChecks(t *testing.T) {
+	racetest.Amounts(t)
 	const pool, batches = 100, 1000 / thoroughness
 	for _, authors := range []int{7, pool} {
 		rng := rand.New(rand.NewPCG(1, uint64(authors)))
@@ -288,6 +291,7 @@ func costOf(v *Verifier, events []*nostr.Event, authors int) (batches int) {
 // Whatever is bad in a call, its batches cost at most a quarter of the single checks
 // or one attempt; and a stream of bad calls ends up with no attempts at all.
 func TestHostileInputIsBounded(t *testing.T) {
+	racetest.Amounts(t)
 	const authors = 5
 	for _, size := range []int{16, 64, 200} {
 		events := signedEvents(size, authors)
@@ -313,6 +317,7 @@ func TestHostileInputIsBounded(t *testing.T) {
 // into, and good ones around it, all batches that fail cost a fiftieth of the single
 // checks, once what was in the account is used up.
 func TestALongRunOfBadCallsCostsSingleChecks(t *testing.T) {
+	racetest.Amounts(t)
 	const authors, calls = 5, 40
 	events := signedEvents(64, authors)
 	for i := 0; i < len(events); i += minPart {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // regular has kinds that nothing replaces.
@@ -16,6 +18,7 @@ var regular = []int{1, 2, 1621}
 // TestQueryAgainstNaive compares the indexed query with go-nostr's reading of
 // NIP-01 over a plain list.
 func TestQueryAgainstNaive(t *testing.T) {
+	racetest.Amounts(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	keys := []*Key{NewCheapKey("a"), NewCheapKey("b"), NewCheapKey("c")}
 	values := []string{"u", "v", "w", "x", "y"}

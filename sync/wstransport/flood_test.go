@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -25,6 +26,7 @@ import (
 // Ten relays that send compressed junk over real sockets for as long as anybody
 // listens: each is cut at its allowance, and memory stays what it was.
 func TestPromiseP22_CompressedFlood(t *testing.T) {
+	racetest.Amounts(t)
 	const relays, each = 10, 100 << 20
 	kinds := []string{
 		`["NOTICE","` + strings.Repeat("junk ", 200_000) + `"]`,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
@@ -268,6 +269,7 @@ func (n *naiveRejected) seen() (out []naiveEntry) {
 // Whatever happens to events that are not here, in whatever order: all that is remembered, and
 // every answer, is what a naive twin has. No bound is reached.
 func TestRejectedAgainstItsTwin(t *testing.T) {
+	racetest.Amounts(t)
 	seen := make(map[string]int)
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 11))                                                               //nolint:gosec // the same each time
