@@ -180,7 +180,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a relay pays for what others put on it", "sync/writer.go",
-		"w.unwanted(j, IsRejected, v)\n	w.listings.hearing.waits(v.DependsOn)\n", "w.unwanted(j, IsRejected, v)\n	w.listings.hearing.waits(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n", "./sync", "TestSimulation$",
+		"w.listings.hearing.waits(v.DependsOn)\n	w.unwanted(j, IsRejected, v,", "w.listings.hearing.waits(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n	w.unwanted(j, IsRejected, v,", "./sync", "TestSimulation$",
 		oneSeed(26), "is honest, and was cut as hostile",
 	},
 	{
