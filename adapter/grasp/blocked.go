@@ -129,8 +129,8 @@ func (s *Server) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, 
 	return rules.Rule{}, false, nil
 }
 
-// explainBlocked says of an event that a rule keeps it out.
-func (s *Server) explainBlocked(ctx context.Context, x *Explanation) error {
+// explainBlockedEvent says of an event that a rule keeps it out.
+func (s *Server) explainBlockedEvent(ctx context.Context, x *Explanation) error {
 	r, is, err := s.ruleOn(ctx, x)
 	if err != nil || !is {
 		return err

@@ -172,7 +172,7 @@ func (w *world) difference(ctx context.Context) (missing, foreign int) {
 }
 
 const (
-	repos, ourRepos, late, never         = 380, 320, 20, 319
+	repos, ourRepos, late, never         = 190, 160, 20, 159
 	alpha, bravo, charlie, delta, relays = 0, 1, 2, 3, 4
 	branch, tag, pull                    = "refs/heads/main", "refs/tags/v1", "refs/pull/1/head"
 )
@@ -180,7 +180,7 @@ const (
 // The relays differ: NIP-77; at most 100 events at once; down at first; cut off twice.
 var behaviors = [relays]relaytest.Behavior{
 	bravo: {Negentropy: relaytest.NegNotice, Cap: 100}, charlie: {Down: true},
-	delta: {Negentropy: relaytest.NegNotice, CutAfter: 300_000, Cuts: 2},
+	delta: {Negentropy: relaytest.NegNotice, CutAfter: 150_000, Cuts: 2},
 }
 
 // world is the other relays and the git servers, what they have, and our relay.

@@ -13,6 +13,7 @@ import (
 	"fiatjaf.com/nostr/khatru/grasp"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
@@ -88,6 +89,11 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 		info.SupportedGrasps = append(info.SupportedGrasps, "GRASP-02")
 	}
 	return s, nil
+}
+
+// Explain answers why something is here, or is not; see [explain.Explainer].
+func (s *Server) Explain(ctx context.Context, text string) (explain.Explanation, error) {
+	return explain.Explainer{Sync: s.sync.Manager(), Purgatory: s.Purgatory(), Repositories: s.repos}.Explain(ctx, text)
 }
 
 func (s *Server) openPurgatory(ctx context.Context, policy *purgatoryadapter.Policy, cfg Config) error {

@@ -1,0 +1,58 @@
+package explain_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// Why is a repository not here? It is asked about as somebody has spelled it.
+func Example() {
+	identity, err := nip34.ParseIdentity("grasp.example")
+	if err != nil {
+		panic(err)
+	}
+	hub, err := graspsync.ParseRelayURL("wss://hub.example")
+	if err != nil {
+		panic(err)
+	}
+	network, alice := relaytest.NewNetwork(), relaytest.NewKey("alice")
+	network.Add(hub.String(), relaytest.Behavior{}).Publish(alice.Announcement(1_700_000_000, "demo",
+		[]string{hub.String()}, []string{"https://git.example/demo.git"}))
+	rejected := make(chan graspsync.EventID, 1)
+	manager, err := relaysync.New(memstore.New(), network, identity, relaysync.Config{
+		Bootstrap: []graspsync.RelayURL{hub}, Times: relaysync.Times{BatchWindow: 10 * time.Millisecond},
+		Observe: func(o relaysync.Observation) {
+			if o, is := o.(relaysync.EventRejected); is {
+				rejected <- o.ID
+			}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- manager.Run(ctx) }()
+	<-rejected
+	why := explain.Explainer{Sync: manager}
+	for _, question := range []string{alice.Npub() + "/demo", "hub.example"} {
+		x, err := why.Explain(ctx, question)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(x.Subject, x.Is)
+	}
+	cancel()
+	<-ended
+	// Output:
+	// repository rejected
+	// relay followed
+}

@@ -1,0 +1,116 @@
+package graspadapter_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	gonostr "github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/gate"
+	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
+	"github.com/graspsync/graspsync/adapter/statuspage"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// operators serves the status page, with its box for questions, and the metrics: to be had at an address of
+// this machine only, by http.ListenAndServe("127.0.0.1:7335", operators), since it asks for no password.
+func operators(server *graspadapter.Server) (http.Handler, error) {
+	page, err := statuspage.New(statuspage.Config{
+		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
+		Explain: func(ctx context.Context, question string) (string, error) {
+			x, err := server.Explain(ctx, question)
+			return x.String(), err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(server.Sync().Collector("relay"), server.Purgatory().Collector("relay"), server.GitHandler().Collector("relay"))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.Handle("/", page)
+	return mux, nil
+}
+
+// What goes on in a server, and why something is not there, for who runs it.
+func Example_operators() {
+	serve := func(server *graspadapter.Server) error {
+		mux, err := operators(server)
+		if err != nil {
+			return err
+		}
+		return http.ListenAndServe("127.0.0.1:7335", mux)
+	}
+	_ = serve
+}
+
+// Whoever runs a server can ask it why something is not here, in any spelling, in code and on its page, and
+// sees its metrics.
+func TestOperators(t *testing.T) {
+	p, listener := open(t)
+	server, err := graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
+	require.NoError(t, err)
+	door := gate.New(p.relay, gate.Config{})
+	server.Sync().Pace(door.Wait)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- gate.Serve(ctx, listener, door, server.Run) }()
+	defer func() {
+		cancel()
+		require.NoError(t, <-ended)
+		door.Close()
+		require.NoError(t, server.Close())
+	}()
+	alice := relaytest.NewKey("alice")
+	announcement := alice.Hosted(gonostr.Now()-9, "repo", "ws://"+p.addr)
+	require.NoError(t, p.publish(announcement))
+
+	x, err := server.Explain(ctx, announcement.ID)
+	require.NoError(t, err)
+	require.Equal(t, "held", x.Is)
+	require.Contains(t, x.String(), "waits for git data")
+	x, err = server.Explain(ctx, alice.Npub()+"/repo")
+	require.NoError(t, err)
+	require.Equal(t, alice.Ref("repo"), x.Repository.Ref)
+	require.NotNil(t, x.Data)
+	require.NotNil(t, x.Git)
+	x, err = server.Explain(ctx, "wss://nobody.example")
+	require.NoError(t, err)
+	require.Equal(t, "not followed", x.Is)
+	_, err = server.Explain(ctx, "what?")
+	require.Error(t, err)
+
+	mux, err := operators(server)
+	require.NoError(t, err)
+	ask := func(path string) string {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		require.Equal(t, http.StatusOK, w.Code, path)
+		return w.Body.String()
+	}
+	require.Contains(t, ask("/explain?q="+announcement.ID), "waits for git data")
+	require.Contains(t, ask("/metrics"), "relay_sync_")
+	require.Contains(t, ask("/metrics"), "relay_purgatory_")
+}
+
+// README shows the function above.
+func TestReadmeShowsTheOperators(t *testing.T) {
+	source, err := os.ReadFile("example_operators_test.go")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(source), "func operators(")
+	require.True(t, ok)
+	body, _, ok := strings.Cut(rest, "\n}\n")
+	require.True(t, ok)
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), fmt.Sprintf("```go\nfunc operators(%s\n}\n```\n", body))
+}
