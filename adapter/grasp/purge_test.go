@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -85,6 +86,7 @@ func TestAuthorIsRemovedWithWhatHasLeft(t *testing.T) {
 // Of more events in one second than the store gives at once nothing was removed, nor of anything else of
 // their author's.
 func TestAuthorOfManyEventsInOneSecondIsRemoved(t *testing.T) {
+	racetest.Amounts(t)
 	c := newCommanded(t)
 	work, commit := c.work()
 	mallory, owner := relaytest.NewKey("mallory"), relaytest.NewKey("owner")
