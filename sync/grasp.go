@@ -72,6 +72,12 @@ func NewGRASPPolicy(identity nip34.Identity) *GRASPPolicy {
 	return &GRASPPolicy{identity: identity}
 }
 
+// Version says what it decides by, for Config.PolicyVersion: the text differs where its fields do. Of what
+// Hosts decides nothing is known.
+func (p *GRASPPolicy) Version() string {
+	return fmt.Sprintf("one-sided %t, lists %t", p.Membership.OneSided, p.GRASPLists)
+}
+
 // The reasons of a GRASPPolicy.
 const (
 	reasonInvalid   = "invalid: malformed event"

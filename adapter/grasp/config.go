@@ -148,8 +148,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if c.Sync.Policy == nil {
 		policy := relaysync.NewGRASPPolicy(identity)
 		policy.Membership, policy.GRASPLists = c.Membership, c.GRASPLists
-		c.Sync.Policy = policy
-		c.Sync.PolicyVersion = fmt.Sprintf("one-sided %t, lists %t", c.Membership.OneSided, c.GRASPLists) // what was rejected for want of a say is judged anew
+		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // with others what was rejected is judged anew
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership

@@ -96,7 +96,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	if c.Sync.Policy == nil {
 		policy := relaysync.NewGRASPPolicy(identity)
 		policy.Membership = c.Membership
-		c.Sync.Policy = policy
+		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // with another one what was rejected is judged anew
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
