@@ -168,11 +168,11 @@ func arrive(t *testing.T, w *world, f flood) (held, released int, longest time.D
 func TestFloodsKeepNobodyOut(t *testing.T) {
 	racetest.Amounts(t)
 	alone := time.Duration(0)
-	for _, f := range []struct {
+	type named struct {
 		name string
 		flood
-	}{
-		{"nobody", flood{}},
+	}
+	floods := []named{
 		{"88 keys", flood{keys: 88, each: 12, relays: 1}},
 		{"88 keys by 200 relays", flood{keys: 88, each: 12, relays: 200}},
 		{"88 users", flood{keys: 88, each: 12}},
@@ -181,7 +181,8 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 		{"a key for each, all the time", flood{keys: 50, each: 1, fresh: true, relays: 1, steady: true}},
 		{"a key for each, users", flood{keys: 1056, each: 1, fresh: true}},
 		{"a key for each, pull requests", flood{keys: 1056, each: 1, fresh: true, relays: 5, pulls: true}},
-	} {
+	}
+	for _, f := range append([]named{{"nobody", flood{}}}, racetest.Some(3, floods)...) {
 		t.Run(f.name, func(t *testing.T) {
 			run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}}, func(t *testing.T, w *world) {
 				held, released, longest := arrive(t, w, f.flood)

@@ -99,7 +99,7 @@ func try(t *testing.T, dir string, x exhibit, overlay string) (verdict, output s
 	args := []string{"test", "-short", "-count=1", "-vet=off", "-timeout=2m", overlay, "-run", x.run, x.pkg}
 	args = slices.DeleteFunc(args, func(a string) bool { return a == "" })
 	cmd := exec.CommandContext(t.Context(), "go", append(args, x.args...)...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GRASPSYNC_ROUNDS=3") // all cases, not some that are drawn
 	out, err := cmd.CombinedOutput()
 	output = string(out)
 	switch {

@@ -9,8 +9,8 @@
 //
 //	GRASPSYNC_RACE=all go test -race -timeout 3h ./...
 //
-// What is drawn at random, or done for each of many steps, can be done more often than there is time
-// for on every commit: here ten times as often, and for every step.
+// What is drawn at random, or done for each of many steps or cases, can be done more often than there is time
+// for on every commit: here ten times as often, and for every step and case.
 //
 //	GRASPSYNC_ROUNDS=10 go test -timeout 3h ./...
 package racetest
@@ -19,6 +19,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -61,6 +62,17 @@ func Steps(n int) iter.Seq[int] {
 		for at := 1; yield(at); at += 1 + rand.N(2*apart-1) { //nolint:gosec // nobody is to be surprised
 		}
 	}
+}
+
+// Some returns n of several cases, in their order, drawn anew each time; so many times more as
+// GRASPSYNC_ROUNDS says.
+func Some[E any](n int, all []E) []E {
+	some := slices.Clone(all)
+	for surplus := len(all) - n*more(); surplus > 0; surplus-- {
+		at := rand.N(len(some)) //nolint:gosec // nobody is to be surprised
+		some = slices.Delete(some, at, at+1)
+	}
+	return some
 }
 
 func more() int {

@@ -225,7 +225,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 				if ofGit {
 					f = fetcher(t, Config{fixed: byGit})
 				}
-				for n := range racetest.Steps(3) {
+				for n := range racetest.Steps(5) {
 					here := bare(t, nip34.SHA1)
 					faults := &faultyFiles{apart: strings.HasPrefix(name, "apart")}
 					what := &faults.what

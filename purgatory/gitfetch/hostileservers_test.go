@@ -328,12 +328,12 @@ func TestPromiseP30_HostileServers(t *testing.T) {
 	var table strings.Builder
 	rows := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(rows, "server\tsaid\tms\trequests\tKiB came\tchildren\tRSS MiB\tspace MiB")
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	for _, name := range racetest.Some(len(all)/2, slices.Sorted(maps.Keys(all))) {
 		t.Run(name, func(t *testing.T) { refuse(t, all[name], name, rows) })
 	}
 	require.Zero(t, canary.seen.Load())
 	_ = rows.Flush()
-	t.Logf("%d hostile servers\n%s", len(all), table.String())
+	t.Logf("%d hostile servers\n%s", len(all)/2, table.String())
 }
 
 func refuse(t *testing.T, h hostile, name string, rows io.Writer) {

@@ -163,7 +163,7 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 			whole := fetcher(t, Config{})
 			done := result(t, whole, c, model)
 			for _, git := range []bool{false, true} {
-				for n := range racetest.Steps(3) {
+				for n := range racetest.Steps(5) {
 					dir := copyOf(t, model)
 					f := fetcher(t, Config{})
 					faults := &faultyFiles{}

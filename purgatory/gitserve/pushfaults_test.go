@@ -162,7 +162,7 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 				if push.gone {
 					body = packet(r.tip + " " + null + " " + main + "\x00report-status")
 				}
-				for n := range racetest.Steps(3) {
+				for n := range racetest.Steps(5) {
 					p := newPushed(t, only, n, map[string]string{event: r.tip}, map[string]string{main: r.tip})
 					if push.gone || push.same {
 						p.f.n = -1
