@@ -371,13 +371,17 @@ func (x RepoExplanation) whole(repo string) (lines []string) {
 	lines = append(lines, "What is served of "+repo+" has its git data, as of the last look.")
 	for i, e := range x.GivenUp {
 		if i == 5 {
-			lines = append(lines, fmt.Sprintf("%d more were given up.", len(x.GivenUp)-i))
+			more := fmt.Sprint(len(x.GivenUp) - i)
+			if len(x.GivenUp) == mostListed {
+				more = "At least " + more
+			}
+			lines = append(lines, more+" more were given up.")
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s %s was given up at %s: its git data never came, and it is not served.", e.Class, e.ID, graspsync.TimeText(e.At, x.Now)))
 	}
-	if len(x.GivenUp) == 0 {
-		lines = append(lines, fmt.Sprintf("Whether something of it was given up before is not known: of %d that were, the repository is not remembered.", x.Untold))
+	if x.Untold > 0 {
+		lines = append(lines, fmt.Sprintf("Whether more of it was given up is not known: of %d that were, the repository is not remembered.", x.Untold))
 	}
 	return lines
 }
