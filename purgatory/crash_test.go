@@ -397,7 +397,7 @@ func (c *crashes) livesFor() {
 func TestTrapP5_KilledAtEveryStep(t *testing.T) {
 	kills := make(map[string]int)
 	released := 0
-	for seed := range uint64(racetest.Rounds(120)) {
+	for seed := range uint64(racetest.Rounds(80)) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &crashes{
 				t: t, rng: rand.New(rand.NewPCG(seed, 11)), dice: rand.New(rand.NewPCG(seed, 12)), relay: &relay{}, git: fetchtest.New(), store: state.NewMemory(),

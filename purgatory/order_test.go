@@ -134,7 +134,7 @@ func TestAnyOrder(t *testing.T) {
 
 func anyOrder(t *testing.T, rule nip34.Membership) {
 	results := make(map[string][]uint64)
-	for seed := range uint64(racetest.Rounds(60)) {
+	for seed := range uint64(racetest.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, purgatory.Config{Membership: rule})
 			for _, server := range []string{"a.example/r.git", "b.example/r.git"} {

@@ -36,7 +36,7 @@ const anyOrders = 6
 // TestAnyOrder delivers sets of events in random orders, splits and repetitions and
 // compares what the stores hold in the end of what belongs to our repositories.
 func TestAnyOrder(t *testing.T) {
-	seeds := cmp.Or(*anyOrderSeeds, racetest.Rounds(200))
+	seeds := cmp.Or(*anyOrderSeeds, racetest.Rounds(120))
 	stored := 0
 	for i := range uint64(seeds) {
 		seed := *anyOrderFrom + i

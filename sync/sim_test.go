@@ -59,7 +59,7 @@ func wantedTraits(tr trait) bool {
 // the model. A bubble fails on a goroutine that is left behind.
 func TestSimulation(t *testing.T) {
 	racetest.Amounts(t)
-	seeds := cmp.Or(*simSeeds, racetest.Rounds(4))
+	seeds := cmp.Or(*simSeeds, racetest.Rounds(3))
 	var mu sync.Mutex
 	var healing [3][]time.Duration
 	var figures []simFigures
