@@ -19,7 +19,7 @@ import (
 // GRASP-02 to it.
 func Example_embed() {
 	serve := func(ctx context.Context) error {
-		db := &boltdb.BoltBackend{Path: "data/events"}
+		db := &boltdb.BoltBackend{Path: "events.db"}
 		if err := db.Init(); err != nil {
 			return err
 		}

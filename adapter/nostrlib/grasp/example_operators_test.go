@@ -34,7 +34,7 @@ func operators(server *graspadapter.Server) (http.Handler, error) {
 		return nil, err
 	}
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(server.Sync().Collector("relay"), server.Purgatory().Collector("relay"), server.GitHandler().Collector("relay"))
+	metrics.MustRegister(server.Sync().Collector("ngit"), server.Purgatory().Collector("ngit"), server.GitHandler().Collector("ngit"))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.Handle("/", page)
@@ -98,8 +98,8 @@ func TestOperators(t *testing.T) {
 		return w.Body.String()
 	}
 	require.Contains(t, ask("/explain?q="+announcement.ID), "waits for git data")
-	require.Contains(t, ask("/metrics"), "relay_sync_")
-	require.Contains(t, ask("/metrics"), "relay_purgatory_")
+	require.Contains(t, ask("/metrics"), "ngit_sync_")
+	require.Contains(t, ask("/metrics"), "ngit_purgatory_")
 }
 
 // README shows the function above.

@@ -18,7 +18,7 @@ import (
 // makes it one that syncs.
 func Example_embed() {
 	serve := func(ctx context.Context) error {
-		db := &boltdb.BoltBackend{Path: "data/events"}
+		db := &boltdb.BoltBackend{Path: "events.db"}
 		if err := db.Init(); err != nil {
 			return err
 		}
