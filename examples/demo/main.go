@@ -104,7 +104,9 @@ func (w *world) catchUp(ctx context.Context) string {
 			if r.URL == w.urls[charlie].URL() && r.FailedAttempts > 0 && w.relays[charlie].Behavior().Down {
 				w.relays[charlie].SetDown(false)
 				path := w.repos[late].path()
-				w.check(os.Rename(filepath.Join(w.dir, "elsewhere", path), filepath.Join(w.dir, "git0", path)))
+				to := filepath.Join(w.dir, "git0", path)
+				w.check(os.MkdirAll(filepath.Dir(to), 0o700)) // it may be the only one of its owner there
+				w.check(os.Rename(filepath.Join(w.dir, "elsewhere", path), to))
 			}
 		}
 		missing, _ := w.difference(ctx)
