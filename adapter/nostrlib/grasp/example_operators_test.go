@@ -2,7 +2,6 @@ package graspadapter_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// operators serves the status page, with its box for questions, and the metrics: to be had at an address of
-// this machine only, by http.ListenAndServe("127.0.0.1:7335", operators), since it asks for no password.
+// operators is the status page, with its box for questions, and the metrics: for an address of this machine only, since
+// it asks for no password.
 func operators(server *graspadapter.Server) (http.Handler, error) {
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
@@ -41,14 +40,17 @@ func operators(server *graspadapter.Server) (http.Handler, error) {
 	return mux, nil
 }
 
-// What goes on in a server, and why something is not there, for who runs it.
+// What goes on in a server, and why something is not there, for who runs it: at an address of its own, which
+// is no longer there when the server is not, and ends the server if it is taken.
 func Example_operators() {
-	serve := func(server *graspadapter.Server) error {
+	serve := func(ctx context.Context, server *graspadapter.Server, door *gate.Gate) error {
 		mux, err := operators(server)
 		if err != nil {
 			return err
 		}
-		return http.ListenAndServe("127.0.0.1:7335", mux)
+		return gate.ListenAndServe(ctx, "127.0.0.1:3334", door, func(ctx context.Context) error {
+			return gate.ListenAndServe(ctx, "127.0.0.1:7335", mux, server.Run)
+		})
 	}
 	_ = serve
 }
@@ -102,15 +104,20 @@ func TestOperators(t *testing.T) {
 	require.Contains(t, ask("/metrics"), "ngit_purgatory_")
 }
 
-// README shows the function above.
+// README shows the functions above.
 func TestReadmeShowsTheOperators(t *testing.T) {
 	source, err := os.ReadFile("example_operators_test.go")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "func operators(")
-	require.True(t, ok)
-	body, _, ok := strings.Cut(rest, "\n}\n")
-	require.True(t, ok)
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
-	require.Contains(t, string(readme), fmt.Sprintf("```go\nfunc operators(%s\n}\n```\n", body))
+	_, rest, ok := strings.Cut(string(source), "func operators(")
+	require.True(t, ok)
+	body, rest, ok := strings.Cut(rest, "\n}\n")
+	require.True(t, ok)
+	require.Contains(t, string(readme), "```go\nfunc operators("+body+"\n}\n```\n")
+	_, rest, ok = strings.Cut(rest, "door *gate.Gate) error {\n")
+	require.True(t, ok)
+	body, _, ok = strings.Cut(rest, "\t}\n\t_ = serve")
+	require.True(t, ok)
+	require.Contains(t, string(readme), "```go\n"+strings.ReplaceAll(body, "\t\t", "")+"```\n")
 }
