@@ -51,13 +51,16 @@ func (k *SubjectKind) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: %q", ErrSubject, graspsync.Clip(string(text), 20))
 }
 
-// Subject is what somebody asks about. Only the field of its Kind is set. It is comparable; the
-// zero value is nothing. It is made by [ParseSubject].
+// Subject is what somebody asks about. Only the field of its Kind is set, and Author with an Event. It is comparable;
+// the zero value is nothing. It is made by [ParseSubject].
 type Subject struct {
 	Kind  SubjectKind
 	Event graspsync.EventID
 	Repo  graspsync.RepoRef
 	Relay graspsync.RelayURL
+	// Author is whose the event is said to be, where the spelling says it, as a nevent may. Whoever wrote
+	// that may have written anything.
+	Author graspsync.PubKey
 }
 
 // String returns the spelling that protocols use: an id, an address, a URL.
@@ -277,7 +280,12 @@ func codeSubject(s string) (Subject, error) {
 	case "note":
 		return idSubject(data)
 	case "nevent":
-		return idSubject(entries(data)[tlvSpecial])
+		of := entries(data)
+		sub, err := idSubject(of[tlvSpecial])
+		if author := of[tlvAuthor]; err == nil && len(author) == len(sub.Author) {
+			sub.Author = graspsync.PubKey(author)
+		}
+		return sub, err
 	case "naddr":
 		of := entries(data)
 		if len(of[tlvKind]) != 4 || len(of[tlvAuthor]) != len(graspsync.PubKey{}) {

@@ -60,6 +60,12 @@ func TestSubject(t *testing.T) {
 			got, err := nip34.ParseSubject(s)
 			require.NoError(t, err, name)
 			require.Equal(t, want, got.String(), name)
+			var author graspsync.PubKey
+			if want == someID && strings.Contains(s, "nevent1") {
+				author, err = graspsync.ParsePubKey(someKey)
+				require.NoError(t, err)
+			}
+			require.Equal(t, author, got.Author, name)
 		}
 	}
 	kind, err := nip34.ParseSubject("ws://127.0.0.1:7777")
@@ -141,6 +147,9 @@ func FuzzParseSubject(f *testing.F) {
 		}
 		again, err := nip34.ParseSubject(got.String())
 		require.NoError(t, err)
+		if again.Author = got.Author; got.Kind != nip34.SubjectEvent { // an id does not say it
+			require.Zero(t, got.Author)
+		}
 		require.Equal(t, got, again)
 	})
 }

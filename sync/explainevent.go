@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -64,6 +65,14 @@ type EventExplanation struct {
 	// not all is known yet, and why.
 	Relays     int         `json:"relays"`
 	StillToAsk []ToBeAsked `json:"still_to_ask,omitempty"`
+
+	awaits []absent.Key
+}
+
+// Awaits reports whether the event, which is not here, is remembered to be judged again when d is fulfilled:
+// with [graspsync.OnLifted], whether it was a rule about that which kept it out, over restarts too.
+func (x EventExplanation) Awaits(d graspsync.Dependency) bool {
+	return slices.Contains(x.awaits, absent.KeyOf(d))
 }
 
 // EventHead is what is known of an event.
@@ -112,6 +121,7 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 	}
 	if remembered {
 		x.remembered(e)
+		x.awaits = q.ingest.absences.absent.Keys(id)
 	}
 	switch failing, coming := q.ingest.flights.of(id); {
 	case held:

@@ -28,6 +28,8 @@ type Explanation struct {
 	Now     time.Time         `json:"now"`     // when this was so
 	Asked   string            `json:"asked"`   // what it is about, as protocols spell it
 	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
+	// Author is whose the event is by who asked, who may be wrong: zero if that was not said.
+	Author graspsync.PubKey `json:"author,omitzero"`
 	// Is says in a word or two what became of it: as in [relaysync.EventExplanation],
 	// [relaysync.RepoExplanation] or [relaysync.RelayExplanation], or what purgatory says of an
 	// event where that knows better.
@@ -84,7 +86,7 @@ func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error
 	if err != nil {
 		return Explanation{}, err
 	}
-	x := Explanation{Now: time.Now(), Asked: about.String(), Subject: about.Kind}
+	x := Explanation{Now: time.Now(), Asked: about.String(), Subject: about.Kind, Author: about.Author}
 	switch about.Kind {
 	case nip34.SubjectEvent:
 		err = e.event(ctx, &x, about.Event)

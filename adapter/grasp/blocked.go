@@ -2,6 +2,7 @@ package grasp
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +107,9 @@ func (s *Server) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, 
 			return r, true, nil
 		}
 	}
+	if r, is := awaited(book, x.Event); is {
+		return r, true, nil
+	}
 	head := x.Event.Event
 	if head != nil && head.Identifier != "" {
 		r, is := book.Repository(graspsync.RepoRef{Owner: head.Author, Identifier: head.Identifier})
@@ -129,11 +133,34 @@ func (s *Server) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, 
 	return rules.Rule{}, false, nil
 }
 
+// awaited is the rule that has to be lifted for an event to be judged again: an earlier process rejected or removed
+// it for that, and why is not remembered any more. Authors come first: of the repositories that an event names one
+// alone blocks nothing.
+func awaited(book *rules.Book, e *relaysync.EventExplanation) (rules.Rule, bool) {
+	if e.Is != relaysync.IsRejected && e.Is != relaysync.IsGone || e.Why != "" {
+		return rules.Rule{}, false
+	}
+	for _, r := range book.All() { // authors first
+		if r.Action == rules.Block && e.Awaits(rules.Lifted(r.Subject)) {
+			return r, true
+		}
+	}
+	return rules.Rule{}, false
+}
+
 // explainBlockedEvent says of an event that a rule keeps it out.
 func (s *Server) explainBlockedEvent(ctx context.Context, x *Explanation) error {
 	r, is, err := s.ruleOn(ctx, x)
+	if err == nil && !is && x.Event.Is == relaysync.IsUnknown {
+		s.explainUnknown(x)
+	}
 	if err != nil || !is {
 		return err
+	}
+	if x.Event.Is == relaysync.IsRejected && x.Event.Why == "" { // by an earlier process
+		said := len(x.Event.Sentences())
+		x.Event.Why = "blocked: " + spelled(r.Subject)
+		x.Answer = append(x.Event.Sentences(), x.Answer[said:]...)
 	}
 	head := x.Event.Event
 	switch {
@@ -146,4 +173,19 @@ func (s *Server) explainBlockedEvent(ctx context.Context, x *Explanation) error 
 	}
 	x.blocked(r)
 	return nil
+}
+
+// explainUnknown says of an event of which nothing is known what would become of it, if it is by whom the question
+// says. What clients submitted and was blocked is not remembered over a restart.
+func (s *Server) explainUnknown(x *Explanation) {
+	if x.Author == (graspsync.PubKey{}) {
+		if slices.ContainsFunc(s.control.rules.All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {
+			x.Answer = append(x.Answer, "Whether its author is blocked can't be told by its id: ask with an nevent that names them.")
+		}
+		return
+	}
+	if r, is := s.control.rules.Rule(rules.OfAuthor(x.Author)); is && r.Action == rules.Block {
+		said := "If it is by " + nip34.NPub(x.Author) + ", as was asked, it is kept out. "
+		x.Answer = append([]string{said + blockedBy(r).sentence(x.Now)}, x.Answer...)
+	}
 }

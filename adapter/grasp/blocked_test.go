@@ -7,10 +7,12 @@ import (
 
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip19"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -80,18 +82,69 @@ func TestExplainBlocked(t *testing.T) {
 		explained(repository, "repository "+repository, "takedown test")
 		explained(mallory.Npub()+"/anything", "author "+mallory.Npub(), "spam")
 		explained("wss://first.example", "relay first.example", "too loud")
+		explained(announcement.ID, "repository "+repository, "takedown test")
+		explained(issue.ID, "repository "+repository, "takedown test")
 		if i == 0 {
-			explained(announcement.ID, "repository "+repository, "takedown test")
-			explained(issue.ID, "repository "+repository, "takedown test")
 			explained(late.ID, "repository "+repository, "takedown test")
 			explained(theirs.ID, "author "+mallory.Npub(), "spam")
 		}
 		c.restart()
 	}
+	// What clients submitted is not remembered over a restart, and an id does not say whose it is: who asks may.
+	x, err = c.server.Explain(t.Context(), theirs.ID)
+	require.NoError(t, err)
+	require.Nil(t, x.Blocked)
+	require.Equal(t, "unknown", x.Is)
+	require.Contains(t, x.String(), "ask with an nevent")
+	for author, said := range map[string]string{
+		mallory.Hex():  "If it is by " + mallory.Npub() + ", as was asked, it is kept out. Blocked: author " + mallory.Npub() + ", by " + c.owner.Npub(),
+		stranger.Hex(): "",
+	} {
+		nevent, err := nip19.EncodeEvent(theirs.ID, nil, author)
+		require.NoError(t, err)
+		x, err = c.server.Explain(t.Context(), nevent)
+		require.NoError(t, err)
+		require.Equal(t, theirs.ID, x.Asked)
+		require.Nil(t, x.Blocked, "anybody may write any author into one")
+		if said == "" {
+			require.NotContains(t, x.String(), "kept out")
+		} else {
+			require.Contains(t, x.Answer[0], said)
+			require.NotContains(t, x.String(), "ask with an nevent")
+		}
+	}
+
 	c.must("unset", "repository", repository)
 	x, err = c.server.Explain(t.Context(), repository)
 	require.NoError(t, err)
 	require.Nil(t, x.Blocked)
 	require.NotEqual(t, "blocked", x.Is)
 	require.NotContains(t, x.String(), "Blocked")
+}
+
+// After a restart it was not known any more that what a relay had brought was refused for a rule: it was
+// rejected, and the reason not remembered.
+func TestExplainBlockedThatARelayBrought(t *testing.T) {
+	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
+	other, c := unstarted(t), newCommanded(t)
+	other.start()
+	defer other.stop()
+	record := c.configure
+	c.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
+		record(relay, cfg)
+		follow(other)(relay, cfg)
+	}
+	mallory := relaytest.NewKey("mallory")
+	c.must("block", "author", mallory.Npub(), "spam")
+	theirs := other.publishRepo(mallory, c.rig)
+	c.restart()
+	for _, when := range []string{"refused now", "refused before a restart"} {
+		c.eventually(when, func() bool { return c.explained(theirs[0]).Is == "blocked" })
+		x := c.explained(theirs[0])
+		require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule, when)
+		require.Equal(t, "spam", x.Blocked.Reason, when)
+		require.NotContains(t, x.String(), "not remembered", when)
+		require.Contains(t, x.String(), "It came from ws://"+other.addr, when)
+		c.restart()
+	}
 }

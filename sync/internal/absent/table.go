@@ -610,6 +610,21 @@ func (r *Table) Look(id graspsync.EventID) (s State, known bool) {
 	return s, true
 }
 
+// Keys returns what an event waits for.
+func (r *Table) Keys(id graspsync.EventID) []Key {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.get(id)
+	if e == nil {
+		return nil
+	}
+	keys := make([]Key, len(e.deps))
+	for i := range e.deps {
+		keys[i] = e.deps[i].key
+	}
+	return keys
+}
+
 // Judging takes an event out of those for which there was no room: it is judged or saved
 // again until that works. How often there was none is remembered.
 func (r *Table) Judging(id graspsync.EventID) {
