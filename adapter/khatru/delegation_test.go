@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -120,7 +121,7 @@ func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 		policy.mu.Lock()
 		defer policy.mu.Unlock()
 		assert.Equal(t, []string{wanted.ID}, policy.asked)
-		assert.Equal(t, uint64(1), s.Status().Events.Rejected[reasonHook])
+		assert.Equal(t, uint64(1), s.Status().Events.Rejected[embedding.ReasonHook])
 		assert.Equal(t, uint64(1), s.Status().Events.Held)
 	})
 }
@@ -141,7 +142,7 @@ func TestPolicyThatHoldsAndHasNoHolder(t *testing.T) {
 		defer run(t, s)()
 		synctest.Wait()
 		_, err = relay.AddEvent(t.Context(), relaytest.NewCheapKey("who").Event(nostr.Now(), 30618, "", nostr.Tag{"d", "repo"}))
-		require.EqualError(t, err, msgJudge)
+		require.EqualError(t, err, embedding.MsgJudge)
 		require.Empty(t, content(t, s.Store()))
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/embedding"
 )
 
 // stuck is a backend that removes nothing as long as it is told so.
@@ -38,7 +39,7 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 		db := &stuck{SliceStore: newSlice(t)}
 		e := event(alice, 1621, start)
 		deletion := event(alice, 5, start+5, nostr.Tag{"e", e.ID})
-		var store *imports
+		var store *embedding.Imports
 		during := func(_ context.Context, stored *nostr.Event) error {
 			if stored.ID == e.ID {
 				importEvents(t, store, deletion)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 )
@@ -101,7 +102,7 @@ func TestExpiryOfFailingStore(t *testing.T) {
 		db.fail(errors.New("boom"))
 		reject, msg := s.reject(t.Context(), event(alice, 1, start))
 		assert.True(t, reject)
-		assert.Equal(t, msgLookup, msg)
+		assert.Equal(t, embedding.MsgLookup, msg)
 		stop()
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -25,8 +26,12 @@ func TestTrapH9_SupersededIsNotBroadcast(t *testing.T) {
 	late, old := event(alice, 30617, start+1, d), event(alice, 30617, start, d)
 	outcomes := importEvents(t, store, late, old)
 	assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Superseded}, results(outcomes))
-	require.Len(t, s.broadcasts, 1)
-	assert.Equal(t, late.ID, (<-s.broadcasts).ID)
+	require.Equal(t, 1, s.broadcasts.Waiting())
+	ctx, cancel := context.WithCancel(t.Context())
+	s.broadcasts.Run(ctx, func(e *nostr.Event) {
+		assert.Equal(t, late.ID, e.ID)
+		cancel()
+	})
 }
 
 func TestImport(t *testing.T) {
@@ -52,7 +57,7 @@ func TestImport(t *testing.T) {
 		graspsync.Stored, graspsync.Deleted, graspsync.Stored,
 	}, results(outcomes))
 	assert.Equal(t, seen[:4], []string{one.ID, like.ID, late.ID, deletion.ID})
-	assert.Len(t, s.broadcasts, 5, "what is newly stored and nothing else")
+	assert.Equal(t, 5, s.broadcasts.Waiting(), "what is newly stored and nothing else")
 	assert.Empty(t, m.stored, "the manager knows")
 	assert.NotContains(t, content(t, s.Store()), one.ID)
 }
@@ -159,15 +164,15 @@ func (u *badSync) Sync() error {
 // An event that the backend had taken when its Save failed was a duplicate from then on:
 // no hook of the relay ever saw it, and no subscriber.
 func TestSavedByAnAttemptThatFailed(t *testing.T) {
-	for name, save := range map[string]func(*Sync, *imports, *nostr.Event) (graspsync.Result, error){
-		"import": func(_ *Sync, store *imports, e *nostr.Event) (graspsync.Result, error) {
+	for name, save := range map[string]func(*Sync, *embedding.Imports, *nostr.Event) (graspsync.Result, error){
+		"import": func(_ *Sync, store *embedding.Imports, e *nostr.Event) (graspsync.Result, error) {
 			out, err := store.Save(context.Background(), []graspsync.Incoming{{Event: eventtest.Of(e)}})
 			if err != nil {
 				return 0, err
 			}
 			return out[0].Result, nil
 		},
-		"release": func(s *Sync, _ *imports, e *nostr.Event) (graspsync.Result, error) {
+		"release": func(s *Sync, _ *embedding.Imports, e *nostr.Event) (graspsync.Result, error) {
 			o, err := s.Release(context.Background(), eventtest.Of(e))
 			return o.Result, err
 		},
@@ -187,7 +192,7 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 				assert.Equal(t, want, result)
 				assert.Equal(t, 1, saved)
 				assert.Equal(t, []string{e.ID}, in(t, second))
-				assert.Len(t, s.broadcasts, 1)
+				assert.Equal(t, 1, s.broadcasts.Waiting())
 			}
 		})
 	}

@@ -1,14 +1,12 @@
 package khatruadapter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +28,6 @@ import (
 
 // broadcastGrace is how long Run waits at its end for a client that does not read.
 const broadcastGrace = time.Second
-
-// startGrace is how long a client's event waits for the store being read, after a start.
-const startGrace = 10 * time.Second
 
 // Config is what may be set about the embedding. The zero Config works.
 type Config struct {
@@ -80,9 +75,6 @@ type constants struct {
 const (
 	defaultBroadcastQueue = 1024
 	defaultMaxExpiring    = 100_000
-	unfinishedPause       = time.Minute    // before deletions are executed again that could not be
-	expiryRetry           = time.Minute    // before the store is looked at again after it could not be
-	incompleteEvery       = 24 * time.Hour // is how often it is said that the store can't be read completely
 )
 
 // ErrRoom is wrapped where an event is not stored since too little of the disk is free.
@@ -147,29 +139,21 @@ type Sync struct {
 	store   *eventstoreadapter.Store
 	manager manager
 	syncs   *relaysync.SyncManager   // the same
-	rules   relaysync.Rules          // nil: there are none
 	send    func(e *nostr.Event) int // to subscribers; may block
 	gate    bool
-	holding bool // the policy holds events
-	us      nip34.Identity
 	log     *slog.Logger
 	records io.Closer // nil if they are whose State it is
-	room    *embedding.Room
 
-	broadcasts chan *nostr.Event
-	unfinished chan struct{} // one slot: a stored deletion could not be executed
-	removed    *embedding.Removals
+	env        *embedding.Env
+	upkeep     *embedding.Upkeep
+	imports    *embedding.Imports
+	broadcasts *embedding.Broadcasts[*nostr.Event]
 	elsewhere  []query // the QueryEvents hooks that the relay had
-	expiry     *embedding.Expiry
-	unsure     embedding.Unsure
-	questions  questions
+	questions  *embedding.Questions
 	passing    *passing
 
-	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
-
-	ran     atomic.Bool
-	told    atomic.Bool // that a hook refuses what comes by sync
-	dropped atomic.Uint64
+	ran  atomic.Bool
+	told atomic.Bool // that a hook refuses what comes by sync
 }
 
 // New embeds graspsync in a relay that is reached as identity and keeps its events
@@ -201,16 +185,20 @@ func Prepare(
 			return nil, nil, err
 		}
 	}
-	if s.holding && cfg.Sync.Policy != nil { // the default one holds nothing
-		cfg.Sync.Policy = &hooked{Policy: cfg.Sync.Policy, sync: s}
+	if s.env.Holding && cfg.Sync.Policy != nil { // the default one holds nothing
+		cfg.Sync.Policy = s.imports.Policy(cfg.Sync.Policy)
 	}
-	m, err := relaysync.New(&imports{Store: s.store, sync: s}, transport, identity, cfg.Sync)
+	m, err := relaysync.New(s.imports, transport, identity, cfg.Sync)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.manager, s.syncs = m, m
+	s.syncs = m
+	s.managed(m)
 	return s, s.wire, nil
 }
+
+// managed sets the manager, before anything is stored.
+func (s *Sync) managed(m manager) { s.manager, s.env.Manager = m, m }
 
 // build makes all but the manager, and leaves the relay alone.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Config, error) {
@@ -239,16 +227,18 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		return nil, cfg, errReplace
 	}
 	s = &Sync{
-		holding: holds, rules: cfg.Sync.Rules,
-		relay: relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, us: cfg.Store.Identity, log: cfg.Sync.Logger,
-		broadcasts: make(chan *nostr.Event, cfg.fixed.BroadcastQueue),
-		unfinished: make(chan struct{}, 1),
-		removed:    removed,
+		relay: relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, log: cfg.Sync.Logger,
+		broadcasts: embedding.NewBroadcasts[*nostr.Event](cfg.fixed.BroadcastQueue, cfg.Sync.Logger),
 		passing:    newPassing(),
-		questions:  questions{log: cfg.Sync.Logger},
-		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
-		expiry:     embedding.NewExpiry(cfg.fixed.MaxExpiring),
+		questions:  embedding.NewQuestions(cfg.Sync.Logger),
 	}
+	s.env = &embedding.Env{
+		Store: store, Rules: cfg.Sync.Rules, Us: cfg.Store.Identity, Holding: holds, Removed: removed, Log: cfg.Sync.Logger,
+		Room:  embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
+		Hooks: embedding.Hooks{Admit: s.admit, Undeletable: s.undeletable, Stored: s.imported, Removed: s.followRemoved},
+	}
+	s.upkeep = embedding.NewUpkeep(s.env, cfg.fixed.MaxExpiring)
+	s.imports = embedding.NewImports(s.env, s.upkeep)
 	return s, cfg, nil
 }
 
@@ -274,12 +264,11 @@ func (s *Sync) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { s.runDeletions(ctx) })
-	wg.Go(func() { s.runExpiry(ctx) })
+	wg.Go(func() { s.upkeep.Run(ctx) })
 	broadcasting := make(chan struct{})
 	go func() {
 		defer close(broadcasting)
-		s.runBroadcasts(ctx)
+		s.broadcasts.Run(ctx, func(e *nostr.Event) { s.send(e) })
 	}()
 	err := s.manager.Run(ctx)
 	cancel()
@@ -298,7 +287,7 @@ func (s *Sync) Run(ctx context.Context) error {
 // told that the server is ending, and what is being read and written is waited for, for 10 s at
 // most. It is called after Run, and before the backend is closed. It may be called again.
 func (s *Sync) Close() error {
-	s.questions.closed.Store(true)
+	s.questions.Close()
 	err := s.store.Close()
 	if s.records != nil {
 		err = errors.Join(err, s.records.Close())
@@ -332,7 +321,7 @@ func (s *Sync) Ready() <-chan struct{} { return s.manager.Ready() }
 
 // Writable returns why nothing is stored now, or nil: what Room says, or Writable of the Store.
 func (s *Sync) Writable() error {
-	if err := s.room.Of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
+	if err := s.env.Room.Of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
 		return err
 	}
 	return s.store.Writable()
@@ -374,83 +363,22 @@ func (s *Sync) Manager() *relaysync.SyncManager { return s.syncs }
 // Remove removes an event as moderation does: the DeleteEvent hooks are called, and it does not come
 // back by sync as long as its id is remembered, or until a rule is lifted that blocks it. A client
 // may submit it again, unless such a rule is there. One that is not stored is no error.
-func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error {
-	if err := s.store.Remove(ctx, e); err != nil {
-		return err
-	}
-	s.removed.Add(e)
-	s.followRemovals(context.WithoutCancel(ctx))
-	s.manager.Removed(e)
-	return nil
-}
+func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error { return s.env.Remove(ctx, e) }
 
 // Store is what the relay's events are kept in, complete answers included.
 func (s *Sync) Store() *eventstoreadapter.Store { return s.store }
 
 // BroadcastsDropped is how many synced events were stored but not broadcast,
 // because clients did not read fast enough.
-func (s *Sync) BroadcastsDropped() uint64 { return s.dropped.Load() }
+func (s *Sync) BroadcastsDropped() uint64 { return s.broadcasts.Dropped() }
 
 // Room returns why there is no room for an event, wrapping [ErrRoom], or nil if there is: by
 // Config.Free and MinFree. A policy that holds events asks this before it keeps one.
-func (s *Sync) Room(e *nostr.Event) error { return s.room.Of(e) }
+func (s *Sync) Room(e *nostr.Event) error { return s.env.Room.Of(e) }
 
-func (s *Sync) runBroadcasts(ctx context.Context) {
-	for {
-		select {
-		case e := <-s.broadcasts:
-			if err := protect(func() { s.send(e) }); err != nil {
-				s.log.Error("broadcast failed", "err", err)
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *Sync) broadcast(e *nostr.Event) {
-	select {
-	case s.broadcasts <- e:
-	default:
-		s.dropped.Add(1)
-	}
-}
-
-// runDeletions executes the stored deletions and requests to vanish again, at the start
-// since we may have ended before one was, and whenever one could not be.
-func (s *Sync) runDeletions(ctx context.Context) {
-	again := time.After(0)
-	for {
-		select {
-		case <-s.unfinished:
-		case <-again:
-		case <-ctx.Done():
-			return
-		}
-		again = nil
-		if err := s.finishDeletions(ctx); err != nil && ctx.Err() == nil {
-			s.log.Error("stored deletions could not be executed", "err", err)
-			again = time.After(unfinishedPause)
-		}
-		s.followRemovals(ctx)
-	}
-}
-
-func (s *Sync) finishDeletions(ctx context.Context) error {
-	for e, err := range s.store.Events(ctx, nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}}) {
-		if err != nil {
-			return s.unread("deletions", err)
-		}
-		if s.deletes(e.Event) {
-			if err := s.store.Execute(ctx, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-var protect = embedding.Protect
+// errReplace is returned by New for a relay that removes older versions of an event
+// before anybody can say that the new one is held.
+var errReplace = errors.New("khatru adapter: a relay whose policy holds events needs ReplaceEvent hooks where it has StoreEvent hooks")
 
 // hold is the first of the hooks that store: khatru has no answer between stored and
 // refused. Here no hook of the relay has anything against the event any more, and only
@@ -459,14 +387,16 @@ var protect = embedding.Protect
 func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil {
-		return errors.New(msgMalformed)
+		return errors.New(embedding.MsgMalformed)
 	}
-	verdict, msg := s.verdict(ctx, parsed)
+	verdict, msg := s.env.Verdict(ctx, parsed)
 	switch verdict.Decision {
 	case graspsync.Accept:
 		return nil
 	case graspsync.Hold:
-		notice(ctx, msg)
+		if ws := khatru.GetConnection(ctx); ws != nil {
+			_ = ws.WriteJSON(nostr.NoticeEnvelope(msg)) // who is gone needs not know
+		}
 		return eventstore.ErrDupEvent
 	}
 	return errors.New(msg)
@@ -477,25 +407,7 @@ func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
 // served. The RejectEvent hooks are asked again, since they may have come to refuse its
 // author meanwhile: then it is Refused, for good.
 func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
-	in := graspsync.Incoming{Event: e, Source: s.manager.HeldFrom(e.ID)}
-	ctx = synced(ctx)
-	if o := s.admit(ctx, in); o.Result != 0 {
-		s.manager.NotReleased(e.ID, o)
-		return o, nil
-	}
-	if full := s.Room(e.Event); full != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
-	}
-	outcomes, err := s.save(ctx, s.store, []graspsync.Incoming{in})
-	if err != nil {
-		return graspsync.Outcome{}, err
-	}
-	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
-		s.manager.Stored(e)
-	} else {
-		s.manager.NotReleased(e.ID, outcomes[0]) // unless it failed and is tried again
-	}
-	return outcomes[0], nil
+	return s.imports.Release(ctx, e)
 }
 
 // Held is that of the SyncManager: what the policy held before, it holds again.
@@ -508,93 +420,3 @@ func (s *Sync) Removed(e graspsync.Event) { s.manager.Removed(e) }
 // Postponed is that of the SyncManager: what the policy held finds no room any more, and is
 // judged again.
 func (s *Sync) Postponed(e graspsync.Event) { s.manager.Postponed(e) }
-
-// runExpiry removes events when they expire (NIP-40).
-func (s *Sync) runExpiry(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-s.expiry.Wake():
-		case <-ctx.Done():
-			return
-		}
-		expired, wait, rescan := s.expiry.Next(nostr.Now())
-		left, err := s.removeExpired(ctx, expired)
-		unread := false
-		if rescan {
-			scanned := s.scanExpiry(ctx)
-			unread, err = scanned != nil, cmp.Or(err, scanned)
-		}
-		if ctx.Err() != nil {
-			return // that it did not get through is no error of the store's
-		}
-		if err != nil {
-			s.expiry.Again(nostr.Now(), left, unread)
-			s.log.Error("expired events could not be removed", "left", len(left), "err", err)
-			wait = expiryRetry
-		}
-		timer.Reset(wait)
-	}
-}
-
-// scanExpiry reads the store for events that expire.
-func (s *Sync) scanExpiry(ctx context.Context) error {
-	for e, err := range s.store.Events(ctx, nostr.Filter{}) {
-		if err != nil {
-			return s.unread("events that expire", err)
-		}
-		s.expiry.Track(e.Event)
-	}
-	return nil
-}
-
-// unread is the error of a store that is to be read again. It can't be brought to give
-// what is incomplete, all the rest was read, and the next time would be no other: that
-// is no error but said, once a day.
-func (s *Sync) unread(what string, err error) error {
-	if !errors.Is(err, eventstoreadapter.ErrIncomplete) {
-		return err
-	}
-	now := time.Now().UnixNano()
-	if last := s.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !s.incompleteAt.CompareAndSwap(last, now) {
-		return nil
-	}
-	s.log.Warn("the store does not give all of its events", "read", what, "err", err)
-	return nil
-}
-
-// removeExpired removes events. It returns those that are left, and why the first of them is:
-// one that can't be removed keeps no other.
-func (s *Sync) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	gone := make(map[string]struct{}, len(ids))
-	for e, err := range s.store.Events(ctx, nostr.Filter{IDs: ids}) {
-		if err != nil { // which of them it has is not known
-			left = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-				_, is := gone[id]
-				return is
-			})
-			return left, cmp.Or(first, err)
-		}
-		if err := s.store.Remove(ctx, e); err != nil {
-			left, first = append(left, e.Event.ID), cmp.Or(first, err)
-			continue
-		}
-		gone[e.Event.ID] = struct{}{}
-		for _, hook := range s.relay.DeleteEvent {
-			perr := protect(func() {
-				if err := hook(ctx, e.Event); err != nil {
-					s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", err)
-				}
-			})
-			if perr != nil {
-				s.log.Error("hook of the relay failed", "hook", "DeleteEvent", "err", perr)
-			}
-		}
-	}
-	return left, first
-}

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -167,7 +168,7 @@ func newSlice(t testing.TB) *slicestore.SliceStore {
 
 // embed is New with a fake manager.
 
-func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *imports, *fakeManager) {
+func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *embedding.Imports, *fakeManager) {
 	t.Helper()
 	if cfg.Sync.Logger == nil {
 		cfg.Sync.Logger = logged(t)
@@ -175,9 +176,9 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 	s, _, err := build(relay, db, cfg)
 	require.NoError(t, err)
 	m := &fakeManager{}
-	s.manager = m
+	s.managed(m)
 	s.wire()
-	return s, &imports{Store: s.store, sync: s}, m
+	return s, s.imports, m
 }
 
 func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) []graspsync.Outcome {
@@ -220,7 +221,7 @@ func TestDirect(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{one.ID, repo.ID}, m.stored)
 	assert.ElementsMatch(t, []string{one.ID, repo.ID}, content(t, s.Store()))
-	assert.Empty(t, s.broadcasts, "khatru does that itself")
+	assert.Zero(t, s.broadcasts.Waiting(), "khatru does that itself")
 	assert.Zero(t, m.judged)
 	for _, del := range relay.DeleteEvent {
 		require.NoError(t, del(t.Context(), one))
@@ -258,7 +259,7 @@ func TestDirectDeleted(t *testing.T) {
 	require.NoError(t, err)
 	for _, e := range []*nostr.Event{one, repo} {
 		_, err = relay.AddEvent(t.Context(), e)
-		require.ErrorContains(t, err, msgDeleted)
+		require.ErrorContains(t, err, embedding.MsgDeleted)
 	}
 	assert.Len(t, m.stored, 1)
 }
@@ -289,11 +290,11 @@ func TestGateDirect(t *testing.T) {
 	}{
 		{verdict: graspsync.Verdict{Decision: graspsync.Accept}},
 		{verdict: graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: because"}, want: "blocked: because"},
-		{verdict: graspsync.Verdict{Decision: graspsync.Reject}, want: msgReject},
-		{verdict: graspsync.Verdict{Decision: graspsync.Hold}, want: msgHeld},
-		{verdict: graspsync.Verdict{Decision: graspsync.Depend}, want: msgDepends},
-		{want: msgReject}, // no verdict is none in its favour
-		{verdict: graspsync.Verdict{Decision: graspsync.Accept}, err: errors.New("boom"), want: msgJudge},
+		{verdict: graspsync.Verdict{Decision: graspsync.Reject}, want: embedding.MsgReject},
+		{verdict: graspsync.Verdict{Decision: graspsync.Hold}, want: embedding.MsgHeld},
+		{verdict: graspsync.Verdict{Decision: graspsync.Depend}, want: embedding.MsgDepends},
+		{want: embedding.MsgReject}, // no verdict is none in its favour
+		{verdict: graspsync.Verdict{Decision: graspsync.Accept}, err: errors.New("boom"), want: embedding.MsgJudge},
 	} {
 		m.verdict, m.err = tt.verdict, tt.err
 		e := event(alice, 1, start)
@@ -477,7 +478,7 @@ func TestSignaturesInCapitals(t *testing.T) {
 	capitals := *ev
 	capitals.Sig = strings.ToUpper(ev.Sig)
 	_, err = relay.AddEvent(t.Context(), &capitals)
-	require.ErrorContains(t, err, msgMalformed)
+	require.ErrorContains(t, err, embedding.MsgMalformed)
 	_, err = relay.AddEvent(t.Context(), ev)
 	require.NoError(t, err)
 }

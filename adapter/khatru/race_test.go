@@ -11,6 +11,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/embedding"
 )
 
 // A deletion that came by sync while a client's event was on its way from one hook to the
@@ -27,7 +29,7 @@ func TestDeletionBetweenTheHooksOfAnEvent(t *testing.T) {
 					names = nostr.Tag{"a", "30617:" + alice + ":repo"}
 				}
 				deletion := event(alice, 5, start+5, names)
-				var store *imports
+				var store *embedding.Imports
 				during := func(_ context.Context, stored *nostr.Event) error {
 					if stored.ID == e.ID {
 						importEvents(t, store, deletion)

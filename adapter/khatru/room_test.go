@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -53,9 +54,9 @@ func TestClientsWithoutRoom(t *testing.T) {
 				require.NoError(t, publish(here), "there is a GiB")
 				d.free.Store(1<<30 - 1)
 				time.Sleep(roomPeriod)
-				require.EqualError(t, publish(refused), msgRoom)
-				require.True(t, strings.HasPrefix(msgRoom, "error: no room on the disk"), "by which a client knows that it passes")
-				require.EqualError(t, publish(event(alice, 30617, start, nostr.Tag{"d", "repo"})), msgRoom)
+				require.EqualError(t, publish(refused), embedding.MsgRoom)
+				require.True(t, strings.HasPrefix(embedding.MsgRoom, "error: no room on the disk"), "by which a client knows that it passes")
+				require.EqualError(t, publish(event(alice, 30617, start, nostr.Tag{"d", "repo"})), embedding.MsgRoom)
 				require.NoError(t, publish(event(alice, 20001, start)))
 				require.Equal(t, 1, m.judged)
 				deletion := event(alice, 5, start, nostr.Tag{"e", here.ID})
@@ -66,9 +67,9 @@ func TestClientsWithoutRoom(t *testing.T) {
 				require.NoError(t, publish(refused))
 
 				m.err = ErrRoom // it has filled up since the hooks were asked
-				require.EqualError(t, publish(event(alice, 1, start)), msgRoom)
+				require.EqualError(t, publish(event(alice, 1, start)), embedding.MsgRoom)
 				m.err = errors.New("boom")
-				require.EqualError(t, publish(event(alice, 1, start)), msgJudge)
+				require.EqualError(t, publish(event(alice, 1, start)), embedding.MsgJudge)
 				require.ElementsMatch(t, []string{deletion.ID, refused.ID}, content(t, s.Store()))
 			})
 		})

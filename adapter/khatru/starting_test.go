@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/embedding"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -34,7 +35,7 @@ func TestPublishedWhileStarting(t *testing.T) {
 		m.ready, m.err = make(chan struct{}), relaysync.ErrNotReady
 		began = time.Now()
 		_, msg = s.reject(t.Context(), event(alice, 1, start))
-		require.Equal(t, msgJudge, msg)
+		require.Equal(t, embedding.MsgJudge, msg)
 		require.Equal(t, 10*time.Second, time.Since(began))
 	})
 }

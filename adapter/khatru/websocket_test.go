@@ -14,6 +14,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/embedding"
 )
 
 // client is a plain websocket client.
@@ -85,7 +87,7 @@ func TestWebsocket(t *testing.T) {
 	assert.Contains(t, publish(note), `true`)
 	deletion := signed(t, key, 5, nostr.Tag{"e", note.ID})
 	assert.Contains(t, publish(deletion), `true`)
-	assert.Contains(t, publish(note), msgDeleted)
+	assert.Contains(t, publish(note), embedding.MsgDeleted)
 	assert.Contains(t, publish(signed(t, key, 5, nostr.Tag{"e", deletion.ID})), `can't be deleted`)
 	assert.Equal(t, []string{note.ID, deletion.ID}, m.stored, "by which the manager knows what is gone")
 

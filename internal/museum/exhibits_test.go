@@ -292,7 +292,7 @@ var exhibits = []exhibit{
 		"if c.env.report.mayLog(c.url, classLastingGap) {", "if c.env != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
 	},
 	{
-		"a policy behind hooks can't tell whose word counts", "adapter/khatru/hooked.go",
+		"a policy behind hooks can't tell whose word counts", "internal/embedding/policy.go",
 		"	return h.Policy.Judge(ctx, e, src, view)\n}\n",
 		"	return h.Policy.Judge(ctx, e, src, view)\n}\n\nfunc (*hooked) Heard(string, relaysync.View) map[graspsync.PubKey]bool { return nil }\n",
 		"./adapter/khatru", "BeforeWhatIsHeld", nil, "",
@@ -303,10 +303,10 @@ var exhibits = []exhibit{
 	},
 	{
 		"a second store has what sync has deleted", "adapter/khatru/hooks.go",
-		"		s.call(following(ctx), \"DeleteEvent\", s.relay.DeleteEvent, e.Event)\n", "		_ = e\n", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
+		"	s.call(following(ctx), \"DeleteEvent\", s.relay.DeleteEvent, e.Event)\n", "	_ = e\n", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
 	},
 	{
-		"what the relay keeps is deleted by sync", "adapter/khatru/hooks.go",
+		"what the relay keeps is deleted by sync", "internal/embedding/imports.go",
 		"	case msg != \"\":\n		return graspsync.Outcome{Result: graspsync.Refused", "	case msg == \"never\":\n		return graspsync.Outcome{Result: graspsync.Refused", "./adapter/khatru", "TestOverwriteDeletionOutcomeOfSync", nil, "Not equal",
 	},
 	{

@@ -1,9 +1,8 @@
 package khatruadapter
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"fmt"
 
 	"fiatjaf.com/nostr"
 	gonostr "github.com/nbd-wtf/go-nostr"
@@ -15,45 +14,6 @@ import (
 )
 
 func filterOf(id graspsync.EventID) gonostr.Filter { return gonostr.Filter{IDs: []string{id.String()}} }
-
-// deletes reports whether an event has others removed.
-func (s *Sync) deletes(e graspsync.Event) bool {
-	return e.Kind == graspsync.KindDeletion || s.us.Vanishes(e.Event)
-}
-
-// executeAgain has all stored deletions executed once more.
-func (s *Sync) executeAgain() {
-	select {
-	case s.unfinished <- struct{}{}:
-	default:
-	}
-}
-
-// undo removes an event that has just been stored if a deletion of it came meanwhile: it
-// was not there yet for all hooks when that was executed. A deletion is stored before it is
-// executed, so one that is not seen here finds the event.
-func (s *Sync) undo(ctx context.Context, e graspsync.Event) {
-	deleted, err := s.store.Deleted(ctx, e)
-	if err == nil && deleted {
-		if err = s.store.Remove(ctx, e); err == nil {
-			s.removed.Add(e)
-			s.followRemovals(ctx)
-			s.manager.Removed(e)
-		}
-	}
-	if err != nil {
-		s.log.Error("an event that may be deleted could not be removed; it will be", "event", e.ID, "err", err)
-		s.executeAgain()
-	}
-}
-
-// followRemovals calls the hooks for what the backend has removed. Whoever comes first does
-// so for all.
-func (s *Sync) followRemovals(ctx context.Context) {
-	for _, e := range s.removed.Take() {
-		s.tellRemoved(ctx, e)
-	}
-}
 
 // tellRemoved tells all but the SyncManager of an event that has left the backend.
 func (s *Sync) tellRemoved(ctx context.Context, e graspsync.Event) {
@@ -144,13 +104,20 @@ const msgForeign = "blocked: you are not the author of this event"
 // one event that must stay is enough to refuse the deletion, and a client's is refused if
 // it names somebody else's event: khatru says so when it has stored the deletion already.
 func (s *Sync) undeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
+	if perr := embedding.Protect(func() { msg, err = s.askDeletable(ctx, deletion) }); perr != nil {
+		return "", fmt.Errorf("%w: AllowDeleting: %w", ErrHook, perr)
+	}
+	return msg, err
+}
+
+func (s *Sync) askDeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
 	asks := s.theirs.allowDeleting != nil
 	if deletion.Kind != graspsync.KindDeletion || (IsSynced(ctx) && !asks) {
 		return "", nil
 	}
 	named := deletion
 	if !asks { // what is named by its address is of the author's
-		named = byID(deletion)
+		named = embedding.ByID(deletion)
 	}
 	targets, err := s.store.Targets(ctx, named)
 	if err != nil {
@@ -160,7 +127,7 @@ func (s *Sync) undeletable(ctx context.Context, deletion graspsync.Event) (msg s
 	if err != nil {
 		return "", err
 	}
-	removed := nip34.NewTombstones(s.us)
+	removed := nip34.NewTombstones(s.env.Us)
 	removed.Add(deletion)
 	for _, target := range append(targets, s.targetsElsewhere(ctx, named)...) {
 		version := !gonostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it may be too new
@@ -183,91 +150,28 @@ func (s *Sync) undeletable(ctx context.Context, deletion graspsync.Event) (msg s
 	return "", nil
 }
 
-// byID is a deletion of what one names by id.
-func byID(deletion graspsync.Event) graspsync.Event {
-	named := *deletion.Event
-	named.Tags = slices.DeleteFunc(slices.Clone(deletion.Tags), func(t gonostr.Tag) bool { return len(t) > 0 && t[0] == "a" })
-	deletion.Event = &named
-	return deletion
-}
-
-// answerAtMost is how many events many answer at most.
-const answerAtMost = 100
-
 // targetsElsewhere returns what the relay's own QueryStored gives of what a deletion names: not all
 // it has need be in the backend.
-func (s *Sync) targetsElsewhere(ctx context.Context, deletion graspsync.Event) (targets []graspsync.Event) {
+func (s *Sync) targetsElsewhere(ctx context.Context, deletion graspsync.Event) []graspsync.Event {
 	if s.theirs.queryStored == nil {
 		return nil
 	}
-	ids, at := nip34.Deletes(deletion)
-	for some := range slices.Chunk(ids, answerAtMost) {
-		f := nostr.Filter{IDs: make([]nostr.ID, len(some))}
-		for i, id := range some {
-			f.IDs[i] = nostr.ID(id)
-		}
-		targets = append(targets, s.elsewhere(ctx, f)...)
-	}
-	at = slices.DeleteFunc(at, func(c graspsync.Address) bool {
-		return !gonostr.IsAddressableKind(c.Kind) && !gonostr.IsReplaceableKind(c.Kind) // no event has such an address
-	})
-	// In order of kinds, so that few others match what asks for several. Those without an
-	// identifier come first.
-	slices.SortFunc(at, func(a, b graspsync.Address) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier))
-	})
-	at = slices.Compact(at)
-	tagged := slices.IndexFunc(at, func(c graspsync.Address) bool { return gonostr.IsAddressableKind(c.Kind) })
-	if tagged < 0 {
-		tagged = len(at)
-	}
-	parts := slices.Collect(slices.Chunk(at[:tagged], answerAtMost/2))
-	for _, some := range slices.AppendSeq(parts, slices.Chunk(at[tagged:], answerAtMost/2)) {
-		found := s.elsewhere(ctx, versions(deletion, some))
-		if len(found) >= answerAtMost { // others match as well, and may have kept some out
-			for i := range some {
-				found = append(found, s.elsewhere(ctx, versions(deletion, some[i:i+1]))...)
+	return embedding.Elsewhere(deletion, func(f gonostr.Filter) (found []graspsync.Event) {
+		s.call("QueryStored", func() error {
+			theirs, ok := nostrlib.ToFilter(f)
+			if !ok { // nothing that they have matches it
+				return nil
 			}
-		}
-		targets = append(targets, found...)
-	}
-	seen := make(map[graspsync.EventID]bool, len(targets))
-	return slices.DeleteFunc(targets, func(e graspsync.Event) bool {
-		again := seen[e.ID]
-		seen[e.ID] = true
-		return again
-	})
-}
-
-// versions is for what a deletion removes at some addresses, or at others of the same kinds
-// and identifiers.
-func versions(deletion graspsync.Event, at []graspsync.Address) nostr.Filter {
-	f := nostr.Filter{Authors: []nostr.PubKey{nostr.PubKey(deletion.PubKey)}, Until: nostr.Timestamp(deletion.CreatedAt)}
-	for _, c := range at {
-		f.Kinds = append(f.Kinds, nostr.Kind(c.Kind))
-		if gonostr.IsAddressableKind(c.Kind) {
-			if f.Tags == nil {
-				f.Tags = nostr.TagMap{}
+			theirs.Limit = embedding.AnswerAtMost
+			for e := range s.theirs.queryStored(ctx, theirs) {
+				if parsed, err := nostrlib.FromEvent(e); err == nil {
+					found = append(found, parsed)
+				}
 			}
-			f.Tags["d"] = append(f.Tags["d"], c.Identifier)
-		}
-	}
-	f.Kinds = slices.Compact(f.Kinds)
-	return f
-}
-
-// elsewhere is what the relay's own QueryStored gives.
-func (s *Sync) elsewhere(ctx context.Context, f nostr.Filter) (found []graspsync.Event) {
-	f.Limit = answerAtMost
-	s.call("QueryStored", func() error {
-		for e := range s.theirs.queryStored(ctx, f) {
-			if parsed, err := nostrlib.FromEvent(e); err == nil {
-				found = append(found, parsed)
-			}
-		}
-		return nil
+			return nil
+		})
+		return found
 	})
-	return found
 }
 
 // deleteElsewhere calls the hooks for what a stored deletion covers that is not in the backend.
@@ -276,7 +180,7 @@ func (s *Sync) deleteElsewhere(ctx context.Context, deletion graspsync.Event) {
 	if deletion.Kind != graspsync.KindDeletion {
 		return
 	}
-	removed := nip34.NewTombstones(s.us)
+	removed := nip34.NewTombstones(s.env.Us)
 	removed.Add(deletion)
 	for _, target := range s.targetsElsewhere(ctx, deletion) {
 		if removed.Cover(target) {

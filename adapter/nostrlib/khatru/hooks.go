@@ -3,9 +3,9 @@ package khatruadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
@@ -13,45 +13,29 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
-	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-type contextKey struct{}
-
 // IsSynced reports whether a hook of the relay is called for an event that came by
 // sync. There is no client and no connection then.
-func IsSynced(ctx context.Context) bool { return ctx.Value(contextKey{}) != nil }
+func IsSynced(ctx context.Context) bool { return embedding.IsSynced(ctx) }
 
-func synced(ctx context.Context) context.Context {
-	return context.WithValue(ctx, contextKey{}, true)
-}
-
-type submissionKey struct{}
-
-// submission marks the context of a policy that is asked about what somebody publishes by
-// khatru right now: the OnEvent hook has let it pass.
-func submission(ctx context.Context) context.Context {
-	return context.WithValue(ctx, submissionKey{}, true)
-}
-
-func isSubmission(ctx context.Context) bool { return ctx.Value(submissionKey{}) != nil }
-
-const (
-	msgMalformed = "invalid: malformed event"
-	msgID        = "invalid: the id is not the one that NIP-01 has for control characters"
-	msgDeleted   = "blocked: this event has been deleted"
-	msgLookup    = "error: could not look up deletions"
-	msgStore     = "error: could not store the event, try again later"
-	msgRoom      = "error: no room on the disk, try again later"
-	msgJudge     = "error: could not judge the event"
-	msgReject    = "blocked: not for this relay"
-	msgDepends   = "blocked: what it belongs to is not here"
-	msgHeld      = "blocked: held back until what it needs is here"
+// Sentinels of the outcomes of synced events.
+var (
+	// ErrRejected is wrapped by the reason of an event that the OnEvent hook of
+	// the relay refused.
+	ErrRejected = embedding.ErrRejected
+	// ErrHook is wrapped where a hook of the relay panicked.
+	ErrHook = embedding.ErrHook
+	// ErrRoom is wrapped where an event is not stored since too little of the disk is free.
+	ErrRoom = embedding.ErrRoom
 )
 
-// startGrace is how long a client's event waits for the store being read, after a start.
-const startGrace = 10 * time.Second
+const (
+	msgID    = "invalid: the id is not the one that NIP-01 has for control characters"
+	msgStore = "error: could not store the event, try again later"
+)
 
 // onEvent is the relay's OnEvent, for what clients publish: theirs comes first.
 func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg string) {
@@ -61,7 +45,7 @@ func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg str
 			return reject, msg
 		}
 	}
-	if IsSynced(ctx) || e.Kind.IsEphemeral() {
+	if IsSynced(ctx) {
 		return false, ""
 	}
 	return s.reject(ctx, e)
@@ -79,12 +63,22 @@ func (s *Sync) overheard(ctx context.Context, e nostr.Event, msg string) {
 
 // reject is ours. What it refuses is remembered for who asks why.
 func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg string) {
-	if s.questions.closed.Load() {
-		return true, msgEnding
-	}
 	parsed, err := nostrlib.FromEvent(e)
-	if err != nil {
-		return true, msgMalformed
+	if err == nil {
+		if reason := s.env.Blocked(parsed); reason != "" {
+			if !e.Kind.IsEphemeral() {
+				s.manager.Refused(parsed, reason)
+			}
+			return true, reason
+		}
+	}
+	switch {
+	case e.Kind.IsEphemeral():
+		return false, ""
+	case s.questions.Closed():
+		return true, embedding.MsgEnding
+	case err != nil:
+		return true, embedding.MsgMalformed
 	}
 	if !new(wire.IDChecker).Check(parsed) { // nostrlib has another id for it than everybody else
 		return true, msgID
@@ -93,10 +87,10 @@ func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg stri
 		s.manager.Refused(parsed, msg)
 		return true, msg
 	}
-	if !s.gate || s.holding {
+	if !s.gate || s.env.Holding {
 		return false, "" // a policy that holds is asked once no hook has refused the event
 	}
-	verdict, msg := s.verdict(ctx, parsed)
+	verdict, msg := s.env.Verdict(ctx, parsed)
 	return verdict.Decision != graspsync.Accept, msg
 }
 
@@ -106,23 +100,7 @@ func (s *Sync) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	if msg := s.misread(e); msg != "" {
 		return msg
 	}
-	if s.Room(e) != nil {
-		return msgRoom
-	}
-	deleted, err := s.store.Deleted(ctx, e)
-	if err != nil {
-		s.log.Error("deletions could not be looked up", "err", err)
-		return msgLookup
-	}
-	if deleted {
-		return msgDeleted
-	}
-	msg, err = s.undeletable(ctx, e)
-	if err != nil {
-		s.log.Error("what a deletion names could not be looked up", "err", err)
-		return msgLookup
-	}
-	return msg
+	return s.env.Refuses(ctx, e)
 }
 
 // storeEvent is the relay's StoreEvent: a policy that holds events may keep it, then theirs
@@ -137,7 +115,7 @@ func (s *Sync) replaceEvent(ctx context.Context, e nostr.Event) error {
 }
 
 func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Context, nostr.Event) error) error {
-	if s.gate && s.holding {
+	if s.gate && s.env.Holding {
 		if err := s.hold(ctx, e); err != nil {
 			return err
 		}
@@ -146,7 +124,7 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 	if theirs != nil {
 		parsed, err := nostrlib.FromEvent(e)
 		if err != nil {
-			return errors.New(msgMalformed)
+			return errors.New(embedding.MsgMalformed)
 		}
 		watched, err := s.watching(ctx, parsed)
 		if err != nil {
@@ -184,10 +162,10 @@ func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error
 		}
 		return eventstore.ErrDupEvent
 	case graspsync.Superseded: // the client hears OK, and nobody is sent it
-		s.followRemovals(ctx) // no OnEventSaved does
+		s.env.FollowRemovals(ctx) // no OnEventSaved does
 		return eventstore.ErrDupEvent
 	case graspsync.Deleted:
-		return errors.New(msgDeleted)
+		return errors.New(embedding.MsgDeleted)
 	case graspsync.Refused:
 		return errors.New("invalid: " + o.Err.Error())
 	}
@@ -207,9 +185,9 @@ func (s *Sync) failed(err error) error {
 func (s *Sync) hold(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
 	if err != nil {
-		return errors.New(msgMalformed)
+		return errors.New(embedding.MsgMalformed)
 	}
-	verdict, msg := s.verdict(ctx, parsed)
+	verdict, msg := s.env.Verdict(ctx, parsed)
 	switch verdict.Decision {
 	case graspsync.Accept:
 		return nil
@@ -220,55 +198,6 @@ func (s *Sync) hold(ctx context.Context, e nostr.Event) error {
 		return eventstore.ErrDupEvent
 	}
 	return errors.New(msg)
-}
-
-// started waits for a while until the store has been read. It reports whether it was.
-func (s *Sync) started(ctx context.Context) bool {
-	patience := time.NewTimer(startGrace)
-	defer patience.Stop()
-	select {
-	case <-s.manager.Ready():
-		return true
-	case <-patience.C:
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// verdict asks the policy, and says what a client is to hear.
-func (s *Sync) verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
-	ctx = submission(ctx)
-	verdict, err := s.manager.Judge(ctx, e)
-	if errors.Is(err, relaysync.ErrNotReady) && s.started(ctx) {
-		verdict, err = s.manager.Judge(ctx, e)
-	}
-	if errors.Is(err, ErrRoom) { // since the hooks were asked
-		return graspsync.Verdict{}, msgRoom
-	}
-	if err != nil {
-		s.log.Error("event could not be judged", "err", err)
-		s.manager.Refused(e, msgJudge)
-		return graspsync.Verdict{}, msgJudge
-	}
-	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
-		// What is stored is a duplicate, whatever would be said of it now: a deletion
-		// deletes nothing any more that was here when it came.
-		if has, err := s.store.Has(ctx, []graspsync.EventID{e.ID}); err == nil && has[0] {
-			return graspsync.Verdict{Decision: graspsync.Accept}, ""
-		}
-	}
-	switch verdict.Decision {
-	case graspsync.Hold:
-		msg = msgHeld
-	case graspsync.Depend:
-		msg = msgDepends
-	default:
-		msg = msgReject
-	}
-	if verdict.Reason != "" {
-		msg = verdict.Reason
-	}
-	return verdict, msg
 }
 
 // deleteEvent is the relay's DeleteEvent: a client's deletion, after it was stored, expiry, and
@@ -307,18 +236,8 @@ func (s *Sync) onEventSaved(ctx context.Context, e nostr.Event) {
 	if err != nil {
 		return // our own store has none such
 	}
-	s.expiry.Track(parsed.Event)
-	s.manager.Stored(parsed)
 	s.stored(parsed)
-	ctx = context.WithoutCancel(ctx)
-	s.undo(ctx, parsed)
-	if s.deletes(parsed) {
-		if err := s.store.Execute(ctx, parsed); err != nil {
-			s.log.Error("deletion could not be executed; it will be", "err", err)
-			s.executeAgain()
-		}
-	}
-	s.followRemovals(ctx)
+	s.upkeep.Submitted(context.WithoutCancel(ctx), parsed)
 }
 
 // onRequest is the relay's OnRequest.
@@ -334,8 +253,8 @@ func (s *Sync) onCount(ctx context.Context, f nostr.Filter) (reject bool, msg st
 func (s *Sync) asked(
 	ctx context.Context, f nostr.Filter, theirs func(context.Context, nostr.Filter) (bool, string),
 ) (reject bool, msg string) {
-	if s.questions.closed.Load() { // an answer without what can't be read would look like all there is
-		return true, msgEnding
+	if s.questions.Closed() { // an answer without what can't be read would look like all there is
+		return true, embedding.MsgEnding
 	}
 	if theirs == nil {
 		return false, ""
@@ -353,7 +272,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 		}
 		events, err := s.store.Query(ctx, f, s.maxQuery)
 		if err != nil {
-			s.questions.unanswered(ctx, err)
+			s.unanswered(ctx, err)
 			return
 		}
 		for _, e := range events {
@@ -369,7 +288,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 func (s *Sync) reconciled(ctx context.Context, f nostr.Filter, yield func(nostr.Event) bool) {
 	stamps, err := s.store.Reconciled(ctx, f)
 	if err != nil {
-		s.questions.unanswered(ctx, err)
+		s.unanswered(ctx, err)
 		return
 	}
 	for _, stamp := range stamps {
@@ -400,8 +319,7 @@ func (s *Sync) paced(ctx context.Context, e nostr.Event) {
 func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	n, err := s.store.Count(ctx, f)
 	if err != nil {
-		s.questions.say(err)
-		return 0, errors.New(msgUnread)
+		return 0, errors.New(s.questions.Unanswered(err))
 	}
 	return n, nil
 }
@@ -423,4 +341,61 @@ func normalized(msg string) string {
 		msg = "no reason"
 	}
 	return nostr.NormalizeOKMessage(msg, "blocked")
+}
+
+// admit asks the OnEvent hook. What a client was allowed to submit needs no authentication when it is released.
+func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
+	theirs, err := nostrlib.ToEvent(in.Event)
+	switch {
+	case err != nil:
+		return graspsync.Outcome{Result: graspsync.Refused, Err: err}
+	case s.theirs.onEvent == nil:
+		return outcome
+	}
+	var reject bool
+	var msg string
+	if err := embedding.Protect(func() { reject, msg = s.theirs.onEvent(ctx, theirs) }); err != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: OnEvent: %w", ErrHook, err)}
+	}
+	if !reject || strings.HasPrefix(msg, "rate-limited:") ||
+		(in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:")) {
+		return outcome
+	}
+	if !s.told.Swap(true) {
+		s.log.Warn("the OnEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it", "reason", normalized(msg))
+	}
+	outcome = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, normalized(msg))}
+	if strings.HasPrefix(msg, "error:") {
+		outcome.Result = graspsync.Failed
+	}
+	return outcome
+}
+
+// imported does what follows for an event that is newly stored.
+func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
+	theirs, err := nostrlib.ToEvent(e)
+	if err != nil {
+		return // the backend has stored none such
+	}
+	store, name := s.theirs.storeEvent, "StoreEvent"
+	if !theirs.Kind.IsRegular() {
+		store, name = s.theirs.replaceEvent, "ReplaceEvent"
+	}
+	if store != nil {
+		s.call(name, func() error { return unlessKnown(store(ctx, theirs)) })
+	}
+	s.deleteElsewhere(ctx, e)
+	if s.theirs.onEventSaved != nil {
+		s.call("OnEventSaved", func() error { s.theirs.onEventSaved(ctx, theirs); return nil })
+	}
+	s.stored(e)
+	s.broadcasts.Add(theirs)
+}
+
+// unlessKnown leaves out that an event is there already: the relay's hook may be the backend's.
+func unlessKnown(err error) error {
+	if errors.Is(err, eventstore.ErrDupEvent) {
+		return nil
+	}
+	return err
 }

@@ -1,7 +1,6 @@
 package khatruadapter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
 	"fiatjaf.com/nostr/khatru"
-	gonostr "github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
@@ -38,12 +35,6 @@ const (
 	broadcastQueue = 1024
 	// maxExpiring bounds the events whose expiry is awaited in memory.
 	maxExpiring = 100_000
-	// unfinishedPause is the time before deletions are executed again that could not be.
-	unfinishedPause = time.Minute
-	// expiryRetry is how long a failed look at the store waits for the next one.
-	expiryRetry = time.Minute
-	// incompleteEvery is how often it is said that the store can't be read completely.
-	incompleteEvery = 24 * time.Hour
 	// defaultMaxQuery is the default of Config.MaxQuery.
 	defaultMaxQuery = 500
 )
@@ -141,29 +132,22 @@ type Sync struct {
 	records  io.Closer               // nil if they are whose State it is
 	send     func(e nostr.Event) int // to subscribers; may block
 	gate     bool
-	holding  bool // the policy holds events
 	maxQuery int
 	pace     func(ctx context.Context, r *http.Request, subscription string, bytes int) // may be nil
 	stored   func(graspsync.Event)                                                      // told of what is stored
 	gone     func(graspsync.Event)                                                      // told of what is removed
-	us       nip34.Identity
 	log      *slog.Logger
-	room     *embedding.Room
 
-	broadcasts chan nostr.Event
-	unfinished chan struct{} // one slot: a stored deletion could not be executed
-	removed    *embedding.Removals
+	env        *embedding.Env
+	upkeep     *embedding.Upkeep
+	imports    *embedding.Imports
+	broadcasts *embedding.Broadcasts[nostr.Event]
 	beside     *beside
 	replaced   func(graspsync.Event) // takes note of what was removed for another's sake
-	expiry     *embedding.Expiry
-	unsure     embedding.Unsure
-	questions  questions
+	questions  *embedding.Questions
 
-	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
-
-	ran     atomic.Bool
-	told    atomic.Bool // that a hook refuses what comes by sync
-	dropped atomic.Uint64
+	ran  atomic.Bool
+	told atomic.Bool // that a hook refuses what comes by sync
 }
 
 // New embeds graspsync in a relay that is reached as identity and keeps its events
@@ -195,16 +179,20 @@ func Prepare(
 			return nil, nil, err
 		}
 	}
-	if s.holding && cfg.Sync.Policy != nil { // the default one holds nothing
-		cfg.Sync.Policy = &hooked{Policy: cfg.Sync.Policy, sync: s}
+	if s.env.Holding && cfg.Sync.Policy != nil { // the default one holds nothing
+		cfg.Sync.Policy = s.imports.Policy(cfg.Sync.Policy)
 	}
-	m, err := relaysync.New(&imports{Store: s.store, sync: s}, transport, identity, cfg.Sync)
+	m, err := relaysync.New(s.imports, transport, identity, cfg.Sync)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.manager, s.syncs = m, m
+	s.syncs = m
+	s.managed(m)
 	return s, s.wire, nil
 }
+
+// managed sets the manager, before anything is stored.
+func (s *Sync) managed(m manager) { s.manager, s.env.Manager = m, m }
 
 // build makes all but the manager, and leaves the relay alone.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Config, error) {
@@ -231,17 +219,19 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	cfg = cfg.withDefaults()
 	s = &Sync{
 		relay: relay, theirs: hooksOf(relay), store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect,
-		holding: cfg.Sync.Holder != nil, maxQuery: cfg.MaxQuery, pace: cfg.Pace, stored: cfg.Stored, gone: cfg.Removed,
-		us: cfg.Store.Identity, log: cfg.Sync.Logger,
-		broadcasts: make(chan nostr.Event, broadcastQueue),
-		unfinished: make(chan struct{}, 1),
-		removed:    removed,
+		maxQuery: cfg.MaxQuery, pace: cfg.Pace, stored: cfg.Stored, gone: cfg.Removed, log: cfg.Sync.Logger,
+		broadcasts: embedding.NewBroadcasts[nostr.Event](broadcastQueue, cfg.Sync.Logger),
 		beside:     beside,
 		replaced:   cfg.Store.Removed,
-		questions:  questions{log: cfg.Sync.Logger},
-		room:       embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
-		expiry:     embedding.NewExpiry(maxExpiring),
+		questions:  embedding.NewQuestions(cfg.Sync.Logger),
 	}
+	s.env = &embedding.Env{
+		Store: store.Store, Rules: cfg.Sync.Rules, Us: cfg.Store.Identity, Holding: cfg.Sync.Holder != nil, Removed: removed,
+		Log: cfg.Sync.Logger, Room: embedding.NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger),
+		Hooks: embedding.Hooks{Admit: s.admit, Undeletable: s.undeletable, Stored: s.imported, Removed: s.tellRemoved},
+	}
+	s.upkeep = embedding.NewUpkeep(s.env, maxExpiring)
+	s.imports = embedding.NewImports(s.env, s.upkeep)
 	return s, cfg, nil
 }
 
@@ -271,12 +261,11 @@ func (s *Sync) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { s.runDeletions(ctx) })
-	wg.Go(func() { s.runExpiry(ctx) })
+	wg.Go(func() { s.upkeep.Run(ctx) })
 	broadcasting := make(chan struct{})
 	go func() {
 		defer close(broadcasting)
-		s.runBroadcasts(ctx)
+		s.broadcasts.Run(ctx, func(e nostr.Event) { s.send(e) })
 	}()
 	err := s.manager.Run(ctx)
 	cancel()
@@ -295,7 +284,7 @@ func (s *Sync) Run(ctx context.Context) error {
 // told that the server is ending, and what is being read and written is waited for, for 10 s at
 // most. It is called after Run, and before the backend is closed. It may be called again.
 func (s *Sync) Close() error {
-	s.questions.closed.Store(true)
+	s.questions.Close()
 	err := s.store.Close()
 	if s.records != nil {
 		err = errors.Join(err, s.records.Close())
@@ -331,15 +320,7 @@ func (s *Sync) Manager() *relaysync.SyncManager { return s.syncs }
 
 // Remove removes an event as moderation does: the hooks are called, and it does not come back by sync
 // as long as its id is remembered. A client may submit it again. One that is not stored is no error.
-func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error {
-	if err := s.store.Remove(ctx, e); err != nil {
-		return err
-	}
-	s.removed.Add(e)
-	s.followRemovals(context.WithoutCancel(ctx))
-	s.manager.Removed(e)
-	return nil
-}
+func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error { return s.env.Remove(ctx, e) }
 
 // Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.
 func (s *Sync) Collector(namespace string) prometheus.Collector {
@@ -351,11 +332,11 @@ func (s *Sync) Store() *nostrlib.Store { return s.store }
 
 // BroadcastsDropped is how many synced events were stored but not broadcast,
 // because clients did not read fast enough.
-func (s *Sync) BroadcastsDropped() uint64 { return s.dropped.Load() }
+func (s *Sync) BroadcastsDropped() uint64 { return s.broadcasts.Dropped() }
 
 // Room returns why there is no room for an event, wrapping [ErrRoom], or nil if there is: by
 // Config.Free and MinFree. A policy that holds events asks this before it keeps one.
-func (s *Sync) Room(e graspsync.Event) error { return s.room.Of(e.Event) }
+func (s *Sync) Room(e graspsync.Event) error { return s.env.Room.Of(e.Event) }
 
 // Held is that of the SyncManager: what the policy held before, it holds again.
 func (s *Sync) Held(e graspsync.Event) { s.manager.Held(e) }
@@ -373,160 +354,5 @@ func (s *Sync) Postponed(e graspsync.Event) { s.manager.Postponed(e) }
 // served. The OnEvent hook is asked again, since it may have come to refuse its
 // author meanwhile: then it is Refused, for good.
 func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
-	in := graspsync.Incoming{Event: e, Source: s.manager.HeldFrom(e.ID)}
-	ctx = synced(ctx)
-	if o := s.admit(ctx, in); o.Result != 0 {
-		s.manager.NotReleased(e.ID, o)
-		return o, nil
-	}
-	if full := s.Room(e); full != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
-	}
-	outcomes, err := s.save(ctx, s.store, []graspsync.Incoming{in})
-	if err != nil {
-		return graspsync.Outcome{}, err
-	}
-	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
-		s.manager.Stored(e)
-	} else {
-		s.manager.NotReleased(e.ID, outcomes[0]) // unless it failed and is tried again
-	}
-	return outcomes[0], nil
-}
-
-func (s *Sync) runBroadcasts(ctx context.Context) {
-	for {
-		select {
-		case e := <-s.broadcasts:
-			if err := embedding.Protect(func() { s.send(e) }); err != nil {
-				s.log.Error("broadcast failed", "err", err)
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *Sync) broadcast(e nostr.Event) {
-	select {
-	case s.broadcasts <- e:
-	default:
-		s.dropped.Add(1)
-	}
-}
-
-// runDeletions executes the stored deletions and requests to vanish again, at the start
-// since we may have ended before one was, and whenever one could not be.
-func (s *Sync) runDeletions(ctx context.Context) {
-	again := time.After(0)
-	for {
-		select {
-		case <-s.unfinished:
-		case <-again:
-		case <-ctx.Done():
-			return
-		}
-		again = nil
-		if err := s.finishDeletions(ctx); err != nil && ctx.Err() == nil {
-			s.log.Error("stored deletions could not be executed", "err", err)
-			again = time.After(unfinishedPause)
-		}
-		s.followRemovals(ctx)
-	}
-}
-
-func (s *Sync) finishDeletions(ctx context.Context) error {
-	for e, err := range s.store.Events(ctx, gonostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}}) {
-		if err != nil {
-			return s.unread("deletions", err)
-		}
-		if s.deletes(e) {
-			if err := s.store.Execute(ctx, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// runExpiry removes events when they expire (NIP-40).
-func (s *Sync) runExpiry(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-s.expiry.Wake():
-		case <-ctx.Done():
-			return
-		}
-		expired, wait, rescan := s.expiry.Next(gonostr.Now())
-		left, err := s.removeExpired(ctx, expired)
-		unread := false
-		if rescan {
-			scanned := s.scanExpiry(ctx)
-			unread, err = scanned != nil, cmp.Or(err, scanned)
-		}
-		if ctx.Err() != nil {
-			return // that it did not get through is no error of the store's
-		}
-		if err != nil {
-			s.expiry.Again(gonostr.Now(), left, unread)
-			s.log.Error("expired events could not be removed", "left", len(left), "err", err)
-			wait = expiryRetry
-		}
-		timer.Reset(wait)
-	}
-}
-
-// scanExpiry reads the store for events that expire.
-func (s *Sync) scanExpiry(ctx context.Context) error {
-	for e, err := range s.store.Events(ctx, gonostr.Filter{}) {
-		if err != nil {
-			return s.unread("events that expire", err)
-		}
-		s.expiry.Track(e.Event)
-	}
-	return nil
-}
-
-// unread is the error of a store that is to be read again. It can't be brought to give
-// what is incomplete, all the rest was read, and the next time would be no other: that
-// is no error but said, once a day.
-func (s *Sync) unread(what string, err error) error {
-	if !errors.Is(err, relaysync.ErrIncomplete) {
-		return err
-	}
-	now := time.Now().UnixNano()
-	if last := s.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !s.incompleteAt.CompareAndSwap(last, now) {
-		return nil
-	}
-	s.log.Warn("the store does not give all of its events", "read", what, "err", err)
-	return nil
-}
-
-// removeExpired removes events. It returns those that are left, and why the first of them is:
-// one that can't be removed keeps no other.
-func (s *Sync) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	gone := make(map[string]struct{}, len(ids))
-	for e, err := range s.store.Events(ctx, gonostr.Filter{IDs: ids}) {
-		if err != nil { // which of them it has is not known
-			left = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-				_, is := gone[id]
-				return is
-			})
-			return left, cmp.Or(first, err)
-		}
-		if err := s.store.Remove(ctx, e); err != nil {
-			left, first = append(left, e.Event.ID), cmp.Or(first, err)
-			continue
-		}
-		gone[e.Event.ID] = struct{}{}
-		s.manager.Removed(e)
-		s.tellRemoved(ctx, e)
-	}
-	return left, first
+	return s.imports.Release(ctx, e)
 }

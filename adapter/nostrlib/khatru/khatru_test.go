@@ -25,6 +25,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -56,7 +57,7 @@ func TestDirect(t *testing.T) {
 	require.Equal(t, m.stored, stored)
 	require.Equal(t, ids(repo), gone)
 	require.ElementsMatch(t, []nostr.ID{one.ID, newer.ID}, content(t, s.Store()))
-	require.Empty(t, s.broadcasts, "khatru does that itself")
+	require.Zero(t, s.broadcasts.Waiting(), "khatru does that itself")
 	require.Zero(t, m.judged)
 	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
 	require.NoError(t, relay.DeleteEvent(t.Context(), nostr.ID{9}))
@@ -230,8 +231,8 @@ func TestDeletions(t *testing.T) {
 	deletion := signed(t, key, 5, nostr.Tag{"e", note.ID.Hex()}, nostr.Tag{"a", address})
 	require.Contains(t, c.publish(deletion), "true")
 	require.ElementsMatch(t, []nostr.ID{note.ID, repo.ID}, deleted)
-	require.Contains(t, c.publish(note), msgDeleted)
-	require.Contains(t, c.publish(repo), msgDeleted)
+	require.Contains(t, c.publish(note), embedding.MsgDeleted)
+	require.Contains(t, c.publish(repo), embedding.MsgDeleted)
 	require.Contains(t, c.publish(signed(t, key, 5, nostr.Tag{"e", deletion.ID.Hex()})), "can't be deleted")
 	results, _ := importEvents(t, store, note)
 	require.Equal(t, []graspsync.Result{graspsync.Deleted}, results)
@@ -311,12 +312,19 @@ func TestRemovalThatFailed(t *testing.T) {
 	require.NoError(t, publish(t, relay, e))
 	db.fails = true
 	require.Error(t, publish(t, relay, event(alice, 5, start+1, nostr.Tag{"e", e.ID.Hex()})))
-	s.undo(t.Context(), ours(t, e)) // as if the deletion had come while it was being stored
+	s.upkeep.Undo(t.Context(), ours(t, e)) // as if the deletion had come while it was being stored
 	require.Empty(t, deleted)
 	require.Empty(t, m.gone())
 	db.fails = false
-	require.NoError(t, s.finishDeletions(t.Context()))
-	s.followRemovals(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.upkeep.Run(ctx)
+	}()
+	require.Eventually(t, func() bool { return !slices.Contains(content(t, s.Store()), e.ID) }, 10*time.Second, time.Millisecond)
+	cancel()
+	<-ended
 	require.Equal(t, []nostr.ID{e.ID}, deleted)
 	require.NotContains(t, content(t, s.Store()), e.ID)
 }
@@ -367,20 +375,48 @@ func TestGateDirect(t *testing.T) {
 	one := event(alice, 1, start)
 	require.NoError(t, publish(t, relay, one))
 	for verdict, want := range map[graspsync.Decision]string{
-		graspsync.Reject: msgReject, graspsync.Depend: msgDepends, graspsync.Later: msgReject, graspsync.Hold: msgHeld,
+		graspsync.Reject: embedding.MsgReject, graspsync.Depend: embedding.MsgDepends, graspsync.Later: embedding.MsgReject, graspsync.Hold: embedding.MsgHeld,
 	} {
 		m.verdict = graspsync.Verdict{Decision: verdict}
 		require.EqualError(t, publish(t, relay, event(alice, 1, start)), want)
 		m.verdict.Reason = "blocked: because"
 		require.EqualError(t, publish(t, relay, event(alice, 1, start)), "blocked: because")
+		m.verdict.Detail = "list wss://grasp.example.com"
+		require.EqualError(t, publish(t, relay, event(alice, 1, start)), "blocked: because: list wss://grasp.example.com")
 	}
 	m.verdict = graspsync.Verdict{Decision: graspsync.Reject}
 	require.NoError(t, publish(t, relay, one), "it is here")
 	m.err = errors.New("boom")
-	require.EqualError(t, publish(t, relay, event(alice, 1, start)), msgJudge)
+	require.EqualError(t, publish(t, relay, event(alice, 1, start)), embedding.MsgJudge)
 	m.err = ErrRoom
-	require.EqualError(t, publish(t, relay, event(alice, 1, start)), msgRoom)
+	require.EqualError(t, publish(t, relay, event(alice, 1, start)), embedding.MsgRoom)
 	require.Equal(t, []nostr.ID{one.ID}, content(t, s.Store()))
+}
+
+// blocking are rules against one author.
+type blocking nostr.PubKey
+
+func (b blocking) Blocks(e graspsync.Event) (string, []graspsync.Dependency) {
+	if e.PubKey == graspsync.PubKey(b) {
+		return "blocked: a rule", nil
+	}
+	return "", nil
+}
+func (blocking) BlocksRepository(graspsync.RepoRef) bool { return false }
+func (blocking) BlocksRelay(graspsync.RelayURL) bool     { return false }
+
+// What the rules block no client may submit, whatever else the relay keeps, nobody is sent, and does not come by sync.
+func TestRules(t *testing.T) {
+	relay := khatru.NewRelay()
+	s, store, m := embed(t, relay, newSlice(t), Config{Sync: relaysync.Config{Rules: blocking(bob)}})
+	m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
+	for _, kind := range []nostr.Kind{1, 20_001} {
+		require.NoError(t, publish(t, relay, event(alice, kind, start)))
+		require.EqualError(t, publish(t, relay, event(bob, kind, start)), "blocked: a rule", kind)
+	}
+	results, _ := importEvents(t, store, event(bob, 1, start), event(alice, 1, start))
+	require.Equal(t, []graspsync.Result{graspsync.Refused, graspsync.Stored}, results)
+	require.Len(t, content(t, s.Store()), 2)
 }
 
 type holder struct{ relaysync.Holder }
@@ -406,7 +442,7 @@ func TestHold(t *testing.T) {
 	require.Equal(t, ids(e), m.stored)
 	require.Equal(t, 1, saved)
 	m.verdict = graspsync.Verdict{Decision: graspsync.Reject}
-	require.Contains(t, c.publish(signed(t, key, 1)), msgReject)
+	require.Contains(t, c.publish(signed(t, key, 1)), embedding.MsgReject)
 }
 
 // An author whom the hook has come to refuse has nothing released, nor synced.
@@ -445,9 +481,9 @@ func TestOnEventKeepsOut(t *testing.T) {
 
 	inner := relaysync.NewGRASPPolicy(nip34.Identity{})
 	verdict[bob] = "blocked: spam"
-	v, err := (&hooked{Policy: inner, sync: s}).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
+	v, err := s.imports.Policy(inner).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
 	require.NoError(t, err)
-	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonHook, Detail: `"blocked: spam"`}, v)
+	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: embedding.ReasonHook, Detail: `"blocked: spam"`}, v)
 }
 
 // nostrlib reads other control characters than NIP-01 into an id: such an event is nobody else's.
@@ -539,7 +575,7 @@ func TestNoAnswers(t *testing.T) {
 	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), "false")
 	require.NoError(t, s.Close())
 	require.JSONEq(t, `["CLOSED","x","error: the server is ending, try again later"]`, dial(t, url).say(`["REQ","x",{"kinds":[1]}]`))
-	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), msgEnding)
+	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), embedding.MsgEnding)
 }
 
 func TestExpiry(t *testing.T) {
@@ -578,7 +614,7 @@ func TestRoom(t *testing.T) {
 		var free atomic.Uint64
 		s, store, _ := embed(t, relay, newSlice(t), Config{MinFree: 10, Free: func() (uint64, error) { return free.Load(), nil }})
 		one := event(alice, 1, start)
-		require.EqualError(t, publish(t, relay, one), msgRoom)
+		require.EqualError(t, publish(t, relay, one), embedding.MsgRoom)
 		results, outcomes := importEvents(t, store, one)
 		require.Equal(t, []graspsync.Result{graspsync.Failed}, results)
 		require.ErrorIs(t, outcomes[0].Err, ErrRoom)

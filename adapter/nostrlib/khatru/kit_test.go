@@ -28,6 +28,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
+	"github.com/graspsync/graspsync/internal/embedding"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -180,14 +181,14 @@ func (b *logbook) String() string {
 }
 
 // embed is New with a fake manager.
-func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *imports, *fakeManager) {
+func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *embedding.Imports, *fakeManager) {
 	t.Helper()
 	s, _, err := build(relay, db, cfg)
 	require.NoError(t, err)
 	m := &fakeManager{}
-	s.manager = m
+	s.managed(m)
 	s.wire()
-	return s, &imports{Store: s.store, sync: s}, m
+	return s, s.imports, m
 }
 
 // logging is a configuration, and what is logged with it.

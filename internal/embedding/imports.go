@@ -1,0 +1,153 @@
+package embedding
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Imports is the Store that synced events go into: what the relay would do with an event that a client publishes,
+// without the client. It is made by [NewImports], and safe for concurrent use.
+type Imports struct {
+	*eventstoreadapter.Store
+	env    *Env
+	upkeep *Upkeep
+	unsure Unsure
+}
+
+var _ relaysync.Store = (*Imports)(nil)
+
+// NewImports has upkeep finish what can't be done at once.
+func NewImports(env *Env, upkeep *Upkeep) *Imports {
+	return &Imports{Store: env.Store, env: env, upkeep: upkeep}
+}
+
+// Remove implements [relaysync.Store]: the relay is told.
+func (s *Imports) Remove(ctx context.Context, e graspsync.Event) error {
+	if err := s.Store.Remove(ctx, e); err != nil {
+		return err
+	}
+	s.env.Removed.Add(e)
+	s.env.FollowRemovals(Synced(ctx))
+	return nil
+}
+
+// Save implements [relaysync.Store].
+func (s *Imports) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	ctx = Synced(ctx)
+	outcomes := make([]graspsync.Outcome, len(events))
+	passed := make([]graspsync.Incoming, 0, len(events))
+	places := make([]int, 0, len(events))
+	for i, in := range events {
+		if outcomes[i] = s.acceptable(ctx, in); outcomes[i].Result == 0 {
+			passed, places = append(passed, in), append(places, i)
+		}
+	}
+	saved, err := s.save(ctx, passed)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range saved {
+		outcomes[places[i]] = o
+	}
+	return outcomes, nil
+}
+
+// Release stores an event that the policy has held, has it sent to subscribers and takes note of it. It returns when
+// the event is durable; with Stored or Duplicate it is served. The hooks are asked again, since they may have come to
+// refuse its author meanwhile: then it is Refused, for good.
+func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
+	m := s.env.Manager
+	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}
+	ctx = Synced(ctx)
+	if o := s.admit(ctx, in); o.Result != 0 {
+		m.NotReleased(e.ID, o)
+		return o, nil
+	}
+	if full := s.env.Room.Of(e.Event); full != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
+	}
+	outcomes, err := s.save(ctx, []graspsync.Incoming{in})
+	if err != nil {
+		return graspsync.Outcome{}, err
+	}
+	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
+		m.Stored(e)
+	} else {
+		m.NotReleased(e.ID, outcomes[0]) // unless it failed and is tried again
+	}
+	return outcomes[0], nil
+}
+
+// save stores events and does what follows for those that are new.
+func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcomes []graspsync.Outcome, err error) {
+	removed := s.env.Removed.Count()
+	outcomes, err = s.Store.Save(ctx, events)
+	s.env.FollowRemovals(ctx)
+	if err != nil {
+		s.unsure.Add(events...)
+		return nil, err
+	}
+	if len(outcomes) != len(events) {
+		return nil, fmt.Errorf("%d outcomes of %d events", len(outcomes), len(events))
+	}
+	for i, in := range events {
+		o := &outcomes[i]
+		if o.Result == graspsync.Failed {
+			s.unsure.Add(in)
+			continue
+		}
+		if in.Event.IsZero() {
+			continue
+		}
+		if tried := s.unsure.Take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
+			o.Result = graspsync.Stored // by the attempt that failed, which nothing followed
+		}
+		switch o.Result {
+		case graspsync.Stored:
+			s.env.Hooks.Stored(ctx, in.Event)
+			s.upkeep.Track(in.Event.Event)
+			if s.env.Removed.Count() != removed { // maybe this one, before all hooks had it
+				s.upkeep.Undo(ctx, in.Event)
+			}
+		case graspsync.Duplicate:
+			s.upkeep.Track(in.Event.Event) // an earlier process may have ended before that
+		}
+	}
+	return outcomes, nil
+}
+
+// acceptable asks the relay's hooks about an event that is about to be stored. The zero Outcome means that they
+// let it pass.
+func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
+	if in.Event.IsZero() {
+		return outcome // the store knows what to say
+	}
+	if !s.env.Holding { // else they were asked before the policy was
+		if outcome = s.admit(ctx, in); outcome.Result != 0 {
+			return outcome
+		}
+	}
+	if err := s.env.Room.Of(in.Event.Event); err != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
+	}
+	msg, err := s.env.Hooks.Undeletable(ctx, in.Event)
+	switch {
+	case err != nil:
+		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
+	case msg != "":
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
+	}
+	return outcome
+}
+
+// admit asks the rules and the hooks. The zero Outcome means that they let it pass.
+func (s *Imports) admit(ctx context.Context, in graspsync.Incoming) graspsync.Outcome {
+	if reason := s.env.Blocked(in.Event); reason != "" {
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %s", ErrRejected, reason)}
+	}
+	return s.env.Hooks.Admit(ctx, in)
+}

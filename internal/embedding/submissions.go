@@ -1,0 +1,97 @@
+package embedding
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// What a client hears whose event is not stored, with the prefixes of NIP-01.
+const (
+	MsgMalformed = "invalid: malformed event"
+	MsgDeleted   = "blocked: this event has been deleted"
+	MsgLookup    = "error: could not look up deletions"
+	MsgRoom      = "error: no room on the disk, try again later"
+	MsgEnding    = "error: the server is ending, try again later"
+	MsgJudge     = "error: could not judge the event"
+	MsgReject    = "blocked: not for this relay"
+	MsgDepends   = "blocked: what it belongs to is not here"
+	MsgHeld      = "blocked: held back until what it needs is here"
+)
+
+// startGrace is how long a client's event waits for the store being read, after a start.
+const startGrace = 10 * time.Second
+
+// Refuses says why the relay would not have what a client submits, whatever the policy says; "" if it would.
+func (v *Env) Refuses(ctx context.Context, e graspsync.Event) (msg string) {
+	if v.Room.Of(e.Event) != nil {
+		return MsgRoom
+	}
+	deleted, err := v.Store.Deleted(ctx, e)
+	if err != nil {
+		v.Log.Error("deletions could not be looked up", "err", err)
+		return MsgLookup
+	}
+	if deleted {
+		return MsgDeleted
+	}
+	msg, err = v.Hooks.Undeletable(ctx, e)
+	if err != nil {
+		v.Log.Error("what a deletion names could not be looked up", "err", err)
+		return MsgLookup
+	}
+	return msg
+}
+
+// Verdict asks the policy about what a client submits and no hook of the relay refuses, and says what the client is
+// to hear if that is not Accept.
+func (v *Env) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
+	ctx = submission(ctx)
+	verdict, err := v.Manager.Judge(ctx, e)
+	if errors.Is(err, relaysync.ErrNotReady) && v.started(ctx) {
+		verdict, err = v.Manager.Judge(ctx, e)
+	}
+	if errors.Is(err, ErrRoom) { // since the hooks were asked
+		return graspsync.Verdict{}, MsgRoom
+	}
+	if err != nil {
+		v.Log.Error("event could not be judged", "err", err)
+		v.Manager.Refused(e, MsgJudge)
+		return graspsync.Verdict{}, MsgJudge
+	}
+	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
+		// What is stored is a duplicate, whatever would be said of it now: a deletion
+		// deletes nothing any more that was here when it came.
+		if has, err := v.Store.Has(ctx, []graspsync.EventID{e.ID}); err == nil && has[0] {
+			return graspsync.Verdict{Decision: graspsync.Accept}, ""
+		}
+	}
+	switch verdict.Decision {
+	case graspsync.Hold:
+		msg = MsgHeld
+	case graspsync.Depend:
+		msg = MsgDepends
+	default:
+		msg = MsgReject
+	}
+	if verdict.Reason != "" {
+		msg = verdict.Message()
+	}
+	return verdict, msg
+}
+
+// started waits for a while until the store has been read. It reports whether it was.
+func (v *Env) started(ctx context.Context) bool {
+	patience := time.NewTimer(startGrace)
+	defer patience.Stop()
+	select {
+	case <-v.Manager.Ready():
+		return true
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return false
+}
