@@ -3,6 +3,7 @@ package khatruadapter
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,4 +71,22 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 		assert.Equal(t, []string{deletion.ID}, content(t, s.Store()))
 		stop()
 	})
+}
+
+// khatru looks for deletions by tags named "#e" and "#a". What a stranger writes into such tags keeps nobody's
+// events out.
+func TestDeletionsOfStrangersThatKhatruBelieves(t *testing.T) {
+	relay, db := khatru.NewRelay(), newSlice(t)
+	s, _, _ := embed(t, relay, db, Config{})
+	server := httptest.NewServer(relay)
+	defer server.Close()
+	owner, mallory := nostr.GeneratePrivateKey(), nostr.GeneratePrivateKey()
+	state, issue := signed(t, owner, 30618, nostr.Tag{"d", "repo"}), signed(t, owner, 1621)
+	deletion := signed(t, mallory, 5, nostr.Tag{"#a", "30618:" + state.PubKey + ":repo"}, nostr.Tag{"#e", issue.ID})
+	c := dial(t, server.URL)
+	for _, e := range []*nostr.Event{deletion, state, issue} {
+		require.JSONEq(t, `["OK","`+e.ID+`",true,""]`, c.say(`["EVENT",%s]`, e))
+	}
+	require.Len(t, content(t, s.Store()), 3)
+	require.Contains(t, c.say(`["REQ","x",{"##e":[%q]}]`, issue.ID), deletion.ID, "who asks for such a tag gets it")
 }

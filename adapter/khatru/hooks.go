@@ -45,6 +45,21 @@ func isDeleteRequest(ctx context.Context) bool {
 	return khatru.IsInternalCall(ctx) && khatru.GetConnection(ctx) != nil
 }
 
+// isMisspelled reports whether khatru itself asks which deletions name an event that a client submits. It asks for tags
+// named "#e" and "#a", which anybody may put into a deletion of their own to have others' events refused. Which
+// deletions count our RejectEvent hook looks up.
+func isMisspelled(ctx context.Context, f nostr.Filter) bool {
+	if _, asked := subscription(ctx); asked || eventstore.IsNegentropySession(ctx) {
+		return false // a client asks, and gets what it asks for
+	}
+	for name := range f.Tags {
+		if strings.HasPrefix(name, "#") {
+			return true
+		}
+	}
+	return false
+}
+
 // first is a hook of ours, for what the backend has not done yet.
 func first(h hook) hook {
 	return func(ctx context.Context, e *nostr.Event) error {
@@ -87,7 +102,7 @@ func (s *Sync) wire() {
 	for i, q := range r.QueryEvents {
 		q = s.answered(q)
 		r.QueryEvents[i] = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
-			if isDeleteRequest(ctx) {
+			if isDeleteRequest(ctx) || isMisspelled(ctx, f) {
 				none := make(chan *nostr.Event)
 				close(none)
 				return none, nil
