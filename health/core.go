@@ -58,6 +58,11 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.fixed.RateLimit))
 	case forgiven:
 		r.NextAttempt, r.RateLimitedUntil = time.Time{}, time.Time{}
+		if r.before != nil {
+			was := *r.before
+			was.failing.Next = time.Time{}
+			r.before = &was
+		}
 	case hostile:
 		r = c.fail(c.reached(r).disconnect(), e.text, now, jitter)
 		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.fixed.HostileBackoff, jitter)))
@@ -138,7 +143,7 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 // again costs others something, and us. But it is none of its failures: the next process, which may have
 // other settings, begins with those that there were before.
 func (c Config) refuse(r Record, e event, now time.Time, jitter float64) Record {
-	if !r.inUse() {
+	if !r.inUse() || r.before == nil { // no attempt was announced for it
 		r = c.attempt(r, now, jitter)
 	}
 	own := *r.before

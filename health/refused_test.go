@@ -77,3 +77,51 @@ func TestRefusedIsNoFailureOfTheRelays(t *testing.T) {
 		require.Zero(t, tracker.Status(u).Failures)
 	})
 }
+
+// Whatever is told in whatever order, as by a Transport of somebody's own, is taken in.
+func TestAnyOrder(t *testing.T) {
+	u, err := graspsync.ParseRelayURL("wss://relay.example.com")
+	require.NoError(t, err)
+	tell := []func(*RelayHealthTracker){
+		func(x *RelayHealthTracker) { x.Attempt(u) },
+		func(x *RelayHealthTracker) { x.Connected(u) },
+		func(x *RelayHealthTracker) { x.Failed(u, errors.New("failed")) },
+		func(x *RelayHealthTracker) { x.Refused(u, errors.New("refused")) },
+		func(x *RelayHealthTracker) { x.Lost(u, errors.New("lost")) },
+		func(x *RelayHealthTracker) { x.Closed(u) },
+		func(x *RelayHealthTracker) { x.Stopped(u) },
+		func(x *RelayHealthTracker) { x.Hostile(u) },
+		func(x *RelayHealthTracker) { x.Useful(u) },
+		func(x *RelayHealthTracker) { x.Forgive(u) },
+		func(x *RelayHealthTracker) { x.Forget(u) },
+	}
+	n := len(tell)
+	for sequence := range n * n * n * n {
+		tracker, err := NewTracker(Config{})
+		require.NoError(t, err)
+		for rest := sequence; rest > 0; rest /= n {
+			tell[rest%n](tracker)
+		}
+		s := tracker.Status(u)
+		require.LessOrEqual(t, s.FailedAttempts, s.Attempts, sequence)
+		require.LessOrEqual(t, s.Disconnects, s.Connections, sequence)
+		require.Less(t, time.Until(s.NextAttempt), 26*time.Hour, sequence)
+	}
+}
+
+// What an operator wants tried now is tried by the next process as well, if it is not before that ends.
+func TestForgivenWhileRefused(t *testing.T) {
+	u, err := graspsync.ParseRelayURL("wss://relay.example.com")
+	require.NoError(t, err)
+	tracker, err := NewTracker(Config{})
+	require.NoError(t, err)
+	tracker.Attempt(u)
+	tracker.Failed(u, errors.New("down"))
+	tracker.Attempt(u)
+	tracker.Refused(u, errors.New("not allowed"))
+	tracker.Forgive(u)
+	kept, ok := tracker.Export(u)
+	require.True(t, ok)
+	require.Equal(t, 1, kept.Failures)
+	require.Zero(t, kept.NextAttempt)
+}
