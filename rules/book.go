@@ -343,18 +343,18 @@ func stays(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// Withholds reports whether an event is a deletion or a request to vanish that is not to be served, though it
-// counts: it is blocked, or its author is.
-func (b *Book) Withholds(ev graspsync.Event) bool {
+// Withholds returns the rule for which an event is not to be served though it counts: it is a deletion or a request to
+// vanish that is blocked, or whose author is.
+func (b *Book) Withholds(ev graspsync.Event) (Rule, bool) {
 	if ev.IsZero() || !stays(ev) {
-		return false
+		return Rule{}, false
 	}
 	p := b.now.Load()
 	r, ok := p.rule(OfEvent(ev.ID))
 	if !ok {
 		r, ok = p.rule(OfAuthor(ev.PubKey))
 	}
-	return ok && r.Action == Block
+	return r, ok && r.Action == Block
 }
 
 // isOwn reports whether an event is of the repository that its author has under its d tag.

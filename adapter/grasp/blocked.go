@@ -2,6 +2,7 @@ package grasp
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +16,12 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// isBlocked is what becomes of what is blocked and not here.
-const isBlocked = "blocked"
+const (
+	// isBlocked is what becomes of what is blocked and not here.
+	isBlocked = "blocked"
+	// isWithheld is what becomes of a deletion or a request to vanish that is here, and blocked.
+	isWithheld = "withheld"
+)
 
 // Blocked is the rule that keeps something out.
 type Blocked struct {
@@ -99,6 +104,9 @@ func (s *Server) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, 
 			return rules.Rule{}, false, err
 		}
 		r, is := book.Event(ev)
+		if !is {
+			r, is = book.Withholds(ev)
+		}
 		return r, is, nil
 	}
 	if kind, name, ok := strings.Cut(x.Event.Rule, " "); ok {
@@ -167,7 +175,8 @@ func (s *Server) explainBlockedEvent(ctx context.Context, x *Explanation) error 
 	case x.Event.Is != relaysync.IsStored:
 		x.Is = isBlocked
 	case head != nil && (head.Kind == graspsync.KindDeletion || head.Kind == graspsync.KindVanish):
-		x.Answer = append(x.Answer, "It stays in force, and is served to nobody as long as that is so.")
+		x.Is = isWithheld
+		x.Answer = []string{fmt.Sprintf("Event %s (kind %d) is stored and in force, and is served to nobody as long as that is so.", x.Event.ID, head.Kind)}
 	default:
 		x.Answer = append(x.Answer, "What is here of what is blocked stays until it is purged.")
 	}

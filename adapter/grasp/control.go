@@ -108,24 +108,26 @@ func (c Control) Unset(ctx context.Context, s rules.Subject) error {
 // Reload has another file of rules count, which read returns, and acts on what has changed. If it can't be
 // read nothing changes. What a Reload did not come to is done by the next one, whatever that changes.
 func (c Control) Reload(ctx context.Context, read func() (rules.File, error)) error {
-	return c.recorded(func() error {
-		f, err := read()
-		if err == nil {
-			err = c.reload(ctx, f)
-		}
-		c.stale.Store(err != nil)
-		return err
-	}, "reload")
+	return c.recorded(func() error { return c.reload(ctx, read) }, "reload")
 }
 
-func (c Control) reload(ctx context.Context, f rules.File) error {
+// reload reads when it has its turn: what was read before another Reload could be older than that one's.
+func (c Control) reload(ctx context.Context, read func() (rules.File, error)) (err error) {
 	var left *unacted
 	select {
 	case left = <-c.reloading:
 	case <-ctx.Done():
+		c.stale.Store(true)
 		return context.Cause(ctx)
 	}
-	defer func() { c.reloading <- left }()
+	defer func() {
+		c.stale.Store(err != nil)
+		c.reloading <- left
+	}()
+	f, err := read()
+	if err != nil {
+		return err
+	}
 	before, followed := c.rules.All(), c.rules.Bootstrap(c.bootstrap)
 	if err := c.rules.SetFile(ctx, f); err != nil {
 		return err
@@ -135,7 +137,7 @@ func (c Control) reload(ctx context.Context, f rules.File) error {
 		followed = left.bootstrap
 		changed = union(changed, left.subjects)
 	}
-	err := errors.Join(c.act(ctx, changed...), c.follow(ctx, followed))
+	err = errors.Join(c.act(ctx, changed...), c.follow(ctx, followed))
 	if left = nil; err != nil {
 		left = &unacted{changed, followed}
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // Explanation says all that a server knows about an event, a repository or a relay: why it is
-// here, or is not. Is may be "blocked" as well, for what is not here and kept out by a rule.
+// here, or is not. Is may be "blocked" as well, for what is not here and kept out by a rule, or "withheld", for a
+// deletion or a request to vanish that is here, counts, and is served to nobody because of one.
 type Explanation struct {
 	explain.Explanation
 	// Blocked is the rule of [Config].Rules that keeps it out, nil if none is known.

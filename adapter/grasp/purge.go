@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -85,17 +86,21 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 // from being served: without it what it has removed would come back.
 var ErrStays = errors.New("a deletion or a request to vanish stays, as what it removed would come back; removed or blocked, it is served to nobody")
 
-// staying counts, of what matches, what stays and is not served, and reports if something is.
+// staying counts, of what matches, what stays and is not served, and reports if something is. Of a second of which the
+// store can't give all it counts what that gives: what else is there stays as well.
 func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
 	for ev, rerr := range p.sync.Store().Events(ctx, f) {
 		switch {
+		case errors.Is(rerr, eventstoreadapter.ErrIncomplete):
 		case rerr != nil:
 			return fmt.Errorf("looking for what is left: %w", rerr)
 		case !stays(ev):
-		case p.rules.Withholds(ev):
-			p.done.Withheld++
 		default:
-			err = ErrStays
+			if _, is := p.rules.Withholds(ev); is {
+				p.done.Withheld++
+			} else {
+				err = ErrStays
+			}
 		}
 	}
 	return err
@@ -115,13 +120,11 @@ type purge struct {
 // author removes what is somebody's. Their repositories are those that are announced, and those of which there is
 // git data though nothing announces them.
 func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
-	done := make(map[graspsync.RepoRef]bool)
-	repository := func(ref graspsync.RepoRef) error {
-		if done[ref] {
-			return nil
+	left := make(map[graspsync.RepoRef]error) // why something is, nil if nothing is
+	repository := func(ref graspsync.RepoRef) {
+		if err, tried := left[ref]; !tried || err != nil {
+			left[ref] = p.repository(ctx, ref)
 		}
-		done[ref] = true
-		return p.repository(ctx, ref)
 	}
 	announced := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{author.String()}}
 	errs := []error{p.each(ctx, announced, func(ev graspsync.Event) error {
@@ -129,19 +132,21 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 		if err != nil {
 			return nil //nolint:nilerr // it is none, and goes with what else is theirs
 		}
-		return repository(a.Ref)
+		repository(a.Ref)
+		return nil
 	})}
 	for _, refs := range []iter.Seq2[graspsync.RepoRef, error]{p.repos.Owned(ctx, author), p.repos.Departed(ctx, author)} {
 		kept, err := listed(refs)
 		errs = append(errs, err)
 		for _, ref := range kept {
-			errs = append(errs, repository(ref))
+			repository(ref)
 		}
 	}
+	errs = append(errs, some(slices.Collect(maps.Values(left))))
 	errs = append(errs, p.events(ctx, nostr.Filter{Authors: []string{author.String()}}),
 		p.dismiss(ctx, func(ev graspsync.Event) bool { return ev.PubKey == author }))
-	left := nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}, Authors: []string{author.String()}}
-	if err := p.staying(ctx, left); !errors.Is(err, ErrStays) { // who is purged and not blocked keeps them
+	staying := nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}, Authors: []string{author.String()}}
+	if err := p.staying(ctx, staying); !errors.Is(err, ErrStays) { // who is purged and not blocked keeps them
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -166,6 +171,10 @@ func (p *purge) events(ctx context.Context, f nostr.Filter) error {
 const (
 	// perFilter is how many values a filter has.
 	perFilter = 100
+	// kindsPerFilter is how many kinds one has where all are asked for, up to mostKind (NIP-01). With more of them the
+	// store does not ask its backend for kinds.
+	kindsPerFilter = 200
+	mostKind       = 1<<16 - 1
 	// mostErrors is how many are told of what fails for many events.
 	mostErrors = 10
 )
@@ -176,10 +185,40 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	for {
 		before := len(p.gone)
 		err := p.pass(ctx, f, do)
-		if !errors.Is(err, eventstoreadapter.ErrIncomplete) || len(p.gone) == before {
+		switch {
+		case !errors.Is(err, eventstoreadapter.ErrIncomplete) || ctx.Err() != nil:
+			return err
+		case len(p.gone) > before:
+		case len(f.Kinds) == 0:
+			return p.eachKind(ctx, f, do)
+		default:
 			return err
 		}
 	}
+}
+
+// eachKind is each where deletions, which stay, are all that a store gives of a second: it asks for all other kinds.
+func (p *purge) eachKind(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
+	var errs []error
+	for first := 0; first <= mostKind; first += kindsPerFilter {
+		f.Kinds = nil
+		for kind := first; kind < first+kindsPerFilter && kind <= mostKind; kind++ {
+			if kind != graspsync.KindDeletion && kind != graspsync.KindVanish {
+				f.Kinds = append(f.Kinds, kind)
+			}
+		}
+		errs = append(errs, p.each(ctx, f, do))
+	}
+	return some(errs)
+}
+
+// some are the first errors, and how many more there are.
+func some(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if more := len(errs) - mostErrors; more > 0 {
+		errs = append(errs[:mostErrors:mostErrors], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
 }
 
 // pass calls do for what can be read. Only the ids of all that are held: a store is not to be changed while
@@ -194,24 +233,17 @@ func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 		}
 		ids = append(ids, s.ID.String())
 	}
-	failed := 0
-	for some := range slices.Chunk(ids, perFilter) {
-		events, err := p.stored(ctx, some)
+	var failed []error
+	for part := range slices.Chunk(ids, perFilter) {
+		events, err := p.stored(ctx, part)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 		for _, ev := range events {
-			if err := do(ev); err != nil {
-				if failed++; failed <= mostErrors {
-					errs = append(errs, err)
-				}
-			}
+			failed = append(failed, do(ev))
 		}
 	}
-	if failed > mostErrors {
-		errs = append(errs, fmt.Errorf("and %d more", failed-mostErrors))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, some(failed))...)
 }
 
 // stored returns the events of some ids, deletions aside, but for what is gone.

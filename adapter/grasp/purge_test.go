@@ -2,6 +2,8 @@ package grasp_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -105,6 +107,49 @@ func TestAuthorOfManyEventsInOneSecondIsRemoved(t *testing.T) {
 	c.must("remove", "author", mallory.Npub())
 	require.Zero(t, c.stored(mallory))
 	require.Len(t, c.served(), 2)
+}
+
+// Deletions stay. Where they were all that the store gave of a second, removing their author failed for ever, with
+// what else they have of it left.
+func TestAuthorOfManyDeletionsInOneSecondIsRemoved(t *testing.T) {
+	racetest.Amounts(t)
+	c := newCommanded(t)
+	work, commit := c.work()
+	mallory, owner := relaytest.NewKey("mallory"), relaytest.NewKey("owner")
+	c.serve(work, commit, owner)
+	second := nostr.Now() - 1000
+	var all []*nostr.Event
+	for i := range 700 {
+		all = append(all, mallory.Event(second, 1621, fmt.Sprint(i), nostr.Tag{"a", owner.Ref("repo").String()}),
+			mallory.Event(second, nostr.KindDeletion, "", nostr.Tag{"e", fmt.Sprintf("%064x", i+1)}))
+	}
+	c.store(all...)
+	for range 2 {
+		require.Contains(t, c.must("remove", "author", mallory.Npub()), `"withheld":`)
+		require.EqualValues(t, 700, c.stored(mallory))
+		require.Empty(t, c.asked(nostr.Filter{Authors: []string{mallory.Hex()}}))
+	}
+}
+
+// That git data could not be removed was forgotten where the store had to be read again.
+func TestRepositoryThatStaysIsToldOf(t *testing.T) {
+	racetest.Amounts(t)
+	c := newCommanded(t)
+	work, commit := c.work()
+	mallory := relaytest.NewKey("mallory")
+	c.serve(work, commit, mallory)
+	folder := c.folders(mallory)[0]
+	for _, in := range []string{"departed-since", "departed", "since"} { // what it can't be moved over
+		require.NoError(t, os.MkdirAll(filepath.Join(folder, in, "x"), 0o700))
+	}
+	var all []*nostr.Event
+	for i := range 1_200 {
+		all = append(all, mallory.Hosted(nostr.Now()-1000, fmt.Sprint("of one second ", i), "ws://"+c.addr))
+	}
+	c.store(all...)
+	_, err := c.do("remove", "author", mallory.Npub())
+	require.Len(t, c.folders(mallory), 1)
+	require.Error(t, err)
 }
 
 // stored is how many events the backend has of somebody.

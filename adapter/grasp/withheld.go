@@ -18,10 +18,10 @@ type withheld struct {
 	most int // events that a query gives at most
 }
 
-type query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
+// fullAnswer is how large an answer is that nothing is added to, in bytes of text: the store cuts its own there.
+const fullAnswer = 8 << 20
 
-// mostPages is how many pages are read in place of what is withheld, for one answer.
-const mostPages = 16
+type query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 
 // wire has a relay withhold them from answers, reconciliations and those who listen.
 func (w withheld) wire(relay *khatru.Relay) {
@@ -44,7 +44,11 @@ func (w withheld) is(e *nostr.Event) bool {
 		return false
 	}
 	ev, err := graspsync.ParseEvent(e)
-	return err == nil && w.book.Withholds(ev)
+	if err != nil {
+		return false
+	}
+	_, is := w.book.Withholds(ev)
+	return is
 }
 
 // stream is all that a query gives, as it comes: nobody takes it for a page.
@@ -69,14 +73,15 @@ func (w withheld) stream(ctx context.Context, q query, f nostr.Filter) (chan *no
 	return served, nil
 }
 
-// page is what a client gets that reads by pages. As many as it asks for, though some were withheld: a page
-// that is not full, or is empty, is taken for the last one.
+// page is what a client gets that reads by pages. As many as it asks for, though some were withheld, however many
+// these are: a page that is not full, or is empty, is taken for the last one.
 func (w withheld) page(ctx context.Context, q query, f nostr.Filter) (chan *nostr.Event, error) {
-	a := answer{withheld: w, seen: make(map[string]bool)}
-	if _, err := a.ask(ctx, q, f); err != nil {
+	a := answer{withheld: w}
+	fresh, err := a.ask(ctx, q, f)
+	if err != nil {
 		return nil, err
 	}
-	if len(a.events) < len(a.seen) {
+	if len(a.events) < fresh {
 		if err := a.fill(ctx, q, f); err != nil {
 			return nil, err
 		}
@@ -92,54 +97,63 @@ func (w withheld) page(ctx context.Context, q query, f nostr.Filter) (chan *nost
 // answer is a page that is being put together.
 type answer struct {
 	withheld
-	seen   map[string]bool
 	events []*nostr.Event
-	oldest nostr.Timestamp // of what was seen
+	bytes  int                 // of their texts
+	until  nostr.Timestamp     // of the oldest that was given
+	seen   map[string]struct{} // what was given of that second
+	done   bool                // nothing was given the last time
 }
 
-// fill reads on in place of what is withheld.
+// fill reads on in place of what is withheld, until there is nothing more: that an answer is short says nothing, as the
+// store may have cut it.
 func (a *answer) fill(ctx context.Context, q query, f nostr.Filter) error {
 	wanted := f.Limit
 	if wanted <= 0 {
 		wanted = a.most
 	}
 	f.Limit = max(wanted, a.most)
-	for range mostPages {
-		known := len(a.seen)
-		got, err := a.ask(ctx, q, f)
+	for !a.done && len(a.events) < wanted && a.bytes < fullAnswer {
+		f.Until = &a.until
+		fresh, err := a.ask(ctx, q, f)
 		if err != nil {
 			return err
 		}
-		fresh := len(a.seen) > known
-		if len(a.events) >= wanted || got == 0 || !fresh && got < f.Limit {
-			break
+		if fresh == 0 { // there is no more of that second, or it has more than a page
+			a.until--
+			a.seen = nil
 		}
-		until := a.oldest
-		if !fresh { // a second has more than a page
-			until--
-		}
-		f.Until = &until
 	}
 	a.events = a.events[:min(len(a.events), wanted)]
 	return nil
 }
 
-// ask adds what a query gives, and returns how many these are.
-func (a *answer) ask(ctx context.Context, q query, f nostr.Filter) (got int, err error) {
+// ask adds what a query gives, and returns how many of these were not given before.
+func (a *answer) ask(ctx context.Context, q query, f nostr.Filter) (fresh int, err error) {
 	ch, err := q(ctx, f)
 	if err != nil || ch == nil {
+		a.done = true
 		return 0, err
 	}
+	a.done = true
+	oldest, before := a.until, a.seen
+	seen := make(map[string]struct{})
 	for e := range ch {
-		if got++; got == 1 || e.CreatedAt < a.oldest {
-			a.oldest = e.CreatedAt
+		if a.done || e.CreatedAt < oldest {
+			oldest = e.CreatedAt
+			clear(seen)
 		}
-		if a.seen[e.ID] {
+		a.done = false
+		if e.CreatedAt == oldest {
+			seen[e.ID] = struct{}{}
+		}
+		if _, known := before[e.ID]; known {
 			continue
 		}
-		if a.seen[e.ID] = true; !a.is(e) {
+		if fresh++; !a.is(e) {
 			a.events = append(a.events, e)
+			a.bytes += len(e.Content)
 		}
 	}
-	return got, nil
+	a.until, a.seen = oldest, seen
+	return fresh, ctx.Err() // what ended the answer too early
 }

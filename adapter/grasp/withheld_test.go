@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -165,5 +167,40 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	c.must("block", "author", mallory.Npub())
 	for _, limit := range []int{0, 1, 10, 49, 50, 500} {
 		require.Equal(t, []string{first.ID}, c.asked(nostr.Filter{Kinds: []int{nostr.KindDeletion}, Limit: limit}), "%d", limit)
+	}
+	x, err := c.server.Explain(t.Context(), many[7].ID)
+	require.NoError(t, err)
+	require.Equal(t, "withheld", x.Is)
+	require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule)
+	require.Contains(t, x.String(), "is stored and in force, and is served to nobody")
+	require.NotContains(t, x.String(), "stored and served")
+}
+
+// It ended a page all the same if the store cut an answer for its size, or was read too often.
+func TestHoweverMuchIsWithheldEndsNoPage(t *testing.T) {
+	racetest.Amounts(t)
+	for name, many := range map[string]struct{ n, bytes int }{"many": {9_000, 10}, "large": {400, 60_000}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCommanded(t)
+			mallory, other := relaytest.NewKey("mallory"), relaytest.NewKey("other")
+			never := func(k *relaytest.Key, at nostr.Timestamp, i, bytes int) *nostr.Event {
+				return k.Event(at, nostr.KindDeletion, strings.Repeat("x", bytes), nostr.Tag{"e", fmt.Sprintf("%064x", i+1)})
+			}
+			var want []string
+			for i := range 3 {
+				theirs := never(other, nostr.Now()-90_000-nostr.Timestamp(i), i, 1)
+				c.store(theirs)
+				want = append(want, theirs.ID)
+			}
+			var all []*nostr.Event
+			for i := range many.n {
+				all = append(all, never(mallory, nostr.Now()-80_000+nostr.Timestamp(i/90), i, many.bytes))
+			}
+			c.store(all...)
+			c.must("block", "author", mallory.Npub())
+			for limit, n := range map[int]int{0: 3, 1: 1, 2: 2, 500: 3} {
+				require.Equal(t, want[:n], c.asked(nostr.Filter{Kinds: []int{nostr.KindDeletion}, Limit: limit}), "%d", limit)
+			}
+		})
 	}
 }

@@ -39,17 +39,45 @@ func (o *operator) remember(configured []graspsync.RelayURL) error {
 	return nil
 }
 
-// cutOff returns, of commands in their order, those that have begun and of which nothing is known since.
+// cutOff returns, of commands in their order, those that have begun to change something for good, and of which nothing
+// is known since, nor of another that decides the same.
 func cutOff(entries []admin.Entry) (cut []admin.Entry) {
-	begun := make(map[string]admin.Entry)
-	for _, e := range entries {
-		if e.Outcome == admin.Begun {
-			begun[spelled(e)] = e
-		} else {
-			delete(begun, spelled(e))
+	begun := make(map[string]int)
+	for i, e := range entries {
+		changes, settles := effects(e)
+		if e.Outcome != admin.Begun {
+			for _, what := range settles {
+				delete(begun, what)
+			}
+			continue
+		}
+		for _, what := range changes {
+			begun[what] = i
 		}
 	}
-	return slices.SortedFunc(maps.Values(begun), func(a, b admin.Entry) int { return a.At.Compare(b.At) })
+	for _, i := range slices.Compact(slices.Sorted(maps.Values(begun))) {
+		cut = append(cut, entries[i])
+	}
+	return cut
+}
+
+// effects are what a command changes, and about what nothing is left to do once it has ended. What lifts a rule
+// is a later decision than that something be purged.
+func effects(e admin.Entry) (changes, settles []string) {
+	about := subject(e)
+	if about == "" {
+		return nil, nil
+	}
+	purge := "purge " + about
+	switch e.Command {
+	case "purge":
+		return []string{purge}, []string{purge}
+	case "remove":
+		return []string{about, purge}, []string{about, purge}
+	case "allow", "unset":
+		return []string{about}, []string{about, purge}
+	}
+	return []string{about}, []string{about}
 }
 
 // spelled is a command as somebody would give it again.
@@ -85,12 +113,19 @@ func forgotten(entries []admin.Entry, book *rules.Book, configured []graspsync.R
 // about is what a command decides, "" if it decides nothing. What failed may have been done in part:
 // that something was to hold is nothing to insist on then, that it was not to hold any more is.
 func about(e admin.Entry) string {
-	switch {
-	case len(e.Args) < 2, e.Outcome == admin.Begun, e.Error != "" && e.Command != "unset":
+	if e.Command == "purge" || e.Outcome == admin.Begun || e.Error != "" && e.Command != "unset" {
+		return ""
+	}
+	return subject(e)
+}
+
+// subject is what a command that changes something for good is about, "" if it is none.
+func subject(e admin.Entry) string {
+	if len(e.Args) < 2 {
 		return ""
 	}
 	switch e.Command {
-	case "block", "allow", "remove", "unset":
+	case "block", "allow", "remove", "unset", "purge":
 		return "rule " + e.Args[0] + " " + e.Args[1]
 	case "bootstrap":
 		return "bootstrap " + e.Args[1]
