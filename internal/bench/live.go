@@ -60,6 +60,10 @@ func measureLive(r *run) error {
 	if _, err := c.publish(events[:warm], liveEvery); err != nil {
 		return err
 	}
+	stop, err := r.profiles.start("live")
+	if err != nil {
+		return err
+	}
 	used, began := cputime.Used(), time.Now()
 	sent, err := c.publish(events[warm:], liveEvery)
 	if err != nil {
@@ -70,6 +74,9 @@ func measureLive(r *run) error {
 		return err
 	}
 	share := float64(cputime.Used()-used) / float64(time.Since(began))
+	if err := stop(); err != nil {
+		return err
+	}
 	var sender []time.Duration
 	for id, p := range sent {
 		if p.on < w.listed {

@@ -102,11 +102,16 @@ func command(args []string) error {
 		one := &run{ctx: ctx, quick: *quick, count: *count, cache: *cache, profiles: profiles}
 		if err := one.measure(r); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
+		} else if one.profiles.missing() {
+			failed = append(failed, fmt.Errorf("%s: %w", r.name, errNoProfile))
 		}
 		fmt.Print(one.table(r))
 	}
 	return errors.Join(failed...)
 }
+
+// errNoProfile is for a row of which profiles are wanted, and that has none.
+var errNoProfile = errors.New("no profiles were written: this row has none")
 
 // choose returns the rows with these names, all for no name.
 func choose(all []row, names string) ([]row, error) {

@@ -13,7 +13,11 @@ import (
 // peers. Each measured work has files of its own, with its name before the extension.
 type profiles struct {
 	cpu, mem string // names of files; empty for none
+	begun    bool   // once, by the row that has these
 }
+
+// missing reports whether profiles are wanted, and a row has none.
+func (p *profiles) missing() bool { return p.cpu+p.mem != "" && !p.begun }
 
 // memoryRate is after how many bytes an allocation is sampled. It costs a few percent.
 const memoryRate = 64 << 10
@@ -27,6 +31,7 @@ func (p *profiles) init() {
 
 // start begins the profiles of a work. stop writes them.
 func (p *profiles) start(work string) (stop func() error, err error) {
+	p.begun = true
 	var cpu *os.File
 	if p.cpu != "" {
 		if cpu, err = os.Create(fileOf(p.cpu, work)); err != nil {
