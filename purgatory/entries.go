@@ -177,10 +177,17 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 	return nil
 }
 
-// store has the relay store an event.
+// errUnsaved is wrapped by the error for an event that was to be released, and could not be stored. What failed is
+// ours, so that nothing of the same repository expires meanwhile.
+var errUnsaved = errors.New("storing a released event")
+
+// store has the relay store an event. The error wraps ErrRefused or errUnsaved.
 func (l *entries) store(ctx context.Context, e ledger.Entry) error {
-	if err := l.relay.Save(ctx, e.Signed()); err != nil {
+	switch err := l.relay.Save(ctx, e.Signed()); {
+	case errors.Is(err, ErrRefused):
 		return fmt.Errorf("storing a released event: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUnsaved, err)
 	}
 	l.step("stored")
 	return nil

@@ -18,6 +18,9 @@ const (
 	// stayShare is the part of Hold, one of so many, for which somebody who has few places
 	// keeps them, however many others have few: most data comes in that time, or begins to.
 	stayShare = 30
+	// restartShare is the part of Hold, one of so many, for which what is overdue at a start is looked at before it
+	// expires: it may be complete, and something of ours have kept it from being released.
+	restartShare = 30
 )
 
 // maxPayers is for how many of those who may pay for a relative others give way to it at most.
@@ -25,12 +28,14 @@ const maxPayers = 8
 
 // waiting are the entries that wait, in memory: each method sees them at one moment.
 type waiting struct {
+	grace time.Duration // after a start; read-only
+
 	mu     sync.Mutex
 	ledger *ledger.Ledger // guarded by mu
 }
 
 func newWaiting(cfg *Config) *waiting {
-	return &waiting{ledger: ledger.New(ledger.Config{
+	return &waiting{grace: cfg.Times.Hold / restartShare, ledger: ledger.New(ledger.Config{
 		Hold: cfg.Times.Hold, Longest: cfg.fixed.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.fixed.PlaceholderHold,
 		Remember: cfg.fixed.Remember, Entries: cfg.Limits.MaxEntries, Bytes: cfg.Limits.MaxBytes,
 		Stay: cfg.Times.Hold / stayShare, Kept: cfg.Limits.MaxEntries / keptShare, KeptBytes: cfg.Limits.MaxBytes / keptShare, PerAuthor: cfg.fixed.MaxPerAuthor,
@@ -249,15 +254,18 @@ func (w *waiting) postpone(id graspsync.EventID, until time.Time) {
 
 // due returns at most n of the entries whose time is over, and postpones what is done about
 // them. What servers were not even asked for, as owed says, waits on: who has very many
-// repositories is asked for some of them a minute.
-func (w *waiting) due(now time.Time, n int, owed func(now time.Time, entry ledger.Entry) bool) (due, prolonged []ledger.Entry) {
+// repositories is asked for some of them a minute. So does, however long that takes, what may be complete, and
+// can't be stored.
+func (w *waiting) due(
+	now time.Time, n int, unsaved func(entry ledger.Entry) bool, owed func(now time.Time, entry ledger.Entry) bool,
+) (due, prolonged []ledger.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
 		due = w.ledger.Due(now, n)
 		before := len(prolonged)
 		for _, entry := range due {
-			if owed(now, entry) && w.ledger.Prolong(now, entry.ID) {
+			if unsaved(entry) && w.ledger.Await(now, entry.ID) || owed(now, entry) && w.ledger.Prolong(now, entry.ID) {
 				prolonged = append(prolonged, entry)
 			}
 		}
@@ -417,6 +425,9 @@ func (w *waiting) restore(now time.Time, e ledger.Entry) (replaced []ledger.Entr
 	defer w.mu.Unlock()
 	if w.ledger.HasLeft(now, e) {
 		return nil, true
+	}
+	if grace := now.Add(w.grace); e.Deadline.Before(grace) && e.Class != ledger.Placeholder && !e.Soft {
+		e.Deadline = grace
 	}
 	return w.ledger.Restore(now, e), false
 }

@@ -183,10 +183,11 @@ func (g *ingest) recalled(keys map[absent.Key]struct{}) {
 	g.later.known.Store(true)
 }
 
-// removed remembers an event that our relay has removed: it must not come back, unless that was for
-// a rule, and it is lifted.
+// removed remembers an event that our relay has removed, or that the Policy holds no more: it must not come back for as
+// long as what is not here is remembered, unless it was for a rule, and that is lifted. What has no such end would
+// keep it out for good: what it waited for in vain may be there since.
 func (g *ingest) removed(ev graspsync.Event) {
-	g.absences.known.Add(ev.ID)
+	g.absences.known.Forget(ev.ID)
 	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: g.untilLifted(ev), Accepted: countsAgain(ev)})
 }
 

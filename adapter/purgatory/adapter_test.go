@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,7 @@ type rig struct {
 	waits   *purgatory.Purgatory
 	policy  *purgatoryadapter.Policy
 	stop    func()
+	failing atomic.Bool // the store, for what is released
 	mu      sync.Mutex
 	sent    []string // to subscribers
 }
@@ -80,7 +82,7 @@ func (r *rig) start() {
 	require.NoError(r.t, err)
 	host := purgatoryadapter.Host{
 		Store: r.store, Lists: r.policy.Lists, Held: r.manager.Held, Removed: r.manager.Removed, Postponed: r.manager.Postponed,
-		Release: purgatoryadapter.Save(r.store, r.manager.Stored, r.broadcast),
+		Release: purgatoryadapter.Save(failing{r.store, &r.failing}, r.manager.Stored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
 		purgatory.Config{Identity: identity, Observe: host.Observe, Limits: purgatory.Limits{MaxEntries: r.most}, Membership: r.members})
@@ -94,6 +96,19 @@ func (r *rig) start() {
 		cancel()
 		wg.Wait()
 	}
+}
+
+// failing is a store that saves nothing while it fails.
+type failing struct {
+	relaysync.Store
+	fails *atomic.Bool
+}
+
+func (s failing) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	if s.fails.Load() {
+		return nil, errDisk
+	}
+	return s.Store.Save(ctx, events)
 }
 
 func (r *rig) broadcast(ev graspsync.Event) {

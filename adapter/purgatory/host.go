@@ -103,12 +103,14 @@ func (r relay) Save(ctx context.Context, event graspsync.Event) error {
 	switch {
 	case err != nil:
 		return err
-	case o.Result == graspsync.Failed:
-		return fmt.Errorf("storing event %s: %w", event.ID, o.Err)
+	case o.Result == graspsync.Stored, o.Result == graspsync.Duplicate:
+		return nil
 	case o.Result == graspsync.Deleted, o.Result == graspsync.Superseded, o.Result == graspsync.Refused:
 		return fmt.Errorf("%w: event %s: %v", purgatory.ErrRefused, event.ID, o.Result)
+	case o.Err == nil: // a Store of somebody's own, that does not say what became of it
+		return fmt.Errorf("storing event %s: the outcome is %v, without an error", event.ID, o.Result)
 	}
-	return nil
+	return fmt.Errorf("storing event %s: %w", event.ID, o.Err)
 }
 
 // Events implements [purgatory.Relay].

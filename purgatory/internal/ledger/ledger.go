@@ -407,6 +407,19 @@ func (l *Ledger) Prolong(now time.Time, id graspsync.EventID) bool {
 	return true
 }
 
+// Await has an entry wait on for another Hold, however long it has waited: it is not others who are awaited. False
+// means that it does not wait, or has expired softly.
+func (l *Ledger) Await(now time.Time, id graspsync.EventID) bool {
+	old, ok := l.entries[id]
+	if !ok || old.Soft {
+		return false
+	}
+	e := *old
+	e.Deadline, e.try = now.Add(l.cfg.Hold), time.Time{}
+	l.set(&e)
+	return true
+}
+
 // extended is the deadline after a sign of life.
 func (l *Ledger) extended(now time.Time, e Entry) time.Time {
 	if e.Soft {

@@ -1,0 +1,101 @@
+package purgatoryadapter_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// hosted has a repository with an issue at another relay, and its git server without git data.
+func (r *rig) hosted() (events []*nostr.Event, url graspsync.CloneURL, has nip34.ObjectID) {
+	events = []*nostr.Event{
+		owner.Hosted(at(time.Hour), "repo", us, "a.example"),
+		owner.State(at(time.Hour), "repo", map[string]string{"refs/heads/main": commit}, "main"),
+		stranger.Issue(at(time.Hour), owner.Ref("repo"), "it works"),
+	}
+	r.net.Add("wss://a.example", relaytest.Behavior{}).Publish(events...)
+	url, err := graspsync.ParseCloneURL(owner.CloneURL("a.example", "repo"))
+	require.NoError(r.t, err)
+	has, err = nip34.ParseObjectID(commit)
+	require.NoError(r.t, err)
+	r.git.Serve(url, fetchtest.Server{})
+	return events, url, has
+}
+
+func (r *rig) all(events []*nostr.Event) (n int) {
+	for _, ev := range events {
+		if r.has(ev) {
+			n++
+		}
+	}
+	return n
+}
+
+// What was complete and could not be stored expired, and was not taken again for a week: its state moved the refs, and
+// was never served. A restart in between did not help.
+func TestStoreThatFailsLosesNothingThatIsComplete(t *testing.T) {
+	for _, fails := range []time.Duration{20 * time.Minute, 35 * time.Minute, 26 * time.Hour, 72 * time.Hour} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprint(fails, " restarts ", restarts), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t)
+					defer func() { r.stop() }()
+					r.failing.Store(true)
+					events, url, has := r.hosted()
+					r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
+					after(fails)
+					require.Zero(t, r.all(events))
+					if restarts {
+						r.stop()
+						r.failing.Store(false)
+						r.start()
+					}
+					r.failing.Store(false)
+					after(10 * time.Minute)
+					require.Equal(t, len(events), r.all(events))
+				})
+			})
+		}
+	}
+}
+
+// What was given up was out for as long as the process lived, though its git data came a moment later.
+func TestWhatWasGivenUpComesAfterAWeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		events, url, has := r.hosted()
+		after(40 * time.Minute)
+		r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
+		after(5 * 24 * time.Hour)
+		require.Zero(t, r.all(events), "that is what a week is for")
+		after(4 * 24 * time.Hour)
+		require.Equal(t, len(events), r.all(events))
+	})
+}
+
+// speechless says nothing of what it was given.
+type speechless struct{ relaysync.Store }
+
+func (speechless) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	return make([]graspsync.Outcome, len(events)), nil
+}
+
+// A Store that does not say what became of an event has not stored it.
+func TestOutcomeThatSaysNothing(t *testing.T) {
+	host := purgatoryadapter.Host{Release: purgatoryadapter.Save(speechless{})}
+	require.ErrorContains(t, host.Relay().Save(t.Context(), eventtest.Of(owner.Hosted(1, "repo", us))), "without an error")
+}
