@@ -151,8 +151,8 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 	}
 	f.displacement.unneeded(seen.Repo)
 	f.inbox.tell(news{identifier: seen.Repo.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
-	if err != nil {
-		return hunt.Partial, err
+	if err != nil { // not the server's fault, and the news has it looked at again, which says what failed
+		return hunt.Partial, nil //nolint:nilerr // see above
 	}
 	if len(found.need.IDs) == 0 {
 		return hunt.Complete, nil

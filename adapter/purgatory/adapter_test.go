@@ -58,6 +58,7 @@ type rig struct {
 	failing atomic.Bool // the store, for what is released
 	mu      sync.Mutex
 	sent    []string // to subscribers
+	faults  []error  // that git servers are said to have
 }
 
 func newRig(t *testing.T) *rig {
@@ -85,7 +86,7 @@ func (r *rig) start() {
 		Release: purgatoryadapter.Save(failing{r.store, &r.failing}, r.manager.Stored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
-		purgatory.Config{Identity: identity, Observe: host.Observe, Limits: purgatory.Limits{MaxEntries: r.most}, Membership: r.members})
+		purgatory.Config{Identity: identity, Observe: r.observe(host.Observe), Limits: purgatory.Limits{MaxEntries: r.most}, Membership: r.members})
 	require.NoError(r.t, err)
 	r.policy.Join(r.waits)
 	ctx, cancel := context.WithCancel(r.t.Context())
@@ -96,6 +97,23 @@ func (r *rig) start() {
 		cancel()
 		wg.Wait()
 	}
+}
+
+func (r *rig) observe(host func(purgatory.Observation)) func(purgatory.Observation) {
+	return func(seen purgatory.Observation) {
+		if f, is := seen.(purgatory.Fetched); is && f.Err != nil {
+			r.mu.Lock()
+			r.faults = append(r.faults, f.Err)
+			r.mu.Unlock()
+		}
+		host(seen)
+	}
+}
+
+func (r *rig) blamed() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.faults)
 }
 
 // failing is a store that saves nothing while it fails.

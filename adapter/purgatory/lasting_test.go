@@ -58,6 +58,7 @@ func TestStoreThatFailsLosesNothingThatIsComplete(t *testing.T) {
 					r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
 					after(fails)
 					require.Zero(t, r.all(events))
+					require.Empty(t, r.blamed(), "it is not the git server that fails")
 					if restarts {
 						r.stop()
 						r.failing.Store(false)
