@@ -179,7 +179,7 @@ func (a *advice) due(now time.Time, s *Status) (lines []adviceLine) {
 		clear(a.listed)
 		clear(a.by) // nobody asks any more
 	} else {
-		a.lookAtDomain()
+		a.lookAtDomain(s)
 		a.lookAtRelays(s)
 	}
 	lines, a.lines = a.lines, nil
@@ -200,17 +200,24 @@ func (a *advice) lookAtClock() {
 	a.clock.Store(true)
 }
 
-// lookAtDomain says that no announcement lists us, and whom they do.
-func (a *advice) lookAtDomain() {
+// lookAtDomain says that no announcement lists us, and whom they do. A server that we are connected
+// to is another one, whatever its name is like.
+func (a *advice) lookAtDomain(s *Status) {
 	if a.foreign == 0 || a.us.IsZero() {
 		return
+	}
+	others := make(map[graspsync.HostPort]bool)
+	for _, r := range s.Relays {
+		if r.Connects > 0 {
+			others[r.URL.HostPort()] = true
+		}
 	}
 	most, near := graspsync.HostPort{}, graspsync.HostPort{}
 	for at, n := range a.listed {
 		if n > a.listed[most] || n == a.listed[most] && at.String() < most.String() {
 			most = at
 		}
-		if a.isMeant(at) && (n > a.listed[near] || n == a.listed[near] && at.String() < near.String()) {
+		if a.isMeant(at) && !others[at] && (n > a.listed[near] || n == a.listed[near] && at.String() < near.String()) {
 			near = at
 		}
 	}

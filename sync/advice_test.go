@@ -43,6 +43,12 @@ func TestAdvice(t *testing.T) {
 			t.Helper()
 			relays[0].Publish(alice.Hosted(at(0), "repo", "elsewhere.net"))
 		}},
+		{name: "a relay of ours is near", want: foreign, text: "git.grasp.example:443", play: func(t *testing.T, r *rig, relays []*relaytest.Relay) {
+			t.Helper()
+			for i := range 3 {
+				relays[0].Publish(relaytest.NewCheapKey(fmt.Sprint("somebody", i)).Hosted(at(0), fmt.Sprint("repo", i), "git.grasp.example"))
+			}
+		}},
 		{name: "one lists what is near", want: foreign, text: "elsewhere.net:443", play: func(t *testing.T, r *rig, relays []*relaytest.Relay) {
 			t.Helper()
 			for i := range 3 {
@@ -95,7 +101,7 @@ func TestAdvice(t *testing.T) {
 				cfg := relaysync.Config{Logger: logs.logger()}
 				r := &rig{t: t, store: memstore.New()}
 				var relays []*relaytest.Relay
-				for _, url := range []string{"wss://a.example", "wss://b.example"} {
+				for _, url := range []string{"wss://a.example", "wss://b.example", "wss://git.grasp.example"} {
 					relays = append(relays, net.Add(url, relaytest.Behavior{Down: c.down}))
 					if !c.none {
 						cfg.Bootstrap = append(cfg.Bootstrap, relayURL(t, url))
