@@ -2,7 +2,10 @@ package sync_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -371,4 +374,59 @@ func TestExplainBeforeRun(t *testing.T) {
 		_, err = m.ExplainRelay(ctx, relayURL(t, "wss://a.example"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
+}
+
+// While the store can't be read nobody is followed, and it was said that nobody lists a relay.
+func TestExplainWhileTheStoreCannotBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		r := &rig{t: t, store: memstore.New()}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		store := &unreadable{Store: r.store}
+		store.is.Store(true)
+		r = start(t, net, store, relaysync.Config{})
+		defer r.stop()
+		after(time.Minute)
+		require.True(t, r.manager.Status().Unread)
+		require.Contains(t, r.manager.Status().StoreError, errUnreadable.Error())
+		relay, err := r.manager.ExplainRelay(t.Context(), relayURL(t, "wss://a.example"))
+		require.NoError(t, err)
+		require.Contains(t, relay.String(), "not read yet")
+		require.Contains(t, relay.String(), errUnreadable.Error())
+		require.NotContains(t, relay.String(), "no repository")
+		repo, err := r.manager.ExplainRepo(t.Context(), owner.Ref("repo"))
+		require.NoError(t, err)
+		require.Contains(t, repo.String(), errUnreadable.Error())
+		store.is.Store(false)
+		after(5 * time.Minute)
+		require.False(t, r.manager.Status().Unread)
+		require.Empty(t, r.manager.Status().StoreError)
+		relay, err = r.manager.ExplainRelay(t.Context(), relayURL(t, "wss://a.example"))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.RelayFollowed, relay.Is)
+	})
+}
+
+var errUnreadable = errors.New("disk on fire")
+
+// unreadable is a Store of which nothing can be read.
+type unreadable struct {
+	relaysync.Store
+	is atomic.Bool
+}
+
+func (s *unreadable) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+	if s.is.Load() {
+		return func(yield func(graspsync.Stamp, error) bool) { yield(graspsync.Stamp{}, errUnreadable) }
+	}
+	return s.Store.Stamps(ctx, f)
+}
+
+func (s *unreadable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	if s.is.Load() {
+		return func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, errUnreadable) }
+	}
+	return s.Store.Events(ctx, f)
 }

@@ -53,6 +53,8 @@ func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayExpla
 		x.Is, x.Why = RelayFollowed, x.why()
 	case t.blocked(u):
 		x.Is, x.Why = RelayBlocked, []string{"whoever runs this server has blocked it"}
+	case !q.readable.is():
+		x.Is, x.Why = RelayNotFollowed, []string{"what is stored here was not read yet, and nobody is followed before that" + because(q.status().StoreError)}
 	case t.tooPlain(u):
 		x.Is = RelayNotFollowed
 		if x.Listed > 0 {

@@ -214,7 +214,7 @@ func (q *explainer) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef)
 func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored graspsync.Event) error {
 	switch {
 	case !q.readable.is():
-		x.Is = RepoStarting
+		x.Is, x.Why = RepoStarting, q.status().StoreError
 		return nil
 	case q.cfg.Rules != nil && q.cfg.Rules.BlocksRepository(x.Ref):
 		x.Is = RepoBlocked

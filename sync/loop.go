@@ -147,7 +147,8 @@ func newLoop(env *loopEnv) *loop {
 			held: make(map[graspsync.RepoRef]*nip34.Announcement),
 		},
 		overview: &overview{
-			cfg: env.cfg, health: env.health, ingest: env.ingest, feed: env.feed, own: env.own, report: env.report,
+			unread: true,
+			cfg:    env.cfg, health: env.health, ingest: env.ingest, feed: env.feed, own: env.own, report: env.report,
 			chronicle: said, stats: stats, snapshot: env.snapshot,
 		},
 	}
@@ -303,6 +304,7 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 	l.scanning = false
 	if msg.err != nil {
 		if ctx.Err() == nil {
+			l.overview.storeErr = graspsync.Printable(msg.err.Error())
 			l.env.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		}
 		most := rescanMost
@@ -314,6 +316,7 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 		return
 	}
 	l.scanFailures = 0
+	l.overview.unread, l.overview.storeErr = false, ""
 	l.rescanAt = time.Now().Add(l.env.cfg.fixed.DailyMin + rand.N(l.env.cfg.fixed.DailyMax-l.env.cfg.fixed.DailyMin+1))
 	first := !l.started
 	if first {

@@ -122,7 +122,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		cfg: &cfg, store: store, index: x, ingest: g, report: rep, readable: m.readable, targeting: m.loop.env.targeting,
 		status: m.Status, repoStatus: m.RepoStatus, ask: m.ask,
 	}
-	m.snapshot.Store(&Status{})
+	m.snapshot.Store(&Status{Unread: true})
 	return m, nil
 }
 

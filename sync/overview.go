@@ -29,6 +29,9 @@ type overview struct {
 	healthLost   uint64        // records of health dropped by then
 
 	labels  int         // relays with metrics of their own
+	unread   bool   // the Store was not read yet
+	storeErr string // why not
+
 	gone    RelayStatus // counts of forgotten relays without
 	goneAny bool        // there were any
 }
@@ -56,7 +59,7 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 	lost := o.health.Dropped()
 	k.drop("health", int(lost-o.healthLost))
 	o.healthLost = lost
-	s := &Status{At: now, Events: EventStatus{
+	s := &Status{At: now, Unread: o.unread, StoreError: o.storeErr, Events: EventStatus{
 		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
 		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),

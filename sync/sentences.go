@@ -189,7 +189,7 @@ func (x RepoExplanation) Sentences() []string {
 	case RepoHeld:
 		s.add(repo + " is announced, and is served when its git data is here. Until then only its states are followed.")
 	case RepoStarting:
-		s.add("It is not known yet what is stored: the store is being read.")
+		s.add("It is not known yet what is stored: the store is being read" + because(x.Why) + ".")
 	case RepoLeft:
 		s.add(repo + " is not ours by its own announcement, which does not list us: " + x.Why + ".")
 		if x.Kept {
@@ -262,6 +262,14 @@ func (s *sentences) status(r *RepoStatus) {
 	for _, line := range r.Authority {
 		s.add("Who has a say: " + line)
 	}
+}
+
+// because adds why the store was not read yet, if it is known.
+func because(storeError string) string {
+	if storeError == "" {
+		return ""
+	}
+	return " (the last try failed: " + storeError + ")"
 }
 
 // String says it in sentences, a line for each.

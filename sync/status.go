@@ -20,6 +20,10 @@ type Status struct {
 	Synced bool          `json:"synced"`
 	Repos  int           `json:"repos"` // followed in full
 	Roots  int           `json:"roots"` // their patches, pull requests and issues
+	// Unread: what is stored was not read yet. Before that it is not known whom to follow.
+	Unread bool `json:"unread,omitempty"`
+	// StoreError is why the Store could not be read last, "" if it could. It is tried again.
+	StoreError string `json:"store_error,omitempty"`
 	Relays []RelayStatus `json:"relays"`
 	Events EventStatus   `json:"events"`
 	// OwnFeed is nil without [Config.OwnRelay].

@@ -95,8 +95,8 @@ func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error
 	case nip34.SubjectRelay:
 		err = e.relay(ctx, &x, about.Relay)
 	}
-	if err != nil {
-		return Explanation{}, fmt.Errorf("explaining %s: %w", graspsync.Printable(about.String()), err)
+	if err != nil { // which names what was asked about
+		return Explanation{}, err
 	}
 	return x, nil
 }
@@ -148,7 +148,7 @@ func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync
 	if e.Repositories != nil {
 		git, err := e.Repositories.About(ref)
 		if err != nil {
-			return err
+			return fmt.Errorf("explaining %s: %w", ref, err)
 		}
 		x.Git = &git
 		x.Answer = append(x.Answer, git.String())

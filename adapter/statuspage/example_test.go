@@ -41,6 +41,6 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(w.Code, strings.Contains(string(body), "Nobody to sync with"))
+	fmt.Println(w.Code, strings.Contains(string(body), "Reading what is stored"))
 	// Output: 200 true
 }

@@ -35,6 +35,10 @@ func headlineOf(s relaysync.Status, connected int) headline {
 		}
 	}
 	switch all := len(s.Relays); {
+	case s.StoreError != "":
+		return headline{"dead", "The store cannot be read"}
+	case s.Unread:
+		return headline{"connecting", "Reading what is stored"}
 	case all == 0:
 		return headline{"disconnected", "Nobody to sync with"}
 	case s.Synced && synced < all:

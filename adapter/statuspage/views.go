@@ -168,8 +168,9 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 		}
 	}
 	known, e := len(s.sync.Relays), s.sync.Events
+	say(s.sync.StoreError != "", "The store could not be read, and is tried again: "+text(s.sync.StoreError)+".", "")
 	say(known > 0 && connected == 0, "No relay is connected.", "relays")
-	say(known == 0, "No relay is known: there is nobody to sync with.", "relays")
+	say(known == 0 && !s.sync.Unread, "No relay is known: there is nobody to sync with.", "relays")
 	say(e.Dropped["unsaved"] > 0, number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "dropped")
 	panics := e.Panics
 	if s.git != nil {

@@ -431,7 +431,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what nobody was asked for expires", "purgatory/waiting.go",
-		"if owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "if !owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
+		"|| owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "|| !owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
 	},
 	{
 		"what takes long never comes", "purgatory/gitfetch/receiver.go",
