@@ -25,7 +25,7 @@ type About struct {
 
 // About returns what there is of a repository. It reads the names of its refs, without git.
 func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
-	at := place(ref)
+	at := r.at(ref)
 	refs, head, err := r.shown(at)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -48,6 +48,10 @@ func TestPlainNames(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, filepath.Join(folder, owner.Hex()), filepath.Dir(dir))
 		require.Equal(t, slices.Contains(plain, name), filepath.Base(dir) == name, name)
+		about, err := r.About(owner.Ref(name))
+		require.NoError(t, err)
+		require.True(t, about.Here, name)
+		require.Equal(t, dir, filepath.Join(folder, about.Dir))
 		unlock()
 	}
 	after, err := os.ReadFile(config)
@@ -66,6 +70,9 @@ func TestPlainNames(t *testing.T) {
 			require.Equal(t, owner.Ref(name), left)
 		}
 		require.NotContains(t, owned(t, r), name)
+		about, err := r.About(owner.Ref(name))
+		require.NoError(t, err)
+		require.NotZero(t, about.Departed, name)
 		require.NoError(t, r.Create(t.Context(), owner.Ref(name), nip34.SHA1))
 	}
 	require.FileExists(t, filepath.Join(theirs, "refs", "heads", "main"), "it is back")
