@@ -28,7 +28,7 @@ type overview struct {
 	publishedFor uint64        // events received by then
 	healthLost   uint64        // records of health dropped by then
 
-	labels  int         // relays with metrics of their own
+	labels   int    // relays with metrics of their own
 	unread   bool   // the Store was not read yet
 	storeErr string // why not
 

@@ -17,15 +17,15 @@ type Status struct {
 	// Synced: every relay that can be reached was fetched from to its end, and
 	// nothing that came is on its way any more. Never while there are relays and none
 	// can be reached.
-	Synced bool          `json:"synced"`
-	Repos  int           `json:"repos"` // followed in full
-	Roots  int           `json:"roots"` // their patches, pull requests and issues
+	Synced bool `json:"synced"`
+	Repos  int  `json:"repos"` // followed in full
+	Roots  int  `json:"roots"` // their patches, pull requests and issues
 	// Unread: what is stored was not read yet. Before that it is not known whom to follow.
 	Unread bool `json:"unread,omitempty"`
 	// StoreError is why the Store could not be read last, "" if it could. It is tried again.
-	StoreError string `json:"store_error,omitempty"`
-	Relays []RelayStatus `json:"relays"`
-	Events EventStatus   `json:"events"`
+	StoreError string        `json:"store_error,omitempty"`
+	Relays     []RelayStatus `json:"relays"`
+	Events     EventStatus   `json:"events"`
 	// OwnFeed is nil without [Config.OwnRelay].
 	OwnFeed *OwnFeedStatus `json:"own_feed,omitempty"`
 
