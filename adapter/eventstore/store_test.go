@@ -70,6 +70,17 @@ func TestSuiteBadger(t *testing.T) {
 	suite(t, func(t *testing.T) eventstore.Store { return newBadger(t, 0) }, eventstoreadapter.Config{NoSync: true})
 }
 
+func TestDurableBadger(t *testing.T) {
+	storetest.RunDurable(t, func(t *testing.T, folder string) (relaysync.Store, func()) {
+		t.Helper()
+		db := &esbadger.BadgerBackend{Path: folder, BadgerOptionsModifier: func(o badger.Options) badger.Options {
+			return o.WithLoggingLevel(badger.ERROR)
+		}}
+		require.NoError(t, db.Init())
+		return newStore(t, db, eventstoreadapter.Config{}), db.Close
+	})
+}
+
 // With MaxLimit set, reconciliation queries are no exception any more and answers
 // end at that many events: what other adapters then see is a store of that size.
 func TestSuiteBadgerMaxLimit(t *testing.T) {

@@ -52,6 +52,15 @@ func TestSuiteBoltdb(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) relaysync.Store { return newStore(t, newBolt(t), nostrlib.Config{}) })
 }
 
+func TestDurableBoltdb(t *testing.T) {
+	storetest.RunDurable(t, func(t *testing.T, folder string) (relaysync.Store, func()) {
+		t.Helper()
+		db := &boltdb.BoltBackend{Path: filepath.Join(folder, "events")}
+		require.NoError(t, db.Init())
+		return newStore(t, db, nostrlib.Config{}), db.Close
+	})
+}
+
 // wrapped is a backend in a type of somebody's own, as one is that counts or logs.
 type wrapped struct{ eventstore.Store }
 

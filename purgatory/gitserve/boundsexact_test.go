@@ -386,7 +386,7 @@ func TestWhenAnOwnerIsMeasured(t *testing.T) {
 		until, limited := ctx.Deadline()
 		require.True(t, limited)
 		require.InDelta(t, 19.5, time.Until(until).Seconds(), 0.5)
-		require.Equal(t, filepath.Join(repos.dir, filepath.FromSlash(place(x))), dir)
+		require.Equal(t, filepath.Join(repos.dir, filepath.FromSlash(hashed(x))), dir)
 		weighed++
 		return 300, fails
 	}

@@ -232,7 +232,7 @@ func TestCeilingMeasures(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, other.charge(6000), errFull)
 	other.end()
-	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, filepath.FromSlash(place(a)), "objects", "pack", "p"), make([]byte, 9000), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(repos.dir, filepath.FromSlash(hashed(a)), "objects", "pack", "p"), make([]byte, 9000), 0o600))
 	first.end()
 	first.end()
 	_, err = begin(a)
@@ -321,7 +321,7 @@ func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 	for i := range 20 {
 		fork := relaytest.NewKey(fmt.Sprint("fork", i)).Ref("x")
 		require.NoError(t, r.repos.Create(t.Context(), fork, nip34.SHA1))
-		require.NoError(t, os.Link(pack, filepath.Join(r.repos.dir, filepath.FromSlash(place(fork)), "objects", "pack", "pack-own.pack")))
+		require.NoError(t, os.Link(pack, filepath.Join(r.repos.dir, filepath.FromSlash(hashed(fork)), "objects", "pack", "pack-own.pack")))
 	}
 	c := r.repos.ceiling
 	select {

@@ -24,7 +24,7 @@ func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	require.NoError(t, os.WriteFile(global, []byte("[core]\n\thooksPath = "+hooks+"\n[transfer]\n\thideRefs = refs\n"), 0o600))
 	t.Setenv("GIT_CONFIG_GLOBAL", global)
 	r := newRig(t, Config{})
-	own := filepath.Join(r.repos.dir, filepath.FromSlash(place(owner.Ref("x"))), "hooks")
+	own := filepath.Join(r.repos.dir, filepath.FromSlash(hashed(owner.Ref("x"))), "hooks")
 	require.NoError(t, os.MkdirAll(own, 0o700))
 	for _, dir := range []string{hooks, own} {
 		for _, name := range []string{"pre-receive", "update", "post-receive", "post-update", "reference-transaction", "proc-receive"} {
@@ -96,7 +96,7 @@ func TestPromiseP31_MalformedPush(t *testing.T) {
 	out, err := try(t, r.work, "push", r.repo(), "bad")
 	require.Error(t, err, out)
 	require.Empty(t, r.has(t))
-	dir := filepath.Join(r.repos.dir, filepath.FromSlash(place(owner.Ref("x"))))
+	dir := filepath.Join(r.repos.dir, filepath.FromSlash(hashed(owner.Ref("x"))))
 	_, err = try(t, dir, "--git-dir=.", "cat-file", "-e", commit)
 	require.Error(t, err)
 }

@@ -47,7 +47,7 @@ func (r *rig) send(t *testing.T) net.Conn {
 }
 
 func (r *rig) ref(name string) bool {
-	_, err := os.Stat(filepath.Join(r.repos.dir, place(owner.Ref("x")), filepath.FromSlash(name)))
+	_, err := os.Stat(filepath.Join(r.repos.dir, hashed(owner.Ref("x")), filepath.FromSlash(name)))
 	return err == nil
 }
 

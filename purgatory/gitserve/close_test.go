@@ -78,7 +78,7 @@ func TestWhatHasGivenWayCountsForPullRequests(t *testing.T) {
 	r := repositoriesWith(t, RepositoriesConfig{MaxOwnerBytes: 4 * mib})
 	ref := owner.Ref("x")
 	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
-	pack := filepath.Join(r.dir, filepath.FromSlash(place(ref)), "objects", "pack", "pack-1.pack")
+	pack := filepath.Join(r.dir, filepath.FromSlash(hashed(ref)), "objects", "pack", "pack-1.pack")
 	require.NoError(t, os.WriteFile(pack, make([]byte, 5*mib), 0o600))
 	_, err := r.Reserve(t.Context(), ref, false, mib, nothing)
 	require.ErrorIs(t, err, purgatory.ErrFull)

@@ -161,7 +161,7 @@ func TestDescriptionsThatAreNone(t *testing.T) {
 	require.ElementsMatch(t, []graspsync.RepoRef{x, y}, list(-1))
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, owner.Hex(), "file"), nil, 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(r.dir, owner.Hex(), "empty"), 0o700))
-	at := filepath.Join(r.dir, filepath.FromSlash(place(x)), "description")
+	at := filepath.Join(r.dir, filepath.FromSlash(hashed(x)), "description")
 	whole, err := os.ReadFile(at)
 	require.NoError(t, err)
 	for _, text := range []string{"", "my own", `"my own"`, strings.Replace(string(whole), ":x", ":z", 1)} {
@@ -199,7 +199,7 @@ func TestDepartedSinceNobodyKnows(t *testing.T) {
 	for _, text := range []string{"", "yesterday", "gone"} {
 		require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))
 		require.NoError(t, r.Depart(t.Context(), x))
-		at := filepath.Join(r.dir, departed, filepath.FromSlash(place(x)))
+		at := filepath.Join(r.dir, departed, filepath.FromSlash(hashed(x)))
 		note := filepath.Join(at, since)
 		require.NoError(t, os.Remove(note))
 		if text != "gone" {

@@ -250,7 +250,7 @@ case "$PATH_INFO" in
 *%s*) printf 'Content-Type: x/y\r\n\r\n'; exec cat /dev/zero;;
 *) exec %s "$@";;
 esac
-`, filepath.Base(place(owner.Ref("y"))), real), 0o700))
+`, filepath.Base(hashed(owner.Ref("y"))), real), 0o700))
 	for _, n := range []int{32, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := rigWith(t, RepositoriesConfig{Git: shim}, Config{fixed: numbers{RateWindow: 10 * time.Second}})

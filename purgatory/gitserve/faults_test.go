@@ -270,7 +270,7 @@ func (h *handled) life() {
 	create(y, nip34.SHA1)
 	create(y, nip34.SHA256)
 	tip := strings.Repeat("1", 40)
-	h.write(place(x), "refs/heads/main", tip+"\n")
+	h.write(hashed(x), "refs/heads/main", tip+"\n")
 	h.try(func() error {
 		_, unlock, err := h.r.Lock(ctx, x)
 		if err != nil {
@@ -288,10 +288,10 @@ func (h *handled) life() {
 		return h.r.settle(x, req)
 	})
 	for _, name := range []string{"objects/" + incomplete + "1/x", "refs/heads/a.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
-		h.write(place(x), name, "")
+		h.write(hashed(x), name, "")
 	}
-	h.try(func() error { return h.r.sweep(place(x)) })
-	h.write(place(x), "refs/heads/b.lock", "")
+	h.try(func() error { return h.r.sweep(hashed(x)) })
+	h.write(hashed(x), "refs/heads/b.lock", "")
 	h.write("", mark(x), "")
 	require.NoError(h.t, h.r.Close())
 	h.open()
@@ -309,13 +309,13 @@ func (h *handled) life() {
 	h.owned()
 	create(x, nip34.SHA1)
 	h.owned(x)
-	require.FileExists(h.t, filepath.Join(h.dir, place(x), "refs", "heads", "main"), h.f.failed())
+	require.FileExists(h.t, filepath.Join(h.dir, hashed(x), "refs", "heads", "main"), h.f.failed())
 	create(z, nip34.SHA1)
 	h.try(func() error { return h.r.Erase(ctx, z) })
 	h.try(func() error { return h.r.Depart(ctx, x) })
 	create(y, nip34.SHA1)
 	h.try(func() error { return h.r.Sweep(ctx, time.Now().Add(-time.Hour)) })
-	require.FileExists(h.t, filepath.Join(h.dir, departed, place(x), "HEAD"), h.f.failed())
+	require.FileExists(h.t, filepath.Join(h.dir, departed, hashed(x), "HEAD"), h.f.failed())
 	h.try(func() error { return h.r.Sweep(ctx, time.Now().Add(time.Hour)) })
 	require.NoError(h.t, h.r.Close())
 	h.open()

@@ -193,7 +193,7 @@ func TestPush(t *testing.T) {
 	require.Contains(t, r.has(t), second+"\trefs/heads/main")
 	refused("403", "main:refs/pull/1") // of such names git hears no more
 	refused("403", "main:refs/nostr/1")
-	git(t, r.repos.dir+"/"+place(owner.Ref("x")), "fsck", "--strict")
+	git(t, r.repos.dir+"/"+hashed(owner.Ref("x")), "fsck", "--strict")
 }
 
 // Events that are known say what may be pushed for them, by anybody.
@@ -329,7 +329,7 @@ func TestTrapG6_ShallowPush(t *testing.T) {
 	r.says(map[string]string{"refs/heads/main": git(t, shallow, "rev-parse", "HEAD")})
 	_, err := try(t, shallow, "push", r.repo(), "main")
 	require.Error(t, err)
-	require.NoFileExists(t, filepath.Join(r.repos.dir, place(owner.Ref("x")), "shallow"))
+	require.NoFileExists(t, filepath.Join(r.repos.dir, hashed(owner.Ref("x")), "shallow"))
 	require.Empty(t, r.has(t))
 }
 

@@ -63,7 +63,7 @@ esac
 	require.NoError(t, err)
 	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	require.NoError(t, repos.Close())
-	at := filepath.Join(folder, place(owner.Ref("x")))
+	at := filepath.Join(folder, hashed(owner.Ref("x")))
 	before := files(t, at)
 	git(t, work, "init", "-q", "-b", "main")
 	git(t, work, "commit", "-q", "--allow-empty", "-m", "x")

@@ -35,12 +35,12 @@ func (l *layout) at(ref graspsync.RepoRef) string {
 	if l.plain && isPlain(ref.Identifier) {
 		return path.Join(ref.Owner.String(), ref.Identifier)
 	}
-	return place(ref)
+	return hashed(ref)
 }
 
-// place is where a repository is unless names are plain: nothing of it is a stranger's text,
+// hashed is where a repository is unless names are plain: nothing of it is a stranger's text,
 // and no two differ in case only.
-func place(ref graspsync.RepoRef) string {
+func hashed(ref graspsync.RepoRef) string {
 	sum := sha256.Sum256([]byte(ref.Identifier))
 	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }

@@ -115,7 +115,7 @@ func files(t *testing.T, dir string) (out []string) {
 }
 
 func (r *rig) dir() string {
-	return filepath.Join(r.repos.dir, filepath.FromSlash(place(owner.Ref("x"))))
+	return filepath.Join(r.repos.dir, filepath.FromSlash(hashed(owner.Ref("x"))))
 }
 
 // A small pack that stands for a large object is refused when git reaches the limit of

@@ -21,7 +21,7 @@ func TestPromiseP11_FailedRequests(t *testing.T) {
 	r := newRig(t, Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	ref := owner.Ref("\u202e" + strings.Repeat("é", 40))
 	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
-	dir := filepath.Join(r.repos.dir, filepath.FromSlash(place(ref)))
+	dir := filepath.Join(r.repos.dir, filepath.FromSlash(hashed(ref)))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config"), []byte("[core\n\x1b[31m"), 0o600))
 	for range 10 {
 		resp, err := http.Get(r.url + "/" + owner.Npub() + "/" + ref.Identifier + ".git/info/refs?service=git-upload-pack")

@@ -37,7 +37,7 @@ func (n *noted) note(op, name string) {
 		name = name[i+len("/git/"):]
 	}
 	for _, ref := range []string{"x", "y"} {
-		for _, at := range []string{place(owner.Ref(ref)), strings.ReplaceAll(place(owner.Ref(ref)), "/", "-")} {
+		for _, at := range []string{hashed(owner.Ref(ref)), strings.ReplaceAll(hashed(owner.Ref(ref)), "/", "-")} {
 			name = strings.ReplaceAll(name, at, "<"+ref+">")
 		}
 	}
@@ -186,7 +186,7 @@ func TestOrderOfWhatIsDone(t *testing.T) {
 	require.NoError(t, err)
 	tag, err := nip34.ParseRefName("refs/tags/a/b")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, place(x), "refs", "heads", "main"), []byte(one+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, hashed(x), "refs", "heads", "main"), []byte(one+"\n"), 0o600))
 	req := request{commands: []command{{ref: main, old: tip}, {ref: tag, new: tip}}}
 	step("prepare a push that deletes", r.prepare(x, req, nil))
 	step("settle it", r.settle(x, req))
@@ -218,11 +218,11 @@ func TestOrderOfWhatIsDone(t *testing.T) {
 	require.NoError(t, err)
 	step("end one that is not kept", a.end())
 	for _, name := range []string{"objects/" + incomplete + "1", "refs/heads/a.lock/b", "refs/heads/c.lock", "HEAD.lock", "logs/refs/heads/d.lock"} {
-		at := filepath.Join(dir, place(x), filepath.FromSlash(name))
+		at := filepath.Join(dir, hashed(x), filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o700))
 		require.NoError(t, os.WriteFile(at, nil, 0o600))
 	}
-	step("sweep after a push that was killed", r.sweep(place(x)))
+	step("sweep after a push that was killed", r.sweep(hashed(x)))
 	for _, name := range []string{mark(x), marked(lockMark, y), "incoming/7"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}

@@ -68,7 +68,7 @@ func TestWhatAPageShows(t *testing.T) {
 	r := newRepositories(t)
 	x := owner.Ref("x")
 	require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))
-	refs, head, err := r.shown(place(x))
+	refs, head, err := r.shown(hashed(x))
 	require.NoError(t, err)
 	require.Empty(t, refs)
 	require.Empty(t, head, "it is not there yet")
@@ -76,7 +76,7 @@ func TestWhatAPageShows(t *testing.T) {
 		"packed-refs":     "# pack-refs with: peeled\n" + one + " refs/heads/main\n" + one + " refs/tags/v1\n^" + two + "\nnonsense\n",
 		"refs/heads/main": two + "\n", "refs/heads/a/b": one + "\n", "refs/heads/a/b.lock": two + "\n", "refs/nostr/x": one + "\n",
 	} {
-		at := filepath.Join(r.dir, filepath.FromSlash(place(x)), filepath.FromSlash(name))
+		at := filepath.Join(r.dir, filepath.FromSlash(hashed(x)), filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o700))
 		require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
 	}
@@ -85,7 +85,7 @@ func TestWhatAPageShows(t *testing.T) {
 	for n := 1; ; n++ {
 		f := &faultyFolder{folder: root, n: n}
 		r.root = f
-		refs, head, err := r.shown(place(x))
+		refs, head, err := r.shown(hashed(x))
 		r.root = root
 		if f.failed() == "" {
 			require.NoError(t, err)

@@ -39,9 +39,9 @@ func TestPlainNames(t *testing.T) {
 
 	r, err := Open(folder, RepositoriesConfig{PlainNames: true})
 	require.NoError(t, err)
-	hashed := filepath.Base(place(owner.Ref("x")))
+	digest := filepath.Base(hashed(owner.Ref("x")))
 	plain := []string{"a-b_c.d", "theirs", "x", strings.Repeat("n", longestPlain)}
-	others := []string{".", "..", "a b", "a/b", "é", hashed, strings.Repeat("n", longestPlain+1)}
+	others := []string{".", "..", "a b", "a/b", "é", digest, strings.Repeat("n", longestPlain+1)}
 	for _, name := range append(slices.Clone(plain), others...) {
 		require.NoError(t, r.Create(t.Context(), owner.Ref(name), nip34.SHA1), name)
 		dir, unlock, err := r.Lock(t.Context(), owner.Ref(name))

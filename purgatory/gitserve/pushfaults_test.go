@@ -107,7 +107,7 @@ func reported(t *testing.T, h http.Header) {
 // has is what is there: the refs, and for which events something is staged.
 func (p *pushed) has(names ...string) (out []string) {
 	for _, name := range names {
-		_, err := os.Stat(filepath.Join(p.repos.dir, filepath.FromSlash(place(owner.Ref("x"))), filepath.FromSlash(name)))
+		_, err := os.Stat(filepath.Join(p.repos.dir, filepath.FromSlash(hashed(owner.Ref("x"))), filepath.FromSlash(name)))
 		if err == nil {
 			out = append(out, name)
 		}

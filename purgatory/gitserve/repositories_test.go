@@ -157,8 +157,8 @@ func TestPromiseP8_Paths(t *testing.T) {
 	} {
 		ref := owner.Ref(name)
 		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1), name)
-		require.Regexp(t, `^[0-9a-f]{64}/[0-9a-f]{40}\.git$`, place(ref))
-		places[strings.ToLower(place(ref))] = true
+		require.Regexp(t, `^[0-9a-f]{64}/[0-9a-f]{40}\.git$`, hashed(ref))
+		places[strings.ToLower(hashed(ref))] = true
 	}
 	require.Len(t, places, 15)
 	top, err := os.ReadDir(r.dir)
@@ -259,7 +259,7 @@ func TestSweepOfPackedRefs(t *testing.T) {
 	}
 	note := filepath.Join(r.dir(), "gc.pid")
 	require.NoError(t, os.WriteFile(note, nil, 0o600))
-	require.NoError(t, r.repos.sweep(place(owner.Ref("x"))))
+	require.NoError(t, r.repos.sweep(hashed(owner.Ref("x"))))
 	require.FileExists(t, filepath.Join(r.dir(), left[0]))
 	require.FileExists(t, filepath.Join(r.dir(), left[1]))
 	require.NoError(t, os.Remove(note))

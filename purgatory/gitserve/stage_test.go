@@ -498,7 +498,7 @@ exec %s "$@"
 			require.NoError(t, repos.Close())
 			git(t, work, "init", "-q", "-b", "main")
 			git(t, work, "commit", "-q", "--allow-empty", "-m", "x")
-			before := files(t, filepath.Join(folder, place(owner.Ref("x"))))
+			before := files(t, filepath.Join(folder, hashed(owner.Ref("x"))))
 
 			server := exec.Command(os.Args[0])
 			server.Env = append(os.Environ(), envServe+"="+folder, envGit+"="+shim)
@@ -528,7 +528,7 @@ exec %s "$@"
 			repos, err = Open(folder, RepositoriesConfig{})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, repos.Close()) }()
-			require.Equal(t, before, files(t, filepath.Join(folder, place(owner.Ref("x")))))
+			require.Equal(t, before, files(t, filepath.Join(folder, hashed(owner.Ref("x")))))
 			if slow {
 				require.Empty(t, lies(t, folder))
 				return
@@ -564,7 +564,7 @@ func TestStagedSurvivesARestart(t *testing.T) {
 		func(dir string) error { return os.Truncate(filepath.Join(dir, noteName), 10) },
 		func(dir string) error { return os.Remove(filepath.Join(dir, noteName)) },
 		func(dir string) error {
-			return os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(dir)), filepath.FromSlash(place(owner.Ref("x")))))
+			return os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(dir)), filepath.FromSlash(hashed(owner.Ref("x")))))
 		},
 	} {
 		dir := copyTree(t, r.repos.dir)

@@ -24,7 +24,7 @@ func TestMarksStayUntilTheyWereOfUse(t *testing.T) {
 	r, err := Open(root, RepositoriesConfig{})
 	require.NoError(t, err)
 	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
-	dir := filepath.Join(root, filepath.FromSlash(place(ref)))
+	dir := filepath.Join(root, filepath.FromSlash(hashed(ref)))
 	// As kill -9 in mid push leaves it.
 	lock := filepath.Join(dir, "refs", "heads", "main.lock")
 	require.NoError(t, os.WriteFile(lock, nil, 0o600))
@@ -37,7 +37,7 @@ func TestMarksStayUntilTheyWereOfUse(t *testing.T) {
 	require.NoError(t, err)
 	files, err := os.OpenRoot(root)
 	require.NoError(t, err)
-	_, err = openAt(root, unreadable{files, place(ref)}, held, RepositoriesConfig{}.withDefaults())
+	_, err = openAt(root, unreadable{files, hashed(ref)}, held, RepositoriesConfig{}.withDefaults())
 	require.ErrorIs(t, err, syscall.EIO)
 	require.FileExists(t, marked)
 

@@ -74,10 +74,10 @@ func TestRefsAreToldUntilTheEnd(t *testing.T) {
 	require.True(t, r.git.advertise(t.Context(), w, owner.Ref("x"), push))
 	require.Greater(t, w.Body.Len(), told)
 	require.Equal(t, http.StatusOK, w.Code)
-	_, _, err := r.repos.refs(ctx, place(owner.Ref("x")))
+	_, _, err := r.repos.refs(ctx, hashed(owner.Ref("x")))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, barerepo.ErrAskGit)
-	_, format, err := r.repos.refs(t.Context(), place(owner.Ref("x")))
+	_, format, err := r.repos.refs(t.Context(), hashed(owner.Ref("x")))
 	require.NoError(t, err)
 	require.Equal(t, nip34.SHA1, format)
 }

@@ -99,7 +99,7 @@ func newUpkeep(t *testing.T) *upkeep {
 	return u
 }
 
-func (u *upkeep) dir() string { return filepath.Join(u.folder, place(owner.Ref("x"))) }
+func (u *upkeep) dir() string { return filepath.Join(u.folder, hashed(owner.Ref("x"))) }
 
 // maintain runs the process. At the nth run of git it is killed: before git does anything
 // but take its locks, or after it has done all. verb is what git was to do then.

@@ -24,7 +24,7 @@ func heavy(t *testing.T, bytes int) *ceiling {
 	repos := newRepositories(t)
 	x := owner.Ref("x")
 	require.NoError(t, repos.Create(t.Context(), x, nip34.SHA1))
-	pack := filepath.Join(repos.dir, filepath.FromSlash(place(x)), "objects", "pack", "p")
+	pack := filepath.Join(repos.dir, filepath.FromSlash(hashed(x)), "objects", "pack", "p")
 	require.NoError(t, os.WriteFile(pack, make([]byte, bytes), 0o600))
 	return measuring(repos, RepositoriesConfig{MaxOwnerBytes: 10_000})
 }
@@ -127,7 +127,7 @@ func TestOneOwnerThatCanNotBeMeasured(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		ref := relaytest.NewKey(name).Ref("x")
 		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
-		pack := filepath.Join(r.dir, filepath.FromSlash(place(ref)), "objects", "pack", "p")
+		pack := filepath.Join(r.dir, filepath.FromSlash(hashed(ref)), "objects", "pack", "p")
 		require.NoError(t, os.WriteFile(pack, make([]byte, 400<<10), 0o600))
 		if ref.Owner.String() < first.Owner.String() {
 			first = ref

@@ -15,9 +15,10 @@ func checkDeletionByID(ctx context.Context, store relaysync.Store) error {
 	a, b := g.key(), g.key()
 	one, two, three := g.event(a, 1, start), g.event(a, kindIssue, start), g.event(a, 1, start+100)
 	ann := g.event(a, kindAnnouncement, start, nostr.Tag{"d", "repo"})
-	theirs := g.event(b, 1, start)
+	theirs, comment, note := g.event(b, 1, start), g.event(a, kindComment, start, nostr.Tag{"K", "1621"}), g.event(a, 1985, start)
 	return play(ctx, store,
-		step{one, stored}, step{theirs, stored}, step{ann, stored},
+		step{one, stored}, step{theirs, stored}, step{ann, stored}, step{comment, stored}, step{note, stored},
+		step{g.deletion(a, start+9, comment.ID, note.ID), stored}, step{comment, deleted}, step{note, deleted},
 		step{g.deletion(b, start+9, one.ID, two.ID), stored}, // not the author
 		step{one, duplicate}, step{two, stored},
 		step{g.deletion(a, start+9, one.ID, theirs.ID, ann.ID), stored},

@@ -7,6 +7,8 @@
 //		})
 //	}
 //
+// One that keeps events on the disk is opened again by [RunDurable].
+//
 // The suite saves some 6,000 events for each of its larger checks and compares
 // what the Store answers with a naive model. The ids of its events are right, the
 // signatures are not: a Store is only given events that were verified before.

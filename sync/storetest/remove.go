@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -52,4 +53,34 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 		return errors.New("Remove with a context that has ended: no error")
 	}
 	return nil
+}
+
+// checkRemoveDeletion removes deletions and a request to vanish: what no other one covers may come again.
+func checkRemoveDeletion(ctx context.Context, store relaysync.Store) error {
+	s, g := subject{store, ctx}, newGen(78)
+	a, b, d := g.key(), g.key(), nostr.Tag{"d", "repo"}
+	issue, ann, theirs := g.event(a, kindIssue, start), g.event(a, kindAnnouncement, start+3, d), g.event(b, kindIssue, start)
+	at := address(kindAnnouncement, a, "repo")
+	byID, again := g.deletion(a, start+9, issue.ID), g.deletion(a, start+10, issue.ID)
+	early, late := g.deletion(a, start+2, at), g.deletion(a, start+4, at)
+	vanish := g.vanish(b, start+1)
+	here := []*nostr.Event{issue, ann, theirs, byID, again, early, late, vanish}
+	if err := s.saveAll(here, stored); err != nil {
+		return err
+	}
+	for left := 3; left < len(here); left++ {
+		e := here[left]
+		err := store.Remove(ctx, eventtest.Of(e))
+		if errors.Is(err, relaysync.ErrCannotRemove) {
+			return s.holds(here, here[3:])
+		}
+		if err != nil {
+			return fmt.Errorf("Remove of %s: %w", describe(e), err)
+		}
+		all := slices.Concat(here[:3], here[left+1:]) // these still cover what they name
+		if err := s.holds(all, all[3:]); err != nil {
+			return fmt.Errorf("after Remove of %s: %w", describe(e), err)
+		}
+	}
+	return s.saveAll(here[:3], stored)
 }

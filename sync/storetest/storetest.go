@@ -69,5 +69,6 @@ func checks() []check {
 		{"meanwhile", checkMeanwhile},
 		{"concurrent", checkConcurrent},
 		{"remove", checkRemove},
+		{"remove_deletion", checkRemoveDeletion},
 	}
 }

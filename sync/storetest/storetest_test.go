@@ -37,7 +37,7 @@ type broken struct {
 	has     func(s *memstore.Store, ids []graspsync.EventID) ([]bool, error)
 	filter  func(f nostr.Filter) nostr.Filter
 	events  func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error])
-	deleted func(s *memstore.Store, e graspsync.Event) (bool, error)
+	deleted func(s *memstore.Store, ctx context.Context, e graspsync.Event) (bool, error)
 	remove  func(s *memstore.Store, ctx context.Context, e *nostr.Event) error
 }
 
@@ -64,7 +64,7 @@ func (b broken) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 
 func (b broken) Deleted(ctx context.Context, e graspsync.Event) (bool, error) {
 	if b.deleted != nil {
-		return b.deleted(b.Store, e)
+		return b.deleted(b.Store, ctx, e)
 	}
 	return b.Store.Deleted(ctx, e)
 }
@@ -130,6 +130,7 @@ func firstN(n int) func(func(graspsync.Event, error) bool, iter.Seq2[graspsync.E
 func museum(release <-chan struct{}) map[string]broken {
 	ctx := context.Background()
 	seen := map[string]string{}
+	lifted := nip34.NewTombstones(nip34.Identity{})
 	return map[string]broken{
 		"nothing is removed": {remove: func(*memstore.Store, context.Context, *nostr.Event) error { return nil }},
 		"it is removed though it is said that it can't": {remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
@@ -167,6 +168,31 @@ func museum(release <-chan struct{}) map[string]broken {
 		"removal goes on when its context has ended": {remove: func(s *memstore.Store, _ context.Context, e *nostr.Event) error {
 			return s.Remove(context.Background(), eventtest.Of(e))
 		}},
+		"what a removed deletion covered stays deleted": {
+			remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
+				lifted.Add(eventtest.Of(e))
+				return s.Remove(ctx, eventtest.Of(e))
+			},
+			deleted: func(s *memstore.Store, ctx context.Context, e graspsync.Event) (bool, error) {
+				is, err := s.Deleted(ctx, e)
+				return err == nil && (is || lifted.Cover(e)), err
+			},
+		},
+		"comments are not deleted": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
+			if e.Kind != nostr.KindDeletion {
+				return nil
+			}
+			c := *e
+			c.Tags = slices.DeleteFunc(slices.Clone(e.Tags), func(t nostr.Tag) bool {
+				has := false
+				for range s.Events(ctx, nostr.Filter{IDs: t[1:2], Kinds: []int{kindComment}}) {
+					has = true
+				}
+				return has
+			})
+			o, _ := s.Save(ctx, incoming(&c))
+			return &o[0]
+		})},
 		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 			in = slices.Clone(in)
 			for i, e := range in {
@@ -299,7 +325,7 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return &o[0]
 		})},
-		"deleted goes by the address alone": {deleted: func(s *memstore.Store, e graspsync.Event) (bool, error) {
+		"deleted goes by the address alone": {deleted: func(s *memstore.Store, ctx context.Context, e graspsync.Event) (bool, error) {
 			c := *e.Event
 			c.CreatedAt = start
 			return s.Deleted(ctx, eventtest.Of(&c))
@@ -428,6 +454,57 @@ func TestMuseum(t *testing.T) {
 				}
 			}
 			assert.Fail(t, "no check found anything wrong")
+		})
+	}
+}
+
+// folders are Stores that last, by their folders.
+type folders map[string]*memstore.Store
+
+func (f folders) open(folder string) *memstore.Store {
+	if f[folder] == nil {
+		f[folder] = memstore.New()
+	}
+	return f[folder]
+}
+
+func TestRunDurable(t *testing.T) {
+	all := folders{}
+	RunDurable(t, func(_ *testing.T, folder string) (relaysync.Store, func()) { return all.open(folder), func() {} })
+}
+
+// Every Store that forgets something when it is closed is found out.
+func TestWhatDoesNotLast(t *testing.T) {
+	for name, lasts := range map[string]func(graspsync.Event) bool{
+		"nothing":     func(graspsync.Event) bool { return false },
+		"an event":    func(e graspsync.Event) bool { return e.Kind != kindIssue },
+		"deletions":   func(e graspsync.Event) bool { return e.Kind != nostr.KindDeletion },
+		"vanishing":   func(e graspsync.Event) bool { return e.Kind != kindVanish },
+		"its removal": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			last := memstore.New()
+			var removed []graspsync.Event
+			err := durable(t.Context(), func(visit func(relaysync.Store) error) error {
+				now := memstore.New()
+				for e, err := range last.Events(t.Context(), nostr.Filter{}) {
+					require.NoError(t, err)
+					if lasts == nil || lasts(e) {
+						require.NoError(t, subject{now, t.Context()}.save(e.Event, stored))
+					}
+				}
+				for _, e := range removed { // what is left of them where removal does not last
+					require.NoError(t, subject{now, t.Context()}.deliver(newGen(1), []*nostr.Event{e.Event}))
+				}
+				last = now
+				return visit(broken{Store: now, remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {
+					if lasts == nil {
+						removed = append(removed, eventtest.Of(e))
+					}
+					return s.Remove(ctx, eventtest.Of(e))
+				}})
+			})
+			require.Error(t, err)
 		})
 	}
 }
