@@ -21,10 +21,11 @@ const MaxDetail = 1200
 // Message is the Reason with the Detail, one line of printable characters of no more than 1,500
 // bytes: what a client hears.
 func (v Verdict) Message() string {
-	if v.Detail == "" {
-		return v.Reason
+	detail := PrintableAtMost(v.Detail, MaxDetail)
+	if v.Reason == "" || detail == "" {
+		return v.Reason + detail
 	}
-	return v.Reason + ": " + PrintableAtMost(v.Detail, MaxDetail)
+	return v.Reason + ": " + detail
 }
 
 // Decision is the kind of a [Verdict]. The zero Decision is not a valid answer.

@@ -320,7 +320,7 @@ func (x EventExplanation) Sentences() (lines []string) {
 		if x.ByUser {
 			by = "a client submitted it"
 		}
-		lines = append(lines, fmt.Sprintf("%s waits for git data since %s, until %s at least; %s.", what, at(x.Since), at(x.Deadline), by))
+		lines = append(lines, fmt.Sprintf("%s waits for git data since %s, %s; %s.", what, at(x.Since), until(x.Deadline, x.Now), by))
 		for _, r := range x.Data {
 			lines = append(lines, r.data(true)...)
 		}
@@ -344,6 +344,14 @@ func (x EventExplanation) Sentences() (lines []string) {
 	return lines
 }
 
+// until says how long something waits: it may be let wait for longer when its time is over.
+func until(deadline, now time.Time) string {
+	if deadline.After(now) {
+		return "until " + graspsync.TimeText(deadline, now) + " at least"
+	}
+	return "for longer than it has to"
+}
+
 // String says it in sentences, a line for each.
 func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\n") }
 
@@ -351,7 +359,7 @@ func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\
 func (x RepoExplanation) Sentences() []string {
 	lines := x.data(len(x.Waiting) > 0)
 	for _, e := range x.Waiting {
-		lines = append(lines, fmt.Sprintf("%s %s waits until %s at least.", e.Class, e.ID, graspsync.TimeText(e.Deadline, x.Now)))
+		lines = append(lines, fmt.Sprintf("%s %s waits, %s.", e.Class, e.ID, until(e.Deadline, x.Now)))
 	}
 	for _, e := range x.Ended[:min(len(x.Ended), 5)] {
 		line := fmt.Sprintf("%s %s waits no longer: %s at %s", e.Class, e.ID, e.Is, graspsync.TimeText(e.At, x.Now))

@@ -144,11 +144,11 @@ func (s *report) began(e ledger.Entry) {
 func (s *report) ended(e ledger.Entry, why Fate) {
 	s.fates[why].Add(1)
 	level := slog.LevelDebug
-	if why == Released {
+	if why == Released || why == Expired && s.lines.May(line{who: e.Author.String(), what: "expired"}, time.Now()) {
 		level = slog.LevelInfo
 	}
 	s.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
-		"class", e.Class.String(), "fate", why.String())
+		"class", e.Class.String(), "fate", why.String(), "waited", time.Since(e.Seen).Round(time.Second))
 	s.endings.Add(why.String(), ending{
 		id: e.ID, class: e.Class, repos: e.Repos, byUser: e.ByUser, is: why.String(), since: e.Seen, at: time.Now(),
 	})

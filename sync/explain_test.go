@@ -366,7 +366,7 @@ func TestExplainBeforeRun(t *testing.T) {
 		r.manager = m
 		x := r.explained(owner.Issue(at(0), owner.Ref("repo"), "x"))
 		require.Equal(t, relaysync.IsUnknown, x.Is)
-		require.Contains(t, x.String(), "No relay is followed")
+		require.Contains(t, x.String(), "no relay is followed before that")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = m.ExplainRepo(ctx, owner.Ref("repo"))

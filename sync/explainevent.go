@@ -65,6 +65,8 @@ type EventExplanation struct {
 	// not all is known yet, and why.
 	Relays     int         `json:"relays"`
 	StillToAsk []ToBeAsked `json:"still_to_ask,omitempty"`
+	// Unread, of an event of which nothing is known: what is stored was not read yet, and no relay is followed before that.
+	Unread bool `json:"unread,omitempty"`
 
 	awaits []absent.Key
 }
@@ -152,6 +154,7 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 	if x.Is == IsUnknown {
 		x.Since = q.report.verdicts.complete()
 		x.Relays, x.StillToAsk = q.stillToAsk()
+		x.Unread = !q.readable.is()
 	}
 	return x, nil
 }

@@ -30,7 +30,7 @@ func (x EventExplanation) Sentences() []string {
 	case IsInFlight:
 		s.add(id + " is being looked at just now.")
 	case IsFailing:
-		s.add(id + " could not be judged or saved, and is tried again: " + x.reason() + ".")
+		s.add(id + " could not be judged or saved, and is tried again: " + orElse(x.reason() == "", "nothing more is known", x.reason()) + ".")
 	case IsWaiting:
 		s.add(id + " waits for something that is not here: " + orUnknown(x.Detail) + ".")
 	case IsPostponed:
@@ -61,7 +61,10 @@ func (x EventExplanation) Sentences() []string {
 	if x.Again {
 		s.add(x.again())
 	}
-	if x.Is == IsUnknown {
+	switch {
+	case x.Is == IsUnknown && x.Unread:
+		s.add("What is stored was not read yet, and no relay is followed before that.")
+	case x.Is == IsUnknown:
 		s.toAsk(x.Relays, x.StillToAsk)
 	}
 	return s.lines
@@ -91,7 +94,7 @@ func (x EventExplanation) reason() string {
 }
 
 func orUnknown(why string) string {
-	if why = strings.TrimPrefix(why, ": "); why == "" {
+	if why == "" {
 		return "the reason is not remembered any more"
 	}
 	return why
@@ -201,7 +204,6 @@ func (x RepoExplanation) Sentences() []string {
 		s.add(repo + " is not here: its owner has deleted it (" + x.Why + ").")
 	case RepoRejected:
 		s.add(repo + " is not here: its announcement was not stored: " + orUnknown(x.Why) + ".")
-		s.add(want)
 	default:
 		s.add(repo + " is not here: no announcement of it came.")
 		s.add(want)
@@ -214,7 +216,7 @@ func (x RepoExplanation) Sentences() []string {
 	}
 	if x.Status != nil {
 		s.status(x.Status)
-	} else if x.Is == RepoUnknown || x.Is == RepoRejected {
+	} else if x.Is == RepoUnknown {
 		s.toAsk(x.Relays, x.StillToAsk)
 	}
 	for _, l := range x.LeftOut {
