@@ -1,5 +1,7 @@
 package graspsync
 
+import "fmt"
+
 // Verdict is what a Policy (package sync) says of an event.
 type Verdict struct {
 	Decision Decision
@@ -50,3 +52,20 @@ const (
 	// comes with a later daily pass. Meanwhile nobody is asked for it.
 	Later
 )
+
+// String returns the name in lower case.
+func (d Decision) String() string {
+	switch d {
+	case Accept:
+		return "accept"
+	case Hold:
+		return "hold"
+	case Reject:
+		return "reject"
+	case Depend:
+		return "depend"
+	case Later:
+		return "later"
+	}
+	return fmt.Sprintf("decision(%d)", uint8(d))
+}

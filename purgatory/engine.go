@@ -298,7 +298,7 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 	if msg.err == nil {
 		delete(e.surveys.retries, msg.identifier)
 	} else if ctx.Err() == nil {
-		e.failed(msg.identifier, "looking for repositories failed", msg.err, now)
+		e.report.fault(msg.identifier, "looking for repositories failed", msg.err)
 		e.surveys.retries.failed(msg.identifier, msg.why, now)
 		e.findings.notSurveyed(msg.identifier)
 	}
@@ -323,13 +323,6 @@ func (e *engine) leave(ctx context.Context) {
 	})
 }
 
-// failed logs what a stranger may have had a part in, once in a while.
-func (e *engine) failed(what, msg string, err error, now time.Time) {
-	if e.report.lines.May(line{who: what, what: "look"}, now) {
-		e.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
-	}
-}
-
 // looked takes in what a look has found.
 func (e *engine) looked(ctx context.Context, msg lookDone) {
 	now := time.Now()
@@ -344,7 +337,7 @@ func (e *engine) looked(ctx context.Context, msg lookDone) {
 		e.retries.slow(msg.ref, true)
 		e.looks.want(msg.ref, msg.why, slow)
 	default:
-		e.failed(msg.ref.String(), "looking at a repository failed", msg.err, now)
+		e.report.fault(msg.ref.String(), lookFailed, msg.err)
 		e.retries.failed(msg.ref, msg.why, now)
 		if long || msg.found.walked { // else it is not known
 			e.retries.slow(msg.ref, long)

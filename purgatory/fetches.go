@@ -151,8 +151,11 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 	}
 	f.displacement.unneeded(seen.Repo)
 	f.inbox.tell(news{identifier: seen.Repo.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
-	if err != nil { // not the server's fault, and the news has it looked at again, which says what failed
-		return hunt.Partial, nil //nolint:nilerr // see above
+	if err != nil { // which is not the server's fault; the news has it looked at again
+		if ctx.Err() == nil && !errors.Is(err, errLong) {
+			f.report.fault(seen.Repo.String(), lookFailed, err)
+		}
+		return hunt.Partial, nil
 	}
 	if len(found.need.IDs) == 0 {
 		return hunt.Complete, nil

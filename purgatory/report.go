@@ -100,6 +100,16 @@ func (s *report) warn(l line, msg string, ref graspsync.RepoRef, from graspsync.
 	}
 }
 
+// lookFailed is told of a repository that is looked at again.
+const lookFailed = "looking at a repository failed"
+
+// fault logs what a stranger may have had a part in, once in a while.
+func (s *report) fault(what, msg string, err error) {
+	if s.lines.May(line{who: what, what: "look"}, time.Now()) {
+		s.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
+	}
+}
+
 // drop counts what a bound kept out.
 func (s *report) drop(reason string) { s.dropSome(reason, 1) }
 

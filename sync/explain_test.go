@@ -76,6 +76,7 @@ func TestExplainEvent(t *testing.T) {
 		require.Equal(t, relaysync.IsPostponed, x.Is)
 		require.Contains(t, x.String(), "dated too far ahead")
 
+		after(2 * time.Second) // at the full minute what is postponed is judged again, which may be seen
 		never := owner.Issue(at(0), owner.Ref("repo"), "never sent")
 		x = r.explained(never)
 		require.Equal(t, relaysync.IsUnknown, x.Is)
@@ -173,6 +174,7 @@ func TestExplainForgotten(t *testing.T) {
 			_, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
 			require.NoError(t, err)
 		}
+		after(2 * time.Second) // at the full minute what is postponed is judged again, which may be seen
 		never := owner.Issue(at(0), owner.Ref("repo"), "never sent")
 		r.save(relaytest.NewCheapKey("somebody").Deletion(at(0), never))
 		x := r.explained(never)

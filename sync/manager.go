@@ -281,6 +281,10 @@ func (m *SyncManager) Ready() <-chan struct{} { return m.readable.done }
 // Judge asks the Policy about an event that a client submits, with our view of
 // what there is. Its id and signature must have been verified. Until Run has read
 // the Store once it returns [ErrNotReady].
+//
+// What the client hears (NIP-01, OK) goes by the Decision. [graspsync.Accept]: store the event, call Stored, and say true
+// then. [graspsync.Hold]: true, and do not store it; it is kept, and comes to the Store when what it waits for is here. Any
+// other: false, with [graspsync.Verdict.Message].
 func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error) {
 	if event.IsZero() {
 		return graspsync.Verdict{}, fmt.Errorf("judging an event: %w: none", graspsync.ErrEvent)

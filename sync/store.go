@@ -30,6 +30,13 @@ var (
 // is saved and removed meanwhile may be among what it yields or not, all else is. Each returns an
 // error when its context has ended. Filters never carry a limit or a search; their ids, authors and hex
 // tag values are well-formed.
+//
+// A relay that has subscribers sends them, from its Save, what becomes Stored: nobody else tells it of each event
+// that sync brings ([Config].Observe may drop some).
+//
+// What is asked for, each of which is worth an index: ids; kinds; authors, with kinds and without, as all deletions
+// of an author; values of the tags a, A, e, E and q, up to 100 at a time, with kinds and without; and values of
+// the tag d with a kind, of one author or of all.
 type Store interface {
 	// Save stores events, each according to its kind: of replaceable and
 	// addressable events only the newest is kept, at equal created_at the one with

@@ -77,7 +77,7 @@ func (r *rig) start() {
 	require.ErrorIs(r.t, err, purgatoryadapter.ErrNotJoined)
 	a, err := graspsync.ParseRelayURL("wss://a.example")
 	require.NoError(r.t, err)
-	r.manager, err = relaysync.New(r.store, r.net, identity, r.policy.Configure(relaysync.Config{
+	r.manager, err = relaysync.New(r.policy.Store(r.store), r.net, identity, r.policy.Configure(relaysync.Config{
 		Verifier: relaytest.CheapVerifier{}, Bootstrap: []graspsync.RelayURL{a},
 	}))
 	require.NoError(r.t, err)

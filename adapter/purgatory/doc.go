@@ -26,6 +26,9 @@
 //	go p.Run(ctx)
 //	go s.Run(ctx)
 //
+// A relay with a Store of its own and without such hooks gives the SyncManager [Policy.Store] of it instead, and
+// stores in that what clients submit.
+//
 // [Policy] asks an inner policy first, and purgatory about announcements, states, pull
 // requests and updates of these that it accepts. Before both of them package khatruadapter
 // asks the hooks of the relay. [Host] is the relay as purgatory sees

@@ -49,7 +49,7 @@ func testNothingBeforeItsData(t *testing.T) {
 		// What is tested: sync and purgatory, joined.
 		store := memstore.New(memstore.WithIdentity(identity))
 		policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
-		manager, err := relaysync.New(store, net, identity, policy.Configure(relaysync.Config{Bootstrap: []graspsync.RelayURL{hub}}))
+		manager, err := relaysync.New(policy.Store(store), net, identity, policy.Configure(relaysync.Config{Bootstrap: []graspsync.RelayURL{hub}}))
 		require.NoError(t, err)
 		host := purgatoryadapter.Host{
 			Store: store, Release: purgatoryadapter.Save(store, manager.Stored), Lists: policy.Lists,

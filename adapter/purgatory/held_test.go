@@ -19,6 +19,9 @@ func (holds) Submit(context.Context, graspsync.Event, graspsync.Source) (purgato
 	return purgatory.Answer{Decision: purgatory.Held}, nil
 }
 
+func (holds) Arrived(graspsync.Event)  {}
+func (holds) Departed(graspsync.Event) {}
+
 func (holds) Held(f nostr.Filter) []graspsync.Stamp {
 	if len(f.Kinds) == 0 {
 		return nil

@@ -3,6 +3,7 @@ package purgatoryadapter_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,4 +100,30 @@ func (speechless) Save(_ context.Context, events []graspsync.Incoming) ([]grasps
 func TestOutcomeThatSaysNothing(t *testing.T) {
 	host := purgatoryadapter.Host{Release: purgatoryadapter.Save(speechless{})}
 	require.ErrorContains(t, host.Relay().Save(t.Context(), eventtest.Of(owner.Hosted(1, "repo", us))), "without an error")
+}
+
+// A Store of one's own, whose relay has no hooks, had purgatory find out within an hour what sync had stored.
+func TestStoreTellsPurgatory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		events, url, has := r.hosted()
+		r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
+		after(10 * time.Minute)
+		require.Equal(t, len(events), r.all(events))
+
+		a, next := r.net.Relays()[0], strings.Repeat("2", 40)
+		id, err := nip34.ParseObjectID(next)
+		require.NoError(t, err)
+		elsewhere, err := graspsync.ParseCloneURL(owner.CloneURL("b.example", "repo"))
+		require.NoError(t, err)
+		r.git.Serve(elsewhere, fetchtest.Server{Objects: []nip34.ObjectID{id}})
+		state := owner.State(at(0), "repo", map[string]string{"refs/heads/main": next}, "main")
+		a.Publish(state)
+		after(time.Minute)
+		require.False(t, r.has(state))
+		a.Publish(owner.Hosted(at(0), "repo", us, "a.example", "b.example"))
+		after(5 * time.Minute)
+		require.True(t, r.has(state))
+	})
 }

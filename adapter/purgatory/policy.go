@@ -36,6 +36,8 @@ type Purgatory interface {
 	EventsOf(author graspsync.PubKey) []graspsync.Event
 	Generation(identifier string) any
 	Knows(identifier string, who graspsync.PubKey) bool
+	Arrived(event graspsync.Event)
+	Departed(event graspsync.Event)
 }
 
 var _ Purgatory = (*purgatory.Purgatory)(nil)

@@ -97,6 +97,9 @@ func (s *shelf) event(id graspsync.EventID) *nostr.Event {
 // held is a shelf as purgatory.
 type held struct{ *shelf }
 
+func (held) Arrived(graspsync.Event)  {}
+func (held) Departed(graspsync.Event) {}
+
 func (h held) Event(id graspsync.EventID) graspsync.Event { return eventtest.Of(h.event(id)) }
 
 func (held) Generation(string) any { return nil }
