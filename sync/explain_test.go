@@ -68,7 +68,7 @@ func TestExplainEvent(t *testing.T) {
 
 		x = r.explained(orphan)
 		require.Equal(t, relaysync.IsWaiting, x.Is)
-		require.Contains(t, x.String(), "a say of "+owner.Hex()+" in unknown")
+		require.Contains(t, x.String(), "an announcement of unknown by "+owner.Npub())
 
 		require.Equal(t, relaysync.IsSuperseded, r.explained(old).Is)
 

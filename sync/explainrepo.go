@@ -89,6 +89,9 @@ func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 	if err := q.announcementOf(ctx, &x, ev); err != nil {
 		return wrap(err)
 	}
+	x.Refused = slices.DeleteFunc(x.Refused, func(r EventExplanation) bool { // versions that would have given way
+		return !ev.IsZero() && r.Event.Kind == ev.Kind && r.Event.CreatedAt.Before(ev.CreatedAt.Time())
+	})
 	x.Relays, x.StillToAsk = q.stillToAsk()
 	if x.Is == "" {
 		if err := q.notOurs(ctx, &x, ev); err != nil {

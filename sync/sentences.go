@@ -38,7 +38,7 @@ func (x EventExplanation) Sentences() []string {
 	case IsRejected:
 		s.add(id + " was rejected: " + orUnknown(x.reason()) + ".")
 	case IsRefused:
-		s.add(id + " was refused by the store of this relay, or by the relay: " + orUnknown(x.reason()) + ".")
+		s.add(id + " was refused by this relay when it was to be stored: " + orUnknown(x.reason()) + ".")
 	case IsSuperseded:
 		s.add(id + orElse(x.Once, " was here, and has given way to a newer version.", " was not stored: a newer version of it is here."))
 	case IsDeleted:

@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/internal/recently"
 )
 
@@ -215,12 +216,20 @@ func waitedFor(deps []graspsync.Dependency) string {
 		if i > 0 {
 			b.WriteString(", or ")
 		}
-		b.WriteString(graspsync.Printable(d.String()))
+		b.WriteString(graspsync.Printable(describe(d)))
 	}
 	if len(deps) > len(shown) {
 		b.WriteString(", or another")
 	}
 	return b.String()
+}
+
+// describe says what is waited for, for people.
+func describe(d graspsync.Dependency) string {
+	if d.Await != graspsync.AwaitSay {
+		return d.String()
+	}
+	return "an announcement of " + d.Text + " by " + nip34.NPub(d.Author) + ", or one that lists them as a maintainer"
 }
 
 // newest returns the newest of some, each event once.

@@ -31,7 +31,7 @@ type Config struct {
 	// Egress has the rules for connections to relays and git servers alike; our own
 	// listeners belong into its field Own. The names of the identity are ours by
 	// themselves. A Budget is made if there is none. Plaintext is allowed if
-	// its field AllowPlaintext or that of Sync says so.
+	// its field AllowPlaintext or that of Sync says so: either counts for both.
 	Egress egress.Config
 	// Criteria is what the NIP-11 document says of the repositories that are taken.
 	// Defaults to that of the default policy.
@@ -172,6 +172,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	c.Egress.OwnNames = append(identity.HostPorts(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
 	if c.Egress.Budget == nil {
 		// One for websockets and git: what a stranger's address may be burdened with.
 		budget, err := egress.NewBudget(egress.BudgetConfig{})

@@ -41,7 +41,7 @@ type Config struct {
 	Transport relaysync.Transport
 	// Egress has the rules of the default Transport's dialer. Our own listeners
 	// belong into its field Own; the names of the identity are ours by themselves.
-	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so.
+	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so: either counts for both.
 	Egress egress.Config
 	// GateDirect judges what clients publish by the same policy as what comes by
 	// sync, but for ephemeral events, which are not stored. Without it a client may
@@ -94,6 +94,7 @@ func (c Config) withDefaults() Config {
 		c.Sync.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
 	return c
 }
 

@@ -29,7 +29,7 @@ type Config struct {
 	// Egress has the rules for connections to relays and git servers alike; our own
 	// listeners belong into its field Own. The names of the identity are ours by
 	// themselves. A Budget is made if there is none. Plaintext is allowed if
-	// its field AllowPlaintext or that of Sync says so.
+	// its field AllowPlaintext or that of Sync says so: either counts for both.
 	Egress egress.Config
 	// Membership says who is a maintainer: for purgatory, and for the default policy.
 	// A Policy of Sync's must do the same by itself.
@@ -112,6 +112,7 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	c.Egress.OwnNames = append(identity.HostPorts(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
 	if c.Egress.Budget == nil {
 		// One for websockets and git: what a stranger's address may be burdened with.
 		budget, err := egress.NewBudget(egress.BudgetConfig{})

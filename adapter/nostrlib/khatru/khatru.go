@@ -51,7 +51,7 @@ type Config struct {
 	Transport relaysync.Transport
 	// Egress has the rules of the default Transport's dialer. Our own listeners
 	// belong into its field Own; the names of the identity are ours by themselves.
-	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so.
+	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so: either counts for both.
 	Egress egress.Config
 	// GateDirect judges what clients publish by the same policy as what comes by
 	// sync, but for ephemeral events, which are not stored. Without it a client may
@@ -99,6 +99,7 @@ func (c Config) withDefaults() Config {
 		c.Removed = func(graspsync.Event) {}
 	}
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
 	return c
 }
 
@@ -257,6 +258,9 @@ func (s *Sync) Run(ctx context.Context) error {
 	}
 	if s.ran.Swap(true) {
 		return relaysync.ErrRunning
+	}
+	if s.theirs.queryStored != nil && s.relay.Negentropy {
+		s.log.Warn("the relay keeps its own QueryStored: other servers can reconcile (NIP-77) with no more than that gives")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -137,13 +137,16 @@ func TestHooksOfTheRelay(t *testing.T) {
 // Whoever leaves UseEventstore in place has what it stores, and what it would lose, in our hands.
 func TestBesideUseEventstore(t *testing.T) {
 	relay, db := khatru.NewRelay(), newBolt(t)
-	relay.Negentropy = true
 	relay.UseEventstore(db, 500)
 	defer relay.DisableExpirationManager()
 	var gone, deleted []nostr.ID
 	relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
 	cfg, book := logging(Config{Removed: func(e graspsync.Event) { gone = append(gone, nostr.ID(e.ID)) }})
 	s, store, m := embed(t, relay, db, cfg)
+	relay.Negentropy = true // as Open sets it
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Run(ended), context.Canceled)
 	require.Contains(t, book.String(), "the relay keeps its own QueryStored")
 	v1, v2 := event(alice, 30617, start, nostr.Tag{"d", ""}), event(alice, 30617, start+1, nostr.Tag{"d", ""})
 	one := event(alice, 1, start)

@@ -49,8 +49,6 @@ func (s *Sync) wire() {
 	r.OnRequest, r.OnCount = s.onRequest, s.onCount
 	if s.theirs.queryStored == nil {
 		r.QueryStored = s.queryStored
-	} else if r.Negentropy {
-		s.log.Warn("the relay keeps its own QueryStored: other servers can reconcile (NIP-77) with no more than that gives")
 	}
 	if s.theirs.count == nil {
 		r.Count = s.count
