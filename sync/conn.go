@@ -475,7 +475,7 @@ func (c *conn) loadSet(a session.LoadSet) {
 		defer cancel()
 		set, err := c.env.sets.load(ctx, a.Filter)
 		if err != nil {
-			c.env.cfg.Logger.Warn("our set could not be loaded", keyRelay, c.url.String(), keyErr, err)
+			c.env.cfg.Logger.Warn("what we have could not be read to be compared with a relay", keyRelay, c.url.String(), keyErr, err)
 		}
 		return func(s *session.Session, now time.Time) []session.Action {
 			return s.SetLoaded(now, a.Query, set, err)

@@ -319,6 +319,7 @@ func TestExplainRelay(t *testing.T) {
 			"wss://grasp.example":   {relaysync.RelayOurs, "this server"},
 			"ws://plain.example":    {relaysync.RelayLeftOut, "not encrypted"},
 			"wss://nowhere.example": {relaysync.RelayNotFollowed, "no repository of this server lists it"},
+			"wss://a.example/inbox": {relaysync.RelayNotFollowed, "wss://a.example is followed"},
 		} {
 			x, err := r.manager.ExplainRelay(t.Context(), relayURL(t, url))
 			require.NoError(t, err)

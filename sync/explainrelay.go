@@ -70,7 +70,23 @@ func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayExpla
 	default:
 		x.Is, x.Why = RelayNotFollowed, []string{"no repository of this server lists it, and it is not among the bootstrap relays"}
 	}
+	if x.Status == nil {
+		x.Why = append(x.Why, q.elsewhere(u)...)
+	}
 	return x, nil
+}
+
+// mostElsewhere bounds the relays at one host that are named.
+const mostElsewhere = 3
+
+// elsewhere names relays that are followed at the same host and port: with or without encryption, or at another path.
+func (q *explainer) elsewhere(u graspsync.RelayURL) (also []string) {
+	for _, r := range q.status().Relays {
+		if r.URL.HostPort() == u.HostPort() && len(also) < mostElsewhere {
+			also = append(also, r.URL.String()+" is followed")
+		}
+	}
+	return also
 }
 
 // why is why it is followed.

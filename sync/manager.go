@@ -126,6 +126,9 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	return m, nil
 }
 
+// endsWithin is what Run takes to return, where what it calls ends with its context.
+const endsWithin = 5 * time.Second
+
 // Run syncs until ctx ends. It first reads from the Store what there is to sync,
 // trying again while that fails. It returns the cause of ctx's end; [ErrRunning]
 // if it was called before.
@@ -142,7 +145,11 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	end := m.remember.start(ctx)
 	m.followHeld(ctx)
 	m.loop.run(ctx)
+	late := time.AfterFunc(endsWithin, func() {
+		m.cfg.Logger.Warn("Run can't return yet: a call of the Store, the Policy or an observer does not, though its context has ended")
+	})
 	m.wg.Wait()
+	late.Stop()
 	m.loop.keepAll()
 	end()
 	close(m.ended)

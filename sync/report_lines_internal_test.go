@@ -261,7 +261,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 				synctest.Wait()
 				require.Len(t, c.mailbox.take(), 1)
 			},
-			lines: []string{`level=WARN msg="our set could not be loaded"` + of + ` error="reading what is stored: disk on fire"`},
+			lines: []string{`level=WARN msg="what we have could not be read to be compared with a relay"` + of + ` error="reading what is stored: disk on fire"`},
 		},
 		"look-up that fails": {
 			do: func(_ *testing.T, s *sayer, c *conn) {

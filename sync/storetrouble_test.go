@@ -53,6 +53,26 @@ func TestTrapT12_SyncedIsCounted(t *testing.T) {
 	})
 }
 
+// A Store that goes on when its context has ended keeps Run waiting: nothing said for what.
+func TestRunSaysThatItIsKeptWaiting(t *testing.T) {
+	const kept = "Run can't return yet: a call of the Store, the Policy or an observer does not, though its context has ended"
+	for delay, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
+		bubble(t, func(t *testing.T) {
+			net, logs := relaytest.NewNetwork(), newCapture()
+			owner := relaytest.NewCheapKey("owner")
+			r := &rig{t: t, store: memstore.New()}
+			r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+			net.Add("wss://a.example", relaytest.Behavior{}).Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
+			r = start(t, net, slowStore{r.store, delay}, relaysync.Config{Logger: logs.logger()})
+			after(30 * time.Second)
+			began := time.Now()
+			r.stop()
+			require.Equal(t, delay > 0, time.Since(began) > 5*time.Second)
+			require.Len(t, logs.find(kept), want)
+		})
+	}
+}
+
 // failing is a store that fails as long as it is told to.
 type failing struct {
 	relaysync.Store

@@ -10,8 +10,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/internal/recently"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 const (
