@@ -314,7 +314,11 @@ func (x RelayExplanation) Sentences() []string {
 		s.add("The last error: " + r.LastError + ".")
 	}
 	if !r.NextAttempt.IsZero() {
-		s.add("The next attempt is at " + s.at(r.NextAttempt) + ".")
+		before := ""
+		if r.Attempts == 0 {
+			before = ", since it was tried shortly before this server was started, or its record says to wait"
+		}
+		s.add("The next attempt is at " + s.at(r.NextAttempt) + before + ".")
 	}
 	if !r.RateLimitedUntil.IsZero() {
 		s.add("It asked for fewer requests: none are sent before " + s.at(r.RateLimitedUntil) + ".")
