@@ -244,7 +244,7 @@ func (x RepoExplanation) Sentences() []string {
 
 // status says how it goes with a repository.
 func (s *sentences) status(r *RepoStatus) {
-	s.add(fmt.Sprintf("Stored here, besides announcements and states: %s that belong to it or to its %s.", plural(r.Ours, "event", "events"), plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues")))
+	s.add(fmt.Sprintf("Stored here: %s that belong to it or to its %s, besides announcements and states.", plural(r.Ours, "event", "events"), plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues")))
 	if len(r.Relays) == 0 {
 		s.add("It is followed at no relay: its announcement lists no other one that may be.")
 	}
