@@ -27,7 +27,7 @@ type engine struct {
 	looks    looks
 	retries  retries[graspsync.RepoRef] // whose look failed
 	expiring map[graspsync.EventID]bool
-	unsaved  unsaved
+	unsaved  *unsaved
 	vain     map[graspsync.EventID]int // how often an entry could not be expired
 	// leavers have deleted something: their repositories may be among that. They are looked
 	// for by one goroutine, while leaving.
@@ -74,7 +74,7 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 		queue:   hunt.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
-		unsaved: newUnsaved(), patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
+		unsaved: newUnsaved(p.report.fates[Released].Load), patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
@@ -294,7 +294,7 @@ func (e *engine) start(ctx context.Context) {
 func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 	now := time.Now()
 	e.surveys.done(msg.identifier)
-	e.unsaved.surveyed(msg.identifier, msg.err)
+	e.unsaved.surveyed(now, msg.identifier, msg.err)
 	if msg.err == nil {
 		delete(e.surveys.retries, msg.identifier)
 	} else if ctx.Err() == nil {
@@ -327,7 +327,7 @@ func (e *engine) leave(ctx context.Context) {
 func (e *engine) looked(ctx context.Context, msg lookDone) {
 	now := time.Now()
 	in := e.looks.done(msg.ref)
-	e.unsaved.looked(msg.ref, msg.err)
+	e.unsaved.looked(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {
 	case msg.err == nil:
@@ -453,6 +453,7 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 
 // due returns at most n of the entries whose time is over, and that are not waited with on.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
+	e.unsaved.lapse(now)
 	due, prolonged := e.waiting.due(now, n, e.unsaved.of, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
