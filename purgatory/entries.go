@@ -193,6 +193,15 @@ func (l *entries) store(ctx context.Context, e ledger.Entry) error {
 	return nil
 }
 
+// again forgets that an event has waited in vain.
+func (l *entries) again(ctx context.Context, id graspsync.EventID) error {
+	if err := l.remembered.forgetExpired(ctx, []graspsync.EventID{id}); err != nil {
+		return err
+	}
+	l.waiting.again(id)
+	return nil
+}
+
 // strikeOff ends the waiting of what is stored.
 func (l *entries) strikeOff(ctx context.Context, e ledger.Entry) error {
 	if err := l.forget(ctx, e, Released); err != nil {

@@ -280,6 +280,18 @@ func (x *explainer) endedOf(now time.Time, ref graspsync.RepoRef) (out []EventEx
 	return out
 }
 
+// gaveUp returns all events that are known to have waited for a repository in vain, and still count as such.
+func (x *explainer) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
+	seen := make(map[graspsync.EventID]bool)
+	x.endings.Each(func(is string, n ending) {
+		if is == Expired.String() && !seen[n.id] && slices.Contains(n.repos, ref) && x.waiting.hasExpired(n.id) {
+			seen[n.id] = true
+			ids = append(ids, n.id)
+		}
+	})
+	return ids
+}
+
 // givenUp returns what has waited for a repository in vain, and of how much it is not remembered for which
 // one it did.
 func (x *explainer) givenUp(now time.Time, ref graspsync.RepoRef) (out []EventExplanation, untold int) {
@@ -359,6 +371,11 @@ func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\
 func (x RepoExplanation) Sentences() []string {
 	lines := x.data(len(x.Waiting) > 0)
 	for _, e := range x.Waiting {
+		if e.Soft {
+			lines = append(lines, fmt.Sprintf("%s %s has waited in vain; until %s a new state of one of its maintainers, or submitting it again, has it wait again.",
+				e.Class, e.ID, graspsync.TimeText(e.Deadline, x.Now)))
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("%s %s waits, %s.", e.Class, e.ID, until(e.Deadline, x.Now)))
 	}
 	for _, e := range x.Ended[:min(len(x.Ended), 5)] {

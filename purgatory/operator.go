@@ -28,6 +28,24 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
+// Forgive forgets that events have waited for git data of a repository in vain. An announcement of it that has
+// expired softly waits again. The others are taken from other relays again, which have to be asked: it returns their
+// ids, and a SyncManager does so when [graspsync.OnLifted] is fulfilled for one, in hex. Of what waited in vain longer
+// ago than is told (Untold of [RepoExplanation]) nobody knows whose it was. The error is the first of the store; the
+// others were forgotten all the same.
+func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
+	var errs []error
+	for _, id := range p.explainer.gaveUp(ref) {
+		if err := p.entries.again(ctx, id); err != nil {
+			errs = append(errs, fmt.Errorf("forgetting that event %s waited in vain: %w", id, err))
+			continue
+		}
+		ids = append(ids, id)
+	}
+	p.intake.revive(ctx, ref)
+	return ids, errors.Join(errs...)
+}
+
 // RemovePull removes the ref of a pull request, or update of one, from a repository, served or not; it
 // is for who must take that down, after its event is gone. What it brought goes with the next
 // maintenance, or with Maintain. One that is not there is no error.

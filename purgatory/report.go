@@ -154,11 +154,16 @@ func (s *report) began(e ledger.Entry) {
 func (s *report) ended(e ledger.Entry, why Fate) {
 	s.fates[why].Add(1)
 	level := slog.LevelDebug
-	if why == Released || why == Expired && s.lines.May(line{who: e.Author.String(), what: "expired"}, time.Now()) {
+	if why == Released {
 		level = slog.LevelInfo
 	}
+	waited := time.Since(e.Seen).Round(time.Second)
 	s.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
-		"class", e.Class.String(), "fate", why.String(), "waited", time.Since(e.Seen).Round(time.Second))
+		"class", e.Class.String(), "fate", why.String(), "waited", waited)
+	if why == Expired && e.Class != ledger.Placeholder && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
+		s.cfg.Logger.Warn("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
+			"class", e.Class.String(), "waited", waited)
+	}
 	s.endings.Add(why.String(), ending{
 		id: e.ID, class: e.Class, repos: e.Repos, byUser: e.ByUser, is: why.String(), since: e.Seen, at: time.Now(),
 	})

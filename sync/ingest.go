@@ -184,11 +184,11 @@ func (g *ingest) recalled(keys map[absent.Key]struct{}) {
 }
 
 // removed remembers an event that our relay has removed, or that the Policy holds no more: it must not come back for as
-// long as what is not here is remembered, unless it was for a rule, and that is lifted. What has no such end would
-// keep it out for good: what it waited for in vain may be there since.
+// long as what is not here is remembered, unless it was for a rule, and that is lifted, or somebody who runs the server
+// wants it back. What has no such end would keep it out for good: what it waited for in vain may be there since.
 func (g *ingest) removed(ev graspsync.Event) {
 	g.absences.known.Forget(ev.ID)
-	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: g.untilLifted(ev), Accepted: countsAgain(ev)})
+	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), absent.KeyOf(graspsync.OnLifted(ev.ID.String()))), Accepted: countsAgain(ev)})
 }
 
 // untilLifted is what has an event asked for again that a rule blocks.

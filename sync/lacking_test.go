@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -34,5 +35,22 @@ func TestWhatIsNewIsNotLacking(t *testing.T) {
 		x, err := r.manager.ExplainRepo(t.Context(), owner.Ref("repo"))
 		require.NoError(t, err)
 		require.Regexp(t, `as of [0-9-]*.?[0-9:]+.* it lacked 1 event that we have`, x.String())
+	})
+}
+
+// After a restart nobody knows when an event came: one that was made just now is on its way.
+func TestWhatIsNewIsNotLackingAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, logs := relaytest.NewNetwork(), newCapture()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner := relaytest.NewCheapKey("owner")
+		r := &rig{t: t, store: memstore.New()}
+		repo := owner.Hosted(at(24*time.Hour), "repo", us, "a.example")
+		a.Publish(repo)
+		r.save(repo, owner.Issue(at(2*time.Minute), owner.Ref("repo"), "x"), owner.Issue(at(time.Hour), owner.Ref("repo"), "y"))
+		r = start(t, net, r.store, relaysync.Config{Logger: logs.logger()})
+		defer r.stop()
+		after(5 * time.Minute)
+		require.Equal(t, 1, r.relay("wss://a.example").Lacks)
 	})
 }

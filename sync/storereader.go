@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -160,7 +161,8 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 	return missed
 }
 
-// lookUp returns, for each of the events that belong to any, to which repositories they do.
+// lookUp returns, for each of the events that belong to any, to which repositories they do. What was made just now
+// does not count: after a restart nobody knows when it came here.
 func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
 	defer r.counters.recovered(&err, whoseStore)
 	for _, f := range filters.ByID(ids, saveBatch) {
@@ -169,7 +171,7 @@ func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [
 			if err != nil {
 				return out, err
 			}
-			if refs := r.index.reposOf(ev); len(refs) > 0 {
+			if refs := r.index.reposOf(ev); len(refs) > 0 && time.Since(ev.CreatedAt.Time()) >= lackingAfter {
 				out = append(out, refs)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -80,6 +81,9 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	}
 	if err := json.Unmarshal(data, &said); err != nil || said.Error == "" && said.Result == nil {
 		return nil, fmt.Errorf("%w nothing that NIP-86 has: %s, %.200q", ErrAnswer, resp.Status, data)
+	}
+	if strings.Contains(said.Error, "unknown method") { // khatru's own words, where nobody is obeyed
+		said.Error += " (or the server was not told whom to obey: graspserver by -admin)"
 	}
 	if said.Error != "" {
 		return nil, fmt.Errorf("%w: %s", ErrAnswer, said.Error)

@@ -209,9 +209,31 @@ func (c Control) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) er
 	return c.recorded(func() error { return c.sync.Manager().ResyncRepository(ctx, ref) }, "resync", "repository", ref.String())
 }
 
-// Refetch has git data that a repository lacks hunted for now; see [purgatory.Purgatory].
+// Refetch has git data that a repository lacks hunted for now, and what waited for such data in vain asked for
+// again; see [purgatory.Purgatory].
 func (c Control) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
-	return c.recorded(func() error { return c.purgatory.Refetch(ctx, ref) }, "refetch", ref.String())
+	return c.recorded(func() error { return c.refetch(ctx, ref) }, "refetch", ref.String())
+}
+
+func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
+	ids, err := c.purgatory.Forgive(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if len(ids) > 0 {
+		lifted := make([]graspsync.Dependency, len(ids))
+		for i, id := range ids {
+			lifted[i] = graspsync.OnLifted(id.String())
+		}
+		if err := c.sync.Manager().Reconsider(ctx, lifted...); err != nil {
+			return err
+		}
+	}
+	err = c.purgatory.Refetch(ctx, ref)
+	if errors.Is(err, purgatory.ErrNoRepository) && len(ids) > 0 {
+		return nil // its announcement is asked for again
+	}
+	return err
 }
 
 // Maintain puts a repository in order now: what nothing names is gone when it returns. While it is in

@@ -118,13 +118,38 @@ func (a *answer) fill(ctx context.Context, q query, f nostr.Filter) error {
 		if err != nil {
 			return err
 		}
-		if fresh == 0 { // there is no more of that second, or it has more than a page
+		if fresh == 0 && !a.done { // there is no more of that second, or it has more than a page
+			if err := a.second(ctx, q, f); err != nil {
+				return err
+			}
 			a.until--
 			a.seen = nil
 		}
 	}
 	a.events = a.events[:min(len(a.events), wanted)]
 	return nil
+}
+
+// second adds what is served of a second that pages come to no end of: asked for as a reconciliation does, for which an
+// answer has none.
+func (a *answer) second(ctx context.Context, q query, f nostr.Filter) error {
+	at := a.until
+	f.Since, f.Until, f.Limit = &at, &at, 0
+	served, err := a.stream(eventstore.SetNegentropy(ctx), q, f)
+	if err != nil || served == nil {
+		return err
+	}
+	given := make(map[string]bool)
+	for _, e := range a.events {
+		given[e.ID] = true
+	}
+	for e := range served { // to its end
+		if !given[e.ID] && a.bytes < fullAnswer {
+			a.events = append(a.events, e)
+			a.bytes += len(e.Content)
+		}
+	}
+	return ctx.Err()
 }
 
 // ask adds what a query gives, and returns how many of these were not given before.

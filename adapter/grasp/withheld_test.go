@@ -179,7 +179,9 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 // It ended a page all the same if the store cut an answer for its size, or was read too often.
 func TestHoweverMuchIsWithheldEndsNoPage(t *testing.T) {
 	racetest.Amounts(t)
-	for name, many := range map[string]struct{ n, bytes int }{"many": {9_000, 10}, "large": {400, 60_000}} {
+	for name, many := range map[string]struct {
+		n, bytes, second int
+	}{"many": {9_000, 10, 90}, "large": {400, 60_000, 90}, "many of one second": {3_000, 10, 3_000}, "large of one second": {400, 60_000, 400}} {
 		t.Run(name, func(t *testing.T) {
 			c := newCommanded(t)
 			mallory, other := relaytest.NewKey("mallory"), relaytest.NewKey("other")
@@ -194,11 +196,13 @@ func TestHoweverMuchIsWithheldEndsNoPage(t *testing.T) {
 			}
 			var all []*nostr.Event
 			for i := range many.n {
-				all = append(all, never(mallory, nostr.Now()-80_000+nostr.Timestamp(i/90), i, many.bytes))
+				all = append(all, never(mallory, nostr.Now()-80_000+nostr.Timestamp(i/many.second), i, many.bytes))
 			}
-			c.store(all...)
+			among := never(other, all[0].CreatedAt, 3, 1)
+			want = append([]string{among.ID}, want...)
+			c.store(append(all, among)...)
 			c.must("block", "author", mallory.Npub())
-			for limit, n := range map[int]int{0: 3, 1: 1, 2: 2, 500: 3} {
+			for limit, n := range map[int]int{0: 4, 1: 1, 2: 2, 500: 4} {
 				require.Equal(t, want[:n], c.asked(nostr.Filter{Kinds: []int{nostr.KindDeletion}, Limit: limit}), "%d", limit)
 			}
 		})

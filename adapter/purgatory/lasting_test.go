@@ -127,3 +127,37 @@ func TestStoreTellsPurgatory(t *testing.T) {
 		require.True(t, r.has(state))
 	})
 }
+
+// What was given up was out for a week, and nothing that who runs the server could do brought it back.
+func TestWhatWasGivenUpIsForgiven(t *testing.T) {
+	for _, c := range []struct {
+		waits    time.Duration
+		restarts bool
+		ids      int
+	}{{26 * time.Hour, false, 2}, {26 * time.Hour, true, 2}, {40 * time.Minute, false, 1}, {40 * time.Minute, true, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			defer func() { r.stop() }()
+			events, url, has := r.hosted()
+			after(c.waits)
+			require.Zero(t, r.all(events))
+			r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
+			if c.restarts {
+				r.stop()
+				r.start()
+				after(10 * time.Minute)
+			}
+			ids, err := r.waits.Forgive(t.Context(), owner.Ref("repo"))
+			require.NoError(t, err)
+			require.Len(t, ids, c.ids, "the state, and the announcement unless it can be revived")
+			for _, id := range ids {
+				require.NoError(t, r.manager.Reconsider(t.Context(), graspsync.OnLifted(id.String())))
+			}
+			after(10 * time.Minute)
+			require.Equal(t, len(events), r.all(events))
+			again, err := r.waits.Forgive(t.Context(), owner.Ref("repo"))
+			require.NoError(t, err)
+			require.Empty(t, again)
+		})
+	}
+}

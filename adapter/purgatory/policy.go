@@ -161,8 +161,11 @@ func (p *Policy) again(ev graspsync.Event, reason string) []graspsync.Dependency
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
 		return []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner)}
 	}
-	if strings.HasPrefix(reason, "invalid:") || strings.HasPrefix(reason, "blocked:") {
+	if strings.HasPrefix(reason, "invalid:") {
 		return nil
+	}
+	if strings.HasPrefix(reason, "blocked:") { // [purgatory.Purgatory.Forgive]
+		return []graspsync.Dependency{graspsync.OnLifted(ev.ID.String())}
 	}
 	return []graspsync.Dependency{graspsync.OnAuthor(ev.PubKey)}
 }

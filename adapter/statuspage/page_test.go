@@ -148,7 +148,7 @@ func TestNotices(t *testing.T) {
 	for _, says := range []string{
 		"Not ready", "no room on the disk", "&lt;b&gt;read-only&lt;/b&gt;", "No relay is connected.", "2 events could not be saved", "A panic was contained",
 		"3 events were found by the daily pass only", "1 of 6 relays have failed for a day", "6 times a relay was proven hostile",
-		"More events expired in purgatory", "More than nine of ten requests",
+		"events were given up since the start", "More than nine of ten requests",
 	} {
 		require.Contains(t, body, says)
 	}

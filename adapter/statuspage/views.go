@@ -192,7 +192,7 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 	say(dead > 0, number(dead)+" of "+number(known)+" relays have failed for a day, and are tried once a day.", "relays?state=dead")
 	say(strikes > 0, number(strikes)+" times a relay was proven hostile.", "relays?sort=gaps")
 	if s.git != nil {
-		say(s.git.Expired > 0 && s.git.Expired > s.git.Released, "More events expired in purgatory than were released.", "git")
+		say(s.git.Expired > 0, number(s.git.Expired)+" events were given up since the start: their git data never came.", "git")
 		say(s.git.Fetches >= 20 && s.git.Failed*10 > s.git.Fetches*9, "More than nine of ten requests for git data failed.", "git")
 	}
 	return out
