@@ -46,6 +46,8 @@ const (
 	AwaitWanted
 	// AwaitLifted is that a rule of the operator's is lifted.
 	AwaitLifted
+	// AwaitAsked is that the operator wants the event asked for again.
+	AwaitAsked
 )
 
 // String says what is waited for, as a log has it.
@@ -72,6 +74,8 @@ func (d Dependency) String() string {
 		return d.Text
 	case AwaitLifted:
 		return "the operator to lift the block of " + d.Text
+	case AwaitAsked:
+		return "the operator to ask for " + d.ID.String() + " again"
 	case AwaitVersionMention:
 		return "something that refers to " + d.Text
 	}
@@ -127,6 +131,10 @@ func OnVersionMention(c Address) Dependency {
 // OnLifted is fulfilled when a rule of the operator's is lifted, of which what says what it is
 // about: nothing that comes fulfils it.
 func OnLifted(what string) Dependency { return Dependency{Await: AwaitLifted, Text: what} }
+
+// OnAsked is fulfilled when whoever runs the server wants this event, which was removed or given up, asked for again:
+// nothing that comes fulfils it.
+func OnAsked(id EventID) Dependency { return Dependency{Await: AwaitAsked, ID: id} }
 
 // OnHeldBy is fulfilled by any event of this author that the Policy holds.
 func OnHeldBy(author PubKey) Dependency {

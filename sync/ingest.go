@@ -188,7 +188,7 @@ func (g *ingest) recalled(keys map[absent.Key]struct{}) {
 // wants it back. What has no such end would keep it out for good: what it waited for in vain may be there since.
 func (g *ingest) removed(ev graspsync.Event) {
 	g.absences.known.Forget(ev.ID)
-	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), absent.KeyOf(graspsync.OnLifted(ev.ID.String()))), Accepted: countsAgain(ev)})
+	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), absent.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
 }
 
 // untilLifted is what has an event asked for again that a rule blocks.

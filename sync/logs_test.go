@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -288,20 +289,34 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 	})
 }
 
+// blocksAll are rules by which nothing is to be here.
+type blocksAll struct{}
+
+func (blocksAll) Blocks(graspsync.Event) (string, []graspsync.Dependency) {
+	return "blocked: all is", nil
+}
+func (blocksAll) BlocksRepository(graspsync.RepoRef) bool { return true }
+func (blocksAll) BlocksRelay(graspsync.RelayURL) bool     { return false }
+
 // With another domain nothing that is stored is ours any more, and nothing said so.
 func TestStoredAnnouncementsOfAnotherDomain(t *testing.T) {
 	racetest.Amounts(t)
 	const line = "announcements are stored, and none lists us: is this our domain?"
-	for _, ours := range []bool{false, true} {
+	for _, c := range []struct{ ours, blocked bool }{{}, {ours: true}, {blocked: true}} {
+		ours := c.ours || c.blocked
 		bubble(t, func(t *testing.T) {
 			owner, log := relaytest.NewCheapKey("owner"), newCapture()
 			store := memstore.New()
 			before := &rig{t: t, store: store}
 			before.save(owner.Hosted(at(time.Hour), "repo", "elsewhere.example", "a.example"))
-			if ours {
+			if c.ours {
 				before.save(owner.Hosted(at(time.Hour), "mine", us, "a.example"))
 			}
-			r := start(t, relaytest.NewNetwork(), store, relaysync.Config{Logger: log.logger()})
+			cfg := relaysync.Config{Logger: log.logger()}
+			if c.blocked {
+				cfg.Rules = blocksAll{}
+			}
+			r := start(t, relaytest.NewNetwork(), store, cfg)
 			defer r.stop()
 			after(50 * time.Hour) // it is said once
 			said := log.find(line)

@@ -94,7 +94,7 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 
 // Reconsider must be called after [Config.Rules] have changed. Relays that are blocked are left when
 // it returns; which repositories are ours is known a moment later, when the Store was read again.
-// What is fulfilled by lifted, as [graspsync.OnLifted], is judged again, or asked for again. The
+// What is fulfilled by lifted, as [graspsync.OnLifted] or [graspsync.OnAsked], is judged again, or asked for again. The
 // error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) Reconsider(ctx context.Context, lifted ...graspsync.Dependency) error {
 	err := m.command(ctx, func(ctx context.Context, l *loop) { l.reconsider(ctx) })

@@ -54,7 +54,7 @@ func (x *scanner) scan(ctx context.Context) {
 	authors := writers{most: x.cfg.fixed.MaxAuthors}
 	announcements := 0
 	snap, missed, err := x.reader.scan(ctx, func(ev graspsync.Event) {
-		if _, rule := x.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && rule == "" {
+		if reason, _ := x.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && reason == "" {
 			announcements++
 		}
 		authors.add(ev)

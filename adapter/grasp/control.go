@@ -221,11 +221,11 @@ func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
 		return err
 	}
 	if len(ids) > 0 {
-		lifted := make([]graspsync.Dependency, len(ids))
+		asked := make([]graspsync.Dependency, len(ids))
 		for i, id := range ids {
-			lifted[i] = graspsync.OnLifted(id.String())
+			asked[i] = graspsync.OnAsked(id)
 		}
-		if err := c.sync.Manager().Reconsider(ctx, lifted...); err != nil {
+		if err := c.sync.Manager().Reconsider(ctx, asked...); err != nil {
 			return err
 		}
 	}

@@ -151,7 +151,7 @@ func TestWhatWasGivenUpIsForgiven(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, ids, c.ids, "the state, and the announcement unless it can be revived")
 			for _, id := range ids {
-				require.NoError(t, r.manager.Reconsider(t.Context(), graspsync.OnLifted(id.String())))
+				require.NoError(t, r.manager.Reconsider(t.Context(), graspsync.OnAsked(id)))
 			}
 			after(10 * time.Minute)
 			require.Equal(t, len(events), r.all(events))

@@ -165,7 +165,7 @@ func (p *Policy) again(ev graspsync.Event, reason string) []graspsync.Dependency
 		return nil
 	}
 	if strings.HasPrefix(reason, "blocked:") { // [purgatory.Purgatory.Forgive]
-		return []graspsync.Dependency{graspsync.OnLifted(ev.ID.String())}
+		return []graspsync.Dependency{graspsync.OnAsked(ev.ID)}
 	}
 	return []graspsync.Dependency{graspsync.OnAuthor(ev.PubKey)}
 }
