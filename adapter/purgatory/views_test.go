@@ -282,6 +282,7 @@ func TestVerdictsOfPurgatory(t *testing.T) {
 	url, err := graspsync.ParseRelayURL("wss://x.example")
 	require.NoError(t, err)
 	author := []graspsync.Dependency{graspsync.OnAuthor(owner.PubKey())}
+	asked := []graspsync.Dependency{graspsync.OnAsked(eventtest.Of(ev).ID)}
 	accept := graspsync.Verdict{Decision: graspsync.Accept, Reason: "it is welcome"}
 	for _, c := range []struct {
 		answer purgatory.Answer
@@ -292,7 +293,7 @@ func TestVerdictsOfPurgatory(t *testing.T) {
 		{purgatory.Answer{Decision: purgatory.Full, Reason: "full"}, graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}},
 		{purgatory.Answer{Decision: purgatory.Refused, Reason: "no"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "no", DependsOn: author}},
 		{purgatory.Answer{Decision: purgatory.Refused, Reason: "invalid: x"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "invalid: x"}},
-		{purgatory.Answer{Decision: purgatory.Refused, Reason: "blocked: x"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: x"}},
+		{purgatory.Answer{Decision: purgatory.Refused, Reason: "blocked: x"}, graspsync.Verdict{Decision: graspsync.Reject, Reason: "blocked: x", DependsOn: asked}},
 	} {
 		for _, src := range []graspsync.Source{{Kind: graspsync.Direct}, {Kind: graspsync.CatchUp, Relay: url}} {
 			waits, stored := &shelf{answer: c.answer}, &shelf{}
