@@ -122,6 +122,7 @@ func (s *sentences) at(t time.Time) string { return graspsync.TimeText(t, s.now)
 func (s *sentences) came(x EventExplanation) {
 	var how string
 	switch {
+	case x.Once: // what was said of it last is how it went, not how it came
 	case !x.Relay.IsZero():
 		how = "from " + x.Relay.String()
 	case x.Source == graspsync.Direct.String() && x.Is != IsRemoved:
@@ -234,7 +235,7 @@ func (x RepoExplanation) Sentences() []string {
 			break
 		}
 		if r.Is == IsRemoved {
-			s.add(fmt.Sprintf("Removed at %s: kind %d %s.", s.at(r.At), r.Event.Kind, r.ID))
+			s.add(fmt.Sprintf("Removed, or given up, at %s: kind %d %s.", s.at(r.At), r.Event.Kind, r.ID))
 			continue
 		}
 		s.add(fmt.Sprintf("Not stored: kind %d %s, %s at %s: %s.", r.Event.Kind, r.ID, r.Is, s.at(r.At), orUnknown(r.reason())))

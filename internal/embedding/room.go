@@ -108,6 +108,10 @@ func (r *Room) say(now time.Time) {
 		return
 	}
 	// One that comes by sync is counted for each attempt.
-	r.log.Warn("no room on the disk: events are not stored", "free", r.left, "least", r.least, "events", r.kept, "err", r.err)
+	more := []any{"free", r.left, "least", r.least, "events", r.kept}
+	if r.err != nil {
+		more = append(more, "err", r.err)
+	}
+	r.log.Warn("no room on the disk: events are not stored", more...)
 	r.kept, r.saidAt, r.said = 0, now, true
 }
