@@ -2,6 +2,7 @@ package grasp
 
 import (
 	"context"
+	"errors"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
@@ -9,13 +10,15 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/rules"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // withheld keeps clients from getting deletions and requests to vanish that rules are against. These have to
 // stay in the store, or what they removed would come back, and anybody can write anything into them.
 type withheld struct {
-	book *rules.Book
-	most int // events that a query gives at most
+	book  *rules.Book
+	store relaysync.Store
+	most  int // events that a query gives at most
 }
 
 // fullAnswer is how large an answer is that nothing is added to, in bytes of text: the store cuts its own there.
@@ -119,7 +122,7 @@ func (a *answer) fill(ctx context.Context, q query, f nostr.Filter) error {
 			return err
 		}
 		if fresh == 0 && !a.done { // there is no more of that second, or it has more than a page
-			if err := a.second(ctx, q, f); err != nil {
+			if err := a.second(ctx, f); err != nil {
 				return err
 			}
 			a.until--
@@ -130,26 +133,33 @@ func (a *answer) fill(ctx context.Context, q query, f nostr.Filter) error {
 	return nil
 }
 
-// second adds what is served of a second that pages come to no end of: asked for as a reconciliation does, for which an
-// answer has none.
-func (a *answer) second(ctx context.Context, q query, f nostr.Filter) error {
+// second adds what is served of a second that pages come to no end of, as far as the store can tell.
+func (a *answer) second(ctx context.Context, f nostr.Filter) error {
+	if f.Search != "" { // of which a Store knows nothing
+		return nil
+	}
 	at := a.until
 	f.Since, f.Until, f.Limit = &at, &at, 0
-	served, err := a.stream(eventstore.SetNegentropy(ctx), q, f)
-	if err != nil || served == nil {
-		return err
-	}
 	given := make(map[string]bool)
 	for _, e := range a.events {
 		given[e.ID] = true
 	}
-	for e := range served { // to its end
-		if !given[e.ID] && a.bytes < fullAnswer {
-			a.events = append(a.events, e)
-			a.bytes += len(e.Content)
+	for e, err := range a.store.Events(ctx, f) {
+		if errors.Is(err, relaysync.ErrIncomplete) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if given[e.Event.ID] || a.is(e.Event) {
+			continue
+		}
+		a.events = append(a.events, e.Event)
+		if a.bytes += len(e.Content); a.bytes >= fullAnswer {
+			return nil
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 // ask adds what a query gives, and returns how many of these were not given before.
