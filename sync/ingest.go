@@ -187,8 +187,8 @@ func (g *ingest) recalled(keys map[absent.Key]struct{}) {
 // long as what is not here is remembered, unless it was for a rule, and that is lifted, or somebody who runs the server
 // wants it back. What has no such end would keep it out for good: what it waited for in vain may be there since.
 func (g *ingest) removed(ev graspsync.Event) {
-	g.absences.known.Forget(ev.ID)
 	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), absent.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
+	g.absences.known.Forget(ev.ID) // then, or a copy that comes at this moment would be stored
 }
 
 // untilLifted is what has an event asked for again that a rule blocks.

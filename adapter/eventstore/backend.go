@@ -167,9 +167,12 @@ func (b shared) SaveEvent(ctx context.Context, e *nostr.Event) error {
 	return err
 }
 
-// ReplaceEvent is silent about versions that are not newer, like that of backends.
+// ReplaceEvent says of a version that is not newer that it is there already: nobody is to be sent it.
 func (b shared) ReplaceEvent(ctx context.Context, e *nostr.Event) error {
-	_, err := b.save(ctx, e)
+	o, err := b.save(ctx, e)
+	if err == nil && (o.Result == graspsync.Duplicate || o.Result == graspsync.Superseded) {
+		return eventstore.ErrDupEvent
+	}
 	return err
 }
 

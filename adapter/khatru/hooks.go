@@ -12,6 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/nip34"
 )
@@ -70,6 +71,30 @@ func first(h hook) hook {
 	}
 }
 
+// sure is a hook of the backend's. What it could not store, and is there all the same when it is submitted again, is new:
+// nobody was told of it.
+func (s *Sync) sure(h hook) hook {
+	return func(ctx context.Context, e *nostr.Event) error {
+		parsed, err := graspsync.ParseEvent(e)
+		if err != nil {
+			return errors.New(embedding.MsgMalformed)
+		}
+		switch err := h(ctx, e); {
+		case errors.Is(err, eventstore.ErrDupEvent):
+			if s.unsure.Take(parsed.ID) {
+				return nil
+			}
+			s.env.FollowRemovals(ctx) // no OnEventSaved does
+			return err
+		case err != nil && !errors.Is(err, eventstoreadapter.ErrDeleted) && !errors.Is(err, eventstoreadapter.ErrUnstorable):
+			s.unsure.Add(graspsync.Incoming{Event: parsed})
+			return err
+		default:
+			return err
+		}
+	}
+}
+
 // accepted is a hook that deletes nothing before it is accepted.
 func accepted(h hook) hook {
 	return func(ctx context.Context, e *nostr.Event) error {
@@ -92,8 +117,8 @@ func (s *Sync) wire() {
 	s.elsewhere = slices.Clone(r.QueryEvents)
 	if len(r.StoreEvent) == 0 && len(r.QueryEvents) == 0 {
 		b := s.store.Backend()
-		r.StoreEvent = append(r.StoreEvent, first(b.SaveEvent))
-		r.ReplaceEvent = append(r.ReplaceEvent, first(b.ReplaceEvent))
+		r.StoreEvent = append(r.StoreEvent, first(s.sure(b.SaveEvent)))
+		r.ReplaceEvent = append(r.ReplaceEvent, first(s.sure(b.ReplaceEvent)))
 		r.DeleteEvent = append(r.DeleteEvent, first(b.DeleteEvent))
 		r.QueryEvents = append(r.QueryEvents, b.QueryEvents)
 	}

@@ -153,8 +153,9 @@ type Sync struct {
 	questions  *embedding.Questions
 	passing    *passing
 
-	ran  atomic.Bool
-	told atomic.Bool // that a hook refuses what comes by sync
+	unsure embedding.Unsure // of what clients submit
+	ran    atomic.Bool
+	told   atomic.Bool // that a hook refuses what comes by sync
 }
 
 // New embeds graspsync in a relay that is reached as identity and keeps its events

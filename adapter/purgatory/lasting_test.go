@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -160,4 +161,39 @@ func TestWhatWasGivenUpIsForgiven(t *testing.T) {
 			require.Empty(t, again)
 		})
 	}
+}
+
+// vague is a Store that stores what it is given first, and says that it failed.
+type vague struct {
+	relaysync.Store
+	said bool
+}
+
+func (s *vague) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	out, err := s.Store.Save(ctx, events)
+	if !s.said {
+		s.said = true
+		return nil, errDisk
+	}
+	return out, err
+}
+
+// heard counts what purgatory is told of.
+type heard struct {
+	purgatoryadapter.Purgatory
+	arrived int
+}
+
+func (h *heard) Arrived(graspsync.Event) { h.arrived++ }
+
+func TestStoreTellsOfWhatItStoredWithoutSayingSo(t *testing.T) {
+	policy, told := purgatoryadapter.NewPolicy(nil), &heard{}
+	policy.Join(told)
+	store := policy.Store(&vague{Store: memstore.New()})
+	events := []graspsync.Incoming{{Event: eventtest.Of(owner.Hosted(1, "repo", us))}}
+	_, err := store.Save(t.Context(), events)
+	require.ErrorIs(t, err, errDisk)
+	_, err = store.Save(t.Context(), events)
+	require.NoError(t, err)
+	require.Equal(t, 1, told.arrived)
 }

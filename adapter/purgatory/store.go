@@ -22,7 +22,7 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 	out, err := s.Store.Save(ctx, events)
 	if where := s.policy.waits.Load(); where != nil {
 		for i := range min(len(out), len(events)) {
-			if out[i].Result == graspsync.Stored {
+			if out[i].Result == graspsync.Stored || out[i].Result == graspsync.Duplicate { // by a Save that said it failed
 				(*where).Arrived(events[i].Event)
 			}
 		}

@@ -144,14 +144,22 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 		}
 	}
 	o, err := s.store.Add(context.WithoutCancel(ctx), e)
+	if err != nil || o.Result == graspsync.Failed {
+		if parsed, err := nostrlib.FromEvent(e); err == nil {
+			s.unsure.Add(graspsync.Incoming{Event: parsed})
+		}
+	}
 	if err != nil {
 		return s.failed(err)
+	}
+	if o.Result == graspsync.Duplicate && s.unsure.Take(graspsync.EventID(e.ID)) {
+		fresh = true // nobody was told
 	}
 	return s.heard(ctx, o, fresh)
 }
 
 // heard is what khatru is told of an event that the store was given. A fresh one was not there before
-// a hook of the relay's had it.
+// a hook of the relay's had it, or before it could not be stored.
 func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error {
 	switch o.Result {
 	case graspsync.Stored:

@@ -147,8 +147,9 @@ type Sync struct {
 	replaced   func(graspsync.Event) // takes note of what was removed for another's sake
 	questions  *embedding.Questions
 
-	ran  atomic.Bool
-	told atomic.Bool // that a hook refuses what comes by sync
+	unsure embedding.Unsure // of what clients submit
+	ran    atomic.Bool
+	told   atomic.Bool // that a hook refuses what comes by sync
 }
 
 // New embeds graspsync in a relay that is reached as identity and keeps its events
