@@ -56,7 +56,8 @@
 //
 // Where UseEventstore was called before New, its hooks are taken for yours. It works, and what it replaces
 // is told of, but each event and its older versions are looked up once more, and other servers can reconcile (NIP-77) with no more than 20 times
-// the maximum that it was given. Run logs that. Where it was not called expiry is ours, and
+// the maximum that it was given. Run logs that. Its ReplaceEvent is the backend's: boltdb's takes two identifiers that begin
+// alike for one where both are 64 hex digits, and removes the other. Where it was not called expiry is ours, and
 // relay.DisableExpirationManager must not be called: it panics without UseEventstore.
 //
 // # What is different for clients
