@@ -338,7 +338,7 @@ func (x EventExplanation) Sentences() (lines []string) {
 		}
 		return lines
 	case isSoft:
-		return []string{fmt.Sprintf("%s has waited for git data in vain; until %s a new state of one of its maintainers, or submitting it again, has it wait again.", what, at(x.Deadline))}
+		return []string{inVain(what, x.Deadline, x.Now)}
 	case isRefused:
 		lines = append(lines, what+" was not let in to wait for git data: "+x.Why+".")
 	case Expired.String():
@@ -354,6 +354,12 @@ func (x EventExplanation) Sentences() (lines []string) {
 		lines = append(lines, "That was at "+at(x.At)+".")
 	}
 	return lines
+}
+
+// inVain says of an announcement that has expired softly what has it wait again.
+func inVain(what string, until, now time.Time) string {
+	return fmt.Sprintf("%s has waited for git data in vain; until %s a new state of one of its maintainers, or submitting it again, has it wait again.",
+		what, graspsync.TimeText(until, now))
 }
 
 // until says how long something waits: it may be let wait for longer when its time is over.
@@ -372,8 +378,7 @@ func (x RepoExplanation) Sentences() []string {
 	lines := x.data(len(x.Waiting) > 0)
 	for _, e := range x.Waiting {
 		if e.Soft {
-			lines = append(lines, fmt.Sprintf("%s %s has waited in vain; until %s a new state of one of its maintainers, or submitting it again, has it wait again.",
-				e.Class, e.ID, graspsync.TimeText(e.Deadline, x.Now)))
+			lines = append(lines, inVain(e.Class+" "+e.ID, e.Deadline, x.Now))
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s %s waits, %s.", e.Class, e.ID, until(e.Deadline, x.Now)))

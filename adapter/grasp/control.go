@@ -216,24 +216,19 @@ func (c Control) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 }
 
 func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
-	ids, err := c.purgatory.Forgive(ctx, ref)
-	if err != nil {
-		return err
-	}
-	if len(ids) > 0 {
+	ids, failed := c.purgatory.Forgive(ctx, ref)
+	if len(ids) > 0 { // also if others failed: these are not told of again
 		asked := make([]graspsync.Dependency, len(ids))
 		for i, id := range ids {
 			asked[i] = graspsync.OnAsked(id)
 		}
-		if err := c.sync.Manager().Reconsider(ctx, asked...); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, c.sync.Manager().Reconsider(ctx, asked...))
 	}
-	err = c.purgatory.Refetch(ctx, ref)
+	err := c.purgatory.Refetch(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) && len(ids) > 0 {
-		return nil // its announcement is asked for again
+		err = nil // its announcement is asked for again
 	}
-	return err
+	return errors.Join(failed, err)
 }
 
 // Maintain puts a repository in order now: what nothing names is gone when it returns. While it is in
