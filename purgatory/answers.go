@@ -43,6 +43,8 @@ func newAnswers() *answers { return &answers{last: bounded.New[answerOf, answer]
 func (s *answers) came(f Fetched) {
 	var text string
 	switch {
+	case f.Local != nil:
+		text = "it answered, and what it sent could not be taken in here: " + graspsync.Printable(f.Local.Error())
 	case f.Err == nil && f.Missing == 0:
 		text = "it had all of it"
 	case f.Err == nil && f.Missing < f.Wanted, f.Err == nil && f.Bytes > 0 && f.Missing < f.Wanted:

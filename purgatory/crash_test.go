@@ -230,7 +230,8 @@ func (c *crashes) checkHeld(when, id string, h promise, entries, gone map[string
 	}
 	if record, waits := entries[id]; waits {
 		if h.event.Kind != graspsync.KindAnnouncement {
-			require.True(c.t, deadlineIn(c.t, record).Equal(h.deadline), "%s: deadline of %s", when, id)
+			// While something of ours fails, as at the end of a life, it waits on.
+			require.False(c.t, deadlineIn(c.t, record).Before(h.deadline), "%s: deadline of %s", when, id)
 		}
 		return
 	}

@@ -27,7 +27,7 @@ type engine struct {
 	looks    looks
 	retries  retries[graspsync.RepoRef] // whose look failed
 	expiring map[graspsync.EventID]bool
-	unsaved  *unsaved
+	troubles *troubles
 	vain     map[graspsync.EventID]int // how often an entry could not be expired
 	// leavers have deleted something: their repositories may be among that. They are looked
 	// for by one goroutine, while leaving.
@@ -74,7 +74,7 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 		queue:   hunt.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
-		unsaved: newUnsaved(p.report.fates[Released].Load), patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
+		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
@@ -181,6 +181,9 @@ func (e *engine) handle(ctx context.Context, msg any) {
 	case renewed:
 		e.renew(ctx, msg)
 	case fetchDone:
+		if msg.took || msg.fault != nil {
+			e.troubles.fetched(time.Now(), msg.repo, msg.fault)
+		}
 		e.perform(ctx, e.queue.Step(time.Now(), msg.fetched))
 		failures, until := e.queue.Broken(msg.server)
 		e.servers.found(msg.server, failures, until)
@@ -294,7 +297,7 @@ func (e *engine) start(ctx context.Context) {
 func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 	now := time.Now()
 	e.surveys.done(msg.identifier)
-	e.unsaved.surveyed(now, msg.identifier, msg.err)
+	e.troubles.surveyed(now, msg.identifier, msg.err)
 	if msg.err == nil {
 		delete(e.surveys.retries, msg.identifier)
 	} else if ctx.Err() == nil {
@@ -327,7 +330,7 @@ func (e *engine) leave(ctx context.Context) {
 func (e *engine) looked(ctx context.Context, msg lookDone) {
 	now := time.Now()
 	in := e.looks.done(msg.ref)
-	e.unsaved.looked(now, msg.ref, msg.err)
+	e.troubles.looked(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {
 	case msg.err == nil:
@@ -402,9 +405,7 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 		switch x := x.(type) {
 		case hunt.Fetch:
 			e.servers.started(x)
-			e.wg.Go(func() {
-				e.inbox.put(fetchDone{x.URL.HostPort(), e.fetches.fetch(ctx, x)})
-			})
+			e.wg.Go(func() { e.inbox.put(e.fetches.fetch(ctx, x)) })
 		case hunt.Attempted:
 			e.attempted(ctx, x)
 		case hunt.Dropped:
@@ -453,8 +454,8 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 
 // due returns at most n of the entries whose time is over, and that are not waited with on.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
-	e.unsaved.lapse(now)
-	due, prolonged := e.waiting.due(now, n, e.unsaved.of, e.owed)
+	e.troubles.lapse(now)
+	due, prolonged := e.waiting.due(now, n, e.troubles.keep, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart

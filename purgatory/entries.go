@@ -177,8 +177,8 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 	return nil
 }
 
-// errUnsaved is wrapped by the error for an event that was to be released, and could not be stored: unsaved has what
-// follows from that.
+// errUnsaved is wrapped by the error for an event that was to be released, and could not be stored: troubles has
+// what follows from that.
 var errUnsaved = errors.New("storing a released event")
 
 // store has the relay store an event. The error wraps ErrRefused or errUnsaved.

@@ -31,78 +31,111 @@ type fetches struct {
 	step         func(name string)
 }
 
+// errHere is wrapped when what failed is git, the disk or a lock of ours, and no server.
+var errHere = errors.New("taking in git data")
+
 // fetch asks one URL for what is missing of a repository. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
-func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (done hunt.Fetched) {
-	done = hunt.Fetched{ID: x.ID, Outcome: hunt.Nothing}
+func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (end fetchDone) {
+	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: hunt.Fetched{ID: x.ID, Outcome: hunt.Nothing}}
+	done := &end.fetched
 	ref, from := x.Repo, x.URL
 	pl := f.gatherings.enter(ref)
 	defer f.gatherings.leave(ref, pl)
 	select {
 	case pl.turns <- struct{}{}:
 	case <-ctx.Done():
-		return done
+		return end
 	}
 	defer func() { <-pl.turns }()
 	ask := f.servers.question(ref, from, f.findings.lacked(ref))
 	if len(ask.ids) == 0 && !ask.roomless {
 		done.Outcome = hunt.Complete
-		return done
+		return end
 	}
 	if reason := f.servers.refuses(ask); reason != "" {
 		f.report.drop(reason)
 		f.report.answers.passed(ref, from, passes[reason])
 		done.Outcome = hunt.Unasked
-		return done
+		return end
 	}
-	if err := f.hasRoom(ctx, ask); err != nil {
+	into := f.gatherings.gathering(pl, ask)
+	defer f.gatherings.giveBack(pl, into)
+	had := into.quarantine != nil
+	if err := f.prepare(ctx, into, ask); err != nil {
 		f.report.answers.passed(ref, from, graspsync.Printable(err.Error()))
-		f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", ref, from, err)
+		if !errors.Is(err, ErrFull) {
+			end.fault = f.failedHere(ctx, ref, from, err)
+		} else if ctx.Err() == nil {
+			f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", ref, from, err)
+		}
 		done.Outcome = hunt.Unasked
-		return done
+		return end
 	}
 	written, err := f.servers.begin(ctx, ask, x.Wait)
 	if err != nil {
+		if !had {
+			f.gatherings.discard(into)
+		}
 		if ctx.Err() == nil {
 			f.report.drop("unsaved")
 			f.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", ref, from, err)
+			end.fault = err
 		}
-		return done
+		return end
 	}
 	defer written()
-	into := f.gatherings.gathering(pl, ask)
-	defer f.gatherings.giveBack(pl, into)
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
-	end := f.report.request(from.HostPort().String())
+	told := f.report.request(from.HostPort().String())
 	f.gatherings.began(into, time.Now())
-	done.Outcome, err = f.into(ctx, into, &seen, ask.ids)
+	done.Outcome, end.took, err = f.into(ctx, into, &seen, ask.ids, had)
 	if ask.several { // nobody could tell what of it is whose
 		f.gatherings.discard(into)
 	}
 	f.gatherings.began(into, time.Time{})
 	seen.Err = err
-	if errors.Is(err, errNotNeeded) {
-		end(nil) // it was not the server's fault
-	} else {
-		end(err)
-	}
-	if ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
-		f.report.answers.came(seen)
-	}
 	f.servers.charge(ask, seen, done.Outcome == hunt.Complete)
-	f.gatherings.count(pl, into, seen, done.Outcome)
-	f.report.fetched(seen)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotNeeded) {
-		f.report.warn(line{who: from.HostPort().Host, what: "failed"}, "fetch failed", ref, from, err)
+	if errors.Is(err, errHere) {
+		seen.Err, seen.Local = nil, err
+		end.fault = f.failedHere(ctx, ref, from, err)
 	}
-	f.report.observe(seen)
+	f.gatherings.count(pl, into, seen, done.Outcome)
+	f.tell(ctx, seen, told)
 	var busy *BusyError
 	if errors.As(err, &busy) {
 		f.report.drop("busy")
 		done.Pause = max(busy.After, 1)
 	}
 	done.More = done.Outcome != hunt.Complete && (err == nil || errors.Is(err, ErrNotServed)) && f.more(ask, seen)
-	return done
+	return end
+}
+
+// tell says what became of a request.
+func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error)) {
+	f.report.fetched(seen)
+	f.report.observe(seen)
+	if errors.Is(seen.Err, errNotNeeded) {
+		told(nil) // it was not the server's fault
+		return
+	}
+	told(seen.Err)
+	if ctx.Err() != nil {
+		return
+	}
+	f.report.answers.came(seen)
+	if seen.Err != nil {
+		f.report.warn(line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
+	}
+}
+
+// failedHere says that something of ours failed, and returns it, unless that is our own end, or the repository's.
+func (f *fetches) failedHere(ctx context.Context, ref graspsync.RepoRef, from graspsync.CloneURL, err error) error {
+	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
+		return nil
+	}
+	f.report.drop("failed_here")
+	f.report.warn(line{who: ref.Owner.String(), what: "here"}, "git data can't be taken in", ref, from, err)
+	return err
 }
 
 // more reports whether a server that has answered is to be asked at once for what is missing
@@ -114,36 +147,45 @@ func (f *fetches) more(asked question, seen Fetched) bool {
 	return next.beyond(asked) && (brought || !next.lacked) && f.servers.refuses(next) == ""
 }
 
-// hasRoom returns why nothing can come to a repository now.
-func (f *fetches) hasRoom(ctx context.Context, q question) error {
+// prepare has a gathering ready for what comes. The error wraps ErrFull if nothing can come to the repository.
+func (f *fetches) prepare(ctx context.Context, into *gathering, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q), f.displacement.ofOwner)
-	if err == nil {
-		done()
+	if err != nil {
+		return err
 	}
+	done()
+	if into.quarantine != nil {
+		return nil
+	}
+	dir, unlock, err := f.repos.Lock(ctx, q.repo)
+	if err != nil {
+		return fmt.Errorf("locking repository: %w", err)
+	}
+	defer unlock()
+	into.quarantine, err = f.git.Quarantine(ctx, dir)
 	return err
 }
 
-// into fetches into a place. What became complete is promoted, and released. A server
+// into fetches into a place. What became complete is promoted, which took says, and released. A server
 // that brought nothing that is wanted is of no use, and has no place filled.
-func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) (hunt.Outcome, error) {
-	had := pl.quarantine != nil
+func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID, had bool) (_ hunt.Outcome, took bool, _ error) {
 	came, err := f.gather(ctx, pl, seen, want)
 	if err != nil {
-		if !had {
+		if !had && !errors.Is(err, errHere) {
 			f.gatherings.discard(pl)
 		}
 		if errors.Is(err, ErrBroken) {
-			return hunt.Broken, err
+			return hunt.Broken, false, err
 		}
-		return hunt.Nothing, err
+		return hunt.Nothing, false, err
 	}
 	if len(came) == 0 {
-		return hunt.Partial, nil
+		return hunt.Partial, false, nil
 	}
 	if err := f.promote(ctx, pl, seen, came); err != nil {
-		return hunt.Nothing, err
+		return hunt.Nothing, false, err
 	}
 	found, err := f.looker.look(ctx, seen.Repo, resolve.Reasons{Late: true}, f.cfg.fixed.Timeout/lockShare)
 	if err != nil {
@@ -155,23 +197,17 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
 			f.report.fault(seen.Repo.String(), lookFailed, err)
 		}
-		return hunt.Partial, nil
+		return hunt.Partial, true, nil
 	}
 	if len(found.need.IDs) == 0 {
-		return hunt.Complete, nil
+		return hunt.Complete, true, nil
 	}
-	return hunt.Partial, nil
+	return hunt.Partial, true, nil
 }
 
-// gather asks a server, and finds out what is missing after that. It returns what is not.
+// gather asks a server, and finds out what is missing after that. It returns what is not. The error wraps errHere if
+// it is not the server that failed.
 func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	if pl.quarantine == nil {
-		q, err := f.quarantine(ctx, seen.Repo)
-		if err != nil {
-			return nil, err
-		}
-		pl.quarantine = q
-	}
 	n, err := f.gatherings.request(ctx, pl, seen.URL, want)
 	seen.Bytes = n
 	if err != nil {
@@ -185,7 +221,7 @@ func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want
 	defer cancel()
 	missing, err := pl.quarantine.Missing(ctx, want)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errHere, err)
 	}
 	seen.Missing = len(missing)
 	lacks := setOf(missing)
@@ -195,19 +231,8 @@ func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want
 	}), nil
 }
 
-// quarantine makes a quarantine beside a repository.
-func (f *fetches) quarantine(ctx context.Context, ref graspsync.RepoRef) (Quarantine, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
-	defer cancel()
-	dir, unlock, err := f.repos.Lock(ctx, ref)
-	if err != nil {
-		return nil, fmt.Errorf("locking repository: %w", err)
-	}
-	defer unlock()
-	return f.git.Quarantine(ctx, dir)
-}
-
-// promote makes what came part of the repository, if anything of it may have a ref there.
+// promote makes what came part of the repository, if anything of it may have a ref there. The error wraps errHere,
+// unless it says that there is no room for so much.
 func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, came []nip34.ObjectID) error {
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
@@ -219,18 +244,18 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 		return fmt.Errorf("%w: %w", ErrLimit, err)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errHere, err)
 	}
 	defer done()
 	dir, unlock, err := f.repos.Lock(ctx, ref)
 	if err != nil {
-		return fmt.Errorf("locking repository: %w", err)
+		return fmt.Errorf("%w: locking repository: %w", errHere, err)
 	}
 	defer unlock()
 	q := pl.quarantine
 	switch room, soon, err := f.rations.hasRoomFor(ctx, ref, dir, came, bytes, pl.whose != (whose{})); {
 	case err != nil:
-		return err
+		return fmt.Errorf("%w: %w", errHere, err)
 	case !room && soon:
 		f.report.drop("pull_unswept")
 		pl.quarantine = nil
@@ -246,7 +271,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 	}
 	pl.quarantine = nil
 	if err := q.Promote(ctx); err != nil {
-		return errors.Join(err, q.Discard())
+		return fmt.Errorf("%w: %w", errHere, errors.Join(err, q.Discard()))
 	}
 	f.step("promoted")
 	f.schedule.brought(ref)

@@ -29,8 +29,11 @@ type (
 	}
 	// fetchDone: a request has ended.
 	fetchDone struct {
+		repo    graspsync.RepoRef
 		server  graspsync.HostPort
 		fetched hunt.Fetched
+		took    bool  // what came is part of the repository
+		fault   error // what failed here, and not at the server
 	}
 	// surveyed: it is known which repositories with an identifier are to be looked at.
 	surveyed struct {

@@ -84,22 +84,23 @@ func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefCh
 	return nil
 }
 
-// point has HEAD name a branch that is not there yet. That is one step, and no ref is what it
-// should not be if we are killed: it needs no journal.
+// point has HEAD name a branch that is not there yet.
 func (m *mover) point(ctx context.Context, r *repository, head nip34.RefName) error {
-	if err := m.mend(ctx, r.Ref, r.dir); err != nil {
-		return fmt.Errorf("mending a repository: %w", err)
-	}
-	return m.git.UpdateRefs(ctx, r.dir, nil, head)
+	return m.simply(ctx, r.Ref, r.dir, nil, head)
 }
 
-// remove removes refs of pull requests. That needs no journal: each is there or not, and only
-// locks can be left. A repository that is doubted is mended first, or nothing is done.
+// remove removes refs of pull requests.
 func (m *mover) remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []resolve.RefChange) error {
+	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
+}
+
+// simply changes what needs no journal: each is done or not, no ref is what it should not be if we are killed, and
+// only locks can be left. A repository that is doubted is mended first, or nothing is done.
+func (m *mover) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []resolve.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
-	err := m.git.UpdateRefs(ctx, dir, gone, nip34.RefName{})
+	err := m.git.UpdateRefs(ctx, dir, changes, head)
 	if err != nil {
 		m.doubt(ref, journal{})
 	}

@@ -41,6 +41,7 @@ type (
 		Missing int   // of them, afterwards
 		Bytes   int64 // that came
 		Err     error // nil if the server answered as it should
+		Local   error // what failed here, git or the disk: what came is not part of the repository
 	}
 	// Incomplete says that an attempt has asked every server that can be asked now.
 	Incomplete struct {

@@ -254,10 +254,10 @@ func (w *waiting) postpone(id graspsync.EventID, until time.Time) {
 
 // due returns at most n of the entries whose time is over, and postpones what is done about
 // them. What servers were not even asked for, as owed says, waits on: who has very many
-// repositories is asked for some of them a minute. So does, however long that takes, what may be complete, and
-// can't be stored.
+// repositories is asked for some of them a minute. So does, however long that takes, what may be complete while
+// something of ours fails, as kept says.
 func (w *waiting) due(
-	now time.Time, n int, unsaved func(entry ledger.Entry) bool, owed func(now time.Time, entry ledger.Entry) bool,
+	now time.Time, n int, kept func(entry ledger.Entry) bool, owed func(now time.Time, entry ledger.Entry) bool,
 ) (due, prolonged []ledger.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,7 +265,7 @@ func (w *waiting) due(
 		due = w.ledger.Due(now, n)
 		before := len(prolonged)
 		for _, entry := range due {
-			if unsaved(entry) && w.ledger.Await(now, entry.ID) || owed(now, entry) && w.ledger.Prolong(now, entry.ID) {
+			if kept(entry) && w.ledger.Await(now, entry.ID) || owed(now, entry) && w.ledger.Prolong(now, entry.ID) {
 				prolonged = append(prolonged, entry)
 			}
 		}

@@ -104,6 +104,10 @@ const (
 // event is [SyncManager.ExplainEvent].
 func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
 	x := EventExplanation{Now: time.Now(), ID: id}
+	if why := q.unreadable(); why != "" {
+		x.Is, x.Why, x.Unread = IsUnknown, why, true
+		return x, nil
+	}
 	_, held := q.ingest.policy.heldForUser(id) // first: what is released meanwhile is in both
 	ev, err := q.readOne(ctx, nostr.Filter{IDs: []string{id.String()}})
 	if err != nil {

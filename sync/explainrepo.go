@@ -69,6 +69,10 @@ func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 	wrap := func(err error) (RepoExplanation, error) {
 		return RepoExplanation{}, fmt.Errorf("explaining %s: %w", ref, err)
 	}
+	if why := q.unreadable(); why != "" {
+		x.Is, x.Why = RepoStarting, why
+		return x, nil
+	}
 	s, err := q.repoStatus(ctx, ref)
 	switch {
 	case err == nil:
@@ -99,6 +103,14 @@ func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 		}
 	}
 	return x, nil
+}
+
+// unreadable is why the Store, which was not read yet, can't be read; "" if it can.
+func (q *explainer) unreadable() string {
+	if q.readable.is() {
+		return ""
+	}
+	return q.status().StoreError
 }
 
 // refused returns what was said of announcements and states of a repository's owner that are not

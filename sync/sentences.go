@@ -48,8 +48,7 @@ func (x EventExplanation) Sentences() []string {
 	case IsGone:
 		s.add(id + " was here once, or a version of it, and is not any more.")
 	default:
-		s.add(orElse(x.Since.IsZero(), id+" is not here, and nothing is remembered of it: more came since the start than is remembered.",
-			id+" never came here since the start at "+s.at(x.Since)+"."))
+		s.add(x.unknown(id, s.at(x.Since)))
 	}
 	s.came(x)
 	if x.NamedBy != (graspsync.EventID{}) {
@@ -63,11 +62,22 @@ func (x EventExplanation) Sentences() []string {
 	}
 	switch {
 	case x.Is == IsUnknown && x.Unread:
-		s.add("What is stored was not read yet, and no relay is followed before that.")
+		s.add("What is stored was not read yet, and no relay is followed before that" + because(x.Why) + ".")
 	case x.Is == IsUnknown:
 		s.toAsk(x.Relays, x.StillToAsk)
 	}
 	return s.lines
+}
+
+// unknown says that nothing is known of it.
+func (x EventExplanation) unknown(id, since string) string {
+	switch {
+	case x.Why != "":
+		return "Whether " + id + " is here is not known."
+	case x.Since.IsZero():
+		return id + " is not here, and nothing is remembered of it: more came since the start than is remembered."
+	}
+	return id + " never came here since the start at " + since + "."
 }
 
 // again says what would have it judged again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +68,36 @@ func TestStoreThatFailsLosesNothingThatIsComplete(t *testing.T) {
 						r.start()
 					}
 					r.failing.Store(false)
+					after(10 * time.Minute)
+					require.Equal(t, len(events), r.all(events))
+				})
+			})
+		}
+	}
+}
+
+// It was the same with git, a lock or the disk; and the git server was said to have failed, and to have nothing.
+func TestGitThatFailsHereLosesNothingThatIsComplete(t *testing.T) {
+	for _, op := range []string{"create", "lock", "quarantine", "missing", "promote", "probe", "refs", "align"} {
+		for _, fails := range []time.Duration{20 * time.Minute, 35 * time.Minute, 26 * time.Hour} {
+			t.Run(fmt.Sprint(op, " ", fails), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t)
+					defer func() { r.stop() }()
+					var failing atomic.Bool
+					failing.Store(true)
+					r.git.FailWith(func(o string) error {
+						if o == op && failing.Load() {
+							return errDisk
+						}
+						return nil
+					})
+					events, url, has := r.hosted()
+					r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
+					after(fails)
+					require.Less(t, r.all(events), len(events))
+					require.Empty(t, r.blamed(), "it is not the git server that fails")
+					failing.Store(false)
 					after(10 * time.Minute)
 					require.Equal(t, len(events), r.all(events))
 				})

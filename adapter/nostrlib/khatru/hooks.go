@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"fiatjaf.com/nostr"
@@ -282,6 +283,9 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 		if err != nil {
 			s.unanswered(ctx, err)
 			return
+		}
+		if d, is := f.Tags["d"]; is && khatru.IsInternalCall(ctx) { // for what a deletion names by its address
+			events = slices.DeleteFunc(events, func(e nostr.Event) bool { return !slices.Contains(d, e.Tags.GetD()) })
 		}
 		for _, e := range events {
 			s.paced(ctx, e)

@@ -276,9 +276,13 @@ func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	require.NoError(t, old.Sign(key))
 	require.Contains(t, c.publish(old), "needs a time")
 	require.ElementsMatch(t, here, content(t, s.Store()))
-	// The first d tag is what it is addressed by.
-	c.publish(signed(t, key, 5, a("30617:"+author+":second")))
+	// The first d tag is what it is addressed by: the rest of such a deletion was executed, and the client told that it
+	// had failed.
+	draft := signed(t, key, 1)
+	require.Contains(t, c.publish(draft), "true")
+	require.Contains(t, c.publish(signed(t, key, 5, e(draft.ID.Hex()), a("30617:"+author+":second"))), "true")
 	require.Subset(t, content(t, s.Store()), here)
+	require.NotContains(t, content(t, s.Store()), draft.ID)
 
 	old = event(nostr.PubKey{}, 5, 0, e(note.ID.Hex()))
 	require.NoError(t, old.Sign(key))

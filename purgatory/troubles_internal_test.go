@@ -1,0 +1,88 @@
+package purgatory
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+)
+
+// An event that can't be stored while others are kept all of its repository from expiring, for good.
+func TestWhatAloneCannotBeStored(t *testing.T) {
+	now, released := time.Now(), uint64(0)
+	u := newTroubles(func() uint64 { return released }, time.Minute)
+	ref, other := graspsync.RepoRef{Identifier: "x"}, graspsync.RepoRef{Identifier: "y"}
+	entry := func(class ledger.Class, ref graspsync.RepoRef) ledger.Entry {
+		return ledger.Entry{Class: class, Repos: []graspsync.RepoRef{ref}}
+	}
+	fails := fmt.Errorf("%w: disk full", errUnsaved)
+	try := func() {
+		now = now.Add(retryMost)
+		u.lapse(now)
+		u.looked(now, ref, fails)
+		u.surveyed(now, "z", fails)
+	}
+	for range 10 * troubleAlone { // the store fails
+		try()
+		require.True(t, u.keep(entry(ledger.State, ref)))
+		require.True(t, u.keep(entry(ledger.State, graspsync.RepoRef{Identifier: "z"})))
+	}
+	require.False(t, u.keep(entry(ledger.State, other)))
+	require.False(t, u.keep(entry(ledger.Placeholder, ref)), "that waits for its event")
+	for range troubleAlone - 1 { // this fails
+		released++
+		try()
+	}
+	require.True(t, u.keep(entry(ledger.State, ref)))
+	released++
+	try()
+	require.False(t, u.keep(entry(ledger.State, ref)))
+	require.False(t, u.keep(entry(ledger.State, graspsync.RepoRef{Identifier: "z"})))
+
+	u.looked(now, ref, nil)
+	require.Empty(t, u.looks)
+	try()
+	require.True(t, u.keep(entry(ledger.State, ref)), "it begins anew")
+	u.lapse(now.Add(troubleFor + 1))
+	require.Empty(t, u.looks, "nobody tries it any more")
+	require.Empty(t, u.surveys)
+}
+
+// What git or the disk fails for is kept for as long; but not what fails for one repository alone, nor what a look
+// has no time for.
+func TestWhatFailsForOneRepositoryAlone(t *testing.T) {
+	now := time.Now()
+	u := newTroubles(func() uint64 { return 0 }, time.Hour)
+	ref, other := graspsync.RepoRef{Identifier: "x"}, graspsync.RepoRef{Identifier: "y"}
+	waits := ledger.Entry{Class: ledger.State, Repos: []graspsync.RepoRef{ref}}
+	fails := errors.New("git")
+	for range 10 * troubleAlone { // all of git fails
+		u.looked(now, ref, fails)
+		u.looked(now, other, fails)
+	}
+	require.True(t, u.keep(waits))
+	u.looked(now, ref, errLong)
+	require.False(t, u.keep(waits))
+
+	for range troubleAlone {
+		u.looked(now, ref, fails)
+		require.True(t, u.keep(waits))
+		u.looked(now, other, nil)
+	}
+	u.looked(now, ref, fails)
+	require.False(t, u.keep(waits))
+
+	u.fetched(now, ref, fails)
+	require.True(t, u.keep(waits), "what came can't be taken in")
+	u.looked(now, ref, nil)
+	require.True(t, u.keep(waits), "to look at what is there works")
+	u.lapse(now.Add(time.Hour))
+	require.True(t, u.keep(waits), "the next hunt is to come")
+	u.fetched(now, ref, nil)
+	require.False(t, u.keep(waits))
+}
