@@ -6,11 +6,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -28,7 +31,13 @@ type conn struct {
 	ctx     context.Context     //nolint:containedctx // it is the connection's
 	end     context.CancelCauseFunc
 	asked   *table
-	closing chan struct{} // closed: there is no time to linger
+	closing chan struct{}  // closed: there is no time to linger
+	relay   sync.WaitGroup // who waits for the relay
+
+	own     bool              // subscriptions are the gate's: the relay has none
+	entered chan struct{}     // closed: the relay has told of the connection
+	ws      *khatru.WebSocket // what it is there
+	there   context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
 }
 
 // inbound is a message of the client that has not been looked at.
@@ -40,7 +49,7 @@ type inbound struct {
 }
 
 func (c *conn) serve() {
-	var client, relay sync.WaitGroup
+	var client sync.WaitGroup
 	said := make(chan struct{})
 	for _, run := range []func() error{c.fromClient, c.toRelay, c.signs} {
 		client.Go(func() { c.end(run()) })
@@ -49,7 +58,7 @@ func (c *conn) serve() {
 		defer close(said)
 		c.end(c.toClient())
 	})
-	relay.Go(func() { c.end(c.fromRelay()) })
+	c.relay.Go(func() { c.end(c.fromRelay()) })
 	<-c.ctx.Done()
 	c.queue.close()
 	c.hangUp(said)
@@ -60,7 +69,7 @@ func (c *conn) serve() {
 	}
 	c.g.leave(c)
 	c.linger()
-	relay.Wait()
+	c.relay.Wait()
 	c.over()
 }
 
@@ -127,7 +136,8 @@ func (c *conn) giveUp(s *sub) {
 	s.leave.Do(func() {
 		switch s.label {
 		case labelReq:
-			c.g.listening.leave(c.client, s.filters)
+			c.g.live.leave(s)
+			c.g.listening.leave(c.client, s.weight)
 		case labelNegOpen:
 			s.timer.Stop()
 			c.g.negs.leave(c.client, 1)
@@ -247,7 +257,10 @@ func (c *conn) asks(r request, room func()) error {
 	switch r.label {
 	case labelReq:
 		s.told = newTold(s.filters)
-		if !c.g.listening.try(c.client, s.filters) {
+		for _, f := range r.filters {
+			s.weight += weight(f)
+		}
+		if !c.g.listening.try(c.client, s.weight) {
 			c.g.count(refusedListening)
 			c.say(r.refusal("rate-limited: too many subscriptions are open"))
 			room()
@@ -269,7 +282,51 @@ func (c *conn) asks(r request, room func()) error {
 		return err
 	}
 	c.asked.open(s, p)
+	if r.label == labelReq && c.isOwn() {
+		c.ask(s, r.filters)
+		return nil
+	}
 	return c.forward(r.as(s.number))
+}
+
+// isOwn waits until the relay has told of the connection. One that does not has the subscriptions.
+func (c *conn) isOwn() bool {
+	if !c.own {
+		return false
+	}
+	late := time.NewTimer(byeBy)
+	defer late.Stop()
+	select {
+	case <-c.entered:
+		return true
+	case <-c.ctx.Done():
+	case <-late.C:
+	}
+	return false
+}
+
+// enter is called when the relay has the connection.
+func (c *conn) enter(ctx context.Context, ws *khatru.WebSocket) {
+	c.ws, c.there = ws, ctx
+	close(c.entered)
+}
+
+// ask has what is stored looked for, and what is published heard of, from now on.
+func (c *conn) ask(s *sub, filters []nostr.Filter) {
+	ctx, stop := context.WithCancelCause(asking(c.there, strconv.FormatUint(s.number, 10)))
+	s.stop = stop
+	c.g.live.hear(c, s, filters)
+	c.relay.Go(func() {
+		defer stop(nil)
+		c.answer(ctx, s, filters)
+	})
+}
+
+// hear has a subscription told of an event that was published.
+func (c *conn) hear(s *sub, e *published) {
+	if name, hears := c.asked.live(s, e.event.ID); hears {
+		c.say(write(labelEvent, name, e.json()))
+	}
 }
 
 func (c *conn) negMessage(r request, room func()) error {
@@ -372,6 +429,10 @@ func (c *conn) closes(s *sub) error {
 		return nil
 	}
 	tell := c.asked.close(s)
+	if s.listener != nil {
+		c.g.live.leave(s)
+		s.stop(nil)
+	}
 	c.queue.changed()
 	if !tell {
 		return nil
@@ -384,6 +445,9 @@ func (c *conn) ended(s *sub) error {
 	c.giveUp(s)
 	for _, p := range c.asked.left(s) {
 		p.over()
+	}
+	if s.listener != nil {
+		return nil
 	}
 	label := labelClose
 	if s.label == labelNegOpen {
@@ -399,28 +463,33 @@ func (c *conn) fromRelay() error {
 		if err != nil {
 			return errors.Join(errGone, err)
 		}
-		v := c.asked.hears(bytes.TrimRight(message, "\n"))
-		if v.say == nil || v.s != nil {
-			c.queue.changed() // what is not said, and what has not come, makes room
+		c.heard(bytes.TrimRight(message, "\n"))
+	}
+}
+
+// heard deals with a message of the relay.
+func (c *conn) heard(message []byte) {
+	v := c.asked.hears(message)
+	if v.say == nil || v.s != nil {
+		c.queue.changed() // what is not said, and what has not come, makes room
+	}
+	if v.p != nil {
+		v.p.over()
+	}
+	if v.held {
+		c.g.held.leave(c.client, v.s.filters)
+	}
+	switch {
+	case v.tell:
+		if err := c.ended(v.s); err != nil {
+			c.end(err)
+			return
 		}
-		if v.p != nil {
-			v.p.over()
-		}
-		if v.held {
-			c.g.held.leave(c.client, v.s.filters)
-		}
-		switch {
-		case v.tell:
-			err = c.ended(v.s)
-		case v.over:
-			c.giveUp(v.s)
-		}
-		if err != nil {
-			return err
-		}
-		if v.say != nil {
-			c.say(v.say)
-		}
+	case v.over:
+		c.giveUp(v.s)
+	}
+	if v.say != nil {
+		c.say(v.say)
 	}
 }
 

@@ -57,7 +57,8 @@ type constants struct {
 	// MaxFilters bounds the filters of a REQ. Defaults to 100.
 	MaxFilters int
 	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
-	// stored is held against each of them. Nobody has more than there is left. Defaults to 50,000.
+	// published is held against each of them. One that names much counts as one more for each 40 values. Nobody
+	// has more than there is left. Defaults to 50,000.
 	MaxListening int
 	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
 	// before it asks who that is. Defaults to 1 MiB.
@@ -99,6 +100,9 @@ type Gate struct {
 	negs      *turns
 	listening *turns
 	held      *turns
+	live      live
+	ear       *ear // nil: the relay has the subscriptions itself; set before it serves
+	paced     int  // relays
 	soft      int
 	queued    atomic.Int64
 	crowd     sync.Mutex // nobody is hung up for what somebody else makes room for
@@ -168,8 +172,17 @@ func leastQueues(maxMessage int64) int {
 // else waits. A backend that has something open for as long as its answer is read keeps that open,
 // for 64 answers at once and no longer than the client goes on reading; adapter/eventstore's has
 // nothing open. Each relay of a [khatru.Router] has to be paced. It is called before the relay serves.
+//
+// Of a relay that is the only one the Gate keeps the subscriptions as well: it has the relay's hooks answer what is stored, and
+// tells clients of what is published.
 func (g *Gate) Pace(relay *khatru.Relay) {
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, g.pace)
+	if g.paced++; g.paced > 1 || subscription(asking(context.Background(), "1")) != "1" {
+		g.ear = nil // only khatru knows which relay is asked
+		return
+	}
+	g.ear = &ear{g: g, relay: relay}
+	g.ear.wire()
 }
 
 // pace is called before each event that is written for a REQ, and after each one that is published.
@@ -358,10 +371,22 @@ func (g *Gate) slowest() *conn {
 	return most
 }
 
+// deafened hangs up who would not hear any more of what is published.
+func (g *Gate) deafened() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.conns {
+		if c.own {
+			c.end(errGone)
+		}
+	}
+}
+
 // Close hangs up everybody. New connections may come.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.ear.close()
 	for c := range g.conns {
 		c.end(context.Canceled)
 	}
@@ -374,7 +399,7 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	c := &conn{
 		g: g, client: g.cfg.Client(r), queue: newQueue(&g.queued), inbox: make(chan inbound, placesOf), ahead: semaphore.NewWeighted(readAhead),
-		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(),
+		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(), entered: make(chan struct{}), own: g.ear.open(),
 	}
 	defer end(nil)
 	if !g.enter(c) {
@@ -383,7 +408,9 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.leave(c)
-	in, resp, err := c.dial(r) //nolint:bodyclose // a pipe that has ended
+	dialing, cancel := context.WithTimeout(ctx, answerBy)
+	in, resp, err := dial(dialing, g.next, r.WithContext(context.WithValue(context.WithoutCancel(r.Context()), connKey{}, c))) //nolint:bodyclose // a pipe that has ended
+	cancel()
 	if err != nil {
 		refuse(w, resp)
 		return
@@ -445,8 +472,5 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 		return r, r.refusal("invalid: the subscription id is too long")
 	}
 	answer = r.check(g.cfg.fixed.MaxFilters)
-	if r.label == labelReq {
-		r.parts = distinct(r.parts)
-	}
 	return r, answer
 }

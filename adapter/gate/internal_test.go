@@ -9,12 +9,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http/httptest"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 )
 
@@ -222,13 +224,16 @@ func TestLeastQueues(t *testing.T) {
 
 // What is remembered of an answer has a bound, and goes with EOSE.
 func TestTold(t *testing.T) {
-	event := func(n int) []byte { return fmt.Appendf(nil, `,{"kind":1,"id":"%032x%032x"}]`, n, 0) }
+	event := func(n int) digest {
+		d, found := digestOf(fmt.Appendf(nil, `,{"kind":1,"id":"%032x%032x"}]`, n, 0))
+		require.True(t, found)
+		return d
+	}
 	require.Nil(t, newTold(1))
 	require.False(t, newTold(1).again(event(1)))
 	told := newTold(2)
-	for range 2 {
-		require.False(t, told.again([]byte(`,{"id":"12"}]`)), "that is no id")
-	}
+	_, found := digestOf([]byte(`,{"id":"12"}]`))
+	require.False(t, found, "that is no id")
 	for n := range maxTold + 100 {
 		require.False(t, told.again(event(n)))
 		require.True(t, told.again(event(n)))
@@ -283,4 +288,75 @@ func TestMessagesOfARelay(t *testing.T) {
 	relay.MaxMessageSize = 1 << 20
 	require.Equal(t, int64(1<<20), New(relay, Config{}).cfg.MaxMessage)
 	require.Equal(t, int64(7), New(relay, Config{MaxMessage: 7}).cfg.MaxMessage)
+}
+
+// What hears of an event is what go-nostr says that matches it.
+func TestMatches(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	some := func(most int) (out []string) {
+		for range rng.IntN(most) {
+			out = append(out, string(rune('a'+rng.IntN(6))))
+		}
+		return out
+	}
+	at := func() *nostr.Timestamp {
+		if rng.IntN(2) == 0 {
+			return nil
+		}
+		n := nostr.Timestamp(rng.IntN(4))
+		return &n
+	}
+	matched := 0
+	for range 20_000 {
+		e := &nostr.Event{ID: "a", PubKey: "b", Kind: rng.IntN(2), CreatedAt: nostr.Timestamp(rng.IntN(4))}
+		for range rng.IntN(12) {
+			e.Tags = append(e.Tags, append(nostr.Tag{[]string{"e", "p"}[rng.IntN(2)]}, some(3)...))
+		}
+		f := nostr.Filter{Since: at(), Until: at(), Tags: nostr.TagMap{"e": some(9)}}
+		switch rng.IntN(6) {
+		case 0:
+			f.IDs = some(9)
+		case 1:
+			f.Authors = some(9)
+		case 2:
+			f.Kinds = []int{1, 0, 1}[rng.IntN(3):]
+		case 3:
+			f.Tags["p"] = []string{}
+		case 4:
+			f.Tags["p"] = some(3)
+		}
+		want := f.Matches(e)
+		require.Equal(t, want, newPublished(e).matches(newListening(f)), "%v %v", f, e)
+		if want {
+			matched++
+		}
+	}
+	require.Greater(t, matched, 1000)
+}
+
+// An event of many tags and filters that name much, ours against go-nostr's.
+func BenchmarkMatches(b *testing.B) {
+	e, f := &nostr.Event{}, nostr.Filter{Tags: nostr.TagMap{}}
+	for n := range 40_000 {
+		e.Tags = append(e.Tags, nostr.Tag{"t", strconv.Itoa(n)})
+	}
+	for n := range 4000 {
+		f.Tags["t"] = append(f.Tags["t"], strconv.Itoa(-n-1))
+	}
+	l := newListening(f)
+	b.Run("ours", func(b *testing.B) {
+		for b.Loop() {
+			p := newPublished(e)
+			for range 28 {
+				p.matches(l)
+			}
+		}
+	})
+	b.Run("go-nostr", func(b *testing.B) {
+		for b.Loop() {
+			for range 28 {
+				f.Matches(e)
+			}
+		}
+	})
 }

@@ -34,23 +34,15 @@ type request struct {
 	label string
 	name  string            // of a subscription, as the client has it
 	parts []json.RawMessage // what comes after the label, and after the name where there is one
+	// filters of a REQ are its parts, read. Each is there once, since each is looked for by itself.
+	filters []nostr.Filter
 }
 
 // maxEcho is how long a name may be that is repeated to who has sent it.
 const maxEcho = 4096
 
-// distinct leaves out filters that are there already: each is looked for by itself.
-func distinct(filters []json.RawMessage) (out []json.RawMessage) {
-	for _, f := range filters {
-		if !slices.ContainsFunc(out, func(o json.RawMessage) bool { return bytes.Equal(o, f) }) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
 // check says what is wrong with what comes after the name.
-func (r request) check(most int) (answer []byte) {
+func (r *request) check(most int) (answer []byte) {
 	switch r.label {
 	case labelReq, labelCount:
 		if len(r.parts) > most {
@@ -59,18 +51,16 @@ func (r request) check(most int) (answer []byte) {
 		if len(r.parts) == 0 || r.label == labelCount && len(r.parts) > 1 {
 			return r.refusal("invalid: not as many filters as there must be")
 		}
-		for i := range r.parts {
-			if reason := r.checkFilter(i); reason != "" {
-				return r.refusal(reason)
-			}
-		}
+		return r.checkFilters()
 	case labelNegOpen:
 		if len(r.parts) != 2 {
 			return r.refusal("invalid: NEG-OPEN has a filter and a message")
 		}
-		if reason := r.checkFilter(0); reason != "" {
+		_, text, reason := readFilter(r.parts[0])
+		if reason != "" {
 			return r.refusal(reason)
 		}
+		r.parts[0] = text
 		return r.checkNeg(r.parts[1])
 	case labelNegMsg:
 		if len(r.parts) != 1 {
@@ -88,12 +78,26 @@ const (
 	maxProducts = 10_000
 )
 
-// checkFilter says what is wrong with a filter, and has it written as whoever reads it next reads it:
+func (r *request) checkFilters() (answer []byte) {
+	var texts []json.RawMessage
+	for _, part := range r.parts {
+		f, text, reason := readFilter(part)
+		if reason != "" {
+			return r.refusal(reason)
+		}
+		if !slices.ContainsFunc(texts, func(o json.RawMessage) bool { return bytes.Equal(o, text) }) {
+			texts, r.filters = append(texts, text), append(r.filters, f)
+		}
+	}
+	r.parts = texts
+	return nil
+}
+
+// readFilter reads a filter, or says what is wrong with it, and has it written as whoever reads it next reads it:
 // of what can't be parsed a relay does not say whose it was.
-func (r request) checkFilter(i int) (reason string) {
-	var f nostr.Filter
-	if !isObject(r.parts[i]) || json.Unmarshal(r.parts[i], &f) != nil {
-		return "invalid: this is no filter of NIP-01"
+func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
+	if !isObject(part) || json.Unmarshal(part, &f) != nil {
+		return f, nil, "invalid: this is no filter of NIP-01"
 	}
 	values := 0
 	for _, of := range f.Tags {
@@ -101,18 +105,17 @@ func (r request) checkFilter(i int) (reason string) {
 	}
 	switch {
 	case len(f.IDs) > maxValues:
-		return "invalid: too many ids"
+		return f, nil, "invalid: too many ids"
 	case values > maxValues:
-		return "invalid: too many tag values"
+		return f, nil, "invalid: too many tag values"
 	case max(len(f.Authors), 1)*max(len(f.Kinds), 1) > maxProducts || len(f.Authors) > maxValues:
-		return "invalid: too many authors"
+		return f, nil, "invalid: too many authors"
 	}
 	text, err := json.Marshal(f)
 	if err != nil {
-		return "invalid: this is no filter of NIP-01"
+		return f, nil, "invalid: this is no filter of NIP-01"
 	}
-	r.parts[i] = text
-	return ""
+	return f, text, ""
 }
 
 func (r request) checkNeg(part json.RawMessage) (answer []byte) {

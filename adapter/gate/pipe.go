@@ -12,13 +12,11 @@ import (
 	"github.com/coder/websocket"
 )
 
-// dial has the relay take a websocket over a pipe, as if the client's request came to it. The
-// answer is the relay's if it takes none.
-func (c *conn) dial(r *http.Request) (*websocket.Conn, *http.Response, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, answerBy)
-	defer cancel()
+// dial has a relay take a websocket over a pipe, as if a request came to it. The answer is the relay's
+// if it takes none.
+func dial(ctx context.Context, next http.Handler, r *http.Request) (*websocket.Conn, *http.Response, error) {
 	in, resp, err := websocket.Dial(ctx, "ws://relay.invalid", &websocket.DialOptions{
-		HTTPClient:      &http.Client{Transport: pipe{c, r}},
+		HTTPClient:      &http.Client{Transport: pipe{next, r}},
 		CompressionMode: websocket.CompressionDisabled,
 	})
 	if err == nil {
@@ -29,8 +27,8 @@ func (c *conn) dial(r *http.Request) (*websocket.Conn, *http.Response, error) {
 
 // pipe has a handler answer a request as if it had come over a connection.
 type pipe struct {
-	of     *conn
-	client *http.Request
+	next http.Handler
+	as   *http.Request
 }
 
 // upgrade are the headers of a websocket.
@@ -39,7 +37,7 @@ var upgrade = []string{"Connection", "Upgrade", "Sec-WebSocket-Version", "Sec-We
 // RoundTrip implements [http.RoundTripper].
 func (p pipe) RoundTrip(ours *http.Request) (*http.Response, error) {
 	near, far := net.Pipe()
-	r := p.client.Clone(context.WithValue(context.WithoutCancel(p.client.Context()), connKey{}, p.of))
+	r := p.as.Clone(p.as.Context())
 	for _, name := range upgrade {
 		r.Header.Del(name)
 		if v := ours.Header.Get(name); v != "" {
@@ -50,7 +48,7 @@ func (p pipe) RoundTrip(ours *http.Request) (*http.Response, error) {
 	deadline, _ := ours.Context().Deadline()
 	_ = near.SetReadDeadline(deadline)
 	w := &hijacked{conn: far, header: make(http.Header)}
-	go w.serve(p.of.g.next, r)
+	go w.serve(p.next, r)
 	in := bufio.NewReader(near)
 	resp, err := http.ReadResponse(in, ours)
 	if err != nil {

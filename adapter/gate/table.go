@@ -2,6 +2,7 @@ package gate
 
 import (
 	"bytes"
+	"context"
 	"sync"
 	"time"
 )
@@ -29,6 +30,7 @@ type sub struct {
 	name    []byte // as it is written
 	key     string
 	filters int
+	weight  int           // of MaxListening
 	done    bool          // the relay has answered: stored events have come
 	closed  bool          // the client wants no more of it
 	unread  chan struct{} // closed: what is left of the answer is for nobody
@@ -38,6 +40,9 @@ type sub struct {
 	pending []*pending    // what has no answer, the oldest first
 	timer   *time.Timer
 	leave   sync.Once // its room is given back
+
+	listener *listener               // nil: the relay knows of it
+	stop     context.CancelCauseFunc // has the relay look for nothing more
 }
 
 // pending is a message that has no answer yet, and what it takes up.
@@ -250,8 +255,10 @@ func (t *table) hears(message []byte) (v verdict) {
 			t.coming -= s.coming[0]
 			s.coming = s.coming[1:]
 		}
-		if s.told.again(a.rest) {
-			v.say = nil
+		if s.told != nil {
+			if d, found := digestOf(a.rest); found && s.told.again(d) {
+				v.say = nil
+			}
 		}
 		return v
 	}
@@ -275,6 +282,17 @@ func (t *table) hears(message []byte) (v verdict) {
 	return v
 }
 
+// live is how the client calls a subscription that is to hear of an event which was published; false: it has, or wants
+// nothing more.
+func (t *table) live(s *sub, event string) (name []byte, hears bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.closed || len(event) >= len(digest{}) && s.told.again(digest([]byte(event[:len(digest{})]))) {
+		return nil, false
+	}
+	return s.name, true
+}
+
 // end has nothing more said to the client, which has gone, and nothing more of what it has asked for
 // wait for it. What is returned is closed when the relay has answered all of that.
 func (t *table) end() <-chan struct{} {
@@ -285,6 +303,9 @@ func (t *table) end() <-chan struct{} {
 			s.closed = true
 			close(s.unread)
 			t.stop(s)
+			if s.stop != nil {
+				s.stop(nil)
+			}
 		}
 	}
 	if t.ended = len(t.waiting) > 0; !t.ended {

@@ -31,17 +31,21 @@ func newTold(filters int) *told {
 	return &told{stored: make(map[digest]struct{})}
 }
 
-// again reports whether an event, as the relay has written it, was told before.
-func (t *told) again(event []byte) bool {
+// digestOf is that of an event as the relay has written it.
+func digestOf(event []byte) (d digest, found bool) {
+	// In a string of JSON there would be a backslash before each of the quotes.
+	_, id, found := bytes.Cut(event, []byte(`"id":"`))
+	if !found || len(id) < len(d) {
+		return d, false
+	}
+	return digest(id[:len(d)]), true
+}
+
+// again reports whether an event was told before.
+func (t *told) again(d digest) bool {
 	if t == nil {
 		return false
 	}
-	// In a string of JSON there would be a backslash before each of the quotes.
-	_, id, found := bytes.Cut(event, []byte(`"id":"`))
-	if !found || len(id) < len(digest{}) {
-		return false
-	}
-	d := digest(id[:len(digest{})])
 	if _, stored := t.stored[d]; stored {
 		return true
 	}

@@ -1,0 +1,141 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/coder/websocket"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// ear hears all that a khatru relay publishes, for all clients of a Gate. khatru holds an event against
+// each filter that is open, value by value and tag by tag, and goes through these without the lock under which
+// they come and go: who opens and closes some has others miss events, and a few filters that
+// name much take it seconds an event. So it has one subscription, for everything, and it stays. Whoever
+// is to hear of an event is found out here, where the relay asks whether it is to be held back.
+type ear struct {
+	g     *Gate
+	relay *khatru.Relay
+
+	mu sync.Mutex
+	in *websocket.Conn // guarded by mu; nil: it does not hear
+}
+
+// earKey is where a request has the ear that it is of.
+type earKey struct{}
+
+// wire has the relay tell of connections, and of what it publishes.
+func (e *ear) wire() {
+	e.relay.OnConnect = append(e.relay.OnConnect, func(ctx context.Context) {
+		ws := khatru.GetConnection(ctx)
+		if c, _ := ws.Request.Context().Value(connKey{}).(*conn); c != nil && c.g == e.g {
+			c.enter(ctx, ws)
+		}
+	})
+	hold := func(ws *khatru.WebSocket, event *nostr.Event) bool {
+		return ws.Request.Context().Value(earKey{}) == e && e.publish(event) == 0
+	}
+	e.relay.PreventBroadcast = append([]func(*khatru.WebSocket, *nostr.Event) bool{hold}, e.relay.PreventBroadcast...)
+}
+
+// publish tells those of an event who ask for it, unless a hook of the relay's holds it back from them.
+func (e *ear) publish(event *nostr.Event) (told int) {
+	p := newPublished(event)
+	for _, l := range e.g.live.who(p) {
+		if !e.prevents(l.c.ws, event) {
+			l.c.hear(l.s, p)
+			told++
+		}
+	}
+	return told
+}
+
+func (e *ear) prevents(ws *khatru.WebSocket, event *nostr.Event) bool {
+	for _, prevents := range e.relay.PreventBroadcast {
+		if prevents(ws, event) {
+			return true
+		}
+	}
+	return false
+}
+
+// open has it hear. If the relay does not let it, that has the subscriptions itself.
+func (e *ear) open() (hears bool) {
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.in != nil {
+		return true
+	}
+	in, err := e.dial()
+	if err != nil {
+		e.g.cfg.Logger.Warn("the relay keeps its gate from listening, and holds events against filters itself", "err", err)
+		return false
+	}
+	e.in = in
+	go e.listen(in)
+	return true
+}
+
+func (e *ear) dial() (*websocket.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerBy)
+	defer cancel()
+	r, err := http.NewRequestWithContext(context.WithValue(context.Background(), earKey{}, e), http.MethodGet, "http://relay.invalid/", nil)
+	if err != nil {
+		return nil, err
+	}
+	r.RemoteAddr = "127.0.0.1:0"
+	in, _, err := dial(ctx, e.g.next, r) //nolint:bodyclose // a pipe that has ended
+	if err != nil {
+		return nil, err
+	}
+	// Of filters with this limit khatru looks for nothing that is stored, and asks no hook.
+	err = in.Write(ctx, websocket.MessageText, []byte(`["REQ","1",{"limit":0}]`))
+	for err == nil {
+		var message []byte
+		if _, message, err = in.Read(ctx); err == nil && bytes.HasPrefix(message, []byte(`["EOSE"`)) {
+			return in, nil // it is open before it says so
+		}
+		if bytes.HasPrefix(message, []byte(`["CLOSED"`)) {
+			err = errors.New(string(message))
+		}
+	}
+	_ = in.CloseNow()
+	return nil, err
+}
+
+// listen reads what the relay writes, which was heard before. Without an ear nobody hears: they are hung up, and come again.
+func (e *ear) listen(in *websocket.Conn) {
+	var err error
+	for err == nil {
+		_, _, err = in.Read(context.Background())
+	}
+	e.mu.Lock()
+	lost := e.in == in
+	if lost {
+		e.in = nil
+	}
+	e.mu.Unlock()
+	if lost {
+		e.g.deafened()
+	}
+}
+
+// close has it hear no more, until the next client comes.
+func (e *ear) close() {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.in != nil {
+		_ = e.in.CloseNow()
+		e.in = nil
+	}
+}

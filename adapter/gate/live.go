@@ -1,0 +1,161 @@
+package gate
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/nbd-wtf/go-nostr"
+)
+
+// live are the subscriptions of a Gate that hear what is published.
+type live struct {
+	mu  sync.RWMutex
+	all []*listener // guarded by mu
+}
+
+// listener is a subscription that is open.
+type listener struct {
+	c       *conn
+	s       *sub
+	filters []listening
+	at      int // in live.all; guarded by live.mu
+}
+
+// hear has a subscription hear what is published from now on, for which any of its filters asks.
+func (l *live) hear(c *conn, s *sub, filters []nostr.Filter) {
+	s.listener = &listener{c: c, s: s, filters: make([]listening, len(filters))}
+	for i, f := range filters {
+		s.listener.filters[i] = newListening(f)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.listener.at = len(l.all)
+	l.all = append(l.all, s.listener)
+}
+
+// leave has it hear no more.
+func (l *live) leave(s *sub) {
+	gone := s.listener
+	if gone == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if gone.at < 0 {
+		return
+	}
+	last := len(l.all) - 1
+	l.all[gone.at] = l.all[last]
+	l.all[gone.at].at = gone.at
+	l.all[last] = nil
+	l.all, gone.at = l.all[:last], -1
+}
+
+// who returns those who are to hear of an event.
+func (l *live) who(e *published) (out []*listener) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, o := range l.all {
+		if slices.ContainsFunc(o.filters, e.matches) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// listening is a filter that is held against each event that is published. What it names is sorted:
+// strangers say how much that is, and how many tags an event has.
+type listening struct {
+	ids, authors []string
+	kinds        []int
+	tags         []named
+	since, until *nostr.Timestamp
+}
+
+// named is what a tag must have one of.
+type named struct {
+	tag    string
+	values []string
+}
+
+func newListening(f nostr.Filter) listening {
+	l := listening{ids: sorted(f.IDs), authors: sorted(f.Authors), kinds: sorted(f.Kinds), since: f.Since, until: f.Until}
+	for tag, values := range f.Tags {
+		if values != nil {
+			l.tags = append(l.tags, named{tag, sorted(values)})
+		}
+	}
+	return l
+}
+
+// sorted is a copy without what is there twice: the filter is asked with as well.
+func sorted[E string | int](values []E) []E {
+	values = slices.Clone(values)
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// unitValues is how many values of a filter count as much as a filter.
+const unitValues = 40
+
+// weight is what a filter takes up of MaxListening.
+func weight(f nostr.Filter) int {
+	n := len(f.IDs) + len(f.Authors) + len(f.Kinds)
+	for _, values := range f.Tags {
+		n += len(values)
+	}
+	return 1 + n/unitValues
+}
+
+// published is an event that those hear of who ask for it.
+type published struct {
+	event  *nostr.Event
+	values map[string][]string // of its tags, sorted
+	text   []byte              // as JSON, once somebody hears of it
+}
+
+func newPublished(e *nostr.Event) *published {
+	p := &published{event: e, values: make(map[string][]string)}
+	for _, tag := range e.Tags {
+		if len(tag) > 1 {
+			p.values[tag[0]] = append(p.values[tag[0]], tag[1])
+		}
+	}
+	for tag, values := range p.values {
+		p.values[tag] = sorted(values)
+	}
+	return p
+}
+
+// matches says the same as [nostr.Filter.Matches], and takes no longer for what names much and is named much.
+func (p *published) matches(l listening) bool {
+	e := p.event
+	return has(l.kinds, e.Kind) && has(l.authors, e.PubKey) && has(l.ids, e.ID) &&
+		(l.since == nil || e.CreatedAt >= *l.since) && (l.until == nil || e.CreatedAt <= *l.until) &&
+		!slices.ContainsFunc(l.tags, func(n named) bool { return !meet(n.values, p.values[n.tag]) })
+}
+
+// has reports whether a sorted list has a value; nil is no condition.
+func has[E string | int](list []E, v E) bool {
+	if list == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(list, v)
+	return found
+}
+
+// meet reports whether two sorted lists have a value in common.
+func meet(a, b []string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	return slices.ContainsFunc(a, func(v string) bool { return has(b, v) })
+}
+
+// json is the event as it is written, nil if it can't be.
+func (p *published) json() []byte {
+	if p.text == nil {
+		p.text, _ = p.event.MarshalJSON()
+	}
+	return p.text
+}
