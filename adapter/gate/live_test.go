@@ -67,7 +67,7 @@ func TestPublished(t *testing.T) {
 		names[i], _, _ = strings.Cut(n, ",{")
 	}
 	require.ElementsMatch(t, []string{`["EVENT","two"`, `["EVENT","tag"`}, names)
-	held = ""
+	held = "nobody"
 	closed := func(name string) {
 		a.says(`["REQ","` + name + `",{"kinds":[2],"limit":0}]`)
 		require.Equal(t, `["EOSE","`+name+`"]`, a.hears())
