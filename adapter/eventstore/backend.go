@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/fiatjaf/eventstore"
@@ -32,7 +33,7 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 		return nil, err
 	}
 	if !eventstore.IsNegentropySession(ctx) {
-		events = newest(events, maxAnswer)
+		events = fitting(events, maxAnswer)
 	}
 	ch := make(chan *nostr.Event, len(events))
 	for _, e := range events {
@@ -45,9 +46,9 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 // maxAnswer is how large an answer is at most, in bytes, unless it has but one event.
 const maxAnswer = 8 << 20
 
-// newest returns so many of the newest events as have no more than most bytes, one at least: all of
+// fitting returns so many of the newest events as have no more than most bytes, one at least: all of
 // them, in their order, where they have not more.
-func newest(events []*nostr.Event, most int) []*nostr.Event {
+func fitting(events []*nostr.Event, most int) []*nostr.Event {
 	all := 0
 	for _, e := range events {
 		all += bytesOf(e)
@@ -55,7 +56,7 @@ func newest(events []*nostr.Event, most int) []*nostr.Event {
 	if all <= most {
 		return events
 	}
-	slices.SortStableFunc(events, func(a, b *nostr.Event) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	newestFirst(events)
 	n, left := 1, most-bytesOf(events[0])
 	for ; n < len(events) && bytesOf(events[n]) <= left; n++ {
 		left -= bytesOf(events[n])
@@ -81,15 +82,14 @@ func (b shared) query(ctx context.Context, f nostr.Filter) ([]*nostr.Event, erro
 		events, err := b.s.all(ctx, f)
 		return unparsed(events), err
 	}
-	once := b.s.reader.query
 	if f.LimitZero || f.Search != "" { // these are not counted as they are answered
-		once = b.s.reader.queryOnce
+		return b.s.reader.queryOnce(ctx, f, false)
 	}
-	events, err := once(ctx, f, false)
-	if err != nil || !b.s.reader.profile.compact || f.LimitZero {
-		return events, err
+	if b.s.reader.profile.compact {
+		return b.newest(ctx, f)
 	}
-	return b.matching(ctx, f, events)
+	events, err := b.s.reader.query(ctx, f, false)
+	return compile(f).among(events), err
 }
 
 func unparsed(events []graspsync.Event) []*nostr.Event {
@@ -100,37 +100,96 @@ func unparsed(events []graspsync.Event) []*nostr.Event {
 	return out
 }
 
-// matching returns what of an answer matches. badger keeps an address under the same key whether
-// it stands in an a, A or q tag, and both badger and lmdb know 8 bytes of an id: what only looks alike
-// comes as well. Where that has filled the answer a larger one is asked for; where that fills
-// the largest as well the answer stays as it is, since less than was asked for would be
-// taken for all there is.
-func (b shared) matching(ctx context.Context, f nostr.Filter, first []*nostr.Event) ([]*nostr.Event, error) {
-	want, page := compile(f), b.s.reader.profile.page
-	most, fixed := f.Limit, false
-	if most <= 0 || most > page {
+// newest returns the newest events that match, as many as are asked for. badger keeps an address under the
+// same key whether it stands in an a, A or q tag, and finds "repository" for "repo"; badger and lmdb know 8 bytes of an
+// id, and give an event once for each value that it has: what only looks alike comes as well. Where that has
+// filled the answer a larger one is asked for, and at last all is looked through.
+func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
+	f, ok := within32Bits(f)
+	if !ok {
+		return nil, ctx.Err()
+	}
+	sought := b.s.reader.profile
+	sought.indexed = func(name, value string) bool { return len(name) == 1 && value != "" && len(value) <= longestIndexed }
+	q, ok := plan(f, sought)
+	if !ok {
+		return nil, ctx.Err()
+	}
+	q.Since, q.Until = f.Since, f.Until
+	want, page := compile(f), sought.page
+	most, n := f.Limit, nostr.GetTheoreticalLimit(q)
+	switch {
+	case n >= 0 && (most <= 0 || most > n):
+		most = n
+	case n < 0 && (most <= 0 || most > page):
 		most = max(1, page/4) // as they have it
 	}
-	if n := nostr.GetTheoreticalLimit(f); n >= 0 {
-		most, fixed = n, true
+	if q.IDs == nil && len(q.Tags) < len(want.tags) {
+		return b.look(ctx, f, most, nil) // it would look for a key that it never makes
 	}
-	answer := first
-	for asked := most; ; {
-		match := slices.DeleteFunc(slices.Clone(answer), func(e *nostr.Event) bool { return !want.match(e) })
+	q.Limit = most
+	first, err := b.s.reader.query(ctx, q, false)
+	for answer := first; err == nil; answer, err = b.s.reader.queryOnce(ctx, q, false) {
+		match := want.among(answer)
 		switch {
-		case len(answer) < asked, len(match) >= most, fixed:
-			slices.SortStableFunc(match, func(a, b *nostr.Event) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+		case len(answer) < q.Limit, len(match) >= most, q.IDs != nil:
+			newestFirst(match)
 			return match[:min(len(match), most)], nil
-		case asked >= page:
-			return first, nil
+		case n >= 0, q.Limit >= page: // of these they give no more, whatever is asked for
+			return b.look(ctx, f, most, first)
 		}
-		asked = min(4*asked, page)
-		f.Limit = asked
-		var err error
-		if answer, err = b.s.reader.queryOnce(ctx, f, false); err != nil {
-			return nil, err
-		}
+		q.Limit = min(4*q.Limit, page)
 	}
+	return nil, err
+}
+
+// looksPerQuestion is how many queries a client's question may cost that no index answers: as many
+// as a few tens of thousands of events take, which is less than a second.
+const looksPerQuestion = 32
+
+// look is newest for what no index finds, or where what only looks alike fills the largest page: it goes back in
+// time, for each author and kind by itself. Where that takes too long, what has come fills the answer up:
+// less than was asked for would be taken for all there is.
+func (b shared) look(ctx context.Context, f nostr.Filter, most int, come []*nostr.Event) ([]*nostr.Event, error) {
+	f.Limit = 0
+	var found []*nostr.Event
+	err := b.s.walkBy(ctx, f, walk{
+		most: most, left: looksPerQuestion, batch: 4 * b.s.reader.profile.page,
+		yield: func(e graspsync.Event) bool { found = append(found, e.Event); return true },
+	})
+	newestFirst(found)
+	switch {
+	case errors.Is(err, errSpent):
+		found = distinct(append(found, come...))
+	case err != nil && !errors.Is(err, ErrIncomplete): // of a second, of which more is there than badger gives
+		return nil, err
+	}
+	return found[:min(len(found), most)], nil
+}
+
+func newestFirst(events []*nostr.Event) {
+	slices.SortStableFunc(events, func(a, b *nostr.Event) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+}
+
+// distinct returns each event once.
+func distinct(events []*nostr.Event) []*nostr.Event {
+	seen := make(map[string]bool, len(events))
+	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
+		defer func() { seen[e.ID] = true }()
+		return seen[e.ID]
+	})
+}
+
+// within32Bits returns a filter without bounds that no event is beyond: badger and lmdb take what of a time fits
+// 32 bits. It is false for one that no event is within.
+func within32Bits(f nostr.Filter) (nostr.Filter, bool) {
+	if f.Until != nil && *f.Until >= math.MaxUint32 {
+		f.Until = nil
+	}
+	if f.Since != nil && *f.Since <= 0 {
+		f.Since = nil
+	}
+	return f, (f.Until == nil || *f.Until >= 0) && (f.Since == nil || *f.Since < math.MaxUint32)
 }
 
 // queryable reports whether a client's filter can be put to the backend without
@@ -150,6 +209,12 @@ func queryable(f nostr.Filter, p profile) bool {
 func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) {
 	if !queryable(f, b.s.reader.profile) {
 		return 0, nil
+	}
+	if b.s.reader.profile.compact {
+		var ok bool
+		if f, ok = within32Bits(f); !ok {
+			return 0, ctx.Err()
+		}
 	}
 	since := f.Since
 	if since != nil && b.s.reader.profile.exclusive {

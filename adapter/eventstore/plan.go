@@ -192,6 +192,11 @@ func compile(f nostr.Filter) matcher {
 	return m
 }
 
+// among returns those of some events that match, each once.
+func (m matcher) among(events []*nostr.Event) []*nostr.Event {
+	return distinct(slices.DeleteFunc(slices.Clone(events), func(e *nostr.Event) bool { return !m.match(e) }))
+}
+
 func (m matcher) match(e *nostr.Event) bool {
 	if !m.filter.Matches(e) {
 		return false

@@ -19,8 +19,12 @@ const (
 // second reads one second that holds more than a page: at once where the backend
 // gives that many, and else in parts.
 func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
+	top := min(w.profile.exempt, maxSecond)
+	if w.most > 0 {
+		top = min(top, w.left*w.profile.page)
+	}
 	for limit := max(w.batch, 2*w.profile.page); ; limit *= 4 {
-		limit = min(limit, w.profile.exempt, maxSecond)
+		limit = min(limit, top)
 		if limit <= w.profile.page {
 			break
 		}
@@ -34,9 +38,12 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 		if low, ok := w.lowest(q, events); ok && low < at {
 			return nil
 		}
-		if limit == min(w.profile.exempt, maxSecond) {
+		if limit == top {
 			break
 		}
+	}
+	if w.most > 0 { // the rest of time is worth more than one second
+		return fmt.Errorf("%w: more than %d events at %d", ErrIncomplete, top, at)
 	}
 	if w.profile.prefixes && !fixed(q) {
 		q.Tags = nil // counts of what only looks alike prove nothing

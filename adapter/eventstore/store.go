@@ -71,8 +71,10 @@ func (s *Store) Close() error { return s.uses.close() }
 
 // Backend returns the backend as a relay should use it: what clients write is saved
 // under the same locks and by the same rules as what Save is given, and queries are
-// serialised where that is needed. What does not match a query is left out of its answer, unless what only
-// looks alike fills the largest page that the backend gives.
+// serialised where that is needed. What does not match a query is left out of its answer, and each event comes once.
+// What no index finds, such as the long address of a repository, and what stands behind a page of events that only
+// look alike, is looked for in the newest tens of thousands of events; where that is not enough an answer may be short, or
+// filled up with what looks alike.
 // Queries keep the backend's own limits, and an answer has the newest 8 MiB of what it would
 // have: it is in memory until it was taken, once for each filter that a client asks with. Those
 // for a reconciliation (NIP-77) are answered completely, like Events, and without
@@ -121,10 +123,12 @@ func (s *Store) walk(
 
 // walkAs is walk for what may be rare.
 func (s *Store) walkAs(ctx context.Context, f nostr.Filter, rare bool, yield func(graspsync.Event) bool) error {
-	w := &walk{
-		guard: s.reader, batch: s.cfg.fixed.BatchSize,
-		seen: make(map[graspsync.EventID]struct{}), yield: yield, rare: rare,
-	}
+	return s.walkBy(ctx, f, walk{batch: s.cfg.fixed.BatchSize, yield: yield, rare: rare})
+}
+
+// walkBy is a walk of which all is said but what it reads.
+func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w walk) error {
+	w.guard, w.seen = s.reader, make(map[graspsync.EventID]struct{})
 	err := ctx.Err()
 	if err == nil {
 		err = w.run(ctx, f)

@@ -12,8 +12,12 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// errStop ends a walk whose consumer has had enough.
-var errStop = errors.New("stop")
+var (
+	// errStop ends a walk whose consumer has had enough.
+	errStop = errors.New("stop")
+	// errSpent ends one that has made as many queries as it may.
+	errSpent = errors.New("too many queries")
+)
 
 // idsPerQuery is the most ids looked up at once.
 const idsPerQuery = 256
@@ -33,6 +37,9 @@ type walk struct {
 	yield func(graspsync.Event) bool
 	// rare: most often there is nothing, which badger and lmdb say fastest when they count.
 	rare bool
+	// most, if it is set, is how many of the newest events of each author, kind and value are wanted,
+	// and left how many queries they may still cost.
+	most, left int
 	// missed is about the first second of which not all could be read: the others are
 	// read all the same.
 	missed error
@@ -97,19 +104,37 @@ func (w *walk) ids(ctx context.Context, ids []string) error {
 // events whatever the filter, pages do; elsewhere an answer with several values is
 // only good if it is not full, and lists are halved until it is not.
 func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
-	if !single(q) {
-		if size(q) > w.profile.values {
-			return w.halves(ctx, q)
-		}
-		if !w.profile.sorted {
-			done, err := w.whole(ctx, q)
-			if err != nil || done {
+	switch {
+	case single(q):
+		if w.profile.trusted && !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
+			if done, err := w.versions(ctx, q); err != nil || done {
 				return err
 			}
-			return w.halves(ctx, q)
 		}
+	case size(q) > w.profile.values:
+		return w.halves(ctx, q)
+	case !w.profile.sorted:
+		done, err := w.whole(ctx, q)
+		if err != nil || done {
+			return err
+		}
+		return w.halves(ctx, q)
 	}
 	return w.pages(ctx, q, w.until)
+}
+
+// versions reads what one author has at one address, or what looks like it, if that is not much. Pages can't be asked
+// for by kind there, and the author may have thousands of events of others.
+func (w *walk) versions(ctx context.Context, q nostr.Filter) (done bool, err error) {
+	limit := min(w.profile.page, fewEvents)
+	events, err := w.ask(ctx, q, w.since, w.until, limit)
+	if err == nil {
+		err = w.take(events)
+	}
+	if err != nil || len(events) < limit {
+		return true, err
+	}
+	return w.whole(ctx, q)
 }
 
 func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
@@ -124,7 +149,7 @@ func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
 // first, because an answer of badger and lmdb that reaches its limit is of no use,
 // and one that is empty or cut short by an error looks like any other.
 func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error) {
-	if !w.counts() {
+	if !w.counts() || w.most > 0 { // a count has no end
 		events, err := w.ask(ctx, q, w.since, w.until, w.profile.page)
 		if err == nil {
 			err = w.take(events)
@@ -175,6 +200,11 @@ func (w *walk) bounded(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 func (w *walk) ask(
 	ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int,
 ) ([]*nostr.Event, error) {
+	if w.most > 0 {
+		if w.left--; w.left < 0 {
+			return nil, errSpent
+		}
+	}
 	q = w.bounded(q, since, until)
 	q.Limit = limit
 	return w.query(ctx, q, limit > w.profile.page)
@@ -198,7 +228,7 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 	if w.profile.trusted {
 		page = min(page, fewEvents)
 	}
-	for {
+	for had := 0; ; {
 		events, err := w.ask(ctx, q, w.since, until, page)
 		if err != nil {
 			return err
@@ -215,6 +245,11 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 			continue
 		}
 		low, ok := w.lowest(q, events)
+		if ok && w.most > 0 {
+			if had += w.above(events, low); had >= w.most {
+				return nil
+			}
+		}
 		switch {
 		case !ok && !full:
 			return nil
@@ -258,6 +293,16 @@ func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestam
 		}
 	}
 	return low, ok
+}
+
+// above is how many events match that are newer than low: they come on no later page.
+func (w *walk) above(events []*nostr.Event, low nostr.Timestamp) (n int) {
+	for _, e := range events {
+		if e.CreatedAt > low && w.want.match(e) {
+			n++
+		}
+	}
+	return n
 }
 
 // beyond goes on where a page is full of events that only look alike: with a

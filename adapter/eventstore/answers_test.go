@@ -1,0 +1,230 @@
+package eventstoreadapter_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/eventstore/badger"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/traits"
+)
+
+// metered is a badger that counts what it is asked.
+type metered struct {
+	*badger.BadgerBackend
+	queries, given int
+}
+
+func (b *metered) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	b.queries++
+	ch, err := b.BadgerBackend.QueryEvents(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	var events []*nostr.Event
+	for e := range ch {
+		events = append(events, e)
+	}
+	b.given += len(events)
+	out := make(chan *nostr.Event, len(events))
+	for _, e := range events {
+		out <- e
+	}
+	close(out)
+	return out, nil
+}
+
+func (b *metered) Traits() traits.Traits {
+	return traits.Traits{
+		Page: b.MaxLimit, Exempt: b.MaxLimitNegentropy, Values: 256, Trusted: true, Prefixes: true, Compact: true,
+		Indexed: func(name, value string) bool { return len(name) == 1 && value != "" && len(value) <= 100 },
+	}
+}
+
+// answer is what a client gets.
+func answer(t *testing.T, s *eventstoreadapter.Store, f nostr.Filter) []string {
+	t.Helper()
+	ch, err := s.Backend().QueryEvents(t.Context(), f)
+	require.NoError(t, err)
+	ids := []string{}
+	for e := range ch {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func onSliceAndBadger(t *testing.T, test func(t *testing.T, s *eventstoreadapter.Store)) {
+	for name, db := range map[string]eventstore.Store{
+		"slicestore": newSlice(t, 0), "badger": newBadger(t, 0), "badger with a small page": newBadger(t, 100),
+	} {
+		t.Run(name, func(t *testing.T) { test(t, newStore(t, db, eventstoreadapter.Config{NoSync: true})) })
+	}
+}
+
+// Of an address badger gives one event, and that was the one of "repository" for who asked for "repo", which
+// everybody does who follows a link to it.
+func TestAnswerBehindLookAlikes(t *testing.T) {
+	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
+		d := nostr.TagMap{"d": {"repo"}}
+		repo, theirs := event(alice, 30617, start, nostr.Tag{"d", "repo"}), event(bob, 30617, start-1, nostr.Tag{"d", "repo"})
+		save(t, s, repo, theirs)
+		for _, more := range []int{1, 150} {
+			for i := range more {
+				save(t, s, event(alice, 30617, start+1, nostr.Tag{"d", fmt.Sprint("repository", i)}))
+			}
+			require.Equal(t, []string{repo.ID}, answer(t, s, nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: d}))
+			require.Equal(t, []string{repo.ID, theirs.ID},
+				answer(t, s, nostr.Filter{Kinds: []int{30617, 30618}, Authors: []string{alice, bob}, Tags: d}))
+		}
+	})
+}
+
+// An issue that names two addresses was given for each, and took the place of another.
+func TestAnswerHasEachEventOnce(t *testing.T) {
+	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
+		a, b := "30617:"+alice+":repo", "30617:"+bob+":repo"
+		var issues []string
+		for i := range 20 {
+			e := event(alice, 1621, start-nostr.Timestamp(i), nostr.Tag{"a", a}, nostr.Tag{"a", b})
+			issues = append(issues, e.ID)
+			save(t, s, e)
+		}
+		f := nostr.Filter{Kinds: []int{1621, 1621}, Tags: nostr.TagMap{"a": {a, b, a}}}
+		for _, f.Limit = range []int{1, 15, 20} {
+			require.Equal(t, issues[:f.Limit], answer(t, s, f))
+		}
+	})
+}
+
+// The address of a repository with a long name is in no index of badger's, so that nobody found its issues.
+func TestAnswerOfWhatNoIndexFinds(t *testing.T) {
+	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
+		long := "30617:" + alice + ":" + strings.Repeat("x", 30)
+		var issues []string
+		for i := range 3 {
+			e := event(alice, 1621, start-nostr.Timestamp(i), nostr.Tag{"a", long})
+			issues = append(issues, e.ID)
+			save(t, s, e)
+		}
+		for i := range 250 {
+			save(t, s, event(bob, 1621, start+nostr.Timestamp(i), nostr.Tag{"a", "30617:" + alice + ":x"}))
+		}
+		f := nostr.Filter{Tags: nostr.TagMap{"a": {long, long + "x"}}}
+		for _, f.Kinds = range [][]int{nil, {1621}, {1111, 1617, 1621}} {
+			require.Equal(t, issues, answer(t, s, f))
+		}
+		f.Limit = 2
+		require.Equal(t, issues[:2], answer(t, s, f))
+		repo := event(alice, 30617, start, nostr.Tag{"d", ""})
+		save(t, s, repo)
+		require.Equal(t, []string{repo.ID},
+			answer(t, s, nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: nostr.TagMap{"d": {""}}}))
+	})
+}
+
+// badger looks for one tag. Where newer events with that one fill its largest page, a client got those that match as well.
+func TestAnswerBehindAPage(t *testing.T) {
+	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
+		q, a := nostr.Tag{"A", "30617:" + alice + ":x"}, nostr.Tag{"a", "30617:" + alice + ":x"}
+		comment := event(alice, 1111, start-1, q)
+		save(t, s, comment)
+		for i := range 260 {
+			save(t, s, event(bob, 1111, start+nostr.Timestamp(i/130), a)) // more than a page of one second
+		}
+		require.Equal(t, []string{comment.ID}, answer(t, s, nostr.Filter{Kinds: []int{1111}, Tags: nostr.TagMap{"A": {q[1]}}}))
+	})
+}
+
+// badger gave all that was asked for by id, whatever the limit.
+func TestAnswerWithIDsAndALimit(t *testing.T) {
+	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
+		var ids []string
+		for i := range 50 {
+			e := event(alice, 1, start-nostr.Timestamp(i))
+			ids = append(ids, e.ID)
+			save(t, s, e)
+		}
+		require.Equal(t, ids, answer(t, s, nostr.Filter{IDs: append([]string{ids[7]}, ids...)}))
+		require.Equal(t, ids[:3], answer(t, s, nostr.Filter{IDs: ids, Limit: 3}))
+	})
+}
+
+// badger takes what of a time fits 32 bits: a client whose clock has milliseconds got nothing, or a count of all.
+func TestTimesBeyond32Bits(t *testing.T) {
+	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
+		e := event(alice, 1, start)
+		save(t, s, e)
+		for name, c := range map[string]struct {
+			since, until *nostr.Timestamp
+			want         []string
+		}{
+			"until then":  {until: ptr(1000 * start), want: []string{e.ID}},
+			"since then":  {since: ptr(1000 * start), want: []string{}},
+			"until never": {until: ptr(nostr.Timestamp(-1)), want: []string{}},
+			"since ever":  {since: ptr(nostr.Timestamp(-1)), want: []string{e.ID}},
+			"until 2106":  {until: ptr(nostr.Timestamp(1<<32 - 1)), want: []string{e.ID}},
+			"since 2106":  {since: ptr(nostr.Timestamp(1<<32 - 1)), want: []string{}},
+			"until 2^32":  {until: ptr(nostr.Timestamp(1 << 32)), want: []string{e.ID}},
+			"since 2^32":  {since: ptr(nostr.Timestamp(1 << 32)), want: []string{}},
+		} {
+			f := nostr.Filter{Kinds: []int{1}, Since: c.since, Until: c.until}
+			assert.Equal(t, c.want, answer(t, s, f), name)
+			n, err := s.Backend().CountEvents(t.Context(), f)
+			require.NoError(t, err)
+			assert.EqualValues(t, len(c.want), n, name)
+		}
+	})
+}
+
+// What an index finds takes one query, and what none finds takes no more than some.
+func TestWhatAnAnswerCosts(t *testing.T) {
+	db := &metered{BadgerBackend: newBadger(t, 100)}
+	s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
+	repo := event(alice, 30617, start-1, nostr.Tag{"d", "repo"})
+	save(t, s, repo)
+	address := "30617:" + alice + ":repo"
+	for i := range 5000 {
+		require.NoError(t, db.SaveEvent(t.Context(), event(alice, 1621, start+nostr.Timestamp(i), nostr.Tag{"a", address}, nostr.Tag{"t", "x"})))
+	}
+	for name, c := range map[string]struct {
+		filter               nostr.Filter
+		got, queries, events int
+	}{
+		"by id":           {nostr.Filter{IDs: []string{repo.ID}}, 1, 1, 1},
+		"by a lost id":    {nostr.Filter{IDs: []string{alice}}, 0, 1, 0},
+		"by its address":  {nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: nostr.TagMap{"d": {"repo"}}}, 1, 1, 1},
+		"a profile":       {nostr.Filter{Kinds: []int{0, 10317}, Authors: []string{alice, bob}}, 0, 1, 0},
+		"issues":          {nostr.Filter{Tags: nostr.TagMap{"a": {address}}, Limit: 50}, 50, 1, 50},
+		"issues and more": {nostr.Filter{Kinds: []int{1617, 1621}, Tags: nostr.TagMap{"a": {address, address + "-2"}}}, 25, 1, 25},
+		"of no index":     {nostr.Filter{Tags: nostr.TagMap{"a": {strings.Repeat("x", 101)}}}, 0, 32, 32 * 100},
+		"of two tags":     {nostr.Filter{Tags: nostr.TagMap{"a": {address}, "p": {bob}}, Limit: 10}, 0, 1, 0},
+	} {
+		db.queries, db.given = 0, 0
+		require.Len(t, answer(t, s, c.filter), c.got, name)
+		assert.Equal(t, c.queries, db.queries, name)
+		assert.LessOrEqual(t, db.given, c.events, name)
+	}
+}
+
+// To save a profile all that its author has was read.
+func TestWhatAVersionCosts(t *testing.T) {
+	db := &metered{BadgerBackend: newBadger(t, 100)}
+	s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
+	for i := range 500 {
+		require.NoError(t, db.SaveEvent(t.Context(), event(alice, 1, start+nostr.Timestamp(i))))
+	}
+	for _, kind := range []int{0, 10317, 30617} {
+		for i := range 2 {
+			db.given = 0
+			save(t, s, event(alice, kind, start+nostr.Timestamp(i), nostr.Tag{"d", "x"}))
+			assert.LessOrEqual(t, db.given, 3, kind)
+		}
+	}
+}
