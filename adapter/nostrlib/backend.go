@@ -140,15 +140,23 @@ func (b backend) ask(f gonostr.Filter) ([]nostr.Event, error) {
 	if _, unnamed := f.Tags[""]; !ok || f.LimitZero || unnamed { // several would crash over such a name
 		return nil, nil
 	}
-	if q.IDs == nil && q.GetTheoreticalLimit() < most {
-		// It gives one version of each address, be there more: it is to give all of them.
-		q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
+	if q.IDs != nil || q.GetTheoreticalLimit() >= most {
+		return slices.Collect(b.Store.QueryEvents(q, most)), nil
 	}
-	var events []nostr.Event
-	for e := range b.Store.QueryEvents(q, most) {
-		events = append(events, e)
+	// It gives one version of each address, be there more: it is to give all of them.
+	q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
+	for q.Limit = most; ; q.Limit *= 4 {
+		var events []nostr.Event
+		given := 0
+		for e := range b.Store.QueryEvents(q, q.Limit) {
+			if given++; e.Kind != kindOfNone { // somebody may use it, to hide others
+				events = append(events, e)
+			}
+		}
+		if given < q.Limit || len(events) >= most || q.Limit > exempt {
+			return events[:min(len(events), most)], nil
+		}
 	}
-	return events, nil
 }
 
 // first is a query for events of the time zero. nostrlib can ask for nothing that ends there, but for

@@ -24,7 +24,7 @@ type Config struct {
 	// unseen. Defaults to 1,000 for boltdb, lmdb, mmm and slicestore, and to 100 for others.
 	PageSize int
 	// Serialize has at most one call to the backend run at a time, for backends that
-	// can't be used concurrently. Always on for slicestore.
+	// can't be used concurrently. Always on for slicestore and mmm.
 	Serialize bool
 	// Identity is the service whose events these are. Requests to vanish (NIP-62) are
 	// executed if they name it; with none, only those that name all relays are.
@@ -66,7 +66,8 @@ func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 
 // Query returns what a client gets for a filter: the newest events that match, as many as its limit
 // says, and most at most, nor more than PageSize; also that many where it says none. What does not match is left
-// out, and an answer has the newest 8 MiB of what it would have. An error is one of the backend, which
+// out. What no index finds, and what stands behind a page of events that only look alike, is looked for in the newest
+// tens of thousands of events. An answer has the newest 8 MiB of what it would have. An error is one of the backend, which
 // by itself gives no answer then.
 func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Event, error) {
 	if f.LimitZero {

@@ -186,3 +186,63 @@ func TestClosedBackend(t *testing.T) {
 	_, err = nostrlib.NewStore((*boltdb.BoltBackend)(nil), nostrlib.Config{})
 	require.Error(t, err)
 }
+
+// Another author's events of a kind that was asked for as well, for the sake of the limit, hid profiles.
+func TestKindOfNoneHidesNothing(t *testing.T) {
+	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
+		s := newStore(t, db, nostrlib.Config{})
+		profile := event(0, start, "profile")
+		require.NoError(t, db.SaveEvent(profile))
+		other := nostr.PubKey{0xb0}
+		for i := range 30 {
+			e := nostr.Event{PubKey: other, Kind: 65535, CreatedAt: start + 1, Tags: nostr.Tags{}, Content: fmt.Sprint(i)}
+			e.SetID()
+			require.NoError(t, db.SaveEvent(e))
+		}
+		got, err := s.Query(t.Context(), nostr.Filter{Kinds: []nostr.Kind{0}, Authors: []nostr.PubKey{profile.PubKey, other}}, 10)
+		require.NoError(t, err)
+		require.Equal(t, []nostr.Event{profile}, got, name)
+	}
+}
+
+// A client gets no more than it asks for, nor more than the relay allows, by whatever it asks.
+func TestQueryHasNoMoreThanItsLimit(t *testing.T) {
+	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
+		s := newStore(t, db, nostrlib.Config{})
+		var ids []nostr.ID
+		for i := range 50 {
+			e := event(1, nostr.Timestamp(start-i), "")
+			require.NoError(t, db.SaveEvent(e))
+			ids = append(ids, e.ID)
+		}
+		for _, c := range []struct{ limit, most, want int }{{1, 10, 1}, {0, 10, 10}, {20, 10, 10}, {0, 500, 50}} {
+			got, err := s.Query(t.Context(), nostr.Filter{IDs: ids, Limit: c.limit}, c.most)
+			require.NoError(t, err)
+			require.Len(t, got, c.want, name)
+			require.Equal(t, ids[0], got[0].ID, "%s: the newest", name)
+		}
+	}
+}
+
+// boltdb indexes no long address, two tags at most, and 32 bits of a time.
+func TestQueryBeyondTheIndex(t *testing.T) {
+	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
+		s := newStore(t, db, nostrlib.Config{})
+		tags := []nostr.Tag{{"a", "30617:" + strings.Repeat("a1", 32) + ":" + strings.Repeat("x", 30)}, {"t", "bug"}, {"p", strings.Repeat("b0", 32)}, {"k", "1"}}
+		issue := event(1621, start, "", tags...)
+		require.NoError(t, db.SaveEvent(issue))
+		for i := range 1001 {
+			require.NoError(t, db.SaveEvent(event(1621, start+1, fmt.Sprint(i), tags[1], tags[3])))
+		}
+		for asked, f := range map[string]nostr.Filter{
+			"a long address":       {Tags: nostr.TagMap{"a": {tags[0][1]}}},
+			"three tags":           {Kinds: []nostr.Kind{1621}, Tags: nostr.TagMap{"t": {"bug"}, "k": {"1"}, "p": {tags[2][1]}}},
+			"until, in 1/1000 s":   {IDs: []nostr.ID{issue.ID}, Until: 1000 * start},
+			"until, of its author": {Authors: []nostr.PubKey{issue.PubKey}, Tags: nostr.TagMap{"p": {tags[2][1]}}, Until: 1000 * start},
+		} {
+			got, err := s.Query(t.Context(), f, 500)
+			require.NoError(t, err)
+			require.Equal(t, []nostr.Event{issue}, got, "%s: %s", name, asked)
+		}
+	}
+}
