@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/front"
 )
 
 const (
@@ -32,13 +34,13 @@ func ListenAndServe(ctx context.Context, address string, handler http.Handler, r
 // have 2 s then; websockets are hung up by [Gate.Close], which is to be called after it. It closes
 // the listener, and returns when run has returned: with its error, unless that is why ctx ended.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
-	front := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
+	server := &http.Server{Handler: front.Bodies(handler, bodyBy), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	served, ran := make(chan error, 1), make(chan error, 1)
 	go func() {
 		defer stop() // what nobody can reach need not run
-		served <- front.Serve(listener)
+		served <- server.Serve(listener)
 	}()
 	go func() {
 		defer stop()
@@ -47,8 +49,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run
 	<-working.Done()
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), endingTime)
 	defer done()
-	if err := front.Shutdown(ending); err != nil {
-		_ = front.Close() // what is left is given up
+	if err := server.Shutdown(ending); err != nil {
+		_ = server.Close() // what is left is given up
 	}
 	failed := <-ran
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {

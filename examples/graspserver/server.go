@@ -24,6 +24,7 @@ import (
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/front"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
@@ -203,7 +204,7 @@ func deadlined(h http.Handler, most time.Duration) http.Handler {
 // newFront returns a server whose clients can't keep a connection without using it.
 func newFront(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           front.Bodies(h, answerBy),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
