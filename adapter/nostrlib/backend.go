@@ -65,7 +65,8 @@ func traitsOf(db eventstore.Store) traits.Traits {
 			}
 		case "mmm":
 			return traits.Traits{
-				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexedByMmm, Fits: fitsEncoded,
+				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexedByMmm, Fits: fitsMmm,
+				Serialize: true, // it writes where somebody may still read
 			}
 		case "slicestore":
 			return traits.Traits{
@@ -98,6 +99,20 @@ func indexedByMmm(name, value string) bool {
 	return len(name) == 1 && err == nil
 }
 
+// fitsMmm reports whether mmm takes an event: it has 16 bits for the size of all of it.
+func fitsMmm(e *gonostr.Event) bool {
+	return betterbinary.Measure(measured(e)) <= math.MaxUint16 && fitsEncoded(e)
+}
+
+// measured is what of an event has a size of its own.
+func measured(e *gonostr.Event) nostr.Event {
+	out := nostr.Event{Tags: make(nostr.Tags, len(e.Tags)), Content: e.Content}
+	for i, tag := range e.Tags {
+		out.Tags[i] = nostr.Tag(tag)
+	}
+	return out
+}
+
 // fitsEncoded reports whether the binary form of boltdb, lmdb and mmm gives an event back. Where
 // its tags need more than 64 KiB the form relies on each one being less than that, and gives
 // something else, or nothing at all, where one is not.
@@ -112,10 +127,7 @@ func fitsEncoded(e *gonostr.Event) bool {
 	if size+4 <= math.MaxUint16 {
 		return true
 	}
-	given := nostr.Event{Tags: make(nostr.Tags, len(e.Tags)), Content: e.Content}
-	for i, tag := range e.Tags {
-		given.Tags[i] = nostr.Tag(tag)
-	}
+	given := measured(e)
 	data := make([]byte, betterbinary.Measure(given))
 	var got nostr.Event
 	if betterbinary.Marshal(given, data) != nil || betterbinary.Unmarshal(data, &got) != nil {

@@ -32,7 +32,9 @@
 //     its time where there are many events: boltdb is the better choice. What a client asks goes by
 //     the backend's index all the same.
 //   - ReplaceEvent misses versions without or with a long identifier. It is not used.
-//   - slicestore takes since for exclusive, and can't be read while it is written. Its calls are serialised.
+//   - slicestore takes since for exclusive, and can't be read while it is written. mmm writes into the place of what was
+//     removed while it may still be read, which ends the process. Their calls are serialised.
+//   - mmm takes no event of 64 KiB or more in all. It is refused.
 //
 // A backend that is wrapped in another type is taken for the worst of all: Config says more.
 package nostrlib
