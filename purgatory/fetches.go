@@ -131,7 +131,7 @@ func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error)) {
 // failedHere says that something of ours failed, and returns it, unless that is our own end, or the repository's.
 func (f *fetches) failedHere(ctx context.Context, ref graspsync.RepoRef, from graspsync.CloneURL, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
-		return nil
+		return nil //nolint:nilerr // nothing of ours has failed
 	}
 	f.report.drop("failed_here")
 	f.report.warn(line{who: ref.Owner.String(), what: "here"}, "git data can't be taken in", ref, from, err)

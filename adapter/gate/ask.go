@@ -15,7 +15,7 @@ const subscriptionKey = 1
 
 // asking is a context that khatru's hooks take for that of a subscription.
 func asking(ctx context.Context, subscription string) context.Context {
-	return context.WithValue(ctx, subscriptionKey, subscription) //nolint:revive,staticcheck // it is khatru's
+	return context.WithValue(ctx, subscriptionKey, subscription) //nolint:staticcheck // it is khatru's
 }
 
 // answer has a REQ answered by the hooks of a khatru relay, in the order in which that calls them; only that nobody but
