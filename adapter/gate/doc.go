@@ -14,8 +14,11 @@
 // before, as NIP-01 has it, whatever the relay does. What several filters of one subscription find
 // comes once.
 //
-// What it does not mend: khatru goes through its subscriptions without its lock, so that where one is
-// opened or closed while an event is published, another one may get it twice, or not. [Gate.Collector] has metrics.
+// Of a khatru relay the gate keeps the subscriptions itself, and has the relay's hooks asked as khatru does: khatru holds what is
+// published against each value of each filter, and goes through these without the lock under which they come
+// and go. Hooks may be added afterwards, and none taken away; those of connections hear of one more, which is
+// the gate's, from 127.0.0.1. Where several relays of a [khatru.Router] are paced, or the relay is another one, it has the
+// subscriptions: then one may get an event twice, or not, while another one is opened or closed. [Gate.Collector] has metrics.
 //
 // What is no websocket passes; a request that manages the relay (NIP-86) has a bounded body.
 package gate
