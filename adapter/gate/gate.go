@@ -185,6 +185,10 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 	g.ear.wire()
 }
 
+// Hear has the Gate hear of what the relay publishes from now on, and not only when the first client comes: khatru
+// can't publish while its first listener comes. It is called before anything but clients publishes, and undone by Close.
+func (g *Gate) Hear() { g.ear.open() }
+
 // pace is called before each event that is written for a REQ, and after each one that is published.
 func (g *Gate) pace(ctx context.Context, e *nostr.Event) {
 	if ws := khatru.GetConnection(ctx); ws != nil {

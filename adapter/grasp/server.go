@@ -272,10 +272,11 @@ func (s *Server) GitHandler() *gitserve.Handler { return s.git }
 func (s *Server) Ready(ctx context.Context) error { return s.readiness.ready(ctx) }
 
 // Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
-// called before. It leaves no goroutine.
+// called before. It leaves no goroutine but one that Close ends.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	s.gate.Hear() // before sync and purgatory publish
 	var wg sync.WaitGroup
 	var errs [2]error
 	for i, run := range []func(context.Context) error{s.purgatory.Run, s.sync.Run} {
