@@ -324,8 +324,9 @@ func (c *conn) ask(s *sub, filters []nostr.Filter) {
 
 // hear has a subscription told of an event that was published.
 func (c *conn) hear(s *sub, e *published) {
-	if name, hears := c.asked.live(s, e.event.ID); hears {
-		c.say(write(labelEvent, name, e.json()))
+	text := e.json()
+	if name, hears := c.asked.live(s, e.event.ID); hears && text != nil {
+		c.say(write(labelEvent, name, text))
 	}
 }
 

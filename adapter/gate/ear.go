@@ -84,7 +84,7 @@ func (e *ear) open() (hears bool) {
 }
 
 func (e *ear) dial() (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerBy)
+	ctx, cancel := context.WithTimeout(context.Background(), byeBy) // who else wants it waits, and so does Close
 	defer cancel()
 	r, err := http.NewRequestWithContext(context.WithValue(context.Background(), earKey{}, e), http.MethodGet, "http://relay.invalid/", nil)
 	if err != nil {
