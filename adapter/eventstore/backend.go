@@ -1,12 +1,10 @@
 package eventstoreadapter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
@@ -28,156 +26,110 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 		close(none)
 		return none, nil
 	}
-	events, err := b.query(ctx, f)
+	if eventstore.IsNegentropySession(ctx) && !f.LimitZero && f.Search == "" {
+		f.Limit = 0 // NIP-77 knows none
+		return b.reconciled(ctx, f)
+	}
+	events, err := b.query(ctx, f, b.s.waiting.room())
 	if err != nil {
 		return nil, err
 	}
-	if !eventstore.IsNegentropySession(ctx) {
-		events = fitting(events, maxAnswer)
-	}
-	ch := make(chan *nostr.Event, len(events))
-	for _, e := range events {
-		ch <- e
-	}
-	close(ch)
-	return ch, nil
+	return b.s.waiting.answer(ctx, events), nil
 }
 
-// maxAnswer is how large an answer is at most, in bytes, unless it has but one event.
-const maxAnswer = 8 << 20
-
-// fitting returns so many of the newest events as have no more than most bytes, one at least: all of
-// them, in their order, where they have not more.
-func fitting(events []*nostr.Event, most int) []*nostr.Event {
-	all := 0
-	for _, e := range events {
-		all += bytesOf(e)
+// query returns the newest events that match and have room in so many bytes.
+func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
+	if b.s.reader.profile.compact && !f.LimitZero && f.Search == "" {
+		return b.newest(ctx, f, room)
 	}
-	if all <= most {
-		return events
+	leave, err := b.s.reader.turns.enter(ctx, 1)
+	if err != nil {
+		return nil, fmt.Errorf("querying the backend: %w", err)
 	}
-	newestFirst(events)
-	n, left := 1, most-bytesOf(events[0])
-	for ; n < len(events) && bytesOf(events[n]) <= left; n++ {
-		left -= bytesOf(events[n])
-	}
-	return slices.Clone(events[:n]) // the others are not kept for these
-}
-
-// bytesOf is about how many bytes an event takes.
-func bytesOf(e *nostr.Event) int {
-	n := 500 + len(e.Content)
-	for _, tag := range e.Tags {
-		n += 50
-		for _, v := range tag {
-			n += 16 + len(v)
-		}
-	}
-	return n
-}
-
-func (b shared) query(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
-	if eventstore.IsNegentropySession(ctx) && !f.LimitZero && f.Search == "" {
-		f.Limit = 0 // NIP-77 knows none
-		events, err := b.s.all(ctx, f)
-		return unparsed(events), err
-	}
+	defer leave()
+	found, seen := newNewest(math.MaxInt, room), make(map[string]struct{})
 	if f.LimitZero || f.Search != "" { // these are not counted as they are answered
-		return b.s.reader.queryOnce(ctx, f, false)
+		_, err = b.s.reader.once(ctx, f, false, found.add)
+		return found.sorted(), err
 	}
-	if b.s.reader.profile.compact {
-		return b.newest(ctx, f)
-	}
-	events, err := b.s.reader.query(ctx, f, false)
-	return compile(f).among(events), err
+	want := compile(f)
+	err = b.s.reader.each(ctx, f, false, func(e *nostr.Event) {
+		if _, twice := seen[e.ID]; !twice && want.match(e) {
+			seen[e.ID] = struct{}{}
+			found.add(e)
+		}
+	})
+	return found.sorted(), err
 }
 
-func unparsed(events []graspsync.Event) []*nostr.Event {
-	out := make([]*nostr.Event, len(events))
-	for i, e := range events {
-		out[i] = e.Event
-	}
-	return out
-}
+// looksPerQuestion is how many queries a client's question may cost: as many as a few tens of thousands of events take,
+// which is less than a second.
+const looksPerQuestion = 512
 
-// newest returns the newest events that match, as many as are asked for. badger keeps an address under the
-// same key whether it stands in an a, A or q tag, and finds "repository" for "repo"; badger and lmdb know 8 bytes of an
-// id, and give an event once for each value that it has: what only looks alike comes as well. Where that has
-// filled the answer a larger one is asked for, and at last all is looked through.
-func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
+// newest returns the newest events that match, as many as are asked for, and as badger and lmdb would give. They keep an address
+// under the same key whether it stands in an a, A or q tag, find "repository" for "repo", know 8 bytes of an id, give an event
+// once for each value that it has, each time read anew, and of several values not always the newest: so they are asked in
+// small parts. Where that takes too long, what only looks alike fills the answer up: less than was asked for would be taken
+// for all there is.
+func (b shared) newest(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
 	f, ok := within32Bits(f)
 	if !ok {
 		return nil, ctx.Err()
 	}
-	sought := b.s.reader.profile
-	sought.indexed = func(name, value string) bool { return len(name) == 1 && value != "" && len(value) <= longestIndexed }
-	q, ok := plan(f, sought)
-	if !ok {
-		return nil, ctx.Err()
-	}
-	q.Since, q.Until = f.Since, f.Until
-	want, page := compile(f), sought.page
-	most, n := f.Limit, nostr.GetTheoreticalLimit(q)
-	switch {
+	most, page := f.Limit, b.s.reader.profile.page
+	switch n := nostr.GetTheoreticalLimit(f); {
 	case n >= 0 && (most <= 0 || most > n):
 		most = n
-	case n < 0 && (most <= 0 || most > page):
+	case n < 0 && most <= 0:
 		most = max(1, page/4) // as they have it
+	case n < 0:
+		most = min(most, page)
 	}
-	if q.IDs == nil && len(q.Tags) < len(want.tags) {
-		return b.look(ctx, f, most, nil) // it would look for a key that it never makes
-	}
-	q.Limit = most
-	first, err := b.s.reader.query(ctx, q, false)
-	for answer := first; err == nil; answer, err = b.s.reader.queryOnce(ctx, q, false) {
-		match := want.among(answer)
-		switch {
-		case len(answer) < q.Limit, len(match) >= most, q.IDs != nil:
-			newestFirst(match)
-			return match[:min(len(match), most)], nil
-		case n >= 0, q.Limit >= page: // of these they give no more, whatever is asked for
-			return b.look(ctx, f, most, first)
-		}
-		q.Limit = min(4*q.Limit, page)
-	}
-	return nil, err
-}
-
-// looksPerQuestion is how many queries a client's question may cost that no index answers: as many
-// as a few tens of thousands of events take, which is less than a second.
-const looksPerQuestion = 32
-
-// look is newest for what no index finds, or where what only looks alike fills the largest page: it goes back in
-// time, for each author and kind by itself. Where that takes too long, what has come fills the answer up:
-// less than was asked for would be taken for all there is.
-func (b shared) look(ctx context.Context, f nostr.Filter, most int, come []*nostr.Event) ([]*nostr.Event, error) {
 	f.Limit = 0
-	var found []*nostr.Event
-	err := b.s.walkBy(ctx, f, walk{
-		most: most, left: looksPerQuestion, batch: 4 * b.s.reader.profile.page,
-		yield: func(e graspsync.Event) bool { found = append(found, e.Event); return true },
-	})
-	newestFirst(found)
+	w := walk{
+		client: true, batch: clientBatch, left: looksPerQuestion,
+		newest: newNewest(most, room), nearly: newNewest(most, leastAnswer),
+	}
+	err := b.s.walkBy(ctx, f, &w)
+	found := w.newest.sorted()
 	switch {
 	case errors.Is(err, errSpent):
-		found = distinct(append(found, come...))
+		found = append(found, w.nearly.sorted()...)
+		return found[:min(len(found), most)], nil
 	case err != nil && !errors.Is(err, ErrIncomplete): // of a second, of which more is there than badger gives
 		return nil, err
 	}
-	return found[:min(len(found), most)], nil
+	return found, nil
 }
 
-func newestFirst(events []*nostr.Event) {
-	slices.SortStableFunc(events, func(a, b *nostr.Event) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
-}
-
-// distinct returns each event once.
-func distinct(events []*nostr.Event) []*nostr.Event {
-	seen := make(map[string]bool, len(events))
-	return slices.DeleteFunc(events, func(e *nostr.Event) bool {
-		defer func() { seen[e.ID] = true }()
-		return seen[e.ID]
-	})
+// reconciled tells all that matches by id and time, which is all that a reconciliation is made of, and author and kind. Whole events
+// would all be in memory at once.
+func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	type entry struct {
+		graspsync.Stamp
+		author graspsync.PubKey
+		kind   int
+	}
+	var all []entry
+	err := b.s.walkBy(ctx, f, &walk{client: true, batch: clientBatch, yield: func(e graspsync.Event) bool {
+		all = append(all, entry{e.Stamp(), e.PubKey, e.Kind})
+		return true
+	}})
+	if err != nil {
+		return nil, err
+	}
+	ch := make(chan *nostr.Event)
+	go func() {
+		defer close(ch)
+		for _, one := range all {
+			select {
+			case ch <- &nostr.Event{ID: one.ID.String(), PubKey: one.author.String(), CreatedAt: one.CreatedAt, Kind: one.kind}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ch, nil
 }
 
 // within32Bits returns a filter without bounds that no event is beyond: badger and lmdb take what of a time fits

@@ -138,17 +138,17 @@ func selectivity(name string) int {
 	return 1
 }
 
-// halve splits the longest list. It needs a filter that is not single.
-func halve(q nostr.Filter) (a, b nostr.Filter) {
+// halve splits the longest list of those that by has, of which one must have several values.
+func halve(q, by nostr.Filter) (a, b nostr.Filter) {
 	a, b = q, q
-	longest, name := len(q.Kinds), ""
-	for n, values := range q.Tags {
+	longest, name := len(by.Kinds), ""
+	for n, values := range by.Tags {
 		if len(values) > longest || len(values) == longest && name != "" && n < name {
 			longest, name = len(values), n
 		}
 	}
 	switch {
-	case len(q.Authors) > longest:
+	case len(by.Authors) > longest:
 		n := len(q.Authors) / 2
 		a.Authors, b.Authors = q.Authors[:n], q.Authors[n:]
 	case name != "":
@@ -190,11 +190,6 @@ func compile(f nostr.Filter) matcher {
 		}
 	}
 	return m
-}
-
-// among returns those of some events that match, each once.
-func (m matcher) among(events []*nostr.Event) []*nostr.Event {
-	return distinct(slices.DeleteFunc(slices.Clone(events), func(e *nostr.Event) bool { return !m.match(e) }))
 }
 
 func (m matcher) match(e *nostr.Event) bool {

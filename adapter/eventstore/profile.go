@@ -17,7 +17,7 @@ type profile struct {
 	exempt int // the same for reconciliation queries; 0 if they are no exception
 	values int // most values of all lists together
 	// sorted: an answer that is full holds the newest matches, whatever the filter.
-	// Without it that is only so for a filter with one value in each list.
+	// Without it that is only so for what is one look-up.
 	sorted bool
 	// trusted: an answer with fewer events than were asked for is all there is.
 	trusted bool
@@ -55,7 +55,7 @@ func profileOf(backend eventstore.Store) profile {
 	name, known := strings.CutPrefix(v.Type().PkgPath(), modulePath)
 	p := profile{
 		page: defaultPageSize, values: defaultMaxValues,
-		prefixes: true, exclusive: true, indexed: indexedByBadger,
+		prefixes: true, exclusive: true, indexed: indexedAnywhere,
 	}
 	if !known || v.Kind() != reflect.Struct {
 		return p
@@ -64,7 +64,7 @@ func profileOf(backend eventstore.Store) profile {
 	case "badger", "lmdb":
 		p = profile{
 			page: limit(v, "MaxLimit"), exempt: limit(v, "MaxLimitNegentropy"), values: 256,
-			trusted: true, prefixes: true, compact: true, indexed: indexedByBadger,
+			trusted: true, prefixes: true, compact: true, indexed: indexedCompactly,
 		}
 	case "slicestore":
 		p = profile{
@@ -105,8 +105,14 @@ func (p profile) with(c Config) profile {
 // longestIndexed is the longest tag value that badger and lmdb index.
 const longestIndexed = 100
 
-func indexedByBadger(name, value string) bool {
-	return isLetter(name) && value != "" && len(value) <= longestIndexed
+// indexedCompactly: badger and lmdb keep tags whose name is one byte, whichever.
+func indexedCompactly(name, value string) bool {
+	return len(name) == 1 && value != "" && len(value) <= longestIndexed
+}
+
+// indexedAnywhere is what any backend may be expected to find.
+func indexedAnywhere(name, value string) bool {
+	return isLetter(name) && indexedCompactly(name, value)
 }
 
 func isLetter(name string) bool {
@@ -126,6 +132,38 @@ func indexedBySQL(_, value string) bool {
 		}
 	}
 	return true
+}
+
+// lookedUp is the part of a filter of which a backend looks up each combination of values by itself, at worst. What comes it
+// holds against the rest. Those with compact events look up one tag, if there is one of which a value has few events.
+func (p profile) lookedUp(q nostr.Filter) nostr.Filter {
+	all := nostr.Filter{Kinds: q.Kinds, Authors: q.Authors, Tags: q.Tags}
+	if !p.compact {
+		return all
+	}
+	narrow := make(nostr.TagMap, len(q.Tags))
+	for name, values := range q.Tags {
+		if len(name) == 1 && strings.Contains(narrowTags, name) {
+			narrow[name] = values
+		}
+	}
+	if len(narrow) == 0 {
+		return all
+	}
+	return nostr.Filter{Tags: narrow}
+}
+
+// narrowTags are the names of tags that badger and lmdb look up rather than authors and kinds.
+const narrowTags = "eEqaAiIgrdhtlkK"
+
+// lookUps is how many combinations of values a backend looks up for a filter, at worst.
+func (p profile) lookUps(q nostr.Filter) int {
+	q = p.lookedUp(q)
+	n := 1
+	for _, values := range q.Tags {
+		n = max(n, len(values))
+	}
+	return n * max(1, len(q.Authors)) * max(1, len(q.Kinds))
 }
 
 // fixed reports whether all tag values of a filter have index keys of one length,

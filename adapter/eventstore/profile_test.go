@@ -42,7 +42,7 @@ func TestIndexed(t *testing.T) {
 		{"a", "100%", true, false}, {"a", "<&>", true, false}, {"a", `back\slash`, true, false},
 		{"a", "\x00", true, false}, {"a", "\u00fc", true, false},
 	} {
-		assert.Equal(t, tt.badger, indexedByBadger(tt.name, tt.value), tt)
+		assert.Equal(t, tt.badger, indexedAnywhere(tt.name, tt.value), tt)
 		assert.Equal(t, tt.sql, indexedBySQL(tt.name, tt.value), tt)
 	}
 }
@@ -71,7 +71,7 @@ func TestSlimAndHalve(t *testing.T) {
 			combinations++
 			return
 		}
-		a, b := halve(q)
+		a, b := halve(q, q)
 		split(a)
 		split(b)
 	}

@@ -24,6 +24,7 @@ type guard struct {
 	backend eventstore.Store
 	profile profile
 	turn    chan struct{} // holds one token; nil without serialisation
+	turns   *turns        // of what is read for clients
 	uses    *uses
 
 	trouble atomic.Pointer[trouble] // the last writes failed so; nil: the last one did not
@@ -67,7 +68,7 @@ func (g *guard) writable() error {
 }
 
 func newGuard(backend eventstore.Store, p profile, turn chan struct{}, uses *uses) *guard {
-	return &guard{backend: backend, profile: p, turn: turn, uses: uses}
+	return &guard{backend: backend, profile: p, turn: turn, turns: newTurns(), uses: uses}
 }
 
 // enter waits for this call's turn. It returns what ends it.
@@ -116,21 +117,27 @@ func protect(f func() error) (err error) {
 // closed is what backends over badger have: queries of a closed one never end.
 type closed interface{ IsClosed() bool }
 
-// query returns the whole answer to one filter. With exempt the query is marked
+// query returns the whole answer to one filter, as each has it.
+func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
+	err = g.each(ctx, f, exempt, func(e *nostr.Event) { events = append(events, e) })
+	return events, err
+}
+
+// each has take told each event of the whole answer to one filter. With exempt the query is marked
 // as a reconciliation. An empty answer is confirmed by a count if the backend can
 // count: backends that fail while reading close the channel as if that was all.
-func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) ([]*nostr.Event, error) {
+func (g *guard) each(ctx context.Context, f nostr.Filter, exempt bool, take func(*nostr.Event)) error {
 	for range maxRecounts {
-		events, err := g.queryOnce(ctx, f, exempt)
-		if err != nil || len(events) > 0 || !g.counts() {
-			return events, err
+		given, err := g.once(ctx, f, exempt, take)
+		if err != nil || given > 0 || !g.counts() {
+			return err
 		}
 		n, err := g.count(ctx, f)
 		if err != nil || n == 0 {
-			return nil, err
+			return err
 		}
 	}
-	return nil, fmt.Errorf("querying the backend: %w: no answer where it counts some", ErrBackend)
+	return fmt.Errorf("querying the backend: %w: no answer where it counts some", ErrBackend)
 }
 
 // counts reports whether the backend can count.
@@ -163,30 +170,31 @@ func (g *guard) count(ctx context.Context, f nostr.Filter) (n int, err error) {
 
 func ptr[T any](v T) *T { return &v }
 
-func (g *guard) queryOnce(ctx context.Context, f nostr.Filter, exempt bool) ([]*nostr.Event, error) {
+// once is each without the count.
+func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool, take func(*nostr.Event)) (given int, err error) {
 	leave, err := g.enter(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("querying the backend: %w", err)
+		return 0, fmt.Errorf("querying the backend: %w", err)
 	}
 	ch, err := g.open(ctx, f, exempt)
 	if err != nil {
 		leave()
-		return nil, fmt.Errorf("querying the backend: %w", err)
+		return 0, fmt.Errorf("querying the backend: %w", err)
 	}
-	var events []*nostr.Event
 	for {
 		select {
 		case event, ok := <-ch:
 			if !ok {
 				leave()
-				return events, nil
+				return given, nil
 			}
 			if event != nil {
-				events = append(events, event)
+				given++
+				take(event)
 			}
 		case <-ctx.Done():
 			go drain(ch, leave)
-			return nil, fmt.Errorf("querying the backend: %w", ctx.Err())
+			return given, fmt.Errorf("querying the backend: %w", ctx.Err())
 		}
 	}
 }

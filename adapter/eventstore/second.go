@@ -12,6 +12,8 @@ import (
 const (
 	// maxSecond is the most events of one second that are read in one query.
 	maxSecond = 1 << 18
+	// maxNewest is the same where a client's question is answered.
+	maxNewest = 1 << 12
 	// maxNarrowed is how many queries one second may cost.
 	maxNarrowed = 4000
 )
@@ -19,13 +21,13 @@ const (
 // second reads one second that holds more than a page: at once where the backend
 // gives that many, and else in parts.
 func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
-	top := min(w.profile.exempt, maxSecond)
-	if w.most > 0 {
-		top = min(top, w.left*w.profile.page)
+	top, by := min(w.profile.exempt, maxSecond), 4
+	if w.newest != nil { // it is whole events that are read, of which nothing is known
+		top, by = min(top, maxNewest), 2
 	}
-	for limit := max(w.batch, 2*w.profile.page); ; limit *= 4 {
+	for limit := max(w.batch, 2*w.page); ; limit *= by {
 		limit = min(limit, top)
-		if limit <= w.profile.page {
+		if limit <= w.page {
 			break
 		}
 		events, err := w.ask(ctx, q, &at, &at, limit)
@@ -35,14 +37,14 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 		if err != nil || len(events) < limit {
 			return err
 		}
-		if low, ok := w.lowest(q, events); ok && low < at {
+		if low, ok := w.lowest(q, events); ok && low < at || w.newest.past(at-1) {
 			return nil
 		}
 		if limit == top {
 			break
 		}
 	}
-	if w.most > 0 { // the rest of time is worth more than one second
+	if w.newest != nil { // the rest of time is worth more than one second
 		return fmt.Errorf("%w: more than %d events at %d", ErrIncomplete, top, at)
 	}
 	if w.profile.prefixes && !fixed(q) {
@@ -57,13 +59,13 @@ func (w *walk) part(ctx context.Context, q nostr.Filter, at nostr.Timestamp) (mi
 	if single(q) {
 		return w.search(ctx, q, at)
 	}
-	a, b := halve(q)
+	a, b := halve(q, q)
 	for _, half := range []nostr.Filter{a, b} {
-		events, err := w.ask(ctx, half, &at, &at, w.profile.page)
+		events, err := w.ask(ctx, half, &at, &at, w.page)
 		if err == nil {
 			err = w.take(events)
 		}
-		if err == nil && len(events) >= w.profile.page {
+		if err == nil && len(events) >= w.page {
 			err = w.part(ctx, half, at)
 		}
 		switch {
@@ -89,7 +91,7 @@ type search struct {
 // it has as many events as the backend counts.
 func (w *walk) search(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
 	if !w.counts() {
-		return fmt.Errorf("%w: more than %d events at %d and no count of them", ErrIncomplete, w.profile.page, at)
+		return fmt.Errorf("%w: more than %d events at %d and no count of them", ErrIncomplete, w.page, at)
 	}
 	s := &search{walk: w, at: at, found: make(map[string]*nostr.Event)}
 	for before := -1; len(s.found) > before; {
@@ -144,7 +146,7 @@ func (s *search) narrow(ctx context.Context, q nostr.Filter, next dimension) err
 	if s.queries++; s.queries > maxNarrowed {
 		return fmt.Errorf("%w: %d of %d events at %d after %d queries", ErrIncomplete, len(s.found), s.want, s.at, maxNarrowed)
 	}
-	events, err := s.ask(ctx, q, &s.at, &s.at, s.profile.page)
+	events, err := s.ask(ctx, q, &s.at, &s.at, s.page)
 	if err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func (s *search) narrow(ctx context.Context, q nostr.Filter, next dimension) err
 			s.found[e.ID] = e
 		}
 	}
-	if len(events) < s.profile.page || next == byNothing {
+	if len(events) < s.page || next == byNothing {
 		return nil
 	}
 	for _, narrower := range s.narrower(q, next) {

@@ -31,6 +31,8 @@ type Store struct {
 	reader *guard
 	uses   *uses // of the backend, by both
 
+	waiting waiting // answers
+
 	authors [stripes]sync.Mutex // guards what is stored of the authors of a stripe
 	// removing is held for each removal: badger's counts them in a variable without
 	// a lock.
@@ -75,11 +77,12 @@ func (s *Store) Close() error { return s.uses.close() }
 // What no index finds, such as the long address of a repository, and what stands behind a page of events that only
 // look alike, is looked for in the newest tens of thousands of events; where that is not enough an answer may be short, or
 // filled up with what looks alike.
-// Queries keep the backend's own limits, and an answer has the newest 8 MiB of what it would
-// have: it is in memory until it was taken, once for each filter that a client asks with. Those
-// for a reconciliation (NIP-77) are answered completely, like Events, and without
-// the memory that badger and lmdb take for them. Init and Close of what is returned
-// do nothing. CountEvents fails if the backend can't count.
+// An answer has the newest events that match, as many as the backend itself would give, and of these the newest 8 MiB: it is in
+// memory until it was taken, once for each filter that a client asks with, and where many wait for that it has less, but
+// 1 MiB. It is read to its end, or until its context has ended. The backend is read in small pages, few at once, so that
+// nobody can have it read much into memory. Those for a reconciliation (NIP-77) are answered completely, by id, time, kind and author
+// alone. Init and Close of what is returned do nothing. CountEvents
+// fails if the backend can't count.
 func (s *Store) Backend() interface {
 	eventstore.Store
 	eventstore.Counter
@@ -123,12 +126,13 @@ func (s *Store) walk(
 
 // walkAs is walk for what may be rare.
 func (s *Store) walkAs(ctx context.Context, f nostr.Filter, rare bool, yield func(graspsync.Event) bool) error {
-	return s.walkBy(ctx, f, walk{batch: s.cfg.fixed.BatchSize, yield: yield, rare: rare})
+	return s.walkBy(ctx, f, &walk{batch: s.cfg.fixed.BatchSize, yield: yield, rare: rare})
 }
 
 // walkBy is a walk of which all is said but what it reads.
-func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w walk) error {
+func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
 	w.guard, w.seen = s.reader, make(map[graspsync.EventID]struct{})
+	w.bound()
 	err := ctx.Err()
 	if err == nil {
 		err = w.run(ctx, f)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -37,9 +38,14 @@ type walk struct {
 	yield func(graspsync.Event) bool
 	// rare: most often there is nothing, which badger and lmdb say fastest when they count.
 	rare bool
-	// most, if it is set, is how many of the newest events of each author, kind and value are wanted,
-	// and left how many queries they may still cost.
-	most, left int
+	// client: somebody asks of whom nothing is known, and what was stored to be asked for may be meant to cost memory. Queries
+	// are small then, and few run at once.
+	client bool
+	// page is how many events one query is asked for, unless a second has more.
+	page int
+	// newest, if it is set, keeps what is wanted, and nearly what was read besides. left is how many queries it may still cost.
+	newest, nearly *newest
+	left           int
 	// missed is about the first second of which not all could be read: the others are
 	// read all the same.
 	missed error
@@ -69,27 +75,57 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	return w.missed
 }
 
+// What one query is asked for where a client's question is answered.
+const (
+	clientPage    = 64  // events; as many bytes as they have are in memory, with those of other queries that run
+	clientBatch   = 256 // the same where more are counted
+	clientLookUps = 32  // combinations of values: each may find the same event, and has one of its own in memory
+)
+
+// bound sets how large queries are.
+func (w *walk) bound() {
+	w.page = w.profile.page
+	if w.client {
+		w.page, w.batch = min(w.page, clientPage), min(w.batch, clientBatch)
+	}
+}
+
 // take yields what matches and was not yielded before.
 func (w *walk) take(events []*nostr.Event) error {
 	for _, e := range events {
 		parsed, err := graspsync.ParseEvent(e)
-		if err != nil || !w.want.match(e) {
+		if err != nil {
 			continue
 		}
-		if _, ok := w.seen[parsed.ID]; ok {
+		match := w.want.match(e)
+		if _, ok := w.seen[parsed.ID]; ok || !match && w.newest == nil {
 			continue
 		}
 		w.seen[parsed.ID] = struct{}{}
-		if !w.yield(parsed) {
-			return errStop
+		switch {
+		case w.newest == nil:
+			if !w.yield(parsed) {
+				return errStop
+			}
+		case match:
+			w.newest.add(e)
+		default:
+			w.nearly.add(e)
 		}
+	}
+	if w.newest != nil && w.newest.full() && (w.since == nil || *w.since < w.newest.events[0].CreatedAt) {
+		w.since = ptr(w.newest.events[0].CreatedAt)
 	}
 	return nil
 }
 
 func (w *walk) ids(ctx context.Context, ids []string) error {
-	for chunk := range slices.Chunk(ids, min(idsPerQuery, w.profile.page)) {
-		events, err := w.query(ctx, nostr.Filter{IDs: chunk, Limit: len(chunk)}, false)
+	size := min(idsPerQuery, w.page)
+	if w.client {
+		size = min(size, clientLookUps)
+	}
+	for chunk := range slices.Chunk(ids, size) {
+		events, err := w.put(ctx, nostr.Filter{IDs: chunk, Limit: len(chunk)}, false)
 		if err == nil {
 			err = w.take(events)
 		}
@@ -104,14 +140,14 @@ func (w *walk) ids(ctx context.Context, ids []string) error {
 // events whatever the filter, pages do; elsewhere an answer with several values is
 // only good if it is not full, and lists are halved until it is not.
 func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
-	switch {
-	case single(q):
+	switch n := w.profile.lookUps(q); {
+	case n == 1:
 		if w.profile.trusted && !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
 			if done, err := w.versions(ctx, q); err != nil || done {
 				return err
 			}
 		}
-	case size(q) > w.profile.values:
+	case size(q) > w.profile.values, w.client && n > clientLookUps:
 		return w.halves(ctx, q)
 	case !w.profile.sorted:
 		done, err := w.whole(ctx, q)
@@ -126,7 +162,7 @@ func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
 // versions reads what one author has at one address, or what looks like it, if that is not much. Pages can't be asked
 // for by kind there, and the author may have thousands of events of others.
 func (w *walk) versions(ctx context.Context, q nostr.Filter) (done bool, err error) {
-	limit := min(w.profile.page, fewEvents)
+	limit := min(w.page, fewEvents)
 	events, err := w.ask(ctx, q, w.since, w.until, limit)
 	if err == nil {
 		err = w.take(events)
@@ -138,7 +174,7 @@ func (w *walk) versions(ctx context.Context, q nostr.Filter) (done bool, err err
 }
 
 func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
-	a, b := halve(q)
+	a, b := halve(q, w.profile.lookedUp(q))
 	if err := w.lists(ctx, a); err != nil {
 		return err
 	}
@@ -149,19 +185,20 @@ func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
 // first, because an answer of badger and lmdb that reaches its limit is of no use,
 // and one that is empty or cut short by an error looks like any other.
 func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error) {
-	if !w.counts() || w.most > 0 { // a count has no end
-		events, err := w.ask(ctx, q, w.since, w.until, w.profile.page)
+	if !w.counts() || w.newest != nil { // a count has no end
+		limit := w.first()
+		events, err := w.ask(ctx, q, w.since, w.until, limit)
 		if err == nil {
 			err = w.take(events)
 		}
-		return len(events) < w.profile.page, err
+		return len(events) < limit, err
 	}
 	for range maxRecounts {
 		n, err := w.count(ctx, w.bounded(q, w.since, w.until))
 		if err != nil || n == 0 {
 			return true, err
 		}
-		room := max(w.profile.page, min(w.profile.exempt, w.batch))
+		room := max(w.page, min(w.profile.exempt, w.batch))
 		limit := min(n+n/8+16, room) // some may come in between
 		if n >= limit {
 			return false, nil
@@ -200,14 +237,35 @@ func (w *walk) bounded(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 func (w *walk) ask(
 	ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int,
 ) ([]*nostr.Event, error) {
-	if w.most > 0 {
+	if w.newest != nil {
 		if w.left--; w.left < 0 {
 			return nil, errSpent
 		}
 	}
 	q = w.bounded(q, since, until)
 	q.Limit = limit
-	return w.query(ctx, q, limit > w.profile.page)
+	return w.put(ctx, q, limit > w.profile.page)
+}
+
+// put puts a query to the backend.
+func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.Event, error) {
+	if w.client {
+		leave, err := w.turns.enter(ctx, q.Limit)
+		if err != nil {
+			return nil, fmt.Errorf("querying the backend: %w", err)
+		}
+		defer leave()
+	}
+	return w.query(ctx, q, exempt)
+}
+
+// first is how many events are asked for first: where it is the newest that are wanted one more than these, which shows that
+// there are no others of their second.
+func (w *walk) first() int {
+	if w.newest == nil {
+		return w.page
+	}
+	return min(w.page, w.newest.most+1)
 }
 
 // fewEvents is the size of the first page where more is asked for only if that is full: most
@@ -224,11 +282,11 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 			return err
 		}
 	}
-	page := w.profile.page
-	if w.profile.trusted {
+	page := w.first()
+	if w.newest == nil && w.profile.trusted {
 		page = min(page, fewEvents)
 	}
-	for had := 0; ; {
+	for {
 		events, err := w.ask(ctx, q, w.since, until, page)
 		if err != nil {
 			return err
@@ -240,15 +298,13 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 		if len(events) == 0 || !full && w.profile.trusted {
 			return nil
 		}
-		if page < w.profile.page { // there may be more, of the same second as well
-			page = w.profile.page
-			continue
-		}
 		low, ok := w.lowest(q, events)
-		if ok && w.most > 0 {
-			if had += w.above(events, low); had >= w.most {
-				return nil
-			}
+		if ok && w.newest.past(low) {
+			return nil
+		}
+		if page < w.page { // there may be more, of the same second as well
+			page = w.page
+			continue
 		}
 		switch {
 		case !ok && !full:
@@ -275,17 +331,17 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 			}
 			until = ptr(low - 1)
 		}
-		if until != nil && (*until < 0 || w.since != nil && *until < *w.since) {
+		if until != nil && (*until < 0 || w.since != nil && *until < *w.since || w.newest.past(*until)) {
 			return nil
 		}
 	}
 }
 
 // lowest returns the time down to which a page is complete: of the oldest event
-// that has what was asked for. Others may be anywhere.
+// that has what was asked for, and not what only looks like it as well. Others may be anywhere.
 func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestamp, ok bool) {
 	for _, e := range events {
-		if w.profile.prefixes && !q.MatchesIgnoringTimestampConstraints(e) {
+		if w.profile.prefixes && (!q.MatchesIgnoringTimestampConstraints(e) || looksLike(e, q)) {
 			continue
 		}
 		if !ok || e.CreatedAt < low {
@@ -295,14 +351,38 @@ func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestam
 	return low, ok
 }
 
-// above is how many events match that are newer than low: they come on no later page.
-func (w *walk) above(events []*nostr.Event, low nostr.Timestamp) (n int) {
-	for _, e := range events {
-		if e.CreatedAt > low && w.want.match(e) {
-			n++
+// looksLike reports whether an event has a tag's value that goes on where one of q ends.
+func looksLike(e *nostr.Event, q nostr.Filter) bool {
+	for _, values := range q.Tags {
+		for _, v := range values {
+			if slices.ContainsFunc(e.Tags, func(t nostr.Tag) bool { return len(t) > 1 && goesOn(t[1], v) }) {
+				return true
+			}
 		}
 	}
-	return n
+	return false
+}
+
+// goesOn reports whether the key of a value may begin with all of that of another one, which is shorter. Of the key of an address
+// badger has 8 bytes of the author.
+func goesOn(value, other string) bool {
+	if len(value) <= len(other) {
+		return false
+	}
+	kind, author, d, is := address(value)
+	kindOf, authorOf, dOf, isOther := address(other)
+	if is && isOther {
+		return kind == kindOf && author[:16] == authorOf[:16] && strings.HasPrefix(d, dOf)
+	}
+	return is == isOther && strings.HasPrefix(value, other)
+}
+
+func address(value string) (kind, author, d string, ok bool) {
+	parts := strings.Split(value, ":")
+	if len(parts) != 3 || len(parts[1]) != 64 {
+		return "", "", "", false
+	}
+	return parts[0], parts[1], parts[2], true
 }
 
 // beyond goes on where a page is full of events that only look alike: with a
@@ -311,7 +391,7 @@ func (w *walk) above(events []*nostr.Event, low nostr.Timestamp) (n int) {
 func (w *walk) beyond(
 	ctx context.Context, q nostr.Filter, until *nostr.Timestamp,
 ) (next *nostr.Timestamp, done bool, err error) {
-	if limit := min(w.profile.exempt, w.batch); limit > w.profile.page {
+	if limit := min(w.profile.exempt, w.batch); limit > w.page {
 		events, err := w.ask(ctx, q, w.since, until, limit)
 		if err == nil {
 			err = w.take(events)
@@ -326,6 +406,8 @@ func (w *walk) beyond(
 	if q.Tags == nil {
 		return nil, true, fmt.Errorf("%w: answers do not match the query", ErrBackend)
 	}
-	q.Tags = nil
+	if q.Tags = nil; w.profile.lookUps(q) > 1 { // pages of that are no pages
+		return nil, true, w.lists(ctx, q)
+	}
 	return nil, true, w.pages(ctx, q, until)
 }

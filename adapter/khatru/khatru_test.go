@@ -25,6 +25,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const start nostr.Timestamp = 1_700_000_000
@@ -480,5 +481,19 @@ func TestSignaturesInCapitals(t *testing.T) {
 	_, err = relay.AddEvent(t.Context(), &capitals)
 	require.ErrorContains(t, err, embedding.MsgMalformed)
 	_, err = relay.AddEvent(t.Context(), ev)
+	require.NoError(t, err)
+}
+
+// An event of 30,000 tags was taken, which no other server would fetch: sync takes none of more than 10,000.
+func TestEventsWithTooManyTags(t *testing.T) {
+	identity, err := nip34.ParseIdentity("grasp.example.com")
+	require.NoError(t, err)
+	relay := khatru.NewRelay()
+	_, err = New(relay, newSlice(t), identity, Config{})
+	require.NoError(t, err)
+	key := nostr.GeneratePrivateKey()
+	_, err = relay.AddEvent(t.Context(), signed(t, key, 1, slices.Repeat(nostr.Tags{{"t"}}, wire.MaxTags+1)...))
+	require.ErrorContains(t, err, embedding.MsgTags)
+	_, err = relay.AddEvent(t.Context(), signed(t, key, 1, slices.Repeat(nostr.Tags{{"t"}}, wire.MaxTags)...))
 	require.NoError(t, err)
 }

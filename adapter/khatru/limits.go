@@ -7,6 +7,8 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // The limits of a relay are those that other GRASP servers have: the events of thousands of
@@ -71,7 +73,7 @@ func (l limits) enforce(relay *khatru.Relay) map[string]any {
 	return map[string]any{
 		"max_message_length": relay.MaxMessageSize, "max_subscriptions": l.subscriptions, "max_subid_length": l.subIDLength,
 		"max_limit": l.limit, "default_limit": min(defaultLimit, l.limit),
-		"auth_required": false, "payment_required": false, "restricted_writes": true,
+		"max_event_tags": wire.MaxTags, "auth_required": false, "payment_required": false, "restricted_writes": true,
 	}
 }
 

@@ -26,7 +26,7 @@ func TestLimitsThatArePublishedHold(t *testing.T) {
 	text, err := json.Marshal(said)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"max_message_length": 512000, "max_subscriptions": 2, "max_subid_length": 5, "max_limit": 3, "default_limit": 3,
-		"auth_required": false, "payment_required": false, "restricted_writes": true}`, string(text))
+		"max_event_tags": 10000, "auth_required": false, "payment_required": false, "restricted_writes": true}`, string(text))
 	key := nostr.GeneratePrivateKey()
 	var ids []string
 	for range 5 {

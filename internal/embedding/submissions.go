@@ -7,11 +7,13 @@ import (
 
 	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // What a client hears whose event is not stored, with the prefixes of NIP-01.
 const (
 	MsgMalformed = "invalid: malformed event"
+	MsgTags      = "invalid: more than 10,000 tags"
 	MsgDeleted   = "blocked: this event has been deleted"
 	MsgLookup    = "error: could not look up deletions"
 	MsgRoom      = "error: no room on the disk, try again later"
@@ -27,6 +29,9 @@ const startGrace = 10 * time.Second
 
 // Refuses says why the relay would not have what a client submits, whatever the policy says; "" if it would.
 func (v *Env) Refuses(ctx context.Context, e graspsync.Event) (msg string) {
+	if len(e.Tags) > wire.MaxTags { // no other server would have it from here
+		return MsgTags
+	}
 	if v.Room.Of(e.Event) != nil {
 		return MsgRoom
 	}

@@ -23,6 +23,10 @@ var (
 // MaxSub is the longest subscription id, in bytes (NIP-01).
 const MaxSub = 64
 
+// MaxTags is the largest number of tags in an event that [Parse] accepts. A relay that takes more from its clients has what others
+// won't fetch from it.
+const MaxTags = 10_000
+
 // limits bound what [Parse] accepts. The zero value stands for the defaults; only tests
 // have others.
 type limits struct {
@@ -30,7 +34,7 @@ type limits struct {
 	// states of repositories with many refs, at about 75 bytes a ref. Defaults to
 	// 512 KiB.
 	Event int
-	// Tags is the largest number of tags in an event. Defaults to 10,000.
+	// Tags is the largest number of tags in an event. Defaults to [MaxTags].
 	Tags int
 	// Depth is how deep arrays and objects may nest, the message itself counted; a
 	// plain event needs 4. At most 64. Defaults to 8.
@@ -44,7 +48,7 @@ func (l limits) withDefaults() limits {
 		l.Event = 512 << 10
 	}
 	if l.Tags <= 0 {
-		l.Tags = 10_000
+		l.Tags = MaxTags
 	}
 	if l.Depth <= 0 {
 		l.Depth = 8

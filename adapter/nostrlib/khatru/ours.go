@@ -10,6 +10,8 @@ import (
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/khatru"
 	"fiatjaf.com/nostr/nip11"
+
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // ErrReplaced is wrapped by what [Sync.Run] returns if a hook of the relay was set after [New]:
@@ -61,7 +63,8 @@ func (s *Sync) wire() {
 	if r.Info.Limitation == nil && s.theirs.queryStored == nil { // others page by that
 		most := min(s.maxQuery, s.store.PageSize())
 		r.Info.Limitation = &nip11.RelayLimitationDocument{
-			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, RestrictedWrites: s.gate,
+			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, MaxEventTags: wire.MaxTags,
+			RestrictedWrites: s.gate,
 		}
 	}
 }

@@ -1,0 +1,235 @@
+package eventstoreadapter_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/eventstore/badger"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/traits"
+)
+
+// Of several authors, kinds or values badger gives not always the newest, and clients that page never came to the others.
+func TestAnswersAreTheNewest(t *testing.T) {
+	for seed := range uint64(4) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		authors := []string{alice, bob, strings.Repeat("c3", 32), alice[:16] + bob[16:]}
+		values := map[string][]string{
+			"a": {"30617:" + alice + ":repo", "30617:" + alice + ":repository", "30617:" + bob + ":x", "30617:" + alice + ":" + strings.Repeat("y", 60)},
+			"e": {strings.Repeat("01", 32), strings.Repeat("02", 32), strings.Repeat("01", 8) + strings.Repeat("03", 24)},
+			"t": {"bug", "bugs", "x"}, "p": authors, "k": {"1", "11"},
+		}
+		names := slices.Sorted(func(yield func(string) bool) {
+			for name := range values {
+				if !yield(name) {
+					return
+				}
+			}
+		})
+		kinds := []int{1, 1111, 1617, 1621, 1630}
+		db := newBadger(t, []int{0, 100}[seed%2])
+		s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
+		var all []*nostr.Event
+		for range 1500 {
+			var tags []nostr.Tag
+			for range rnd.IntN(5) {
+				name := names[rnd.IntN(len(names))]
+				tags = append(tags, nostr.Tag{name, values[name][rnd.IntN(len(values[name]))]})
+			}
+			e := event(authors[rnd.IntN(len(authors))], kinds[rnd.IntN(len(kinds))], start+nostr.Timestamp(rnd.IntN(400)), tags...)
+			all = append(all, e)
+			require.NoError(t, db.SaveEvent(t.Context(), e))
+		}
+		slices.SortFunc(all, func(a, b *nostr.Event) int {
+			return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.ID, b.ID))
+		})
+		some := func(list []string) []string {
+			list = slices.Clone(list)
+			rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+			return list[:1+rnd.IntN(len(list))]
+		}
+		for range 150 {
+			f := nostr.Filter{Limit: 1 + rnd.IntN(100)}
+			if rnd.IntN(2) == 0 {
+				f.Authors = some(authors)
+			}
+			if rnd.IntN(2) == 0 {
+				for _, n := range rnd.Perm(len(kinds))[:1+rnd.IntN(len(kinds))] {
+					f.Kinds = append(f.Kinds, kinds[n])
+				}
+			}
+			for range rnd.IntN(3) {
+				if f.Tags == nil {
+					f.Tags = nostr.TagMap{}
+				}
+				name := names[rnd.IntN(len(names))]
+				f.Tags[name] = some(values[name])
+			}
+			if rnd.IntN(3) == 0 {
+				f.Since = ptr(start + nostr.Timestamp(rnd.IntN(400)))
+			}
+			if rnd.IntN(3) == 0 {
+				f.Until = ptr(start + nostr.Timestamp(rnd.IntN(400)))
+			}
+			want := []string{}
+			for _, e := range all {
+				if f.Matches(e) && len(want) < f.Limit {
+					want = append(want, e.ID)
+				}
+			}
+			require.Equal(t, want, answer(t, s, f), "seed %d: %s", seed, f)
+			f.Limit = 0
+			want = []string{}
+			for _, e := range all {
+				if f.Matches(e) {
+					want = append(want, e.ID)
+				}
+			}
+			got := []string{}
+			for e, err := range s.Events(t.Context(), f) {
+				require.NoError(t, err)
+				got = append(got, e.Event.ID)
+			}
+			require.ElementsMatch(t, want, got, "seed %d: %s", seed, f)
+		}
+	}
+}
+
+// weighed is a badger that notes how much of it was in memory at once: what each look-up of a query may find.
+type weighed struct {
+	*badger.BadgerBackend
+	limit, lookUps, now, most atomic.Int64 // now, most: pages
+}
+
+func (b *weighed) Traits() traits.Traits { return (&metered{BadgerBackend: b.BadgerBackend}).Traits() }
+
+func (b *weighed) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	n := 1
+	for _, v := range f.Tags {
+		n = max(n, len(v))
+	}
+	if len(f.Tags) == 0 {
+		n = max(1, len(f.Authors)) * max(1, len(f.Kinds))
+	}
+	if f.IDs != nil {
+		n = len(f.IDs)
+	}
+	raise(&b.limit, int64(f.Limit))
+	raise(&b.lookUps, int64(n))
+	pages := int64(f.Limit+63) / 64
+	raise(&b.most, b.now.Add(pages))
+	defer b.now.Add(-pages)
+	time.Sleep(time.Millisecond)
+	return b.BadgerBackend.QueryEvents(ctx, f)
+}
+
+func raise(n *atomic.Int64, to int64) {
+	for had := n.Load(); had < to && !n.CompareAndSwap(had, to); had = n.Load() {
+	}
+}
+
+// One event with 30,000 tags was in memory once for each value that a filter named, and a hundred of them once for
+// each of a few questions: gigabytes, for some kilobytes sent.
+func TestQuestionsAreReadInSmallParts(t *testing.T) {
+	db := &weighed{BadgerBackend: newBadger(t, 0)}
+	s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
+	var tags []nostr.Tag
+	var values []string
+	for i := range 1000 {
+		values = append(values, strconv.Itoa(i))
+		tags = append(tags, nostr.Tag{"t", values[i]})
+	}
+	var ids []string
+	for i := range 300 {
+		e := event(alice, 1621, start+nostr.Timestamp(i), tags[:10]...)
+		if i == 0 {
+			e = event(alice, 1621, start, tags...)
+		}
+		ids = append(ids, e.ID)
+		require.NoError(t, db.SaveEvent(t.Context(), e))
+	}
+	var kinds []int
+	for k := range 40 {
+		kinds = append(kinds, 1600+k)
+	}
+	authors := make([]string, 50)
+	for i := range authors {
+		authors[i] = fmt.Sprintf("%064x", i)
+	}
+	authors = append(authors, alice)
+	for name, f := range map[string]nostr.Filter{
+		"values": {Tags: nostr.TagMap{"t": values}, Limit: 1}, "ids": {IDs: ids}, "an author": {Authors: []string{alice}, Limit: 500},
+		"authors and kinds": {Authors: authors, Kinds: kinds, Limit: 400}, "all": {Limit: 1000},
+	} {
+		for _, ctx := range []context.Context{t.Context(), eventstore.SetNegentropy(t.Context())} {
+			for _, n := range []*atomic.Int64{&db.limit, &db.lookUps, &db.most} {
+				n.Store(0)
+			}
+			done := make(chan int)
+			for range 8 {
+				go func() {
+					got := 0
+					ch, err := s.Backend().QueryEvents(ctx, f)
+					if assert.NoError(t, err) {
+						for range ch {
+							got++
+						}
+					}
+					done <- got
+				}()
+			}
+			for range 8 {
+				n := 300
+				if !eventstore.IsNegentropySession(ctx) && f.Limit > 0 {
+					n = min(n, f.Limit)
+				}
+				assert.Equal(t, n, <-done, name)
+			}
+			assert.LessOrEqual(t, db.limit.Load(), int64(256), name)
+			assert.LessOrEqual(t, db.most.Load(), int64(max(4, runtime.GOMAXPROCS(0))), name)
+			assert.LessOrEqual(t, db.lookUps.Load(), int64(32), name)
+		}
+	}
+}
+
+// What many clients have not read yet takes no more than a part of the memory, and each gets something.
+func TestAnswersThatWait(t *testing.T) {
+	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{NoSync: true})
+	for i := range 300 {
+		e := event(alice, 1621, start+nostr.Timestamp(i))
+		e.Content = strings.Repeat("x", 60_000)
+		e.ID = e.GetID()
+		save(t, s, e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first, bytes := 0, 0
+	for i := range 100 {
+		ch, err := s.Backend().QueryEvents(ctx, nostr.Filter{Authors: []string{alice}, Limit: 300})
+		require.NoError(t, err)
+		e := <-ch // the others wait
+		require.Equal(t, start+299, e.CreatedAt)
+		if i == 0 {
+			first = s.Waiting()
+		}
+		bytes = s.Waiting()
+	}
+	assert.Greater(t, first, 7<<20)
+	assert.Less(t, bytes, (128+100)<<20)
+	cancel()
+	require.Eventually(t, func() bool { return s.Waiting() == 0 }, 10*time.Second, time.Millisecond)
+}
