@@ -62,9 +62,8 @@ func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.E
 	return found.sorted(), err
 }
 
-// looksPerQuestion is how many queries a client's question may cost: as many as a few tens of thousands of events take,
-// which is less than a second.
-const looksPerQuestion = 512
+// looksPerQuestion is how many events and look-ups a client's question may cost: they take less than a second.
+const looksPerQuestion = 50_000
 
 // newest returns the newest events that match, as many as are asked for, and as badger and lmdb would give. They keep an address
 // under the same key whether it stands in an a, A or q tag, find "repository" for "repo", know 8 bytes of an id, give an event

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
@@ -67,4 +68,41 @@ func BenchmarkBadger(b *testing.B) {
 			require.NoError(b, err)
 		}
 	})
+}
+
+// What clients ask most, against badger alone, which gives not always the newest.
+func BenchmarkAnswers(b *testing.B) {
+	events, repos := hub(10_000)
+	db := newBadger(b, 0)
+	s := newStore(b, db, eventstoreadapter.Config{NoSync: true})
+	kinds := []int{1111, 1617, 1618, 1619, 1621, 1630, 1631, 1632, 1633, 30617, 30618}
+	for i, e := range events {
+		e.Kind = kinds[i%len(kinds)]
+		e.ID = e.GetID()
+	}
+	for chunk := range slices.Chunk(events, 256) {
+		save(b, s, chunk...)
+	}
+	var authors []string
+	for i := range 50 {
+		authors = append(authors, strings.Repeat(fmt.Sprintf("%02x", i), 32))
+	}
+	for name, f := range map[string]nostr.Filter{
+		"repository": {Kinds: kinds, Tags: nostr.TagMap{"a": repos[:1]}, Limit: 100},
+		"100 values": {Kinds: kinds, Tags: nostr.TagMap{"a": repos}, Limit: 500},
+		"kinds":      {Kinds: kinds, Limit: 500},
+		"authors":    {Authors: authors, Limit: 500},
+		"one author": {Authors: authors[:1], Kinds: kinds, Limit: 100},
+	} {
+		for by, backend := range map[string]eventstore.Store{"ours": s.Backend(), "badger": db} {
+			b.Run(name+"/"+by, func(b *testing.B) {
+				for b.Loop() {
+					ch, err := backend.QueryEvents(b.Context(), f)
+					require.NoError(b, err)
+					for range ch {
+					}
+				}
+			})
+		}
+	}
 }

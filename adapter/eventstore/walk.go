@@ -43,9 +43,12 @@ type walk struct {
 	client bool
 	// page is how many events one query is asked for, unless a second has more.
 	page int
-	// newest, if it is set, keeps what is wanted, and nearly what was read besides. left is how many queries it may still cost.
+	// newest, if it is set, keeps what is wanted, and nearly what was read besides. left is how many events and look-ups it may
+	// still cost. open is what is read a page of at a time, in turn: so that soon what is newest is known, and little is
+	// read of the rest.
 	newest, nearly *newest
 	left           int
+	open           []*pages
 	// missed is about the first second of which not all could be read: the others are
 	// read all the same.
 	missed error
@@ -70,6 +73,9 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 		return w.ids(ctx, q.IDs)
 	}
 	if err := w.lists(ctx, slim(q, w.profile.values)); err != nil {
+		return err
+	}
+	if err := w.rounds(ctx); err != nil {
 		return err
 	}
 	return w.missed
@@ -154,9 +160,24 @@ func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
 		if err != nil || done {
 			return err
 		}
+		if w.newest != nil {
+			return w.singles(ctx, q)
+		}
 		return w.halves(ctx, q)
 	}
-	return w.pages(ctx, q, w.until)
+	return w.all(ctx, q, w.until)
+}
+
+// singles is lists of a filter of which each combination is looked up by itself.
+func (w *walk) singles(ctx context.Context, q nostr.Filter) error {
+	if w.profile.lookUps(q) == 1 {
+		return w.lists(ctx, q)
+	}
+	a, b := halve(q, w.profile.lookedUp(q))
+	if err := w.singles(ctx, a); err != nil {
+		return err
+	}
+	return w.singles(ctx, b)
 }
 
 // versions reads what one author has at one address, or what looks like it, if that is not much. Pages can't be asked
@@ -237,14 +258,14 @@ func (w *walk) bounded(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 func (w *walk) ask(
 	ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int,
 ) ([]*nostr.Event, error) {
-	if w.newest != nil {
-		if w.left--; w.left < 0 {
-			return nil, errSpent
-		}
+	if w.newest != nil && w.left <= 0 {
+		return nil, errSpent
 	}
 	q = w.bounded(q, since, until)
 	q.Limit = limit
-	return w.put(ctx, q, limit > w.profile.page)
+	events, err := w.put(ctx, q, limit > w.profile.page)
+	w.left -= w.profile.lookUps(q) + len(events)
+	return events, err
 }
 
 // put puts a query to the backend.
@@ -272,8 +293,16 @@ func (w *walk) first() int {
 // walks are of few events, and badger makes room for twice as many as it is asked for.
 const fewEvents = 32
 
-// pages walks back in time from until.
-func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) error {
+// pages is what is read back in time: look-ups of one combination of values.
+type pages struct {
+	q     nostr.Filter
+	until *nostr.Timestamp
+	size  int // events that are asked for next
+	done  bool
+}
+
+// all reads all pages, or where it is the newest that are wanted has them read in turn.
+func (w *walk) all(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) error {
 	if !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
 		q.Kinds = nil // else only so many are given as replaceable events should exist
 	}
@@ -282,59 +311,95 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 			return err
 		}
 	}
-	page := w.first()
-	if w.newest == nil && w.profile.trusted {
-		page = min(page, fewEvents)
+	p := &pages{q: q, until: until}
+	if w.newest != nil {
+		w.open = append(w.open, p)
+		return nil
 	}
-	for {
-		events, err := w.ask(ctx, q, w.since, until, page)
-		if err != nil {
+	if p.size = w.page; w.profile.trusted {
+		p.size = min(w.page, fewEvents)
+	}
+	for !p.done {
+		if err := w.next(ctx, p); err != nil {
 			return err
 		}
-		if err := w.take(events); err != nil {
-			return err
-		}
-		full := len(events) >= page
-		if len(events) == 0 || !full && w.profile.trusted {
-			return nil
-		}
-		low, ok := w.lowest(q, events)
-		if ok && w.newest.past(low) {
-			return nil
-		}
-		if page < w.page { // there may be more, of the same second as well
-			page = w.page
-			continue
-		}
-		switch {
-		case !ok && !full:
-			return nil
-		case !ok:
-			next, done, err := w.beyond(ctx, q, until)
-			if err != nil || done {
+	}
+	return nil
+}
+
+// rounds reads a page of each of what is open, until there is nothing more of any that has room among the newest.
+func (w *walk) rounds(ctx context.Context) error {
+	for len(w.open) > 0 {
+		open := w.open
+		w.open = nil
+		share := 2*w.newest.most/len(open) + leastShare // some have more of the newest than others
+		for _, p := range open {
+			if p.until != nil && w.newest.past(*p.until) {
+				continue
+			}
+			if p.size == 0 {
+				p.size = min(share, w.first())
+			}
+			if err := w.next(ctx, p); err != nil {
 				return err
 			}
-			until = next
-		case until == nil || low < *until:
-			until = &low
-		case low > *until:
-			return fmt.Errorf("%w: it ignores until", ErrBackend)
-		default:
-			if full {
-				err := w.second(ctx, q, low)
-				if err != nil && !errors.Is(err, ErrIncomplete) {
-					return err
-				}
-				if w.missed == nil {
-					w.missed = err
-				}
+			if !p.done {
+				w.open = append(w.open, p)
 			}
-			until = ptr(low - 1)
-		}
-		if until != nil && (*until < 0 || w.since != nil && *until < *w.since || w.newest.past(*until)) {
-			return nil
 		}
 	}
+	return nil
+}
+
+// leastShare is how many events of each combination are asked for at least where there are many.
+const leastShare = 4
+
+// next reads a page.
+func (w *walk) next(ctx context.Context, p *pages) error {
+	events, err := w.ask(ctx, p.q, w.since, p.until, p.size)
+	if err == nil {
+		err = w.take(events)
+	}
+	if err != nil {
+		return err
+	}
+	full, whole := len(events) >= p.size, p.size >= w.page
+	low, ok := w.lowest(p.q, events)
+	switch {
+	case len(events) == 0, !full && w.profile.trusted, !ok && !full, ok && w.newest.past(low):
+		p.done = true
+		return nil
+	case !ok && !whole, ok && p.until != nil && low == *p.until && full && !whole: // all of one second, or of what looks alike
+		p.size = w.page
+		return nil
+	case !ok:
+		p.until, p.done, err = w.beyond(ctx, p.q, p.until)
+		if err != nil || p.done {
+			return err
+		}
+	case p.until == nil || low < *p.until:
+		p.until = &low
+	case low > *p.until:
+		return fmt.Errorf("%w: it ignores until", ErrBackend)
+	default:
+		if full {
+			err := w.second(ctx, p.q, low)
+			if err != nil && !errors.Is(err, ErrIncomplete) {
+				return err
+			}
+			if w.missed == nil {
+				w.missed = err
+			}
+		}
+		p.until = ptr(low - 1)
+	}
+	if w.newest != nil {
+		p.size = min(w.page, 4*p.size)
+	} else {
+		p.size = w.page
+	}
+	p.done = p.until != nil && (*p.until < 0 || w.since != nil && *p.until < *w.since || w.newest.past(*p.until))
+	return nil
 }
 
 // lowest returns the time down to which a page is complete: of the oldest event
@@ -409,5 +474,5 @@ func (w *walk) beyond(
 	if q.Tags = nil; w.profile.lookUps(q) > 1 { // pages of that are no pages
 		return nil, true, w.lists(ctx, q)
 	}
-	return nil, true, w.pages(ctx, q, until)
+	return nil, true, w.all(ctx, q, until)
 }
