@@ -299,6 +299,7 @@ func (c *conn) read() {
 			return
 		}
 		c.signs.heard.Add(1)
+		c.signs.framing.message()
 		if !asked && !c.park() {
 			return
 		}
@@ -388,6 +389,7 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 		}
 		n, err := r.Read(buf[len(buf):min(cap(buf), len(buf)+chunk)])
 		buf = buf[:len(buf)+n]
+		c.signs.framing.text(n)
 		if err == io.EOF {
 			break
 		}

@@ -20,6 +20,7 @@ var (
 	errStalled   = errors.New("relay stalls within a message")
 	errMalformed = errors.New("relay sends malformed messages only")
 	errFlood     = errors.New("relay sends pings without end")
+	errEmpty     = errors.New("relay sends frames with nothing in them")
 	errByUs      = errors.New("closed by us")
 )
 

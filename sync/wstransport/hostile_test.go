@@ -1,8 +1,11 @@
 package wstransport_test
 
 import (
+	"bytes"
+	"compress/flate"
 	"context"
 	"io"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -311,6 +314,61 @@ func TestHostilePingFlood(t *testing.T) {
 		})
 		assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t), u)), "pings without end")
 	}
+}
+
+// Frames without payload, and compressed blocks without text, never reach Receive: a relay that sent nothing else had a
+// processor read them for as long as it liked.
+func TestHostileEmptyFrames(t *testing.T) {
+	const notice = `["NOTICE","x"]`
+	nothing := map[string]func(p peer) error{
+		"no end": func(p peer) error { return p.frame(opText, "[") },
+		"now and then a message": func(p peer) error {
+			if err := p.frame(fin|opContinuation, notice[1:]); err != nil {
+				return err
+			}
+			return p.frame(opText, "[")
+		},
+	}
+	for name, again := range nothing {
+		t.Run(name, func(t *testing.T) {
+			u := rawServer(t, func(p peer) {
+				go p.wait()
+				err := p.frame(opText, "[")
+				for i := 0; err == nil; i++ {
+					if i%10_000 == 9999 && name != "no end" {
+						err = again(p)
+						continue
+					}
+					err = p.frame(opContinuation, "")
+				}
+			})
+			c := dial(t, newTransport(t), u)
+			var err error
+			for range 1000 {
+				if _, err = c.Receive(testContext(t)); err != nil {
+					break
+				}
+			}
+			require.ErrorIs(t, err, relaysync.ErrClosed)
+			assert.ErrorContains(t, err, "nothing in them")
+		})
+	}
+	t.Run("compressed", func(t *testing.T) {
+		var deflated bytes.Buffer
+		w, err := flate.NewWriter(&deflated, flate.BestSpeed)
+		require.NoError(t, err)
+		require.NoError(t, w.Flush()) // an empty block
+		empty := strings.Repeat(deflated.String(), 1000)
+		u := wsServer(t, &websocket.AcceptOptions{CompressionMode: websocket.CompressionContextTakeover}, func(ctx context.Context, ws *websocket.Conn) {
+			raw := reflect.ValueOf(ws).Elem().FieldByName("rwc")
+			conn := *(*io.ReadWriteCloser)(raw.Addr().UnsafePointer())
+			_, err := conn.Write(append(header(opText|0x40, uint64(len(empty))), empty...))
+			for err == nil && ctx.Err() == nil {
+				_, err = conn.Write(append(header(opContinuation, uint64(len(empty))), empty...))
+			}
+		})
+		assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t), u)), "nothing in them")
+	})
 }
 
 // The relay stops reading: its window fills, and a write would block for ever.

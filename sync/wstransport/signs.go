@@ -14,6 +14,7 @@ type signs struct {
 	controls atomic.Int64  // pings and pongs since the last tick
 	flood    atomic.Bool   // these were too many
 	pulse    *pulse        // is told so; set before anything is read
+	framing  framing       // what was read for nothing
 }
 
 func newSigns() *signs { return &signs{} }
@@ -22,6 +23,7 @@ func newSigns() *signs { return &signs{} }
 // called from within the websocket library, which must not be closed from there.
 func (s *signs) control() bool {
 	s.heard.Add(1)
+	s.framing.control()
 	if s.controls.Add(1) <= maxControls {
 		return true
 	}

@@ -118,11 +118,11 @@ func (t *Transport) dial(ctx context.Context, relay graspsync.RelayURL) (*conn, 
 		return nil, err
 	}
 	client := t.cfg.Dialer.HTTPClient(0)
-	upgrade := &upgradeTransport{next: client.Transport}
+	s := newSigns()
+	upgrade := &upgradeTransport{next: client.Transport, beneath: &s.framing}
 	client.Transport = upgrade
 	// After the upgrade, or its failure, nobody needs what may be left.
 	defer client.CloseIdleConnections()
-	s := newSigns()
 	var remote netip.Addr
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		if at, err := netip.ParseAddrPort(got.Conn.RemoteAddr().String()); err == nil {
@@ -159,15 +159,19 @@ func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOp
 
 // upgradeTransport keeps hold of the connection that an upgrade leaves behind.
 type upgradeTransport struct {
-	next http.RoundTripper
-	raw  io.Writer
+	next    http.RoundTripper
+	beneath *framing // of the websocket
+	raw     io.Writer
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (u *upgradeTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := u.next.RoundTrip(req)
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		u.raw, _ = resp.Body.(io.Writer)
+		if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
+			u.beneath.ReadWriteCloser = conn
+			u.raw, resp.Body = conn, u.beneath
+		}
 	}
 	return resp, err
 }
