@@ -232,3 +232,14 @@ func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
 		w.stop()
 	})
 }
+
+// An owner had left, and whoever submitted what they had announced before was told that it would be served.
+func TestAnnouncementsThatWereTakenBack(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		began := now()
+		left := announce(alice, began-100)
+		w.relay.relatives = []*nostr.Event{left, announce(bob, began)}
+		require.Equal(t, purgatory.Refused, w.submit(announce(alice, began-200, "good.example/r.git"), true))
+		w.held(announce(alice, began, "good.example/r.git"))
+	})
+}

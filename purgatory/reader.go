@@ -364,20 +364,26 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// older reports whether an entry is a state of whose author a newer one is stored: its
-// data is of no use. That a newer one waits does not matter, since that one's data may
-// never come.
+// older reports whether a newer version of a state or an announcement is stored: its data is of no use, or its
+// repository has left. That a newer one waits does not matter, since that one's data may never come.
 func (d *reader) older(ctx context.Context, e ledger.Entry) (bool, error) {
-	if e.Class != ledger.State {
-		return false, nil
+	switch e.Class {
+	case ledger.State:
+		stored, err := d.stored.states(ctx, e.Repos[0].Identifier)
+		if err != nil {
+			return false, fmt.Errorf("reading states: %w", err)
+		}
+		return slices.ContainsFunc(stored, func(s *nip34.State) bool {
+			return s.Ref == e.Repos[0] && s.Stamp().Newer(e.Version)
+		}), nil
+	case ledger.Announcement:
+		stored, err := d.stored.relatives(ctx, e.Repos[0].Identifier, []graspsync.PubKey{e.Author})
+		if err != nil {
+			return false, fmt.Errorf("reading announcements: %w", err)
+		}
+		return slices.ContainsFunc(stored, func(a *nip34.Announcement) bool { return a.Stamp().Newer(e.Version) }), nil
 	}
-	stored, err := d.stored.states(ctx, e.Repos[0].Identifier)
-	if err != nil {
-		return false, fmt.Errorf("reading states: %w", err)
-	}
-	return slices.ContainsFunc(stored, func(s *nip34.State) bool {
-		return s.Ref == e.Repos[0] && s.Stamp().Newer(e.Version)
-	}), nil
+	return false, nil
 }
 
 // accepted reports whether a repository's announcement is served already: another

@@ -99,6 +99,7 @@ func command(args []string) error {
 	}
 	var failed []error
 	for _, r := range chosen {
+		fmt.Fprintf(os.Stderr, "bench: measuring %s\n", r.name)
 		one := &run{ctx: ctx, quick: *quick, count: *count, cache: *cache, profiles: profiles}
 		if err := one.measure(r); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
