@@ -69,8 +69,11 @@ func (c *conn) found(ctx context.Context, relay *khatru.Relay, s *sub, found <-c
 		for _, overwrite := range relay.OverwriteResponseEvent {
 			overwrite(ctx, e)
 		}
-		if text, err := e.MarshalJSON(); err == nil {
-			c.heard(write(labelEvent, nameOf(s.number), text))
+		text, err := e.MarshalJSON()
+		if err != nil {
+			c.unwritten(e, err)
+			continue
 		}
+		c.heard(write(labelEvent, nameOf(s.number), text))
 	}
 }

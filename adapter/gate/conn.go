@@ -324,10 +324,19 @@ func (c *conn) ask(s *sub, filters []nostr.Filter) {
 
 // hear has a subscription told of an event that was published.
 func (c *conn) hear(s *sub, e *published) {
-	text := e.json()
-	if name, hears := c.asked.live(s, e.event.ID); hears && text != nil {
+	text, err := e.json()
+	if err != nil {
+		c.unwritten(e.event, err)
+		return
+	}
+	if name, hears := c.asked.live(s, e.event.ID); hears {
 		c.say(write(labelEvent, name, text))
 	}
+}
+
+// unwritten tells of an event that has no JSON, which go-nostr knows none of.
+func (c *conn) unwritten(e *nostr.Event, err error) {
+	c.g.cfg.Logger.Warn("an event can't be written", "event", e.ID, "err", err)
 }
 
 func (c *conn) negMessage(r request, room func()) error {

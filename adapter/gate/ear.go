@@ -22,7 +22,10 @@ type ear struct {
 	relay *khatru.Relay
 
 	mu sync.Mutex
-	in *websocket.Conn // guarded by mu; nil: it does not hear
+	// guarded by mu
+	in      *websocket.Conn // nil: it does not hear
+	opening chan struct{}   // closed: whoever opens it has done so, or has not; nil: nobody does
+	closes  int
 }
 
 // earKey is where a request has the ear that it is of.
@@ -69,13 +72,27 @@ func (e *ear) open() (hears bool) {
 		return false
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.in != nil {
-		return true
+	if e.in != nil || e.opening != nil {
+		hears, by := e.in != nil, e.opening
+		e.mu.Unlock()
+		return hears || e.opened(by)
 	}
+	done, closes := make(chan struct{}), e.closes
+	e.opening = done
+	e.mu.Unlock()
 	in, err := e.dial()
 	if err != nil {
 		e.g.cfg.Logger.Warn("the relay keeps its gate from listening, and holds events against filters itself", "err", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer close(done)
+	e.opening = nil
+	if in == nil {
+		return false
+	}
+	if closes != e.closes {
+		_ = in.CloseNow()
 		return false
 	}
 	e.in = in
@@ -83,8 +100,16 @@ func (e *ear) open() (hears bool) {
 	return true
 }
 
+// opened waits for who opens it.
+func (e *ear) opened(by <-chan struct{}) (hears bool) {
+	<-by
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.in != nil
+}
+
 func (e *ear) dial() (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), byeBy) // who else wants it waits, and so does Close
+	ctx, cancel := context.WithTimeout(context.Background(), byeBy) // who else wants it waits
 	defer cancel()
 	r, err := http.NewRequestWithContext(context.WithValue(context.Background(), earKey{}, e), http.MethodGet, "http://relay.invalid/", nil)
 	if err != nil {
@@ -134,6 +159,7 @@ func (e *ear) close() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.closes++
 	if e.in != nil {
 		_ = e.in.CloseNow()
 		e.in = nil

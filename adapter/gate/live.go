@@ -152,10 +152,10 @@ func meet(a, b []string) bool {
 	return slices.ContainsFunc(a, func(v string) bool { return has(b, v) })
 }
 
-// json is the event as it is written, nil if it can't be.
-func (p *published) json() []byte {
+// json is the event as it is written.
+func (p *published) json() (text []byte, err error) {
 	if p.text == nil {
-		p.text, _ = p.event.MarshalJSON()
+		p.text, err = p.event.MarshalJSON()
 	}
-	return p.text
+	return p.text, err
 }
