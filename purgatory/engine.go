@@ -34,6 +34,7 @@ type engine struct {
 	leavers map[graspsync.PubKey]bool
 	leaving bool
 	patient map[graspsync.RepoRef]patience
+	asking  map[hunt.RequestID]context.CancelCauseFunc
 	// safe for concurrent use
 	fetches    *fetches
 	servers    *servers
@@ -74,7 +75,7 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 		queue:   hunt.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
+		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[hunt.RequestID]context.CancelCauseFunc), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
@@ -184,6 +185,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		if msg.took || msg.fault != nil {
 			e.troubles.fetched(time.Now(), msg.repo, msg.fault)
 		}
+		e.asking[msg.fetched.ID](nil)
+		delete(e.asking, msg.fetched.ID)
 		e.perform(ctx, e.queue.Step(time.Now(), msg.fetched))
 		failures, until := e.queue.Broken(msg.server)
 		e.servers.found(msg.server, failures, until)
@@ -405,7 +408,11 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 		switch x := x.(type) {
 		case hunt.Fetch:
 			e.servers.started(x)
-			e.wg.Go(func() { e.inbox.put(e.fetches.fetch(ctx, x)) })
+			asking, stop := context.WithCancelCause(ctx)
+			e.asking[x.ID] = stop
+			e.wg.Go(func() { e.inbox.put(e.fetches.fetch(ctx, asking, x)) })
+		case hunt.Stop:
+			e.asking[x.ID](errGaveWay)
 		case hunt.Attempted:
 			e.attempted(ctx, x)
 		case hunt.Dropped:

@@ -34,9 +34,9 @@ type fetches struct {
 // errHere is wrapped when what failed is git, the disk or a lock of ours, and no server.
 var errHere = errors.New("taking in git data")
 
-// fetch asks one URL for what is missing of a repository. That it does is on the disk
+// fetch asks one URL for what is missing of a repository, as long as asking lasts. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
-func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (end fetchDone) {
+func (f *fetches) fetch(ctx, asking context.Context, x hunt.Fetch) (end fetchDone) {
 	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: hunt.Fetched{ID: x.ID, Outcome: hunt.Nothing}}
 	done := &end.fetched
 	ref, from := x.Repo, x.URL
@@ -44,7 +44,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (end fetchDone) {
 	defer f.gatherings.leave(ref, pl)
 	select {
 	case pl.turns <- struct{}{}:
-	case <-ctx.Done():
+	case <-asking.Done():
 		return end
 	}
 	defer func() { <-pl.turns }()
@@ -88,7 +88,7 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (end fetchDone) {
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	told := f.report.request(from.HostPort().String())
 	f.gatherings.began(into, time.Now())
-	done.Outcome, end.took, err = f.into(ctx, into, &seen, ask.ids, had)
+	done.Outcome, end.took, err = f.into(ctx, asking, into, &seen, ask.ids, had)
 	if ask.several { // nobody could tell what of it is whose
 		f.gatherings.discard(into)
 	}
@@ -101,6 +101,9 @@ func (f *fetches) fetch(ctx context.Context, x hunt.Fetch) (end fetchDone) {
 	}
 	f.gatherings.count(pl, into, seen, done.Outcome)
 	f.tell(ctx, seen, told)
+	if errors.Is(err, errGaveWay) {
+		f.report.drop("gave_way")
+	}
 	var busy *BusyError
 	if errors.As(err, &busy) {
 		f.report.drop("busy")
@@ -170,8 +173,8 @@ func (f *fetches) prepare(ctx context.Context, into *gathering, q question) erro
 
 // into fetches into a place. What became complete is promoted, which took says, and released. A server
 // that brought nothing that is wanted is of no use, and has no place filled.
-func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID, had bool) (_ hunt.Outcome, took bool, _ error) {
-	came, err := f.gather(ctx, pl, seen, want)
+func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID, had bool) (_ hunt.Outcome, took bool, _ error) {
+	came, err := f.gather(ctx, asking, pl, seen, want)
 	if err != nil {
 		if !had && !errors.Is(err, errHere) {
 			f.gatherings.discard(pl)
@@ -207,8 +210,8 @@ func (f *fetches) into(ctx context.Context, pl *gathering, seen *Fetched, want [
 
 // gather asks a server, and finds out what is missing after that. It returns what is not. The error wraps errHere if
 // it is not the server that failed.
-func (f *fetches) gather(ctx context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	n, err := f.gatherings.request(ctx, pl, seen.URL, want)
+func (f *fetches) gather(ctx, asking context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	n, err := f.gatherings.request(asking, pl, seen.URL, want)
 	seen.Bytes = n
 	if err != nil {
 		if errors.Is(err, errSpoilt) {

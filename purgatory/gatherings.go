@@ -82,8 +82,12 @@ func (w whose) compare(o whose) int {
 	return cmp.Or(w.author.Compare(o.author), resolve.CompareIDs(w.id, o.id))
 }
 
-// errNotNeeded ends a fetch when another one has brought all that is missing.
-var errNotNeeded = errors.New("another server has sent it")
+var (
+	// errNotNeeded ends a fetch when another one has brought all that is missing.
+	errNotNeeded = errors.New("another server has sent it")
+	// errGaveWay ends a fetch that takes long while others wait.
+	errGaveWay = errors.New("it takes long, and others wait")
+)
 
 func (gs *gatherings) enter(ref graspsync.RepoRef) *place {
 	gs.mu.Lock()
@@ -141,8 +145,8 @@ func (gs *gatherings) request(ctx context.Context, g *gathering, from graspsync.
 	gs.mu.Lock()
 	g.cancel = nil
 	gs.mu.Unlock()
-	if err != nil && errors.Is(context.Cause(ctx), errNotNeeded) {
-		err = fmt.Errorf("%w (%w)", errNotNeeded, err)
+	if why := context.Cause(ctx); err != nil && (errors.Is(why, errNotNeeded) || errors.Is(why, errGaveWay)) {
+		err = fmt.Errorf("%w (%w)", why, err)
 	}
 	return n, err
 }

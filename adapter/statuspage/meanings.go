@@ -57,6 +57,7 @@ var meanings = map[string]map[string]reason{
 		"remembered":     {"ids that expired, beyond those that are remembered", "learned again"},
 		"unsaved":        {"requests that were not made since they could not be noted", "yes: tried again"},
 		"failed_here":    {"requests that were not made, or whose answers were not taken in, since git or the disk failed here", "yes: tried again"},
+		"gave_way":       {"requests to servers that took more than a minute, and were ended while others waited", "yes: tried again"},
 		"repo_day":       {"requests beyond the bytes of a day for a repository", "yes, within a day"},
 		"host_day":       {"requests beyond the bytes of a day from a server", "yes, within a day"},
 		"ceiling":        {"what had no room of its owner's, or on the disk", "yes, when there is room"},

@@ -183,6 +183,14 @@ var hostilePackets = map[string]hostile{
 			}
 		}
 	}), limit("progress bytes")},
+	"endless packets of nothing": {v2(func(w io.Writer) {
+		fmt.Fprint(w, pkt("packfile\n"))
+		for {
+			if _, err := fmt.Fprint(w, strings.Repeat(pkt("\x01"), 1000)); err != nil {
+				return
+			}
+		}
+	}), limit("bytes of packets with nothing in them")},
 	"endless sections": {v2(func(w io.Writer) {
 		for {
 			if _, err := fmt.Fprint(w, pkt("acknowledgments\n")); err != nil {

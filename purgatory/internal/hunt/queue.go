@@ -119,6 +119,8 @@ type (
 		Wait    time.Duration
 		Recent  int
 	}
+	// Stop ends a Fetch before it comes to anything, for others that wait. The answer is Fetched all the same.
+	Stop struct{ ID RequestID }
 	// Attempted reports the end of an attempt. Next is when the next one is due;
 	// zero if the repository needs none.
 	Attempted struct {
@@ -131,6 +133,7 @@ type (
 )
 
 func (Fetch) effect()     {}
+func (Stop) effect()      {}
 func (Attempted) effect() {}
 func (Dropped) effect()   {}
 
@@ -152,7 +155,9 @@ type Queue struct {
 	left     int // requests under way that were left to their domains
 	seconds  int // requests under way besides that of an attempt
 	slow     int // domains whose last request took long
-	effects  []Effect
+	// slowSites are those of which the last request took long
+	slowSites map[string]struct{}
+	effects   []Effect
 }
 
 // request is a Fetch that was not answered yet.
@@ -165,13 +170,16 @@ type request struct {
 	slow    bool // it was to be expected that it takes long
 	loose   bool // its repository was forgotten, and its place is still taken
 	second  bool // it is made besides another one of its attempt
+	stopped bool // it was told to end, for others
+	site    string
 }
 
 // entry is a repository that something is missing of.
 type entry struct {
 	repo    graspsync.RepoRef
 	urls    []graspsync.CloneURL
-	version uint64 // counts how often it was wanted
+	sites   []string // of urls, as far as they were asked for
+	version uint64   // counts how often it was wanted
 	due     time.Time
 	number  int // attempts that did not complete, in a row
 	running bool
@@ -200,6 +208,8 @@ func New(cfg Config) *Queue {
 		requests: make(map[RequestID]*request),
 		busy:     make(map[graspsync.CloneURL]struct{}),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
+
+		slowSites: make(map[string]struct{}),
 	}
 }
 
@@ -257,7 +267,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	case now.Add(delay).Before(e.due):
 		e.due = now.Add(delay)
 	}
-	e.urls = slices.Clone(in.URLs)
+	e.urls, e.sites = slices.Clone(in.URLs), nil
 	maps.DeleteFunc(e.asked, func(u graspsync.CloneURL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
 	e.version++
 	e.number = number
@@ -376,7 +386,9 @@ func (q *Queue) goOn(u graspsync.CloneURL, e *entry) {
 func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
-	q.requests[q.last] = &request{entry: e, url: u, version: e.version, at: now, left: left, slow: e.slow || d.slow}
+	r := &request{entry: e, url: u, version: e.version, at: now, left: left, site: site(u.HostPort())}
+	r.slow = e.slow || d.slow || q.isSlowSite(r.site, q.longSites(now))
+	q.requests[q.last] = r
 	q.busy[u] = struct{}{}
 	e.asked[u] = now
 	d.start(now)
@@ -388,8 +400,8 @@ func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) 
 
 // work starts what may start now.
 func (q *Queue) work(now time.Time) {
-	slow := q.leaveSlow(now)
-	waiting := q.ready(now, slow)
+	slow, long := q.leaveSlow(now), q.longSites(now)
+	waiting, quick := q.ready(now, slow, long)
 	slow -= q.yield(now, q.attempts+len(waiting)-q.cfg.MaxAttempts)
 	for q.attempts < q.cfg.MaxAttempts && len(waiting) > 0 {
 		i := q.turnOf(waiting)
@@ -399,7 +411,7 @@ func (q *Queue) work(now time.Time) {
 		if q.running()[e.repo.Owner] >= q.most() {
 			break // all that wait are of owners who have as many
 		}
-		if q.isSlow(e) {
+		if q.isSlow(e, long) {
 			if slow >= q.share() {
 				continue
 			}
@@ -420,6 +432,7 @@ func (q *Queue) work(now time.Time) {
 		q.hedge(now, e)
 	}
 	q.workDomains(now)
+	q.giveWay(now, quick)
 	q.forgetDomains(now)
 }
 
@@ -539,11 +552,18 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 			next, ok = t, true
 		}
 	}
-	if q.attempts < q.cfg.MaxAttempts {
-		full, running := q.slowOnes(now) >= q.share(), q.running()
-		for _, e := range q.repos {
-			if !e.running && !(full && q.isSlow(e)) && running[e.repo.Owner] < q.most() {
+	full, running, long := q.slowOnes(now) >= q.share(), q.running(), q.longSites(now)
+	at, may := q.givesWay()
+	for _, e := range q.repos {
+		switch {
+		case e.running || running[e.repo.Owner] >= q.most():
+		case q.attempts < q.cfg.MaxAttempts:
+			if !full || !q.isSlow(e, long) {
 				consider(e.due)
+			}
+		case may && !q.isSlow(e, long):
+			if by := backoff.Later(e.due, at); by.After(now) { // else somebody was told to
+				consider(by)
 			}
 		}
 	}
@@ -619,6 +639,12 @@ func (q *Queue) nextDomain(now time.Time) (best *domain) {
 // forgetDomains drops the domains used longest ago, beyond the bound. Those that
 // still count for something are kept.
 func (q *Queue) forgetDomains(now time.Time) {
+	for name := range q.slowSites { // any: it is slow again once it has been asked again
+		if len(q.slowSites) <= q.cfg.MaxDomains {
+			break
+		}
+		delete(q.slowSites, name)
+	}
 	if len(q.domains) <= q.cfg.MaxDomains {
 		return
 	}

@@ -42,6 +42,8 @@ type player struct {
 	ends    []Attempted
 	dropped int
 	began   map[RequestID]time.Time
+	stopped []Fetch
+	onStop  func(Fetch)
 	idle    int // steps at one moment
 }
 
@@ -50,8 +52,24 @@ func play(t *testing.T, cfg Config) *player {
 }
 
 func (p *player) step(in Input) {
+	var stopped []RequestID
+	defer func() {
+		for _, id := range stopped {
+			p.step(Fetched{ID: id, Outcome: Nothing})
+		}
+	}()
 	for _, e := range p.q.Step(p.now, in) {
 		switch e := e.(type) {
+		case Stop:
+			stopped = append(stopped, e.ID)
+			i := slices.IndexFunc(p.open, func(f Fetch) bool { return f.ID == e.ID })
+			require.GreaterOrEqual(p.t, i, 0, "it is not under way")
+			f := p.open[i]
+			p.stopped = append(p.stopped, f)
+			p.open = slices.Delete(p.open, i, i+1)
+			if p.onStop != nil {
+				p.onStop(f)
+			}
 		case Fetch:
 			p.open = append(p.open, e)
 			p.began[e.ID] = p.now
@@ -346,6 +364,11 @@ func storm(t *testing.T, seed uint64) {
 		checked = len(p.fetches)
 		require.LessOrEqual(t, len(p.open), cfg.MaxAttempts+2*p.q.share())
 		require.LessOrEqual(t, p.q.seconds, p.q.share())
+	}
+	p.onStop = func(f Fetch) {
+		check()
+		inFlight[f.URL.HostPort()]--
+		busy[f.URL] = false
 	}
 	answer := func(o Outcome) {
 		i := rng.IntN(len(p.open))

@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,4 +162,90 @@ func TestSlowOneIsAsked(t *testing.T) {
 		p.goOn(time.Minute, minute, func() {})
 	}
 	require.GreaterOrEqual(t, asked(), 2)
+}
+
+// Keys that nobody knew, each with a port of its own at one address, or a name of one domain, had all places for ten minutes each, one
+// after the other: whoever came after a hundred of them waited for an hour and a half.
+func TestSlowStrangersGiveWay(t *testing.T) {
+	for name, server := range map[string]string{"ports": "https://203.0.113.9:%d/r.git", "names": "https://slow%d.strangers.example/r.git"} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			cfg.MaxDomains = 10_000
+			p := play(t, cfg)
+			takes := func(f Fetch) (time.Duration, Outcome) {
+				if strings.HasPrefix(f.URL.HostPort().Host, "good") {
+					return time.Second, Complete
+				}
+				return 10 * time.Minute, Nothing
+			}
+			strangers := 0
+			come := func(n int) {
+				for range n {
+					strangers++
+					p.wantOf(byte(100+strangers%100), strangers, fmt.Sprintf(server, 10_000+strangers))
+				}
+			}
+			come(100)
+			p.goOn(time.Second, takes, func() {})
+			require.Len(t, p.open, cfg.MaxAttempts)
+			for n := range 30 {
+				good := fmt.Sprintf("good%d.example", n)
+				p.wantOf(byte(n), 1000+n, "https://"+good+"/r.git")
+				since, before := p.now, len(p.fetches)
+				p.goOn(2*time.Minute, takes, func() {})
+				var at time.Time
+				for _, f := range p.fetches[before:] {
+					if f.URL.HostPort().Host == good {
+						at = p.began[f.ID]
+						break
+					}
+				}
+				require.False(t, at.IsZero(), "newcomer %d is not asked for", n)
+				most := time.Second
+				if n == 0 { // nobody knows yet that they are slow
+					most += slowAfter
+				}
+				require.LessOrEqual(t, at.Sub(since), most, "newcomer %d", n)
+				come(10)
+			}
+			require.Greater(t, len(p.fetches), 60, "they have their turns")
+		})
+	}
+}
+
+// Strangers who have a domain each are told apart by nothing; each of them has a place for a minute where others wait. A server
+// that has delivered is not stopped for them, as long as there are others.
+func TestSlowSitesGiveWay(t *testing.T) {
+	cfg := config()
+	cfg.MaxDomains = 10_000
+	p := play(t, cfg)
+	takes := func(f Fetch) (time.Duration, Outcome) {
+		switch host := f.URL.HostPort().Host; {
+		case host == "large.example" && p.now.Sub(start) > time.Hour:
+			return 9 * time.Minute, Complete
+		case strings.HasPrefix(host, "slow"):
+			return 10 * time.Minute, Nothing
+		}
+		return time.Second, Complete
+	}
+	p.wantOf(1, 1, "https://large.example/a.git")
+	p.goOn(2*time.Hour, takes, func() {})
+	require.Empty(t, p.open)
+	p.wantOf(1, 2, "https://large.example/b.git")
+	p.goOn(time.Second, takes, func() {})
+	require.Len(t, p.open, 1)
+	for i := range 60 {
+		p.wantOf(byte(100+i), i, fmt.Sprintf("https://slow%d.example/r.git", i))
+	}
+	p.goOn(time.Second, takes, func() {})
+	p.wantOf(2, 1000, "https://good.example/r.git")
+	since := p.now
+	p.goOn(15*time.Minute, takes, func() {})
+	for _, f := range p.stopped {
+		require.NotEqual(t, "large.example", f.URL.HostPort().Host)
+	}
+	at := slices.IndexFunc(p.fetches, func(f Fetch) bool { return f.URL.HostPort().Host == "good.example" })
+	require.Positive(t, at)
+	require.LessOrEqual(t, p.began[p.fetches[at].ID].Sub(since), 13*time.Minute, "60 before it, of whom 5 give way a minute")
+	require.False(t, p.q.About(p.now, graspsync.RepoRef{Owner: pubKey(1), Identifier: "2"}).Waits, "it was completed")
 }

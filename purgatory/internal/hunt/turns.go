@@ -10,8 +10,9 @@ import (
 )
 
 // A server that takes as long as it may has a place all that time, and strangers have
-// any number of those. Whoever was slow has a part of the places only, and counts as
-// having waited less: those who were not find a place within one request of a slow one.
+// any number of those. Whoever is slow has a part of the places only, and counts as
+// having waited less: those who are not find a place within slowAfter. It is a site that is slow, since another name
+// or port of it costs nothing.
 const (
 	slowAfter  = time.Minute      // a request that takes longer is slow, whatever it brings
 	slowBehind = 10 * time.Minute // so much later
@@ -30,23 +31,45 @@ func (q *Queue) timed(now time.Time, r *request) {
 			q.slow += 2
 		}
 	}
+	if slow {
+		q.slowSites[r.site] = struct{}{}
+	} else {
+		delete(q.slowSites, r.site)
+	}
 	if !r.left && !r.second {
 		r.entry.slow = slow
 	}
 }
 
+// isLong reports whether a request takes long by now.
+func (r *request) isLong(now time.Time) bool { return now.Sub(r.at) >= slowAfter }
+
+// longSites are those of which a request takes long by now.
+func (q *Queue) longSites(now time.Time) map[string]struct{} {
+	var long map[string]struct{}
+	for _, r := range q.requests {
+		if r.isLong(now) {
+			if long == nil {
+				long = make(map[string]struct{})
+			}
+			long[r.site] = struct{}{}
+		}
+	}
+	return long
+}
+
 // isSlow reports whether the last request of a repository was slow, or the last one to
-// the server that is to be asked next.
-func (q *Queue) isSlow(e *entry) bool {
+// the server that is to be asked next, or one to the site of that, which may be one of those that take long by now.
+func (q *Queue) isSlow(e *entry, long map[string]struct{}) bool {
 	if e.slow {
 		return true
 	}
-	if q.slow == 0 {
+	if q.slow == 0 && len(q.slowSites) == 0 && len(long) == 0 {
 		return false
 	}
 	var next domain // one that is not known
-	found := false
-	for _, u := range e.urls {
+	at := -1
+	for i, u := range e.urls {
 		if _, tried := e.tried[u]; tried {
 			continue
 		}
@@ -54,11 +77,32 @@ func (q *Queue) isSlow(e *entry) bool {
 		if known := q.domains[u.HostPort()]; known != nil {
 			d.delivered, d.slow = known.delivered, known.slow
 		}
-		if !found || sooner(&d, &next) < 0 {
-			next, found = d, true
+		if at < 0 || sooner(&d, &next) < 0 {
+			next, at = d, i
 		}
 	}
-	return next.slow
+	if next.slow || at < 0 {
+		return next.slow
+	}
+	return q.isSlowSite(e.siteOf(at), long)
+}
+
+// isSlowSite reports whether the last request to a site was slow, or one that is under way takes long by now.
+func (q *Queue) isSlowSite(name string, long map[string]struct{}) bool {
+	_, was := q.slowSites[name]
+	_, is := long[name]
+	return was || is
+}
+
+// siteOf is the site of one of its URLs. It is remembered: all that wait are looked at each time.
+func (e *entry) siteOf(i int) string {
+	if len(e.sites) != len(e.urls) {
+		e.sites = make([]string, len(e.urls))
+	}
+	if e.sites[i] == "" {
+		e.sites[i] = site(e.urls[i].HostPort())
+	}
+	return e.sites[i]
 }
 
 // sooner orders servers of a repository: those that delivered before the others, and then
@@ -77,7 +121,7 @@ func sooner(a, b *domain) int {
 // request is by now.
 func (q *Queue) slowOnes(now time.Time) (n int) {
 	for _, r := range q.requests {
-		if !r.left && !r.second && (r.slow || now.Sub(r.at) >= slowAfter) {
+		if r.takesPlace() && (r.slow || r.isLong(now)) {
 			n++
 		}
 	}
@@ -87,6 +131,70 @@ func (q *Queue) slowOnes(now time.Time) (n int) {
 		}
 	}
 	return n
+}
+
+// takesPlace reports whether a request has the place of an attempt, and has not been told to give it back.
+func (r *request) takesPlace() bool { return !r.left && !r.second && !r.stopped }
+
+// long returns the requests that have places and take long at a time, those first that are to give way first: of which the server
+// has delivered least, and then which have taken longest.
+func (q *Queue) long(now time.Time) (all []RequestID) {
+	for id, r := range q.requests {
+		if r.takesPlace() && r.isLong(now) {
+			all = append(all, id)
+		}
+	}
+	slices.SortFunc(all, func(a, b RequestID) int {
+		x, y := q.requests[a], q.requests[b]
+		return cmp.Or(cmp.Compare(q.domain(x.url).delivered, q.domain(y.url).delivered), x.at.Compare(y.at), cmp.Compare(a, b))
+	})
+	return all
+}
+
+// giveWay has requests stopped that take long, and more than their share of the places, while others wait that are not slow.
+func (q *Queue) giveWay(now time.Time, waiting int) {
+	if q.attempts < q.cfg.MaxAttempts || waiting == 0 {
+		return
+	}
+	n := min(q.slowOnes(now)-q.share(), waiting-q.stopping())
+	for _, id := range q.long(now) {
+		if n <= 0 {
+			return
+		}
+		n--
+		q.requests[id].stopped = true
+		q.effects = append(q.effects, Stop{id})
+	}
+}
+
+// stopping is how many requests have been told to give their places back.
+func (q *Queue) stopping() (n int) {
+	for _, r := range q.requests {
+		if r.stopped && !r.left && !r.second {
+			n++
+		}
+	}
+	return n
+}
+
+// givesWay returns when a request is to give way, if somebody waits; false if none is.
+func (q *Queue) givesWay() (at time.Time, ok bool) {
+	var times []time.Time
+	for _, r := range q.requests {
+		if r.takesPlace() {
+			times = append(times, r.at.Add(slowAfter))
+		}
+	}
+	for _, e := range q.active {
+		if e.asking == 0 && e.slow {
+			times = append(times, time.Time{})
+		}
+	}
+	if len(times) <= q.share() {
+		return at, false
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times[q.share()], true
 }
 
 // leaveSlow has slow attempts that are between two requests left while these have their
@@ -108,7 +216,7 @@ func (q *Queue) leaveSlow(now time.Time) int {
 // longUnderWay reports whether a domain has a request under way that is slow by now.
 func (q *Queue) longUnderWay(now time.Time, a graspsync.HostPort) bool {
 	for _, r := range q.requests {
-		if r.url.HostPort() == a && now.Sub(r.at) >= slowAfter {
+		if r.url.HostPort() == a && r.isLong(now) {
 			return true
 		}
 	}
@@ -180,18 +288,19 @@ func (q *Queue) turnOf(waiting []due) (best int) {
 	return best
 }
 
-// ready returns the repositories whose attempt is due and may start.
-func (q *Queue) ready(now time.Time, slow int) (all []due) {
+// ready returns the repositories whose attempt is due and may start, and how many of them are not slow.
+func (q *Queue) ready(now time.Time, slow int, long map[string]struct{}) (all []due, quick int) {
 	for _, e := range q.repos {
 		switch {
 		case e.running || now.Before(e.due):
-		case !q.isSlow(e):
+		case !q.isSlow(e, long):
 			all = append(all, due{e, e.due})
+			quick++
 		case slow < q.share():
 			all = append(all, due{e, e.due.Add(slowBehind)})
 		}
 	}
-	return all
+	return all, quick
 }
 
 // sorted returns the repositories whose attempt is running, in an order that is always the same.

@@ -88,6 +88,9 @@ func cutOff(err error) error {
 func sideband(r *reader, p *packReader) error {
 	for {
 		k, payload, err := r.next()
+		if err := p.frame(len(payload)); err != nil {
+			return err
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("%w: cut off pack", ErrProtocol)
@@ -118,6 +121,18 @@ func sideband(r *reader, p *packReader) error {
 // maxProgress bounds what a server may tell people while we wait.
 const maxProgress = 1 << 20
 
+// maxFraming is how much more packets may take than what is in them, in bytes.
+const maxFraming = 1 << 20
+
+// frame counts what a packet takes besides what is in it: those with nothing in them come without end otherwise.
+func (p *packReader) frame(payload int) error {
+	const head = 5 // the length, and the band
+	if p.framing = max(0, p.framing+head-int64(payload)); p.framing > maxFraming {
+		return &LimitError{Limit: "bytes of packets with nothing in them", Most: maxFraming}
+	}
+	return nil
+}
+
 // packReader counts the bytes of a pack and reads its header before it passes anything
 // on.
 type packReader struct {
@@ -128,6 +143,7 @@ type packReader struct {
 	bytes    int64
 	progress int64
 	skipped  int64
+	framing  int64
 }
 
 // packHeader is "PACK", a version and the number of objects.

@@ -102,6 +102,8 @@ func TestLimitsOfAnswers(t *testing.T) {
 		"one object more":        {answer(pack(6, 0)) + "0000", "pack objects"},
 		"as much talk as may":    {line("packfile\n") + progress + line("\x01"+pack(1, 0)) + "0000", ""},
 		"a bit more talk":        {line("packfile\n") + progress + line("\x02") + "0000", "progress bytes"},
+		"packets of nothing":     {line("packfile\n") + strings.Repeat(line("\x01"), maxFraming>>2) + line("\x01"+pack(1, 0)) + "0000", ""},
+		"a few more":             {line("packfile\n") + strings.Repeat(line("\x01"), maxFraming>>2+2) + "0000", "bytes of packets with nothing in them"},
 		"a header in two pieces": {line("packfile\n") + line("\x01"+pack(6, 0)[:11]) + line("\x01"+pack(6, 0)[11:]) + "0000", "pack objects"},
 	} {
 		c, u := headed(t, http.StatusOK, http.Header{"Content-Type": {uploadResult}}, tt.body)
