@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -47,4 +49,41 @@ func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
 		wait(10 * time.Second)
 		require.True(t, w.relay.has(second), "who is served waits for strangers")
 	})
+}
+
+// A pull request of a stranger that names slow git servers has these asked one after the other, and what its owner published
+// meanwhile came after all of them, though it was with a server that answers at once.
+func TestSlowPullRequestsDoNotHoldUpTheirRepository(t *testing.T) {
+	for _, c := range []struct{ pulls, urls int }{{1, 1}, {1, 16}, {8, 16}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				good := clone("good.example/r.git")
+				w.git.Serve(good, fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+				w.held(announce(alice, now(), "good.example/r.git"))
+				w.held(says(alice, now(), "main", 1))
+				wait(10 * time.Second)
+				for i := range c.pulls {
+					eve := relaytest.NewCheapKey(fmt.Sprint("eve", i))
+					urls := nostr.Tag{"clone"}
+					for j := range c.urls {
+						at := fmt.Sprintf("slow%d.example/r.git", 100*i+j)
+						w.git.Serve(clone(at), fetchtest.Server{Err: errors.New("too slow"), Delay: 10 * time.Minute})
+						urls = append(urls, "https://"+at)
+					}
+					w.held(eve.Event(now(), graspsync.KindPullRequest, "x",
+						nostr.Tag{"a", repoOf(alice).String()}, nostr.Tag{"c", object(5000 + i).String()}, urls))
+				}
+				wait(40 * time.Second)
+				for n := 2; n < 5; n++ {
+					objects := []nip34.ObjectID{object(1), object(2), object(3), object(4)}
+					w.git.Serve(good, fetchtest.Server{Objects: objects[:n]})
+					next := says(alice, now(), "main", n)
+					w.held(next)
+					wait(90 * time.Second)
+					require.True(t, w.relay.has(next), "state %d waits for what strangers name", n)
+					wait(7 * time.Minute)
+				}
+			})
+		})
+	}
 }

@@ -155,8 +155,8 @@ type Queue struct {
 	left     int // requests under way that were left to their domains
 	seconds  int // requests under way besides that of an attempt
 	slow     int // domains whose last request took long
-	// slowSites are those of which the last request took long
-	slowSites map[string]struct{}
+	// slowSites are those of which the last request took long, and when that ended
+	slowSites map[string]time.Time
 	effects   []Effect
 }
 
@@ -209,7 +209,7 @@ func New(cfg Config) *Queue {
 		busy:     make(map[graspsync.CloneURL]struct{}),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
 
-		slowSites: make(map[string]struct{}),
+		slowSites: make(map[string]time.Time),
 	}
 }
 
@@ -241,13 +241,16 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	}
 	e := q.repos[in.Repo]
 	number := 0
+	if e != nil {
+		e.urls, e.sites = slices.Clone(in.URLs), nil
+	}
 	switch {
 	case e == nil && len(q.repos) >= q.cfg.MaxRepos:
 		q.effects = append(q.effects, Dropped{in.Repo})
 		return
 	case e == nil:
 		e = &entry{
-			repo: in.Repo, due: now.Add(delay),
+			repo: in.Repo, due: now.Add(delay), urls: slices.Clone(in.URLs),
 			queued: make(map[graspsync.CloneURL]struct{}), asked: make(map[graspsync.CloneURL]time.Time),
 		}
 		q.repos[in.Repo] = e
@@ -264,13 +267,26 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 			e.delay = delay
 		}
 		e.again = true
+		q.askAgain(now, e)
 	case now.Add(delay).Before(e.due):
 		e.due = now.Add(delay)
 	}
-	e.urls, e.sites = slices.Clone(in.URLs), nil
 	maps.DeleteFunc(e.asked, func(u graspsync.CloneURL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
 	e.version++
 	e.number = number
+}
+
+// askAgain has an attempt ask those servers again that are quick: it may ask slow ones for hours, which any pull
+// request can name, and what is wanted now may be with the others.
+func (q *Queue) askAgain(now time.Time, e *entry) {
+	long := q.longSites(now)
+	for i, u := range e.urls {
+		_, busy := q.busy[u]
+		d := q.domains[u.HostPort()]
+		if !busy && d != nil && !d.slow && !q.isSlowSite(e.siteOf(i), long) {
+			delete(e.tried, u)
+		}
+	}
 }
 
 func (q *Queue) renew(now time.Time, in Renew) {
@@ -499,10 +515,19 @@ func (q *Queue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 const hedgeAfter = 30 * time.Second
 
 // hedge has an attempt ask a second server, on another domain, when the first one takes
-// its time. That takes no place of an attempt, so that nobody waits for it.
+// its time. That takes no place of an attempt, so that nobody waits for it. One that takes long as well gives way to a server that
+// has delivered.
 func (q *Queue) hedge(now time.Time, e *entry) {
 	at, may := q.hedges(e)
-	if !may || now.Before(at) || q.seconds >= q.share() || q.secondsOf(e.repo.Owner) >= max(1, q.share()/2) {
+	if !may || now.Before(at) {
+		return
+	}
+	if r := q.requests[e.second]; r != nil {
+		r.stopped = true
+		q.effects = append(q.effects, Stop{e.second})
+		return
+	}
+	if q.seconds >= q.share() || q.secondsOf(e.repo.Owner) >= max(1, q.share()/2) {
 		return
 	}
 	first := q.requests[e.asking]
@@ -536,11 +561,17 @@ func (q *Queue) secondsOf(owner graspsync.PubKey) (n int) {
 	return n
 }
 
-// hedges returns when an attempt may ask a second server; false if there is none.
+// hedges returns when an attempt may ask a second server, or end what it has asked of one; false if there is none to be asked.
 func (q *Queue) hedges(e *entry) (time.Time, bool) {
 	first := q.requests[e.asking]
-	if !e.running || first == nil || e.second != 0 {
+	if !e.running || first == nil {
 		return time.Time{}, false
+	}
+	if second := q.requests[e.second]; second != nil {
+		return second.at.Add(slowAfter), !second.stopped && slices.ContainsFunc(e.urls, func(u graspsync.CloneURL) bool {
+			d := q.domains[u.HostPort()]
+			return d != nil && d.delivered > 0 && !d.slow && q.besides(e, first, u)
+		})
 	}
 	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u graspsync.CloneURL) bool { return q.besides(e, first, u) })
 }
@@ -567,11 +598,9 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 			}
 		}
 	}
-	if q.seconds < q.share() {
-		for _, e := range q.active {
-			if at, may := q.hedges(e); may && at.After(now) {
-				consider(at)
-			}
+	for _, e := range q.active {
+		if at, may := q.hedges(e); may && at.After(now) && (q.seconds < q.share() || e.second != 0) {
+			consider(at)
 		}
 	}
 	if q.left >= q.share() {
@@ -636,14 +665,17 @@ func (q *Queue) nextDomain(now time.Time) (best *domain) {
 	return best
 }
 
-// forgetDomains drops the domains used longest ago, beyond the bound. Those that
+// forgetDomains drops the domains used longest ago, beyond the bound, and the sites that were slow longest ago. Domains that
 // still count for something are kept.
 func (q *Queue) forgetDomains(now time.Time) {
-	for name := range q.slowSites { // any: it is slow again once it has been asked again
-		if len(q.slowSites) <= q.cfg.MaxDomains {
-			break
+	for len(q.slowSites) > q.cfg.MaxDomains {
+		oldest := ""
+		for name, at := range q.slowSites {
+			if oldest == "" || cmp.Or(at.Compare(q.slowSites[oldest]), cmp.Compare(name, oldest)) < 0 {
+				oldest = name
+			}
 		}
-		delete(q.slowSites, name)
+		delete(q.slowSites, oldest)
 	}
 	if len(q.domains) <= q.cfg.MaxDomains {
 		return

@@ -32,7 +32,7 @@ func (q *Queue) timed(now time.Time, r *request) {
 		}
 	}
 	if slow {
-		q.slowSites[r.site] = struct{}{}
+		q.slowSites[r.site] = now
 	} else {
 		delete(q.slowSites, r.site)
 	}

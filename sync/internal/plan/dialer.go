@@ -315,12 +315,12 @@ func (d *dialer) nextTurn(now time.Time) *relay {
 			if d.young.unproven >= fourFifths(d.cfg.MaxDials) || d.dialingUnproven >= fourFifths(d.cfg.MaxDials+d.silentMost()) {
 				continue
 			}
-			if d.unproven >= max(1, d.cfg.MaxConnections*3/4) && !(look && d.makeRoom(now, silent)) {
+			if d.unproven >= max(1, d.cfg.MaxConnections*3/4) && !(look && d.makeRoom(now, r, silent)) {
 				waits = true
 				continue
 			}
 		}
-		if !d.full() || look && d.makeRoom(now, finished(now)) {
+		if !d.full() || look && d.makeRoom(now, r, finished(now)) {
 			return r
 		}
 		waits = true
@@ -495,9 +495,16 @@ func (d *dialer) ranked() []ranking {
 // whose claim is strongest. The others go round, and so do those among whom nothing but
 // chance could choose: who has stood longest gives way, first those that never
 // answered, then those of owners of whom nothing is served. That leaves something to
-// whoever is new, and who has been here keeps what it has.
-func (d *dialer) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
-	ranked := d.ranked()
+// whoever is new, and who has been here keeps what it has. Of owners of whom nothing is served strangers
+// can be any number: beyond a part of the connections they keep none from those of others.
+func (d *dialer) makeRoom(now time.Time, waits *relay, mayGo func(*relay) bool) bool {
+	ranked, held := d.ranked(), 0
+	for _, k := range ranked {
+		if k.claim.servedBy == 0 {
+			held++
+		}
+	}
+	beyond := waits.claim.servedBy > 0 && held > max(1, d.cfg.MaxConnections/changingShare)
 	safe := d.cfg.MaxConnections - max(1, d.cfg.MaxConnections/changingShare) - (len(d.connected) - len(ranked))
 	for safe > 0 && safe < len(ranked) && compareStrength(ranked[safe-1], ranked[safe]) == 0 {
 		safe--
@@ -505,6 +512,10 @@ func (d *dialer) makeRoom(now time.Time, mayGo func(*relay) bool) bool {
 	var gone *relay
 	for _, k := range ranked[min(max(0, safe), len(ranked)):] {
 		switch {
+		case beyond && k.claim.servedBy == 0:
+			if gone == nil || gone.claim.servedBy > 0 || compareRoom(k.relay, gone) < 0 {
+				gone = k.relay
+			}
 		case !mayGo(k.relay), now.Before(k.dial.connectedAt.Add(leastTenure)):
 		case gone == nil || compareRoom(k.relay, gone) < 0:
 			gone = k.relay

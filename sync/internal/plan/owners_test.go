@@ -592,7 +592,7 @@ func TestHungUpForRoom(t *testing.T) {
 	require.Len(t, m.plan.dialer.connected, 2)
 	m.now = m.now.Add(time.Minute)
 	m.plan.Step(m.now, Settled{At: m.now})
-	require.True(t, m.plan.dialer.makeRoom(m.now, finished(m.now)))
+	require.True(t, m.plan.dialer.makeRoom(m.now, r, finished(m.now)))
 	require.False(t, r.dial.connected, "of two with the same claim who has stood longest goes")
 	assert.True(t, r.dial.good, "it has answered for an hour")
 	lost := m.now
@@ -632,7 +632,7 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 			p.Step(now, in)
 		}
 		p.cfg.MaxConnections = 1
-		require.True(t, p.dialer.makeRoom(now, finished(now)))
+		require.True(t, p.dialer.makeRoom(now, r, finished(now)))
 		now = now.Add(time.Hour)
 		p.cfg.MaxConnections = 2
 		p.effects = nil
@@ -663,7 +663,7 @@ func TestHungUpForRoomWhileNothingSettles(t *testing.T) {
 		}
 		now := start.Add(2 * time.Hour)
 		p.cfg.MaxConnections = 1
-		require.True(t, p.dialer.makeRoom(now, finished(now)))
+		require.True(t, p.dialer.makeRoom(now, p.known.relays[u], finished(now)))
 		now = now.Add(time.Hour)
 		p.cfg.MaxConnections = 2
 		p.effects = nil
@@ -866,4 +866,40 @@ func TestWhoIsNeverDoneGivesWay(t *testing.T) {
 		require.Less(t, now.Sub(start), 2*longTenure)
 		require.Less(t, p.known.relays[us[0]].phase(), Live)
 	}
+}
+
+// Relays of strangers of whom nothing is served had all connections, each for ten minutes at least: the relay that the owner of a
+// repository named which is served waited for that.
+func TestHeldRelaysGiveWay(t *testing.T) {
+	c := defaults()
+	c.MaxConnections = 32
+	m := newMarket(t, c)
+	for i := range 400 {
+		in := full(ownedBy(100+i, "held"), []graspsync.RelayURL{relayURL(t, fmt.Sprint("held", i))})
+		in.Repos[0].Level = LevelStateOnly
+		m.step(in)
+	}
+	m.wait(5*time.Minute, func() {})
+	require.Len(t, m.plan.dialer.connected, 32)
+	honest, began := relayURL(t, "honest"), m.now
+	m.step(full(ownedBy(1, "repo"), []graspsync.RelayURL{honest}))
+	m.wait(3*time.Minute, func() {})
+	require.Contains(t, m.dialed, honest)
+	require.LessOrEqual(t, m.dialed[honest].Sub(began), lookForRoom+time.Second)
+	m.wait(time.Hour, func() { require.True(t, m.plan.known.relays[honest].dial.connected) })
+
+	var served []graspsync.RelayURL // more than there is room for: strangers keep a part
+	for i := range 60 {
+		served = append(served, relayURL(t, fmt.Sprint("served", i)))
+		m.step(full(ownedBy(600+i, "repo"), served[i:]))
+	}
+	m.wait(5*time.Minute, func() {})
+	held := 0
+	for r := range m.plan.dialer.connected {
+		if r.claim.servedBy == 0 {
+			held++
+		}
+	}
+	require.LessOrEqual(t, held, 32/changingShare)
+	require.Positive(t, held, "they have their turns")
 }
