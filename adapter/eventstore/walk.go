@@ -2,10 +2,13 @@ package eventstoreadapter
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -364,9 +367,13 @@ func (w *walk) next(ctx context.Context, p *pages) error {
 		return err
 	}
 	full, whole := len(events) >= p.size, p.size >= w.page
+	if len(events) == 0 || !full && w.profile.trusted {
+		p.done = true
+		return nil
+	}
 	low, ok := w.lowest(p.q, events)
 	switch {
-	case len(events) == 0, !full && w.profile.trusted, !ok && !full, ok && w.newest.past(low):
+	case !ok && !full, ok && w.newest.past(low):
 		p.done = true
 		return nil
 	case !ok && !whole, ok && p.until != nil && low == *p.until && full && !whole: // all of one second, or of what looks alike
@@ -416,38 +423,41 @@ func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestam
 	return low, ok
 }
 
-// looksLike reports whether an event has a tag's value that goes on where one of q ends.
+// looksLike reports whether an event has a tag's value whose key goes on where that of one of q ends.
 func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	for _, values := range q.Tags {
 		for _, v := range values {
-			if slices.ContainsFunc(e.Tags, func(t nostr.Tag) bool { return len(t) > 1 && goesOn(t[1], v) }) {
-				return true
+			class, key := tagKey(v)
+			for _, t := range e.Tags {
+				if len(t) < 2 {
+					continue
+				}
+				if c, k := tagKey(t[1]); c == class && len(k) > len(key) && strings.HasPrefix(k, key) {
+					return true
+				}
 			}
 		}
 	}
 	return false
 }
 
-// goesOn reports whether the key of a value may begin with all of that of another one, which is shorter. Of the key of an address
-// badger has 8 bytes of the author.
-func goesOn(value, other string) bool {
-	if len(value) <= len(other) {
-		return false
+// tagKey is what badger and lmdb keep of a tag's value, after a byte that says which of three kinds it is: of an address the
+// number of its kind, 8 bytes of its author and all of its identifier; of an id 8 bytes; and others as they are.
+func tagKey(value string) (class byte, key string) {
+	if len(value) < 64 {
+		return 't', value
 	}
-	kind, author, d, is := address(value)
-	kindOf, authorOf, dOf, isOther := address(other)
-	if is && isOther {
-		return kind == kindOf && author[:16] == authorOf[:16] && strings.HasPrefix(d, dOf)
+	if parts := strings.Split(value, ":"); len(parts) == 3 {
+		author, _ := hex.DecodeString(parts[1]) // its length tells
+		kind, err := strconv.ParseUint(parts[0], 10, 16)
+		if len(author) == 32 && err == nil {
+			return 'a', string(binary.BigEndian.AppendUint16(nil, uint16(kind))) + string(author[:8]) + parts[2]
+		}
 	}
-	return is == isOther && strings.HasPrefix(value, other)
-}
-
-func address(value string) (kind, author, d string, ok bool) {
-	parts := strings.Split(value, ":")
-	if len(parts) != 3 || len(parts[1]) != 64 {
-		return "", "", "", false
+	if id, _ := hex.DecodeString(value); len(id) == 32 {
+		return 'i', string(id[:8])
 	}
-	return parts[0], parts[1], parts[2], true
+	return 't', value
 }
 
 // beyond goes on where a page is full of events that only look alike: with a
