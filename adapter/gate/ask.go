@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -19,38 +20,56 @@ func asking(ctx context.Context, subscription string) context.Context {
 }
 
 // answer has a REQ answered by the hooks of a khatru relay, in the order in which that calls them; only that nobody but
-// the Gate knows of the subscription afterwards. Whatever becomes of it there is an answer.
+// the Gate knows of the subscription afterwards, and that all filters are judged before any is looked for or listened with. Whatever
+// becomes of it there is an answer.
 func (c *conn) answer(ctx context.Context, s *sub, filters []nostr.Filter) {
 	relay := c.g.ear.relay
-	var stored sync.WaitGroup
+	asked := make([]nostr.Filter, 0, len(filters))
 	for _, f := range filters {
-		if reason := c.find(ctx, relay, s, f, &stored); reason != "" {
-			if strings.HasPrefix(reason, "auth-required:") {
-				khatru.RequestAuth(ctx)
-			}
-			s.stop(nil)
-			c.heard(write(labelClosed, nameOf(s.number), quoted(reason)))
-			stored.Wait()
-			return
+		refusal := judge(ctx, relay, &f)
+		if refusal == "" {
+			asked = append(asked, f)
+			continue
+		}
+		s.stop(nil)
+		if strings.HasPrefix(refusal, "auth-required:") {
+			khatru.RequestAuth(ctx)
+		}
+		// The way of what the hooks have said themselves: a client is to have its challenge first.
+		if c.ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: strconv.FormatUint(s.number, 10), Reason: refusal}) != nil {
+			c.end(errGone)
+		}
+		return
+	}
+	c.g.live.hear(c, s, filters) // as they are now: what hooks change in them khatru listens with as well
+	var stored sync.WaitGroup
+	for _, f := range asked {
+		if !f.LimitZero {
+			c.find(ctx, relay, s, f, &stored)
 		}
 	}
 	stored.Wait()
 	c.heard(write(labelEOSE, nameOf(s.number)))
 }
 
-// find has the relay look for what is stored, and says why it does not.
-func (c *conn) find(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Filter, stored *sync.WaitGroup) (refusal string) {
+// judge says why the relay refuses a filter.
+func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal string) {
 	for _, overwrite := range relay.OverwriteFilter {
-		overwrite(ctx, &f)
+		overwrite(ctx, f)
 	}
-	if f.LimitZero {
+	if f.LimitZero { // nothing that is stored is wanted
 		return ""
 	}
 	for _, reject := range relay.RejectFilter {
-		if is, msg := reject(ctx, f); is {
+		if is, msg := reject(ctx, *f); is {
 			return nostr.NormalizeOKMessage(msg, "blocked")
 		}
 	}
+	return ""
+}
+
+// find has the relay look for what is stored.
+func (c *conn) find(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Filter, stored *sync.WaitGroup) {
 	for _, query := range relay.QueryEvents {
 		found, err := query(ctx, f)
 		if err != nil {
@@ -61,7 +80,6 @@ func (c *conn) find(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Fi
 			stored.Go(func() { c.found(ctx, relay, s, found) })
 		}
 	}
-	return ""
 }
 
 func (c *conn) found(ctx context.Context, relay *khatru.Relay, s *sub, found <-chan *nostr.Event) {

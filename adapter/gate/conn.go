@@ -34,7 +34,8 @@ type conn struct {
 	closing chan struct{}  // closed: there is no time to linger
 	relay   sync.WaitGroup // who waits for the relay
 
-	own     bool              // subscriptions are the gate's: the relay has none
+	own     bool              // subscriptions are the gate's, if the relay tells of the connection
+	reads   *bool             // whether the relay has told of it, and reads; nil: that was not asked for
 	entered chan struct{}     // closed: the relay has told of the connection
 	ws      *khatru.WebSocket // what it is there
 	there   context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
@@ -223,6 +224,11 @@ func (c *conn) look(m inbound) error {
 	r, answer := c.g.parse(m.message)
 	if answer != nil {
 		m.room()
+		if r.name != "" && (r.label == labelReq || r.label == labelNegOpen) { // it was to take the place of one that is open
+			if err := c.closes(c.asked.named(r)); err != nil {
+				return err
+			}
+		}
 		c.say(answer)
 		return nil
 	}
@@ -281,41 +287,45 @@ func (c *conn) asks(r request, room func()) error {
 		c.giveUp(s)
 		return err
 	}
+	s.own = r.label == labelReq && c.isOwn()
 	c.asked.open(s, p)
-	if r.label == labelReq && c.isOwn() {
+	if s.own {
 		c.ask(s, r.filters)
 		return nil
 	}
 	return c.forward(r.as(s.number))
 }
 
-// isOwn waits until the relay has told of the connection. One that does not has the subscriptions.
+// isOwn waits until the relay has told of the connection and reads from it: then all hooks that it has for those that are new
+// are over. One that does neither has the subscriptions. It is called by toRelay alone.
 func (c *conn) isOwn() bool {
-	if !c.own {
-		return false
+	if !c.own || c.reads != nil {
+		return c.own && *c.reads
 	}
-	late := time.NewTimer(byeBy)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeout(c.ctx, byeBy)
+	defer cancel()
+	reads := false
+	c.reads = &reads
 	select {
 	case <-c.entered:
-		return true
-	case <-c.ctx.Done():
-	case <-late.C:
+		reads = c.in.Ping(ctx) == nil
+	case <-ctx.Done():
+		c.g.ear.untold()
 	}
-	return false
+	return reads
 }
 
 // enter is called when the relay has the connection.
 func (c *conn) enter(ctx context.Context, ws *khatru.WebSocket) {
 	c.ws, c.there = ws, ctx
 	close(c.entered)
+	c.g.ear.told.Store(true)
 }
 
-// ask has what is stored looked for, and what is published heard of, from now on.
+// ask has what is stored looked for, and what is published heard of.
 func (c *conn) ask(s *sub, filters []nostr.Filter) {
 	ctx, stop := context.WithCancelCause(asking(c.there, strconv.FormatUint(s.number, 10)))
 	s.stop = stop
-	c.g.live.hear(c, s, filters)
 	c.relay.Go(func() {
 		defer stop(nil)
 		c.answer(ctx, s, filters)
@@ -439,7 +449,7 @@ func (c *conn) closes(s *sub) error {
 		return nil
 	}
 	tell := c.asked.close(s)
-	if s.listener != nil {
+	if s.own {
 		c.g.live.leave(s)
 		s.stop(nil)
 	}
@@ -456,7 +466,7 @@ func (c *conn) ended(s *sub) error {
 	for _, p := range c.asked.left(s) {
 		p.over()
 	}
-	if s.listener != nil {
+	if s.own {
 		return nil
 	}
 	label := labelClose

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"github.com/coder/websocket"
 	"github.com/fiatjaf/khatru"
@@ -18,8 +20,11 @@ import (
 // name much take it seconds an event. So it has one subscription, for everything, and it stays. Whoever
 // is to hear of an event is found out here, where the relay asks whether it is to be held back.
 type ear struct {
-	g     *Gate
-	relay *khatru.Relay
+	g      *Gate
+	relay  *khatru.Relay
+	told   atomic.Bool // the relay has told of a connection
+	silent atomic.Bool // it has not told of one
+	spared int         // hooks of PreventBroadcast that are not asked about this; set before the relay publishes
 
 	mu sync.Mutex
 	// guarded by mu
@@ -43,6 +48,33 @@ func (e *ear) wire() {
 		return ws.Request.Context().Value(earKey{}) == e && e.publish(event) == 0
 	}
 	e.relay.PreventBroadcast = append([]func(*khatru.WebSocket, *nostr.Event) bool{hold}, e.relay.PreventBroadcast...)
+	e.spared = 1
+	e.spare()
+}
+
+// spare keeps hooks that the relay has by now from being asked about this connection: it is nobody's, and they would have the relay tell
+// whoever publishes that nobody hears of it.
+func (e *ear) spare() {
+	for ; e.spared < len(e.relay.PreventBroadcast); e.spared++ {
+		prevents := e.relay.PreventBroadcast[e.spared]
+		e.relay.PreventBroadcast[e.spared] = func(ws *khatru.WebSocket, event *nostr.Event) bool {
+			return ws.Request.Context().Value(earKey{}) != e && prevents(ws, event)
+		}
+	}
+}
+
+// routes reports whether a relay is that of a khatru.Router, which asks others by what a filter says: only it knows which.
+func routes(relay *khatru.Relay) bool {
+	by := reflect.ValueOf(relay).Elem().FieldByName("getSubRelayFromFilter")
+	return by.IsValid() && by.Kind() == reflect.Func && !by.IsNil()
+}
+
+// untold notes that the relay did not tell of a connection. If it never does, it is not the one that clients come to, and has their
+// subscriptions from now on.
+func (e *ear) untold() {
+	if !e.told.Load() && !e.silent.Swap(true) {
+		e.g.cfg.Logger.Warn("the relay does not tell its gate of connections, and holds events against filters itself")
+	}
 }
 
 // publish tells those of an event who ask for it, unless a hook of the relay's holds it back from them.
@@ -68,7 +100,7 @@ func (e *ear) prevents(ws *khatru.WebSocket, event *nostr.Event) bool {
 
 // open has it hear. If the relay does not let it, that has the subscriptions itself.
 func (e *ear) open() (hears bool) {
-	if e == nil {
+	if e == nil || e.silent.Load() && !e.told.Load() {
 		return false
 	}
 	e.mu.Lock()

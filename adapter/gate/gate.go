@@ -177,7 +177,7 @@ func leastQueues(maxMessage int64) int {
 // tells clients of what is published.
 func (g *Gate) Pace(relay *khatru.Relay) {
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, g.pace)
-	if g.paced++; g.paced > 1 || subscription(asking(context.Background(), "1")) != "1" {
+	if g.paced++; g.paced > 1 || routes(relay) || subscription(asking(context.Background(), "1")) != "1" {
 		g.ear = nil // only khatru knows which relay is asked
 		return
 	}
@@ -186,8 +186,14 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 }
 
 // Hear has the Gate hear of what the relay publishes from now on, and not only when the first client comes: khatru
-// can't publish while its first listener comes. It is called before anything but clients publishes, and undone by Close.
-func (g *Gate) Hear() { g.ear.open() }
+// can't publish while its first listener comes. It is called before anything but clients publishes, once the relay has all its hooks,
+// and undone by Close.
+func (g *Gate) Hear() {
+	if g.ear != nil {
+		g.ear.spare()
+	}
+	g.ear.open()
+}
 
 // pace is called before each event that is written for a REQ, and after each one that is published.
 func (g *Gate) pace(ctx context.Context, e *nostr.Event) {

@@ -21,34 +21,36 @@ type listener struct {
 	at      int // in live.all; guarded by live.mu
 }
 
-// hear has a subscription hear what is published from now on, for which any of its filters asks.
+// hear has a subscription hear what is published from now on, for which any of its filters asks, unless it has ended.
 func (l *live) hear(c *conn, s *sub, filters []nostr.Filter) {
-	s.listener = &listener{c: c, s: s, filters: make([]listening, len(filters))}
+	o := &listener{c: c, s: s, filters: make([]listening, len(filters))}
 	for i, f := range filters {
-		s.listener.filters[i] = newListening(f)
+		o.filters[i] = newListening(f)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.listener.at = len(l.all)
-	l.all = append(l.all, s.listener)
+	if s.gone {
+		return
+	}
+	s.listener, o.at = o, len(l.all)
+	l.all = append(l.all, o)
 }
 
 // leave has it hear no more.
 func (l *live) leave(s *sub) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.gone = true
 	gone := s.listener
 	if gone == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if gone.at < 0 {
-		return
-	}
+	s.listener = nil
 	last := len(l.all) - 1
 	l.all[gone.at] = l.all[last]
 	l.all[gone.at].at = gone.at
 	l.all[last] = nil
-	l.all, gone.at = l.all[:last], -1
+	l.all = l.all[:last]
 }
 
 // who returns those who are to hear of an event.

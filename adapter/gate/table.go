@@ -41,8 +41,10 @@ type sub struct {
 	timer   *time.Timer
 	leave   sync.Once // its room is given back
 
-	listener *listener               // nil: the relay knows of it
+	own      bool                    // the relay does not know of it
 	stop     context.CancelCauseFunc // has the relay look for nothing more
+	listener *listener               // guarded by the mutex of live; nil: it does not hear
+	gone     bool                    // guarded by that as well: it is not to hear any more
 }
 
 // pending is a message that has no answer yet, and what it takes up.

@@ -3,6 +3,7 @@ package front_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -39,4 +40,31 @@ func TestBodies(t *testing.T) {
 			require.NoError(t, c.Close())
 		}
 	}
+}
+
+// An upload that comes slowly, and comes, was cut after as long as a body may keep its connection that does not.
+func TestBodiesThatCome(t *testing.T) {
+	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		time.Sleep(100 * time.Millisecond) // what it does about it
+		if err == nil {
+			err = r.Context().Err()
+		}
+		_, _ = fmt.Fprint(w, n, err)
+	}), 50*time.Millisecond))
+	defer s.Close()
+	in, out := io.Pipe()
+	go func() {
+		for range 20 {
+			time.Sleep(20 * time.Millisecond)
+			_, _ = out.Write(make([]byte, 1000))
+		}
+		_ = out.Close()
+	}()
+	resp, err := http.Post(s.URL, "", in) //nolint:noctx // it is over soon
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "20000 <nil>", string(text))
 }

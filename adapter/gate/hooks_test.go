@@ -1,0 +1,139 @@
+package gate_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/gate"
+)
+
+// What a hook refuses to show somebody they heard of as it was published, until it had refused.
+func TestNobodyHearsBeforeTheHooksHaveJudged(t *testing.T) {
+	s := serve(t, gate.Config{})
+	judging, judged := make(chan struct{}), make(chan struct{})
+	s.relay.RejectFilter = append(s.relay.RejectFilter, func(_ context.Context, f nostr.Filter) (bool, string) {
+		if f.Kinds[0] != 4 {
+			return false, ""
+		}
+		close(judging)
+		<-judged
+		return true, "restricted: not yours"
+	})
+	c := s.dial()
+	c.says(`["REQ","x",{"kinds":[1]},{"kinds":[4]}]`)
+	<-judging
+	secret := note(1)
+	secret.Kind = 4
+	require.Zero(t, s.relay.BroadcastEvent(secret))
+	require.Zero(t, s.relay.BroadcastEvent(note(2)))
+	close(judged)
+	require.Equal(t, `["CLOSED","x","restricted: not yours"]`, c.hears())
+	require.Zero(t, s.relay.BroadcastEvent(note(3)))
+	c.says(`["REQ","x",{"kinds":[1]}]`) // another one may have the name
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+}
+
+// Who has to say who they are is told what to sign before they hear why.
+func TestChallengeComesBeforeCLOSED(t *testing.T) {
+	s := serve(t, gate.Config{})
+	s.relay.RejectFilter = append(s.relay.RejectFilter, func(context.Context, nostr.Filter) (bool, string) {
+		return true, "auth-required: say who you are"
+	})
+	c := s.dial()
+	for n := range 100 {
+		c.says(fmt.Sprintf(`["REQ","%d",{"kinds":[1]}]`, n))
+		for _, want := range []string{`["AUTH"`, `["CLOSED"`} {
+			_, m, err := c.Read(t.Context())
+			require.NoError(t, err)
+			require.Contains(t, string(m), want)
+		}
+	}
+}
+
+// Hooks for new connections that an embedder adds after the gate were still at it when their subscriptions were judged.
+func TestHooksOfAConnectionAreOver(t *testing.T) {
+	s := serve(t, gate.Config{})
+	var over atomic.Bool
+	s.relay.OnConnect = append(s.relay.OnConnect, func(context.Context) {
+		time.Sleep(100 * time.Millisecond)
+		over.Store(true)
+	})
+	s.relay.RejectFilter = append(s.relay.RejectFilter, func(context.Context, nostr.Filter) (bool, string) {
+		return !over.Load(), "error: too early"
+	})
+	c := s.dial()
+	c.says(`["REQ","x",{"kinds":[1]}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+}
+
+// A relay that routes knows which one is to be asked, and a gate that does not found nothing.
+func TestRelayOfARouter(t *testing.T) {
+	router, notes := khatru.NewRouter(), khatru.NewRelay()
+	keep(t, newStore(t), notes)
+	router.Route().Req(func(nostr.Filter) bool { return true }).Event(func(*nostr.Event) bool { return true }).Relay(notes)
+	s := front(t, router.Relay, gate.Config{})
+	c := s.dial()
+	c.publishes(note(1))
+	c.says(`["REQ","x",{"kinds":[1]}]`)
+	require.Contains(t, c.hears(), `["EVENT","x"`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+}
+
+// Of a router's one relay that is paced no connection is told: each subscription waited for that for five seconds.
+func TestOneRelayOfARouter(t *testing.T) {
+	router, notes := khatru.NewRouter(), khatru.NewRelay()
+	keep(t, newStore(t), notes)
+	router.Route().Req(func(nostr.Filter) bool { return true }).Event(func(*nostr.Event) bool { return true }).Relay(notes)
+	g := gate.New(router, gate.Config{})
+	g.Pace(notes)
+	h := httptest.NewServer(g)
+	t.Cleanup(func() {
+		g.Close()
+		h.Close()
+	})
+	s := &server{t: t, url: "ws" + strings.TrimPrefix(h.URL, "http"), relay: notes, gate: g}
+	for n := range 2 {
+		c := s.dial()
+		began := time.Now()
+		for name := range 2 {
+			c.says(fmt.Sprintf(`["REQ","%d",{"kinds":[1]}]`, name))
+			require.Equal(t, fmt.Sprintf(`["EOSE","%d"]`, name), c.hears())
+		}
+		if n > 0 {
+			require.Less(t, time.Since(began), time.Second)
+		}
+	}
+}
+
+// Hooks that hold back by connection were asked about the gate's as well: whoever published an ephemeral event heard that nobody listens.
+func TestHooksAreNotAskedAboutTheGate(t *testing.T) {
+	s := serve(t, gate.Config{})
+	s.relay.PreventBroadcast = append(s.relay.PreventBroadcast, func(ws *khatru.WebSocket, _ *nostr.Event) bool {
+		return ws.Request.Header.Get("Who") == ""
+	})
+	s.gate.Hear()
+	c := s.dialAs("a")
+	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+	require.Equal(t, 1, s.relay.BroadcastEvent(note(1)))
+}
+
+// A subscription whose name was taken by one that is invalid went on, though its client had heard that it is closed.
+func TestInvalidTakesTheNameOver(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+	c.says(`["REQ","x",{"kinds":"1"}]`)
+	require.Contains(t, c.hears(), `["CLOSED","x","invalid:`)
+	require.Zero(t, s.relay.BroadcastEvent(note(1)))
+}
