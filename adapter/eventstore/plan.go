@@ -1,6 +1,7 @@
 package eventstoreadapter
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -51,7 +52,35 @@ func plan(f nostr.Filter, p profile) (nostr.Filter, bool) {
 			q.Tags[name] = all
 		}
 	}
+	if p.compact {
+		q.Tags = oneNarrow(q.Tags)
+	}
 	return q, true
+}
+
+// oneNarrow leaves out tags of which badger and lmdb would look up one by chance, and another one when they count: all but that of which a
+// value has fewest events.
+func oneNarrow(tags nostr.TagMap) nostr.TagMap {
+	best, several := "", false
+	for name := range tags {
+		if !isNarrow(name) {
+			continue
+		}
+		several = several || best != ""
+		if best == "" || cmp.Or(cmp.Compare(selectivity(name), selectivity(best)), cmp.Compare(best, name)) > 0 {
+			best = name
+		}
+	}
+	if !several {
+		return tags
+	}
+	left := make(nostr.TagMap, len(tags))
+	for name, values := range tags {
+		if name == best || !isNarrow(name) {
+			left[name] = values
+		}
+	}
+	return left
 }
 
 // clean returns a sorted copy without duplicates and without what is not ok.

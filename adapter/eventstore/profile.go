@@ -143,7 +143,7 @@ func (p profile) lookedUp(q nostr.Filter) nostr.Filter {
 	}
 	narrow := make(nostr.TagMap, len(q.Tags))
 	for name, values := range q.Tags {
-		if len(name) == 1 && strings.Contains(narrowTags, name) {
+		if isNarrow(name) {
 			narrow[name] = values
 		}
 	}
@@ -155,6 +155,8 @@ func (p profile) lookedUp(q nostr.Filter) nostr.Filter {
 
 // narrowTags are the names of tags that badger and lmdb look up rather than authors and kinds.
 const narrowTags = "eEqaAiIgrdhtlkK"
+
+func isNarrow(name string) bool { return len(name) == 1 && strings.Contains(narrowTags, name) }
 
 // lookUps is how many combinations of values a backend looks up for a filter, at worst.
 func (p profile) lookUps(q nostr.Filter) int {

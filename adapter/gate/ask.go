@@ -73,7 +73,9 @@ func (c *conn) find(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Fi
 	for _, query := range relay.QueryEvents {
 		found, err := query(ctx, f)
 		if err != nil {
-			c.say(notice(err.Error()))
+			if ctx.Err() == nil { // else the client wants no more of it
+				c.say(notice(err.Error()))
+			}
 			continue
 		}
 		if found != nil {

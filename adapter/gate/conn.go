@@ -262,7 +262,7 @@ func (c *conn) asks(r request, room func()) error {
 	}
 	switch r.label {
 	case labelReq:
-		s.told = newTold(s.filters)
+		s.told = newTold()
 		for _, f := range r.filters {
 			s.weight += weight(f)
 		}

@@ -137,3 +137,41 @@ func TestInvalidTakesTheNameOver(t *testing.T) {
 	require.Contains(t, c.hears(), `["CLOSED","x","invalid:`)
 	require.Zero(t, s.relay.BroadcastEvent(note(1)))
 }
+
+// A filter with an empty list is one of nothing. Its text had none of that: the filter of everything beside it was taken for the
+// same, and nothing came; a count and a reconciliation were of everything.
+func TestFiltersOfNothing(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	ev := note(1)
+	c.publishes(ev)
+	for i, nothing := range []string{`{"kinds":[]}`, `{"authors":[]}`, `{"ids":[],"kinds":[1]}`, `{"#t":[]}`} {
+		name := fmt.Sprint(i)
+		c.says(`["REQ","` + name + `",` + nothing + `,{}]`)
+		require.Equal(t, ev.ID, eventOf(t, c.hears()), nothing)
+		require.Equal(t, `["EOSE","`+name+`"]`, c.hears())
+		c.says(`["CLOSE","` + name + `"]`)
+		c.says(`["NEG-OPEN","neg",` + nothing + `,"6100000200"]`)
+		require.Equal(t, `["NEG-MSG","neg","6100000200"]`, c.hears(), nothing)
+		c.says(`["NEG-CLOSE","neg"]`)
+	}
+}
+
+// What is published while what is stored is looked for was told as both.
+func TestToldOnceThoughItIsPublishedMeanwhile(t *testing.T) {
+	s := serve(t, gate.Config{})
+	ev := note(1)
+	s.relay.QueryEvents = []func(context.Context, nostr.Filter) (chan *nostr.Event, error){
+		func(context.Context, nostr.Filter) (chan *nostr.Event, error) {
+			s.relay.BroadcastEvent(ev)
+			found := make(chan *nostr.Event, 1)
+			found <- ev
+			close(found)
+			return found, nil
+		},
+	}
+	c := s.dial()
+	c.says(`["REQ","x",{"kinds":[1]}]`)
+	require.Equal(t, ev.ID, eventOf(t, c.hears()))
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+}

@@ -229,9 +229,7 @@ func TestTold(t *testing.T) {
 		require.True(t, found)
 		return d
 	}
-	require.Nil(t, newTold(1))
-	require.False(t, newTold(1).again(event(1)))
-	told := newTold(2)
+	told := newTold()
 	_, found := digestOf([]byte(`,{"id":"12"}]`))
 	require.False(t, found, "that is no id")
 	for n := range maxTold + 100 {

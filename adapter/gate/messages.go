@@ -111,11 +111,43 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	case max(len(f.Authors), 1)*max(len(f.Kinds), 1) > maxProducts || len(f.Authors) > maxValues:
 		return f, nil, "invalid: too many authors"
 	}
-	text, err := json.Marshal(f)
+	text, err := written(f)
 	if err != nil {
 		return f, nil, "invalid: this is no filter of NIP-01"
 	}
 	return f, text, ""
+}
+
+// written is a filter as JSON. go-nostr leaves out lists with nothing in them, which nothing is in, and what is left is in everything.
+func written(f nostr.Filter) (json.RawMessage, error) {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return nil, err
+	}
+	var empty []string
+	for name, is := range map[string]bool{
+		"ids": f.IDs != nil && len(f.IDs) == 0, "authors": f.Authors != nil && len(f.Authors) == 0, "kinds": f.Kinds != nil && len(f.Kinds) == 0,
+	} {
+		if is {
+			empty = append(empty, name)
+		}
+	}
+	for name, values := range f.Tags {
+		if values != nil && len(values) == 0 {
+			empty = append(empty, "#"+name)
+		}
+	}
+	if len(empty) == 0 {
+		return text, nil
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	for _, name := range empty {
+		all[name] = json.RawMessage("[]")
+	}
+	return json.Marshal(all)
 }
 
 func (r request) checkNeg(part json.RawMessage) (answer []byte) {

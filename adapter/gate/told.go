@@ -14,22 +14,16 @@ const (
 // digest is half of an event's id, in hex: nobody finds two events that have the same one.
 type digest [32]byte
 
-// told is what a subscription of several filters was told of. khatru looks for each filter by itself
-// and writes an event for each that it matches; clients count on having it once, as a page of
-// so many.
+// told is what a subscription was told of. khatru looks for each filter by itself
+// and writes an event for each that it matches, and what is published while it looks may be found as well; clients count on
+// having it once, as a page of so many.
 type told struct {
 	stored map[digest]struct{} // nil after EOSE
 	last   [lastTold]digest
 	next   int // of last
 }
 
-// newTold returns nil for one filter: that finds everything once.
-func newTold(filters int) *told {
-	if filters < 2 {
-		return nil
-	}
-	return &told{stored: make(map[digest]struct{})}
-}
+func newTold() *told { return &told{stored: make(map[digest]struct{})} }
 
 // digestOf is that of an event as the relay has written it.
 func digestOf(event []byte) (d digest, found bool) {

@@ -283,7 +283,7 @@ func (q *Queue) askAgain(now time.Time, e *entry) {
 	for i, u := range e.urls {
 		_, busy := q.busy[u]
 		d := q.domains[u.HostPort()]
-		if !busy && d != nil && !d.slow && !q.isSlowSite(e.siteOf(i), long) {
+		if !busy && d != nil && !d.slow && (d.delivered > 0 || !q.isSlowSite(e.siteOf(i), long)) {
 			delete(e.tried, u)
 		}
 	}
@@ -403,7 +403,7 @@ func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) 
 	q.last++
 	d := q.domain(u)
 	r := &request{entry: e, url: u, version: e.version, at: now, left: left, site: site(u.HostPort())}
-	r.slow = e.slow || d.slow || q.isSlowSite(r.site, q.longSites(now))
+	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
 	q.requests[q.last] = r
 	q.busy[u] = struct{}{}
 	e.asked[u] = now

@@ -249,3 +249,59 @@ func TestSlowSitesGiveWay(t *testing.T) {
 	require.LessOrEqual(t, p.began[p.fetches[at].ID].Sub(since), 13*time.Minute, "60 before it, of whom 5 give way a minute")
 	require.False(t, p.q.About(p.now, graspsync.RepoRef{Owner: pubKey(1), Identifier: "2"}).Waits, "it was completed")
 }
+
+// An owner who has as many attempts under way as he may had those of others stopped, for repositories that might not start.
+func TestNobodyGivesWayForNothing(t *testing.T) {
+	cfg := config()
+	cfg.MaxDomains = 10_000
+	p := play(t, cfg)
+	takes := func(Fetch) (time.Duration, Outcome) { return 5 * time.Minute, Complete }
+	for i := range 2 {
+		p.wantOf(byte(1+i), i, fmt.Sprintf("https://honest%d.example/r.git", i))
+	}
+	p.goOn(time.Second, takes, func() {})
+	for n := range 60 {
+		for i := range 5 {
+			p.wantOf(100, 100+5*n+i, fmt.Sprintf("https://m%d-%d.example/r.git", n, i))
+			p.wantOf(101, 100+5*n+i, fmt.Sprintf("https://n%d-%d.example/r.git", n, i))
+		}
+		p.goOn(time.Minute, takes, func() {})
+	}
+	for _, f := range p.stopped {
+		require.NotContains(t, f.URL.HostPort().Host, "honest")
+	}
+	for i := range 2 {
+		require.False(t, p.q.About(p.now, graspsync.RepoRef{Owner: pubKey(byte(1 + i)), Identifier: fmt.Sprint(i)}).Waits)
+	}
+}
+
+// A large repository at a hub has nobody else's at that hub wait, once it has delivered.
+func TestLargeRepositoryOfAHub(t *testing.T) {
+	cfg := config()
+	p := play(t, cfg)
+	takes := func(f Fetch) (time.Duration, Outcome) {
+		if strings.Contains(f.URL.String(), "huge") {
+			return 10 * time.Minute, Nothing
+		}
+		return time.Second, Complete
+	}
+	p.wantOf(1, 1, "https://hub.example/small.git")
+	p.goOn(time.Minute, takes, func() {})
+	for i := range 3 {
+		p.wantOf(byte(90+i), 500+i, fmt.Sprintf("https://hub.example/huge%d.git", i))
+	}
+	p.goOn(3*time.Minute, takes, func() {})
+	before, since := len(p.fetches), p.now
+	for i := range 10 {
+		p.wantOf(byte(1+i), 1000+i, fmt.Sprintf("https://hub.example/r%d.git", i))
+	}
+	p.goOn(time.Minute, takes, func() {})
+	asked := 0
+	for _, f := range p.fetches[before:] {
+		if strings.Contains(f.URL.String(), "/r") {
+			asked++
+			require.LessOrEqual(t, p.began[f.ID].Sub(since), 10*time.Second)
+		}
+	}
+	require.Equal(t, 10, asked)
+}

@@ -11,8 +11,8 @@ import (
 
 // A server that takes as long as it may has a place all that time, and strangers have
 // any number of those. Whoever is slow has a part of the places only, and counts as
-// having waited less: those who are not find a place within slowAfter. It is a site that is slow, since another name
-// or port of it costs nothing.
+// having waited less: those who are not find a place within slowAfter. It is a site that is slow, but for servers that have delivered, since
+// another name or port of it costs nothing.
 const (
 	slowAfter  = time.Minute      // a request that takes longer is slow, whatever it brings
 	slowBehind = 10 * time.Minute // so much later
@@ -81,7 +81,7 @@ func (q *Queue) isSlow(e *entry, long map[string]struct{}) bool {
 			next, at = d, i
 		}
 	}
-	if next.slow || at < 0 {
+	if next.slow || at < 0 || next.delivered > 0 { // of a hub that delivers one repository may be large
 		return next.slow
 	}
 	return q.isSlowSite(e.siteOf(at), long)
@@ -136,9 +136,9 @@ func (q *Queue) slowOnes(now time.Time) (n int) {
 // takesPlace reports whether a request has the place of an attempt, and has not been told to give it back.
 func (r *request) takesPlace() bool { return !r.left && !r.second && !r.stopped }
 
-// long returns the requests that have places and take long at a time, those first that are to give way first: of which the server
-// has delivered least, and then which have taken longest.
-func (q *Queue) long(now time.Time) (all []RequestID) {
+// long returns the requests that have places and take long at a time, those first that are to give way first: of the owners who have
+// most attempts under way, then of which the server has delivered least, and then which have taken longest.
+func (q *Queue) long(now time.Time, running map[graspsync.PubKey]int) (all []RequestID) {
 	for id, r := range q.requests {
 		if r.takesPlace() && r.isLong(now) {
 			all = append(all, id)
@@ -146,24 +146,45 @@ func (q *Queue) long(now time.Time) (all []RequestID) {
 	}
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
-		return cmp.Or(cmp.Compare(q.domain(x.url).delivered, q.domain(y.url).delivered), x.at.Compare(y.at), cmp.Compare(a, b))
+		return cmp.Or(
+			cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
+			cmp.Compare(q.domain(x.url).delivered, q.domain(y.url).delivered), x.at.Compare(y.at), cmp.Compare(a, b))
 	})
 	return all
 }
 
-// giveWay has requests stopped that take long, and more than their share of the places, while others wait that are not slow.
-func (q *Queue) giveWay(now time.Time, waiting int) {
-	if q.attempts < q.cfg.MaxAttempts || waiting == 0 {
+// giveWay has requests stopped that take long, and more than their share of the places, while others wait that are not slow: as many
+// as have owners with fewer attempts under way than theirs. Who has many repositories has nobody else's stopped for one more.
+func (q *Queue) giveWay(now time.Time, waiting []graspsync.PubKey) {
+	most := q.slowOnes(now) - q.share()
+	if q.attempts < q.cfg.MaxAttempts || len(waiting) == 0 || most <= 0 {
 		return
 	}
-	n := min(q.slowOnes(now)-q.share(), waiting-q.stopping())
-	for _, id := range q.long(now) {
-		if n <= 0 {
+	running := q.running()
+	for _, r := range q.requests {
+		if r.stopped && !r.left && !r.second { // its place is for one of those that wait
+			most--
+			running[r.entry.repo.Owner]--
+		}
+	}
+	var have []int // attempts that the owners of those that wait would have before each
+	of := maps.Clone(running)
+	for _, owner := range waiting {
+		have = append(have, of[owner])
+		of[owner]++
+	}
+	slices.Sort(have)
+	have = have[min(len(have), q.stopping()):]
+	for most > 0 && len(have) > 0 {
+		long := q.long(now, running)
+		if len(long) == 0 || running[q.requests[long[0]].entry.repo.Owner] <= have[0] {
 			return
 		}
-		n--
-		q.requests[id].stopped = true
-		q.effects = append(q.effects, Stop{id})
+		r := q.requests[long[0]]
+		r.stopped = true
+		running[r.entry.repo.Owner]--
+		q.effects = append(q.effects, Stop{long[0]})
+		most, have = most-1, have[1:]
 	}
 }
 
@@ -288,14 +309,14 @@ func (q *Queue) turnOf(waiting []due) (best int) {
 	return best
 }
 
-// ready returns the repositories whose attempt is due and may start, and how many of them are not slow.
-func (q *Queue) ready(now time.Time, slow int, long map[string]struct{}) (all []due, quick int) {
+// ready returns the repositories whose attempt is due and may start, and the owners of those that are not slow.
+func (q *Queue) ready(now time.Time, slow int, long map[string]struct{}) (all []due, quick []graspsync.PubKey) {
 	for _, e := range q.repos {
 		switch {
 		case e.running || now.Before(e.due):
 		case !q.isSlow(e, long):
 			all = append(all, due{e, e.due})
-			quick++
+			quick = append(quick, e.repo.Owner)
 		case slow < q.share():
 			all = append(all, due{e, e.due.Add(slowBehind)})
 		}
