@@ -32,6 +32,8 @@ type profile struct {
 	// compact: events are kept in the binary form of badger and lmdb, with its
 	// limits on the sizes of things.
 	compact bool
+	// uncounted: it is not to be asked to count. lmdb never comes to an end.
+	uncounted bool
 	// indexed reports whether a query for this tag finds all events that have it.
 	indexed func(name, value string) bool
 	// fits reports whether an event can be kept as it is, beyond what compact says; nil if any can.
@@ -65,6 +67,9 @@ func profileOf(backend eventstore.Store) profile {
 		p = profile{
 			page: limit(v, "MaxLimit"), exempt: limit(v, "MaxLimitNegentropy"), values: 256,
 			trusted: true, prefixes: true, compact: true, indexed: indexedCompactly,
+		}
+		if name == "lmdb" {
+			p.uncounted, p.indexed = true, indexedByLmdb
 		}
 	case "slicestore":
 		p = profile{
@@ -109,6 +114,9 @@ const longestIndexed = 100
 func indexedCompactly(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
+
+// indexedByLmdb: lmdb looks up p tags by kind, and not by time where there is none.
+func indexedByLmdb(name, value string) bool { return name != "p" && indexedCompactly(name, value) }
 
 // indexedAnywhere is what any backend may be expected to find.
 func indexedAnywhere(name, value string) bool {

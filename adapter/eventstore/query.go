@@ -143,7 +143,7 @@ func (g *guard) each(ctx context.Context, f nostr.Filter, exempt bool, take func
 // counts reports whether the backend can count.
 func (g *guard) counts() bool {
 	_, ok := g.backend.(eventstore.Counter)
-	return ok
+	return ok && !g.profile.uncounted
 }
 
 // count returns the number of events that the same query would give without a

@@ -88,8 +88,17 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 const (
 	clientPage    = 64  // events; as many bytes as they have are in memory, with those of other queries that run
 	clientBatch   = 256 // the same where more are counted
-	clientLookUps = 32  // combinations of values: each may find the same event, and has one of its own in memory
+	clientLookUps = 16  // combinations of values: each may find the same event, and has one of its own in memory
 )
+
+// safely is how many events several look-ups are asked for at once where nobody has counted them. badger gathers as many for each if that is
+// less than 50 in all, and crashes now and then where it is more, in a goroutine of its own.
+func (w *walk) safely(q nostr.Filter, limit int) int {
+	if n := w.profile.lookUps(w.bounded(q, w.since, w.until)); w.profile.compact && n > 1 {
+		return max(1, min(limit, 49/n))
+	}
+	return limit
+}
 
 // bound sets how large queries are.
 func (w *walk) bound() {
@@ -186,7 +195,7 @@ func (w *walk) singles(ctx context.Context, q nostr.Filter) error {
 // versions reads what one author has at one address, or what looks like it, if that is not much. Pages can't be asked
 // for by kind there, and the author may have thousands of events of others.
 func (w *walk) versions(ctx context.Context, q nostr.Filter) (done bool, err error) {
-	limit := min(w.page, fewEvents)
+	limit := w.safely(q, min(w.page, fewEvents))
 	events, err := w.ask(ctx, q, w.since, w.until, limit)
 	if err == nil {
 		err = w.take(events)
@@ -210,7 +219,7 @@ func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
 // and one that is empty or cut short by an error looks like any other.
 func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error) {
 	if !w.counts() || w.newest != nil { // a count has no end
-		limit := w.first()
+		limit := w.safely(q, w.first())
 		events, err := w.ask(ctx, q, w.since, w.until, limit)
 		if err == nil {
 			err = w.take(events)

@@ -153,18 +153,21 @@ func (e *ear) dial() (*websocket.Conn, error) {
 		return nil, err
 	}
 	// Of filters with this limit khatru looks for nothing that is stored, and asks no hook.
-	err = in.Write(ctx, websocket.MessageText, []byte(`["REQ","1",{"limit":0}]`))
+	asked := make(chan error, 1)
+	go func() { // a hook may write something first, and the relay reads nothing before that is read
+		asked <- in.Write(ctx, websocket.MessageText, []byte(`["REQ","1",{"limit":0}]`))
+	}()
 	for err == nil {
 		var message []byte
 		if _, message, err = in.Read(ctx); err == nil && bytes.HasPrefix(message, []byte(`["EOSE"`)) {
-			return in, nil // it is open before it says so
+			return in, <-asked // it is open before it says so
 		}
 		if bytes.HasPrefix(message, []byte(`["CLOSED"`)) {
 			err = errors.New(string(message))
 		}
 	}
 	_ = in.CloseNow()
-	return nil, err
+	return nil, errors.Join(err, <-asked)
 }
 
 // listen reads what the relay writes, which was heard before. Without an ear nobody hears: they are hung up, and come again.

@@ -175,3 +175,16 @@ func TestToldOnceThoughItIsPublishedMeanwhile(t *testing.T) {
 	require.Equal(t, ev.ID, eventOf(t, c.hears()))
 	require.Equal(t, `["EOSE","x"]`, c.hears())
 }
+
+// A relay whose hook asks everybody who they are kept its gate waiting for five seconds with each connection.
+func TestRelayThatAsksEverybodyWhoTheyAre(t *testing.T) {
+	s := serve(t, gate.Config{})
+	s.relay.OnConnect = append(s.relay.OnConnect, khatru.RequestAuth)
+	began := time.Now()
+	s.gate.Hear()
+	c := s.dial()
+	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+	require.Less(t, time.Since(began), 4*time.Second)
+	require.Equal(t, 1, s.relay.BroadcastEvent(note(1)))
+}
