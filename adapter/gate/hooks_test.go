@@ -188,3 +188,21 @@ func TestRelayThatAsksEverybodyWhoTheyAre(t *testing.T) {
 	require.Less(t, time.Since(began), 4*time.Second)
 	require.Equal(t, 1, s.relay.BroadcastEvent(note(1)))
 }
+
+// Names of tags counted for nothing, and took what memory there was.
+func TestFiltersOfManyTags(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	names := func(n int) string {
+		text := `{"limit":0`
+		for i := range n {
+			text += fmt.Sprintf(`,"#n%d":[]`, i)
+		}
+		return text + "}"
+	}
+	c.says(`["REQ","x",` + names(64) + `]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+	require.Equal(t, 2, s.metric("gate_taken", "listening"))
+	c.says(`["REQ","y",` + names(65) + `]`)
+	require.Equal(t, `["CLOSED","y","invalid: too many tags"]`, c.hears())
+}

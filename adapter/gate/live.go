@@ -104,7 +104,7 @@ const unitValues = 40
 func weight(f nostr.Filter) int {
 	n := len(f.IDs) + len(f.Authors) + len(f.Kinds)
 	for _, values := range f.Tags {
-		n += len(values)
+		n += 1 + len(values)
 	}
 	return 1 + n/unitValues
 }

@@ -75,6 +75,7 @@ func (r *request) check(most int) (answer []byte) {
 // once: it is the product that costs.
 const (
 	maxValues   = 4000
+	maxNames    = 64 // of tags: there are 52 that are indexed (NIP-01)
 	maxProducts = 10_000
 )
 
@@ -108,6 +109,8 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 		return f, nil, "invalid: too many ids"
 	case values > maxValues:
 		return f, nil, "invalid: too many tag values"
+	case len(f.Tags) > maxNames:
+		return f, nil, "invalid: too many tags"
 	case max(len(f.Authors), 1)*max(len(f.Kinds), 1) > maxProducts || len(f.Authors) > maxValues:
 		return f, nil, "invalid: too many authors"
 	}

@@ -35,7 +35,7 @@ func TestAServerThatIsBusySaysSo(t *testing.T) {
 		{"unavailable, until a date", 503, date, time.Hour},
 		{"unavailable, until long ago", 503, "Mon, 02 Jan 2006 15:04:05 GMT", 0},
 		{"for ever", 503, "2147483647", 2147483647 * time.Second},
-		{"for longer", 503, "99999999999999999999", -1},
+		{"for longer", 503, "99999999999999999999", 2147483647 * time.Second},
 		{"another error", 500, "120", -1},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {

@@ -55,7 +55,7 @@ func (e *BusyError) Unwrap() error { return ErrStatus }
 func busy(resp *http.Response, now time.Time) (error, bool) {
 	text := strings.TrimSpace(resp.Header.Get("Retry-After"))
 	var after time.Duration
-	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then it is as long as can be said
 		after = time.Duration(n) * time.Second
 	} else if at, err := http.ParseTime(text); err == nil {
 		after = max(0, at.Sub(now))
