@@ -267,7 +267,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 			e.delay = delay
 		}
 		e.again = true
-		q.askAgain(now, e)
+		q.askAgain(e)
 	case now.Add(delay).Before(e.due):
 		e.due = now.Add(delay)
 	}
@@ -276,14 +276,12 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	e.number = number
 }
 
-// askAgain has an attempt ask those servers again that are quick: it may ask slow ones for hours, which any pull
+// askAgain has an attempt ask those servers again that have delivered: it may ask slow ones for hours, which any pull
 // request can name, and what is wanted now may be with the others.
-func (q *Queue) askAgain(now time.Time, e *entry) {
-	long := q.longSites(now)
-	for i, u := range e.urls {
+func (q *Queue) askAgain(e *entry) {
+	for _, u := range e.urls {
 		_, busy := q.busy[u]
-		d := q.domains[u.HostPort()]
-		if !busy && d != nil && !d.slow && (d.delivered > 0 || !q.isSlowSite(e.siteOf(i), long)) {
+		if d := q.domains[u.HostPort()]; !busy && d != nil && d.delivered > 0 && !d.slow {
 			delete(e.tried, u)
 		}
 	}
