@@ -45,6 +45,7 @@ func (f *fetches) fetch(ctx, asking context.Context, x hunt.Fetch) (end fetchDon
 	select {
 	case pl.turns <- struct{}{}:
 	case <-asking.Done():
+		done.Outcome = hunt.Unasked
 		return end
 	}
 	defer func() { <-pl.turns }()
@@ -119,6 +120,11 @@ func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error)) {
 	f.report.observe(seen)
 	if errors.Is(seen.Err, errNotNeeded) {
 		told(nil) // it was not the server's fault
+		return
+	}
+	if errors.Is(seen.Err, errGaveWay) { // nor this, and who asks is to hear of it
+		told(nil)
+		f.report.answers.came(seen)
 		return
 	}
 	told(seen.Err)
