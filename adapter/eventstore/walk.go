@@ -2,14 +2,10 @@ package eventstoreadapter
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -91,11 +87,11 @@ const (
 	clientLookUps = 16  // combinations of values: each may find the same event, and has one of its own in memory
 )
 
-// safely is how many events several look-ups are asked for at once where nobody has counted them. badger gathers as many for each if that is
-// less than 50 in all, and crashes now and then where it is more, in a goroutine of its own.
+// safely is how many events several look-ups are asked for at once where nobody has counted them; 0: they can't be. badger gathers as many
+// for each if that is less than 50 in all, and crashes now and then where it is more, in a goroutine of its own.
 func (w *walk) safely(q nostr.Filter, limit int) int {
 	if n := w.profile.lookUps(w.bounded(q, w.since, w.until)); w.profile.compact && n > 1 {
-		return max(1, min(limit, 49/n))
+		return min(limit, 49/n)
 	}
 	return limit
 }
@@ -220,6 +216,9 @@ func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
 func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error) {
 	if !w.counts() || w.newest != nil { // a count has no end
 		limit := w.safely(q, w.first())
+		if limit == 0 {
+			return false, nil
+		}
 		events, err := w.ask(ctx, q, w.since, w.until, limit)
 		if err == nil {
 			err = w.take(events)
@@ -430,43 +429,6 @@ func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestam
 		}
 	}
 	return low, ok
-}
-
-// looksLike reports whether an event has a tag's value whose key goes on where that of one of q ends.
-func looksLike(e *nostr.Event, q nostr.Filter) bool {
-	for _, values := range q.Tags {
-		for _, v := range values {
-			class, key := tagKey(v)
-			for _, t := range e.Tags {
-				if len(t) < 2 {
-					continue
-				}
-				if c, k := tagKey(t[1]); c == class && len(k) > len(key) && strings.HasPrefix(k, key) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// tagKey is what badger and lmdb keep of a tag's value, after a byte that says which of three kinds it is: of an address the
-// number of its kind, 8 bytes of its author and all of its identifier; of an id 8 bytes; and others as they are.
-func tagKey(value string) (class byte, key string) {
-	if len(value) < 64 {
-		return 't', value
-	}
-	if parts := strings.Split(value, ":"); len(parts) == 3 {
-		author, _ := hex.DecodeString(parts[1]) // its length tells
-		kind, err := strconv.ParseUint(parts[0], 10, 16)
-		if len(author) == 32 && err == nil {
-			return 'a', string(binary.BigEndian.AppendUint16(nil, uint16(kind))) + string(author[:8]) + parts[2]
-		}
-	}
-	if id, _ := hex.DecodeString(value); len(id) == 32 {
-		return 'i', string(id[:8])
-	}
-	return 't', value
 }
 
 // beyond goes on where a page is full of events that only look alike: with a

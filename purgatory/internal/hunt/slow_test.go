@@ -305,3 +305,35 @@ func TestLargeRepositoryOfAHub(t *testing.T) {
 	}
 	require.Equal(t, 10, asked)
 }
+
+// Whoever was told to end, and has not yet, counts once.
+func TestEachNewcomerHasOneGiveWay(t *testing.T) {
+	q, now := New(config()), start
+	stops := func(in Input) (n int) {
+		for _, e := range q.Step(now, in) {
+			if _, is := e.(Stop); is {
+				n++
+			}
+		}
+		return n
+	}
+	want := func(i int) Wanted {
+		u := url(t, fmt.Sprintf("https://s%d.example/r.git", i))
+		return Wanted{Repo: graspsync.RepoRef{Owner: pubKey(byte(i)), Identifier: "r"}, URLs: []graspsync.CloneURL{u}}
+	}
+	for i := range 10 {
+		require.Zero(t, stops(want(i)))
+	}
+	now = now.Add(time.Second)
+	require.Zero(t, stops(Tick{}))
+	now = now.Add(slowAfter)
+	for i := range 7 {
+		require.Zero(t, stops(want(100+i)))
+		now = now.Add(time.Second)
+		given := 1
+		if i >= 5 { // slow ones keep their share
+			given = 0
+		}
+		require.Equal(t, given, stops(Tick{}), "newcomer %d", i)
+	}
+}
