@@ -81,7 +81,7 @@ func (d *dialer) wait(r *relay, now time.Time) {
 		r.dial.waitsSince = now
 		n := d.lineOf(r)
 		d.lines[n].add(r)
-		if n == lineFirst {
+		if n != lineHeld {
 			d.roomAt = time.Time{} // there may be room for it that there is not for others
 		}
 	}
