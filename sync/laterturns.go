@@ -7,12 +7,11 @@ import (
 
 const (
 	// laterEvery is between two turns in which events are judged again for which there was
-	// no room, laterTurn how many have one, and laterAgain between two of the same event. So
+	// no room, and between two of the same event, laterTurn how many have one. So
 	// few cost next to nothing, and where there are many, a part of them finds out whether
 	// there is any sense in trying the others.
 	laterEvery = 10 * time.Second
 	laterTurn  = saveBatch
-	laterAgain = time.Minute
 	// laterHurry is the same once there was room for one, until all were judged again, and
 	// laterCalm how long it takes at least until that is done once more.
 	laterHurry = time.Second

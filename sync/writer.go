@@ -478,7 +478,7 @@ func (w *writer) judgeLater(ctx context.Context) {
 
 // laterTurn judges again those whose turn it is.
 func (w *writer) laterTurn(ctx context.Context, now time.Time) {
-	l, last := w.later, now.Add(-laterAgain)
+	l, last := w.later, now.Add(-laterEvery)
 	if l.hurrying {
 		last = l.hurriedAt.Add(-1)
 	}
