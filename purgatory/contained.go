@@ -274,6 +274,16 @@ func (q containedQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL,
 	return q.q.Fetch(ctx, from, ids)
 }
 
+// Received is nothing after a panic.
+func (q containedQuarantine) Received() (n int64) {
+	defer func() {
+		if r := recover(); r != nil {
+			q.report.panicked(r, ofGit)
+		}
+	}()
+	return q.q.Received()
+}
+
 func (q containedQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
 	defer q.report.recovered(&err, ofGit)
 	return q.q.Missing(ctx, ids)

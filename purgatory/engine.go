@@ -34,7 +34,7 @@ type engine struct {
 	leavers map[graspsync.PubKey]bool
 	leaving bool
 	patient map[graspsync.RepoRef]patience
-	asking  map[hunt.RequestID]context.CancelCauseFunc
+	asking  map[hunt.RequestID]*request
 	// safe for concurrent use
 	fetches    *fetches
 	servers    *servers
@@ -75,7 +75,7 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 		queue:   hunt.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[hunt.RequestID]context.CancelCauseFunc), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
+		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[hunt.RequestID]*request), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
@@ -137,7 +137,7 @@ func (e *engine) loop(ctx context.Context) {
 		e.retry(now)
 		e.start(ctx)
 		e.leave(ctx)
-		e.perform(ctx, e.queue.Step(now, hunt.Tick{}))
+		e.perform(ctx, e.queue.Step(now, hunt.Tick{Received: e.received()}))
 		e.report.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
 	}
@@ -185,7 +185,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		if msg.took || msg.fault != nil {
 			e.troubles.fetched(time.Now(), msg.repo, msg.fault)
 		}
-		e.asking[msg.fetched.ID](nil)
+		e.asking[msg.fetched.ID].stop(nil)
 		delete(e.asking, msg.fetched.ID)
 		e.perform(ctx, e.queue.Step(time.Now(), msg.fetched))
 		failures, until := e.queue.Broken(msg.server)
@@ -409,16 +409,26 @@ func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
 		case hunt.Fetch:
 			e.servers.started(x)
 			asking, stop := context.WithCancelCause(ctx)
-			e.asking[x.ID] = stop
-			e.wg.Go(func() { e.inbox.put(e.fetches.fetch(ctx, asking, x)) })
+			r := &request{Fetch: x, stop: stop}
+			e.asking[x.ID] = r
+			e.wg.Go(func() { e.inbox.put(e.fetches.fetch(ctx, asking, r)) })
 		case hunt.Stop:
-			e.asking[x.ID](errGaveWay)
+			e.asking[x.ID].stop(errGaveWay)
 		case hunt.Attempted:
 			e.attempted(ctx, x)
 		case hunt.Dropped:
 			e.report.drop("hunts")
 		}
 	}
+}
+
+// received is how many bytes the requests under way have brought.
+func (e *engine) received() map[hunt.RequestID]int64 {
+	out := make(map[hunt.RequestID]int64, len(e.asking))
+	for id, r := range e.asking {
+		out[id] = r.received()
+	}
+	return out
 }
 
 func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {

@@ -87,3 +87,32 @@ func TestSlowPullRequestsDoNotHoldUpTheirRepository(t *testing.T) {
 		})
 	}
 }
+
+// A large repository of a newcomer, whose server nobody knows, is let finish while strangers come whose servers have a
+// domain each and drip: of those that take long, who brings least gives way.
+func TestLargeRepositoryIsLetFinish(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		strangers := 0
+		come := func(n int) {
+			for range n {
+				strangers++
+				mallory := relaytest.NewCheapKey(fmt.Sprint("mallory", strangers))
+				at := fmt.Sprintf("slow%d.example/r.git", strangers)
+				w.git.Serve(clone(at), fetchtest.Server{Err: errors.New("too slow"), Delay: 10 * time.Minute, Bytes: 1000})
+				w.held(announce(mallory, now(), at))
+				w.held(says(mallory, now(), "main", 100_000+strangers))
+			}
+		}
+		w.git.Serve(clone("large.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 3 * time.Minute, Bytes: 10_000_000})
+		w.held(announce(alice, now(), "large.example/r.git"))
+		state := says(alice, now(), "main", 1)
+		w.held(state)
+		wait(time.Second)
+		for range 4 {
+			come(5)
+			wait(time.Minute)
+		}
+		require.True(t, w.relay.has(state))
+		require.Positive(t, w.p.Status().Dropped["gave_way"])
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -34,9 +35,24 @@ type fetches struct {
 // errHere is wrapped when what failed is git, the disk or a lock of ours, and no server.
 var errHere = errors.New("taking in git data")
 
+// request is what the engine has asked for.
+type request struct {
+	hunt.Fetch
+	stop context.CancelCauseFunc    // has it give way to others
+	into atomic.Pointer[Quarantine] // nil: nothing comes yet
+}
+
+// received is how many bytes have come. It is safe for concurrent use.
+func (r *request) received() int64 {
+	if q := r.into.Load(); q != nil {
+		return (*q).Received()
+	}
+	return 0
+}
+
 // fetch asks one URL for what is missing of a repository, as long as asking lasts. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
-func (f *fetches) fetch(ctx, asking context.Context, x hunt.Fetch) (end fetchDone) {
+func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone) {
 	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: hunt.Fetched{ID: x.ID, Outcome: hunt.Nothing}}
 	done := &end.fetched
 	ref, from := x.Repo, x.URL
@@ -89,6 +105,8 @@ func (f *fetches) fetch(ctx, asking context.Context, x hunt.Fetch) (end fetchDon
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	told := f.report.request(from.HostPort().String())
 	f.gatherings.began(into, time.Now())
+	quarantine := into.quarantine
+	x.into.Store(&quarantine)
 	done.Outcome, end.took, err = f.into(ctx, asking, into, &seen, ask.ids, had)
 	if ask.several { // nobody could tell what of it is whose
 		f.gatherings.discard(into)

@@ -209,6 +209,10 @@ type Quarantine interface {
 	// ErrNotServed means that it has none of them, whatever else it sent. After an
 	// error the quarantine has what it had before.
 	Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (bytes int64, err error)
+	// Received returns how many bytes of the Fetch under way have come, or of the last one: of
+	// requests that take long while others wait, the one that brings least gives way. It may be
+	// called by any goroutine at any time. 0 is a good answer where nobody knows.
+	Received() int64
 	// Missing is that of GitFetcher, for quarantine and repository together.
 	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
 	// Promote makes the objects part of the repository, durably, and kept from garbage

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -72,6 +73,7 @@ func (f *Fake) Quarantines() int {
 type quarantine struct {
 	f       *Fake
 	dir     string
+	comes   atomic.Pointer[coming]
 	objects map[nip34.ObjectID]struct{} // guarded by f.mu
 }
 
@@ -94,6 +96,7 @@ func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 		return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
 	}
 	if server.Delay > 0 {
+		q.comes.Store(&coming{since: time.Now(), server: server})
 		timer := time.NewTimer(server.Delay)
 		defer timer.Stop()
 		select {
@@ -109,6 +112,22 @@ func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 		return server.Bytes, fmt.Errorf("%w: %d objects", purgatory.ErrLimit, len(ids))
 	}
 	return q.receive(server, ids)
+}
+
+// coming is a fetch that takes its time.
+type coming struct {
+	since  time.Time
+	server Server
+}
+
+// Received implements [purgatory.Quarantine]: the bytes of a server that takes its time come evenly.
+func (q *quarantine) Received() int64 {
+	c := q.comes.Load()
+	if c == nil {
+		return 0
+	}
+	part := min(1, float64(time.Since(c.since))/float64(c.server.Delay))
+	return int64(part * float64(c.server.Bytes))
 }
 
 // receive takes what a server has of the ids, and of what these need.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/adler32"
@@ -371,6 +372,7 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 		require.Equal(t, empty, digest(t, q.path()), "bytes left in the quarantine")
 	}
 	took := time.Since(began)
+	require.Equal(t, n, q.Received())
 	memory.end()
 	require.NoError(t, q.Discard())
 	if h.want != nil {
@@ -390,6 +392,27 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 	said := strings.ReplaceAll(err.Error(), "\n", " ")
 	fmt.Fprintf(rows, "%s\t%.70s\t%d\t%d\t%d\t%d\t%d\t%d\n", name, said, took.Milliseconds(), len(o.seen()), n>>10,
 		memory.children, memory.resident>>10, memory.all>>10)
+}
+
+// What has come is known while it comes: who brings least gives way when places are few.
+func TestReceivedWhileItComes(t *testing.T) {
+	here, sent := sample(t), make([]byte, 60_000)
+	serves := stalling(v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, sent) }))
+	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { serves(w, r) })
+	q, err := fetcher(t, Config{}).Quarantine(t.Context(), here)
+	require.NoError(t, err)
+	require.Zero(t, q.Received())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := q.Fetch(ctx, o.clone(t), []nip34.ObjectID{oid(t, strings.Repeat("a", 40))})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return q.Received() > int64(len(sent)) }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Error(t, <-ended)
+	require.Greater(t, q.Received(), int64(len(sent)))
+	require.NoError(t, q.Discard())
 }
 
 // sample is a repository with a bit of history, copied and not made for each test.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -40,6 +41,7 @@ type Quarantine struct {
 	// exact: nothing is promoted but what these need. What is in the packs was put there
 	// by a stranger who was asked for nothing.
 	exact bool
+	meter atomic.Pointer[meter] // of the fetch under way, or the last one
 }
 
 // sight is what a walk from the complete ids has seen.
@@ -196,6 +198,7 @@ func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	m := &meter{}
+	q.meter.Store(m)
 	defer q.receiver.allow(m, end)()
 	stop := q.receiver.watch(ctx, end, m, q.dir)
 	err = q.fetch(ctx, from, ids, m)
@@ -208,6 +211,14 @@ func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 		err = errors.Join(classified(err, from), q.restore(before))
 	}
 	return m.n.Load(), err
+}
+
+// Received implements [purgatory.Quarantine].
+func (q *Quarantine) Received() int64 {
+	if m := q.meter.Load(); m != nil {
+		return m.n.Load()
+	}
+	return 0
 }
 
 // fetch has what a server sends in the quarantine. Waiting for others is not the

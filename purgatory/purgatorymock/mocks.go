@@ -1230,3 +1230,41 @@ func (c *MockQuarantinePromoteCall) DoAndReturn(f func(context.Context) error) *
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
+
+// Received mocks base method.
+func (m *MockQuarantine) Received() int64 {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Received")
+	ret0, _ := ret[0].(int64)
+	return ret0
+}
+
+// Received indicates an expected call of Received.
+func (mr *MockQuarantineMockRecorder) Received() *MockQuarantineReceivedCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Received", reflect.TypeOf((*MockQuarantine)(nil).Received))
+	return &MockQuarantineReceivedCall{Call: call}
+}
+
+// MockQuarantineReceivedCall wrap *gomock.Call
+type MockQuarantineReceivedCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockQuarantineReceivedCall) Return(arg0 int64) *MockQuarantineReceivedCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockQuarantineReceivedCall) Do(f func() int64) *MockQuarantineReceivedCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockQuarantineReceivedCall) DoAndReturn(f func() int64) *MockQuarantineReceivedCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}

@@ -12,8 +12,14 @@ import (
 // takesPlace reports whether a request has the place of an attempt, and has not been told to give it back.
 func (r *request) takesPlace() bool { return !r.left && !r.second && !r.stopped }
 
+// rate is how many bytes a second a request has brought until a time.
+func (r *request) rate(now time.Time) float64 {
+	return float64(r.bytes) / max(1, now.Sub(r.at).Seconds())
+}
+
 // long returns the requests that have places and take long at a time, those first that are to give way first: of the owners who have
-// most attempts under way, then of which the server has delivered least, and then which have taken longest.
+// most attempts under way, then those that bring least a second, so that who takes long for a lot is let finish, then of which the
+// server has delivered least, and then which have taken longest.
 func (q *Queue) long(now time.Time, running map[graspsync.PubKey]int) (all []RequestID) {
 	for id, r := range q.requests {
 		if r.takesPlace() && r.isLong(now) {
@@ -23,7 +29,7 @@ func (q *Queue) long(now time.Time, running map[graspsync.PubKey]int) (all []Req
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
 		return cmp.Or(
-			cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
+			cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]), cmp.Compare(x.rate(now), y.rate(now)),
 			cmp.Compare(q.domain(x.url).delivered, q.domain(y.url).delivered), x.at.Compare(y.at), cmp.Compare(a, b))
 	})
 	return all

@@ -92,8 +92,9 @@ type (
 		Pause   time.Duration
 		More    bool
 	}
-	// Tick says that the time of [Queue.NextWake] has come.
-	Tick struct{}
+	// Tick says that the time of [Queue.NextWake] has come. Received is how many bytes each request
+	// has brought by now.
+	Tick struct{ Received map[RequestID]int64 }
 )
 
 func (Wanted) input()  {}
@@ -166,11 +167,12 @@ type request struct {
 	url     graspsync.CloneURL
 	version uint64 // of the entry when it began
 	at      time.Time
-	left    bool // it was left to its domain
-	slow    bool // it was to be expected that it takes long
-	loose   bool // its repository was forgotten, and its place is still taken
-	second  bool // it is made besides another one of its attempt
-	stopped bool // it was told to end, for others
+	left    bool  // it was left to its domain
+	slow    bool  // it was to be expected that it takes long
+	loose   bool  // its repository was forgotten, and its place is still taken
+	second  bool  // it is made besides another one of its attempt
+	stopped bool  // it was told to end, for others
+	bytes   int64 // that came so far
 	site    string
 }
 
@@ -227,6 +229,12 @@ func (q *Queue) Step(now time.Time, in Input) []Effect {
 		q.forget(in.Repo)
 	case Fetched:
 		q.fetched(now, in)
+	case Tick:
+		for id, n := range in.Received {
+			if r := q.requests[id]; r != nil {
+				r.bytes = n
+			}
+		}
 	}
 	q.work(now)
 	out := q.effects

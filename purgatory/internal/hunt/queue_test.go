@@ -44,14 +44,30 @@ type player struct {
 	began   map[RequestID]time.Time
 	stopped []Fetch
 	onStop  func(Fetch)
-	idle    int // steps at one moment
+	rates   func(Fetch) int64 // bytes a second; nil: nobody knows
+	idle    int               // steps at one moment
 }
 
 func play(t *testing.T, cfg Config) *player {
 	return &player{t: t, q: New(cfg), now: start, began: make(map[RequestID]time.Time)}
 }
 
+// received is how many bytes have come by now.
+func (p *player) received() map[RequestID]int64 {
+	if p.rates == nil {
+		return nil
+	}
+	out := make(map[RequestID]int64)
+	for _, f := range p.open {
+		out[f.ID] = p.rates(f) * int64(p.now.Sub(p.began[f.ID]).Seconds())
+	}
+	return out
+}
+
 func (p *player) step(in Input) {
+	if _, tick := in.(Tick); tick {
+		in = Tick{Received: p.received()}
+	}
 	var stopped []RequestID
 	defer func() {
 		for _, id := range stopped {

@@ -250,6 +250,69 @@ func TestSlowSitesGiveWay(t *testing.T) {
 	require.False(t, p.q.About(p.now, graspsync.RepoRef{Owner: pubKey(1), Identifier: "2"}).Waits, "it was completed")
 }
 
+// A clone of some minutes from a server that nobody knows began anew each minute, as long as strangers came who have a
+// domain each.
+func TestWhoBringsMuchIsLetFinish(t *testing.T) {
+	for name, delivered := range map[string]bool{"fresh strangers": false, "strangers who have delivered once": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			cfg.MaxDomains = 10_000
+			p := play(t, cfg)
+			flood := start.Add(30 * time.Minute)
+			takes := func(f Fetch) (time.Duration, Outcome) {
+				switch host := f.URL.HostPort().Host; {
+				case host == "large.example":
+					return 3 * time.Minute, Complete
+				case p.began[f.ID].Before(flood):
+					return time.Second, Complete
+				}
+				return 10 * time.Minute, Nothing
+			}
+			p.rates = func(f Fetch) int64 {
+				if f.URL.HostPort().Host == "large.example" {
+					return 500_000
+				}
+				return 1000
+			}
+			strangers := 0
+			come := func(n int) {
+				for range n {
+					p.wantOf(byte(100+strangers%100), strangers, fmt.Sprintf("https://slow%d.example/r.git", strangers))
+					strangers++
+				}
+			}
+			if delivered {
+				come(60)
+				p.goOn(flood.Sub(p.now), takes, func() {})
+				strangers = 0
+			}
+			p.goOn(flood.Sub(p.now), takes, func() {})
+			come(60)
+			p.goOn(time.Second, takes, func() {})
+			p.wantOf(1, 1000, "https://large.example/r.git")
+			large := graspsync.RepoRef{Owner: pubKey(1), Identifier: "1000"}
+			since := p.now
+			for p.q.About(p.now, large).Waits && p.now.Sub(since) < 5*time.Hour {
+				come(3)
+				p.goOn(time.Minute, takes, func() {})
+			}
+			require.LessOrEqual(t, p.now.Sub(since), 17*time.Minute, "60 before it, of whom 5 give way a minute")
+		})
+	}
+}
+
+// Names that anybody can have below somebody else's are one site.
+func TestSite(t *testing.T) {
+	for host, want := range map[string]string{
+		"git.example.com": "example.com", "example.com": "example.com", "a.b.example.co.uk": "example.co.uk",
+		"mallory1.duckdns.org": "duckdns.org", "x.mallory.github.io": "github.io", "b.compute.amazonaws.com": "amazonaws.com",
+		"a.b.c.ck": "b.c.ck", "www.ck": "www.ck", "com": "com", "git.internal": "git.internal", "a.git.internal": "git.internal",
+		"192.0.2.7": "192.0.2.0/24", "2001:db8:1:2::3": "2001:db8:1::/48",
+	} {
+		require.Equal(t, want, site(graspsync.HostPort{Host: host, Port: 443}), host)
+	}
+}
+
 // An owner who has as many attempts under way as he may had those of others stopped, for repositories that might not start.
 func TestNobodyGivesWayForNothing(t *testing.T) {
 	cfg := config()
