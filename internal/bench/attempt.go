@@ -23,11 +23,13 @@ type attempt struct {
 	window time.Duration // BatchWindow of ours; 0 for the default
 	limit  time.Duration // after which it hangs
 	work   string        // what profiles of it are called; "" for none
+	resync bool          // ours compares everything once more when it is in sync
 
 	// set by run
 	urls   []string
 	status relaysync.Status // the last one of ours
 	read   time.Duration    // CPU time of ours until it dialed for the first time
+	pass   time.Duration    // CPU time of comparing everything once more
 }
 
 // sample is what one catch-up took.
@@ -37,6 +39,7 @@ type sample struct {
 	done  time.Duration // until the client says so
 	cpu   time.Duration // of this process, user and system together
 	read  time.Duration // of this, ours needs so much before it dials: it reads its Store
+	pass  time.Duration // of this, comparing everything once more
 	usage usage         // of the relays
 	state relaysync.Status
 }
@@ -95,7 +98,7 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 	}
 	m.last = m.usage.Last.Sub(start)
 	cancel()
-	m.state, m.read = a.status, a.read
+	m.state, m.read, m.pass = a.status, a.read, a.pass
 	if err := check(r.ctx, a.store, a.data); err != nil {
 		return m, err
 	}
@@ -164,6 +167,7 @@ func medianOf(samples []sample) sample {
 		done:  median(samples, func(s sample) time.Duration { return s.done }),
 		cpu:   median(samples, func(s sample) time.Duration { return s.cpu }),
 		read:  median(samples, func(s sample) time.Duration { return s.read }),
+		pass:  median(samples, func(s sample) time.Duration { return s.pass }),
 		state: samples[0].state, usage: samples[0].usage,
 	}
 	m.usage.CPU = median(samples, func(s sample) time.Duration { return s.usage.CPU })

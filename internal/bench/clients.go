@@ -120,13 +120,33 @@ func runOurs(ctx context.Context, a *attempt) error {
 		<-ended
 		a.read = time.Duration(read.Load())
 	}()
+	inSync := func() bool {
+		a.status = m.Status()
+		return a.status.Synced && a.store.left.Load() <= 0 && a.status.Repos == a.data.repos && a.status.Roots == a.data.roots
+	}
+	if err := eventually(ctx, inSync); err != nil || !a.resync {
+		return err
+	}
+	used = cputime.Used()
+	if err := m.Resync(ctx, relays[0]); err != nil {
+		return err
+	}
+	if err := eventually(ctx, func() bool { return !inSync() }); err != nil {
+		return err
+	}
+	err = eventually(ctx, inSync)
+	a.pass = cputime.Used() - used
+	return err
+}
+
+// eventually waits until something is so.
+func eventually(ctx context.Context, so func() bool) error {
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for {
 		select {
 		case <-look.C:
-			a.status = m.Status()
-			if a.status.Synced && a.store.left.Load() <= 0 && a.status.Repos == a.data.repos && a.status.Roots == a.data.roots {
+			if so() {
 				return nil
 			}
 		case <-ctx.Done():
