@@ -91,6 +91,7 @@ func TestFiguresAreAsDecided(t *testing.T) {
 		"infoWait":        {infoWait, 2_000 * time.Millisecond},
 		"peerLacksEvery":  {peerLacksEvery, 1_440 * time.Minute},
 		"laterEvery":      {laterEvery, 10_000 * time.Millisecond},
+		"laterAgain":      {laterAgain, time.Minute},
 		"laterHurry":      {laterHurry, time.Second},
 		"laterCalm":       {laterCalm, time.Minute},
 		"laterAskEvery":   {laterAskEvery, time.Minute},

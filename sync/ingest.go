@@ -224,9 +224,12 @@ func (g *ingest) displaced(ev graspsync.Event) {
 }
 
 // heldFrom returns what is known of an event that the Policy holds: after a restart
-// nothing but whether a client submitted it. take forgets it.
-func (g *ingest) heldFrom(id graspsync.EventID, take bool) heldEvent {
-	h, known := g.holds.get(id, take)
+// nothing but whether a client submitted it. ended says that it is held no more.
+func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldEvent {
+	h, known := g.holds.get(id, false)
+	if ended {
+		g.letGo(id)
+	}
 	if known {
 		return h
 	}
@@ -234,6 +237,13 @@ func (g *ingest) heldFrom(id graspsync.EventID, take bool) heldEvent {
 		h.source.Kind = graspsync.CatchUp
 	}
 	return h
+}
+
+// letGo takes note that the Policy holds an event no more: there may be room for others.
+func (g *ingest) letGo(id graspsync.EventID) {
+	if _, held := g.holds.get(id, true); held {
+		g.later.freed()
+	}
 }
 
 // count counts an event that was stored without the writer: one that a client submitted,

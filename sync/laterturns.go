@@ -7,11 +7,13 @@ import (
 
 const (
 	// laterEvery is between two turns in which events are judged again for which there was
-	// no room, and between two of the same event, laterTurn how many have one. So
+	// no room, laterTurn how many have one, and laterAgain between two of the same event, where
+	// nothing of what the Policy holds has found its end meanwhile. So
 	// few cost next to nothing, and where there are many, a part of them finds out whether
 	// there is any sense in trying the others.
 	laterEvery = 10 * time.Second
 	laterTurn  = saveBatch
+	laterAgain = time.Minute
 	// laterHurry is the same once there was room for one, until all were judged again, and
 	// laterCalm how long it takes at least until that is done once more.
 	laterHurry = time.Second
@@ -28,11 +30,12 @@ const (
 )
 
 // laterTurns says when what there was no room for has its turn again. It belongs to the
-// writer, but for known and more.
+// writer, but for known, more and room.
 type laterTurns struct {
-	known     atomic.Bool // relays are: what is asked for by its id is asked of whoever had it
-	more      atomic.Bool // there is something of which the writer was not told
-	any       bool        // there is something
+	room      atomic.Pointer[time.Time] // since when there is some: the Policy held something that is stored or removed; nil: never
+	known     atomic.Bool               // relays are: what is asked for by its id is asked of whoever had it
+	more      atomic.Bool               // there is something of which the writer was not told
+	any       bool                      // there is something
 	askAt     time.Time
 	hurrying  bool
 	hurriedAt time.Time // since when, or when last
@@ -52,6 +55,25 @@ func (l *laterTurns) found(at time.Time) {
 	if at.Sub(l.hurriedAt) >= laterCalm {
 		l.hurrying, l.hurriedAt = true, at
 	}
+}
+
+// since returns until when those were judged last whose turn it may be at a time. All waited for
+// the minute once while a hub was synced for the first time, though its owner's places were free again.
+func (l *laterTurns) since(now time.Time) time.Time {
+	if l.hurrying {
+		return l.hurriedAt.Add(-1)
+	}
+	at := now.Add(-laterAgain)
+	if room := l.room.Load(); room != nil && room.After(at) {
+		at = *room
+	}
+	return at
+}
+
+// freed takes note that there may be room.
+func (l *laterTurns) freed() {
+	now := time.Now()
+	l.room.Store(&now)
 }
 
 // asks reports whether relays are to be asked now.

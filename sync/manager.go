@@ -213,7 +213,7 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 		return
 	}
 	m.submissions.takeIn() // it may have been stored just before
-	m.ingest.holds.get(event.ID, true)
+	m.ingest.letGo(event.ID)
 	m.ingest.removed(event)
 	_, rule := m.cfg.blocks(event)
 	m.report.verdicts.noteBlocked(graspsync.Incoming{Event: event}, IsRemoved, "", "", rule)

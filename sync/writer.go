@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -478,14 +479,20 @@ func (w *writer) judgeLater(ctx context.Context) {
 
 // laterTurn judges again those whose turn it is.
 func (w *writer) laterTurn(ctx context.Context, now time.Time) {
-	l, last := w.later, now.Add(-laterEvery)
-	if l.hurrying {
-		last = l.hurriedAt.Add(-1)
-	}
-	jobs := w.absences.revived(w.absences.absent.InTurn(laterTurn, last, now))
+	l := w.later
+	jobs := w.absences.revived(w.absences.absent.InTurn(laterTurn, l.since(now), now))
 	for _, j := range jobs {
 		j.again = true
 	}
+	// What completes something that is held comes first: announcements would fill all places, and wait
+	// there for their states, which then have none.
+	rank := func(j *job) int {
+		if j.incoming.Event.Kind == graspsync.KindAnnouncement {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(rank(a), rank(b)) })
 	w.process(ctx, jobs)
 	l.hurrying = l.hurrying && len(jobs) > 0
 	if slices.ContainsFunc(jobs, func(j *job) bool { return j.useful }) {

@@ -228,3 +228,32 @@ func TestStoreTellsOfWhatItStoredWithoutSayingSo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, told.arrived)
 }
+
+// Of an owner who has more repositories than may wait at once the rest came a minute later, though all before
+// had been complete for most of that.
+func TestMoreRepositoriesThanMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		id, err := nip34.ParseObjectID(strings.Repeat("1", 40))
+		require.NoError(t, err)
+		var events []*nostr.Event
+		for i := range 150 {
+			name := fmt.Sprint("repo", i)
+			at, url := at(time.Hour+time.Duration(i)*time.Second), fmt.Sprintf("https://git%d.example/%s.git", i%30, name)
+			clone, err := graspsync.ParseCloneURL(url)
+			require.NoError(t, err)
+			r.git.Serve(clone, fetchtest.Server{Objects: []nip34.ObjectID{id}})
+			events = append(events,
+				owner.Announcement(at, name, []string{"wss://" + us, "wss://a.example"}, []string{owner.CloneURL("wss://"+us, name), url}),
+				owner.State(at, name, map[string]string{"refs/heads/main": id.String()}, "main"))
+		}
+		r.net.Add("wss://a.example", relaytest.Behavior{}).Publish(events...)
+		began := time.Now()
+		for r.all(events) < len(events) && time.Since(began) < 10*time.Minute {
+			after(time.Second)
+		}
+		require.Positive(t, r.waits.Status().Dropped["author"])
+		require.Less(t, time.Since(began), 45*time.Second)
+	})
+}
