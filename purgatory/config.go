@@ -152,12 +152,15 @@ type Limits struct {
 	// made to servers that many wait for. Defaults to 10.
 	MaxHunts int
 	// DomainLimit is what one server (host and port) is burdened with, DomainLimits
-	// has exceptions, in which both numbers must be set. Defaults to 5 requests at once
+	// has exceptions, in which both numbers must be set. Requests at once are those to all servers
+	// together that have one registered domain, or one network (/24, of IPv6 /48) where they are named by
+	// addresses: more of these cost whoever has one nothing. Defaults to 5 requests at once
 	// and 30 a minute.
 	DomainLimit  Limit
 	DomainLimits map[graspsync.HostPort]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
-	// one server in 24 hours. What only pull requests name, as their servers or as an
+	// one server in 24 hours. The second half of a server's is for owners who have had no more of it than
+	// others in the mean, or less than a thousandth. What only pull requests name, as their servers or as an
 	// object, gets half of that at most. A fetch that a crash has cut short is charged to both with
 	// an eighth of the smaller one. Default to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64

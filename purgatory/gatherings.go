@@ -31,7 +31,7 @@ func newGatherings(cfg *Config, report *report) *gatherings {
 }
 
 // atOnce is how many servers are asked for one repository at once.
-const atOnce = 2
+const atOnce = hunt.AtOnce
 
 // place is where the data of one repository is gathered. What states need and what only
 // pull requests name is never gathered together, nor what different authors do: anybody can
@@ -86,7 +86,7 @@ var (
 	// errNotNeeded ends a fetch when another one has brought all that is missing.
 	errNotNeeded = errors.New("another server has sent it")
 	// errGaveWay ends a fetch that takes long while others wait.
-	errGaveWay = errors.New("it takes long, and others wait")
+	errGaveWay = errors.New("it takes long, and gave way to others")
 )
 
 func (gs *gatherings) enter(ref graspsync.RepoRef) *place {

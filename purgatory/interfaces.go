@@ -235,6 +235,9 @@ var (
 	// ErrLimit is wrapped by [Quarantine.Fetch] when a server went beyond a limit of ours: it is not
 	// asked for the same again before the next day.
 	ErrLimit = errors.New("beyond a limit")
+	// ErrSlow is wrapped by [Quarantine.Fetch] besides ErrLimit where it was time that was up: that may
+	// be our line's doing, or a server's for a moment, and it is asked again in minutes.
+	ErrSlow = errors.New("it took too long")
 	// ErrBusy is wrapped by [Quarantine.Fetch], in a [BusyError], when a server asks to be left alone.
 	ErrBusy = errors.New("server is busy")
 	// ErrUnfit is wrapped by [GitFetcher.UpdateRefs] when git refuses refs for what they are:

@@ -71,8 +71,10 @@ type memory struct {
 	cfg   Config
 	repos map[repoDay]*dayBudget
 	hosts map[graspsync.HostPort]*dayBudget
-	lacks map[graspsync.RepoRef]map[urlKey]lack
-	size  int // of lacks
+	// owners are what each has of a host's; it is not kept over a restart, which the host's is
+	owners map[hostOwner]*dayBudget
+	lacks  map[graspsync.RepoRef]map[urlKey]lack
+	size   int // of lacks
 }
 
 // urlKey stands for a URL, which may be 2 KiB long, and what it is asked for.
@@ -139,7 +141,7 @@ const (
 
 func newMemory(cfg Config) memory {
 	return memory{
-		cfg: cfg, repos: make(map[repoDay]*dayBudget), hosts: make(map[graspsync.HostPort]*dayBudget),
+		cfg: cfg, repos: make(map[repoDay]*dayBudget), hosts: make(map[graspsync.HostPort]*dayBudget), owners: make(map[hostOwner]*dayBudget),
 		lacks: make(map[graspsync.RepoRef]map[urlKey]lack),
 	}
 }
@@ -221,13 +223,40 @@ func (m *memory) refuses(now time.Time, q question) string {
 	switch {
 	case own+strangers >= m.cfg.Limits.MaxRepoDay, q.stranger && strangers >= m.cfg.Limits.MaxRepoDay/2:
 		return "repo_day"
-	case spent(m.hosts, q.from.HostPort(), now) >= m.cfg.Limits.MaxHostDay:
+	case m.hostSpent(now, q):
 		return "host_day"
 	}
 	if len(q.ids) == 0 || m.lacking(now, q) && m.full(q) == 0 {
 		return "lacking"
 	}
 	return ""
+}
+
+// hostOwner counts for the owner of repositories what a host sent.
+type hostOwner struct {
+	host  graspsync.HostPort
+	owner graspsync.PubKey
+}
+
+// hostHardly is what part of a host's day is hardly anything.
+const hostHardly = 1024
+
+// hostSpent reports whether an owner has had enough of a host today. A few keys use up a day: half of it is for owners who
+// have had no more than others in the mean, or hardly anything.
+func (m *memory) hostSpent(now time.Time, q question) bool {
+	host := q.from.HostPort()
+	all, most := spent(m.hosts, host, now), m.cfg.Limits.MaxHostDay
+	if all < most/2 || all >= most {
+		return all >= most
+	}
+	mine := spent(m.owners, hostOwner{host, q.repo.Owner}, now)
+	owners := int64(0)
+	for o, b := range m.owners {
+		if o.host == host && now.Sub(b.since) < day {
+			owners++
+		}
+	}
+	return mine > max(all/max(1, owners), most/hostHardly)
 }
 
 // spent is what a budget was charged with, and forgets those that are over.
@@ -247,11 +276,12 @@ func spent[K comparable](budgets map[K]*dayBudget, k K, now time.Time) int64 {
 // asked less and less often, until it is asked for something else. One that went beyond a
 // limit is asked for half of it, what came stays; if that is one object, it is not asked
 // again for this repository before the next day, or for this object if it is the pull
-// requests that have no room for it.
+// requests that have no room for it, or for minutes if it was time that was up.
 func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	if seen.Bytes > 0 {
 		add(m.repos, repoDay{q.repo, q.stranger}, seen.Bytes, now)
 		add(m.hosts, q.from.HostPort(), seen.Bytes, now)
+		add(m.owners, hostOwner{q.from.HostPort(), q.repo.Owner}, seen.Bytes, now)
 	}
 	other := keyOf(q.from, !q.pulls)
 	if l, ok := m.lacks[q.repo][other]; ok {
@@ -271,6 +301,14 @@ func (m *memory) learn(now time.Time, q question, seen Fetched) {
 	case errors.Is(seen.Err, ErrFull):
 		l := m.lacks[q.repo][q.key()]
 		m.remember(q, lack{hash: q.hash, until: now.Add(day), full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart})
+	case errors.Is(seen.Err, ErrSlow):
+		l := m.lacks[q.repo][q.key()]
+		if l.hash != q.hash || l.whatever {
+			l = lack{hash: q.hash, halved: l.halved, from: l.from, apart: l.apart}
+		}
+		l.times++
+		l.until = now.Add(backoff.Doubled(m.cfg.Times.Backoff/2, lackMost, l.times))
+		m.remember(q, l)
 	case errors.Is(seen.Err, ErrLimit):
 		m.remember(q, lack{whatever: true, until: now.Add(day)})
 	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:

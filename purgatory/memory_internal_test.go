@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,7 @@ func plainKey(repo string, from graspsync.CloneURL, what any) string {
 // plainQuestion is what could be asked for: ids, but for those without room.
 type plainQuestion struct {
 	key, repo, host string
+	owner           string
 	from            graspsync.CloneURL
 	pulls, stranger bool
 	all, asked      []nip34.ObjectID
@@ -78,7 +80,7 @@ type plainQuestion struct {
 
 func (m *plainMemory) question(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need, pulls bool) plainQuestion {
 	q := plainQuestion{
-		key: plainKey(ref.String(), from, pulls), repo: ref.String(), from: from, host: fmt.Sprint(from.HostPort()),
+		key: plainKey(ref.String(), from, pulls), repo: ref.String(), owner: ref.Owner.String(), from: from, host: fmt.Sprint(from.HostPort()),
 		pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from),
 	}
 	for _, id := range n.IDs {
@@ -104,13 +106,26 @@ func (m *plainMemory) refuses(now time.Time, q plainQuestion) string {
 	if own+strangers >= m.cfg.Limits.MaxRepoDay || q.stranger && strangers >= m.cfg.Limits.MaxRepoDay/2 {
 		return "repo_day"
 	}
-	if m.spent(q.host, now) >= m.cfg.Limits.MaxHostDay {
+	if m.hostSpent(now, q) {
 		return "host_day"
 	}
 	if len(q.all) == 0 || m.lacking(now, q) && m.full(q) == 0 {
 		return "lacking"
 	}
 	return ""
+}
+
+// hostSpent says that a host's day is over, or the first half of it for who had more than others.
+func (m *plainMemory) hostSpent(now time.Time, q plainQuestion) bool {
+	owners, all := make(map[string]bool), m.spent(q.host, now)
+	for _, c := range m.came {
+		if strings.HasPrefix(c.what, q.host+" for ") && m.spent(c.what, now) > 0 {
+			owners[c.what] = true
+		}
+	}
+	mine := m.spent(q.host+" for "+q.owner, now)
+	much := mine > m.cfg.Limits.MaxHostDay/1024 && mine > all/int64(max(1, len(owners)))
+	return all >= m.cfg.Limits.MaxHostDay || much && all >= m.cfg.Limits.MaxHostDay/2
 }
 
 // full says for how much there must be room.
@@ -187,6 +202,7 @@ func (m *plainMemory) learn(now time.Time, q plainQuestion, seen Fetched) {
 	if seen.Bytes > 0 {
 		m.add(q.repo+map[bool]string{true: " strangers", false: " own"}[q.stranger], seen.Bytes, now)
 		m.add(q.host, seen.Bytes, now)
+		m.add(q.host+" for "+q.owner, seen.Bytes, now)
 	}
 	if l := m.lacks[plainKey(q.repo, q.from, !q.pulls)]; l != nil {
 		l.passed = true
@@ -208,6 +224,13 @@ func (m *plainMemory) learn(now time.Time, q plainQuestion, seen Fetched) {
 		m.lacks[q.key] = &plainLack{
 			of: fmt.Sprint(q.all), until: now.Add(24 * time.Hour), full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart,
 		}
+	case errors.Is(seen.Err, ErrSlow):
+		if l.whatever || l.of != fmt.Sprint(q.all) {
+			l = &plainLack{of: fmt.Sprint(q.all), halved: l.halved, from: l.from, apart: l.apart}
+		}
+		l.times++
+		l.until = now.Add(min(m.cfg.Times.Backoff/2<<min(l.times-1, 10), 10*time.Minute))
+		m.lacks[q.key] = l
 	case limit:
 		m.lacks[q.key] = &plainLack{whatever: true, until: now.Add(24 * time.Hour)}
 	case vain:
@@ -305,7 +328,9 @@ func compareMemories(t *testing.T, rng *rand.Rand) {
 		require.Equal(t, plain.full(want), m.full(got))
 		if why == "" {
 			seen := Fetched{Wanted: len(got.ids), Bytes: int64(rng.IntN(3) * rng.IntN(15))}
-			switch rng.IntN(7) {
+			switch rng.IntN(8) {
+			case 7:
+				seen.Err = fmt.Errorf("%w: %w", ErrSlow, ErrLimit)
 			case 0:
 				seen.Err = ErrNotServed
 			case 6:

@@ -82,8 +82,9 @@ type patience struct {
 const (
 	// maxLacks bounds what is kept that servers lack for one repository.
 	maxLacks = 64
-	// brokenMin and brokenMost are how long a server is left alone that is of no use.
-	brokenMin, brokenMost = time.Hour, 24 * time.Hour
+	// brokenMin and brokenMost are how long a server is left alone that is of no use: a name that
+	// can't be resolved once must not outlast what waits for it.
+	brokenMin, brokenMost = time.Minute, 24 * time.Hour
 )
 
 // question is what one URL is asked for of what is missing of a repository now.

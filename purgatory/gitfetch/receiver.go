@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
 )
 
@@ -51,7 +52,7 @@ func (r *receiver) allow(m *meter, end context.CancelCauseFunc) (done func()) {
 	m.clock = newClock(r.cfg.fixed.Timeout, func(took time.Duration) time.Duration {
 		more := r.cfg.earned(m.n.Load()) - took
 		if more < time.Second { // it would come to nothing
-			end(&LimitError{Limit: "seconds", Most: int64(took / time.Second)})
+			end(fmt.Errorf("%w: %w", purgatory.ErrSlow, &LimitError{Limit: "seconds", Most: int64(took / time.Second)}))
 			return 0
 		}
 		if !long {

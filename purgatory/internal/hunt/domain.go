@@ -18,6 +18,8 @@ const pauseLeast = time.Minute
 type domain struct {
 	limit     Limit
 	inFlight  int
+	site      string
+	inSites   map[string]int // requests in flight at each site, of all domains together
 	starts    []time.Time    // of requests in the last window, oldest first
 	delivered int            // requests that brought something
 	broken    backoff.Streak // requests in a row that were Broken
@@ -35,14 +37,45 @@ type turn struct {
 }
 
 // hasRoom reports whether a request may start now. Nobody who comes later overtakes
-// what waits.
-func (d *domain) hasRoom(now time.Time) bool {
-	return len(d.turns) == 0 && d.open(now)
+// what waits, and may be asked for.
+func (d *domain) hasRoom(now time.Time, may mayAsk) bool {
+	return d.open(now) && !d.anyMay(may)
 }
 
 func (d *domain) open(now time.Time) bool {
+	return !d.full() && d.rateAllows(now)
+}
+
+// full reports whether as many requests are in flight as may be: all domains of a site count as one, since more of them cost whoever
+// has it nothing.
+func (d *domain) full() bool { return d.inSites[d.site] >= d.limit.Concurrent }
+
+func (d *domain) rateAllows(now time.Time) bool {
 	d.expire(now)
-	return d.inFlight < d.limit.Concurrent && len(d.starts) < d.limit.PerMinute
+	return len(d.starts) < d.limit.PerMinute
+}
+
+// mayAsk says whether a repository may be asked for at a URL, as far as its domain has room.
+type mayAsk func(e *entry, u graspsync.CloneURL) bool
+
+// which returns which URL of a turn is next, -1 if none may be asked.
+func (t *turn) which(may mayAsk) int {
+	return slices.IndexFunc(t.urls, func(u graspsync.CloneURL) bool { return may(t.entry, u) })
+}
+
+// anyMay reports whether something waits that may be asked for.
+func (d *domain) anyMay(may mayAsk) bool {
+	return slices.ContainsFunc(d.turns, func(t *turn) bool { return t.which(may) >= 0 })
+}
+
+// owners returns those of what waits and may be asked for.
+func (d *domain) owners(may mayAsk) (out []graspsync.PubKey) {
+	for _, t := range d.turns {
+		if t.which(may) >= 0 {
+			out = append(out, t.entry.repo.Owner)
+		}
+	}
+	return out
 }
 
 func (d *domain) expire(now time.Time) {
@@ -56,20 +89,28 @@ func (d *domain) expire(now time.Time) {
 // start reserves what open has found.
 func (d *domain) start(now time.Time) {
 	d.inFlight++
+	d.inSites[d.site]++
 	d.starts = append(d.starts, now)
 	d.usedAt = now
 }
 
+func (d *domain) ended() {
+	d.inFlight--
+	if d.inSites[d.site]--; d.inSites[d.site] == 0 {
+		delete(d.inSites, d.site)
+	}
+}
+
 // takeBack undoes start: the server was not burdened.
 func (d *domain) takeBack(at time.Time) {
-	d.inFlight = max(0, d.inFlight-1)
+	d.ended()
 	if i := slices.IndexFunc(d.starts, at.Equal); i >= 0 {
 		d.starts = slices.Delete(d.starts, i, i+1)
 	}
 }
 
 func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
-	d.inFlight = max(0, d.inFlight-1)
+	d.ended()
 	d.usedAt = now
 	switch o {
 	case Complete, Partial:
@@ -112,17 +153,23 @@ func (d *domain) leave(u graspsync.CloneURL, e *entry) {
 
 // next takes the next request out: one URL of the repository whose turn it is, which
 // then goes to the end. It is the turn of the owner who had none for longest, however
-// many repositories others have.
-func (d *domain) next() (*entry, graspsync.CloneURL) {
-	best := 0
+// many repositories others have. nil: there is none that may be asked for.
+func (d *domain) next(may mayAsk) (*entry, graspsync.CloneURL) {
+	best, which := -1, 0
 	for i, t := range d.turns {
-		if d.had[t.entry.repo.Owner] < d.had[d.turns[best].entry.repo.Owner] {
-			best = i
+		if best >= 0 && d.had[t.entry.repo.Owner] >= d.had[d.turns[best].entry.repo.Owner] {
+			continue
+		}
+		if w := t.which(may); w >= 0 {
+			best, which = i, w
 		}
 	}
+	if best < 0 {
+		return nil, graspsync.CloneURL{}
+	}
 	t := d.turns[best]
-	u := t.urls[0]
-	t.urls = t.urls[1:]
+	u := t.urls[which]
+	t.urls = slices.Delete(t.urls, which, which+1)
 	d.turns = slices.Delete(d.turns, best, best+1)
 	if len(t.urls) > 0 {
 		d.turns = append(d.turns, t)
@@ -140,12 +187,24 @@ func (d *domain) forget(owner graspsync.PubKey) {
 	}
 }
 
-// reopens returns when a request may start that waits for the rate only. What waits
-// for a request to finish is woken by that.
+// reopens returns when the rate lets somebody who waits be asked for; false if that is not what is waited for.
 func (d *domain) reopens(now time.Time) (time.Time, bool) {
-	d.expire(now)
-	if len(d.turns) == 0 || d.inFlight >= d.limit.Concurrent || len(d.starts) < d.limit.PerMinute {
+	if len(d.turns) == 0 || d.rateAllows(now) {
 		return time.Time{}, false
 	}
 	return d.starts[0].Add(window), true
+}
+
+// asksAt returns when who does not wait yet may ask; false if that is not a matter of time.
+func (d *domain) asksAt(now time.Time, may mayAsk) (at time.Time, ok bool) {
+	if d.full() || d.anyMay(may) {
+		return at, false
+	}
+	if !d.rateAllows(now) {
+		at = d.starts[0].Add(window)
+	}
+	if d.broken.Waits(now) {
+		at = backoff.Later(at, d.broken.Until)
+	}
+	return at, true
 }

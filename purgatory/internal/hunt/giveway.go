@@ -3,89 +3,257 @@ package hunt
 import (
 	"cmp"
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
 )
 
-// takesPlace reports whether a request has the place of an attempt, and has not been told to give it back.
-func (r *request) takesPlace() bool { return !r.left && !r.second && !r.stopped }
-
-// rate is how many bytes a second a request has brought until a time.
-func (r *request) rate(now time.Time) float64 {
-	return float64(r.bytes) / max(1, now.Sub(r.at).Seconds())
+// pool is something that has few places for requests: attempts, slow ones among these, requests that were left to domains,
+// second ones, and each domain. Whoever takes long gives his place to others that wait, wherever he has it, or strangers whose
+// servers take as long as they may would have all of them. So much of a pool is left to who takes long that a large repository
+// comes to its end: of those that do, who brings most keeps his place, and then who came first.
+type pool struct {
+	places  int
+	held    []RequestID
+	waiting []graspsync.PubKey // owners of what would begin if there was a place
+	slow    bool               // those that were to be expected to take long count as if they did
 }
 
-// long returns the requests that have places and take long at a time, those first that are to give way first: of the owners who have
-// most attempts under way, then those that bring least a second, so that who takes long for a lot is let finish, then of which the
-// server has delivered least, and then which have taken longest.
-func (q *Queue) long(now time.Time, running map[graspsync.PubKey]int) (all []RequestID) {
-	for id, r := range q.requests {
-		if r.takesPlace() && r.isLong(now) {
+// safe is how many that take long keep their places.
+func (p pool) safe() int { return max(1, p.places/2) }
+
+// full reports whether somebody waits for a place that may be had.
+func (p pool) full() bool {
+	return len(p.waiting) > 0 && len(p.held) >= p.places && p.places > p.safe()
+}
+
+// rate is how many bytes a second a request has brought until a time, as a power of two: less of a difference says nothing.
+func (r *request) rate(now time.Time) int {
+	return bits.Len64(uint64(float64(max(0, r.bytes)) / max(1, now.Sub(r.at).Seconds())))
+}
+
+// long returns the requests of a pool that take long, those first that are to give way first: of the owners who have most under
+// way in it, then those that bring least, and then which came last.
+func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (all []RequestID) {
+	for _, id := range p.held {
+		if r := q.requests[id]; !r.stopped && r.isLong(now) {
 			all = append(all, id)
 		}
 	}
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
 		return cmp.Or(
-			cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]), cmp.Compare(x.rate(now), y.rate(now)),
-			cmp.Compare(q.domain(x.url).delivered, q.domain(y.url).delivered), x.at.Compare(y.at), cmp.Compare(a, b))
+			cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
+			cmp.Compare(x.rate(now), y.rate(now)), y.at.Compare(x.at), cmp.Compare(b, a))
 	})
 	return all
 }
 
-// giveWay has requests stopped that take long, and more than their share of the places, while others wait that are not slow: as many
-// as have owners with fewer attempts under way than theirs. Who has many repositories has nobody else's stopped for one more.
-func (q *Queue) giveWay(now time.Time, waiting []graspsync.PubKey) {
-	most := q.slowOnes(now) - q.share()
-	if q.attempts < q.cfg.MaxAttempts || len(waiting) == 0 || most <= 0 {
+// giveWay has requests of a pool stopped that take long, as many as have owners that wait with fewer under way than theirs. Who has
+// many repositories has nobody else's stopped for one more.
+func (q *Queue) giveWay(now time.Time, p pool) {
+	if !p.full() {
 		return
 	}
-	running, stopping := q.running(), 0
-	for _, r := range q.requests {
-		if r.stopped && !r.left && !r.second { // its place is for one of those that wait
-			running[r.entry.repo.Owner]--
+	running, stopping, most := make(map[graspsync.PubKey]int), 0, -p.safe()
+	for _, id := range p.held {
+		r := q.requests[id]
+		if r.stopped { // its place is for one of those that wait
 			stopping++
+			continue
+		}
+		running[r.entry.repo.Owner]++
+		if r.isLong(now) || p.slow && r.slow {
+			most++
 		}
 	}
-	var have []int // attempts that the owners of those that wait would have before each
+	var have []int // under way of the owners of those that wait before each
 	of := maps.Clone(running)
-	for _, owner := range waiting {
+	for _, owner := range p.waiting {
 		have = append(have, of[owner])
 		of[owner]++
 	}
 	slices.Sort(have)
 	have = have[min(len(have), stopping):]
 	for most > 0 && len(have) > 0 {
-		long := q.long(now, running)
+		long := q.long(now, p, running)
 		if len(long) == 0 || running[q.requests[long[0]].entry.repo.Owner] <= have[0] {
 			return
 		}
-		r := q.requests[long[0]]
-		r.stopped = true
-		running[r.entry.repo.Owner]--
-		q.effects = append(q.effects, Stop{long[0]})
+		running[q.requests[long[0]].entry.repo.Owner]--
+		q.stop(long[0])
 		most, have = most-1, have[1:]
 	}
 }
 
-// givesWay returns when a request is to give way, if somebody waits; false if none is.
-func (q *Queue) givesWay() (at time.Time, ok bool) {
-	var times []time.Time
-	for _, r := range q.requests {
-		if r.takesPlace() {
-			times = append(times, r.at.Add(slowAfter))
+// stop has a request end before it comes to anything.
+func (q *Queue) stop(id RequestID) {
+	q.requests[id].stopped = true
+	q.effects = append(q.effects, Stop{id})
+}
+
+// pools are all that somebody waits for.
+func (q *Queue) pools(now time.Time) (all []pool) {
+	var attempts, slow, left, second []RequestID
+	at := make(map[string][]RequestID) // sites
+	for _, id := range slices.Sorted(maps.Keys(q.requests)) {
+		r := q.requests[id]
+		at[r.site] = append(at[r.site], id)
+		switch {
+		case r.left:
+			left = append(left, id)
+		case r.second:
+			second = append(second, id)
+		default:
+			attempts = append(attempts, id)
+			if r.slow || r.isLong(now) {
+				slow = append(slow, id)
+			}
 		}
 	}
+	add := func(p pool) {
+		if p.full() {
+			all = append(all, p)
+		}
+	}
+	if q.attempts >= q.cfg.MaxAttempts || len(slow) >= q.share() {
+		quick, others := q.waiting(now)
+		add(pool{places: q.cfg.MaxAttempts, held: attempts, waiting: quick, slow: true})
+		add(pool{places: q.share(), held: slow, waiting: others})
+	}
+	if q.left >= q.share() {
+		add(pool{places: q.share(), held: left, waiting: q.waitingAtDomains(now)})
+	}
+	if q.seconds >= q.share() {
+		add(pool{places: q.share(), held: second, waiting: q.waitingToHedge(now)})
+	}
+	waiting := q.waitingAtSites(now)
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
+		p := waiting[name]
+		p.held = at[name]
+		add(p)
+	}
+	return all
+}
+
+// waiting returns the owners of the repositories whose attempt is due, of those that are not slow and of the others.
+func (q *Queue) waiting(now time.Time) (quick, slow []graspsync.PubKey) {
+	running := q.running()
+	owners := func(all []due) (out []graspsync.PubKey) {
+		for _, d := range all {
+			if running[d.e.repo.Owner] < q.most() {
+				out = append(out, d.e.repo.Owner)
+			}
+		}
+		return out
+	}
+	others, behind := q.ready(now, q.longSites(now))
+	return owners(others), owners(behind)
+}
+
+// waitingAtDomains returns the owners of what was left to domains that would be asked now.
+func (q *Queue) waitingAtDomains(now time.Time) (out []graspsync.PubKey) {
+	for _, d := range q.domains {
+		if len(d.turns) > 0 && d.open(now) && !d.broken.Waits(now) {
+			out = append(out, d.owners(q.mayAsk(now))...)
+		}
+	}
+	return out
+}
+
+// waitingAtSites returns what waits for places at sites that have none.
+func (q *Queue) waitingAtSites(now time.Time) map[string]pool {
+	var sites map[string]pool
+	for _, d := range q.domains {
+		if len(d.turns) == 0 || !d.full() || !d.rateAllows(now) || d.broken.Waits(now) {
+			continue
+		}
+		if sites == nil {
+			sites = make(map[string]pool)
+		}
+		p := sites[d.site]
+		p.places, p.waiting = max(p.places, d.limit.Concurrent), append(p.waiting, d.owners(q.mayAsk(now))...)
+		sites[d.site] = p
+	}
+	return sites
+}
+
+// waitingToHedge returns the owners of the attempts that would ask a second server now.
+func (q *Queue) waitingToHedge(now time.Time) (out []graspsync.PubKey) {
 	for _, e := range q.active {
-		if e.asking == 0 && e.slow {
-			times = append(times, time.Time{})
+		if _, may := q.second(now, e); may {
+			out = append(out, e.repo.Owner)
 		}
 	}
-	if len(times) <= q.share() {
+	return out
+}
+
+// unblock has a repository whose requests all go to servers that have never delivered, and take long, asked for at one that has:
+// anybody can have a repository name servers in a pull request.
+func (q *Queue) unblock(now time.Time) {
+	for _, d := range q.domains {
+		if len(d.turns) == 0 || d.delivered == 0 || !d.open(now) || d.broken.Waits(now) {
+			continue
+		}
+		for _, t := range d.turns {
+			if q.underWay[t.entry.repo] < AtOnce {
+				continue
+			}
+			if id, ok := q.hopeless(now, t.entry); ok {
+				q.stop(id)
+			}
+		}
+	}
+}
+
+// hopeless returns the request of a repository that takes long, and brings least, if none was stopped.
+func (q *Queue) hopeless(now time.Time, e *entry) (worst RequestID, ok bool) {
+	for id, r := range q.requests {
+		if r.entry.repo != e.repo {
+			continue
+		}
+		if r.stopped {
+			return 0, false
+		}
+		if !r.isLong(now) || q.domain(r.url).delivered > 0 {
+			continue
+		}
+		if w := q.requests[worst]; w == nil || cmp.Or(cmp.Compare(r.rate(now), w.rate(now)), cmp.Compare(id, worst)) < 0 {
+			worst, ok = id, true
+		}
+	}
+	return worst, ok
+}
+
+// givesWay returns when a request begins to take long, if somebody waits for its place, or may; false if none does.
+func (q *Queue) givesWay(now time.Time) (at time.Time, ok bool) {
+	if !q.anyWaits(now) {
 		return at, false
 	}
-	slices.SortFunc(times, time.Time.Compare)
-	return times[q.share()], true
+	for _, r := range q.requests {
+		if by := r.at.Add(slowAfter); by.After(now) && (!ok || by.Before(at)) {
+			at, ok = by, true
+		}
+	}
+	return at, ok
+}
+
+// anyWaits reports whether somebody waits for a place of some pool.
+func (q *Queue) anyWaits(now time.Time) bool {
+	if q.seconds >= q.share() {
+		return true
+	}
+	for _, d := range q.domains {
+		if len(d.turns) > 0 {
+			return true
+		}
+	}
+	for _, e := range q.repos {
+		if !e.running && !now.Before(e.due) {
+			return true
+		}
+	}
+	return false
 }

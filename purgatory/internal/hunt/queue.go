@@ -33,7 +33,7 @@ type Config struct {
 // Limit is what one domain (host and port) is burdened with. A request is one
 // attempt at one URL.
 type Limit struct {
-	Concurrent int // requests at once
+	Concurrent int // requests at once, to all domains of its site together
 	PerMinute  int // requests in any 60 s
 }
 
@@ -149,16 +149,25 @@ type Queue struct {
 	active   map[graspsync.RepoRef]*entry // those whose attempt is running
 	domains  map[graspsync.HostPort]*domain
 	requests map[RequestID]*request               // under way
-	busy     map[graspsync.CloneURL]struct{}      // what they ask
+	underWay map[graspsync.RepoRef]int            // requests for each repository
+	busy     map[exchange]struct{}                // what they ask
 	past     map[graspsync.RepoRef]backoff.Streak // attempts that did not complete; not in repos
 	last     RequestID
-	attempts int // under way, with the requests of those that were forgotten meanwhile
-	left     int // requests under way that were left to their domains
-	seconds  int // requests under way besides that of an attempt
-	slow     int // domains whose last request took long
+	attempts int            // under way, with the requests of those that were forgotten meanwhile
+	left     int            // requests under way that were left to their domains
+	steps    uint64         // counts how often it changed who is slow, or may have
+	seconds  int            // requests under way besides that of an attempt
+	slow     int            // domains whose last request took long
+	inSites  map[string]int // requests in flight at each site
 	// slowSites are those of which the last request took long, and when that ended
 	slowSites map[string]time.Time
 	effects   []Effect
+}
+
+// exchange is what a request asks: others list the same URL, and are answered for their own repositories.
+type exchange struct {
+	repo graspsync.RepoRef
+	url  graspsync.CloneURL
 }
 
 // request is a Fetch that was not answered yet.
@@ -186,15 +195,20 @@ type entry struct {
 	number  int // attempts that did not complete, in a row
 	running bool
 	slow    bool // its last request took long
+	looks   bool // what isSlow found out in a step
+	looked  uint64
 	again   bool // it was wanted anew while an attempt was under way, or left for others
 	delay   time.Duration
-	asking  RequestID                       // of the attempt; 0: none
-	second  RequestID                       // besides; 0: none
-	tried   map[graspsync.CloneURL]struct{} // by the attempt; nil: there is none
-	queued  map[graspsync.CloneURL]struct{} // left to their domains
+	asking  RequestID                        // of the attempt; 0: none
+	second  RequestID                        // besides; 0: none
+	tried   map[graspsync.CloneURL]struct{}  // by the attempt; nil: there is none
+	queued  map[graspsync.CloneURL]time.Time // left to their domains, since when
 	asked   map[graspsync.CloneURL]time.Time
 	further map[graspsync.CloneURL]int // how often each was asked for more, since the attempt began
 }
+
+// AtOnce is how many servers are asked for one repository at once, at most.
+const AtOnce = 2
 
 // mostFurther is how often one attempt asks a server for more, besides the first time: what
 // states need and what pull requests need is asked for apart, of which there are any number.
@@ -208,10 +222,11 @@ func New(cfg Config) *Queue {
 		active:   make(map[graspsync.RepoRef]*entry),
 		domains:  make(map[graspsync.HostPort]*domain),
 		requests: make(map[RequestID]*request),
-		busy:     make(map[graspsync.CloneURL]struct{}),
+		underWay: make(map[graspsync.RepoRef]int),
+		busy:     make(map[exchange]struct{}),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
 
-		slowSites: make(map[string]time.Time),
+		slowSites: make(map[string]time.Time), inSites: make(map[string]int), steps: 1,
 	}
 }
 
@@ -236,6 +251,7 @@ func (q *Queue) Step(now time.Time, in Input) []Effect {
 			}
 		}
 	}
+	q.steps++
 	q.work(now)
 	out := q.effects
 	q.effects = nil
@@ -259,7 +275,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	case e == nil:
 		e = &entry{
 			repo: in.Repo, due: now.Add(delay), urls: slices.Clone(in.URLs),
-			queued: make(map[graspsync.CloneURL]struct{}), asked: make(map[graspsync.CloneURL]time.Time),
+			queued: make(map[graspsync.CloneURL]time.Time), asked: make(map[graspsync.CloneURL]time.Time),
 		}
 		q.repos[in.Repo] = e
 		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
@@ -288,7 +304,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 // request can name, and what is wanted now may be with the others.
 func (q *Queue) askAgain(e *entry) {
 	for _, u := range e.urls {
-		_, busy := q.busy[u]
+		_, busy := q.busy[exchange{e.repo, u}]
 		if d := q.domains[u.HostPort()]; !busy && d != nil && d.delivered > 0 && !d.slow {
 			delete(e.tried, u)
 		}
@@ -364,7 +380,10 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		q.timed(now, r)
 	}
 	e := r.entry
-	delete(q.busy, r.url)
+	delete(q.busy, exchange{e.repo, r.url})
+	if q.underWay[e.repo]--; q.underWay[e.repo] == 0 {
+		delete(q.underWay, e.repo)
+	}
 	switch {
 	case r.left:
 		q.left--
@@ -384,13 +403,13 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		q.forget(e.repo)
 	}
 	if in.More && q.repos[e.repo] == e {
-		q.goOn(r.url, e)
+		q.goOn(now, r.url, e)
 	}
 }
 
 // goOn has a server asked again that was not asked for all that it may have: by the attempt,
 // or if that has ended by its domain, when it is the repository's turn.
-func (q *Queue) goOn(u graspsync.CloneURL, e *entry) {
+func (q *Queue) goOn(now time.Time, u graspsync.CloneURL, e *entry) {
 	_, queued := e.queued[u]
 	if queued || e.further[u] >= mostFurther || !slices.Contains(e.urls, u) {
 		return
@@ -400,7 +419,7 @@ func (q *Queue) goOn(u graspsync.CloneURL, e *entry) {
 		delete(e.tried, u)
 		return
 	}
-	e.queued[u] = struct{}{}
+	e.queued[u] = now
 	q.domain(u).enter(u, e)
 }
 
@@ -411,7 +430,8 @@ func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) 
 	r := &request{entry: e, url: u, version: e.version, at: now, left: left, site: site(u.HostPort())}
 	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
 	q.requests[q.last] = r
-	q.busy[u] = struct{}{}
+	q.busy[exchange{e.repo, u}] = struct{}{}
+	q.underWay[e.repo]++
 	e.asked[u] = now
 	d.start(now)
 	q.effects = append(q.effects, Fetch{
@@ -423,7 +443,10 @@ func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) 
 // work starts what may start now.
 func (q *Queue) work(now time.Time) {
 	slow, long := q.leaveSlow(now), q.longSites(now)
-	waiting, quick := q.ready(now, slow, long)
+	waiting, behind := q.ready(now, long)
+	if slow < q.share() {
+		waiting = append(waiting, behind...)
+	}
 	slow -= q.yield(now, q.attempts+len(waiting)-q.cfg.MaxAttempts)
 	for q.attempts < q.cfg.MaxAttempts && len(waiting) > 0 {
 		i := q.turnOf(waiting)
@@ -454,28 +477,55 @@ func (q *Queue) work(now time.Time) {
 		q.hedge(now, e)
 	}
 	q.workDomains(now)
-	q.giveWay(now, quick)
+	for _, p := range q.pools(now) {
+		q.giveWay(now, p)
+	}
+	q.unblock(now)
 	q.forgetDomains(now)
 }
 
-// advance has an attempt ask its next URL, or ends it. URLs of domains that have no
-// room are left to these.
+// mayAsk says at a time whether a repository may be asked for at a URL, as far as that is not a matter of its domain: at as many
+// servers at once as gather apart, and not while the same is asked for another one of that identifier, which shares what comes. For
+// that nobody waits longer than for anything that takes long: anybody can list somebody's URL.
+func (q *Queue) mayAsk(now time.Time) mayAsk {
+	return func(e *entry, u graspsync.CloneURL) bool {
+		if q.underWay[e.repo] >= AtOnce {
+			return false
+		}
+		since, queued := e.queued[u]
+		return q.sharedUntil(now, e, u).IsZero() || queued && now.Sub(since) >= slowAfter
+	}
+}
+
+// sharedUntil returns until when a URL is being asked for another repository of the same identifier, as long as that does not take
+// long; zero: it is not.
+func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (at time.Time) {
+	for _, r := range q.requests {
+		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier && !r.isLong(now) {
+			at = backoff.Later(at, r.at.Add(slowAfter))
+		}
+	}
+	return at
+}
+
+// advance has an attempt ask its next URL, or ends it. URLs that can't be asked now are left to their domains.
 func (q *Queue) advance(now time.Time, e *entry) {
+	may := q.mayAsk(now)
 	for _, u := range q.order(e.urls) {
 		if _, done := e.tried[u]; done {
 			continue
 		}
-		e.tried[u] = struct{}{}
+		e.tried[u], e.looked = struct{}{}, 0
 		_, queued := e.queued[u]
-		_, busy := q.busy[u]
+		_, busy := q.busy[exchange{e.repo, u}]
 		d := q.domain(u)
 		switch {
 		case queued, busy, d.broken.Waits(now):
-		case d.hasRoom(now):
+		case may(e, u) && d.hasRoom(now, may):
 			e.asking = q.fetch(now, e, u, false)
 			return
 		default:
-			e.queued[u] = struct{}{}
+			e.queued[u] = now
 			d.enter(u, e)
 		}
 	}
@@ -494,7 +544,7 @@ func (q *Queue) endAttempt(e *entry, next time.Time) {
 		q.attempts--
 	}
 	q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number), Next: next})
-	e.running, e.again, e.asking, e.tried, e.due = false, false, 0, nil, next
+	e.running, e.again, e.asking, e.tried, e.due, e.looked = false, false, 0, nil, next, 0
 	delete(q.active, e.repo)
 }
 
@@ -524,36 +574,46 @@ const hedgeAfter = 30 * time.Second
 // its time. That takes no place of an attempt, so that nobody waits for it. One that takes long as well gives way to a server that
 // has delivered.
 func (q *Queue) hedge(now time.Time, e *entry) {
-	at, may := q.hedges(e)
-	if !may || now.Before(at) {
-		return
-	}
-	if r := q.requests[e.second]; r != nil {
-		r.stopped = true
-		q.effects = append(q.effects, Stop{e.second})
-		return
-	}
-	if q.seconds >= q.share() || q.secondsOf(e.repo.Owner) >= max(1, q.share()/2) {
-		return
-	}
-	first := q.requests[e.asking]
-	for _, u := range q.order(e.urls) {
-		if d := q.domain(u); q.besides(e, first, u) && !d.broken.Waits(now) && d.hasRoom(now) {
-			e.tried[u] = struct{}{}
-			e.second = q.fetch(now, e, u, false)
-			q.requests[e.second].second = true
-			q.seconds++
-			return
-		}
+	u, may := q.second(now, e)
+	switch r := q.requests[e.second]; {
+	case !may:
+	case r != nil:
+		q.stop(e.second)
+	case q.seconds < q.share():
+		e.tried[u] = struct{}{}
+		e.second = q.fetch(now, e, u, false)
+		q.requests[e.second].second = true
+		q.seconds++
 	}
 }
 
-// besides reports whether an attempt may ask a server while it asks another one.
-func (q *Queue) besides(e *entry, first *request, u graspsync.CloneURL) bool {
+// second returns the server that an attempt would ask now besides the first, if there was a place; false if there is none.
+func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
+	if at, hedges := q.hedges(e); !hedges || now.Before(at) {
+		return graspsync.CloneURL{}, false
+	}
+	may := q.mayAsk(now)
+	for _, u := range q.order(e.urls) {
+		if d := q.domain(u); q.besides(e, u) && q.sharedUntil(now, e, u).IsZero() && !d.broken.Waits(now) && d.hasRoom(now, may) {
+			return u, true
+		}
+	}
+	return graspsync.CloneURL{}, false
+}
+
+// besides reports whether an attempt may ask a server while it asks another one, as far as that is not a matter of time.
+func (q *Queue) besides(e *entry, u graspsync.CloneURL) bool {
 	_, done := e.tried[u]
 	_, queued := e.queued[u]
-	_, busy := q.busy[u]
-	return !done && !queued && !busy && u.HostPort().Host != first.url.HostPort().Host
+	_, busy := q.busy[exchange{e.repo, u}]
+	if done || queued || busy || u.HostPort().Host == q.requests[e.asking].url.HostPort().Host {
+		return false
+	}
+	if e.second == 0 {
+		return q.underWay[e.repo] < AtOnce
+	}
+	d := q.domains[u.HostPort()]
+	return d != nil && d.delivered > 0 && !d.slow
 }
 
 // secondsOf counts the second requests for one owner: strangers have any number of slow
@@ -567,19 +627,36 @@ func (q *Queue) secondsOf(owner graspsync.PubKey) (n int) {
 	return n
 }
 
-// hedges returns when an attempt may ask a second server, or end what it has asked of one; false if there is none to be asked.
+// hedges returns from when on an attempt may ask a second server, or end what it has asked of one; false if it may not.
 func (q *Queue) hedges(e *entry) (time.Time, bool) {
-	first := q.requests[e.asking]
-	if !e.running || first == nil {
+	first, second := q.requests[e.asking], q.requests[e.second]
+	switch {
+	case !e.running || first == nil:
 		return time.Time{}, false
+	case second != nil:
+		return second.at.Add(slowAfter), !second.stopped
 	}
-	if second := q.requests[e.second]; second != nil {
-		return second.at.Add(slowAfter), !second.stopped && slices.ContainsFunc(e.urls, func(u graspsync.CloneURL) bool {
-			d := q.domains[u.HostPort()]
-			return d != nil && d.delivered > 0 && !d.slow && q.besides(e, first, u)
-		})
+	return first.at.Add(hedgeAfter), q.secondsOf(e.repo.Owner) < max(1, q.share()/2)
+}
+
+// hedgesAt returns when an attempt asks a second server, or ends what it has asked of one; false if that is not a matter of time.
+func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
+	from, may := q.hedges(e)
+	if !may {
+		return next, false
 	}
-	return first.at.Add(hedgeAfter), slices.ContainsFunc(e.urls, func(u graspsync.CloneURL) bool { return q.besides(e, first, u) })
+	for _, u := range e.urls {
+		if !q.besides(e, u) {
+			continue
+		}
+		if at, is := q.domain(u).asksAt(now, q.mayAsk(now)); is {
+			at = backoff.Later(backoff.Later(at, from), q.sharedUntil(now, e, u))
+			if at.After(now) && (!ok || at.Before(next)) {
+				next, ok = at, true
+			}
+		}
+	}
+	return next, ok
 }
 
 // NextWake returns when Tick is due; false if only other inputs can bring news.
@@ -590,31 +667,46 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	full, running, long := q.slowOnes(now) >= q.share(), q.running(), q.longSites(now)
-	at, may := q.givesWay()
 	for _, e := range q.repos {
 		switch {
 		case e.running || running[e.repo.Owner] >= q.most():
-		case q.attempts < q.cfg.MaxAttempts:
-			if !full || !q.isSlow(e, long) {
-				consider(e.due)
-			}
-		case may && !q.isSlow(e, long):
-			if by := backoff.Later(e.due, at); by.After(now) { // else somebody was told to
-				consider(by)
-			}
+		case q.attempts < q.cfg.MaxAttempts && (!full || !q.isSlow(e, long)), now.Before(e.due):
+			consider(e.due)
 		}
 	}
 	for _, e := range q.active {
-		if at, may := q.hedges(e); may && at.After(now) && (q.seconds < q.share() || e.second != 0) {
+		if at, may := q.hedgesAt(now, e); may {
 			consider(at)
 		}
 	}
-	if q.left >= q.share() {
-		return next, ok
+	for _, e := range q.active { // what took a turn out of a domain, after it was this one's turn
+		if _, may := q.second(now, e); may && (q.seconds < q.share() || e.second != 0) {
+			consider(now)
+		}
+	}
+	if at, may := q.givesWay(now); may {
+		consider(at)
+	}
+	urls := make(map[graspsync.CloneURL]struct{}, len(q.requests))
+	for _, r := range q.requests {
+		urls[r.url] = struct{}{}
 	}
 	for _, d := range q.domains {
 		if t, waits := d.reopens(now); waits {
 			consider(t)
+		}
+		if len(d.turns) > 0 && d.broken.Waits(now) {
+			consider(d.broken.Until)
+		}
+		for _, t := range d.turns {
+			for _, u := range t.urls {
+				if _, asked := urls[u]; !asked || q.sharedUntil(now, t.entry, u).IsZero() {
+					continue
+				}
+				if at := t.entry.queued[u].Add(slowAfter); at.After(now) {
+					consider(at)
+				}
+			}
 		}
 	}
 	return next, ok
@@ -626,7 +718,7 @@ func (q *Queue) domain(u graspsync.CloneURL) *domain { return q.domainOf(u.HostP
 func (q *Queue) domainOf(a graspsync.HostPort) *domain {
 	d := q.domains[a]
 	if d == nil {
-		d = &domain{limit: q.cfg.DefaultLimit}
+		d = &domain{limit: q.cfg.DefaultLimit, site: site(a), inSites: q.inSites}
 		if l, ok := q.cfg.Limits[a]; ok {
 			d.limit = l
 		}
@@ -644,7 +736,7 @@ func (q *Queue) workDomains(now time.Time) {
 		if d == nil {
 			return
 		}
-		e, u := d.next()
+		e, u := d.next(q.mayAsk(now))
 		delete(e.queued, u)
 		if !d.broken.Waits(now) {
 			q.fetch(now, e, u, true)
@@ -657,7 +749,7 @@ func (q *Queue) nextDomain(now time.Time) (best *domain) {
 	var at graspsync.HostPort
 	var since time.Time
 	for a, d := range q.domains {
-		if len(d.turns) == 0 || !d.open(now) {
+		if len(d.turns) == 0 || !d.open(now) || !d.anyMay(q.mayAsk(now)) {
 			continue
 		}
 		used := d.usedAt
@@ -682,6 +774,7 @@ func (q *Queue) forgetDomains(now time.Time) {
 			}
 		}
 		delete(q.slowSites, oldest)
+		q.steps++
 	}
 	if len(q.domains) <= q.cfg.MaxDomains {
 		return
@@ -701,6 +794,7 @@ func (q *Queue) forgetDomains(now time.Time) {
 			q.slow--
 		}
 		delete(q.domains, a)
+		q.steps++ // it is not known any more who is slow
 	}
 }
 

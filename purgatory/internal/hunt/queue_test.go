@@ -365,7 +365,7 @@ func storm(t *testing.T, seed uint64) {
 	p := play(t, cfg)
 	inFlight := make(map[graspsync.HostPort]int)
 	starts := make(map[graspsync.HostPort][]time.Time)
-	busy := make(map[graspsync.CloneURL]bool)
+	busy := make(map[exchange]bool)
 	checked := 0
 	check := func() {
 		for _, f := range p.fetches[checked:] {
@@ -374,8 +374,8 @@ func storm(t *testing.T, seed uint64) {
 			require.LessOrEqual(t, inFlight[a], cfg.DefaultLimit.Concurrent)
 			starts[a] = slices.DeleteFunc(append(starts[a], p.now), func(at time.Time) bool { return p.now.Sub(at) >= time.Minute })
 			require.LessOrEqual(t, len(starts[a]), cfg.DefaultLimit.PerMinute)
-			require.False(t, busy[f.URL], "%s is asked twice at once", f.URL)
-			busy[f.URL] = true
+			require.False(t, busy[exchange{f.Repo, f.URL}], "%s is asked twice at once", f.URL)
+			busy[exchange{f.Repo, f.URL}] = true
 		}
 		checked = len(p.fetches)
 		require.LessOrEqual(t, len(p.open), cfg.MaxAttempts+2*p.q.share())
@@ -384,13 +384,13 @@ func storm(t *testing.T, seed uint64) {
 	p.onStop = func(f Fetch) {
 		check()
 		inFlight[f.URL.HostPort()]--
-		busy[f.URL] = false
+		busy[exchange{f.Repo, f.URL}] = false
 	}
 	answer := func(o Outcome) {
 		i := rng.IntN(len(p.open))
 		p.open[0], p.open[i] = p.open[i], p.open[0]
 		inFlight[p.open[0].URL.HostPort()]--
-		busy[p.open[0].URL] = false
+		busy[exchange{p.open[0].Repo, p.open[0].URL}] = false
 		p.fetched(Fetched{Outcome: o, More: rng.IntN(1+int(seed%3)) > 0})
 	}
 	for range 300 {

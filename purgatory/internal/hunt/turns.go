@@ -67,6 +67,13 @@ func (q *Queue) isSlow(e *entry, long map[string]struct{}) bool {
 	if q.slow == 0 && len(q.slowSites) == 0 && len(long) == 0 {
 		return false
 	}
+	if e.looked != q.steps { // all that wait are looked at several times in a step
+		e.looked, e.looks = q.steps, q.looksSlow(e, long)
+	}
+	return e.looks
+}
+
+func (q *Queue) looksSlow(e *entry, long map[string]struct{}) bool {
 	var next domain // one that is not known
 	at := -1
 	for i, u := range e.urls {
@@ -121,7 +128,7 @@ func sooner(a, b *domain) int {
 // request is by now.
 func (q *Queue) slowOnes(now time.Time) (n int) {
 	for _, r := range q.requests {
-		if r.takesPlace() && (r.slow || r.isLong(now)) {
+		if !r.left && !r.second && !r.stopped && (r.slow || r.isLong(now)) {
 			n++
 		}
 	}
@@ -224,19 +231,18 @@ func (q *Queue) turnOf(waiting []due) (best int) {
 	return best
 }
 
-// ready returns the repositories whose attempt is due and may start, and the owners of those that are not slow.
-func (q *Queue) ready(now time.Time, slow int, long map[string]struct{}) (all []due, quick []graspsync.PubKey) {
+// ready returns the repositories whose attempt is due and may start, and those of them that are slow.
+func (q *Queue) ready(now time.Time, long map[string]struct{}) (quick, slow []due) {
 	for _, e := range q.repos {
 		switch {
 		case e.running || now.Before(e.due):
-		case !q.isSlow(e, long):
-			all = append(all, due{e, e.due})
-			quick = append(quick, e.repo.Owner)
-		case slow < q.share():
-			all = append(all, due{e, e.due.Add(slowBehind)})
+		case q.isSlow(e, long):
+			slow = append(slow, due{e, e.due.Add(slowBehind)})
+		default:
+			quick = append(quick, due{e, e.due})
 		}
 	}
-	return all, quick
+	return quick, slow
 }
 
 // sorted returns the repositories whose attempt is running, in an order that is always the same.

@@ -1,0 +1,238 @@
+package purgatory_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+var errTooSlow = errors.New("too slow")
+
+// strangers have repositories with servers of their own making.
+type strangers struct {
+	w     *world
+	count int
+}
+
+// come has a key that nobody knew announce a repository at some URLs, that has something of its own.
+func (s *strangers) come(at ...string) nip34.ObjectID {
+	s.count++
+	mallory, has := relaytest.NewCheapKey(fmt.Sprint("mallory", s.count)), object(10_000+s.count)
+	s.w.held(announce(mallory, now(), at...))
+	s.w.held(says(mallory, now(), "main", 10_000+s.count))
+	return has
+}
+
+// served is what keeps a state from being served, and for how long.
+func (w *world) servedWithin(t *testing.T, n int, most time.Duration) {
+	t.Helper()
+	state := says(alice, now(), "main", n)
+	w.held(state)
+	for began := time.Now(); !w.relay.has(state); wait(time.Second) {
+		require.LessOrEqual(t, time.Since(began), most)
+	}
+}
+
+// Whatever strangers do to servers of theirs, and to those that they share with others, who is served already is served on.
+func TestStrangersServersKeepNobodyOut(t *testing.T) {
+	quick := fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}, Delay: 200 * time.Millisecond}
+	drips := fetchtest.Server{Err: errTooSlow, Delay: 5 * time.Hour, Bytes: 1 << 20}
+	for name, c := range map[string]struct {
+		attack func(w *world, s *strangers)
+		most   time.Duration
+	}{
+		// Requests that waited for their turns at a server took their places there, and the few that there are for what
+		// was left to servers, while their repositories were asking others that drip: every server with a queue stood.
+		"requests that can't begin": {func(w *world, s *strangers) {
+			for i := range 40 {
+				w.git.Serve(clone(fmt.Sprintf("hub.example/f%d.git", i)), fetchtest.Server{})
+				s.come(fmt.Sprintf("hub.example/f%d.git", i))
+			}
+			wait(8 * time.Second)
+			for i := range 5 {
+				at := []string{fmt.Sprintf("hub.example/m%d.git", i)}
+				for j := range 2 {
+					at = append(at, fmt.Sprintf("slow%d-%d.example/r.git", i, j))
+					w.git.Serve(clone(at[1+j]), drips)
+				}
+				s.come(at...)
+			}
+			wait(2 * time.Minute)
+		}, time.Minute},
+		// The same places, taken by requests that were left to one server, and drip.
+		"left to a server that drips": {func(w *world, s *strangers) {
+			fill := func(host string, as fetchtest.Server) (all []string) {
+				for range 3 {
+					var at []string
+					for range 16 {
+						at = append(at, fmt.Sprintf("%s/f%d-%d.git", host, s.count, len(at)))
+						w.git.Serve(clone(at[len(at)-1]), as)
+					}
+					s.come(at...)
+					all = append(all, at...)
+				}
+				return all
+			}
+			all := fill("evil.example", fetchtest.Server{Delay: 200 * time.Millisecond})
+			wait(20 * time.Second)
+			for _, at := range all {
+				w.git.Serve(clone(at), drips)
+			}
+			wait(time.Minute)
+			fill("hub.example", fetchtest.Server{})
+			wait(10 * time.Second)
+		}, 2 * time.Minute},
+		// While a URL was asked for somebody's repository nobody else's was asked for there, nor did it wait for that.
+		"the same URL": {func(w *world, s *strangers) {
+			w.git.Serve(clone("hub.example/alice.git"), drips)
+			s.come("hub.example/alice.git")
+			wait(10 * time.Second)
+			w.git.Serve(clone("hub.example/alice.git"), quick)
+		}, time.Minute},
+		// Large repositories of a hub had all places that there are for it.
+		"large repositories of the hub": {func(w *world, s *strangers) {
+			for i := range 5 {
+				at := fmt.Sprintf("hub.example/linux%d.git", i)
+				w.git.Serve(clone(at), fetchtest.Server{Delay: 50 * time.Minute, Bytes: 1 << 30, Objects: []nip34.ObjectID{s.come(at)}})
+			}
+			wait(30 * time.Second)
+		}, time.Minute},
+		// Each port of a host had places of its own, and counted as another server that has delivered.
+		"ports that have delivered": {func(w *world, s *strangers) {
+			for i := range 60 {
+				at := fmt.Sprintf("evil.example:%d/r.git", 2000+i)
+				w.git.Serve(clone(at), fetchtest.Server{Objects: []nip34.ObjectID{s.come(at)}})
+			}
+			wait(5 * time.Minute)
+			for i := range 60 {
+				w.git.Serve(clone(fmt.Sprintf("evil.example:%d/r.git", 2000+i)), drips)
+				s.come(fmt.Sprintf("evil.example:%d/r.git", 2000+i))
+			}
+			wait(2 * time.Minute)
+		}, 10 * time.Second},
+		// One clone of a minute made all of a hub slow, and there was no place for who is slow.
+		"a large repository of the hub, and others that drip": {func(w *world, s *strangers) {
+			for i := range 20 {
+				w.git.Serve(clone(fmt.Sprintf("slow.example:%d/r.git", 2000+i)), drips)
+				s.come(fmt.Sprintf("slow.example:%d/r.git", 2000+i))
+			}
+			w.git.Serve(clone("hub.example/large.git"), fetchtest.Server{Delay: 65 * time.Second, Bytes: 1 << 30, Objects: []nip34.ObjectID{s.come("hub.example/large.git")}})
+			wait(80 * time.Second)
+		}, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				w.git.Serve(clone("hub.example/alice.git"), quick)
+				w.held(announce(alice, now(), "hub.example/alice.git"))
+				w.servedWithin(t, 1, 10*time.Second)
+				c.attack(w, &strangers{w: w})
+				w.servedWithin(t, 2, c.most)
+			})
+		})
+	}
+}
+
+// A newcomer whose server shares a network, or somebody's name, with others that drip waited for hours, since who was slow waited
+// for all that were.
+func TestNewcomerBesideOthersThatDrip(t *testing.T) {
+	for name, hosts := range map[string][2]string{
+		"name": {"alice.shared.example", "evil.shared.example"}, "network": {"203.0.113.7", "203.0.113.99"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				s := &strangers{w: w}
+				for i := range 60 {
+					at := fmt.Sprintf("%s:%d/r.git", hosts[1], 2000+i)
+					w.git.Serve(clone(at), fetchtest.Server{Err: errTooSlow, Delay: 10 * time.Minute})
+					s.come(at)
+				}
+				wait(5 * time.Minute)
+				w.git.Serve(clone(hosts[0]+"/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+				w.held(announce(alice, now(), hosts[0]+"/r.git"))
+				w.servedWithin(t, 1, 2*time.Minute)
+			})
+		})
+	}
+}
+
+// A second request that would have brought everything was ended for a server that had delivered once, and could not be asked.
+func TestSecondRequestIsNotEndedForNothing(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		serve := func(host string, delay time.Duration, err error, ids ...int) {
+			s := fetchtest.Server{Delay: delay, Err: err}
+			for _, id := range ids {
+				s.Objects = append(s.Objects, object(id))
+			}
+			w.git.Serve(clone(host+".example/r.git"), s)
+		}
+		w.held(announce(alice, now(), "first.example/r.git", "mirror.example/r.git", "busy.example/r.git"))
+		serve("first", 0, nil, 1)
+		serve("mirror", 0, errTooSlow)
+		serve("busy", 0, errTooSlow)
+		w.servedWithin(t, 1, 10*time.Second)
+		serve("first", 0, nil, 1, 2)
+		w.servedWithin(t, 2, 10*time.Second)
+		serve("first", 0, errTooSlow)
+		serve("busy", 0, nil, 3)
+		w.servedWithin(t, 3, 30*time.Second)
+		serve("busy", 0, &purgatory.BusyError{After: 3 * time.Hour})
+		w.held(says(alice, now(), "main", 4))
+		wait(time.Minute)
+		serve("first", 2*time.Hour, errTooSlow)
+		serve("mirror", 90*time.Second, nil, 4, 5)
+		w.servedWithin(t, 5, 6*time.Minute)
+		require.Zero(t, w.p.Status().Dropped["gave_way"])
+	})
+}
+
+// What a failure says is not said of everything, nor for longer than what is published meanwhile waits.
+func TestServersThatAreWellAgain(t *testing.T) {
+	for name, err := range map[string]error{
+		"no such name for a moment": fmt.Errorf("%w: no such host", purgatory.ErrBroken),
+		"too slow once":             fmt.Errorf("%w: %w: more than 600 seconds", purgatory.ErrSlow, purgatory.ErrLimit),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				at := clone("good.example/r.git")
+				w.git.Serve(at, fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+				w.held(announce(alice, now(), "good.example/r.git"))
+				w.servedWithin(t, 1, 10*time.Second)
+				w.git.Serve(at, fetchtest.Server{Err: err, Delay: time.Second})
+				w.held(says(alice, now(), "main", 2))
+				wait(10 * time.Second)
+				w.git.Serve(at, fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2), object(3)}})
+				w.servedWithin(t, 3, 3*time.Minute)
+			})
+		})
+	}
+}
+
+// A few keys used up what may come of a host in a day, and nobody else was served from there before the next one.
+func TestFewKeysDoNotUseUpAHost(t *testing.T) {
+	// 100 bytes come for an object: a host's day of 1,600 stands for 16 GiB, an object for a GiB.
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1600, MaxRepoDay: 400}}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("hub.example/alice.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
+		w.held(announce(alice, now(), "hub.example/alice.git"))
+		w.servedWithin(t, 1, 10*time.Second)
+		s := &strangers{w: w}
+		for i := range 4 {
+			at := fmt.Sprintf("hub.example/big%d.git", i)
+			w.git.Serve(clone(at), fetchtest.Server{Objects: []nip34.ObjectID{s.come(at)}, Bytes: 300})
+		}
+		wait(2 * time.Minute)
+		mallory := relaytest.NewCheapKey("mallory1")
+		w.git.Serve(clone("hub.example/big0.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(3)}, Bytes: 300})
+		w.held(says(mallory, now(), "main", 3))
+		wait(time.Minute)
+		require.Positive(t, w.p.Status().Dropped["host_day"], "who had more than others has had enough")
+		w.servedWithin(t, 2, 10*time.Second)
+	})
+}

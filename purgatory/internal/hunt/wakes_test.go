@@ -1,0 +1,111 @@
+package hunt
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
+)
+
+// A tick that nobody was to send does nothing, in drawn worlds of servers that are quick, take longer than a minute or drip: what
+// starts at a time without NextWake saying so would wait for the end of something else. What is counted is what there is.
+func TestNextWakeMissesNothing(t *testing.T) {
+	takes := map[byte]time.Duration{'q': time.Second, 'm': 75 * time.Second, 's': 10 * time.Minute}
+	for seed := range uint64(racetest.Rounds(600)) {
+		rng := rand.New(rand.NewPCG(seed, 31))
+		cfg := config()
+		cfg.MaxAttempts, cfg.MaxRepos, cfg.MaxDomains = 2+rng.IntN(6), 40, 12 // servers, and none is forgotten
+		cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(4), PerMinute: 2 + rng.IntN(30)}
+		p := play(t, cfg)
+		p.rates = func(f Fetch) int64 { return int64(f.ID % 7 * 1000) }
+		next := func(by time.Time) (at time.Time, ends int) { // what happens next, a request that ends if not -1
+			at, ends = by, -1
+			for i, f := range p.open {
+				if end := p.began[f.ID].Add(takes[f.URL.HostPort().Host[0]]); end.Before(at) {
+					at, ends = end, i
+				}
+			}
+			return at, ends
+		}
+		for range 300 {
+			at, ends := next(p.now.Add(time.Duration(rng.IntN(40)) * time.Second))
+			wake, wakes := p.q.NextWake(p.now)
+			switch due := wakes && wake.Before(at); {
+			case due:
+				p.now = later(p.now, wake)
+				p.step(Tick{})
+			case ends >= 0:
+				p.now = later(p.now, at)
+				p.open[0], p.open[ends] = p.open[ends], p.open[0]
+				p.fetched(Fetched{Outcome: Outcome(rng.IntN(5)), More: rng.IntN(3) == 0})
+			default:
+				p.now = later(p.now, at)
+				if !wakes || wake.After(p.now) {
+					before := len(p.fetches)
+					p.step(Tick{})
+					require.Len(t, p.fetches, before, "seed %d: %v", seed, p.fetches[before:])
+				}
+				drawn(t, p, rng)
+			}
+			counted(t, p)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// drawn has something happen to a repository.
+func drawn(t *testing.T, p *player, rng *rand.Rand) {
+	n := rng.IntN(12)
+	ref := graspsync.RepoRef{Owner: pubKey(byte(n % 5)), Identifier: fmt.Sprint(n % 3)}
+	switch rng.IntN(6) {
+	case 0:
+		p.step(Whole{ref})
+	case 1:
+		p.step(Renew{Repo: ref})
+	default:
+		var urls []graspsync.CloneURL
+		for range 1 + rng.IntN(4) {
+			urls = append(urls, url(t, fmt.Sprintf("https://%c%d.example/%d.git", "qms"[rng.IntN(3)], rng.IntN(4), rng.IntN(3))))
+		}
+		p.step(Wanted{Repo: ref, URLs: urls})
+	}
+}
+
+// counted compares what is counted with what there is.
+func counted(t *testing.T, p *player) {
+	q := p.q
+	attempts, left, seconds := len(q.active), 0, 0
+	at, sites, of := make(map[graspsync.HostPort]int), make(map[string]int), make(map[graspsync.RepoRef]int)
+	for _, r := range q.requests {
+		at[r.url.HostPort()]++
+		sites[r.site]++
+		of[r.entry.repo]++
+		switch {
+		case r.left:
+			left++
+		case r.second:
+			seconds++
+		case r.loose:
+			attempts++
+		}
+	}
+	require.Equal(t, []int{attempts, left, seconds}, []int{q.attempts, q.left, q.seconds})
+	require.LessOrEqual(t, len(q.active), q.cfg.MaxAttempts)
+	require.Equal(t, at, q.InFlight())
+	require.Equal(t, sites, q.inSites)
+	require.Equal(t, of, q.underWay)
+	for ref, n := range of {
+		require.LessOrEqual(t, n, AtOnce, "%v", ref)
+	}
+}
