@@ -109,7 +109,7 @@ type constants struct {
 	MaxKept int
 	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
 	// are hunted: the first ones, and four times as many of all who have a say in a repository
-	// together, one of each in turn. The rest is counted. Defaults to 16.
+	// together, sixteen times as many of all pull requests to one, one of each author in turn. The rest is counted. Defaults to 16.
 	MaxClones int
 	// MaxLooks bounds the repositories whose objects are looked at at once, in turns by
 	// owner, and half as many more of those that took long before. Defaults to 4.

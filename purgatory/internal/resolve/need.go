@@ -50,6 +50,10 @@ type Clones struct {
 // who have a say in a repository name together: there may be 257 of them.
 const mostOwn = 4
 
+// mostStrangers is how many times Clones.Most the clone URLs are that pull requests name, of which there is any number: each
+// step of the queue looks at all of them.
+const mostStrangers = 16
+
 // rotates is how long those whose URLs there is no room for wait for others to have their turn.
 const rotates = time.Hour
 
@@ -86,7 +90,7 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need, dropped int) {
 
 // urls returns where git data of a repository can be had: what the announcements of
 // all maintainers name, also of those whose repositories are not ours, and then what only the
-// pull requests that wait name, which anybody can write. Where there is no room for those of
+// pull requests that wait name, which anybody can write, of their authors one each in turn. Where there is no room for those of
 // all maintainers each has one in turn: first the owner, then those whose states wait, then
 // the others, of whom those come first each hour who had none in the one before.
 func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.CloneURL, dropped int) {
@@ -121,18 +125,30 @@ func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.C
 		dropped = len(own) - most
 		own = inTurn(of, g.inOrder(r, members, most, clones.Now), most)
 	}
+	by := make(map[graspsync.PubKey][]graspsync.CloneURL)
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Pull.Repos, r.Ref) {
-			strangers = append(strangers, usable(h.Pull.Clones)...)
+			us := usable(h.Pull.Clones)
+			strangers = append(strangers, us...)
+			by[h.Pull.Author] = append(by[h.Pull.Author], us...)
 		}
+	}
+	if most := mostStrangers * clones.Most; len(strangers) > most {
+		dropped += len(strangers) - most
+		strangers = inTurn(by, turned(slices.SortedFunc(maps.Keys(by), graspsync.PubKey.Compare), most/2, clones.Now), most)
 	}
 	return own, strangers, dropped
 }
 
+// turned returns some in the order of their turns, so many further each hour.
+func turned(all []graspsync.PubKey, by int, now time.Time) []graspsync.PubKey {
+	first := int(now.Unix()/int64(rotates/time.Second)%int64(len(all))) * max(1, by) % len(all)
+	return slices.Concat(all[first:], all[:first])
+}
+
 // inOrder returns the maintainers of a repository as their URLs have their turns.
 func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now time.Time) []graspsync.PubKey {
-	first := int(now.Unix()/int64(rotates/time.Second)%int64(len(members))) * max(1, most/2) % len(members)
-	out := slices.Concat(members[first:], members[:first])
+	out := turned(members, most/2, now)
 	writes := make(map[graspsync.PubKey]struct{})
 	for _, h := range g.States {
 		writes[h.State.Ref.Owner] = struct{}{}
