@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -31,25 +32,34 @@ func (c *conn) answer(ctx context.Context, s *sub, filters []nostr.Filter) {
 			asked = append(asked, f)
 			continue
 		}
-		s.stop(nil)
 		if strings.HasPrefix(refusal, "auth-required:") {
 			khatru.RequestAuth(ctx)
 		}
-		// The way of what the hooks have said themselves: a client is to have its challenge first.
-		if c.ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: strconv.FormatUint(s.number, 10), Reason: refusal}) != nil {
-			c.end(errGone)
-		}
+		c.closed(s, refusal)
 		return
 	}
 	c.g.live.hear(c, s, filters) // as they are now: what hooks change in them khatru listens with as well
 	var stored sync.WaitGroup
+	var failed error
 	for _, f := range asked {
 		if !f.LimitZero {
-			c.find(ctx, relay, s, f, &stored)
+			failed = cmp.Or(failed, c.find(ctx, relay, s, f, &stored))
 		}
 	}
 	stored.Wait()
+	if failed != nil { // EOSE would say that this was all
+		c.closed(s, nostr.NormalizeOKMessage(failed.Error(), "error"))
+		return
+	}
 	c.heard(write(labelEOSE, nameOf(s.number)))
+}
+
+// closed ends a subscription. It goes the way of what the hooks have said themselves: a client is to have its challenge first.
+func (c *conn) closed(s *sub, reason string) {
+	s.stop(nil)
+	if c.ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: strconv.FormatUint(s.number, 10), Reason: reason}) != nil {
+		c.end(errGone)
+	}
 }
 
 // judge says why the relay refuses a filter.
@@ -68,13 +78,13 @@ func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal s
 	return ""
 }
 
-// find has the relay look for what is stored.
-func (c *conn) find(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Filter, stored *sync.WaitGroup) {
+// find has the relay look for what is stored. It returns why it can't say that this is all, unless the client wants no more of it.
+func (c *conn) find(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Filter, stored *sync.WaitGroup) (failed error) {
 	for _, query := range relay.QueryEvents {
 		found, err := query(ctx, f)
 		if err != nil {
-			if ctx.Err() == nil { // else the client wants no more of it
-				c.say(notice(err.Error()))
+			if ctx.Err() == nil {
+				failed = cmp.Or(failed, err)
 			}
 			continue
 		}
@@ -82,6 +92,7 @@ func (c *conn) find(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Fi
 			stored.Go(func() { c.found(ctx, relay, s, found) })
 		}
 	}
+	return failed
 }
 
 func (c *conn) found(ctx context.Context, relay *khatru.Relay, s *sub, found <-chan *nostr.Event) {

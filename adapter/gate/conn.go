@@ -15,6 +15,8 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/graspsync/graspsync/internal/turns"
 )
 
 // conn is a client's connection and the one that the relay has for it.
@@ -128,7 +130,7 @@ func (c *conn) over() {
 		p.over()
 	}
 	if held > 0 {
-		c.g.held.leave(c.client, held)
+		c.g.held.Leave(c.client, held)
 	}
 }
 
@@ -138,10 +140,10 @@ func (c *conn) giveUp(s *sub) {
 		switch s.label {
 		case labelReq:
 			c.g.live.leave(s)
-			c.g.listening.leave(c.client, s.weight)
+			c.g.listening.Leave(c.client, s.weight)
 		case labelNegOpen:
 			s.timer.Stop()
-			c.g.negs.leave(c.client, 1)
+			c.g.negs.Leave(c.client, 1)
 		}
 	})
 }
@@ -183,11 +185,11 @@ func (c *conn) read() (m inbound, err error) {
 	}
 	late.Stop()
 	size := int(c.g.cfg.MaxMessage)
-	if err := c.g.bodies.enter(c.ctx, c.client, size); err != nil {
+	if err := c.g.bodies.Enter(c.ctx, c.client, size); err != nil {
 		return m, err
 	}
 	var once sync.Once
-	m.room = func() { once.Do(func() { c.g.bodies.leave(c.client, size) }) }
+	m.room = func() { once.Do(func() { c.g.bodies.Leave(c.client, size) }) }
 	late = time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
 	rest, err := io.ReadAll(in)
 	if err != nil {
@@ -266,7 +268,7 @@ func (c *conn) asks(r request, room func()) error {
 		for _, f := range r.filters {
 			s.weight += weight(f)
 		}
-		if !c.g.listening.try(c.client, s.weight) {
+		if !c.g.listening.Try(c.client, s.weight) {
 			c.g.count(refusedListening)
 			c.say(r.refusal("rate-limited: too many subscriptions are open"))
 			room()
@@ -274,7 +276,7 @@ func (c *conn) asks(r request, room func()) error {
 		}
 	case labelNegOpen:
 		s.filters = 1
-		if c.asked.reconciliations() >= negOf || !c.g.negs.try(c.client, 1) {
+		if c.asked.reconciliations() >= negOf || !c.g.negs.Try(c.client, 1) {
 			c.g.count(refusedNegs)
 			c.say(r.refusal("rate-limited: too many negentropy subscriptions"))
 			room()
@@ -310,7 +312,9 @@ func (c *conn) isOwn() bool {
 	case <-c.entered:
 		reads = c.in.Ping(ctx) == nil
 	case <-ctx.Done():
-		c.g.ear.untold()
+		if c.ctx.Err() == nil { // else it is the client that went
+			c.g.ear.untold()
+		}
 	}
 	return reads
 }
@@ -324,7 +328,7 @@ func (c *conn) enter(ctx context.Context, ws *khatru.WebSocket) {
 
 // ask has what is stored looked for, and what is published heard of.
 func (c *conn) ask(s *sub, filters []nostr.Filter) {
-	ctx, stop := context.WithCancelCause(asking(c.there, strconv.FormatUint(s.number, 10)))
+	ctx, stop := context.WithCancelCause(turns.For(asking(c.there, strconv.FormatUint(s.number, 10)), c.client))
 	s.stop = stop
 	c.relay.Go(func() {
 		defer stop(nil)
@@ -334,6 +338,9 @@ func (c *conn) ask(s *sub, filters []nostr.Filter) {
 
 // hear has a subscription told of an event that was published.
 func (c *conn) hear(s *sub, e *published) {
+	if c.ctx.Err() != nil { // it is over, and each subscription of it would have a copy
+		return
+	}
 	text, err := e.json()
 	if err != nil {
 		c.unwritten(e.event, err)
@@ -392,7 +399,7 @@ func (c *conn) full(coming int) bool {
 func (c *conn) pace(ctx context.Context, number uint64, size int) {
 	for less := (<-chan struct{})(nil); ; less = c.queue.shrinks() {
 		ok, s, p := c.asked.lets(number, size, func(coming int) bool { return !c.full(coming) })
-		if ok || !c.asked.hold(s, func() bool { return c.g.held.try(c.client, s.filters) }) {
+		if ok || !c.asked.hold(s, func() bool { return c.g.held.Try(c.client, s.filters) }) {
 			return
 		}
 		if less == nil {
@@ -419,14 +426,14 @@ func (c *conn) admit(n int, room func()) (*pending, error) {
 	case <-c.ctx.Done():
 		return nil, context.Cause(c.ctx)
 	}
-	if err := c.g.work.enter(c.ctx, c.client, n); err != nil {
+	if err := c.g.work.Enter(c.ctx, c.client, n); err != nil {
 		<-c.slots
 		return nil, err
 	}
 	p := &pending{}
 	p.shared = func() {
 		room()
-		c.g.work.leave(c.client, n)
+		c.g.work.Leave(c.client, n)
 	}
 	p.slot = func() {
 		<-c.slots
@@ -497,7 +504,7 @@ func (c *conn) heard(message []byte) {
 		v.p.over()
 	}
 	if v.held {
-		c.g.held.leave(c.client, v.s.filters)
+		c.g.held.Leave(c.client, v.s.filters)
 	}
 	switch {
 	case v.tell:

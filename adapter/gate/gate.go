@@ -20,6 +20,8 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/graspsync/graspsync/internal/turns"
 )
 
 // Config sets bounds. The zero value takes all defaults.
@@ -95,11 +97,11 @@ const (
 type Gate struct {
 	next      http.Handler
 	cfg       Config
-	work      *turns
-	bodies    *turns
-	negs      *turns
-	listening *turns
-	held      *turns
+	work      *turns.Turns
+	bodies    *turns.Turns
+	negs      *turns.Turns
+	listening *turns.Turns
+	held      *turns.Turns
 	live      live
 	ear       *ear // nil: the relay has the subscriptions itself; set before it serves
 	paced     int  // relays
@@ -149,9 +151,9 @@ func New(next http.Handler, cfg Config) *Gate {
 	g := &Gate{
 		next: next, cfg: cfg, conns: make(map[*conn]struct{}), clients: make(map[string]int), counts: make(map[string]uint64),
 		closing: make(chan struct{}),
-		work:    newTurns(max(places, 2*cfg.fixed.MaxFilters)), bodies: newTurns(max(bodies, 2*int(cfg.MaxMessage))),
-		negs: newTurns(negPlaces), listening: newTurns(max(cfg.fixed.MaxListening, 2*cfg.fixed.MaxFilters)),
-		held: newTurns(holds), soft: min(softQueue, cfg.fixed.MaxQueue/softPart),
+		work:    turns.New(max(places, 2*cfg.fixed.MaxFilters)), bodies: turns.New(max(bodies, 2*int(cfg.MaxMessage))),
+		negs: turns.New(negPlaces), listening: turns.New(max(cfg.fixed.MaxListening, 2*cfg.fixed.MaxFilters)),
+		held: turns.New(holds), soft: min(softQueue, cfg.fixed.MaxQueue/softPart),
 	}
 	if direct {
 		g.Pace(relay)

@@ -2,6 +2,8 @@ package gate
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/graspsync/graspsync/internal/turns"
 )
 
 // Collector returns the metrics, computed when they are asked for. The caller registers
@@ -46,10 +48,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.connections, connections)
 	gauge(c.clients, clients)
 	gauge(c.queued, int(g.queued.Load()))
-	for of, t := range map[string]*turns{
+	for of, t := range map[string]*turns.Turns{
 		"work": g.work, "body_bytes": g.bodies, "reconciliations": g.negs, "listening": g.listening, "held": g.held,
 	} {
-		taken, waiting := t.stats()
+		taken, waiting := t.Stats()
 		gauge(c.taken, taken, of)
 		if t == g.work || t == g.bodies { // for others nobody waits
 			gauge(c.waiting, waiting, of)

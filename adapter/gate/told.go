@@ -1,6 +1,9 @@
 package gate
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 const (
 	// maxTold is how many stored events are remembered that an answer has had: a REQ of several
@@ -9,6 +12,9 @@ const (
 	// lastTold is how many events are remembered that have just come live: khatru writes one for
 	// each filter in a row, but others may be written in between.
 	lastTold = 16
+	// firstTold is of how many stored events that came first it is known after EOSE: what is stored and published a moment
+	// later is among the newest.
+	firstTold = 64
 )
 
 // digest is half of an event's id, in hex: nobody finds two events that have the same one.
@@ -19,6 +25,7 @@ type digest [32]byte
 // having it once, as a page of so many.
 type told struct {
 	stored map[digest]struct{} // nil after EOSE
+	first  []digest
 	last   [lastTold]digest
 	next   int // of last
 }
@@ -43,15 +50,16 @@ func (t *told) again(d digest) bool {
 	if _, stored := t.stored[d]; stored {
 		return true
 	}
-	for _, l := range t.last {
-		if l == d {
-			return true
-		}
+	if slices.Contains(t.last[:], d) || slices.Contains(t.first, d) {
+		return true
 	}
 	t.last[t.next] = d
 	t.next = (t.next + 1) % lastTold
 	if t.stored != nil && len(t.stored) < maxTold {
 		t.stored[d] = struct{}{}
+		if len(t.first) < firstTold {
+			t.first = append(t.first, d)
+		}
 	}
 	return false
 }

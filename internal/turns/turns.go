@@ -1,13 +1,14 @@
-package gate
+// Package turns shares few places among clients.
+package turns
 
 import (
 	"context"
 	"sync"
 )
 
-// turns shares places among clients: who waits has its turn by client, not by when it came, and
-// whatever a client has, half of what others have left stays for them.
-type turns struct {
+// Turns shares places among clients: who waits has its turn by client, not by when it came, and
+// whatever a client has, half of what others have left stays for them. It is safe for concurrent use.
+type Turns struct {
 	mu sync.Mutex
 	// guarded by mu
 	free  int
@@ -22,17 +23,18 @@ type turn struct {
 	come chan struct{}
 }
 
-func newTurns(places int) *turns {
-	return &turns{free: places, taken: make(map[string]int), wait: make(map[string][]*turn)}
+// New returns so many places.
+func New(places int) *Turns {
+	return &Turns{free: places, taken: make(map[string]int), wait: make(map[string][]*turn)}
 }
 
 // fits reports whether a client may have n more places. It is called with mu held.
-func (t *turns) fits(client string, n int) bool {
+func (t *Turns) fits(client string, n int) bool {
 	return n <= t.free && (t.taken[client] == 0 || t.taken[client]+n <= t.free-n)
 }
 
-// try takes n places if there are so many for a client.
-func (t *turns) try(client string, n int) bool {
+// Try takes n places if there are so many for a client.
+func (t *Turns) Try(client string, n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.fits(client, n) {
@@ -42,13 +44,13 @@ func (t *turns) try(client string, n int) bool {
 	return true
 }
 
-func (t *turns) take(client string, n int) {
+func (t *Turns) take(client string, n int) {
 	t.free -= n
 	t.taken[client] += n
 }
 
-// enter waits for n places, which are no more than there are in all.
-func (t *turns) enter(ctx context.Context, client string, n int) error {
+// Enter waits for n places, which are no more than there are in all.
+func (t *Turns) Enter(ctx context.Context, client string, n int) error {
 	t.mu.Lock()
 	if len(t.wait[client]) == 0 && !t.kept && t.fits(client, n) {
 		t.take(client, n)
@@ -78,14 +80,14 @@ func (t *turns) enter(ctx context.Context, client string, n int) error {
 	return context.Cause(ctx)
 }
 
-// leave gives places back.
-func (t *turns) leave(client string, n int) {
+// Leave gives places back.
+func (t *Turns) Leave(client string, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.release(client, n)
 }
 
-func (t *turns) release(client string, n int) {
+func (t *Turns) release(client string, n int) {
 	t.free += n
 	if t.taken[client] -= n; t.taken[client] <= 0 {
 		delete(t.taken, client)
@@ -94,7 +96,7 @@ func (t *turns) release(client string, n int) {
 }
 
 // admit lets in who waits and fits, a client after the other. It is called with mu held.
-func (t *turns) admit() {
+func (t *Turns) admit() {
 	t.kept = false
 	for tried := 0; tried < len(t.queue); {
 		client := t.queue[0]
@@ -116,7 +118,7 @@ func (t *turns) admit() {
 }
 
 // remove takes somebody out of the queue; its client goes to the end of it.
-func (t *turns) remove(client string, gone *turn) {
+func (t *Turns) remove(client string, gone *turn) {
 	t.kept = false
 	left := t.wait[client][:0]
 	for _, w := range t.wait[client] {
@@ -138,8 +140,8 @@ func (t *turns) remove(client string, gone *turn) {
 	t.queue = append(t.queue, client)
 }
 
-// stats says how many places are taken, and how many wait for some.
-func (t *turns) stats() (taken, waiting int) {
+// Stats says how many places are taken, and how many wait for some.
+func (t *Turns) Stats() (taken, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.taken {
@@ -149,4 +151,18 @@ func (t *turns) stats() (taken, waiting int) {
 		waiting += len(w)
 	}
 	return taken, waiting
+}
+
+// asking is the key of who asks, in a context.
+type asking struct{}
+
+// For says in a context for whom something is done.
+func For(ctx context.Context, client string) context.Context {
+	return context.WithValue(ctx, asking{}, client)
+}
+
+// Client returns for whom something is done, empty if nobody said so.
+func Client(ctx context.Context) string {
+	client, _ := ctx.Value(asking{}).(string)
+	return client
 }
