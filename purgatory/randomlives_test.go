@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sort"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -363,6 +364,9 @@ func TestDrawnLives(t *testing.T) {
 			continue
 		}
 		name, lines := fmt.Sprintf("life%02d", seed), liveDrawn(t, seed)
+		if sums.Updating() {
+			lines = usual(func() []string { return liveDrawn(t, seed) })
+		}
 		for range 10 { // a busy machine may still stop one goroutine for another
 			if sums.Same(name, lines) {
 				break
@@ -371,4 +375,17 @@ func TestDrawnLives(t *testing.T) {
 		}
 		sums.Equal(t, name, lines)
 	}
+}
+
+// usual returns what a function returns most often.
+func usual(f func() []string) (most []string) {
+	times := make(map[string]int)
+	for range 15 {
+		lines := f()
+		text := strings.Join(lines, "\n")
+		if times[text]++; times[text] > times[strings.Join(most, "\n")] || most == nil {
+			most = lines
+		}
+	}
+	return most
 }

@@ -42,6 +42,9 @@ func NewSums(t *testing.T, file string) *Sums {
 	return s
 }
 
+// Updating reports whether outputs are written anew.
+func (s *Sums) Updating() bool { return *update }
+
 // Same reports whether these are the lines of the output of this name, or it is written anew.
 func (s *Sums) Same(name string, lines []string) bool {
 	return *update || differ(strings.Fields(s.golden[name]), sum(lines)) < 0
