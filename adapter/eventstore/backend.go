@@ -39,21 +39,17 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 
 // query returns the newest events that match and have room in so many bytes.
 func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
-	if b.s.reader.profile.compact && !f.LimitZero && f.Search == "" {
+	if b.s.reader.profile.reads() && !f.LimitZero && f.Search == "" {
 		return b.newest(ctx, f, room)
 	}
-	leave, err := b.s.reader.turns.enter(ctx, 1)
-	if err != nil {
-		return nil, fmt.Errorf("querying the backend: %w", err)
-	}
-	defer leave()
+	ctx = b.s.reader.places.of(ctx, 1)
 	found, seen := newNewest(math.MaxInt, room), make(map[string]struct{})
 	if f.LimitZero || f.Search != "" { // these are not counted as they are answered
-		_, err = b.s.reader.once(ctx, f, false, found.add)
+		_, err := b.s.reader.once(ctx, f, false, found.add)
 		return found.sorted(), err
 	}
 	want := compile(f)
-	err = b.s.reader.each(ctx, f, false, func(e *nostr.Event) {
+	err := b.s.reader.each(ctx, f, false, func(e *nostr.Event) {
 		if _, twice := seen[e.ID]; !twice && want.match(e) {
 			seen[e.ID] = struct{}{}
 			found.add(e)
@@ -63,13 +59,12 @@ func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.E
 }
 
 // looksPerQuestion is how many events and look-ups a client's question may cost: they take less than a second.
-const looksPerQuestion = 50_000
+const looksPerQuestion = 100_000
 
 // newest returns the newest events that match, as many as are asked for, and as badger and lmdb would give. They keep an address
 // under the same key whether it stands in an a, A or q tag, find "repository" for "repo", know 8 bytes of an id, give an event
 // once for each value that it has, each time read anew, and of several values not always the newest: so they are asked in
-// small parts. Where that takes too long, what only looks alike fills the answer up: less than was asked for would be taken
-// for all there is.
+// small parts. Where that takes too long it fails: less than was asked for would be taken for all there is.
 func (b shared) newest(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
 	f, ok := within32Bits(f)
 	if !ok {
@@ -79,26 +74,20 @@ func (b shared) newest(ctx context.Context, f nostr.Filter, room int) ([]*nostr.
 	switch n := nostr.GetTheoreticalLimit(f); {
 	case n >= 0 && (most <= 0 || most > n):
 		most = n
-	case n < 0 && most <= 0:
+	case n < 0 && most <= 0 && b.s.reader.profile.compact:
 		most = max(1, page/4) // as they have it
+	case n < 0 && most <= 0:
+		most = page
 	case n < 0:
 		most = min(most, page)
 	}
 	f.Limit = 0
-	w := walk{
-		client: true, batch: clientBatch, left: looksPerQuestion,
-		newest: newNewest(most, room), nearly: newNewest(most, leastAnswer),
-	}
+	w := walk{client: true, batch: clientBatch, bounds: true, left: looksPerQuestion, newest: newNewest(most, room)}
 	err := b.s.walkBy(ctx, f, &w)
-	found := w.newest.sorted()
-	switch {
-	case errors.Is(err, errSpent):
-		found = append(found, w.nearly.sorted()...)
-		return found[:min(len(found), most)], nil
-	case err != nil && !errors.Is(err, ErrIncomplete): // of a second, of which more is there than badger gives
+	if err != nil && !errors.Is(err, ErrIncomplete) { // of a second, of which more is there than badger gives
 		return nil, err
 	}
-	return found, nil
+	return w.newest.sorted(), nil
 }
 
 // reconciled tells all that matches by id and time, which is all that a reconciliation is made of, and author and kind. Whole events
@@ -162,17 +151,30 @@ func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) 
 		return 0, nil
 	}
 	if b.s.reader.profile.compact {
-		var ok bool
-		if f, ok = within32Bits(f); !ok {
-			return 0, ctx.Err()
-		}
+		return b.counted(ctx, f)
 	}
+	ctx = b.s.reader.places.of(ctx, 1)
 	since := f.Since
 	if since != nil && b.s.reader.profile.exclusive {
 		f.Since = ptr(*since - 1) // count adds it again
 	}
 	n, err := b.s.reader.count(ctx, f)
 	return int64(n), err
+}
+
+// counted counts what the same question has for an answer that has no limit. What badger counts looks alike as well, and lmdb counts
+// without end.
+func (b shared) counted(ctx context.Context, f nostr.Filter) (n int64, err error) {
+	f, ok := within32Bits(f)
+	if !ok || f.Search != "" {
+		return 0, ctx.Err()
+	}
+	f.Limit, f.LimitZero = 0, false
+	err = b.s.walkBy(ctx, f, &walk{client: true, batch: clientBatch, bounds: true, left: looksPerQuestion, yield: func(graspsync.Event) bool {
+		n++
+		return true
+	}})
+	return n, err
 }
 
 func (b shared) SaveEvent(ctx context.Context, e *nostr.Event) error {

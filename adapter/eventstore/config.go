@@ -21,6 +21,8 @@ var (
 	ErrBackend = errors.New("event store backend failed")
 	// ErrFilter says that a filter has a limit or a search.
 	ErrFilter = errors.New("filter not supported")
+	// ErrTooMuch says that a client's question would have more read than one may: more narrow ones have answers.
+	ErrTooMuch = errors.New("too much would have to be read: ask for less")
 	// ErrUnstorable is the reason for events that are refused: of an ephemeral kind,
 	// malformed, or beyond what the backend can hold without changing them.
 	ErrUnstorable = errors.New("event can't be stored")

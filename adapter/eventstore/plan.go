@@ -83,6 +83,34 @@ func oneNarrow(tags nostr.TagMap) nostr.TagMap {
 	return left
 }
 
+// indexed returns what of lists badger and lmdb look up in one index. What they hold against the rest of a filter they read, however much
+// that is, and say nothing until something matches: a client asks for that in parts, each of which comes to an end.
+func indexed(q nostr.Filter) nostr.Filter {
+	best := ""
+	for name := range q.Tags {
+		if best == "" || cmp.Or(isNarrower(name, best), cmp.Compare(best, name)) > 0 {
+			best = name
+		}
+	}
+	address := best == "d" && len(q.Authors) > 0 // of an author there is less than of those who have something of a name
+	if best == "" || address || !isNarrow(best) && len(q.Authors) > 0 {
+		return nostr.Filter{Authors: q.Authors, Kinds: q.Kinds}
+	}
+	return nostr.Filter{Tags: nostr.TagMap{best: q.Tags[best]}}
+}
+
+// isNarrower is positive for a tag name rather looked up than another.
+func isNarrower(name, than string) int {
+	return cmp.Or(boolToInt(isNarrow(name))-boolToInt(isNarrow(than)), cmp.Compare(selectivity(name), selectivity(than)))
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // clean returns a sorted copy without duplicates and without what is not ok.
 func clean[T int | string](list []T, ok func(T) bool) []T {
 	c := slices.Clone(list)

@@ -24,7 +24,7 @@ type guard struct {
 	backend eventstore.Store
 	profile profile
 	turn    chan struct{} // holds one token; nil without serialisation
-	turns   *turns        // of what is read for clients
+	places  *places       // of what is read for clients
 	uses    *uses
 
 	trouble atomic.Pointer[trouble] // the last writes failed so; nil: the last one did not
@@ -68,7 +68,7 @@ func (g *guard) writable() error {
 }
 
 func newGuard(backend eventstore.Store, p profile, turn chan struct{}, uses *uses) *guard {
-	return &guard{backend: backend, profile: p, turn: turn, turns: newTurns(), uses: uses}
+	return &guard{backend: backend, profile: p, turn: turn, places: newPlaces(), uses: uses}
 }
 
 // enter waits for this call's turn. It returns what ends it.
@@ -76,17 +76,23 @@ func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := g.uses.begin(); err != nil {
+	done, err := g.places.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
+	if err := g.uses.begin(); err != nil {
+		done()
+		return nil, err
+	}
+	over := func() { g.uses.end(); done() }
 	if g.turn == nil {
-		return g.uses.end, nil
+		return over, nil
 	}
 	select {
 	case g.turn <- struct{}{}:
-		return func() { <-g.turn; g.uses.end() }, nil
+		return func() { <-g.turn; over() }, nil
 	case <-ctx.Done():
-		g.uses.end()
+		over()
 		return nil, ctx.Err()
 	}
 }

@@ -21,7 +21,7 @@ const (
 // second reads one second that holds more than a page: at once where the backend
 // gives that many, and else in parts.
 func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
-	top, by := min(w.profile.exempt, maxSecond), 4
+	top, by := min(max(w.profile.exempt, w.profile.page), maxSecond), 4
 	if w.newest != nil { // it is whole events that are read, of which nothing is known
 		top, by = min(top, maxNewest), 2
 	}

@@ -74,20 +74,26 @@ func (s *Store) Close() error { return s.uses.close() }
 // Backend returns the backend as a relay should use it: what clients write is saved
 // under the same locks and by the same rules as what Save is given, and queries are
 // serialised where that is needed. What does not match a query is left out of its answer, and each event comes once.
-// What no index finds, such as the long address of a repository, and what stands behind a page of events that only
-// look alike, is looked for in the newest tens of thousands of events; where that is not enough an answer may be short, or
-// filled up with what looks alike.
+// What no index finds, such as the long address of a repository, and what stands behind events that have another kind, author or tag
+// than what is asked for besides, is looked for among a hundred thousand events; a question for which that is not enough fails with
+// ErrTooMuch. A client is whom a context of a gate (package gate) is for: none has all places in which is read.
 // An answer has the newest events that match, as many as the backend itself would give, and of these the newest 8 MiB: it is in
 // memory until it was taken, once for each filter that a client asks with, and where many wait for that it has less, but
 // 1 MiB. It is read to its end, or until its context has ended. The backend is read in small pages, few at once, so that
 // nobody can have it read much into memory. Those for a reconciliation (NIP-77) are answered completely, by id, time, kind and author
-// alone. Init and Close of what is returned do nothing. CountEvents
-// fails if the backend can't count.
+// alone. Init and Close of what is returned do nothing. CountEvents of badger and lmdb counts what the same question would be answered
+// with; that of others fails if they can't count.
 func (s *Store) Backend() interface {
 	eventstore.Store
 	eventstore.Counter
 } {
 	return shared{s}
+}
+
+// Answer has a client read events one after the other, until ctx ends: an answer that was put together of those that Backend gives.
+// What clients have not read yet is bounded (see Backend), and it counts as such.
+func (s *Store) Answer(ctx context.Context, events []*nostr.Event) chan *nostr.Event {
+	return s.waiting.answer(ctx, events)
 }
 
 // PageSize is how many events one query of the backend gives at most, as far as it is known:

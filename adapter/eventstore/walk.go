@@ -15,8 +15,6 @@ import (
 var (
 	// errStop ends a walk whose consumer has had enough.
 	errStop = errors.New("stop")
-	// errSpent ends one that has made as many queries as it may.
-	errSpent = errors.New("too many queries")
 )
 
 // idsPerQuery is the most ids looked up at once.
@@ -42,12 +40,15 @@ type walk struct {
 	client bool
 	// page is how many events one query is asked for, unless a second has more.
 	page int
-	// newest, if it is set, keeps what is wanted, and nearly what was read besides. left is how many events and look-ups it may
-	// still cost. open is what is read a page of at a time, in turn: so that soon what is newest is known, and little is
+	// left is how many events and look-ups it may still cost, with the time that these take; what is bounded is.
+	bounds bool
+	left   int
+	// beside is what a client's filter has besides what is looked up.
+	beside nostr.Filter
+	// newest, if it is set, keeps what is wanted. open is what is read a page of at a time, in turn: so that soon what is newest is known, and little is
 	// read of the rest.
-	newest, nearly *newest
-	left           int
-	open           []*pages
+	newest *newest
+	open   []*pages
 	// missed is about the first second of which not all could be read: the others are
 	// read all the same.
 	missed error
@@ -70,6 +71,9 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	}
 	if q.IDs != nil {
 		return w.ids(ctx, q.IDs)
+	}
+	if w.client && w.profile.compact {
+		w.beside, q = q, indexed(q)
 	}
 	if err := w.lists(ctx, slim(q, w.profile.values)); err != nil {
 		return err
@@ -111,20 +115,14 @@ func (w *walk) take(events []*nostr.Event) error {
 		if err != nil {
 			continue
 		}
-		match := w.want.match(e)
-		if _, ok := w.seen[parsed.ID]; ok || !match && w.newest == nil {
+		if _, ok := w.seen[parsed.ID]; ok || !w.want.match(e) {
 			continue
 		}
 		w.seen[parsed.ID] = struct{}{}
-		switch {
-		case w.newest == nil:
-			if !w.yield(parsed) {
-				return errStop
-			}
-		case match:
+		if w.newest != nil {
 			w.newest.add(e)
-		default:
-			w.nearly.add(e)
+		} else if !w.yield(parsed) {
+			return errStop
 		}
 	}
 	if w.newest != nil && w.newest.full() && (w.since == nil || *w.since < w.newest.events[0].CreatedAt) {
@@ -214,7 +212,7 @@ func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
 // first, because an answer of badger and lmdb that reaches its limit is of no use,
 // and one that is empty or cut short by an error looks like any other.
 func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error) {
-	if !w.counts() || w.newest != nil { // a count has no end
+	if !w.counts() || w.client { // a count has no end
 		limit := w.safely(q, w.first())
 		if limit == 0 {
 			return false, nil
@@ -269,8 +267,8 @@ func (w *walk) bounded(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 func (w *walk) ask(
 	ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int,
 ) ([]*nostr.Event, error) {
-	if w.newest != nil && w.left <= 0 {
-		return nil, errSpent
+	if w.bounds && w.left <= 0 {
+		return nil, ErrTooMuch
 	}
 	q = w.bounded(q, since, until)
 	q.Limit = limit
@@ -282,11 +280,7 @@ func (w *walk) ask(
 // put puts a query to the backend.
 func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.Event, error) {
 	if w.client {
-		leave, err := w.turns.enter(ctx, q.Limit)
-		if err != nil {
-			return nil, fmt.Errorf("querying the backend: %w", err)
-		}
-		defer leave()
+		ctx = w.places.of(ctx, q.Limit)
 	}
 	return w.query(ctx, q, exempt)
 }
@@ -452,7 +446,10 @@ func (w *walk) beyond(
 	if q.Tags == nil {
 		return nil, true, fmt.Errorf("%w: answers do not match the query", ErrBackend)
 	}
-	if q.Tags = nil; w.profile.lookUps(q) > 1 { // pages of that are no pages
+	if q.Tags = nil; w.client {
+		q.Authors, q.Kinds = w.beside.Authors, w.beside.Kinds
+	}
+	if w.profile.lookUps(q) > 1 { // pages of that are no pages
 		return nil, true, w.lists(ctx, q)
 	}
 	return nil, true, w.all(ctx, q, until)

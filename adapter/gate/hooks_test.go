@@ -2,8 +2,10 @@ package gate_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,4 +207,27 @@ func TestFiltersOfManyTags(t *testing.T) {
 	require.Equal(t, 2, s.metric("gate_taken", "listening"))
 	c.says(`["REQ","y",` + names(65) + `]`)
 	require.Equal(t, `["CLOSED","y","invalid: too many tags"]`, c.hears())
+}
+
+// Who is told EOSE takes what came for all there is: a store that failed had a peer believe that it has nothing.
+func TestWhatCouldNotBeReadIsNoAnswer(t *testing.T) {
+	relay := khatru.NewRelay()
+	store := newStore(t)
+	keep(t, store, relay)
+	relay.QueryEvents = append(relay.QueryEvents, func(_ context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+		if slices.Contains(f.Kinds, 7) {
+			return nil, errors.New("the disk is gone")
+		}
+		return nil, nil
+	})
+	s := front(t, relay, gate.Config{})
+	a := s.dial()
+	ev := note(1)
+	a.publishes(ev)
+	a.says(`["REQ","x",{"kinds":[1,7]}]`)
+	require.Equal(t, ev.ID, eventOf(t, a.hears()))
+	require.Equal(t, `["CLOSED","x","error: the disk is gone"]`, a.hears())
+	a.says(`["REQ","x",{"kinds":[1]}]`)
+	require.Equal(t, ev.ID, eventOf(t, a.hears()))
+	require.Equal(t, `["EOSE","x"]`, a.hears())
 }

@@ -118,7 +118,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	s.control.reloading <- nil
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.control.describes)
-	withheld{cfg.Rules, s.sync.Store(), s.sync.Store().PageSize()}.wire(relay)
+	withheld{cfg.Rules, s.sync.Store(), s.sync.Store().PageSize(), s.sync.Store().Answer}.wire(relay)
 	policy.Join(bounded{s.purgatory, s.sync.Room})
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.purgatory.Arrived, e) })
 	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {

@@ -19,6 +19,8 @@ type withheld struct {
 	book  *rules.Book
 	store relaysync.Store
 	most  int // events that a query gives at most
+	// give has a client read an answer.
+	give func(ctx context.Context, events []*nostr.Event) chan *nostr.Event
 }
 
 // fullAnswer is how large an answer is that nothing is added to, in bytes of text: the store cuts its own there.
@@ -89,12 +91,7 @@ func (w withheld) page(ctx context.Context, q query, f nostr.Filter) (chan *nost
 			return nil, err
 		}
 	}
-	ch := make(chan *nostr.Event, len(a.events))
-	for _, e := range a.events {
-		ch <- e
-	}
-	close(ch)
-	return ch, nil
+	return w.give(ctx, a.events), nil
 }
 
 // answer is a page that is being put together.

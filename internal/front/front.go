@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// leastRate is how fast a body must come beyond what time it has in any case, in bytes a second on the average.
+// leastRate is how fast a body must come beyond what time it has in any case, in bytes a second.
 const leastRate = 1 << 10
 
-// Bodies gives the body of a request a while to come, and more for what comes of it. net/http reads some of what a handler has left
-// unread before it answers, and waits for that without end: who announces a body and sends none keeps a connection for good. A handler
-// may set deadlines of its own before it reads.
+// Bodies gives the body of a request a while to come, and more for what comes of it, as long as that goes on: what came at once is no
+// credit for later. net/http reads some of what a handler has left unread before it answers, and waits for that without end: who
+// announces a body and sends none keeps a connection for good. A handler may set deadlines of its own, which end it sooner.
 func Bodies(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -20,7 +20,7 @@ func Bodies(h http.Handler, most time.Duration) http.Handler {
 			// Where there can't be one, somebody else answers for the connection.
 			_ = b.c.SetReadDeadline(b.by)
 			defer func() { _ = b.c.SetReadDeadline(time.Now().Add(most)) }() // that of the handler is over
-			r.Body = b
+			r.Body, w = b, &writer{w, b}
 		}
 		h.ServeHTTP(w, r)
 	})
@@ -29,21 +29,53 @@ func Bodies(h http.Handler, most time.Duration) http.Handler {
 // body is a body as it comes. Owned by whoever reads it.
 type body struct {
 	io.ReadCloser
-	c    *http.ResponseController
-	by   time.Time
-	most time.Duration // until more comes
+	c      *http.ResponseController
+	by     time.Time
+	most   time.Duration // until more comes
+	theirs time.Time     // the handler's deadline; zero: it has none
 }
 
 // Read implements [io.Reader]. When all has come the handler has the time that it takes.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	var by time.Time
-	if err == nil {
-		b.by = b.by.Add(time.Duration(n) * (time.Second / leastRate))
-		if by = time.Now().Add(b.most); b.by.Before(by) {
-			by = b.by
-		}
+	if err != nil {
+		_ = b.c.SetReadDeadline(b.theirs)
+		return n, err
+	}
+	b.by = b.by.Add(time.Duration(n) * (time.Second / leastRate))
+	if most := time.Now().Add(b.most); most.Before(b.by) {
+		b.by = most
+	}
+	b.set()
+	return n, nil
+}
+
+func (b *body) set() {
+	by := b.by
+	if !b.theirs.IsZero() && b.theirs.Before(by) {
+		by = b.theirs
 	}
 	_ = b.c.SetReadDeadline(by)
-	return n, err
 }
+
+// writer is a response whose deadline is that of the body.
+type writer struct {
+	http.ResponseWriter
+	body *body
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// SetReadDeadline is for [http.ResponseController].
+func (w *writer) SetReadDeadline(by time.Time) error {
+	w.body.theirs = by
+	if by.IsZero() {
+		return w.body.c.SetReadDeadline(w.body.by)
+	}
+	w.body.set()
+	return nil
+}
+
+// Flush implements [http.Flusher].
+func (w *writer) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }

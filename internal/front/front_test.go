@@ -68,3 +68,47 @@ func TestBodiesThatCome(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "20000 <nil>", string(text))
 }
+
+// What came at once was credit for a byte now and then: a connection for a quarter of an hour and a megabyte. And a deadline that
+// a handler had set was forgotten with the first byte.
+func TestBodiesThatStop(t *testing.T) {
+	for name, own := range map[string]time.Duration{"after most of it": 0, "in time for all but the handler": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			most := 50 * time.Millisecond
+			if own > 0 {
+				most = time.Minute
+			}
+			took := make(chan time.Duration, 1)
+			s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if own > 0 {
+					_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(own))
+				}
+				began := time.Now()
+				_, err := io.Copy(io.Discard, r.Body)
+				if err != nil {
+					took <- time.Since(began)
+				}
+			}), most))
+			defer s.Close()
+			c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://")) //nolint:noctx // it is over at once
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n%s", make([]byte, 1_000_000))
+			require.NoError(t, err)
+			go func() {
+				for {
+					time.Sleep(10 * time.Millisecond)
+					if _, err := c.Write([]byte{0}); err != nil {
+						return
+					}
+				}
+			}()
+			select {
+			case d := <-took:
+				require.Less(t, d, 5*time.Second)
+			case <-time.After(10 * time.Second):
+				require.Fail(t, "it is waited for")
+			}
+		})
+	}
+}

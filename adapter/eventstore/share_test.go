@@ -1,0 +1,144 @@
+package eventstoreadapter_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/traits"
+	"github.com/graspsync/graspsync/internal/turns"
+)
+
+// endless is a badger with any number of events that have a tag, of which none is of the kind that is asked for.
+type endless struct {
+	eventstore.Store
+	traits traits.Traits
+	t      *testing.T
+	given  int
+}
+
+func (b *endless) Traits() traits.Traits { return b.traits }
+
+func (b *endless) QueryEvents(_ context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	if f.Tags != nil {
+		require.Empty(b.t, f.Kinds, "what it holds against the rest it reads without end, and says nothing of it")
+		require.Empty(b.t, f.Authors)
+		require.Len(b.t, f.Tags, 1)
+	}
+	at := start
+	if f.Until != nil {
+		at = *f.Until
+	}
+	ch := make(chan *nostr.Event, f.Limit)
+	for i := range f.Limit {
+		ch <- event(alice, 1, at-nostr.Timestamp(i), nostr.Tag{"a", "30617:" + alice + ":repo"}, nostr.Tag{"e", alice})
+	}
+	b.given += f.Limit
+	close(ch)
+	return ch, nil
+}
+
+// What badger holds against a question besides what it looks up was read without end, and counted again, while all others waited; and
+// who had as much read as one may got what he had not asked for.
+func TestWhatOneQuestionCosts(t *testing.T) {
+	b := &endless{traits: (&metered{BadgerBackend: newBadger(t, 0)}).Traits(), t: t}
+	s := newStore(t, b, eventstoreadapter.Config{NoSync: true})
+	address := "30617:" + alice + ":repo"
+	for name, f := range map[string]nostr.Filter{
+		"a kind":    {Kinds: []int{9999}, Tags: nostr.TagMap{"a": {address}}, Limit: 1},
+		"an author": {Authors: []string{bob}, Tags: nostr.TagMap{"e": {alice}}, Limit: 500},
+		"two tags":  {Tags: nostr.TagMap{"a": {address}, "e": {bob}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.t, b.given = t, 0
+			_, err := s.Backend().QueryEvents(t.Context(), f)
+			require.ErrorIs(t, err, eventstoreadapter.ErrTooMuch)
+			require.LessOrEqual(t, b.given, 110_000)
+			_, err = s.Backend().CountEvents(t.Context(), f)
+			require.ErrorIs(t, err, eventstoreadapter.ErrTooMuch)
+		})
+	}
+}
+
+// slow is a backend that takes a second, whoever waits for that.
+type slow struct {
+	eventstore.Store
+	traits    traits.Traits
+	now, most atomic.Int64
+}
+
+func (b *slow) Traits() traits.Traits { return b.traits }
+
+func (b *slow) QueryEvents(context.Context, nostr.Filter) (chan *nostr.Event, error) {
+	raise(&b.most, b.now.Add(1))
+	ch := make(chan *nostr.Event)
+	time.AfterFunc(time.Second, func() {
+		b.now.Add(-1)
+		close(ch)
+	})
+	return ch, nil
+}
+
+// A client that asks and hangs up had as many queries of the backend at once as it liked, and one that asks much had others wait for
+// all that came before.
+func TestPlacesAreSharedByClient(t *testing.T) {
+	db := newBadger(t, 0)
+	synctest.Test(t, func(t *testing.T) {
+		b := &slow{traits: (&metered{BadgerBackend: db}).Traits()}
+		s := newStore(t, b, eventstoreadapter.Config{NoSync: true})
+		ask := func(ctx context.Context) {
+			ch, err := s.Backend().QueryEvents(ctx, nostr.Filter{Kinds: []int{1}})
+			if err != nil {
+				return
+			}
+			for range ch {
+			}
+		}
+		mallory := turns.For(t.Context(), "mallory")
+		for range 100 {
+			ctx, leave := context.WithTimeout(mallory, 50*time.Millisecond)
+			go func() {
+				defer leave()
+				ask(ctx)
+			}()
+		}
+		time.Sleep(100 * time.Millisecond)
+		places := int64(max(4, runtime.GOMAXPROCS(0)))
+		require.LessOrEqual(t, b.most.Load(), places, "left, and read all the same")
+		for range 100 {
+			go ask(mallory)
+		}
+		time.Sleep(2 * time.Second)
+		require.LessOrEqual(t, b.most.Load(), places)
+		began := time.Now()
+		ask(turns.For(t.Context(), "alice"))
+		require.LessOrEqual(t, time.Since(began), 2*time.Second)
+		time.Sleep(5 * time.Minute)
+	})
+}
+
+// What is counted is what is answered.
+func TestCountIsWhatIsAnswered(t *testing.T) {
+	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
+		for i, d := range []string{"repo", "repository", "repo:x", strings.Repeat("r", 101)} {
+			save(t, s, event(alice, 30617, start+nostr.Timestamp(i), nostr.Tag{"d", d}), event(bob, 1, start, nostr.Tag{"t", d}))
+		}
+		for _, f := range []nostr.Filter{
+			{Tags: nostr.TagMap{"d": {"repo"}}}, {Kinds: []int{30617}}, {Authors: []string{alice}, Tags: nostr.TagMap{"d": {"repo", "repository"}}},
+			{Kinds: []int{}}, {Tags: nostr.TagMap{"t": {"repo", strings.Repeat("r", 101)}}}, {},
+		} {
+			n, err := s.Backend().CountEvents(t.Context(), f)
+			require.NoError(t, err)
+			require.EqualValues(t, len(answer(t, s, f)), n, "%s", f)
+		}
+	})
+}
