@@ -218,7 +218,9 @@ func TestWhatCouldNotBeReadIsNoAnswer(t *testing.T) {
 		if slices.Contains(f.Kinds, 7) {
 			return nil, errors.New("the disk is gone")
 		}
-		return nil, nil
+		none := make(chan *nostr.Event)
+		close(none)
+		return none, nil
 	})
 	s := front(t, relay, gate.Config{})
 	a := s.dial()
