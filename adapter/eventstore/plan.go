@@ -53,45 +53,41 @@ func plan(f nostr.Filter, p profile) (nostr.Filter, bool) {
 		}
 	}
 	if p.compact {
-		q.Tags = oneNarrow(q.Tags)
+		q.Tags = oneLookedUp(q.Tags)
 	}
 	return q, true
 }
 
-// oneNarrow leaves out tags of which badger and lmdb would look up one by chance, and another one when they count: all but that of which a
-// value has fewest events.
-func oneNarrow(tags nostr.TagMap) nostr.TagMap {
-	best, several := "", false
-	for name := range tags {
-		if !isNarrow(name) {
-			continue
-		}
-		several = several || best != ""
-		if best == "" || cmp.Or(cmp.Compare(selectivity(name), selectivity(best)), cmp.Compare(best, name)) > 0 {
-			best = name
-		}
-	}
-	if !several {
+// oneLookedUp leaves out tags of which badger and lmdb would look up one by chance, and another one when they count: all but that of
+// which a value has fewest events. Of those beside one that they rather look up they look up none.
+func oneLookedUp(tags nostr.TagMap) nostr.TagMap {
+	if len(tags) < 2 {
 		return tags
 	}
+	best := bestOf(tags)
 	left := make(nostr.TagMap, len(tags))
 	for name, values := range tags {
-		if name == best || !isNarrow(name) {
+		if name == best || isNarrow(best) && !isNarrow(name) {
 			left[name] = values
 		}
 	}
 	return left
 }
 
-// indexed returns what of lists badger and lmdb look up in one index. What they hold against the rest of a filter they read, however much
-// that is, and say nothing until something matches: a client asks for that in parts, each of which comes to an end.
-func indexed(q nostr.Filter) nostr.Filter {
-	best := ""
-	for name := range q.Tags {
+// bestOf is the name of the tag that is best looked up, empty if there is none.
+func bestOf(tags nostr.TagMap) (best string) {
+	for name := range tags {
 		if best == "" || cmp.Or(isNarrower(name, best), cmp.Compare(best, name)) > 0 {
 			best = name
 		}
 	}
+	return best
+}
+
+// indexed returns what of lists badger and lmdb look up in one index. What they hold against the rest of a filter they read, however much
+// that is, and say nothing until something matches: a client asks for that in parts, each of which comes to an end.
+func indexed(q nostr.Filter) nostr.Filter {
+	best := bestOf(q.Tags)
 	address := best == "d" && len(q.Authors) > 0 // of an author there is less than of those who have something of a name
 	if best == "" || address || !isNarrow(best) && len(q.Authors) > 0 {
 		return nostr.Filter{Authors: q.Authors, Kinds: q.Kinds}
