@@ -22,12 +22,42 @@ type domain struct {
 	inSites   map[string]int // requests in flight at each site, of all domains together
 	starts    []time.Time    // of requests in the last window, oldest first
 	delivered int            // requests that brought something
+	served    served         // for whom
 	broken    backoff.Streak // requests in a row that were Broken
 	slow      bool           // its last request took long
 	usedAt    time.Time
 	turns     []*turn                     // repositories in order of their turns
 	turn      uint64                      // counts them
 	had       map[graspsync.PubKey]uint64 // the last one of each owner that waits
+}
+
+// served are owners for whom a domain has delivered, the last ones.
+type served struct {
+	is    map[graspsync.PubKey]struct{}
+	order []graspsync.PubKey
+}
+
+// mostServed is of how many owners it is remembered that a domain has delivered for them.
+const mostServed = 1000
+
+func (s *served) add(owner graspsync.PubKey) {
+	if s.has(owner) {
+		return
+	}
+	if s.is == nil {
+		s.is = make(map[graspsync.PubKey]struct{})
+	}
+	if len(s.order) == mostServed {
+		delete(s.is, s.order[0])
+		s.order = slices.Delete(s.order, 0, 1)
+	}
+	s.is[owner] = struct{}{}
+	s.order = append(s.order, owner)
+}
+
+func (s *served) has(owner graspsync.PubKey) bool {
+	_, has := s.is[owner]
+	return has
 }
 
 // turn is what waits of one repository.
@@ -153,16 +183,24 @@ func (d *domain) leave(u graspsync.CloneURL, e *entry) {
 
 // next takes the next request out: one URL of the repository whose turn it is, which
 // then goes to the end. It is the turn of the owner who had none for longest, however
-// many repositories others have. nil: there is none that may be asked for.
+// many repositories others have, every other time of one for whom the domain has delivered: of those for whom
+// it has not there can be any number, and they may ask for what takes long. nil: there is none that may be asked for.
 func (d *domain) next(may mayAsk) (*entry, graspsync.CloneURL) {
 	best, which := -1, 0
+	first := d.turn%2 == 0
 	for i, t := range d.turns {
-		if best >= 0 && d.had[t.entry.repo.Owner] >= d.had[d.turns[best].entry.repo.Owner] {
+		w := t.which(may)
+		if w < 0 {
 			continue
 		}
-		if w := t.which(may); w >= 0 {
-			best, which = i, w
+		if best >= 0 {
+			a, b := t.entry.repo.Owner, d.turns[best].entry.repo.Owner
+			isFirst, bestIs := d.served.has(a) == first, d.served.has(b) == first
+			if isFirst != bestIs && bestIs || isFirst == bestIs && d.had[a] >= d.had[b] {
+				continue
+			}
 		}
+		best, which = i, w
 	}
 	if best < 0 {
 		return nil, graspsync.CloneURL{}

@@ -11,7 +11,7 @@ import (
 )
 
 // pool is something that has few places for requests: attempts, slow ones among these, requests that were left to domains,
-// second ones, and each domain. Whoever takes long gives his place to others that wait, wherever he has it, or strangers whose
+// second ones, and each site. Whoever takes long gives his place to others that wait, wherever he has it, or strangers whose
 // servers take as long as they may would have all of them. So much of a pool is left to who takes long that a large repository
 // comes to its end: of those that do, who brings most keeps his place, and then who came first.
 type pool struct {
@@ -34,8 +34,8 @@ func (r *request) rate(now time.Time) int {
 	return bits.Len64(uint64(float64(max(0, r.bytes)) / max(1, now.Sub(r.at).Seconds())))
 }
 
-// long returns the requests of a pool that take long, those first that are to give way first: of the owners who have most under
-// way in it, then those that bring least, and then which came last.
+// long returns the requests of a pool that take long, those first that are to give way first: those that bring least, then of the
+// owners who have most under way in it, and then which came last.
 func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (all []RequestID) {
 	for _, id := range p.held {
 		if r := q.requests[id]; !r.stopped && r.isLong(now) {
@@ -45,8 +45,8 @@ func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (a
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
 		return cmp.Or(
-			cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
-			cmp.Compare(x.rate(now), y.rate(now)), y.at.Compare(x.at), cmp.Compare(b, a))
+			cmp.Compare(x.rate(now), y.rate(now)), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
+			y.at.Compare(x.at), cmp.Compare(b, a))
 	})
 	return all
 }
@@ -79,11 +79,12 @@ func (q *Queue) giveWay(now time.Time, p pool) {
 	have = have[min(len(have), stopping):]
 	for most > 0 && len(have) > 0 {
 		long := q.long(now, p, running)
-		if len(long) == 0 || running[q.requests[long[0]].entry.repo.Owner] <= have[0] {
+		i := slices.IndexFunc(long, func(id RequestID) bool { return running[q.requests[id].entry.repo.Owner] > have[0] })
+		if i < 0 {
 			return
 		}
-		running[q.requests[long[0]].entry.repo.Owner]--
-		q.stop(long[0])
+		running[q.requests[long[i]].entry.repo.Owner]--
+		q.stop(long[i])
 		most, have = most-1, have[1:]
 	}
 }

@@ -374,6 +374,9 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	} else {
 		d := q.domain(r.url)
 		d.finished(now, in.Outcome, q.cfg)
+		if in.Outcome == Complete || in.Outcome == Partial {
+			d.served.add(r.entry.repo.Owner)
+		}
 		if in.Pause > 0 {
 			d.broken.Until = backoff.Later(d.broken.Until, now.Add(min(max(in.Pause, pauseLeast), q.cfg.BrokenMax)))
 		}

@@ -1,0 +1,115 @@
+package hunt
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
+)
+
+// attacks are what strangers do: each returns the URLs of one more repository of theirs.
+var attacks = []struct {
+	name string
+	urls func(i int) []string
+}{
+	{"a domain each", func(i int) []string { return []string{fmt.Sprintf("https://drip%d.example/r.git", i)} }},
+	{"ports", func(i int) []string { return []string{fmt.Sprintf("https://drip.example:%d/r.git", 2000+i)} }},
+	{"sixteen names", func(i int) (out []string) {
+		for j := range 16 {
+			out = append(out, fmt.Sprintf("https://drip%d.evil.example/%d.git", j, i))
+		}
+		return out
+	}},
+	{"the hub, and names that drip", func(i int) []string {
+		return []string{fmt.Sprintf("https://hub.example/m%d.git", i), fmt.Sprintf("https://drip%d-a.example/r.git", i), fmt.Sprintf("https://drip%d-b.example/r.git", i)}
+	}},
+	{"large ones of the hub", func(i int) []string { return []string{fmt.Sprintf("https://hub.example/huge%d.git", i)} }},
+	{"the URL of somebody else", func(i int) []string { return []string{fmt.Sprintf("https://hub.example/honest%d.git", i%5)} }},
+}
+
+// Whatever strangers do, and however many of them come, whoever has a repository with a server that has it is done with it: a small
+// one soon, and a large one, which takes minutes, before what waits for it is given up.
+func TestHonestOnesComeThrough(t *testing.T) {
+	for _, attack := range attacks {
+		t.Run(attack.name, func(t *testing.T) {
+			for seed := range uint64(racetest.Rounds(8)) {
+				come(t, attack.urls, rand.New(rand.NewPCG(seed, 11)))
+			}
+		})
+	}
+}
+
+func come(t *testing.T, urls func(i int) []string, rng *rand.Rand) {
+	cfg := config()
+	cfg.MaxDomains, cfg.MaxRepos = 10_000, 20_000
+	cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 30}
+	cfg.MaxAttempts = 10
+	p := play(t, cfg)
+	large := rng.IntN(2) == 0
+	honest := func(f Fetch) bool { return f.Repo.Owner == pubKey(1) }
+	takes := func(f Fetch) (time.Duration, Outcome) {
+		switch {
+		case honest(f) && large:
+			return 4 * time.Minute, Complete
+		case honest(f):
+			return time.Second, Complete
+		case f.URL.HostPort().Host == "hub.example" && f.URL.String()[len("https://hub.example/"):][:1] == "m":
+			return time.Second, Nothing
+		}
+		return 5 * time.Hour, Nothing
+	}
+	p.rates = func(f Fetch) int64 {
+		if honest(f) {
+			return 500_000
+		}
+		return 2000
+	}
+	strangers := 0
+	flood := func(n int) {
+		for range n {
+			ref := graspsync.RepoRef{Owner: pubKey(byte(100 + rng.IntN(100))), Identifier: fmt.Sprint("r", strangers)}
+			in := Wanted{Repo: ref}
+			for _, u := range urls(strangers) {
+				in.URLs = append(in.URLs, url(t, u))
+			}
+			strangers++
+			p.step(in)
+		}
+	}
+	p.step(Wanted{Repo: graspsync.RepoRef{Owner: pubKey(1), Identifier: "served"}, URLs: []graspsync.CloneURL{url(t, "https://hub.example/honest0.git")}})
+	p.goOn(10*time.Minute, takes, func() {})
+	flood(40 + rng.IntN(40))
+	p.goOn(time.Duration(rng.IntN(300))*time.Second, takes, func() {})
+	since := p.now
+	for i := range 5 {
+		ref := graspsync.RepoRef{Owner: pubKey(1), Identifier: fmt.Sprint("honest", i)}
+		at := fmt.Sprintf("https://hub.example/honest%d.git", i)
+		if i > 2 {
+			at = fmt.Sprintf("https://newcomer%d.example/r.git", i)
+		}
+		p.step(Wanted{Repo: ref, URLs: []graspsync.CloneURL{url(t, at)}})
+	}
+	waits := func() (n int) {
+		for ref := range p.q.repos {
+			if ref.Owner == pubKey(1) {
+				n++
+			}
+		}
+		return n
+	}
+	for waits() > 0 {
+		most := 10 * time.Minute
+		if large { // one after the other: who has several waits for owners who have none under way
+			most = 90 * time.Minute
+		}
+		require.LessOrEqual(t, p.now.Sub(since), most, "large %v: %d wait, %d stopped, %d strangers", large, waits(), len(p.stopped), strangers)
+		flood(rng.IntN(4))
+		p.goOn(time.Minute, takes, func() {})
+	}
+	t.Logf("large %v: done after %v, %d stopped, %d strangers", large, p.now.Sub(since), len(p.stopped), strangers)
+}
