@@ -150,8 +150,14 @@ func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) 
 	if !queryable(f, b.s.reader.profile) {
 		return 0, nil
 	}
-	if b.s.reader.profile.compact {
+	if b.s.reader.profile.compact && (len(f.Tags) > 0 || f.IDs != nil || f.Search != "" || f.Kinds != nil && len(f.Kinds) == 0 || !b.s.reader.counts()) {
 		return b.counted(ctx, f)
+	}
+	if b.s.reader.profile.compact {
+		var ok bool
+		if f, ok = within32Bits(f); !ok {
+			return 0, ctx.Err()
+		}
 	}
 	ctx = b.s.reader.places.of(ctx, 1)
 	since := f.Since

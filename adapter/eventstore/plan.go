@@ -88,8 +88,10 @@ func bestOf(tags nostr.TagMap) (best string) {
 // that is, and say nothing until something matches: a client asks for that in parts, each of which comes to an end.
 func indexed(q nostr.Filter) nostr.Filter {
 	best := bestOf(q.Tags)
-	address := best == "d" && len(q.Authors) > 0 // of an author there is less than of those who have something of a name
-	if best == "" || address || !isNarrow(best) && len(q.Authors) > 0 {
+	switch {
+	case best == "",
+		len(q.Authors) > 0 && (best == "d" || selectivity(best) < 2), // of an author there is less than of those who have something of a name
+		len(q.Kinds) > 0 && (best == "K" || best == "k"):             // nearly all that has a kind has that
 		return nostr.Filter{Authors: q.Authors, Kinds: q.Kinds}
 	}
 	return nostr.Filter{Tags: nostr.TagMap{best: q.Tags[best]}}

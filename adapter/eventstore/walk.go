@@ -103,7 +103,7 @@ func (w *walk) safely(q nostr.Filter, limit int) int {
 // bound sets how large queries are.
 func (w *walk) bound() {
 	w.page = w.profile.page
-	if w.client {
+	if w.client && w.profile.compact {
 		w.page, w.batch = min(w.page, clientPage), min(w.batch, clientBatch)
 	}
 }

@@ -33,13 +33,17 @@ type body struct {
 	by     time.Time
 	most   time.Duration // until more comes
 	theirs time.Time     // the handler's deadline; zero: it has none
+	ended  bool
 }
 
 // Read implements [io.Reader]. When all has come the handler has the time that it takes.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		_ = b.c.SetReadDeadline(b.theirs)
+		if !b.ended { // or net/http, which reads on to see whether the client goes, takes the deadline for that
+			b.ended = true
+			_ = b.c.SetReadDeadline(time.Time{})
+		}
 		return n, err
 	}
 	b.by = b.by.Add(time.Duration(n) * (time.Second / leastRate))
@@ -70,8 +74,8 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // SetReadDeadline is for [http.ResponseController].
 func (w *writer) SetReadDeadline(by time.Time) error {
 	w.body.theirs = by
-	if by.IsZero() {
-		return w.body.c.SetReadDeadline(w.body.by)
+	if by.IsZero() || w.body.ended {
+		return w.body.c.SetReadDeadline(by)
 	}
 	w.body.set()
 	return nil

@@ -112,3 +112,38 @@ func TestBodiesThatStop(t *testing.T) {
 		})
 	}
 }
+
+// A handler that goes on working when all has come was ended with the time for that: net/http reads on to see whether the client
+// goes, and took the deadline for its going. A push ended while git worked.
+func TestWorkAfterTheBody(t *testing.T) {
+	const most = 100 * time.Millisecond
+	for name, c := range map[string]struct{ before, after bool }{
+		"a deadline for each read, and none then": {true, true}, "none then": {false, true}, "a deadline before": {true, false}, "nothing": {false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				conn := http.NewResponseController(w)
+				if c.before {
+					_ = conn.SetReadDeadline(time.Now().Add(most))
+				}
+				_, err := io.Copy(io.Discard, r.Body)
+				if c.after {
+					_ = conn.SetReadDeadline(time.Time{})
+				}
+				select {
+				case <-r.Context().Done():
+					err = r.Context().Err()
+				case <-time.After(4 * most):
+				}
+				_, _ = fmt.Fprint(w, err)
+			}), most))
+			defer s.Close()
+			resp, err := http.Post(s.URL, "", strings.NewReader(strings.Repeat("x", 100))) //nolint:noctx // it is over soon
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.Equal(t, "<nil>", string(text))
+		})
+	}
+}
