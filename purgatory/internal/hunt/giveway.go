@@ -29,10 +29,8 @@ func (p pool) full() bool {
 	return len(p.waiting) > 0 && len(p.held) >= p.places && p.places > p.safe()
 }
 
-// rate is how many bytes a second a request has brought until a time, as a power of two: less of a difference says nothing.
-func (r *request) rate(now time.Time) int {
-	return bits.Len64(uint64(float64(max(0, r.bytes)) / max(1, now.Sub(r.at).Seconds())))
-}
+// pace is how many bytes a second a request brings, as a power of two: less of a difference says nothing.
+func (r *request) pace() int { return bits.Len64(uint64(r.speed)) }
 
 // long returns the requests of a pool that take long, those first that are to give way first: those that bring least, then of the
 // owners who have most under way in it, and then which came last.
@@ -45,7 +43,7 @@ func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (a
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
 		return cmp.Or(
-			cmp.Compare(x.rate(now), y.rate(now)), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
+			cmp.Compare(x.pace(), y.pace()), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
 			y.at.Compare(x.at), cmp.Compare(b, a))
 	})
 	return all
@@ -221,7 +219,7 @@ func (q *Queue) hopeless(now time.Time, e *entry) (worst RequestID, ok bool) {
 		if !r.isLong(now) || q.domain(r.url).delivered > 0 {
 			continue
 		}
-		if w := q.requests[worst]; w == nil || cmp.Or(cmp.Compare(r.rate(now), w.rate(now)), cmp.Compare(id, worst)) < 0 {
+		if w := q.requests[worst]; w == nil || cmp.Or(cmp.Compare(r.pace(), w.pace()), cmp.Compare(id, worst)) < 0 {
 			worst, ok = id, true
 		}
 	}
@@ -234,7 +232,7 @@ func (q *Queue) givesWay(now time.Time) (at time.Time, ok bool) {
 		return at, false
 	}
 	for _, r := range q.requests {
-		if by := r.at.Add(slowAfter); by.After(now) && (!ok || by.Before(at)) {
+		if by, may := r.longAt(now); may && (!ok || by.Before(at)) {
 			at, ok = by, true
 		}
 	}

@@ -113,3 +113,19 @@ func come(t *testing.T, urls func(i int) []string, rng *rand.Rand) {
 	}
 	t.Logf("large %v: done after %v, %d stopped, %d strangers", large, p.now.Sub(since), len(p.stopped), strangers)
 }
+
+// Who waits for a place has nobody stopped who brings much: forty clones of some minutes from one hub took seven times as long, and
+// most of what came was thrown away.
+func TestClonesOfAHubAreNotWasted(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit, cfg.MaxAttempts = Limit{Concurrent: 5, PerMinute: 30}, 10
+	p := play(t, cfg)
+	p.rates = func(Fetch) int64 { return 1_000_000 }
+	for i := range 40 {
+		p.wantOf(byte(1+i), i, fmt.Sprintf("https://hub.example/%d.git", i))
+	}
+	p.goOn(25*time.Minute, func(Fetch) (time.Duration, Outcome) { return 3 * time.Minute, Complete }, func() {})
+	require.Zero(t, p.q.Len())
+	require.Empty(t, p.stopped)
+	require.Len(t, p.fetches, 40)
+}

@@ -176,12 +176,12 @@ type request struct {
 	url     graspsync.CloneURL
 	version uint64 // of the entry when it began
 	at      time.Time
-	left    bool  // it was left to its domain
-	slow    bool  // it was to be expected that it takes long
-	loose   bool  // its repository was forgotten, and its place is still taken
-	second  bool  // it is made besides another one of its attempt
-	stopped bool  // it was told to end, for others
-	bytes   int64 // that came so far
+	left    bool    // it was left to its domain
+	slow    bool    // it was to be expected that it takes long
+	loose   bool    // its repository was forgotten, and its place is still taken
+	second  bool    // it is made besides another one of its attempt
+	stopped bool    // it was told to end, for others
+	speed   float64 // bytes a second that came so far
 	site    string
 }
 
@@ -247,7 +247,7 @@ func (q *Queue) Step(now time.Time, in Input) []Effect {
 	case Tick:
 		for id, n := range in.Received {
 			if r := q.requests[id]; r != nil {
-				r.bytes = n
+				r.speed = float64(max(0, n)) / max(1, now.Sub(r.at).Seconds())
 			}
 		}
 	}
@@ -504,8 +504,10 @@ func (q *Queue) mayAsk(now time.Time) mayAsk {
 // long; zero: it is not.
 func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (at time.Time) {
 	for _, r := range q.requests {
-		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier && !r.isLong(now) {
-			at = backoff.Later(at, r.at.Add(slowAfter))
+		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier {
+			if by, may := r.longAt(now); may {
+				at = backoff.Later(at, by)
+			}
 		}
 	}
 	return at
@@ -580,6 +582,7 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 	u, may := q.second(now, e)
 	switch r := q.requests[e.second]; {
 	case !may:
+	case r != nil && !r.isLong(now):
 	case r != nil:
 		q.stop(e.second)
 	case q.seconds < q.share():
@@ -654,6 +657,11 @@ func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
 		}
 		if at, is := q.domain(u).asksAt(now, q.mayAsk(now)); is {
 			at = backoff.Later(backoff.Later(at, from), q.sharedUntil(now, e, u))
+			if r := q.requests[e.second]; r != nil && !r.isLong(now) {
+				if by, may := r.longAt(now); may {
+					at = backoff.Later(at, by)
+				}
+			}
 			if at.After(now) && (!ok || at.Before(next)) {
 				next, ok = at, true
 			}
@@ -683,7 +691,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	for _, e := range q.active { // what took a turn out of a domain, after it was this one's turn
-		if _, may := q.second(now, e); may && (q.seconds < q.share() || e.second != 0) {
+		if _, may := q.second(now, e); may && (e.second == 0 && q.seconds < q.share() || e.second != 0 && q.requests[e.second].isLong(now)) {
 			consider(now)
 		}
 	}

@@ -14,7 +14,9 @@ import (
 // having waited less: those who are not find a place within slowAfter. It is a site that is slow, but for servers that have delivered, since
 // another name or port of it costs nothing.
 const (
-	slowAfter  = time.Minute      // a request that takes longer is slow, whatever it brings
+	slowAfter  = time.Minute      // a request that takes longer is slow, unless it brings much
+	longAfter  = 5 * time.Minute  // one that takes longer is, whatever it brings
+	quickPace  = 64 << 10         // bytes a second that are much: with that a fetch may take as long as it likes
 	slowBehind = 10 * time.Minute // so much later
 )
 
@@ -24,7 +26,7 @@ func (q *Queue) share() int { return max(1, q.cfg.MaxAttempts/2) }
 
 // timed notes how long a request took that has ended.
 func (q *Queue) timed(now time.Time, r *request) {
-	slow := now.Sub(r.at) >= slowAfter
+	slow := r.isLong(now)
 	if d := q.domain(r.url); d.slow != slow {
 		d.slow = slow
 		if q.slow--; slow {
@@ -42,7 +44,18 @@ func (q *Queue) timed(now time.Time, r *request) {
 }
 
 // isLong reports whether a request takes long by now.
-func (r *request) isLong(now time.Time) bool { return now.Sub(r.at) >= slowAfter }
+func (r *request) isLong(now time.Time) bool {
+	took := now.Sub(r.at)
+	return took >= longAfter || took >= slowAfter && r.speed < quickPace
+}
+
+// longAt returns when a request may take long that does not by now; false: it does.
+func (r *request) longAt(now time.Time) (time.Time, bool) {
+	if r.isLong(now) {
+		return time.Time{}, false
+	}
+	return r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter), true
+}
 
 // longSites are those of which a request takes long by now.
 func (q *Queue) longSites(now time.Time) map[string]struct{} {

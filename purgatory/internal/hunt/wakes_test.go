@@ -22,7 +22,7 @@ func TestNextWakeMissesNothing(t *testing.T) {
 		cfg.MaxAttempts, cfg.MaxRepos, cfg.MaxDomains = 2+rng.IntN(6), 40, 12 // servers, and none is forgotten
 		cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(4), PerMinute: 2 + rng.IntN(30)}
 		p := play(t, cfg)
-		p.rates = func(f Fetch) int64 { return int64(f.ID % 7 * 1000) }
+		p.rates = func(f Fetch) int64 { return []int64{0, 1000, 60_000, 1_000_000}[f.ID%4] }
 		next := func(by time.Time) (at time.Time, ends int) { // what happens next, a request that ends if not -1
 			at, ends = by, -1
 			for i, f := range p.open {
