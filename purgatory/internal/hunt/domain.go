@@ -19,12 +19,12 @@ type domain struct {
 	limit     Limit
 	inFlight  int
 	site      string
-	inSites   map[string]int // requests in flight at each site, of all domains together
-	starts    []time.Time    // of requests in the last window, oldest first
-	delivered int            // requests that brought something
-	served    served         // for whom
-	broken    backoff.Streak // requests in a row that were Broken
-	slow      bool           // its last request took long
+	inSites   map[string]map[*domain]struct{} // those with requests in flight, of each site
+	starts    []time.Time                     // of requests in the last window, oldest first
+	delivered int                             // requests that brought something
+	served    served                          // for whom
+	broken    backoff.Streak                  // requests in a row that were Broken
+	slow      bool                            // its last request took long
 	usedAt    time.Time
 	turns     []*turn                     // repositories in order of their turns
 	turn      uint64                      // counts them
@@ -77,8 +77,19 @@ func (d *domain) open(now time.Time) bool {
 }
 
 // full reports whether as many requests are in flight as may be: all domains of a site count as one, since more of them cost whoever
-// has it nothing.
-func (d *domain) full() bool { return d.inSites[d.site] >= d.limit.Concurrent }
+// has it nothing. Those that have delivered don't count those that never have: anybody can name any port of a host.
+func (d *domain) full() bool {
+	n := 0
+	for o := range d.inSites[d.site] {
+		if d.counts(o) {
+			n += o.inFlight
+		}
+	}
+	return n >= d.limit.Concurrent
+}
+
+// counts reports whether what is in flight at another domain of its site counts for one.
+func (d *domain) counts(o *domain) bool { return d.delivered == 0 || o.delivered > 0 || o == d }
 
 func (d *domain) rateAllows(now time.Time) bool {
 	d.expire(now)
@@ -118,15 +129,22 @@ func (d *domain) expire(now time.Time) {
 
 // start reserves what open has found.
 func (d *domain) start(now time.Time) {
-	d.inFlight++
-	d.inSites[d.site]++
+	if d.inFlight++; d.inFlight == 1 {
+		if d.inSites[d.site] == nil {
+			d.inSites[d.site] = make(map[*domain]struct{})
+		}
+		d.inSites[d.site][d] = struct{}{}
+	}
 	d.starts = append(d.starts, now)
 	d.usedAt = now
 }
 
 func (d *domain) ended() {
-	d.inFlight--
-	if d.inSites[d.site]--; d.inSites[d.site] == 0 {
+	if d.inFlight--; d.inFlight > 0 {
+		return
+	}
+	delete(d.inSites[d.site], d)
+	if len(d.inSites[d.site]) == 0 {
 		delete(d.inSites, d.site)
 	}
 }

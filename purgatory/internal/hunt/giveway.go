@@ -87,19 +87,20 @@ func (q *Queue) giveWay(now time.Time, p pool) {
 	}
 }
 
-// stop has a request end before it comes to anything.
+// stop has a request end before it comes to anything. The next one of its repository has twice as long: a server may have to count
+// what it has before it sends any of that.
 func (q *Queue) stop(id RequestID) {
-	q.requests[id].stopped = true
+	r := q.requests[id]
+	r.stopped = true
+	r.entry.stops++
 	q.effects = append(q.effects, Stop{id})
 }
 
 // pools are all that somebody waits for.
 func (q *Queue) pools(now time.Time) (all []pool) {
 	var attempts, slow, left, second []RequestID
-	at := make(map[string][]RequestID) // sites
 	for _, id := range slices.Sorted(maps.Keys(q.requests)) {
 		r := q.requests[id]
-		at[r.site] = append(at[r.site], id)
 		switch {
 		case r.left:
 			left = append(left, id)
@@ -128,10 +129,7 @@ func (q *Queue) pools(now time.Time) (all []pool) {
 	if q.seconds >= q.share() {
 		add(pool{places: q.share(), held: second, waiting: q.waitingToHedge(now)})
 	}
-	waiting := q.waitingAtSites(now)
-	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		p := waiting[name]
-		p.held = at[name]
+	for _, p := range q.sites(now) {
 		add(p)
 	}
 	return all
@@ -162,21 +160,45 @@ func (q *Queue) waitingAtDomains(now time.Time) (out []graspsync.PubKey) {
 	return out
 }
 
-// waitingAtSites returns what waits for places at sites that have none.
-func (q *Queue) waitingAtSites(now time.Time) map[string]pool {
-	var sites map[string]pool
+// sites are the pools of those that have no place for what waits, which is another one for domains that have delivered.
+func (q *Queue) sites(now time.Time) (all []pool) {
+	type half struct {
+		site      string
+		delivered bool
+	}
+	pools := make(map[half]*pool)
 	for _, d := range q.domains {
 		if len(d.turns) == 0 || !d.full() || !d.rateAllows(now) || d.broken.Waits(now) {
 			continue
 		}
-		if sites == nil {
-			sites = make(map[string]pool)
+		at := half{d.site, d.delivered > 0}
+		p := pools[at]
+		if p == nil {
+			p = &pool{}
+			for id, r := range q.requests {
+				if r.site == d.site && d.counts(q.domain(r.url)) {
+					p.held = append(p.held, id)
+				}
+			}
+			slices.Sort(p.held)
+			pools[at] = p
 		}
-		p := sites[d.site]
 		p.places, p.waiting = max(p.places, d.limit.Concurrent), append(p.waiting, d.owners(q.mayAsk(now))...)
-		sites[d.site] = p
 	}
-	return sites
+	order := func(a, b half) int {
+		return cmp.Or(cmp.Compare(a.site, b.site), cmp.Compare(btoi(a.delivered), btoi(b.delivered)))
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(pools), order) {
+		all = append(all, *pools[at])
+	}
+	return all
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // waitingToHedge returns the owners of the attempts that would ask a second server now.

@@ -153,12 +153,12 @@ type Queue struct {
 	busy     map[exchange]struct{}                // what they ask
 	past     map[graspsync.RepoRef]backoff.Streak // attempts that did not complete; not in repos
 	last     RequestID
-	attempts int            // under way, with the requests of those that were forgotten meanwhile
-	left     int            // requests under way that were left to their domains
-	steps    uint64         // counts how often it changed who is slow, or may have
-	seconds  int            // requests under way besides that of an attempt
-	slow     int            // domains whose last request took long
-	inSites  map[string]int // requests in flight at each site
+	attempts int                             // under way, with the requests of those that were forgotten meanwhile
+	left     int                             // requests under way that were left to their domains
+	steps    uint64                          // counts how often it changed who is slow, or may have
+	seconds  int                             // requests under way besides that of an attempt
+	slow     int                             // domains whose last request took long
+	inSites  map[string]map[*domain]struct{} // domains with requests in flight, by site
 	// slowSites are those of which the last request took long, and when that ended
 	slowSites map[string]time.Time
 	effects   []Effect
@@ -182,7 +182,9 @@ type request struct {
 	second  bool    // it is made besides another one of its attempt
 	stopped bool    // it was told to end, for others
 	speed   float64 // bytes a second that came so far
-	site    string
+	// patience is for how long it is not slow, unless it brings much
+	patience time.Duration
+	site     string
 }
 
 // entry is a repository that something is missing of.
@@ -193,6 +195,7 @@ type entry struct {
 	version uint64   // counts how often it was wanted
 	due     time.Time
 	number  int // attempts that did not complete, in a row
+	stops   int // of its requests, for others
 	running bool
 	slow    bool // its last request took long
 	looks   bool // what isSlow found out in a step
@@ -226,7 +229,7 @@ func New(cfg Config) *Queue {
 		busy:     make(map[exchange]struct{}),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
 
-		slowSites: make(map[string]time.Time), inSites: make(map[string]int), steps: 1,
+		slowSites: make(map[string]time.Time), inSites: make(map[string]map[*domain]struct{}), steps: 1,
 	}
 }
 
@@ -430,7 +433,7 @@ func (q *Queue) goOn(now time.Time, u graspsync.CloneURL, e *entry) {
 func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
-	r := &request{entry: e, url: u, version: e.version, at: now, left: left, site: site(u.HostPort())}
+	r := &request{entry: e, url: u, version: e.version, at: now, left: left, patience: slowAfter << min(e.stops, mostPatience), site: site(u.HostPort())}
 	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
 	q.requests[q.last] = r
 	q.busy[exchange{e.repo, u}] = struct{}{}

@@ -14,10 +14,11 @@ import (
 // having waited less: those who are not find a place within slowAfter. It is a site that is slow, but for servers that have delivered, since
 // another name or port of it costs nothing.
 const (
-	slowAfter  = time.Minute      // a request that takes longer is slow, unless it brings much
-	longAfter  = 5 * time.Minute  // one that takes longer is, whatever it brings
-	quickPace  = 64 << 10         // bytes a second that are much: with that a fetch may take as long as it likes
-	slowBehind = 10 * time.Minute // so much later
+	slowAfter    = time.Minute      // a request that takes longer is slow, unless it brings much
+	longTimes    = 5                // one that takes so many times longer is, whatever it brings
+	mostPatience = 3                // how often the time doubles that a repository has whose requests were stopped for others
+	quickPace    = 64 << 10         // bytes a second that are much
+	slowBehind   = 10 * time.Minute // so much later
 )
 
 // share is how many attempts of slow ones may be under way at once, and how many
@@ -46,7 +47,7 @@ func (q *Queue) timed(now time.Time, r *request) {
 // isLong reports whether a request takes long by now.
 func (r *request) isLong(now time.Time) bool {
 	took := now.Sub(r.at)
-	return took >= longAfter || took >= slowAfter && r.speed < quickPace
+	return took >= longTimes*r.patience || took >= r.patience && r.speed < quickPace
 }
 
 // longAt returns when a request may take long that does not by now; false: it does.
