@@ -106,7 +106,7 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 				w.git.Serve(clone(at), fetchtest.Server{Delay: 50 * time.Minute, Bytes: 1 << 30, Objects: []nip34.ObjectID{s.come(at)}})
 			}
 			wait(30 * time.Second)
-		}, 6 * time.Minute},
+		}, 16 * time.Minute},
 		// Each port of a host had places of its own, and counted as another server that has delivered.
 		"ports that have delivered": {func(w *world, s *strangers) {
 			for i := range 60 {

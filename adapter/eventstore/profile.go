@@ -96,9 +96,6 @@ func limit(v reflect.Value, field string) int {
 	return int(f.Int())
 }
 
-// reads reports whether a client's answer is read in pages: what is taken together with it by the backend may have no room then.
-func (p profile) reads() bool { return p.compact || p.sorted }
-
 func (p profile) with(c Config) profile {
 	if c.PageSize > 0 {
 		p.page = c.PageSize

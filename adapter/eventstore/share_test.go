@@ -62,7 +62,7 @@ func TestWhatOneQuestionCosts(t *testing.T) {
 			b.t, b.given = t, 0
 			_, err := s.Backend().QueryEvents(t.Context(), f)
 			require.ErrorIs(t, err, eventstoreadapter.ErrTooMuch)
-			require.LessOrEqual(t, b.given, 110_000)
+			require.LessOrEqual(t, b.given, 510_000)
 			_, err = s.Backend().CountEvents(t.Context(), f)
 			require.ErrorIs(t, err, eventstoreadapter.ErrTooMuch)
 		})

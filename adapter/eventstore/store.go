@@ -75,7 +75,7 @@ func (s *Store) Close() error { return s.uses.close() }
 // under the same locks and by the same rules as what Save is given, and queries are
 // serialised where that is needed. What does not match a query is left out of its answer, and each event comes once.
 // What no index finds, such as the long address of a repository, and what stands behind events that have another kind, author or tag
-// than what is asked for besides, is looked for among a hundred thousand events; a question for which that is not enough fails with
+// than what is asked for besides, is looked for among half a million events; a question for which that is not enough fails with
 // ErrTooMuch. A client is whom a context of a gate (package gate) is for: none has all places in which is read.
 // An answer has the newest events that match, as many as the backend itself would give, and of these the newest 8 MiB: it is in
 // memory until it was taken, once for each filter that a client asks with, and where many wait for that it has less, but

@@ -19,6 +19,7 @@ type pool struct {
 	held    []RequestID
 	waiting []graspsync.PubKey // owners of what would begin if there was a place
 	slow    bool               // those that were to be expected to take long count as if they did
+	times   int                // so many times longer have those that bring much
 }
 
 // safe is how many that take long keep their places.
@@ -36,7 +37,7 @@ func (r *request) pace() int { return bits.Len64(uint64(r.speed)) }
 // owners who have most under way in it, and then which came last.
 func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (all []RequestID) {
 	for _, id := range p.held {
-		if r := q.requests[id]; !r.stopped && r.isLong(now) {
+		if r := q.requests[id]; !r.stopped && r.takes(now, p.times) {
 			all = append(all, id)
 		}
 	}
@@ -63,7 +64,7 @@ func (q *Queue) giveWay(now time.Time, p pool) {
 			continue
 		}
 		running[r.entry.repo.Owner]++
-		if r.isLong(now) || p.slow && r.slow {
+		if r.takes(now, p.times) || p.slow && r.slow {
 			most++
 		}
 	}
@@ -87,12 +88,12 @@ func (q *Queue) giveWay(now time.Time, p pool) {
 	}
 }
 
-// stop has a request end before it comes to anything. The next one of its repository has twice as long: a server may have to count
+// stop has a request end before it comes to anything. The next one for its repository there has twice as long: a server may have to count
 // what it has before it sends any of that.
 func (q *Queue) stop(id RequestID) {
 	r := q.requests[id]
 	r.stopped = true
-	r.entry.stops++
+	r.entry.stops[r.url]++
 	q.effects = append(q.effects, Stop{id})
 }
 
@@ -120,14 +121,14 @@ func (q *Queue) pools(now time.Time) (all []pool) {
 	}
 	if q.attempts >= q.cfg.MaxAttempts || len(slow) >= q.share() {
 		quick, others := q.waiting(now)
-		add(pool{places: q.cfg.MaxAttempts, held: attempts, waiting: quick, slow: true})
-		add(pool{places: q.share(), held: slow, waiting: others})
+		add(pool{places: q.cfg.MaxAttempts, held: attempts, waiting: quick, slow: true, times: longTimes})
+		add(pool{places: q.share(), held: slow, waiting: others, times: longTimes})
 	}
 	if q.left >= q.share() {
-		add(pool{places: q.share(), held: left, waiting: q.waitingAtDomains(now)})
+		add(pool{places: q.share(), held: left, waiting: q.waitingAtDomains(now), times: longTimes})
 	}
 	if q.seconds >= q.share() {
-		add(pool{places: q.share(), held: second, waiting: q.waitingToHedge(now)})
+		add(pool{places: q.share(), held: second, waiting: q.waitingToHedge(now), times: longTimes})
 	}
 	for _, p := range q.sites(now) {
 		add(p)
@@ -174,7 +175,7 @@ func (q *Queue) sites(now time.Time) (all []pool) {
 		at := half{d.site, d.delivered > 0}
 		p := pools[at]
 		if p == nil {
-			p = &pool{}
+			p = &pool{times: siteTimes}
 			for id, r := range q.requests {
 				if r.site == d.site && d.counts(q.domain(r.url)) {
 					p.held = append(p.held, id)

@@ -194,8 +194,8 @@ type entry struct {
 	sites   []string // of urls, as far as they were asked for
 	version uint64   // counts how often it was wanted
 	due     time.Time
-	number  int // attempts that did not complete, in a row
-	stops   int // of its requests, for others
+	number  int                        // attempts that did not complete, in a row
+	stops   map[graspsync.CloneURL]int // of its requests, for others
 	running bool
 	slow    bool // its last request took long
 	looks   bool // what isSlow found out in a step
@@ -279,6 +279,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		e = &entry{
 			repo: in.Repo, due: now.Add(delay), urls: slices.Clone(in.URLs),
 			queued: make(map[graspsync.CloneURL]time.Time), asked: make(map[graspsync.CloneURL]time.Time),
+			stops: make(map[graspsync.CloneURL]int),
 		}
 		q.repos[in.Repo] = e
 		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
@@ -299,6 +300,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		e.due = now.Add(delay)
 	}
 	maps.DeleteFunc(e.asked, func(u graspsync.CloneURL, _ time.Time) bool { return !slices.Contains(e.urls, u) })
+	maps.DeleteFunc(e.stops, func(u graspsync.CloneURL, _ int) bool { return !slices.Contains(e.urls, u) })
 	e.version++
 	e.number = number
 }
@@ -433,7 +435,7 @@ func (q *Queue) goOn(now time.Time, u graspsync.CloneURL, e *entry) {
 func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
-	r := &request{entry: e, url: u, version: e.version, at: now, left: left, patience: slowAfter << min(e.stops, mostPatience), site: site(u.HostPort())}
+	r := &request{entry: e, url: u, version: e.version, at: now, left: left, patience: slowAfter << min(e.stops[u], mostPatience), site: site(u.HostPort())}
 	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
 	q.requests[q.last] = r
 	q.busy[exchange{e.repo, u}] = struct{}{}
@@ -508,7 +510,7 @@ func (q *Queue) mayAsk(now time.Time) mayAsk {
 func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (at time.Time) {
 	for _, r := range q.requests {
 		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier {
-			if by, may := r.longAt(now); may {
+			if by, may := r.longAt(now); may && !r.isLong(now) {
 				at = backoff.Later(at, by)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 const (
 	slowAfter    = time.Minute      // a request that takes longer is slow, unless it brings much
 	longTimes    = 5                // one that takes so many times longer is, whatever it brings
+	siteTimes    = 15               // the same for others that wait for its server: of a hub many are large
 	mostPatience = 3                // how often the time doubles that a repository has whose requests were stopped for others
 	quickPace    = 64 << 10         // bytes a second that are much
 	slowBehind   = 10 * time.Minute // so much later
@@ -45,14 +46,17 @@ func (q *Queue) timed(now time.Time, r *request) {
 }
 
 // isLong reports whether a request takes long by now.
-func (r *request) isLong(now time.Time) bool {
+func (r *request) isLong(now time.Time) bool { return r.takes(now, longTimes) }
+
+// takes reports whether a request takes longer than it may, or so many times longer where it brings much.
+func (r *request) takes(now time.Time, times int) bool {
 	took := now.Sub(r.at)
-	return took >= longTimes*r.patience || took >= r.patience && r.speed < quickPace
+	return took >= time.Duration(times)*r.patience || took >= r.patience && r.speed < quickPace
 }
 
-// longAt returns when a request may take long that does not by now; false: it does.
+// longAt returns when a request may take long for somebody for whom it does not by now; false: it does for all.
 func (r *request) longAt(now time.Time) (time.Time, bool) {
-	if r.isLong(now) {
+	if r.takes(now, siteTimes) {
 		return time.Time{}, false
 	}
 	return r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter), true
