@@ -30,11 +30,14 @@ func (p pool) full() bool {
 	return len(p.waiting) > 0 && len(p.held) >= p.places && p.places > p.safe()
 }
 
-// pace is how many bytes a second a request brings, as a power of two: less of a difference says nothing.
-func (r *request) pace() int { return bits.Len64(uint64(r.speed)) }
+// leastPace is how many bytes a second say anything: below that one drips, or counts what it has before it sends any of that.
+const leastPace = 1 << 10
 
-// long returns the requests of a pool that take long, those first that are to give way first: those that bring least, then of the
-// owners who have most under way in it, and then which came last.
+// pace is how many bytes a second a request brings, as a power of two: less of a difference says nothing.
+func (r *request) pace() int { return bits.Len64(uint64(r.speed) / leastPace) }
+
+// long returns the requests of a pool that take long, those first that are to give way first: those that bring least, then those to
+// servers that have delivered nothing for their owners, then of the owners who have most under way in it, and then which came last.
 func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (all []RequestID) {
 	for _, id := range p.held {
 		if r := q.requests[id]; !r.stopped && r.takes(now, p.times) {
@@ -44,11 +47,14 @@ func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (a
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
 		return cmp.Or(
-			cmp.Compare(x.pace(), y.pace()), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
+			cmp.Compare(x.pace(), y.pace()), cmp.Compare(q.delivers(x), q.delivers(y)), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
 			y.at.Compare(x.at), cmp.Compare(b, a))
 	})
 	return all
 }
+
+// delivers is 1 if the server of a request has delivered for its owner.
+func (q *Queue) delivers(r *request) int { return btoi(q.domain(r.url).served.has(r.entry.repo.Owner)) }
 
 // giveWay has requests of a pool stopped that take long, as many as have owners that wait with fewer under way than theirs. Who has
 // many repositories has nobody else's stopped for one more.
