@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -484,15 +483,6 @@ func (w *writer) laterTurn(ctx context.Context, now time.Time) {
 	for _, j := range jobs {
 		j.again = true
 	}
-	// What completes something that is held comes first: announcements would fill all places, and wait
-	// there for their states, which then have none.
-	rank := func(j *job) int {
-		if j.incoming.Event.Kind == graspsync.KindAnnouncement {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(rank(a), rank(b)) })
 	w.process(ctx, jobs)
 	l.hurrying = l.hurrying && len(jobs) > 0
 	if slices.ContainsFunc(jobs, func(j *job) bool { return j.useful }) {
