@@ -137,7 +137,7 @@ func (e *engine) loop(ctx context.Context) {
 		e.retry(now)
 		e.start(ctx)
 		e.leave(ctx)
-		e.perform(ctx, e.queue.Step(now, hunt.Tick{Received: e.received()}))
+		e.stepQueue(ctx, now, hunt.Tick{})
 		e.report.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
 	}
@@ -187,7 +187,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		}
 		e.asking[msg.fetched.ID].stop(nil)
 		delete(e.asking, msg.fetched.ID)
-		e.perform(ctx, e.queue.Step(time.Now(), msg.fetched))
+		e.stepQueue(ctx, time.Now(), msg.fetched)
 		failures, until := e.queue.Broken(msg.server)
 		e.servers.found(msg.server, failures, until)
 	case surveyed:
@@ -241,7 +241,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 // renew has a repository looked at, and what it lacks hunted for as if it had just come.
 func (e *engine) renew(ctx context.Context, msg renewed) {
 	delete(e.patient, msg.ref)
-	e.perform(ctx, e.queue.Step(time.Now(), hunt.Renew{Repo: msg.ref, URLs: msg.urls}))
+	e.stepQueue(ctx, time.Now(), hunt.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.surveys.want(msg.ref.Identifier, resolve.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
@@ -365,7 +365,7 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 	for _, ref := range refs {
 		delete(e.patient, ref)
 		e.wg.Go(func() { e.fetches.forget(ref) })
-		e.perform(ctx, e.queue.Step(now, hunt.Whole{Repo: ref}))
+		e.stepQueue(ctx, now, hunt.Whole{Repo: ref})
 	}
 }
 
@@ -383,9 +383,8 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		e.patient[ref] = k
 		e.servers.inVain(ref, k)
 	}
-	effects := e.queue.Step(now, hunt.Wanted{Repo: ref, URLs: n.URLs(), Origin: by})
+	e.stepQueue(ctx, now, hunt.Wanted{Repo: ref, URLs: n.URLs(), Origin: by})
 	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
-	e.perform(ctx, effects)
 }
 
 // retry has looked at again what failed.
@@ -400,6 +399,11 @@ func (e *engine) retry(now time.Time) {
 	for identifier, why := range e.surveys.retries.due(now) {
 		e.surveys.want(identifier, why)
 	}
+}
+
+// stepQueue tells the queue what happened, and does what it wants done.
+func (e *engine) stepQueue(ctx context.Context, now time.Time, in hunt.Input) {
+	e.perform(ctx, e.queue.Step(now, in, e.received()))
 }
 
 // perform does what the queue wants done.
@@ -440,7 +444,7 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 		"next", time.Until(x.Next).Round(time.Millisecond))
 	e.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
-		e.perform(ctx, e.queue.Step(time.Now(), hunt.Whole{Repo: x.Repo}))
+		e.stepQueue(ctx, time.Now(), hunt.Whole{Repo: x.Repo})
 	}
 }
 

@@ -108,6 +108,7 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	quarantine := into.quarantine
 	x.into.Store(&quarantine)
 	done.Outcome, end.took, err = f.into(ctx, asking, into, &seen, ask.ids, had)
+	done.Received = seen.Bytes
 	if ask.several { // nobody could tell what of it is whose
 		f.gatherings.discard(into)
 	}

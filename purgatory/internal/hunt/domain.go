@@ -77,7 +77,8 @@ func (d *domain) open(now time.Time) bool {
 }
 
 // full reports whether as many requests are in flight as may be: all domains of a site count as one, since more of them cost whoever
-// has it nothing. Those that have delivered don't count those that never have: anybody can name any port of a host.
+// has it nothing. But those that have delivered, and those that never have, count apart: anybody can name any port of a host, and a
+// hub that is asked without end leaves nothing to who is new there.
 func (d *domain) full() bool {
 	n := 0
 	for o := range d.inSites[d.site] {
@@ -88,8 +89,8 @@ func (d *domain) full() bool {
 	return n >= d.limit.Concurrent
 }
 
-// counts reports whether what is in flight at another domain of its site counts for one.
-func (d *domain) counts(o *domain) bool { return d.delivered == 0 || o.delivered > 0 || o == d }
+// counts reports whether what is in flight at a domain of its site counts for one.
+func (d *domain) counts(o *domain) bool { return (d.delivered > 0) == (o.delivered > 0) }
 
 func (d *domain) rateAllows(now time.Time) bool {
 	d.expire(now)

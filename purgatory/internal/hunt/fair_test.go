@@ -11,8 +11,12 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
+func repoOf(owner byte, i int) graspsync.RepoRef {
+	return graspsync.RepoRef{Owner: pubKey(owner), Identifier: fmt.Sprint(i)}
+}
+
 func (p *player) wantOf(owner byte, i int, urls ...string) {
-	in := Wanted{Repo: graspsync.RepoRef{Owner: pubKey(owner), Identifier: fmt.Sprint(i)}}
+	in := Wanted{Repo: repoOf(owner, i)}
 	for _, u := range urls {
 		in.URLs = append(in.URLs, url(p.t, u))
 	}

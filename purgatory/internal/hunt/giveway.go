@@ -167,7 +167,7 @@ func (q *Queue) waitingAtDomains(now time.Time) (out []graspsync.PubKey) {
 	return out
 }
 
-// sites are the pools of those that have no place for what waits, which is another one for domains that have delivered.
+// sites are the pools of those that have no place for what waits. Domains that have delivered have another one.
 func (q *Queue) sites(now time.Time) (all []pool) {
 	type half struct {
 		site      string
@@ -181,7 +181,7 @@ func (q *Queue) sites(now time.Time) (all []pool) {
 		at := half{d.site, d.delivered > 0}
 		p := pools[at]
 		if p == nil {
-			p = &pool{times: siteTimes}
+			p = &pool{places: d.limit.Concurrent, times: siteTimes}
 			for id, r := range q.requests {
 				if r.site == d.site && d.counts(q.domain(r.url)) {
 					p.held = append(p.held, id)
@@ -190,7 +190,7 @@ func (q *Queue) sites(now time.Time) (all []pool) {
 			slices.Sort(p.held)
 			pools[at] = p
 		}
-		p.places, p.waiting = max(p.places, d.limit.Concurrent), append(p.waiting, d.owners(q.mayAsk(now))...)
+		p.waiting = append(p.waiting, d.owners(q.mayAsk(now))...)
 	}
 	order := func(a, b half) int {
 		return cmp.Or(cmp.Compare(a.site, b.site), cmp.Compare(btoi(a.delivered), btoi(b.delivered)))

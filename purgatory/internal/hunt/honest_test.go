@@ -3,6 +3,7 @@ package hunt
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,4 +137,110 @@ func TestClonesOfAHubAreNotWasted(t *testing.T) {
 	require.Zero(t, p.q.Len())
 	require.Empty(t, p.stopped)
 	require.Len(t, p.fetches, 40)
+}
+
+// A hub that is asked without end left no place at its site, beside one that drips, to a server there that had never delivered, and was
+// itself stopped again and again for that.
+func TestNewcomerBesideABusyHub(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"quick": 10 * time.Second, "silent for more than a minute": 75 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			cfg.DefaultLimit, cfg.MaxAttempts = Limit{Concurrent: 5, PerMinute: 30}, 20
+			p := play(t, cfg)
+			p.rates = func(Fetch) int64 { return 0 }
+			ends := func(f Fetch) (time.Duration, Outcome) {
+				switch host := f.URL.HostPort().Host; {
+				case strings.HasPrefix(host, "drip"):
+					return 5 * time.Hour, Nothing
+				case strings.HasPrefix(host, "new"), f.Repo == repoOf(1, 0):
+					return time.Second, Complete
+				}
+				return takes, Complete
+			}
+			p.wantOf(1, 0, "https://hub.site.example/0.git")
+			p.goOn(time.Minute, ends, func() {})
+			p.wantOf(3, 1000, "https://drip.site.example/r.git")
+			for i := range 100 {
+				p.wantOf(1, i+1, fmt.Sprintf("https://hub.site.example/%d.git", i+1))
+			}
+			p.goOn(time.Minute, ends, func() {})
+			p.wantOf(2, 2000, "https://new.site.example/r.git")
+			p.goOn(10*time.Second, ends, func() {})
+			require.NotContains(t, p.q.repos, repoOf(2, 2000))
+			p.goOn(5*time.Minute, ends, func() {})
+			require.Empty(t, p.stopped)
+		})
+	}
+}
+
+// Those who wait at a server that may be asked less than others of its site had these stopped, which freed nothing for it.
+func TestServerWithALimitOfItsOwn(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit, cfg.MaxAttempts = Limit{Concurrent: 5, PerMinute: 30}, 20
+	cfg.Limits = map[graspsync.HostPort]Limit{url(t, "https://small.site.example/x.git").HostPort(): {Concurrent: 2, PerMinute: 30}}
+	p := play(t, cfg)
+	p.rates = func(Fetch) int64 { return 0 }
+	ends := func(f Fetch) (time.Duration, Outcome) {
+		if f.Repo.Owner == pubKey(2) {
+			return time.Second, Complete
+		}
+		return 75 * time.Second, Complete
+	}
+	p.wantOf(2, 99, "https://small.site.example/first.git")
+	for i := range 30 {
+		p.wantOf(1, i, fmt.Sprintf("https://hub.site.example/%d.git", i))
+	}
+	p.goOn(2*time.Minute, ends, func() {})
+	p.wantOf(2, 100, "https://small.site.example/r.git")
+	p.goOn(10*time.Second, ends, func() {})
+	require.NotContains(t, p.q.repos, repoOf(2, 100))
+	p.goOn(10*time.Minute, ends, func() {})
+	require.Empty(t, p.stopped)
+}
+
+// Whoever was stopped has longer before he gives way again, and is slow all the same: a hundred strangers who answered after somewhat
+// less than that had all places.
+func TestPatienceMakesNobodyQuick(t *testing.T) {
+	cfg := config()
+	cfg.MaxDomains, cfg.MaxAttempts = 1000, 10
+	p := play(t, cfg)
+	p.rates = func(Fetch) int64 { return 0 }
+	stops := make(map[graspsync.RepoRef]int)
+	p.onStop = func(f Fetch) { stops[f.Repo]++ }
+	ends := func(f Fetch) (time.Duration, Outcome) {
+		switch {
+		case f.Repo.Owner == pubKey(1):
+			return time.Second, Complete
+		case stops[f.Repo] >= mostPatience:
+			return slowAfter<<mostPatience - time.Second, Nothing
+		}
+		return 5 * time.Hour, Nothing
+	}
+	for i := range 100 {
+		p.wantOf(byte(100+i), i, fmt.Sprintf("https://drip%d.example/r.git", i))
+	}
+	p.goOn(12*time.Hour, ends, func() {})
+	require.Greater(t, len(stops), 90)
+	p.wantOf(1, 1000, "https://honest.example/r.git")
+	p.goOn(10*time.Second, ends, func() {})
+	require.NotContains(t, p.q.repos, repoOf(1, 1000))
+}
+
+// What a request has brought is known whatever happens, not only when a time has come: else one that was answered had those
+// stopped that bring much.
+func TestWhatComesCountsAtEveryStep(t *testing.T) {
+	p := play(t, config())
+	p.rates = func(Fetch) int64 { return 10_000_000 }
+	for i := range 5 {
+		p.wantOf(byte(1+i), i, fmt.Sprintf("https://hub.example/%d.git", i))
+	}
+	p.wantOf(50, 50, "https://other.example/x.git", "https://hub.example/x.git")
+	p.wait(time.Second)
+	p.wait(90 * time.Second)
+	i := slices.IndexFunc(p.open, func(f Fetch) bool { return f.URL.HostPort().Host == "other.example" })
+	p.open[0], p.open[i] = p.open[i], p.open[0]
+	p.fetched(Fetched{Outcome: Nothing})
+	require.Empty(t, p.stopped)
+	_, slow := p.q.slowSites["other.example"]
+	require.False(t, slow, "nor is it slow")
 }

@@ -33,7 +33,7 @@ type Config struct {
 // Limit is what one domain (host and port) is burdened with. A request is one
 // attempt at one URL.
 type Limit struct {
-	Concurrent int // requests at once, to all domains of its site together
+	Concurrent int // requests at once, to all domains of its site together that have no Limit of their own
 	PerMinute  int // requests in any 60 s
 }
 
@@ -85,16 +85,17 @@ type (
 	// Whole says that nothing of the repository is missing any more.
 	Whole struct{ Repo graspsync.RepoRef }
 	// Fetched ends a Fetch. Pause, if not 0, is how long the server asks to be left alone.
-	// More says that it may have something that is missing and that it was not asked for.
+	// More says that it may have something that is missing and that it was not asked for,
+	// Received how many bytes came.
 	Fetched struct {
-		ID      RequestID
-		Outcome Outcome
-		Pause   time.Duration
-		More    bool
+		ID       RequestID
+		Outcome  Outcome
+		Pause    time.Duration
+		More     bool
+		Received int64
 	}
-	// Tick says that the time of [Queue.NextWake] has come. Received is how many bytes each request
-	// has brought by now.
-	Tick struct{ Received map[RequestID]int64 }
+	// Tick says that the time of [Queue.NextWake] has come.
+	Tick struct{}
 )
 
 func (Wanted) input()  {}
@@ -182,7 +183,7 @@ type request struct {
 	second  bool    // it is made besides another one of its attempt
 	stopped bool    // it was told to end, for others
 	speed   float64 // bytes a second that came so far
-	// patience is for how long it is not slow, unless it brings much
+	// patience is for how long it need not give way, or some times longer if it brings much
 	patience time.Duration
 	site     string
 }
@@ -236,8 +237,14 @@ func New(cfg Config) *Queue {
 // Len is how many repositories wait for git data.
 func (q *Queue) Len() int { return len(q.repos) }
 
-// Step takes in what happened at now and returns what is to be done about it.
-func (q *Queue) Step(now time.Time, in Input) []Effect {
+// Step takes in what happened at now and returns what is to be done about it. received is how many bytes each request under way has
+// brought by now: any step may find that one of them gives way.
+func (q *Queue) Step(now time.Time, in Input, received map[RequestID]int64) []Effect {
+	for id, n := range received {
+		if r := q.requests[id]; r != nil {
+			r.brings(now, n)
+		}
+	}
 	switch in := in.(type) {
 	case Wanted:
 		q.wanted(now, in)
@@ -247,12 +254,6 @@ func (q *Queue) Step(now time.Time, in Input) []Effect {
 		q.forget(in.Repo)
 	case Fetched:
 		q.fetched(now, in)
-	case Tick:
-		for id, n := range in.Received {
-			if r := q.requests[id]; r != nil {
-				r.speed = float64(max(0, n)) / max(1, now.Sub(r.at).Seconds())
-			}
-		}
 	}
 	q.steps++
 	q.work(now)
@@ -374,6 +375,7 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		return
 	}
 	delete(q.requests, in.ID)
+	r.brings(now, in.Received)
 	if in.Outcome == Unasked {
 		q.domain(r.url).takeBack(r.at)
 	} else {
@@ -435,7 +437,7 @@ func (q *Queue) goOn(now time.Time, u graspsync.CloneURL, e *entry) {
 func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
-	r := &request{entry: e, url: u, version: e.version, at: now, left: left, patience: slowAfter << min(e.stops[u], mostPatience), site: site(u.HostPort())}
+	r := &request{entry: e, url: u, version: e.version, at: now, left: left, patience: slowAfter << min(e.stops[u], mostPatience), site: q.site(u.HostPort())}
 	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
 	q.requests[q.last] = r
 	q.busy[exchange{e.repo, u}] = struct{}{}
@@ -734,7 +736,7 @@ func (q *Queue) domain(u graspsync.CloneURL) *domain { return q.domainOf(u.HostP
 func (q *Queue) domainOf(a graspsync.HostPort) *domain {
 	d := q.domains[a]
 	if d == nil {
-		d = &domain{limit: q.cfg.DefaultLimit, site: site(a), inSites: q.inSites}
+		d = &domain{limit: q.cfg.DefaultLimit, site: q.site(a), inSites: q.inSites}
 		if l, ok := q.cfg.Limits[a]; ok {
 			d.limit = l
 		}

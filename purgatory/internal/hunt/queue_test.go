@@ -65,16 +65,13 @@ func (p *player) received() map[RequestID]int64 {
 }
 
 func (p *player) step(in Input) {
-	if _, tick := in.(Tick); tick {
-		in = Tick{Received: p.received()}
-	}
 	var stopped []RequestID
 	defer func() {
 		for _, id := range stopped {
 			p.step(Fetched{ID: id, Outcome: Nothing})
 		}
 	}()
-	for _, e := range p.q.Step(p.now, in) {
+	for _, e := range p.q.Step(p.now, in, p.received()) {
 		switch e := e.(type) {
 		case Stop:
 			stopped = append(stopped, e.ID)
@@ -121,6 +118,7 @@ func (p *player) answer(o Outcome) { p.fetched(Fetched{Outcome: o}) }
 func (p *player) fetched(in Fetched) {
 	require.NotEmpty(p.t, p.open, "nothing is being fetched")
 	in.ID = p.open[0].ID
+	in.Received = p.received()[in.ID]
 	p.open = p.open[1:]
 	p.step(in)
 }

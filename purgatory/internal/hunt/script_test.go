@@ -64,7 +64,7 @@ func (s *script) command(words []string) ([]string, error) {
 		return nil, err
 	}
 	var out []string
-	for _, e := range s.q.Step(now, in) {
+	for _, e := range s.q.Step(now, in, nil) {
 		out = append(out, show(e))
 	}
 	return out, nil

@@ -369,7 +369,7 @@ func TestLargeRepositoryOfAHub(t *testing.T) {
 func TestEachNewcomerHasOneGiveWay(t *testing.T) {
 	q, now := New(config()), start
 	stops := func(in Input) (n int) {
-		for _, e := range q.Step(now, in) {
+		for _, e := range q.Step(now, in, nil) {
 			if _, is := e.(Stop); is {
 				n++
 			}

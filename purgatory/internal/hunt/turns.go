@@ -45,13 +45,20 @@ func (q *Queue) timed(now time.Time, r *request) {
 	}
 }
 
-// isLong reports whether a request takes long by now.
-func (r *request) isLong(now time.Time) bool { return r.takes(now, longTimes) }
+// brings takes note of how many bytes have come.
+func (r *request) brings(now time.Time, n int64) {
+	r.speed = float64(max(0, n)) / max(1, now.Sub(r.at).Seconds())
+}
 
-// takes reports whether a request takes longer than it may, or so many times longer where it brings much.
-func (r *request) takes(now time.Time, times int) bool {
+// isLong reports whether a request is slow by now. Whoever was stopped before has longer until he gives way, and is slow all the same.
+func (r *request) isLong(now time.Time) bool { return r.lasts(now, slowAfter, longTimes) }
+
+// takes reports whether a request takes longer than it may where others wait for its place, or so many times longer if it brings much.
+func (r *request) takes(now time.Time, times int) bool { return r.lasts(now, r.patience, times) }
+
+func (r *request) lasts(now time.Time, least time.Duration, times int) bool {
 	took := now.Sub(r.at)
-	return took >= time.Duration(times)*r.patience || took >= r.patience && r.speed < quickPace
+	return took >= time.Duration(times)*least || took >= least && r.speed < quickPace
 }
 
 // longAt returns when a request may take long for somebody for whom it does not by now; false: it does for all.
@@ -109,7 +116,7 @@ func (q *Queue) looksSlow(e *entry, long map[string]struct{}) bool {
 	if next.slow || at < 0 || next.delivered > 0 { // of a hub that delivers one repository may be large
 		return next.slow
 	}
-	return q.isSlowSite(e.siteOf(at), long)
+	return q.isSlowSite(q.siteOf(e, at), long)
 }
 
 // isSlowSite reports whether the last request to a site was slow, or one that is under way takes long by now.
@@ -119,13 +126,13 @@ func (q *Queue) isSlowSite(name string, long map[string]struct{}) bool {
 	return was || is
 }
 
-// siteOf is the site of one of its URLs. It is remembered: all that wait are looked at each time.
-func (e *entry) siteOf(i int) string {
+// siteOf is the site of one of the URLs of a repository. It is remembered: all that wait are looked at each time.
+func (q *Queue) siteOf(e *entry, i int) string {
 	if len(e.sites) != len(e.urls) {
 		e.sites = make([]string, len(e.urls))
 	}
 	if e.sites[i] == "" {
-		e.sites[i] = site(e.urls[i].HostPort())
+		e.sites[i] = q.site(e.urls[i].HostPort())
 	}
 	return e.sites[i]
 }

@@ -27,7 +27,7 @@ func TestWorlds(t *testing.T) {
 		say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 		var open []Fetch
 		step := func(in Input) {
-			for _, e := range q.Step(now, in) {
+			for _, e := range q.Step(now, in, nil) {
 				say("%T %+v", e, e)
 				if f, is := e.(Fetch); is {
 					open = append(open, f)
