@@ -154,9 +154,10 @@ type Limits struct {
 	MaxHunts int
 	// DomainLimit is what one server (host and port) is burdened with, DomainLimits
 	// has exceptions, in which both numbers must be set. Requests at once are those to all servers
-	// together that have one registered domain, or one network (/24, of IPv6 /48) where they are named by
-	// addresses: more of these cost whoever has one nothing. One that has delivered counts those with it that have. Defaults to 5 requests at once
-	// and 30 a minute.
+	// together that have one registered domain, or one network (/24, of IPv6 /48) where they are
+	// named by addresses, since more of these cost whoever has one nothing. Those that have
+	// delivered count apart from those that never have, and one of DomainLimits by itself.
+	// Defaults to 5 requests at once and 30 a minute.
 	DomainLimit  Limit
 	DomainLimits map[graspsync.HostPort]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
