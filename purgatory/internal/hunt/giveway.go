@@ -245,7 +245,7 @@ func (q *Queue) hopeless(now time.Time, e *entry) (worst RequestID, ok bool) {
 		if r.stopped {
 			return 0, false
 		}
-		if !r.isLong(now) || q.domain(r.url).delivered > 0 {
+		if !r.takes(now, longTimes) || q.domain(r.url).delivered > 0 {
 			continue
 		}
 		if w := q.requests[worst]; w == nil || cmp.Or(cmp.Compare(r.pace(), w.pace()), cmp.Compare(id, worst)) < 0 {

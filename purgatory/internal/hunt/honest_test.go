@@ -244,3 +244,27 @@ func TestWhatComesCountsAtEveryStep(t *testing.T) {
 	_, slow := p.q.slowSites["other.example"]
 	require.False(t, slow, "nor is it slow")
 }
+
+// A second request that was stopped for a quick server has longer the next time: it was stopped at each attempt for one that had nothing.
+func TestSecondServerThatTakesLongComesToItsEnd(t *testing.T) {
+	p := play(t, config())
+	ends := func(f Fetch) (time.Duration, Outcome) {
+		switch host := f.URL.HostPort().Host; {
+		case f.Repo != repoOf(1, 0):
+			return time.Second, Complete
+		case host == "hangs.example":
+			return 30 * time.Minute, Nothing
+		case host == "has.example":
+			return 2 * time.Minute, Complete
+		}
+		return time.Second, Nothing
+	}
+	for i, host := range []string{"hangs", "hangs", "hangs", "has", "has", "quick"} {
+		p.wantOf(9, 100+i, "https://"+host+".example/x.git")
+		p.goOn(5*time.Second, ends, func() {})
+	}
+	p.goOn(time.Minute, ends, func() {})
+	p.wantOf(1, 0, "https://has.example/r.git", "https://hangs.example/r.git", "https://quick.example/r.git")
+	p.goOn(40*time.Minute, ends, func() {})
+	require.NotContains(t, p.q.repos, repoOf(1, 0))
+}

@@ -589,7 +589,7 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 	u, may := q.second(now, e)
 	switch r := q.requests[e.second]; {
 	case !may:
-	case r != nil && !r.isLong(now):
+	case r != nil && !r.takes(now, longTimes):
 	case r != nil:
 		q.stop(e.second)
 	case q.seconds < q.share():
@@ -664,7 +664,7 @@ func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
 		}
 		if at, is := q.domain(u).asksAt(now, q.mayAsk(now)); is {
 			at = backoff.Later(backoff.Later(at, from), q.sharedUntil(now, e, u))
-			if r := q.requests[e.second]; r != nil && !r.isLong(now) {
+			if r := q.requests[e.second]; r != nil && !r.takes(now, longTimes) {
 				if by, may := r.longAt(now); may {
 					at = backoff.Later(at, by)
 				}
@@ -698,7 +698,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	for _, e := range q.active { // what took a turn out of a domain, after it was this one's turn
-		if _, may := q.second(now, e); may && (e.second == 0 && q.seconds < q.share() || e.second != 0 && q.requests[e.second].isLong(now)) {
+		if _, may := q.second(now, e); may && (e.second == 0 && q.seconds < q.share() || e.second != 0 && q.requests[e.second].takes(now, longTimes)) {
 			consider(now)
 		}
 	}
