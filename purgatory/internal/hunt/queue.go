@@ -458,6 +458,11 @@ func (q *Queue) work(now time.Time) {
 		waiting = append(waiting, behind...)
 	}
 	slow -= q.yield(now, q.attempts+len(waiting)-q.cfg.MaxAttempts)
+	for _, e := range q.sorted() {
+		if e.asking == 0 {
+			q.advance(now, e)
+		}
+	}
 	for q.attempts < q.cfg.MaxAttempts && len(waiting) > 0 {
 		i := q.turnOf(waiting)
 		e := waiting[i].e
@@ -466,21 +471,13 @@ func (q *Queue) work(now time.Time) {
 		if q.running()[e.repo.Owner] >= q.most() {
 			break // all that wait are of owners who have as many
 		}
-		if q.isSlow(e, long) {
-			if slow >= q.share() {
-				continue
-			}
+		isSlow := q.isSlow(e, long)
+		if isSlow && slow >= q.share() {
+			continue
+		}
+		q.attempt(now, e)
+		if isSlow && e.running { // else its servers have others before it, and its place is the next one's
 			slow++
-		}
-		e.running, q.active[e.repo] = true, e
-		if e.tried == nil {
-			e.tried, e.further = make(map[graspsync.CloneURL]struct{}), make(map[graspsync.CloneURL]int)
-		}
-		q.attempts++
-	}
-	for _, e := range q.sorted() {
-		if e.running && e.asking == 0 {
-			q.advance(now, e)
 		}
 	}
 	for _, e := range q.sorted() {
@@ -492,6 +489,16 @@ func (q *Queue) work(now time.Time) {
 	}
 	q.unblock(now)
 	q.forgetDomains(now)
+}
+
+// attempt begins an attempt at a repository, or goes on with it.
+func (q *Queue) attempt(now time.Time, e *entry) {
+	e.running, q.active[e.repo] = true, e
+	if e.tried == nil {
+		e.tried, e.further = make(map[graspsync.CloneURL]struct{}), make(map[graspsync.CloneURL]int)
+	}
+	q.attempts++
+	q.advance(now, e)
 }
 
 // mayAsk says at a time whether a repository may be asked for at a URL, as far as that is not a matter of its domain: at as many

@@ -522,3 +522,18 @@ func TestOwes(t *testing.T) {
 	p.step(Whole{repo(8)})
 	require.False(t, p.q.Owes(p.now, repo(8), came))
 }
+
+// Repositories whose servers have others before them are left to these in one step: with one at a time a hub of thousands kept the queue
+// busy for half a minute.
+func TestWhatCannotBeAskedTakesNoStep(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit, cfg.MaxRepos = Limit{Concurrent: 5, PerMinute: 30}, 1000
+	p := play(t, cfg)
+	for i := range 1000 {
+		p.wantOf(byte(i%100), i, fmt.Sprintf("https://hub%d.example/%d.git", i%5, i))
+	}
+	steps := 0
+	p.goOn(10*time.Minute, func(Fetch) (time.Duration, Outcome) { return time.Second, Complete }, func() { steps++ })
+	require.Len(t, p.fetches, 1000)
+	require.Less(t, steps, 1100)
+}
