@@ -75,9 +75,9 @@ type constants struct {
 	// brings: package gitfetch gives a GiB less than 5 h. Defaults to 24 h, or to 6 h for
 	// each GiB of MaxRepoDay if that is more.
 	FetchTimeout time.Duration
-	// MaxPerAuthor bounds the events of one author that wait; states of repositories whose
-	// announcements wait have as many places beside. It keeps one careless author
-	// from filling all places; with many keys nobody is kept from that by any number.
+	// MaxPerAuthor bounds the states of one author that wait, and what else of theirs does. It
+	// keeps one careless author from filling all places; with many keys nobody is kept from that
+	// by any number.
 	// Defaults to 100.
 	MaxPerAuthor int
 	// MaxFetch is what a fetch is charged with that a crash has cut short, whatever it

@@ -115,16 +115,18 @@ func sortByID(es []Entry) {
 // payer is whose quota an entry counts for: that of its author, or, since anybody can
 // push, that of each repository that was pushed to. What strangers push does not count
 // for what its owner has waiting, nor do the announcements of those whom they list, of which
-// there may be as many again.
+// there may be as many again. States count apart as well: announcements that had all places would
+// wait, until their time is over, for states that find none.
 type payer struct {
 	author graspsync.PubKey
 	pushed graspsync.RepoRef
 	wants  bool
+	states bool
 }
 
 func (e *Entry) payers() []payer {
 	if e.Class != Placeholder {
-		return []payer{{author: e.owes(), wants: e.Class == Relative}}
+		return []payer{{author: e.owes(), wants: e.Class == Relative, states: e.Class == State}}
 	}
 	out := make([]payer, len(e.Repos))
 	for i, ref := range e.Repos {

@@ -192,7 +192,9 @@ func (x *index) Announcements(identifier string, soft bool) (out []Entry) {
 
 // ByAuthor returns the events of an author that wait, in order of their ids.
 func (x *index) ByAuthor(author graspsync.PubKey) (out []Entry) {
-	for _, ids := range []map[graspsync.EventID]struct{}{x.payers[payer{author: author}], x.relatives[author]} {
+	for _, ids := range []map[graspsync.EventID]struct{}{
+		x.payers[payer{author: author}], x.payers[payer{author: author, states: true}], x.relatives[author],
+	} {
 		for id := range ids {
 			out = append(out, *x.entries[id])
 		}

@@ -19,7 +19,7 @@ type Config struct {
 	Stay        time.Duration // how long whoever has few places keeps them, however many others come
 	Kept        int           // of Entries, for the Trusted only
 	KeptBytes   int64         // of Bytes, for these
-	PerAuthor   int           // those of one author, and as many states beside of repositories that wait
+	PerAuthor   int           // states of one author, and as much else
 	Pushed      int           // placeholders, in all
 	PerRepo     int           // those of one repository
 	Remembered  int           // expired ids, and as many versions
@@ -187,28 +187,17 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 		}
 		return Welcome
 	}
-	author := e.payers()[0]
-	old = l.replacedBy(&e)
-	more := old == nil || old.payers()[0] != author
+	mine, author := 0, e.payers()[0]
+	if old = l.replacedBy(&e); old != nil && old.payers()[0] == author {
+		mine = 1
+	}
 	switch {
-	case more && len(l.payers[author])+l.reservedFor[author] >= l.most(&e):
+	case len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor:
 		return AuthorFull
 	case !l.places.fits(l.claim(&e, Kept{})):
 		return Full
 	}
 	return Welcome
-}
-
-// most is how many entries its author may have where one comes. What completes a repository that waits has as
-// many places beside: announcements that have them all would wait there, until their time is over, for states
-// that find none.
-func (l *Ledger) most(e *Entry) int {
-	if e.Class == State {
-		if a := l.announcement(e.Repos[0]); a != nil && !a.Soft {
-			return 2 * l.cfg.PerAuthor
-		}
-	}
-	return l.cfg.PerAuthor
 }
 
 // replacedBy is what makes place for an entry. A placeholder has none of an event's.

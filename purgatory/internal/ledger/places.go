@@ -288,7 +288,7 @@ func (p *places) makeRoom(now time.Time, c claim, author bool) (out []*place) {
 // expiredOf is what has waited in vain of the author of an entry: it keeps nothing new out.
 func (p *places) expiredOf(c claim) *place {
 	s := p.strangers.of[byAuthor][owner{key: c.Author}]
-	if s == nil || c.Class == Relative {
+	if s == nil || c.Class == Relative || c.Class == State { // these count apart
 		return nil
 	}
 	if x, ok := s.places.First(); ok && x.entry.Soft && !c.keeps(x.entry) {

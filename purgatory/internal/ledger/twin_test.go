@@ -46,13 +46,6 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 			return Superseded
 		}
 	}
-	most := w.cfg.PerAuthor
-	if a, ok := w.find(func(o Entry) bool { return o.Class == Announcement && o.Repos[0] == e.Repos[0] }); ok && e.Class == State && !a.Soft {
-		most *= 2
-	}
-	replaces := slices.ContainsFunc(w.list, func(o Entry) bool {
-		return o.Class != Placeholder && o.Author == e.Author && !slices.ContainsFunc(rest, func(r Entry) bool { return r.ID == o.ID })
-	})
 	mine, bytes, events, pushed, here := 0, e.Size, 0, 0, 0
 	for _, o := range rest {
 		if o.Class == Placeholder {
@@ -64,7 +57,7 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 		}
 		events++
 		bytes += o.Size
-		if o.Author == e.Author {
+		if o.Author == e.Author && (o.Class == State) == (e.Class == State) {
 			mine++
 		}
 	}
@@ -73,7 +66,7 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 		return PushedFull
 	case e.Class == Placeholder:
 		return Welcome
-	case mine >= most && !replaces:
+	case mine >= w.cfg.PerAuthor:
 		return AuthorFull
 	case events >= w.cfg.Entries, bytes > w.cfg.Bytes:
 		return Full
