@@ -264,3 +264,31 @@ func TestServersOfPullRequestsAreBounded(t *testing.T) {
 		require.Positive(t, w.p.Status().Dropped["clones"])
 	})
 }
+
+// A pull request names servers that take ten minutes each, and what the owner's state needs reaches the hub a little after that. The hub was not
+// asked again before all of these had been, and the state expired.
+func TestLatePushBesideServersOfAPullRequest(t *testing.T) {
+	for _, n := range []int{2, 16} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			good := clone("good.example/r.git")
+			w.git.Serve(good, fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+			w.held(announce(alice, now(), "good.example/r.git"))
+			w.servedWithin(t, 1, 10*time.Second)
+			urls := nostr.Tag{"clone"}
+			for i := range n {
+				at := fmt.Sprintf("slow%d.example/r.git", i)
+				w.git.Serve(clone(at), fetchtest.Server{Err: errTooSlow, Delay: 10 * time.Minute, Bytes: 700_000})
+				urls = append(urls, "https://"+at)
+			}
+			w.held(relaytest.NewCheapKey("eve").Event(now(), graspsync.KindPullRequest, "x",
+				nostr.Tag{"a", repoOf(alice).String()}, nostr.Tag{"c", object(5000).String()}, urls))
+			wait(time.Second)
+			next := says(alice, now(), "main", 2)
+			w.held(next)
+			wait(3 * time.Minute)
+			w.git.Serve(good, fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
+			wait(12 * time.Minute)
+			require.True(t, w.relay.has(next), "%d servers", n)
+		})
+	}
+}

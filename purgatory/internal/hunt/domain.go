@@ -18,6 +18,7 @@ const pauseLeast = time.Minute
 type domain struct {
 	limit     Limit
 	inFlight  int
+	known     int // of these, those that began when it had delivered
 	site      string
 	inSites   map[string]map[*domain]struct{} // those with requests in flight, of each site
 	starts    []time.Time                     // of requests in the last window, oldest first
@@ -82,15 +83,17 @@ func (d *domain) open(now time.Time) bool {
 func (d *domain) full() bool {
 	n := 0
 	for o := range d.inSites[d.site] {
-		if d.counts(o) {
-			n += o.inFlight
+		if d.delivered > 0 {
+			n += o.known
+		} else {
+			n += o.inFlight - o.known
 		}
 	}
-	return n >= d.limit.Concurrent
+	return max(n, d.inFlight) >= d.limit.Concurrent
 }
 
-// counts reports whether what is in flight at a domain of its site counts for one.
-func (d *domain) counts(o *domain) bool { return (d.delivered > 0) == (o.delivered > 0) }
+// half is where it counts.
+func (d *domain) half() half { return half{d.site, d.delivered > 0} }
 
 func (d *domain) rateAllows(now time.Time) bool {
 	d.expire(now)
@@ -110,11 +113,11 @@ func (d *domain) anyMay(may mayAsk) bool {
 	return slices.ContainsFunc(d.turns, func(t *turn) bool { return t.which(may) >= 0 })
 }
 
-// owners returns those of what waits and may be asked for.
-func (d *domain) owners(may mayAsk) (out []graspsync.PubKey) {
+// waiters returns what waits and may be asked for.
+func (d *domain) waiters(may mayAsk) (out []waiter) {
 	for _, t := range d.turns {
-		if t.which(may) >= 0 {
-			out = append(out, t.entry.repo.Owner)
+		if i := t.which(may); i >= 0 {
+			out = append(out, waiter{t.entry.repo.Owner, t.entry.stops[t.urls[i]] == 0})
 		}
 	}
 	return out
@@ -136,11 +139,17 @@ func (d *domain) start(now time.Time) {
 		}
 		d.inSites[d.site][d] = struct{}{}
 	}
+	if d.delivered > 0 {
+		d.known++
+	}
 	d.starts = append(d.starts, now)
 	d.usedAt = now
 }
 
-func (d *domain) ended() {
+func (d *domain) ended(known bool) {
+	if known {
+		d.known--
+	}
 	if d.inFlight--; d.inFlight > 0 {
 		return
 	}
@@ -151,15 +160,15 @@ func (d *domain) ended() {
 }
 
 // takeBack undoes start: the server was not burdened.
-func (d *domain) takeBack(at time.Time) {
-	d.ended()
-	if i := slices.IndexFunc(d.starts, at.Equal); i >= 0 {
+func (d *domain) takeBack(r *request) {
+	d.ended(r.known)
+	if i := slices.IndexFunc(d.starts, r.at.Equal); i >= 0 {
 		d.starts = slices.Delete(d.starts, i, i+1)
 	}
 }
 
-func (d *domain) finished(now time.Time, o Outcome, cfg Config) {
-	d.ended()
+func (d *domain) finished(now time.Time, r *request, o Outcome, cfg Config) {
+	d.ended(r.known)
 	d.usedAt = now
 	switch o {
 	case Complete, Partial:
@@ -203,13 +212,15 @@ func (d *domain) leave(u graspsync.CloneURL, e *entry) {
 // next takes the next request out: one URL of the repository whose turn it is, which
 // then goes to the end. It is the turn of the owner who had none for longest, however
 // many repositories others have, every other time of one for whom the domain has delivered: of those for whom
-// it has not there can be any number, and they may ask for what takes long. nil: there is none that may be asked for.
-func (d *domain) next(may mayAsk) (*entry, graspsync.CloneURL) {
+// it has not there can be any number, and they may ask for what takes long. What is new goes first where most places would be
+// had by what was stopped before, of which so many requests are under way. nil: there is none that may be asked for.
+func (d *domain) next(may mayAsk, stopped int) (*entry, graspsync.CloneURL) {
 	best, which := -1, 0
 	first := d.turn%2 == 0
+	newOnly := stopped >= max(1, d.limit.Concurrent/2) && slices.ContainsFunc(d.waiters(may), func(w waiter) bool { return w.isNew })
 	for i, t := range d.turns {
 		w := t.which(may)
-		if w < 0 {
+		if w < 0 || newOnly && t.entry.stops[t.urls[w]] > 0 {
 			continue
 		}
 		if best >= 0 {

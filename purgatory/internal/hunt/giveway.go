@@ -17,9 +17,15 @@ import (
 type pool struct {
 	places  int
 	held    []RequestID
-	waiting []graspsync.PubKey // owners of what would begin if there was a place
-	slow    bool               // those that were to be expected to take long count as if they did
-	times   int                // so many times longer have those that bring much
+	waiting []waiter // what would begin if there was a place
+	slow    bool     // those that were to be expected to take long count as if they did
+}
+
+// waiter is what waits for a place, for the owner of a repository. It is new if it was never stopped for others: there may be few
+// bytes to come, and it gets the place of whatever is slow, while those that were stopped wait until others have had as much time.
+type waiter struct {
+	owner graspsync.PubKey
+	isNew bool
 }
 
 // safe is how many that take long keep their places.
@@ -38,9 +44,9 @@ func (r *request) pace() int { return bits.Len64(uint64(r.speed) / leastPace) }
 
 // long returns the requests of a pool that take long, those first that are to give way first: those that bring least, then those to
 // servers that have delivered nothing for their owners, then of the owners who have most under way in it, and then which came last.
-func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (all []RequestID) {
+func (q *Queue) long(p pool, isLong func(*request) bool, running map[graspsync.PubKey]int) (all []RequestID) {
 	for _, id := range p.held {
-		if r := q.requests[id]; !r.stopped && r.takes(now, p.times) {
+		if r := q.requests[id]; !r.stopped && isLong(r) {
 			all = append(all, id)
 		}
 	}
@@ -56,12 +62,21 @@ func (q *Queue) long(now time.Time, p pool, running map[graspsync.PubKey]int) (a
 // delivers is 1 if the server of a request has delivered for its owner.
 func (q *Queue) delivers(r *request) int { return btoi(q.domain(r.url).served.has(r.entry.repo.Owner)) }
 
-// giveWay has requests of a pool stopped that take long, as many as have owners that wait with fewer under way than theirs. Who has
-// many repositories has nobody else's stopped for one more.
+// giveWay has requests of a pool stopped for what is new, and those that have had their time for whatever waits.
 func (q *Queue) giveWay(now time.Time, p pool) {
 	if !p.full() {
 		return
 	}
+	all := p.waiting
+	p.waiting = slices.DeleteFunc(slices.Clone(all), func(w waiter) bool { return !w.isNew })
+	q.giveWayTo(p, func(r *request) bool { return r.isInTheWay(now) })
+	p.waiting = all
+	q.giveWayTo(p, func(r *request) bool { return r.isOver(now) })
+}
+
+// giveWayTo has requests of a pool stopped that take long, as many as have owners that wait with fewer under way than theirs. Who has
+// many repositories has nobody else's stopped for one more.
+func (q *Queue) giveWayTo(p pool, isLong func(*request) bool) {
 	running, stopping, most := make(map[graspsync.PubKey]int), 0, -p.safe()
 	for _, id := range p.held {
 		r := q.requests[id]
@@ -70,20 +85,20 @@ func (q *Queue) giveWay(now time.Time, p pool) {
 			continue
 		}
 		running[r.entry.repo.Owner]++
-		if r.takes(now, p.times) || p.slow && r.slow {
+		if isLong(r) || p.slow && r.slow {
 			most++
 		}
 	}
 	var have []int // under way of the owners of those that wait before each
 	of := maps.Clone(running)
-	for _, owner := range p.waiting {
-		have = append(have, of[owner])
-		of[owner]++
+	for _, w := range p.waiting {
+		have = append(have, of[w.owner])
+		of[w.owner]++
 	}
 	slices.Sort(have)
 	have = have[min(len(have), stopping):]
 	for most > 0 && len(have) > 0 {
-		long := q.long(now, p, running)
+		long := q.long(p, isLong, running)
 		i := slices.IndexFunc(long, func(id RequestID) bool { return running[q.requests[id].entry.repo.Owner] > have[0] })
 		if i < 0 {
 			return
@@ -94,8 +109,7 @@ func (q *Queue) giveWay(now time.Time, p pool) {
 	}
 }
 
-// stop has a request end before it comes to anything. The next one for its repository there has twice as long: a server may have to count
-// what it has before it sends any of that.
+// stop has a request end before it comes to anything. The next one for its repository there has longer.
 func (q *Queue) stop(id RequestID) {
 	r := q.requests[id]
 	r.stopped = true
@@ -127,14 +141,14 @@ func (q *Queue) pools(now time.Time) (all []pool) {
 	}
 	if q.attempts >= q.cfg.MaxAttempts || len(slow) >= q.share() {
 		quick, others := q.waiting(now)
-		add(pool{places: q.cfg.MaxAttempts, held: attempts, waiting: quick, slow: true, times: longTimes})
-		add(pool{places: q.share(), held: slow, waiting: others, times: longTimes})
+		add(pool{places: q.cfg.MaxAttempts, held: attempts, waiting: quick, slow: true})
+		add(pool{places: q.share(), held: slow, waiting: others})
 	}
 	if q.left >= q.share() {
-		add(pool{places: q.share(), held: left, waiting: q.waitingAtDomains(now), times: longTimes})
+		add(pool{places: q.share(), held: left, waiting: q.waitingAtDomains(now)})
 	}
 	if q.seconds >= q.share() {
-		add(pool{places: q.share(), held: second, waiting: q.waitingToHedge(now), times: longTimes})
+		add(pool{places: q.share(), held: second, waiting: q.waitingToHedge(now)})
 	}
 	for _, p := range q.sites(now) {
 		add(p)
@@ -142,55 +156,72 @@ func (q *Queue) pools(now time.Time) (all []pool) {
 	return all
 }
 
-// waiting returns the owners of the repositories whose attempt is due, of those that are not slow and of the others.
-func (q *Queue) waiting(now time.Time) (quick, slow []graspsync.PubKey) {
+// waiting returns the repositories whose attempt is due, those that are not slow, which count as new, and the others.
+func (q *Queue) waiting(now time.Time) (quick, slow []waiter) {
 	running := q.running()
-	owners := func(all []due) (out []graspsync.PubKey) {
+	waiters := func(all []due, isNew bool) (out []waiter) {
 		for _, d := range all {
 			if running[d.e.repo.Owner] < q.most() {
-				out = append(out, d.e.repo.Owner)
+				out = append(out, waiter{d.e.repo.Owner, isNew})
 			}
 		}
 		return out
 	}
 	others, behind := q.ready(now, q.longSites(now))
-	return owners(others), owners(behind)
+	return waiters(others, true), waiters(behind, false)
 }
 
-// waitingAtDomains returns the owners of what was left to domains that would be asked now.
-func (q *Queue) waitingAtDomains(now time.Time) (out []graspsync.PubKey) {
+// waitingAtDomains returns what was left to domains that would be asked now.
+func (q *Queue) waitingAtDomains(now time.Time) (out []waiter) {
 	for _, d := range q.domains {
 		if len(d.turns) > 0 && d.open(now) && !d.broken.Waits(now) {
-			out = append(out, d.owners(q.mayAsk(now))...)
+			out = append(out, d.waiters(q.mayAsk(now))...)
 		}
 	}
 	return out
 }
 
+// half is that of a site whose servers have delivered, or the other one.
+type half struct {
+	site      string
+	delivered bool
+}
+
 // sites are the pools of those that have no place for what waits. Domains that have delivered have another one.
 func (q *Queue) sites(now time.Time) (all []pool) {
-	type half struct {
-		site      string
-		delivered bool
-	}
 	pools := make(map[half]*pool)
+	var full []*domain
 	for _, d := range q.domains {
 		if len(d.turns) == 0 || !d.full() || !d.rateAllows(now) || d.broken.Waits(now) {
 			continue
 		}
-		at := half{d.site, d.delivered > 0}
-		p := pools[at]
+		full = append(full, d)
+		p := pools[d.half()]
 		if p == nil {
-			p = &pool{places: d.limit.Concurrent, times: siteTimes}
-			for id, r := range q.requests {
-				if r.site == d.site && d.counts(q.domain(r.url)) {
-					p.held = append(p.held, id)
-				}
-			}
-			slices.Sort(p.held)
-			pools[at] = p
+			p = &pool{places: d.limit.Concurrent}
+			pools[d.half()] = p
 		}
-		p.waiting = append(p.waiting, d.owners(q.mayAsk(now))...)
+		for id, r := range q.requests {
+			if (half{r.site, r.known} == d.half() || q.domain(r.url) == d) && !slices.Contains(p.held, id) {
+				p.held = append(p.held, id)
+			}
+		}
+	}
+	for at, p := range pools {
+		long := 0
+		for _, id := range p.held {
+			if q.requests[id].isLong(now) {
+				long++
+			}
+		}
+		if slices.Sort(p.held); long <= p.safe() {
+			delete(pools, at) // nobody gives way, however many wait
+		}
+	}
+	for _, d := range full {
+		if p := pools[d.half()]; p != nil {
+			p.waiting = append(p.waiting, d.waiters(q.mayAsk(now))...)
+		}
 	}
 	order := func(a, b half) int {
 		return cmp.Or(cmp.Compare(a.site, b.site), cmp.Compare(btoi(a.delivered), btoi(b.delivered)))
@@ -208,11 +239,11 @@ func btoi(b bool) int {
 	return 0
 }
 
-// waitingToHedge returns the owners of the attempts that would ask a second server now.
-func (q *Queue) waitingToHedge(now time.Time) (out []graspsync.PubKey) {
+// waitingToHedge returns the attempts that would ask a second server now.
+func (q *Queue) waitingToHedge(now time.Time) (out []waiter) {
 	for _, e := range q.active {
-		if _, may := q.second(now, e); may {
-			out = append(out, e.repo.Owner)
+		if u, may := q.second(now, e); may {
+			out = append(out, waiter{e.repo.Owner, e.stops[u] == 0})
 		}
 	}
 	return out
@@ -245,7 +276,7 @@ func (q *Queue) hopeless(now time.Time, e *entry) (worst RequestID, ok bool) {
 		if r.stopped {
 			return 0, false
 		}
-		if !r.takes(now, longTimes) || q.domain(r.url).delivered > 0 {
+		if !r.isInTheWay(now) || q.domain(r.url).delivered > 0 {
 			continue
 		}
 		if w := q.requests[worst]; w == nil || cmp.Or(cmp.Compare(r.pace(), w.pace()), cmp.Compare(id, worst)) < 0 {

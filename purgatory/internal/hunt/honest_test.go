@@ -268,3 +268,106 @@ func TestSecondServerThatTakesLongComesToItsEnd(t *testing.T) {
 	p.goOn(40*time.Minute, ends, func() {})
 	require.NotContains(t, p.q.repos, repoOf(1, 0))
 }
+
+// Strangers have large repositories of a hub fetched, which come quickly. Once each of these had its time, who is new there, or was served
+// before, waits for minutes: places that were to be had longer by having been stopped were had for hours.
+func TestSmallOnesAmongHugeOnesOfAHub(t *testing.T) {
+	for _, rate := range []int64{2000, 100_000} {
+		for _, served := range []bool{false, true} { // the strangers, before
+			t.Run(fmt.Sprintf("%d bytes a second, served %v", rate, served), func(t *testing.T) {
+				cfg := config()
+				cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 30}
+				p := play(t, cfg)
+				p.rates = func(Fetch) int64 { return rate }
+				ends := func(f Fetch) (time.Duration, Outcome) {
+					if strings.Contains(f.URL.String(), "huge") {
+						return 5 * time.Hour, Nothing
+					}
+					return time.Second, Complete
+				}
+				p.wantOf(1, 1, "https://hub.example/first.git")
+				for i := range 60 {
+					if served {
+						p.wantOf(byte(100+i), i, fmt.Sprintf("https://hub.example/small%d.git", i))
+					}
+				}
+				p.goOn(10*time.Minute, ends, func() {})
+				for i := range 60 {
+					p.wantOf(byte(100+i), 1000+i, fmt.Sprintf("https://hub.example/huge%d.git", i))
+				}
+				p.goOn(3*time.Hour, ends, func() {})
+				p.wantOf(1, 2, "https://hub.example/again.git")
+				p.wantOf(2, 3, "https://hub.example/new.git")
+				p.goOn(10*time.Minute, ends, func() {})
+				require.NotContains(t, p.q.repos, repoOf(1, 2))
+				require.NotContains(t, p.q.repos, repoOf(2, 3))
+			})
+		}
+	}
+}
+
+// Whatever else a repository names, in pull requests of strangers, the server that has delivered before is asked every few minutes: an
+// attempt went through all others first, which took hours, and two that hang had all requests of the repository.
+func TestServerThatDeliversIsAskedBesideOthers(t *testing.T) {
+	for _, n := range []int{2, 16, 100} {
+		for _, takes := range []time.Duration{10 * time.Minute, 5 * time.Hour} {
+			for _, rate := range []int64{0, 70_000} {
+				cfg := config()
+				cfg.MaxBackoff, cfg.MaxDomains = 2*time.Minute, 1000
+				p := play(t, cfg)
+				p.rates = func(Fetch) int64 { return rate }
+				ends := func(f Fetch) (time.Duration, Outcome) {
+					switch {
+					case f.URL.HostPort().Host != "hub.example":
+						return takes, Nothing
+					case f.Repo == repoOf(1, 0):
+						return time.Second, Complete
+					}
+					return time.Second, Nothing
+				}
+				p.wantOf(1, 0, "https://hub.example/first.git")
+				p.goOn(time.Minute, ends, func() {})
+				urls := []string{"https://hub.example/r.git"}
+				for i := range n {
+					urls = append(urls, fmt.Sprintf("https://slow%d.example/r.git", i))
+				}
+				p.wantOf(1, 1, urls...)
+				at, asked, longest := p.now, len(p.fetches), time.Duration(0)
+				p.goOn(12*time.Hour, ends, func() {
+					for ; asked < len(p.fetches); asked++ {
+						if f := p.fetches[asked]; f.URL.HostPort().Host == "hub.example" {
+							longest, at = max(longest, p.began[f.ID].Sub(at)), p.began[f.ID]
+						}
+					}
+				})
+				require.Less(t, max(longest, p.now.Sub(at)), 12*time.Minute, "%d servers that take %v, %d bytes a second", n, takes, rate)
+			}
+		}
+	}
+}
+
+// What was begun at a server before that had delivered does not count as what is under way at those that have.
+func TestHalfIsThatOfTheBeginning(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 30}
+	p := play(t, cfg)
+	p.rates = func(Fetch) int64 { return 100_000 }
+	ends := func(f Fetch) (time.Duration, Outcome) {
+		if f.Repo.Owner == pubKey(1) || f.Repo.Identifier == "100" {
+			return 2 * time.Second, Complete
+		}
+		return 5 * time.Hour, Nothing
+	}
+	p.wantOf(1, 0, "https://192.0.2.7/r.git")
+	p.goOn(time.Minute, ends, func() {})
+	for i := range 5 { // of its network
+		p.wantOf(byte(100+i), 100+i, fmt.Sprintf("https://192.0.2.9/%d.git", i))
+	}
+	p.goOn(30*time.Second, ends, func() {})
+	require.Len(t, p.open, 4)
+	for i := range 5 {
+		p.wantOf(1, 1+i, fmt.Sprintf("https://192.0.2.7/r%d.git", i))
+	}
+	p.wait(time.Second)
+	require.Len(t, p.open, 9)
+}

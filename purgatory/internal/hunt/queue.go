@@ -152,6 +152,7 @@ type Queue struct {
 	requests map[RequestID]*request               // under way
 	underWay map[graspsync.RepoRef]int            // requests for each repository
 	busy     map[exchange]struct{}                // what they ask
+	asked    map[graspsync.CloneURL]int           // and where
 	past     map[graspsync.RepoRef]backoff.Streak // attempts that did not complete; not in repos
 	last     RequestID
 	attempts int                             // under way, with the requests of those that were forgotten meanwhile
@@ -183,9 +184,9 @@ type request struct {
 	second  bool    // it is made besides another one of its attempt
 	stopped bool    // it was told to end, for others
 	speed   float64 // bytes a second that came so far
-	// patience is for how long it need not give way, or some times longer if it brings much
-	patience time.Duration
-	site     string
+	stops   int     // how often one to that server was stopped for others before
+	known   bool    // its server had delivered before
+	site    string
 }
 
 // entry is a repository that something is missing of.
@@ -205,10 +206,20 @@ type entry struct {
 	delay   time.Duration
 	asking  RequestID                        // of the attempt; 0: none
 	second  RequestID                        // besides; 0: none
-	tried   map[graspsync.CloneURL]struct{}  // by the attempt; nil: there is none
+	tried   map[graspsync.CloneURL]try       // by the attempt; nil: there is none
 	queued  map[graspsync.CloneURL]time.Time // left to their domains, since when
 	asked   map[graspsync.CloneURL]time.Time
 	further map[graspsync.CloneURL]int // how often each was asked for more, since the attempt began
+}
+
+// try is what an attempt has asked a server.
+type try struct {
+	at    time.Time
+	times int
+}
+
+func (e *entry) tries(now time.Time, u graspsync.CloneURL) {
+	e.tried[u] = try{now, e.tried[u].times + 1}
 }
 
 // AtOnce is how many servers are asked for one repository at once, at most.
@@ -228,6 +239,7 @@ func New(cfg Config) *Queue {
 		requests: make(map[RequestID]*request),
 		underWay: make(map[graspsync.RepoRef]int),
 		busy:     make(map[exchange]struct{}),
+		asked:    make(map[graspsync.CloneURL]int),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
 
 		slowSites: make(map[string]time.Time), inSites: make(map[string]map[*domain]struct{}), steps: 1,
@@ -317,6 +329,28 @@ func (q *Queue) askAgain(e *entry) {
 	}
 }
 
+// isTried reports whether an attempt has asked a server, and does not ask it again by now.
+func (q *Queue) isTried(now time.Time, e *entry, u graspsync.CloneURL) bool {
+	if _, tried := e.tried[u]; !tried {
+		return false
+	}
+	at, again := q.triesAgain(e, u)
+	return !again || now.Before(at)
+}
+
+// triesAgain returns when an attempt asks a server again that it has tried: one that has delivered, as often as by attempts that are
+// over soon. What else it asks may take hours. False: it does not.
+func (q *Queue) triesAgain(e *entry, u graspsync.CloneURL) (time.Time, bool) {
+	t := e.tried[u]
+	_, busy := q.busy[exchange{e.repo, u}]
+	_, queued := e.queued[u]
+	d := q.domains[u.HostPort()]
+	if busy || queued || d == nil || d.delivered == 0 || d.slow {
+		return time.Time{}, false
+	}
+	return backoff.Later(t.at, e.asked[u]).Add(q.backoff(e.repo, e.number+t.times)), true
+}
+
 func (q *Queue) renew(now time.Time, in Renew) {
 	delete(q.past, in.Repo)
 	urls := in.URLs
@@ -377,10 +411,10 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	delete(q.requests, in.ID)
 	r.brings(now, in.Received)
 	if in.Outcome == Unasked {
-		q.domain(r.url).takeBack(r.at)
+		q.domain(r.url).takeBack(r)
 	} else {
 		d := q.domain(r.url)
-		d.finished(now, in.Outcome, q.cfg)
+		d.finished(now, r, in.Outcome, q.cfg)
 		if in.Outcome == Complete || in.Outcome == Partial {
 			d.served.add(r.entry.repo.Owner)
 		}
@@ -391,6 +425,9 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	}
 	e := r.entry
 	delete(q.busy, exchange{e.repo, r.url})
+	if q.asked[r.url]--; q.asked[r.url] == 0 {
+		delete(q.asked, r.url)
+	}
 	if q.underWay[e.repo]--; q.underWay[e.repo] == 0 {
 		delete(q.underWay, e.repo)
 	}
@@ -437,10 +474,11 @@ func (q *Queue) goOn(now time.Time, u graspsync.CloneURL, e *entry) {
 func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
-	r := &request{entry: e, url: u, version: e.version, at: now, left: left, patience: slowAfter << min(e.stops[u], mostPatience), site: q.site(u.HostPort())}
+	r := &request{entry: e, url: u, version: e.version, at: now, left: left, stops: e.stops[u], known: d.delivered > 0, site: q.site(u.HostPort())}
 	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
 	q.requests[q.last] = r
 	q.busy[exchange{e.repo, u}] = struct{}{}
+	q.asked[u]++
 	q.underWay[e.repo]++
 	e.asked[u] = now
 	d.start(now)
@@ -495,7 +533,7 @@ func (q *Queue) work(now time.Time) {
 func (q *Queue) attempt(now time.Time, e *entry) {
 	e.running, q.active[e.repo] = true, e
 	if e.tried == nil {
-		e.tried, e.further = make(map[graspsync.CloneURL]struct{}), make(map[graspsync.CloneURL]int)
+		e.tried, e.further = make(map[graspsync.CloneURL]try), make(map[graspsync.CloneURL]int)
 	}
 	q.attempts++
 	q.advance(now, e)
@@ -517,6 +555,9 @@ func (q *Queue) mayAsk(now time.Time) mayAsk {
 // sharedUntil returns until when a URL is being asked for another repository of the same identifier, as long as that does not take
 // long; zero: it is not.
 func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (at time.Time) {
+	if q.asked[u] == 0 { // all that wait are looked at
+		return at
+	}
 	for _, r := range q.requests {
 		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier {
 			if by, may := r.longAt(now); may && !r.isLong(now) {
@@ -531,10 +572,11 @@ func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (at t
 func (q *Queue) advance(now time.Time, e *entry) {
 	may := q.mayAsk(now)
 	for _, u := range q.order(e.urls) {
-		if _, done := e.tried[u]; done {
+		if q.isTried(now, e, u) {
 			continue
 		}
-		e.tried[u], e.looked = struct{}{}, 0
+		e.tries(now, u)
+		e.looked = 0
 		_, queued := e.queued[u]
 		_, busy := q.busy[exchange{e.repo, u}]
 		d := q.domain(u)
@@ -594,17 +636,29 @@ const hedgeAfter = 30 * time.Second
 // has delivered.
 func (q *Queue) hedge(now time.Time, e *entry) {
 	u, may := q.second(now, e)
-	switch r := q.requests[e.second]; {
+	switch {
 	case !may:
-	case r != nil && !r.takes(now, longTimes):
-	case r != nil:
-		q.stop(e.second)
+	case !q.hasRoom(e):
+		if id, ok := q.inTheWay(now, e); ok {
+			q.stop(id)
+		}
 	case q.seconds < q.share():
-		e.tried[u] = struct{}{}
+		e.tries(now, u)
 		e.second = q.fetch(now, e, u, false)
 		q.requests[e.second].second = true
 		q.seconds++
 	}
+}
+
+// hasRoom reports whether an attempt may ask one more server.
+func (q *Queue) hasRoom(e *entry) bool { return e.second == 0 && q.underWay[e.repo] < AtOnce }
+
+// inTheWay returns the request that ends for a server that an attempt would ask, if one does by now.
+func (q *Queue) inTheWay(now time.Time, e *entry) (RequestID, bool) {
+	if r := q.requests[e.second]; r != nil {
+		return e.second, !r.stopped && r.isInTheWay(now)
+	}
+	return q.hopeless(now, e)
 }
 
 // second returns the server that an attempt would ask now besides the first, if there was a place; false if there is none.
@@ -614,7 +668,7 @@ func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
 	}
 	may := q.mayAsk(now)
 	for _, u := range q.order(e.urls) {
-		if d := q.domain(u); q.besides(e, u) && q.sharedUntil(now, e, u).IsZero() && !d.broken.Waits(now) && d.hasRoom(now, may) {
+		if d := q.domain(u); q.besides(now, e, u) && q.sharedUntil(now, e, u).IsZero() && !d.broken.Waits(now) && d.hasRoom(now, may) {
 			return u, true
 		}
 	}
@@ -622,18 +676,14 @@ func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
 }
 
 // besides reports whether an attempt may ask a server while it asks another one, as far as that is not a matter of time.
-func (q *Queue) besides(e *entry, u graspsync.CloneURL) bool {
-	_, done := e.tried[u]
+func (q *Queue) besides(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	_, queued := e.queued[u]
 	_, busy := q.busy[exchange{e.repo, u}]
-	if done || queued || busy || u.HostPort().Host == q.requests[e.asking].url.HostPort().Host {
+	if q.isTried(now, e, u) || queued || busy || u.HostPort().Host == q.requests[e.asking].url.HostPort().Host {
 		return false
 	}
-	if e.second == 0 {
-		return q.underWay[e.repo] < AtOnce
-	}
 	d := q.domains[u.HostPort()]
-	return d != nil && d.delivered > 0 && !d.slow
+	return q.hasRoom(e) || d != nil && d.delivered > 0 && !d.slow
 }
 
 // secondsOf counts the second requests for one owner: strangers have any number of slow
@@ -666,15 +716,17 @@ func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
 		return next, false
 	}
 	for _, u := range e.urls {
-		if !q.besides(e, u) {
+		if !q.besides(now, e, u) {
 			continue
 		}
 		if at, is := q.domain(u).asksAt(now, q.mayAsk(now)); is {
 			at = backoff.Later(backoff.Later(at, from), q.sharedUntil(now, e, u))
-			if r := q.requests[e.second]; r != nil && !r.takes(now, longTimes) {
-				if by, may := r.longAt(now); may {
-					at = backoff.Later(at, by)
+			if _, ends := q.inTheWay(now, e); !ends && !q.hasRoom(e) {
+				by, may := q.endsAt(now, e)
+				if !may {
+					continue
 				}
+				at = backoff.Later(at, by)
 			}
 			if at.After(now) && (!ok || at.Before(next)) {
 				next, ok = at, true
@@ -682,6 +734,16 @@ func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
 		}
 	}
 	return next, ok
+}
+
+// endsAt returns when a request of a repository may be in the way that is not by now; false if none may.
+func (q *Queue) endsAt(now time.Time, e *entry) (at time.Time, ok bool) {
+	for _, r := range q.requests {
+		if by, may := r.longAt(now); may && r.entry.repo == e.repo && (!ok || by.Before(at)) {
+			at, ok = by, true
+		}
+	}
+	return at, ok
 }
 
 // NextWake returns when Tick is due; false if only other inputs can bring news.
@@ -704,17 +766,22 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 			consider(at)
 		}
 	}
+	for _, e := range q.active {
+		for u := range e.tried {
+			if at, again := q.triesAgain(e, u); again && at.After(now) {
+				consider(at)
+			}
+		}
+	}
 	for _, e := range q.active { // what took a turn out of a domain, after it was this one's turn
-		if _, may := q.second(now, e); may && (e.second == 0 && q.seconds < q.share() || e.second != 0 && q.requests[e.second].takes(now, longTimes)) {
+		if _, may := q.second(now, e); may && q.hasRoom(e) && q.seconds < q.share() {
+			consider(now)
+		} else if _, ends := q.inTheWay(now, e); may && ends && !q.hasRoom(e) {
 			consider(now)
 		}
 	}
 	if at, may := q.givesWay(now); may {
 		consider(at)
-	}
-	urls := make(map[graspsync.CloneURL]struct{}, len(q.requests))
-	for _, r := range q.requests {
-		urls[r.url] = struct{}{}
 	}
 	for _, d := range q.domains {
 		if t, waits := d.reopens(now); waits {
@@ -725,7 +792,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 		for _, t := range d.turns {
 			for _, u := range t.urls {
-				if _, asked := urls[u]; !asked || q.sharedUntil(now, t.entry, u).IsZero() {
+				if q.sharedUntil(now, t.entry, u).IsZero() {
 					continue
 				}
 				if at := t.entry.queued[u].Add(slowAfter); at.After(now) {
@@ -761,13 +828,23 @@ func (q *Queue) workDomains(now time.Time) {
 		if d == nil {
 			return
 		}
-		e, u := d.next(q.mayAsk(now))
+		e, u := d.next(q.mayAsk(now), q.stoppedAt(d))
 		delete(e.queued, u)
 		if !d.broken.Waits(now) {
 			q.fetch(now, e, u, true)
 			q.left++
 		}
 	}
+}
+
+// stoppedAt counts the requests that have places of a domain, and were stopped before.
+func (q *Queue) stoppedAt(d *domain) (n int) {
+	for _, r := range q.requests {
+		if d.half() == (half{r.site, r.known}) && r.stops > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (q *Queue) nextDomain(now time.Time) (best *domain) {

@@ -15,9 +15,9 @@ import (
 // another name or port of it costs nothing.
 const (
 	slowAfter    = time.Minute      // a request that takes longer is slow, unless it brings much
-	longTimes    = 5                // one that takes so many times longer is, whatever it brings
-	siteTimes    = 15               // the same for others that wait for its server: of a hub many are large
-	mostPatience = 3                // how often the time doubles that a repository has whose requests were stopped for others
+	longAfter    = 5 * time.Minute  // one that takes longer is, whatever it brings
+	largeAfter   = 15 * time.Minute // what one that was stopped before has, if it brings much
+	mostPatience = 3                // how often the time doubles that one has that was stopped before, and does not
 	quickPace    = 64 << 10         // bytes a second that are much
 	slowBehind   = 10 * time.Minute // so much later
 )
@@ -50,20 +50,36 @@ func (r *request) brings(now time.Time, n int64) {
 	r.speed = float64(max(0, n)) / max(1, now.Sub(r.at).Seconds())
 }
 
-// isLong reports whether a request is slow by now. Whoever was stopped before has longer until he gives way, and is slow all the same.
-func (r *request) isLong(now time.Time) bool { return r.lasts(now, slowAfter, longTimes) }
+// isLong reports whether a request is slow by now: whoever waits for a place of his own for the first time gets that of one that is.
+func (r *request) isLong(now time.Time) bool { return r.lasts(now, slowAfter, longAfter) }
 
-// takes reports whether a request takes longer than it may where others wait for its place, or so many times longer if it brings much.
-func (r *request) takes(now time.Time, times int) bool { return r.lasts(now, r.patience, times) }
+// isOver reports whether one has had its time by now, which is longer if it was stopped before. What is left then is for others that were,
+// and for those who are asked at once.
+func (r *request) isOver(now time.Time) bool {
+	if r.stops == 0 {
+		return r.isLong(now)
+	}
+	return r.lasts(now, r.patience(), largeAfter)
+}
 
-func (r *request) lasts(now time.Time, least time.Duration, times int) bool {
-	took := now.Sub(r.at)
-	return took >= time.Duration(times)*least || took >= least && r.speed < quickPace
+// isInTheWay reports whether another server of its repository, which has delivered before, is to be asked instead of it by now.
+func (r *request) isInTheWay(now time.Time) bool {
+	return r.lasts(now, r.patience(), max(longAfter, r.patience()))
+}
+
+// patience is how long a request may bring little. A server may have to count what it has before it sends any of that.
+func (r *request) patience() time.Duration { return slowAfter << min(r.stops, mostPatience) }
+
+func (r *request) lasts(now time.Time, little, much time.Duration) bool {
+	if r.speed < quickPace {
+		return now.Sub(r.at) >= little
+	}
+	return now.Sub(r.at) >= much
 }
 
 // longAt returns when a request may take long for somebody for whom it does not by now; false: it does for all.
 func (r *request) longAt(now time.Time) (time.Time, bool) {
-	if r.takes(now, siteTimes) {
+	if r.isOver(now) && r.isInTheWay(now) {
 		return time.Time{}, false
 	}
 	return r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter), true
