@@ -34,6 +34,7 @@
 //	purgatory/gitfetch, purgatory/gitserve              GitFetcher; repositories over smart HTTP
 //	adapter/khatru, adapter/eventstore, adapter/remote  relays, and stores of events
 //	adapter/purgatory, adapter/gate, adapter/grasp      purgatory for sync; khatru's door; a whole server
+//	adapter/control, adapter/admin                      what its operator has it do; over HTTP
 //
 // What helps to test:
 //

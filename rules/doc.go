@@ -10,11 +10,11 @@
 // mostly be learned again, what somebody has decided can't. [Move] takes rules out of another one.
 //
 // A Book decides nothing by itself: it is given to [relaysync.Config] as its Rules and to
-// egress.Config as its Deny, or to adapter/grasp, which does both and has the commands that act on
-// a change at once.
+// egress.Config as its Deny, or to adapter/grasp or adapter/nostrlib/grasp, which do both. adapter/control
+// has the commands that act on a change at once, for these and for who puts the parts together.
 //
-// Whoever puts the parts together without adapter/grasp tells the SyncManager after each change, and
-// removes by itself what is stored and is to go:
+// Whoever does without it tells the SyncManager after each change, and removes by itself what is stored
+// and is to go:
 //
 //	err = manager.Reconsider(ctx, rules.Lifted(subject))
 //

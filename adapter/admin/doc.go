@@ -4,7 +4,7 @@
 //	handler, err := admin.New(operator, admin.Config{Owners: owners, Identity: identity, State: records})
 //	front.Handler = handler.Before(front.Handler) // or mounted where only owners get to
 //
-// An [Operator] carries out the commands: that of a GRASP server is the Control of adapter/grasp. The
+// An [Operator] carries out the commands: that of a GRASP server is the Control of package control. The
 // methods of NIP-86 that it has an equivalent for are served as such, banpubkey and the like; every
 // command is a method of its own name as well, with its arguments as params.
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// reboots is an Operator that has one command. That of a GRASP server is grasp.Server.Control.
+// reboots is an Operator that has one command. That of a GRASP server is its Control, of package control.
 type reboots struct{}
 
 func (reboots) Commands() []string { return []string{"reboot"} }

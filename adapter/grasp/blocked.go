@@ -30,7 +30,7 @@ type Blocked struct {
 	By     string    `json:"by,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 	Reason string    `json:"reason,omitempty"`
-	// Lift is the command of [Control.Do] that takes it back, or makes an exception of it.
+	// Lift is the command of a Control that takes it back, or makes an exception of it.
 	Lift string `json:"lift"`
 }
 
@@ -95,7 +95,7 @@ func (x *Explanation) blocked(r rules.Rule) {
 // ruleOn returns the rule that blocks an event, as far as that is known: of one that is not here it is
 // by its id, by its author, by its repository, or by what was said when it was refused.
 func (s *Server) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
-	book, id := s.control.rules, x.Event.ID
+	book, id := s.commands.Rules(), x.Event.ID
 	if r, ok := book.Rule(rules.OfEvent(id)); ok {
 		return r, r.Action == rules.Block, nil
 	}
@@ -188,12 +188,12 @@ func (s *Server) explainBlockedEvent(ctx context.Context, x *Explanation) error 
 // says. What clients submitted and was blocked is not remembered over a restart.
 func (s *Server) explainUnknown(x *Explanation) {
 	if x.Author == (graspsync.PubKey{}) {
-		if slices.ContainsFunc(s.control.rules.All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {
+		if slices.ContainsFunc(s.commands.Rules().All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {
 			x.Answer = append(x.Answer, "Whether its author is blocked can't be told by its id: ask with an nevent that names them.")
 		}
 		return
 	}
-	if r, is := s.control.rules.Rule(rules.OfAuthor(x.Author)); is && r.Action == rules.Block {
+	if r, is := s.commands.Rules().Rule(rules.OfAuthor(x.Author)); is && r.Action == rules.Block {
 		said := "If it is by " + nip34.NPub(x.Author) + ", as was asked, it is kept out. "
 		x.Answer = append([]string{said + blockedBy(r).sentence(x.Now)}, x.Answer...)
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
@@ -59,7 +59,7 @@ type Config struct {
 
 	// Gate has the limits of clients' websockets. Its Client defaults to that of Serve.
 	Gate gate.Config
-	// Sync is the configuration of the SyncManager. Its State is set by New; its
+	// Sync is the configuration of the SyncManager. Its State and its Rules are set by New; its
 	// Policy, by default GRASPPolicy, decides before purgatory does. It must have no Holder:
 	// purgatory is that.
 	Sync relaysync.Config
@@ -94,6 +94,9 @@ func (c Config) validate() error {
 	if c.Sync.Holder != nil {
 		errs = append(errs, errors.New("Sync.Holder is set: what the server holds is in its purgatory"))
 	}
+	if r := c.Sync.Rules; r != nil && r != relaysync.Rules(c.Rules) {
+		errs = append(errs, errors.New("Sync.Rules is set: the rules of the server are Rules"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -122,14 +125,7 @@ func (c Config) withRules(ctx context.Context) (Config, error) {
 		}
 		c.Rules = book
 	}
-	c.Sync.Rules = c.Rules
-	c.Sync.Policy = relaysync.WithRules(c.Sync.Policy, c.Rules) // purgatory asks it as well which repositories are ours
-	c.Sync.Bootstrap = c.Rules.Bootstrap(c.Sync.Bootstrap)
-	if also := c.Egress.Deny; also != nil {
-		c.Egress.Deny = func(at graspsync.HostPort) bool { return c.Rules.Deny(at) || also(at) }
-	} else {
-		c.Egress.Deny = c.Rules.Deny
-	}
+	c.Sync, c.Egress = control.Enforce(c.Rules, c.Sync, c.Egress)
 	return c, nil
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
@@ -260,7 +261,7 @@ func TestOtherCommands(t *testing.T) {
 	deletion := other.Deletion(nostr.Now(), theirs)
 	require.Empty(t, c.publish(theirs, deletion))
 	_, err := c.do("purge", "event", deletion.ID)
-	require.ErrorContains(t, err, grasp.ErrStays.Error(), "it does not say that it is gone")
+	require.ErrorContains(t, err, control.ErrStays.Error(), "it does not say that it is gone")
 	require.JSONEq(t, `{"events":0,"waiting":0,"withheld":1}`, c.must("remove", "event", deletion.ID))
 
 	removed := c.must("banevent", announcement.ID, "no reason")
@@ -274,7 +275,7 @@ func TestOtherCommands(t *testing.T) {
 		_, err := c.do(bad[0], bad[1:]...)
 		require.ErrorIs(t, err, admin.ErrAnswer, "%v", bad)
 	}
-	require.NotEmpty(t, grasp.Usage())
+	require.NotEmpty(t, control.Usage())
 }
 
 // Git data is hunted for at once when somebody wants that, though a push was waited for, and not at a
@@ -327,15 +328,15 @@ func TestReloadThatFailedIsMadeGood(t *testing.T) {
 	require.Equal(t, 2, waits())
 	file, err := rules.ParseFile(strings.NewReader("block author " + bad.Npub() + "\nbootstrap wss://127.0.0.2:8443\n"))
 	require.NoError(t, err)
-	control := c.server.Control("test")
+	commands := c.server.Control("test")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	for len(control.Rules().All()) == 0 { // whichever of two things that are ready is taken
-		require.ErrorIs(t, control.Reload(over, reads(file)), context.Canceled)
+	for len(commands.Rules().All()) == 0 { // whichever of two things that are ready is taken
+		require.ErrorIs(t, commands.Reload(over, reads(file)), context.Canceled)
 	}
-	require.NoError(t, control.Reload(t.Context(), reads(file)))
+	require.NoError(t, commands.Reload(t.Context(), reads(file)))
 	require.Zero(t, waits())
 	c.eventually("followed", func() bool { return len(c.server.Sync().Status().Relays) == 1 })
-	require.NoError(t, control.Reload(t.Context(), reads(rules.File{})))
+	require.NoError(t, commands.Reload(t.Context(), reads(rules.File{})))
 	c.eventually("not followed", func() bool { return len(c.server.Sync().Status().Relays) == 0 })
 }

@@ -39,12 +39,12 @@ func (s *Server) explainBlocked(ctx context.Context, x *Explanation) error {
 	case nip34.SubjectEvent:
 		return s.explainBlockedEvent(ctx, x)
 	case nip34.SubjectRepo:
-		if rule, is := s.control.rules.Repository(x.Repository.Ref); is {
+		if rule, is := s.commands.Rules().Repository(x.Repository.Ref); is {
 			x.Is = isBlocked
 			x.blocked(rule)
 		}
 	case nip34.SubjectRelay:
-		if rule, is := s.control.rules.Host(x.Relay.URL.HostPort()); is {
+		if rule, is := s.commands.Rules().Host(x.Relay.URL.HostPort()); is {
 			x.blocked(rule)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/inuse"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -54,10 +55,10 @@ func (s *Server) hosted(ctx context.Context) (out []graspsync.RepoRef, err error
 			return nil, fmt.Errorf("reading announcements: %w", err)
 		}
 		a, err := nip34.ParseAnnouncement(ev)
-		if err != nil || !s.control.lists(a) {
+		if err != nil || !s.lists(a) {
 			continue
 		}
-		if _, blocked := s.control.rules.Event(ev); !blocked {
+		if _, blocked := s.commands.Rules().Event(ev); !blocked {
 			out = append(out, a.Ref)
 		}
 	}
@@ -66,7 +67,7 @@ func (s *Server) hosted(ctx context.Context) (out []graspsync.RepoRef, err error
 
 func (s *Server) lacks(ctx context.Context, ref graspsync.RepoRef) (l Lacking, err error) {
 	var st *nip34.State
-	err = whileInUse(ctx, func() (err error) {
+	err = inuse.Wait(ctx, func() (err error) {
 		st, err = s.purgatory.Authorised(ctx, ref)
 		return err
 	})

@@ -9,7 +9,7 @@ func (s *Server) Collector(namespace string) prometheus.Collector {
 	return parts{
 		s.sync.Collector(namespace), s.purgatory.Collector(""), s.fetcher.Collector(namespace), s.git.Collector(namespace),
 		s.Staging().Collector(namespace), s.gate.Collector(namespace), s.readiness.collector(namespace),
-		s.control.rules.Collector(namespace), s.control.collector(namespace),
+		s.commands.Rules().Collector(namespace), s.commands.Collector(namespace),
 	}
 }
 

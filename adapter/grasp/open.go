@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 
 	"github.com/fiatjaf/eventstore"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/internal/settings"
-	"github.com/graspsync/graspsync/rules"
-	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -33,49 +29,20 @@ func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, do
 	if err != nil {
 		return nil, fmt.Errorf("GRASP server: %w", err)
 	}
-	kept := closers{set.Records}
-	decided, err := filestate.Open(filepath.Join(folder, "rules"), filestate.Config{Logger: set.Logger})
+	book, kept, err := set.OpenRules(ctx, folder)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("GRASP server: opening the rules: %w", err), kept.Close())
+		return nil, errors.Join(fmt.Errorf("GRASP server: %w", err), set.Records.Close())
 	}
-	kept = append(kept, decided)
-	s, err := openWith(ctx, relay, backend, set, folder, decided)
+	s, err := New(ctx, relay, backend, set.Identity, Config{
+		Dir: filepath.Join(folder, "git"), State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger,
+		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext},
+	})
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
 	s.records = kept
 	relay.Negentropy = true
 	return s, nil
-}
-
-// openWith has the rules in records of their own: those of a server may be lost, and who is blocked is
-// not to come back by that.
-func openWith(
-	ctx context.Context, relay *khatru.Relay, backend eventstore.Store, set settings.Settings, folder string, decided state.Store,
-) (*Server, error) {
-	if _, err := rules.Move(ctx, set.Records, decided); err != nil { // it was among them once
-		return nil, err
-	}
-	book, err := rules.Open(ctx, decided, rules.Config{})
-	if err != nil {
-		return nil, err
-	}
-	return New(ctx, relay, backend, set.Identity, Config{
-		Dir: filepath.Join(folder, "git"), State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger,
-		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext},
-	})
-}
-
-// closers are closed together.
-type closers []io.Closer
-
-// Close implements [io.Closer].
-func (all closers) Close() error {
-	var errs []error
-	for _, c := range all {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // ListenAndServe runs the server, at an address such as "127.0.0.1:3334", until ctx ends; see

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fiatjaf/khatru"
 
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
@@ -34,7 +35,7 @@ events announce. It takes {{.Criteria}}.</p>
 type front struct {
 	relay              *khatru.Relay
 	next               http.Handler
-	control            *control
+	commands           control.Control
 	whole              bool // the host is ours
 	criteria, curation string
 }
@@ -59,7 +60,8 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = gitserve.WriteMissing(w, gitserve.Root(r)) // the client is gone if this fails
 		return
 	}
-	root, info := strings.TrimSuffix(gitserve.Root(r), "/"), f.control.describes(r.Context(), r, *f.relay.Info)
+	root, info := strings.TrimSuffix(gitserve.Root(r), "/"), *f.relay.Info
+	f.commands.About(&info.Name, &info.Description, &info.Icon)
 	_ = gitserve.WritePage(w, http.StatusOK, frontPage, struct {
 		Name, Description, Contact, Criteria, Curation, Host, URL string
 	}{info.Name, info.Description, info.Contact, f.criteria, f.curation, r.Host + root, gitserve.Origin(r) + root})

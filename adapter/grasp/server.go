@@ -14,8 +14,10 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip11"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/gate"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
@@ -34,7 +36,8 @@ type Server struct {
 	sync      *khatruadapter.Sync
 	purgatory *purgatory.Purgatory
 
-	control *control
+	commands control.Control // in the hands of nobody
+	lists    func(*nip34.Announcement) bool
 
 	relay   http.Handler
 	gate    *gate.Gate
@@ -111,13 +114,15 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if s.git, err = gitserve.New(s.repos, authority, cfg.Serve); err != nil {
 		return nil, err
 	}
-	embed() // nothing may fail any more: a relay whose New failed is to be one that another New can have
-	s.control = &control{
-		rules: cfg.Rules, sync: s.sync, purgatory: s.purgatory, repos: s.repos, lists: policy.Lists, bootstrap: configured, audit: cfg.Audit, log: cfg.Logger,
-		reloading: make(chan *unacted, 1),
+	s.lists = policy.Lists
+	if s.commands, err = control.New(control.Config{
+		Rules: cfg.Rules, Sync: s.sync.Manager(), Store: s.sync.Store(), Remove: s.sync.Remove, Purgatory: s.purgatory,
+		Repositories: s.repos, Lists: s.lists, Bootstrap: configured, Audit: cfg.Audit, Logger: cfg.Logger,
+	}); err != nil {
+		return nil, err
 	}
-	s.control.reloading <- nil
-	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.control.describes)
+	embed() // nothing may fail any more: a relay whose New failed is to be one that another New can have
+	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
 	withheld{cfg.Rules, s.sync.Store(), s.sync.Store().PageSize(), s.sync.Store().Answer}.wire(relay)
 	policy.Join(bounded{s.purgatory, s.sync.Room})
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.purgatory.Arrived, e) })
@@ -142,11 +147,17 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	cfg.Gate.MaxMessage = relay.MaxMessageSize
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	s.gate.Pace(relay)
-	s.relay = front{relay, s.gate, s.control, s.whole, cfg.Criteria, cfg.Curation}
+	s.relay = front{relay, s.gate, s.commands, s.whole, cfg.Criteria, cfg.Curation}
 	s.readiness = &readiness{
 		read: s.sync.Ready(), store: s.sync.Writable, records: cfg.State, git: s.repos.Writable, asking: make(chan struct{}, 1),
 	}
 	return s, nil
+}
+
+// describes is what the relay says of itself, with what was changed while it ran.
+func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
+	s.commands.About(&info.Name, &info.Description, &info.Icon)
+	return info
 }
 
 // bounded is a purgatory that takes in nothing for which the disk has no room: neither its
@@ -245,6 +256,10 @@ func below(r *http.Request, path string) (*http.Request, bool) {
 	out.URL.Path, out.URL.RawPath = decoded, rest
 	return out, true
 }
+
+// Control returns the control of the server in the hands of somebody: an npub, or whatever the program
+// calls what acts.
+func (s *Server) Control(by string) control.Control { return s.commands.By(by) }
 
 // Sync is what follows other relays: its status, its metrics, its store.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }

@@ -15,7 +15,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/adapter/control"
 )
 
 // adminUsage is what the first argument "admin" is about.
@@ -41,7 +41,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 		fmt.Fprint(out, adminUsage)
 		fs.SetOutput(out)
 		fs.PrintDefaults()
-		fmt.Fprintf(out, "\n  %s\n", strings.Join(grasp.Usage(), "\n  "))
+		fmt.Fprintf(out, "\n  %s\n", strings.Join(control.Usage(), "\n  "))
 		return flag.ErrHelp
 	}
 	if err != nil {

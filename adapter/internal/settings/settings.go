@@ -2,8 +2,10 @@
 package settings
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state/filestate"
 )
 
@@ -68,6 +71,36 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 		return Settings{}, fmt.Errorf("opening the records: %w", err)
 	}
 	return s, nil
+}
+
+// OpenRules opens what an operator has decided, in records of its own in the folder: those of a server may be lost, and
+// who is blocked is not to come back by that. The Closer is both records.
+func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, io.Closer, error) {
+	decided, err := filestate.Open(filepath.Join(folder, "rules"), filestate.Config{Logger: s.Logger})
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the rules: %w", err)
+	}
+	_, err = rules.Move(ctx, s.Records, decided) // it was among them once
+	var book *rules.Book
+	if err == nil {
+		book, err = rules.Open(ctx, decided, rules.Config{})
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, decided.Close())
+	}
+	return book, closers{s.Records, decided}, nil
+}
+
+// closers are closed together.
+type closers []io.Closer
+
+// Close implements [io.Closer].
+func (all closers) Close() error {
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // onThisMachine reports whether nobody else can reach an identity.

@@ -1,4 +1,4 @@
-package grasp
+package control
 
 import (
 	"context"
@@ -6,26 +6,23 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/nbd-wtf/go-nostr/nip11"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
-	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/adapter/internal/inuse"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Control is what whoever runs a server may have it do while it runs. [Server.Control] returns it. What
+// Control is what whoever runs a server may have it do while it runs. Make one with [New]. What
 // is decided is kept over restarts, and each call that changes something is logged and told to
 // [Config].Audit. All methods may be called concurrently, while Run runs: those that ask it wait for
 // that. It is an [admin.Operator].
@@ -36,17 +33,34 @@ type Control struct {
 
 var _ admin.Operator = Control{}
 
-// Control returns the control of a server in the hands of somebody: an npub, or whatever the program
-// calls what acts.
-func (s *Server) Control(by string) Control { return Control{s.control, by} }
+// New returns the Control of a server in the hands of nobody; see [Control.By]. The error wraps [ErrConfig].
+func New(cfg Config) (Control, error) {
+	if err := cfg.validate(); err != nil {
+		return Control{}, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &control{
+		rules: cfg.Rules, sync: cfg.Sync, store: cfg.Store, removes: cfg.Remove, purgatory: cfg.Purgatory, repos: cfg.Repositories,
+		lists: cfg.Lists, bootstrap: cfg.Bootstrap, audit: cfg.Audit, log: cfg.Logger, reloading: make(chan *unacted, 1),
+	}
+	c.reloading <- nil
+	return Control{control: c}, nil
+}
+
+// By returns the same Control in the hands of somebody: an npub, or whatever the program calls what acts.
+func (c Control) By(by string) Control { return Control{c.control, by} }
 
 // control is what all Controls of a server share.
 type control struct {
 	// read-only
 	rules     *rules.Book
-	sync      *khatruadapter.Sync
+	sync      *relaysync.SyncManager
+	store     relaysync.Store
+	removes   func(context.Context, graspsync.Event) error
 	purgatory *purgatory.Purgatory
-	repos     *gitserve.Repositories
+	repos     Repositories
 	lists     func(*nip34.Announcement) bool
 	bootstrap []graspsync.RelayURL // that were configured
 	audit     func(admin.Entry)
@@ -56,8 +70,9 @@ type control struct {
 	stale     atomic.Bool   // the last Reload failed
 }
 
-// collector tells whether the last Reload failed: what an operator has put into the file may not be in force.
-func (c *control) collector(namespace string) prometheus.Collector {
+// Collector tells whether the last Reload failed: what an operator has put into the file may not be in force. The
+// rules have a Collector of their own.
+func (c Control) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "rules", Name: "reload_failed",
 		Help: "1 if the file of rules could not be read, or not all of it be put in force, when that was asked for last; else 0.",
@@ -174,7 +189,7 @@ func differing(before, after []rules.Rule) (out []rules.Subject) {
 // AddBootstrap has a relay followed in any case, from now on.
 func (c Control) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error {
-		if err := c.sync.Manager().AddBootstrap(ctx, u); err != nil { // it knows whether it can be one
+		if err := c.sync.AddBootstrap(ctx, u); err != nil { // it knows whether it can be one
 			return err
 		}
 		return c.rules.AddBootstrap(ctx, u)
@@ -196,17 +211,17 @@ func (c Control) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) erro
 
 // Retry has a relay tried now; see [relaysync.SyncManager].
 func (c Control) Retry(ctx context.Context, u graspsync.RelayURL) error {
-	return c.recorded(func() error { return c.sync.Manager().Retry(ctx, u) }, "retry", u.String())
+	return c.recorded(func() error { return c.sync.Retry(ctx, u) }, "retry", u.String())
 }
 
 // ResyncRelay has everything compared again that a relay has.
 func (c Control) ResyncRelay(ctx context.Context, u graspsync.RelayURL) error {
-	return c.recorded(func() error { return c.sync.Manager().Resync(ctx, u) }, "resync", "relay", u.String())
+	return c.recorded(func() error { return c.sync.Resync(ctx, u) }, "resync", "relay", u.String())
 }
 
 // ResyncRepository has all relays of a repository asked for it again.
 func (c Control) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	return c.recorded(func() error { return c.sync.Manager().ResyncRepository(ctx, ref) }, "resync", "repository", ref.String())
+	return c.recorded(func() error { return c.sync.ResyncRepository(ctx, ref) }, "resync", "repository", ref.String())
 }
 
 // Refetch has git data that a repository lacks hunted for now, and what waited for such data in vain asked for
@@ -222,7 +237,7 @@ func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
 		for i, id := range ids {
 			asked[i] = graspsync.OnAsked(id)
 		}
-		failed = errors.Join(failed, c.sync.Manager().Reconsider(ctx, asked...))
+		failed = errors.Join(failed, c.sync.Reconsider(ctx, asked...))
 	}
 	err := c.purgatory.Refetch(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) && len(ids) > 0 {
@@ -235,7 +250,7 @@ func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
 // use it is waited for.
 func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purgatory.Maintained, err error) {
 	err = c.recorded(func() error {
-		return whileInUse(ctx, func() (err error) {
+		return inuse.Wait(ctx, func() (err error) {
 			done, err = c.purgatory.Maintain(ctx, ref)
 			return err
 		})
@@ -305,7 +320,7 @@ func (c Control) act(ctx context.Context, subjects ...rules.Subject) error {
 	for _, s := range subjects {
 		lifted = append(lifted, rules.Lifted(s)) // if it is blocked by now, it is refused again
 	}
-	err := c.sync.Manager().Reconsider(ctx, lifted...)
+	err := c.sync.Reconsider(ctx, lifted...)
 	_, derr := c.purgatory.Dismiss(ctx, func(ev graspsync.Event) bool {
 		_, blocked := c.rules.Event(ev)
 		return blocked
@@ -331,7 +346,7 @@ func (c Control) announce(ctx context.Context, subjects []rules.Subject) error {
 	case n > manySubjects:
 		filter.Authors = nil
 	}
-	for ev, err := range c.sync.Store().Events(ctx, filter) {
+	for ev, err := range c.store.Events(ctx, filter) {
 		if err != nil {
 			return fmt.Errorf("reading announcements: %w", err)
 		}
@@ -346,48 +361,23 @@ func (c Control) follow(ctx context.Context, before []graspsync.RelayURL) error 
 	var errs []error
 	for _, u := range now {
 		if !slices.Contains(before, u) {
-			errs = append(errs, c.sync.Manager().AddBootstrap(ctx, u))
+			errs = append(errs, c.sync.AddBootstrap(ctx, u))
 		}
 	}
 	for _, u := range before {
 		if !slices.Contains(now, u) {
-			errs = append(errs, c.sync.Manager().RemoveBootstrap(ctx, u))
+			errs = append(errs, c.sync.RemoveBootstrap(ctx, u))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-const (
-	inUseFor   = 30 * time.Second // a repository is waited for
-	inUseEvery = 100 * time.Millisecond
-)
-
-// whileInUse does something again until nobody uses the repository.
-func whileInUse(ctx context.Context, do func() error) error {
-	limit := time.Now().Add(inUseFor)
-	for {
-		err := do()
-		if !errors.Is(err, purgatory.ErrInUse) || time.Now().After(limit) {
-			return err
-		}
-		select {
-		case <-time.After(inUseEvery):
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
-// describes is what the relay says of itself, with what was changed while it ran.
-func (c *control) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
+// About has a name, a description and an icon of the server be those that were changed while it ran.
+func (c Control) About(name, description, icon *string) {
 	about := c.rules.About()
-	for _, t := range []struct {
-		from *string
-		to   *string
-	}{{about.Name, &info.Name}, {about.Description, &info.Description}, {about.Icon, &info.Icon}} {
+	for _, t := range []struct{ from, to *string }{{about.Name, name}, {about.Description, description}, {about.Icon, icon}} {
 		if t.from != nil {
 			*t.to = *t.from
 		}
 	}
-	return info
 }

@@ -1,4 +1,4 @@
-package grasp
+package control
 
 import (
 	"context"
@@ -11,9 +11,10 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/adapter/internal/inuse"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Purged is what was removed.
@@ -89,9 +90,9 @@ var ErrStays = errors.New("a deletion or a request to vanish stays, as what it r
 // staying counts, of what matches, what stays and is not served, and reports if something is. Of a second of which the
 // store can't give all it counts what that gives: what else is there stays as well.
 func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
-	for ev, rerr := range p.sync.Store().Events(ctx, f) {
+	for ev, rerr := range p.store.Events(ctx, f) {
 		switch {
-		case errors.Is(rerr, eventstoreadapter.ErrIncomplete):
+		case errors.Is(rerr, relaysync.ErrIncomplete):
 		case rerr != nil:
 			return fmt.Errorf("looking for what is left: %w", rerr)
 		case !stays(ev):
@@ -186,7 +187,7 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 		before := len(p.gone)
 		err := p.pass(ctx, f, do)
 		switch {
-		case !errors.Is(err, eventstoreadapter.ErrIncomplete) || ctx.Err() != nil:
+		case !errors.Is(err, relaysync.ErrIncomplete) || ctx.Err() != nil:
 			return err
 		case len(p.gone) > before:
 		case len(f.Kinds) == 0:
@@ -226,7 +227,7 @@ func some(errs []error) error {
 func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var ids []string
 	var errs []error
-	for s, err := range p.sync.Store().Stamps(ctx, f) {
+	for s, err := range p.store.Stamps(ctx, f) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("looking for what is to go: %w", err))
 			break
@@ -248,7 +249,7 @@ func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 
 // stored returns the events of some ids, deletions aside, but for what is gone.
 func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event, err error) {
-	for ev, err := range p.sync.Store().Events(ctx, nostr.Filter{IDs: ids}) {
+	for ev, err := range p.store.Events(ctx, nostr.Filter{IDs: ids}) {
 		if err != nil {
 			return nil, fmt.Errorf("looking for what is to go: %w", err)
 		}
@@ -269,7 +270,7 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 	if err := p.pull(ctx, ev.ID, pr.Repos); err != nil {
 		return err
 	}
-	if err := p.sync.Remove(ctx, ev); err != nil {
+	if err := p.removes(ctx, ev); err != nil {
 		return fmt.Errorf("removing event %s: %w", ev.ID, err)
 	}
 	p.gone[ev.ID] = true
@@ -280,7 +281,7 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 // pull removes the refs of a pull request from some repositories.
 func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.RepoRef) error {
 	for _, ref := range in {
-		err := whileInUse(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, id) })
+		err := inuse.Wait(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, id) })
 		if err != nil {
 			return fmt.Errorf("removing the ref of pull request %s from %s: %w", id, graspsync.Printable(ref.String()), err)
 		}
@@ -316,7 +317,7 @@ func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	errs := []error{
 		p.events(ctx, own), p.dismiss(ctx, func(ev graspsync.Event) bool { return concerns(ev, ref) }), p.said(ctx, ref),
 	}
-	err := whileInUse(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
+	err := inuse.Wait(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
 	if err == nil {
 		p.done.Repositories = append(p.done.Repositories, ref)
 	}
@@ -404,7 +405,7 @@ func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref g
 	for _, id := range ids {
 		f.IDs = append(f.IDs, id.String())
 	}
-	for ev, err := range p.sync.Store().Events(ctx, f) {
+	for ev, err := range p.store.Events(ctx, f) {
 		if err != nil {
 			return false, fmt.Errorf("looking for what is to go: %w", err)
 		}

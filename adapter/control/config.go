@@ -1,0 +1,90 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/rules"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Config are the parts of a server that a [Control] acts on. All but Bootstrap, Audit and Logger must be set.
+type Config struct {
+	// Rules are what is decided. The parts must go by them, as [Enforce] has them do; else what is blocked
+	// comes all the same.
+	Rules *rules.Book
+	// Sync is what follows other relays.
+	Sync *relaysync.SyncManager
+	// Store has the events.
+	Store relaysync.Store
+	// Remove removes an event as moderation does: Sync is told, or it comes back. One that is not stored is
+	// no error.
+	Remove func(ctx context.Context, e graspsync.Event) error
+	// Purgatory has what waits for git data.
+	Purgatory *purgatory.Purgatory
+	// Repositories has the git data.
+	Repositories Repositories
+	// Lists says which announcements are of repositories that are ours: what is about one of these as well is
+	// not purged with another.
+	Lists func(a *nip34.Announcement) bool
+	// Bootstrap are the relays that are configured to be followed: those that [Enforce] was given, not those that it
+	// returned, or what is taken out of the file is followed on.
+	Bootstrap []graspsync.RelayURL
+	// Audit is told of each command that changes something, before it and after it.
+	// It must be safe for concurrent use. Defaults to nobody; they are logged in any case.
+	Audit func(admin.Entry)
+	// Logger gets each command that was carried out. Defaults to discarding it.
+	Logger *slog.Logger
+}
+
+// Repositories is what a purge asks of a [gitserve.Repositories]: of whom there is git data, whether or not
+// something announces it. Both may be called concurrently; an error is the last pair.
+//
+// [gitserve.Repositories]: https://pkg.go.dev/github.com/graspsync/graspsync/purgatory/gitserve#Repositories
+type Repositories interface {
+	// Owned yields the repositories of an owner, of the zero key those of all.
+	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
+	// Departed yields those of an owner that were taken out of service, and are not removed yet.
+	Departed(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
+}
+
+// ErrConfig is wrapped by what [New] says of its Config.
+var ErrConfig = errors.New("invalid configuration")
+
+func (c Config) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"Rules", c.Rules != nil}, {"Sync", c.Sync != nil}, {"Store", c.Store != nil}, {"Remove", c.Remove != nil},
+		{"Purgatory", c.Purgatory != nil}, {"Repositories", c.Repositories != nil}, {"Lists", c.Lists != nil},
+	} {
+		if !f.set {
+			errs = append(errs, errors.New(f.name+" is nil"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Enforce has the parts of a server go by rules, before they are made of these: what is blocked is not taken, asked for,
+// connected to or served, and the relays are followed that the rules name. A Policy must be set: purgatory asks it as well
+// which repositories are ours.
+func Enforce(book *rules.Book, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
+	sync.Rules = book
+	sync.Policy = relaysync.WithRules(sync.Policy, book)
+	sync.Bootstrap = book.Bootstrap(sync.Bootstrap)
+	if also := network.Deny; also != nil {
+		network.Deny = func(at graspsync.HostPort) bool { return book.Deny(at) || also(at) }
+	} else {
+		network.Deny = book.Deny
+	}
+	return sync, network
+}

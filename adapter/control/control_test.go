@@ -1,0 +1,282 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/control"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/rules"
+	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// recorded is an audit log in memory.
+type recorded struct {
+	mu      sync.Mutex
+	entries []admin.Entry
+}
+
+func (r *recorded) add(e admin.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries = append(r.entries, e)
+}
+
+func (r *recorded) all() []admin.Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.entries)
+}
+
+// run has a server for the length of a test, which is in a bubble.
+func run(t *testing.T, audit func(admin.Entry), bootstrap ...string) *server {
+	t.Helper()
+	var relays []graspsync.RelayURL
+	for _, u := range bootstrap {
+		relays = append(relays, relay(t, u))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s, wait, err := newServer(ctx, audit, relays...)
+	require.NoError(t, err)
+	t.Cleanup(func() { cancel(); wait() })
+	return s
+}
+
+func relay(t *testing.T, text string) graspsync.RelayURL {
+	t.Helper()
+	u, err := graspsync.ParseRelayURL(text)
+	require.NoError(t, err)
+	return u
+}
+
+func parsed(t *testing.T, raw *nostr.Event) graspsync.Event {
+	t.Helper()
+	ev, err := graspsync.ParseEvent(raw)
+	require.NoError(t, err)
+	return ev
+}
+
+// followed are the relays that are followed in any case.
+func (s *server) followed() (out []string) {
+	time.Sleep(time.Minute) // what follows from a change is batched
+	synctest.Wait()
+	for _, r := range s.manager.Status().Relays {
+		if r.Bootstrap {
+			out = append(out, r.URL.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// reads is a file of rules with that text.
+func reads(text string) func() (rules.File, error) {
+	return func() (rules.File, error) { return rules.ParseFile(strings.NewReader(text)) }
+}
+
+// Each part that is missing is named, at once, and nothing else.
+func TestConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		_, err := control.New(control.Config{})
+		require.ErrorIs(t, err, control.ErrConfig)
+		full := control.Config{
+			Rules: s.control.Rules(), Sync: s.manager, Store: s.store, Remove: s.remove, Purgatory: s.purgatory, Repositories: inMemory{},
+			Lists: func(*nip34.Announcement) bool { return true },
+		}
+		_, ferr := control.New(full)
+		require.NoError(t, ferr)
+		for i := range reflect.TypeFor[control.Config]().NumField() {
+			name := reflect.TypeFor[control.Config]().Field(i).Name
+			optional := slices.Contains([]string{"Bootstrap", "Audit", "Logger"}, name)
+			require.Equal(t, !optional, strings.Contains(err.Error(), name+" is nil"), name)
+			without := full
+			reflect.ValueOf(&without).Elem().Field(i).SetZero()
+			_, err := control.New(without)
+			require.Equal(t, !optional, err != nil, name)
+		}
+	})
+}
+
+// What is blocked is denied beside what the caller denies, and the relays of the rules are followed beside theirs.
+func TestEnforce(t *testing.T) {
+	book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
+	require.NoError(t, err)
+	mine, added := relay(t, "wss://mine.example"), relay(t, "wss://added.example")
+	require.NoError(t, book.AddBootstrap(t.Context(), added))
+	blocked, err := rules.ParseSubject("relay", "blocked.example")
+	require.NoError(t, err)
+	identity, err := nip34.ParseIdentity("grasp.example")
+	require.NoError(t, err)
+	at := func(host string) graspsync.HostPort { return relay(t, "wss://"+host).HostPort() }
+	owner := relaytest.NewKey("owner")
+	announcement, err := nip34.ParseAnnouncement(parsed(t, owner.Hosted(1, "repo", "grasp.example")))
+	require.NoError(t, err)
+
+	given := egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	for _, theirs := range []func(graspsync.HostPort) bool{nil, func(h graspsync.HostPort) bool { return h == at("theirs.example") }} {
+		given.Deny = theirs
+		cfg, network := control.Enforce(book, relaysync.Config{
+			Policy: relaysync.NewGRASPPolicy(identity), Bootstrap: []graspsync.RelayURL{mine},
+		}, given)
+		require.Equal(t, []graspsync.RelayURL{mine, added}, cfg.Bootstrap)
+		require.Equal(t, given.Allow, network.Allow)
+		require.True(t, cfg.Policy.Lists(announcement))
+		require.False(t, network.Deny(at("blocked.example")))
+		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: blocked}))
+		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(owner.PubKey())}))
+		require.True(t, network.Deny(at("blocked.example")))
+		require.Equal(t, theirs != nil, network.Deny(at("theirs.example")))
+		require.False(t, network.Deny(at("other.example")))
+		require.False(t, cfg.Policy.Lists(announcement))
+		require.True(t, cfg.Rules.BlocksRelay(relay(t, "wss://blocked.example")))
+		require.NoError(t, book.Unset(t.Context(), blocked))
+		require.NoError(t, book.Unset(t.Context(), rules.OfAuthor(owner.PubKey())))
+	}
+}
+
+// What is no command changes nothing and leaves no entry; what is one leaves two, by whom it was.
+func TestCommandsAreRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log recorded
+		s := run(t, log.add)
+		for _, bad := range [][]string{
+			{"stop"}, {"block"}, {"block", "author", "bob"}, {"block", "planet", "mars"}, {"purge", "relay"}, {"resync", "x", "y"},
+			{"bootstrap", "follow", "wss://a.example"}, {"describe", "colour", "red"}, {"rules", "all"},
+		} {
+			_, err := s.control.Do(t.Context(), "alice", bad[0], bad[1:]...)
+			require.Error(t, err, "%v", bad)
+		}
+		require.Empty(t, log.all())
+
+		author := relaytest.NewKey("mallory")
+		for _, c := range []struct {
+			command string
+			args    []string
+			outcome string
+		}{
+			{"block", []string{"author", author.Npub(), "spam"}, admin.Done},
+			{"unset", []string{"author", author.Npub()}, admin.Done},
+			{"unset", []string{"author", author.Npub()}, admin.Failed},
+			{"remove", []string{"relay", "a.example"}, ""}, // of which nothing can be here
+			{"purge", []string{"relay", "a.example"}, admin.Failed},
+			{"retry", []string{"wss://nobody.example"}, admin.Failed},
+			{"describe", []string{"name", "ours"}, admin.Done},
+			{"rules", nil, ""},
+		} {
+			before := len(log.all())
+			_, err := s.control.By("nobody").Do(t.Context(), "alice", c.command, c.args...)
+			entries := log.all()[before:]
+			if c.outcome == "" {
+				require.Empty(t, entries, c.command)
+				continue
+			}
+			require.Len(t, entries, 2, c.command)
+			require.Equal(t, admin.Begun, entries[0].Outcome)
+			require.Equal(t, c.outcome, entries[1].Outcome, c.command)
+			require.Equal(t, c.outcome == admin.Failed, err != nil)
+			require.Equal(t, err != nil, entries[1].Error != "")
+			for _, e := range entries {
+				require.Equal(t, "alice", e.By)
+				require.Equal(t, c.command, e.Command)
+			}
+		}
+		require.Empty(t, s.control.Rules().All())
+		name, icon := "as configured", "as configured"
+		s.control.About(&name, new(string), &icon)
+		require.Equal(t, []string{"ours", "as configured"}, []string{name, icon})
+	})
+}
+
+// A file is in force as a whole: what it blocks is let go of, the relays that it names are followed, and what it does
+// not say any more is taken back; what is configured stays. One that can't be read changes nothing.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil, "wss://mine.example")
+		mallory := relaytest.NewKey("mallory")
+		announcement := parsed(t, mallory.Hosted(nostr.Now(), "repo", "grasp.example"))
+		held, err := s.manager.Judge(t.Context(), announcement)
+		require.NoError(t, err)
+		require.Equal(t, graspsync.Hold, held.Decision)
+		require.Len(t, s.purgatory.Status().Waiting, 1)
+		require.Equal(t, []string{"wss://mine.example"}, s.followed())
+
+		c := s.control.By("file")
+		require.NoError(t, c.Reload(t.Context(), reads("block author "+mallory.Npub()+"\nbootstrap wss://more.example\n")))
+		require.Empty(t, s.purgatory.Status().Waiting)
+		require.Equal(t, []string{"wss://mine.example", "wss://more.example"}, s.followed())
+		refused, err := s.manager.Judge(t.Context(), announcement)
+		require.NoError(t, err)
+		require.Equal(t, graspsync.Reject, refused.Decision)
+
+		require.ErrorIs(t, c.Reload(t.Context(), reads("block\n")), rules.ErrRule)
+		require.ErrorContains(t, c.Reload(t.Context(), func() (rules.File, error) { return rules.File{}, errors.New("disk") }), "disk")
+		require.Len(t, c.Rules().All(), 1)
+
+		require.NoError(t, c.Reload(t.Context(), reads("")))
+		require.Equal(t, []string{"wss://mine.example"}, s.followed())
+		held, err = s.manager.Judge(t.Context(), announcement)
+		require.NoError(t, err)
+		require.Equal(t, graspsync.Hold, held.Decision)
+	})
+}
+
+// A repository goes with what is said about it and nothing else, and deletions never do.
+func TestPurgeOfARepository(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		bad, good, other := relaytest.NewKey("bad"), relaytest.NewKey("good"), relaytest.NewKey("other")
+		now := nostr.Now()
+		of := func(k *relaytest.Key) nostr.Tag { return nostr.Tag{"a", k.Ref("repo").String()} }
+		issue := other.Issue(now, bad.Ref("repo"), "of one")
+		goes := []*nostr.Event{bad.Hosted(now, "repo", "grasp.example"), issue, good.Comment(now, issue, "about it")}
+		stays := []*nostr.Event{
+			good.Hosted(now, "repo", "grasp.example"), other.Event(now, graspsync.KindIssue, "of both", of(bad), of(good)),
+			other.Deletion(now, good.Issue(now, bad.Ref("repo"), "gone before")),
+		}
+		var all []graspsync.Incoming
+		for _, raw := range slices.Concat(goes, stays) {
+			all = append(all, graspsync.Incoming{Event: parsed(t, raw)})
+		}
+		_, err := s.store.Save(t.Context(), all)
+		require.NoError(t, err)
+		for _, in := range all {
+			s.manager.Stored(in.Event)
+			s.purgatory.Arrived(in.Event)
+		}
+		synctest.Wait()
+
+		purged, err := s.control.Purge(t.Context(), rules.OfRepository(bad.Ref("repo")))
+		require.NoError(t, err)
+		require.Equal(t, len(goes), purged.Events)
+		var left []string
+		for ev, err := range s.store.Events(t.Context(), nostr.Filter{}) {
+			require.NoError(t, err)
+			left = append(left, ev.ID.String())
+		}
+		var want []string
+		for _, raw := range stays {
+			want = append(want, raw.ID)
+		}
+		require.ElementsMatch(t, want, left)
+		_, err = s.control.Remove(t.Context(), rules.Subject{Kind: rules.Relay, Name: "a.example"}, "")
+		require.ErrorIs(t, err, control.ErrNothingToPurge)
+		require.Empty(t, s.control.Rules().All(), "it is not blocked either")
+	})
+}
