@@ -2,13 +2,14 @@ package grasp
 
 import (
 	"context"
-	"errors"
+	"iter"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -22,9 +23,6 @@ type withheld struct {
 	// give has a client read an answer.
 	give func(ctx context.Context, events []*nostr.Event) chan *nostr.Event
 }
-
-// fullAnswer is how large an answer is that nothing is added to, in bytes of text: the store cuts its own there.
-const fullAnswer = 8 << 20
 
 type query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 
@@ -78,114 +76,45 @@ func (w withheld) stream(ctx context.Context, q query, f nostr.Filter) (chan *no
 	return served, nil
 }
 
-// page is what a client gets that reads by pages. As many as it asks for, though some were withheld, however many
-// these are: a page that is not full, or is empty, is taken for the last one.
+// page is what a client gets that reads by pages.
 func (w withheld) page(ctx context.Context, q query, f nostr.Filter) (chan *nostr.Event, error) {
-	a := answer{withheld: w}
-	fresh, err := a.ask(ctx, q, f)
+	events, err := embedding.Withholding[*nostr.Event]{
+		Is: w.is, Of: func(e *nostr.Event) (string, nostr.Timestamp, int) { return e.ID, e.CreatedAt, len(e.Content) },
+		Second: func(ctx context.Context, at nostr.Timestamp) iter.Seq2[*nostr.Event, error] {
+			return w.second(ctx, f, at)
+		},
+	}.Page(ctx, func(ctx context.Context, until *nostr.Timestamp, limit int) (events []*nostr.Event, err error) {
+		f := f
+		f.Limit = limit
+		if until != nil {
+			f.Until = until
+		}
+		found, err := q(ctx, f)
+		if err != nil || found == nil {
+			return nil, err
+		}
+		for e := range found {
+			events = append(events, e)
+		}
+		return events, nil
+	}, f.Limit, w.most)
 	if err != nil {
 		return nil, err
 	}
-	if len(a.events) < fresh {
-		if err := a.fill(ctx, q, f); err != nil {
-			return nil, err
-		}
-	}
-	return w.give(ctx, a.events), nil
+	return w.give(ctx, events), nil
 }
 
-// answer is a page that is being put together.
-type answer struct {
-	withheld
-	events []*nostr.Event
-	bytes  int                 // of their texts
-	until  nostr.Timestamp     // of the oldest that was given
-	seen   map[string]struct{} // what was given of that second
-	done   bool                // nothing was given the last time
-}
-
-// fill reads on in place of what is withheld, until there is nothing more: that an answer is short says nothing, as the
-// store may have cut it.
-func (a *answer) fill(ctx context.Context, q query, f nostr.Filter) error {
-	wanted := f.Limit
-	if wanted <= 0 {
-		wanted = a.most
-	}
-	f.Limit = max(wanted, a.most)
-	for !a.done && len(a.events) < wanted && a.bytes < fullAnswer {
-		f.Until = &a.until
-		fresh, err := a.ask(ctx, q, f)
-		if err != nil {
-			return err
+// second is all of a second that matches.
+func (w withheld) second(ctx context.Context, f nostr.Filter, at nostr.Timestamp) iter.Seq2[*nostr.Event, error] {
+	return func(yield func(*nostr.Event, error) bool) {
+		if f.Search != "" { // of which a Store knows nothing
+			return
 		}
-		if fresh == 0 && !a.done { // there is no more of that second, or it has more than a page
-			if err := a.second(ctx, f); err != nil {
-				return err
+		f.Since, f.Until, f.Limit = &at, &at, 0
+		for e, err := range w.store.Events(ctx, f) {
+			if !yield(e.Event, err) {
+				return
 			}
-			a.until--
-			a.seen = nil
 		}
 	}
-	a.events = a.events[:min(len(a.events), wanted)]
-	return nil
-}
-
-// second adds what is served of a second that pages come to no end of, as far as the store can tell.
-func (a *answer) second(ctx context.Context, f nostr.Filter) error {
-	if f.Search != "" { // of which a Store knows nothing
-		return nil
-	}
-	at := a.until
-	f.Since, f.Until, f.Limit = &at, &at, 0
-	given := make(map[string]bool)
-	for _, e := range a.events {
-		given[e.ID] = true
-	}
-	for e, err := range a.store.Events(ctx, f) {
-		if errors.Is(err, relaysync.ErrIncomplete) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if given[e.Event.ID] || a.is(e.Event) {
-			continue
-		}
-		a.events = append(a.events, e.Event)
-		if a.bytes += len(e.Content); a.bytes >= fullAnswer {
-			return nil
-		}
-	}
-	return nil
-}
-
-// ask adds what a query gives, and returns how many of these were not given before.
-func (a *answer) ask(ctx context.Context, q query, f nostr.Filter) (fresh int, err error) {
-	ch, err := q(ctx, f)
-	if err != nil || ch == nil {
-		a.done = true
-		return 0, err
-	}
-	a.done = true
-	oldest, before := a.until, a.seen
-	seen := make(map[string]struct{})
-	for e := range ch {
-		if a.done || e.CreatedAt < oldest {
-			oldest = e.CreatedAt
-			clear(seen)
-		}
-		a.done = false
-		if e.CreatedAt == oldest {
-			seen[e.ID] = struct{}{}
-		}
-		if _, known := before[e.ID]; known {
-			continue
-		}
-		if fresh++; !a.is(e) {
-			a.events = append(a.events, e)
-			a.bytes += len(e.Content)
-		}
-	}
-	a.until, a.seen = oldest, seen
-	return fresh, ctx.Err() // what ended the answer too early
 }

@@ -38,7 +38,8 @@
 //	               as they are, but when the server is ending.
 //
 // All others are the relay's as they are, and may be set at any time. OnEventDeleted is called for
-// what is removed by sync too, and PreventBroadcast for what is sent to a subscriber.
+// what is removed by sync too, and PreventBroadcast for what is sent to a subscriber; with Config.Withholds
+// that and QueryStored are among ours, which call yours.
 // [IsSynced] tells a hook that it is called for an event that came by sync: its context has
 // no connection then, [khatru.GetConnection] returns nil.
 //

@@ -279,7 +279,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 			s.reconciled(ctx, f, yield)
 			return
 		}
-		events, err := s.store.Query(ctx, f, s.maxQuery)
+		events, err := s.withheld.page(ctx, f, func(f nostr.Filter) ([]nostr.Event, error) { return s.store.Query(ctx, f, s.maxQuery) })
 		if err != nil {
 			s.unanswered(ctx, err)
 			return
@@ -298,7 +298,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 
 // reconciled yields times and ids of what a reconciliation is about: khatru looks at nothing else.
 func (s *Sync) reconciled(ctx context.Context, f nostr.Filter, yield func(nostr.Event) bool) {
-	stamps, err := s.store.Reconciled(ctx, f)
+	stamps, err := s.withheld.reconciled(ctx, f)
 	if err != nil {
 		s.unanswered(ctx, err)
 		return

@@ -80,6 +80,11 @@ type Config struct {
 	// backend, whoever brought it or had it removed. They are called by whoever does so, and
 	// should only take note.
 	Stored, Removed func(event graspsync.Event)
+	// Withholds says which deletions (kind 5) and requests to vanish (kind 62) are served to no client, though they
+	// are stored and count: what they removed would come back without them, and anybody can write anything into them.
+	// It may change over time, and is called concurrently. With it hooks of the relay called QueryStored and
+	// PreventBroadcast are to be set before New as well. Defaults to none.
+	Withholds func(event graspsync.Event) bool
 }
 
 func (c Config) withDefaults() Config {
@@ -137,6 +142,7 @@ type Sync struct {
 	pace     func(ctx context.Context, r *http.Request, subscription string, bytes int) // may be nil
 	stored   func(graspsync.Event)                                                      // told of what is stored
 	gone     func(graspsync.Event)                                                      // told of what is removed
+	withheld withheld
 	log      *slog.Logger
 
 	env        *embedding.Env
@@ -226,6 +232,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		beside:     beside,
 		replaced:   cfg.Store.Removed,
 		questions:  embedding.NewQuestions(cfg.Sync.Logger),
+		withheld:   withheld{names: cfg.Withholds, store: store, most: min(cfg.MaxQuery, store.PageSize())},
 	}
 	s.env = &embedding.Env{
 		Store: store.Store, Rules: cfg.Sync.Rules, Us: cfg.Store.Identity, Holding: cfg.Sync.Holder != nil, Removed: removed,

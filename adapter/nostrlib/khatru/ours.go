@@ -30,6 +30,8 @@ type hooks struct {
 	onCount       func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
 	queryStored   func(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event]
 	count         func(ctx context.Context, f nostr.Filter) (uint32, error)
+	// used where something is withheld
+	preventBroadcast func(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool
 }
 
 func hooksOf(r *khatru.Relay) hooks {
@@ -37,6 +39,7 @@ func hooksOf(r *khatru.Relay) hooks {
 		onEvent: r.OnEvent, storeEvent: r.StoreEvent, replaceEvent: r.ReplaceEvent, deleteEvent: r.DeleteEvent,
 		onEventSaved: r.OnEventSaved, allowDeleting: r.AllowDeleting,
 		onRequest: r.OnRequest, onCount: r.OnCount, queryStored: r.QueryStored, count: r.Count,
+		preventBroadcast: r.PreventBroadcast,
 	}
 }
 
@@ -49,8 +52,15 @@ func (s *Sync) wire() {
 	r.OnEventSaved = s.onEventSaved
 	r.AllowDeleting = s.allowDeleting
 	r.OnRequest, r.OnCount = s.onRequest, s.onCount
-	if s.theirs.queryStored == nil {
+	withholds := s.withheld.names != nil
+	switch {
+	case s.theirs.queryStored == nil:
 		r.QueryStored = s.queryStored
+	case withholds:
+		r.QueryStored = s.queryTheirs
+	}
+	if withholds {
+		r.PreventBroadcast = s.preventBroadcast
 	}
 	if s.theirs.count == nil {
 		r.Count = s.count
@@ -71,21 +81,26 @@ func (s *Sync) wire() {
 
 // inPlace reports a hook of the relay that is not ours any more.
 func (s *Sync) inPlace() error {
-	r := s.relay
+	r, withholds := s.relay, s.withheld.names != nil
+	query := s.queryStored
+	if s.theirs.queryStored != nil {
+		query = s.queryTheirs
+	}
 	for _, h := range []struct {
 		name     string
 		is, ours any
+		set      bool // by us
 	}{
-		{"OnEvent", r.OnEvent, s.onEvent}, {"StoreEvent", r.StoreEvent, s.storeEvent}, {"ReplaceEvent", r.ReplaceEvent, s.replaceEvent},
-		{"DeleteEvent", r.DeleteEvent, s.deleteEvent}, {"OnEventSaved", r.OnEventSaved, s.onEventSaved},
-		{"AllowDeleting", r.AllowDeleting, s.allowDeleting}, {"OnRequest", r.OnRequest, s.onRequest}, {"OnCount", r.OnCount, s.onCount},
+		{"OnEvent", r.OnEvent, s.onEvent, true}, {"StoreEvent", r.StoreEvent, s.storeEvent, true},
+		{"ReplaceEvent", r.ReplaceEvent, s.replaceEvent, true}, {"DeleteEvent", r.DeleteEvent, s.deleteEvent, true},
+		{"OnEventSaved", r.OnEventSaved, s.onEventSaved, true}, {"AllowDeleting", r.AllowDeleting, s.allowDeleting, true},
+		{"OnRequest", r.OnRequest, s.onRequest, true}, {"OnCount", r.OnCount, s.onCount, true},
+		{"QueryStored", r.QueryStored, query, s.theirs.queryStored == nil || withholds},
+		{"PreventBroadcast", r.PreventBroadcast, s.preventBroadcast, withholds},
 	} {
-		if reflect.ValueOf(h.is).Pointer() != reflect.ValueOf(h.ours).Pointer() {
+		if h.set && reflect.ValueOf(h.is).Pointer() != reflect.ValueOf(h.ours).Pointer() {
 			return fmt.Errorf("khatru adapter: %s: %w", h.name, ErrReplaced)
 		}
-	}
-	if s.theirs.queryStored == nil && reflect.ValueOf(r.QueryStored).Pointer() != reflect.ValueOf(s.queryStored).Pointer() {
-		return fmt.Errorf("khatru adapter: QueryStored: %w", ErrReplaced)
 	}
 	return nil
 }

@@ -1,0 +1,164 @@
+package khatruadapter
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"fiatjaf.com/nostr"
+	"fiatjaf.com/nostr/khatru"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
+)
+
+// withholding withholds what somebody deletes, alice at first.
+func withholding(by *atomic.Pointer[nostr.PubKey]) Config {
+	by.Store(&alice)
+	return Config{Withholds: func(e graspsync.Event) bool { return nostr.PubKey(e.PubKey) == *by.Load() }}
+}
+
+// never is a deletion of something that is not here.
+func never(by nostr.PubKey, at nostr.Timestamp, i, bytes int) nostr.Event {
+	e := nostr.Event{
+		PubKey: by, Kind: 5, CreatedAt: at, Content: strings.Repeat("x", bytes), Tags: nostr.Tags{{"e", fmt.Sprintf("%064x", i+1)}},
+	}
+	e.SetID()
+	return e
+}
+
+// served are the ids of what a relay answers.
+func served(ctx context.Context, relay *khatru.Relay, f nostr.Filter) (ids []nostr.ID) {
+	for e := range relay.QueryStored(ctx, f) {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// embeddings are a relay without a QueryStored of its own, and one that has another, over the same backend.
+var embeddings = map[string]func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync{
+	"ours": func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync {
+		s, _, _ := embed(t, relay, newBolt(t), withholding(by))
+		return s
+	},
+	"theirs": func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync {
+		db := newBolt(t)
+		relay.UseEventstore(db, 500)
+		t.Cleanup(relay.DisableExpirationManager)
+		s, _, _ := embed(t, relay, db, withholding(by))
+		return s
+	},
+}
+
+// What is withheld is in no answer, in no reconciliation, and nobody hears of it. It counts all the same, khatru itself
+// finds it, and it is served again when it is not withheld any more.
+func TestWithheld(t *testing.T) {
+	for name, embedded := range embeddings {
+		t.Run(name, func(t *testing.T) {
+			relay, by := khatru.NewRelay(), &atomic.Pointer[nostr.PubKey]{}
+			s := embedded(t, relay, by)
+			require.NoError(t, s.inPlace())
+			gone, note := event(alice, 1, start-9), event(bob, 1, start-8)
+			theirs, slander := event(bob, 5, start-7, nostr.Tag{"e", strings.Repeat("1", 64)}), event(alice, 5, start, nostr.Tag{"e", gone.ID.Hex()})
+			vanish := event(alice, 62, start-1_000, nostr.Tag{"relay", "ALL_RELAYS"})
+			importEvents(t, s.imports, gone, note, theirs, slander, vanish)
+			ctx := t.Context()
+
+			all := []nostr.ID{theirs.ID, note.ID}
+			require.Equal(t, all, served(ctx, relay, nostr.Filter{}))
+			require.Equal(t, []nostr.ID{theirs.ID}, served(ctx, relay, nostr.Filter{Kinds: []nostr.Kind{5, 62}}))
+			require.Equal(t, []nostr.ID{theirs.ID}, served(ctx, relay, nostr.Filter{Limit: 1}), "who asks for one gets the next one")
+			require.Equal(t, []nostr.ID{note.ID}, served(ctx, relay, nostr.Filter{Kinds: []nostr.Kind{1}}))
+			require.Empty(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID, vanish.ID}}))
+			require.Empty(t, served(ctx, relay, nostr.Filter{Authors: []nostr.PubKey{alice}}))
+			require.ElementsMatch(t, all, served(khatru.SetNegentropy(ctx), relay, nostr.Filter{}))
+			require.Empty(t, served(khatru.SetNegentropy(ctx), relay, nostr.Filter{Kinds: []nostr.Kind{62}}))
+			require.ErrorContains(t, publish(t, relay, gone), "deleted", "it stays in force")
+
+			c := dial(t, serve(t, relay))
+			require.Equal(t, `["EOSE","x"]`, c.say(`["REQ","x",{"since":%d}]`, start+1))
+			key := nostr.SecretKey{31: 2}
+			author := key.Public()
+			by.Store(&author)
+			speak := dial(t, serve(t, relay))
+			for _, kind := range []nostr.Kind{5, 1} { // by a client
+				e := nostr.Event{Kind: kind, CreatedAt: nostr.Now(), Tags: nostr.Tags{{"e", strings.Repeat("2", 64)}}}
+				require.NoError(t, e.Sign(key))
+				require.Contains(t, speak.publish(e), "true")
+			}
+			require.Contains(t, c.read(), `"kind":1,`, "and nobody heard of what was said by deleting")
+			require.Contains(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID}}), slander.ID)
+		})
+	}
+}
+
+// However much is withheld, no page is empty, which would be taken for the end.
+func TestWhatIsWithheldEndsNoPage(t *testing.T) {
+	racetest.Amounts(t)
+	for name, embedded := range embeddings {
+		for kind, many := range map[string]struct{ n, bytes, second int }{
+			"many": {2_500, 10, 90}, "large": {400, 40_000, 90}, "many of one second": {1_200, 10, 1_200},
+		} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				relay := khatru.NewRelay()
+				s := embedded(t, relay, &atomic.Pointer[nostr.PubKey]{})
+				var want []nostr.ID
+				var all []nostr.Event
+				for i := range 3 {
+					theirs := never(bob, start-nostr.Timestamp(i), i, 1)
+					all, want = append(all, theirs), append(want, theirs.ID)
+				}
+				for i := range many.n {
+					all = append(all, never(alice, start+1+nostr.Timestamp(i/many.second), i, many.bytes))
+				}
+				among := never(bob, start+1, 3, 1)
+				want = append([]nostr.ID{among.ID}, want...)
+				_, err := s.Store().Save(t.Context(), incoming(t, append(all, among)...))
+				require.NoError(t, err)
+				for limit, n := range map[int]int{0: 4, 1: 1, 2: 2, 500: 4} {
+					require.Equal(t, want[:n], served(t.Context(), relay, nostr.Filter{Kinds: []nostr.Kind{5}, Limit: limit}), "%d", limit)
+				}
+			})
+		}
+	}
+}
+
+func incoming(t *testing.T, events ...nostr.Event) (all []graspsync.Incoming) {
+	for _, e := range events {
+		all = append(all, graspsync.Incoming{Event: ours(t, e)})
+	}
+	return all
+}
+
+// The hooks that withhold are ours: one that takes their place is found out, and theirs are asked.
+func TestHooksThatWithhold(t *testing.T) {
+	for name, set := range map[string]func(r *khatru.Relay){
+		"PreventBroadcast": func(r *khatru.Relay) {
+			r.PreventBroadcast = func(*khatru.WebSocket, nostr.Filter, nostr.Event) bool { return false }
+		},
+		"QueryStored": func(r *khatru.Relay) { r.QueryStored = nil },
+	} {
+		for _, embedded := range embeddings {
+			relay := khatru.NewRelay()
+			s := embedded(t, relay, &atomic.Pointer[nostr.PubKey]{})
+			set(relay)
+			err := s.Run(t.Context())
+			require.ErrorIs(t, err, ErrReplaced)
+			require.ErrorContains(t, err, name)
+		}
+	}
+	relay := khatru.NewRelay()
+	relay.PreventBroadcast = func(_ *khatru.WebSocket, _ nostr.Filter, e nostr.Event) bool { return e.Kind == 1 }
+	s, _, _ := embed(t, relay, newBolt(t), withholding(&atomic.Pointer[nostr.PubKey]{}))
+	require.NoError(t, s.inPlace())
+	for kind, is := range map[nostr.Kind]bool{1: true, 5: true, 62: true, 1621: false} {
+		require.Equal(t, is, relay.PreventBroadcast(nil, nostr.Filter{}, event(alice, kind, start)), "%d", kind)
+		require.Equal(t, kind == 1, relay.PreventBroadcast(nil, nostr.Filter{}, event(bob, kind, start)), "%d", kind)
+	}
+	relay = khatru.NewRelay()
+	_, _, _ = embed(t, relay, newBolt(t), Config{})
+	require.Nil(t, relay.PreventBroadcast, "without anything to withhold it is the relay's")
+}
