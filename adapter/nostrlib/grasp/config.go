@@ -9,12 +9,15 @@ import (
 
 	"fiatjaf.com/nostr/khatru/grasp"
 
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -34,6 +37,14 @@ type Config struct {
 	// Membership says who is a maintainer: for purgatory, and for the default policy.
 	// A Policy of Sync's must do the same by itself.
 	Membership nip34.Membership
+	// Rules are what the operator has decided: what is blocked, which relays are followed in any case,
+	// how the server describes itself. [Server.Control] changes them. Defaults to those that State
+	// has: then whoever loses State has everything back that was blocked or removed. In a store of
+	// their own ([rules.Open], [rules.Move]) they outlive it, as with [Open].
+	Rules *rules.Book
+	// Audit is told of each command of an operator's that changes something, before it and after it.
+	// It must be safe for concurrent use. Defaults to nobody; they are logged in any case.
+	Audit func(admin.Entry)
 	// Logger gets what happens, unless a part has one of its own. Defaults to
 	// discarding it.
 	Logger *slog.Logger
@@ -41,7 +52,7 @@ type Config struct {
 	MaxQuery int
 	Pace     func(ctx context.Context, r *http.Request, subscription string, bytes int)
 
-	// Sync is the configuration of the SyncManager. Its State is set by New; its
+	// Sync is the configuration of the SyncManager. Its State and its Rules are set by New; its
 	// Policy, by default GRASPPolicy, decides before purgatory does. It must have no Holder:
 	// purgatory is that.
 	Sync relaysync.Config
@@ -81,7 +92,23 @@ func (c Config) validate(gs *grasp.GraspServer, identity nip34.Identity) error {
 	if c.Sync.Holder != nil {
 		errs = append(errs, errors.New("Sync.Holder is set: what the server holds is in its purgatory"))
 	}
+	if r := c.Sync.Rules; r != nil && r != relaysync.Rules(c.Rules) {
+		errs = append(errs, errors.New("Sync.Rules is set: the rules of the server are Rules"))
+	}
 	return errors.Join(errs...)
+}
+
+// withRules has all parts go by the rules.
+func (c Config) withRules(ctx context.Context) (Config, error) {
+	if c.Rules == nil {
+		book, err := rules.Open(ctx, c.State, rules.Config{})
+		if err != nil {
+			return c, err
+		}
+		c.Rules = book
+	}
+	c.Sync, c.Egress = control.Enforce(c.Rules, c.Sync, c.Egress)
+	return c, nil
 }
 
 func (c Config) withDefaults(identity nip34.Identity) (Config, error) {

@@ -29,11 +29,17 @@
 // tells. A GraspServer by itself serves whatever is announced, wherever that says it is: try the identity out with
 // a copy of the folder first.
 //
+// # What its operator decides
+//
+// [Server.Control] blocks and allows, purges, and has relays and git data tried again, while the server runs; behind package
+// admin that is NIP-86. What is blocked is not taken, followed, connected to, nor served as git data, and has no page;
+// events that are here stay served until they are purged, but for deletions and requests to vanish.
+//
 // # What remains of the GraspServer, and what does not
 //
 // Its hooks OnRead and OnWrite are asked before git sees anything. Before refs are listed OnRead is, also
 // for a push, which is told all of them, and OnWrite for a push: what nobody may read nobody can push to;
-// its page of a repository, its entries in the NIP-11 document and whatever else is on the
+// its page of a repository that is not blocked, its entries in the NIP-11 document and whatever else is on the
 // relay's router are as they were. The three requests that git makes are answered by
 // package gitserve. Its own handlers can't have purgatory behind them:
 //

@@ -7,12 +7,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	gonostr "github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/gate"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
@@ -20,10 +23,17 @@ import (
 )
 
 // operators is the status page, with its box for questions, and the metrics: for an address of this machine only, since
-// it asks for no password.
-func operators(server *graspadapter.Server) (http.Handler, error) {
+// they ask for no password. What the owner commands there is signed (NIP-86).
+func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handler, error) {
+	commands, err := admin.New(server.Control(""), admin.Config{
+		Owners: []graspsync.PubKey{owner}, URLs: []string{"http://127.0.0.1:7335"},
+	})
+	if err != nil {
+		return nil, err
+	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
+		Rules: statuspage.RulesOf(server.Control("").Rules()),
 		Explain: func(ctx context.Context, question string) (string, error) {
 			x, err := server.Explain(ctx, question)
 			return x.String(), err
@@ -33,18 +43,19 @@ func operators(server *graspadapter.Server) (http.Handler, error) {
 		return nil, err
 	}
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(server.Sync().Collector("ngit"), server.Purgatory().Collector("ngit"), server.GitHandler().Collector("ngit"))
+	metrics.MustRegister(server.Sync().Collector("ngit"), server.Purgatory().Collector("ngit"), server.GitHandler().Collector("ngit"),
+		server.Control("").Collector("ngit"), server.Control("").Rules().Collector("ngit"))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.Handle("/", page)
+	mux.Handle("/", commands.Before(page))
 	return mux, nil
 }
 
 // What goes on in a server, and why something is not there, for who runs it: at an address of its own, which
 // is no longer there when the server is not, and ends the server if it is taken.
 func Example_operators() {
-	serve := func(ctx context.Context, server *graspadapter.Server, door *gate.Gate) error {
-		mux, err := operators(server)
+	serve := func(ctx context.Context, owner graspsync.PubKey, server *graspadapter.Server, door *gate.Gate) error {
+		mux, err := operators(server, owner)
 		if err != nil {
 			return err
 		}
@@ -91,7 +102,8 @@ func TestOperators(t *testing.T) {
 	_, err = server.Explain(ctx, "what?")
 	require.Error(t, err)
 
-	mux, err := operators(server)
+	owner := relaytest.NewKey("owner")
+	mux, err := operators(server, owner.PubKey())
 	require.NoError(t, err)
 	ask := func(path string) string {
 		w := httptest.NewRecorder()
@@ -102,6 +114,24 @@ func TestOperators(t *testing.T) {
 	require.Contains(t, ask("/explain?q="+announcement.ID), "waits for git data")
 	require.Contains(t, ask("/metrics"), "ngit_sync_")
 	require.Contains(t, ask("/metrics"), "ngit_purgatory_")
+	require.Contains(t, ask("/metrics"), "ngit_rules_")
+
+	command := func(k *relaytest.Key) (status int) {
+		body := `{"method":"banpubkey","params":["` + alice.Hex() + `","spam"]}`
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+		// What is signed in its first minute is not obeyed, as another process may have done so.
+		authorization, err := admin.Authorize(k.Secret(), "http://127.0.0.1:7335", http.MethodPost, []byte(body), time.Now().Add(time.Minute))
+		require.NoError(t, err)
+		r.Header = http.Header{"Authorization": {authorization}, "Content-Type": {admin.ContentType}}
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		return w.Code
+	}
+	require.Equal(t, http.StatusForbidden, command(alice))
+	require.Eventually(t, func() bool { return command(owner) == http.StatusOK }, soon, 100*time.Millisecond)
+	require.ErrorContains(t, p.publish(alice.Hosted(gonostr.Now(), "other", "ws://"+p.addr)), "blocked: this server takes nothing by this author")
+	require.Contains(t, ask("/rules"), "spam")
+	require.Empty(t, server.Purgatory().Status().Waiting)
 }
 
 // README shows the functions above.

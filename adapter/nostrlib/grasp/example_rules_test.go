@@ -13,43 +13,17 @@ import (
 	gonostr "github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
-	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// block has nothing by an author taken from now on, and removes what is here. The rule holds over restarts, and
-// [rules.Book.Unset] with the same Reconsider lifts it. A relay is blocked without the removal.
-func block(ctx context.Context, book *rules.Book, server *graspadapter.Server, author, reason string) (removed int, err error) {
-	subject, err := rules.ParseSubject("author", author) // in any spelling
-	if err != nil {
-		return 0, err
-	}
-	if err := book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: reason}); err != nil {
-		return 0, err
-	}
-	if err := server.Sync().Manager().Reconsider(ctx, rules.Lifted(subject)); err != nil {
-		return 0, err
-	}
-	for event, err := range server.Sync().Store().Events(ctx, gonostr.Filter{Authors: []string{subject.Name}}) {
-		if err != nil {
-			return removed, err
-		}
-		if err := server.Sync().Remove(ctx, event); err != nil {
-			return removed, err
-		}
-		removed++
-	}
-	return removed, nil
-}
-
-// An author is blocked while the server runs. One that is to know its rules after a restart keeps them as it keeps
-// State: with filestate.Open, in a folder of their own that is in the backup.
+// An author is blocked while the server runs, and what is here of theirs is removed. A server that is to know that after
+// a restart has a Config.State that lasts, or is made by [graspadapter.Open].
 func Example_rules() {
 	ctx, cancel := context.WithCancel(context.Background())
 	check := func(err error) {
@@ -64,14 +38,11 @@ func Example_rules() {
 	check(err)
 	db := &slicestore.SliceStore{}
 	check(db.Init())
-	book, err := rules.Open(ctx, state.NewMemory(), rules.Config{})
-	check(err)
 
 	relay := khatru.NewRelay()
 	server, err := graspadapter.New(ctx, grasp.New(relay, filepath.Join(dir, "git")), db, identity, graspadapter.Config{
-		State:  state.NewMemory(),
-		Sync:   relaysync.Config{Rules: book},
-		Egress: egress.Config{Deny: book.Deny}, // the git servers of a blocked host
+		State: state.NewMemory(),
+		Audit: func(e admin.Entry) { fmt.Println(e.By, e.Command, e.Outcome) }, // admin.Log is one in a file
 	})
 	check(err)
 	defer server.Close()
@@ -89,12 +60,19 @@ func Example_rules() {
 	}
 	_, err = server.Sync().Store().Save(ctx, []graspsync.Incoming{{Event: parsed(mallory.Hosted(gonostr.Now()-60, "old", "grasp.example.com"))}})
 	check(err)
-	fmt.Println(block(ctx, book, server, mallory.Npub(), "spam"))
+
+	subject, err := rules.ParseSubject("author", mallory.Npub()) // in any spelling
+	check(err)
+	purged, err := server.Control("alice").Remove(ctx, subject, "spam")
+	fmt.Println(purged.Events, err)
+
 	next, err := nostrlib.ToEvent(parsed(mallory.Hosted(gonostr.Now(), "repo", "grasp.example.com")))
 	check(err)
 	_, err = relay.AddEvent(ctx, next) // as a client's
 	fmt.Println(err)
 	// Output:
+	// alice remove begun
+	// alice remove done
 	// 1 <nil>
 	// blocked: this server takes nothing by this author
 }

@@ -14,11 +14,11 @@ import (
 
 // Open is the short way to [New]: it gives a GraspServer sync and purgatory, for the repositories whose
 // announcements list the domain ("grasp.example.com", or with a port). What is to survive a restart goes
-// into "state" in the folder, which belongs to this process, and is on the same disk as the events and the
-// repositories. Relays to begin with are URLs, or just their hosts. What happens is logged by
-// [log/slog.Default], and the relay speaks NIP-77. A domain such as "127.0.0.1:3334" is for trying it out:
-// relays and git servers on this machine are reached then, without encryption as well, which else nobody
-// is. ctx bounds Open only.
+// into "state" in the folder, and what an operator decides by [Server.Control] into "rules"; the folder
+// belongs to this process, and is on the same disk as the events and the repositories. Relays to begin with are
+// URLs, or just their hosts. What happens is logged by [log/slog.Default], and the relay speaks NIP-77. A domain
+// such as "127.0.0.1:3334" is for trying it out: relays and git servers on this machine are reached then, without
+// encryption as well, which else nobody is. ctx bounds Open only.
 //
 // Whoever wants anything otherwise takes New.
 func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
@@ -26,14 +26,18 @@ func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, 
 	if err != nil {
 		return nil, fmt.Errorf("GRASP server: %w", err)
 	}
+	book, kept, err := set.OpenRules(ctx, folder)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("GRASP server: %w", err), set.Records.Close())
+	}
 	s, err := New(ctx, gs, backend, set.Identity, Config{
-		State: set.Records, Egress: set.Egress, Logger: set.Logger,
+		State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger,
 		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext},
 	})
 	if err != nil {
-		return nil, errors.Join(err, set.Records.Close())
+		return nil, errors.Join(err, kept.Close())
 	}
-	s.records = set.Records
+	s.records = kept
 	gs.Relay.Negentropy = true
 	return s, nil
 }

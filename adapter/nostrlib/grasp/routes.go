@@ -9,12 +9,16 @@ import (
 	"fiatjaf.com/nostr/khatru/grasp"
 	"fiatjaf.com/nostr/nip19"
 
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/rules"
 )
 
 // routes has git's requests answered by our handler, after the hooks of the GraspServer, and
-// all else by what the relay's router has: the page of a repository, and what the embedder added.
-func routes(gs *grasp.GraspServer, git *gitserve.Handler) *http.ServeMux {
+// all else by what the relay's router has: the page of a repository, unless that is blocked, and what the
+// embedder added.
+func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.Book) *http.ServeMux {
 	base, mux := gs.Relay.Router(), http.NewServeMux()
 	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
 		hooks := []hook{gs.OnRead} // whoever is going to push is told all refs as well
@@ -25,6 +29,15 @@ func routes(gs *grasp.GraspServer, git *gitserve.Handler) *http.ServeMux {
 	})
 	mux.HandleFunc("POST /{npub}/{repo}/git-upload-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnRead) })
 	mux.HandleFunc("POST /{npub}/{repo}/git-receive-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnWrite) })
+	mux.HandleFunc("GET /{npub}/{repo}", func(w http.ResponseWriter, r *http.Request) {
+		identifier, dotted := strings.CutSuffix(r.PathValue("repo"), ".git")
+		owner, err := nip34.ParseNPub(r.PathValue("npub"))
+		if dotted && err == nil && book.BlocksRepository(graspsync.RepoRef{Owner: owner, Identifier: identifier}) {
+			http.NotFound(w, r) // as the GraspServer says of one that is not here
+			return
+		}
+		base.ServeHTTP(w, r)
+	})
 	mux.Handle("/", base)
 	return mux
 }

@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"fiatjaf.com/nostr/eventstore"
+	"fiatjaf.com/nostr/khatru"
 	"fiatjaf.com/nostr/khatru/grasp"
+	"fiatjaf.com/nostr/nip11"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/explain"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
@@ -33,7 +38,10 @@ type Server struct {
 	git       *gitserve.Handler
 	fetcher   *gitfetch.Fetcher
 	repos     *gitserve.Repositories
-	records   io.Closer // nil if they are whose State it is
+	commands  control.Control // in the hands of nobody
+	relay     *khatru.Relay
+	about     func(context.Context, *http.Request, nip11.RelayInformationDocument) nip11.RelayInformationDocument // the relay's; may be nil
+	records   io.Closer                                                                                           // nil if they are whose State it is
 }
 
 // New gives a GraspServer, which grasp.New has made, sync and purgatory. Its relay is reached as identity and
@@ -48,7 +56,11 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	if cfg, err = cfg.withDefaults(identity); err != nil {
 		return nil, err
 	}
-	s := &Server{}
+	configured := cfg.Sync.Bootstrap
+	if cfg, err = cfg.withRules(ctx); err != nil {
+		return nil, err
+	}
+	s := &Server{relay: gs.Relay, about: gs.Relay.OverwriteRelayInformation}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -70,6 +82,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync, Store: cfg.Store, MaxQuery: cfg.MaxQuery, Pace: cfg.Pace,
 		Free: func() (uint64, error) { return disk.Free(gs.RepositoryDir) }, MinFree: cfg.Serve.MinFreeDisk,
 		Stored: s.arrived, Removed: s.departed,
+		Withholds: func(e graspsync.Event) bool { _, is := cfg.Rules.Withholds(e); return is },
 	}); err != nil {
 		return nil, err
 	}
@@ -83,8 +96,15 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	if s.git, err = gitserve.New(s.repos, authority, cfg.Serve); err != nil {
 		return nil, err
 	}
+	if s.commands, err = control.New(control.Config{
+		Rules: cfg.Rules, Sync: s.sync.Manager(), Store: s.sync.Store(), Remove: s.sync.Remove, Purgatory: s.Purgatory(),
+		Repositories: s.repos, Lists: policy.Lists, Bootstrap: configured, Audit: cfg.Audit, Logger: cfg.Logger,
+	}); err != nil {
+		return nil, err
+	}
 	embed() // last of all: a relay whose New failed is to be one that another New can have
-	gs.Relay.SetRouter(routes(gs, s.git))
+	gs.Relay.OverwriteRelayInformation = s.describes
+	gs.Relay.SetRouter(routes(gs, s.git, cfg.Rules))
 	if info := gs.Relay.Info; info != nil && !slices.Contains(info.SupportedGrasps, "GRASP-02") {
 		info.SupportedGrasps = append(info.SupportedGrasps, "GRASP-02")
 	}
@@ -94,6 +114,19 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 // Explain answers why something is here, or is not; see [explain.Explainer].
 func (s *Server) Explain(ctx context.Context, text string) (explain.Explanation, error) {
 	return explain.Explainer{Sync: s.sync.Manager(), Purgatory: s.Purgatory(), Repositories: s.repos}.Explain(ctx, text)
+}
+
+// Control returns the control of the server in the hands of somebody: an npub, or whatever the program
+// calls what acts.
+func (s *Server) Control(by string) control.Control { return s.commands.By(by) }
+
+// describes is what the relay says of itself, with what was changed while it ran.
+func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
+	if s.about != nil {
+		info = s.about(ctx, r, info)
+	}
+	s.commands.About(&info.Name, &info.Description, &info.Icon)
+	return info
 }
 
 func (s *Server) openPurgatory(ctx context.Context, policy *purgatoryadapter.Policy, cfg Config) error {
@@ -172,6 +205,9 @@ func (s *Server) GitHandler() *gitserve.Handler { return s.git }
 // called before, and what khatruadapter's Run returns for a hook of the relay that was set
 // after New. It leaves no goroutine.
 func (s *Server) Run(ctx context.Context) error {
+	if reflect.ValueOf(s.relay.OverwriteRelayInformation).Pointer() != reflect.ValueOf(s.describes).Pointer() {
+		return fmt.Errorf("GRASP server: OverwriteRelayInformation: %w", khatruadapter.ErrReplaced)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup

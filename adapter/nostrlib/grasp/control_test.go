@@ -1,0 +1,340 @@
+package graspadapter_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fiatjaf.com/nostr/nip11"
+	gonostr "github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/gate"
+	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
+	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/rules"
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// commanded is a server with an owner, who commands it over HTTP.
+type commanded struct {
+	*place
+	listener net.Listener
+	open     func() (*graspadapter.Server, error)
+	server   *graspadapter.Server
+	owner    *relaytest.Key
+	stop     func()
+}
+
+// newCommanded starts a server that open makes of what the place has.
+func newCommanded(t *testing.T, open1 func(p *place) (*graspadapter.Server, error)) *commanded {
+	t.Helper()
+	p, listener := open(t)
+	c := &commanded{place: p, listener: listener, owner: relaytest.NewKey("admin")}
+	c.open = func() (*graspadapter.Server, error) { return open1(p) }
+	c.start()
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+func (c *commanded) start() {
+	c.t.Helper()
+	var err error
+	c.server, err = c.open()
+	require.NoError(c.t, err)
+	identity, err := nip34.ParseIdentity(c.addr)
+	require.NoError(c.t, err)
+	handler, err := admin.New(c.server.Control(""), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity, State: state.NewMemory()})
+	require.NoError(c.t, err)
+	door := gate.New(c.relay, gate.Config{})
+	c.server.Sync().Pace(door.Wait)
+	ctx, cancel := context.WithCancel(c.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- gate.Serve(ctx, c.listener, handler.Before(door), c.server.Run) }()
+	<-c.server.Sync().Ready()
+	c.stop = func() {
+		cancel()
+		require.NoError(c.t, <-ended)
+		door.Close()
+		require.NoError(c.t, c.server.Close())
+	}
+}
+
+// restart ends the server and starts it again, as another process would.
+func (c *commanded) restart() {
+	c.t.Helper()
+	c.stop()
+	c.swap(again(c.t, c.place))
+	var err error
+	c.listener, err = new(net.ListenConfig).Listen(c.t.Context(), "tcp", c.addr)
+	require.NoError(c.t, err)
+	c.start()
+}
+
+// do has the owner command something. What was signed in the second in which a server was started is
+// not obeyed.
+func (c *commanded) do(method string, params ...string) (result string, err error) {
+	c.t.Helper()
+	for {
+		raw, err := admin.Client{URL: "http://" + c.addr, Key: c.owner.Secret()}.Do(c.t.Context(), method, params...)
+		if err != nil && strings.Contains(err.Error(), "signed before") {
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		return string(raw), err
+	}
+}
+
+func (c *commanded) must(method string, params ...string) string {
+	c.t.Helper()
+	result, err := c.do(method, params...)
+	require.NoError(c.t, err, "%s %v", method, params)
+	return result
+}
+
+// client is one of the relay.
+func (c *commanded) client() *gonostr.Relay {
+	c.t.Helper()
+	r, err := gonostr.RelayConnect(c.t.Context(), "ws://"+c.addr)
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// submit has a client publish something.
+func (c *commanded) submit(e *gonostr.Event) error {
+	c.t.Helper()
+	r := c.client()
+	defer func() { _ = r.Close() }()
+	return r.Publish(c.t.Context(), *e)
+}
+
+// asked is what a client gets.
+func (c *commanded) asked(f gonostr.Filter) (ids []string) {
+	c.t.Helper()
+	r := c.client()
+	defer func() { _ = r.Close() }()
+	events, err := r.QuerySync(c.t.Context(), f)
+	require.NoError(c.t, err)
+	for _, e := range events {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// serves reports whether a repository can be cloned and has a page.
+func (c *commanded) serves(k *relaytest.Key) (data, page bool) {
+	c.t.Helper()
+	_, err := try(c.t, c.t.TempDir(), "ls-remote", "--exit-code", c.url(k, "repo"))
+	answer, status := get(c.t, c.url(k, "repo"), "text/html")
+	require.NotEmpty(c.t, answer)
+	return err == nil, status == http.StatusOK
+}
+
+func get(t *testing.T, url, accept string) (body string, status int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", accept)
+	answer, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	return string(text), answer.StatusCode
+}
+
+// push has a repository announced, pushed to and served.
+func (c *commanded) push(k *relaytest.Key) (announcement *gonostr.Event) {
+	c.t.Helper()
+	dir, commit := work(c.t)
+	announcement = k.Hosted(gonostr.Now()-100, "repo", "ws://"+c.addr)
+	require.NoError(c.t, c.submit(announcement))
+	require.NoError(c.t, c.submit(k.State(gonostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
+	git(c.t, dir, "push", "-q", c.url(k, "repo"), "main")
+	require.Eventually(c.t, func() bool { data, page := c.serves(k); return data && page }, soon, often)
+	return announcement
+}
+
+// An owner blocks an author, over a restart, takes their repository down with its git data, and lifts that. It is in the
+// audit log.
+func TestOwnerCommands(t *testing.T) {
+	log, err := admin.OpenLog(filepath.Join(t.TempDir(), "audit.log"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, log.Close()) }()
+	kept := state.NewMemory()
+	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
+		identity, err := nip34.ParseIdentity(p.addr)
+		require.NoError(t, err)
+		cfg := graspadapter.Config{State: kept, Audit: func(e admin.Entry) { require.NoError(t, log.Record(e)) }}
+		cfg.Sync.AllowPlaintext = true
+		return graspadapter.New(t.Context(), p.grasp, p.db, identity, cfg)
+	})
+	alice, mallory := relaytest.NewKey("alice"), relaytest.NewKey("mallory")
+	c.push(alice)
+	announcement := c.push(mallory)
+	issue := mallory.Issue(gonostr.Now()-50, alice.Ref("repo"), "an issue")
+	slander := mallory.Event(gonostr.Now()-40, gonostr.KindDeletion, "slander", gonostr.Tag{"e", issue.ID})
+	require.NoError(t, c.submit(issue))
+	require.NoError(t, c.submit(slander))
+	mistake := alice.Issue(gonostr.Now()-70, alice.Ref("repo"), "a mistake")
+	require.NoError(t, c.submit(mistake))
+	fine := alice.Event(gonostr.Now()-60, gonostr.KindDeletion, "a mistake", gonostr.Tag{"e", mistake.ID})
+	require.NoError(t, c.submit(fine))
+	deletions := gonostr.Filter{Kinds: []int{gonostr.KindDeletion}}
+	require.Equal(t, []string{slander.ID, fine.ID}, c.asked(deletions))
+
+	c.must("block", "author", mallory.Npub(), "spam")
+	require.Eventually(t, func() bool { data, page := c.serves(mallory); return !data && !page }, soon, often, "out of service")
+	for range 2 {
+		err := c.submit(mallory.Issue(gonostr.Now(), alice.Ref("repo"), "spam"))
+		require.ErrorContains(t, err, "blocked: this server takes nothing by this author")
+		require.Equal(t, []string{fine.ID}, c.asked(deletions), "it is withheld")
+		one := deletions
+		one.Limit = 1
+		require.Equal(t, []string{fine.ID}, c.asked(one))
+		require.Error(t, c.submit(issue), "and counts")
+		require.Len(t, c.asked(gonostr.Filter{Authors: []string{mallory.Hex()}}), 2, "what is here is not purged")
+		require.Contains(t, c.must("rules"), "spam")
+		data, page := c.serves(alice)
+		require.True(t, data && page)
+		c.restart()
+	}
+	folder := filepath.Join(c.dir, "git", mallory.Hex())
+	ref := mallory.Ref("repo").String()
+	require.JSONEq(t, `{"events":2,"waiting":0,"repositories":["`+ref+`"]}`, c.must("purge", "repository", ref))
+	require.NoDirExists(t, filepath.Join(folder, "repo"))
+	left, err := filepath.Glob(filepath.Join(c.dir, "git", "departed", "*"+mallory.Hex()+"*"))
+	require.NoError(t, err)
+	require.Empty(t, left, "nor is it kept for a week")
+	require.Empty(t, c.asked(gonostr.Filter{Authors: []string{mallory.Hex()}}))
+	require.Error(t, c.submit(announcement))
+
+	c.must("unset", "author", mallory.Npub())
+	require.Equal(t, []string{slander.ID, fine.ID}, c.asked(deletions))
+	require.NoError(t, c.submit(announcement))
+	require.NotEmpty(t, c.server.Purgatory().Status().Waiting, "it begins anew")
+	_, err = c.do("unset", "author", mallory.Npub())
+	require.ErrorContains(t, err, "there is no such rule")
+
+	entries, err := log.Recent(100)
+	require.NoError(t, err)
+	var said []string
+	for _, e := range entries {
+		require.Equal(t, c.owner.Npub(), e.By)
+		said = append(said, e.Command+" "+e.Outcome)
+	}
+	require.Equal(t, []string{
+		"block begun", "block done", "purge begun", "purge done", "unset begun", "unset done", "unset begun", "unset failed",
+	}, said)
+	require.Equal(t, []string{"author", mallory.Hex(), "spam"}, entries[1].Args)
+}
+
+// What was decided of a server that was opened the short way is in a folder of its own, and outlives the rest of what
+// it knows; so does how it describes itself, after what the relay says by itself.
+func TestOpenKeepsWhatIsDecided(t *testing.T) {
+	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
+		p.relay.OverwriteRelayInformation = func(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
+			info.Name, info.Contact = "the relay's", "somebody"
+			return info
+		}
+		return graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
+	})
+	info := func() (info nip11.RelayInformationDocument) {
+		text, _ := get(t, "http://"+c.addr, "application/nostr+json")
+		require.NoError(t, json.Unmarshal([]byte(text), &info))
+		return info
+	}
+	require.Equal(t, "the relay's", info().Name)
+	alice, mallory := relaytest.NewKey("alice"), relaytest.NewKey("mallory")
+	c.must("banpubkey", mallory.Hex(), "spam")
+	c.must("changerelayname", "another name")
+	c.must("bootstrap", "add", "ws://127.0.0.1:8443")
+	for range 2 {
+		require.ErrorContains(t, c.submit(mallory.Hosted(gonostr.Now(), "repo", "ws://"+c.addr)), "blocked: this server takes nothing by this author")
+		require.NoError(t, c.submit(alice.Hosted(gonostr.Now(), "repo", "ws://"+c.addr)))
+		require.Equal(t, "another name", info().Name)
+		require.Equal(t, "somebody", info().Contact)
+		require.Eventually(t, func() bool {
+			relays := c.server.Sync().Status().Relays
+			return len(relays) == 1 && relays[0].Bootstrap
+		}, soon, often, "followed")
+		c.stop()
+		require.NoError(t, os.RemoveAll(filepath.Join(c.dir, "state")))
+		c.stop = func() {}
+		c.restart()
+	}
+	require.JSONEq(t, `[{"pubkey":"`+mallory.Hex()+`","reason":"spam"}]`, c.must("listbannedpubkeys"))
+}
+
+// Git data is hunted for at once when somebody wants that, and not at a host that is blocked.
+func TestBlockedGitServer(t *testing.T) {
+	var asked atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/info/refs") {
+			asked.Add(1)
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer elsewhere.Close()
+	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
+		return graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
+	})
+	c.must("block", "relay", elsewhere.URL, "slow")
+	alice := relaytest.NewKey("alice")
+	_, commit := work(t)
+	require.NoError(t, c.submit(alice.Hosted(gonostr.Now()-100, "repo", "ws://"+c.addr, strings.Replace(elsewhere.URL, "http", "ws", 1))))
+	require.NoError(t, c.submit(alice.State(gonostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
+	c.must("refetch", alice.Npub()+"/repo")
+	time.Sleep(time.Second)
+	require.Zero(t, asked.Load(), "it is blocked")
+	c.must("unset", "relay", elsewhere.URL)
+	c.must("refetch", alice.Npub()+"/repo")
+	require.Eventually(t, func() bool { return asked.Load() > 0 }, soon, often)
+}
+
+// What the relay says of itself is one hook, and a server that can't change it does not run.
+func TestInformationThatWasReplaced(t *testing.T) {
+	p, listener := open(t)
+	require.NoError(t, listener.Close())
+	identity, err := nip34.ParseIdentity(p.addr)
+	require.NoError(t, err)
+	server, err := graspadapter.New(t.Context(), p.grasp, p.db, identity, graspadapter.Config{State: state.NewMemory()})
+	require.NoError(t, err)
+	p.relay.OverwriteRelayInformation = nil
+	require.ErrorIs(t, server.Run(t.Context()), khatruadapter.ErrReplaced)
+	require.NoError(t, server.Close())
+}
+
+// A file of rules is read while the server runs, and a repository that it blocks is out of service.
+func TestFileOfRules(t *testing.T) {
+	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
+		return graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
+	})
+	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
+	c.push(alice)
+	c.push(bob)
+	file := "block repository " + alice.Npub() + "/repo # copied\n"
+	read := func() (rules.File, error) { return rules.ParseFile(strings.NewReader(file)) }
+	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), read))
+	require.Eventually(t, func() bool { data, page := c.serves(alice); return !data && !page }, soon, often)
+	data, page := c.serves(bob)
+	require.True(t, data && page)
+	require.ErrorContains(t, c.submit(bob.Issue(gonostr.Now(), alice.Ref("repo"), "late")), "blocked: this server takes nothing about this repository")
+	file = ""
+	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), read))
+	require.Eventually(t, func() bool { data, page := c.serves(alice); return data && page }, soon, often)
+}
