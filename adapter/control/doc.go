@@ -10,5 +10,6 @@
 //	commands, err := control.New(control.Config{Rules: book, Sync: manager, ...})
 //
 // A Control is in somebody's hands, whom an audit log has with what they did ([Control.By]). It is an
-// [admin.Operator]: behind package admin it is NIP-86.
+// [admin.Operator]: behind package admin it is NIP-86. An [Explainer] says of what is not here, or not served, which
+// rule keeps it out, and which command lifts that.
 package control

@@ -6,7 +6,7 @@
 //	...
 //	fmt.Println(x)
 //
-// A server of adapter/grasp, or of adapter/nostrlib/grasp, has an Explain that is made of it.
+// A server of adapter/grasp, or of adapter/nostrlib/grasp, has an Explain that is made of it, by way of adapter/control.
 package explain
 
 import (

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/internal/racetest"
@@ -17,7 +18,7 @@ import (
 )
 
 // explained asks a server about an event.
-func (r *rig) explained(ev *nostr.Event) grasp.Explanation {
+func (r *rig) explained(ev *nostr.Event) control.Explanation {
 	r.t.Helper()
 	x, err := r.server.Explain(r.t.Context(), ev.ID)
 	require.NoError(r.t, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/control"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
@@ -260,6 +261,15 @@ func below(r *http.Request, path string) (*http.Request, bool) {
 // Control returns the control of the server in the hands of somebody: an npub, or whatever the program
 // calls what acts.
 func (s *Server) Control(by string) control.Control { return s.commands.By(by) }
+
+// Explain answers why something is here, or is not, as [explain.Explainer] does, and which rule keeps it
+// out.
+func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
+	return control.Explainer{
+		Explainer: explain.Explainer{Sync: s.sync, Purgatory: s.purgatory, Repositories: s.repos},
+		Rules:     s.commands.Rules(), Store: s.sync.Store(),
+	}.Explain(ctx, text)
+}
 
 // Sync is what follows other relays: its status, its metrics, its store.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }

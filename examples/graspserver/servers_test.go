@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/egress"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -175,7 +175,7 @@ func TestTwoServers(t *testing.T) {
 		"repo=" + owner.CloneURL("ws://"+aAddr, "repo"): owner.Ref("repo").String(), "relay=ws://" + aAddr: aURL.String(),
 		"event=" + foreign.ID: foreign.ID, "repo=" + owner.Ref("another").String(): owner.Ref("another").String(),
 	} {
-		var x grasp.Explanation
+		var x control.Explanation
 		require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json?"+spelling)), &x), spelling)
 		require.Equal(t, asked, x.Asked)
 		require.NotEmpty(t, x.Answer)

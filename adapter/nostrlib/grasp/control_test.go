@@ -200,8 +200,15 @@ func TestOwnerCommands(t *testing.T) {
 	c.must("block", "author", mallory.Npub(), "spam")
 	require.Eventually(t, func() bool { data, page := c.serves(mallory); return !data && !page }, soon, often, "out of service")
 	for range 2 {
-		err := c.submit(mallory.Issue(gonostr.Now(), alice.Ref("repo"), "spam"))
-		require.ErrorContains(t, err, "blocked: this server takes nothing by this author")
+		spam := mallory.Issue(gonostr.Now(), alice.Ref("repo"), "spam")
+		require.ErrorContains(t, c.submit(spam), "blocked: this server takes nothing by this author")
+		for id, is := range map[string]string{spam.ID: "blocked", slander.ID: "withheld", c.url(mallory, "repo"): "blocked"} {
+			x, err := c.server.Explain(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, is, x.Is, x)
+			require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule)
+			require.Contains(t, x.String(), "unset author "+mallory.Npub(), "what lifts it")
+		}
 		require.Equal(t, []string{fine.ID}, c.asked(deletions), "it is withheld")
 		one := deletions
 		one.Limit = 1

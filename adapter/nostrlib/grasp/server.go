@@ -111,9 +111,13 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	return s, nil
 }
 
-// Explain answers why something is here, or is not; see [explain.Explainer].
-func (s *Server) Explain(ctx context.Context, text string) (explain.Explanation, error) {
-	return explain.Explainer{Sync: s.sync.Manager(), Purgatory: s.Purgatory(), Repositories: s.repos}.Explain(ctx, text)
+// Explain answers why something is here, or is not, as [explain.Explainer] does, and which rule keeps it
+// out.
+func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
+	return control.Explainer{
+		Explainer: explain.Explainer{Sync: s.sync.Manager(), Purgatory: s.Purgatory(), Repositories: s.repos},
+		Rules:     s.commands.Rules(), Store: s.sync.Store(),
+	}.Explain(ctx, text)
 }
 
 // Control returns the control of the server in the hands of somebody: an npub, or whatever the program

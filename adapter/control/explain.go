@@ -1,4 +1,4 @@
-package grasp
+package control
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/rules"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Explanation says all that a server knows about an event, a repository or a relay: why it is
@@ -14,15 +16,20 @@ import (
 // deletion or a request to vanish that is here, counts, and is served to nobody because of one.
 type Explanation struct {
 	explain.Explanation
-	// Blocked is the rule of [Config].Rules that keeps it out, nil if none is known.
+	// Blocked is the rule that keeps it out, nil if none is known.
 	Blocked *Blocked `json:"blocked,omitempty"`
 }
 
-// Explain answers why something is here, or is not, as [explain.Explainer] does, and which rule keeps it
-// out.
-func (s *Server) Explain(ctx context.Context, text string) (Explanation, error) {
-	all := explain.Explainer{Sync: s.sync, Purgatory: s.purgatory, Repositories: s.repos}
-	answer, err := all.Explain(ctx, text)
+// Explainer answers as an [explain.Explainer] does, of a server that goes by rules. All its fields are set.
+type Explainer struct {
+	explain.Explainer
+	Rules *rules.Book
+	Store relaysync.Store
+}
+
+// Explain answers why something is here, or is not, and which rule keeps it out.
+func (s Explainer) Explain(ctx context.Context, text string) (Explanation, error) {
+	answer, err := s.Explainer.Explain(ctx, text)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -34,17 +41,17 @@ func (s *Server) Explain(ctx context.Context, text string) (Explanation, error) 
 }
 
 // explainBlocked says which rule keeps it out.
-func (s *Server) explainBlocked(ctx context.Context, x *Explanation) error {
+func (s Explainer) explainBlocked(ctx context.Context, x *Explanation) error {
 	switch x.Subject {
 	case nip34.SubjectEvent:
 		return s.explainBlockedEvent(ctx, x)
 	case nip34.SubjectRepo:
-		if rule, is := s.commands.Rules().Repository(x.Repository.Ref); is {
+		if rule, is := s.Rules.Repository(x.Repository.Ref); is {
 			x.Is = isBlocked
 			x.blocked(rule)
 		}
 	case nip34.SubjectRelay:
-		if rule, is := s.commands.Rules().Host(x.Relay.URL.HostPort()); is {
+		if rule, is := s.Rules.Host(x.Relay.URL.HostPort()); is {
 			x.blocked(rule)
 		}
 	}

@@ -1,4 +1,4 @@
-package grasp
+package control
 
 import (
 	"context"
@@ -30,7 +30,7 @@ type Blocked struct {
 	By     string    `json:"by,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 	Reason string    `json:"reason,omitempty"`
-	// Lift is the command of a Control that takes it back, or makes an exception of it.
+	// Lift is the command of [Control.Do] that takes it back, or makes an exception of it.
 	Lift string `json:"lift"`
 }
 
@@ -94,12 +94,12 @@ func (x *Explanation) blocked(r rules.Rule) {
 
 // ruleOn returns the rule that blocks an event, as far as that is known: of one that is not here it is
 // by its id, by its author, by its repository, or by what was said when it was refused.
-func (s *Server) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
-	book, id := s.commands.Rules(), x.Event.ID
+func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
+	book, id := s.Rules, x.Event.ID
 	if r, ok := book.Rule(rules.OfEvent(id)); ok {
 		return r, r.Action == rules.Block, nil
 	}
-	for ev, err := range s.sync.Store().Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
+	for ev, err := range s.Store.Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
 		if err != nil {
 			return rules.Rule{}, false, err
 		}
@@ -157,7 +157,7 @@ func awaited(book *rules.Book, e *relaysync.EventExplanation) (rules.Rule, bool)
 }
 
 // explainBlockedEvent says of an event that a rule keeps it out.
-func (s *Server) explainBlockedEvent(ctx context.Context, x *Explanation) error {
+func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) error {
 	r, is, err := s.ruleOn(ctx, x)
 	if err == nil && !is && x.Event.Is == relaysync.IsUnknown {
 		s.explainUnknown(x)
@@ -186,14 +186,14 @@ func (s *Server) explainBlockedEvent(ctx context.Context, x *Explanation) error 
 
 // explainUnknown says of an event of which nothing is known what would become of it, if it is by whom the question
 // says. What clients submitted and was blocked is not remembered over a restart.
-func (s *Server) explainUnknown(x *Explanation) {
+func (s Explainer) explainUnknown(x *Explanation) {
 	if x.Author == (graspsync.PubKey{}) {
-		if slices.ContainsFunc(s.commands.Rules().All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {
+		if slices.ContainsFunc(s.Rules.All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {
 			x.Answer = append(x.Answer, "Whether its author is blocked can't be told by its id: ask with an nevent that names them.")
 		}
 		return
 	}
-	if r, is := s.commands.Rules().Rule(rules.OfAuthor(x.Author)); is && r.Action == rules.Block {
+	if r, is := s.Rules.Rule(rules.OfAuthor(x.Author)); is && r.Action == rules.Block {
 		said := "If it is by " + nip34.NPub(x.Author) + ", as was asked, it is kept out. "
 		x.Answer = append([]string{said + blockedBy(r).sentence(x.Now)}, x.Answer...)
 	}

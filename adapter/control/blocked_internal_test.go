@@ -1,4 +1,4 @@
-package grasp
+package control
 
 import (
 	"os/exec"
