@@ -3,18 +3,21 @@ package graspadapter_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"fiatjaf.com/nostr/nip11"
+	"github.com/coder/websocket"
 	gonostr "github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
@@ -105,32 +108,50 @@ func (c *commanded) must(method string, params ...string) string {
 	return result
 }
 
-// client is one of the relay.
-func (c *commanded) client() *gonostr.Relay {
+// say sends a message to the relay, and returns what comes back up to one of some kind.
+func (c *commanded) say(until string, message ...any) (answers [][]json.RawMessage) {
 	c.t.Helper()
-	r, err := gonostr.RelayConnect(c.t.Context(), "ws://"+c.addr)
+	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
+	defer cancel()
+	conn, _, err := websocket.Dial(ctx, "ws://"+c.addr, nil)
 	require.NoError(c.t, err)
-	c.t.Cleanup(func() { _ = r.Close() })
-	return r
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(1 << 20)
+	data, err := json.Marshal(message)
+	require.NoError(c.t, err)
+	require.NoError(c.t, conn.Write(ctx, websocket.MessageText, data))
+	for {
+		_, data, err := conn.Read(ctx)
+		require.NoError(c.t, err)
+		var answer []json.RawMessage
+		require.NoError(c.t, json.Unmarshal(data, &answer))
+		answers = append(answers, answer)
+		if string(answer[0]) == strconv.Quote(until) {
+			return answers
+		}
+	}
 }
 
-// submit has a client publish something.
+// submit has a client publish something. The error is what it hears.
 func (c *commanded) submit(e *gonostr.Event) error {
 	c.t.Helper()
-	r := c.client()
-	defer func() { _ = r.Close() }()
-	return r.Publish(c.t.Context(), *e)
+	answers := c.say("OK", "EVENT", e)
+	ok := answers[len(answers)-1]
+	if string(ok[2]) == "true" {
+		return nil
+	}
+	return errors.New(string(ok[3]))
 }
 
 // asked is what a client gets.
 func (c *commanded) asked(f gonostr.Filter) (ids []string) {
 	c.t.Helper()
-	r := c.client()
-	defer func() { _ = r.Close() }()
-	events, err := r.QuerySync(c.t.Context(), f)
-	require.NoError(c.t, err)
-	for _, e := range events {
-		ids = append(ids, e.ID)
+	for _, answer := range c.say("EOSE", "REQ", "x", f) {
+		if string(answer[0]) == `"EVENT"` {
+			var e gonostr.Event
+			require.NoError(c.t, json.Unmarshal(answer[2], &e))
+			ids = append(ids, e.ID)
+		}
 	}
 	return ids
 }
