@@ -9,7 +9,8 @@ type Verdict struct {
 	// "blocked: not a repository of ours". A constant text: it is logged.
 	Reason string
 	// Detail is what is particular to this event, for whoever submitted it or asks about it: what
-	// was wanted, and what was found. It is not counted. At most [MaxDetail] bytes are kept.
+	// was wanted, and what was found. It is not counted. At most [MaxDetail] bytes are kept. With Depend
+	// it is told in place of what DependsOn names.
 	Detail string
 	// DependsOn names what Depend waits for; any one of them is enough to judge
 	// again. With Reject it names what would have the event judged anew. At most

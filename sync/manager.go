@@ -318,7 +318,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	case v.Decision == graspsync.Later:
 		m.report.rejected(in, IsPostponed, v)
 	case v.Decision == graspsync.Depend:
-		if v.Reason = reasonDepends; len(v.DependsOn) > 0 {
+		if v.Reason = reasonDepends; v.Detail == "" && len(v.DependsOn) > 0 {
 			v.Detail = "want " + m.wanted(v.DependsOn)
 		}
 		m.report.rejected(in, IsRejected, v)

@@ -191,7 +191,7 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*ab
 	case verdict.Decision == graspsync.Hold:
 		return false, w.held(ctx, j)
 	case verdict.Decision == graspsync.Depend && len(verdict.DependsOn) > 0:
-		w.depend(j, verdict.DependsOn)
+		w.depend(j, verdict)
 	case verdict.Decision == graspsync.Reject:
 		w.reject(j, verdict)
 	case verdict.Decision == graspsync.Later:
@@ -266,11 +266,15 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*absent.Whole) {
 	return woken
 }
 
-func (w *writer) depend(j *job, deps []graspsync.Dependency) {
+func (w *writer) depend(j *job, v graspsync.Verdict) {
 	j.became(false)
+	deps, detail := v.DependsOn, graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
+	if detail == "" {
+		detail = waitedFor(deps)
+	}
 	w.listings.hearing.waits(deps)
 	w.report.say("event waits", j.incoming, "for", deps[0])
-	w.report.verdicts.note(j.incoming, IsWaiting, "", waitedFor(deps))
+	w.report.verdicts.note(j.incoming, IsWaiting, "", detail)
 	w.absences.note(absent.Note{
 		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Deps: absent.KeysOf(deps), Waits: true,
 	})

@@ -90,8 +90,19 @@ func TestExplain(t *testing.T) {
 	require.ErrorContains(t, err, "/nowhere.git")
 	require.Contains(t, explain(issue.ID).String(), "/nowhere.git")
 
+	// Who is early hears that the announcement is right, and what to do.
+	early := alice.Issue(nostr.Now(), alice.Ref("repo"), "early")
+	err = client.Publish(t.Context(), *early)
+	for _, want := range []string{"blocked: ", alice.Npub() + "/repo", "waits for its git data", "submit this again"} {
+		require.ErrorContains(t, err, want)
+		require.Contains(t, explain(early.ID).String(), want)
+	}
+	require.NotContains(t, err.Error(), "want an announcement")
+
 	r.git(work, "push", "-q", clone, "main")
 	require.Eventually(t, func() bool { return explain(st.ID).Is == "stored" }, 5*time.Second, 20*time.Millisecond)
+	require.NoError(t, client.Publish(t.Context(), *early), "it is taken once the repository is served")
+	require.Equal(t, "stored", explain(early.ID).Is)
 	x = explain("nostr:" + naddr(t, alice, "repo"))
 	require.Equal(t, "followed", x.Is)
 	require.Equal(t, 1, x.Git.Branches)

@@ -49,7 +49,8 @@ var _ Purgatory = (*purgatory.Purgatory)(nil)
 // For states, pull requests and updates of these an announcement that waits counts as
 // accepted, so that they wait with it. Deletions and requests to vanish concern what
 // waits as they do what is stored. All else that belongs to a repository which still
-// waits depends on it: it is taken in when that is served.
+// waits depends on it: what came by sync is taken in when that is served, and who submitted it hears
+// to do so again then.
 type Policy struct {
 	inner relaysync.Policy
 	waits atomic.Pointer[Purgatory]
@@ -103,7 +104,12 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 	case graspsync.KindDeletion, graspsync.KindVanish:
 		return p.ask(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})
 	default:
-		return p.ask(ctx, ev, src, view)
+		v, err := p.ask(ctx, ev, src, view)
+		if err == nil && v.Decision == graspsync.Depend && v.Detail == "" {
+			waiting := &waitingView{view, where, p.inner.Lists}
+			v.Detail = waiting.early(v.DependsOn, src.Kind == graspsync.Direct)
+		}
+		return v, err
 	}
 	v, err := p.ask(ctx, ev, src, view)
 	if err != nil || v.Decision != graspsync.Accept {
@@ -279,6 +285,37 @@ func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 		}
 	}
 	return out
+}
+
+// mostEarly is of how many things that an event depends on it is looked whether they wait: an
+// honest one names few.
+const mostEarly = 16
+
+// early says of what depends on something that waits that this is so: whoever submits it would look
+// for a mistake in an announcement that has none. It is "" if nothing of that waits.
+func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
+	for _, d := range deps[:min(len(deps), mostEarly)] {
+		what := ""
+		switch d.Await { //nolint:exhaustive // nothing else waits for git data
+		case graspsync.AwaitRepo:
+			ref := graspsync.RepoRef{Owner: d.Author, Identifier: d.Text}
+			if has(v.Waiting(ref.Identifier), ref) {
+				what = "repository " + nip34.NPub(ref.Owner) + "/" + ref.Identifier + " is announced"
+			}
+		case graspsync.AwaitEvent:
+			if _, waits := v.where.Submitted(d.ID); waits {
+				what = "event " + d.ID.String() + " has come"
+			}
+		}
+		switch {
+		case what == "":
+		case direct:
+			return what + ", and waits for its git data: submit this again when that is here"
+		default:
+			return what + ", and waits for its git data"
+		}
+	}
+	return ""
 }
 
 // Generation implements [relaysync.Standing].

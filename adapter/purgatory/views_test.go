@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
@@ -128,6 +129,11 @@ func (s *shelf) Addressed(_ context.Context, at []graspsync.Address) (bool, erro
 		c, ok := eventtest.Of(ev).Address()
 		return ok && slices.Contains(at, c)
 	}), s.err
+}
+
+func (s *shelf) Near(context.Context, []graspsync.EventID, []graspsync.Address) ([]graspsync.Event, error) {
+	s.asked++
+	return nil, s.err
 }
 
 func (s *shelf) Wrote(_ context.Context, author graspsync.PubKey) (bool, error) {
@@ -378,5 +384,37 @@ func TestInnerPolicyThatHolds(t *testing.T) {
 			require.Zero(t, v, name)
 			require.Empty(t, waits.submitted, name)
 		}
+	}
+}
+
+// What depends on what waits says so, and to do it again only to who submits it: what came by sync is
+// judged again by itself.
+func TestEarly(t *testing.T) {
+	for name, one := range map[string]struct {
+		remembered int
+		src        graspsync.SourceKind
+		said       string
+	}{
+		"submitted": {remembered: 1, src: graspsync.Direct, said: "is announced, and waits for its git data: submit this again when that is here"},
+		"synced":    {remembered: 1, src: graspsync.Live, said: "is announced, and waits for its git data"},
+		"nothing":   {src: graspsync.Direct},
+	} {
+		t.Run(name, func(t *testing.T) {
+			identity, err := nip34.ParseIdentity(us)
+			require.NoError(t, err)
+			ann, err := nip34.ParseAnnouncement(eventtest.Of(owner.Hosted(at(time.Hour), "repo", us)))
+			require.NoError(t, err)
+			waiting := &shelf{remembered: []*nip34.Announcement{ann}[:one.remembered]}
+			p := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
+			p.Join(held{waiting})
+			v, err := p.Judge(t.Context(), eventtest.Of(stranger.Issue(at(0), owner.Ref("repo"), "x")), graspsync.Source{Kind: one.src}, &shelf{})
+			require.NoError(t, err)
+			require.Equal(t, graspsync.Depend, v.Decision)
+			if one.said == "" {
+				require.Empty(t, v.Detail)
+				return
+			}
+			require.Equal(t, "repository "+owner.Npub()+"/repo "+one.said, v.Detail)
+		})
 	}
 }
