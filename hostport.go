@@ -88,8 +88,11 @@ func parsePort(s string) (uint16, error) {
 		return 0, fmt.Errorf("%w: port is not a number", ErrURL)
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil || !DialablePort(uint16(n)) {
+	if err != nil {
 		return 0, fmt.Errorf("%w: port %s", ErrURL, Clip(s, mostQuoted))
+	}
+	if !DialablePort(uint16(n)) {
+		return 0, fmt.Errorf("%w: port %d is never dialed: below 1024 only 80 and 443 are", ErrURL, n)
 	}
 	return uint16(n), nil
 }

@@ -46,8 +46,10 @@ type Announcement struct {
 	Leads       []graspsync.PubKey // in active M tags: the first two
 	// Own is what the role tags say of the author themselves: see [Announcement.HasSay].
 	Own Standing
-	// How many values were unusable, or came when the list was full.
-	DroppedRelays, DroppedClones, DroppedMaintainers int
+	// How many values came when the list was full, and how many before that were unusable
+	// ([UnusableURLs] says why).
+	DroppedRelays, DroppedClones, DroppedMaintainers    int
+	UnusableRelays, UnusableClones, UnusableMaintainers int
 }
 
 // Stamp returns what decides between two announcements of one repository.
@@ -80,13 +82,11 @@ func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	}
 	a := &Announcement{Event: ev.Event, ID: ev.ID, Ref: ref, CreatedAt: ev.CreatedAt}
 	a.Name, _ = firstValue(ev.Event, "name")
-	a.Relays, a.DroppedRelays = listed(ev.Event, "relays", MaxListed, graspsync.ParseRelayURL)
-	a.Clones, a.DroppedClones = listed(ev.Event, "clone", MaxListed, parseClone)
+	a.Relays, a.UnusableRelays, a.DroppedRelays = listed(ev.Event, "relays", MaxListed, graspsync.ParseRelayURL)
+	a.Clones, a.UnusableClones, a.DroppedClones = listed(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)
 	a.readRoles(ev.Event)
 	return a, nil
 }
-
-func parseClone(s string) (graspsync.CloneURL, error) { return graspsync.ParseCloneURL(s) }
 
 // errKind is made once: whoever asks whether an event is an announcement is nearly always told
 // no.
@@ -113,8 +113,8 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 }
 
 // listed collects the first most distinct values of all tags of that name. Once
-// the list is full the rest is counted unread, so that a long list costs nothing.
-func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, dropped int) {
+// the list is full the rest is counted as dropped, unread, so that a long list costs nothing.
+func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
 	for _, tag := range ev.Tags {
 		if len(tag) == 0 || tag[0] != name {
 			continue
@@ -127,11 +127,11 @@ func listed[T comparable](ev *nostr.Event, name string, most int, parse func(str
 			v, err := parse(value)
 			switch {
 			case err != nil:
-				dropped++
+				unusable++
 			case !slices.Contains(list, v):
 				list = append(list, v)
 			}
 		}
 	}
-	return list, dropped
+	return list, unusable, dropped
 }

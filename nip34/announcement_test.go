@@ -39,12 +39,19 @@ func TestParseAnnouncement(t *testing.T) {
 	assert.Equal(t, "A thing", a.Name)
 	assert.Equal(t, graspsync.Stamp{CreatedAt: 100, ID: eventID(7)}, a.Stamp())
 	assert.Equal(t, []string{"wss://one.example", "wss://two.example", "ws://four.example:7000/x"}, texts(a.Relays))
-	assert.Equal(t, 2, a.DroppedRelays)
+	assert.Equal(t, 2, a.UnusableRelays)
 	assert.Equal(t, []string{"https://one.example/x.git", "http://two.example/y.git"}, texts(a.Clones))
-	assert.Equal(t, 1, a.DroppedClones)
+	assert.Equal(t, 1, a.UnusableClones)
 	assert.Equal(t, []graspsync.PubKey{key(2), key(3)}, a.Maintainers)
-	assert.Equal(t, 2, a.DroppedMaintainers)
+	assert.Equal(t, 2, a.UnusableMaintainers)
+	assert.Zero(t, a.DroppedRelays+a.DroppedClones+a.DroppedMaintainers)
 	assert.NotNil(t, a.Event)
+	var why []string
+	for u := range UnusableURLs(a.Event) {
+		require.ErrorIs(t, u.Err, graspsync.ErrURL)
+		why = append(why, u.List+" "+u.Value)
+	}
+	assert.Equal(t, []string{"relays ", "relays ftp://three.example", "clone git://one.example/x.git"}, why)
 }
 
 func TestParseAnnouncementRefuses(t *testing.T) {
@@ -130,7 +137,7 @@ func TestRealEvents(t *testing.T) {
 		a, err := ParseAnnouncement(eventtest.Of(ev))
 		require.NoError(t, err)
 		assert.True(t, us.Lists(a), a.Ref)
-		assert.Zero(t, a.DroppedRelays+a.DroppedClones+a.DroppedMaintainers)
+		assert.Zero(t, a.DroppedRelays+a.DroppedClones+a.DroppedMaintainers+a.UnusableRelays+a.UnusableClones+a.UnusableMaintainers)
 		assert.Equal(t, []graspsync.PubKey{a.Ref.Owner}, a.Maintainers)
 		announced[a.Ref] = a
 	}

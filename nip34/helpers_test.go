@@ -47,7 +47,7 @@ func relayURL(t *testing.T, s string) graspsync.RelayURL {
 
 func cloneURL(t *testing.T, s string) graspsync.CloneURL {
 	t.Helper()
-	u, err := parseClone(s)
+	u, err := graspsync.ParseCloneURL(s)
 	require.NoError(t, err)
 	return u
 }

@@ -22,8 +22,9 @@ type PullRequest struct {
 	Tip ObjectID
 	// Clones are where that commit can be had, besides the clone URLs of the
 	// repositories: the first [MaxListed] distinct usable ones.
-	Clones        []graspsync.CloneURL
-	DroppedClones int
+	Clones []graspsync.CloneURL
+	// How many came when the list was full, and how many before that were unusable.
+	DroppedClones, UnusableClones int
 }
 
 // ParsePullRequest reads a pull request or an update of one. An event of another
@@ -48,6 +49,6 @@ func ParsePullRequest(ev graspsync.Event) (*PullRequest, error) {
 	if p.Tip, err = ParseObjectID(tip); err != nil {
 		return nil, fmt.Errorf("%w: tip: %w", ErrInvalid, err)
 	}
-	p.Clones, p.DroppedClones = listed(ev.Event, "clone", MaxListed, parseClone)
+	p.Clones, p.UnusableClones, p.DroppedClones = listed(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)
 	return p, nil
 }

@@ -93,5 +93,6 @@ func TestPullRequestCountsClones(t *testing.T) {
 	p, err := ParsePullRequest(eventtest.Of(ev))
 	require.NoError(t, err)
 	require.Len(t, p.Clones, MaxListed)
-	require.Equal(t, 4, p.DroppedClones)
+	require.Equal(t, 3, p.DroppedClones)
+	require.Equal(t, 1, p.UnusableClones)
 }

@@ -96,7 +96,7 @@ const maxLeads = 2
 // lists, not what the author says of themselves, nor that there is more than one lead.
 func (a *Announcement) readRoles(ev *nostr.Event) {
 	if !slices.ContainsFunc(ev.Tags, isRole) {
-		a.Maintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
+		a.Maintainers, a.UnusableMaintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
 		return
 	}
 	type entry struct {
@@ -111,7 +111,7 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 		}
 		r, _, ok := ParseRole(tag)
 		if !ok {
-			a.DroppedMaintainers++
+			a.UnusableMaintainers++
 			continue
 		}
 		if r.Key == a.Ref.Owner {

@@ -2,10 +2,12 @@ package purgatory_test
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -87,7 +89,8 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 		require.Contains(t, asked(), "alice0.example")
 		require.Contains(t, asked(), "m19.example")
 		require.NotContains(t, asked(), "n0.example", "nobody has a second one before all have one")
-		require.Positive(t, w.p.Status().Dropped["clones"])
+		require.Zero(t, w.p.Status().Dropped["clones"], "each of them is hunted in time")
+		require.EqualValues(t, 42-8, w.p.Status().Dropped["clones_turns"], "once, however often it is looked at")
 		wait(240 * time.Hour) // what is hunted in vain has its turns ever more rarely
 		first := 0
 		for i := range 20 {
@@ -96,5 +99,37 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 			}
 		}
 		require.Equal(t, 20, first, "each has had a turn")
+	})
+}
+
+// What nobody can be asked at is counted by itself, once, however the event came, and the log says why.
+func TestUnusableClones(t *testing.T) {
+	log := &lines{Handler: slog.DiscardHandler}
+	run(t, purgatory.Config{Logger: slog.New(log)}, func(t *testing.T, w *world) {
+		noPort := func(ev *nostr.Event, by *relaytest.Key) *nostr.Event {
+			ev.Tags = append(ev.Tags, nostrTag{"clone", "http://git.example:9/r.git"})
+			by.Sign(ev)
+			return ev
+		}
+		served := noPort(announce(alice, now()-500), alice)
+		w.relay.put(served)
+		w.p.Arrived(eventtest.Of(served))
+		wait(time.Second)
+		require.EqualValues(t, 1, w.p.Status().Dropped["clones_unusable"])
+		waiting := noPort(announce(bob, now()), bob)
+		w.held(waiting)
+		w.held(waiting)
+		w.held(says(bob, now(), "main", 2))
+		w.held(noPort(pull(carol, repoOf(alice), 9, graspsync.KindPullRequest), carol))
+		wait(5 * time.Minute)
+		require.EqualValues(t, 3, w.p.Status().Dropped["clones_unusable"])
+		w.pushed(repoOf(bob), branch("main"), object(2))
+		wait(time.Minute)
+		require.True(t, w.relay.has(waiting))
+		require.EqualValues(t, 3, w.p.Status().Dropped["clones_unusable"], "not again as it is served")
+		require.Zero(t, w.p.Status().Dropped["clones"])
+		said := slices.DeleteFunc(log.all, func(l logLine) bool { return l.msg != "clone URLs of an event can't be used" })
+		require.Len(t, said, 3, "a line for each author")
+		require.Contains(t, said[0].attrs["error"], "port 9 is never dialed")
 	})
 }

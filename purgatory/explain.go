@@ -439,7 +439,7 @@ func (x RepoExplanation) data(waits bool) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d more git objects are missing.", more))
 	}
 	if len(x.Servers) == 0 {
-		lines = append(lines, "Nobody can be asked for it: no clone URL leads to another server. It has to be pushed to us.")
+		lines = append(lines, "Nobody can be asked for it: no clone URL that can be used leads to another server. It has to be pushed to us.")
 	}
 	for _, s := range x.Servers {
 		lines = append(lines, s.sentence(x.Now))

@@ -261,7 +261,7 @@ func TestServersOfPullRequestsAreBounded(t *testing.T) {
 		}
 		delete(calls, "good.example")
 		require.Less(t, len(calls), 300)
-		require.Positive(t, w.p.Status().Dropped["clones"])
+		require.Positive(t, w.p.Status().Dropped["clones_turns"])
 	})
 }
 

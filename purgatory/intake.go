@@ -150,9 +150,11 @@ func (in *intake) countClones(e ledger.Entry) {
 	switch e.Class {
 	case ledger.Announcement:
 		in.report.dropSome("clones", in.cfg.beyond(e.Announces.Clones, e.Announces.DroppedClones))
+		in.report.unusable(e.Announces.Event, e.Announces.UnusableClones)
 	case ledger.PullRequest:
 		if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
 			in.report.dropSome("clones", in.cfg.beyond(pr.Clones, pr.DroppedClones))
+			in.report.unusable(pr.Event, pr.UnusableClones)
 		}
 	}
 }
@@ -280,6 +282,13 @@ func (in *intake) pushedFor(ctx context.Context, ref graspsync.RepoRef, id grasp
 func (in *intake) arrived(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
+	}
+	if ev.Kind == graspsync.KindAnnouncement {
+		if _, waits := in.waiting.get(ev.ID); !waits { // else it was counted when it was let in
+			if a, err := nip34.ParseAnnouncement(ev); err == nil {
+				in.report.unusable(ev.Event, a.UnusableClones)
+			}
+		}
 	}
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindDeletion, kindVanish, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:

@@ -924,9 +924,9 @@ func (k *looker) touchOthers(g *resolve.Group, r *repository, h resolve.State) {
 
 // lacking returns what a repository lacks, and where it may be had.
 func (k *looker) lacking(g *resolve.Group, r *repository) resolve.Need {
-	n, dropped := g.Need(r.Repository, resolve.Clones{Most: k.cfg.fixed.MaxClones, IsOurs: k.cfg.Identity.IsClone, Now: time.Now()})
-	if dropped > 0 {
-		k.report.dropSome("clones", dropped)
+	n := g.Need(r.Repository, resolve.Clones{Most: k.cfg.fixed.MaxClones, IsOurs: k.cfg.Identity.IsClone, Now: time.Now()})
+	if len(n.IDs) > 0 { // what the last look has counted is not counted again
+		k.report.dropSome("clones_turns", n.Left-k.findings.lacked(r.Ref).Left)
 	}
 	return n
 }

@@ -13,8 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -107,6 +110,25 @@ const lookFailed = "looking at a repository failed"
 func (s *report) fault(what, msg string, err error) {
 	if s.lines.May(line{who: what, what: "look"}, time.Now()) {
 		s.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
+	}
+}
+
+// unusable counts the clone URLs of an event that nobody can be asked at, and says why, once in a while: its
+// author, and whoever wonders why nothing is fetched, find no mistake otherwise.
+func (s *report) unusable(ev *nostr.Event, n int) {
+	if n == 0 {
+		return
+	}
+	s.dropSome("clones_unusable", n)
+	if !s.lines.May(line{who: ev.PubKey, what: "unusable"}, time.Now()) {
+		return
+	}
+	for u := range nip34.UnusableURLs(ev) {
+		if u.List == "clone" {
+			s.cfg.Logger.Info("clone URLs of an event can't be used", keyEvent, ev.ID, "count", n,
+				keyURL, graspsync.Printable(u.Value), keyError, graspsync.Printable(u.Err.Error()))
+			return
+		}
 	}
 }
 

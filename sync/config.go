@@ -113,7 +113,7 @@ type Limits struct {
 	// MaxRelaysPerRepo is how many relays of one announcement are followed: the first
 	// distinct ones that it lists, ourselves among them. Of those that only people name whom
 	// the owner lists ([nip34.Family.Targets]) as many are followed besides. The rest is left
-	// out, and counted as dropped, "relays_listed". A large one lets an announcement make us
+	// out, and counted as dropped, "relays_listed" and "relays_others". A large one lets an announcement make us
 	// dial as many. Defaults to 16; at most 64.
 	MaxRelaysPerRepo int
 	// MaxRootsPerRepo bounds the patches, pull requests and issues followed of one

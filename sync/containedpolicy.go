@@ -92,6 +92,21 @@ func (p *containedPolicy) heldForUser(id graspsync.EventID) (byUser, held bool) 
 	return p.holder.HeldForUser(id)
 }
 
+// heldAnnouncement returns the announcement of a repository that is held, nil if none is.
+func (p *containedPolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef) *nip34.Announcement {
+	if p.holder == nil {
+		return nil
+	}
+	var err error
+	defer p.report.recovered(&err, "policy") // then it can't tell
+	for a, failed := range p.holder.HeldAnnouncements(ctx) {
+		if failed == nil && a.Ref == ref {
+			return a
+		}
+	}
+	return nil
+}
+
 // authority says who has a say about the refs of a repository, nil if the policy can't tell.
 func (p *containedPolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error

@@ -162,7 +162,7 @@ func (q *explainer) announcementOf(ctx context.Context, x *RepoExplanation, stor
 		Now: x.Now, ID: held.ID, Is: IsHeld,
 		Event: &EventHead{Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time()},
 	}
-	if a := q.heldAnnouncement(ctx, x.Ref); a != nil {
+	if a := q.ingest.policy.heldAnnouncement(ctx, x.Ref); a != nil {
 		x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
 	}
 	return nil
@@ -213,16 +213,6 @@ func (q *explainer) rejectedAnnouncement(ctx context.Context, x *RepoExplanation
 		}
 	}
 	return nil
-}
-
-// heldAnnouncement returns the announcement of a repository that the Policy holds, nil if it holds
-// none.
-func (q *explainer) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef) *nip34.Announcement {
-	var found *nip34.Announcement
-	if err := q.ask(ctx, func(l *loop) { found = l.wants.held[ref] }); err != nil {
-		return nil // found is the loop's: it may be at it
-	}
-	return found
 }
 
 // notOurs says why a repository is not followed.
@@ -288,30 +278,18 @@ func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 			add(u.String(), fmt.Sprintf("the first %d relays of an announcement count", most))
 		}
 	}
-	if a.Event == nil { // what it lists besides is not kept
-		if n := a.DroppedRelays + a.DroppedClones; n > 0 {
-			add(fmt.Sprintf("%d more", n), "they can't be used, or their list is too long")
-		}
-		return out
-	}
-	for _, tag := range a.Event.Tags {
-		if len(tag) == 0 || tag[0] != "relays" && tag[0] != "clone" {
-			continue
-		}
-		for _, value := range tag[1:] {
-			var err error
-			if tag[0] == "relays" {
-				_, err = graspsync.ParseRelayURL(value)
-			} else {
-				_, err = graspsync.ParseCloneURL(value)
-			}
-			if err != nil {
-				add(tag[0]+" "+value, graspsync.Printable(err.Error()))
-			}
+	unusable := a.UnusableRelays + a.UnusableClones
+	if a.Event != nil {
+		unusable = 0
+		for u := range nip34.UnusableURLs(a.Event) {
+			add(u.List+" "+u.Value, graspsync.Printable(u.Err.Error()))
 		}
 	}
-	if n := len(a.Relays) + len(a.Clones); n >= nip34.MaxListed && a.DroppedRelays+a.DroppedClones > len(out) {
-		add("more", fmt.Sprintf("the first %d relays and clone URLs count", nip34.MaxListed))
+	if unusable > 0 {
+		add(fmt.Sprintf("%d more", unusable), "they can't be used")
+	}
+	if n := a.DroppedRelays + a.DroppedClones; n > 0 {
+		add(fmt.Sprintf("%d more", n), fmt.Sprintf("the first %d relays and clone URLs count", nip34.MaxListed))
 	}
 	return out
 }

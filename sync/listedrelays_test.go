@@ -201,7 +201,7 @@ func TestRelaysOfThoseWhoAreListed_Many(t *testing.T) {
 				require.True(t, r.has(byBob), "who has a say has a turn")
 				require.Equal(t, 1, d.Connections().Open)
 				require.Len(t, r.manager.Status().Relays, 2+16)
-				require.Positive(t, r.manager.Status().Events.Dropped["relays_listed"])
+				require.Positive(t, r.manager.Status().Events.Dropped["relays_others"])
 				var by []graspsync.PubKey
 				listers := r.listers(ann.Ref("repo"))
 				for _, k := range listers {

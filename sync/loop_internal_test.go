@@ -250,7 +250,7 @@ func TestUsableRelays(t *testing.T) {
 		if !plaintext {
 			want, dropped = []graspsync.RelayURL{urls[0], urls[5]}, map[string]uint64{"plaintext": 2}
 		}
-		l.wants.countDropped(&nip34.Announcement{Relays: urls})
+		l.wants.countDropped(&nip34.Announcement{ID: graspsync.EventID{1}, Relays: urls})
 		require.Equal(t, dropped, l.m.report.dropped)
 		urls = slices.DeleteFunc(urls, func(u graspsync.RelayURL) bool { return !l.env.targeting.usable(u) })
 		require.Equal(t, want, urls)
@@ -262,7 +262,7 @@ func TestUsableRelays(t *testing.T) {
 func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 	for listed, dropped := range map[int]map[string]uint64{2: nil, 3: nil, 4: {"relays_listed": 1}, 9: {"relays_listed": 6}} {
 		l := madeLoop(t, &twinStore{}, Config{Limits: Limits{MaxRelaysPerRepo: 3}})
-		a := &nip34.Announcement{Ref: testRepo(1, "x")}
+		a := &nip34.Announcement{ID: graspsync.EventID{1}, Ref: testRepo(1, "x")}
 		for i := range listed {
 			a.Relays = append(a.Relays, testURL(t, fmt.Sprintf("wss://r%d.example", i)))
 		}
@@ -272,14 +272,22 @@ func TestWhatAnAnnouncementListsTooMuch(t *testing.T) {
 		require.Equal(t, dropped, l.m.report.dropped)
 	}
 	l := madeLoop(t, &twinStore{}, Config{})
-	a := &nip34.Announcement{Ref: testRepo(1, "x"), DroppedRelays: 2, DroppedClones: 3, DroppedMaintainers: 4}
+	a := &nip34.Announcement{
+		ID: graspsync.EventID{1}, Ref: testRepo(1, "x"), DroppedRelays: 2, DroppedClones: 3, DroppedMaintainers: 4,
+		UnusableRelays: 5, UnusableClones: 6, UnusableMaintainers: 7,
+	}
 	l.wants.held[a.Ref] = a
 	gone := indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: nil}}
 	require.Equal(t, plan.LevelStateOnly, l.wants.changes(gone).Repos[0].Level)
 	require.Equal(t, plan.LevelFull, l.wants.changes(indexChange{repos: map[graspsync.RepoRef]*nip34.Announcement{a.Ref: a}}).Repos[0].Level)
-	require.Equal(t, map[string]uint64{"relays_listed": 4, "clones_listed": 6, "maintainers_listed": 8}, l.m.report.dropped)
+	want := map[string]uint64{
+		"relays_listed": 2, "clones_listed": 3, "maintainers_listed": 4,
+		"relays_unusable": 5, "clones_unusable": 6, "maintainers_unusable": 7,
+	}
+	require.Equal(t, want, l.m.report.dropped, "once, though it was held first")
 	require.Empty(t, l.wants.held, "it is ours")
 	require.Equal(t, []plan.RepoChange{{Ref: a.Ref}}, l.wants.changes(gone).Repos)
+	require.Empty(t, l.wants.counted, "it is forgotten with the repository")
 }
 
 // When everything is told anew, what the policy holds is, too.

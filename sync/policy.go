@@ -49,9 +49,10 @@ type Holder interface {
 	// HeldForUser reports whether a client of ours submitted an event that has been held since
 	// before our start. held is false for an event that is not held.
 	HeldForUser(id graspsync.EventID) (byUser, held bool)
-	// HeldAnnouncements yields, when Run begins, the announcements that have been held since
-	// before: they are followed, as those are that are held later. An error is the last pair;
-	// then the rest is followed once it comes again.
+	// HeldAnnouncements yields the announcements that are held now. It is asked when Run begins, for
+	// those that have been since before: they are followed, as those are that are held later. An error
+	// is the last pair; then the rest is followed once it comes again. It is asked as well when somebody
+	// wants to know of one: what of it is left out is said as far as its Event is there.
 	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
 }
 

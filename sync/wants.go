@@ -5,6 +5,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -17,6 +18,14 @@ type wants struct {
 	report    *report
 
 	held map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
+
+	counted map[graspsync.RepoRef]leftOut // of those that are followed
+}
+
+// leftOut is what was counted as left out of a repository, which is looked at again and again.
+type leftOut struct {
+	of     graspsync.EventID // its announcement
+	relays int               // that had no room, of whoever lists them
 }
 
 // hold brings what the policy holds back up to date.
@@ -56,6 +65,8 @@ func (w *wants) changes(c indexChange) plan.Changes {
 		if a != nil {
 			w.countDropped(a)
 			w.follow(s, &change)
+		} else {
+			delete(w.counted, ref)
 		}
 		out.Repos = append(out.Repos, change)
 	}
@@ -86,11 +97,21 @@ func (w *wants) follow(s *targets, c *plan.RepoChange) {
 			c.Others = append(c.Others, r.Relay)
 		}
 	}
-	w.report.drop("relays_listed", left)
+	counted := w.counted[c.Ref]
+	w.report.drop("relays_others", max(0, left-counted.relays))
+	counted.relays = left
+	lazy.Put(&w.counted, c.Ref, counted)
 }
 
-// countDropped counts what of an announcement is not followed.
+// countDropped counts what of an announcement is not followed, once: it is held first and stored then,
+// and all is told anew after a scan.
 func (w *wants) countDropped(a *nip34.Announcement) {
+	counted := w.counted[a.Ref]
+	if counted.of == a.ID {
+		return
+	}
+	counted.of = a.ID
+	lazy.Put(&w.counted, a.Ref, counted)
 	followed := a.Relays[:min(len(a.Relays), w.cfg.Limits.MaxRelaysPerRepo)]
 	plaintext, blocked := 0, 0
 	for _, u := range followed {
@@ -105,8 +126,11 @@ func (w *wants) countDropped(a *nip34.Announcement) {
 	w.report.drop("plaintext", plaintext)
 	w.report.drop("blocked", blocked)
 	w.report.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
+	w.report.drop("relays_unusable", a.UnusableRelays)
 	w.report.drop("clones_listed", a.DroppedClones)
+	w.report.drop("clones_unusable", a.UnusableClones)
 	w.report.drop("maintainers_listed", a.DroppedMaintainers)
+	w.report.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
 // relatives returns the repositories under some identifiers whose owners list somebody, and how

@@ -17,6 +17,7 @@ type Need struct {
 	// Own are the URLs that the announcements of those name who have a say, Strangers those
 	// that only pull requests name.
 	Own, Strangers []graspsync.CloneURL
+	Left           int                 // URLs that had no room among these: their turn comes
 	Entries        []graspsync.EventID // that wait for it
 	Members        map[graspsync.PubKey]struct{}
 }
@@ -59,7 +60,7 @@ const rotates = time.Hour
 
 // Need returns what a repository lacks for what waits, and for the newest state that is
 // stored, and how many URLs of those who have a say there is no room for.
-func (g *Group) Need(r *Repository, clones Clones) (n Need, dropped int) {
+func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	n.Members = r.Members
 	for _, h := range g.States {
 		if ids := r.Absent(h.State); r.IsMember(h.State.Ref.Owner) && len(ids) > 0 {
@@ -84,8 +85,8 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need, dropped int) {
 	}
 	slices.SortFunc(n.IDs, CompareIDs)
 	n.IDs = slices.Compact(n.IDs)
-	n.Own, n.Strangers, dropped = g.urls(r, clones)
-	return n, dropped
+	n.Own, n.Strangers, n.Left = g.urls(r, clones)
+	return n
 }
 
 // urls returns where git data of a repository can be had: what the announcements of
