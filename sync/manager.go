@@ -338,8 +338,8 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 }
 
 // Refused reports an event that a client submitted and that the relay itself would not have,
-// with what the client heard: that is logged, and remembered for [SyncManager.ExplainEvent]. It
-// never blocks.
+// with what the client heard: that is logged, remembered for [SyncManager.ExplainEvent], and counted
+// as rejected, by the rule's reason or as "refused by the relay". It never blocks.
 func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	if event.IsZero() {
 		return
@@ -347,8 +347,10 @@ func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	in := graspsync.Incoming{Event: event}
 	reason = graspsync.Printable(reason)
 	if blocked, rule := m.cfg.blocks(event); rule != "" {
+		m.report.reject(blocked)
 		m.report.verdicts.noteBlocked(in, IsRejected, blocked, "", rule)
 	} else {
+		m.report.reject(reasonByRelay)
 		m.report.verdicts.note(in, IsRefused, "", reason)
 	}
 	m.report.say("event refused", in, keyReason, reason)
@@ -370,6 +372,10 @@ func (m *SyncManager) Status() Status {
 // reasonDepends counts what a client submitted and what depends on something that is
 // not here.
 const reasonDepends = "blocked: what it belongs to is not here"
+
+// reasonByRelay counts what the relay itself would not have of what clients submit: in whatever words,
+// which may be made up.
+const reasonByRelay = "refused by the relay"
 
 // The keys of log records.
 const (

@@ -73,7 +73,7 @@ func newCollector(namespace string, status func() Status, bySource func() map[st
 		tracked:   desc("relays_tracked_total", "Relays known."),
 		connected: desc("relays_connected_total", "Relays connected."),
 		dead:      desc("relays_dead_total", "Relays that have failed for a day."),
-		rejected:  desc("events_rejected_total", "Events that the policy rejected.", "reason"),
+		rejected:  desc("events_rejected_total", "Events that the policy, or the relay itself, rejected.", "reason"),
 		dropped:   desc("dropped_total", "What a bound dropped.", "reason"),
 		claimed:   desc("claimed_ids_total", "Ids that one relay was asked for, and no other meanwhile."),
 		lapsed:    desc("claims_lapsed_total", "Times that a relay sent too little of what it was asked for, so that others were."),

@@ -187,6 +187,9 @@ func TestAuthorIsBannedAndPurged(t *testing.T) {
 			require.ErrorContains(t, err, "blocked: this server takes nothing by this author")
 		}
 		require.Len(t, c.served(), 3)
+		c.eventually("counted", func() bool {
+			return c.server.Sync().Status().Events.Rejected["blocked: this server takes nothing by this author"] == 3 // of ephemeral ones nothing is kept
+		})
 		c.restart()
 	}
 	require.Empty(t, c.publish(mallory.Deletion(nostr.Now(), spam)), "what they delete is deleted")
