@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -22,6 +23,7 @@ type nearFirst struct {
 type nearQuarantine struct {
 	purgatory.Quarantine
 	mirror string
+	near   *atomic.Int64 // what has come from the mirror, once the server is asked
 }
 
 // Quarantine implements [purgatory.GitFetcher].
@@ -30,11 +32,12 @@ func (g nearFirst) Quarantine(ctx context.Context, dir string) (purgatory.Quaran
 	if err != nil {
 		return nil, err
 	}
-	return nearQuarantine{q, g.mirror}, nil
+	return nearQuarantine{q, g.mirror, new(atomic.Int64)}, nil
 }
 
 // Fetch implements [purgatory.Quarantine].
 func (q nearQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
+	q.near.Store(0)
 	near, err := graspsync.ParseCloneURL(q.mirror + "/" + from.HostPort().Host + from.Path())
 	if err != nil { // a path that is too long, say
 		return q.Quarantine.Fetch(ctx, from, ids)
@@ -47,12 +50,17 @@ func (q nearQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids 
 	if err != nil || len(missing) == 0 {
 		return bytes, err
 	}
+	q.near.Store(bytes)
 	more, err := q.Quarantine.Fetch(ctx, from, missing)
 	if errors.Is(err, purgatory.ErrNotServed) && len(missing) < len(ids) {
 		err = nil // of what was asked for something is here
 	}
 	return bytes + more, err
 }
+
+// Received implements [purgatory.Quarantine]. What it embeds begins anew as the server is asked, at a
+// moment that nobody sees from here: until that has sent more, what came from the mirror counts.
+func (q nearQuarantine) Received() int64 { return max(q.near.Load(), q.Quarantine.Received()) }
 
 // A GitFetcher around another one. The suite that it passes is in package fetchtest.
 func ExampleGitFetcher() {

@@ -202,16 +202,19 @@ type Maintained struct {
 }
 
 // Quarantine has objects that are not part of their repository. It is used by one
-// goroutine at a time.
+// goroutine at a time, but for Received.
 type Quarantine interface {
 	// Fetch asks a clone URL for objects and what they need, and returns how many
 	// bytes came. What the server does not have is left out; an error that wraps
 	// ErrNotServed means that it has none of them, whatever else it sent. After an
 	// error the quarantine has what it had before.
 	Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (bytes int64, err error)
-	// Received returns how many bytes of the Fetch under way have come, or of the last one: of
-	// requests that take long while others wait, the one that brings least gives way. It may be
-	// called by any goroutine at any time. 0 is a good answer where nobody knows.
+	// Received returns how many bytes of the Fetch under way have come, or of the last one, and 0
+	// before the first: of requests that take long while others wait, the one that brings least in
+	// a second gives way. It does not fall before the next Fetch begins. It may be called by any goroutine at
+	// any time, so while the other methods run, and after Promote and Discard, when nothing hangs on what it
+	// says; it must not block. Where nobody knows, 0 is allowed, at a price: such a request counts as the slowest
+	// of all, and is the first to be ended, a minute after it began, where others wait.
 	Received() int64
 	// Missing is that of GitFetcher, for quarantine and repository together.
 	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)

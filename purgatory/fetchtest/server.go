@@ -89,35 +89,36 @@ func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	}
 	server := *s
 	f.mu.Unlock()
+	q.comes.Store(nil)
 	if err != nil {
 		return 0, err
 	}
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
 	}
+	bytes, err := f.answer(server, ids)
+	q.comes.Store(&coming{since: time.Now(), takes: server.Delay, bytes: bytes})
 	if server.Delay > 0 {
-		q.comes.Store(&coming{since: time.Now(), server: server})
 		timer := time.NewTimer(server.Delay)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
+			q.comes.Store(&coming{bytes: q.Received()})
 			return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
 		}
 	}
-	if server.Err != nil {
-		return server.Bytes, server.Err
+	if err == nil {
+		q.receive(server, ids)
 	}
-	if server.Most > 0 && len(ids) > server.Most {
-		return server.Bytes, fmt.Errorf("%w: %d objects", purgatory.ErrLimit, len(ids))
-	}
-	return q.receive(server, ids)
+	return bytes, err
 }
 
-// coming is a fetch that takes its time.
+// coming is what a fetch brings, and how long that takes.
 type coming struct {
-	since  time.Time
-	server Server
+	since time.Time
+	takes time.Duration
+	bytes int64
 }
 
 // Received implements [purgatory.Quarantine]: the bytes of a server that takes its time come evenly.
@@ -126,39 +127,53 @@ func (q *quarantine) Received() int64 {
 	if c == nil {
 		return 0
 	}
-	part := min(1, float64(time.Since(c.since))/float64(c.server.Delay))
-	return int64(part * float64(c.server.Bytes))
+	took := time.Since(c.since)
+	if took >= c.takes {
+		return c.bytes
+	}
+	return int64(float64(took) / float64(c.takes) * float64(c.bytes))
 }
 
-// receive takes what a server has of the ids, and of what these need.
-func (q *quarantine) receive(s Server, ids []nip34.ObjectID) (n int64, err error) {
-	f := q.f
+// answer is how many bytes a server sends that is asked for the ids, and how it fails.
+func (f *Fake) answer(s Server, ids []nip34.ObjectID) (bytes int64, err error) {
+	if s.Err != nil {
+		return s.Bytes, s.Err
+	}
+	if s.Most > 0 && len(ids) > s.Most {
+		return s.Bytes, fmt.Errorf("%w: %d objects", purgatory.ErrLimit, len(ids))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	got := 0
-	var take func(id nip34.ObjectID)
-	take = func(id nip34.ObjectID) {
-		if slices.Contains(s.Objects, id) {
-			q.objects[id] = struct{}{}
-			got++
-		}
-		for _, o := range f.needs[id] {
-			take(o)
-		}
-	}
-	for _, id := range ids {
-		take(id)
-	}
+	got := len(f.has(s, ids))
 	switch {
 	case got == 0 && s.Junk:
 		return s.Bytes, fmt.Errorf("%w: nobody asked for that", purgatory.ErrNotServed)
 	case got == 0:
 		return 0, purgatory.ErrNotServed
-	}
-	if s.Bytes > 0 {
+	case s.Bytes > 0:
 		return s.Bytes, nil
 	}
 	return int64(100 * got), nil
+}
+
+// has returns what a server has of the ids, and of what these need, as often as it is needed. f.mu is held.
+func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
+	for _, id := range ids {
+		if slices.Contains(s.Objects, id) {
+			found = append(found, id)
+		}
+		found = append(found, f.has(s, f.needs[id])...)
+	}
+	return found
+}
+
+// receive takes what a server has of the ids, and of what these need.
+func (q *quarantine) receive(s Server, ids []nip34.ObjectID) {
+	q.f.mu.Lock()
+	defer q.f.mu.Unlock()
+	for _, id := range q.f.has(s, ids) {
+		q.objects[id] = struct{}{}
+	}
 }
 
 // Missing implements [purgatory.Quarantine].

@@ -49,6 +49,7 @@ func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 		"Probe":        testProbe,
 		"Maintain":     testMaintain,
 		"Cancelled":    testCancelled,
+		"Received":     testReceived,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}

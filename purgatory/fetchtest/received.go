@@ -1,0 +1,98 @@
+package fetchtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// testReceived watches what has come, as purgatory does it to find out who gives way to others: at any time.
+func testReceived(t *testing.T, s Setup) {
+	for name, from := range map[string]graspsync.CloneURL{"Full": s.Full, "None": s.None} {
+		t.Run(name, func(t *testing.T) {
+			q := s.quarantine(t)
+			n, err := fetchWatched(t.Context(), q, from, []nip34.ObjectID{s.Second})
+			require.NoError(t, err)
+			require.LessOrEqual(t, q.Received(), n, "no more than Fetch says has come")
+			require.NoError(t, watched(q, false, func() { _, err = q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Second}) }))
+			require.NoError(t, err)
+			require.NoError(t, watched(q, false, func() { err = q.Promote(t.Context()) }))
+			require.NoError(t, err)
+			require.NoError(t, watched(q, false, func() { err = q.Discard() }))
+			require.NoError(t, err)
+			_, err = received(q)
+			require.NoError(t, err, "when it has ended")
+		})
+	}
+}
+
+// fetchWatched fetches into a quarantine into which nothing was fetched before, and returns what is wrong with what
+// Received says meanwhile.
+func fetchWatched(ctx context.Context, q purgatory.Quarantine, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
+	switch first, err := received(q); {
+	case err != nil:
+		return 0, err
+	case first != 0:
+		return 0, fmt.Errorf("%w: %d before anything is fetched", errReceived, first)
+	}
+	var failed error
+	err = watched(q, true, func() { n, failed = q.Fetch(ctx, from, ids) })
+	if failed != nil && !errors.Is(failed, purgatory.ErrNotServed) {
+		err = errors.Join(failed, err)
+	}
+	return n, err
+}
+
+var errReceived = errors.New("Received") //nolint:staticcheck // the name of the method
+
+// watched calls Received while do runs, and returns what is wrong with what it says: with grows it must not
+// fall.
+func watched(q purgatory.Quarantine, grows bool, do func()) error {
+	stop, result := make(chan struct{}), make(chan error, 1)
+	go func() { result <- watch(q, grows, stop) }()
+	do()
+	close(stop)
+	return <-result
+}
+
+func watch(q purgatory.Quarantine, grows bool, stop <-chan struct{}) error {
+	look := time.NewTicker(100 * time.Microsecond)
+	defer look.Stop()
+	before := int64(0)
+	for {
+		n, err := received(q)
+		if err != nil {
+			return err
+		}
+		if grows && n < before {
+			return fmt.Errorf("%w: %d after %d, during one Fetch", errReceived, n, before)
+		}
+		before = n
+		select {
+		case <-look.C:
+		case <-stop:
+			return nil
+		}
+	}
+}
+
+// received is what Received says, if that can be.
+func received(q purgatory.Quarantine) (n int64, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: panic: %v", errReceived, r)
+		}
+	}()
+	if n = q.Received(); n < 0 {
+		return n, fmt.Errorf("%w: %d", errReceived, n)
+	}
+	return n, nil
+}
