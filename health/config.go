@@ -57,7 +57,8 @@ type constants struct {
 	// RedialWithin is the longest wait before a connection that had held is dialed
 	// again; the wait is chosen at random. Defaults to 1 s.
 	RedialWithin time.Duration
-	// DegradedFor is how long a relay counts as degraded after it recovered.
+	// DegradedFor is how long a relay counts as degraded after it recovered: it does as well for as long
+	// as it fails, before it is dead.
 	// Defaults to 5 min.
 	DegradedFor time.Duration
 	// HostileBackoff is the shortest wait after a relay was caught cheating.

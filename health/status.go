@@ -18,7 +18,7 @@ const (
 	Healthy State = iota + 1
 	// Disconnected: never tried, or not connected but not failing either.
 	Disconnected
-	// Degraded: failing, or recovered a short time ago.
+	// Degraded: failing, connected or not, or recovered a short time ago.
 	Degraded
 	// Dead: has done nothing but fail for a day.
 	Dead
