@@ -163,6 +163,28 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 	return x, nil
 }
 
+// waiting is [SyncManager.Waiting].
+func (q *explainer) waiting(most int) (out []EventExplanation) {
+	var all []verdict
+	q.report.verdicts.Each(func(of verdictOf, n verdict) {
+		if of.is == IsWaiting {
+			all = append(all, n)
+		}
+	})
+	now := time.Now()
+	for _, n := range newest(all, len(all)) {
+		if len(out) == most {
+			break
+		}
+		if e, remembered := q.ingest.absences.absent.Look(n.id); remembered && e.Waits {
+			x := EventExplanation{Now: now, ID: n.id, Again: true}
+			x.said(n)
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
 // outlived reports whether an event was accepted after what was said of it.
 func (q *explainer) outlived(said verdict) bool {
 	if !said.passes() {

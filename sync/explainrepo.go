@@ -146,6 +146,9 @@ func (q *explainer) announcementOf(ctx context.Context, x *RepoExplanation, stor
 	if !stored.IsZero() {
 		x.Announcement = &EventExplanation{Now: x.Now, ID: stored.ID, Is: IsStored, Event: headOf(stored)}
 		if a, err := nip34.ParseAnnouncement(stored); err == nil {
+			if ours, _ := q.index.listed(a); ours && x.Is == RepoHeld {
+				x.Is = RepoFollowed // it was released, and all of it is asked for once the batch window is over
+			}
 			x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
 		}
 		return nil

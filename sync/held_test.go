@@ -97,6 +97,35 @@ func TestStateBeforeAHeldAnnouncement(t *testing.T) {
 	})
 }
 
+// A repository that has just been released was called held until the batch window was over, beside its
+// announcement that was stored.
+func TestJustReleasedIsOurs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		bob := relaytest.NewCheapKey("bob")
+		ann := bob.Hosted(at(time.Hour), "held", us, "a.example")
+		a.Publish(ann)
+		policy := newKeeper(t)
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: policy}, "a.example")
+		defer r.stop()
+		after(time.Minute)
+		x, err := r.manager.ExplainRepo(t.Context(), bob.Ref("held"))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.RepoHeld, x.Is)
+		r.save(ann)
+		x, err = r.manager.ExplainRepo(t.Context(), bob.Ref("held"))
+		require.NoError(t, err)
+		require.Equal(t, relaysync.RepoFollowed, x.Is)
+		require.Contains(t, x.String(), "is one of ours")
+		require.Contains(t, x.String(), "all else is asked for in a few seconds")
+		after(time.Minute)
+		x, err = r.manager.ExplainRepo(t.Context(), bob.Ref("held"))
+		require.NoError(t, err)
+		require.NotContains(t, x.String(), "in a few seconds")
+	})
+}
+
 // What was held before a restart is followed after it, without anybody sending it
 // again.
 func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {

@@ -500,6 +500,10 @@ func (m *SyncManager) ExplainEvent(ctx context.Context, id graspsync.EventID) (E
 	return m.explainer.event(ctx, id)
 }
 
+// Waiting returns which events wait for what they depend on, and for what, the newest first: at most so many, as far as it
+// is remembered. [EventStatus].Waiting counts all of them.
+func (m *SyncManager) Waiting(most int) []EventExplanation { return m.explainer.waiting(most) }
+
 // ExplainRepo returns why a repository is here, or is not. It waits as RepoStatus does. The error
 // is that of ctx or the Store, or [ErrNotRunning].
 func (m *SyncManager) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (RepoExplanation, error) {

@@ -200,6 +200,9 @@ func (x RepoExplanation) Sentences() []string {
 	switch x.Is {
 	case RepoFollowed:
 		s.add(repo + " is one of ours.")
+		if x.Status != nil && x.Status.Level != levelFull {
+			s.add("Its git data has just come: its states are followed, and all else is asked for in a few seconds.")
+		}
 	case RepoHeld:
 		s.add(repo + " is announced, and is served when its git data is here. Until then only its states are followed.")
 	case RepoStarting:

@@ -189,6 +189,12 @@ func TestInSyncButForOneThatIsDown(t *testing.T) {
 	require.Contains(t, body, "7 attempts in a row failed")
 	require.Contains(t, body, ">project-0000</bdi></a>")
 	require.Contains(t, body, "bootstrap, listed by 3 repositories, such as")
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Synced = false })
+	body = get(t, newPage(t, s, nil), "/").Body.String()
+	require.Contains(t, body, "Taking in what has changed", "100 % of what is wanted is not caught up with")
+	require.NotContains(t, body, "Catching up")
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Relays[0].Confirmed = 1 })
+	require.Contains(t, get(t, newPage(t, s, nil), "/").Body.String(), "Catching up")
 	s.change(func(st *relaysync.Status, _ *purgatory.Status) {
 		st.Synced = false
 		for i := range st.Relays {
@@ -538,4 +544,15 @@ func BenchmarkViews(b *testing.B) {
 			b.ReportMetric(float64(bytes), "bytes")
 		})
 	}
+}
+
+// What waits for other events is named, with what it waits for.
+func TestWhatWaitsForOtherEventsIsNamed(t *testing.T) {
+	s := large(1, 1)
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Events.Waiting = 1 })
+	body := get(t, newPage(t, s, nil), "/").Body.String()
+	require.Contains(t, body, "Kind 1111 ")
+	require.Contains(t, body, "for <bdi>event &lt;0&gt;</bdi>")
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Events.Waiting = 0 })
+	require.NotContains(t, get(t, newPage(t, s, nil), "/").Body.String(), "Kind 1111")
 }

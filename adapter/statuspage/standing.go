@@ -50,7 +50,15 @@ func headlineOf(s relaysync.Status, connected int) headline {
 	case connected == 0:
 		return headline{"connecting", "Connecting"}
 	}
+	if !lack(s) {
+		return headline{"syncing", "Taking in what has changed"} // for the seconds for which changes are gathered, or until what came is stored
+	}
 	return headline{"syncing", "Catching up"}
+}
+
+// lack reports whether a relay that is connected has items that are not complete.
+func lack(s relaysync.Status) bool {
+	return slices.ContainsFunc(s.Relays, func(r relaysync.RelayStatus) bool { return isConnected(r) && missing(r) > 0 })
 }
 
 // waitsShown is how many relays are named for which something waits.

@@ -51,7 +51,7 @@ func fetchWatched(ctx context.Context, q purgatory.Quarantine, from graspsync.Cl
 	return n, err
 }
 
-var errReceived = errors.New("Received") //nolint:staticcheck // the name of the method
+var errReceived = errors.New("Received")
 
 // watched calls Received while do runs, and returns what is wrong with what it says: with grows it must not
 // fall.
