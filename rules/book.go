@@ -134,7 +134,7 @@ func (b *Book) Set(ctx context.Context, r Rule) error {
 	if r.Since.IsZero() {
 		r.Since = time.Now()
 	}
-	r.Since = r.Since.Round(time.Second).UTC()
+	r.Since = r.Since.Truncate(time.Second).UTC() // not rounded: a refusal must not come before its rule
 	if err := r.check(); err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/nbd-wtf/go-nostr/nip19"
@@ -196,6 +198,17 @@ func TestBook(t *testing.T) {
 	require.NoError(t, err)
 	_, err = rules.Open(ctx, store, rules.Config{})
 	require.ErrorIs(t, err, rules.ErrRule, "who is blocked is not forgotten without a word")
+}
+
+// A rule was said to be of half a second after what it had refused.
+func TestARuleIsNoYoungerThanWhatItRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
+		require.NoError(t, err)
+		time.Sleep(700 * time.Millisecond)
+		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: subject(t, "author", relaytest.NewKey("mallory").Hex())}))
+		require.False(t, book.All()[0].Since.After(time.Now()))
+	})
 }
 
 func TestWhatIsBlocked(t *testing.T) {
