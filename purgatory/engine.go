@@ -383,7 +383,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		e.patient[ref] = k
 		e.servers.inVain(ref, k)
 	}
-	e.stepQueue(ctx, now, hunt.Wanted{Repo: ref, URLs: n.URLs(), Origin: by})
+	e.stepQueue(ctx, now, hunt.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
 	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
 

@@ -19,6 +19,7 @@ type pool struct {
 	held    []RequestID
 	waiting []waiter // what would begin if there was a place
 	slow    bool     // those that were to be expected to take long count as if they did
+	site    bool     // it is that of a site
 }
 
 // waiter is what waits for a place, for the owner of a repository. It is new if it was never stopped for others: there may be few
@@ -31,6 +32,9 @@ type waiter struct {
 // safe is how many that take long keep their places.
 func (p pool) safe() int { return max(1, p.places/2) }
 
+// lasting is how many of these keep them however long they take.
+func (p pool) lasting() int { return max(1, p.safe()/2) }
+
 // full reports whether somebody waits for a place that may be had.
 func (p pool) full() bool {
 	return len(p.waiting) > 0 && len(p.held) >= p.places && p.places > p.safe()
@@ -42,9 +46,9 @@ const leastPace = 1 << 10
 // pace is how many bytes a second a request brings, as a power of two: less of a difference says nothing.
 func (r *request) pace() int { return bits.Len64(uint64(r.speed) / leastPace) }
 
-// long returns the requests of a pool that take long, those first that are to give way first: those that bring least, then those to
+// long returns the requests of a pool that take long, those first that are to give way first: those that have had their time, then those that bring least, then those to
 // servers that have delivered nothing for their owners, then of the owners who have most under way in it, and then which came last.
-func (q *Queue) long(p pool, isLong func(*request) bool, running map[graspsync.PubKey]int) (all []RequestID) {
+func (q *Queue) long(now time.Time, p pool, isLong func(*request) bool, running map[graspsync.PubKey]int) (all []RequestID) {
 	for _, id := range p.held {
 		if r := q.requests[id]; !r.stopped && isLong(r) {
 			all = append(all, id)
@@ -53,7 +57,7 @@ func (q *Queue) long(p pool, isLong func(*request) bool, running map[graspsync.P
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
 		return cmp.Or(
-			cmp.Compare(x.pace(), y.pace()), cmp.Compare(q.delivers(x), q.delivers(y)), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
+			cmp.Compare(btoi(y.isOver(now)), btoi(x.isOver(now))), cmp.Compare(x.pace(), y.pace()), cmp.Compare(q.delivers(x), q.delivers(y)), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
 			y.at.Compare(x.at), cmp.Compare(b, a))
 	})
 	return all
@@ -62,22 +66,33 @@ func (q *Queue) long(p pool, isLong func(*request) bool, running map[graspsync.P
 // delivers is 1 if the server of a request has delivered for its owner.
 func (q *Queue) delivers(r *request) int { return btoi(q.domain(r.url).served.has(r.entry.repo.Owner)) }
 
-// giveWay has requests of a pool stopped for what is new, and those that have had their time for whatever waits.
+// giveWay has requests of a pool stopped for what is new, and those that have had their time for what else waits.
 func (q *Queue) giveWay(now time.Time, p pool) {
 	if !p.full() {
 		return
 	}
-	all := p.waiting
-	p.waiting = slices.DeleteFunc(slices.Clone(all), func(w waiter) bool { return !w.isNew })
-	q.giveWayTo(p, func(r *request) bool { return r.isInTheWay(now) })
-	p.waiting = all
-	q.giveWayTo(p, func(r *request) bool { return r.isOver(now) })
+	var fresh, others []waiter
+	for _, w := range p.waiting {
+		if w.isNew {
+			fresh = append(fresh, w)
+		} else {
+			others = append(others, w)
+		}
+	}
+	q.giveWayTo(now, p, fresh, 0, p.safe(), func(r *request) bool { return r.isInTheWay(now, len(fresh), p.places) })
+	q.giveWayTo(now, p, others, len(fresh), p.lasting(), func(r *request) bool {
+		if p.site {
+			return r.isOverAt(now)
+		}
+		return r.isOver(now)
+	})
 }
 
 // giveWayTo has requests of a pool stopped that take long, as many as have owners that wait with fewer under way than theirs. Who has
-// many repositories has nobody else's stopped for one more.
-func (q *Queue) giveWayTo(p pool, isLong func(*request) bool) {
-	running, stopping, most := make(map[graspsync.PubKey]int), 0, -p.safe()
+// many repositories has nobody else's stopped for one more. So many have the first places that others were stopped for, and so many that
+// take long are safe.
+func (q *Queue) giveWayTo(now time.Time, p pool, waiting []waiter, first, safe int, isLong func(*request) bool) {
+	running, stopping, most := make(map[graspsync.PubKey]int), -first, -safe
 	for _, id := range p.held {
 		r := q.requests[id]
 		if r.stopped { // its place is for one of those that wait
@@ -91,14 +106,14 @@ func (q *Queue) giveWayTo(p pool, isLong func(*request) bool) {
 	}
 	var have []int // under way of the owners of those that wait before each
 	of := maps.Clone(running)
-	for _, w := range p.waiting {
+	for _, w := range waiting {
 		have = append(have, of[w.owner])
 		of[w.owner]++
 	}
 	slices.Sort(have)
-	have = have[min(len(have), stopping):]
+	have = have[min(len(have), max(0, stopping)):]
 	for most > 0 && len(have) > 0 {
-		long := q.long(p, isLong, running)
+		long := q.long(now, p, isLong, running)
 		i := slices.IndexFunc(long, func(id RequestID) bool { return running[q.requests[id].entry.repo.Owner] > have[0] })
 		if i < 0 {
 			return
@@ -198,7 +213,7 @@ func (q *Queue) sites(now time.Time) (all []pool) {
 		full = append(full, d)
 		p := pools[d.half()]
 		if p == nil {
-			p = &pool{places: d.limit.Concurrent}
+			p = &pool{places: d.limit.Concurrent, site: true}
 			pools[d.half()] = p
 		}
 		for id, r := range q.requests {
@@ -210,11 +225,11 @@ func (q *Queue) sites(now time.Time) (all []pool) {
 	for at, p := range pools {
 		long := 0
 		for _, id := range p.held {
-			if q.requests[id].isLong(now) {
+			if now.Sub(q.requests[id].at) >= slowAfter {
 				long++
 			}
 		}
-		if slices.Sort(p.held); long <= p.safe() {
+		if slices.Sort(p.held); long <= p.lasting() {
 			delete(pools, at) // nobody gives way, however many wait
 		}
 	}
@@ -242,32 +257,37 @@ func btoi(b bool) int {
 // waitingToHedge returns the attempts that would ask a second server now.
 func (q *Queue) waitingToHedge(now time.Time) (out []waiter) {
 	for _, e := range q.active {
-		if u, may := q.second(now, e); may {
+		if u, may := q.second(now, e); may && q.hasRoom(e) {
 			out = append(out, waiter{e.repo.Owner, e.stops[u] == 0})
 		}
 	}
 	return out
 }
 
-// unblock has a repository whose requests all go to servers that have never delivered, and take long, asked for at one that has:
-// anybody can have a repository name servers in a pull request.
+// unblock has a repository asked for at a server that has delivered, where all its requests are others that bring little.
 func (q *Queue) unblock(now time.Time) {
 	for _, d := range q.domains {
 		if len(d.turns) == 0 || d.delivered == 0 || !d.open(now) || d.broken.Waits(now) {
 			continue
 		}
 		for _, t := range d.turns {
-			if q.underWay[t.entry.repo] < AtOnce {
-				continue
-			}
-			if id, ok := q.hopeless(now, t.entry); ok {
-				q.stop(id)
+			if q.underWay[t.entry.repo] >= AtOnce && slices.ContainsFunc(t.urls, t.entry.isOwn) {
+				q.makeRoom(now, t.entry)
 			}
 		}
 	}
 }
 
-// hopeless returns the request of a repository that takes long, and brings least, if none was stopped.
+// makeRoom has a request of a repository end that brings little, if one does, for another server. It is asked again.
+func (q *Queue) makeRoom(now time.Time, e *entry) {
+	if id, ok := q.hopeless(now, e); ok {
+		q.stop(id)
+		q.requests[id].aside = true
+	}
+}
+
+// hopeless returns the request of a repository that brings least of those that bring little, if none was stopped. What brings much is
+// what is wanted.
 func (q *Queue) hopeless(now time.Time, e *entry) (worst RequestID, ok bool) {
 	for id, r := range q.requests {
 		if r.entry.repo != e.repo {
@@ -276,10 +296,11 @@ func (q *Queue) hopeless(now time.Time, e *entry) (worst RequestID, ok bool) {
 		if r.stopped {
 			return 0, false
 		}
-		if !r.isInTheWay(now) || q.domain(r.url).delivered > 0 {
+		if !r.bringsLittle(now) {
 			continue
 		}
-		if w := q.requests[worst]; w == nil || cmp.Or(cmp.Compare(r.pace(), w.pace()), cmp.Compare(id, worst)) < 0 {
+		w := q.requests[worst]
+		if w == nil || cmp.Or(cmp.Compare(r.pace(), w.pace()), cmp.Compare(btoi(r.known), btoi(w.known)), cmp.Compare(id, worst)) < 0 {
 			worst, ok = id, true
 		}
 	}

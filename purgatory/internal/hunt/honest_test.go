@@ -307,7 +307,8 @@ func TestSmallOnesAmongHugeOnesOfAHub(t *testing.T) {
 }
 
 // Whatever else a repository names, in pull requests of strangers, the server that has delivered before is asked every few minutes: an
-// attempt went through all others first, which took hours, and two that hang had all requests of the repository.
+// attempt went through all others first, which took hours, and two that hang had all requests of the repository. Servers that have delivered
+// for their own and take their time say nothing either.
 func TestServerThatDeliversIsAskedBesideOthers(t *testing.T) {
 	for _, n := range []int{2, 16, 100} {
 		for _, takes := range []time.Duration{10 * time.Minute, 5 * time.Hour} {
@@ -327,11 +328,11 @@ func TestServerThatDeliversIsAskedBesideOthers(t *testing.T) {
 				}
 				p.wantOf(1, 0, "https://hub.example/first.git")
 				p.goOn(time.Minute, ends, func() {})
-				urls := []string{"https://hub.example/r.git"}
+				in := Wanted{Repo: repoOf(1, 1), URLs: []graspsync.CloneURL{url(t, "https://hub.example/r.git")}}
 				for i := range n {
-					urls = append(urls, fmt.Sprintf("https://slow%d.example/r.git", i))
+					in.Strangers = append(in.Strangers, url(t, fmt.Sprintf("https://slow%d.example/r.git", i)))
 				}
-				p.wantOf(1, 1, urls...)
+				p.step(in)
 				at, asked, longest := p.now, len(p.fetches), time.Duration(0)
 				p.goOn(12*time.Hour, ends, func() {
 					for ; asked < len(p.fetches); asked++ {
@@ -370,4 +371,94 @@ func TestHalfIsThatOfTheBeginning(t *testing.T) {
 	}
 	p.wait(time.Second)
 	require.Len(t, p.open, 9)
+}
+
+// Mirrors that have delivered, and together take longer to say that they have nothing than the wait before they are asked again, were asked
+// in turn without end, and nobody else ever was.
+func TestServersAskedAgainAreNotTheOnlyOnes(t *testing.T) {
+	for _, takes := range []time.Duration{15 * time.Second, 40 * time.Second} {
+		cfg := config()
+		cfg.MaxBackoff = 2 * time.Minute
+		p := play(t, cfg)
+		ends := func(f Fetch) (time.Duration, Outcome) {
+			switch {
+			case f.Repo != repoOf(1, 1), f.URL.HostPort().Host == "new.example":
+				return time.Second, Complete
+			}
+			return takes, Nothing
+		}
+		var urls []string
+		for i := range 12 {
+			p.wantOf(1, 100+i, fmt.Sprintf("https://mirror%d.example/first.git", i))
+			urls = append(urls, fmt.Sprintf("https://mirror%d.example/r.git", i))
+		}
+		p.goOn(time.Minute, ends, func() {})
+		p.wantOf(1, 1, append(urls, "https://new.example/r.git")...)
+		p.goOn(10*time.Minute, ends, func() {})
+		require.NotContains(t, p.q.repos, repoOf(1, 1), "%v each", takes)
+	}
+}
+
+// What comes is not thrown away since another server of the repository, which has nothing, is to be asked again.
+func TestCloneIsNotStoppedForServersAskedAgain(t *testing.T) {
+	for _, delivered := range []bool{false, true} {
+		p := play(t, config())
+		p.rates = func(f Fetch) int64 {
+			if f.URL.HostPort().Host == "large.example" {
+				return 500_000
+			}
+			return 500
+		}
+		ends := func(f Fetch) (time.Duration, Outcome) {
+			switch host := f.URL.HostPort().Host; {
+			case f.Repo != repoOf(1, 1):
+				return time.Second, Complete
+			case host == "large.example":
+				return 20 * time.Minute, Complete
+			case host == "drip.example":
+				return 5 * time.Hour, Nothing
+			}
+			return 45 * time.Second, Nothing
+		}
+		p.wantOf(1, 2, "https://hub.example/first.git")
+		if delivered {
+			p.wantOf(1, 3, "https://large.example/first.git")
+		}
+		p.goOn(time.Minute, ends, func() {})
+		p.wantOf(1, 1, "https://hub.example/r.git", "https://drip.example/r.git", "https://large.example/r.git")
+		p.goOn(23*time.Minute, ends, func() {})
+		require.NotContains(t, p.q.repos, repoOf(1, 1), "delivered before: %v", delivered)
+		for _, f := range p.stopped {
+			require.Equal(t, "drip.example", f.URL.HostPort().Host)
+		}
+	}
+}
+
+// As many large repositories of a hub as it has places, without end, and as fast: a clone of twenty minutes was stopped each time after
+// a quarter of an hour.
+func TestLargeOneAmongHugeOnes(t *testing.T) {
+	for _, n := range []int{5, 10} {
+		cfg := config()
+		cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 30}
+		p := play(t, cfg)
+		p.rates = func(Fetch) int64 { return 500_000 }
+		ends := func(f Fetch) (time.Duration, Outcome) {
+			switch f.Repo {
+			case repoOf(1, 1):
+				return 20 * time.Minute, Complete
+			case repoOf(1, 0):
+				return time.Second, Complete
+			}
+			return 20 * time.Hour, Nothing
+		}
+		p.wantOf(1, 0, "https://hub.example/first.git")
+		p.goOn(time.Minute, ends, func() {})
+		for i := range n {
+			p.wantOf(byte(100+i), 100+i, fmt.Sprintf("https://hub.example/huge%d.git", i))
+		}
+		p.goOn(10*time.Minute, ends, func() {})
+		p.wantOf(1, 1, "https://hub.example/r.git")
+		p.goOn(90*time.Minute, ends, func() {})
+		require.NotContains(t, p.q.repos, repoOf(1, 1), "%d huge ones", n)
+	}
 }

@@ -69,11 +69,13 @@ type Input interface{ input() }
 // The inputs.
 type (
 	// Wanted says that an event of the repository waits for git data that may be
-	// had from these URLs. The attempts begin anew.
+	// had from these URLs, and from those that strangers name, of which there is any number. The
+	// attempts begin anew.
 	Wanted struct {
-		Repo   graspsync.RepoRef
-		URLs   []graspsync.CloneURL
-		Origin Origin
+		Repo      graspsync.RepoRef
+		URLs      []graspsync.CloneURL
+		Origin    Origin
+		Strangers []graspsync.CloneURL
 	}
 	// Renew has it not count any more what earlier attempts at a repository came to: it is asked
 	// for now, and those of its servers as well that are broken. These URLs are known besides
@@ -151,6 +153,7 @@ type Queue struct {
 	domains  map[graspsync.HostPort]*domain
 	requests map[RequestID]*request               // under way
 	underWay map[graspsync.RepoRef]int            // requests for each repository
+	strange  map[graspsync.RepoRef]int            // of these, those to servers that strangers name
 	busy     map[exchange]struct{}                // what they ask
 	asked    map[graspsync.CloneURL]int           // and where
 	past     map[graspsync.RepoRef]backoff.Streak // attempts that did not complete; not in repos
@@ -186,6 +189,8 @@ type request struct {
 	speed   float64 // bytes a second that came so far
 	stops   int     // how often one to that server was stopped for others before
 	known   bool    // its server had delivered before
+	strange bool    // its URL is one that strangers name
+	aside   bool    // it was stopped for another server of its repository
 	site    string
 }
 
@@ -193,6 +198,7 @@ type request struct {
 type entry struct {
 	repo    graspsync.RepoRef
 	urls    []graspsync.CloneURL
+	own     int      // of urls, the first: the others are named by strangers
 	sites   []string // of urls, as far as they were asked for
 	version uint64   // counts how often it was wanted
 	due     time.Time
@@ -210,6 +216,7 @@ type entry struct {
 	queued  map[graspsync.CloneURL]time.Time // left to their domains, since when
 	asked   map[graspsync.CloneURL]time.Time
 	further map[graspsync.CloneURL]int // how often each was asked for more, since the attempt began
+	old     bool                       // the last one that it asked was one that it had tried
 }
 
 // try is what an attempt has asked a server.
@@ -219,10 +226,14 @@ type try struct {
 }
 
 func (e *entry) tries(now time.Time, u graspsync.CloneURL) {
+	e.old = e.tried[u].times > 0
 	e.tried[u] = try{now, e.tried[u].times + 1}
 }
 
-// AtOnce is how many servers are asked for one repository at once, at most.
+// isOwn reports whether it is not strangers only who name a URL.
+func (e *entry) isOwn(u graspsync.CloneURL) bool { return slices.Contains(e.urls[:e.own], u) }
+
+// AtOnce is how many servers are asked for one repository at once, at most; of those that strangers name one less.
 const AtOnce = 2
 
 // mostFurther is how often one attempt asks a server for more, besides the first time: what
@@ -238,6 +249,7 @@ func New(cfg Config) *Queue {
 		domains:  make(map[graspsync.HostPort]*domain),
 		requests: make(map[RequestID]*request),
 		underWay: make(map[graspsync.RepoRef]int),
+		strange:  make(map[graspsync.RepoRef]int),
 		busy:     make(map[exchange]struct{}),
 		asked:    make(map[graspsync.CloneURL]int),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
@@ -280,9 +292,15 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		delay = q.cfg.UserDelay
 	}
 	e := q.repos[in.Repo]
-	number := 0
+	number, urls := 0, slices.Concat(in.URLs, in.Strangers)
 	if e != nil {
-		e.urls, e.sites = slices.Clone(in.URLs), nil
+		e.urls, e.own, e.sites = urls, len(in.URLs), nil
+		for u := range e.queued {
+			if !slices.Contains(urls, u) { // nobody names it any more
+				q.domain(u).leave(u, e)
+				delete(e.queued, u)
+			}
+		}
 	}
 	switch {
 	case e == nil && len(q.repos) >= q.cfg.MaxRepos:
@@ -290,7 +308,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		return
 	case e == nil:
 		e = &entry{
-			repo: in.Repo, due: now.Add(delay), urls: slices.Clone(in.URLs),
+			repo: in.Repo, due: now.Add(delay), urls: urls, own: len(in.URLs),
 			queued: make(map[graspsync.CloneURL]time.Time), asked: make(map[graspsync.CloneURL]time.Time),
 			stops: make(map[graspsync.CloneURL]int),
 		}
@@ -298,7 +316,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		if p, ok := q.past[in.Repo]; ok { // it is not new: we are
 			delete(q.past, in.Repo)
 			number = p.Times
-			for _, u := range in.URLs {
+			for _, u := range urls {
 				e.asked[u] = now // had it waited for its turn only, nothing would be known of it
 			}
 			e.due = backoff.Later(e.due, p.Until)
@@ -338,14 +356,14 @@ func (q *Queue) isTried(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	return !again || now.Before(at)
 }
 
-// triesAgain returns when an attempt asks a server again that it has tried: one that has delivered, as often as by attempts that are
-// over soon. What else it asks may take hours. False: it does not.
+// triesAgain returns when an attempt asks a server again that it has tried: one that has delivered, and is not named by strangers only, as
+// often as by attempts that are over soon. What else it asks may take hours. False: it does not.
 func (q *Queue) triesAgain(e *entry, u graspsync.CloneURL) (time.Time, bool) {
 	t := e.tried[u]
 	_, busy := q.busy[exchange{e.repo, u}]
 	_, queued := e.queued[u]
 	d := q.domains[u.HostPort()]
-	if busy || queued || d == nil || d.delivered == 0 || d.slow {
+	if busy || queued || d == nil || d.delivered == 0 || !e.isOwn(u) {
 		return time.Time{}, false
 	}
 	return backoff.Later(t.at, e.asked[u]).Add(q.backoff(e.repo, e.number+t.times)), true
@@ -428,6 +446,14 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 	if q.asked[r.url]--; q.asked[r.url] == 0 {
 		delete(q.asked, r.url)
 	}
+	if r.strange {
+		if q.strange[e.repo]--; q.strange[e.repo] == 0 {
+			delete(q.strange, e.repo)
+		}
+	}
+	if r.aside && e.tried != nil {
+		delete(e.tried, r.url)
+	}
 	if q.underWay[e.repo]--; q.underWay[e.repo] == 0 {
 		delete(q.underWay, e.repo)
 	}
@@ -474,11 +500,14 @@ func (q *Queue) goOn(now time.Time, u graspsync.CloneURL, e *entry) {
 func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
 	q.last++
 	d := q.domain(u)
-	r := &request{entry: e, url: u, version: e.version, at: now, left: left, stops: e.stops[u], known: d.delivered > 0, site: q.site(u.HostPort())}
+	r := &request{entry: e, url: u, version: e.version, at: now, left: left, stops: e.stops[u], known: d.delivered > 0, strange: !e.isOwn(u), site: q.site(u.HostPort())}
 	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
 	q.requests[q.last] = r
 	q.busy[exchange{e.repo, u}] = struct{}{}
 	q.asked[u]++
+	if r.strange {
+		q.strange[e.repo]++
+	}
 	q.underWay[e.repo]++
 	e.asked[u] = now
 	d.start(now)
@@ -501,12 +530,11 @@ func (q *Queue) work(now time.Time) {
 			q.advance(now, e)
 		}
 	}
+	running := q.inTurn(waiting)
 	for q.attempts < q.cfg.MaxAttempts && len(waiting) > 0 {
-		i := q.turnOf(waiting)
-		e := waiting[i].e
-		waiting[i] = waiting[len(waiting)-1]
-		waiting = waiting[:len(waiting)-1]
-		if q.running()[e.repo.Owner] >= q.most() {
+		e := waiting[0].e
+		waiting = waiting[1:]
+		if running[e.repo.Owner] >= q.most() {
 			break // all that wait are of owners who have as many
 		}
 		isSlow := q.isSlow(e, long)
@@ -514,9 +542,13 @@ func (q *Queue) work(now time.Time) {
 			continue
 		}
 		q.attempt(now, e)
-		if isSlow && e.running { // else its servers have others before it, and its place is the next one's
+		if !e.running { // its servers have others before it, and its place is the next one's
+			continue
+		}
+		if isSlow {
 			slow++
 		}
+		running = q.inTurn(waiting)
 	}
 	for _, e := range q.sorted() {
 		q.hedge(now, e)
@@ -544,7 +576,7 @@ func (q *Queue) attempt(now time.Time, e *entry) {
 // that nobody waits longer than for anything that takes long: anybody can list somebody's URL.
 func (q *Queue) mayAsk(now time.Time) mayAsk {
 	return func(e *entry, u graspsync.CloneURL) bool {
-		if q.underWay[e.repo] >= AtOnce {
+		if !q.hasPlace(e, u) {
 			return false
 		}
 		since, queued := e.queued[u]
@@ -571,10 +603,7 @@ func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (at t
 // advance has an attempt ask its next URL, or ends it. URLs that can't be asked now are left to their domains.
 func (q *Queue) advance(now time.Time, e *entry) {
 	may := q.mayAsk(now)
-	for _, u := range q.order(e.urls) {
-		if q.isTried(now, e, u) {
-			continue
-		}
+	for _, u := range q.next(now, e) {
 		e.tries(now, u)
 		e.looked = 0
 		_, queued := e.queued[u]
@@ -609,6 +638,25 @@ func (q *Queue) endAttempt(e *entry, next time.Time) {
 	delete(q.active, e.repo)
 }
 
+// next returns what an attempt asks next: in turn what it has not tried, and what it tries again, whichever of that was tried longest ago.
+func (q *Queue) next(now time.Time, e *entry) []graspsync.CloneURL {
+	var fresh, again []graspsync.CloneURL
+	for _, u := range q.order(e.urls) {
+		_, tried := e.tried[u]
+		switch {
+		case !tried:
+			fresh = append(fresh, u)
+		case !q.isTried(now, e, u):
+			again = append(again, u)
+		}
+	}
+	slices.SortStableFunc(again, func(a, b graspsync.CloneURL) int { return e.tried[a].at.Compare(e.tried[b].at) })
+	if e.old {
+		return append(fresh, again...)
+	}
+	return append(again, fresh...)
+}
+
 // order puts servers that delivered before the others, and slow ones after others like
 // them.
 func (q *Queue) order(urls []graspsync.CloneURL) []graspsync.CloneURL {
@@ -639,9 +687,7 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 	switch {
 	case !may:
 	case !q.hasRoom(e):
-		if id, ok := q.inTheWay(now, e); ok {
-			q.stop(id)
-		}
+		q.makeRoom(now, e)
 	case q.seconds < q.share():
 		e.tries(now, u)
 		e.second = q.fetch(now, e, u, false)
@@ -650,16 +696,14 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 	}
 }
 
-// hasRoom reports whether an attempt may ask one more server.
-func (q *Queue) hasRoom(e *entry) bool { return e.second == 0 && q.underWay[e.repo] < AtOnce }
-
-// inTheWay returns the request that ends for a server that an attempt would ask, if one does by now.
-func (q *Queue) inTheWay(now time.Time, e *entry) (RequestID, bool) {
-	if r := q.requests[e.second]; r != nil {
-		return e.second, !r.stopped && r.isInTheWay(now)
-	}
-	return q.hopeless(now, e)
+// hasPlace reports whether one more server may be asked for a repository. Those that strangers name never have all places: they may take
+// as long as they like.
+func (q *Queue) hasPlace(e *entry, u graspsync.CloneURL) bool {
+	return q.underWay[e.repo] < AtOnce && (e.isOwn(u) || q.strange[e.repo] < AtOnce-1)
 }
+
+// hasRoom reports whether an attempt may ask a server besides.
+func (q *Queue) hasRoom(e *entry) bool { return e.second == 0 && q.underWay[e.repo] < AtOnce }
 
 // second returns the server that an attempt would ask now besides the first, if there was a place; false if there is none.
 func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
@@ -667,8 +711,8 @@ func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
 		return graspsync.CloneURL{}, false
 	}
 	may := q.mayAsk(now)
-	for _, u := range q.order(e.urls) {
-		if d := q.domain(u); q.besides(now, e, u) && q.sharedUntil(now, e, u).IsZero() && !d.broken.Waits(now) && d.hasRoom(now, may) {
+	for _, u := range q.next(now, e) {
+		if d := q.domain(u); q.besides(e, u) && q.sharedUntil(now, e, u).IsZero() && !d.broken.Waits(now) && d.hasRoom(now, may) {
 			return u, true
 		}
 	}
@@ -676,14 +720,17 @@ func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
 }
 
 // besides reports whether an attempt may ask a server while it asks another one, as far as that is not a matter of time.
-func (q *Queue) besides(now time.Time, e *entry, u graspsync.CloneURL) bool {
+func (q *Queue) besides(e *entry, u graspsync.CloneURL) bool {
 	_, queued := e.queued[u]
 	_, busy := q.busy[exchange{e.repo, u}]
-	if q.isTried(now, e, u) || queued || busy || u.HostPort().Host == q.requests[e.asking].url.HostPort().Host {
+	if queued || busy || u.HostPort().Host == q.requests[e.asking].url.HostPort().Host {
 		return false
 	}
+	if e.second == 0 && q.hasPlace(e, u) {
+		return true
+	}
 	d := q.domains[u.HostPort()]
-	return q.hasRoom(e) || d != nil && d.delivered > 0 && !d.slow
+	return e.isOwn(u) && d != nil && d.delivered > 0
 }
 
 // secondsOf counts the second requests for one owner: strangers have any number of slow
@@ -704,7 +751,7 @@ func (q *Queue) hedges(e *entry) (time.Time, bool) {
 	case !e.running || first == nil:
 		return time.Time{}, false
 	case second != nil:
-		return second.at.Add(slowAfter), !second.stopped
+		return second.at.Add(slowAfter), true
 	}
 	return first.at.Add(hedgeAfter), q.secondsOf(e.repo.Owner) < max(1, q.share()/2)
 }
@@ -716,12 +763,12 @@ func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
 		return next, false
 	}
 	for _, u := range e.urls {
-		if !q.besides(now, e, u) {
+		if q.isTried(now, e, u) || !q.besides(e, u) {
 			continue
 		}
 		if at, is := q.domain(u).asksAt(now, q.mayAsk(now)); is {
 			at = backoff.Later(backoff.Later(at, from), q.sharedUntil(now, e, u))
-			if _, ends := q.inTheWay(now, e); !ends && !q.hasRoom(e) {
+			if _, ends := q.hopeless(now, e); !ends && !q.hasRoom(e) {
 				by, may := q.endsAt(now, e)
 				if !may {
 					continue
@@ -776,7 +823,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 	for _, e := range q.active { // what took a turn out of a domain, after it was this one's turn
 		if _, may := q.second(now, e); may && q.hasRoom(e) && q.seconds < q.share() {
 			consider(now)
-		} else if _, ends := q.inTheWay(now, e); may && ends && !q.hasRoom(e) {
+		} else if _, ends := q.hopeless(now, e); may && ends && !q.hasRoom(e) {
 			consider(now)
 		}
 	}

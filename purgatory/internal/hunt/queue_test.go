@@ -128,7 +128,7 @@ func (p *player) want(i int, by Origin, urls ...string) {
 	for _, u := range urls {
 		us = append(us, url(p.t, u))
 	}
-	p.step(Wanted{repo(i), us, by})
+	p.step(Wanted{Repo: repo(i), URLs: us, Origin: by})
 }
 
 func (p *player) asked() (out []string) {

@@ -16,8 +16,11 @@ import (
 const (
 	slowAfter    = time.Minute      // a request that takes longer is slow, unless it brings much
 	longAfter    = 5 * time.Minute  // one that takes longer is, whatever it brings
-	largeAfter   = 15 * time.Minute // what one that was stopped before has, if it brings much
-	mostPatience = 3                // how often the time doubles that one has that was stopped before, and does not
+	largeAfter   = 30 * time.Minute // what one has that was stopped once before, if it brings much
+	mostPatience = 3                // how often the time doubles, at most, of what brings little before it is in the way
+	mostLarge    = 2                // the same of largeAfter, for those that were stopped again
+	mostOver     = 5                // and of what brings little, until others have their time that were stopped
+	manyNew      = 8                // so many that are new for each place of a pool are many
 	quickPace    = 64 << 10         // bytes a second that are much
 	slowBehind   = 10 * time.Minute // so much later
 )
@@ -50,21 +53,33 @@ func (r *request) brings(now time.Time, n int64) {
 	r.speed = float64(max(0, n)) / max(1, now.Sub(r.at).Seconds())
 }
 
-// isLong reports whether a request is slow by now: whoever waits for a place of his own for the first time gets that of one that is.
+// isLong reports whether a request is slow by now.
 func (r *request) isLong(now time.Time) bool { return r.lasts(now, slowAfter, longAfter) }
 
-// isOver reports whether one has had its time by now, which is longer if it was stopped before. What is left then is for others that were,
-// and for those who are asked at once.
+// isOver reports whether one has had its time by now, and gives its place to what was stopped before: it has longer each time that it was stopped before.
 func (r *request) isOver(now time.Time) bool {
 	if r.stops == 0 {
 		return r.isLong(now)
 	}
-	return r.lasts(now, r.patience(), largeAfter)
+	return r.isOverAt(now)
 }
 
-// isInTheWay reports whether another server of its repository, which has delivered before, is to be asked instead of it by now.
-func (r *request) isInTheWay(now time.Time) bool {
-	return r.lasts(now, r.patience(), max(longAfter, r.patience()))
+// isOverAt is isOver for what waits at the same server: of a hub many are large.
+func (r *request) isOverAt(now time.Time) bool {
+	stops := max(1, r.stops)
+	return r.lasts(now, slowAfter<<min(stops, mostOver), largeAfter<<min(stops-1, mostLarge))
+}
+
+// isInTheWay reports whether one gives its place to what is new, which so many are that wait for as many places. If they are many each has
+// less.
+func (r *request) isInTheWay(now time.Time, waiting, places int) bool {
+	much := max(slowAfter, longAfter*time.Duration(manyNew*places)/time.Duration(max(waiting, manyNew*places)))
+	return r.lasts(now, r.patience(), max(much, r.patience()))
+}
+
+// bringsLittle reports whether one has had its time, and does not bring much.
+func (r *request) bringsLittle(now time.Time) bool {
+	return r.speed < quickPace && now.Sub(r.at) >= r.patience()
 }
 
 // patience is how long a request may bring little. A server may have to count what it has before it sends any of that.
@@ -79,7 +94,7 @@ func (r *request) lasts(now time.Time, little, much time.Duration) bool {
 
 // longAt returns when a request may take long for somebody for whom it does not by now; false: it does for all.
 func (r *request) longAt(now time.Time) (time.Time, bool) {
-	if r.isOver(now) && r.isInTheWay(now) {
+	if r.isOverAt(now) && r.isInTheWay(now, 0, 1) && r.bringsLittle(now) {
 		return time.Time{}, false
 	}
 	return r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter), true
@@ -259,17 +274,14 @@ type due struct {
 	since time.Time
 }
 
-// turnOf says which of those that wait is next: of those whose owner has the fewest attempts
-// under way, however many repositories others have, the one that has waited longest.
-func (q *Queue) turnOf(waiting []due) (best int) {
-	running := q.running()
-	for i, w := range waiting {
-		b := waiting[best]
-		if cmp.Or(cmp.Compare(running[w.e.repo.Owner], running[b.e.repo.Owner]), w.since.Compare(b.since), w.e.repo.Compare(b.e.repo)) < 0 {
-			best = i
-		}
-	}
-	return best
+// inTurn sorts those that wait, as things are: first those whose owner has the fewest attempts
+// under way, which it returns, however many repositories others have, and of these the one that has waited longest.
+func (q *Queue) inTurn(waiting []due) (running map[graspsync.PubKey]int) {
+	running = q.running()
+	slices.SortFunc(waiting, func(a, b due) int {
+		return cmp.Or(cmp.Compare(running[a.e.repo.Owner], running[b.e.repo.Owner]), a.since.Compare(b.since), a.e.repo.Compare(b.e.repo))
+	})
+	return running
 }
 
 // ready returns the repositories whose attempt is due and may start, and those of them that are slow.

@@ -46,9 +46,10 @@ func TestNextWakeMissesNothing(t *testing.T) {
 			default:
 				p.now = later(p.now, at)
 				if !wakes || wake.After(p.now) {
-					before := len(p.fetches)
+					before, stopped := len(p.fetches), len(p.stopped)
 					p.step(Tick{})
 					require.Len(t, p.fetches, before, "seed %d: %v", seed, p.fetches[before:])
+					require.Len(t, p.stopped, stopped, "seed %d", seed)
 				}
 				drawn(t, p, rng)
 			}
@@ -78,7 +79,8 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 		for range 1 + rng.IntN(4) {
 			urls = append(urls, url(t, fmt.Sprintf("https://%c%d.example/%d.git", "qms"[rng.IntN(3)], rng.IntN(4), rng.IntN(3))))
 		}
-		p.step(Wanted{Repo: ref, URLs: urls})
+		own := rng.IntN(len(urls) + 1)
+		p.step(Wanted{Repo: ref, URLs: urls[:own], Strangers: urls[own:]})
 	}
 }
 
@@ -114,4 +116,12 @@ func counted(t *testing.T, p *player) {
 	for ref, n := range of {
 		require.LessOrEqual(t, n, AtOnce, "%v", ref)
 	}
+	strange, asked := make(map[graspsync.RepoRef]int), make(map[graspsync.CloneURL]int)
+	for _, r := range q.requests {
+		if asked[r.url]++; r.strange {
+			strange[r.entry.repo]++
+		}
+	}
+	require.Equal(t, strange, q.strange)
+	require.Equal(t, asked, q.asked)
 }
