@@ -40,30 +40,28 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 // query returns the newest events that match and have room in so many bytes.
 func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
 	p := b.s.reader.profile
-	if p.compact && !f.LimitZero && f.Search == "" {
+	if _, ok := plan(f, p); !ok || f.LimitZero {
+		return nil, ctx.Err()
+	}
+	if p.known() && f.Search == "" {
 		return b.newest(ctx, f, room)
 	}
-	reads := b.s.reader.places.of(ctx, 1)
-	found, seen := newNewest(math.MaxInt, room), make(map[string]struct{})
-	if f.LimitZero || f.Search != "" { // these are not counted as they are answered
-		_, err := b.s.reader.once(reads, f, false, found.add)
-		return found.sorted(), err
-	}
-	want, given, matched := compile(f), 0, 0
-	asked := f
-	if p.exclusive && f.Since != nil && *f.Since > math.MinInt64 {
-		asked.Since = ptr(*f.Since - 1)
-	}
-	err := b.s.reader.each(reads, asked, false, func(e *nostr.Event) {
-		given++
+	ctx = b.s.reader.places.of(ctx, 1)
+	found, seen, want := newNewest(math.MaxInt, room), make(map[string]struct{}), compile(f)
+	take := func(e *nostr.Event) {
 		if _, twice := seen[e.ID]; !twice && want.match(e) {
-			matched++
 			seen[e.ID] = struct{}{}
 			found.add(e)
 		}
-	})
-	if full := f.Limit > 0 && given >= f.Limit || given >= p.page; err == nil && p.sorted && full && matched < given {
-		return b.newest(ctx, f, room) // what only looks alike may have hidden others
+	}
+	if p.exclusive && f.Since != nil && *f.Since > math.MinInt64 {
+		f.Since = ptr(*f.Since - 1)
+	}
+	var err error
+	if f.Search != "" { // it is not counted as it is answered
+		_, err = b.s.reader.once(ctx, f, false, take)
+	} else {
+		err = b.s.reader.each(ctx, f, false, take)
 	}
 	return found.sorted(), err
 }
@@ -71,12 +69,13 @@ func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.E
 // looksPerQuestion is how many events and look-ups a client's question may cost: they take some seconds of turns.
 const looksPerQuestion = 500_000
 
-// newest returns the newest events that match, as many as are asked for, and as badger and lmdb would give. They keep an address
+// newest returns the newest events that match, as many as are asked for, and as the backend would give. badger and lmdb keep an address
 // under the same key whether it stands in an a, A or q tag, find "repository" for "repo", know 8 bytes of an id, give an event
 // once for each value that it has, each time read anew, and of several values not always the newest: so they are asked in
-// small parts. Where that takes too long it fails: less than was asked for would be taken for all there is.
+// small parts. SQL databases answer an ordinary question in one go, and slicestore but for a second that a limit cuts.
+// Where that takes too long it fails: less than was asked for would be taken for all there is.
 func (b shared) newest(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
-	f, ok := within32Bits(f)
+	f, ok := b.s.reader.profile.timely(f)
 	if !ok {
 		return nil, ctx.Err()
 	}
@@ -130,18 +129,6 @@ func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	return ch, nil
 }
 
-// within32Bits returns a filter without bounds that no event is beyond: badger and lmdb take what of a time fits
-// 32 bits. It is false for one that no event is within.
-func within32Bits(f nostr.Filter) (nostr.Filter, bool) {
-	if f.Until != nil && *f.Until >= math.MaxUint32 {
-		f.Until = nil
-	}
-	if f.Since != nil && *f.Since <= 0 {
-		f.Since = nil
-	}
-	return f, (f.Until == nil || *f.Until >= 0) && (f.Since == nil || *f.Since < math.MaxUint32)
-}
-
 // queryable reports whether a client's filter can be put to the backend without
 // harm: badger and lmdb crash over tags without a name.
 func queryable(f nostr.Filter, p profile) bool {
@@ -156,36 +143,50 @@ func queryable(f nostr.Filter, p profile) bool {
 	return true
 }
 
+// CountEvents counts what the same question would be answered with if it had no limit. Of backends that are not known it is what they count.
 func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) {
-	if !queryable(f, b.s.reader.profile) {
+	p := b.s.reader.profile
+	if !queryable(f, p) {
 		return 0, nil
 	}
-	if b.s.reader.profile.compact && (len(f.Tags) > 0 || f.IDs != nil || f.Search != "" || f.Kinds != nil && len(f.Kinds) == 0 || !b.s.reader.counts()) {
-		return b.counted(ctx, f)
+	f.Limit, f.LimitZero = 0, false
+	q, ok := plan(f, p)
+	if ok && p.known() {
+		f, ok = p.timely(f)
 	}
-	if b.s.reader.profile.compact {
-		var ok bool
-		if f, ok = within32Bits(f); !ok {
-			return 0, ctx.Err()
+	switch {
+	case !ok, p.compact && f.Search != "":
+		return 0, ctx.Err()
+	case !p.known() || f.Search != "":
+		return b.tally(ctx, f, f)
+	case b.s.reader.counts() && p.countsOnly(f):
+		return b.tally(ctx, q, f)
+	}
+	return b.counted(ctx, f)
+}
+
+// tally has the backend count q between the times of f, in parts where its lists are too long. Nothing is in two of them.
+func (b shared) tally(ctx context.Context, q, f nostr.Filter) (int64, error) {
+	p := b.s.reader.profile
+	if over := p.excess(q); p.known() && f.Search == "" && !single(over) {
+		one, two := halve(q, over)
+		n, err := b.tally(ctx, one, f)
+		if err != nil {
+			return 0, err
 		}
+		rest, err := b.tally(ctx, two, f)
+		return n + rest, err
 	}
-	ctx = b.s.reader.places.of(ctx, 1)
-	since := f.Since
-	if since != nil && b.s.reader.profile.exclusive {
-		f.Since = ptr(*since - 1) // count adds it again
+	q.Since, q.Until = f.Since, f.Until
+	if p.exclusive && f.Since != nil && *f.Since > math.MinInt64 {
+		q.Since = ptr(*f.Since - 1) // count adds it again
 	}
-	n, err := b.s.reader.count(ctx, f)
+	n, err := b.s.reader.count(b.s.reader.places.of(ctx, 1), q)
 	return int64(n), err
 }
 
-// counted counts what the same question has for an answer that has no limit. What badger counts looks alike as well, and lmdb counts
-// without end.
+// counted counts by reading: what is counted without that may look alike.
 func (b shared) counted(ctx context.Context, f nostr.Filter) (n int64, err error) {
-	f, ok := within32Bits(f)
-	if !ok || f.Search != "" {
-		return 0, ctx.Err()
-	}
-	f.Limit, f.LimitZero = 0, false
 	err = b.s.walkBy(ctx, f, &walk{client: true, batch: clientBatch, bounds: true, left: looksPerQuestion, yield: func(graspsync.Event) bool {
 		n++
 		return true

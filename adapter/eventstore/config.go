@@ -42,8 +42,8 @@ type Config struct {
 	// QueryLimit, 100 where it has neither.
 	PageSize int
 	// MaxValues is the most values of all lists of one query together. Backends on
-	// SQL databases refuse more. Defaults to 256 for badger, lmdb and slicestore,
-	// and to 10 for others.
+	// SQL databases refuse more. Defaults to 256 for badger, lmdb and slicestore, to what their fields say of
+	// each list for SQL databases, and to 10 for others.
 	MaxValues int
 	// Serialize has at most one call to the backend run at a time, for backends
 	// that can't be used concurrently. Always on for slicestore.

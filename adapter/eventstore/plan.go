@@ -22,7 +22,7 @@ func plan(f nostr.Filter, p profile) (nostr.Filter, bool) {
 		return q, len(q.IDs) > 0
 	case f.Since != nil && f.Until != nil && *f.Since > *f.Until,
 		f.Until != nil && *f.Until < 0,
-		f.Since != nil && *f.Since > math.MaxUint32 && p.compact:
+		f.Since != nil && *f.Since > p.latest() && (p.compact || p.signed):
 		return q, false
 	}
 	if f.Kinds != nil {
@@ -147,6 +147,17 @@ func size(q nostr.Filter) int {
 	return n
 }
 
+// slim is a filter of which at most one list is so long that it has to be asked in parts.
+func (p profile) slim(q nostr.Filter) nostr.Filter {
+	if size(q) > p.values {
+		return slim(q, p.values)
+	}
+	if over := p.excess(q); boolToInt(over.Kinds != nil)+boolToInt(over.Authors != nil)+len(over.Tags) > 1 {
+		return slim(q, p.lists.tags)
+	}
+	return q
+}
+
 // slim drops lists of a filter with too many values, but one, so that there are not
 // as many queries as combinations: what is matched too much is sorted out later.
 // The list that is kept is the one likely to have the fewest events.
@@ -164,7 +175,7 @@ func slim(q nostr.Filter, values int) nostr.Filter {
 	small := max(1, values/4)
 	tags := make(nostr.TagMap, len(q.Tags))
 	for name, v := range q.Tags {
-		if name == kept || len(v) <= small {
+		if name == kept || len(v) <= small && len(q.Tags) <= values {
 			tags[name] = v
 		}
 	}

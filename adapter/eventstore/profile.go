@@ -2,8 +2,10 @@ package eventstoreadapter
 
 import (
 	"encoding/hex"
+	"math"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
@@ -16,9 +18,16 @@ type profile struct {
 	page   int // most events that one query gives
 	exempt int // the same for reconciliation queries; 0 if they are no exception
 	values int // most values of all lists together
+	lists  lists
 	// sorted: an answer that is full holds the newest matches, whatever the filter.
 	// Without it that is only so for what is one look-up.
 	sorted bool
+	// ordered: of one second those with the lowest ids come first.
+	ordered bool
+	// alike: what is found for a tag may have the value elsewhere, or as a part of another.
+	alike bool
+	// signed: times have 31 bits.
+	signed bool
 	// trusted: an answer with fewer events than were asked for is all there is.
 	trusted bool
 	// prefixes: answers to a query for a tag value also hold events with values that
@@ -39,6 +48,9 @@ type profile struct {
 	// fits reports whether an event can be kept as it is, beyond what compact says; nil if any can.
 	fits func(e *nostr.Event) bool
 }
+
+// lists are the most values of single lists of one query: authors, kinds, one tag, and all tags together. 0: any.
+type lists struct{ authors, kinds, tag, tags int }
 
 const modulePath = "github.com/fiatjaf/eventstore/"
 
@@ -77,13 +89,33 @@ func profileOf(backend eventstore.Store) profile {
 			exclusive: true, serialize: true, indexed: func(string, string) bool { return true },
 		}
 	case "sqlite3", "postgresql", "mysql":
-		p = profile{
-			page: limit(v, "QueryLimit"), values: defaultMaxValues, sorted: true,
-			cancel: true, indexed: indexedBySQL,
-		}
+		p = ofSQL(name, v)
 	}
 	if p.page <= 0 { // Init was not called
 		p.page, p.trusted = defaultPageSize, false
+	}
+	return p
+}
+
+// mostKinds is how many kinds sqlite3 takes, whatever its QueryKindsLimit is.
+const mostKinds = 10
+
+// ofSQL is what is known of a SQL database.
+func ofSQL(name string, v reflect.Value) profile {
+	p := profile{
+		page: limit(v, "QueryLimit"), values: math.MaxInt, sorted: true, ordered: true, alike: true, cancel: true, indexed: indexedBySQL,
+		lists: lists{authors: limit(v, "QueryAuthorsLimit"), kinds: limit(v, "QueryKindsLimit"), tags: limit(v, "QueryTagsLimit")},
+	}
+	if p.lists.authors <= 0 || p.lists.kinds <= 0 || p.lists.tags <= 0 { // Init was not called
+		p.values = defaultMaxValues
+	}
+	switch name {
+	case "sqlite3":
+		p.lists.kinds = min(p.lists.kinds, mostKinds)
+	case "mysql":
+		p.signed, p.lists.tag = true, 1 // it has one condition for all values of a tag, and fails where there are more
+	case "postgresql":
+		p.signed, p.indexed = true, indexedByPostgres
 	}
 	return p
 }
@@ -128,9 +160,9 @@ func isLetter(name string) bool {
 }
 
 // indexedBySQL: these look for the value as text in the JSON of all tags, so that
-// it must be written there as it is, and must not mean anything to LIKE.
+// it must be written there as it is, must not mean anything to LIKE, and be no longer than what that takes.
 func indexedBySQL(_, value string) bool {
-	if value == "" {
+	if value == "" || len(value) > longestPattern {
 		return false
 	}
 	for i := range len(value) {
@@ -140,6 +172,74 @@ func indexedBySQL(_, value string) bool {
 		}
 	}
 	return true
+}
+
+// longestPattern is a little less than what LIKE of sqlite3 takes.
+const longestPattern = 40_000
+
+// indexedByPostgres: it keeps the values of tags with a name of one letter by themselves, and no other ones; and fails over what is
+// no text to it.
+func indexedByPostgres(name, value string) bool {
+	return len(name) == 1 && utf8.ValidString(value) && strings.IndexByte(value, 0) < 0
+}
+
+// known reports whether anything is known of a kind of backend. One of which nothing is is taken for the worst, and would be read much for
+// a client's question: it is asked just that.
+func (p profile) known() bool { return p.compact || p.sorted }
+
+// countsOnly reports whether what the backend counts for a filter is just what matches: and not all that has the same key, or looks alike.
+func (p profile) countsOnly(f nostr.Filter) bool {
+	tagged := false
+	for _, values := range f.Tags {
+		tagged = tagged || values != nil
+	}
+	if p.compact {
+		return !tagged && f.Authors == nil && f.IDs == nil
+	}
+	return f.IDs == nil && !(tagged && p.alike)
+}
+
+// latest is the last time that an event may have.
+func (p profile) latest() nostr.Timestamp {
+	if p.signed {
+		return math.MaxInt32
+	}
+	return math.MaxUint32
+}
+
+// timely returns a filter without bounds that no event is beyond: badger and lmdb take what of a time fits
+// 32 bits, and postgres fails over more than it has. It is false for one that no event is within.
+func (p profile) timely(f nostr.Filter) (nostr.Filter, bool) {
+	if f.Until != nil && *f.Until >= p.latest() {
+		f.Until = nil
+	}
+	if f.Since != nil && *f.Since <= 0 {
+		f.Since = nil
+	}
+	return f, (f.Until == nil || *f.Until >= 0) && (f.Since == nil || *f.Since < p.latest())
+}
+
+// excess has the lists of a filter that are to be shorter. Of those that are too long together all are in it.
+func (p profile) excess(q nostr.Filter) (over nostr.Filter) {
+	if size(q) > p.values {
+		return p.lookedUp(q)
+	}
+	if p.lists.authors > 0 && len(q.Authors) > p.lists.authors {
+		over.Authors = q.Authors
+	}
+	if p.lists.kinds > 0 && len(q.Kinds) > p.lists.kinds {
+		over.Kinds = q.Kinds
+	}
+	if p.lists.tags > 0 && size(nostr.Filter{Tags: q.Tags}) > p.lists.tags {
+		over.Tags = q.Tags
+		return over
+	}
+	for name, values := range q.Tags {
+		if p.lists.tag > 0 && len(values) > p.lists.tag {
+			over.Tags = withTag(over.Tags, name, values)
+		}
+	}
+	return over
 }
 
 // lookedUp is the part of a filter of which a backend looks up each combination of values by itself, at worst. What comes it
@@ -168,6 +268,9 @@ func isNarrow(name string) bool { return len(name) == 1 && strings.Contains(narr
 
 // lookUps is how many combinations of values a backend looks up for a filter, at worst.
 func (p profile) lookUps(q nostr.Filter) int {
+	if p.sorted {
+		return 1
+	}
 	q = p.lookedUp(q)
 	n := 1
 	for _, values := range q.Tags {

@@ -81,8 +81,9 @@ func (s *Store) Close() error { return s.uses.close() }
 // memory until it was taken, once for each filter that a client asks with, and where many wait for that it has less, but
 // 1 MiB. It is read to its end, or until its context has ended. The backend is read in small pages, few at once, so that
 // nobody can have it read much into memory. Those for a reconciliation (NIP-77) are answered completely, by id, time, kind and author
-// alone. Init and Close of what is returned do nothing. CountEvents of badger and lmdb counts what the same question would be answered
-// with; that of others fails if they can't count.
+// alone. Init and Close of what is returned do nothing. CountEvents counts what the same question would be answered with if it had no
+// limit, and reads that where the backend's own count is of what looks alike as well: for tags, and on badger for authors. Of a
+// backend that is not of the eventstore module it is that backend's own count, and fails if it can't count.
 func (s *Store) Backend() interface {
 	eventstore.Store
 	eventstore.Counter

@@ -66,7 +66,7 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	if f.Since != nil && *f.Since > 0 {
 		w.since = f.Since
 	}
-	if f.Until != nil && *f.Until < math.MaxUint32 {
+	if f.Until != nil && *f.Until < w.profile.latest() {
 		w.until = f.Until
 	}
 	if q.IDs != nil {
@@ -75,7 +75,7 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	if w.client && w.profile.compact {
 		w.beside, q = q, indexed(q)
 	}
-	if err := w.lists(ctx, slim(q, w.profile.values)); err != nil {
+	if err := w.lists(ctx, w.profile.slim(q)); err != nil {
 		return err
 	}
 	if err := w.rounds(ctx); err != nil {
@@ -133,7 +133,7 @@ func (w *walk) take(events []*nostr.Event) error {
 
 func (w *walk) ids(ctx context.Context, ids []string) error {
 	size := min(idsPerQuery, w.page)
-	if w.client {
+	if w.client && w.profile.compact {
 		size = min(size, clientLookUps)
 	}
 	for chunk := range slices.Chunk(ids, size) {
@@ -152,16 +152,18 @@ func (w *walk) ids(ctx context.Context, ids []string) error {
 // events whatever the filter, pages do; elsewhere an answer with several values is
 // only good if it is not full, and lists are halved until it is not.
 func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
-	switch n := w.profile.lookUps(q); {
+	switch n, over := w.profile.lookUps(q), w.profile.excess(q); {
+	case !single(over):
+		return w.halves(ctx, q, over)
 	case n == 1:
 		if w.profile.trusted && !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
 			if done, err := w.versions(ctx, q); err != nil || done {
 				return err
 			}
 		}
-	case size(q) > w.profile.values, w.client && n > clientLookUps:
-		return w.halves(ctx, q)
-	case !w.profile.sorted:
+	case w.client && n > clientLookUps:
+		return w.halves(ctx, q, w.profile.lookedUp(q))
+	default:
 		done, err := w.whole(ctx, q)
 		if err != nil || done {
 			return err
@@ -169,7 +171,7 @@ func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
 		if w.newest != nil {
 			return w.singles(ctx, q)
 		}
-		return w.halves(ctx, q)
+		return w.halves(ctx, q, w.profile.lookedUp(q))
 	}
 	return w.all(ctx, q, w.until)
 }
@@ -200,8 +202,8 @@ func (w *walk) versions(ctx context.Context, q nostr.Filter) (done bool, err err
 	return w.whole(ctx, q)
 }
 
-func (w *walk) halves(ctx context.Context, q nostr.Filter) error {
-	a, b := halve(q, w.profile.lookedUp(q))
+func (w *walk) halves(ctx context.Context, q, by nostr.Filter) error {
+	a, b := halve(q, by)
 	if err := w.lists(ctx, a); err != nil {
 		return err
 	}
@@ -252,7 +254,7 @@ func (w *walk) bounded(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 	if !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
 		q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
 	}
-	if until != nil && *until < math.MaxUint32 {
+	if until != nil && *until < w.profile.latest() {
 		q.Until = ptr(*until)
 	}
 	if since != nil && *since > 0 && (!w.profile.prefixes || fixed(q)) {
@@ -369,13 +371,13 @@ func (w *walk) next(ctx context.Context, p *pages) error {
 		return err
 	}
 	full, whole := len(events) >= p.size, p.size >= w.page
-	if len(events) == 0 || !full && w.profile.trusted {
+	if len(events) == 0 || !full && (w.profile.trusted || w.profile.sorted && w.bounds) { // a client's question is asked again
 		p.done = true
 		return nil
 	}
 	low, ok := w.lowest(p.q, events)
 	switch {
-	case !ok && !full, ok && w.newest.past(low):
+	case !ok && !full, ok && w.newest.past(low), w.profile.ordered && w.newest.behind(events[len(events)-1]):
 		p.done = true
 		return nil
 	case !ok && !whole, ok && p.until != nil && low == *p.until && full && !whole: // all of one second, or of what looks alike
@@ -412,10 +414,11 @@ func (w *walk) next(ctx context.Context, p *pages) error {
 }
 
 // lowest returns the time down to which a page is complete: of the oldest event
-// that has what was asked for, and not what only looks like it as well. Others may be anywhere.
+// that has what was asked for, and not what only looks like it as well. Others may be anywhere, but where all keys are of one length.
 func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestamp, ok bool) {
+	anywhere := w.profile.prefixes && !(w.profile.compact && fixed(q))
 	for _, e := range events {
-		if w.profile.prefixes && (!q.MatchesIgnoringTimestampConstraints(e) || looksLike(e, q)) {
+		if anywhere && (!q.MatchesIgnoringTimestampConstraints(e) || looksLike(e, q)) {
 			continue
 		}
 		if !ok || e.CreatedAt < low {
