@@ -2,6 +2,7 @@
 package front
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -19,7 +20,13 @@ func Bodies(h http.Handler, most time.Duration) http.Handler {
 			b := &body{ReadCloser: r.Body, c: http.NewResponseController(w), by: time.Now().Add(most), most: most}
 			// Where there can't be one, somebody else answers for the connection.
 			_ = b.c.SetReadDeadline(b.by)
-			defer func() { _ = b.c.SetReadDeadline(time.Now().Add(most)) }() // that of the handler is over
+			// net/http looks at the body of its own request to know whether the connection can be kept, and removes the files of its form.
+			own := r
+			r = r.WithContext(r.Context())
+			defer func() {
+				own.MultipartForm = r.MultipartForm
+				_ = b.c.SetReadDeadline(time.Now().Add(most)) // that of the handler is over
+			}()
 			r.Body, w = b, &writer{w, b}
 		}
 		h.ServeHTTP(w, r)
@@ -33,17 +40,16 @@ type body struct {
 	by     time.Time
 	most   time.Duration // until more comes
 	theirs time.Time     // the handler's deadline; zero: it has none
-	ended  bool
+	ended  bool          // nothing is read of it any more
 }
 
 // Read implements [io.Reader]. When all has come the handler has the time that it takes.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		if !b.ended { // or net/http, which reads on to see whether the client goes, takes the deadline for that
-			b.ended = true
-			_ = b.c.SetReadDeadline(time.Time{})
-		}
+	if errors.Is(err, io.EOF) {
+		b.end()
+	}
+	if err != nil { // who reads on fails again
 		return n, err
 	}
 	b.by = b.by.Add(time.Duration(n) * (time.Second / leastRate))
@@ -52,6 +58,21 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	b.set()
 	return n, nil
+}
+
+// Close implements [io.Closer]. net/http reads some of what is left then, which has no more time than there was for the next read.
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+// end has the deadline end no more than the body: net/http reads on to see whether the client goes, and takes it for that.
+func (b *body) end() {
+	if !b.ended {
+		b.ended = true
+		_ = b.c.SetReadDeadline(time.Time{})
+	}
 }
 
 func (b *body) set() {
@@ -74,7 +95,7 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // SetReadDeadline is for [http.ResponseController].
 func (w *writer) SetReadDeadline(by time.Time) error {
 	w.body.theirs = by
-	if by.IsZero() || w.body.ended {
+	if w.body.ended {
 		return w.body.c.SetReadDeadline(by)
 	}
 	w.body.set()

@@ -2,15 +2,19 @@ package front_test
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/front"
@@ -145,5 +149,131 @@ func TestWorkAfterTheBody(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "<nil>", string(text))
 		})
+	}
+}
+
+// A handler that closed a body, or read on, when the time for that was over was held for good: what had failed was taken for all that
+// comes.
+func TestBodiesThatAreLeft(t *testing.T) {
+	const most = 100 * time.Millisecond
+	for name, after := range map[string]func(r *http.Request) error{
+		"closed": func(r *http.Request) error { return r.Body.Close() },
+		"read on": func(r *http.Request) error {
+			_, err := io.Copy(io.Discard, r.Body)
+			return err
+		},
+		"closed behind a bound": func(r *http.Request) error { return http.MaxBytesReader(nil, r.Body, 2).Close() },
+	} {
+		for own, by := range map[string]time.Duration{"no deadline": 0, "one": most, "none for long, it says": -1} {
+			for _, reads := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, read before %v", name, own, reads), func(t *testing.T) {
+					left := make(chan error, 1)
+					s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						conn := http.NewResponseController(w)
+						switch {
+						case by > 0:
+							_ = conn.SetReadDeadline(time.Now().Add(by))
+						case by < 0:
+							_ = conn.SetReadDeadline(time.Time{})
+						}
+						if reads {
+							_, _ = io.Copy(io.Discard, r.Body)
+						}
+						left <- after(r)
+					}), most))
+					defer s.Close()
+					c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://")) //nolint:noctx // it is over at once
+					require.NoError(t, err)
+					defer c.Close()
+					_, err = fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+					require.NoError(t, err)
+					select {
+					case err := <-left:
+						require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+					case <-time.After(5 * time.Second):
+						require.Fail(t, "it is held")
+					}
+				})
+			}
+		}
+	}
+}
+
+// Of a body that a handler closed early the rest was taken for the next request: behind a proxy whoever sent it chose what others were
+// answered.
+func TestBodiesThatAreClosedEarly(t *testing.T) {
+	asked := make(chan string, 1<<16)
+	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+		_ = r.Body.Close()
+		_, _ = fmt.Fprint(w, "hello")
+	}), time.Minute))
+	defer s.Close()
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://")) //nolint:noctx // it is over at once
+	require.NoError(t, err)
+	defer c.Close()
+	next := "GET /next HTTP/1.1\r\nHost: x\r\n\r\n"
+	rest := strings.Repeat(next, 1+(1<<20)/len(next))
+	go func() {
+		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(rest), rest)
+	}()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.True(t, resp.Close, "it is not kept")
+	require.Equal(t, "/", <-asked)
+	require.Empty(t, asked)
+}
+
+// The files of a form are removed when it was answered, as net/http does it.
+func TestFilesOfAForm(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	files := func() []os.DirEntry {
+		list, err := os.ReadDir(folder)
+		assert.NoError(t, err)
+		return list
+	}
+	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.NoError(t, r.ParseMultipartForm(0))
+		assert.NotEmpty(t, files())
+	}), time.Minute))
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	part, err := parts.CreateFormFile("f", "f")
+	require.NoError(t, err)
+	_, err = part.Write(make([]byte, 1000))
+	require.NoError(t, err)
+	require.NoError(t, parts.Close())
+	resp, err := http.Post(s.URL, parts.FormDataContentType(), &form) //nolint:noctx // it is over at once
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	s.Close()
+	require.Empty(t, files())
+}
+
+// A handler that closed a body which had come, was through with deadlines, and went on working was ended with the time for the body.
+func TestWorkAfterTheBodyIsClosed(t *testing.T) {
+	const most = 100 * time.Millisecond
+	for _, size := range []int{100, 1 << 20} { // all of it is read, and some
+		s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			err := r.Body.Close()
+			conn := http.NewResponseController(w)
+			_ = conn.SetReadDeadline(time.Now().Add(time.Hour))
+			select {
+			case <-r.Context().Done():
+				err = r.Context().Err()
+			case <-time.After(4 * most):
+			}
+			_, _ = fmt.Fprint(w, err)
+		}), most))
+		resp, err := http.Post(s.URL, "", strings.NewReader(strings.Repeat("x", size))) //nolint:noctx // it is over soon
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "<nil>", string(text))
+		s.Close()
 	}
 }
