@@ -150,9 +150,10 @@ func asked(t *testing.T, s *Store, f nostr.Filter) []string {
 	return ids
 }
 
+// some is what the events of these tests are made of.
 var some = nostr.Event{PubKey: strings.Repeat("a1", 32), Kind: 1, CreatedAt: 1_700_000_000, Sig: strings.Repeat("0", 128)}
 
-// like some, with another content.
+// save stores an event like e that is no other one.
 func (b *database) save(t *testing.T, e nostr.Event) *nostr.Event {
 	t.Helper()
 	e.Content = fmt.Sprint(len(b.events))
