@@ -133,3 +133,26 @@ func TestUnusableClones(t *testing.T) {
 		require.Contains(t, said[0].attrs["error"], "port 9 is never dialed")
 	})
 }
+
+// What an announcement lists beyond the first is counted when it comes, and not again when it is served or removed.
+func TestSurplusOfClonesCountsOnce(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		var urls []string
+		for i := range 20 {
+			urls = append(urls, fmt.Sprintf("git%d.example/r.git", i))
+		}
+		ann := announce(bob, now(), urls...)
+		w.held(ann)
+		w.held(says(bob, now(), "main", 2))
+		wait(5 * time.Minute)
+		w.pushed(repoOf(bob), branch("main"), object(2))
+		wait(time.Minute)
+		require.True(t, w.relay.has(ann))
+		dropped := w.p.Status().Dropped["clones"]
+		require.Positive(t, dropped)
+		w.p.Departed(eventtest.Of(ann))
+		wait(time.Minute)
+		require.Equal(t, dropped, w.p.Status().Dropped["clones"])
+		require.LessOrEqual(t, dropped, uint64(20-16+1))
+	})
+}

@@ -229,7 +229,6 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	}
 	e.left(author, msg.event.Event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
-		e.report.dropSome("clones", e.cfg.beyond(a.Clones, a.DroppedClones))
 		e.findings.touch(a.Ref)
 		e.surveys.want(a.Ref.Identifier, resolve.Reasons{
 			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},

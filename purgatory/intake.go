@@ -149,14 +149,19 @@ func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.
 func (in *intake) countClones(e ledger.Entry) {
 	switch e.Class {
 	case ledger.Announcement:
-		in.report.dropSome("clones", in.cfg.beyond(e.Announces.Clones, e.Announces.DroppedClones))
-		in.report.unusable(e.Announces.Event, e.Announces.UnusableClones)
+		in.countListed(e.Announces)
 	case ledger.PullRequest:
 		if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
 			in.report.dropSome("clones", in.cfg.beyond(pr.Clones, pr.DroppedClones))
 			in.report.unusable(pr.Event, pr.UnusableClones)
 		}
 	}
+}
+
+// countListed is countClones for an announcement, whether it waits or not.
+func (in *intake) countListed(a *nip34.Announcement) {
+	in.report.dropSome("clones", in.cfg.beyond(a.Clones, a.DroppedClones))
+	in.report.unusable(a.Event, a.UnusableClones)
 }
 
 // holdRelative takes in an announcement that makes no repository ours. What somebody wants
@@ -286,7 +291,7 @@ func (in *intake) arrived(ev graspsync.Event) {
 	if ev.Kind == graspsync.KindAnnouncement {
 		if _, waits := in.waiting.get(ev.ID); !waits { // else it was counted when it was let in
 			if a, err := nip34.ParseAnnouncement(ev); err == nil {
-				in.report.unusable(ev.Event, a.UnusableClones)
+				in.countListed(a)
 			}
 		}
 	}
