@@ -12,8 +12,8 @@ import (
 
 // pool is something that has few places for requests: attempts, slow ones among these, requests that were left to domains,
 // second ones, and each site. Whoever takes long gives his place to others that wait, wherever he has it, or strangers whose
-// servers take as long as they may would have all of them. So much of a pool is left to who takes long that a large repository
-// comes to its end: of those that do, who brings most keeps his place, and then who came first.
+// servers take as long as they may would have all of them. Half of a pool is left to who takes long while others wait that are new, and
+// few places go to nobody else at all: so a large repository comes to its end.
 type pool struct {
 	places  int
 	held    []RequestID
@@ -22,17 +22,16 @@ type pool struct {
 	site    bool     // it is that of a site
 }
 
-// waiter is what waits for a place, for the owner of a repository. It is new if it was never stopped for others: there may be few
-// bytes to come, and it gets the place of whatever is slow, while those that were stopped wait until others have had as much time.
+// waiter is what waits for a place, for the owner of a repository. It is new if it was never stopped for others: it may be small.
 type waiter struct {
 	owner graspsync.PubKey
 	isNew bool
 }
 
-// safe is how many that take long keep their places.
+// safe is how many that take long keep their places beside what is new.
 func (p pool) safe() int { return max(1, p.places/2) }
 
-// lasting is how many of these keep them however long they take.
+// lasting is how many keep them beside others that were stopped, however long they take.
 func (p pool) lasting() int { return max(1, p.safe()/2) }
 
 // full reports whether somebody waits for a place that may be had.
@@ -46,8 +45,9 @@ const leastPace = 1 << 10
 // pace is how many bytes a second a request brings, as a power of two: less of a difference says nothing.
 func (r *request) pace() int { return bits.Len64(uint64(r.speed) / leastPace) }
 
-// long returns the requests of a pool that take long, those first that are to give way first: those that have had their time, then those that bring least, then those to
-// servers that have delivered nothing for their owners, then of the owners who have most under way in it, and then which came last.
+// long returns the requests of a pool that take long, those first that are to give way first: those that have had their time, then
+// those that bring least, then those to servers that have delivered nothing for their owners, then of the owners who have most under way
+// in it, and then which came last.
 func (q *Queue) long(now time.Time, p pool, isLong func(*request) bool, running map[graspsync.PubKey]int) (all []RequestID) {
 	for _, id := range p.held {
 		if r := q.requests[id]; !r.stopped && isLong(r) {
@@ -57,8 +57,8 @@ func (q *Queue) long(now time.Time, p pool, isLong func(*request) bool, running 
 	slices.SortFunc(all, func(a, b RequestID) int {
 		x, y := q.requests[a], q.requests[b]
 		return cmp.Or(
-			cmp.Compare(btoi(y.isOver(now)), btoi(x.isOver(now))), cmp.Compare(x.pace(), y.pace()), cmp.Compare(q.delivers(x), q.delivers(y)), cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]),
-			y.at.Compare(x.at), cmp.Compare(b, a))
+			cmp.Compare(btoi(y.isOver(now)), btoi(x.isOver(now))), cmp.Compare(x.pace(), y.pace()), cmp.Compare(q.delivers(x), q.delivers(y)),
+			cmp.Compare(running[y.entry.repo.Owner], running[x.entry.repo.Owner]), y.at.Compare(x.at), cmp.Compare(b, a))
 	})
 	return all
 }
@@ -82,7 +82,7 @@ func (q *Queue) giveWay(now time.Time, p pool) {
 	q.giveWayTo(now, p, fresh, 0, p.safe(), func(r *request) bool { return r.isInTheWay(now, len(fresh), p.places) })
 	q.giveWayTo(now, p, others, len(fresh), p.lasting(), func(r *request) bool {
 		if p.site {
-			return r.isOverAt(now)
+			return r.isOverAtSite(now)
 		}
 		return r.isOver(now)
 	})

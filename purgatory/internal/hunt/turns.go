@@ -13,16 +13,20 @@ import (
 // any number of those. Whoever is slow has a part of the places only, and counts as
 // having waited less: those who are not find a place within slowAfter. It is a site that is slow, but for servers that have delivered, since
 // another name or port of it costs nothing.
+//
+// How large a repository is nobody knows. So each has a short time first, and those that need more have longer each time, of fewer
+// places: what is small is done soon, and what is large at last.
 const (
-	slowAfter    = time.Minute      // a request that takes longer is slow, unless it brings much
-	longAfter    = 5 * time.Minute  // one that takes longer is, whatever it brings
-	largeAfter   = 30 * time.Minute // what one has that was stopped once before, if it brings much
-	mostPatience = 3                // how often the time doubles, at most, of what brings little before it is in the way
-	mostLarge    = 2                // the same of largeAfter, for those that were stopped again
-	mostOver     = 5                // and of what brings little, until others have their time that were stopped
-	manyNew      = 8                // so many that are new for each place of a pool are many
-	quickPace    = 64 << 10         // bytes a second that are much
-	slowBehind   = 10 * time.Minute // so much later
+	slowAfter  = time.Minute      // a request that takes longer is slow, unless it brings much
+	longAfter  = 5 * time.Minute  // one that takes longer is, whatever it brings
+	quickPace  = 64 << 10         // bytes a second that are much
+	slowBehind = 10 * time.Minute // so much later
+
+	largeAfter   = 30 * time.Minute // what a request that brings much has beside others that were stopped
+	mostLarge    = 2                // how often that doubles
+	mostOver     = 5                // how often slowAfter does for one that brings little, beside these
+	mostPatience = 3                // and beside what is new
+	manyNew      = 8                // so many that are new for each place are many: each has less then
 )
 
 // share is how many attempts of slow ones may be under way at once, and how many
@@ -56,24 +60,25 @@ func (r *request) brings(now time.Time, n int64) {
 // isLong reports whether a request is slow by now.
 func (r *request) isLong(now time.Time) bool { return r.lasts(now, slowAfter, longAfter) }
 
-// isOver reports whether one has had its time by now, and gives its place to what was stopped before: it has longer each time that it was stopped before.
+// isOver reports whether one has had its time by now, and gives its place to others that were stopped. It has longer each time that it
+// was itself.
 func (r *request) isOver(now time.Time) bool {
 	if r.stops == 0 {
 		return r.isLong(now)
 	}
-	return r.isOverAt(now)
+	return r.isOverAtSite(now)
 }
 
-// isOverAt is isOver for what waits at the same server: of a hub many are large.
-func (r *request) isOverAt(now time.Time) bool {
+// isOverAtSite is isOver where the others wait for the same servers: of a hub many are large, and to stop one there gains nobody much.
+func (r *request) isOverAtSite(now time.Time) bool {
 	stops := max(1, r.stops)
 	return r.lasts(now, slowAfter<<min(stops, mostOver), largeAfter<<min(stops-1, mostLarge))
 }
 
-// isInTheWay reports whether one gives its place to what is new, which so many are that wait for as many places. If they are many each has
-// less.
+// isInTheWay reports whether one gives its place to what is new, of which so much waits for so many places.
 func (r *request) isInTheWay(now time.Time, waiting, places int) bool {
-	much := max(slowAfter, longAfter*time.Duration(manyNew*places)/time.Duration(max(waiting, manyNew*places)))
+	few := time.Duration(manyNew * places)
+	much := max(slowAfter, (longAfter * few / max(few, time.Duration(waiting))).Truncate(slowAfter)) // NextWake knows whole minutes
 	return r.lasts(now, r.patience(), max(much, r.patience()))
 }
 
@@ -94,7 +99,7 @@ func (r *request) lasts(now time.Time, little, much time.Duration) bool {
 
 // longAt returns when a request may take long for somebody for whom it does not by now; false: it does for all.
 func (r *request) longAt(now time.Time) (time.Time, bool) {
-	if r.isOverAt(now) && r.isInTheWay(now, 0, 1) && r.bringsLittle(now) {
+	if r.isOverAtSite(now) && r.isInTheWay(now, 0, 1) && r.bringsLittle(now) {
 		return time.Time{}, false
 	}
 	return r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter), true
