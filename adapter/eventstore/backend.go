@@ -159,13 +159,13 @@ func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) 
 		return 0, ctx.Err()
 	case !p.known() || f.Search != "":
 		return b.tally(ctx, f, f)
-	case b.s.reader.counts() && p.countsOnly(f):
+	case b.s.reader.counts() && p.countsOnly(f) && len(p.excess(q).Tags) == 0: // of a tag an event may have values in two parts
 		return b.tally(ctx, q, f)
 	}
 	return b.counted(ctx, f)
 }
 
-// tally has the backend count q between the times of f, in parts where its lists are too long. Nothing is in two of them.
+// tally has the backend count q between the times of f, in parts where its authors or kinds are too many.
 func (b shared) tally(ctx context.Context, q, f nostr.Filter) (int64, error) {
 	p := b.s.reader.profile
 	if over := p.excess(q); p.known() && f.Search == "" && !single(over) {

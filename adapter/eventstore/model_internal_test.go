@@ -81,6 +81,11 @@ func TestAnyBackendIsLikeAnyOther(t *testing.T) {
 				{Tags: nostr.TagMap{"t": values}}, {Tags: nostr.TagMap{"t": {}}}, {Tags: nostr.TagMap{"t": nil}}, {Tags: nostr.TagMap{"t": {"bug"}, "p": nil}},
 				{Since: ptr(some.CreatedAt + 30), Until: ptr(some.CreatedAt + 20)}, {Since: ptr(some.CreatedAt + 30), Until: ptr(some.CreatedAt + 30)},
 			}
+			many := slices.Clone(values[:5]) // an event may have one of the first and one of the last
+			for i := range 600 {
+				many = append(many, fmt.Sprint(i))
+			}
+			questions = append(questions, nostr.Filter{Tags: nostr.TagMap{"t": append(many, values[5:]...)}})
 			for _, v := range values {
 				for _, n := range names {
 					questions = append(questions, nostr.Filter{Tags: nostr.TagMap{n: {v}}}, nostr.Filter{Tags: nostr.TagMap{n: {v}}, Kinds: []int{1, 7}})

@@ -17,9 +17,8 @@ const leastRate = 1 << 10
 func Bodies(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			b := &body{ReadCloser: r.Body, c: http.NewResponseController(w), by: time.Now().Add(most), most: most}
-			// Where there can't be one, somebody else answers for the connection.
-			_ = b.c.SetReadDeadline(b.by)
+			b := &body{ReadCloser: r.Body, c: http.NewResponseController(w), left: most, most: most}
+			b.begin() // whoever reads it
 			// net/http looks at the body of its own request to know whether the connection can be kept, and removes the files of its form.
 			own := r
 			r = r.WithContext(r.Context())
@@ -37,31 +36,37 @@ func Bodies(h http.Handler, most time.Duration) http.Handler {
 type body struct {
 	io.ReadCloser
 	c      *http.ResponseController
-	by     time.Time
-	most   time.Duration // until more comes
+	left   time.Duration // for which a read may wait: what the handler does meanwhile is not the client's time
+	by     time.Time     // until when the read does that is under way, or the last one did
+	most   time.Duration // of left
 	theirs time.Time     // the handler's deadline; zero: it has none
 	ended  bool          // nothing is read of it any more
 }
 
 // Read implements [io.Reader]. When all has come the handler has the time that it takes.
 func (b *body) Read(p []byte) (int, error) {
+	began := b.begin()
 	n, err := b.ReadCloser.Read(p)
+	b.left = min(b.most, b.left-time.Since(began)+time.Duration(n)*(time.Second/leastRate))
 	if errors.Is(err, io.EOF) {
 		b.end()
 	}
-	if err != nil { // who reads on fails again
-		return n, err
+	return n, err
+}
+
+// begin gives what is read next the time that there is.
+func (b *body) begin() time.Time {
+	now := time.Now()
+	if !b.ended {
+		b.by = now.Add(b.left)
+		b.set()
 	}
-	b.by = b.by.Add(time.Duration(n) * (time.Second / leastRate))
-	if most := time.Now().Add(b.most); most.Before(b.by) {
-		b.by = most
-	}
-	b.set()
-	return n, nil
+	return now
 }
 
 // Close implements [io.Closer]. net/http reads some of what is left then, which has no more time than there was for the next read.
 func (b *body) Close() error {
+	b.begin()
 	err := b.ReadCloser.Close()
 	b.end()
 	return err
@@ -75,6 +80,7 @@ func (b *body) end() {
 	}
 }
 
+// set has the deadline be the sooner one. Where there can't be one, somebody else answers for the connection.
 func (b *body) set() {
 	by := b.by
 	if !b.theirs.IsZero() && b.theirs.Before(by) {

@@ -277,3 +277,29 @@ func TestWorkAfterTheBodyIsClosed(t *testing.T) {
 		s.Close()
 	}
 }
+
+// A handler may take as long as it likes before it reads and between two reads: git may be slow to take a push, and a queue to come to it.
+func TestHandlersThatTakeTheirTime(t *testing.T) {
+	const most = 100 * time.Millisecond
+	for _, header := range []string{"", "100-continue"} {
+		s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(2 * most)
+			_, err := io.ReadFull(r.Body, make([]byte, 1<<10))
+			time.Sleep(2 * most)
+			n, also := io.Copy(io.Discard, r.Body)
+			_, _ = fmt.Fprint(w, n, err, also)
+		}), most))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
+		require.NoError(t, err)
+		if header != "" {
+			req.Header.Set("Expect", header)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, fmt.Sprint(1<<20-1<<10, nil, nil), string(text))
+		s.Close()
+	}
+}
