@@ -13,7 +13,9 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -154,5 +156,17 @@ func TestSurplusOfClonesCountsOnce(t *testing.T) {
 		wait(time.Minute)
 		require.Equal(t, dropped, w.p.Status().Dropped["clones"])
 		require.LessOrEqual(t, dropped, uint64(20-16+1))
+	})
+}
+
+// Where events wait for a short time only, what a client submitted was not hunted for before that was over.
+func TestWhatWaitsShortlyIsHuntedFor(t *testing.T) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute}}, func(t *testing.T, w *world) {
+		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
+		require.Equal(t, purgatory.Held, w.submit(announce(bob, now(), "a.example/r.git"), true))
+		state := says(bob, now(), "main", 1)
+		require.Equal(t, purgatory.Held, w.submit(state, true))
+		wait(time.Minute)
+		require.True(t, w.relay.has(state))
 	})
 }

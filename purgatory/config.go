@@ -67,8 +67,8 @@ type constants struct {
 	PlaceholderHold time.Duration
 	// UserDelay and SyncDelay are the times before the first hunt for what a user
 	// submitted, whose push usually follows, so that hunting would be in vain, and for what
-	// came by sync, so that what comes with it is hunted for in one go. Default to 3 min and
-	// 500 ms.
+	// came by sync, so that what comes with it is hunted for in one go. Default to 3 min, or a
+	// quarter of Hold if that is less, and 500 ms.
 	UserDelay, SyncDelay time.Duration
 	// FetchTimeout bounds each call of the GitFetcher that fetches. It should be above the
 	// GitFetcher's own limit, which says what was wrong and lets one take longer the more it
@@ -190,7 +190,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.PlaceholderHold, 20*time.Minute)
 	def(&c.fixed.Remember, 7*24*time.Hour)
 	def(&c.Times.Departed, 7*24*time.Hour)
-	def(&c.fixed.UserDelay, 3*time.Minute)
+	def(&c.fixed.UserDelay, min(3*time.Minute, c.Times.Hold/4))
 	def(&c.fixed.SyncDelay, 500*time.Millisecond)
 	def(&c.Times.Backoff, 20*time.Second)
 	def(&c.fixed.MaxBackoff, max(6*c.Times.Backoff, 2*time.Minute))

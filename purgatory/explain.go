@@ -375,7 +375,7 @@ func (x RepoExplanation) String() string { return strings.Join(x.Sentences(), "\
 
 // Sentences says what the repository lacks, and what is done about it, for people.
 func (x RepoExplanation) Sentences() []string {
-	lines := x.data(len(x.Waiting) > 0)
+	lines := x.data(slices.ContainsFunc(x.Waiting, func(e EntryStatus) bool { return !e.Soft }))
 	for _, e := range x.Waiting {
 		if e.Soft {
 			lines = append(lines, inVain(e.Class+" "+e.ID, e.Deadline, x.Now))
@@ -398,7 +398,11 @@ func (x RepoExplanation) whole(repo string) (lines []string) {
 	if len(x.GivenUp)+x.Untold == 0 {
 		return []string{"The git data of " + repo + " is complete: all that its states and pull requests name is here, as of the last look."}
 	}
-	lines = append(lines, "What is served of "+repo+" has its git data, as of the last look.")
+	known := "What is served of " + repo + " has its git data, as of the last look."
+	if slices.ContainsFunc(x.Waiting, func(e EntryStatus) bool { return e.Soft }) {
+		known = "Nothing of " + repo + " is hunted for any more."
+	}
+	lines = append(lines, known)
 	for i, e := range x.GivenUp {
 		if i == 5 {
 			more := fmt.Sprint(len(x.GivenUp) - i)
@@ -420,7 +424,7 @@ func (x RepoExplanation) whole(repo string) (lines []string) {
 func (x RepoExplanation) data(waits bool) (lines []string) {
 	repo := graspsync.Printable(nip34.NPub(x.Ref.Owner) + "/" + x.Ref.Identifier)
 	if len(x.Missing) == 0 {
-		if waits || len(x.Servers) > 0 {
+		if waits || len(x.Servers) > 0 && len(x.GivenUp)+x.Untold == 0 {
 			return []string{"No git object of " + repo + " is known to be missing: what waits is waiting to be looked at, or for somebody to have a say."}
 		}
 		return x.whole(repo)

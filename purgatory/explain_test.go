@@ -159,6 +159,19 @@ func TestExplainGivenUp(t *testing.T) {
 }
 
 // What an older version gave up has no repository on the disk: no repository is said to be complete then.
+func TestExplainNothingIsHuntedForAnyMore(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.held(announce(bob, now(), "a.example/r.git"))
+		w.held(says(bob, now(), "main", 1))
+		wait(time.Hour)
+		x, err := w.p.ExplainRepo(t.Context(), repoOf(bob))
+		require.NoError(t, err)
+		require.Contains(t, x.String(), "is hunted for any more")
+		require.Contains(t, x.String(), "given up")
+		require.NotContains(t, x.String(), "waiting to be looked at")
+	})
+}
+
 func TestExplainGivenUpByAnOlderVersion(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()

@@ -37,7 +37,7 @@ var (
 	errOwner    = errors.New("not by an owner of this server")
 	errReplayed = errors.New("this very request was made before")
 	errBusy     = errors.New("too many requests in two minutes")
-	errEarly    = errors.New("signed before this server was started, or no later than what it obeyed before that: sign it anew")
+	errEarly    = errors.New("signed before this server was started, or no later than what it obeyed before that")
 	errKeeping  = errors.New("that this was obeyed could not be kept")
 	errOver     = errors.New("wrong too often: wait")
 )
@@ -180,12 +180,12 @@ func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, 
 		return fmt.Errorf("%w: wrong id or signature", errAuth)
 	}
 	at := int64(c.event.CreatedAt)
-	early, err := a.isEarly(ctx, at, now)
+	after, err := a.after(ctx, now)
 	switch {
 	case err != nil:
 		return err
-	case early:
-		return errEarly
+	case at <= after:
+		return fmt.Errorf("%w: sign it anew after %s", errEarly, time.Unix(after, 0).UTC().Format("15:04:05 UTC"))
 	}
 	if err := a.take(c.event.ID, now); err != nil {
 		return err
@@ -193,15 +193,15 @@ func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, 
 	return a.used.note(ctx, at)
 }
 
-// isEarly reports whether something may have been used before we were started. When that was is counted
+// after returns until when what is dated may have been used before we were started. When that was is counted
 // back from now: our clock may have been set since.
-func (a *auth) isEarly(ctx context.Context, at int64, now time.Time) (bool, error) {
+func (a *auth) after(ctx context.Context, now time.Time) (int64, error) {
 	started := now.Add(-time.Since(a.started)).Unix()
 	if a.used == nil { // another process may have obeyed what is dated as far ahead as we let it be
-		return at <= started+int64(window/time.Second), nil
+		return started + int64(window/time.Second), nil
 	}
 	before, err := a.used.before(ctx)
-	return at <= max(started, before), err
+	return max(started, before), err
 }
 
 func (a *auth) signed(ev graspsync.Event) bool {

@@ -225,6 +225,7 @@ func TestAttacks(t *testing.T) {
 		again, after := newHandler(t)
 		status, said := post(last).do(t, again)
 		require.Equal(t, http.StatusTooEarly, status, said)
+		require.Contains(t, said, "sign it anew after "+time.Now().UTC().Format("15:04:05 UTC"))
 		require.Empty(t, after.told)
 		time.Sleep(time.Second)
 		status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, again)

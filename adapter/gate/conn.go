@@ -269,7 +269,7 @@ func (c *conn) asks(r request, room func()) error {
 			s.weight += weight(f)
 		}
 		if !c.g.listening.Try(c.client, s.weight) {
-			c.g.count(refusedListening)
+			c.g.refuse(c.client, refusedListening)
 			c.say(r.refusal("rate-limited: too many subscriptions are open"))
 			room()
 			return nil
@@ -277,7 +277,7 @@ func (c *conn) asks(r request, room func()) error {
 	case labelNegOpen:
 		s.filters = 1
 		if c.asked.reconciliations() >= negOf || !c.g.negs.Try(c.client, 1) {
-			c.g.count(refusedNegs)
+			c.g.refuse(c.client, refusedNegs)
 			c.say(r.refusal("rate-limited: too many negentropy subscriptions"))
 			room()
 			return nil

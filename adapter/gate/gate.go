@@ -21,6 +21,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/internal/turns"
 )
 
@@ -40,7 +41,8 @@ type Config struct {
 	// eighth of it waits for. Less than 32 times MaxMessage is taken for that: else one large event would
 	// have everybody hung up who hears it. Defaults to 512 MiB.
 	MaxQueues int
-	// Logger gets who was hung up, and why, at debug level. Defaults to one that discards.
+	// Logger gets which client is refused, and what, once a minute each at info level, and at debug level
+	// who was hung up, and why. Defaults to one that discards.
 	Logger *slog.Logger
 
 	fixed constants
@@ -115,7 +117,12 @@ type Gate struct {
 	clients map[string]int
 	counts  map[string]uint64
 	closing chan struct{} // by Close
+
+	lines seldom.Lines[refused]
 }
+
+// refused is what a line of the log is about.
+type refused struct{ client, what string }
 
 // New returns a Gate before a handler that takes websockets. One that is a [khatru.Relay] is paced;
 // of another one [Gate.Pace] has to be told the relay that is behind it.
@@ -298,13 +305,21 @@ func (g *Gate) Counts() map[string]uint64 {
 	return out
 }
 
+// refuse counts that a client was refused something, and says so.
+func (g *Gate) refuse(client, what string) {
+	g.count(what)
+	if g.lines.May(refused{client, what}, time.Now()) {
+		g.cfg.Logger.Info("a client was refused: there is no room", "client", client, "what", what)
+	}
+}
+
 func (g *Gate) count(what string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.counts[what]++
 }
 
-// enter counts a connection; false: there is no room for it.
+// enter takes note of a connection; false: there is no room for it.
 func (g *Gate) enter(c *conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -316,7 +331,6 @@ func (g *Gate) enter(c *conn) bool {
 			}
 		}
 		if g.clients[most.client] < g.clients[c.client]+2 {
-			g.counts[refusedConnections]++
 			return false
 		}
 		g.counts[hungUpRoom]++
@@ -415,6 +429,7 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end(nil)
 	if !g.enter(c) {
+		g.refuse(c.client, refusedConnections)
 		w.Header().Set("Retry-After", "60")
 		http.Error(w, "too many connections", http.StatusServiceUnavailable)
 		return

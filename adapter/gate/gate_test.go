@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -247,7 +249,10 @@ func TestFiltersOfARequestDiffer(t *testing.T) {
 
 // Filters that listen are bounded in all, and nobody has more of them than there are left.
 func TestListening(t *testing.T) {
-	s := serve(t, gate.Config{Client: func(r *http.Request) string { return r.RemoteAddr }}.With(gate.Fixed{MaxListening: 10, MaxFilters: 5}))
+	log := &syncBuffer{}
+	s := serve(t, gate.Config{
+		Client: func(r *http.Request) string { return r.RemoteAddr }, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}.With(gate.Fixed{MaxListening: 10, MaxFilters: 5}))
 	a, b := s.dial(), s.dial()
 	open := func(c *client, name string, n int) string {
 		filters := ""
@@ -258,7 +263,11 @@ func TestListening(t *testing.T) {
 		return c.hears()
 	}
 	require.Equal(t, `["EOSE","1"]`, open(a, "1", 5))
-	require.Equal(t, `["CLOSED","2","rate-limited: too many subscriptions are open"]`, open(a, "2", 1))
+	for range 3 {
+		require.Equal(t, `["CLOSED","2","rate-limited: too many subscriptions are open"]`, open(a, "2", 1))
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "a client was refused"), "once a minute")
+	require.Regexp(t, `client=127\.0\.0\.1:\d+ what=listening`, log.String())
 	require.Equal(t, `["EOSE","1"]`, open(b, "1", 2))
 	require.Equal(t, `["EOSE","1"]`, open(a, "1", 2), "in its place")
 	require.Equal(t, `["EOSE","2"]`, open(a, "2", 1))
@@ -374,4 +383,22 @@ func TestRoomForAllQueues(t *testing.T) {
 	}
 	require.NotZero(t, first)
 	require.NotEmpty(t, slow)
+}
+
+// syncBuffer is a log that is written and read at once.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
