@@ -160,18 +160,14 @@ func isLetter(name string) bool {
 }
 
 // indexedBySQL: these look for the value as text in the JSON of all tags, so that
-// it must be written there as it is, must not mean anything to LIKE, and be no longer than what that takes.
+// it must be written there as it is, and be no longer than what LIKE takes. They escape what that means something to, or find more.
 func indexedBySQL(_, value string) bool {
-	if value == "" || len(value) > longestPattern {
+	if value == "" || len(value) > longestPattern || !utf8.ValidString(value) {
 		return false
 	}
-	for i := range len(value) {
-		c := value[i]
-		if c < ' ' || c > '~' || strings.IndexByte(`"\%<>&`, c) >= 0 {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(value, func(r rune) bool {
+		return r < ' ' || r == '\x7f' || strings.ContainsRune(`"\<>&`+"\u2028\u2029", r)
+	})
 }
 
 // longestPattern is a little less than what LIKE of sqlite3 takes.

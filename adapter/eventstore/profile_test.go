@@ -39,8 +39,8 @@ func TestIndexed(t *testing.T) {
 		{"alt", "x", false, true}, {"", "x", false, true}, {"1", "x", false, true},
 		{"a", "", false, false},
 		{"a", strings.Repeat("x", 100), true, true}, {"a", strings.Repeat("x", 101), false, true},
-		{"a", "100%", true, false}, {"a", "<&>", true, false}, {"a", `back\slash`, true, false},
-		{"a", "\x00", true, false}, {"a", "\u00fc", true, false},
+		{"a", "100%", true, true}, {"a", "<&>", true, false}, {"a", `back\slash`, true, false},
+		{"a", "\x00", true, false}, {"a", "\u00fc", true, true}, {"a", "\u2028", true, false}, {"a", "\xff", true, false},
 	} {
 		assert.Equal(t, tt.badger, indexedAnywhere(tt.name, tt.value), tt)
 		assert.Equal(t, tt.sql, indexedBySQL(tt.name, tt.value), tt)
