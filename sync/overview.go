@@ -138,7 +138,7 @@ func (o *overview) relayStatus(p plan.RelayStatus) RelayStatus {
 		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
 		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
-		Failures: h.Failures, NextPass: p.DailyAt,
+		Failures: h.Failures, LastAttempt: h.LastAttempt, NextPass: p.DailyAt,
 		Batches: p.Batches, Parked: p.Parked, GapBatches: p.Gaps,
 		Uptime: h.Uptime, Downtime: h.Downtime, UptimeShare: h.UptimeShare(),
 		Following: following(p),

@@ -77,7 +77,7 @@ func (x EventExplanation) unknown(id, since string) string {
 	case x.Since.IsZero():
 		return id + " is not here, and nothing is remembered of it: more came since the start than is remembered."
 	}
-	return id + " never came here since the start at " + since + "."
+	return id + " never came here since the start at " + since + ". Asked about its repository this may say more."
 }
 
 // again says what would have it judged again.
@@ -332,7 +332,11 @@ func (x RelayExplanation) Sentences() []string {
 		if r.Attempts == 0 {
 			before = ", since it was tried shortly before this server was started, or its record says to wait"
 		}
-		s.add("The next attempt is at " + s.at(r.NextAttempt) + before + ".")
+		last := ""
+		if !r.LastAttempt.IsZero() {
+			last = ", the last one was at " + s.at(r.LastAttempt)
+		}
+		s.add("The next attempt is at " + s.at(r.NextAttempt) + before + last + ".")
 	}
 	if !r.RateLimitedUntil.IsZero() {
 		s.add("It asked for fewer requests: none are sent before " + s.at(r.RateLimitedUntil) + ".")

@@ -162,6 +162,7 @@ type RelayStatus struct {
 	UptimeShare float64       `json:"uptime_share"`
 
 	LastError        string    `json:"last_error"`
+	LastAttempt      time.Time `json:"last_attempt,omitzero"`
 	NextAttempt      time.Time `json:"next_attempt,omitzero"`
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
 	NextPass         time.Time `json:"next_pass,omitzero"` // over the whole history
