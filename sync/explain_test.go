@@ -245,6 +245,17 @@ func TestExplainRepo(t *testing.T) {
 		require.Contains(t, x.LeftOut[0].Why, "not encrypted")
 		require.Equal(t, "relays nonsense://x", x.LeftOut[1].What)
 
+		many := owner.Hosted(at(0), "many", us)
+		for i := range 100 {
+			many.Tags = append(many.Tags, nostr.Tag{"relays", fmt.Sprintf("nonsense://%d", i)})
+		}
+		owner.Sign(many)
+		r.save(many)
+		after(time.Minute)
+		x = explain("many")
+		require.Len(t, x.LeftOut, 65)
+		require.Equal(t, "36 more", x.LeftOut[64].What)
+
 		x = explain("wrong")
 		require.Equal(t, relaysync.RepoRejected, x.Is)
 		require.Equal(t, wrong.ID, x.Announcement.ID.String())

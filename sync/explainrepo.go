@@ -267,10 +267,13 @@ func (x *RepoExplanation) announcedAfter(deletion graspsync.Event) bool {
 
 // leftOut returns which relays of an announcement are not followed, and why.
 func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
+	more := 0
 	add := func(what, why string) {
-		if len(out) < mostOmitted {
-			out = append(out, LeftOut{graspsync.Printable(what), why})
+		if len(out) == mostOmitted {
+			more++
+			return
 		}
+		out = append(out, LeftOut{graspsync.Printable(what), why})
 	}
 	for i, u := range a.Relays {
 		switch {
@@ -288,11 +291,14 @@ func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 			add(u.List+" "+u.Value, graspsync.Printable(u.Err.Error()))
 		}
 	}
+	if more > 0 {
+		out = append(out, LeftOut{fmt.Sprintf("%d more", more), "these are the first"})
+	}
 	if unusable > 0 {
-		add(fmt.Sprintf("%d more", unusable), "they can't be used")
+		out = append(out, LeftOut{fmt.Sprintf("%d more", unusable), "they can't be used"})
 	}
 	if n := a.DroppedRelays + a.DroppedClones; n > 0 {
-		add(fmt.Sprintf("%d more", n), fmt.Sprintf("the first %d relays and clone URLs count", nip34.MaxListed))
+		out = append(out, LeftOut{fmt.Sprintf("%d more", n), fmt.Sprintf("the first %d relays and clone URLs count", nip34.MaxListed)})
 	}
 	return out
 }
