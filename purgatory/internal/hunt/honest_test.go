@@ -446,12 +446,12 @@ func TestLargeOneAmongHugeOnes(t *testing.T) {
 			switch f.Repo {
 			case repoOf(1, 1):
 				return 20 * time.Minute, Complete
-			case repoOf(1, 0):
+			case repoOf(9, 0):
 				return time.Second, Complete
 			}
 			return 20 * time.Hour, Nothing
 		}
-		p.wantOf(1, 0, "https://hub.example/first.git")
+		p.wantOf(9, 0, "https://hub.example/first.git")
 		p.goOn(time.Minute, ends, func() {})
 		for i := range n {
 			p.wantOf(byte(100+i), 100+i, fmt.Sprintf("https://hub.example/huge%d.git", i))
