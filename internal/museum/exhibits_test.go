@@ -390,7 +390,7 @@ var exhibits = []exhibit{
 		"len(e.tried)+len(e.further) > 0", "len(e.tried) > 0", "./purgatory/internal/hunt", "TestFairToOwnersWhileOthersGoOn", nil, "good.example",
 	},
 	{
-		"all servers wait for the same time", "purgatory/internal/hunt/queue.go",
+		"all servers wait for the same time", "purgatory/internal/hunt/attempt.go",
 		"	if q.cfg.Seed == 0 {\n		return wait\n	}", "	if q.cfg.Seed != 1 {\n		return wait\n	}", "./purgatory/internal/hunt", "TestWaitsAreLengthened", nil, "Should be true",
 	},
 	{
@@ -442,7 +442,7 @@ var exhibits = []exhibit{
 		"case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
 	},
 	{
-		"one slow server holds a repository", "purgatory/internal/hunt/queue.go",
+		"one slow server holds a repository", "purgatory/internal/hunt/attempt.go",
 		"const hedgeAfter = 30 * time.Second", "const hedgeAfter = 30 * time.Hour", "./purgatory", "TestOneSlowServerDoesNotHoldARepository", nil, "half a minute, and no ten",
 	},
 	{
