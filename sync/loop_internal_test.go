@@ -614,3 +614,16 @@ func TestStatusIsPutOffForItsOwnCostOnly(t *testing.T) {
 		require.Equal(t, second, l.env.snapshot.Load().At)
 	})
 }
+
+// One snapshot that waited for a processor for 60 ms put the next one off by 1.2 s, as if each cost so much.
+func TestStatusIsPutOffForWhatItAlwaysCosts(t *testing.T) {
+	l := madeLoop(t, &twinStore{}, Config{})
+	pause := func(took time.Duration) time.Duration {
+		l.overview.paused(took)
+		return l.overview.publishPause
+	}
+	require.Equal(t, statusLeast, pause(60*time.Millisecond))
+	require.Equal(t, statusLeast, pause(time.Millisecond))
+	require.Equal(t, statusLeast, pause(60*time.Millisecond))
+	require.Equal(t, 1200*time.Millisecond, pause(60*time.Millisecond), "with very many relays each does")
+}

@@ -369,6 +369,17 @@ func (m *SyncManager) Status() Status {
 	return *now
 }
 
+// StatusNow returns the Status of this moment, for who must not act by one of a second ago. It asks Run, so it
+// waits for it to be called. It takes some microseconds for each relay, and Run does nothing else
+// meanwhile: who only shows it calls [SyncManager.Status]. The error is that of ctx, or [ErrNotRunning].
+func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
+	var s *Status
+	if err := m.ask(ctx, func(l *loop) { s = l.overview.renew(time.Now(), l.plan, l.known()) }); err != nil {
+		return Status{}, fmt.Errorf("asking for the status: %w", err)
+	}
+	return *s, nil
+}
+
 // reasonDepends counts what a client submitted and what depends on something that is
 // not here.
 const reasonDepends = "blocked: what it belongs to is not here"

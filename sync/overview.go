@@ -25,6 +25,7 @@ type overview struct {
 	changed      bool
 	publishedAt  time.Time
 	publishPause time.Duration // until the next one, at least
+	publishTook  time.Duration // the last one took
 	publishedFor uint64        // events received by then
 	healthLost   uint64        // records of health dropped by then
 
@@ -45,11 +46,25 @@ func (o *overview) publish(now time.Time, p *plan.Plan, known bool) {
 	if age < o.publishPause || !o.changed && !busy && received == o.publishedFor && age < statusMost {
 		return
 	}
-	o.changed, o.publishedFor = busy, received
+	o.renew(now, p, known)
+}
+
+// renew makes a new snapshot for readers.
+func (o *overview) renew(now time.Time, p *plan.Plan, known bool) *Status {
+	o.changed, o.publishedFor = o.ingest.flights.unsettled.Load() > 0, o.report.received.Load()
 	began := time.Now() // now may be of a tick after which much else was done
-	o.snapshot.Store(o.status(now, p, known))
+	s := o.status(now, p, known)
+	o.snapshot.Store(s)
 	o.publishedAt = now
-	o.publishPause = max(statusLeast, statusShare*time.Since(began))
+	o.paused(time.Since(began))
+	return s
+}
+
+// paused is told what a snapshot took, and puts the next one off. One alone may have waited for a
+// processor most of that time: what it costs is what two after each other took at least.
+func (o *overview) paused(took time.Duration) {
+	o.publishPause = max(statusLeast, statusShare*min(took, o.publishTook))
+	o.publishTook = took
 }
 
 // status says what there is at now, by the plan; known: the Store was read, and is not being

@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -43,5 +44,30 @@ func TestStatusIsOfNow(t *testing.T) {
 		last := r.manager.Status()
 		after(time.Hour)
 		require.Equal(t, last, r.manager.Status(), "nothing runs any more")
+	})
+}
+
+// What readers have may be of before what has just happened: who acts by the status asks for that of now.
+func TestStatusNow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+		after(time.Minute)
+		require.NoError(t, r.manager.AddBootstrap(t.Context(), relayURL(t, "wss://b.example")))
+		require.NoError(t, r.manager.AddBootstrap(t.Context(), relayURL(t, "wss://c.example")))
+		require.Less(t, len(r.manager.Status().Relays), 3, "the last one was made just now")
+		s, err := r.manager.StatusNow(t.Context())
+		require.NoError(t, err)
+		require.Len(t, s.Relays, 3)
+		require.Equal(t, s, r.manager.Status(), "that is what readers have from now on")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = r.manager.StatusNow(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		r.stop()
+		_, err = r.manager.StatusNow(t.Context())
+		require.ErrorIs(t, err, relaysync.ErrNotRunning)
 	})
 }

@@ -81,7 +81,7 @@ func lacksOf(server *grasp.Server) func(context.Context) ([]string, error) {
 // oneShot is what is run once.
 type oneShot struct {
 	run    func(context.Context) error
-	status func() relaysync.Status
+	status func(context.Context) relaysync.Status
 	waits  func() purgatory.Status
 	ready  <-chan struct{}
 	stored func() int
@@ -118,7 +118,7 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 		return int(min(n, 1<<31)) //nolint:gosec // a number to be shown
 	}
 	return &oneShot{
-		run: server.Run, status: server.Sync().Status, waits: server.Purgatory().Status, ready: server.Sync().Manager().Ready(), stored: stored,
+		run: server.Run, status: statusNow(server.Sync().Manager()), waits: server.Purgatory().Status, ready: server.Sync().Manager().Ready(), stored: stored,
 		lacks: lacksOf(server),
 		close: func() {
 			_ = server.Close()
@@ -126,6 +126,18 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 			_ = records.Close()
 		},
 	}, nil
+}
+
+// statusNow asks for the status of now, by which it is decided whether that is the end; once it has
+// ended, for that of then.
+func statusNow(m *relaysync.SyncManager) func(context.Context) relaysync.Status {
+	return func(ctx context.Context) relaysync.Status {
+		s, err := m.StatusNow(ctx)
+		if err != nil {
+			return m.Status()
+		}
+		return s
+	}
 }
 
 func openDatabase(opt options) *eventbadger.BadgerBackend {
@@ -158,8 +170,8 @@ type seen struct {
 	inFlight                               int64
 }
 
-func (w *waiting) look() (s seen) {
-	w.status, w.git = w.subject.status(), w.subject.waits()
+func (w *waiting) look(ctx context.Context) (s seen) {
+	w.status, w.git = w.subject.status(ctx), w.subject.waits()
 	s = seen{
 		relays: len(w.status.Relays), repos: w.status.Repos, roots: w.status.Roots, stored: w.subject.stored(),
 		waits: len(w.git.Waiting), inFlight: w.status.Events.InFlight, received: w.status.Events.Received,
@@ -193,17 +205,17 @@ func (w *waiting) wait(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			w.cut = true
-			w.look()
+			w.look(ctx)
 			return
 		case <-tick.C:
 		}
-		now := w.look()
+		now := w.look(ctx)
 		if now != last {
 			last, since = now, time.Now()
 			continue
 		}
 		idle := time.Since(since)
-		settled := now.caughtUp == now.relays && now.inFlight == 0
+		settled := !w.status.Unread && now.caughtUp == now.relays && now.inFlight == 0
 		if settled && now.waits == 0 && idle >= quiet && w.hasAll(ctx) {
 			return
 		}
