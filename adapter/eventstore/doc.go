@@ -39,6 +39,13 @@
 //
 // Such a value is for reading only, and Init must not be called on it.
 //
+// # Limits of SQL databases
+//
+// QueryLimit, which is 100 if it is left at zero, is all that one query gives, to us and to clients. A second with
+// more events than that of one kind by one author, such as a long patch series, can't be read to its end, and is
+// [ErrIncomplete]. Set it to 5,000. A tag value is looked up as text in the JSON of all tags: that finds
+// too much, which is left out, and of a second of which it finds more than QueryLimit a client may not get all.
+//
 // # Writing
 //
 // Save does not use the backend's ReplaceEvent, which misses versions whose

@@ -5,7 +5,6 @@ import (
 	"math"
 	"reflect"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
@@ -45,6 +44,8 @@ type profile struct {
 	uncounted bool
 	// indexed reports whether a query for this tag finds all events that have it.
 	indexed func(name, value string) bool
+	// pattern is what a tag value is asked for by; nil: by itself.
+	pattern func(value string) string
 	// fits reports whether an event can be kept as it is, beyond what compact says; nil if any can.
 	fits func(e *nostr.Event) bool
 }
@@ -103,7 +104,7 @@ const mostKinds = 10
 // ofSQL is what is known of a SQL database.
 func ofSQL(name string, v reflect.Value) profile {
 	p := profile{
-		page: limit(v, "QueryLimit"), values: math.MaxInt, sorted: true, ordered: true, alike: true, cancel: true, indexed: indexedBySQL,
+		page: limit(v, "QueryLimit"), values: math.MaxInt, sorted: true, ordered: true, alike: true, cancel: true,
 		lists: lists{authors: limit(v, "QueryAuthorsLimit"), kinds: limit(v, "QueryKindsLimit"), tags: limit(v, "QueryTagsLimit")},
 	}
 	if p.lists.authors <= 0 || p.lists.kinds <= 0 || p.lists.tags <= 0 { // Init was not called
@@ -112,10 +113,12 @@ func ofSQL(name string, v reflect.Value) profile {
 	switch name {
 	case "sqlite3":
 		p.lists.kinds = min(p.lists.kinds, mostKinds)
+		p.looksFor(oddInJSON)
 	case "mysql":
-		p.signed, p.lists.tag = true, 1 // it has one condition for all values of a tag, and fails where there are more
+		p.looksFor(oddInJSON + escapedForHTML) // MariaDB keeps JSON as it is written, MySQL makes it anew
+		p.signed, p.lists.tag = true, 1        // it has one condition for all values of a tag, and fails where there are more
 	case "postgresql":
-		p.signed, p.indexed = true, indexedByPostgres
+		p.signed, p.indexed, p.pattern = true, indexedByPostgres, textForPostgres
 	}
 	return p
 }
@@ -159,24 +162,58 @@ func isLetter(name string) bool {
 	return len(name) == 1 && ('a' <= name[0]|0x20 && name[0]|0x20 <= 'z')
 }
 
-// indexedBySQL: these look for the value as text in the JSON of all tags, so that
-// it must be written there as it is, and be no longer than what LIKE takes. They escape what that means something to, or find more.
-func indexedBySQL(_, value string) bool {
-	if value == "" || len(value) > longestPattern || !utf8.ValidString(value) {
-		return false
-	}
-	return !strings.ContainsFunc(value, func(r rune) bool {
-		return r < ' ' || r == '\x7f' || strings.ContainsRune(`"\<>&`+"\u2028\u2029", r)
-	})
+// looksFor: it looks for a value as text in the JSON of all tags. Odd is what may have been written in several ways.
+func (p *profile) looksFor(odd string) {
+	p.indexed = func(_, value string) bool { return inJSON(value, odd) != `"` }
+	p.pattern = func(value string) string { return inJSON(value, odd) }
 }
 
-// longestPattern is a little less than what LIKE of sqlite3 takes.
-const longestPattern = 40_000
+const (
+	// oddInJSON is what encoding/json has not always written alike.
+	oddInJSON = "\b\f"
+	// escapedForHTML is what it writes as \u and four digits for the sake of HTML.
+	escapedForHTML = "<>&\u2028\u2029"
+	// longestPattern is how long a pattern may be: what is longer only takes longer to compare, and is cut.
+	longestPattern = 256
+)
 
-// indexedByPostgres: it keeps the values of tags with a name of one letter by themselves, and no other ones; and fails over what is
-// no text to it.
-func indexedByPostgres(name, value string) bool {
-	return len(name) == 1 && utf8.ValidString(value) && strings.IndexByte(value, 0) < 0
+// inJSON returns a pattern of LIKE for a value as encoding/json writes it, with the quotes around it, or for the
+// longest part of it without what is odd: _ is any character, which an escaped one is not everywhere.
+func inJSON(value, odd string) (longest string) {
+	var b strings.Builder
+	next := func() {
+		if b.Len() > len(longest) {
+			longest = b.String()
+		}
+		b.Reset()
+	}
+	b.WriteByte('"')
+	for _, r := range value {
+		if b.Len() > longestPattern {
+			return b.String()
+		}
+		switch {
+		case strings.ContainsRune(odd, r):
+			next()
+		case strings.ContainsRune("\"\\\n\r\t", r):
+			b.WriteString("__")
+		case r < ' ' || strings.ContainsRune(escapedForHTML, r):
+			b.WriteString("______")
+		default: // nothing has what is no text: utf8.RuneError is as good as any
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	next()
+	return longest
+}
+
+// indexedByPostgres: it keeps the values of tags with a name of one letter by themselves, and no other ones.
+func indexedByPostgres(name, _ string) bool { return len(name) == 1 }
+
+// textForPostgres replaces what is no text to it, which nothing has that it keeps, and over which it fails.
+func textForPostgres(value string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(value, "\ufffd"), "\x00", "\ufffd")
 }
 
 // known reports whether anything is known of a kind of backend. One of which nothing is is taken for the worst, and would be read much for
@@ -193,6 +230,22 @@ func (p profile) countsOnly(f nostr.Filter) bool {
 		return !tagged && f.Authors == nil && f.IDs == nil
 	}
 	return f.IDs == nil && !(tagged && p.alike)
+}
+
+// asked is a filter as the backend is asked it.
+func (p profile) asked(f nostr.Filter) nostr.Filter {
+	if p.pattern == nil || len(f.Tags) == 0 {
+		return f
+	}
+	tags := make(nostr.TagMap, len(f.Tags))
+	for name, values := range f.Tags {
+		tags[name] = make([]string, len(values))
+		for i, v := range values {
+			tags[name][i] = p.pattern(v)
+		}
+	}
+	f.Tags = tags
+	return f
 }
 
 // latest is the last time that an event may have.

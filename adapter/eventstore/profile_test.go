@@ -1,6 +1,9 @@
 package eventstoreadapter
 
 import (
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestProfileOf(t *testing.T) {
@@ -31,19 +35,21 @@ func TestProfileOf(t *testing.T) {
 type pointer struct{ eventstore.Store }
 
 func TestIndexed(t *testing.T) {
+	sqlite := ofSQL("sqlite3", reflect.ValueOf(struct{}{}))
 	for _, tt := range []struct {
 		name, value string
 		badger, sql bool
 	}{
 		{"a", "30617:x:repo", true, true}, {"Q", "x", true, true},
 		{"alt", "x", false, true}, {"", "x", false, true}, {"1", "x", false, true},
-		{"a", "", false, false},
+		{"a", "", false, true},
 		{"a", strings.Repeat("x", 100), true, true}, {"a", strings.Repeat("x", 101), false, true},
-		{"a", "100%", true, true}, {"a", "<&>", true, false}, {"a", `back\slash`, true, false},
-		{"a", "\x00", true, false}, {"a", "\u00fc", true, true}, {"a", "\u2028", true, false}, {"a", "\xff", true, false},
+		{"a", "100%", true, true}, {"a", "<&>", true, true}, {"a", `back\slash`, true, true},
+		{"a", "\x00", true, true}, {"a", "\u00fc", true, true}, {"a", "\u2028", true, true}, {"a", "\xff", true, true},
+		{"a", "\b", true, false}, {"a", "\bx", true, true},
 	} {
 		assert.Equal(t, tt.badger, indexedAnywhere(tt.name, tt.value), tt)
-		assert.Equal(t, tt.sql, indexedBySQL(tt.name, tt.value), tt)
+		assert.Equal(t, tt.sql, sqlite.indexed(tt.name, tt.value), tt)
 	}
 }
 
@@ -77,4 +83,25 @@ func TestSlimAndHalve(t *testing.T) {
 	}
 	split(nostr.Filter{Kinds: kinds[:3], Authors: many[:5], Tags: nostr.TagMap{"a": many[:4], "b": many[:2]}})
 	assert.Equal(t, 3*5*4*2, combinations)
+}
+
+// What a database looks for is in all that encoding/json has ever written for a value, and says no more than that.
+func TestPatterns(t *testing.T) {
+	for value, is := range map[string]string{
+		"bug": `"bug"`, "": `""`, `say "hi"`: `"say __hi__"`, `a\b`: `"a__b"`, "a&b": `"a______b"`, "a\nb\x01": `"a__b______"`,
+		"ab\bcdef\f": `cdef`, "abc\b": `"abc`, "\b": `"`, "\u2028": `"______"`, "\x7f": "\"\x7f\"", "\xff": "\"\ufffd\"",
+		strings.Repeat("l", 1000): `"` + strings.Repeat("l", longestPattern),
+	} {
+		assert.Equal(t, is, inJSON(value, oddInJSON), "%q", value)
+	}
+	assert.Equal(t, `xyz"`, inJSON("a&xyz", oddInJSON+escapedForHTML))
+	for range 10_000 {
+		value := make([]rune, 1+rand.IntN(6))
+		for i := range value {
+			value[i] = []rune("ab\"\\<>&\u2028\u2029\n\r\t\x00\x1f\x7f\b\fü%_")[rand.IntN(20)]
+		}
+		text, err := json.Marshal(nostr.Tags{{"t", string(value)}})
+		require.NoError(t, err)
+		require.True(t, like(string(text), inJSON(string(value), oddInJSON)), "%q", value)
+	}
 }

@@ -164,7 +164,7 @@ func (g *guard) count(ctx context.Context, f nostr.Filter) (n int, err error) {
 		if !ok {
 			return fmt.Errorf("%w: it can't count", ErrBackend)
 		}
-		n64, err := counter.CountEvents(context.WithoutCancel(ctx), f)
+		n64, err := counter.CountEvents(context.WithoutCancel(ctx), g.profile.asked(f))
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
@@ -224,7 +224,7 @@ func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan 
 		ctx = eventstore.SetNegentropy(ctx)
 	}
 	err = protect(func() error {
-		ch, err = g.backend.QueryEvents(ctx, f)
+		ch, err = g.backend.QueryEvents(ctx, g.profile.asked(f))
 		return err
 	})
 	switch {
