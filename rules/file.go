@@ -63,6 +63,8 @@ func (f *File) line(text string) error {
 		return nil
 	case words[0] == "bootstrap":
 		return fmt.Errorf("%w: want: bootstrap <URL of a relay>", ErrRule)
+	case words[0] != string(Block) && words[0] != string(Allow):
+		return fmt.Errorf("%w: it begins with %q: want block, allow or bootstrap", ErrRule, graspsync.Clip(words[0], 50))
 	case len(words) < 3:
 		return fmt.Errorf("%w: want: block|allow relay|author|repository|event <which>", ErrRule)
 	}

@@ -120,7 +120,7 @@ func TestParseFile(t *testing.T) {
 	require.Len(t, file.Bootstrap, 1)
 	require.Equal(t, "wss://relay.example", file.Bootstrap[0].String())
 	for text, says := range map[string]string{
-		"block author " + alice.Npub() + "\nblok relay x.example": `line 2: not a rule: action "blok"`,
+		"block author " + alice.Npub() + "\nblok relay x.example": `line 2: not a rule: it begins with "blok": want block, allow or bootstrap`,
 		"block": "line 1", "block relay": "line 1", "bootstrap": "bootstrap <URL", "bootstrap ftp://x": "line 1", "block author bob": "line 1",
 		strings.Repeat("x", 10_000):                               "too long",
 		strings.Repeat("bootstrap x.example\n", rules.MaxRules+1): "too many rules",

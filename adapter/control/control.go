@@ -321,11 +321,16 @@ func (c Control) act(ctx context.Context, subjects ...rules.Subject) error {
 		lifted = append(lifted, rules.Lifted(s)) // if it is blocked by now, it is refused again
 	}
 	err := c.sync.Reconsider(ctx, lifted...)
-	_, derr := c.purgatory.Dismiss(ctx, func(ev graspsync.Event) bool {
+	_, derr := c.dismiss(ctx)
+	return errors.Join(err, derr, c.announce(ctx, subjects))
+}
+
+// dismiss lets go of what waits for git data and is blocked.
+func (c Control) dismiss(ctx context.Context) (n int, err error) {
+	return c.purgatory.Dismiss(ctx, func(ev graspsync.Event) bool {
 		_, blocked := c.rules.Event(ev)
 		return blocked
 	})
-	return errors.Join(err, derr, c.announce(ctx, subjects))
 }
 
 // manySubjects is from how many on all announcements are read.

@@ -237,6 +237,21 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// What waited for git data was let go of by the rule, before it was counted.
+func TestRemoveCountsWhatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := run(t, nil)
+		mallory := relaytest.NewKey("mallory")
+		_, err := s.manager.Judge(t.Context(), parsed(t, mallory.Hosted(nostr.Now(), "repo", "grasp.example")))
+		require.NoError(t, err)
+		require.Len(t, s.purgatory.Status().Waiting, 1)
+		purged, err := s.control.Remove(t.Context(), rules.OfAuthor(mallory.PubKey()), "spam")
+		require.NoError(t, err)
+		require.Equal(t, control.Purged{Events: 1, Waiting: 1}, purged)
+		require.Empty(t, s.purgatory.Status().Waiting)
+	})
+}
+
 // A repository goes with what is said about it and nothing else, and deletions never do.
 func TestPurgeOfARepository(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

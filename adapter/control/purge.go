@@ -50,12 +50,15 @@ func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p 
 		if err = c.keep(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason}); err != nil {
 			return err
 		}
+		waited, err := c.dismiss(ctx)
 		acted := c.act(ctx, s)
-		p, err = c.purge(ctx, s)
+		var purged error
+		p, purged = c.purge(ctx, s)
+		p.Events, p.Waiting = p.Events+waited, p.Waiting+waited
 		if acted != nil { // what it failed at may have gone
 			acted = c.act(ctx, s)
 		}
-		return errors.Join(acted, err)
+		return errors.Join(err, acted, purged)
 	}, "remove", string(s.Kind), s.Name, reason)
 	return p, err
 }
