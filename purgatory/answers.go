@@ -75,6 +75,18 @@ func (s *answers) of(ref graspsync.RepoRef, from graspsync.CloneURL) answer {
 	return a
 }
 
+// from returns who of a repository's servers has said something, or was passed over, that is remembered.
+func (s *answers) from(ref graspsync.RepoRef) (urls []graspsync.CloneURL) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of := range s.last.All() {
+		if of.repo == ref {
+			urls = append(urls, of.from)
+		}
+	}
+	return urls
+}
+
 // passes says why servers are not asked, by what is counted of it.
 var passes = map[string]string{
 	"repo_day": "so much came for this repository that nothing more is fetched for it within a day",

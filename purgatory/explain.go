@@ -52,7 +52,8 @@ type RepoExplanation struct {
 	// there are besides.
 	Missing []MissingObject `json:"missing,omitempty"`
 	More    int             `json:"more,omitempty"`
-	// Servers are where they may be had.
+	// Servers are where they may be had; where something was given up, also who was asked for that, as far as
+	// it is remembered, which is not over restarts.
 	Servers []ServerExplanation `json:"servers,omitempty"`
 	// Attempts to get them did not complete, in a row; the next one is due at Next, or Running.
 	Attempts int       `json:"attempts"`
@@ -96,6 +97,7 @@ const (
 	mostMissing  = 20
 	mostFor      = 3
 	mostListed   = 20
+	mostServers  = 64    // as far as it is asked for what was given up
 	mostRemember = 1_000 // of what has ended, or was refused, for each reason
 	endings      = 40    // reasons
 )
@@ -208,7 +210,15 @@ func (x *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoExplan
 	if !about.Waits && patient.After(now) && len(need.IDs) > 0 {
 		out.Next = patient
 	}
-	for _, u := range need.URLs() {
+	urls := need.URLs()
+	if len(out.GivenUp) > 0 {
+		for _, u := range x.answers.from(ref) {
+			if len(urls) < mostServers && !slices.Contains(urls, u) {
+				urls = append(urls, u)
+			}
+		}
+	}
+	for _, u := range urls {
 		out.Servers = append(out.Servers, x.server(now, ref, u, about.Servers[u]))
 	}
 	return out, nil
@@ -413,6 +423,9 @@ func (x RepoExplanation) whole(repo string) (lines []string) {
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s %s was given up at %s: its git data never came, and it is not served.", e.Class, e.ID, graspsync.TimeText(e.At, x.Now)))
+	}
+	for _, s := range x.Servers {
+		lines = append(lines, s.sentence(x.Now))
 	}
 	if x.Untold > 0 {
 		lines = append(lines, fmt.Sprintf("Whether more of it was given up is not known: of %d that were, the repository is not remembered.", x.Untold))

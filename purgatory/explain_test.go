@@ -140,6 +140,10 @@ func TestExplainGivenUp(t *testing.T) {
 			require.Contains(t, x.String(), "given up", restarts)
 			require.Contains(t, x.String(), lost.ID, restarts)
 			require.Len(t, x.GivenUp, 1, restarts)
+			if restarts == "none" { // what servers said is not kept
+				require.Contains(t, x.String(), "asked https://a.example/r.git at ")
+				require.Contains(t, x.String(), "not found: it has none of the objects")
+			}
 			require.True(t, at.Equal(x.GivenUp[0].At), restarts)
 			require.Equal(t, "expired", w.explained(lost).Is)
 			require.Equal(t, "state", w.explained(lost).Class)
