@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/adapter/internal/readiness"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
@@ -46,7 +47,7 @@ type Server struct {
 	fetcher *gitfetch.Fetcher
 	repos   *gitserve.Repositories
 
-	readiness *readiness
+	readiness *readiness.Readiness
 
 	paths   []string // of the identity; the longest come first
 	whole   bool     // it has a host to itself as well, or paths is empty
@@ -149,9 +150,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.commands, s.whole, cfg.Criteria, cfg.Curation}
-	s.readiness = &readiness{
-		read: s.sync.Ready(), store: s.sync.Writable, records: cfg.State, git: s.repos.Writable, asking: make(chan struct{}, 1),
-	}
+	s.readiness = readiness.New(s.sync.Ready(), s.sync.Writable, cfg.State, s.repos.Writable)
 	return s, nil
 }
 
@@ -288,13 +287,6 @@ func (s *Server) Gate() *gate.Gate { return s.gate }
 
 // GitHandler is what serves the repositories: its metrics.
 func (s *Server) GitHandler() *gitserve.Handler { return s.git }
-
-// Ready returns why the server can't do its work now, so that clients are better sent elsewhere; nil
-// if it can. The error wraps [ErrStarting] until Run has read the store, and says later which of
-// store, records and repositories can't be written to; one that wraps [khatruadapter.ErrRoom] is
-// about the disk being full. It writes a few bytes to find out, at most once in 5 s; what the store
-// can't do it knows from what failed. It returns within 5 s, also if the disk hangs.
-func (s *Server) Ready(ctx context.Context) error { return s.readiness.ready(ctx) }
 
 // Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
 // called before. It leaves no goroutine but one that Close ends.

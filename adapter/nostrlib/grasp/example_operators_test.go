@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Rules: statuspage.RulesOf(server.Control("").Rules()),
+		Rules: statuspage.RulesOf(server.Control("").Rules()), Ready: server.Ready,
 		Explain: func(ctx context.Context, question string) (string, error) {
 			x, err := server.Explain(ctx, question)
 			return x.String(), err
@@ -43,8 +44,7 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 		return nil, err
 	}
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(server.Sync().Collector("ngit"), server.Purgatory().Collector("ngit"), server.GitHandler().Collector("ngit"),
-		server.Control("").Collector("ngit"), server.Control("").Rules().Collector("ngit"))
+	metrics.MustRegister(server.Collector("ngit"))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.Handle("/", commands.Before(page))
@@ -113,8 +113,21 @@ func TestOperators(t *testing.T) {
 	}
 	require.Contains(t, ask("/explain?q="+announcement.ID), "waits for git data")
 	require.Contains(t, ask("/metrics"), "ngit_sync_")
-	require.Contains(t, ask("/metrics"), "ngit_purgatory_")
-	require.Contains(t, ask("/metrics"), "ngit_rules_")
+	require.Contains(t, ask("/metrics"), "\npurgatory_waiting{", "as the dashboard has it")
+	for _, part := range []string{"rules", "gitserve", "git", "staging"} {
+		require.Contains(t, ask("/metrics"), "\nngit_"+part+"_")
+	}
+	require.Eventually(t, func() bool { return server.Ready(ctx) == nil }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(ask("/metrics"), "\nngit_server_ready 1\n") }, soon, 100*time.Millisecond)
+	incoming := filepath.Join(p.dir, "git", "incoming")
+	require.NoError(t, os.RemoveAll(incoming))
+	require.NoError(t, os.WriteFile(incoming, nil, 0o600)) // root may write anywhere, but not below a file
+	require.Eventually(t, func() bool {
+		err := server.Ready(ctx)
+		return err != nil && strings.Contains(err.Error(), "writing to the folder of repositories")
+	}, soon, 100*time.Millisecond)
+	require.NoError(t, os.Remove(incoming))
+	require.NoError(t, os.Mkdir(incoming, 0o700))
 
 	command := func(k *relaytest.Key) (status int) {
 		body := `{"method":"banpubkey","params":["` + alice.Hex() + `","spam"]}`

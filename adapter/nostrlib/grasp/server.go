@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/explain"
+	"github.com/graspsync/graspsync/adapter/internal/readiness"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
@@ -42,6 +43,7 @@ type Server struct {
 	relay     *khatru.Relay
 	about     func(context.Context, *http.Request, nip11.RelayInformationDocument) nip11.RelayInformationDocument // the relay's; may be nil
 	records   io.Closer                                                                                           // nil if they are whose State it is
+	readiness *readiness.Readiness
 }
 
 // New gives a GraspServer, which grasp.New has made, sync and purgatory. Its relay is reached as identity and
@@ -102,6 +104,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	}); err != nil {
 		return nil, err
 	}
+	s.readiness = readiness.New(s.sync.Ready(), s.sync.Writable, cfg.State, s.repos.Writable)
 	embed() // last of all: a relay whose New failed is to be one that another New can have
 	gs.Relay.OverwriteRelayInformation = s.describes
 	gs.Relay.SetRouter(routes(gs, s.git, cfg.Rules))

@@ -15,6 +15,7 @@ import (
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
 	"fiatjaf.com/nostr/khatru"
+	gonostr "github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
@@ -325,6 +326,14 @@ func (s *Sync) Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus,
 
 // Ready is that of the SyncManager: closed once the store has been read.
 func (s *Sync) Ready() <-chan struct{} { return s.manager.Ready() }
+
+// Writable returns why nothing is stored now, or nil: what Room says, or Writable of the Store.
+func (s *Sync) Writable() error {
+	if err := s.env.Room.Of(&gonostr.Event{Kind: gonostr.KindTextNote}); err != nil {
+		return err
+	}
+	return s.store.Writable()
+}
 
 // Manager is what follows other relays. It is for commands and questions: what the relay stores and
 // removes it hears from us.

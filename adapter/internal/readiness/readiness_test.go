@@ -1,4 +1,4 @@
-package grasp
+package readiness
 
 import (
 	"context"
@@ -44,25 +44,22 @@ func TestReady(t *testing.T) {
 		read := make(chan struct{})
 		var store, git error
 		records := &brittle{Store: state.NewMemory()}
-		r := &readiness{
-			read: read, store: func() error { return store }, records: records,
-			git: func() error { return git }, asking: make(chan struct{}, 1),
-		}
-		metric := func() float64 { return testutil.ToFloat64(r.collector("ngit")) }
-		require.ErrorIs(t, r.ready(t.Context()), ErrStarting)
+		r := New(read, func() error { return store }, records, func() error { return git })
+		metric := func() float64 { return testutil.ToFloat64(r.Collector("ngit")) }
+		require.ErrorIs(t, r.Ready(t.Context()), ErrStarting)
 		require.Zero(t, records.swaps.Load())
 		require.Zero(t, metric())
 		close(read)
 		for range 100 {
-			require.NoError(t, r.ready(t.Context()))
+			require.NoError(t, r.Ready(t.Context()))
 		}
 		require.EqualValues(t, 1, records.swaps.Load(), "an answer holds for a while")
 		require.InDelta(t, 1, metric(), 0)
 
 		git, records.fails, store = errors.New("read-only"), errors.New("no space left"), errors.New("database broken")
-		require.ErrorContains(t, r.ready(t.Context()), "database broken", "what is known costs nothing")
-		time.Sleep(readyPeriod)
-		err := r.ready(t.Context())
+		require.ErrorContains(t, r.Ready(t.Context()), "database broken", "what is known costs nothing")
+		time.Sleep(period)
+		err := r.Ready(t.Context())
 		for _, says := range []string{"database broken", "read-only", "writing a record: no space left"} {
 			require.ErrorContains(t, err, says)
 		}
@@ -71,32 +68,32 @@ func TestReady(t *testing.T) {
 		// A disk that hangs: nobody waits for long, and one write is enough.
 		git, records.fails, store = nil, nil, nil
 		records.hangs = make(chan struct{})
-		time.Sleep(readyPeriod)
+		time.Sleep(period)
 		swaps, began := records.swaps.Load(), time.Now()
 		answers := make(chan error, 20)
 		for range cap(answers) {
-			go func() { answers <- r.ready(t.Context()) }()
+			go func() { answers <- r.Ready(t.Context()) }()
 		}
 		for range cap(answers) {
 			require.ErrorContains(t, <-answers, "takes too long")
 		}
-		require.Equal(t, readyTimeout, time.Since(began))
+		require.Equal(t, timeout, time.Since(began))
 		require.Equal(t, swaps+1, records.swaps.Load())
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, r.ready(impatient), context.DeadlineExceeded)
+		require.ErrorIs(t, r.Ready(impatient), context.DeadlineExceeded)
 		close(records.hangs)
 		synctest.Wait()
 		records.hangs = nil
-		require.Error(t, r.ready(t.Context()), "the answer came too late")
-		time.Sleep(readyPeriod)
-		require.NoError(t, r.ready(t.Context()))
+		require.Error(t, r.Ready(t.Context()), "the answer came too late")
+		time.Sleep(period)
+		require.NoError(t, r.Ready(t.Context()))
 	})
 }
 
 func TestReadyMetricIsDescribed(t *testing.T) {
-	r := &readiness{read: make(chan struct{})}
-	require.NoError(t, testutil.CollectAndCompare(r.collector("ngit"), strings.NewReader(
+	r := &Readiness{read: make(chan struct{})}
+	require.NoError(t, testutil.CollectAndCompare(r.Collector("ngit"), strings.NewReader(
 		"# HELP ngit_server_ready 1 if the store was read, and store, records and repositories can be written to; else 0.\n"+
 			"# TYPE ngit_server_ready gauge\nngit_server_ready 0\n")))
 }
