@@ -31,7 +31,7 @@ func (q *Queue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	}
 	a = About{Waits: true, Attempts: e.number, Running: e.running, Due: e.due, Servers: make(map[graspsync.CloneURL]AboutServer, len(e.urls))}
 	asking := make(map[graspsync.CloneURL]bool)
-	for _, r := range q.requests {
+	for _, r := range q.requests.all {
 		if r.entry == e {
 			asking[r.url] = true
 		}
@@ -39,7 +39,7 @@ func (q *Queue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	for _, u := range e.urls {
 		s := AboutServer{Asking: asking[u]}
 		_, s.Queued = e.queued[u]
-		if d := q.domains[u.HostPort()]; d != nil {
+		if d := q.servers.domains[u.HostPort()]; d != nil {
 			if d.broken.Waits(now) {
 				s.BrokenUntil = d.broken.Until
 			}

@@ -10,23 +10,12 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// try is what an attempt has asked a server.
-type try struct {
-	at    time.Time
-	times int
-}
-
-func (e *entry) tries(now time.Time, u graspsync.CloneURL) {
-	e.old = e.tried[u].times > 0
-	e.tried[u] = try{now, e.tried[u].times + 1}
-}
-
 // askAgain has an attempt ask those servers again that have delivered: it may ask slow ones for hours, which any pull
 // request can name, and what is wanted now may be with the others.
 func (q *Queue) askAgain(e *entry) {
 	for _, u := range e.urls {
-		_, busy := q.busy[exchange{e.repo, u}]
-		if d := q.domains[u.HostPort()]; !busy && d != nil && d.delivered > 0 && !d.slow {
+		busy := q.requests.asks(e, u)
+		if d := q.servers.domains[u.HostPort()]; !busy && d != nil && d.delivered > 0 && !d.slow {
 			delete(e.tried, u)
 		}
 	}
@@ -45,9 +34,9 @@ func (q *Queue) isTried(now time.Time, e *entry, u graspsync.CloneURL) bool {
 // often as by attempts that are over soon. What else it asks may take hours. False: it does not.
 func (q *Queue) triesAgain(e *entry, u graspsync.CloneURL) (time.Time, bool) {
 	t := e.tried[u]
-	_, busy := q.busy[exchange{e.repo, u}]
+	busy := q.requests.asks(e, u)
 	_, queued := e.queued[u]
-	d := q.domains[u.HostPort()]
+	d := q.servers.domains[u.HostPort()]
 	if busy || queued || d == nil || d.delivered == 0 || !e.isOwn(u) {
 		return time.Time{}, false
 	}
@@ -66,17 +55,17 @@ func (q *Queue) attempt(now time.Time, e *entry) {
 
 // advance has an attempt ask its next URL, or ends it. URLs that can't be asked now are left to their domains.
 func (q *Queue) advance(now time.Time, e *entry) {
-	may := q.mayAsk(now)
+	may := q.requests.mayAsk(now)
 	for _, u := range q.next(now, e) {
 		e.tries(now, u)
 		e.looked = 0
 		_, queued := e.queued[u]
-		_, busy := q.busy[exchange{e.repo, u}]
-		d := q.domain(u)
+		busy := q.requests.asks(e, u)
+		d := q.servers.domain(u)
 		switch {
 		case queued, busy, d.broken.Waits(now):
 		case may(e, u) && d.hasRoom(now, may):
-			e.asking = q.fetch(now, e, u, false)
+			e.asking = q.fetch(now, e, u, ofAttempt)
 			return
 		default:
 			e.queued[u] = now
@@ -92,7 +81,7 @@ func (q *Queue) advance(now time.Time, e *entry) {
 }
 
 func (q *Queue) endAttempt(e *entry, next time.Time) {
-	if r := q.requests[e.asking]; r != nil {
+	if r := q.requests.all[e.asking]; r != nil {
 		r.loose = true
 	} else if e.running {
 		q.attempts--
@@ -105,7 +94,7 @@ func (q *Queue) endAttempt(e *entry, next time.Time) {
 // next returns what an attempt asks next: in turn what it has not tried, and what it tries again, whichever of that was tried longest ago.
 func (q *Queue) next(now time.Time, e *entry) []graspsync.CloneURL {
 	var fresh, again []graspsync.CloneURL
-	for _, u := range q.order(e.urls) {
+	for _, u := range q.servers.order(e.urls) {
 		_, tried := e.tried[u]
 		switch {
 		case !tried:
@@ -119,14 +108,6 @@ func (q *Queue) next(now time.Time, e *entry) []graspsync.CloneURL {
 		return append(fresh, again...)
 	}
 	return append(again, fresh...)
-}
-
-// order puts servers that delivered before the others, and slow ones after others like
-// them.
-func (q *Queue) order(urls []graspsync.CloneURL) []graspsync.CloneURL {
-	out := slices.Clone(urls)
-	slices.SortStableFunc(out, func(a, b graspsync.CloneURL) int { return sooner(q.domain(a), q.domain(b)) })
-	return out
 }
 
 // backoff is the wait after an attempt: the same whenever it is asked for.
@@ -152,25 +133,23 @@ func (q *Queue) hedge(now time.Time, e *entry) {
 	case !may:
 	case !q.hasRoom(e):
 		q.makeRoom(now, e)
-	case q.seconds < q.share():
+	case q.requests.second < q.share():
 		e.tries(now, u)
-		e.second = q.fetch(now, e, u, false)
-		q.requests[e.second].second = true
-		q.seconds++
+		e.second = q.fetch(now, e, u, besidesAttempt)
 	}
 }
 
 // hasRoom reports whether an attempt may ask a server besides.
-func (q *Queue) hasRoom(e *entry) bool { return e.second == 0 && q.underWay[e.repo] < AtOnce }
+func (q *Queue) hasRoom(e *entry) bool { return e.second == 0 && q.requests.ofRepo[e.repo] < AtOnce }
 
 // second returns the server that an attempt would ask now besides the first, if there was a place; false if there is none.
 func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
 	if at, hedges := q.hedges(e); !hedges || now.Before(at) {
 		return graspsync.CloneURL{}, false
 	}
-	may := q.mayAsk(now)
+	may := q.requests.mayAsk(now)
 	for _, u := range q.next(now, e) {
-		if d := q.domain(u); q.besides(e, u) && q.sharedUntil(now, e, u).IsZero() && !d.broken.Waits(now) && d.hasRoom(now, may) {
+		if d := q.servers.domain(u); q.besides(e, u) && q.requests.sharedUntil(now, e, u).IsZero() && !d.broken.Waits(now) && d.hasRoom(now, may) {
 			return u, true
 		}
 	}
@@ -180,38 +159,27 @@ func (q *Queue) second(now time.Time, e *entry) (graspsync.CloneURL, bool) {
 // besides reports whether an attempt may ask a server while it asks another one, as far as that is not a matter of time.
 func (q *Queue) besides(e *entry, u graspsync.CloneURL) bool {
 	_, queued := e.queued[u]
-	_, busy := q.busy[exchange{e.repo, u}]
-	if queued || busy || u.HostPort().Host == q.requests[e.asking].url.HostPort().Host {
+	busy := q.requests.asks(e, u)
+	if queued || busy || u.HostPort().Host == q.requests.all[e.asking].url.HostPort().Host {
 		return false
 	}
-	if e.second == 0 && q.hasPlace(e, u) {
+	if e.second == 0 && q.requests.hasPlace(e, u) {
 		return true
 	}
-	d := q.domains[u.HostPort()]
+	d := q.servers.domains[u.HostPort()]
 	return e.isOwn(u) && d != nil && d.delivered > 0
-}
-
-// secondsOf counts the second requests for one owner: strangers have any number of slow
-// servers, and all have one bound.
-func (q *Queue) secondsOf(owner graspsync.PubKey) (n int) {
-	for _, r := range q.requests {
-		if r.second && r.entry.repo.Owner == owner {
-			n++
-		}
-	}
-	return n
 }
 
 // hedges returns from when on an attempt may ask a second server, or end what it has asked of one; false if it may not.
 func (q *Queue) hedges(e *entry) (time.Time, bool) {
-	first, second := q.requests[e.asking], q.requests[e.second]
+	first, second := q.requests.all[e.asking], q.requests.all[e.second]
 	switch {
 	case !e.running || first == nil:
 		return time.Time{}, false
 	case second != nil:
 		return second.at.Add(slowAfter), true
 	}
-	return first.at.Add(hedgeAfter), q.secondsOf(e.repo.Owner) < max(1, q.share()/2)
+	return first.at.Add(hedgeAfter), q.requests.secondsOf(e.repo.Owner) < max(1, q.share()/2)
 }
 
 // hedgesAt returns when an attempt asks a second server, or ends what it has asked of one; false if that is not a matter of time.
@@ -224,10 +192,10 @@ func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
 		if q.isTried(now, e, u) || !q.besides(e, u) {
 			continue
 		}
-		if at, is := q.domain(u).asksAt(now, q.mayAsk(now)); is {
-			at = backoff.Later(backoff.Later(at, from), q.sharedUntil(now, e, u))
-			if _, ends := q.hopeless(now, e); !ends && !q.hasRoom(e) {
-				by, may := q.endsAt(now, e)
+		if at, is := q.servers.domain(u).asksAt(now, q.requests.mayAsk(now)); is {
+			at = backoff.Later(backoff.Later(at, from), q.requests.sharedUntil(now, e, u))
+			if _, ends := q.requests.hopeless(now, e); !ends && !q.hasRoom(e) {
+				by, may := q.requests.longAt(now, func(r *request) bool { return r.entry.repo == e.repo })
 				if !may {
 					continue
 				}
@@ -239,14 +207,4 @@ func (q *Queue) hedgesAt(now time.Time, e *entry) (next time.Time, ok bool) {
 		}
 	}
 	return next, ok
-}
-
-// endsAt returns when a request of a repository may be in the way that is not by now; false if none may.
-func (q *Queue) endsAt(now time.Time, e *entry) (at time.Time, ok bool) {
-	for _, r := range q.requests {
-		if by, may := r.longAt(now); may && r.entry.repo == e.repo && (!ok || by.Before(at)) {
-			at, ok = by, true
-		}
-	}
-	return at, ok
 }

@@ -241,7 +241,7 @@ func TestWhatComesCountsAtEveryStep(t *testing.T) {
 	p.open[0], p.open[i] = p.open[i], p.open[0]
 	p.fetched(Fetched{Outcome: Nothing})
 	require.Empty(t, p.stopped)
-	_, slow := p.q.slowSites["other.example"]
+	_, slow := p.q.servers.slowSites["other.example"]
 	require.False(t, slow, "nor is it slow")
 }
 

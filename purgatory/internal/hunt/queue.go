@@ -1,7 +1,6 @@
 package hunt
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -147,78 +146,14 @@ type RequestID uint64
 type Queue struct {
 	cfg      Config
 	repos    map[graspsync.RepoRef]*entry
-	active   map[graspsync.RepoRef]*entry // those whose attempt is running
-	domains  map[graspsync.HostPort]*domain
-	requests map[RequestID]*request               // under way
-	underWay map[graspsync.RepoRef]int            // requests for each repository
-	strange  map[graspsync.RepoRef]int            // of these, those to servers that strangers name
-	busy     map[exchange]struct{}                // what they ask
-	asked    map[graspsync.CloneURL]int           // and where
+	active   map[graspsync.RepoRef]*entry         // those whose attempt is running
 	past     map[graspsync.RepoRef]backoff.Streak // attempts that did not complete; not in repos
-	last     RequestID
-	attempts int                             // under way, with the requests of those that were forgotten meanwhile
-	left     int                             // requests under way that were left to their domains
-	steps    uint64                          // counts how often it changed who is slow, or may have
-	seconds  int                             // requests under way besides that of an attempt
-	slow     int                             // domains whose last request took long
-	inSites  map[string]map[*domain]struct{} // domains with requests in flight, by site
-	// slowSites are those of which the last request took long, and when that ended
-	slowSites map[string]time.Time
-	effects   []Effect
+	servers  servers
+	requests requests // under way
+	attempts int      // under way, with the requests of those that were forgotten meanwhile
+	steps    uint64   // counts how often it changed who is slow, or may have
+	effects  []Effect
 }
-
-// exchange is what a request asks: others list the same URL, and are answered for their own repositories.
-type exchange struct {
-	repo graspsync.RepoRef
-	url  graspsync.CloneURL
-}
-
-// request is a Fetch that was not answered yet.
-type request struct {
-	entry   *entry
-	url     graspsync.CloneURL
-	version uint64 // of the entry when it began
-	at      time.Time
-	left    bool    // it was left to its domain
-	slow    bool    // it was to be expected that it takes long
-	loose   bool    // its repository was forgotten, and its place is still taken
-	second  bool    // it is made besides another one of its attempt
-	stopped bool    // it was told to end, for others
-	speed   float64 // bytes a second that came so far
-	stops   int     // how often one to that server was stopped for others before
-	known   bool    // its server had delivered before
-	strange bool    // its URL is one that strangers name
-	aside   bool    // it was stopped for another server of its repository
-	site    string
-}
-
-// entry is a repository that something is missing of.
-type entry struct {
-	repo    graspsync.RepoRef
-	urls    []graspsync.CloneURL
-	own     int      // of urls, the first: the others are named by strangers
-	sites   []string // of urls, as far as they were asked for
-	version uint64   // counts how often it was wanted
-	due     time.Time
-	number  int                        // attempts that did not complete, in a row
-	stops   map[graspsync.CloneURL]int // of its requests, for others
-	running bool
-	slow    bool // its last request took long
-	looks   bool // what isSlow found out in a step
-	looked  uint64
-	again   bool // it was wanted anew while an attempt was under way, or left for others
-	delay   time.Duration
-	asking  RequestID                        // of the attempt; 0: none
-	second  RequestID                        // besides; 0: none
-	tried   map[graspsync.CloneURL]try       // by the attempt; nil: there is none
-	queued  map[graspsync.CloneURL]time.Time // left to their domains, since when
-	asked   map[graspsync.CloneURL]time.Time
-	further map[graspsync.CloneURL]int // how often each was asked for more, since the attempt began
-	old     bool                       // the last one that it asked was one that it had tried
-}
-
-// isOwn reports whether it is not strangers only who name a URL.
-func (e *entry) isOwn(u graspsync.CloneURL) bool { return slices.Contains(e.urls[:e.own], u) }
 
 // AtOnce is how many servers are asked for one repository at once, at most; of those that strangers name one less.
 const AtOnce = 2
@@ -230,18 +165,8 @@ const mostFurther = 3
 // New returns an empty queue.
 func New(cfg Config) *Queue {
 	return &Queue{
-		cfg:      cfg,
-		repos:    make(map[graspsync.RepoRef]*entry),
-		active:   make(map[graspsync.RepoRef]*entry),
-		domains:  make(map[graspsync.HostPort]*domain),
-		requests: make(map[RequestID]*request),
-		underWay: make(map[graspsync.RepoRef]int),
-		strange:  make(map[graspsync.RepoRef]int),
-		busy:     make(map[exchange]struct{}),
-		asked:    make(map[graspsync.CloneURL]int),
-		past:     make(map[graspsync.RepoRef]backoff.Streak),
-
-		slowSites: make(map[string]time.Time), inSites: make(map[string]map[*domain]struct{}), steps: 1,
+		cfg: cfg, repos: make(map[graspsync.RepoRef]*entry), active: make(map[graspsync.RepoRef]*entry), past: make(map[graspsync.RepoRef]backoff.Streak),
+		servers: newServers(cfg), requests: newRequests(), steps: 1,
 	}
 }
 
@@ -252,7 +177,7 @@ func (q *Queue) Len() int { return len(q.repos) }
 // brought by now: any step may find that one of them gives way.
 func (q *Queue) Step(now time.Time, in Input, received map[RequestID]int64) []Effect {
 	for id, n := range received {
-		if r := q.requests[id]; r != nil {
+		if r := q.requests.all[id]; r != nil {
 			r.brings(now, n)
 		}
 	}
@@ -284,7 +209,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 		e.urls, e.own, e.sites = urls, len(in.URLs), nil
 		for u := range e.queued {
 			if !slices.Contains(urls, u) { // nobody names it any more
-				q.domain(u).leave(u, e)
+				q.servers.domain(u).leave(u, e)
 				delete(e.queued, u)
 			}
 		}
@@ -332,7 +257,7 @@ func (q *Queue) renew(now time.Time, in Renew) {
 		urls = slices.Concat(urls, e.urls)
 	}
 	for _, u := range urls {
-		if d := q.domains[u.HostPort()]; d != nil {
+		if d := q.servers.domains[u.HostPort()]; d != nil {
 			d.broken = backoff.Streak{}
 		}
 	}
@@ -354,7 +279,7 @@ func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) boo
 	return e != nil && slices.ContainsFunc(e.urls, func(u graspsync.CloneURL) bool {
 		_, waits := e.queued[u]
 		waits = waits || !e.running && !now.Before(e.due)
-		return waits && e.asked[u].Before(since) && !q.domain(u).broken.Waits(now)
+		return waits && e.asked[u].Before(since) && !q.servers.domain(u).broken.Waits(now)
 	})
 }
 
@@ -370,22 +295,20 @@ func (q *Queue) forget(repo graspsync.RepoRef) {
 		q.endAttempt(e, time.Time{})
 	}
 	for u := range e.queued {
-		q.domain(u).leave(u, e)
+		q.servers.domain(u).leave(u, e)
 	}
 	delete(q.repos, repo)
 }
 
 func (q *Queue) fetched(now time.Time, in Fetched) {
-	r := q.requests[in.ID]
+	r := q.requests.end(in.ID)
 	if r == nil {
 		return
 	}
-	delete(q.requests, in.ID)
 	r.brings(now, in.Received)
-	if in.Outcome == Unasked {
-		q.domain(r.url).takeBack(r)
+	if d := r.domain; in.Outcome == Unasked {
+		d.takeBack(r)
 	} else {
-		d := q.domain(r.url)
 		d.finished(now, r, in.Outcome, q.cfg)
 		if in.Outcome == Complete || in.Outcome == Partial {
 			d.served.add(r.entry.repo.Owner)
@@ -393,30 +316,13 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		if in.Pause > 0 {
 			d.broken.Until = backoff.Later(d.broken.Until, now.Add(min(max(in.Pause, pauseLeast), q.cfg.BrokenMax)))
 		}
-		q.timed(now, r)
+		q.servers.timed(now, r)
 	}
 	e := r.entry
-	delete(q.busy, exchange{e.repo, r.url})
-	if q.asked[r.url]--; q.asked[r.url] == 0 {
-		delete(q.asked, r.url)
-	}
-	if r.strange {
-		if q.strange[e.repo]--; q.strange[e.repo] == 0 {
-			delete(q.strange, e.repo)
-		}
-	}
 	if r.aside && e.tried != nil {
 		delete(e.tried, r.url)
 	}
-	if q.underWay[e.repo]--; q.underWay[e.repo] == 0 {
-		delete(q.underWay, e.repo)
-	}
-	switch {
-	case r.left:
-		q.left--
-	case r.second:
-		q.seconds--
-	case r.loose:
+	if r.loose {
 		q.attempts--
 	}
 	switch in.ID {
@@ -447,33 +353,28 @@ func (q *Queue) goOn(now time.Time, u graspsync.CloneURL, e *entry) {
 		return
 	}
 	e.queued[u] = now
-	q.domain(u).enter(u, e)
+	q.servers.domain(u).enter(u, e)
 }
 
 // fetch starts a request.
-func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, left bool) RequestID {
-	q.last++
-	d := q.domain(u)
-	r := &request{entry: e, url: u, version: e.version, at: now, left: left, stops: e.stops[u], known: d.delivered > 0, strange: !e.isOwn(u), site: q.site(u.HostPort())}
-	r.slow = e.slow || d.slow || d.delivered == 0 && q.isSlowSite(r.site, q.longSites(now))
-	q.requests[q.last] = r
-	q.busy[exchange{e.repo, u}] = struct{}{}
-	q.asked[u]++
-	if r.strange {
-		q.strange[e.repo]++
+func (q *Queue) fetch(now time.Time, e *entry, u graspsync.CloneURL, at place) RequestID {
+	d := q.servers.domain(u)
+	r := &request{
+		entry: e, url: u, domain: d, place: at, version: e.version, at: now, stops: e.stops[u], known: d.delivered > 0, strange: !e.isOwn(u),
 	}
-	q.underWay[e.repo]++
+	r.slow = e.slow || d.slow || d.delivered == 0 && q.servers.isSlowSite(d.site, q.requests.longSites(now))
+	id := q.requests.begin(r)
 	e.asked[u] = now
 	d.start(now)
 	q.effects = append(q.effects, Fetch{
-		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.repo, e.number+1), Recent: len(d.starts),
+		ID: id, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.repo, e.number+1), Recent: len(d.starts),
 	})
-	return q.last
+	return id
 }
 
 // work starts what may start now.
 func (q *Queue) work(now time.Time) {
-	slow, long := q.leaveSlow(now), q.longSites(now)
+	slow, long := q.leaveSlow(now), q.requests.longSites(now)
 	waiting, behind := q.ready(now, long)
 	if slow < q.share() {
 		waiting = append(waiting, behind...)
@@ -509,45 +410,14 @@ func (q *Queue) work(now time.Time) {
 	}
 	q.workDomains(now)
 	for _, p := range q.pools(now) {
-		q.giveWay(now, p)
+		for _, id := range q.requests.giveWay(now, p) {
+			q.effects = append(q.effects, Stop{id})
+		}
 	}
 	q.unblock(now)
-	q.forgetDomains(now)
-}
-
-// mayAsk says at a time whether a repository may be asked for at a URL, as far as that is not a matter of its domain: at as many
-// servers at once as gather apart, and not while the same is asked for another one of that identifier, which shares what comes. For
-// that nobody waits longer than for anything that takes long: anybody can list somebody's URL.
-func (q *Queue) mayAsk(now time.Time) mayAsk {
-	return func(e *entry, u graspsync.CloneURL) bool {
-		if !q.hasPlace(e, u) {
-			return false
-		}
-		since, queued := e.queued[u]
-		return q.sharedUntil(now, e, u).IsZero() || queued && now.Sub(since) >= slowAfter
+	if q.servers.forget(now, q.cfg.MaxDomains) {
+		q.steps++
 	}
-}
-
-// sharedUntil returns until when a URL is being asked for another repository of the same identifier, as long as that does not take
-// long; zero: it is not.
-func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (at time.Time) {
-	if q.asked[u] == 0 { // all that wait are looked at
-		return at
-	}
-	for _, r := range q.requests {
-		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier {
-			if by, may := r.longAt(now); may && !r.isLong(now) {
-				at = backoff.Later(at, by)
-			}
-		}
-	}
-	return at
-}
-
-// hasPlace reports whether one more server may be asked for a repository. Those that strangers name never have all places: they may take
-// as long as they like.
-func (q *Queue) hasPlace(e *entry, u graspsync.CloneURL) bool {
-	return q.underWay[e.repo] < AtOnce && (e.isOwn(u) || q.strange[e.repo] < AtOnce-1)
 }
 
 // NextWake returns when Tick is due; false if only other inputs can bring news.
@@ -557,7 +427,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 			next, ok = t, true
 		}
 	}
-	full, running, long := q.slowOnes(now) >= q.share(), q.running(), q.longSites(now)
+	full, running, long := q.slowOnes(now) >= q.share(), q.running(), q.requests.longSites(now)
 	for _, e := range q.repos {
 		switch {
 		case e.running || running[e.repo.Owner] >= q.most():
@@ -578,16 +448,18 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	for _, e := range q.active { // what took a turn out of a domain, after it was this one's turn
-		if _, may := q.second(now, e); may && q.hasRoom(e) && q.seconds < q.share() {
+		if _, may := q.second(now, e); may && q.hasRoom(e) && q.requests.second < q.share() {
 			consider(now)
-		} else if _, ends := q.hopeless(now, e); may && ends && !q.hasRoom(e) {
+		} else if _, ends := q.requests.hopeless(now, e); may && ends && !q.hasRoom(e) {
 			consider(now)
 		}
 	}
-	if at, may := q.givesWay(now); may {
-		consider(at)
+	if q.anyWaits(now) { // for a place of one that takes long by then
+		if at, may := q.requests.longAt(now, func(*request) bool { return true }); may {
+			consider(at)
+		}
 	}
-	for _, d := range q.domains {
+	for _, d := range q.servers.domains {
 		if t, waits := d.reopens(now); waits {
 			consider(t)
 		}
@@ -596,7 +468,7 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 		}
 		for _, t := range d.turns {
 			for _, u := range t.urls {
-				if q.sharedUntil(now, t.entry, u).IsZero() {
+				if q.requests.sharedUntil(now, t.entry, u).IsZero() {
 					continue
 				}
 				if at := t.entry.queued[u].Add(slowAfter); at.After(now) {
@@ -608,116 +480,25 @@ func (q *Queue) NextWake(now time.Time) (next time.Time, ok bool) {
 	return next, ok
 }
 
-// domain returns the domain of a URL, making it known.
-func (q *Queue) domain(u graspsync.CloneURL) *domain { return q.domainOf(u.HostPort()) }
-
-func (q *Queue) domainOf(a graspsync.HostPort) *domain {
-	d := q.domains[a]
-	if d == nil {
-		d = &domain{limit: q.cfg.DefaultLimit, site: q.site(a), inSites: q.inSites}
-		if l, ok := q.cfg.Limits[a]; ok {
-			d.limit = l
-		}
-		q.domains[a] = d
-	}
-	return d
-}
-
 // workDomains starts what waits where there is room: as many requests at once as may be
 // beside the attempts, or slow servers that many wait for would take all there is. It is
 // the turn of the domain that was asked longest ago; slow ones count as asked later.
 func (q *Queue) workDomains(now time.Time) {
-	for q.left < q.share() {
-		d := q.nextDomain(now)
+	for q.requests.left < q.share() {
+		d := q.servers.next(now, &q.requests)
 		if d == nil {
 			return
 		}
-		e, u := d.next(q.mayAsk(now), q.stoppedAt(d))
+		e, u := d.next(q.requests.mayAsk(now), q.requests.stoppedOf(d.half()))
 		delete(e.queued, u)
 		if !d.broken.Waits(now) {
-			q.fetch(now, e, u, true)
-			q.left++
+			q.fetch(now, e, u, leftToDomain)
 		}
-	}
-}
-
-// stoppedAt counts the requests that have places of a domain, and were stopped before.
-func (q *Queue) stoppedAt(d *domain) (n int) {
-	for _, r := range q.requests {
-		if d.half() == (half{r.site, r.known}) && r.stops > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-func (q *Queue) nextDomain(now time.Time) (best *domain) {
-	var at graspsync.HostPort
-	var since time.Time
-	for a, d := range q.domains {
-		if len(d.turns) == 0 || !d.open(now) || !d.anyMay(q.mayAsk(now)) {
-			continue
-		}
-		used := d.usedAt
-		if d.slow || q.longUnderWay(now, a) {
-			used = used.Add(slowBehind)
-		}
-		if best == nil || cmp.Or(used.Compare(since), compareAuthority(a, at)) < 0 {
-			best, at, since = d, a, used
-		}
-	}
-	return best
-}
-
-// forgetDomains drops the domains used longest ago, beyond the bound, and the sites that were slow longest ago. Domains that
-// still count for something are kept.
-func (q *Queue) forgetDomains(now time.Time) {
-	for len(q.slowSites) > q.cfg.MaxDomains {
-		oldest := ""
-		for name, at := range q.slowSites {
-			if oldest == "" || cmp.Or(at.Compare(q.slowSites[oldest]), cmp.Compare(name, oldest)) < 0 {
-				oldest = name
-			}
-		}
-		delete(q.slowSites, oldest)
-		q.steps++
-	}
-	if len(q.domains) <= q.cfg.MaxDomains {
-		return
-	}
-	var idle []graspsync.HostPort
-	for a, d := range q.domains {
-		d.expire(now)
-		if d.inFlight == 0 && len(d.turns) == 0 && len(d.starts) == 0 {
-			idle = append(idle, a)
-		}
-	}
-	slices.SortFunc(idle, func(a, b graspsync.HostPort) int {
-		return cmp.Or(q.domains[a].usedAt.Compare(q.domains[b].usedAt), compareAuthority(a, b))
-	})
-	for _, a := range idle[:min(len(idle), len(q.domains)-q.cfg.MaxDomains)] {
-		if q.domains[a].slow {
-			q.slow--
-		}
-		delete(q.domains, a)
-		q.steps++ // it is not known any more who is slow
 	}
 }
 
 // InFlight yields how many requests each domain has under way, for metrics.
-func (q *Queue) InFlight() map[graspsync.HostPort]int {
-	out := make(map[graspsync.HostPort]int)
-	for a, d := range q.domains {
-		if d.inFlight > 0 {
-			out[a] = d.inFlight
-		}
-	}
-	return out
-}
-
-func compareAuthority(a, b graspsync.HostPort) int {
-	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
-}
+func (q *Queue) InFlight() map[graspsync.HostPort]int { return q.servers.inFlight() }
 
 // PastRepo is what an earlier process left of a repository that it hunted for.
 type PastRepo struct {
@@ -744,21 +525,14 @@ func (q *Queue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
 		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)
 	}
 	for _, p := range domains {
-		d := q.domainOf(p.Domain)
-		d.usedAt = backoff.Earlier(p.Last, now)
-		d.broken = backoff.Streak{Times: p.Failures, Until: p.BrokenUntil}.Restored(now, q.cfg.BrokenMax)
-		if now.Sub(d.usedAt) < window {
-			for range min(p.Recent, d.limit.PerMinute) {
-				d.starts = append(d.starts, d.usedAt)
-			}
-		}
+		q.servers.restore(now, p, q.cfg.BrokenMax)
 	}
 }
 
 // Broken returns how often in a row a domain was found to be broken for good, and
 // until when it is left alone.
 func (q *Queue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
-	if d := q.domains[a]; d != nil {
+	if d := q.servers.domains[a]; d != nil {
 		return d.broken.Times, d.broken.Until
 	}
 	return 0, time.Time{}

@@ -324,7 +324,7 @@ func TestBounds(t *testing.T) {
 	}
 	p.wait(2 * time.Minute)
 	p.step(Tick{})
-	require.LessOrEqual(t, len(p.q.domains), 3)
+	require.LessOrEqual(t, len(p.q.servers.domains), 3)
 }
 
 // Of more domains than are remembered only those go that were used longest ago, and no more
@@ -341,7 +341,7 @@ func TestDomainsUsedLongestAgoAreForgotten(t *testing.T) {
 	p.wait(2 * time.Minute)
 	p.step(Tick{})
 	var left []string
-	for a := range p.q.domains {
+	for a := range p.q.servers.domains {
 		left = append(left, a.Host)
 	}
 	require.ElementsMatch(t, []string{"h2.example", "h3.example", "h4.example"}, left)
@@ -377,7 +377,7 @@ func storm(t *testing.T, seed uint64) {
 		}
 		checked = len(p.fetches)
 		require.LessOrEqual(t, len(p.open), cfg.MaxAttempts+2*p.q.share())
-		require.LessOrEqual(t, p.q.seconds, p.q.share())
+		require.LessOrEqual(t, p.q.requests.second, p.q.share())
 	}
 	p.onStop = func(f Fetch) {
 		check()
@@ -432,8 +432,8 @@ func storm(t *testing.T, seed uint64) {
 		answer(Nothing)
 	}
 	require.Zero(t, p.q.attempts)
-	require.Zero(t, p.q.left)
-	require.Zero(t, p.q.seconds)
+	require.Zero(t, p.q.requests.left)
+	require.Zero(t, p.q.requests.second)
 }
 
 // What an earlier process left is gone on from; times that can't be are corrected.

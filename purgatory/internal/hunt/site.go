@@ -9,14 +9,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// site is that of a server. One with a [Limit] of its own is one for itself.
-func (q *Queue) site(a graspsync.HostPort) string {
-	if _, own := q.cfg.Limits[a]; own {
-		return a.String()
-	}
-	return site(a)
-}
-
 // site is what servers have in common that cost whoever has them nothing more than one does: the name that somebody
 // registered, or a network. What anybody can have below somebody else's name, such as that of a service for
 // dynamic addresses, is that one's.

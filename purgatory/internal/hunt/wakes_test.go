@@ -89,39 +89,39 @@ func counted(t *testing.T, p *player) {
 	q := p.q
 	attempts, left, seconds := len(q.active), 0, 0
 	at, sites, of := make(map[graspsync.HostPort]int), make(map[string]int), make(map[graspsync.RepoRef]int)
-	for _, r := range q.requests {
+	for _, r := range q.requests.all {
 		at[r.url.HostPort()]++
-		sites[r.site]++
+		sites[r.domain.site]++
 		of[r.entry.repo]++
 		switch {
-		case r.left:
+		case r.place == leftToDomain:
 			left++
-		case r.second:
+		case r.place == besidesAttempt:
 			seconds++
 		case r.loose:
 			attempts++
 		}
 	}
-	require.Equal(t, []int{attempts, left, seconds}, []int{q.attempts, q.left, q.seconds})
+	require.Equal(t, []int{attempts, left, seconds}, []int{q.attempts, q.requests.left, q.requests.second})
 	require.LessOrEqual(t, len(q.active), q.cfg.MaxAttempts)
 	require.Equal(t, at, q.InFlight())
 	inSites := make(map[string]int)
-	for name, domains := range q.inSites {
+	for name, domains := range q.servers.inSites {
 		for d := range domains {
 			inSites[name] += d.inFlight
 		}
 	}
 	require.Equal(t, sites, inSites)
-	require.Equal(t, of, q.underWay)
+	require.Equal(t, of, q.requests.ofRepo)
 	for ref, n := range of {
 		require.LessOrEqual(t, n, AtOnce, "%v", ref)
 	}
 	strange, asked := make(map[graspsync.RepoRef]int), make(map[graspsync.CloneURL]int)
-	for _, r := range q.requests {
+	for _, r := range q.requests.all {
 		if asked[r.url]++; r.strange {
 			strange[r.entry.repo]++
 		}
 	}
-	require.Equal(t, strange, q.strange)
-	require.Equal(t, asked, q.asked)
+	require.Equal(t, strange, q.requests.strange)
+	require.Equal(t, asked, q.requests.asked)
 }
