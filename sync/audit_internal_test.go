@@ -141,6 +141,7 @@ func (g *ingest) leftOver(t *testing.T) {
 	require.Equal(t, g.flights.room.most, g.flights.room.free)
 	require.Empty(t, g.flights.room.inside)
 	require.Zero(t, g.flights.room.waits.Len())
+	require.EqualValues(t, claimRoom, g.flights.claimable.free.Load(), "room for ids that relays claim is given back")
 	require.Empty(t, g.toVerify)
 	require.Empty(t, g.toSave)
 }
@@ -154,6 +155,9 @@ func (w *work) leftOver(t *testing.T) {
 }
 
 // AuditPipeline and PipelineLeftOver are the same of a manager that has no relays.
+// ClaimRoom is the room that is left for ids that relays claim.
+func (m *SyncManager) ClaimRoom() int64 { return m.ingest.flights.claimable.free.Load() }
+
 func (m *SyncManager) AuditPipeline(t *testing.T)    { t.Helper(); m.ingest.audit(t) }
 func (m *SyncManager) PipelineLeftOver(t *testing.T) { t.Helper(); m.ingest.leftOver(t) }
 

@@ -44,16 +44,17 @@ type conn struct {
 	hangup  context.CancelFunc
 
 	// owned by the goroutine
-	conn    Conn
-	session *session.Session
-	stalled time.Duration // spent waiting for our own store, or the relay to read, and not excused yet
-	waited  time.Duration // until now, for memory to read into, as far as it is excused
-	batches map[plan.BatchID]*fetching
-	repeats repeats
-	ids     wire.IDChecker
-	dropped uint64 // bytes that the Transport dropped, as far as they were charged
-	live    *token // of the events on live subscriptions; nothing waits for it
-	ended   error
+	conn      Conn
+	session   *session.Session
+	stalled   time.Duration // spent waiting for our own store, or the relay to read, and not excused yet
+	waited    time.Duration // until now, for memory to read into, as far as it is excused
+	batches   map[plan.BatchID]*fetching
+	repeats   repeats
+	ids       wire.IDChecker
+	dropped   uint64 // bytes that the Transport dropped, as far as they were charged
+	claimable int    // ids for which it holds room
+	live      *token // of the events on live subscriptions; nothing waits for it
+	ended     error
 
 	// owned by the loop
 	stands   bool      // it is connected
@@ -128,6 +129,7 @@ func (c *conn) run() {
 	if err := c.contain(func() { c.converse(frames, failed) }); err != nil {
 		c.end(err)
 	}
+	c.holdClaimable(0)
 	c.lost(time.Now())
 	c.hangup()
 	c.close()
@@ -416,6 +418,7 @@ func (c *conn) perform(actions []session.Action) {
 		}
 	}
 	c.stats.work.reserve(c.waiter, c.session.Needs(false), c.session.Needs(true)) // what comes live leaves it
+	c.holdClaimable(c.session.Granted())
 }
 
 func (c *conn) strike(a session.Strike) {
@@ -478,9 +481,18 @@ func (c *conn) loadSet(a session.LoadSet) {
 			c.env.cfg.Logger.Warn("what we have could not be read to be compared with a relay", keyRelay, c.url.String(), keyErr, err)
 		}
 		return func(s *session.Session, now time.Time) []session.Action {
+			n := c.env.ingest.flights.claimable.take()
+			c.claimable += n
+			s.Room(n)
 			return s.SetLoaded(now, a.Query, set, err)
 		}
 	})
+}
+
+// holdClaimable has the connection hold as much of the room for ids that relays claim as its session needs.
+func (c *conn) holdClaimable(n int) {
+	c.env.ingest.flights.claimable.give(c.claimable - n)
+	c.claimable = n
 }
 
 func (c *conn) missing(a session.Missing) {
@@ -489,24 +501,24 @@ func (c *conn) missing(a session.Missing) {
 		return
 	}
 	c.ask(func(ctx context.Context) command {
-		free, busy, err := c.divide(ctx, a.IDs, f)
+		free, busy, err := c.divide(ctx, a, f)
 		return func(s *session.Session, now time.Time) []session.Action {
 			return s.Checked(now, a.Query, free, busy, err)
 		}
 	})
 }
 
-// divide returns those of ids that we need and that no other relay is asked for, and those
-// that one is. It waits until there are any of the first, or none at all.
-func (c *conn) divide(ctx context.Context, ids []graspsync.EventID, f *fetching) (free, busy []graspsync.EventID, err error) {
-	g := c.env.ingest
+// divide returns those of some ids that we need and that no other relay is asked for, and those
+// that one is. It waits until there are any of the first, or none at all, unless there are more to ask about.
+func (c *conn) divide(ctx context.Context, a session.Missing, f *fetching) (free, busy []graspsync.EventID, err error) {
+	g, ids := c.env.ingest, a.IDs
 	for {
 		if ids, err = g.absences.needed(ctx, ids); err != nil {
 			return nil, nil, err
 		}
 		var held *claim
 		free, busy, held = g.flights.claims.take(c.stats.bad.without(ids), f, c.stats, time.Now())
-		if len(free) > 0 || len(busy) == 0 {
+		if len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
 		}
 		if err = g.flights.claims.wait(ctx, held, f); err != nil {

@@ -12,8 +12,9 @@ import (
 // flights is what is on its way into the Store: the copies that are looked at, who counts on
 // each, and the bytes that they take. It may be used by any goroutine.
 type flights struct {
-	room   *room
-	claims *claims
+	room      *room
+	claims    *claims
+	claimable *claimable
 
 	mu sync.Mutex
 	// guarded by mu
@@ -28,7 +29,7 @@ type flights struct {
 
 func newFlights(most int64) *flights {
 	return &flights{
-		room: newRoom(most), claims: newClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
+		room: newRoom(most), claims: newClaims(), claimable: newClaimable(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
 	}
 }
 

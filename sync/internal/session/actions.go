@@ -44,6 +44,8 @@ type (
 		Query QueryID
 		Batch plan.BatchID `json:"-"` // that the query is of
 		IDs   []graspsync.EventID
+		// More: the query has others, and need not wait for those that somebody else is being asked for.
+		More bool `json:",omitempty"`
 	}
 	// Done reports the end of a batch. Cursors says how far each query got.
 	Done struct {

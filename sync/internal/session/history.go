@@ -39,6 +39,7 @@ type history struct {
 	now      time.Time // of the last message
 
 	reconciling negTurns
+	room        int // ids that the next query may be found to need; 0: as the configuration has it
 }
 
 func newHistory(cfg *Config, out *outbox, t *terms, r *requests) *history {
@@ -163,7 +164,7 @@ func (h *history) restart(q *query) {
 // newPart makes a query for a part of another one, which waits for it.
 func (h *history) newPart(q *query, f nostr.Filter) *query {
 	c := &query{
-		id: QueryID(h.requests.number()), b: q.b, index: q.index, parent: q, depth: q.depth + 1, pages: q.pages,
+		id: QueryID(h.requests.number()), b: q.b, index: q.index, parent: q, depth: q.depth + 1, pages: q.pages, room: q.room,
 		filter: f, match: filters.CompileShared([]nostr.Filter{f}),
 	}
 	q.part = c
@@ -193,6 +194,7 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	}
 	delete(h.queries, q.id)
 	h.leaveReconciling(q)
+	q.forget()
 	result = max(result, q.result)
 	if q.parent != nil {
 		h.partEnded(q, result, why)
@@ -622,7 +624,8 @@ func (h *history) endIDs(x *request) {
 	}
 	if q.ids.came == 0 { // nor would the others
 		q.ids.unserved = append(q.ids.unserved, q.later...)
-		q.later = nil
+		q.b.report.Missing += len(q.found)
+		q.later, q.found = nil, nil
 	}
 	if len(q.ids.unserved) > 0 {
 		h.countUnserved(q)

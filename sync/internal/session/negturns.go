@@ -2,14 +2,20 @@ package session
 
 import "slices"
 
-// negTurns says which queries reconcile (NIP-77), and which wait to: only some do at a time.
+// negTurns says which queries reconcile (NIP-77), and which wait to: only some do at a time. What a relay claims to have costs
+// it nothing and takes our memory, so that a query keeps its place until that was asked for, unless that is little.
 type negTurns struct {
 	most    int  // at a time; read-only
 	offered bool // the relay reconciles, as far as is known
 	doubts  int  // NEG-OPENs refused in words that may be about the filter
 	waiting []*query
-	active  int // queries between LoadSet and the end of reconciliation
+	active  int // queries that have a place, from LoadSet on
+	granted int // ids that they may be found to need
+	left    int // ids of queries that have left their place with them
 }
+
+// mostLeft is how many ids the queries of a connection may have without a place.
+const mostLeft = 4096
 
 // wait has a query wait for its turn.
 func (t *negTurns) wait(q *query) { t.waiting = append(t.waiting, q) }
@@ -21,23 +27,46 @@ func (t *negTurns) next() *query {
 	}
 	q := t.waiting[0]
 	t.waiting = t.waiting[1:]
-	q.state = qLoading
+	q.state, q.placed = qLoading, true
 	t.active++
 	return q
+}
+
+// grant has a query that has a place take the room for what it may be found to need.
+func (t *negTurns) grant(q *query) {
+	t.granted += q.room - q.granted
+	q.granted = q.room
 }
 
 // leave ends the turn of a query, or its waiting for one. It reports whether another may have
 // its turn.
 func (t *negTurns) leave(q *query) (free bool) {
-	switch q.state {
-	case qWaiting:
+	t.left, q.left = t.left-q.left, 0
+	switch {
+	case q.state == qWaiting:
 		t.waiting = slices.DeleteFunc(t.waiting, func(o *query) bool { return o == q })
-	case qLoading, qReconciling:
+	case q.placed:
 		t.active--
-		q.state, q.neg = qFetching, nil
+		t.granted, q.granted = t.granted-q.granted, 0
+		q.placed, q.neg = false, nil
+		if q.state == qLoading || q.state == qReconciling {
+			q.state = qFetching
+		}
 		return true
 	}
 	return false
+}
+
+// leaveWith is leave of a query that has so many ids still, if that is little. It is false if the query keeps its place until these were
+// asked for.
+func (t *negTurns) leaveWith(q *query, ids int) bool {
+	if t.left+ids > mostLeft {
+		q.neg = nil // but not what it has found
+		return false
+	}
+	t.leave(q)
+	t.left, q.left = t.left+ids, ids
+	return true
 }
 
 // leaveAll ends the waiting of the queries of a batch.

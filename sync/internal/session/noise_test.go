@@ -297,6 +297,7 @@ func (n *noise) store() {
 		case n.rng.IntN(20) == 0:
 			n.do("loaded", n.s.SetLoaded(n.now, a.Query, nil, nil))
 		default:
+			n.s.Room([]int{0, 2, 10, 1000}[n.rng.IntN(4)])
 			n.do("loaded", n.s.SetLoaded(n.now, a.Query, n.set(), nil))
 		}
 	case len(n.missing) > 0:
@@ -344,6 +345,23 @@ func (n *noise) do(what string, actions []Action) {
 	if n.rng.IntN(10) == 0 {
 		n.all = append(n.all, fmt.Sprint(n.s.Cursors()))
 	}
+	n.counted()
+}
+
+// counted compares what is counted of those that reconcile with what there is.
+func (n *noise) counted() {
+	h := n.s.history
+	var is negTurns
+	for _, q := range h.queries {
+		is.granted += q.granted
+		is.left += q.left
+		if q.placed {
+			is.active++
+		}
+	}
+	require.Equal(n.t, []int{is.active, is.granted, is.left}, []int{h.reconciling.active, h.reconciling.granted, h.reconciling.left})
+	require.LessOrEqual(n.t, is.active, h.reconciling.most)
+	require.LessOrEqual(n.t, is.left, mostLeft)
 }
 
 func (n *noise) perform(a Action) {

@@ -53,12 +53,17 @@ type query struct {
 	// By reconciliation.
 	set      *negentropy.Set
 	neg      *negentropy.Session
+	placed   bool   // it has a place among those that reconcile
+	room     int    // ids that it may be found to need; 0: as the configuration has it
+	granted  int    // of these, those that count by now
+	left     int    // ids with which it has left its place
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // of last
 	reopened bool
 	limited  int                 // NEG-OPENs in a row that were refused as one of too many
 	cut      *cut                // its set may have been cut
 	rest     *rest               // to be fetched when the ids are
+	found    []graspsync.EventID // ids of which nobody knows yet whether we need them
 	later    []graspsync.EventID // ids that somebody else is asked for
 
 	// In windows, each reconciled.
@@ -77,6 +82,12 @@ func (q *query) whole() *query {
 		q = q.parent
 	}
 	return q
+}
+
+// forget lets go of what one that has ended found: its batch keeps it to tell how far it got.
+func (q *query) forget() {
+	q.set, q.neg, q.last, q.cut = nil, nil, nil, nil
+	q.ids, q.found, q.later = wanted{}, nil, nil
 }
 
 // span returns the seconds that a query is about.

@@ -26,7 +26,8 @@ const (
 	maxWindowDepth = 16 // how often a window is divided
 	guessedWindows = 16 // made at once of what we have
 
-	datedAtOnce = 500 // ids of which the created_at is looked up
+	datedAtOnce   = 500   // ids of which the created_at is looked up
+	checkedAtOnce = 1_000 // ids of which it is found out whether we need them
 
 	firstEvents = 1_600_000_000 // Nostr began after this, Unix time
 )
@@ -86,7 +87,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 		h.byPages(q)
 		return
 	}
-	q.set = set
+	q.set, q.room = set, h.room
 	if most := h.terms.NegentropyMax; most > 0 && set.Len() > 2*most {
 		h.tooLarge(q, h.now) // it would say so
 		return
@@ -96,9 +97,12 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 
 // openNeg asks for a reconciliation from its start.
 func (h *history) openNeg(q *query) {
-	q.neg = negentropy.NewSession(q.set, negentropy.Limits{
-		FrameSize: h.cfg.NegFrame, MaxRounds: h.cfg.NegRounds, MaxIDs: h.cfg.NegIDs,
-	})
+	h.reconciling.grant(q)
+	most := h.cfg.NegIDs
+	if q.room > 0 {
+		most = min(most, q.room/2) // ids that are claimed twice may be as many
+	}
+	q.neg = negentropy.NewSession(q.set, negentropy.Limits{FrameSize: h.cfg.NegFrame, MaxRounds: h.cfg.NegRounds, MaxIDs: most})
 	first, err := q.neg.Open()
 	if err != nil {
 		h.byPages(q)
@@ -200,7 +204,6 @@ func (h *history) noNegentropy(reason string) {
 
 func (h *history) reconciled(q *query) {
 	neg := q.neg
-	h.leaveReconciling(q)
 	if q.full != nil {
 		q.full.unsure = neg.TheirLen() <= q.full.page
 	} else {
@@ -213,6 +216,9 @@ func (h *history) reconciled(q *query) {
 
 // askMissing asks which of their ids we need.
 func (h *history) askMissing(q *query, need [][32]byte) {
+	if h.reconciling.leaveWith(q, len(need)) {
+		h.reconcileNext()
+	}
 	if len(need) == 0 {
 		h.idsDone(q)
 		return
@@ -224,13 +230,14 @@ func (h *history) askMissing(q *query, need [][32]byte) {
 	h.ask(q, ids)
 }
 
-// ask has it found out which of some ids we need.
+// ask has it found out which of some ids we need, some at a time.
 func (h *history) ask(q *query, ids []graspsync.EventID) {
-	q.state = qChecking
+	n := min(len(ids), checkedAtOnce)
+	q.state, q.found = qChecking, ids[n:]
 	if q.cut != nil {
-		q.cut.asked = ids
+		q.cut.asked = ids[:n]
 	}
-	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: ids})
+	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: slices.Clip(ids[:n]), More: len(q.found) > 0})
 }
 
 // checked fetches those of the ids that we need, and asks about the others later.
@@ -239,7 +246,7 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 	if !ok || q.state != qChecking {
 		return
 	}
-	q.state, q.later = qFetching, later
+	q.state, q.later = qFetching, append(q.later, later...)
 	if q.cut != nil && err == nil {
 		q.cut.checked(ids, later)
 	}
@@ -256,11 +263,20 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 
 // idsDone goes on when what was found by reconciling was fetched.
 func (h *history) idsDone(q *query) {
+	if len(q.found) > 0 {
+		h.ask(q, q.found)
+		return
+	}
 	if later := q.later; len(later) > 0 {
 		q.later = nil
 		h.ask(q, later)
 		return
 	}
+	ends := q.rest == nil && (q.full == nil || !q.full.unsure)
+	if ends && h.dateOthers(q) {
+		return
+	}
+	h.leaveReconciling(q)
 	switch r := q.rest; {
 	case r != nil:
 		q.rest = nil
@@ -281,7 +297,6 @@ func (h *history) idsDone(q *query) {
 		h.byPages(c)
 	case q.full != nil && q.full.unsure:
 		h.splitFullSecond(q)
-	case h.dateOthers(q):
 	case !h.lookBelow(q):
 		h.end(q, plan.Complete, "")
 	}
@@ -301,7 +316,6 @@ func (h *history) salvage(q *query, again bool) {
 		h.byPages(q)
 		return
 	}
-	h.leaveReconciling(q)
 	again = again && q.whole().windows < maxWindows && q.depth < maxWindowDepth
 	q.rest = &rest{window{settled, span.until}, again}
 	h.askMissing(q, need)

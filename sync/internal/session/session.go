@@ -94,6 +94,12 @@ func (s *Session) Afford(now time.Time, foreign, ours Budget) {
 	s.requests.budgets.afford(now, foreign, ours)
 }
 
+// Room says how many ids the relay may be found to have and we not, of what the next SetLoaded is about and its parts.
+func (s *Session) Room(ids int) { s.history.room = ids }
+
+// Granted returns how much of that is taken by reconciliations that are under way, or of which not all that was found was asked for.
+func (s *Session) Granted() int { return s.history.reconciling.granted }
+
 // Needs returns of how many events there must be a budget before history goes on, 0 if it does
 // not wait for that.
 func (s *Session) Needs(ours bool) int { return *s.requests.budgets.needs.of(ours) }

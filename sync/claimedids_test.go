@@ -1,0 +1,184 @@
+package sync_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// claims is a relay that claims by NIP-77 to have any number of events, in messages of so many ids each. It serves those of some
+// that it really has, and says nothing where it is mute.
+type claims struct {
+	messages, each int
+	real           map[string]*nostr.Event // by id, in each message all of them
+	mute           bool
+
+	opened, served atomic.Int64
+	sessions       map[string]int // messages of each so far
+	only           int64          // so many reconciliations find something; 0: all
+}
+
+func (c *claims) behavior() relaytest.Behavior {
+	c.sessions = make(map[string]int)
+	return relaytest.Behavior{Handle: c.handle}
+}
+
+func (c *claims) handle(s *relaytest.ConnScript, req wire.Request) bool {
+	switch req.Type {
+	case wire.TypeNegOpen, wire.TypeNegSend:
+		key := fmt.Sprint(s.Conn(), req.Sub)
+		n := c.sessions[key]
+		c.sessions[key]++
+		if req.Type == wire.TypeNegOpen && c.opened.Add(1) > c.only && c.only > 0 {
+			s.Send(wire.Message{Type: wire.TypeNegMsg, Sub: req.Sub, Payload: []byte{0x61}, Size: 20})
+			return true
+		}
+		if n < c.messages {
+			p := c.claim(key, n)
+			s.Send(wire.Message{Type: wire.TypeNegMsg, Sub: req.Sub, Payload: p, Size: 2 * len(p)})
+		}
+		return true
+	case wire.TypeReq:
+		asked := false
+		for _, f := range req.Filters {
+			asked = asked || len(f.IDs) > 0
+			for _, id := range f.IDs {
+				if ev := c.real[id]; ev != nil {
+					c.served.Add(1)
+					parsed, _ := graspsync.ParseEvent(ev)
+					s.Send(wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: parsed, Size: 400})
+				}
+			}
+		}
+		if asked && !c.mute {
+			s.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub, Size: 20})
+		}
+		return asked
+	}
+	return false
+}
+
+// claim is message n of a reconciliation: one second full of ids, and a fingerprint of what follows but for the last.
+func (c *claims) claim(key string, n int) []byte {
+	from, to := uint64(0), uint64(1000+n)
+	out := []byte{0x61}
+	if n > 0 {
+		from = to - 1
+		out = append(varint(out, from+1), 0, 0) // skipped
+	}
+	out = varint(append(varint(out, to-from+1), 0, 2), uint64(c.each))
+	ids := make([]string, 0, c.each)
+	for id := range c.real {
+		ids = append(ids, id)
+	}
+	for i := range c.each {
+		id := [32]byte{1}
+		copy(id[1:], key)
+		binary.BigEndian.PutUint64(id[24:], uint64(n*c.each+i)) //nolint:gosec // small
+		if i < len(ids) {
+			parsed, _ := graspsync.ParseEventID(ids[i])
+			id = parsed
+		}
+		out = append(out, id[:]...)
+	}
+	if n < c.messages-1 {
+		out = append(append(out, 0, 0, 1), make([]byte, 16)...)
+	}
+	return out
+}
+
+func varint(b []byte, n uint64) []byte {
+	var tmp []byte
+	for tmp = append(tmp, byte(n&127)); n > 127; {
+		n >>= 7
+		tmp = append([]byte{byte(n&127) | 128}, tmp...)
+	}
+	return append(b, tmp...)
+}
+
+// What relays claim to have took 6 MB for each reconciliation, for half an hour and for any number of them: fifteen relays of one stranger
+// had a server of 8 GB. One that does not serve what it claims has no more of them, and takes no room that others need.
+func TestClaimedIDsHaveRoomInCommon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("stranger")
+		r := &rig{t: t, store: memstore.New()}
+		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "honest.example"))
+		honest := net.Add("wss://honest.example", relaytest.Behavior{})
+		var events []*nostr.Event
+		for i := range 3_000 {
+			events = append(events, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+			honest.Publish(events[i])
+		}
+		var hostile []*claims
+		for i := range 2 {
+			hosts := []string{us}
+			for k := range 15 {
+				c := &claims{messages: 7, each: 28_000, mute: true}
+				hostile = append(hostile, c)
+				hosts = append(hosts, fmt.Sprintf("h%d-%d.example", i, k))
+				net.Add("wss://"+hosts[k+1], c.behavior())
+			}
+			name := fmt.Sprint("repo", i)
+			r.save(stranger.Hosted(at(24*time.Hour), name, hosts...))
+			for k := range 50 {
+				r.save(stranger.Issue(at(23*time.Hour), stranger.Ref(name), fmt.Sprint(k)))
+			}
+		}
+		r = start(t, net, r.store, relaysync.Config{})
+		defer r.stop() // and all room is given back
+		after(20 * time.Second)
+		for _, c := range hostile {
+			require.LessOrEqual(t, c.opened.Load(), int64(3)) // two places, and one that has left with little
+		}
+		require.Negative(t, r.manager.ClaimRoom(), "each has its least")
+		after(10 * time.Minute)
+		for _, ev := range events {
+			require.True(t, r.has(ev))
+		}
+	})
+}
+
+// lookUps counts the ids that a store is asked for.
+type lookUps struct {
+	*memstore.Store
+	ids atomic.Int64
+}
+
+func (s *lookUps) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
+	s.ids.Add(int64(len(ids)))
+	return s.Store.Has(ctx, ids)
+}
+
+// The store was asked about all that was left of what a relay claims each time that a thousand of it had come: 19 million times for 196,000.
+func TestClaimedIDsAreLookedUpOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net, junk := relaytest.NewNetwork(), relaytest.NewCheapKey("junk")
+		c := &claims{messages: 1, each: 12_000, only: 1, real: make(map[string]*nostr.Event)}
+		for i := range 120 {
+			ev := junk.Event(at(time.Hour), 1, fmt.Sprint("junk ", i))
+			c.real[ev.ID] = ev
+		}
+		net.Add("wss://a.example", c.behavior())
+		store := &lookUps{Store: memstore.New()}
+		owner := relaytest.NewCheapKey("owner")
+		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		r := start(t, net, store, relaysync.Config{})
+		defer r.stop()
+		after(20 * time.Minute)
+		require.Positive(t, c.served.Load())
+		require.Less(t, store.ids.Load(), int64(3*c.each))
+	})
+}
