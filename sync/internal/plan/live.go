@@ -81,10 +81,35 @@ type liveState struct {
 	kinds                LiveID     // the subscription that follows by kinds; 0: none
 	poll                 *pollState // what is asked for instead; nil: nothing
 
-	// What experience taught, which outlives a connection.
-	most    int  // standing subscriptions that the relay takes; 0: as many as limits say
-	noKinds bool // it refused the filter of kinds without tags
-	resting []resting
+	experience
+	resting []resting // what it refused, which outlives a connection as well
+}
+
+// experience is what refusals taught about a relay. It outlives a connection, but relays change:
+// like all that is learned it is believed for a while.
+type experience struct {
+	most         int // standing subscriptions that the relay takes; 0: as many as limits say
+	mostUntil    time.Time
+	noKinds      bool // it refused the filter of kinds without tags
+	noKindsUntil time.Time
+}
+
+// doubt gives up what is not believed any more, and reports whether there was any of that.
+func (e *experience) doubt(now time.Time) (any bool) {
+	if e.most > 0 && !now.Before(e.mostUntil) {
+		e.most, any = 0, true
+	}
+	if e.noKinds && !now.Before(e.noKindsUntil) {
+		e.noKinds, any = false, true
+	}
+	return any
+}
+
+// takes notes that the relay took no more than so many standing subscriptions.
+func (e *experience) takes(most int, until time.Time) {
+	if e.most == 0 || most <= e.most {
+		e.most, e.mostUntil = most, until
+	}
 }
 
 // subscriptions opens and closes standing subscriptions.
@@ -119,6 +144,9 @@ func (lv *live) follow(r *relay, now time.Time) {
 		return
 	}
 	lv.resume(r, now)
+	if l.doubt(now) && l.unfollowed > 0 {
+		l.stale = true // there may be room, or another way
+	}
 	if lv.dropIdle(r, now); l.stale {
 		lv.rebuild(r, now)
 		return
@@ -630,14 +658,11 @@ func (lv *live) learnFrom(r *relay, in LiveClosed) {
 	case wire.RefusalTooManySubs:
 		// One of those that stand is left to history: if they are all that the relay
 		// takes, nothing could be fetched any more.
-		stood := max(1, len(r.live.subs)+r.descendants.liveSubs()-1)
-		if r.live.most == 0 || stood < r.live.most {
-			r.live.most = stood
-		}
+		r.live.takes(max(1, len(r.live.subs)+r.descendants.liveSubs()-1), lv.now.Add(relaylimits.Believed))
 	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 	default:
 		if in.Live == r.live.kinds {
-			r.live.noKinds = true
+			r.live.noKinds, r.live.noKindsUntil = true, lv.now.Add(relaylimits.Believed)
 		}
 	}
 	if in.Live == r.live.kinds {
@@ -745,7 +770,7 @@ func (l *liveState) connected() {
 func (l *liveState) reset() {
 	*l = liveState{
 		subs:    make(map[LiveID]*liveSub),
-		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds, resting: l.resting,
+		retryAt: l.retryAt, refused: l.refused, experience: l.experience, resting: l.resting,
 	}
 }
 
@@ -763,6 +788,8 @@ func (l *liveState) remove(id LiveID) *liveSub {
 // wakes names what becomes due on a connection.
 func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
+	consider(l.mostUntil)
+	consider(l.noKindsUntil)
 	if !l.postponed.IsZero() {
 		consider(l.postponed.Add(mostPostponed))
 	}

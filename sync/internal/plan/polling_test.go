@@ -133,6 +133,48 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	assert.Greater(t, len(polled), 10_000)
 }
 
+// That a relay takes few subscriptions, and not the filter of kinds, is believed for a day on
+// the connection that stands, and then tried again. It was believed for ever.
+func TestExperienceIsBelievedForADay(t *testing.T) {
+	c := defaults()
+	c.MaxBatches = 1000
+	p, u := newPlan(c), relayURL(t, "hub")
+	p.Step(start, realHub(u))
+	limits := relaylimits.Requests{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
+	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
+	all := len(only[OpenLive](effects))
+	settle(p, start, u, effects)
+	now := start.Add(time.Second)
+	for _, l := range only[OpenLive](effects)[5:] {
+		p.Step(now, LiveClosed{Relay: u, Epoch: 1, Live: l.Live, Why: wire.RefusalTooManySubs})
+	}
+	now = now.Add(time.Minute)
+	effects = p.Step(now, Tick{})
+	settle(p, now, u, effects)
+	p.Step(now, LiveClosed{Relay: u, Epoch: 1, Live: only[OpenLive](effects)[0].Live, Why: wire.RefusalBadRequest})
+	at := func(t time.Time) RelayStatus {
+		for wake, ok := p.NextWake(); ok && !wake.After(t); wake, ok = p.NextWake() {
+			settle(p, wake, u, p.Step(wake, Tick{}))
+		}
+		return p.Status()[0]
+	}
+	st := at(start.Add(relaylimits.Believed))
+	assert.Equal(t, LivePolling, st.LiveMethod)
+	assert.Equal(t, 4, st.LiveSubs)
+	st = at(start.Add(relaylimits.Believed + 5*time.Minute))
+	assert.Equal(t, LiveAll, st.LiveMethod)
+	assert.Equal(t, all, st.LiveSubs)
+	assert.Zero(t, st.Unfollowed)
+
+	// What it says once more is believed once more.
+	for _, l := range slices.Sorted(maps.Keys(p.known.relays[u].live.subs))[5:] {
+		p.Step(p.now, LiveClosed{Relay: u, Epoch: 1, Live: l, Why: wire.RefusalTooManySubs})
+	}
+	st = at(p.now.Add(20 * time.Hour))
+	assert.Equal(t, LiveKinds, st.LiveMethod)
+	assert.Equal(t, 4, st.LiveSubs)
+}
+
 // A subscription of a relay that takes next to none is the one for announcements.
 func TestLayer1ComesFirst(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
