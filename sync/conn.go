@@ -770,7 +770,7 @@ func (c *conn) outgrow(now time.Time) {
 func (c *conn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(relaylimits.Believed)
-	if a.Kind == relaylimits.NoNegentropy {
+	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
 		until = now.Add(c.env.cfg.fixed.NegentropyRetry)
 	}
 	c.stats.learn(a.Kind, a.Value, until)

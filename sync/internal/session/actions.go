@@ -73,6 +73,8 @@ type (
 		Kind   relaylimits.Kind
 		Value  int
 		Reason string // a relay may have written it
+		// Wrong: what it offers does not work, which is no refusal that may end any time.
+		Wrong bool `json:",omitempty"`
 	}
 	// SetAside reports a value that makes the relay refuse every request that has
 	// it. It is left out from now on.

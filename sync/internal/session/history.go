@@ -37,6 +37,7 @@ type history struct {
 	queries  map[QueryID]*query
 	pageSize int       // largest page the relay ever gave
 	now      time.Time // of the last message
+	phantoms phantoms
 
 	reconciling negTurns
 	room        int // ids that the next query may be found to need; 0: as the configuration has it
@@ -194,6 +195,9 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	}
 	delete(h.queries, q.id)
 	h.leaveReconciling(q)
+	if q.vain && result < plan.Failed {
+		h.countUnserved(q)
+	}
 	q.forget()
 	result = max(result, q.result)
 	if q.parent != nil {
@@ -324,6 +328,9 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	switch x.kind {
 	case reqPage:
 		x.q.saw(m.Event)
+		if h.phantoms.has(m.Event.ID) {
+			h.gaveByPage(x.q)
+		}
 	case reqIDs:
 		_, wanted := x.want[m.Event.ID]
 		again = !wanted
@@ -618,14 +625,22 @@ func (h *history) endIDs(x *request) {
 	if q.ids.open > 0 {
 		return
 	}
-	if ids := q.ids.retry(); len(ids) > 0 {
+	ids, limit := q.ids.retry()
+	if limit > 0 {
+		h.terms.idsAtMost(limit)
+	}
+	if len(ids) > 0 {
 		h.fetchIDs(q, ids)
 		return
 	}
 	if q.ids.came == 0 { // nor would the others
 		q.ids.unserved = append(q.ids.unserved, q.later...)
-		q.b.report.Missing += len(q.found)
+		q.ids.more = len(q.found)
 		q.later, q.found = nil, nil
+		if h.phantoms.add(q.ids.unserved, h.now) {
+			h.insteadOfIDs(q)
+			return
+		}
 	}
 	if len(q.ids.unserved) > 0 {
 		h.countUnserved(q)
@@ -633,10 +648,26 @@ func (h *history) endIDs(x *request) {
 	h.idsDone(q)
 }
 
+// insteadOfIDs fetches a query by pages of which nothing came by id. What the relay does not
+// have these don't bring either: then it made that up, which is counted in the end.
+func (h *history) insteadOfIDs(q *query) {
+	q.vain, q.pages, q.rest, q.cut = true, true, nil, nil
+	h.byPages(q)
+}
+
+// gaveByPage takes note that something came by page that had not come by id: the relay has it.
+func (h *history) gaveByPage(q *query) {
+	for ; q != nil; q = q.parent {
+		q.vain = false
+	}
+	h.noNegentropy("what it announces it gives by pages only", true)
+}
+
 func (h *history) countUnserved(q *query) {
 	ids := q.ids.missing()
 	r := &q.b.report
-	r.Missing += len(ids)
+	r.Missing += len(ids) + q.ids.more
+	q.ids.more = 0
 	r.Unserved = append(r.Unserved, ids[:min(len(ids), maxUnserved-len(r.Unserved))]...)
 	q.result = max(q.result, plan.Gaps)
 }

@@ -65,6 +65,7 @@ type query struct {
 	rest     *rest               // to be fetched when the ids are
 	found    []graspsync.EventID // ids of which nobody knows yet whether we need them
 	later    []graspsync.EventID // ids that somebody else is asked for
+	vain     bool                // nothing was served by id, nor has any of that come by pages so far
 
 	// In windows, each reconciled.
 	window  []window // to be fetched, newest first

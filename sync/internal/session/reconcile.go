@@ -140,7 +140,7 @@ func (h *history) distrustNeg(q *query, err error) {
 		h.salvage(q, true)
 		return
 	}
-	h.noNegentropy(err.Error())
+	h.noNegentropy(err.Error(), false)
 	h.byPages(q)
 }
 
@@ -149,7 +149,7 @@ func (h *history) distrustNeg(q *query, err error) {
 // long in all is asked about the rest.
 func (h *history) negSilent(x *request, now time.Time) {
 	if x.events == 0 {
-		h.noNegentropy("no answer to NEG-OPEN")
+		h.noNegentropy("no answer to NEG-OPEN", false)
 	}
 	h.salvage(x.q, now.Before(x.idleBy))
 }
@@ -179,18 +179,19 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	case why == wire.RefusalTooLarge, why == wire.RefusalTooManySubs, why == wire.RefusalSessionLost, x.events > 0:
 		h.salvage(q, false)
 	default:
-		h.noNegentropy(text)
+		h.noNegentropy(text, false)
 		h.byPages(q)
 	}
 }
 
-// noNegentropy has pages used from now on, for what waits to reconcile as well.
-func (h *history) noNegentropy(reason string) {
+// noNegentropy has pages used from now on, for what waits to reconcile as well. wrong means that
+// the relay offers NIP-77, and that it does not lead to what the relay has.
+func (h *history) noNegentropy(reason string, wrong bool) {
 	if !h.reconciling.offered {
 		return
 	}
 	waiting := h.reconciling.stop()
-	h.out.do(Learned{Kind: relaylimits.NoNegentropy, Value: 1, Reason: reason})
+	h.out.do(Learned{Kind: relaylimits.NoNegentropy, Value: 1, Reason: reason, Wrong: wrong})
 	for _, x := range slices.Clone(h.requests.waiting) {
 		if x.kind == reqNeg {
 			h.requests.drop(x, false)

@@ -185,6 +185,7 @@ func TestWindowWithUnserved(t *testing.T) {
 // It is not asked for without end, however much it is.
 func TestPromiseP27_UnservedIsReported(t *testing.T) {
 	w := honest(t, offersNeg, 500, spaced(6_000, time.Second), nil)
+	w.madeUp = true
 	for _, ev := range w.events[:5_500] {
 		w.hidden[ev.ID] = true
 	}

@@ -185,7 +185,7 @@ func (w *world) react(r wire.Request) {
 	if w.rewrite != nil {
 		f = w.rewrite(f)
 	}
-	page := w.matching(f, func(ev *nostr.Event) bool { return f.IDs == nil || !w.hidden[ev.ID] })
+	page := w.matching(f, func(ev *nostr.Event) bool { return f.IDs == nil && !w.madeUp || !w.hidden[ev.ID] })
 	page = page[:min(len(page), w.cap, f.Limit)]
 	var events []wire.Message
 	for _, ev := range page {
