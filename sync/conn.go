@@ -170,6 +170,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		c.IDChunk = min(c.IDChunk, limits.MaxValues)
 	}
 	if n := info.MaxLimit; n > 0 {
+		n = max(n, leastPageLimit) // of less, a few events of one second would be a gap for ever
 		c.PageLimit = min(n, 2*t.PageLimit)
 		c.IDChunk = min(n, c.IDChunk)
 	}

@@ -180,7 +180,7 @@ type constants struct {
 	GapAge time.Duration
 }
 
-// leastPageLimit is a page that every relay can be trusted to give.
+// leastPageLimit is a page that every relay can be trusted to give, whatever it says.
 const leastPageLimit = 5
 
 // leastFrame is the smallest message that NIP-77 allows.

@@ -131,3 +131,28 @@ func TestSameSecondWhileAway(t *testing.T) {
 		})
 	}
 }
+
+// A relay that says in its NIP-11 document that it gives less than any relay does was believed:
+// of three events of one second one page of one or two brought not all, for ever.
+func TestLimitTooSmallToBeTrue(t *testing.T) {
+	for _, said := range []int{1, 2, 4} {
+		t.Run(fmt.Sprint("max_limit=", said), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegErr, Info: wire.Info{MaxLimit: said}})
+				r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+				defer r.stop()
+				var all []*nostr.Event
+				for n := range 30 {
+					all = append(all, owner.Issue(at(time.Duration(n/3+3)*time.Hour), owner.Ref("repo"), fmt.Sprint(n)))
+				}
+				a.Publish(all...)
+				after(time.Hour)
+				for _, ev := range all {
+					require.True(t, r.has(ev))
+				}
+				require.Equal(t, "live", r.relay("wss://a.example").Phase)
+			})
+		})
+	}
+}

@@ -209,6 +209,9 @@ func TestTuningYieldsToTheRelay(t *testing.T) {
 	assert.Equal(t, []int{60, 60, 4 << 10}, []int{s.PageLimit, s.IDChunk, s.NegFrame})
 	s = sessionConfig(c.manager.cfg, c.relay, relaylimits.Limits{Requests: limits}, wire.Info{MaxLimit: 1_000})
 	assert.Equal(t, []int{200, 90}, []int{s.PageLimit, s.IDChunk})
+	// But less than every relay gives is a mistake.
+	s = sessionConfig(c.manager.cfg, c.relay, relaylimits.Limits{Requests: limits}, wire.Info{MaxLimit: 1})
+	assert.Equal(t, []int{5, 5}, []int{s.PageLimit, s.IDChunk})
 }
 
 // The own feed bounds the authors that it reports as well.
