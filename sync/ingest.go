@@ -212,7 +212,7 @@ func (g *ingest) displaced(ev graspsync.Event) {
 		h.source.Kind = graspsync.CatchUp
 	}
 	if h.size == 0 {
-		h.size = int64(len(ev.String())) + 512
+		h.size = held(ev, len(ev.String()))
 	}
 	g.absences.note(absent.Note{
 		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.most), Payer: h.stats,

@@ -57,7 +57,7 @@ func (k *intake) submit(ctx context.Context, d delivery) error {
 	j := &job{
 		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, tokens: []*token{d.token},
 		incoming: graspsync.Incoming{Event: d.event, Source: d.src},
-		size:     min(int64(d.size)+512, k.most),
+		size:     min(held(d.event, d.size), k.most),
 	}
 	if d.from != nil {
 		if stats, _ := d.from.account(); stats.bad.has(j.key) {

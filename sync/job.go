@@ -44,6 +44,23 @@ type job struct {
 	over     bool      // it is settled
 }
 
+// What an event takes up besides its text, in bytes, on a machine of 64 bits.
+const (
+	besides   = 512 // what is kept with it
+	tagHead   = 24  // a slice
+	valueHead = 16  // a string
+)
+
+// held is about how many bytes an event takes up in memory whose text has so many. What points to
+// the text counts: an empty value has three bytes there.
+func held(ev graspsync.Event, text int) int64 {
+	n := text + besides
+	for _, tag := range ev.Tags {
+		n += tagHead + len(tag)*valueHead
+	}
+	return int64(n)
+}
+
 // refund gives back what an event has cost whose coming was of use, or so many times
 // that, and what it will not be charged for again.
 func (j *job) refund(times int64) {

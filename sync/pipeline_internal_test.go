@@ -341,6 +341,13 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			require.Equal(t, want, j.size)
 			b.flights.settled(j, true)
 		}
+		many := event()
+		many.Tags = nostr.Tags{{}, make(nostr.Tag, 1_000)}
+		many.ID = many.GetID()
+		require.NoError(t, b.intake.submit(t.Context(), delivery{ids: new(wire.IDChecker), event: eventtest.Of(many), size: 3_000, token: tok}))
+		j := <-b.toVerify
+		require.EqualValues(t, 3_512+2*24+1_000*16, j.size)
+		b.flights.settled(j, true)
 	})
 }
 

@@ -475,7 +475,7 @@ func TestWhatGaveWay(t *testing.T) {
 				w := newSaidWriter(t, &twinStore{}, &saidPolicy{})
 				stats := w.l.m.remember.stats(relay)
 				src := graspsync.Source{Kind: graspsync.CatchUp}
-				wantSize, wantStats := int64(len(ev.String()))+512, (*relayStats)(nil)
+				wantSize, wantStats := held(eventtest.Of(ev), len(ev.String())), (*relayStats)(nil)
 				if known {
 					src, wantStats = graspsync.Source{Kind: graspsync.Daily, Relay: relay}, stats
 					w.holds.add(testID(1), heldEvent{source: src, size: size, stats: stats, tries: 2})
