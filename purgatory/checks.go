@@ -124,12 +124,15 @@ func (c *checks) sweep(ctx context.Context) {
 	}
 }
 
-// ownedBy has the repositories of an owner looked at who may not announce them any more.
+// ownedBy has the repositories of an owner looked at who may not announce them any more, and those
+// in which a state of theirs may have decided that is gone.
 func (c *checks) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.fixed.Timeout)
 	defer cancel()
 	err := c.repos.eachOf(ctx, owner, func(ref graspsync.RepoRef) {
-		c.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}})
+		c.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{
+			Left: map[graspsync.RepoRef]bool{ref: true}, Unsaid: map[graspsync.PubKey]bool{owner: true},
+		}})
 	})
 	if err != nil && ctx.Err() == nil {
 		c.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))

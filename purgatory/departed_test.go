@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // served has a repository of alice's served with a branch.
@@ -261,6 +262,77 @@ func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
 		w.held(says(bob, now(), "main", 2))
 		wait(10 * time.Minute)
 		require.True(t, w.relay.has(a))
+		w.git.FailWith(nil)
+	})
+}
+
+// A state that its author had deleted went on deciding about refs for up to an hour: also in the
+// repositories of others, whose own states were the newest again.
+func TestADeletedStateDecidesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosted bool // the author's own repository is here as well
+		leaves func(w *world, st *nostrEvent)
+	}{
+		"by its address": {false, func(w *world, st *nostrEvent) {
+			w.p.Arrived(eventtest.Of(carol.Deletion(now(), st)))
+		}},
+		"by its id": {true, func(w *world, st *nostrEvent) {
+			w.p.Arrived(eventtest.Of(carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", st.ID})))
+		}},
+		"by who removed it": {false, func(w *world, st *nostrEvent) { w.p.Departed(eventtest.Of(st)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				// carol has a say with alice by way of bob
+				listing := func(k *relaytest.Key, others ...*relaytest.Key) *nostrEvent {
+					tag := nostrTag{"maintainers"}
+					for _, o := range others {
+						tag = append(tag, o.Hex())
+					}
+					return k.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, tag)
+				}
+				w.relay.put(listing(alice, bob), listing(bob, alice, carol))
+				if hers := listing(carol, bob); c.hosted {
+					w.relay.put(hers)
+				} else {
+					w.relay.relatives = []*nostrEvent{hers}
+				}
+				w.relay.put(says(alice, now()-100, "main", 1))
+				for _, k := range []*relaytest.Key{alice, bob} {
+					w.git.Put(repoOf(k), object(1), object(2))
+					w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+				}
+				st := says(carol, now()-50, "main", 2, "evil", 2)
+				w.held(st)
+				wait(5 * time.Second)
+				require.True(t, w.relay.has(st))
+				require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("evil")])
+
+				w.relay.gone(st)
+				c.leaves(w, st)
+				wait(5 * time.Second)
+				for _, k := range []*relaytest.Key{alice, bob} {
+					require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(k)))
+				}
+			})
+		})
+	}
+}
+
+// A version that a newer one takes the place of is removed as what is deleted: that costs no look.
+func TestAReplacedStateCostsNoLook(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		served(w)
+		old, locks := says(alice, now()-200, "main", 2), 0
+		w.git.FailWith(func(op string) error {
+			if op == "lock" {
+				locks++
+			}
+			return nil
+		})
+		w.p.Departed(eventtest.Of(old))
+		wait(5 * time.Second)
+		require.Zero(t, locks)
 		w.git.FailWith(nil)
 	})
 }

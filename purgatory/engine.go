@@ -521,13 +521,18 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	}
 }
 
-// left has those repositories looked at whose maintainer somebody was by an announcement
-// that a deletion names by its address. What it names by an id is found by the hourly
-// check.
+// left has those repositories looked at in which somebody had a say by what a deletion names by its
+// address. Of what it names by an id nobody knows the identifier but who has removed it, see
+// [Purgatory.Departed], and the owner's own repositories.
 func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 	_, addresses := nip34.ParseDeletion(deletion)
 	for _, a := range addresses {
-		if ref, ok := a.Repo(); ok && a.Kind == graspsync.KindAnnouncement && a.Author == author {
+		ref, ok := a.Repo()
+		switch {
+		case !ok || a.Author != author:
+		case a.Kind == graspsync.KindState:
+			e.surveys.want(ref.Identifier, resolve.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
+		default:
 			e.findings.touch(ref)
 			e.surveys.want(ref.Identifier, resolve.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
 		}

@@ -141,5 +141,10 @@ func anew(why resolve.Reasons, n resolve.Need) (by hunt.Origin, anew bool) {
 			because(byUser)
 		}
 	}
+	for author := range why.Unsaid {
+		if _, member := n.Members[author]; member {
+			because(false)
+		}
+	}
 	return by, anew
 }

@@ -303,8 +303,14 @@ func (in *intake) arrived(ev graspsync.Event) {
 
 // departed is [Purgatory.Departed].
 func (in *intake) departed(ev graspsync.Event) {
-	if !ev.IsZero() && ev.Kind == graspsync.KindAnnouncement {
+	switch {
+	case ev.IsZero():
+	case ev.Kind == graspsync.KindAnnouncement:
 		in.inbox.tell(arrived{ev}) // that has its repository looked at
+	case ev.Kind == graspsync.KindState:
+		if st, err := nip34.ParseState(ev); err == nil {
+			in.inbox.tell(news{identifier: st.Ref.Identifier, why: resolve.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
+		}
 	}
 }
 

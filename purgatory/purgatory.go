@@ -255,7 +255,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 func (p *Purgatory) Arrived(ev graspsync.Event) { p.intake.arrived(ev) }
 
 // Departed tells that an event is not stored any more: an announcement may say no longer
-// whose repository is ours.
+// whose repository is ours, and a state no longer what refs are.
 func (p *Purgatory) Departed(ev graspsync.Event) { p.intake.departed(ev) }
 
 // Staged tells that a push has brought data for events to a repository which lies where

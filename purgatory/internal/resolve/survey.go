@@ -20,16 +20,18 @@ type Reasons struct {
 	// Gained are repositories that have got objects: others may lack these.
 	Gained map[graspsync.RepoRef]bool
 	// Left are repositories that may not be announced any more.
-	Left  map[graspsync.RepoRef]bool
-	Check bool // what is stored is looked at as well: it is the hourly check
-	Late  bool // what had to be released before a crash is, even if its time is over
+	Left map[graspsync.RepoRef]bool
+	// Unsaid are those of whom a state may be gone: where it has decided, another one may now.
+	Unsaid map[graspsync.PubKey]bool
+	Check  bool // what is stored is looked at as well: it is the hourly check
+	Late   bool // what had to be released before a crash is, even if its time is over
 }
 
 // And are these and others.
 func (c Reasons) And(o Reasons) Reasons {
 	return Reasons{
 		Fresh: joined(c.Fresh, o.Fresh), Owners: joined(c.Owners, o.Owners), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
-		Check: c.Check || o.Check, Late: c.Late || o.Late,
+		Unsaid: joined(c.Unsaid, o.Unsaid), Check: c.Check || o.Check, Late: c.Late || o.Late,
 	}
 }
 
@@ -116,7 +118,7 @@ func (v *Survey) concerns(r *Repository) bool {
 	}
 	_, touched := v.Touched[r.Ref]
 	_, looks := v.Looks[r.Ref]
-	touched = touched || looks || v.Lacking[r.Ref] || v.answered(r.Ref)
+	touched = touched || looks || v.Lacking[r.Ref] || v.answered(r.Ref) || v.unsaid(r)
 	_, waits := v.Waiting[r.Ref]
 	return v.affects(r) && (v.WaitsFor(r) || touched && (waits || v.NewestStored(r) != nil))
 }
@@ -129,7 +131,7 @@ func (v *Survey) serves(r *Repository) bool {
 
 // affects reports whether what we were told is about a repository.
 func (v *Survey) affects(r *Repository) bool {
-	if _, touched := v.Touched[r.Ref]; touched || v.Stale[r.Ref] || v.answered(r.Ref) {
+	if _, touched := v.Touched[r.Ref]; touched || v.Stale[r.Ref] || v.answered(r.Ref) || v.unsaid(r) {
 		return true
 	}
 	for member := range r.Members {
@@ -150,6 +152,17 @@ func (v *Survey) affects(r *Repository) bool {
 		_, fresh := v.Why.Fresh[h.Entry.ID]
 		return fresh && slices.Contains(h.Pull.Repos, r.Ref)
 	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
+}
+
+// unsaid reports whether a state may be gone that had a say in a repository. A newer one of the
+// same author has taken its place when it was let in.
+func (v *Survey) unsaid(r *Repository) bool {
+	for author := range v.Why.Unsaid {
+		if r.IsMember(author) && !slices.ContainsFunc(v.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
+			return true
+		}
+	}
+	return false
 }
 
 // answered reports whether a repository may have gained or lost a maintainer by what one
