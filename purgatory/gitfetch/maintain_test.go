@@ -690,3 +690,26 @@ func TestALogThatGoesFailsNothing(t *testing.T) {
 	require.True(t, k.has(main))
 	require.False(t, k.has(gone))
 }
+
+// The pack of a push that was killed was left out of all maintenance for ever, also when its
+// objects were to go at once: git's own note keeps it, which nobody removed.
+func TestWhatAKilledPushKeepsGoes(t *testing.T) {
+	for note, goes := range map[string]bool{"receive-pack 4711 on vm\n": true, "receive-pack-like\n": false, "an operator's\n": false} {
+		f := fetcher(t, Config{})
+		dir := bare(t, nip34.SHA1)
+		main := packed(t, dir, nip34.ObjectID{}, "main")
+		git(t, dir, "update-ref", "refs/heads/main", main.String())
+		secret := packed(t, dir, main, "secret")
+		k := keeping(t, f, dir)
+		for _, pack := range k.packs() {
+			require.NoError(t, os.WriteFile(strings.TrimSuffix(pack, ".pack")+".keep", []byte(note), 0o600))
+		}
+		k.how.Now = true
+		k.maintain()
+		require.True(t, k.has(secret), "the push may go on")
+		k.later(2 * leftAfter)
+		k.maintain()
+		require.Equal(t, goes, !k.has(secret), note)
+		require.True(t, k.has(main))
+	}
+}

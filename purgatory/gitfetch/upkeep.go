@@ -955,7 +955,7 @@ func (u *upkeep) drop(bases ...string) error {
 }
 
 // sweepObjects removes what a process that was killed has left among the objects: halves
-// of packs, and of pushes. It is called with the lock of the repository.
+// of packs, and of pushes, and the notes by which these keep packs. It is called with the lock of the repository.
 func sweepObjects(on files, dir string, now time.Time) error {
 	var errs []error
 	left := func(d fs.DirEntry) bool {
@@ -977,6 +977,9 @@ func sweepObjects(on files, dir string, now time.Time) error {
 		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(e.Name(), ".tmp-")) && left(e) {
 			errs = append(errs, on.Remove(filepath.Join(folder, e.Name())))
 		}
+		if ext == "keep" && left(e) {
+			errs = append(errs, sweepNote(on, filepath.Join(folder, e.Name())))
+		}
 	}
 	objects := filepath.Join(dir, "objects")
 	if entries, err = on.ReadDir(objects); err != nil {
@@ -988,6 +991,15 @@ func sweepObjects(on files, dir string, now time.Time) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sweepNote removes the file that keeps a pack, if a push has made it.
+func sweepNote(on files, name string) error {
+	note, err := on.ReadFile(name)
+	if err == nil && strings.HasPrefix(string(note), barerepo.PushNote) {
+		return on.Remove(name)
+	}
+	return nil //nolint:nilerr // it is somebody's
 }
 
 // looseRefs counts refs that have a file of their own, up to where they are too many.

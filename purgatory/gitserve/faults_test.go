@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // faultyFolder fails once, at the n-th thing that is done to it.
@@ -290,6 +291,7 @@ func (h *handled) life() {
 	for _, name := range []string{"objects/" + incomplete + "1/x", "refs/heads/a.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
 		h.write(hashed(x), name, "")
 	}
+	h.write(hashed(x), "objects/pack/pack-1.keep", barerepo.PushNote+"1 on vm\n")
 	h.try(func() error { return h.r.sweep(hashed(x)) })
 	h.write(hashed(x), "refs/heads/b.lock", "")
 	h.write("", mark(x), "")

@@ -53,6 +53,7 @@ func TestKilledInMidPush(t *testing.T) {
 case "$*" in
 *" receive-pack "*)
 	mkdir -p objects/tmp_objdir-incoming-AbCdEf/pack; echo x > objects/tmp_objdir-incoming-AbCdEf/pack/tmp_pack_1
+	echo "receive-pack $$ on vm" > objects/pack/pack-1.keep
 	echo x > refs/heads/main.lock
 	echo x > %s; sleep 1; mv refs/heads/main.lock refs/heads/main;;
 *) exec %s "$@";;

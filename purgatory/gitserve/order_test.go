@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // noted is a folder that notes what is changed in it, and what is open.
@@ -221,6 +222,9 @@ func TestOrderOfWhatIsDone(t *testing.T) {
 		at := filepath.Join(dir, hashed(x), filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o700))
 		require.NoError(t, os.WriteFile(at, nil, 0o600))
+	}
+	for name, note := range map[string]string{"pack-1.keep": barerepo.PushNote + "4711 on vm\n", "pack-2.keep": "an operator's\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, hashed(x), "objects", "pack", name), []byte(note), 0o600))
 	}
 	step("sweep after a push that was killed", r.sweep(hashed(x)))
 	for _, name := range []string{mark(x), marked(lockMark, y), "incoming/7"} {

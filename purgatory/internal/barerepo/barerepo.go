@@ -130,6 +130,10 @@ func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error)
 	return errors.Join(errs...)
 }
 
+// PushNote begins what is in the .keep file of a pack that a push has brought. Git removes it when
+// it has moved the refs, unless it is killed: others keep packs for reasons of their own.
+const PushNote = "receive-pack "
+
 // SyncPacks makes packs durable that git has given their place.
 func SyncPacks(dir string, sync func(folder string) error) error {
 	return sync(filepath.Join(dir, "objects", "pack"))
