@@ -18,6 +18,7 @@ const (
 	closed                      // we gave up the dial or ended the connection
 	stopped                     // likewise, since our process stops
 	rateLimited                 // the relay complained of too many requests
+	hung                        // likewise, but the relay had not answered anything for a while
 	hostile                     // it was caught cheating; the connection ends
 	forgiven                    // an operator wants it tried now
 	refused                     // our own settings forbid to dial it
@@ -26,7 +27,7 @@ const (
 // event is something that happened to one relay.
 type event struct {
 	kind kind
-	text string        // failed, lost, hostile, refused: why, escaped
+	text string        // failed, lost, hung, hostile, refused: why, escaped
 	wait time.Duration // failed: what the relay asked us to wait, 0 if it did not
 
 	until time.Time // rateLimited: when requests may be sent again
@@ -47,6 +48,8 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		return c.refuse(r, e, now, jitter)
 	case lost:
 		return c.end(r, e.text, now, jitter)
+	case hung:
+		return c.hang(r, e.text, now, jitter)
 	case closed:
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case stopped:
@@ -77,7 +80,8 @@ func (c Config) settle(r Record, now time.Time) Record {
 	if !r.connected() || r.Held || now.Before(held) {
 		return r
 	}
-	r.Held = true
+	r.Held, r.cleared = true, r.failing()
+	r.cleared.Next = time.Time{}
 	r.LastSuccess = held
 	r.Proven = true
 	r.Failures = 0
@@ -177,6 +181,21 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 		return c.fail(r.disconnect(), text, now, jitter)
 	}
 	return r
+}
+
+// hungAtOnce is within which a connection that hangs has never been of use: it goes on from the
+// failures before it, however well it held.
+const hungAtOnce = time.Hour
+
+// hang ends a connection that stands and is of no use. That is a failure, however long it held.
+func (c Config) hang(r Record, text string, now time.Time, jitter float64) Record {
+	if !r.connected() {
+		return r
+	}
+	if r.Held && now.Sub(r.ConnectedAt) < hungAtOnce {
+		r = r.with(r.cleared)
+	}
+	return c.fail(r.disconnect(), text, now, jitter)
 }
 
 // disconnect takes note that no connection stands any more.
@@ -347,7 +366,7 @@ func (r Record) saved() Record {
 		}
 		r, r.LastError = r.with(failing), b.lastError
 	}
-	r.before = nil
+	r.before, r.cleared = nil, backoff.Record{}
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,

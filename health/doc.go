@@ -23,7 +23,8 @@
 // connection counts as a success once it held for a minute. Then failures are 0, and
 // when it drops it is redialed within a second. A connection that drops before
 // that is one more failure, so a relay that accepts and drops at once keeps its
-// place in the backoff.
+// place in the backoff. So does one whose connections hold and hang: it is told apart by
+// [RelayHealthTracker.Hung].
 //
 // A host that has never held a connection for a minute shares one backoff over all
 // of its relay URLs, whatever their paths and ports: strangers who list a thousand of

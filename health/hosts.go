@@ -59,7 +59,7 @@ func (h *hosts) apply(c Config, u graspsync.RelayURL, e event, now time.Time, ji
 		// The end of an attempt that was accounted for when another one began.
 		return
 	}
-	if !ok && (e.kind == lost || e.kind == closed || e.kind == stopped) {
+	if !ok && (e.kind == lost || e.kind == hung || e.kind == closed || e.kind == stopped) {
 		return
 	}
 	switch e.kind {

@@ -71,6 +71,8 @@ type Record struct {
 	Down      time.Duration `json:"down_ns,omitempty"`
 	CountedTo time.Time     `json:"counted_to,omitzero"`
 
+	cleared backoff.Record // the failures that the connection cleared when it had held
+
 	before *before // nil: no attempt is under way, and the last one was not refused by us
 }
 

@@ -57,7 +57,7 @@ func (p *player) command(words []string) ([]string, error) {
 	text := strings.Join(words[2:], " ")
 	kinds := map[string]kind{
 		"attempt": attempt, "connected": connected, "failed": failed, "lost": lost,
-		"closed": closed, "ratelimited": rateLimited, "hostile": hostile,
+		"closed": closed, "ratelimited": rateLimited, "hostile": hostile, "hung": hung,
 	}
 	prefix := ""
 	switch verb := words[1]; {

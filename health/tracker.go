@@ -41,8 +41,8 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 // is told next.
 func (t *RelayHealthTracker) Attempt(u graspsync.RelayURL) { t.apply(u, event{kind: attempt}) }
 
-// Connected records that the dial succeeded. Exactly one of Lost, Hostile and
-// Closed is told when the connection ends.
+// Connected records that the dial succeeded. Exactly one of Lost, Hung, Hostile
+// and Closed is told when the connection ends.
 func (t *RelayHealthTracker) Connected(u graspsync.RelayURL) { t.apply(u, event{kind: connected}) }
 
 // Failed records that the dial failed, and why. An error in whose chain there is a
@@ -69,6 +69,13 @@ func (t *RelayHealthTracker) Refused(u graspsync.RelayURL, err error) {
 // held for a minute.
 func (t *RelayHealthTracker) Lost(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: lost, text: text(err)})
+}
+
+// Hung records that we ended a connection on which the relay answered nothing any more, and why.
+// It is a failure however long the connection had held; if that was less than an hour it comes on
+// top of those before.
+func (t *RelayHealthTracker) Hung(u graspsync.RelayURL, err error) {
+	t.apply(u, event{kind: hung, text: text(err)})
 }
 
 // Closed records that we ended the connection, or gave up the dial, for reasons of
@@ -248,7 +255,7 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, ok := t.records.get(u)
-	if !ok && (e.kind == lost || e.kind == closed || e.kind == stopped || e.kind == forgiven) {
+	if !ok && (e.kind == lost || e.kind == hung || e.kind == closed || e.kind == stopped || e.kind == forgiven) {
 		return // its record was dropped, and this would bring nothing back
 	}
 	now, jitter := time.Now(), t.config.random()

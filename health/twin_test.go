@@ -46,10 +46,11 @@ func twinConfig() Config {
 type twin struct {
 	failures                  int
 	dialing, up, held, good   bool
-	upFor                     int // seconds that the connection stands
-	wait                      int // seconds until an attempt may be made
-	overdue                   int // seconds since then
-	failingFor                int // seconds since the first failure, less idle ones
+	upFor                     int         // seconds that the connection stands
+	cleared                   twinCleared // it held, as it would be if it had not
+	wait                      int         // seconds until an attempt may be made
+	overdue                   int         // seconds since then
+	failingFor                int         // seconds since the first failure, less idle ones
 	isDead                    bool
 	degradedLeft, limitedLeft int
 
@@ -63,11 +64,18 @@ type twin struct {
 	upSeconds, downSeconds int
 }
 
+// twinCleared is what a connection that held has cleared.
+type twinCleared struct {
+	failures, failingFor int
+	isDead               bool
+}
+
 func (w *twin) tick() {
 	if w.up {
 		w.upSeconds++
 		if w.upFor++; w.upFor == twinHeld {
 			w.held, w.good = true, true
+			w.cleared = twinCleared{w.failures, w.failingFor, w.isDead}
 			w.failures, w.failingFor, w.isDead = 0, 0, false
 			w.wait, w.overdue = 0, 0
 		}
@@ -76,6 +84,9 @@ func (w *twin) tick() {
 	}
 	if w.failures > 0 {
 		w.failingFor++
+	}
+	if w.cleared.failures > 0 && w.upFor != twinHeld {
+		w.cleared.failingFor++
 	}
 	if w.wait > 0 {
 		w.wait--
@@ -240,6 +251,16 @@ func (w *twin) event(k kind, quarter, wait int) {
 		}
 	case lost:
 		w.over(quarter)
+	case hung:
+		if !w.up {
+			break
+		}
+		if w.held && w.upFor < 3600 {
+			w.failures, w.failingFor, w.isDead = w.cleared.failures, w.cleared.failingFor, w.cleared.isDead
+		}
+		w.disconnect()
+		w.held = false
+		w.fail(quarter)
 	case closed, stopped:
 		w.inOrder = w.inOrder || k == stopped && w.up
 		w.dialing, w.up, w.held, w.upFor = false, false, false, 0
@@ -303,11 +324,12 @@ func summarise(c Config, r Record, now time.Time) summary {
 var characters = map[string][]kind{
 	"down":     {attempt, failed},
 	"flapping": {attempt, connected, lost, attempt, connected, lost, attempt, failed},
-	"anything": {attempt, connected, failed, lost, closed, stopped, rateLimited, hostile, restart},
+	"anything": {attempt, connected, failed, lost, closed, stopped, hung, rateLimited, hostile, restart},
 	"good":     {attempt, connected, rateLimited, lost, attempt, connected, closed},
 	"updated":  {attempt, connected, stopped, restart, attempt, connected, stopped, restart, rateLimited},
 	"crashing": {attempt, connected, restart, attempt, restart, attempt, connected, stopped, restart, restart},
 	"limiting": {attempt, failed, attempt, connected, lost, restart},
+	"hanging":  {attempt, connected, hung, attempt, failed, attempt, connected, hung},
 	"stopped":  {attempt, connected, stopped, attempt, connected, restart}, // and begun again by the same process
 	"mostly":   {attempt, connected, lost, attempt, connected, lost, attempt, failed, attempt, connected, hostile},
 }

@@ -416,6 +416,8 @@ func (c *conn) perform(actions []session.Action) {
 			c.notice(a.Text)
 		case session.Strike:
 			c.strike(a)
+		case session.Hangup:
+			c.giveUp(a)
 		}
 	}
 	c.stats.work.reserve(c.waiter, c.session.Needs(false), c.session.Needs(true)) // what comes live leaves it
@@ -431,6 +433,22 @@ func (c *conn) strike(a session.Strike) {
 		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
 	}
 }
+
+// giveUp ends a connection that is of no use any more.
+func (c *conn) giveUp(a session.Hangup) {
+	why := errRefused
+	if a.Hung {
+		why = errHung
+	}
+	c.end(fmt.Errorf("%w: %s", why, a.Reason))
+}
+
+// errHung ends the connection of a relay that says nothing any more, errRefused that of one that
+// refuses all.
+var (
+	errHung    = errors.New("connection hangs")
+	errRefused = errors.New("connection is of no use")
+)
 
 // errHostile ends a connection whose relay proved hostile.
 var errHostile = errors.New("hostile relay")
@@ -599,7 +617,7 @@ func (c *conn) abandon(id plan.BatchID) {
 
 // lost looks at why the connection has ended, unless we ended it.
 func (c *conn) lost(now time.Time) {
-	if c.ctx.Err() == nil {
+	if c.ctx.Err() == nil && !errors.Is(c.ended, errHung) && !errors.Is(c.ended, errRefused) {
 		c.largest.cut(c.stats, now)
 	}
 }
@@ -634,7 +652,11 @@ func (c *conn) report() {
 			delete(cursors, id)
 		}
 	}
-	c.env.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: c.signs.lastAlive()})
+	aliveAt := c.signs.lastAlive()
+	if errors.Is(c.ended, errHung) { // nobody knows since when
+		aliveAt = c.signs.lastHeard()
+	}
+	c.env.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
 }
 
 // account implements origin.

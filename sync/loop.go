@@ -484,10 +484,13 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 		return
 	}
 	delete(l.conns, c.url)
-	if errors.Is(msg.err, errHostile) || errors.Is(msg.err, errUnproductive) {
+	switch {
+	case errors.Is(msg.err, errHostile), errors.Is(msg.err, errUnproductive):
 		l.env.health.Hostile(c.url)
 		l.env.report.observe(RelayHostile{Relay: c.url})
-	} else {
+	case errors.Is(msg.err, errHung):
+		l.env.health.Hung(c.url, msg.err)
+	default:
 		l.env.health.Lost(c.url, msg.err)
 	}
 	l.env.remember.relay(c.url, c.stats)

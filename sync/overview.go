@@ -177,8 +177,8 @@ func (o *overview) relayStatus(p plan.RelayStatus) RelayStatus {
 // following says how a relay is followed.
 func following(p plan.RelayStatus) string {
 	switch {
-	case p.Phase < plan.Syncing:
-		return ""
+	case p.Phase < plan.Syncing, p.LiveSubs == 0 && p.LiveMethod != plan.LivePolling:
+		return "" // nothing stands
 	case p.Unfollowed > 0 && p.LiveMethod == plan.LiveAll:
 		return "live in part"
 	}

@@ -119,11 +119,22 @@ func (s *signs) note(t *time.Time) {
 func (s *signs) lastAlive() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	alive := s.alive()
-	if at := s.since(); !at.IsZero() && at.Before(alive) {
+	return s.upTo(s.alive())
+}
+
+// lastHeard is lastAlive for a relay that has hung since an unknown time.
+func (s *signs) lastHeard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.upTo(s.heardAt)
+}
+
+// upTo is t, or since when not all that the relay has sent is known to be looked at. s.mu is held.
+func (s *signs) upTo(t time.Time) time.Time {
+	if at := s.since(); !at.IsZero() && at.Before(t) {
 		return at
 	}
-	return alive
+	return t
 }
 
 // alive returns a time at which the relay was surely there: a minute before it was lost

@@ -124,7 +124,8 @@ type RelayStatus struct {
 	// Following says how what is wanted is followed: "live" by standing
 	// subscriptions; where the relay has no room for all, "live+kinds" by one for all
 	// that is of our kinds, or "live+polling" by asking in rotation; "live in part" if
-	// some filters can't be sent at all; "" while it is not connected.
+	// some filters can't be sent at all; "" while nothing is, since it is not connected, or
+	// refuses all.
 	Following string `json:"following"`
 
 	// Learned is what the relay taught by refusing and answering, by name:

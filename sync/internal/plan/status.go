@@ -81,7 +81,7 @@ func (p *Plan) status(r *relay) RelayStatus {
 		LiveSubs:    len(r.live.subs) + r.descendants.liveSubs(),
 		LiveFilters: r.live.filters + descFilters,
 		Descendants: descendants, DescendantsLive: descendants - apart,
-		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters(),
+		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters() + len(r.live.lost),
 		LiveMethod: r.live.method(),
 		Examples:   slices.Clone(p.want.examples(r)),
 		Named:      r.byID.count(),

@@ -83,6 +83,12 @@ type (
 	Authenticate struct{ Challenge string }
 	// Notice reports a NOTICE that means nothing to us.
 	Notice struct{ Text string }
+	// Hangup ends the connection: nothing that is asked on it is answered. Hung: nothing is said
+	// to it at all.
+	Hangup struct {
+		Reason string
+		Hung   bool
+	}
 	// Strike reports a proof of hostility; Last means that it was one too many.
 	Strike struct {
 		Reason string
@@ -101,6 +107,7 @@ func (Learned) action()      {}
 func (SetAside) action()     {}
 func (Authenticate) action() {}
 func (Notice) action()       {}
+func (Hangup) action()       {}
 func (Strike) action()       {}
 
 // Report is what a batch did.

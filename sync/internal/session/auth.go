@@ -93,6 +93,9 @@ func (a *auth) signed(ev *nostr.Event, err error) error {
 // late reports whether the relay took too long.
 func (a *auth) late(now time.Time) bool { return a.underWay() && !now.Before(a.by) }
 
+// holdsFor reports whether the outcome was known when a request was sent.
+func (a *auth) holdsFor(x *request) bool { return a.state >= authAccepted && x.number > a.after }
+
 // over keeps the outcome. What was sent later than after is authenticated.
 func (a *auth) over(accepted bool, after uint64) {
 	a.after = after

@@ -26,6 +26,7 @@ type repair struct {
 func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, tell bool) {
 	first := p.requests.opening == x // nothing was sent after it
 	p.requests.answered(x)
+	p.requests.failed(now, x, why)
 	if x.kind == reqProbe {
 		p.probeRefused(now, x, why, text, tell)
 		return

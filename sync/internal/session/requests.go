@@ -144,9 +144,10 @@ type requests struct {
 	suspended    []*request // refused: repeated once it is known how
 	bisected     *request   // the one of them that is bisected
 
-	auth    *auth
-	pace    pacing
-	budgets budgets
+	auth      *auth
+	fruitless fruitless
+	pace      pacing
+	budgets   budgets
 }
 
 func newRequests(cfg *Config, out *outbox, t *terms) *requests {
@@ -314,6 +315,20 @@ func (r *requests) answered(x *request) {
 
 // sent reports whether a request is open at the relay, as far as we know.
 func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
+
+// failed counts a request that had no answer, or was refused, if that may be the connection's
+// fault: what there is no room for, or no rate, is another matter, and so is what a relay ends
+// that it had answered.
+func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
+	switch why {
+	case wire.RefusalRateLimited, wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
+		return
+	}
+	if x.kind == reqNeg || x.openAt != 0 || why == wire.RefusalAuthRequired && !r.auth.holdsFor(x) {
+		return
+	}
+	r.fruitless.failed(now, x, r.next)
+}
 
 // enqueue has a historic request opened when its turn comes.
 func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }

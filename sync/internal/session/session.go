@@ -76,6 +76,14 @@ func (o *outbox) take() []Action {
 
 // flush opens what may be opened now and returns all actions.
 func (s *Session) flush(now time.Time) []Action {
+	switch f := &s.requests.fruitless; {
+	case f.hung():
+		s.out.do(Hangup{Reason: "requests get no answer", Hung: true})
+		return s.out.take()
+	case f.over(now):
+		s.out.do(Hangup{Reason: "all requests are refused"})
+		return s.out.take()
+	}
 	s.repair.bisectNext()
 	s.requests.open(now)
 	return s.out.take()
@@ -161,6 +169,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	case wire.TypeOK:
 		s.onOK(m)
 	}
+	s.requests.fruitless.heard(s.requests.next)
 	return s.flush(now)
 }
 
@@ -173,6 +182,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
+	s.requests.fruitless.answered()
 	if x.kind == reqProbe {
 		s.repair.probed(x, true, true)
 		return
@@ -201,6 +211,7 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
+	s.requests.fruitless.answered()
 	switch x.kind {
 	case reqLive:
 		s.requests.lives.stands(x, now)
@@ -229,6 +240,7 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
 	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == reqNeg {
 		s.requests.answered(x)
+		s.requests.fruitless.answered()
 		s.history.negotiate(now, x, m.Payload)
 	}
 }
@@ -348,8 +360,10 @@ func (s *Session) Tick(now time.Time) []Action {
 			s.requests.drop(x, true)
 			s.history.negSilent(x, now)
 		case x.kind == reqProbe:
+			s.requests.failed(now, x, wire.RefusalOther)
 			s.repair.probeFailed(x, "no answer in time", true)
 		default:
+			s.requests.failed(now, x, wire.RefusalOther)
 			s.history.fail(x, "no answer in time")
 		}
 	}

@@ -1,0 +1,171 @@
+package sync_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// asks reports whether a request asks for something.
+func asks(req wire.Request) bool { return req.Type == wire.TypeReq || req.Type == wire.TypeNegOpen }
+
+// hundred publishes a hundred issues of the repository of hosted on a relay.
+func hundred(a *relaytest.Relay) (issues []*nostr.Event) {
+	owner := relaytest.NewCheapKey("owner")
+	for i := range 100 {
+		issues = append(issues, owner.Issue(at(time.Duration(i)*time.Minute+3*time.Hour), owner.Ref("repo"), fmt.Sprint("issue ", i)))
+	}
+	a.Publish(issues...)
+	return issues
+}
+
+func (r *rig) hasAll(events []*nostr.Event) bool {
+	for _, ev := range events {
+		if !r.has(ev) {
+			return false
+		}
+	}
+	return true
+}
+
+// What is behind one connection hangs: pings are answered, nothing else is, and a new connection
+// would work. The connection was kept for ever, and called healthy.
+func TestConnectionThatHangs(t *testing.T) {
+	racetest.Amounts(t)
+	for name, hangs := range map[string]func(req wire.Request, since time.Duration) bool{
+		"at the first NEG-OPEN": func(req wire.Request, _ time.Duration) bool { return req.Type == wire.TypeNegOpen },
+		"at the first REQ":      func(req wire.Request, _ time.Duration) bool { return req.Type == wire.TypeReq },
+		"after an hour":         func(_ wire.Request, since time.Duration) bool { return since > time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				begin, hung := time.Now(), new(atomic.Bool)
+				a := net.Add("wss://a.example", relaytest.Behavior{Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
+					if c.Conn() == 1 && hangs(req, time.Since(begin)) {
+						hung.Store(true)
+					}
+					return c.Conn() == 1 && hung.Load()
+				}})
+				issues := hundred(a)
+				r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+				defer r.stop()
+				if name != "after an hour" {
+					after(20 * time.Minute)
+					require.True(t, r.hasAll(issues))
+				}
+				after(26 * time.Hour) // with a pass
+				require.True(t, r.hasAll(issues))
+				s := r.relay("wss://a.example")
+				require.Equal(t, uint64(2), s.Connects)
+				require.Equal(t, "live", s.Phase)
+				require.Zero(t, s.Failures)
+			})
+		})
+	}
+}
+
+// A relay that hangs on each connection is left alone for longer and longer, and is dead in the
+// end, though its connections hold.
+func TestRelayThatHangsBacksOff(t *testing.T) {
+	racetest.Amounts(t)
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		works := new(atomic.Bool)
+		a := net.Add("wss://a.example", relaytest.Behavior{Handle: func(_ *relaytest.ConnScript, req wire.Request) bool {
+			return !works.Load() && asks(req)
+		}})
+		issues := hundred(a)
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		after(6 * time.Hour)
+		s := r.relay("wss://a.example")
+		require.Greater(t, s.Failures, 2)
+		require.Less(t, s.Connects, uint64(30))
+		require.Equal(t, "degraded", s.Health)
+		if s.LastError != "" {
+			require.Contains(t, s.LastError, "no answer")
+		}
+		after(30 * time.Hour)
+		s = r.relay("wss://a.example")
+		require.Less(t, s.Connects, uint64(60))
+		works.Store(true)
+		after(26 * time.Hour)
+		require.True(t, r.hasAll(issues))
+	})
+}
+
+// What is said now and then, on subscriptions that stand or in NOTICEs, is a sign of life, and so
+// is an answer to a REQ: a relay that is slow, has no NIP-77 and says nothing to NEG-OPEN, or
+// brings nothing for days, keeps its connection.
+func TestQuietConnectionIsKept(t *testing.T) {
+	racetest.Amounts(t)
+	for name, b := range map[string]relaytest.Behavior{
+		"has nothing to bring":      {},
+		"says nothing to NEG-OPEN":  {Negentropy: relaytest.NegSilent},
+		"takes a minute for a page": {Negentropy: relaytest.NegSilent, Latency: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", b)
+				issues := hundred(a)
+				r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+				defer r.stop()
+				after(5 * 24 * time.Hour)
+				require.True(t, r.hasAll(issues))
+				require.Equal(t, uint64(1), r.relay("wss://a.example").Connects)
+			})
+		})
+	}
+}
+
+// A relay has lost what is behind one connection, its database or us, and refuses all that is
+// asked on it. It refused for ever, and what is followed was said to be.
+func TestConnectionThatRefusesAll(t *testing.T) {
+	racetest.Amounts(t)
+	for _, text := range []string{"error: database is closed", "error: internal", "restricted: this session was banned"} {
+		t.Run(text, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				a := net.Add("wss://a.example", relaytest.Behavior{Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
+					if c.Conn() > 1 || !asks(req) {
+						return false
+					}
+					c.Send(refusalOf(req, text))
+					return true
+				}})
+				issues := hundred(a)
+				r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+				defer r.stop()
+				after(2 * time.Hour)
+				s := r.relay("wss://a.example")
+				require.Equal(t, uint64(1), s.Connects, "it may have a reason")
+				require.Zero(t, s.LiveSubscriptions)
+				require.Empty(t, s.Following)
+				require.Positive(t, s.Unfollowed)
+				after(3 * time.Hour)
+				require.True(t, r.hasAll(issues))
+				require.Equal(t, uint64(2), r.relay("wss://a.example").Connects)
+			})
+		})
+	}
+}
+
+// refusalOf is how a relay refuses a request.
+func refusalOf(req wire.Request, text string) wire.Message {
+	m := wire.Message{Type: wire.TypeClosed, Sub: req.Sub, Text: text, Size: 60}
+	if req.Type == wire.TypeNegOpen {
+		m.Type = wire.TypeNegErr
+	}
+	return m
+}
