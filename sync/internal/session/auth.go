@@ -18,6 +18,7 @@ type auth struct {
 	id        graspsync.EventID
 	by        time.Time // when it must be over
 	after     uint64    // what was sent later counts as authenticated
+	again     time.Time // from when on another connection may do better, zero: never
 
 	cfg *Config // read-only
 	out *outbox
@@ -92,6 +93,15 @@ func (a *auth) signed(ev *nostr.Event, err error) error {
 
 // late reports whether the relay took too long.
 func (a *auth) late(now time.Time) bool { return a.underWay() && !now.Before(a.by) }
+
+// authAgain is how long a connection is kept whose authentication came to nothing, or is not
+// believed any more. A relay that is never content is not to be signed for again and again.
+const authAgain = time.Hour
+
+// mayPass notes that the outcome is none for good: the relay's answer did not come, was about a
+// failure of its own, or is that it accepts, which may run out. It is done once per connection:
+// another one may do better.
+func (a *auth) mayPass(now time.Time) { a.again = now.Add(authAgain) }
 
 // holdsFor reports whether the outcome was known when a request was sent.
 func (a *auth) holdsFor(x *request) bool { return a.state >= authAccepted && x.number > a.after }

@@ -22,6 +22,7 @@ type fruitless struct {
 	rounds     int       // that failed
 	silent     int       // the last ones of these, with nothing heard since they were sent
 	since      time.Time // when the first one failed
+	wantsAuth  bool      // the last one was refused for want of NIP-42
 	failedAt   uint64    // what was sent up to then was under way together with the last one
 	heardAfter uint64    // what was sent up to then may be what was heard
 }
@@ -33,7 +34,7 @@ func (f *fruitless) heard(last uint64) { f.silent, f.heardAfter = 0, last }
 func (f *fruitless) answered() { f.rounds = 0 }
 
 // failed takes in that a request had no answer, or was refused.
-func (f *fruitless) failed(now time.Time, x *request, last uint64) {
+func (f *fruitless) failed(now time.Time, x *request, last uint64, wantsAuth bool) {
 	if x.number <= f.failedAt {
 		return
 	}
@@ -44,13 +45,20 @@ func (f *fruitless) failed(now time.Time, x *request, last uint64) {
 	if x.number > f.heardAfter {
 		f.silent++
 	}
-	f.failedAt = last
+	f.failedAt, f.wantsAuth = last, wantsAuth
 }
 
 // hung reports whether the relay says nothing any more.
 func (f *fruitless) hung() bool { return f.silent >= mostFruitless }
 
-// over reports whether a new connection may do better than one on which all is refused.
-func (f *fruitless) over(now time.Time) bool {
-	return f.rounds >= mostFruitless && now.Sub(f.since) >= fruitlessFor
+// over reports whether a new connection may do better than one on which all is refused. again is
+// when it may where NIP-42 is what it wants, zero for never.
+func (f *fruitless) over(now, again time.Time) bool {
+	switch {
+	case f.rounds < mostFruitless:
+		return false
+	case f.wantsAuth && !again.IsZero() && !now.Before(again):
+		return true
+	}
+	return now.Sub(f.since) >= fruitlessFor
 }

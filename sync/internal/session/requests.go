@@ -320,14 +320,15 @@ func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == 
 // fault: what there is no room for, or no rate, is another matter, and so is what a relay ends
 // that it had answered.
 func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
+	wantsAuth := why == wire.RefusalAuthRequired
 	switch why {
 	case wire.RefusalRateLimited, wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
 		return
 	}
-	if x.kind == reqNeg || x.openAt != 0 || why == wire.RefusalAuthRequired && !r.auth.holdsFor(x) {
+	if x.kind == reqNeg || x.openAt != 0 || wantsAuth && !r.auth.holdsFor(x) {
 		return
 	}
-	r.fruitless.failed(now, x, r.next)
+	r.fruitless.failed(now, x, r.next, wantsAuth)
 }
 
 // enqueue has a historic request opened when its turn comes.

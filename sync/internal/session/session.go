@@ -80,7 +80,7 @@ func (s *Session) flush(now time.Time) []Action {
 	case f.hung():
 		s.out.do(Hangup{Reason: "requests get no answer", Hung: true})
 		return s.out.take()
-	case f.over(now):
+	case f.over(now, s.requests.auth.again):
 		s.out.do(Hangup{Reason: "all requests are refused"})
 		return s.out.take()
 	}
@@ -167,7 +167,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	case wire.TypeAuth:
 		s.requests.auth.challenged(now, m.Text)
 	case wire.TypeOK:
-		s.onOK(m)
+		s.onOK(now, m)
 	}
 	s.requests.fruitless.heard(s.requests.next)
 	return s.flush(now)
@@ -296,8 +296,11 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 	}
 }
 
-func (s *Session) onOK(m wire.Message) {
+func (s *Session) onOK(now time.Time, m wire.Message) {
 	if a := s.requests.auth; a.state == authSent && m.ID == a.id {
+		if m.Accepted || wire.ClassifyClosed(m.Text) != wire.RefusalRestricted {
+			a.mayPass(now)
+		}
 		s.repair.authenticated(m.Accepted, m.Text)
 	}
 }
@@ -367,7 +370,10 @@ func (s *Session) Tick(now time.Time) []Action {
 			s.history.fail(x, "no answer in time")
 		}
 	}
-	if s.requests.auth.late(now) {
+	if a := s.requests.auth; a.late(now) {
+		if a.state != authSigning { // else it was not the relay
+			a.mayPass(now)
+		}
 		s.repair.authenticated(false, "authentication got no answer")
 	}
 	s.history.expire(now)
