@@ -519,7 +519,7 @@ func (l *loop) cameTo(msg batchDone) plan.Done {
 	c, report := msg.conn, msg.done.Report
 	done := plan.Done{
 		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: msg.done.Result, Cursors: msg.done.Cursors,
-		Reconciled: report.Method&session.Negent == session.Negent,
+		Reconciled: report.Method&session.Negent == session.Negent, Disproved: report.Disproved,
 	}
 	if msg.token.failed.Load() {
 		// Something that came could not be saved: how far the pages got says

@@ -76,6 +76,8 @@ type (
 		Cursors []Cursor
 		// Reconciled: NIP-77 was used.
 		Reconciled bool
+		// Disproved: what was confirmed by NIP-77 may not be here.
+		Disproved bool `json:",omitempty"`
 		// Unsaved: it failed since what it brought could not be saved here.
 		Unsaved bool
 		// Late: it failed only since its time was over, in which something came.

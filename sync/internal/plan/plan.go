@@ -299,6 +299,18 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 	p.passStarted(r, now)
 }
 
+// startOver fetches everything again, as a daily pass does, and what is in flight as well: how it
+// was, or is, fetched has left something out.
+func (p *Plan) startOver(r *relay, now time.Time) {
+	for it, st := range r.history.items.All() {
+		if st == inFlight {
+			r.batches.without(it)
+			r.history.set(it, confirmed)
+		}
+	}
+	p.startDaily(r, now)
+}
+
 // passStarted begins a pass and sets the time of the next one. It is drawn anew each time, so
 // that neither the relays of one server nor the servers of one relay fall into step.
 func (p *Plan) passStarted(r *relay, now time.Time) {
@@ -363,6 +375,9 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	}
 	delete(r.batches.open, in.Batch)
 	p.end(r, b, in, now)
+	if in.Disproved {
+		p.startOver(r, now)
+	}
 	p.dialer.doneWith(r, now)
 }
 

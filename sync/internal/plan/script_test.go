@@ -29,7 +29,7 @@ import (
 //	<time> connected <relay> [subs=n] [filters=n]
 //	<time> failed <relay> <retry after> [good]
 //	<time> lost <relay> <alive ago> <retry after> [b<n>=<cursor>,...]...
-//	<time> done <relay> b<n> complete|gaps|failed|refused|reconciled [<cursor>,...]
+//	<time> done <relay> b<n> complete|gaps|failed|refused|reconciled|disproved [<cursor>,...]
 //	<time> liveclosed <relay> l<n> [many|bad|restricted|overflow|bytes]
 //	<time> limits <relay> [subs=n] [filters=n] [message=n] [retained=n]
 //	<time> named <relay> <from>-<to>
@@ -223,7 +223,7 @@ func (s *player) relayInput(now time.Time, verb string, u graspsync.RelayURL, ep
 	case "done":
 		in := Done{Relay: u, Epoch: epoch, Batch: BatchID(s.number(args[0]))}
 		in.Result = map[string]Result{"gaps": Gaps, "failed": Failed, "refused": Refused}[args[1]]
-		in.Reconciled = args[1] == "reconciled"
+		in.Reconciled, in.Disproved = args[1] == "reconciled", args[1] == "disproved"
 		if len(args) > 2 {
 			in.Cursors = s.cursors(args[2])
 		}

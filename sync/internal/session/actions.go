@@ -125,6 +125,8 @@ type Report struct {
 	Lacking    []graspsync.EventID
 	// Unserved are ids that the relay announced and did not serve, at most 1,000.
 	Unserved []graspsync.EventID
+	// Disproved: NIP-77 did not show what the relay has.
+	Disproved bool
 	// PageSize is the largest page the relay ever gave, as far as is known by now.
 	PageSize int
 	Err      string // why it failed; a relay may have written it

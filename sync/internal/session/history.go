@@ -117,6 +117,9 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 			less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy,
 			filter: f, match: filters.CompileShared([]nostr.Filter{f}),
 		}
+		if b.Kind == plan.Audit {
+			q.audit = &audit{}
+		}
 		out[i] = q
 		h.queries[q.id] = q
 	}
@@ -190,7 +193,7 @@ func (h *history) partEnded(c *query, result plan.Result, why string) {
 
 // end ends a query, and its batch with the last one.
 func (h *history) end(q *query, result plan.Result, why string) {
-	if _, open := h.queries[q.id]; !open {
+	if _, open := h.queries[q.id]; !open || result < plan.Failed && h.audited(q, result) {
 		return
 	}
 	delete(h.queries, q.id)
@@ -331,6 +334,9 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 		if h.phantoms.has(m.Event.ID) {
 			h.gaveByPage(x.q)
 		}
+		if matches {
+			h.auditPage(x.q, m.Event, m.Known)
+		}
 	case reqIDs:
 		_, wanted := x.want[m.Event.ID]
 		again = !wanted
@@ -386,6 +392,7 @@ const leastPage = 5
 func (h *history) startPages(q *query, until int64) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
+	q.gaps = 0
 	q.walk = filters.NewWalk(q.filter, filters.WalkStart{
 		Limit: h.cfg.PageLimit, PageSize: max(h.pageSize, leastPage), Until: until,
 	})

@@ -40,6 +40,7 @@ type query struct {
 	hold   int64       // newest second that can't be counted as fetched, 0 if there is none
 	ids    wanted      // that it fetches by id
 
+	audit  *audit      // it is one
 	parent *query      // what it is a part of
 	depth  int         // how many parents there are
 	part   *query      // its part that is being fetched

@@ -205,6 +205,11 @@ func (h *history) noNegentropy(reason string, wrong bool) {
 
 func (h *history) reconciled(q *query) {
 	neg := q.neg
+	if q.audit != nil && q.audit.compare {
+		h.leaveReconciling(q)
+		h.shown(q, neg)
+		return
+	}
 	if q.full != nil {
 		q.full.unsure = neg.TheirLen() <= q.full.page
 	} else {
@@ -429,10 +434,14 @@ func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
 	h.nextWindow(q)
 }
 
+// maybeCut reports whether so many events of a relay may be all that it reconciles at once.
+func (h *history) maybeCut(n int) bool {
+	return n > 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
+}
+
 // suspect has the page below what was reconciled asked for, if need be.
 func (h *history) suspect(q *query, neg *negentropy.Session) {
-	n := neg.TheirLen()
-	if n == 0 || n%50 != 0 && n != 375 && n != h.pageSize {
+	if !h.maybeCut(neg.TheirLen()) {
 		return
 	}
 	q.cut = &cut{oldest: math.MaxInt64}

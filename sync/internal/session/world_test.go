@@ -72,6 +72,7 @@ type world struct {
 	// of tests that build a world on purpose
 	refuse                   func(r wire.Request) bool
 	rewrite                  func(f nostr.Filter) nostr.Filter
+	unshown                  map[string]bool               // by NIP-77
 	madeUp                   bool                          // what is hidden does not come by pages either
 	others                   func(ids []graspsync.EventID) // bring some of what it is asked whether we need it
 	negMax, negCap, negFrame int

@@ -246,6 +246,7 @@ func (w *world) negReply(r wire.Request) {
 		w.asked[r.Sub] = r.Filters[0]
 	}
 	found := w.matching(w.asked[r.Sub], func(*nostr.Event) bool { return true })
+	found = slices.DeleteFunc(found, func(ev *nostr.Event) bool { return w.unshown[ev.ID] })
 	if w.negCap > 0 {
 		found = found[:min(len(found), w.negCap)]
 	}
