@@ -55,6 +55,7 @@ type conn struct {
 	claimable int    // ids for which it holds room
 	live      *token // of the events on live subscriptions; nothing waits for it
 	ended     error
+	cut       bool // by the relay, or on the way to it
 
 	// owned by the loop
 	stands   bool      // it is connected
@@ -158,7 +159,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		Historic: limits.Historic(), Reconciling: 2,
 		PageLimit: t.PageLimit, MaxPage: t.MaxPage, IDChunk: t.IDsPerRequest,
 		NegFrame: min(t.NegentropyFrame, limits.MaxMessage/4), NegRounds: t.NegentropyRounds, NegIDs: t.NegentropyIDs,
-		Limits: limits, SetAside: aside, PageSize: facts.Value(relaylimits.PageSize, now),
+		Limits: limits, SetAside: aside, Suspects: stats.suspects(now), PageSize: facts.Value(relaylimits.PageSize, now),
 		Auth:        cfg.Signer != nil,
 		OpenTimeout: t.OpenTimeout,
 		FirstNeg:    t.NegentropyFirst, NegTimeout: t.NegentropyTimeout,
@@ -309,6 +310,7 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 			for len(frames) > 0 && c.ended == nil {
 				c.take(<-frames)
 			}
+			c.cut = c.ended == nil
 			c.end(err)
 		case <-c.ctx.Done():
 			c.end(c.ctx.Err())
@@ -408,6 +410,8 @@ func (c *conn) perform(actions []session.Action) {
 			c.env.inbox.put(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.env.report.mayLog(c.url, classRateLimit)})
 		case session.Learned:
 			c.learn(a)
+		case session.Taken:
+			c.stats.took(a.Form, time.Now())
 		case session.SetAside:
 			c.setAside(a.Value)
 		case session.Authenticate:
@@ -617,8 +621,14 @@ func (c *conn) abandon(id plan.BatchID) {
 
 // lost looks at why the connection has ended, unless we ended it.
 func (c *conn) lost(now time.Time) {
-	if c.ctx.Err() == nil && !errors.Is(c.ended, errHung) && !errors.Is(c.ended, errRefused) {
-		c.largest.cut(c.stats, now)
+	if c.ctx.Err() != nil || errors.Is(c.ended, errHung) || errors.Is(c.ended, errRefused) {
+		return
+	}
+	c.largest.cut(c.stats, now)
+	if c.cut {
+		var unanswered []relaylimits.Forms                                             // none, if the session is what broke
+		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // it has ended anyhow
+		c.stats.hungUp(unanswered, now, c.env.cfg.fixed.NegentropyRetry)
 	}
 }
 
@@ -784,6 +794,7 @@ func (c *conn) current(now time.Time) (aside []relaylimits.Value, changed bool) 
 // outgrow has the session forget what is not relaylimits.Believed any more: a relay that has
 // become better is used better.
 func (c *conn) outgrow(now time.Time) {
+	c.session.Suspect(c.stats.suspects(now))
 	if aside, changed := c.current(now); changed {
 		c.session.SetLimits(c.believes.limits, aside)
 	}
@@ -823,6 +834,7 @@ func (c *conn) send(r wire.Request) []session.Action {
 	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
 		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
 	default:
+		c.cut = c.ended == nil
 		c.end(fmt.Errorf("sending: %w", err))
 	}
 	return nil

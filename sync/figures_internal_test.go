@@ -82,7 +82,7 @@ func TestFiguresAreAsDecided(t *testing.T) {
 		"skipPause":     {skipPause, time.Minute},
 		"skipMost":      {skipMost, 600 * time.Second},
 		"statusAge":     {statusAge, time.Second},
-		"largeCut":      {largeCut, 10_000 * time.Millisecond},
+		"cutSoon":       {cutSoon, 10_000 * time.Millisecond},
 		"sayTrouble":    {sayTrouble, time.Minute},
 		"slowMost":      {slowMost, time.Minute},
 

@@ -31,13 +31,12 @@ func (l *largest) answered(stats *relayStats, sub string, now time.Time) {
 	}
 }
 
-// largeCut is how soon after a large request a lost connection is taken for its
-// answer.
-const largeCut = 10 * time.Second
+// cutSoon is how soon after a request a lost connection is taken for its answer.
+const cutSoon = 10 * time.Second
 
 // cut takes in that the relay has ended the connection.
 func (l *largest) cut(stats *relayStats, now time.Time) {
-	if l.size > 0 && now.Sub(l.at) < largeCut {
+	if l.size > 0 && now.Sub(l.at) < cutSoon {
 		stats.cut(l.size, now)
 	}
 }

@@ -152,6 +152,27 @@ func (s *relayStats) answered(size int, now time.Time) {
 	s.observed.Answered(size, now)
 }
 
+// hungUp takes in that the relay ended the connection rather than answer these requests.
+func (s *relayStats) hungUp(unanswered []relaylimits.Forms, now time.Time, noNegentropy time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.observed.HungUp(unanswered, now, noNegentropy)
+}
+
+// took takes in that the relay answered a form over which it once hung up.
+func (s *relayStats) took(f relaylimits.Form, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.observed.Took(f, now)
+}
+
+// suspects returns the forms over which the relay hung up.
+func (s *relayStats) suspects(now time.Time) map[relaylimits.Form]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.observed.Suspects(now)
+}
+
 func (s *relayStats) spend(now time.Time, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -158,6 +158,7 @@ type Observed struct {
 	Facts
 	aside map[Value]time.Time
 	cuts  cuts
+	forms forms
 }
 
 // Page takes in the largest page that a batch has seen, 0 if none.

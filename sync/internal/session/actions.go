@@ -76,6 +76,8 @@ type (
 		// Wrong: what it offers does not work, which is no refusal that may end any time.
 		Wrong bool `json:",omitempty"`
 	}
+	// Taken reports that the relay answered a form over which it once hung up.
+	Taken struct{ relaylimits.Form }
 	// SetAside reports a value that makes the relay refuse every request that has
 	// it. It is left out from now on.
 	SetAside struct{ relaylimits.Value }
@@ -105,6 +107,7 @@ func (LiveClosed) action()   {}
 func (RateLimited) action()  {}
 func (Learned) action()      {}
 func (SetAside) action()     {}
+func (Taken) action()        {}
 func (Authenticate) action() {}
 func (Notice) action()       {}
 func (Hangup) action()       {}

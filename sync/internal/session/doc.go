@@ -18,5 +18,6 @@
 //	history     batches and their queries: pages, ids, reconciliation
 //	requests    what waits and when it goes out: slots, pace, budgets, NIP-42; subscriptions
 //	            are those that are open
+//	suspects    over what the relay hung up
 //	terms       what the relay takes, and the form of a filter that it takes
 package session

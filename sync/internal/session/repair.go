@@ -46,6 +46,55 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 	}
 }
 
+// hungUp is what a relay says that hangs up.
+const hungUp = "the relay hung up over it"
+
+// refuseUnasked deals with a request that waits and that the relay is believed to refuse, as
+// if it had. It is false if there is none.
+func (p *repair) refuseUnasked(now time.Time) bool {
+	x := p.requests.suspects.refused(p.requests.waiting)
+	if x == nil {
+		return false
+	}
+	x.unasked = true
+	why := wire.RefusalBadRequest
+	if x.kind == reqNeg {
+		why = wire.RefusalNoNegentropy
+	}
+	switch {
+	case x.kind == reqProbe:
+		p.probeRefused(now, x, why, hungUp, false)
+	case !p.retry(now, x, why, hungUp, false, false):
+		p.giveUp(x, why, hungUp, false)
+	}
+	return true
+}
+
+// settleDoubted deals with a request that was not asked for, and would be refused in any form. Whoever
+// has answered something else refuses that one. Whoever has not when there is nothing else to
+// ask refuses us, or is not up, whatever the form: that has to show, so it is asked.
+// It is false if there is nothing to do.
+func (p *repair) settleDoubted(now time.Time) bool {
+	r := p.requests
+	x := r.doubted()
+	if x == nil {
+		return false
+	}
+	r.openingOver(now)
+	switch {
+	case r.suspects.spoken:
+		x.doubted = false
+		p.giveUp(x, wire.RefusalBadRequest, hungUp, false)
+	case r.bisected == nil && r.opening == nil && len(r.waiting) == 0:
+		x.doubted, x.sure = false, true
+		r.resume(x)
+		p.history.repeat(x)
+	default:
+		return false
+	}
+	return true
+}
+
 // maxLimited is how often in a row a request is repeated that the relay calls too many. It
 // is the first to be sent after a time without any: whatever the relay says, it is not the
 // rate. What waits behind it must not wait for ever.
@@ -264,8 +313,12 @@ func (p *repair) unsent(x *request, size int, reason string) {
 // bisectNext has the first of the requests that are suspended bisected, unless its form was
 // found out meanwhile.
 func (p *repair) bisectNext() {
-	for p.requests.bisected == nil && len(p.requests.suspended) > 0 {
-		x := p.requests.suspended[0]
+	for p.requests.bisected == nil {
+		i := slices.IndexFunc(p.requests.suspended, func(x *request) bool { return !x.doubted || p.outdated(x) })
+		if i < 0 {
+			return
+		}
+		x := p.requests.suspended[i]
 		if p.outdated(x) {
 			p.reshape(x)
 			continue
@@ -344,11 +397,15 @@ func (p *repair) conclude() {
 		x.filters = slices.DeleteFunc(slices.Clone(x.filters), func(f nostr.Filter) bool {
 			return slices.ContainsFunc(b.badFilters, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
 		})
+		x.forms = nil
 	}
 	changed := x.kind == reqLive && len(b.badFilters) > 0 && len(x.filters) > 0 || b.learned || p.outdated(x)
 	switch {
 	case !b.over(), changed && x.missed:
 		p.giveUp(x, wire.RefusalOther, b.text, false)
+	case !changed && x.unasked && !p.requests.suspects.spoken:
+		x.doubted = true
+		p.requests.bisected = nil
 	case !changed:
 		p.giveUp(x, wire.RefusalBadRequest, b.text, false)
 	default:

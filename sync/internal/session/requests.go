@@ -53,6 +53,14 @@ type request struct {
 	toAuth    bool   // it was refused for want of NIP-42
 	since     bool   // probe: without limit 0
 	limited   int    // times that it was refused as one of too many
+	unasked   bool   // it was refused by what is known of its form
+	doubted   bool   // so was any other form of it
+	sure      bool   // it is asked for all the same
+	heard     bool   // it got an answer since it was sent
+
+	sentAt time.Time
+	forms  *relaylimits.Forms // once they were asked for,
+	formed bool               // and whether that was without limit 0
 
 	openBy  time.Time // the next one may be opened
 	idleBy  time.Time
@@ -148,6 +156,7 @@ type requests struct {
 	fruitless fruitless
 	pace      pacing
 	budgets   budgets
+	suspects  suspects
 }
 
 func newRequests(cfg *Config, out *outbox, t *terms) *requests {
@@ -157,7 +166,17 @@ func newRequests(cfg *Config, out *outbox, t *terms) *requests {
 		lives: lives{parts: make(map[plan.LiveID][]*request)},
 		auth:  &auth{cfg: cfg, out: out},
 		pace:  pacing{last: cfg.Cooled},
+
+		suspects: suspects{out: out, terms: t},
 	}
+}
+
+// doubted returns the first request that is, nil if there is none.
+func (r *requests) doubted() *request {
+	if i := slices.IndexFunc(r.suspended, func(x *request) bool { return x.doubted }); i >= 0 {
+		return r.suspended[i]
+	}
+	return nil
 }
 
 // expect makes use of what is believed of the relay from now on: it may take more than it did.
@@ -263,6 +282,7 @@ func (r *requests) open(now time.Time) {
 func (r *requests) send(now time.Time, x *request) {
 	r.makeRoom(x)
 	x.events, x.noticed, x.openAt = 0, false, 0
+	x.heard, x.sentAt = false, now
 	x.openBy = now.Add(r.cfg.OpenTimeout)
 	r.opening = x
 	out := wire.Request{Type: wire.TypeReq, Filters: r.terms.form(x, now)}
@@ -284,6 +304,9 @@ func (r *requests) send(now time.Time, x *request) {
 	}
 	if x.kind != reqLive {
 		r.pace.asked(now)
+	}
+	if r.suspects.suspected(x) { // alone, so that it can be told whether it is why
+		x.openBy = r.answerBy(now)
 	}
 	x.number = r.number()
 	x.id = prefix + strconv.FormatUint(x.number, 10)
@@ -482,7 +505,7 @@ func (r *requests) wake(w *wake) {
 	if r.auth.underWay() {
 		w.consider(r.auth.by)
 	}
-	if len(r.waiting) == 0 && len(r.closing) == 0 {
+	if len(r.waiting) == 0 && len(r.closing) == 0 && r.doubted() == nil {
 		return
 	}
 	switch {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"maps"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -14,28 +15,29 @@ import (
 
 // Config holds the constants of a [Session]. All numbers and durations must be set.
 type Config struct {
-	Historic     int                 // historic requests open at once
-	Reconciling  int                 // NIP-77 sessions open at once
-	PageLimit    int                 // events asked for in one page
-	PageSize     int                 // largest page the relay ever gave, 0 if unknown
-	MaxPage      int                 // events taken in one page, whatever was asked for
-	IDChunk      int                 // ids asked for in one request
-	NegFrame     int                 // bytes of a NIP-77 message that we send, before hex
-	NegRounds    int                 // messages of one reconciliation
-	NegIDs       int                 // ids taken from one reconciliation; twice as many at its end
-	Limits       relaylimits.Limits  // what the relay takes, as far as it is known
-	SetAside     []relaylimits.Value // which it never takes
-	Auth         bool                // there is a key to authenticate with (NIP-42)
-	OpenTimeout  time.Duration       // before the next request is opened without an answer
-	FirstNeg     time.Duration       // for the first answer to NEG-OPEN
-	NegTimeout   time.Duration       // for a reconciliation in all
-	FirstAnswer  time.Duration       // for the first message of an answer, at least IdleTimeout
-	IdleTimeout  time.Duration       // between two messages of an answer
-	TotalTimeout time.Duration       // for an answer in all
-	Cooldown     time.Duration       // without new requests after a rate limit; it doubles up to an hour
-	Cooled       Cooling             // the last time without, of an earlier connection
-	GapAge       time.Duration       // how long a live filter must have been open to have missed an event
-	MaxStrikes   int                 // proofs of hostility within an hour
+	Historic     int                       // historic requests open at once
+	Reconciling  int                       // NIP-77 sessions open at once
+	PageLimit    int                       // events asked for in one page
+	PageSize     int                       // largest page the relay ever gave, 0 if unknown
+	MaxPage      int                       // events taken in one page, whatever was asked for
+	IDChunk      int                       // ids asked for in one request
+	NegFrame     int                       // bytes of a NIP-77 message that we send, before hex
+	NegRounds    int                       // messages of one reconciliation
+	NegIDs       int                       // ids taken from one reconciliation; twice as many at its end
+	Limits       relaylimits.Limits        // what the relay takes, as far as it is known
+	SetAside     []relaylimits.Value       // which it never takes
+	Suspects     map[relaylimits.Form]bool // over which it hung up; true: it is believed to refuse them
+	Auth         bool                      // there is a key to authenticate with (NIP-42)
+	OpenTimeout  time.Duration             // before the next request is opened without an answer
+	FirstNeg     time.Duration             // for the first answer to NEG-OPEN
+	NegTimeout   time.Duration             // for a reconciliation in all
+	FirstAnswer  time.Duration             // for the first message of an answer, at least IdleTimeout
+	IdleTimeout  time.Duration             // between two messages of an answer
+	TotalTimeout time.Duration             // for an answer in all
+	Cooldown     time.Duration             // without new requests after a rate limit; it doubles up to an hour
+	Cooled       Cooling                   // the last time without, of an earlier connection
+	GapAge       time.Duration             // how long a live filter must have been open to have missed an event
+	MaxStrikes   int                       // proofs of hostility within an hour
 }
 
 // Session is the state of the conversation. Make one with [New]. It is not safe
@@ -60,6 +62,7 @@ func New(cfg Config) *Session {
 	s.history = newHistory(s.cfg, s.out, s.terms, s.requests)
 	s.repair = &repair{terms: s.terms, requests: s.requests, history: s.history}
 	s.SetLimits(cfg.Limits, cfg.SetAside)
+	s.Suspect(cfg.Suspects)
 	return s
 }
 
@@ -84,7 +87,9 @@ func (s *Session) flush(now time.Time) []Action {
 		s.out.do(Hangup{Reason: "all requests are refused"})
 		return s.out.take()
 	}
-	s.repair.bisectNext()
+	for more := true; more; more = s.repair.refuseUnasked(now) || s.repair.settleDoubted(now) {
+		s.repair.bisectNext()
+	}
 	s.requests.open(now)
 	return s.out.take()
 }
@@ -95,6 +100,16 @@ func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.requests.expect(t)
 	s.history.reconciling.offered = !t.NoNegentropy
 	s.terms.set(t, aside)
+}
+
+// Suspect replaces the forms over which the relay hung up: some of that has expired.
+func (s *Session) Suspect(forms map[relaylimits.Form]bool) {
+	s.requests.suspects.forms = maps.Clone(forms)
+}
+
+// Unanswered returns the forms of the requests that were sent since then and got no answer.
+func (s *Session) Unanswered(since time.Time) []relaylimits.Forms {
+	return s.requests.suspects.unanswered(s.requests.subs, since)
 }
 
 // Afford says what may be asked for now. What waits for more is opened when that is due.
@@ -151,6 +166,9 @@ func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor { return s.history.cu
 func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	s.history.now = now
 	s.requests.openingOver(now)
+	if x, ok := s.requests.subs[m.Sub]; ok {
+		s.requests.suspects.heard(x)
+	}
 	switch m.Type {
 	case wire.TypeEvent:
 		s.onEvent(now, m)

@@ -1,0 +1,162 @@
+package sync_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// anyFilter reports whether is says so of a filter of a REQ.
+func anyFilter(req wire.Request, is func(nostr.Filter) bool) bool {
+	return req.Type == wire.TypeReq && slices.ContainsFunc(req.Filters, is)
+}
+
+// hangsUp is a relay that hangs up, without a word, over what it is asked in some form.
+func hangsUp(over func(req wire.Request) bool) (b relaytest.Behavior, times func() int) {
+	var n atomic.Int64
+	b.Handle = func(c *relaytest.ConnScript, req wire.Request) bool {
+		if !over(req) {
+			return false
+		}
+		n.Add(1)
+		c.Cut()
+		return true
+	}
+	return b, func() int { return int(n.Load()) }
+}
+
+// A relay that hung up over one form of request was asked in this form again and again, until it
+// was dead, and nothing was fetched of it.
+func TestHangingUpIsARefusal(t *testing.T) {
+	racetest.Amounts(t)
+	for name, c := range map[string]struct {
+		over    func(req wire.Request) bool
+		learned string // a day later
+	}{
+		"NEG-OPEN": {func(req wire.Request) bool { return req.Type == wire.TypeNegOpen }, ""},
+		"limit 0": {func(req wire.Request) bool {
+			return anyFilter(req, func(f nostr.Filter) bool { return f.LimitZero })
+		}, "no_limit_zero"},
+		"several filters": {func(req wire.Request) bool { return len(req.Filters) > 1 }, "max_filters"},
+		"no kinds": {func(req wire.Request) bool {
+			return anyFilter(req, func(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil && f.IDs == nil })
+		}, "needs_kinds"},
+		"notes of anybody": {func(req wire.Request) bool {
+			return anyFilter(req, func(f nostr.Filter) bool {
+				return f.Authors == nil && f.IDs == nil && (f.Kinds == nil || slices.Contains(f.Kinds, 1))
+			})
+		}, "no_notes"},
+		"a tag": {func(req wire.Request) bool {
+			return anyFilter(req, func(f nostr.Filter) bool { return len(f.Tags["q"]) > 0 })
+		}, ""},
+		"many ids": {func(req wire.Request) bool {
+			return anyFilter(req, func(f nostr.Filter) bool { return len(f.IDs) > 10 })
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				time.Sleep(400 * 24 * time.Hour)
+				net := relaytest.NewNetwork()
+				b, times := hangsUp(c.over)
+				a := net.Add("wss://a.example", b)
+				r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+				defer r.end()
+				var issues []*nostr.Event
+				for i := range 100 {
+					issues = append(issues, owner.Issue(at(time.Duration(i+3)*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
+				}
+				a.Publish(issues...)
+				after(23 * time.Hour)
+				for _, ev := range issues {
+					require.True(t, r.has(ev))
+				}
+				s := r.relay("wss://a.example")
+				if c.learned != "" {
+					require.Contains(t, s.Learned, c.learned)
+				}
+				phase := "live"
+				if name == "a tag" { // what is refused whatever the values is not to be had
+					phase = "live with gaps"
+				}
+				require.Equal(t, phase, s.Phase)
+				t.Logf("hung up %d times, %s: %v", times(), s.Phase, s.Learned)
+				require.Less(t, times(), 30)
+
+				// What comes live comes, and it is hardly asked so again.
+				before := times()
+				live := owner.Issue(at(0), owner.Ref("repo"), "live")
+				a.Publish(live)
+				after(3 * 24 * time.Hour)
+				require.True(t, r.has(live))
+				require.Equal(t, "healthy", r.relay("wss://a.example").Health)
+				require.Less(t, times()-before, 3*7)
+			})
+		})
+	}
+}
+
+// A relay that hangs up whatever it is asked is not left alone as one that refuses every form of
+// request: it is asked, and used as soon as it answers.
+func TestHangingUpOverEverythingIsNoRefusal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var repaired atomic.Bool
+		b, times := hangsUp(func(wire.Request) bool { return !repaired.Load() })
+		a := net.Add("wss://a.example", b)
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.end()
+		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
+		a.Publish(issue)
+		after(20 * time.Hour)
+		s := r.relay("wss://a.example")
+		require.EqualValues(t, s.Connects, times(), "each time it is asked for something")
+		require.Greater(t, times(), 20)
+		require.Empty(t, s.Learned)
+		repaired.Store(true)
+		after(2 * time.Hour)
+		require.True(t, r.has(issue))
+		require.Equal(t, "live", r.relay("wss://a.example").Phase)
+		require.NotContains(t, r.relay("wss://a.example").Learned, "no_negentropy")
+	})
+}
+
+// A relay that is lost now and then, whatever it is asked just then, answers the same on the
+// next connection: nothing is learned of it.
+func TestLostConnectionsTeachNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var asked atomic.Int64
+		b, times := hangsUp(func(req wire.Request) bool {
+			if req.Type != wire.TypeReq && req.Type != wire.TypeNegOpen {
+				return false
+			}
+			return asked.Add(1)%7 == 0
+		})
+		a := net.Add("wss://a.example", b)
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.end()
+		var issues []*nostr.Event
+		for i := range 300 {
+			issues = append(issues, owner.Issue(at(time.Duration(i+3)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
+		}
+		a.Publish(issues...)
+		after(5 * 24 * time.Hour)
+		require.Greater(t, times(), 5)
+		for _, ev := range issues {
+			require.True(t, r.has(ev))
+		}
+		for _, fact := range []string{"no_negentropy", "no_limit_zero", "needs_kinds", "no_notes", "max_values", "max_filters"} {
+			require.NotContains(t, r.relay("wss://a.example").Learned, fact)
+		}
+	})
+}

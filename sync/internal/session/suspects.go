@@ -1,0 +1,151 @@
+package session
+
+import (
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+)
+
+// A relay may refuse a request by hanging up. That does not say which request it was about, and
+// ends whatever was to find that out. So it is remembered over which forms a relay hung up. Those
+// are asked for alone. Once they are believed to be why, they count as refused without being asked
+// for, and repair does what it does with all that is refused: a bisection goes on on the next
+// connection where it was, since it asks only for what is not known yet.
+
+// suspects are the forms of requests over which the relay hung up.
+type suspects struct {
+	out    *outbox
+	terms  *terms
+	forms  map[relaylimits.Form]bool // true: it is believed to refuse them
+	spoken bool                      // it has answered something
+}
+
+// heard takes in that a request got an answer.
+func (s *suspects) heard(x *request) {
+	s.spoken = true
+	if x.heard {
+		return
+	}
+	x.heard = true
+	s.any(x, func(f relaylimits.Form) bool {
+		delete(s.forms, f)
+		s.out.do(Taken{f})
+		return false
+	})
+}
+
+// suspected reports whether a request may be why the relay hung up.
+func (s *suspects) suspected(x *request) bool {
+	return s.any(x, func(relaylimits.Form) bool { return true })
+}
+
+// refused returns the first request that the relay is believed to refuse, nil if there is none.
+func (s *suspects) refused(waiting []*request) *request {
+	for _, x := range waiting {
+		if !x.sure && s.any(x, func(f relaylimits.Form) bool { return s.forms[f] }) {
+			return x
+		}
+	}
+	return nil
+}
+
+// any reports whether is says so of any form of a request over which the relay hung up.
+func (s *suspects) any(x *request, is func(f relaylimits.Form) bool) bool {
+	if len(s.forms) == 0 {
+		return false
+	}
+	known := func(f relaylimits.Form) bool {
+		_, known := s.forms[f]
+		return known && is(f)
+	}
+	of := s.of(x)
+	return slices.ContainsFunc(of.Own, known) || slices.ContainsFunc(of.Filters, known)
+}
+
+// unanswered returns the forms of the requests that were sent since then and got no answer.
+func (s *suspects) unanswered(subs subscriptions, since time.Time) (out []relaylimits.Forms) {
+	for _, x := range subs.where(func(x *request) bool { return !x.heard && x.sentAt.After(since) }) {
+		of := s.of(x)
+		if !slices.ContainsFunc(out, func(o relaylimits.Forms) bool { return o.Own[0] == of.Own[0] }) {
+			out = append(out, *of)
+		}
+	}
+	return out
+}
+
+// of returns the forms of a request.
+func (s *suspects) of(x *request) *relaylimits.Forms {
+	if x.forms != nil && x.formed == s.terms.NoLimitZero {
+		return x.forms
+	}
+	x.forms, x.formed = &relaylimits.Forms{}, s.terms.NoLimitZero
+	own := func(of relaylimits.FormOf, sum uint64) {
+		x.forms.Own = append(x.forms.Own, relaylimits.Form{Of: of, Sum: sum})
+	}
+	switch x.kind {
+	case reqNeg:
+		own(relaylimits.FormOfNegOpen, 0)
+		return x.forms
+	case reqIDs: // others each time: there is only their number to change
+		f := x.filters[0]
+		own(relaylimits.FormOfReq, s.sum(x, nostr.Filter{Kinds: f.Kinds, Authors: f.Authors})+uint64(len(f.IDs)))
+		return x.forms
+	}
+	shape := uint64(0)
+	for _, f := range x.filters {
+		one := s.sum(x, placeholder(f))
+		x.forms.Filters = append(x.forms.Filters, relaylimits.Form{Of: relaylimits.FormOfProbe, Sum: one})
+		shape += one
+	}
+	if x.kind == reqProbe {
+		own(relaylimits.FormOfProbe, s.sum(x, x.filters...))
+		return x.forms
+	}
+	own(relaylimits.FormOfReq, s.sum(x, x.filters...))
+	own(relaylimits.FormOfShape, shape)
+	return x.forms
+}
+
+// sum is the same for the same filters, in whatever order they and what they list are.
+func (s *suspects) sum(x *request, fs ...nostr.Filter) (sum uint64) {
+	for _, f := range fs {
+		one := hash("filter")
+		list := func(name string, values []string) {
+			for _, v := range values {
+				one += hash(name, v)
+			}
+		}
+		for _, k := range f.Kinds {
+			one += hash("kinds", strconv.Itoa(k))
+		}
+		list(filters.ListAuthors, f.Authors)
+		for tag, values := range f.Tags {
+			list("#"+tag, values)
+		}
+		if x.kind == reqIDs {
+			one += hash(filters.ListIDs, strconv.Itoa(len(f.IDs)))
+		} else {
+			list(filters.ListIDs, f.IDs)
+		}
+		if f.LimitZero && !s.terms.NoLimitZero && !x.since {
+			one += hash("limit")
+		}
+		sum += hash(strconv.FormatUint(one, 16))
+	}
+	return sum
+}
+
+func hash(parts ...string) uint64 {
+	h := fnv.New64a()
+	for _, p := range parts {
+		_, _ = h.Write([]byte(p)) // it never fails
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
