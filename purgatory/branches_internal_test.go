@@ -137,14 +137,14 @@ func TestInUse(t *testing.T) {
 		repos := &elusive{scales: w.scales}
 		p.looker.repos = containedRepositories{repos, p.report}
 		p.mover.repos, p.remover.repos = p.looker.repos, p.looker.repos
-		require.NoError(t, p.looker.remake(t.Context(), w.ref, nip34.SHA1))
+		require.NoError(t, p.intake.remake(t.Context(), w.ref, nip34.SHA1))
 		require.NoError(t, p.looker.makeFor(t.Context(), w.ref, nip34.SHA1, false))
 		require.NoError(t, p.remover.remove(t.Context(), w.ref))
 		g, _ := w.look()
 		pl := f.gatherings.enter(w.ref)
 		pl.turns <- struct{}{}
 		for name, err := range map[string]error{
-			"remake": p.looker.remake(t.Context(), w.ref, nip34.SHA1), "make": p.looker.makeFor(t.Context(), w.ref, nip34.SHA1, false),
+			"remake": p.intake.remake(t.Context(), w.ref, nip34.SHA1), "make": p.looker.makeFor(t.Context(), w.ref, nip34.SHA1, false),
 			"remove": p.remover.remove(t.Context(), w.ref),
 		} {
 			require.ErrorIs(t, err, ErrInUse, name)

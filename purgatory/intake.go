@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/graspsync/graspsync"
@@ -21,10 +22,12 @@ type intake struct {
 	step     func(name string)
 	inbox    *inbox
 	findings *findings
-	waiting  *waiting
-	entries  *entries
-	reader   *reader
-	schedule *schedule
+	// gatherings fetch into repositories
+	gatherings *gatherings
+	waiting    *waiting
+	entries    *entries
+	reader     *reader
+	schedule   *schedule
 }
 
 // submit is [Purgatory.Submit].
@@ -140,9 +143,50 @@ func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.
 	in.countClones(e)
 	if e.Class == ledger.State {
 		in.alive(ctx, e)
+		if e.ByUser {
+			in.makeAnew(ctx, e)
+		}
 	}
 	in.inbox.tell(wanted{entry: e})
 	return Answer{Held, Message}, nil
+}
+
+// makeAnew has repositories that are empty hash as a state says that a user submitted: a push is
+// next, and git begins it by what it finds. They were made for SHA-1. What can't be made anew now
+// is by the look that follows.
+func (in *intake) makeAnew(ctx context.Context, state ledger.Entry) {
+	st, err := nip34.ParseState(state.Signed())
+	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(st.Refs)), func(id nip34.ObjectID) bool { return id.Format() != nip34.SHA1 }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, in.cfg.fixed.Timeout/lockShare)
+	defer cancel()
+	g, err := in.reader.gatherAll(ctx, st.Ref.Identifier)
+	if err != nil {
+		in.cfg.Logger.Debug("repositories are made anew later", keyEvent, state.ID.String(), keyError, graspsync.Printable(err.Error()))
+		return
+	}
+	refs := g.Sources(g.Repository(st.Ref), maxSources, shuffled)
+	for _, ref := range append([]graspsync.RepoRef{st.Ref}, refs...) {
+		r := g.Repository(ref)
+		format, known := g.FormatOf(r)
+		if !known || !g.IsOurs(ref) || !r.IsMember(st.Ref.Owner) {
+			continue
+		}
+		if err := in.remake(ctx, ref, format); err != nil {
+			in.cfg.Logger.Debug("a repository is made anew later", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		}
+	}
+}
+
+// remake makes an empty repository anew, unless something is being fetched for it.
+func (in *intake) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
+	leave, free := in.gatherings.take(ref)
+	if !free {
+		return ErrInUse
+	}
+	defer leave()
+	return in.repos.Create(ctx, ref, format)
 }
 
 // countClones counts the clone URLs of an event that are not hunted.

@@ -22,28 +22,27 @@ import (
 // looker looks at repositories: it makes their refs what the events say whose objects are
 // here, and releases these.
 type looker struct {
-	cfg        *Config
-	report     *report
-	stored     stored
-	repos      containedRepositories
-	git        containedGit
-	keep       keeper
-	step       func(name string)
-	naming     *keyed.Locks[graspsync.RepoRef] // who looks at a repository
-	inbox      *inbox
-	findings   *findings
-	gatherings *gatherings
-	waiting    *waiting
-	pins       *pins
-	served     *servedPulls
-	takes      *longTakes
-	entries    *entries
-	reader     *reader
-	mover      *mover
-	histories  *histories
-	rations    *rations
-	remover    *remover
-	intake     *intake
+	cfg       *Config
+	report    *report
+	stored    stored
+	repos     containedRepositories
+	git       containedGit
+	keep      keeper
+	step      func(name string)
+	naming    *keyed.Locks[graspsync.RepoRef] // who looks at a repository
+	inbox     *inbox
+	findings  *findings
+	waiting   *waiting
+	pins      *pins
+	served    *servedPulls
+	takes     *longTakes
+	entries   *entries
+	reader    *reader
+	mover     *mover
+	histories *histories
+	rations   *rations
+	remover   *remover
+	intake    *intake
 	// displacement is what counts for pull requests though it has no ref.
 	displacement *displacement
 }
@@ -186,7 +185,7 @@ func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, la
 // makeFor makes a repository that is not there, or an empty one anew.
 func (k *looker) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
-		if err := k.remake(ctx, ref, format); err != nil {
+		if err := k.intake.remake(ctx, ref, format); err != nil {
 			return fmt.Errorf("creating repository anew: %w", err)
 		}
 		return nil
@@ -196,16 +195,6 @@ func (k *looker) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip3
 	}
 	k.step("created")
 	return nil
-}
-
-// remake makes an empty repository anew, unless something is being fetched for it.
-func (k *looker) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
-	leave, free := k.gatherings.take(ref)
-	if !free {
-		return ErrInUse
-	}
-	defer leave()
-	return k.repos.Create(ctx, ref, format)
 }
 
 // end strikes off what does not wait any more, after the refs of pull requests that

@@ -117,12 +117,12 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	}
 	p.intake = &intake{
 		cfg: &cfg, report: p.report, repos: outside.repos, step: step,
-		inbox: p.inbox, findings: p.findings, waiting: waiting, entries: p.entries, reader: p.reader, schedule: p.schedule,
+		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, waiting: waiting, entries: p.entries, reader: p.reader, schedule: p.schedule,
 	}
 	p.looker = &looker{
 		cfg: &cfg, report: p.report, stored: p.reader.stored, repos: outside.repos, git: outside.git,
 		keep: outside.keep, step: step, naming: naming,
-		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, waiting: waiting, pins: pins, served: p.entries.served, takes: p.entries.takes,
+		inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, takes: p.entries.takes,
 		entries: p.entries, reader: p.reader, mover: p.mover,
 		histories: p.histories, displacement: p.displacement, rations: p.rations, remover: p.remover, intake: p.intake,
 	}
@@ -324,8 +324,8 @@ func (p *Purgatory) Run(ctx context.Context) error {
 // deleted. An error leaves open whether the event waits; it may be submitted again.
 //
 // What is held is on the disk. Submit does not wait for git, with one exception: the
-// repository of an announcement that a user submitted is there when it returns, since
-// a push is next. For the same reason what a client submitted is hunted for after three minutes
+// repository of an announcement that a user submitted is there when it returns, and an empty one
+// hashes as a state says that a user submitted, since a push is next. For the same reason what a client submitted is hunted for after three minutes
 // only, and what came by sync after half a second.
 //
 // What a client submitted is treated better than what came by sync. When there are no places

@@ -1,10 +1,13 @@
 package purgatory_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -294,5 +297,44 @@ func TestRefusedPushThatFindsRoom(t *testing.T) {
 		w.held(p)
 		wait(time.Minute)
 		require.True(t, w.relay.has(p))
+	})
+}
+
+// slowStates is a relay that takes a while to say which states it has.
+type slowStates struct{ *relay }
+
+func (r slowStates) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsync.Event, error] {
+	if asks(f) == "states" {
+		time.Sleep(time.Second)
+	}
+	return r.relay.Events(ctx, f)
+}
+
+// Right after its first state a repository of SHA-256 objects was still one of SHA-1: the first push,
+// which comes then, was refused.
+func TestARepositoryHashesAsItsFirstStateSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{Membership: unanswered()})
+		w.host = slowStates{w.relay}
+		w.start()
+		defer func() { w.stop() }()
+		hers, his := announce(alice, now()), announce(bob, now())
+		his.Tags = append(his.Tags, nostrTag{"maintainers", alice.Hex()})
+		bob.Sign(his)
+		for _, a := range []*nostrEvent{hers, his, announce(carol, now())} {
+			require.Equal(t, purgatory.Held, w.submit(a, true))
+		}
+		wait(10 * time.Second)
+		st := alice.Event(now(), graspsync.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", fmt.Sprintf("%064x", 1)})
+		require.Equal(t, purgatory.Held, w.submit(st, true))
+		for k, format := range map[*relaytest.Key]nip34.ObjectFormat{alice: nip34.SHA256, bob: nip34.SHA256, carol: nip34.SHA1} {
+			dir, unlock, err := w.git.Lock(t.Context(), repoOf(k))
+			require.NoError(t, err)
+			unlock()
+			refs, err := w.git.Refs(t.Context(), dir)
+			require.NoError(t, err)
+			require.Equal(t, format, refs.Format)
+		}
+		wait(10 * time.Second)
 	})
 }

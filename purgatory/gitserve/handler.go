@@ -198,7 +198,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer depart()
-	dir, done, err := h.repos.use(ref) // it must not go while somebody is at it
+	dir, done, err := h.use(ctx, ref) // it must not go while somebody is at it
 	if isPage && errors.Is(err, purgatory.ErrNoRepository) {
 		_ = WriteMissing(w, Root(r)) // the client is gone if this fails
 		return
@@ -225,6 +225,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.push(ctx, w, r, v, ref, dir)
 	}
+}
+
+// use is [Repositories.use] for who does not wait for long.
+func (h *Handler) use(ctx context.Context, ref graspsync.RepoRef) (dir string, done func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Wait, errBusy)
+	defer cancel()
+	return h.repos.use(ctx, ref)
 }
 
 // fail answers a request that could not be served, as long as nothing was answered.

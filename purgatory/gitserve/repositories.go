@@ -175,10 +175,19 @@ func (r *Repositories) Close() error {
 	return errors.Join(r.root.Close(), err)
 }
 
-// use keeps a repository from being removed until done is called, once.
-func (r *Repositories) use(ref graspsync.RepoRef) (dir string, done func(), err error) {
+// use keeps a repository from being removed until done is called, once. One that is made anew
+// right now is waited for.
+func (r *Repositories) use(ctx context.Context, ref graspsync.RepoRef) (dir string, done func(), err error) {
 	done = r.inUse.Use(ref)
-	if _, err := r.root.Stat(path.Join(r.at(ref), "HEAD")); err != nil {
+	there, err := r.isThere(r.at(ref))
+	if err == nil && !there {
+		var unlock func()
+		if unlock, err = r.inUse.Lock(ctx, ref); err == nil {
+			_, err = r.root.Stat(path.Join(r.at(ref), "HEAD"))
+			unlock()
+		}
+	}
+	if err != nil {
 		done()
 		return "", nil, missing(err)
 	}

@@ -100,7 +100,7 @@ func TestTrapP2_InUse(t *testing.T) {
 	r := newRepositories(t)
 	ref := owner.Ref("x")
 	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
-	dir, done, err := r.use(ref)
+	dir, done, err := r.use(t.Context(), ref)
 	require.NoError(t, err)
 	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse)
 	_, unlock, err := r.Lock(t.Context(), ref)
@@ -113,8 +113,37 @@ func TestTrapP2_InUse(t *testing.T) {
 	require.DirExists(t, dir)
 	unlock()
 	require.NoError(t, r.Remove(t.Context(), ref))
-	_, _, err = r.use(ref)
+	_, _, err = r.use(t.Context(), ref)
 	require.ErrorIs(t, err, purgatory.ErrNoRepository)
+	require.Zero(t, r.inUse.Len())
+}
+
+// Whoever came while an empty repository was made anew heard that there is none: the first push of
+// a repository whose objects have SHA-256 ids, which comes right after its first state.
+func TestWhoComesWhileARepositoryIsMadeAnewWaits(t *testing.T) {
+	r := newRepositories(t)
+	ref := owner.Ref("x")
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+	came := make(chan error, 1)
+	r.flush = func(f *os.File) error {
+		if strings.HasSuffix(f.Name(), "config") { // the old one is gone, the new one is not there
+			r.flush = (*os.File).Sync
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(errBusy)
+			_, _, err := r.use(ctx, ref)
+			require.ErrorIs(t, err, errBusy)
+			go func() {
+				_, done, err := r.use(t.Context(), ref)
+				if err == nil {
+					done()
+				}
+				came <- err
+			}()
+		}
+		return f.Sync()
+	}
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA256))
+	require.NoError(t, <-came)
 	require.Zero(t, r.inUse.Len())
 }
 
@@ -204,7 +233,7 @@ func TestFoldersAreOnTheDisk(t *testing.T) {
 			return nil
 		}
 		require.ErrorIs(t, r.repos.Create(t.Context(), ref, nip34.SHA1), os.ErrDeadlineExceeded, i)
-		_, _, err := r.repos.use(ref)
+		_, _, err := r.repos.use(t.Context(), ref)
 		require.ErrorIs(t, err, purgatory.ErrNoRepository, i)
 	}
 
@@ -345,14 +374,14 @@ func TestDepart(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, r.Depart(short, x), context.DeadlineExceeded, "somebody pushes")
 	unlock()
-	_, done, err := r.use(y)
+	_, done, err := r.use(t.Context(), y)
 	require.NoError(t, err)
 	for _, ref := range []graspsync.RepoRef{x, y} {
 		require.NoError(t, r.Depart(t.Context(), ref))
 		require.NoError(t, r.Depart(t.Context(), ref), "it is not there")
 		_, _, err = r.Lock(t.Context(), ref)
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
-		_, _, err = r.use(ref)
+		_, _, err = r.use(t.Context(), ref)
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
 	}
 	done()
