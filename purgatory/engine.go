@@ -335,6 +335,8 @@ func (e *engine) looked(ctx context.Context, msg lookDone) {
 	e.troubles.looked(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {
+	case msg.err == nil && msg.found.again:
+		e.retries.failed(msg.ref, msg.why, now)
 	case msg.err == nil:
 		delete(e.retries, msg.ref)
 	case ctx.Err() != nil:

@@ -43,6 +43,7 @@ type found struct {
 	need   resolve.Need
 	whole  bool // it lacks nothing any more
 	gained bool // it has something that it lacked
+	again  bool // it may have something that it lacks when others have done what they do
 	walked bool // there was time enough for the histories that states name
 }
 

@@ -123,7 +123,7 @@ func (k *looker) lookLocked(ctx context.Context, g *resolve.Group, r *repository
 		k.histories.noteUnfit(r)
 	}
 	f := k.findings.note(g, r, n, number)
-	f.walked = walked
+	f.walked, f.again = walked, r.occupied && len(n.IDs) > 0
 	return f, errors.Join(errs...)
 }
 
@@ -498,6 +498,11 @@ func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, set
 	shared := false
 	for _, o := range g.Sources(r.Repository, maxSources, shuffled) {
 		got, err := k.shareFrom(ctx, g, o, r, ids)
+		if errors.Is(err, errOccupied) {
+			k.cfg.Logger.Debug("objects are shared later", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+			r.occupied = true
+			continue
+		}
 		if err != nil {
 			// Another owner's repository must not keep this one from being dealt with, nor what
 			// only pull requests name have it taken for a slow one: anybody writes these.
@@ -522,6 +527,10 @@ func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, set
 	return nil
 }
 
+// errOccupied says that somebody else has the lock of a repository, as maintainers' looks at theirs
+// often have at once.
+var errOccupied = errors.New("somebody is at it")
+
 // shareFrom gives a repository those of ids that another one has, and for which there is
 // room. That one is not waited for: somebody may have it locked who waits for this one.
 func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
@@ -536,6 +545,9 @@ func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync
 	dir, unlock, err := k.mover.enter(ctx, from, leastLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return false, fmt.Errorf("%w: %w", errOccupied, err)
 	}
 	if err != nil {
 		return false, err

@@ -16,15 +16,16 @@ import (
 type repository struct {
 	*resolve.Repository
 
-	dir     string
-	unlock  func()
-	watch   *stopwatch.Watch            // of the look, which may be at others as well
-	until   time.Duration               // of watch: when its share of time is over
-	gained  bool                        // objects came to it in this look
-	came    map[nip34.ObjectID]struct{} // those that did, from other repositories
-	more    bool                        // some did not, for which there may be room when these have refs
-	failed  error                       // it could not be dealt with; it is looked at again
-	trouble error                       // something else went wrong; it is looked at again
+	dir      string
+	unlock   func()
+	watch    *stopwatch.Watch            // of the look, which may be at others as well
+	until    time.Duration               // of watch: when its share of time is over
+	gained   bool                        // objects came to it in this look
+	came     map[nip34.ObjectID]struct{} // those that did, from other repositories
+	occupied bool                        // somebody was at another repository, which may have some
+	more     bool                        // some did not, for which there may be room when these have refs
+	failed   error                       // it could not be dealt with; it is looked at again
+	trouble  error                       // something else went wrong; it is looked at again
 }
 
 // fateOf is the fate of an entry whose waiting ended by what others did.

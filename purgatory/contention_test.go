@@ -1,0 +1,43 @@
+package purgatory_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// That somebody is at the repository of another maintainer, which has what one lacks, was told to
+// the operator as a failure each time that several of them were looked at at once.
+func TestWhoeverIsAtAnotherRepositoryIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{Membership: unanswered()})
+		var said strings.Builder
+		w.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		w.start()
+		defer func() { w.stop() }()
+		his := announce(bob, now()-100)
+		his.Tags = append(his.Tags, nostrTag{"maintainers", alice.Hex()})
+		bob.Sign(his)
+		w.relay.put(announce(alice, now()-100), his, says(bob, now()-200, "main", 1))
+		w.git.Put(repoOf(bob), object(1))
+		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		_, unlock, err := w.git.Lock(t.Context(), repoOf(bob))
+		require.NoError(t, err)
+		st := says(alice, now(), "main", 1)
+		w.held(st)
+		wait(4 * time.Second)
+		require.False(t, w.relay.has(st))
+		unlock()
+		wait(10 * time.Second)
+		require.True(t, w.relay.has(st))
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
+		require.NotContains(t, said.String(), "level=WARN")
+	})
+}
