@@ -324,7 +324,7 @@ func TestSpoolKnowsWhatIsUnheard(t *testing.T) {
 	}
 	s.close()
 	require.True(t, bytes.Equal(text, w.Body.Bytes()))
-	_, err = s.file.Stat()
+	_, err = s.file.(*os.File).Stat()
 	require.Error(t, err, "its file is closed")
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net/http"
-	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -16,7 +18,7 @@ import (
 type spool struct {
 	http.ResponseWriter
 	visit *visit
-	file  *os.File
+	file  ring
 	room  func(more int64) error // of the disk
 	deaf  bool                   // who is too far behind hears no more, and git does not wait
 	done  chan struct{}          // closed when nothing is written to the client any more
@@ -29,8 +31,33 @@ type spool struct {
 	sent  int64      // bytes of these that the client has
 	asked int64      // how far there is room on the disk, or was
 	ended bool
-	err   error // why nobody hears it any more
+	// draining says that nothing is kept until the client has heard everything.
+	draining bool
+	err      error // why nobody hears it any more
 }
+
+// ring is where a spool keeps what its client has not: a file, or memory.
+type ring interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+}
+
+// memory is a ring for where the disk has no room at all.
+type memory []byte
+
+// ReadAt implements [io.ReaderAt] for what is in it.
+func (m memory) ReadAt(p []byte, at int64) (int, error) { return copy(p, m[at:]), nil }
+
+// WriteAt implements [io.WriterAt] for what fits.
+func (m memory) WriteAt(p []byte, at int64) (int, error) { return copy(m[at:], p), nil }
+
+// Close implements [io.Closer].
+func (m memory) Close() error { return nil }
+
+// memoryAhead is how much of an answer is kept in memory, in bytes: git waits for the client then,
+// which is better than that nobody can clone.
+const memoryAhead = 64 << 10
 
 // maxAhead bounds how far an answer is ahead of its client, in bytes: of a larger one git
 // waits when so much is kept.
@@ -56,7 +83,9 @@ func (s *spool) Write(p []byte) (done int, err error) {
 	for done < len(p) {
 		n, at, err := s.space(len(p) - done)
 		if err == nil {
-			if n, err = s.file.WriteAt(p[done:done+n], at); err != nil {
+			if n, err = s.file.WriteAt(p[done:done+n], at); errors.Is(err, syscall.ENOSPC) && s.remember() {
+				continue
+			} else if err != nil {
 				err = fmt.Errorf("keeping an answer: %w", err)
 				s.leave(err)
 			}
@@ -74,6 +103,28 @@ func (s *spool) Write(p []byte) (done int, err error) {
 		done += n
 	}
 	return done, nil
+}
+
+// remember has what comes kept in memory from now on, when the client has heard what is in the file.
+// It reports whether that can be: the report of a push does not wait for who hears it.
+func (s *spool) remember() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.file.(memory); is || s.deaf {
+		return false
+	}
+	s.draining = true
+	s.visit.stall(true)
+	for s.err == nil && s.taken > s.sent {
+		s.news.Wait()
+	}
+	s.visit.stall(false)
+	s.draining = false
+	if s.err == nil { // nobody reads the file: there is nothing more in it
+		_ = s.file.Close()
+		s.file, s.most, s.asked = make(memory, memoryAhead), memoryAhead, math.MaxInt64
+	}
+	return true
 }
 
 // space waits until something can be kept, and says where, and how much in one piece.
@@ -160,7 +211,7 @@ func (s *spool) whileMoving(ctx context.Context, most time.Duration) (_ context.
 				return
 			}
 			s.mu.Lock()
-			now, full := s.taken, s.taken-s.sent >= s.most
+			now, full := s.taken, s.taken-s.sent >= s.most || s.draining
 			s.mu.Unlock()
 			if now == last && !full || period == mostPeriods {
 				cancel(errMute)
