@@ -234,15 +234,16 @@ func TestStatusGoesOn(t *testing.T) {
 func TestFollowing(t *testing.T) {
 	for phase := plan.Disconnected; phase <= plan.LiveWithGaps; phase++ {
 		for method := plan.LiveAll; method <= plan.LiveAll+2; method++ {
-			for _, unfollowed := range []int{0, 1} {
+			for n := range 4 {
+				unfollowed, subs := n%2, n/2
 				want := method.String()
 				switch {
-				case phase == plan.Disconnected, phase == plan.Connecting:
+				case phase == plan.Disconnected, phase == plan.Connecting, subs == 0 && method != plan.LivePolling:
 					want = ""
 				case unfollowed == 1 && method == plan.LiveAll:
 					want = "live in part"
 				}
-				require.Equal(t, want, following(plan.RelayStatus{Phase: phase, LiveMethod: method, Unfollowed: unfollowed}))
+				require.Equal(t, want, following(plan.RelayStatus{Phase: phase, LiveMethod: method, Unfollowed: unfollowed, LiveSubs: subs}))
 			}
 		}
 	}
