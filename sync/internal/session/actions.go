@@ -129,7 +129,7 @@ type Report struct {
 	// Unserved are ids that the relay announced and did not serve, at most 1,000.
 	Unserved []graspsync.EventID
 	// Disproved: NIP-77 did not show what the relay has.
-	Disproved bool
+	Disproved bool `json:",omitempty"`
 	// PageSize is the largest page the relay ever gave, as far as is known by now.
 	PageSize int
 	Err      string // why it failed; a relay may have written it

@@ -64,7 +64,7 @@ func (h *history) audited(q *query, result plan.Result) bool {
 		return false
 	}
 	a.compare, q.pages, q.result = true, false, max(q.result, result)
-	q.state, q.set = qWaiting, negentropy.NewSet(nil)
+	q.state, q.set, q.walk = qWaiting, negentropy.NewSet(nil), nil
 	h.fetchPart(q)
 	return true
 }
