@@ -136,7 +136,7 @@ func TestInUse(t *testing.T) {
 		p, f := w.p, w.p.fetches
 		repos := &elusive{scales: w.scales}
 		p.looker.repos = containedRepositories{repos, p.report}
-		p.mover.repos, p.remover.repos = p.looker.repos, p.looker.repos
+		p.mover.repos, p.remover.repos, p.intake.repos = p.looker.repos, p.looker.repos, p.looker.repos
 		require.NoError(t, p.intake.remake(t.Context(), w.ref, nip34.SHA1))
 		require.NoError(t, p.looker.makeFor(t.Context(), w.ref, nip34.SHA1, false))
 		require.NoError(t, p.remover.remove(t.Context(), w.ref))

@@ -374,7 +374,7 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n resolve.Need, why resolve.Reasons) {
 	by, told := anew(why, n)
 	if !told {
-		if !why.Check || now.Before(e.patient[ref].until) {
+		if !why.Check && len(why.Unsaid) == 0 || now.Before(e.patient[ref].until) {
 			return
 		}
 		by = hunt.BySync

@@ -141,10 +141,5 @@ func anew(why resolve.Reasons, n resolve.Need) (by hunt.Origin, anew bool) {
 			because(byUser)
 		}
 	}
-	for author := range why.Unsaid {
-		if _, member := n.Members[author]; member {
-			because(false)
-		}
-	}
 	return by, anew
 }

@@ -997,9 +997,12 @@ func sweepObjects(on files, dir string, now time.Time) error {
 func sweepNote(on files, name string) error {
 	note, err := on.ReadFile(name)
 	if err == nil && strings.HasPrefix(string(note), barerepo.PushNote) {
-		return on.Remove(name)
+		err = on.Remove(name)
 	}
-	return nil //nolint:nilerr // it is somebody's
+	if errors.Is(err, fs.ErrNotExist) { // its push has ended
+		return nil
+	}
+	return err
 }
 
 // looseRefs counts refs that have a file of their own, up to where they are too many.

@@ -82,8 +82,8 @@ func (r *Repositories) syncPushed(at string) error {
 // until it takes them. It removes them itself, unless it is killed.
 const incomplete = "tmp_objdir-incoming-"
 
-// sweep removes what pushes have left that were killed: objects, and locks of refs. It is
-// called with the lock of the repository: nobody else pushes.
+// sweep removes what pushes have left that were killed: objects, notes that keep packs, and locks
+// of refs. It is called with the lock of the repository: nobody else pushes.
 func (r *Repositories) sweep(at string) error {
 	entries, err := fs.ReadDir(r.root.FS(), path.Join(at, "objects"))
 	if err != nil {
@@ -95,6 +95,7 @@ func (r *Repositories) sweep(at string) error {
 			errs = append(errs, r.root.RemoveAll(path.Join(at, "objects", e.Name())))
 		}
 	}
+	errs = append(errs, r.sweepKept(at))
 	for _, folder := range []string{"refs", "logs"} { // that of a log is taken to expire it
 		errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, folder), func(name string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() && path.Ext(name) == ".lock" {
@@ -104,6 +105,26 @@ func (r *Repositories) sweep(at string) error {
 		}))
 	}
 	errs = append(errs, ifExists(r.root.Remove(path.Join(at, "HEAD.lock"))), r.sweepPacked(at))
+	return errors.Join(errs...)
+}
+
+// sweepKept removes the notes of pushes that keep packs: what is in these was never maintained, and
+// stayed though nothing named it.
+func (r *Repositories) sweepKept(at string) error {
+	folder := path.Join(at, "objects", "pack")
+	entries, err := fs.ReadDir(r.root.FS(), folder)
+	errs := []error{err}
+	for _, e := range entries {
+		if path.Ext(e.Name()) != ".keep" {
+			continue
+		}
+		name := path.Join(folder, e.Name())
+		note, err := r.root.ReadFile(name)
+		if err == nil && strings.HasPrefix(string(note), barerepo.PushNote) {
+			err = r.root.Remove(name)
+		}
+		errs = append(errs, ifExists(err))
+	}
 	return errors.Join(errs...)
 }
 
