@@ -27,6 +27,17 @@ type PullRequest struct {
 	DroppedClones, UnusableClones int
 }
 
+// What a pull request takes up besides its event, in bytes, and a repository that it is for.
+const (
+	bytesPull = 256
+	bytesRepo = 64
+)
+
+// Size is about how many bytes a pull request takes up besides its event.
+func (p *PullRequest) Size() int {
+	return bytesPull + bytesRepo*len(p.Repos) + bytesAddress*len(p.Clones)
+}
+
 // ParsePullRequest reads a pull request or an update of one. An event of another
 // kind, without a repository or without a usable tip is an error that wraps
 // [ErrInvalid].

@@ -33,6 +33,16 @@ type State struct {
 	Impossible int
 }
 
+// What a state takes up besides its event, in bytes, and a ref without the text of its name, which
+// the event has as well.
+const (
+	bytesState = 256
+	bytesRef   = 128
+)
+
+// Size is about how many bytes a state takes up besides its event.
+func (s *State) Size() int { return bytesState + bytesRef*len(s.Refs) }
+
 // Stamp returns what decides between two states of one author and identifier.
 func (s *State) Stamp() graspsync.Stamp { return graspsync.Stamp{CreatedAt: s.CreatedAt, ID: s.ID} }
 

@@ -95,13 +95,15 @@ func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 				wait(time.Second)
 				w.relay.put(announce(alice, now()-100)) // from elsewhere, in the same moment
 				d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", newer.ID})
-				w.relay.put(d, bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", also.ID}))
+				theirs := bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", also.ID})
+				w.relay.put(d, theirs)
 				removed := false
 				w.git.FailWith(func(op string) error {
 					removed = removed || op == "depart"
 					return nil
 				})
 				w.p.Arrived(eventtest.Of(d))
+				w.p.Arrived(eventtest.Of(theirs))
 				wait(time.Second)
 				require.Empty(t, w.p.Held(nostrFilter{}))
 				require.True(t, w.git.Has(repoOf(alice)))

@@ -213,8 +213,7 @@ func (l *entries) strikeOff(ctx context.Context, e ledger.Entry) error {
 
 // pushing is [Purgatory.Pushing].
 func (l *entries) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
-	waits := func(e ledger.Entry) bool { return e.Class == ledger.State }
-	if !slices.ContainsFunc(refs, resolve.IsState) || !slices.ContainsFunc(l.waiting.of(ref), waits) {
+	if !slices.ContainsFunc(refs, resolve.IsState) || !l.waiting.stateOf(ref) {
 		return
 	}
 	l.findings.movedBy(ref, refs)

@@ -51,23 +51,28 @@ func entryOf(ev graspsync.Event, byUser bool) (ledger.Entry, error) {
 		}
 		e.Class, e.ID, e.Author, e.Version = ledger.Announcement, a.ID, a.Ref.Owner, a.Stamp()
 		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
-		e.Size += int64(a.Size()) // it is kept parsed
+		e.Size += int64(a.Size()) // all are kept parsed
 	case graspsync.KindState:
 		s, err := nip34.ParseState(ev)
 		if err != nil {
 			return e, err
 		}
 		e.Class, e.ID, e.Author, e.Version = ledger.State, s.ID, s.Ref.Owner, s.Stamp()
-		e.Repos = []graspsync.RepoRef{s.Ref}
+		e.Repos, e.State = []graspsync.RepoRef{s.Ref}, s
+		e.Size += int64(s.Size())
 	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		p, err := nip34.ParsePullRequest(ev)
 		if err != nil {
 			return e, err
 		}
 		e.Class, e.ID, e.Author, e.Repos = ledger.PullRequest, p.ID, p.Author, p.Repos
-		e.Version = graspsync.Stamp{CreatedAt: p.CreatedAt, ID: p.ID}
+		e.Version, e.Pull = graspsync.Stamp{CreatedAt: p.CreatedAt, ID: p.ID}, p
+		e.Size += int64(p.Size())
 	default:
 		return e, fmt.Errorf("%w: kind %d", errNotOurs, ev.Kind)
+	}
+	if at, expires := nip34.Expiration(ev.Event); expires {
+		e.Expires = max(1, int64(at))
 	}
 	return e, nil
 }

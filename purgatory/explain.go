@@ -250,10 +250,7 @@ func (x *explainer) names(entries []ledger.Entry) map[string][]string {
 	for _, e := range entries {
 		switch e.Class { //nolint:exhaustive // the others name no objects
 		case ledger.State:
-			s, err := nip34.ParseState(e.Signed())
-			if err != nil {
-				continue
-			}
+			s := e.State
 			refs := make([]string, 0, len(s.Refs))
 			for name := range s.Refs {
 				refs = append(refs, name.String())
@@ -265,9 +262,7 @@ func (x *explainer) names(entries []ledger.Entry) map[string][]string {
 				}
 			}
 		case ledger.PullRequest:
-			if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
-				add(pr.Tip.String(), "pull request "+pr.ID.String())
-			}
+			add(e.Pull.Tip.String(), "pull request "+e.ID.String())
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -89,7 +90,7 @@ func (x *histories) find(ctx context.Context, g *resolve.Group, r *repository, s
 			return err
 		}
 	}
-	x.rememberWalks(r, stamp, w.past, resolve.IDsOf(append(g.Decided(r.Repository), g.Pulled(r.Repository)...)))
+	x.rememberWalks(r, stamp, w.past, g.Named(r.Repository))
 	return nil
 }
 
@@ -140,12 +141,19 @@ func (x *histories) recallWalks(ref graspsync.RepoRef, stamp string) walked {
 }
 
 // rememberWalks keeps what was found of what is named now.
-func (x *histories) rememberWalks(r *repository, stamp string, found walked, named []nip34.ObjectID) {
+func (x *histories) rememberWalks(r *repository, stamp string, found walked, named iter.Seq[nip34.ObjectID]) {
 	if stamp == "" {
 		return
 	}
 	found.stamp = stamp
-	still := setOf(named)
+	still := make(map[nip34.ObjectID]struct{})
+	for id := range named {
+		_, isLong := found.long[id]
+		_, isKnown := found.whole[id]
+		if isLong || isKnown {
+			still[id] = struct{}{}
+		}
+	}
 	for id := range found.whole {
 		if _, named := still[id]; !named {
 			delete(found.whole, id)

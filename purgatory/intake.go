@@ -195,10 +195,8 @@ func (in *intake) countClones(e ledger.Entry) {
 	case ledger.Announcement:
 		in.countListed(e.Announces)
 	case ledger.PullRequest:
-		if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
-			in.report.dropSome("clones", in.cfg.beyond(pr.Clones, pr.DroppedClones))
-			in.report.unusable(pr.Event, pr.UnusableClones)
-		}
+		in.report.dropSome("clones", in.cfg.beyond(e.Pull.Clones, e.Pull.DroppedClones))
+		in.report.unusable(e.Event, e.Pull.UnusableClones)
 	}
 }
 
@@ -340,7 +338,10 @@ func (in *intake) arrived(ev graspsync.Event) {
 		}
 	}
 	switch ev.Kind {
-	case graspsync.KindAnnouncement, graspsync.KindDeletion, kindVanish, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
+	case graspsync.KindDeletion, kindVanish:
+		in.waiting.askAgain(ev.PubKey) // at once: who looks meanwhile asks
+		in.inbox.tell(arrived{ev})
+	case graspsync.KindAnnouncement, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		in.inbox.tell(arrived{ev})
 	}
 }

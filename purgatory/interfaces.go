@@ -24,7 +24,9 @@ type Relay interface {
 	// order; an error is the last pair. It wraps ErrIncomplete if there may be more that the
 	// relay can't give.
 	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]
-	// Deleted reports whether a stored deletion or vanish request covers the event.
+	// Deleted reports whether a stored deletion or vanish request covers the event. That none
+	// does is taken to be so until [Purgatory.Arrived] tells of one of its author, and asked again
+	// before the event is released, and each hour.
 	Deleted(ctx context.Context, event graspsync.Event) (bool, error)
 	// Lists reports whether an announcement makes its repository ours, once it is stored.
 	// Others are stored of those whom somebody lists: they say who agrees to maintain what.

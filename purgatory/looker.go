@@ -325,6 +325,14 @@ func (k *looker) alignNow(ctx context.Context, g *resolve.Group, r *repository) 
 	if err := k.again(ctx, g, r); err != nil {
 		return err
 	}
+	return k.alignSure(ctx, g, r)
+}
+
+// alignSure is alignNow for what was read just now.
+func (k *looker) alignSure(ctx context.Context, g *resolve.Group, r *repository) error {
+	if err := k.confirm(ctx, g, r); err != nil {
+		return err
+	}
 	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
 		return nil // nobody announces it any more: the next look is about that
 	}
@@ -360,25 +368,63 @@ func (k *looker) again(ctx context.Context, g *resolve.Group, r *repository) err
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
 	}
-	now, err := k.reader.gather(ctx, r.Ref, g.Late)
+	var known []ledger.Entry
+	for _, h := range g.States {
+		known = append(known, h.Entry)
+	}
+	pulls := r.Over != nil // else it is not their turn
+	for _, h := range g.Pulls {
+		if pulls {
+			known = append(known, h.Entry)
+		}
+	}
+	now, err := k.reader.gatherAgain(ctx, r.Ref, g.Late, known)
 	if err != nil {
 		return err
 	}
-	known := setOf(g.Pins)
-	unknown := func(e ledger.Entry) bool {
-		_, ok := known[e.ID]
-		return !ok
+	if g.States = now.States; pulls {
+		g.Pulls = now.Pulls
 	}
-	g.States = slices.DeleteFunc(now.States, func(h resolve.State) bool { return unknown(h.Entry) })
-	g.Pulls = slices.DeleteFunc(now.Pulls, func(h resolve.Pull) bool { return unknown(h.Entry) })
 	g.Accepted, g.Waiting, g.All, g.Family, g.Stored = now.Accepted, now.Waiting, now.All, now.Family, now.Stored
-	if e, waits := g.Waiting[r.Ref]; waits && unknown(e) {
+	if e, waits := g.Waiting[r.Ref]; waits && !slices.Contains(g.Pins, e.ID) {
 		k.findings.touch(r.Ref)
 		delete(g.Waiting, r.Ref)
 	}
 	fresh := g.Repository(r.Ref)
 	r.Members, r.Active = fresh.Members, fresh.Active
 	return nil
+}
+
+// confirm asks whether what may decide about refs now, or be released then, was deleted: nobody
+// may have told yet. Of what has to wait on it is enough to be told.
+func (k *looker) confirm(ctx context.Context, g *resolve.Group, r *repository) error {
+	var errs []error
+	deleted := func(e ledger.Entry) bool {
+		is, err := k.reader.deleted(ctx, e)
+		if errs = append(errs, err); is { // the next look strikes it off
+			k.findings.touch(r.Ref)
+			k.inbox.tell(news{identifier: r.Ref.Identifier})
+		}
+		return is
+	}
+	if e, waits := g.Waiting[r.Ref]; waits && deleted(e) {
+		delete(g.Waiting, r.Ref)
+	}
+	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool {
+		return r.IsMember(h.State.Ref.Owner) && r.Here(h.State) && deleted(h.Entry)
+	})
+	if r.Over == nil {
+		return errors.Join(errs...)
+	}
+	g.Pulls = slices.DeleteFunc(g.Pulls, func(h resolve.Pull) bool {
+		if !slices.Contains(h.Pull.Repos, r.Ref) || k.served.has(h.Entry.ID) {
+			return false
+		}
+		_, over := r.Over[h.Entry.ID]
+		has := r.Refs.At[nip34.EventRef(h.Entry.ID)] == h.Pull.Tip
+		return (has || !over && r.Has(h.Pull.Tip)) && deleted(h.Entry)
+	})
+	return errors.Join(errs...)
 }
 
 // alignOne makes the refs of a repository what they should be. That may make it
@@ -476,7 +522,7 @@ func (k *looker) alignOther(ctx context.Context, by *resolve.Group, ref graspsyn
 			return err
 		}
 	}
-	return k.alignOne(ctx, g, o)
+	return k.alignSure(ctx, g, o)
 }
 
 // shuffled puts repositories in an order at random: none of them is always the first.
@@ -805,6 +851,9 @@ func (k *looker) takeBackHere(ctx context.Context, g *resolve.Group, r *reposito
 		return fmt.Errorf("reading states: %w", err)
 	}
 	if err := k.histories.find(ctx, g, r, g.Decided(r.Repository)); err != nil {
+		return err
+	}
+	if err := k.confirm(ctx, g, r); err != nil {
 		return err
 	}
 	if err := k.alignOne(ctx, g, r); err != nil || r.Decides != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,7 +220,7 @@ func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
 		found.whole[id(n)] = n%2 == 0
 		found.long[id(n)], found.long[id(n+10)] = cut{after: 1}, cut{after: 2}
 	}
-	p.histories.rememberWalks(r, "one", found, []nip34.ObjectID{id(0), id(1), id(10), id(20)})
+	p.histories.rememberWalks(r, "one", found, slices.Values([]nip34.ObjectID{id(0), id(1), id(10), id(20)}))
 	now := p.histories.recallWalks(seedRef, "one")
 	require.Equal(t, map[nip34.ObjectID]bool{id(0): true, id(1): false}, now.whole)
 	require.Equal(t, map[nip34.ObjectID]cut{id(1): {after: 1}, id(10): {after: 2}}, now.long)
@@ -228,13 +229,13 @@ func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
 		require.Empty(t, other.whole)
 		require.Empty(t, other.long)
 	}
-	p.histories.rememberWalks(r, "", now, nil)
+	p.histories.rememberWalks(r, "", now, slices.Values([]nip34.ObjectID(nil)))
 	require.Len(t, p.histories.walked, 1, "who can't tell what has changed has nothing remembered")
-	p.histories.rememberWalks(r, "one", now, nil)
+	p.histories.rememberWalks(r, "one", now, slices.Values([]nip34.ObjectID(nil)))
 	require.Empty(t, p.histories.walked)
 	for n := range maxWalked + 2 {
 		r.Ref.Identifier = fmt.Sprint(n)
-		p.histories.rememberWalks(r, "one", walked{whole: map[nip34.ObjectID]bool{id(1): true}}, []nip34.ObjectID{id(1)})
+		p.histories.rememberWalks(r, "one", walked{whole: map[nip34.ObjectID]bool{id(1): true}}, slices.Values([]nip34.ObjectID{id(1)}))
 	}
 	require.Equal(t, maxWalked, len(p.histories.walked))
 	require.NotEmpty(t, p.histories.recallWalks(r.Ref, "one").whole)

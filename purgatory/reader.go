@@ -67,21 +67,30 @@ func (w wanting) payers(a *nip34.Announcement) []graspsync.PubKey {
 
 // gather reads what is known of a repository. It changes nothing.
 func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*resolve.Group, error) {
+	return d.gatherOf(ctx, ref, late, d.waiting.of)
+}
+
+// gatherAgain is gather for what was known before: what came since has its own turn.
+func (d *reader) gatherAgain(ctx context.Context, ref graspsync.RepoRef, late bool, known []ledger.Entry) (*resolve.Group, error) {
+	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []ledger.Entry { return d.waiting.still(known) })
+}
+
+func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool, of func(ref graspsync.RepoRef) []ledger.Entry) (*resolve.Group, error) {
 	g, err := d.announced(ctx, ref.Identifier, late)
 	if err != nil {
 		return nil, err
 	}
-	entries := d.waiting.of(ref)
 	r := g.Repository(ref)
-	err = d.sortAll(ctx, g, slices.DeleteFunc(entries, func(e ledger.Entry) bool {
+	err = d.sortAll(ctx, g, slices.DeleteFunc(of(ref), func(e ledger.Entry) bool {
 		return e.Class == ledger.Announcement || (e.Class == ledger.State && !r.IsMember(e.Author))
 	}))
 	return g, err
 }
 
-// gatherAll reads what is known of all repositories with an identifier.
-func (d *reader) gatherAll(ctx context.Context, identifier string) (*resolve.Group, error) {
-	g, err := d.announced(ctx, identifier, false)
+// gatherAll reads what is known of all repositories with an identifier. anew says that it is asked
+// again of all that waits whether it was deleted.
+func (d *reader) gatherAll(ctx context.Context, identifier string, anew bool) (*resolve.Group, error) {
+	g, err := d.group(ctx, &resolve.Group{Identifier: identifier, Anew: anew})
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +98,16 @@ func (d *reader) gatherAll(ctx context.Context, identifier string) (*resolve.Gro
 	return g, err
 }
 
-// announced reads which repositories with an identifier are ours, or may be, and what is
-// stored about them.
+// announced reads which repositories with an identifier are ours, or may be, and what is stored
+// about them.
 func (d *reader) announced(ctx context.Context, identifier string, late bool) (*resolve.Group, error) {
-	g := &resolve.Group{
-		Identifier: identifier,
-		Late:       late,
-		Accepted:   make(map[graspsync.RepoRef]*nip34.Announcement),
-		Waiting:    make(map[graspsync.RepoRef]ledger.Entry),
-	}
+	return d.group(ctx, &resolve.Group{Identifier: identifier, Late: late})
+}
+
+// group is announced for a group that says what is to be read, and how.
+func (d *reader) group(ctx context.Context, g *resolve.Group) (*resolve.Group, error) {
+	identifier := g.Identifier
+	g.Accepted, g.Waiting = make(map[graspsync.RepoRef]*nip34.Announcement), make(map[graspsync.RepoRef]ledger.Entry)
 	// What waits is read before what is stored: what is released meanwhile is found twice, and
 	// not taken for what nobody has announced.
 	waiting := d.waiting.waitingUnder(identifier)
@@ -137,8 +147,11 @@ func (d *reader) announced(ctx context.Context, identifier string, late bool) (*
 
 // sortAll puts entries where they belong, but for those whose waiting is being ended.
 func (d *reader) sortAll(ctx context.Context, g *resolve.Group, entries []ledger.Entry) error {
-	for _, e := range d.pins.lasting(entries) {
-		if err := d.sort(ctx, g, e); err != nil {
+	entries = d.pins.lasting(entries)
+	ask, now := d.waiting.toAsk(entries), time.Now()
+	for i := range entries {
+		_, unknown := ask[entries[i].ID]
+		if err := d.sort(ctx, g, &entries[i], unknown || g.Anew, now); err != nil {
 			return err
 		}
 	}
@@ -147,21 +160,23 @@ func (d *reader) sortAll(ctx context.Context, g *resolve.Group, entries []ledger
 	return nil
 }
 
-// sort puts an entry where it belongs.
-func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) error {
-	if e.Event == nil {
+// sort puts an entry where it belongs. ask says that it may have been deleted.
+func (d *reader) sort(ctx context.Context, g *resolve.Group, entry *ledger.Entry, ask bool, now time.Time) error {
+	if entry.Event == nil {
 		return nil
 	}
-	deleted, err := d.stored.relay.Deleted(ctx, e.Signed())
-	if err != nil {
-		return fmt.Errorf("asking for deletions: %w", err)
+	e := *entry
+	if ask {
+		deleted, err := d.deleted(ctx, e)
+		if err != nil {
+			return err
+		}
+		if deleted {
+			g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Deleted})
+			return nil
+		}
 	}
-	now := time.Now()
-	if deleted {
-		g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Deleted})
-		return nil
-	}
-	if hasExpired(e.Event, now) {
+	if e.Expires != 0 && now.Unix() >= e.Expires {
 		g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Expired})
 		return nil
 	}
@@ -174,10 +189,7 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) err
 	case ledger.Relative:
 		g.Relatives = append(g.Relatives, resolve.Relative{Entry: e, Announcement: e.Announces})
 	case ledger.State:
-		s, err := nip34.ParseState(e.Signed())
-		if err != nil {
-			return err
-		}
+		s := e.State
 		if slices.ContainsFunc(g.Stored, func(o *nip34.State) bool {
 			return o.Ref == s.Ref && o.Stamp().Newer(s.Stamp())
 		}) {
@@ -186,13 +198,25 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, e ledger.Entry) err
 		}
 		g.States = append(g.States, resolve.State{Entry: e, State: s})
 	case ledger.PullRequest:
-		pr, err := nip34.ParsePullRequest(e.Signed())
-		if err != nil {
-			return err
-		}
-		g.Pulls = append(g.Pulls, resolve.Pull{Entry: e, Pull: pr})
+		g.Pulls = append(g.Pulls, resolve.Pull{Entry: e, Pull: e.Pull})
 	}
 	return nil
+}
+
+// deleted asks the relay, which has to look for that, whether an entry was deleted. That it was
+// not is known until its author deletes something.
+func (d *reader) deleted(ctx context.Context, e ledger.Entry) (bool, error) {
+	asked := d.waiting.asked(e.ID)
+	deleted, err := d.stored.relay.Deleted(ctx, e.Signed())
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("asking for deletions: %w", err)
+	case deleted:
+		d.waiting.askAgain(e.Author)
+	default:
+		d.waiting.undeleted(e.ID, asked)
+	}
+	return deleted, nil
 }
 
 // family returns who has a say in the repositories of some announcements with an
@@ -318,13 +342,9 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 		switch {
 		case !r.IsMember(e.Author):
 		case e.Class == ledger.State:
-			if s, err := nip34.ParseState(e.Signed()); err == nil {
-				ids = slices.AppendSeq(ids, maps.Values(s.Refs))
-			}
+			ids = slices.AppendSeq(ids, maps.Values(e.State.Refs))
 		case e.Class == ledger.PullRequest:
-			if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
-				ids = append(ids, pr.Tip)
-			}
+			ids = append(ids, e.Pull.Tip)
 		}
 	}
 	return ids, nil

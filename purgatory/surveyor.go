@@ -31,7 +31,7 @@ func (su *surveyor) survey(ctx context.Context, identifier string, why resolve.R
 	ctx, cancel := context.WithTimeout(ctx, su.cfg.fixed.Timeout)
 	defer cancel()
 	v := su.known(identifier, why) // before what it is about is read: what comes meanwhile has its own turn
-	g, err := su.reader.gatherAll(ctx, identifier)
+	g, err := su.reader.gatherAll(ctx, identifier, why.Check)
 	if err != nil {
 		return resolve.Overview{}, err
 	}

@@ -64,6 +64,54 @@ func (w *waiting) of(ref graspsync.RepoRef) []ledger.Entry {
 	return w.ledger.Of(ref)
 }
 
+// stateOf reports whether a state waits that may concern a repository.
+func (w *waiting) stateOf(ref graspsync.RepoRef) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.HasState(ref.Identifier)
+}
+
+// still returns those of some entries that wait, as they are now.
+func (w *waiting) still(some []ledger.Entry) (out []ledger.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range some {
+		if now, waits := w.ledger.Get(e.ID); waits {
+			out = append(out, now)
+		}
+	}
+	return out
+}
+
+// asked returns what is known of deletions by the author of an entry.
+func (w *waiting) asked(id graspsync.EventID) *ledger.Asked {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.Asked(id)
+}
+
+// toAsk returns of which of some entries it is not known that they were not deleted.
+func (w *waiting) toAsk(some []ledger.Entry) map[graspsync.EventID]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.ToAsk(some)
+}
+
+// undeleted notes that an entry was not deleted, unless its author has deleted something since
+// that was asked.
+func (w *waiting) undeleted(id graspsync.EventID, a *ledger.Asked) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.Undeleted(id, a)
+}
+
+// askAgain notes that an author has deleted something.
+func (w *waiting) askAgain(author graspsync.PubKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.AskAgain(author)
+}
+
 // byAuthor returns the entries of an author.
 func (w *waiting) byAuthor(author graspsync.PubKey) []ledger.Entry {
 	w.mu.Lock()
@@ -164,11 +212,8 @@ func (w *waiting) pulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
 	entries := w.ledger.Of(ref)
 	w.mu.Unlock()
 	for _, e := range entries {
-		if e.Class != ledger.PullRequest {
-			continue
-		}
-		if pr, err := nip34.ParsePullRequest(e.Signed()); err == nil {
-			pulls = append(pulls, pr)
+		if e.Pull != nil {
+			pulls = append(pulls, e.Pull)
 		}
 	}
 	return pulls
@@ -177,16 +222,9 @@ func (w *waiting) pulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
 // pullRequest is [Purgatory.PullRequest].
 func (w *waiting) pullRequest(id graspsync.EventID) *nip34.PullRequest {
 	w.mu.Lock()
-	e, ok := w.ledger.Get(id)
-	w.mu.Unlock()
-	if !ok || e.Class != ledger.PullRequest {
-		return nil
-	}
-	pr, err := nip34.ParsePullRequest(e.Signed())
-	if err != nil {
-		return nil
-	}
-	return pr
+	defer w.mu.Unlock()
+	e, _ := w.ledger.Get(id)
+	return e.Pull
 }
 
 // event is [Purgatory.Event].

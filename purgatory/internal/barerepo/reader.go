@@ -215,7 +215,11 @@ func (r *Reader) find(packs []fs.DirEntry, ids []nip34.ObjectID, found map[nip34
 			return err
 		}
 	}
-	for id := range left {
+	loose, err := r.loose(left)
+	if err != nil {
+		return err
+	}
+	for _, id := range loose {
 		kind, err := r.looseKind(id)
 		if err != nil {
 			return err
@@ -281,6 +285,38 @@ func Null(format nip34.ObjectFormat) string {
 		return strings.Repeat("0", 64)
 	}
 	return strings.Repeat("0", 40)
+}
+
+// looseAtOnce is how many objects are looked for one by one: there are no more folders of them.
+const looseAtOnce = 256
+
+// loose returns those of some objects that may be loose. Of very many, of which most are not
+// there, the folders are listed.
+func (r *Reader) loose(some map[nip34.ObjectID]struct{}) ([]nip34.ObjectID, error) {
+	if len(some) <= looseAtOnce {
+		return slices.Collect(maps.Keys(some)), nil
+	}
+	by := make(map[string]map[string]nip34.ObjectID)
+	for id := range some {
+		hex := id.String()
+		if by[hex[:2]] == nil {
+			by[hex[:2]] = make(map[string]nip34.ObjectID)
+		}
+		by[hex[:2]][hex[2:]] = id
+	}
+	var out []nip34.ObjectID
+	for folder, ids := range by {
+		entries, err := r.list("objects/" + folder)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if id, is := ids[e.Name()]; is {
+				out = append(out, id)
+			}
+		}
+	}
+	return out, nil
 }
 
 // looseKind returns what an object is that has a file of its own; 0 if there is none.

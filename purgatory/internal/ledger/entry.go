@@ -46,9 +46,11 @@ type Entry struct {
 	ID    graspsync.EventID
 	Class Class
 	Event *nostr.Event // nil for a Placeholder
-	// Announces is what Event says, of an Announcement or a Relative: all that look at these
-	// would parse it again. It does not change.
-	Announces *nip34.Announcement
+	// What Event says, by its class: all that look at it would parse it again. It does not change.
+	Announces *nip34.Announcement // an Announcement or a Relative
+	State     *nip34.State
+	Pull      *nip34.PullRequest
+	Expires   int64 // Unix seconds, by what it says itself (NIP-40); zero: never
 	Author    graspsync.PubKey
 	// Repos are the repositories that it names: an announcement its own, a state the
 	// one of its author, a pull request those of its a tags, a placeholder the one

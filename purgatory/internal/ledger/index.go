@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"slices"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
@@ -16,6 +18,7 @@ type index struct {
 	generations map[string]*Generation
 	known       *nip34.Known // by these
 	payers      map[payer]map[graspsync.EventID]struct{}
+	asked       map[graspsync.PubKey]*Asked // by the authors of entries
 }
 
 // Generation is told from others by where it is.
@@ -30,6 +33,7 @@ func newIndex() index {
 		relatives: make(map[graspsync.PubKey]map[graspsync.EventID]struct{}), generations: make(map[string]*Generation),
 		known:  nip34.NewKnown(),
 		payers: make(map[payer]map[graspsync.EventID]struct{}),
+		asked:  make(map[graspsync.PubKey]*Asked),
 	}
 }
 
@@ -84,6 +88,7 @@ func (x *index) drop(e *Entry) {
 	if e.Class == Relative {
 		outOf(x.relatives, e.Author, e.ID)
 	}
+	x.forgetAsked(e)
 }
 
 // changed takes note that other announcements may wait under an identifier than before.
@@ -147,24 +152,34 @@ func (x *index) Knows(identifier string, who graspsync.PubKey) bool {
 	return x.known.Has(identifier, who)
 }
 
+// HasState reports whether a state waits under an identifier.
+func (x *index) HasState(identifier string) bool {
+	for id := range x.byName[identifier] {
+		if x.entries[id].Class == State {
+			return true
+		}
+	}
+	return false
+}
+
 // Of returns the entries that name a repository, and the states with its
 // identifier, whoever wrote them: which of these concern it is for its maintainers
 // to say. They are in order of their ids.
 func (x *index) Of(ref graspsync.RepoRef) []Entry {
-	ids := make(map[graspsync.EventID]struct{})
+	all := make([]*Entry, 0, len(x.byRepo[ref]))
 	for id := range x.byRepo[ref] {
-		ids[id] = struct{}{}
+		all = append(all, x.entries[id])
 	}
 	for id := range x.byName[ref.Identifier] {
-		if x.entries[id].Class == State {
-			ids[id] = struct{}{}
+		if e := x.entries[id]; e.Class == State && !slices.Contains(e.Repos, ref) {
+			all = append(all, e)
 		}
 	}
-	out := make([]Entry, 0, len(ids))
-	for id := range ids {
-		out = append(out, *x.entries[id])
+	slices.SortFunc(all, func(a, b *Entry) int { return a.ID.Compare(b.ID) }) // what is sorted is small
+	out := make([]Entry, len(all))
+	for i, e := range all {
+		out[i] = *e
 	}
-	sortByID(out)
 	return out
 }
 

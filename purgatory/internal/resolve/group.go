@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/graspsync/graspsync"
@@ -23,6 +24,7 @@ type Group struct {
 	Over       []Ended             // what does not wait any more
 	Pins       []graspsync.EventID // of entries that nobody else may end
 	Late       bool                // what had to be released before a crash counts though its time is over
+	Anew       bool                // it is asked again of all whether it was deleted
 }
 
 // Fate is how the waiting of an entry ended before its data was here.
@@ -312,6 +314,24 @@ func (g *Group) Decided(r *Repository) (sets []Objects) {
 		}
 	}
 	return sets
+}
+
+// Named yields the objects of both, in any order, some more than once.
+func (g *Group) Named(r *Repository) iter.Seq[nip34.ObjectID] {
+	return func(yield func(nip34.ObjectID) bool) {
+		for _, set := range g.Decided(r) {
+			for _, id := range set.IDs {
+				if !yield(id) {
+					return
+				}
+			}
+		}
+		for i := range g.Pulls {
+			if h := &g.Pulls[i]; h.Pull.Tip.Format() == r.Refs.Format && slices.Contains(h.Pull.Repos, r.Ref) && !yield(h.Pull.Tip) {
+				return
+			}
+		}
+	}
 }
 
 // Pulled is the same for pull requests.

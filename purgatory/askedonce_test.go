@@ -1,0 +1,165 @@
+package purgatory_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// askedRelay counts how often it is asked for deletions.
+type askedRelay struct {
+	*relay
+
+	mu    sync.Mutex
+	asked map[graspsync.EventID]int
+	fails func() error
+}
+
+func (r *askedRelay) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked[ev.ID]++
+	if r.fails != nil {
+		if err := r.fails(); err != nil {
+			return false, err
+		}
+	}
+	return r.relay.Deleted(ctx, ev)
+}
+
+// since returns how often it was asked since it was asked for that.
+func (r *askedRelay) since() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, times := range r.asked {
+		n += times
+		delete(r.asked, id)
+	}
+	return n
+}
+
+// asking is run with one.
+func asking(t *testing.T, test func(t *testing.T, w *world, r *askedRelay)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		r := &askedRelay{relay: w.relay, asked: make(map[graspsync.EventID]int)}
+		w.host = r
+		w.start()
+		test(t, w, r)
+		w.stop()
+		require.Empty(t, w.git.Broken())
+	})
+}
+
+// Each pull request that came, and each push, had the relay asked whether any of those that waited
+// was deleted, several times: two thousand took half a minute, and an owner whose repository they
+// were for waited for that with each push.
+func TestWhatWaitsIsAskedForOnce(t *testing.T) {
+	asking(t, func(t *testing.T, w *world, r *askedRelay) {
+		w.serveAlice()
+		const many = 60
+		keys := relaytest.Keys("stranger", 6)
+		pulls := make([]*nostrEvent, many)
+		for i := range pulls {
+			pulls[i] = proposes(keys[i%len(keys)], now(), 1_000+i, fmt.Sprint(i))
+			w.held(pulls[i])
+			wait(time.Second)
+		}
+		require.Equal(t, many, r.since())
+		state := says(alice, now(), "main", 2)
+		w.held(state)
+		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(2)})
+		wait(time.Second)
+		require.True(t, w.relay.has(state))
+		require.Less(t, r.since(), 8, "the state, and nothing for what waits")
+
+		// Who deletes something is asked for, and nobody else.
+		d := keys[0].Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pulls[6].ID})
+		w.relay.put(d)
+		w.p.Arrived(eventtest.Of(d))
+		wait(time.Second)
+		require.Len(t, w.p.Held(nostrFilter{}), many-1)
+		require.LessOrEqual(t, r.since(), 3*many/len(keys))
+
+		// All are asked for again when all is checked: another program may have it stored.
+		w.relay.put(keys[1].Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pulls[7].ID}))
+		require.NoError(t, w.p.Refetch(t.Context(), repoOf(alice)))
+		wait(time.Second)
+		require.Len(t, w.p.Held(nostrFilter{}), many-2)
+	})
+}
+
+// What was deleted while it waited is not released, though nobody has told of that.
+func TestDeletedUntoldIsNotReleased(t *testing.T) {
+	asking(t, func(t *testing.T, w *world, _ *askedRelay) {
+		w.serveAlice()
+		state, pr := says(alice, now(), "main", 21), proposes(bob, now(), 22, "")
+		w.held(state)
+		w.held(pr)
+		wait(time.Second)
+		w.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", state.ID}), bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pr.ID}))
+		w.git.Put(repoOf(alice), object(21), object(22))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(5 * time.Second)
+		require.False(t, w.relay.has(state))
+		require.False(t, w.relay.has(pr))
+		require.False(t, w.hasRef(pr))
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
+		require.Empty(t, w.p.Held(nostrFilter{}))
+	})
+}
+
+// That it can't be asked says nothing: nothing is released or ended before it could.
+func TestFailedDeletedIsNoVerdict(t *testing.T) {
+	asking(t, func(t *testing.T, w *world, r *askedRelay) {
+		w.serveAlice()
+		pr := proposes(bob, now(), 22, "")
+		r.fails = func() error { return errDisk }
+		w.held(pr)
+		wait(time.Second)
+		w.git.Put(repoOf(alice), object(22))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(time.Minute)
+		require.False(t, w.relay.has(pr))
+		require.Len(t, w.p.Held(nostrFilter{}), 1)
+		r.mu.Lock()
+		r.fails = nil
+		r.mu.Unlock()
+		wait(5 * time.Minute)
+		require.True(t, w.relay.has(pr))
+		require.True(t, w.hasRef(pr))
+	})
+}
+
+// What waits was parsed anew by each look, states of thousands of refs as well.
+func TestStatesAndPullRequestsThatWaitAreParsedOnce(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		pr := proposes(bob, now(), 22, "")
+		w.held(pr)
+		parsed := w.p.PullRequest(eventtest.Of(pr).ID)
+		require.NotNil(t, parsed)
+		require.Same(t, parsed, w.p.PullRequest(parsed.ID))
+
+		// So that counts.
+		before := w.p.Status().Bytes
+		tags := []nostrTag{{"d", "r"}}
+		for i := range 1_000 {
+			tags = append(tags, nostrTag{fmt.Sprint("refs/tags/", i), object(30).String()})
+		}
+		w.held(alice.Event(now(), graspsync.KindState, "", tags...))
+		require.Greater(t, w.p.Status().Bytes-before, int64(1_000*(40+2*16+100)))
+	})
+}
