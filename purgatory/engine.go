@@ -278,17 +278,13 @@ func (e *engine) start(ctx context.Context) {
 	}
 	for _, in := range []lane{quick, slow} {
 		for {
-			ref, why, ok := e.looks.next(in)
+			ref, why, ok := e.looks.next(in, time.Now())
 			if !ok {
 				break
 			}
 			why = e.retries.begin(ref, why)
-			share := e.cfg.fixed.Timeout
-			if in == quick {
-				share /= lockShare
-			}
 			e.wg.Go(func() {
-				found, err := e.looker.look(ctx, ref, why, share)
+				found, err := e.looker.look(ctx, ref, why, in.budget(e.cfg.fixed.Timeout))
 				e.inbox.put(lookDone{ref, why, found, err})
 			})
 		}
@@ -331,7 +327,7 @@ func (e *engine) leave(ctx context.Context) {
 // looked takes in what a look has found.
 func (e *engine) looked(ctx context.Context, msg lookDone) {
 	now := time.Now()
-	in := e.looks.done(msg.ref)
+	in := e.looks.done(msg.ref, now)
 	e.troubles.looked(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {

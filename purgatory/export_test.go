@@ -183,7 +183,7 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 		"drop strays":     p.expirer.dropStrays(ctx, both),
 		"remove":          p.remover.erase(ctx, held),
 	}
-	_, out["look"] = p.looker.look(ctx, held, resolve.Reasons{}, pullsShare)
+	_, out["look"] = p.looker.look(ctx, held, resolve.Reasons{}, budget{share: pullsShare})
 	_, out["join"] = p.entries.join(ctx, ref, e.ID)
 	_, out["hold"] = p.intake.hold(ctx, ledger.Entry{ID: e.ID, Class: e.Class})
 	pr, _ := nip34.ParsePullRequest(eventtest.Of(pull))

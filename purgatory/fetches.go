@@ -215,7 +215,7 @@ func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched
 	if err := f.promote(ctx, pl, seen, came); err != nil {
 		return hunt.Nothing, false, err
 	}
-	found, err := f.looker.look(ctx, seen.Repo, resolve.Reasons{Late: true}, f.cfg.fixed.Timeout/lockShare)
+	found, err := f.looker.look(ctx, seen.Repo, resolve.Reasons{Late: true}, budget{share: f.cfg.fixed.Timeout / lockShare})
 	if err != nil {
 		f.findings.touch(seen.Repo)
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
-// errLong is wrapped when histories could not be walked within a look's share of time.
-var errLong = errors.New("histories take long to walk")
+// errLong is wrapped when histories could not be walked within a look's share of time, or more
+// refs would be moved than it may.
+var errLong = errors.New("takes longer than a look may")
 
 // walked is what is known of the histories of objects in a repository.
 type walked struct {

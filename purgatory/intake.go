@@ -161,7 +161,7 @@ func (in *intake) makeAnew(ctx context.Context, state ledger.Entry) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.fixed.Timeout/lockShare)
 	defer cancel()
-	g, err := in.reader.gatherAll(ctx, st.Ref.Identifier)
+	g, err := in.reader.gatherAll(ctx, st.Ref.Identifier, false)
 	if err != nil {
 		in.cfg.Logger.Debug("repositories are made anew later", keyEvent, state.ID.String(), keyError, graspsync.Printable(err.Error()))
 		return

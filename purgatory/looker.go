@@ -62,9 +62,8 @@ const crowdShare = 6
 // look looks at a repository: refs are made what the newest authorised state says whose
 // objects are here, and what needs nothing any more is released. It returns what is still
 // missing. It may be called at any time, and again after any failure: what is done
-// already is found done. The error wraps errLong if histories were not walked within
-// share, which is time of git in this repository, whatever it has to wait for others.
-func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Reasons, share time.Duration) (_ found, err error) {
+// already is found done. The error wraps errLong if most was not enough.
+func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Reasons, most budget) (_ found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := k.naming.Lock(ctx, ref)
@@ -87,7 +86,7 @@ func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Re
 		}
 		return k.noteGone(ref, number), k.leaves(ctx, g, ref)
 	}
-	r.watch, r.until = stopwatch.New(crowdShare*share, ErrCrowded), share
+	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, ErrCrowded), most.share, most.moves
 	f, err := k.lookLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, k.endElsewhere(ctx, g))
@@ -435,6 +434,9 @@ func (k *looker) alignOne(ctx context.Context, g *resolve.Group, r *repository) 
 		before := r.Active
 		r.Decides = g.Authoritative(r.Repository)
 		changes, head := g.Changes(r.Repository)
+		if r.moves > 0 && len(changes) > r.moves {
+			return fmt.Errorf("moving %d refs: %w", len(changes), errLong)
+		}
 		if len(changes) > 0 || !head.IsZero() {
 			err := k.mover.move(ctx, r, changes, head)
 			if errors.Is(err, ErrUnfit) && r.Decides != nil {
@@ -506,7 +508,7 @@ func (k *looker) alignOther(ctx context.Context, by *resolve.Group, ref graspsyn
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until = stopwatch.New(othersShare, ErrCrowded), othersShare
+	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrCrowded), othersShare, quickMoves
 	sets := g.Decided(o.Repository)
 	if err := k.histories.find(ctx, g, o, sets); err != nil {
 		return err
@@ -827,7 +829,7 @@ func (k *looker) takeBack(ctx context.Context, g *resolve.Group, r *repository, 
 	errs := []error{k.takeBackHere(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		if slices.ContainsFunc(refused, func(h resolve.State) bool { return g.Repository(ref).IsMember(h.State.Ref.Owner) }) {
-			errs = append(errs, k.takeBackOther(ctx, g, ref, refused))
+			errs = append(errs, k.takeBackOther(ctx, g, ref, refused, r.moves))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -878,7 +880,7 @@ func (k *looker) takeBackHere(ctx context.Context, g *resolve.Group, r *reposito
 }
 
 // takeBackOther is takeBackHere for another repository.
-func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref graspsync.RepoRef, refused []resolve.State) error {
+func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref graspsync.RepoRef, refused []resolve.State, moves int) error {
 	dir, unlock, err := k.mover.enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
@@ -892,7 +894,7 @@ func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref grasp
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until = stopwatch.New(othersShare, ErrCrowded), othersShare
+	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrCrowded), othersShare, moves
 	return k.takeBackHere(ctx, g, o, refused)
 }
 
@@ -994,7 +996,7 @@ func (k *looker) recover(ctx context.Context) error {
 	for _, ref := range refs {
 		err := k.mover.repair(ctx, ref)
 		if err == nil {
-			_, err = k.look(ctx, ref, resolve.Reasons{Late: true}, k.cfg.fixed.Timeout)
+			_, err = k.look(ctx, ref, resolve.Reasons{Late: true}, slow.budget(k.cfg.fixed.Timeout))
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

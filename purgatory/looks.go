@@ -1,6 +1,8 @@
 package purgatory
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,15 +13,21 @@ import (
 
 // looks says which repository is looked at next. It is owned by the engine.
 //
-// How long a look takes is for whoever made the objects to say, and keys are free. So
-// the owners have turns; none has the last free place beside another one of theirs; and
-// what used up a look's share of time is gone on with in one of a few places of its
-// own, where such looks wait for each other and for nobody else. What is new about the
-// same repository does not wait for that.
+// How long a look takes is for whoever made the objects and the refs to say, and keys are free. So
+// the owners have turns; who has used places for long comes after who has not; none has the last
+// free place beside another one of theirs; and what used up a look's share of time, or moves very
+// many refs, is gone on with in one of a few places of its own, where such looks wait for each
+// other and for nobody else. What is new about the same repository does not wait for that.
 type looks struct {
 	places  int // for looks that have a share of time
-	running map[graspsync.RepoRef]lane
+	running map[graspsync.RepoRef]running
 	lanes   [2]turns
+}
+
+// running is a look that is being made.
+type running struct {
+	in    lane
+	since time.Time
 }
 
 // lane is where a look has its place.
@@ -27,8 +35,34 @@ type lane uint8
 
 const (
 	quick lane = iota
-	slow       // the last look at it used up its share of time
+	slow       // the last look at it used up its share of time, or would have moved very many refs
 )
+
+// quickMoves is how many refs a look moves at most that has a share of time: a tenth of a second
+// or so. For one of thousands git writes as many files, for some seconds.
+const quickMoves = 100
+
+// Who has had a place owes owedTimes as much time, up to mostOwed, which passes: a sixteenth of a
+// place costs nothing. However many come who owe nothing, and keys are free, it is everybody's turn
+// after mostOwed.
+const (
+	owedTimes = 16
+	mostOwed  = time.Minute
+)
+
+// budget is what a look may use up at most.
+type budget struct {
+	share time.Duration // of git in this repository, whatever it has to wait for others
+	moves int           // of refs at once; 0: any number
+}
+
+// budget is that of a look in a lane.
+func (in lane) budget(timeout time.Duration) budget {
+	if in == quick {
+		return budget{share: timeout / lockShare, moves: quickMoves}
+	}
+	return budget{share: timeout}
+}
 
 // turns are the repositories that wait for a place, by owner.
 type turns struct {
@@ -37,13 +71,16 @@ type turns struct {
 	waiting map[graspsync.PubKey][]graspsync.RepoRef
 	busy    map[graspsync.PubKey]int // places that an owner has
 	used    int                      // in all
+	// owing have used a place lately: until when they owe time.
+	owing map[graspsync.PubKey]time.Time
 }
 
 func newLooks(places int) looks {
-	l := looks{places: places, running: make(map[graspsync.RepoRef]lane)}
+	l := looks{places: places, running: make(map[graspsync.RepoRef]running)}
 	for i := range l.lanes {
 		l.lanes[i] = turns{
 			todo: make(map[graspsync.RepoRef]resolve.Reasons), waiting: make(map[graspsync.PubKey][]graspsync.RepoRef), busy: make(map[graspsync.PubKey]int),
+			owing: make(map[graspsync.PubKey]time.Time),
 		}
 	}
 	return l
@@ -61,25 +98,28 @@ func (l *looks) room(in lane) int {
 func (l *looks) want(ref graspsync.RepoRef, why resolve.Reasons, in lane) { l.lanes[in].add(ref, why) }
 
 // next takes the repository whose turn it is, if there is a place for it.
-func (l *looks) next(in lane) (ref graspsync.RepoRef, why resolve.Reasons, ok bool) {
+func (l *looks) next(in lane, now time.Time) (ref graspsync.RepoRef, why resolve.Reasons, ok bool) {
 	t := &l.lanes[in]
-	ref, ok = t.take(l.room(in), func(ref graspsync.RepoRef) bool {
-		_, now := l.running[ref]
-		return !now
+	ref, ok = t.take(l.room(in), now, func(ref graspsync.RepoRef) bool {
+		_, looks := l.running[ref]
+		return !looks
 	})
 	if !ok {
 		return ref, why, false
 	}
-	l.running[ref], why = in, t.todo[ref]
+	l.running[ref], why = running{in, now}, t.todo[ref]
 	delete(t.todo, ref)
 	return ref, why, true
 }
 
-// done gives a place back, and returns where that was.
-func (l *looks) done(ref graspsync.RepoRef) (in lane) {
-	in = l.running[ref]
+// done gives a place back, charges the owner with the time that they had it for, and returns where
+// it was.
+func (l *looks) done(ref graspsync.RepoRef, now time.Time) (in lane) {
+	is := l.running[ref]
+	in = is.in
 	t := &l.lanes[in]
 	delete(l.running, ref)
+	t.charge(ref.Owner, now.Sub(is.since), now)
 	t.used--
 	if t.busy[ref.Owner]--; t.busy[ref.Owner] == 0 {
 		delete(t.busy, ref.Owner)
@@ -99,12 +139,23 @@ func (t *turns) add(ref graspsync.RepoRef, why resolve.Reasons) {
 	t.waiting[ref.Owner] = append(t.waiting[ref.Owner], ref)
 }
 
-// take takes the next free one of the owner who has the fewest places, and of these of who
-// had a turn the longest ago.
-func (t *turns) take(room int, free func(ref graspsync.RepoRef) bool) (ref graspsync.RepoRef, ok bool) {
+// charge has an owner come after those who have used less time.
+func (t *turns) charge(owner graspsync.PubKey, took time.Duration, now time.Time) {
+	maps.DeleteFunc(t.owing, func(_ graspsync.PubKey, until time.Time) bool { return !until.After(now) })
+	t.owing[owner] = now.Add(min(t.owes(owner, now)+owedTimes*min(took, mostOwed), mostOwed))
+}
+
+// owes is how much time an owner owes.
+func (t *turns) owes(owner graspsync.PubKey, now time.Time) time.Duration {
+	return max(0, t.owing[owner].Sub(now))
+}
+
+// take takes the next free one of the owner who has the fewest places, of these of who owes the
+// least time, and of these of who had a turn the longest ago.
+func (t *turns) take(room int, now time.Time, free func(ref graspsync.RepoRef) bool) (ref graspsync.RepoRef, ok bool) {
 	best, at := -1, 0
 	for i, o := range t.owners {
-		if best >= 0 && t.busy[o] >= t.busy[t.owners[best]] {
+		if best >= 0 && cmp.Or(cmp.Compare(t.busy[o], t.busy[t.owners[best]]), cmp.Compare(t.owes(o, now), t.owes(t.owners[best], now))) >= 0 {
 			continue
 		}
 		j := slices.IndexFunc(t.waiting[o], free)
@@ -112,7 +163,7 @@ func (t *turns) take(room int, free func(ref graspsync.RepoRef) bool) (ref grasp
 			continue
 		}
 		best, at = i, j
-		if t.busy[o] == 0 {
+		if t.busy[o] == 0 && t.owes(o, now) == 0 {
 			break
 		}
 	}

@@ -76,7 +76,7 @@ func TestWorldsOfTurns(t *testing.T) {
 				say("wants %s %d", name(r), in)
 			case n < 7:
 				in := lane(rng.IntN(2))
-				r, c, ok := l.next(in)
+				r, c, ok := l.next(in, now)
 				if ok {
 					c = tries.begin(r, c)
 					looking = append(looking, r)
@@ -86,7 +86,7 @@ func TestWorldsOfTurns(t *testing.T) {
 				i := rng.IntN(len(looking))
 				r := looking[i]
 				looking = slices.Delete(looking, i, i+1)
-				say("done %s %d", name(r), l.done(r))
+				say("done %s %d", name(r), l.done(r, now))
 				switch rng.IntN(3) {
 				case 0:
 					delete(tries, r)
@@ -119,9 +119,10 @@ func TestWorldsOfTurns(t *testing.T) {
 			say("%s", sortedLines(tries, func(r graspsync.RepoRef, x retry) string {
 				return fmt.Sprint(name(r), x.failures, x.slow, x.at.IsZero())
 			}))
-			say("%s", sortedLines(l.running, func(r graspsync.RepoRef, in lane) string { return fmt.Sprint(name(r), in) }))
+			say("%s", sortedLines(l.running, func(r graspsync.RepoRef, is running) string { return fmt.Sprint(name(r), is.in) }))
 			for _, turns := range l.lanes {
 				say("%d %s", turns.used, sortedLines(turns.busy, func(k graspsync.PubKey, n int) string { return fmt.Sprint(k[0], n) }))
+				say("%s", sortedLines(turns.owing, func(k graspsync.PubKey, _ time.Time) string { return fmt.Sprint(k[0], turns.owes(k, now)) }))
 			}
 			n := resolve.Need{Entries: []graspsync.EventID{{byte(rng.IntN(4))}}, Members: map[graspsync.PubKey]struct{}{{byte(rng.IntN(4))}: {}}}
 			by, again := anew(why().And(why()), n)

@@ -20,6 +20,7 @@ type repository struct {
 	unlock   func()
 	watch    *stopwatch.Watch            // of the look, which may be at others as well
 	until    time.Duration               // of watch: when its share of time is over
+	moves    int                         // refs that may be moved at once; 0: any number
 	gained   bool                        // objects came to it in this look
 	came     map[nip34.ObjectID]struct{} // those that did, from other repositories
 	occupied bool                        // somebody was at another repository, which may have some
