@@ -379,7 +379,7 @@ func (p *repair) accepted() {
 		p.giveUp(x, wire.RefusalOther, text, false)
 		return
 	}
-	x.passed = true
+	x.passed, x.sure = true, true
 	p.requests.resume(x)
 	p.history.repeat(x)
 }

@@ -173,3 +173,37 @@ func TestHangUpsOverEverything(t *testing.T) {
 	live, _, waiting := s.Open()
 	require.Equal(t, []int{1, 0}, []int{live, waiting})
 }
+
+// What was believed to be refused, and is taken when it is tried, was refused by what was believed
+// and tried again, without end: it is asked for.
+func TestFalseSuspectIsAskedFor(t *testing.T) {
+	follow := func(s *Session) []Action { return s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}) }
+	page := func(s *Session) []Action {
+		b := batchOf(1, plan.History, tagging("x"))
+		b.Queries[0].NoNegentropy = true
+		return s.Fetch(start, b)
+	}
+	for _, begin := range []func(*Session) []Action{follow, page} {
+		var known relaylimits.Observed
+		for range 2 {
+			s := New(defaults())
+			begin(s)
+			known.HungUp(s.Unanswered(start.Add(-time.Second)), start, time.Hour)
+		}
+		c := defaults()
+		c.Suspects = known.Suspects(start)
+		s := New(c)
+		probe := sent(t, begin(s))
+		require.Equal(t, byte('p'), probe.Sub[0])
+		sends := only[Send](s.Receive(start, eose(probe.Sub)))
+		asked := sends[len(sends)-1].Request
+		require.NotEqual(t, byte('p'), asked.Sub[0])
+		actions := s.Receive(start, eose(asked.Sub))
+		require.NotEmpty(t, only[Taken](actions))
+		for _, a := range only[Send](actions) {
+			require.NotEqual(t, wire.TypeReq, a.Request.Type)
+		}
+		require.Nil(t, s.requests.bisected)
+		require.Empty(t, s.requests.suspended)
+	}
+}
