@@ -115,8 +115,9 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 			got := hunted(t, cfg, 20, every, total, servers)
 			for host, n := range base {
 				// An attempt that is cut short is over sooner, so that one more may fit in, and
-				// what came in the last second before a crash is not known after it.
-				require.LessOrEqual(t, got[host], n+1, "%s; without crashes %v, with them %v", host, base, got)
+				// what came in the last second before a crash is not known after it. Its time is drawn, so that this is
+				// so after few of the twenty starts.
+				require.LessOrEqual(t, got[host], n+3, "%s; without crashes %v, with them %v", host, base, got)
 				require.Positive(t, got[host], host)
 			}
 		})
