@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,11 +60,15 @@ func TestConnectionThatHangs(t *testing.T) {
 				issues := hundred(a)
 				r, _ := hosted(t, net, relaysync.Config{}, "a.example")
 				defer r.stop()
-				if name != "after an hour" {
+				switch name {
+				case "at the first REQ":
 					after(20 * time.Minute)
 					require.True(t, r.hasAll(issues))
+				case "at the first NEG-OPEN": // it may be that it has no history
+					after(5 * time.Hour)
+					require.True(t, r.hasAll(issues))
 				}
-				after(26 * time.Hour) // with a pass
+				after(30 * time.Hour) // with a pass
 				require.True(t, r.hasAll(issues))
 				s := r.relay("wss://a.example")
 				require.Equal(t, uint64(2), s.Connects)
@@ -172,4 +177,47 @@ func refusalOf(req wire.Request, text string) wire.Message {
 		m.Type = wire.TypeNegErr
 	}
 	return m
+}
+
+// A relay that never answers some form of request for history, none at all, or more than so many an hour, serves what is published all the
+// same: that was lost for hours on each day, since its connections counted as hanging, and it as dead.
+func TestWhatIsNotAnsweredIsNoHangingConnection(t *testing.T) {
+	racetest.Amounts(t)
+	tagged := func(tag string) func(req wire.Request) bool {
+		return func(req wire.Request) bool {
+			return slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return len(f.Tags[tag]) > 0 })
+		}
+	}
+	for name, silent := range map[string]func(req wire.Request) bool{
+		"#a": tagged("a"), "#q": tagged("q"), "#E": tagged("E"), "history": func(wire.Request) bool { return true },
+		"ten an hour": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				net := relaytest.NewNetwork()
+				var asked []time.Time
+				a := net.Add("wss://a.example", relaytest.Behavior{Handle: func(_ *relaytest.ConnScript, req wire.Request) bool {
+					live := slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return f.LimitZero })
+					switch {
+					case live || req.Type != wire.TypeReq && req.Type != wire.TypeNegOpen:
+						return false
+					case silent != nil:
+						return req.Type == wire.TypeNegOpen || silent(req)
+					}
+					asked = slices.DeleteFunc(append(asked, time.Now()), func(at time.Time) bool { return time.Since(at) >= time.Hour })
+					return len(asked) > 10
+				}})
+				r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+				defer r.stop()
+				for i := range 24 {
+					after(5 * time.Hour)
+					issue := owner.Issue(nostr.Now(), owner.Ref("repo"), fmt.Sprint(i))
+					a.Publish(issue)
+					after(time.Minute)
+					require.True(t, r.has(issue), i)
+				}
+				require.Less(t, r.relay("wss://a.example").Failures, 2)
+			})
+		})
+	}
 }

@@ -80,7 +80,7 @@ func (o *outbox) take() []Action {
 // flush opens what may be opened now and returns all actions.
 func (s *Session) flush(now time.Time) []Action {
 	switch f := &s.requests.fruitless; {
-	case f.hung():
+	case f.hung(now):
 		s.out.do(Hangup{Reason: "requests get no answer", Hung: true})
 		return s.out.take()
 	case f.over(now, s.requests.auth.again):
@@ -200,7 +200,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
-	s.requests.fruitless.answered()
+	s.requests.fruitless.answers(x)
 	if x.kind == reqProbe {
 		s.repair.probed(x, true, true)
 		return
@@ -229,7 +229,7 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
-	s.requests.fruitless.answered()
+	s.requests.fruitless.answers(x)
 	switch x.kind {
 	case reqLive:
 		s.requests.lives.stands(x, now)
@@ -258,7 +258,7 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
 	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == reqNeg {
 		s.requests.answered(x)
-		s.requests.fruitless.answered()
+		s.requests.fruitless.answers(x)
 		s.history.negotiate(now, x, m.Payload)
 	}
 }
