@@ -40,7 +40,7 @@ type earKey struct{}
 func (e *ear) wire() {
 	e.relay.OnConnect = append(e.relay.OnConnect, func(ctx context.Context) {
 		ws := khatru.GetConnection(ctx)
-		if c, _ := ws.Request.Context().Value(connKey{}).(*conn); c != nil && c.g == e.g {
+		if c, _ := ws.Request.Context().Value(connKey{}).(*conn); c != nil && c.g == e.g && e.g.ear == e {
 			c.enter(ctx, ws)
 		}
 	})

@@ -106,7 +106,7 @@ type Gate struct {
 	held      *turns.Turns
 	live      live
 	ear       *ear // nil: the relay has the subscriptions itself; set before it serves
-	paced     int  // relays
+	paced     map[*khatru.Relay]struct{}
 	soft      int
 	queued    atomic.Int64
 	crowd     sync.Mutex // nobody is hung up for what somebody else makes room for
@@ -157,8 +157,8 @@ func New(next http.Handler, cfg Config) *Gate {
 	}
 	g := &Gate{
 		next: next, cfg: cfg, conns: make(map[*conn]struct{}), clients: make(map[string]int), counts: make(map[string]uint64),
-		closing: make(chan struct{}),
-		work:    turns.New(max(places, 2*cfg.fixed.MaxFilters)), bodies: turns.New(max(bodies, 2*int(cfg.MaxMessage))),
+		closing: make(chan struct{}), paced: make(map[*khatru.Relay]struct{}),
+		work: turns.New(max(places, 2*cfg.fixed.MaxFilters)), bodies: turns.New(max(bodies, 2*int(cfg.MaxMessage))),
 		negs: turns.New(negPlaces), listening: turns.New(max(cfg.fixed.MaxListening, 2*cfg.fixed.MaxFilters)),
 		held: turns.New(holds), soft: min(softQueue, cfg.fixed.MaxQueue/softPart),
 	}
@@ -184,9 +184,15 @@ func leastQueues(maxMessage int64) int {
 //
 // Of a relay that is the only one the Gate keeps the subscriptions as well: it has the relay's hooks answer what is stored, and
 // tells clients of what is published.
+//
+// A relay that is paced already stays as it is.
 func (g *Gate) Pace(relay *khatru.Relay) {
+	if _, is := g.paced[relay]; is {
+		return
+	}
+	g.paced[relay] = struct{}{}
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, g.pace)
-	if g.paced++; g.paced > 1 || routes(relay) || subscription(asking(context.Background(), "1")) != "1" {
+	if len(g.paced) > 1 || routes(relay) || subscription(asking(context.Background(), "1")) != "1" {
 		g.ear = nil // only khatru knows which relay is asked
 		return
 	}

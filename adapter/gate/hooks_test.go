@@ -116,6 +116,25 @@ func TestOneRelayOfARouter(t *testing.T) {
 	}
 }
 
+// What is in front of a relay paces it, and a program that had it paced as well, or another relay besides, ended with the first client.
+func TestPacedTwice(t *testing.T) {
+	for name, besides := range map[string]func(relay *khatru.Relay) *khatru.Relay{
+		"itself": func(relay *khatru.Relay) *khatru.Relay { return relay }, "another": func(*khatru.Relay) *khatru.Relay { return khatru.NewRelay() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			relay := khatru.NewRelay()
+			keep(t, newStore(t), relay)
+			s := front(t, relay, gate.Config{})
+			s.gate.Pace(besides(relay))
+			c := s.dial()
+			c.publishes(note(1))
+			c.says(`["REQ","x",{"kinds":[1]}]`)
+			require.Contains(t, c.hears(), `["EVENT","x"`)
+			require.Equal(t, `["EOSE","x"]`, c.hears())
+		})
+	}
+}
+
 // Hooks that hold back by connection were asked about the gate's as well: whoever published an ephemeral event heard that nobody listens.
 func TestHooksAreNotAskedAboutTheGate(t *testing.T) {
 	s := serve(t, gate.Config{})

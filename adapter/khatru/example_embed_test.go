@@ -29,7 +29,6 @@ func Example_embed() {
 		}
 		defer syncer.Close() // when it returns nobody uses db
 		door := gate.New(relay, gate.Config{})
-		door.Pace(relay)
 		defer door.Close() // hangs up
 		return gate.ListenAndServe(ctx, "127.0.0.1:3334", door, syncer.Run)
 	}
