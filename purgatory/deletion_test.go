@@ -3,8 +3,10 @@ package purgatory_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -113,3 +115,34 @@ func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 		})
 	}
 }
+
+// An announcement that waits since another one names its author was released though it was deleted, where nobody had told of that.
+func TestDeletedRelativeIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.host = onlyHers{w.relay}
+		w.start()
+		hers := announce(alice, now()-10)
+		hers.Tags = append(hers.Tags, nostr.Tag{"maintainers", bob.Hex()})
+		alice.Sign(hers)
+		w.held(hers)
+		wait(time.Second)
+		his := announce(bob, now()-9)
+		require.Equal(t, purgatory.Held, w.submit(his, true))
+		require.Equal(t, 1, w.p.Status().Relatives)
+		wait(10 * time.Second)
+		w.relay.put(bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", his.ID}))
+		w.held(says(alice, now(), "main", 2))
+		w.git.Put(repoOf(alice), object(2))
+		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		wait(20 * time.Second)
+		require.True(t, w.relay.has(hers))
+		require.False(t, w.relay.has(his))
+		w.stop()
+	})
+}
+
+// onlyHers is a relay whose repositories bob's are not.
+type onlyHers struct{ *relay }
+
+func (r onlyHers) Lists(a *nip34.Announcement) bool { return a.Ref.Owner.String() != bob.Hex() }

@@ -73,14 +73,7 @@ func (su *surveyor) reviewRelatives(ctx context.Context, g *resolve.Group) error
 		_, is := w.served[h.Entry.Author]
 		switch {
 		case is:
-			err := su.entries.save(ctx, h.Entry)
-			switch {
-			case errors.Is(err, ErrRefused):
-				err = su.entries.forget(ctx, h.Entry, NotStored)
-			case errors.Is(err, errOver):
-				err = nil
-			}
-			errs = append(errs, err)
+			errs = append(errs, su.release(ctx, h.Entry))
 		case len(payers) == 0 && h.Entry.For == h.Entry.Author: // until its time is over
 		case len(payers) == 0:
 			errs = append(errs, su.entries.forget(ctx, h.Entry, Unwanted))
@@ -89,6 +82,25 @@ func (su *surveyor) reviewRelatives(ctx context.Context, g *resolve.Group) error
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// release has the relay store what waits of somebody who has a say, unless it was deleted: nobody may have told.
+func (su *surveyor) release(ctx context.Context, e ledger.Entry) error {
+	deleted, err := su.reader.deleted(ctx, e)
+	switch {
+	case err != nil:
+		return err
+	case deleted:
+		return su.entries.forget(ctx, e, Deleted)
+	}
+	switch err := su.entries.save(ctx, e); {
+	case errors.Is(err, ErrRefused):
+		return su.entries.forget(ctx, e, NotStored)
+	case errors.Is(err, errOver):
+		return nil
+	default:
+		return err
+	}
 }
 
 // known returns what is known of the repositories with an identifier before anything is read.
