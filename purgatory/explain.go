@@ -31,7 +31,7 @@ type EventExplanation struct {
 	// Since when it waits, and until when at least, of what does.
 	Since    time.Time `json:"since,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Data is what the repositories of one that waits lack.
+	// Data is what the repositories of one that waits lack; of one that has waited in vain just who was asked.
 	Data []RepoExplanation `json:"data,omitempty"`
 }
 
@@ -137,7 +137,7 @@ func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 	e, waits := x.waiting.get(id)
 	if !waits {
 		x.ended(&out)
-		return out, nil
+		return out, x.asked(ctx, &out)
 	}
 	out.Is = isWaiting
 	if e.Soft {
@@ -156,6 +156,23 @@ func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventExpla
 		out.Data = append(out.Data, r)
 	}
 	return out, nil
+}
+
+// asked adds who was asked for what an event has waited for in vain, as far as that is remembered.
+func (x *explainer) asked(ctx context.Context, out *EventExplanation) error {
+	if out.Is != Expired.String() {
+		return nil
+	}
+	for _, ref := range out.Repos {
+		r, err := x.repo(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if len(r.Servers) > 0 {
+			out.Data = append(out.Data, RepoExplanation{Now: r.Now, Ref: ref, Servers: r.Servers})
+		}
+	}
+	return nil
 }
 
 // ended says how an event ceased to wait.
@@ -357,6 +374,11 @@ func (x EventExplanation) Sentences() (lines []string) {
 	}
 	if !x.At.IsZero() {
 		lines = append(lines, "That was at "+at(x.At)+".")
+	}
+	for _, r := range x.Data {
+		for _, s := range r.Servers {
+			lines = append(lines, s.sentence(x.Now))
+		}
 	}
 	return lines
 }

@@ -141,6 +141,7 @@ func TestExplainGivenUp(t *testing.T) {
 			require.Contains(t, x.String(), lost.ID, restarts)
 			require.Len(t, x.GivenUp, 1, restarts)
 			if restarts == "none" { // what servers said is not kept
+				require.Contains(t, w.explained(lost).String(), "asked https://a.example/r.git at ")
 				require.Contains(t, x.String(), "asked https://a.example/r.git at ")
 				require.Contains(t, x.String(), "not found: it has none of the objects")
 			}

@@ -177,7 +177,11 @@ func ParseAuthor(text string) (graspsync.PubKey, error) {
 	if err := mistyped(text, "npub", "nprofile"); err != nil {
 		return graspsync.PubKey{}, err
 	}
-	return graspsync.ParsePubKey(text)
+	k, err := graspsync.ParsePubKey(text)
+	if err != nil {
+		return graspsync.PubKey{}, fmt.Errorf("no npub, and %w", err)
+	}
+	return k, nil
 }
 
 // ParseRepository reads an address, an naddr, npub/identifier, or a clone URL, of which the host is

@@ -178,11 +178,11 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&opt.curation, "curation", "", "`text` on what is kept here and what is not, if somebody chooses that")
 	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for git repositories, events, and what is remembered of relays")
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable; in the environment separated by commas)", list(&opt.bootstrap, graspsync.ParseRelayURL))
-	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable; in the environment separated by commas)", list(&opt.allowNet, netip.ParsePrefix))
+	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable; in the environment separated by commas)", list(&opt.allowNet, network))
 	fs.BoolVar(&opt.graspLists, "grasp-lists", false, "accept anybody's list of preferred GRASP servers (kind 10317)")
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
 	fs.Func("client-header", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once", headerName(&opt.clientHeader))
-	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; in the environment separated by commas; default: all addresses that are not public)", list(&opt.proxies, netip.ParsePrefix))
+	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; in the environment separated by commas; default: all addresses that are not public)", list(&opt.proxies, network))
 	fs.Func("max-owner-bytes", "`bytes` that the repositories of one owner may take up (default: any number)", ceiling(&opt.maxOwnerBytes))
 	fs.Func("max-bytes", "`bytes` that all repositories may take up (default: any number)", ceiling(&opt.maxBytes))
 	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "`bytes` that one push may send")
@@ -345,6 +345,15 @@ func headerName(to *string) func(string) error {
 }
 
 func parseBytes(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+
+// network reads a CIDR.
+func network(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("want an address and how many bits of it count, such as 127.0.0.0/8 or ::1/128: %q", s)
+	}
+	return p, nil
+}
 
 // list returns a flag value that adds to a list; commas separate.
 func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {

@@ -483,7 +483,8 @@ func (r *Repositories) depart(at string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
+	// Another one of its owner may have been the last, and gone for good: then their folder has as well.
+	return errors.Join(r.sync(departed), ifExists(r.sync(path.Dir(at))), r.dropOwner(path.Dir(at)))
 }
 
 // Sweep implements [purgatory.Repositories].
