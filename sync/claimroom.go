@@ -5,10 +5,10 @@ import "sync/atomic"
 const (
 	// claimRoom is how many ids all relays together may claim to have and we not, by NIP-77, until they were asked for them: 32 bytes
 	// each, and as much again while a reconciliation ends.
-	claimRoom = 1 << 20
+	claimRoom = 1 << 22
 	// claimShare is how many of these one reconciliation may come to, twice as many as it may find, since it is not known at once what was
 	// claimed before; and claimFew when there is no room. What a relay has besides comes with the next one.
-	claimShare = 1 << 15
+	claimShare = 1 << 17
 	claimFew   = 1 << 12
 )
 

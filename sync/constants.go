@@ -134,9 +134,9 @@ type constants struct {
 	NegentropyFrame int
 	// NegentropyRounds bounds the messages of a relay in one reconciliation, and
 	// NegentropyIDs the events that it may be found to have and we not: fewer where all relays
-	// together claim to have more than a million that they were not asked for. What is found
+	// together claim to have more than four million that they were not asked for. What is found
 	// by then is fetched, and then the rest, by another one or by pages. Default to 64
-	// and 16,384.
+	// and 65,536.
 	NegentropyRounds, NegentropyIDs int
 	// NegentropyFirst is how long the first answer of a reconciliation may take: a
 	// relay that stays silent is taken not to offer NIP-77, for
@@ -200,7 +200,7 @@ func (t constants) withDefaults() constants {
 	def(&t.FirstAnswer, 2*time.Minute)
 	def(&t.NegentropyFrame, 30_000)
 	def(&t.NegentropyRounds, 64)
-	def(&t.NegentropyIDs, 16_384)
+	def(&t.NegentropyIDs, 65_536)
 	def(&t.NegentropyFirst, 10*time.Second)
 	def(&t.NegentropyTimeout, 2*time.Minute)
 	def(&t.MessageSize, 64<<10)

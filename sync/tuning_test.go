@@ -60,7 +60,7 @@ func TestDefaults(t *testing.T) {
 		"FeedQueue": 10_000, "MaxSet": 1_000_000, "ObserveQueue": 1_024,
 		"PageLimit": 500, "MaxPage": 50_000, "IDsPerRequest": 250, "OpenTimeout": int64(2 * time.Second),
 		"FirstAnswer": int64(2 * time.Minute), "DialEvery": int64(250 * time.Millisecond),
-		"NegentropyFrame": 30_000, "NegentropyRounds": 64, "NegentropyIDs": 16_384,
+		"NegentropyFrame": 30_000, "NegentropyRounds": 64, "NegentropyIDs": 65_536,
 		"NegentropyFirst": int64(10 * time.Second), "NegentropyTimeout": int64(2 * time.Minute),
 		"MessageSize": 64 << 10, "Filters": 20, "Subscriptions": 20,
 		"RebuildFilters": 70, "PollEvery": int64(10 * time.Minute),
