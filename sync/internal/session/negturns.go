@@ -14,8 +14,12 @@ type negTurns struct {
 	left    int // ids of queries that have left their place with them
 }
 
-// mostLeft is how many ids the queries of a connection may have without a place.
-const mostLeft = 4096
+// mostLeft is how many ids the queries of a connection may have without a place, and fewLeft where there is no room for so many: what is not for
+// us comes slowly, and other queries go on meanwhile.
+const (
+	mostLeft = 1 << 17
+	fewLeft  = 1 << 12
+)
 
 // wait has a query wait for its turn.
 func (t *negTurns) wait(q *query) { t.waiting = append(t.waiting, q) }
@@ -60,7 +64,11 @@ func (t *negTurns) leave(q *query) (free bool) {
 // leaveWith is leave of a query that has so many ids still, if that is little. It is false if the query keeps its place until these were
 // asked for.
 func (t *negTurns) leaveWith(q *query, ids int) bool {
-	if t.left+ids > mostLeft {
+	most := mostLeft
+	if q.room > 0 {
+		most = max(fewLeft, q.room)
+	}
+	if t.left+ids > most {
 		q.neg = nil // but not what it has found
 		return false
 	}

@@ -121,7 +121,7 @@ func (s *Session) Afford(now time.Time, foreign, ours Budget) {
 func (s *Session) Room(ids int) { s.history.room = ids }
 
 // Granted returns how much of that is taken by reconciliations that are under way, or of which not all that was found was asked for.
-func (s *Session) Granted() int { return s.history.reconciling.granted }
+func (s *Session) Granted() int { return s.history.reconciling.granted + s.history.reconciling.left }
 
 // Needs returns of how many events there must be a budget before history goes on, 0 if it does
 // not wait for that.
