@@ -10,7 +10,7 @@ import (
 // Some relays lose what is behind one connection, a worker or a database, and keep the
 // connection: pings are answered, and no request is, or each is refused. A new connection may be
 // as good as ever, and nobody but us will end this one.
-
+//
 // But a relay may have nothing to say to one form of request, or to any for history, as long as it likes: on the
 // next connection it would be the same, and what it does send would be lost. So what counts is a form that was
 // answered on this connection, or any where no request for history was.

@@ -40,7 +40,7 @@ type history struct {
 	phantoms phantoms
 
 	reconciling negTurns
-	room        int // ids that the next query may be found to need; 0: as the configuration has it
+	room        int // that of the next query
 }
 
 func newHistory(cfg *Config, out *outbox, t *terms, r *requests) *history {

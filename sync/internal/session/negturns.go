@@ -3,7 +3,8 @@ package session
 import "slices"
 
 // negTurns says which queries reconcile (NIP-77), and which wait to: only some do at a time. What a relay claims to have costs
-// it nothing and takes our memory, so that a query keeps its place until that was asked for, unless that is little.
+// it nothing and takes our memory. A query leaves its place with what it has found where there is room for that beside what others have
+// left with: what is not for us comes slowly, and they go on meanwhile. Else it keeps its place until that was asked for.
 type negTurns struct {
 	most    int  // at a time; read-only
 	offered bool // the relay reconciles, as far as is known
@@ -13,13 +14,6 @@ type negTurns struct {
 	granted int // ids that they may be found to need
 	left    int // ids of queries that have left their place with them
 }
-
-// mostLeft is how many ids the queries of a connection may have without a place, and fewLeft where there is no room for so many: what is not for
-// us comes slowly, and other queries go on meanwhile.
-const (
-	mostLeft = 1 << 17
-	fewLeft  = 1 << 12
-)
 
 // wait has a query wait for its turn.
 func (t *negTurns) wait(q *query) { t.waiting = append(t.waiting, q) }
@@ -61,14 +55,10 @@ func (t *negTurns) leave(q *query) (free bool) {
 	return false
 }
 
-// leaveWith is leave of a query that has so many ids still, if that is little. It is false if the query keeps its place until these were
-// asked for.
+// leaveWith is leave of a query that has so many ids still. It is false if the query keeps its place until these were asked for:
+// together with what others have they are more than one may find.
 func (t *negTurns) leaveWith(q *query, ids int) bool {
-	most := mostLeft
-	if q.room > 0 {
-		most = max(fewLeft, q.room)
-	}
-	if t.left+ids > most {
+	if t.left+ids > q.room {
 		q.neg = nil // but not what it has found
 		return false
 	}

@@ -55,7 +55,7 @@ type query struct {
 	set      *negentropy.Set
 	neg      *negentropy.Session
 	placed   bool   // it has a place among those that reconcile
-	room     int    // ids that it may be found to need; 0: as the configuration has it
+	room     int    // ids that it may be found to need, each perhaps claimed twice; 0: nobody has said
 	granted  int    // of these, those that count by now
 	left     int    // ids with which it has left its place
 	last     []byte // payload of the last NEG-MSG

@@ -97,11 +97,11 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 
 // openNeg asks for a reconciliation from its start.
 func (h *history) openNeg(q *query) {
-	h.reconciling.grant(q)
-	most := h.cfg.NegIDs
-	if q.room > 0 {
-		most = min(most, q.room/2) // ids that are claimed twice may be as many
+	if q.room == 0 {
+		q.room = 2 * h.cfg.NegIDs
 	}
+	h.reconciling.grant(q)
+	most := min(h.cfg.NegIDs, q.room/2) // ids that are claimed twice may be as many
 	q.neg = negentropy.NewSession(q.set, negentropy.Limits{FrameSize: h.cfg.NegFrame, MaxRounds: h.cfg.NegRounds, MaxIDs: most})
 	first, err := q.neg.Open()
 	if err != nil {
