@@ -423,7 +423,7 @@ func (x RepoExplanation) Sentences() []string {
 // whole says of a repository that lacks nothing that this is known of what is served only, if more was wanted.
 func (x RepoExplanation) whole(repo string) (lines []string) {
 	if len(x.GivenUp)+x.Untold == 0 {
-		return []string{"The git data of " + repo + " is complete: all that its states and pull requests name is here, as of the last look."}
+		return []string{"No git data of " + repo + " is missing: all that its states and pull requests name is here, as of the last look."}
 	}
 	known := "What is served of " + repo + " has its git data, as of the last look."
 	if slices.ContainsFunc(x.Waiting, func(e EntryStatus) bool { return e.Soft }) {

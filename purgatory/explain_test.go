@@ -90,7 +90,7 @@ func TestExplainReleased(t *testing.T) {
 		r, err := w.p.ExplainRepo(t.Context(), repoOf(alice))
 		require.NoError(t, err)
 		require.Empty(t, r.Missing)
-		require.Contains(t, r.String(), "is complete: all that its states and pull requests name is here")
+		require.Contains(t, r.String(), "is missing: all that its states and pull requests name is here")
 	})
 }
 

@@ -128,7 +128,7 @@ func (s *sentences) add(line string) { s.lines = append(s.lines, line) }
 // at says when something is or was: the time of the day, and the day if it is another one.
 func (s *sentences) at(t time.Time) string { return graspsync.TimeText(t, s.now) }
 
-// came says how an event came, and when that was.
+// came says how an event came, and when what is said of it was found. Of what was judged again these are two times.
 func (s *sentences) came(x EventExplanation) {
 	var how string
 	switch {
@@ -140,11 +140,11 @@ func (s *sentences) came(x EventExplanation) {
 	}
 	switch {
 	case how != "" && !x.At.IsZero():
-		s.add("It came " + how + " at " + s.at(x.At) + ".")
+		s.add("That was found at " + s.at(x.At) + "; it came " + how + ".")
 	case how != "":
 		s.add("It came " + how + ".")
 	case !x.At.IsZero():
-		s.add("That was at " + s.at(x.At) + ".")
+		s.add("That was found at " + s.at(x.At) + ".")
 	}
 }
 

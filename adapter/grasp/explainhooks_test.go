@@ -52,7 +52,7 @@ func TestExplainHookThatRefusesClients(t *testing.T) {
 			require.Equal(t, "refused", x.Is)
 			require.Equal(t, bad.Hex(), x.Event.Event.Author.String())
 			require.Contains(t, x.Answer[0], want)
-			require.Contains(t, x.String(), "It came from a client at ")
+			require.Contains(t, x.String(), "; it came from a client.")
 			require.Equal(t, "held", r.explained(taken).Is)
 			never := bad.Hosted(nostr.Now()-99, "never", "ws://"+r.addr)
 			require.Contains(t, r.explained(never).String(), "never came here since the start")
@@ -117,5 +117,5 @@ func TestExplainHookThatRefusesRelays(t *testing.T) {
 	x := us.explained(theirs[0])
 	require.Contains(t, x.Answer[0], "refused by a hook of the relay")
 	require.Contains(t, x.Answer[0], "banned")
-	require.Contains(t, x.String(), fmt.Sprintf("It came from ws://%s", other.addr))
+	require.Contains(t, x.String(), fmt.Sprintf("; it came from ws://%s", other.addr))
 }

@@ -33,7 +33,8 @@ func TestRefetchOfWhatWasGivenUp(t *testing.T) {
 		cfg.Purgatory.Times.Hold = 3 * time.Second
 		cfg.Purgatory.Times.Backoff = time.Second
 	}
-	require.Empty(t, there.publish(owner.Hosted(nostr.Now()-100, "repo", "ws://"+here.addr, "ws://"+there.addr),
+	announcement := owner.Hosted(nostr.Now()-100, "repo", "ws://"+here.addr, "ws://"+there.addr)
+	require.Empty(t, there.publish(announcement,
 		owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
 	there.git(work, "push", "-q", owner.CloneURL("ws://"+there.addr, "repo"), "main")
 	there.eventually("served", func() bool { return len(there.served()) == 2 })
@@ -41,6 +42,7 @@ func TestRefetchOfWhatWasGivenUp(t *testing.T) {
 	here.start()
 	here.eventually("given up", func() bool { return here.server.Purgatory().Status().Expired > 1 })
 	require.Empty(t, here.served())
+	require.NotRegexp(t, "came from .* at ", here.explained(announcement).String(), "the time is that of giving up")
 	require.NoError(t, os.RemoveAll(there.dir))
 	require.NoError(t, os.Rename(there.dir+".away", there.dir))
 	here.must("refetch", owner.Npub()+"/repo")

@@ -255,11 +255,11 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", r.URL, how, r.Events, r.Stored, named(graspsync.Printable(problem)))
 	}
 	_ = table.Flush() // as the lines below, which say nothing else
-	verb := "stored"
+	verb := "were stored"
 	if w.opt.dryRun {
 		verb = "would be stored"
 	}
-	fmt.Fprintf(out, "%d repositories, %d patches, pull requests and issues; %d events %s\n", w.status.Repos, w.status.Roots, w.subject.stored(), verb)
+	fmt.Fprintf(out, "repositories: %d; patches, pull requests and issues: %d; events that %s: %d\n", w.status.Repos, w.status.Roots, verb, w.subject.stored())
 	for _, e := range w.git.Waiting {
 		complete = false
 		fmt.Fprintf(out, "waits for git data: %s %s of %s, missing %d objects\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)

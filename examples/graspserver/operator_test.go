@@ -153,16 +153,16 @@ func TestOnce(t *testing.T) {
 	for range 2 {
 		complete, said := try(true)
 		require.True(t, complete, said)
-		require.Contains(t, said, "1 repositories, 1 patches, pull requests and issues; 3 events would be stored")
+		require.Contains(t, said, "repositories: 1; patches, pull requests and issues: 1; events that would be stored: 3")
 		require.NoDirExists(t, opt.data)
 	}
 	complete, said := try(false)
 	require.True(t, complete, said)
-	require.Contains(t, said, "3 events stored")
+	require.Contains(t, said, "events that were stored: 3")
 	require.Contains(t, said, "caught up")
 	complete, said = try(true)
 	require.True(t, complete, said)
-	require.Contains(t, said, "0 events would be stored")
+	require.Contains(t, said, "events that would be stored: 0")
 
 	stop()
 	complete, said = try(false)

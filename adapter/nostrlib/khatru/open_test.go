@@ -132,5 +132,5 @@ func TestExplainRefused(t *testing.T) {
 	require.Contains(t, send(deletion), "is stored")
 	again := send(announcement)
 	require.Contains(t, again, "is deleted")
-	require.Contains(t, again, "It came from a client at ")
+	require.Contains(t, again, "; it came from a client.")
 }
