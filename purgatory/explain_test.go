@@ -122,7 +122,7 @@ func TestExplainGivenUp(t *testing.T) {
 			require.NoError(t, err)
 			return x
 		}
-		require.Contains(t, repo().String(), "is complete")
+		require.Contains(t, repo().String(), "all that its states and pull requests name is here")
 		lost := says(alice, now(), "main", 2)
 		w.held(lost)
 		wait(31 * time.Minute)
@@ -158,7 +158,7 @@ func TestExplainGivenUp(t *testing.T) {
 		require.Equal(t, purgatory.Held, w.submit(lost, true))
 		wait(10 * time.Minute)
 		require.Equal(t, "released", w.explained(lost).Is)
-		require.Contains(t, repo().String(), "is complete")
+		require.Contains(t, repo().String(), "all that its states and pull requests name is here")
 		require.Empty(t, repo().GivenUp)
 	})
 }
@@ -195,7 +195,7 @@ func TestExplainGivenUpByAnOlderVersion(t *testing.T) {
 		wait(2 * time.Hour)
 		x, err = w.p.ExplainRepo(t.Context(), repoOf(alice))
 		require.NoError(t, err)
-		require.Contains(t, x.String(), "is complete")
+		require.Contains(t, x.String(), "all that its states and pull requests name is here")
 	})
 }
 

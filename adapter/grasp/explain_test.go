@@ -121,7 +121,7 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, "followed", x.Is)
 	require.Equal(t, 1, x.Git.Branches)
 	require.Contains(t, x.String(), "1 branch, 0 tags, HEAD is refs/heads/main")
-	require.Contains(t, x.String(), "The git data of "+alice.Npub()+"/repo is complete")
+	require.Contains(t, x.String(), "No git data of "+alice.Npub()+"/repo is missing")
 
 	// What was served says so after its author has replaced or deleted it, and a stranger's word for
 	// that does not count.
