@@ -65,19 +65,6 @@ func Roots(ids []graspsync.EventID) []nostr.Filter {
 	return fs
 }
 
-// RootsSpelled is [Roots] for whoever has the ids spelled in hex. The filters share the slice, if
-// it is in order without repetitions, and the strings.
-func RootsSpelled(ids []string) []nostr.Filter {
-	if !slices.IsSortedFunc(ids, func(a, b string) int { return cmp.Or(strings.Compare(a, b), -1) }) {
-		ids = sorted(ids, strings.Compare)
-	}
-	var fs []nostr.Filter
-	for chunk := range slices.Chunk(ids, MaxValues) {
-		fs = append(fs, tagged(chunk, "e", "E", "q")...)
-	}
-	return fs
-}
-
 // Descendant is an event that is not of layers 1 to 3 but belongs to something that is: a
 // comment, and an answer to it. It is what answers to it name.
 type Descendant struct {

@@ -337,23 +337,8 @@ func TestByID(t *testing.T) {
 	assert.Len(t, filters.ByID(eventIDs(101), -1)[0].IDs, filters.MaxValues)
 }
 
-// What is spelled already gives the same filters, in whatever order it comes.
-func TestRootsSpelled(t *testing.T) {
-	ids := eventIDs(250)
-	spelled := make([]string, len(ids))
-	for i, id := range ids {
-		spelled[i] = id.String()
-	}
-	want := filters.Roots(ids)
-	slices.Sort(spelled)
-	assert.Equal(t, want, filters.RootsSpelled(spelled))
-	given := slices.Concat(spelled[100:], spelled[:150])
-	before := slices.Clone(given)
-	assert.Equal(t, want, filters.RootsSpelled(given))
-	assert.Equal(t, before, given, "what is given is not changed")
-	assert.Equal(t, []string{"a", "b"}, filters.RootsSpelled([]string{"a", "a", "b"})[0].Tags["e"], "each once")
-	assert.Empty(t, filters.RootsSpelled(nil))
-	for _, f := range want {
+func TestLiveShared(t *testing.T) {
+	for _, f := range filters.Roots(eventIDs(250)) {
 		assert.Equal(t, filters.Live(f), filters.LiveShared(f))
 	}
 }

@@ -9,14 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -559,7 +558,7 @@ func (c *conn) ask(question func(context.Context) command) {
 	})
 }
 
-func (c *conn) follow(id plan.LiveID, fs []nostr.Filter, last bool) {
+func (c *conn) follow(id plan.LiveID, fs standing.Filters, last bool) {
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
 		if last {
 			return s.FollowLast(now, id, fs)

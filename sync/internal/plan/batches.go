@@ -280,11 +280,16 @@ type role struct {
 }
 
 func roleOf(f nostr.Filter) role {
-	r := role{deletion: len(f.Kinds) == 1 && f.Kinds[0] == graspsync.KindDeletion}
+	of := ""
 	for tag := range f.Tags {
-		r.tag = tag
+		of = tag
 	}
-	return r
+	return roleAt(of, f.Kinds)
+}
+
+// roleAt is the role of a filter with values of a tag, "" for none, and these kinds.
+func roleAt(tag string, kinds []int) role {
+	return role{tag: tag, deletion: len(kinds) == 1 && kinds[0] == graspsync.KindDeletion}
 }
 
 // compare orders roles as filters are ordered: those of states, of repositories, of

@@ -408,7 +408,7 @@ func (ds *descendants) filters(r *relay, items []Item) (fs []nostr.Filter) {
 func (ds *descendants) open(r *relay, items []Item) {
 	d := r.descendants
 	fs := ds.filters(r, items)
-	s := &descSub{id: ds.subscriptions.open(r, fs, true), items: items, size: len(fs), bytes: requestSize(fs)}
+	s := &descSub{id: ds.subscriptions.open(r, ds.want.sealer().Seal(fs), true), items: items, size: len(fs), bytes: requestSize(fs)}
 	d.subs[s.id] = s
 	d.filters += s.size
 	for _, it := range items {

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/dense"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -50,21 +51,21 @@ type live struct {
 
 // liveSub is a standing subscription.
 type liveSub struct {
-	filters []nostr.Filter // shared with whoever keeps it open
-	size    int            // bytes of its request
-	level   int            // how often what it has was opened anew together with more
-	since   time.Time      // when it was opened
+	filters standing.Filters // shared with whoever keeps it open
+	size    int              // bytes of its request
+	level   int              // how often what it has was opened anew together with more
+	since   time.Time        // when it was opened
 }
 
 // liveState is what is followed on a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
-	filters int             // of all
-	missing dense.Set[Item] // items that no subscription covers yet
-	lost    []nostr.Filter  // of subscriptions that the relay closed
-	stale   bool            // all must be opened anew: in another form, or in another way
-	retryAt time.Time       // a relay closed a subscription: nothing is opened before
-	refused int             // closed by the relay in a row
+	filters int              // of all
+	missing dense.Set[Item]  // items that no subscription covers yet
+	lost    standing.Filters // of subscriptions that the relay closed
+	stale   bool             // all must be opened anew: in another form, or in another way
+	retryAt time.Time        // a relay closed a subscription: nothing is opened before
+	refused int              // closed by the relay in a row
 	// postponed is since when a rebuild has been put off, zero if none is; putOff how
 	// many items were missing then, 0 if there may be room by now.
 	postponed time.Time
@@ -122,7 +123,7 @@ type subscriptions struct {
 func (s *subscriptions) next() LiveID { return s.last + 1 }
 
 // open opens a subscription; last: one that gives way to all others.
-func (s *subscriptions) open(r *relay, fs []nostr.Filter, last bool) LiveID {
+func (s *subscriptions) open(r *relay, fs standing.Filters, last bool) LiveID {
 	s.last++
 	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs, Last: last})
 	return s.last
@@ -167,7 +168,7 @@ func (lv *live) follow(r *relay, now time.Time) {
 	}
 	fresh := lv.filters(r, slices.Collect(l.missing.All()))
 	if len(l.lost) > 0 {
-		fresh = lv.joined(r, slices.Concat(l.lost, fresh))
+		fresh = lv.joined(r, slices.Concat(l.lost.Spell(), fresh))
 	}
 	by := lv.packed(r, fresh)
 	total := l.filters + by.filters(r)
@@ -254,7 +255,7 @@ func (lv *live) apply(r *relay, c change, now time.Time) {
 	if overlaps {
 		lv.open(r, c.reqs, c.level)
 	}
-	var closed []nostr.Filter
+	var closed standing.Filters
 	for _, id := range c.old {
 		closed = append(closed, r.live.remove(id).filters...)
 		lv.subscriptions.close(r, id)
@@ -262,7 +263,7 @@ func (lv *live) apply(r *relay, c change, now time.Time) {
 	if !overlaps {
 		lv.open(r, c.reqs, c.level)
 		lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, closed))
+		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, closed.Spell()))
 	}
 	r.live.tooLarge += c.tooLarge
 }
@@ -271,7 +272,7 @@ func (lv *live) apply(r *relay, c change, now time.Time) {
 func (lv *live) openMissing(r *relay, c change, now time.Time) {
 	l := &r.live
 	items := slices.Collect(l.missing.All())
-	items = append(items, lv.want.itemsOfAll(r, l.lost)...)
+	items = append(items, lv.want.itemsOfAll(r, l.lost.Spell())...)
 	l.missing.Clear()
 	l.lost = nil
 	lv.apply(r, c, now)
@@ -346,7 +347,7 @@ func (lv *live) merged(r *relay, fresh []nostr.Filter) (c change, ok bool) {
 		}
 		fs := slices.Clone(fresh)
 		for _, id := range ids {
-			fs = append(fs, l.subs[id].filters...)
+			fs = append(fs, l.subs[id].filters.Spell()...)
 		}
 		m := lv.packed(r, lv.joined(r, fs), ids...)
 		m.level = l.subs[ids[0]].level + level
@@ -390,7 +391,8 @@ func (lv *live) dropIdle(r *relay, now time.Time) {
 	var left []nostr.Filter
 	for _, id := range slices.Sorted(maps.Keys(l.subs)) {
 		n, idle := 0, 0
-		for _, f := range l.subs[id].filters {
+		fs := l.subs[id].filters.Spell()
+		for _, f := range fs {
 			for tag, values := range f.Tags {
 				n += len(values)
 				for _, v := range values {
@@ -402,7 +404,7 @@ func (lv *live) dropIdle(r *relay, now time.Time) {
 		}
 		if 2*idle > n {
 			old = append(old, id)
-			left = append(left, l.subs[id].filters...)
+			left = append(left, fs...)
 		}
 	}
 	if len(old) > 0 {
@@ -579,8 +581,9 @@ func (lv *live) filters(r *relay, items []Item) (fs []nostr.Filter) {
 
 func (lv *live) open(r *relay, reqs requests, level int) {
 	lv.descendants.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size())
+	sealer := lv.want.sealer()
 	for _, one := range reqs {
-		s := &liveSub{filters: one.filters, size: one.size, level: level, since: lv.now}
+		s := &liveSub{filters: sealer.Seal(one.filters), size: one.size, level: level, since: lv.now}
 		r.live.subs[lv.subscriptions.open(r, s.filters, false)] = s
 		r.live.filters += len(s.filters)
 	}
@@ -683,7 +686,7 @@ const (
 
 // resting are live filters that a relay refuses.
 type resting struct {
-	filters []nostr.Filter
+	filters standing.Filters
 	below   bool // of layer 4: nothing of it is followed live as long as anything rests
 	until   time.Time
 	since   time.Time // what came later is missed
@@ -693,12 +696,12 @@ type resting struct {
 // refused together with other things is asked for apart from these, unless it was refused
 // so before.
 func (lv *live) refused(r *relay, s *liveSub, since, now time.Time) {
-	parts := byRole(s.filters)
+	parts := byRole(s.filters.Spell())
 	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
 	if c := (change{reqs: measured(parts)}); len(parts) > 1 && unknown && c.fits(r) {
 		lv.apply(r, c, now)
 		lv.catchUp.lookSince(r, since)
-		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, s.filters))
+		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, s.filters.Spell()))
 		return
 	}
 	lv.leaveAlone(r, resting{filters: s.filters, since: since}, now)
@@ -721,7 +724,7 @@ func (lv *live) leaveAlone(r *relay, k resting, now time.Time) {
 			}
 		}
 		r.live.unwanted++ // some have rested for long
-		all.filters = lv.joined(r, all.filters)
+		all.filters = lv.want.sealer().Seal(lv.joined(r, all.filters.Spell()))
 		r.live.resting = []resting{all}
 	}
 }
@@ -823,9 +826,11 @@ func (l *liveState) method() LiveMethod {
 
 // refusedAlone reports whether nothing but filters of this role were refused.
 func (l *liveState) refusedAlone(as role) bool {
-	return slices.ContainsFunc(l.resting, func(k resting) bool {
-		return !k.below && !slices.ContainsFunc(k.filters, func(f nostr.Filter) bool { return roleOf(f) != as })
-	})
+	other := func(f standing.Filter) bool {
+		rest, tag := f.Form()
+		return roleAt(tag, rest.Kinds) != as
+	}
+	return slices.ContainsFunc(l.resting, func(k resting) bool { return !k.below && !slices.ContainsFunc(k.filters, other) })
 }
 
 // withoutResting takes from filters what rests.
@@ -839,7 +844,7 @@ func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
 	}
 	rests := make(map[value]struct{})
 	for _, k := range l.resting {
-		for _, f := range k.filters {
+		for _, f := range k.filters.Spell() {
 			as := roleOf(f)
 			if as.tag == "" {
 				rests[value{as, ""}] = struct{}{}

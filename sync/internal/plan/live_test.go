@@ -37,7 +37,7 @@ func sent(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (bytes
 		queue = queue[1:]
 		switch e := e.(type) {
 		case OpenLive:
-			for _, f := range e.Filters {
+			for _, f := range e.Filters.Spell() {
 				bytes += filters.Size(f)
 			}
 		case CloseLive:
@@ -54,7 +54,7 @@ func sent(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (bytes
 func followed(p *Plan, u graspsync.RelayURL) map[graspsync.EventID]bool {
 	out := make(map[graspsync.EventID]bool)
 	for _, s := range p.known.relays[u].live.subs {
-		for _, f := range s.filters {
+		for _, f := range s.filters.Spell() {
 			for _, v := range f.Tags["E"] {
 				if id, err := graspsync.ParseEventID(v); err == nil {
 					out[id] = true

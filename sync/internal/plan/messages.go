@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -243,7 +244,7 @@ type (
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		Live    LiveID
-		Filters []nostr.Filter
+		Filters standing.Filters
 		// Last: it is of layer 4. It is opened only if the relay has a place that nothing
 		// else needs, and gives way when something does.
 		Last bool `json:",omitempty"`

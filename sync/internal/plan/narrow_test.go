@@ -53,7 +53,7 @@ func TestNarrowChunks(t *testing.T) {
 	effects := connect(t, p, start, u)
 	var live, past []nostr.Filter
 	for _, o := range only[OpenLive](effects) {
-		live = append(live, o.Filters...)
+		live = append(live, o.Filters.Spell()...)
 	}
 	for queue := only[Start](effects); len(queue) > 0; queue = queue[1:] {
 		for _, q := range queue[0].Batch.Queries {
@@ -87,7 +87,7 @@ func TestNarrowChangeCostsItself(t *testing.T) {
 	twin := RepoChange{Ref: graspsync.RepoRef{Owner: graspsync.PubKey{2}, Identifier: "7"}, Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}
 	effects := p.Step(start, Changes{Repos: []RepoChange{twin}})
 	require.Len(t, effects, 2)
-	assert.Equal(t, [][]string{{"7"}}, states(t, only[OpenLive](effects)[0].Filters))
+	assert.Equal(t, [][]string{{"7"}}, states(t, only[OpenLive](effects)[0].Filters.Spell()))
 	assert.Equal(t, "states(1)", showFilter(only[Start](effects)[0].Batch.Queries[0].Filter))
 	settle(p, start, u, effects)
 	effects = p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("7")}}})
@@ -112,7 +112,7 @@ func TestNarrowPolling(t *testing.T) {
 	}
 	p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 	effects := p.Step(now, Connected{Relay: u, Epoch: 1, Limits: relaylimits.Requests{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
-	require.Equal(t, "announcements", showFilters(only[OpenLive](effects)[0].Filters), "what matters most has the only place")
+	require.Equal(t, "announcements", showFilters(only[OpenLive](effects)[0].Filters.Spell()), "what matters most has the only place")
 	settle(p, now, u, effects)
 	require.Equal(t, LivePolling, p.Status()[0].LiveMethod)
 	asked := make(map[string]bool)

@@ -46,15 +46,15 @@ func TestPromiseP28_HubFits(t *testing.T) {
 	bytes, values := 0, make(map[string]bool)
 	for _, l := range lives {
 		size := 0
-		for _, f := range l.Filters {
+		for _, f := range l.Filters.Spell() {
 			size += filters.Size(f)
 		}
-		request, err := json.Marshal(l.Filters)
+		request, err := json.Marshal(l.Filters.Spell())
 		require.NoError(t, err)
 		assert.LessOrEqual(t, len(request)+len(`["REQ","",`)+64, 128<<10)
 		assert.LessOrEqual(t, len(l.Filters), 20)
 		bytes += size
-		for key := range keysOf(l.Filters...) {
+		for key := range keysOf(l.Filters.Spell()...) {
 			values[key] = true
 		}
 	}
@@ -92,7 +92,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	assert.Equal(t, LiveKinds, st.LiveMethod)
 	assert.Greater(t, st.LiveFilters, 65)
 	assert.Greater(t, st.Unfollowed, 150)
-	assert.Equal(t, "kinds(20) layer1", showFilters(lives[0].Filters[:2]))
+	assert.Equal(t, "kinds(20) layer1", showFilters(lives[0].Filters[:2].Spell()))
 	settle(p, now, u, effects)
 
 	// What comes later is followed, too, without a new subscription.
@@ -182,7 +182,7 @@ func TestLayer1ComesFirst(t *testing.T) {
 	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: relaylimits.Requests{MaxMessage: 4096, MaxFilters: 1, MaxSubscriptions: 2}})
 	lives := only[OpenLive](effects)
 	require.Len(t, lives, 1)
-	assert.Equal(t, "layer1", showFilters(lives[0].Filters))
+	assert.Equal(t, "layer1", showFilters(lives[0].Filters.Spell()))
 }
 
 // What was polled last is not wanted any more, and something new is: the plan failed on

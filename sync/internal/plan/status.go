@@ -118,7 +118,7 @@ func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 	for it := range rel.live.missing.All() {
 		s.Live = s.Live && !r.wants(it)
 	}
-	s.Live = s.Live && !slices.ContainsFunc(p.want.itemsOfAll(rel, rel.live.lost), r.wants)
+	s.Live = s.Live && !slices.ContainsFunc(p.want.itemsOfAll(rel, rel.live.lost.Spell()), r.wants)
 	count := func(it Item) {
 		switch rel.history.items.Get(it) {
 		case todo:

@@ -400,14 +400,14 @@ func (t *targets) addRoot(c RootChange, r *repo) {
 	}
 	h := t.oldestOf(r)
 	oldest := t.want.infos[h.items[0]]
-	if compareRoots(oldest.at, at, oldest.root, c.ID) > 0 {
+	if compareRoots(oldest.at, at, *oldest.root, c.ID) > 0 {
 		t.leaveUntracked(c.ID, at, r)
 		return
 	}
 	it := heap.Pop(h).(Item)
 	r.oldest = h.items
 	t.displace(it, r)
-	t.leaveUntracked(oldest.root, oldest.at, r)
+	t.leaveUntracked(*oldest.root, oldest.at, r)
 	t.track(c.ID, at, r)
 }
 
@@ -521,7 +521,8 @@ func (t *targets) setDescendant(c DescendantChange) {
 		return
 	}
 	if !known {
-		it = w.intern(info{kind: itemDescendant, root: c.Of.ID})
+		id := c.Of.ID
+		it = w.intern(info{kind: itemDescendant, root: &id})
 		w.descendants[c.Of] = it
 		if c.Of.Address != "" {
 			w.addresses[it] = c.Of.Address

@@ -182,7 +182,7 @@ func TestTrapD5_OnlyWhatChanged(t *testing.T) {
 	effects := p.Step(start, full(repoRef("3"), []graspsync.RelayURL{all[3], all[4]}, 30, 31, 999))
 	assert.Len(t, effects, 4)
 	for _, o := range only[OpenLive](effects) {
-		assert.Equal(t, "#e(1) #E(1) #q(1)", showFilters(o.Filters))
+		assert.Equal(t, "#e(1) #E(1) #q(1)", showFilters(o.Filters.Spell()))
 		assert.Contains(t, all[3:5], o.Relay)
 	}
 	for _, s := range only[Start](effects) {
@@ -199,11 +199,11 @@ func TestTrapD6_StateOnly(t *testing.T) {
 	p.Step(start, c)
 	effects := connect(t, p, start, u)
 	require.Len(t, only[Start](effects), 1)
-	assert.Equal(t, "layer1", showFilters(only[OpenLive](effects)[0].Filters))
+	assert.Equal(t, "layer1", showFilters(only[OpenLive](effects)[0].Filters.Spell()))
 	assert.Equal(t, 1, settle(p, start, u, effects))
 	c.Repos[0].Level, c.Roots = LevelFull, nil
 	effects = p.Step(start, c)
-	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(3) #E(3) #q(3)", showFilters(only[OpenLive](effects)[0].Filters))
+	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(3) #E(3) #q(3)", showFilters(only[OpenLive](effects)[0].Filters.Spell()))
 	assert.Len(t, only[Start](effects), 2)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/dense"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
 // Level says how much of a repository is wanted.
@@ -53,8 +54,8 @@ const (
 // info is what is known of an Item.
 type info struct {
 	kind itemKind
-	root graspsync.EventID // or descendant
-	at   uint32            // of a root event: its created_at, cut to what fits
+	at   uint32             // of a root event: its created_at, cut to what fits
+	root *graspsync.EventID // or descendant; shared with whatever follows it, and never changed
 	repo *repo
 }
 
@@ -83,7 +84,6 @@ type want struct {
 	salt        []byte // of hashes
 	infos       []info
 	hashes      []uint64         // of infos, as far as anyone asked; 0: not known
-	spelled     []string         // ids of root events in hex, likewise; "": not known
 	other       map[Item][]*repo // of root events and descendants that belong to more than one
 	free        []Item
 	repos       map[graspsync.RepoRef]*repo
@@ -109,7 +109,7 @@ func newWant(narrow bool, salt []byte) *want {
 
 		overfull: make(map[*repo]struct{}),
 	}
-	w.roots = dense.NewFinder(func(it uint32) *graspsync.EventID { return &w.infos[it].root })
+	w.roots = dense.NewFinder(func(it uint32) *graspsync.EventID { return w.infos[it].root })
 	return w
 }
 
@@ -145,9 +145,6 @@ func (w *want) release(it Item) {
 	w.infos[it] = info{}
 	if int(it) < len(w.hashes) {
 		w.hashes[it] = 0
-	}
-	if int(it) < len(w.spelled) {
-		w.spelled[it] = ""
 	}
 	delete(w.other, it)
 	w.free = append(w.free, it)
@@ -220,7 +217,7 @@ func (w *want) rootItem(id graspsync.EventID) (it Item, ok bool) {
 func (w *want) rootIDs() iter.Seq[graspsync.EventID] {
 	return func(yield func(graspsync.EventID) bool) {
 		for i := range w.infos {
-			if in := &w.infos[i]; in.kind == itemRoot && !yield(in.root) {
+			if in := &w.infos[i]; in.kind == itemRoot && !yield(*in.root) {
 				return
 			}
 		}
@@ -231,7 +228,7 @@ func (w *want) rootIDs() iter.Seq[graspsync.EventID] {
 func (w *want) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	it, ok := w.rootItem(id)
 	if !ok {
-		it = w.intern(info{kind: itemRoot, root: id, at: at, repo: r})
+		it = w.intern(info{kind: itemRoot, root: &id, at: at, repo: r})
 		w.roots.Add(uint32(it))
 	} else {
 		w.other[it] = append(w.other[it], r)
@@ -282,17 +279,17 @@ func (w *want) descendant(it Item) filters.Descendant {
 	if at, ok := w.addresses[it]; ok {
 		return filters.Descendant{Address: at}
 	}
-	return filters.Descendant{ID: w.infos[it].root}
+	return filters.Descendant{ID: *w.infos[it].root}
 }
 
-// spell returns the id of a root event as filters have it. It is remembered: the same one is
-// followed on several relays, each of which would have a copy.
-func (w *want) spell(it Item) string {
-	w.spelled = grown(w.spelled, len(w.infos))
-	if w.spelled[it] == "" {
-		w.spelled[it] = w.infos[it].root.String()
-	}
-	return w.spelled[it]
+// sealer returns what makes filters of standing subscriptions, which share the ids that are known.
+func (w *want) sealer() *standing.Sealer {
+	return standing.NewSealer(func(id graspsync.EventID) *graspsync.EventID {
+		if it, ok := w.rootItem(id); ok {
+			return w.infos[it].root
+		}
+		return nil
+	})
 }
 
 // grown returns a slice with n elements at least.
@@ -331,7 +328,7 @@ func (w *want) hash(it Item) uint64 {
 // else.
 func (w *want) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs, states []graspsync.RepoRef
-	var ids []string
+	var ids []graspsync.EventID
 	var below []filters.Descendant
 	for _, it := range items {
 		switch in := &w.infos[it]; in.kind {
@@ -347,16 +344,16 @@ func (w *want) itemFilters(items []Item) (out []nostr.Filter) {
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
 			if ids == nil { // most items are root events, and those of a group are of one kind
-				ids = make([]string, 0, len(items))
+				ids = make([]graspsync.EventID, 0, len(items))
 			}
-			ids = append(ids, w.spell(it))
+			ids = append(ids, *in.root)
 		case itemDescendant:
 			below = append(below, w.descendant(it))
 		}
 	}
 	out = append(out, filters.States(states)...)
 	out = append(out, filters.Repos(refs)...)
-	out = append(out, filters.RootsSpelled(ids)...)
+	out = append(out, filters.Roots(ids)...)
 	return append(out, filters.Descendants(below)...)
 }
 
@@ -407,7 +404,7 @@ func (w *want) compare(a, b Item) int {
 	case itemRepo:
 		return x.repo.ref.Compare(y.repo.ref)
 	case itemRoot:
-		return x.root.Compare(y.root)
+		return x.root.Compare(*y.root)
 	case itemDescendant:
 		return w.descendant(a).Compare(w.descendant(b))
 	}
@@ -538,7 +535,7 @@ func (h *rootHeap) Len() int { return len(h.items) }
 
 func (h *rootHeap) Less(i, j int) bool {
 	a, b := &h.want.infos[h.items[i]], &h.want.infos[h.items[j]]
-	return compareRoots(a.at, b.at, a.root, b.root) < 0
+	return compareRoots(a.at, b.at, *a.root, *b.root) < 0
 }
 
 func (h *rootHeap) Swap(i, j int) { h.items[i], h.items[j] = h.items[j], h.items[i] }

@@ -558,7 +558,7 @@ func (w *world) checkRepos() {
 			case itemRepo:
 				return rc.Level == LevelFull && in.repo.ref == ref
 			case itemRoot:
-				return rc.Level == LevelFull && tracked[in.root]
+				return rc.Level == LevelFull && tracked[*in.root]
 			}
 			return false
 		}
@@ -584,7 +584,7 @@ func (w *world) checkRepos() {
 					s.Live = false
 				}
 			}
-			lost := keysOf(r.live.lost...)
+			lost := keysOf(r.live.lost.Spell()...)
 			for it := range r.history.items.Keys() {
 				if belongs(it) {
 					for key := range keysOf(p.want.itemFilters([]Item{it})...) {

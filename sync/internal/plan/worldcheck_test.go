@@ -165,7 +165,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	}
 	for _, k := range r.live.resting {
 		w.must(w.now.Before(k.until) && k.until.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
-		maps.Copy(covered, keysOf(k.filters...))
+		maps.Copy(covered, keysOf(k.filters.Spell()...))
 	}
 	if r.live.unfollowed > 0 {
 		w.crowded[r.url] = true
@@ -238,7 +238,7 @@ func (w *world) finish() {
 		}
 		keys := w.wanted(u)
 		for _, k := range r.live.resting { // they have their time yet
-			for key := range keysOf(k.filters...) {
+			for key := range keysOf(k.filters.Spell()...) {
 				delete(keys, key)
 			}
 		}

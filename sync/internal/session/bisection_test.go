@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -118,7 +119,7 @@ func TestTrialFindsThePoison(t *testing.T) {
 		r := newRefuser(refuseValues)
 		live := rng.IntN(2) == 0
 		if live {
-			r.play(t, r.s.Follow(start, 1, []nostr.Filter{filters.Live(filters.Layer1()), filters.Live(f)}))
+			r.play(t, r.s.Follow(start, 1, standing.Of(filters.Live(filters.Layer1()), filters.Live(f))))
 		} else {
 			r.play(t, r.s.Fetch(start, batchOf(1, plan.History, f)))
 			assert.Equal(t, plan.Gaps, one[Done](t, r.other).Result)
@@ -170,7 +171,7 @@ func TestTrialLeavesOutFilters(t *testing.T) {
 			fs = append(fs, f)
 		}
 		r := newRefuser(refuse)
-		r.play(t, r.s.Follow(start, 1, fs))
+		r.play(t, r.s.Follow(start, 1, standing.Of(fs...)))
 		require.Empty(t, r.s.terms.aside)
 		require.Nil(t, r.s.requests.bisected)
 		if len(want) == 0 {
@@ -337,8 +338,8 @@ func TestTrialOfTheDead(t *testing.T) {
 
 	// A live subscription that is wanted no more.
 	s = newRefuser(nil).s
-	live := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}))
-	s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("y"))})
+	live := sent(t, s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))))
+	s.Follow(start, 2, standing.Of(filters.Live(tagging("y"))))
 	s.Receive(start, closed(live.Sub, "bad req: no"))
 	actions = s.Unfollow(start, 1)
 	assert.Nil(t, s.requests.bisected)
@@ -350,7 +351,7 @@ func TestTrialOfTheDead(t *testing.T) {
 // but the plan has to open it again: something may have been missed.
 func TestTrialOfTheLate(t *testing.T) {
 	r := newRefuser(refuseValues)
-	live := sent(t, r.s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("BAD"))}))
+	live := sent(t, r.s.Follow(start, 1, standing.Of(filters.Live(tagging("BAD")))))
 	r.s.Fetch(start, batchOf(1, plan.History, tagging("u")))
 	history := sent(t, r.s.Tick(start.Add(2*time.Second)))
 	r.s.Receive(start.Add(2*time.Second), wire.Message{Type: wire.TypeEOSE, Sub: history.Sub, Hint: wire.HintFinish})
@@ -359,7 +360,7 @@ func TestTrialOfTheLate(t *testing.T) {
 	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "e", Value: "BAD"})
 
 	r = newRefuser(nil)
-	live = sent(t, r.s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("v"))}))
+	live = sent(t, r.s.Follow(start, 2, standing.Of(filters.Live(tagging("v")))))
 	r.s.Receive(start, eose(live.Sub))
 	closedLive := one[LiveClosed](t, r.s.Receive(start, closed(live.Sub, "bad req: I changed my mind")))
 	require.Equal(t, wire.RefusalOther, closedLive.Why)
@@ -389,7 +390,7 @@ func TestUnsent(t *testing.T) {
 	// What is too large for any message is left out and shows as a gap.
 	s = New(c)
 	require.Equal(t, plan.Gaps, one[Done](t, s.Fetch(start, batchOf(1, plan.History, tagging(strings.Repeat("x", 2000))))).Result)
-	require.Empty(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging(strings.Repeat("x", 2000)))}))
+	require.Empty(t, s.Follow(start, 1, standing.Of(filters.Live(tagging(strings.Repeat("x", 2000))))))
 	require.Empty(t, s.Unfollow(start, 1))
 	actions := s.Fetch(start, batchOf(2, plan.History, taggingAny("y,"+strings.Repeat("x", 2000))))
 	rest := one[LoadSet](t, actions)
@@ -428,7 +429,7 @@ func TestTrialLeavesOutWhatHasNoValues(t *testing.T) {
 			}
 			return ""
 		})
-		r.play(t, r.s.Follow(start, 1, asked))
+		r.play(t, r.s.Follow(start, 1, standing.Of(asked...)))
 		require.Empty(t, only[LiveClosed](r.other))
 		last := r.reqs[len(r.reqs)-1]
 		require.Equal(t, byte('l'), last.Sub[0])

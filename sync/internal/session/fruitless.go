@@ -100,7 +100,7 @@ func (f *fruitless) over(now, again time.Time) bool {
 // shape is what a request names, whatever the values.
 func shape(x *request) string {
 	var b strings.Builder
-	for _, f := range x.filters {
+	for _, f := range x.spell() {
 		b.WriteByte('{')
 		for _, list := range []struct {
 			name string

@@ -359,17 +359,12 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 // honest relay: some match a tag value under any name, some overlook since and
 // until. Such an event is no proof of hostility. It takes up room in a page, but
 // goes no further.
-func resembles(fs []nostr.Filter, ev *nostr.Event) bool {
-	for _, f := range fs {
-		if f.IDs != nil || (f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind)) ||
-			(f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey)) {
-			continue
-		}
-		if len(f.Tags) == 0 || hasValue(f.Tags, ev.Tags) {
-			return true
-		}
+func resembles(f nostr.Filter, ev *nostr.Event) bool {
+	if f.IDs != nil || f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind) ||
+		f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey) {
+		return false
 	}
-	return false
+	return len(f.Tags) == 0 || hasValue(f.Tags, ev.Tags)
 }
 
 func hasValue(wanted nostr.TagMap, tags nostr.Tags) bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -37,19 +38,19 @@ func TestLastComesLast(t *testing.T) {
 		return out
 	}
 	for i := range 3 {
-		require.Empty(t, gone(s.FollowLast(start, plan.LiveID(i+1), follows(i))))
+		require.Empty(t, gone(s.FollowLast(start, plan.LiveID(i+1), standing.Of(follows(i)...))))
 		taken(s, take)
 	}
 	require.Len(t, open, 3)
-	require.Equal(t, []plan.LiveID{4}, gone(s.FollowLast(start, 4, follows(4))), "there is no fourth place")
+	require.Equal(t, []plan.LiveID{4}, gone(s.FollowLast(start, 4, standing.Of(follows(4)...))), "there is no fourth place")
 	require.Len(t, open, 3)
 	// Others take the places of history first, as ever, and then those.
 	for i := range 2 {
-		require.Empty(t, gone(s.Follow(start, plan.LiveID(5+i), follows(5+i))))
+		require.Empty(t, gone(s.Follow(start, plan.LiveID(5+i), standing.Of(follows(5+i)...))))
 		taken(s, take)
 	}
 	require.Len(t, open, 5)
-	require.Equal(t, []plan.LiveID{3}, gone(s.Follow(start, 7, follows(7))), "what was opened last goes first")
+	require.Equal(t, []plan.LiveID{3}, gone(s.Follow(start, 7, standing.Of(follows(7)...))), "what was opened last goes first")
 	taken(s, take)
 	require.Equal(t, []plan.LiveID{2}, gone(s.Fetch(start, batchOf(1, plan.History, tagging("a")))), "history has a place")
 	require.Len(t, open, 5)
@@ -69,15 +70,15 @@ func TestLastThatIsSplit(t *testing.T) {
 	for i := range 6 {
 		fs = append(fs, follows(i)...)
 	}
-	take(s.FollowLast(start, 1, fs)) // three parts
+	take(s.FollowLast(start, 1, standing.Of(fs...))) // three parts
 	for i := range 4 {
 		taken(s, take)
-		take(s.Follow(start, plan.LiveID(2+i), follows(10+i)))
+		take(s.Follow(start, plan.LiveID(2+i), standing.Of(follows(10+i)...)))
 	}
 	taken(s, take)
 	require.Len(t, open, 4)
 	require.NotContains(t, s.requests.lives.parts, plan.LiveID(1), "all parts go together")
-	actions := s.FollowLast(start, 9, fs)
+	actions := s.FollowLast(start, 9, standing.Of(fs...))
 	take(actions)
 	require.Equal(t, plan.LiveID(9), one[LiveClosed](t, actions).Live)
 	require.NotContains(t, s.requests.lives.parts, plan.LiveID(9))
@@ -87,7 +88,7 @@ func TestLastThatIsSplit(t *testing.T) {
 func TestHistoryRefusedForTooMany(t *testing.T) {
 	s, open, take := narrow(t)
 	for i := range 3 {
-		take(s.FollowLast(start, plan.LiveID(i+1), follows(i)))
+		take(s.FollowLast(start, plan.LiveID(i+1), standing.Of(follows(i)...)))
 		taken(s, take)
 	}
 	take(s.Fetch(start, batchOf(1, plan.History, tagging("a"))))
@@ -140,7 +141,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 				}
 			}
 		}
-		standing := func() (n int) {
+		stand := func() (n int) {
 			for _, parts := range lives {
 				n += parts
 			}
@@ -170,15 +171,15 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 			parts := (len(fs) + c.Limits.MaxFilters - 1) / c.Limits.MaxFilters
 			switch rnd.IntN(6) {
 			case 0:
-				if standing()+parts < most-1 {
+				if stand()+parts < most-1 {
 					id++
 					lives[id] = parts
-					take(s.Follow(now, id, fs))
+					take(s.Follow(now, id, standing.Of(fs...)))
 				}
 			case 1:
 				id++
 				last[id] = true
-				take(s.FollowLast(now, id, fs))
+				take(s.FollowLast(now, id, standing.Of(fs...)))
 			case 2:
 				for l := range lives {
 					delete(lives, l)

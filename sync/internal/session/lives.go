@@ -73,7 +73,7 @@ func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 		return false
 	}
 	for x := range l.all() {
-		if x.openAt != 0 && at >= x.openAt+least && x.match.Match(ev) {
+		if x.openAt != 0 && at >= x.openAt+least && x.matches(ev) {
 			return true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
 // An event of history was missed live if any of the subscriptions that asks for it stood
@@ -23,7 +24,7 @@ func TestMissedLive(t *testing.T) {
 		now := time.Duration(0)
 		for live := range 1 + rng.IntN(4) {
 			root := []string{"x", "y"}[rng.IntN(2)]
-			r := sent(t, s.Follow(start.Add(now), plan.LiveID(live+1), []nostr.Filter{tagging(root)}))
+			r := sent(t, s.Follow(start.Add(now), plan.LiveID(live+1), standing.Of(tagging(root))))
 			now += time.Duration(rng.IntN(3)) * time.Second
 			actions := s.Receive(start.Add(now), eose(r.Sub))
 			require.Empty(t, actions)

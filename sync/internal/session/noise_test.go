@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -241,7 +242,7 @@ func (n *noise) ours() {
 			fs[i] = filters.Live(n.filter())
 		}
 		n.lives = append(n.lives, plan.LiveID(n.next))
-		n.do("follow", n.s.Follow(n.now, plan.LiveID(n.next), fs))
+		n.do("follow", n.s.Follow(n.now, plan.LiveID(n.next), standing.Of(fs...)))
 	case 2:
 		if len(n.lives) > 0 {
 			n.do("unfollow", n.s.Unfollow(n.now, n.lives[n.rng.IntN(len(n.lives))]))

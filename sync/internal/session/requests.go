@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -31,10 +32,11 @@ const (
 // request is one that was sent or waits to be sent.
 type request struct {
 	kind      requestKind
-	id        string // given when it is sent
-	number    uint64 // in it
-	filters   []nostr.Filter
-	match     *filters.Matcher
+	id        string           // given when it is sent
+	number    uint64           // in it
+	filters   []nostr.Filter   // of all but reqLive
+	match     *filters.Matcher // likewise
+	standing  standing.Filters // reqLive
 	live      plan.LiveID
 	last      bool   // live: it gives way to all others
 	order     uint64 // live: when it was asked for
@@ -71,11 +73,19 @@ type request struct {
 func (x *request) size() int {
 	if x.bytes == 0 {
 		x.bytes = requestOverhead
-		for _, f := range x.filters {
+		for _, f := range x.spell() {
 			x.bytes += filters.Size(f) + 1
 		}
 	}
 	return x.bytes
+}
+
+// spell returns the filters. Their lists must not be changed.
+func (x *request) spell() []nostr.Filter {
+	if x.kind == reqLive {
+		return x.standing.Spell()
+	}
+	return x.filters
 }
 
 // requestOverhead is what a REQ takes besides its filters and their commas.
@@ -104,26 +114,42 @@ func (x *request) asks() []nostr.Filter {
 	if x.q != nil {
 		return []nostr.Filter{x.q.filter}
 	}
-	return x.filters
+	return x.spell()
+}
+
+// matches reports whether an event is what was asked for.
+func (x *request) matches(ev *nostr.Event) bool {
+	if x.kind == reqLive {
+		return x.standing.Match(ev)
+	}
+	return x.match.Match(ev)
 }
 
 // suits reports whether an event is what was asked for, or resembles that. Of one that is known
 // the tags were not read: it suits if all else does.
 func (x *request) suits(m wire.Message) (matches, similar bool) {
 	ev := m.Event.Event
-	if !m.Known {
+	switch {
+	case !m.Known && x.kind == reqLive:
+		matches = x.standing.Match(ev)
+		return matches, matches || x.standing.Find(ev, false, func(f nostr.Filter) bool { return resembles(f, ev) })
+	case !m.Known:
 		matches = x.match.Match(ev)
-		return matches, matches || resembles(x.filters, ev)
+		return matches, matches || slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return resembles(f, ev) })
 	}
-	matches = slices.ContainsFunc(x.filters, func(f nostr.Filter) bool {
+	forms := slices.Values(x.filters)
+	if x.kind == reqLive {
+		forms = x.standing.Forms()
+	}
+	for f := range forms {
 		f.Tags = nil
-		return f.Matches(ev)
-	})
-	return matches, matches || slices.ContainsFunc(x.filters, func(f nostr.Filter) bool {
-		f.Tags = nil
-		return resembles([]nostr.Filter{f}, ev)
-	})
+		matches, similar = matches || f.Matches(ev), similar || resembles(f, ev)
+	}
+	return matches, matches || similar
 }
+
+// count is how many filters it has.
+func (x *request) count() int { return len(x.filters) + len(x.standing) }
 
 // triable reports whether it makes sense to look for the reason of a refusal: of
 // what was taken before it is not the filters.
@@ -230,10 +256,8 @@ func (r *requests) unfollow(live plan.LiveID) {
 // than it was planned for.
 func (r *requests) divide(x *request) []*request {
 	var out []*request
-	for _, part := range r.terms.pack(x.filters) {
-		out = append(out, &request{
-			kind: reqLive, filters: part, match: filters.CompileShared(part), live: x.live, last: x.last, order: x.order,
-		})
+	for _, part := range r.terms.pack(x.standing) {
+		out = append(out, &request{kind: reqLive, standing: part, live: x.live, last: x.last, order: x.order})
 	}
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
 		n -= r.lives.before(x)

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -56,7 +57,7 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 	opened(s, take)
 	assert.Len(t, open, 4)
 	for i := range 3 {
-		take(s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging(fmt.Sprint(i)))}))
+		take(s.Follow(start, plan.LiveID(i+1), standing.Of(filters.Live(tagging(fmt.Sprint(i))))))
 		opened(s, take)
 	}
 	assert.Len(t, open, 5, "one live subscription found room, two wait for pages to end")
@@ -103,7 +104,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 	require.Len(t, reqs, 1, "it is planned as one")
 	require.Empty(t, tooLarge)
 	require.Greater(t, filters.Size(fs[0]), c.Limits.MaxMessage/2)
-	assert.Equal(t, fs, one[Send](t, s.Follow(start, 1, fs)).Request.Filters)
+	assert.Equal(t, fs, one[Send](t, s.Follow(start, 1, standing.Of(fs...))).Request.Filters)
 
 	// What a relay does not take in one message is still split.
 	c.Limits.MaxMessage = 6000
@@ -114,7 +115,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 			n += len(a.Request.Filters)
 		}
 		if n == 0 {
-			for _, a := range only[Send](s.Follow(start, 1, fs[:1])) {
+			for _, a := range only[Send](s.Follow(start, 1, standing.Of(fs[:1]...))) {
 				n += len(a.Request.Filters)
 			}
 		}
@@ -126,7 +127,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 func TestHistoryIsNotStarved(t *testing.T) {
 	s, open, take := narrow(t)
 	for i := range 5 {
-		take(s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging(fmt.Sprint(i)))}))
+		take(s.Follow(start, plan.LiveID(i+1), standing.Of(filters.Live(tagging(fmt.Sprint(i))))))
 		opened(s, take)
 	}
 	require.Len(t, open, 5)
@@ -161,7 +162,7 @@ func TestReportOfUnservedIsBounded(t *testing.T) {
 // The reason for which a subscription ended reaches the plan.
 func TestLiveClosedSaysWhy(t *testing.T) {
 	s := New(defaults())
-	r := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}))
+	r := sent(t, s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))))
 	a := one[LiveClosed](t, s.Receive(start, closed(r.Sub, "ERROR: too many concurrent REQs")))
 	assert.Equal(t, wire.RefusalTooManySubs, a.Why)
 }
@@ -176,7 +177,7 @@ func TestNoRoomForOneMore(t *testing.T) {
 				c.Limits.NoNegentropy, c.Limits.MaxSubscriptions = true, 0
 				s := New(c)
 				for i := range live {
-					r := sent(t, s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging("x"))}))
+					r := sent(t, s.Follow(start, plan.LiveID(i+1), standing.Of(filters.Live(tagging("x")))))
 					s.Receive(start, eose(r.Sub))
 				}
 				var last wire.Request
@@ -211,9 +212,9 @@ func TestTrialOfWhatReplaces(t *testing.T) {
 	c := defaults()
 	c.Limits.MaxSubscriptions = 1
 	s := New(c)
-	old := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("old"))}))
+	old := sent(t, s.Follow(start, 1, standing.Of(filters.Live(tagging("old")))))
 	s.Receive(start, eose(old.Sub))
-	refused := sent(t, s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("new"))}))
+	refused := sent(t, s.Follow(start, 2, standing.Of(filters.Live(tagging("new")))))
 	assert.Empty(t, s.Unfollow(start, 1), "it is closed when what replaces it stands")
 	probe := sent(t, s.Receive(start, closed(refused.Sub, "invalid: no")))
 	assert.Equal(t, "p", probe.Sub[:1])
@@ -225,7 +226,7 @@ func TestNoRoomForTheFirst(t *testing.T) {
 	c := defaults()
 	c.Limits.MaxSubscriptions = 0
 	s := New(c)
-	r := sent(t, s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}))
+	r := sent(t, s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))))
 	actions := s.Receive(start, closed(r.Sub, "error: too many concurrent REQs"))
 	assert.Equal(t, wire.RefusalTooManySubs, one[LiveClosed](t, actions).Why)
 	assert.Empty(t, only[Learned](actions))

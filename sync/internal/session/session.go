@@ -10,6 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -128,15 +129,15 @@ func (s *Session) Granted() int { return s.history.reconciling.granted + s.histo
 func (s *Session) Needs(ours bool) int { return *s.requests.budgets.needs.of(ours) }
 
 // Follow opens a live subscription.
-func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	s.requests.follow(&request{kind: reqLive, live: live, filters: fs})
+func (s *Session) Follow(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
+	s.requests.follow(&request{kind: reqLive, live: live, standing: fs})
 	return s.flush(now)
 }
 
 // FollowLast opens a live subscription that comes last: it has a place that nothing else
 // needs, and gives it up when something does.
-func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	s.requests.follow(&request{kind: reqLive, live: live, filters: fs, last: true})
+func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
+	s.requests.follow(&request{kind: reqLive, live: live, standing: fs, last: true})
 	return s.flush(now)
 }
 

@@ -97,17 +97,17 @@ func (s *suspects) of(x *request) *relaylimits.Forms {
 		own(relaylimits.FormOfReq, s.sum(x, nostr.Filter{Kinds: f.Kinds, Authors: f.Authors})+uint64(len(f.IDs)))
 		return x.forms
 	}
-	shape := uint64(0)
-	for _, f := range x.filters {
+	shape, fs := uint64(0), x.spell()
+	for _, f := range fs {
 		one := s.sum(x, placeholder(f))
 		x.forms.Filters = append(x.forms.Filters, relaylimits.Form{Of: relaylimits.FormOfProbe, Sum: one})
 		shape += one
 	}
 	if x.kind == reqProbe {
-		own(relaylimits.FormOfProbe, s.sum(x, x.filters...))
+		own(relaylimits.FormOfProbe, s.sum(x, fs...))
 		return x.forms
 	}
-	own(relaylimits.FormOfReq, s.sum(x, x.filters...))
+	own(relaylimits.FormOfReq, s.sum(x, fs...))
 	own(relaylimits.FormOfShape, shape)
 	return x.forms
 }

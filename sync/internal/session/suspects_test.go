@@ -10,6 +10,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -56,7 +57,7 @@ func hangingUp(t *testing.T, over func(wire.Request) bool, begin func(*Session) 
 // as that takes, and the next connection knows it.
 func TestHangUpsAreBisected(t *testing.T) {
 	many := []nostr.Filter{filters.Live(filters.Layer1()), filters.Live(tagging("x")), filters.Live(tagging("y"))}
-	follow := func(s *Session) []Action { return s.Follow(start, 1, many) }
+	follow := func(s *Session) []Action { return s.Follow(start, 1, standing.Of(many...)) }
 	any := func(is func(nostr.Filter) bool) func(wire.Request) bool {
 		return func(r wire.Request) bool {
 			for _, f := range r.Filters {
@@ -120,7 +121,7 @@ func TestHangUpsOverNegOpen(t *testing.T) {
 // What may be why a relay hung up is asked for alone, and what was answered is not why.
 func TestSuspectsAreAskedForAlone(t *testing.T) {
 	two := func(s *Session) []Action {
-		return append(s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}), s.Follow(start, 2, []nostr.Filter{filters.Live(tagging("y"))})...)
+		return append(s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))), s.Follow(start, 2, standing.Of(filters.Live(tagging("y"))))...)
 	}
 	s := New(defaults())
 	first := sent(t, two(s))
@@ -156,7 +157,7 @@ func TestSuspectsAreAskedForAlone(t *testing.T) {
 // that it is seen to hang up, or not to.
 func TestHangUpsOverEverything(t *testing.T) {
 	var known relaylimits.Observed
-	follow := func(s *Session) []Action { return s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}) }
+	follow := func(s *Session) []Action { return s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))) }
 	for range 30 {
 		c := defaults()
 		c.Suspects = known.Suspects(start)
@@ -177,7 +178,7 @@ func TestHangUpsOverEverything(t *testing.T) {
 // What was believed to be refused, and is taken when it is tried, was refused by what was believed
 // and tried again, without end: it is asked for.
 func TestFalseSuspectIsAskedFor(t *testing.T) {
-	follow := func(s *Session) []Action { return s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))}) }
+	follow := func(s *Session) []Action { return s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))) }
 	page := func(s *Session) []Action {
 		b := batchOf(1, plan.History, tagging("x"))
 		b.Queries[0].NoNegentropy = true

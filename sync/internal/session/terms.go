@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
 // sqlValues is what relays on SQL databases take in one list.
@@ -159,8 +160,9 @@ func (t *terms) liveBounds() bounds {
 }
 
 // pack spreads the filters of a live subscription over as few requests as the relay
-// takes them in. If that is one, of all of them as they are, it shares their slice.
-func (t *terms) pack(fs []nostr.Filter) [][]nostr.Filter {
+// takes them in. If that is one, of all of them as they are, it is the same.
+func (t *terms) pack(live standing.Filters) []standing.Filters {
+	fs := live.Spell()
 	out, same := make([]nostr.Filter, 0, len(fs)), true
 	for _, f := range fs {
 		part, less := t.reshape(f, t.liveBounds())
@@ -169,9 +171,14 @@ func (t *terms) pack(fs []nostr.Filter) [][]nostr.Filter {
 	}
 	reqs, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
 	if same && len(reqs) == 1 && len(reqs[0]) == len(fs) {
-		return [][]nostr.Filter{fs}
+		return []standing.Filters{live}
 	}
-	return reqs
+	sealer := live.Sealer()
+	parts := make([]standing.Filters, len(reqs))
+	for i, req := range reqs {
+		parts[i] = sealer.Seal(req)
+	}
+	return parts
 }
 
 // mustReshape reports whether reshape would change a filter.
@@ -223,13 +230,14 @@ func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 // form returns the filters of a request as the relay takes them. With since a probe asks
 // whether it takes them so.
 func (t *terms) form(x *request, now time.Time) []nostr.Filter {
-	if !slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return f.LimitZero }) {
-		return x.filters
+	fs := x.spell()
+	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
+		return fs
 	}
 	if x.limitZero = !t.NoLimitZero && !x.since; x.limitZero {
-		return x.filters
+		return fs
 	}
-	out := slices.Clone(x.filters)
+	out := slices.Clone(fs)
 	from := nostr.Timestamp(now.Add(-sinceBack).Unix())
 	for i := range out {
 		out[i].LimitZero, out[i].Since = false, &from

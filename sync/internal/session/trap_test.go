@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -179,7 +180,7 @@ func TestNoBusyLoopInCooldown(t *testing.T) {
 // nobody caught up with what it had missed.
 func TestLiveEndedByRateLimitIsReported(t *testing.T) {
 	s := New(defaults())
-	r := sent(t, s.Follow(start, 7, []nostr.Filter{tagging("x")}))
+	r := sent(t, s.Follow(start, 7, standing.Of(tagging("x"))))
 	s.Receive(start, eose(r.Sub))
 	actions := s.Receive(start, closed(r.Sub, "rate-limited: slow down"))
 	assert.Equal(t, plan.LiveID(7), one[LiveClosed](t, actions).Live)

@@ -1,0 +1,335 @@
+// Package standing keeps the filters of standing subscriptions in little memory.
+//
+// What is followed live stands for as long as its connection does, and the same root event is
+// followed on every relay that its repository lists: a hub follows millions of values. In a
+// [nostr.Filter] a value takes some 100 bytes on each relay. Here it takes 12, most of it a pointer
+// to what all relays share (BenchmarkHub). The filters are spelled when a REQ is made of them, and
+// let go of again.
+package standing
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+	"unique"
+	"unsafe"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+)
+
+// Filters are filters of a standing subscription. They are immutable, and may be used
+// concurrently.
+type Filters []Filter
+
+// Filter is one of them: what is asked for of a value, and the values.
+type Filter struct {
+	form   *form
+	values *values // nil: of no tag
+}
+
+// form is what filters have in common that differ only in the values of one tag.
+type form struct {
+	rest nostr.Filter // all but that tag
+	tag  string       // "" for none
+}
+
+// values are ids of events or, if one of them is none, texts; in order.
+type values struct {
+	ids   []*graspsync.EventID
+	texts []unique.Handle[string]
+}
+
+// Sealer makes Filters. Those that it made share what they have in common.
+type Sealer struct {
+	shared func(graspsync.EventID) *graspsync.EventID
+	forms  []*form
+	lists  map[list]*values
+}
+
+// list tells lists of values apart that are shared by several filters.
+type list struct {
+	first *string
+	n     int
+}
+
+// NewSealer returns a Sealer. shared returns what stands for an id everywhere, nil if nothing
+// does. The ids must not change any more.
+func NewSealer(shared func(graspsync.EventID) *graspsync.EventID) *Sealer {
+	return &Sealer{shared: shared, lists: make(map[list]*values)}
+}
+
+// Seal returns filters that ask for what fs do. As long as the Sealer is used the lists of fs must
+// not change: they are told apart by where they are.
+func (s *Sealer) Seal(fs []nostr.Filter) Filters {
+	out := make(Filters, len(fs))
+	for i, f := range fs {
+		tag := longestTag(f.Tags)
+		if vs, ok := f.Tags[tag]; ok {
+			out[i].values = s.values(vs)
+		}
+		out[i].form = s.form(f, tag)
+	}
+	return out
+}
+
+// longestTag returns the tag with the most values, "" if there is none.
+func longestTag(tags nostr.TagMap) (tag string) {
+	most := -1
+	for name, vs := range tags {
+		if len(vs) > most || len(vs) == most && name < tag {
+			tag, most = name, len(vs)
+		}
+	}
+	return tag
+}
+
+func (s *Sealer) form(f nostr.Filter, tag string) *form {
+	if len(f.Tags) > 1 {
+		f.Tags = maps.Clone(f.Tags)
+		delete(f.Tags, tag)
+	} else {
+		f.Tags = nil
+	}
+	for _, known := range s.forms {
+		if known.tag == tag && reflect.DeepEqual(known.rest, f) {
+			return known
+		}
+	}
+	made := &form{rest: f.Clone(), tag: tag}
+	s.forms = append(s.forms, made)
+	return made
+}
+
+func (s *Sealer) values(vs []string) *values {
+	at := list{unsafe.SliceData(vs), len(vs)}
+	made, ok := s.lists[at]
+	if !ok {
+		made = s.sealed(vs)
+		s.lists[at] = made
+	}
+	return made
+}
+
+func (s *Sealer) sealed(vs []string) *values {
+	v := &values{ids: make([]*graspsync.EventID, 0, len(vs))}
+	for _, text := range vs {
+		id, ok := parse(text)
+		if !ok {
+			return textsOf(vs)
+		}
+		at := s.shared(id)
+		if at == nil {
+			own := id
+			at = &own
+		}
+		v.ids = append(v.ids, at)
+	}
+	if !slices.IsSortedFunc(v.ids, compareIDs) {
+		slices.SortFunc(v.ids, compareIDs)
+	}
+	return v
+}
+
+func textsOf(vs []string) *values {
+	sorted := slices.Sorted(slices.Values(vs))
+	v := &values{texts: make([]unique.Handle[string], len(vs))}
+	for i, text := range sorted {
+		v.texts[i] = unique.Make(text)
+	}
+	return v
+}
+
+// parse returns the id that a text is, if it is spelled as we would.
+func parse(text string) (id graspsync.EventID, ok bool) {
+	id, err := graspsync.ParseEventID(text)
+	return id, err == nil
+}
+
+func compareIDs(a, b *graspsync.EventID) int { return a.Compare(*b) }
+
+// Of returns filters that share ids with no others.
+func Of(fs ...nostr.Filter) Filters { return Filters(nil).Sealer().Seal(fs) }
+
+// shared returns what stands for an id in fs, nil if nothing does.
+func (fs Filters) shared(id graspsync.EventID) *graspsync.EventID {
+	for _, f := range fs {
+		if f.values != nil && f.values.hasID(&id) {
+			i, _ := slices.BinarySearchFunc(f.values.ids, &id, compareIDs)
+			return f.values.ids[i]
+		}
+	}
+	return nil
+}
+
+// Sealer returns one for filters that ask for the same, or for a part of it, in other forms.
+func (fs Filters) Sealer() *Sealer { return NewSealer(fs.shared) }
+
+// Spell returns the filters as they go into a REQ, values in order. Filters that ask for the same
+// values share lists: they must not be changed.
+func (fs Filters) Spell() []nostr.Filter {
+	out := make([]nostr.Filter, len(fs))
+	spelled := make(map[*values][]string)
+	for i, f := range fs {
+		out[i] = f.form.rest
+		if f.values == nil {
+			continue
+		}
+		vs, ok := spelled[f.values]
+		if !ok {
+			vs = f.values.spell()
+			spelled[f.values] = vs
+		}
+		tags := make(nostr.TagMap, len(out[i].Tags)+1)
+		maps.Copy(tags, out[i].Tags)
+		tags[f.form.tag] = vs
+		out[i].Tags = tags
+	}
+	return out
+}
+
+// MarshalJSON gives what Spell does.
+func (fs Filters) MarshalJSON() ([]byte, error) { return json.Marshal(fs.Spell()) }
+
+// spell returns the values. The ids share one allocation: they are kept, and dropped, together.
+func (v *values) spell() []string {
+	out := make([]string, 0, len(v.ids)+len(v.texts))
+	if len(v.ids) == 0 {
+		for _, text := range v.texts {
+			out = append(out, text.Value())
+		}
+		return out
+	}
+	const digits = 2 * len(graspsync.EventID{})
+	buf := make([]byte, 0, digits*len(v.ids))
+	for _, id := range v.ids {
+		buf = hex.AppendEncode(buf, id[:])
+	}
+	all := string(buf)
+	for i := range v.ids {
+		out = append(out, all[digits*i:digits*(i+1)])
+	}
+	return out
+}
+
+// Len is how many values the filter has.
+func (f Filter) Len() int {
+	if f.values == nil {
+		return 0
+	}
+	return len(f.values.ids) + len(f.values.texts)
+}
+
+// Form returns what the filter asks for but for its values, and the tag that they are of; "" if
+// it has none. The lists must not be changed.
+func (f Filter) Form() (rest nostr.Filter, tag string) { return f.form.rest, f.form.tag }
+
+// Forms yields the filters without their values, each form once.
+func (fs Filters) Forms() iter.Seq[nostr.Filter] {
+	return func(yield func(nostr.Filter) bool) {
+		var seen []*form
+		for _, f := range fs {
+			if !slices.Contains(seen, f.form) {
+				seen = append(seen, f.form)
+				if !yield(f.form.rest) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Match reports whether ev matches one of the filters, as [filters.Matcher] does.
+func (fs Filters) Match(ev *nostr.Event) bool {
+	return fs.Find(ev, true, func(rest nostr.Filter) bool { return rest.Matches(ev) })
+}
+
+// Find reports whether there is a filter of which like is true without its values, and that has
+// one of the values in the tags of ev: in those that it is about, or if that is no matter in any.
+func (fs Filters) Find(ev *nostr.Event, sameTag bool, like func(rest nostr.Filter) bool) bool {
+	if ev == nil {
+		return false
+	}
+	given := valuesOf(ev)
+	var of []candidates
+	for i := range fs {
+		f := &fs[i]
+		at := 0
+		for at < len(of) && of[at].form != f.form {
+			at++
+		}
+		if at == len(of) {
+			of = append(of, candidates{form: f.form, like: like(f.form.rest), values: given})
+			if sameTag {
+				of[at].values = slices.DeleteFunc(slices.Clone(given), func(v value) bool { return v.tag != f.form.tag })
+			}
+		}
+		if of[at].like && f.values.hasAny(of[at].values) {
+			return true
+		}
+	}
+	return false
+}
+
+// candidates are the values of an event that a filter of some form may have.
+type candidates struct {
+	form   *form
+	like   bool
+	values []value
+}
+
+// value is that of a tag of an event.
+type value struct {
+	tag, text string
+	id        graspsync.EventID // if it is one
+	isID      bool
+}
+
+func valuesOf(ev *nostr.Event) []value {
+	out := make([]value, 0, len(ev.Tags))
+	for _, tag := range ev.Tags {
+		if len(tag) > 1 {
+			v := value{tag: tag[0], text: tag[1]}
+			v.id, v.isID = parse(tag[1])
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// hasAny reports whether one of the values of an event is among these; nil has any, and none.
+func (v *values) hasAny(of []value) bool {
+	if v == nil {
+		return true
+	}
+	for i := range of {
+		if len(v.ids) > 0 && of[i].isID && v.hasID(&of[i].id) || v.hasText(of[i].text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *values) hasText(text string) bool {
+	if len(v.texts) == 0 {
+		return false
+	}
+	_, ok := slices.BinarySearchFunc(v.texts, text, func(h unique.Handle[string], text string) int {
+		return cmp.Compare(h.Value(), text)
+	})
+	return ok
+}
+
+// hasID looks at the ends first: most lists have no value near.
+func (v *values) hasID(id *graspsync.EventID) bool {
+	if n := len(v.ids); n == 0 || compareIDs(id, v.ids[0]) < 0 || compareIDs(id, v.ids[n-1]) > 0 {
+		return false
+	}
+	_, ok := slices.BinarySearchFunc(v.ids, id, compareIDs)
+	return ok
+}

@@ -1,0 +1,253 @@
+package standing_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/standing"
+)
+
+func eventID(n int) (id graspsync.EventID) {
+	id[0], id[1], id[31] = byte(n), byte(n>>8), 1
+	return id
+}
+
+// texts are what a value of a tag may be: ids, what looks like one, addresses, anything.
+var texts = []string{
+	eventID(1).String(), eventID(2).String(), eventID(3).String(), eventID(4).String(),
+	strings.ToUpper(eventID(10).String()), eventID(1).String()[:63], "30617:" + eventID(5).String() + ":x",
+	"", "x", "y", "é\x00\xff",
+}
+
+func anyOf[T any](rng *rand.Rand, all []T, most int) (out []T) {
+	for range 1 + rng.IntN(most) {
+		out = append(out, all[rng.IntN(len(all))])
+	}
+	return out
+}
+
+func randomFilter(rng *rand.Rand) (f nostr.Filter) {
+	if rng.IntN(3) == 0 {
+		f.Kinds = anyOf(rng, []int{1, 5, 1111}, 3)
+	}
+	if rng.IntN(6) == 0 {
+		f.Authors = anyOf(rng, texts[:3], 2)
+	}
+	if rng.IntN(6) == 0 {
+		f.IDs = anyOf(rng, texts[:3], 2)
+	}
+	if rng.IntN(6) == 0 {
+		at := nostr.Timestamp(rng.IntN(3))
+		f.Since = &at
+	}
+	if f.LimitZero = rng.IntN(2) == 0; !f.LimitZero {
+		f.Limit = rng.IntN(3)
+	}
+	for range rng.IntN(3) {
+		if f.Tags == nil {
+			f.Tags = nostr.TagMap{}
+		}
+		values := texts
+		if rng.IntN(2) == 0 {
+			values = texts[:4]
+		}
+		f.Tags[[]string{"e", "E", "a"}[rng.IntN(3)]] = anyOf(rng, values, 5)
+	}
+	switch rng.IntN(12) {
+	case 0:
+		f.Kinds = []int{}
+	case 1:
+		f.Tags = nostr.TagMap{"e": {}}
+	}
+	return f
+}
+
+func randomEvent(rng *rand.Rand) *nostr.Event {
+	ev := &nostr.Event{
+		ID: texts[rng.IntN(4)], PubKey: texts[rng.IntN(4)], Kind: []int{1, 5, 1111}[rng.IntN(3)],
+		CreatedAt: nostr.Timestamp(rng.IntN(3)),
+	}
+	for range rng.IntN(4) {
+		ev.Tags = append(ev.Tags, nostr.Tag(append([]string{[]string{"e", "E", "a"}[rng.IntN(3)]}, anyOf(rng, texts, 2)...)))
+	}
+	if rng.IntN(4) == 0 {
+		ev.Tags = append(ev.Tags, nostr.Tag{"e"}, nostr.Tag{})
+	}
+	return ev
+}
+
+// inOrder returns a filter with its values in order.
+func inOrder(f nostr.Filter) nostr.Filter {
+	f = f.Clone()
+	for _, vs := range f.Tags {
+		slices.Sort(vs)
+	}
+	return f
+}
+
+// What is kept asks for what it was made of, and matches what that does.
+func TestSameQuestion(t *testing.T) {
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 33))
+		fs := make([]nostr.Filter, rng.IntN(6))
+		for i := range fs {
+			fs[i] = randomFilter(rng)
+			if i > 0 && fs[i-1].Tags["e"] != nil && rng.IntN(3) == 0 { // as builders do
+				fs[i].Tags = nostr.TagMap{"E": fs[i-1].Tags["e"]}
+			}
+		}
+		kept := standing.Of(fs...)
+		require.Len(t, kept, len(fs))
+		matcher := filters.Compile(fs)
+		for i, f := range kept.Spell() {
+			if len(fs[i].Tags) == 0 {
+				fs[i].Tags = nil
+			}
+			require.Equal(t, inOrder(fs[i]), inOrder(f), "seed %d", seed)
+		}
+		spelled, err := json.Marshal(kept.Spell())
+		require.NoError(t, err)
+		again, err := json.Marshal(kept)
+		require.NoError(t, err)
+		require.JSONEq(t, string(spelled), string(again))
+		for range 20 {
+			ev := randomEvent(rng)
+			require.Equal(t, matcher.Match(ev), kept.Match(ev), "seed %d: %s in %s", seed, ev, fs)
+		}
+		require.False(t, kept.Match(nil))
+	}
+}
+
+// An event of which a value stands under another tag is found where the tag is no matter.
+func TestFindUnderAnyTag(t *testing.T) {
+	one, kinds := eventID(1).String(), []int{graspsync.KindDeletion}
+	kept := standing.Of(
+		nostr.Filter{Tags: nostr.TagMap{"e": {one}}},
+		nostr.Filter{Kinds: kinds, Tags: nostr.TagMap{"a": {"x"}}},
+	)
+	anything := func(nostr.Filter) bool { return true }
+	under := func(tag, value string) *nostr.Event { return &nostr.Event{Tags: nostr.Tags{{tag, value}}} }
+	assert.True(t, kept.Find(under("e", one), true, anything))
+	assert.False(t, kept.Find(under("q", one), true, anything))
+	assert.True(t, kept.Find(under("q", one), false, anything))
+	assert.True(t, kept.Find(under("q", "x"), false, anything))
+	assert.False(t, kept.Find(under("q", "y"), false, anything))
+	assert.False(t, kept.Find(under("q", "x"), false, func(rest nostr.Filter) bool { return rest.Kinds == nil }), "the other one has it")
+}
+
+func TestForms(t *testing.T) {
+	kept := standing.Of(slices.Concat(
+		[]nostr.Filter{filters.Layer1()},
+		filters.Roots([]graspsync.EventID{eventID(1)}), filters.Roots([]graspsync.EventID{eventID(2), eventID(3)}),
+	)...)
+	assert.Equal(t, []nostr.Filter{filters.Layer1(), {}, {}, {}}, slices.Collect(kept.Forms()), "of e, E and q one each")
+	rest, tag := kept[0].Form()
+	assert.Equal(t, filters.Layer1(), rest)
+	assert.Empty(t, tag)
+	rest, tag = kept[5].Form()
+	assert.Zero(t, rest)
+	assert.Equal(t, "E", tag)
+	for range kept.Forms() {
+		break
+	}
+}
+
+// A filter is made anew of the same ids where it is asked for in another form.
+func TestSealerOfFilters(t *testing.T) {
+	shared := eventID(1)
+	made := 0
+	sealer := standing.NewSealer(func(id graspsync.EventID) *graspsync.EventID {
+		made++
+		require.Equal(t, shared, id)
+		return &shared
+	})
+	kept := sealer.Seal(filters.Roots([]graspsync.EventID{shared}))
+	assert.Equal(t, 1, made, "lists that are shared are looked at once")
+	shared = eventID(7) // what is shared must not change, but so it shows
+	assert.Equal(t, []string{eventID(7).String()}, kept.Spell()[0].Tags["e"])
+	again := kept.Sealer().Seal([]nostr.Filter{{Tags: nostr.TagMap{"q": {eventID(7).String(), eventID(8).String()}}}})
+	shared = eventID(6)
+	assert.Equal(t, []string{eventID(6).String(), eventID(8).String()}, again.Spell()[0].Tags["q"])
+}
+
+// Lists of filters that are asked for together are spelled once.
+func TestSpelledListsAreShared(t *testing.T) {
+	fs := standing.Of(filters.Roots([]graspsync.EventID{eventID(1), eventID(2)})...).Spell()
+	assert.Same(t, &fs[0].Tags["e"][0], &fs[2].Tags["q"][0])
+}
+
+// hub returns the live filters of so many relays that each follow the same root events.
+func hub(relays, roots int) (all []standing.Filters) {
+	ids := make(map[graspsync.EventID]*graspsync.EventID, roots)
+	list := make([]graspsync.EventID, roots)
+	for i := range list {
+		list[i] = eventID(i)
+		ids[list[i]] = &list[i]
+	}
+	for range relays {
+		sealer := standing.NewSealer(func(id graspsync.EventID) *graspsync.EventID { return ids[id] })
+		reqs, _ := filters.Pack(filters.Roots(list), 0, 0)
+		for _, req := range reqs {
+			all = append(all, sealer.Seal(req))
+		}
+	}
+	return all
+}
+
+// BenchmarkHub says how many bytes a value takes on each relay, as it is kept and spelled.
+func BenchmarkHub(b *testing.B) {
+	const relays, roots = 20, 5000
+	inUse := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for b.Loop() {
+		before := inUse()
+		all := hub(relays, roots)
+		kept := inUse()
+		var spelled [][]nostr.Filter
+		for _, fs := range all {
+			spelled = append(spelled, fs.Spell())
+		}
+		after := inUse()
+		b.ReportMetric(float64(kept-before)/relays/roots, "B/value")
+		b.ReportMetric(float64(after-kept)/relays/roots, "B/value-spelled")
+		runtime.KeepAlive(all)
+		runtime.KeepAlive(spelled)
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	const roots = 5000
+	var fs standing.Filters
+	for _, one := range hub(1, roots) {
+		fs = append(fs, one...)
+	}
+	matcher := filters.Compile(fs.Spell())
+	for _, id := range []int{0, roots - 1, roots + 1} {
+		ev := &nostr.Event{Tags: nostr.Tags{{"p", eventID(3).String()}, {"q", eventID(id).String()}}}
+		b.Run(fmt.Sprintf("kept/%d", id), func(b *testing.B) {
+			for b.Loop() {
+				fs.Match(ev)
+			}
+		})
+		b.Run(fmt.Sprintf("compiled/%d", id), func(b *testing.B) {
+			for b.Loop() {
+				matcher.Match(ev)
+			}
+		})
+	}
+}
