@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // The bounds of what is followed of descendants: of answers to root events and to
@@ -26,7 +26,7 @@ const (
 	// root events. Where there are more, those of the authors who have fewest are kept, and of
 	// each author the newest: they are what is still answered.
 	maxOfBranch = 500
-	// maxDescendants is how many there are in all: some 50 MB. Where there are more, those of
+	// maxDescendants is how many there are in all: some 40 MB. Where there are more, those of
 	// the owners of repositories that have fewest are kept.
 	maxDescendants = 100_000
 	// maxRefs is how many of the events and addresses that one refers to may be what it
@@ -41,7 +41,7 @@ const (
 // bound is reached. The zero value is not ready: see newDescent.
 type descent struct {
 	nodes    map[refKey]*node                          // by id, and by address
-	children map[refKey]map[*node]struct{}             // by what they refer to, be it here or not
+	children map[refKey]*edge                          // to what is referred to, be it here or not: the first one
 	ours     map[refKey]*indexRepo                     // the repositories
 	authors  map[unique.Handle[graspsync.PubKey]]*node // of nodes: the first one, see next
 	roots    *indexRoots                               // read-only: they are the tables'
@@ -61,17 +61,37 @@ type refKey [32]byte
 
 func addressRef(address string) refKey { return sha256.Sum256([]byte("address " + address)) }
 
-// node is an event that descends from something of ours, or an orphan.
-type node struct {
-	id     graspsync.EventID
-	at     nostr.Timestamp
-	author unique.Handle[graspsync.PubKey]
-	key    filters.Descendant // what answers to it name
-	refs   []refKey           // never changed
-	place  place
-	orphan bool
+// answer is an event that refers to others.
+type answer struct {
+	id      graspsync.EventID
+	at      nostr.Timestamp
+	author  unique.Handle[graspsync.PubKey]
+	address string // what answers to it name; "" where they name its id
+	refs    []refKey
+}
 
-	prev, next *node // of the same author
+// node is an answer that descends from something of ours, or an orphan. There may be many: what
+// they hang on, and are counted in, is linked through them.
+type node struct {
+	id      graspsync.EventID
+	at      nostr.Timestamp
+	author  unique.Handle[graspsync.PubKey]
+	address string
+	edges   []edge // one for each of its refs
+	place   place
+	orphan  bool
+
+	prev, next *node   // of the same author
+	in         *branch // where it counts, nil for nowhere
+	nextIn     *node   // of these
+	prevIn     *node
+}
+
+// edge is that a node refers to something. Those to the same thing are linked.
+type edge struct {
+	to         refKey
+	from       *node
+	prev, next *edge
 }
 
 // place is where a node hangs: the zero one is nowhere.
@@ -97,10 +117,84 @@ func (p place) before(other place) bool {
 
 // branch is what descends from one top.
 type branch struct {
-	portion                  // of what its owner has
+	portion                  // of what its owner has; its size is how many nodes there are
 	owner   graspsync.PubKey // who pays for it
-	nodes   map[*node]struct{}
-	by      map[unique.Handle[graspsync.PubKey]]int
+	first   *node            // of the nodes
+	by      []authorShare    // each once
+}
+
+// authorShare is how many nodes of a branch an author has.
+type authorShare struct {
+	author unique.Handle[graspsync.PubKey]
+	nodes  int
+}
+
+// nodes yields the nodes of a branch. Meanwhile none may come or go.
+func (b *branch) nodes() iter.Seq[*node] {
+	return func(yield func(*node) bool) {
+		for n := b.first; n != nil; n = n.nextIn {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// authors yields who has how many.
+func (b *branch) authors() iter.Seq2[unique.Handle[graspsync.PubKey], int] {
+	return func(yield func(unique.Handle[graspsync.PubKey], int) bool) {
+		for _, s := range b.by {
+			if !yield(s.author, s.nodes) {
+				return
+			}
+		}
+	}
+}
+
+// of is how many nodes are an author's.
+func (b *branch) of(author unique.Handle[graspsync.PubKey]) int {
+	if i := b.spotOf(author); i >= 0 {
+		return b.by[i].nodes
+	}
+	return 0
+}
+
+func (b *branch) spotOf(author unique.Handle[graspsync.PubKey]) int {
+	return slices.IndexFunc(b.by, func(s authorShare) bool { return s.author == author })
+}
+
+// add puts a node into a branch.
+func (b *branch) add(n *node) {
+	n.in, n.prevIn, n.nextIn = b, nil, b.first
+	if b.first != nil {
+		b.first.prevIn = n
+	}
+	b.first = n
+	if i := b.spotOf(n.author); i >= 0 {
+		b.by[i].nodes++
+		return
+	}
+	b.by = append(b.by, authorShare{n.author, 1})
+}
+
+// remove takes one out.
+func (b *branch) remove(n *node) {
+	if n.prevIn == nil {
+		b.first = n.nextIn
+	} else {
+		n.prevIn.nextIn = n.nextIn
+	}
+	if n.nextIn != nil {
+		n.nextIn.prevIn = n.prevIn
+	}
+	n.in, n.prevIn, n.nextIn = nil, nil, nil
+	i := b.spotOf(n.author)
+	if b.by[i].nodes--; b.by[i].nodes == 0 {
+		last := len(b.by) - 1
+		b.by[i] = b.by[last]
+		b.by[last] = authorShare{}
+		b.by = b.by[:last]
+	}
 }
 
 // ownerShare is what descends from the repositories of one owner.
@@ -112,16 +206,16 @@ type ownerShare struct {
 func newDescent(roots *indexRoots) *descent {
 	return &descent{
 		roots: roots, mostOfBranch: maxOfBranch, most: maxDescendants,
-		nodes: make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*indexRepo),
+		nodes: make(map[refKey]*node), children: make(map[refKey]*edge), ours: make(map[refKey]*indexRepo),
 		authors:  make(map[unique.Handle[graspsync.PubKey]]*node),
 		branches: make(map[refKey]*branch), owners: make(map[graspsync.PubKey]*ownerShare),
 	}
 }
 
-// nodeOf returns what a stored event is among others; nil for one whose answers are not asked
+// answerOf returns what a stored event is among others; nil for one whose answers are not asked
 // for: announcements, states and root events have layers of their own, and nobody answers a
 // deletion, a reaction (NIP-25) or a zap (NIP-57).
-func nodeOf(ev graspsync.Event) *node {
+func answerOf(ev graspsync.Event) *answer {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
 		return nil
@@ -145,11 +239,11 @@ func nodeOf(ev graspsync.Event) *node {
 	if len(refs) == 0 {
 		return nil
 	}
-	n := &node{id: ev.ID, at: ev.CreatedAt, author: unique.Make(ev.PubKey), key: filters.Descendant{ID: ev.ID}, refs: slices.Clip(refs)}
+	a := &answer{id: ev.ID, at: ev.CreatedAt, author: unique.Make(ev.PubKey), refs: refs}
 	if c, ok := ev.Address(); ok && (c.Identifier == "" || graspsync.CheckIdentifier(c.Identifier) == nil) {
-		n.key = filters.Descendant{Address: c.String()}
+		a.address = c.String()
 	}
-	return n
+	return a
 }
 
 const (
@@ -157,31 +251,57 @@ const (
 	kindZap      = 9735
 )
 
+// key is what answers to a node name.
+func (n *node) key() filters.Descendant {
+	if n.address != "" {
+		return filters.Descendant{Address: n.address}
+	}
+	return filters.Descendant{ID: n.id}
+}
+
 // keys returns what others may call a node by; the first one is what it is asked about by.
 func (n *node) keys() []refKey {
-	if n.key.Address != "" {
-		return []refKey{addressRef(n.key.Address), refKey(n.id)}
+	if n.address != "" {
+		return []refKey{addressRef(n.address), refKey(n.id)}
 	}
 	return []refKey{refKey(n.id)}
 }
 
-// add takes in a stored event.
-func (d *descent) add(n *node, c *indexChange) {
-	if d.nodes[refKey(n.id)] != nil {
+// answer returns what a node was made of.
+func (n *node) answer() *answer {
+	a := &answer{id: n.id, at: n.at, author: n.author, address: n.address, refs: make([]refKey, len(n.edges))}
+	for i := range n.edges {
+		a.refs[i] = n.edges[i].to
+	}
+	return a
+}
+
+// is makes a node what an answer is. It must not be linked.
+func (n *node) is(a *answer) {
+	n.id, n.at, n.author, n.address = a.id, a.at, a.author, a.address
+	n.edges = make([]edge, len(a.refs))
+	for i, ref := range a.refs {
+		n.edges[i] = edge{to: ref, from: n}
+	}
+}
+
+// add takes in a stored event. A change may be applied to several tables: nothing of a is kept.
+func (d *descent) add(a *answer, c *indexChange) {
+	if d.nodes[refKey(a.id)] != nil {
 		return
 	}
+	n := &node{}
+	n.is(a)
 	if old := d.nodes[n.keys()[0]]; old != nil {
 		// What answers a version of it answers the next one as well.
 		if (graspsync.Stamp{CreatedAt: n.at, ID: n.id}).Newer(graspsync.Stamp{CreatedAt: old.at, ID: old.id}) {
 			d.unlink(old)
-			old.id, old.at, old.refs = n.id, n.at, n.refs
+			old.is(a)
 			d.link(old)
 			d.settle([]*node{old}, c)
 		}
 		return
 	}
-	own := *n // a change may be applied to several tables
-	n = &own
 	if at, deep := d.best(n); at.depth == 0 && deep {
 		c.leaveOut()
 	}
@@ -195,10 +315,12 @@ func (d *descent) link(n *node) {
 	for _, k := range n.keys() {
 		d.nodes[k] = n
 	}
-	for _, ref := range n.refs {
-		of := d.children[ref]
-		lazy.Put(&of, n, struct{}{})
-		d.children[ref] = of
+	for i := range n.edges {
+		e := &n.edges[i]
+		if e.next = d.children[e.to]; e.next != nil {
+			e.next.prev = e
+		}
+		d.children[e.to] = e
 	}
 	n.prev, n.next = nil, d.authors[n.author]
 	if n.next != nil {
@@ -211,10 +333,20 @@ func (d *descent) unlink(n *node) {
 	for _, k := range n.keys() {
 		delete(d.nodes, k)
 	}
-	for _, ref := range n.refs {
-		if delete(d.children[ref], n); len(d.children[ref]) == 0 {
-			delete(d.children, ref)
+	for i := range n.edges {
+		e := &n.edges[i]
+		if e.next != nil {
+			e.next.prev = e.prev
 		}
+		switch {
+		case e.prev != nil:
+			e.prev.next = e.next
+		case e.next != nil:
+			d.children[e.to] = e.next
+		default:
+			delete(d.children, e.to)
+		}
+		e.prev, e.next = nil, nil
 	}
 	if n.next != nil {
 		n.next.prev = n.prev
@@ -248,7 +380,9 @@ func (d *descent) await(n *node) {
 // below returns what refers to something by one of its keys, in order.
 func (d *descent) below(keys ...refKey) (out []*node) {
 	for _, k := range keys {
-		out = slices.AppendSeq(out, maps.Keys(d.children[k]))
+		for e := d.children[k]; e != nil; e = e.next {
+			out = append(out, e.from)
+		}
 	}
 	slices.SortFunc(out, func(a, b *node) int { return a.id.Compare(b.id) })
 	return out
@@ -274,7 +408,8 @@ func (d *descent) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 // best returns the best place that a node can have by what it refers to; deep says that it
 // refers to something that is too deep already.
 func (d *descent) best(n *node) (at place, deep bool) {
-	for _, ref := range n.refs {
+	for i := range n.edges {
+		ref := n.edges[i].to
 		p := place{top: ref, depth: 1}
 		if _, ofRepo, is := d.top(ref); is {
 			p.ofRepo = ofRepo
@@ -315,7 +450,7 @@ func (d *descent) settle(work []*node, c *indexChange) {
 		below := d.below(n.keys()...)
 		switch {
 		case at.depth == 0:
-			c.setDescendant(n.key, nil)
+			c.setDescendant(n.key(), nil)
 			d.vacate(n)
 			d.await(n)
 		case at.top == was.top && was.depth > 0:
@@ -326,7 +461,7 @@ func (d *descent) settle(work []*node, c *indexChange) {
 			work = append(work, gone...)
 			if fits {
 				d.take(n, at)
-				c.setDescendant(n.key, d.reposBelow(at))
+				c.setDescendant(n.key(), d.reposBelow(at))
 				break
 			}
 			n.place = was // for who is told
@@ -349,9 +484,7 @@ func (d *descent) reposBelow(at place) []graspsync.RepoRef {
 func (d *descent) take(n *node, at place) {
 	b := d.branches[at.top]
 	if b == nil {
-		b = &branch{
-			portion: portion{key: at.top}, nodes: make(map[*node]struct{}), by: make(map[unique.Handle[graspsync.PubKey]]int),
-		}
+		b = &branch{portion: portion{key: at.top}}
 		b.owner, _, _ = d.top(at.top)
 		d.branches[at.top] = b
 		if d.owners[b.owner] == nil {
@@ -359,8 +492,7 @@ func (d *descent) take(n *node, at place) {
 		}
 	}
 	n.place, n.orphan = at, false
-	b.nodes[n] = struct{}{}
-	b.by[n.author]++
+	b.add(n)
 	d.count(b, 1)
 }
 
@@ -383,17 +515,11 @@ func (d *descent) vacate(n *node) {
 	if n.place.depth == 0 {
 		return
 	}
-	top := n.place.top
 	n.place = place{}
-	b := d.branches[top]
-	if b == nil || !has(b.nodes, n) {
-		return
+	if b := n.in; b != nil {
+		b.remove(n)
+		d.count(b, -1)
 	}
-	delete(b.nodes, n)
-	if b.by[n.author]--; b.by[n.author] == 0 {
-		delete(b.by, n.author)
-	}
-	d.count(b, -1)
 }
 
 func has[K comparable, V any](m map[K]V, k K) bool {
@@ -404,7 +530,7 @@ func has[K comparable, V any](m map[K]V, k K) bool {
 // drop forgets a node. What hangs on it is for the caller to settle.
 func (d *descent) drop(n *node, c *indexChange) {
 	if n.place.depth > 0 {
-		c.setDescendant(n.key, nil)
+		c.setDescendant(n.key(), nil)
 	}
 	d.vacate(n)
 	n.orphan = false // its place in the ring stays empty
@@ -427,10 +553,10 @@ func (d *descent) remove(k refKey, author graspsync.PubKey, c *indexChange) {
 // older. Where all authors have as much, that is the oldest there is. It returns what may have hung on what is given up.
 func (d *descent) makeRoom(n *node, at place, c *indexChange) (hung []*node, fits bool) {
 	byAuthor := func(x, y unique.Handle[graspsync.PubKey]) int { return x.Value().Compare(y.Value()) }
-	if b := d.branches[at.top]; b != nil && len(b.nodes) >= d.mostOfBranch {
-		who, other := fullest(b.by, n.author, byAuthor)
+	if b := d.branches[at.top]; b != nil && b.size >= d.mostOfBranch {
+		who, other := fullest(b.authors(), n.author, byAuthor)
 		switch {
-		case !other && b.by[n.author] > 0:
+		case !other && b.of(n.author) > 0:
 			who = n.author
 		case !other: // all have as much
 			who = b.oldest()
@@ -448,7 +574,7 @@ func (d *descent) makeRoom(n *node, at place, c *indexChange) (hung []*node, fit
 		return hung, false
 	}
 	b := d.branches[share.branches[0].key]
-	who, _ := fullest(b.by, unique.Handle[graspsync.PubKey]{}, byAuthor)
+	who, _ := fullest(b.authors(), unique.Handle[graspsync.PubKey]{}, byAuthor)
 	more, fits := d.giveUp(b, who, n, other, c)
 	return append(hung, more...), fits
 }
@@ -470,9 +596,13 @@ func (d *descent) richest(asks graspsync.PubKey) (share *ownerShare, other bool)
 
 // oldest returns whose the oldest node is of those who have most.
 func (b *branch) oldest() (who unique.Handle[graspsync.PubKey]) {
+	most := 0
+	for _, s := range b.by {
+		most = max(most, s.nodes)
+	}
 	var found *node
-	for n := range b.nodes {
-		if found == nil || cmp.Or(cmp.Compare(b.by[found.author], b.by[n.author]), order(n, found)) < 0 {
+	for n := range b.nodes() {
+		if (found == nil || n.before(found)) && b.of(n.author) == most {
 			found = n
 		}
 	}
@@ -480,19 +610,22 @@ func (b *branch) oldest() (who unique.Handle[graspsync.PubKey]) {
 }
 
 // fullest returns who has most of what is shared, if asks has less than an equal share of it.
-func fullest[K comparable](sizes map[K]int, asks K, compare func(a, b K) int) (who K, ok bool) {
-	all := 0
+func fullest[K comparable](sizes iter.Seq2[K, int], asks K, compare func(a, b K) int) (who K, ok bool) {
+	all, shares, own, most := 0, 0, 0, 0
 	for k, size := range sizes {
 		all += size
-		if most := sizes[who]; !ok || size > most || size == most && compare(k, who) < 0 {
-			who, ok = k, true
+		shares++
+		if k == asks {
+			own = size
+		}
+		if size > most || size == most && compare(k, who) < 0 {
+			who, most = k, size
 		}
 	}
-	shares := len(sizes)
-	if sizes[asks] == 0 {
+	if own == 0 {
 		shares++
 	}
-	return who, ok && sizes[asks] < all/shares && sizes[asks] < sizes[who]
+	return who, own < all/shares && own < most
 }
 
 // giveUp drops the oldest of an author's in a branch, and of these rather one that nothing
@@ -504,7 +637,7 @@ func (d *descent) giveUp(
 	spare := d.above(other, b)
 	var victim *node
 	carries := false // something hangs on it
-	for n := range b.nodes {
+	for n := range b.nodes() {
 		if has(spare, n) || n.author != who {
 			continue
 		}
@@ -535,8 +668,8 @@ func order(n, other *node) int {
 // carries reports whether anything that has a place refers to a node.
 func (d *descent) carries(n *node) bool {
 	for _, k := range n.keys() {
-		for below := range d.children[k] {
-			if below.place.depth > n.place.depth {
+		for e := d.children[k]; e != nil; e = e.next {
+			if e.from.place.depth > n.place.depth {
 				return true
 			}
 		}
@@ -548,9 +681,9 @@ func (d *descent) carries(n *node) bool {
 func (d *descent) above(n *node, b *branch) map[*node]struct{} {
 	found := make(map[*node]struct{})
 	for work := []*node{n}; len(work) > 0; work = work[1:] {
-		for _, ref := range work[0].refs {
-			p := d.nodes[ref]
-			if p != nil && has(b.nodes, p) && !has(found, p) {
+		for i := range work[0].edges {
+			p := d.nodes[work[0].edges[i].to]
+			if p != nil && p.in == b && !has(found, p) {
 				found[p] = struct{}{}
 				work = append(work, p)
 			}
@@ -579,8 +712,8 @@ func (d *descent) stands(r *indexRepo, c *indexChange) {
 // reportBelow adds to a change what descends from a top.
 func (d *descent) reportBelow(top refKey, c *indexChange) {
 	if b := d.branches[top]; b != nil && c != nil {
-		for n := range b.nodes {
-			c.setDescendant(n.key, d.reposBelow(n.place))
+		for n := range b.nodes() {
+			c.setDescendant(n.key(), d.reposBelow(n.place))
 		}
 	}
 }
@@ -597,12 +730,12 @@ func (d *descent) differs(now *descent, c *indexChange, lock sync.Locker) {
 		same := before != nil && before.place.depth > 0 && before.place.top == n.place.top
 		lock.Unlock()
 		if !same {
-			c.setDescendant(n.key, now.reposBelow(n.place))
+			c.setDescendant(n.key(), now.reposBelow(n.place))
 		}
 	}
 	inTurns(maps.All(d.nodes), lock, func(k refKey, n *node) {
 		if after := now.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
-			c.setDescendant(n.key, nil)
+			c.setDescendant(n.key(), nil)
 		}
 	})
 }
@@ -614,7 +747,7 @@ func (d *descent) reposOf(of filters.Descendant) []graspsync.RepoRef {
 		k = addressRef(of.Address)
 	}
 	n := d.nodes[k]
-	if n == nil || n.place.depth == 0 || n.key != of {
+	if n == nil || n.place.depth == 0 || n.key() != of {
 		return nil
 	}
 	return d.reposBelow(n.place)

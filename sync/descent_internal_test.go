@@ -207,9 +207,9 @@ func (d *descent) twinOfGivingWay(n *node, at place) (victim *node, needed bool)
 	var claim bool
 	var who unique.Handle[graspsync.PubKey]
 	switch {
-	case b != nil && len(b.nodes) >= d.mostOfBranch:
-		if who, claim = fullest(b.by, n.author, byAuthor); !claim {
-			if who = n.author; b.by[who] == 0 {
+	case b != nil && b.size >= d.mostOfBranch:
+		if who, claim = fullest(b.authors(), n.author, byAuthor); !claim {
+			if who = n.author; b.of(who) == 0 {
 				who = b.oldest()
 			}
 		}
@@ -224,18 +224,18 @@ func (d *descent) twinOfGivingWay(n *node, at place) (victim *node, needed bool)
 		sizes := make(map[refKey]int)
 		for k, o := range d.branches {
 			if o.owner == rich {
-				sizes[k] = len(o.nodes)
+				sizes[k] = o.size
 			}
 		}
 		if len(sizes) == 0 {
 			return nil, true
 		}
-		k, _ := fullest(sizes, refKey{}, compareRefs)
+		k, _ := fullest(maps.All(sizes), refKey{}, compareRefs)
 		b = d.branches[k]
-		who, _ = fullest(b.by, unique.Handle[graspsync.PubKey]{}, byAuthor)
+		who, _ = fullest(b.authors(), unique.Handle[graspsync.PubKey]{}, byAuthor)
 	}
 	spare := d.above(n, b)
-	for o := range b.nodes {
+	for o := range b.nodes() {
 		if o.author != who || has(spare, o) {
 			continue
 		}
@@ -253,9 +253,9 @@ func (d *descent) twinOfGivingWay(n *node, at place) (victim *node, needed bool)
 func (d *descent) twinOfRichest(asks graspsync.PubKey) (graspsync.PubKey, bool) {
 	sizes := make(map[graspsync.PubKey]int)
 	for _, b := range d.branches {
-		sizes[b.owner] += len(b.nodes)
+		sizes[b.owner] += b.size
 	}
-	return fullest(sizes, asks, graspsync.PubKey.Compare)
+	return fullest(maps.All(sizes), asks, graspsync.PubKey.Compare)
 }
 
 // Whoever gives way is the one whom looking at all that is followed finds, where repositories and
@@ -297,7 +297,8 @@ func TestWhoGivesWayIsWhoTheTwinSays(t *testing.T) {
 				to = tagEvent(1_000 + max(0, step-1-rnd.IntN(60)))
 			}
 			ev := eventtest.Of(testEvent(n, 1, min(rnd.IntN(9), rnd.IntN(9)), nostr.Timestamp(rnd.IntN(n)), to))
-			one := nodeOf(ev)
+			one := &node{}
+			one.is(answerOf(ev))
 			at, _ := d.best(one)
 			var victim *node
 			var needed bool
@@ -352,7 +353,7 @@ func BenchmarkDescendantBeyondTheBound(b *testing.B) {
 				next := 0
 				add := func() {
 					id := 1_000_000 + next
-					x.tables.addNode(nodeOf(eventtest.Of(testEvent(id, 1, next%1_000, nostr.Timestamp(id), tagEvent(10_000+next%roots)))), nil)
+					x.tables.addNode(answerOf(eventtest.Of(testEvent(id, 1, next%1_000, nostr.Timestamp(id), tagEvent(10_000+next%roots)))), nil)
 					next++
 				}
 				for range n {

@@ -288,11 +288,11 @@ func (x *index) storing(ev graspsync.Event) indexOp {
 }
 
 func storingNode(ev graspsync.Event) indexOp {
-	n := nodeOf(ev)
-	if n == nil {
+	a := answerOf(ev)
+	if a == nil {
 		return nil
 	}
-	return func(t *indexTables, c *indexChange) { t.addNode(n, c) }
+	return func(t *indexTables, c *indexChange) { t.addNode(a, c) }
 }
 
 // standing is storing without what descends from others: that is found only once these are.
@@ -449,23 +449,27 @@ func (x *index) found(ev graspsync.Event) (op indexOp) {
 // keep adds to a snapshot what was found, or known before.
 func (x *index) keep(s *snapshot, op indexOp) { x.contain(func() { op(s.tables, nil) }) }
 
-// descendants returns copies of what is known to descend from others, those first that others
-// hang on. They have no places.
-func (x *index) descendants() []node {
-	var known []node
+// descendants returns what is known to descend from others, those first that others hang on.
+func (x *index) descendants() []*answer {
+	type placed struct {
+		*answer
+		depth uint8
+	}
+	var known []placed
 	x.mu.RLock()
 	nodes := x.tables.descent.nodes
 	x.mu.RUnlock()
 	each(x, maps.All(nodes), func(k refKey, n *node) {
 		if k == n.keys()[0] {
-			known = append(known, *n)
+			known = append(known, placed{n.answer(), n.place.depth})
 		}
 	})
-	slices.SortFunc(known, func(a, b node) int { return cmp.Or(cmp.Compare(a.place.depth, b.place.depth), a.id.Compare(b.id)) })
-	for i := range known {
-		known[i].place, known[i].orphan, known[i].prev, known[i].next = place{}, false, nil, nil
+	slices.SortFunc(known, func(a, b placed) int { return cmp.Or(cmp.Compare(a.depth, b.depth), a.id.Compare(b.id)) })
+	out := make([]*answer, len(known))
+	for i, k := range known {
+		out[i] = k.answer
 	}
-	return known
+	return out
 }
 
 // unseen returns what would add to a scan what is known and not in it, by id.
@@ -670,7 +674,7 @@ func (x *index) all() (c indexChange) {
 	eachThen(x, t.roots.all(), func(id graspsync.EventID, root indexRoot) { some = append(some, rootEntry{id, root}) }, take)
 	each(x, maps.All(t.descent.nodes), func(_ refKey, n *node) {
 		if n.place.depth > 0 {
-			c.setDescendant(n.key, t.descent.reposBelow(n.place))
+			c.setDescendant(n.key(), t.descent.reposBelow(n.place))
 		}
 	})
 	return c
@@ -789,8 +793,8 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 			return
 		}
 		ids = append(ids, n.id)
-		if n.key.Address != "" {
-			addresses = append(addresses, n.key.Address)
+		if n.address != "" {
+			addresses = append(addresses, n.address)
 		}
 	}
 	switch {
@@ -822,7 +826,7 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 			}
 			for _, k := range branches {
 				if b := t.descent.branches[k]; b != nil && depth > 0 {
-					for n := range b.nodes {
+					for n := range b.nodes() {
 						below(n)
 					}
 				}

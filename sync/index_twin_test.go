@@ -291,7 +291,7 @@ func (x *index) facts() facts {
 	}
 	for _, n := range x.tables.descent.nodes {
 		if n.place.depth > 0 {
-			f.Below[n.key] = x.tables.descent.reposBelow(n.place)
+			f.Below[n.key()] = x.tables.descent.reposBelow(n.place)
 		}
 	}
 	return f
@@ -385,20 +385,23 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 	d := t.descent
 	size, children := 0, 0
 	for key, b := range d.branches {
-		require.NotEmpty(tb, b.nodes)
-		require.LessOrEqual(tb, len(b.nodes), d.mostOfBranch)
+		nodes := 0
 		by := make(map[unique.Handle[graspsync.PubKey]]int)
-		for n := range b.nodes {
-			if n.place.top != key || d.nodes[n.keys()[0]] != n {
+		for n := range b.nodes() {
+			nodes++
+			if n.in != b || n.nextIn != nil && n.nextIn.prevIn != n || n.place.top != key || d.nodes[n.keys()[0]] != n {
 				require.Fail(tb, "in another branch")
 			}
 			by[n.author]++
 		}
-		require.Equal(tb, by, b.by)
-		require.Len(tb, b.nodes, b.size)
+		require.NotZero(tb, nodes)
+		require.LessOrEqual(tb, nodes, d.mostOfBranch)
+		require.Equal(tb, by, maps.Collect(b.authors()))
+		require.Len(tb, b.by, len(by), "each once")
+		require.Equal(tb, nodes, b.size)
 		require.Equal(tb, key, refKey(b.key))
 		require.Same(tb, &b.portion, d.owners[b.owner].branches[b.spot])
-		size += len(b.nodes)
+		size += nodes
 	}
 	require.Equal(tb, size, d.size)
 	require.LessOrEqual(tb, size, d.most)
@@ -425,19 +428,23 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 			require.Equal(tb, best, n.place)
 			require.Fail(tb, "an orphan has no place, and nobody else has none")
 		}
-		for _, ref := range n.refs {
-			if !has(d.children[ref], n) {
+		if b := d.branches[n.place.top]; n.place.depth > 0 && n.in != b || n.place.depth == 0 && n.in != nil {
+			require.Fail(tb, "not counted where its place is")
+		}
+		for i := range n.edges {
+			e := &n.edges[i]
+			if e.from != n || e.prev == nil && d.children[e.to] != e || e.prev != nil && e.prev.next != e {
 				require.Fail(tb, "not among what refers to something")
 			}
 		}
 	}
-	for _, m := range d.children {
-		for n := range m {
-			if !has(placed, n) {
+	for to, e := range d.children {
+		for ; e != nil; e = e.next {
+			if e.to != to || !has(placed, e.from) {
 				require.Fail(tb, "not known")
 			}
+			children++
 		}
-		children += len(m)
 	}
 	require.LessOrEqual(tb, len(d.orphans), maxOrphans)
 }

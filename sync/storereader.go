@@ -96,10 +96,9 @@ func (r storeReader) retain(ctx context.Context, s *snapshot) error {
 // is asked for later.
 func (r storeReader) retainNodes(ctx context.Context, s *snapshot) error {
 	known := r.index.descendants()
-	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*node, len(known))
-	for i := range known {
-		n := &known[i]
-		ids[i], byID[n.id] = n.id, n
+	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*answer, len(known))
+	for i, a := range known {
+		ids[i], byID[a.id] = a.id, a
 	}
 	return r.stillHere(ctx, ids, func(id graspsync.EventID) {
 		r.index.keep(s, func(t *indexTables, c *indexChange) { t.addNode(byID[id], c) })
@@ -141,7 +140,7 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 					if err != nil {
 						return fmt.Errorf("looking for descendants: %w", err)
 					}
-					if nodeOf(ev) != nil {
+					if answerOf(ev) != nil {
 						take(ev)
 					}
 				}

@@ -377,15 +377,15 @@ func (t *indexTables) addRoot(
 }
 
 // addNode takes in a stored event that may descend from something of ours.
-func (t *indexTables) addNode(n *node, c *indexChange) {
-	author := n.author.Value()
-	if _, erased := t.erased.get(authored{n.id, author}); erased {
+func (t *indexTables) addNode(a *answer, c *indexChange) {
+	author := a.author.Value()
+	if _, erased := t.erased.get(authored{a.id, author}); erased {
 		return
 	}
-	if until, ok := t.vanished.get(author); ok && n.at <= until {
+	if until, ok := t.vanished.get(author); ok && a.at <= until {
 		return
 	}
-	t.descent.add(n, c)
+	t.descent.add(a, c)
 }
 
 // erase executes the deletion of an id by somebody who says that it is theirs. With
