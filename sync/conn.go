@@ -301,7 +301,6 @@ func (c *conn) receive(frames chan<- *wire.Message, failed chan<- error) {
 	}
 }
 
-
 // converse is the conversation; it returns when the connection is of no more use.
 func (c *conn) converse(frames <-chan *wire.Message, failed <-chan error) {
 	timer := time.NewTimer(time.Hour)

@@ -26,7 +26,7 @@ const (
 	// root events. Where there are more, those of the authors who have fewest are kept, and of
 	// each author the newest: they are what is still answered.
 	maxOfBranch = 500
-	// maxDescendants is how many there are in all: some 40 MB. Where there are more, those of
+	// maxDescendants is how many there are in all: some 50 MB. Where there are more, those of
 	// the owners of repositories that have fewest are kept.
 	maxDescendants = 100_000
 	// maxRefs is how many of the events and addresses that one refers to may be what it
