@@ -16,7 +16,6 @@ import (
 	"reflect"
 	"slices"
 	"unique"
-	"unsafe"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -107,7 +106,10 @@ func (s *Sealer) form(f nostr.Filter, tag string) *form {
 }
 
 func (s *Sealer) values(vs []string) *values {
-	at := list{unsafe.SliceData(vs), len(vs)}
+	at := list{n: len(vs)}
+	if len(vs) > 0 {
+		at.first = &vs[0]
+	}
 	made, ok := s.lists[at]
 	if !ok {
 		made = s.sealed(vs)
@@ -215,14 +217,6 @@ func (v *values) spell() []string {
 		out = append(out, all[digits*i:digits*(i+1)])
 	}
 	return out
-}
-
-// Len is how many values the filter has.
-func (f Filter) Len() int {
-	if f.values == nil {
-		return 0
-	}
-	return len(f.values.ids) + len(f.values.texts)
 }
 
 // Form returns what the filter asks for but for its values, and the tag that they are of; "" if
