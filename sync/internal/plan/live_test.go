@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -198,4 +200,50 @@ func TestRefusalsOfLongAgoAreForgotten(t *testing.T) {
 		now = r.live.retryAt
 		opened = only[OpenLive](p.Step(now, Tick{}))
 	}
+}
+
+// What is followed on many relays is there once: the ids in all their subscriptions are the plan's.
+// And once nobody wants them, what is still open asks for the same as before.
+func TestIDsAreSharedByRelays(t *testing.T) {
+	p := newPlan(defaults())
+	repo, a, b := repoRef("x"), relayURL(t, "a"), relayURL(t, "b")
+	root, below := rootID(1), rootID(10_000)
+	in := full(repo, []graspsync.RelayURL{a, b}, 1)
+	in.Descendants = []DescendantChange{{Of: filters.Descendant{ID: below}, Repos: []graspsync.RepoRef{repo}}}
+	p.Step(start, in)
+	asked := make(map[graspsync.RelayURL]standing.Filters)
+	for _, u := range []graspsync.RelayURL{a, b} {
+		for _, o := range only[OpenLive](connect(t, p, start, u)) {
+			asked[u] = append(asked[u], o.Filters...)
+		}
+	}
+	asks := func(u graspsync.RelayURL, id graspsync.EventID) bool {
+		return slices.ContainsFunc(asked[u].Spell(), func(f nostr.Filter) bool { return slices.Contains(f.Tags["E"], id.String()) })
+	}
+	now := start
+	for !asks(a, below) || !asks(b, below) {
+		require.Less(t, now.Sub(start), time.Hour, "what descends from it is followed at some time")
+		now = now.Add(time.Second)
+		for queue := p.Step(now, Tick{}); len(queue) > 0; queue = queue[1:] {
+			switch e := queue[0].(type) {
+			case OpenLive:
+				asked[e.Relay] = append(asked[e.Relay], e.Filters...)
+			case Start:
+				queue = append(queue, p.Step(now, Done{Relay: e.Relay, Epoch: e.Epoch, Batch: e.Batch.ID})...)
+			}
+		}
+	}
+	for _, id := range []graspsync.EventID{root, below} {
+		at, ok := p.want.rootItem(id)
+		if !ok {
+			at = p.want.descendants[filters.Descendant{ID: id}]
+		}
+		other := graspsync.EventID{0xff, id[0], id[1]}
+		*p.want.infos[at].root = other // it never changes, but so it shows
+		require.True(t, asks(a, other) && asks(b, other))
+		*p.want.infos[at].root = id
+	}
+	p.Step(now, Changes{Repos: []RepoChange{{Ref: repo}}})
+	p.Step(now, full(repoRef("y"), []graspsync.RelayURL{a, b}, 2, 3, 4, 5))
+	require.True(t, asks(a, root) && asks(b, root) && asks(a, below) && asks(b, below))
 }

@@ -288,6 +288,9 @@ func (w *want) sealer() *standing.Sealer {
 		if it, ok := w.rootItem(id); ok {
 			return w.infos[it].root
 		}
+		if it, ok := w.descendants[filters.Descendant{ID: id}]; ok {
+			return w.infos[it].root
+		}
 		return nil
 	})
 }
