@@ -35,7 +35,6 @@ type conn struct {
 
 	mailbox mailbox[command]
 	ahead   ahead         // messages read ahead of their handling
-	slots   slots         // these messages
 	room    chan struct{} // one slot: some were taken
 	signs   signs
 	waiter  waiter
@@ -96,45 +95,31 @@ func newConn(ctx context.Context, env *connEnv, u graspsync.RelayURL, epoch uint
 	return c
 }
 
-// Two goroutines of each connection wait for nearly all of its life, with all that their functions
-// have on their stacks. What is large is kept out of these: messages are handed over as pointers,
-// and dialing is a function of its own. So each of the stacks can shrink to 4 KiB.
-
 // run dials, converses until the connection ends, and reports both to the loop.
 func (c *conn) run() {
 	defer c.hangup()
-	if err := c.connect(); err != nil {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+
+	if err := c.env.remember.beforeDial(c.ctx, c.url); err != nil {
 		c.env.inbox.put(dialFailed{conn: c, err: err})
 		return
-	}
-	c.talk()
-}
-
-// connect dials, and makes the session.
-func (c *conn) connect() error {
-	if err := c.env.remember.beforeDial(c.ctx, c.url); err != nil {
-		return err
 	}
 	dialing, stop := context.WithTimeout(c.ctx, c.env.cfg.fixed.ConnectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
+		c.env.inbox.put(dialFailed{conn: c, err: fmt.Errorf("connecting: %w", err)})
+		return
 	}
 	c.conn = nc
 	c.signs.heard(true)
 	if err := c.contain(c.begin); err != nil {
+		c.env.inbox.put(dialFailed{conn: c, err: err})
 		c.close()
-		return err
+		return
 	}
-	return nil
-}
-
-// talk reads and converses until the connection ends.
-func (c *conn) talk() {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	frames := make(chan *wire.Message, frameQueue)
+	frames := make(chan wire.Message, frameQueue)
 	failed := make(chan error, 1)
 	wg.Go(func() {
 		if err := c.contain(func() { c.receive(frames, failed) }); err != nil {
@@ -248,27 +233,22 @@ type ahead struct {
 	read, taken atomic.Uint64 // messages, since the connection stands
 }
 
-func (a *ahead) add(size int) {
-	a.bytes.Add(int64(size))
+func (a *ahead) add(msg wire.Message) {
+	a.bytes.Add(int64(msg.Size))
 	a.read.Add(1)
 }
 
-func (a *ahead) take(size int) {
-	a.bytes.Add(-int64(size))
+func (a *ahead) take(msg wire.Message) {
+	a.bytes.Add(-int64(msg.Size))
 	a.taken.Add(1)
 }
 
 // done reports whether all that was read is dealt with.
 func (a *ahead) done() bool { return a.taken.Load() == a.read.Load() }
 
-// slots are messages that are read ahead: as many as wait, the one that is being handled, and the
-// one that is read next. A slot is used again once the next but so many has been read, and so the
-// message in it was handled.
-type slots [frameQueue + 2]wire.Message
-
 // receive reads messages ahead, as far as the queue has room.
-func (c *conn) receive(frames chan<- *wire.Message, failed chan<- error) {
-	for n := 0; ; {
+func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
+	for {
 		for c.ahead.bytes.Load() >= frameBytes {
 			select {
 			case <-c.room:
@@ -288,12 +268,9 @@ func (c *conn) receive(frames chan<- *wire.Message, failed chan<- error) {
 		if msg.Type == wire.TypeEvent && msg.Event.IsZero() {
 			continue
 		}
-		c.ahead.add(msg.Size)
-		slot := &c.slots[n%len(c.slots)]
-		*slot = msg
+		c.ahead.add(msg)
 		select {
-		case frames <- slot:
-			n++
+		case frames <- msg:
 		case <-c.ctx.Done():
 			failed <- c.ctx.Err()
 			return
@@ -302,7 +279,7 @@ func (c *conn) receive(frames chan<- *wire.Message, failed chan<- error) {
 }
 
 // converse is the conversation; it returns when the connection is of no more use.
-func (c *conn) converse(frames <-chan *wire.Message, failed <-chan error) {
+func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.ended == nil {
@@ -341,7 +318,7 @@ func (c *conn) converse(frames <-chan *wire.Message, failed <-chan error) {
 }
 
 // tick has the session do what is due. What has arrived counts before what has not.
-func (c *conn) tick(frames <-chan *wire.Message) {
+func (c *conn) tick(frames <-chan wire.Message) {
 	for len(frames) > 0 && c.ended == nil {
 		c.take(<-frames)
 	}
@@ -356,12 +333,10 @@ func (c *conn) end(err error) {
 	}
 }
 
-// take handles a message, of which nothing is kept.
-func (c *conn) take(msg *wire.Message) {
+func (c *conn) take(msg wire.Message) {
 	// Only what has gone into the pipeline makes room for more.
 	defer func() {
-		c.ahead.take(msg.Size)
-		*msg = wire.Message{}
+		c.ahead.take(msg)
 		select {
 		case c.room <- struct{}{}:
 		default:
@@ -371,8 +346,8 @@ func (c *conn) take(msg *wire.Message) {
 	c.stats.messages.Add(1)
 	c.largest.answered(c.stats, msg.Sub, time.Now())
 	c.afford()
-	actions := c.session.Receive(time.Now(), *msg)
-	c.charge(*msg, actions)
+	actions := c.session.Receive(time.Now(), msg)
+	c.charge(msg, actions)
 	c.perform(actions)
 	c.stats.progress(c.session.Progress())
 	c.excuse()

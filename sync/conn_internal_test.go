@@ -201,7 +201,7 @@ func TestReadingAhead(t *testing.T) {
 			c := madeConn(t, Config{})
 			s := &sender{msg: wire.Message{Type: wire.TypeNotice, Size: size}, most: 1_000}
 			c.conn = s
-			frames, failed := make(chan *wire.Message, frameQueue), make(chan error, 1)
+			frames, failed := make(chan wire.Message, frameQueue), make(chan error, 1)
 			go c.receive(frames, failed)
 			synctest.Wait()
 			require.Equal(t, want, s.n, "of %d bytes", size)
@@ -224,7 +224,7 @@ func TestReadingAhead(t *testing.T) {
 		c := madeConn(t, Config{})
 		s := &sender{msg: wire.Message{Type: wire.TypeEvent, Size: 1 << 20}, most: 100}
 		c.conn = s
-		frames, failed := make(chan *wire.Message, frameQueue), make(chan error, 1)
+		frames, failed := make(chan wire.Message, frameQueue), make(chan error, 1)
 		c.receive(frames, failed)
 		require.Equal(t, 100, s.n)
 		require.Empty(t, frames)
@@ -243,7 +243,7 @@ func TestReadingAhead(t *testing.T) {
 // What waits for an allowance is known as soon as the session is told anything.
 func TestWhatHistoryWaitsForIsKnown(t *testing.T) {
 	for name, tell := range map[string]func(c *conn){
-		"message": func(c *conn) { c.take(&wire.Message{Type: wire.TypeNotice}) },
+		"message": func(c *conn) { c.take(wire.Message{Type: wire.TypeNotice}) },
 		"command": func(c *conn) {
 			c.mailbox.put(func(*session.Session, time.Time) []session.Action { return nil })
 			time.AfterFunc(time.Second, c.hangup)

@@ -117,7 +117,7 @@ func TestWhatHasArrivedCountsFirst(t *testing.T) {
 				var sent []wire.Request
 				var waited atomic.Int64
 				c.conn = asking{at: &at, sent: &sent, waited: &waited}
-				frames := make(chan *wire.Message, frameQueue)
+				frames := make(chan wire.Message, frameQueue)
 				var many []nostr.Filter
 				for _, kind := range []int{30617, 30618, 1617, 1618, 1621} {
 					many = append(many, nostr.Filter{Kinds: []int{kind}})
@@ -133,7 +133,7 @@ func TestWhatHasArrivedCountsFirst(t *testing.T) {
 					c.mailbox.put(does(2 * time.Millisecond))
 					time.Sleep(time.Millisecond)
 					if arrived {
-						frames <- &wire.Message{Type: wire.TypeEOSE, Sub: first, Size: 20}
+						frames <- wire.Message{Type: wire.TypeEOSE, Sub: first, Size: 20}
 					} else {
 						waited.Store(int64(time.Minute))
 					}
@@ -191,11 +191,11 @@ func TestNothingIsLeftForWhatDoesNotWait(t *testing.T) {
 		c.conn = asking{at: &sent}
 		owe(c, 2_000, false)
 		c.fetch(byPages(time.Now(), nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}))
-		frames := make(chan *wire.Message, frameQueue)
+		frames := make(chan wire.Message, frameQueue)
 		go c.converse(frames, nil)
 		synctest.Wait()
 		require.NotZero(t, c.stats.work.foreignNeeds.bytes)
-		frames <- &wire.Message{Type: wire.TypeNotice, Text: "rate-limited: slow down", Size: 20}
+		frames <- wire.Message{Type: wire.TypeNotice, Text: "rate-limited: slow down", Size: 20}
 		synctest.Wait()
 		c.abandon(1)
 		synctest.Wait()

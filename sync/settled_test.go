@@ -12,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 func testLoop(t *testing.T) *loop {
@@ -34,13 +35,13 @@ func TestSettledWhenIdle(t *testing.T) {
 		assert.Zero(t, l.settledAt, "the store was not read yet")
 		l.started = true
 		read := &conn{}
-		read.ahead.add(0)
+		read.ahead.add(wire.Message{})
 		l.conns[graspsync.RelayURL{}] = read
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something was read that is not in the pipeline yet")
 		j := &job{}
 		require.True(t, l.env.ingest.flights.enter(j))
-		read.ahead.take(0)
+		read.ahead.take(wire.Message{})
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something is in the pipeline")
 		l.env.ingest.flights.leave(j, true)
@@ -68,9 +69,9 @@ func TestSettledWhileEventsCome(t *testing.T) {
 		start := time.Now()
 		var flying []*job
 		for second := range 600 {
-			c.ahead.add(0) // one is read ahead all the time
+			c.ahead.add(wire.Message{}) // one is read ahead all the time
 			if second > 0 {
-				c.ahead.take(0)
+				c.ahead.take(wire.Message{})
 			}
 			j := &job{key: copyKey{id: graspsync.EventID{byte(second >> 8), byte(second)}}}
 			require.True(t, l.env.ingest.flights.enter(j))
