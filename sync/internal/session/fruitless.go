@@ -64,8 +64,10 @@ func (f *fruitless) failed(now time.Time, x *request, last uint64, wantsAuth boo
 	if x.number <= f.failedAt {
 		return
 	}
-	if _, before := f.answered[shape(x)]; len(f.answered) > 0 && !before {
-		return
+	if len(f.answered) > 0 {
+		if _, before := f.answered[shape(x)]; !before {
+			return
+		}
 	}
 	if f.rounds == 0 {
 		f.since = now

@@ -8,6 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
 // lives are the live subscriptions, each with the requests that it was divided into.
@@ -72,8 +73,9 @@ func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	if l.from == 0 || at < l.from+least || at > now.Unix()-least {
 		return false
 	}
+	tags := standing.TagsOf(ev)
 	for x := range l.all() {
-		if x.openAt != 0 && at >= x.openAt+least && x.matches(ev) {
+		if x.openAt != 0 && at >= x.openAt+least && x.standing.Match(ev, tags) {
 			return true
 		}
 	}

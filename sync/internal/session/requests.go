@@ -37,6 +37,7 @@ type request struct {
 	filters   []nostr.Filter   // of all but reqLive
 	match     *filters.Matcher // likewise
 	standing  standing.Filters // reqLive
+	spelled   []nostr.Filter   // while they are sent
 	live      plan.LiveID
 	last      bool   // live: it gives way to all others
 	order     uint64 // live: when it was asked for
@@ -82,11 +83,17 @@ func (x *request) size() int {
 
 // spell returns the filters. Their lists must not be changed.
 func (x *request) spell() []nostr.Filter {
-	if x.kind == reqLive {
-		return x.standing.Spell()
+	switch {
+	case x.kind != reqLive:
+		return x.filters
+	case x.spelled != nil:
+		return x.spelled
 	}
-	return x.filters
+	return x.standing.Spell()
 }
+
+// count is how many filters it has.
+func (x *request) count() int { return len(x.filters) + len(x.standing) }
 
 // requestOverhead is what a REQ takes besides its filters and their commas.
 const requestOverhead = len(`["REQ","r18446744073709551615"]`)
@@ -117,22 +124,15 @@ func (x *request) asks() []nostr.Filter {
 	return x.spell()
 }
 
-// matches reports whether an event is what was asked for.
-func (x *request) matches(ev *nostr.Event) bool {
-	if x.kind == reqLive {
-		return x.standing.Match(ev)
-	}
-	return x.match.Match(ev)
-}
-
 // suits reports whether an event is what was asked for, or resembles that. Of one that is known
 // the tags were not read: it suits if all else does.
 func (x *request) suits(m wire.Message) (matches, similar bool) {
 	ev := m.Event.Event
 	switch {
 	case !m.Known && x.kind == reqLive:
-		matches = x.standing.Match(ev)
-		return matches, matches || x.standing.Find(ev, false, func(f nostr.Filter) bool { return resembles(f, ev) })
+		tags := standing.TagsOf(ev)
+		matches = x.standing.Match(ev, tags)
+		return matches, matches || x.standing.Resembles(tags, func(f nostr.Filter) bool { return resembles(f, ev) })
 	case !m.Known:
 		matches = x.match.Match(ev)
 		return matches, matches || slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return resembles(f, ev) })
@@ -147,9 +147,6 @@ func (x *request) suits(m wire.Message) (matches, similar bool) {
 	}
 	return matches, matches || similar
 }
-
-// count is how many filters it has.
-func (x *request) count() int { return len(x.filters) + len(x.standing) }
 
 // triable reports whether it makes sense to look for the reason of a refusal: of
 // what was taken before it is not the filters.
@@ -257,7 +254,9 @@ func (r *requests) unfollow(live plan.LiveID) {
 func (r *requests) divide(x *request) []*request {
 	var out []*request
 	for _, part := range r.terms.pack(x.standing) {
-		out = append(out, &request{kind: reqLive, standing: part, live: x.live, last: x.last, order: x.order})
+		out = append(out, &request{
+			kind: reqLive, standing: part.filters, bytes: part.size, live: x.live, last: x.last, order: x.order,
+		})
 	}
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
 		n -= r.lives.before(x)
@@ -309,6 +308,10 @@ func (r *requests) send(now time.Time, x *request) {
 	x.heard, x.sentAt = false, now
 	x.openBy = now.Add(r.cfg.OpenTimeout)
 	r.opening = x
+	if x.kind == reqLive {
+		x.spelled = x.standing.Spell()
+		defer func() { x.spelled = nil }()
+	}
 	out := wire.Request{Type: wire.TypeReq, Filters: r.terms.form(x, now)}
 	prefix := "r"
 	switch x.kind {

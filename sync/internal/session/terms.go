@@ -159,9 +159,15 @@ func (t *terms) liveBounds() bounds {
 	return bounds{t.liveValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
+// livePart is a request of a live subscription.
+type livePart struct {
+	filters standing.Filters
+	size    int // bytes
+}
+
 // pack spreads the filters of a live subscription over as few requests as the relay
 // takes them in. If that is one, of all of them as they are, it is the same.
-func (t *terms) pack(live standing.Filters) []standing.Filters {
+func (t *terms) pack(live standing.Filters) []livePart {
 	fs := live.Spell()
 	out, same := make([]nostr.Filter, 0, len(fs)), true
 	for _, f := range fs {
@@ -169,14 +175,14 @@ func (t *terms) pack(live standing.Filters) []standing.Filters {
 		same = same && !less && len(part) == 1 && len(part[0].Kinds) == len(f.Kinds)
 		out = append(out, part...)
 	}
-	reqs, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
-	if same && len(reqs) == 1 && len(reqs[0]) == len(fs) {
-		return []standing.Filters{live}
-	}
-	sealer := live.Sealer()
-	parts := make([]standing.Filters, len(reqs))
+	reqs, sizes, _ := filters.PackSized(out, t.MaxMessage, t.MaxFilters)
+	parts, sealer := make([]livePart, len(reqs)), live.Sealer()
+	same = same && len(reqs) == 1 && len(reqs[0]) == len(fs)
 	for i, req := range reqs {
-		parts[i] = sealer.Seal(req)
+		parts[i] = livePart{live, sizes[i] - filters.RequestOverhead + requestOverhead}
+		if !same {
+			parts[i].filters = sealer.Seal(req)
+		}
 	}
 	return parts
 }

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"unique"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -35,7 +36,7 @@ type Filter struct {
 // form is what filters have in common that differ only in the values of one tag.
 type form struct {
 	rest nostr.Filter // all but that tag
-	tag  string       // "" for none
+	tag  string       // of one letter, as those that can be asked for are (NIP-01); "" for none
 }
 
 // values are ids of events or, if one of them is none, texts; in order.
@@ -69,31 +70,49 @@ func (s *Sealer) Seal(fs []nostr.Filter) Filters {
 	out := make(Filters, len(fs))
 	for i, f := range fs {
 		tag := longestTag(f.Tags)
-		if vs, ok := f.Tags[tag]; ok {
-			out[i].values = s.values(vs)
+		if tag != "" {
+			out[i].values = s.values(f.Tags[tag])
 		}
 		out[i].form = s.form(f, tag)
 	}
 	return out
 }
 
-// longestTag returns the tag with the most values, "" if there is none.
+// longestTag returns the tag of one letter with the most values, "" if there is none.
 func longestTag(tags nostr.TagMap) (tag string) {
 	most := -1
 	for name, vs := range tags {
-		if len(vs) > most || len(vs) == most && name < tag {
+		if letter(name) >= 0 && (len(vs) > most || len(vs) == most && name < tag) {
 			tag, most = name, len(vs)
 		}
 	}
 	return tag
 }
 
+// letters is how many there are.
+const letters = 2 * 26
+
+// letter is the number of a tag of one letter, -1 for other tags.
+func letter(tag string) int {
+	switch {
+	case len(tag) != 1:
+	case tag[0] >= 'a' && tag[0] <= 'z':
+		return int(tag[0] - 'a')
+	case tag[0] >= 'A' && tag[0] <= 'Z':
+		return 26 + int(tag[0]-'A')
+	}
+	return -1
+}
+
 func (s *Sealer) form(f nostr.Filter, tag string) *form {
-	if len(f.Tags) > 1 {
-		f.Tags = maps.Clone(f.Tags)
-		delete(f.Tags, tag)
-	} else {
-		f.Tags = nil
+	rest := make(nostr.TagMap, len(f.Tags))
+	for name, vs := range f.Tags {
+		if tag == "" || name != tag {
+			rest[name] = append([]string{}, vs...) // of an empty list no value is wanted, whether it is nil or not
+		}
+	}
+	if f.Tags = nil; len(rest) > 0 {
+		f.Tags = rest
 	}
 	for _, known := range s.forms {
 		if known.tag == tag && reflect.DeepEqual(known.rest, f) {
@@ -149,9 +168,26 @@ func textsOf(vs []string) *values {
 
 // parse returns the id that a text is, if it is spelled as we would.
 func parse(text string) (id graspsync.EventID, ok bool) {
-	id, err := graspsync.ParseEventID(text)
-	return id, err == nil
+	if len(text) != digits {
+		return id, false
+	}
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		default:
+			return graspsync.EventID{}, false
+		}
+		id[i/2] = id[i/2]<<4 | c
+	}
+	return id, true
 }
+
+// digits is how many an id has in hex.
+const digits = 2 * len(graspsync.EventID{})
 
 func compareIDs(a, b *graspsync.EventID) int { return a.Compare(*b) }
 
@@ -161,9 +197,10 @@ func Of(fs ...nostr.Filter) Filters { return Filters(nil).Sealer().Seal(fs) }
 // shared returns what stands for an id in fs, nil if nothing does.
 func (fs Filters) shared(id graspsync.EventID) *graspsync.EventID {
 	for _, f := range fs {
-		if f.values != nil && f.values.hasID(&id) {
-			i, _ := slices.BinarySearchFunc(f.values.ids, &id, compareIDs)
-			return f.values.ids[i]
+		if f.values != nil {
+			if at := f.values.id(id); at != nil {
+				return at
+			}
 		}
 	}
 	return nil
@@ -207,14 +244,15 @@ func (v *values) spell() []string {
 		}
 		return out
 	}
-	const digits = 2 * len(graspsync.EventID{})
-	buf := make([]byte, 0, digits*len(v.ids))
+	var all strings.Builder
+	all.Grow(digits * len(v.ids))
 	for _, id := range v.ids {
-		buf = hex.AppendEncode(buf, id[:])
+		var one [digits]byte
+		hex.Encode(one[:], id[:])
+		all.Write(one[:])
 	}
-	all := string(buf)
 	for i := range v.ids {
-		out = append(out, all[digits*i:digits*(i+1)])
+		out = append(out, all.String()[digits*i:digits*(i+1)])
 	}
 	return out
 }
@@ -238,19 +276,78 @@ func (fs Filters) Forms() iter.Seq[nostr.Filter] {
 	}
 }
 
-// Match reports whether ev matches one of the filters, as [filters.Matcher] does.
-func (fs Filters) Match(ev *nostr.Event) bool {
-	return fs.Find(ev, true, func(rest nostr.Filter) bool { return rest.Matches(ev) })
+// Tags are the values that an event has in its tags of one letter. Make them with [TagsOf]: what an
+// event is compared to is many filters, mostly.
+type Tags struct {
+	values []value          // by letter
+	from   [letters + 1]int // where those of a letter begin
 }
 
-// Find reports whether there is a filter of which like is true without its values, and that has
-// one of the values in the tags of ev: in those that it is about, or if that is no matter in any.
-func (fs Filters) Find(ev *nostr.Event, sameTag bool, like func(rest nostr.Filter) bool) bool {
-	if ev == nil {
-		return false
+// value is that of a tag of an event.
+type value struct {
+	text string
+	id   graspsync.EventID // if it is one
+	isID bool
+}
+
+// TagsOf returns the values of an event.
+func TagsOf(ev *nostr.Event) *Tags {
+	t := &Tags{}
+	for _, tag := range ev.Tags {
+		if len(tag) > 1 {
+			if l := letter(tag[0]); l >= 0 {
+				t.from[l+1]++
+			}
+		}
 	}
-	given := valuesOf(ev)
-	var of []candidates
+	for l := range letters {
+		t.from[l+1] += t.from[l]
+	}
+	t.values = make([]value, t.from[letters])
+	next := t.from
+	for _, tag := range ev.Tags {
+		if len(tag) > 1 {
+			if l := letter(tag[0]); l >= 0 {
+				v := &t.values[next[l]]
+				v.text = tag[1]
+				v.id, v.isID = parse(tag[1])
+				next[l]++
+			}
+		}
+	}
+	return t
+}
+
+// of returns the values of a tag.
+func (t *Tags) of(tag string) []value {
+	l := letter(tag)
+	if l < 0 {
+		return nil
+	}
+	return t.values[t.from[l]:t.from[l+1]]
+}
+
+// Match reports whether an event with these tags matches one of the filters, as that of a
+// [filters.Matcher] does.
+func (fs Filters) Match(ev *nostr.Event, tags *Tags) bool {
+	return fs.find(func(f *form) (bool, []value) { return f.rest.Matches(ev), tags.of(f.tag) })
+}
+
+// Resembles reports whether like is true of the rest of a filter that has one of these values,
+// whatever the names of their tags.
+func (fs Filters) Resembles(tags *Tags, like func(rest nostr.Filter) bool) bool {
+	return fs.find(func(f *form) (bool, []value) { return like(f.rest), tags.values })
+}
+
+// find reports whether there is a filter whose form may be that of an event, and that has one of
+// the values.
+func (fs Filters) find(may func(*form) (bool, []value)) bool {
+	type candidates struct {
+		form   *form
+		may    bool
+		values []value
+	}
+	of := make([]candidates, 0, 8) // as many forms as there are, mostly
 	for i := range fs {
 		f := &fs[i]
 		at := 0
@@ -258,42 +355,15 @@ func (fs Filters) Find(ev *nostr.Event, sameTag bool, like func(rest nostr.Filte
 			at++
 		}
 		if at == len(of) {
-			of = append(of, candidates{form: f.form, like: like(f.form.rest), values: given})
-			if sameTag {
-				of[at].values = slices.DeleteFunc(slices.Clone(given), func(v value) bool { return v.tag != f.form.tag })
-			}
+			c := candidates{form: f.form}
+			c.may, c.values = may(f.form)
+			of = append(of, c)
 		}
-		if of[at].like && f.values.hasAny(of[at].values) {
+		if of[at].may && f.values.hasAny(of[at].values) {
 			return true
 		}
 	}
 	return false
-}
-
-// candidates are the values of an event that a filter of some form may have.
-type candidates struct {
-	form   *form
-	like   bool
-	values []value
-}
-
-// value is that of a tag of an event.
-type value struct {
-	tag, text string
-	id        graspsync.EventID // if it is one
-	isID      bool
-}
-
-func valuesOf(ev *nostr.Event) []value {
-	out := make([]value, 0, len(ev.Tags))
-	for _, tag := range ev.Tags {
-		if len(tag) > 1 {
-			v := value{tag: tag[0], text: tag[1]}
-			v.id, v.isID = parse(tag[1])
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // hasAny reports whether one of the values of an event is among these; nil has any, and none.
@@ -302,7 +372,7 @@ func (v *values) hasAny(of []value) bool {
 		return true
 	}
 	for i := range of {
-		if len(v.ids) > 0 && of[i].isID && v.hasID(&of[i].id) || v.hasText(of[i].text) {
+		if len(v.ids) > 0 && of[i].isID && v.id(of[i].id) != nil || v.hasText(of[i].text) {
 			return true
 		}
 	}
@@ -319,11 +389,15 @@ func (v *values) hasText(text string) bool {
 	return ok
 }
 
-// hasID looks at the ends first: most lists have no value near.
-func (v *values) hasID(id *graspsync.EventID) bool {
-	if n := len(v.ids); n == 0 || compareIDs(id, v.ids[0]) < 0 || compareIDs(id, v.ids[n-1]) > 0 {
-		return false
+// id returns an id that is among the values, nil if it is not. The ends are looked at first: most
+// lists have no value near.
+func (v *values) id(id graspsync.EventID) *graspsync.EventID {
+	if n := len(v.ids); n == 0 || id.Compare(*v.ids[0]) < 0 || id.Compare(*v.ids[n-1]) > 0 {
+		return nil
 	}
-	_, ok := slices.BinarySearchFunc(v.ids, id, compareIDs)
-	return ok
+	i, ok := slices.BinarySearchFunc(v.ids, id, func(at *graspsync.EventID, id graspsync.EventID) int { return at.Compare(id) })
+	if !ok {
+		return nil
+	}
+	return v.ids[i]
 }

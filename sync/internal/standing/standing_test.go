@@ -3,6 +3,7 @@ package standing_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -29,6 +30,9 @@ var texts = []string{
 	strings.ToUpper(eventID(10).String()), eventID(1).String()[:63], "30617:" + eventID(5).String() + ":x",
 	"", "x", "y", "é\x00\xff",
 }
+
+// tagNames are those of one letter, and others.
+var tagNames = []string{"e", "E", "a", "Z", "ee", "", "1"}
 
 func anyOf[T any](rng *rand.Rand, all []T, most int) (out []T) {
 	for range 1 + rng.IntN(most) {
@@ -62,13 +66,15 @@ func randomFilter(rng *rand.Rand) (f nostr.Filter) {
 		if rng.IntN(2) == 0 {
 			values = texts[:4]
 		}
-		f.Tags[[]string{"e", "E", "a"}[rng.IntN(3)]] = anyOf(rng, values, 5)
+		f.Tags[tagNames[rng.IntN(len(tagNames))]] = anyOf(rng, values, 5)
 	}
 	switch rng.IntN(12) {
 	case 0:
 		f.Kinds = []int{}
 	case 1:
 		f.Tags = nostr.TagMap{"e": {}}
+	case 2:
+		f.Tags = nostr.TagMap{"e": anyOf(rng, texts, 3), tagNames[1+rng.IntN(len(tagNames)-1)]: nil}
 	}
 	return f
 }
@@ -79,7 +85,7 @@ func randomEvent(rng *rand.Rand) *nostr.Event {
 		CreatedAt: nostr.Timestamp(rng.IntN(3)),
 	}
 	for range rng.IntN(4) {
-		ev.Tags = append(ev.Tags, nostr.Tag(append([]string{[]string{"e", "E", "a"}[rng.IntN(3)]}, anyOf(rng, texts, 2)...)))
+		ev.Tags = append(ev.Tags, nostr.Tag(append([]string{tagNames[rng.IntN(len(tagNames))]}, anyOf(rng, texts, 2)...)))
 	}
 	if rng.IntN(4) == 0 {
 		ev.Tags = append(ev.Tags, nostr.Tag{"e"}, nostr.Tag{})
@@ -87,13 +93,24 @@ func randomEvent(rng *rand.Rand) *nostr.Event {
 	return ev
 }
 
-// inOrder returns a filter with its values in order.
+// inOrder returns a filter with its values in order, and lists that are empty, not nil.
 func inOrder(f nostr.Filter) nostr.Filter {
 	f = f.Clone()
-	for _, vs := range f.Tags {
-		slices.Sort(vs)
+	for tag, vs := range f.Tags {
+		f.Tags[tag] = append([]string{}, slices.Sorted(slices.Values(vs))...)
 	}
 	return f
+}
+
+// resembles reports whether an event has a value of a filter under any tag of one letter.
+func resembles(f nostr.Filter, ev *nostr.Event, like func(nostr.Filter) bool) bool {
+	for tag, vs := range f.Tags {
+		f.Tags = nil
+		return like(f) && slices.ContainsFunc(ev.Tags, func(t nostr.Tag) bool {
+			return len(t) > 1 && len(t[0]) == 1 && t[0] != "1" && slices.Contains(vs, t[1]) && len(tag) == 1
+		})
+	}
+	return like(f)
 }
 
 // What is kept asks for what it was made of, and matches what that does.
@@ -123,27 +140,88 @@ func TestSameQuestion(t *testing.T) {
 		require.JSONEq(t, string(spelled), string(again))
 		for range 20 {
 			ev := randomEvent(rng)
-			require.Equal(t, matcher.Match(ev), kept.Match(ev), "seed %d: %s in %s", seed, ev, fs)
+			require.Equal(t, matcher.Match(ev), kept.Match(ev, standing.TagsOf(ev)), "seed %d: %s in %s", seed, ev, fs)
 		}
-		require.False(t, kept.Match(nil))
 	}
 }
 
-// An event of which a value stands under another tag is found where the tag is no matter.
-func TestFindUnderAnyTag(t *testing.T) {
-	one, kinds := eventID(1).String(), []int{graspsync.KindDeletion}
-	kept := standing.Of(
-		nostr.Filter{Tags: nostr.TagMap{"e": {one}}},
-		nostr.Filter{Kinds: kinds, Tags: nostr.TagMap{"a": {"x"}}},
-	)
-	anything := func(nostr.Filter) bool { return true }
-	under := func(tag, value string) *nostr.Event { return &nostr.Event{Tags: nostr.Tags{{tag, value}}} }
-	assert.True(t, kept.Find(under("e", one), true, anything))
-	assert.False(t, kept.Find(under("q", one), true, anything))
-	assert.True(t, kept.Find(under("q", one), false, anything))
-	assert.True(t, kept.Find(under("q", "x"), false, anything))
-	assert.False(t, kept.Find(under("q", "y"), false, anything))
-	assert.False(t, kept.Find(under("q", "x"), false, func(rest nostr.Filter) bool { return rest.Kinds == nil }), "the other one has it")
+// An event resembles what asks for one of its values under another tag.
+func TestResemblesUnderAnyTag(t *testing.T) {
+	found := 0
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 34))
+		var fs []nostr.Filter
+		for len(fs) < 3 {
+			f := randomFilter(rng)
+			letters := !slices.ContainsFunc(slices.Collect(maps.Keys(f.Tags)), func(tag string) bool { return len(tag) != 1 || tag == "1" })
+			if letters && len(f.Tags) < 2 {
+				fs = append(fs, f)
+			}
+		}
+		kept, kind := standing.Of(fs...), 1
+		like := func(f nostr.Filter) bool { return f.Kinds == nil || slices.Contains(f.Kinds, kind) }
+		for range 20 {
+			ev := randomEvent(rng)
+			want := slices.ContainsFunc(fs, func(f nostr.Filter) bool { return resembles(f, ev, like) })
+			require.Equal(t, want, kept.Resembles(standing.TagsOf(ev), like), "seed %d: %s in %s", seed, ev, fs)
+			if want && !filters.Compile(fs).Match(ev) {
+				found++
+			}
+		}
+	}
+	require.Greater(t, found, 1000)
+}
+
+// What was sealed stays what it is, whatever becomes of the filters that it was made of.
+func TestSealedFiltersDoNotChange(t *testing.T) {
+	since := nostr.Timestamp(1)
+	f := nostr.Filter{
+		Kinds: []int{1, 2}, Authors: []string{"x"}, IDs: []string{"y"}, Since: &since,
+		Tags: nostr.TagMap{"e": {eventID(1).String(), eventID(2).String()}, "t": {"z"}},
+	}
+	kept := standing.Of(f)
+	spelled := func() string {
+		all, err := json.Marshal(kept.Spell()[0].Tags)
+		require.NoError(t, err)
+		f := kept.Spell()[0]
+		f.Tags = nil
+		return f.String() + string(all)
+	}
+	before := spelled()
+	f.Kinds[0], f.Authors[0], f.IDs[0], since = 3, "changed", "changed", 2
+	f.Tags["e"][0], f.Tags["t"][0] = "changed", "changed"
+	f.Tags["q"] = []string{"new"}
+	assert.Equal(t, before, spelled())
+}
+
+// Lists that begin at the same place are the same only if they are as long.
+func TestPartsOfLists(t *testing.T) {
+	all := []string{eventID(1).String(), eventID(2).String(), eventID(3).String()}
+	var fs []nostr.Filter
+	for n := range len(all) + 1 {
+		fs = append(fs, nostr.Filter{Tags: nostr.TagMap{"e": all[:n]}})
+	}
+	for n, f := range standing.Of(fs...).Spell() {
+		assert.Equal(t, all[:n], f.Tags["e"])
+	}
+}
+
+// What an event with many tags costs is to look at them once, however many filters there are: a
+// relay may send such ones all the time.
+func TestManyTagsCostLittle(t *testing.T) {
+	var fs standing.Filters
+	for _, one := range hub(1, 1000) {
+		fs = append(fs, one...)
+	}
+	for _, value := range []string{"x", eventID(9999).String(), strings.Repeat("x", 64)} {
+		ev := &nostr.Event{}
+		for range 10_000 {
+			ev.Tags = append(ev.Tags, nostr.Tag{"p", value})
+		}
+		tags := standing.TagsOf(ev)
+		assert.LessOrEqual(t, testing.AllocsPerRun(5, func() { standing.TagsOf(ev) }), 2.0)
+		assert.LessOrEqual(t, testing.AllocsPerRun(5, func() { fs.Match(ev, tags) }), 2.0)
+	}
 }
 
 func TestForms(t *testing.T) {
@@ -241,7 +319,7 @@ func BenchmarkMatch(b *testing.B) {
 		ev := &nostr.Event{Tags: nostr.Tags{{"p", eventID(3).String()}, {"q", eventID(id).String()}}}
 		b.Run(fmt.Sprintf("kept/%d", id), func(b *testing.B) {
 			for b.Loop() {
-				fs.Match(ev)
+				fs.Match(ev, standing.TagsOf(ev))
 			}
 		})
 		b.Run(fmt.Sprintf("compiled/%d", id), func(b *testing.B) {
