@@ -19,6 +19,7 @@ import (
 	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
@@ -146,4 +147,20 @@ func TestListenAndServeFails(t *testing.T) {
 	require.NoError(t, err)
 	time.AfterFunc(50*time.Millisecond, func() { lost.Close() })
 	require.ErrorContains(t, gate.Serve(t.Context(), lost, http.NotFoundHandler(), forever), "serving")
+}
+
+// Whoever opens a server the short way has the metrics of its records as well: alerts are about these.
+func TestOpenHasMetricsOfRecords(t *testing.T) {
+	o := open(t, t.TempDir())
+	defer o.stop()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(o.server.Collector("ngit")))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var names []string
+	for _, f := range families {
+		names = append(names, f.GetName())
+	}
+	require.Contains(t, names, "ngit_state_failures_total")
+	require.Contains(t, names, "ngit_rules_state_failures_total")
 }

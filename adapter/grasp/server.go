@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/internal/readiness"
+	"github.com/graspsync/graspsync/adapter/internal/settings"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
@@ -52,7 +52,7 @@ type Server struct {
 	paths   []string // of the identity; the longest come first
 	whole   bool     // it has a host to itself as well, or paths is empty
 	outside http.Handler
-	records io.Closer // nil if they are whose Config it is
+	records settings.Opened // nil if they are whose Config it is
 }
 
 // New makes a server of a relay that is reached as identity and keeps its events in

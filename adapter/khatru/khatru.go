@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"sync"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/adapter/internal/collectors"
+	"github.com/graspsync/graspsync/adapter/internal/settings"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/internal/embedding"
@@ -143,7 +144,7 @@ type Sync struct {
 	send    func(e *nostr.Event) int // to subscribers; may block
 	gate    bool
 	log     *slog.Logger
-	records io.Closer // nil if they are whose State it is
+	records settings.Opened // nil if they are whose State it is
 
 	env        *embedding.Env
 	upkeep     *embedding.Upkeep
@@ -353,9 +354,13 @@ func (s *Sync) ExplainRelay(ctx context.Context, u graspsync.RelayURL) (relaysyn
 	return s.manager.ExplainRelay(ctx, u)
 }
 
-// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.
+// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace. With [Open] it
+// has those of the records as well.
 func (s *Sync) Collector(namespace string) prometheus.Collector {
-	return s.manager.Collector(namespace)
+	if s.records == nil {
+		return s.manager.Collector(namespace)
+	}
+	return collectors.All{s.manager.Collector(namespace), s.records.Collector(namespace)}
 }
 
 // Manager is what follows other relays. It is for commands and questions: what the relay stores and

@@ -10,7 +10,10 @@ import (
 	"net/netip"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/collectors"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
@@ -74,8 +77,8 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 }
 
 // OpenRules opens what an operator has decided, in records of its own in the folder: those of a server may be lost, and
-// who is blocked is not to come back by that. The Closer is both records.
-func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, io.Closer, error) {
+// who is blocked is not to come back by that. What was opened is both records.
+func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, Opened, error) {
 	decided, err := filestate.Open(filepath.Join(folder, "rules"), filestate.Config{Logger: s.Logger})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the rules: %w", err)
@@ -88,19 +91,24 @@ func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, io
 	if err != nil {
 		return nil, nil, errors.Join(err, decided.Close())
 	}
-	return book, closers{s.Records, decided}, nil
+	return book, both{s.Records, decided}, nil
 }
 
-// closers are closed together.
-type closers []io.Closer
+// Opened is what belongs to whoever had it opened: nobody else can close it, or has its metrics.
+type Opened interface {
+	io.Closer
+	Collector(namespace string) prometheus.Collector
+}
+
+// both are the records of a server and those of its rules.
+type both struct{ records, rules *filestate.Store }
 
 // Close implements [io.Closer].
-func (all closers) Close() error {
-	var errs []error
-	for _, c := range all {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+func (b both) Close() error { return errors.Join(b.records.Close(), b.rules.Close()) }
+
+// Collector has the metrics of both: those of the rules have "_rules" behind the namespace.
+func (b both) Collector(namespace string) prometheus.Collector {
+	return collectors.All{b.records.Collector(namespace), b.rules.Collector(namespace + "_rules")}
 }
 
 // onThisMachine reports whether nobody else can reach an identity.

@@ -21,10 +21,15 @@ func (s *Server) Ready(ctx context.Context) error { return s.readiness.Ready(ctx
 
 // Collector has the metrics of all parts, for a registry of the caller's. namespace goes before
 // their names, without an underscore; those of the purgatory have the names that operators know,
-// without it. What Config.State keeps, and a gate before the relay, have collectors of their own.
+// without it. What Config.State keeps, and a gate before the relay, have collectors of their own. With [Open] that of the
+// records is among these, and that of its rules with "_rules" behind the namespace.
 func (s *Server) Collector(namespace string) prometheus.Collector {
-	return collectors.All{
+	all := collectors.All{
 		s.sync.Collector(namespace), s.Purgatory().Collector(""), s.fetcher.Collector(namespace), s.git.Collector(namespace),
 		s.Staging().Collector(namespace), s.readiness.Collector(namespace), s.commands.Rules().Collector(namespace), s.commands.Collector(namespace),
 	}
+	if s.records != nil {
+		all = append(all, s.records.Collector(namespace))
+	}
+	return all
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"reflect"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/internal/readiness"
+	"github.com/graspsync/graspsync/adapter/internal/settings"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
@@ -42,7 +42,7 @@ type Server struct {
 	commands  control.Control // in the hands of nobody
 	relay     *khatru.Relay
 	about     func(context.Context, *http.Request, nip11.RelayInformationDocument) nip11.RelayInformationDocument // the relay's; may be nil
-	records   io.Closer                                                                                           // nil if they are whose State it is
+	records   settings.Opened                                                                                     // nil if they are whose State it is
 	readiness *readiness.Readiness
 }
 

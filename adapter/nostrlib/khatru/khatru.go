@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -19,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/collectors"
+	"github.com/graspsync/graspsync/adapter/internal/settings"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
@@ -136,7 +137,7 @@ type Sync struct {
 	store    *nostrlib.Store
 	manager  manager
 	syncs    *relaysync.SyncManager  // the manager, if New made it
-	records  io.Closer               // nil if they are whose State it is
+	records  settings.Opened         // nil if they are whose State it is
 	send     func(e nostr.Event) int // to subscribers; may block
 	gate     bool
 	maxQuery int
@@ -343,9 +344,13 @@ func (s *Sync) Manager() *relaysync.SyncManager { return s.syncs }
 // as long as its id is remembered. A client may submit it again. One that is not stored is no error.
 func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error { return s.env.Remove(ctx, e) }
 
-// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace.
+// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace. With [Open] it
+// has those of the records as well.
 func (s *Sync) Collector(namespace string) prometheus.Collector {
-	return s.manager.Collector(namespace)
+	if s.records == nil {
+		return s.manager.Collector(namespace)
+	}
+	return collectors.All{s.manager.Collector(namespace), s.records.Collector(namespace)}
 }
 
 // Store is what the relay's events are kept in, complete answers included.

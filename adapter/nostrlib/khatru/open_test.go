@@ -10,6 +10,7 @@ import (
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/khatru"
 	gonostr "github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -60,6 +61,15 @@ func TestOpen(t *testing.T) {
 	second := open(t, t.TempDir(), first.url)
 	defer second.stop()
 	require.True(t, first.relay.Negentropy)
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(first.sync.Collector("ngit")))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var names []string
+	for _, f := range families {
+		names = append(names, f.GetName())
+	}
+	require.Contains(t, names, "ngit_state_failures_total", "it has the metrics of its records as well")
 	<-second.sync.Ready()
 
 	alice := relaytest.NewKey("alice")
