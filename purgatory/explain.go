@@ -454,6 +454,10 @@ func (x RepoExplanation) whole(repo string) (lines []string) {
 func (x RepoExplanation) data(waits bool) (lines []string) {
 	repo := graspsync.Printable(nip34.NPub(x.Ref.Owner) + "/" + x.Ref.Identifier)
 	if len(x.Missing) == 0 {
+		if waits && len(x.Waiting) > 0 && !slices.ContainsFunc(x.Waiting, func(e EntryStatus) bool { return e.Class != ledger.Announcement.String() }) {
+			return []string{"Nothing but its announcement waits: " + repo +
+				" is served once a state of it (kind 30618) is here, and what that names was pushed to us or fetched."}
+		}
 		if waits || len(x.Servers) > 0 && len(x.GivenUp)+x.Untold == 0 {
 			return []string{"No git object of " + repo + " is known to be missing: what waits is waiting to be looked at, or for somebody to have a say."}
 		}

@@ -199,6 +199,23 @@ func TestExplainGivenUpByAnOlderVersion(t *testing.T) {
 	})
 }
 
+// An announcement alone was said to wait to be looked at, and nobody was told that a push is missing.
+func TestExplainAnnouncementAlone(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		repo := func() string {
+			wait(2 * time.Second)
+			x, err := w.p.ExplainRepo(t.Context(), repoOf(alice))
+			require.NoError(t, err)
+			return x.String()
+		}
+		w.held(announce(alice, now()))
+		require.Contains(t, repo(), "is served once a state of it (kind 30618) is here")
+		w.held(says(alice, now(), "main", 1))
+		require.NotContains(t, repo(), "kind 30618")
+		require.Contains(t, repo(), "It has to be pushed to us")
+	})
+}
+
 // What waits for somebody to have a say was said to have all its data.
 func TestExplainWaitingIsNotComplete(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
