@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -108,7 +109,7 @@ func (b both) Close() error { return errors.Join(b.records.Close(), b.rules.Clos
 
 // Collector has the metrics of both: those of the rules have "_rules" behind the namespace.
 func (b both) Collector(namespace string) prometheus.Collector {
-	return collectors.All{b.records.Collector(namespace), b.rules.Collector(namespace + "_rules")}
+	return collectors.All{b.records.Collector(namespace), b.rules.Collector(strings.TrimPrefix(namespace+"_rules", "_"))}
 }
 
 // onThisMachine reports whether nobody else can reach an identity.

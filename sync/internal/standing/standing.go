@@ -279,7 +279,7 @@ func (fs Filters) Forms() iter.Seq[nostr.Filter] {
 // Tags are the values that an event has in its tags of one letter. Make them with [TagsOf]: what an
 // event is compared to is many filters, mostly.
 type Tags struct {
-	values []value          // by letter
+	values []value          // by letter, each once, in order
 	from   [letters + 1]int // where those of a letter begin
 }
 
@@ -292,28 +292,23 @@ type value struct {
 
 // TagsOf returns the values of an event.
 func TagsOf(ev *nostr.Event) *Tags {
-	t := &Tags{}
+	var by [letters][]string
 	for _, tag := range ev.Tags {
 		if len(tag) > 1 {
 			if l := letter(tag[0]); l >= 0 {
-				t.from[l+1]++
+				by[l] = append(by[l], tag[1])
 			}
 		}
 	}
-	for l := range letters {
-		t.from[l+1] += t.from[l]
-	}
-	t.values = make([]value, t.from[letters])
-	next := t.from
-	for _, tag := range ev.Tags {
-		if len(tag) > 1 {
-			if l := letter(tag[0]); l >= 0 {
-				v := &t.values[next[l]]
-				v.text = tag[1]
-				v.id, v.isID = parse(tag[1])
-				next[l]++
-			}
+	t := &Tags{values: make([]value, 0, len(ev.Tags))}
+	for l, texts := range by {
+		slices.Sort(texts)
+		for _, text := range slices.Compact(texts) { // strangers may repeat one any number of times
+			v := value{text: text}
+			v.id, v.isID = parse(text)
+			t.values = append(t.values, v)
 		}
+		t.from[l+1] = len(t.values)
 	}
 	return t
 }
@@ -380,7 +375,7 @@ func (v *values) hasAny(of []value) bool {
 }
 
 func (v *values) hasText(text string) bool {
-	if len(v.texts) == 0 {
+	if n := len(v.texts); n == 0 || text < v.texts[0].Value() || text > v.texts[n-1].Value() {
 		return false
 	}
 	_, ok := slices.BinarySearchFunc(v.texts, text, func(h unique.Handle[string], text string) int {
