@@ -17,6 +17,7 @@ require (
 	go.uber.org/mock v0.6.0
 	golang.org/x/net v0.50.0
 	golang.org/x/sync v0.19.0
+	golang.org/x/time v0.14.0
 	gopkg.in/yaml.v3 v3.0.1
 )
 

@@ -11,7 +11,7 @@ import (
 
 const (
 	module = "github.com/graspsync/graspsync"
-	most   = 6 // modules that the library depends on directly
+	most   = 7 // modules that the library depends on directly
 )
 
 // library reports whether an embedder's program may link a package: not what is an

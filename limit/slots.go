@@ -1,0 +1,214 @@
+package limit
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+)
+
+// ErrTooLarge means that a caller asked for more units than one stranger may ever have.
+var ErrTooLarge = errors.New("more than one stranger's part")
+
+// Slots is a number of units (places, processes, bytes) that strangers use for a while. A stranger has
+// at most its part, also when others use nothing, and a group has at most [GroupParts] parts. Waiting
+// strangers are served round-robin, a group as one stranger. Slots is safe for concurrent use.
+type Slots struct {
+	total, part int64
+
+	mu sync.Mutex
+	// guarded by mu
+	used    int64
+	holders map[ownerKey]int64 // units in use, by stranger and by group
+	ring    list.List          // of *queue, the next one to be served first
+	queues  map[string]*queue  // by the name that takes turns
+}
+
+// queue is the callers of one stranger or group that wait, in the order in which they came.
+type queue struct {
+	name    string
+	waiting list.List // of *Slot
+	place   *list.Element
+}
+
+// Slot is a number of units in use, or a caller that waits for them.
+type Slot struct {
+	slots *Slots
+	who   Stranger
+	units int64
+	ready chan struct{} // closed when the units are granted
+	once  sync.Once
+	place *list.Element // in its queue
+}
+
+// NewSlots returns total units, of which one stranger has at most part at a time.
+func NewSlots(total, part int64) *Slots {
+	return &Slots{
+		total: total, part: min(part, total),
+		holders: make(map[ownerKey]int64), queues: make(map[string]*queue),
+	}
+}
+
+// Acquire waits until the stranger may use so many more units, and returns them. It returns
+// [ErrTooLarge] if units exceed the part of a stranger (the total for the zero Stranger), and the cause
+// of ctx if that ends first. The caller must call Release of the slot.
+func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, error) {
+	most := s.part
+	if who == (Stranger{}) {
+		most = s.total
+	}
+	if units > most {
+		return nil, ErrTooLarge
+	}
+	slot := &Slot{slots: s, who: who, units: units, ready: make(chan struct{})}
+	s.mu.Lock()
+	s.enqueue(slot)
+	s.serve()
+	s.mu.Unlock()
+	select {
+	case <-slot.ready: // also if ctx has ended: units that are free are no reason to fail
+		return slot, nil
+	default:
+	}
+	select {
+	case <-slot.ready:
+		return slot, nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-slot.ready:
+		s.take(slot, -slot.units)
+	default:
+		s.dequeue(slot)
+	}
+	s.serve() // the units may have been reserved for this caller
+	return nil, context.Cause(ctx)
+}
+
+// TryAcquire returns the units if they are free, within the part of the stranger, and nobody else waits
+// for them. Otherwise it returns nil.
+func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
+	slot := &Slot{slots: s, who: who, units: units, ready: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enqueue(slot)
+	s.serve()
+	select {
+	case <-slot.ready:
+		return slot
+	default:
+		s.dequeue(slot)
+		s.serve()
+		return nil
+	}
+}
+
+// Release returns the units. Calls after the first one do nothing.
+func (l *Slot) Release() {
+	l.once.Do(func() {
+		l.slots.mu.Lock()
+		defer l.slots.mu.Unlock()
+		l.slots.take(l, -l.units)
+		l.slots.serve()
+	})
+}
+
+// Wanted reports whether a caller that is within its own part waits for units. A slow holder yields its
+// slot while this is true. The strangers that wait are others than the holder, unless the holder has
+// less than its part.
+func (l *Slot) Wanted() bool {
+	s := l.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := s.ring.Front(); e != nil; e = e.Next() {
+		if s.next(e.Value.(*queue)) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Stats returns the units in use and the number of callers that wait.
+func (s *Slots) Stats() (used int64, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.queues {
+		waiting += q.waiting.Len()
+	}
+	return s.used, waiting
+}
+
+// The methods below are called with mu held.
+
+// enqueue makes a caller the last one of its stranger, and a new stranger the last one of all.
+func (s *Slots) enqueue(slot *Slot) {
+	name := slot.who.turn()
+	q := s.queues[name]
+	if q == nil {
+		q = &queue{name: name}
+		q.place = s.ring.PushBack(q)
+		s.queues[name] = q
+	}
+	slot.place = q.waiting.PushBack(slot)
+}
+
+func (s *Slots) dequeue(slot *Slot) {
+	q := s.queues[slot.who.turn()]
+	q.waiting.Remove(slot.place)
+	if q.waiting.Len() == 0 {
+		s.ring.Remove(q.place)
+		delete(s.queues, q.name)
+	}
+}
+
+// serve grants units to waiting strangers in turn. If the next caller that is within its part needs more
+// than is free, the free units are reserved for it, because callers that need few would pass it forever.
+func (s *Slots) serve() {
+	for e := s.ring.Front(); e != nil; {
+		q := e.Value.(*queue)
+		slot := s.next(q)
+		if slot == nil {
+			e = e.Next()
+			continue
+		}
+		if slot.units > s.total-s.used {
+			return
+		}
+		s.take(slot, slot.units)
+		s.ring.MoveToBack(e)
+		s.dequeue(slot)
+		close(slot.ready)
+		e = s.ring.Front()
+	}
+}
+
+// next returns the first waiting caller of a queue that is within its part, or nil.
+func (s *Slots) next(q *queue) *Slot {
+	for e := q.waiting.Front(); e != nil; e = e.Next() {
+		if slot := e.Value.(*Slot); s.within(slot) {
+			return slot
+		}
+	}
+	return nil
+}
+
+// within reports whether a caller would keep to the part of its stranger and of its group.
+func (s *Slots) within(slot *Slot) bool {
+	for k, parts := range slot.who.keys() {
+		if s.holders[k]+slot.units > parts*s.part {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Slots) take(slot *Slot, units int64) {
+	s.used += units
+	for k := range slot.who.keys() {
+		if s.holders[k] += units; s.holders[k] == 0 {
+			delete(s.holders, k)
+		}
+	}
+}
