@@ -35,9 +35,10 @@ type queue struct {
 type Slot struct {
 	slots *Slots
 	who   Stranger
-	units int64
 	ready chan struct{} // closed when the units are granted
-	once  sync.Once
+
+	// guarded by slots.mu
+	units int64
 	place *list.Element // in its queue
 }
 
@@ -106,13 +107,17 @@ func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
 }
 
 // Release returns the units. Calls after the first one do nothing.
-func (l *Slot) Release() {
-	l.once.Do(func() {
-		l.slots.mu.Lock()
-		defer l.slots.mu.Unlock()
-		l.slots.take(l, -l.units)
+func (l *Slot) Release() { l.Shrink(0) }
+
+// Shrink returns units until so many are left. It does nothing if the slot has no more than these.
+func (l *Slot) Shrink(left int64) {
+	l.slots.mu.Lock()
+	defer l.slots.mu.Unlock()
+	if left < l.units {
+		l.slots.take(l, left-l.units)
+		l.units = left
 		l.slots.serve()
-	})
+	}
 }
 
 // Wanted reports whether a caller that is within its own part waits for units. A slow holder yields its

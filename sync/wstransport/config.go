@@ -17,14 +17,12 @@ type Config struct {
 	// UserAgent is what relays see in the HTTP header of that name. Defaults to
 	// "graspsync".
 	UserAgent string
-	// ReadBudget bounds the bytes of the messages that are being read, over all
-	// connections of a Transport. Each connection has 64 KiB of its own; a larger
-	// message waits for 2 MiB + 4 KiB of the budget before more of it is read; hosts
-	// take turns. What a message takes is given back when Receive is called again. Too
-	// small a value makes relays with large messages wait for each other; it is at
-	// least as much, whatever is set. Defaults to 16 MiB, which together with the
-	// InFlight of a manager, 48 MiB, makes 64 MiB for all that relays have sent and
-	// that is not stored yet.
+	// ReadBudget bounds the bytes of the messages that are being read, over all connections of a
+	// Transport. Each connection has 64 KiB of its own. A larger message waits for 2 MiB + 4 KiB of the
+	// budget before more of it is read. A host has at most four such messages at a time, and hosts take
+	// turns. The bytes are returned when Receive is called again. A value below the size of one message
+	// is raised to that size. Defaults to 16 MiB, which together with the InFlight of a manager, 48 MiB,
+	// makes 64 MiB for all that relays have sent and that is not stored yet.
 	ReadBudget int64
 	// NoCompression turns off permessage-deflate: less work, more traffic. What we
 	// send is never compressed. Defaults to false.

@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -84,11 +85,9 @@ type conn struct {
 
 	// owned by the reading goroutine
 	in      []byte
-	held    int64   // of the read budget
-	reader  *reader // who holds it, until the message is here
+	slot    *limit.Slot // of the read budget, nil if none is held
 	strikes strikes
 
-	proven atomic.Bool // the connection has stood for long enough
 	waits  waits       // for the read budget
 	signs  *signs      // of life, from the relay
 	pulse  *pulse      // of life, from us
@@ -107,7 +106,6 @@ func (c *conn) proveHost(u graspsync.URL) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		c.proven.Store(true)
 		c.t.cfg.Dialer.Proven(u.HostPort.Host)
 	case <-c.ended:
 	}
@@ -375,14 +373,14 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 	buf := c.in[:0]
 	for {
 		if len(buf) == cap(buf) {
-			if c.held == 0 && len(buf) >= keptBuffer {
+			if c.slot == nil && len(buf) >= keptBuffer {
 				if err := c.reserve(); err != nil {
 					return nil, err
 				}
 				moving = c.expectProgress()
 			}
 			most := keptBuffer
-			if c.held > 0 {
+			if c.slot != nil {
 				most = max(keptBuffer+chunk, int(c.t.cfg.fixed.ReadLimit)+1)
 			}
 			buf = grow(buf, min(most, max(firstBuffer, 2*len(buf))))
@@ -453,30 +451,25 @@ func (c *conn) reserve() error {
 	c.signs.heard.Add(1)
 	defer c.parked.Store(false)
 	defer c.waits.during()()
-	c.reader = &reader{host: c.host, proven: c.proven.Load()}
-	if err := c.t.reading.acquire(c.ctx, c.reader); err != nil {
-		c.reader = nil
-		return err
-	}
-	c.held = c.t.reading.part
-	return nil
+	slot, err := c.t.reading.Acquire(c.ctx, limit.Stranger{ID: c.host}, c.t.cfg.fixed.ReadLimit)
+	c.slot = slot
+	return err
 }
 
-// giveBack gives back what is held of the read budget, but for keep bytes.
+// giveBack returns to the read budget all but keep bytes.
 func (c *conn) giveBack(keep int64) {
-	if c.reader != nil {
-		c.t.reading.read(c.reader)
-		c.reader = nil
+	if c.slot == nil {
+		return
 	}
-	if n := c.held - keep; n > 0 {
-		c.t.reading.release(n)
-		c.held = keep
+	c.slot.Shrink(keep)
+	if keep == 0 {
+		c.slot = nil
 	}
 }
 
 func (c *conn) expectProgress() *progress {
 	now := time.Now()
-	p := &progress{c: c, began: now, last: now}
+	p := &progress{c: c, slot: c.slot, began: now, last: now}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(p.every(), p.look)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/limit"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -24,8 +25,8 @@ import (
 // Transport opens websocket connections to relays. It is made by [New], holds
 // nothing that has to be closed, and may be used concurrently.
 type Transport struct {
-	cfg     Config // set by New, read-only
-	reading *readBudget
+	cfg     Config       // set by New, read-only
+	reading *limit.Slots // bytes of large messages that are being read
 	buffers buffers
 	proven  time.Duration // provenAfter but in tests
 	stats   counters
@@ -63,7 +64,7 @@ func New(c Config) (*Transport, error) {
 	}
 	c = c.withDefaults()
 	return &Transport{
-		cfg: c, reading: newReadBudget(c.ReadBudget, c.fixed.ReadLimit), buffers: make(buffers, mostBuffers), proven: provenAfter,
+		cfg: c, reading: limit.NewSlots(c.ReadBudget, messagesPerHost*c.fixed.ReadLimit), buffers: make(buffers, mostBuffers), proven: provenAfter,
 	}, nil
 }
 
