@@ -21,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/goldentest"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // What is just within the bounds of a budget is taken, what is just outside is not.
@@ -239,7 +240,7 @@ func TestDeathOfAnAddress(t *testing.T) {
 	}
 	at := netip.MustParsePrefix("9.9.9.9/32")
 	for idle, since := range map[time.Duration]time.Duration{time.Hour: 0, time.Hour + 1: time.Hour + 1} {
-		l.accounts.Set(accountKey{at, false}, &account{Record: backoff.Record{Failures: 1, FailingSince: now, LastFailure: now, Next: now.Add(time.Minute)}})
+		l.accounts.Put(accountKey{at, false}, limit.Stranger{}, 0, &account{Record: backoff.Record{Failures: 1, FailingSince: now, LastFailure: now, Next: now.Add(time.Minute)}})
 		k, err := l.begin("a.example", at, nil, now.Add(time.Minute+idle))
 		require.NoError(t, err)
 		assert.Equal(t, now.Add(since), l.account(k.key).FailingSince)

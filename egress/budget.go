@@ -198,7 +198,7 @@ func (b *Budget) Refused() uint64 {
 func (b *Budget) Dropped() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.ledger.accounts.Dropped() + b.ledger.hosts.Dropped()
+	return b.ledger.accounts.Evicted() + b.ledger.hosts.Evicted()
 }
 
 // Export returns all that is to be kept over a restart. Connections that are being

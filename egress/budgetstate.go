@@ -7,6 +7,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // BudgetState is what a [Budget] keeps over a restart. It is JSON; the names of its
@@ -83,7 +84,7 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 				a = known
 			}
 		}
-		l.accounts.Set(key, a)
+		l.accounts.Put(key, limit.Stranger{}, 0, a)
 	}
 	for _, h := range s.Hosts {
 		if canonical, err := (graspsync.HostPort{Host: h.Host}).Canonical(); err != nil || canonical.Host != h.Host {
@@ -96,7 +97,7 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 		for _, at := range h.Addresses {
 			p.add(at)
 		}
-		l.hosts.Set(h.Host, p)
+		l.hosts.Put(h.Host, limit.Stranger{}, 0, p)
 	}
 }
 

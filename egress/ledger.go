@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/internal/backoff"
-
-	"github.com/graspsync/graspsync/internal/bounded"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // ledger is what a [Budget] knows. It is told the time and does no I/O.
 type ledger struct {
 	cfg      BudgetConfig
-	accounts bounded.Table[accountKey, *account]
-	hosts    bounded.Table[string, *provenHost]
+	accounts *limit.Table[accountKey, *account]
+	hosts    *limit.Table[string, *provenHost]
 	open     map[string][]*ticket // by host; bounded by the connections that stand
 	tokens   float64
 	filledAt time.Time
@@ -67,8 +66,8 @@ type ticket struct {
 func newLedger(c BudgetConfig) ledger {
 	return ledger{
 		cfg:      c,
-		accounts: bounded.New[accountKey, *account](c.fixed.MaxAddresses),
-		hosts:    bounded.New[string, *provenHost](c.fixed.MaxHosts),
+		accounts: limit.NewTable[accountKey, *account](c.fixed.MaxAddresses, 0),
+		hosts:    limit.NewTable[string, *provenHost](c.fixed.MaxHosts, 0),
 		open:     make(map[string][]*ticket),
 	}
 }
@@ -77,7 +76,7 @@ func newLedger(c BudgetConfig) ledger {
 func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now time.Time) (*ticket, error) {
 	proven, known := l.hosts.Get(host)
 	if known {
-		l.hosts.Set(host, proven) // it is in use
+		l.hosts.Touch(host)
 		if slices.Contains(proven.at, to) {
 			return nil, nil
 		}
@@ -95,7 +94,7 @@ func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now 
 	a.Record, a.elsewhere = l.rules(a).Begin(a.Record, now), 0
 	a.open++
 	l.tokens--
-	l.accounts.Set(t.key, a)
+	l.accounts.Put(t.key, limit.Stranger{}, 0, a)
 	l.open[host] = append(l.open[host], t)
 	return t, nil
 }
@@ -157,7 +156,7 @@ func (l *ledger) end(t *ticket, now time.Time) {
 	}
 	a := l.account(t.key)
 	l.fail(a, now)
-	l.accounts.Set(t.key, a)
+	l.accounts.Put(t.key, limit.Stranger{}, 0, a)
 	for i, p := range t.others {
 		if p == t.key.prefix || slices.Contains(t.others[:i], p) {
 			continue
@@ -165,7 +164,7 @@ func (l *ledger) end(t *ticket, now time.Time) {
 		k := accountKey{p, t.key.moved}
 		a := l.account(k)
 		l.failElsewhere(a, now)
-		l.accounts.Set(k, a)
+		l.accounts.Put(k, limit.Stranger{}, 0, a)
 	}
 }
 
@@ -266,11 +265,11 @@ func (l *ledger) prove(host string) {
 		if a, ok := l.accounts.Get(t.key); ok {
 			a.open = max(0, a.open-1)
 			a.shared = true
-			l.accounts.Set(t.key, a)
+			l.accounts.Put(t.key, limit.Stranger{}, 0, a)
 		}
 	}
 	delete(l.open, host)
-	l.hosts.Set(host, p)
+	l.hosts.Put(host, limit.Stranger{}, 0, p)
 }
 
 func (p *provenHost) add(at netip.Prefix) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/bounded"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // mostAnswers is how many answers of servers are remembered for people who ask: the newest.
@@ -17,7 +17,7 @@ const mostAnswers = 10_000
 // goes by them.
 type answers struct {
 	mu   sync.Mutex
-	last bounded.Table[answerOf, answer] // guarded by mu
+	last *limit.Table[answerOf, answer] // guarded by mu
 }
 
 type answerOf struct {
@@ -37,7 +37,7 @@ type answer struct {
 	passed   string    // and why
 }
 
-func newAnswers() *answers { return &answers{last: bounded.New[answerOf, answer](mostAnswers)} }
+func newAnswers() *answers { return &answers{last: limit.NewTable[answerOf, answer](mostAnswers, 0)} }
 
 // came notes an answer.
 func (s *answers) came(f Fetched) {
@@ -56,7 +56,7 @@ func (s *answers) came(f Fetched) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last.Set(answerOf{f.Repo, f.URL}, answer{at: time.Now(), text: text, wanted: f.Wanted, missing: f.Missing, bytes: f.Bytes})
+	s.last.Put(answerOf{f.Repo, f.URL}, limit.Stranger{ID: f.Repo.Owner.String()}, 0, answer{at: time.Now(), text: text, wanted: f.Wanted, missing: f.Missing, bytes: f.Bytes})
 }
 
 // passed notes why a server was not asked.
@@ -65,7 +65,7 @@ func (s *answers) passed(ref graspsync.RepoRef, from graspsync.CloneURL, why str
 	defer s.mu.Unlock()
 	a, _ := s.last.Get(answerOf{ref, from})
 	a.passedAt, a.passed = time.Now(), why
-	s.last.Set(answerOf{ref, from}, a)
+	s.last.Put(answerOf{ref, from}, limit.Stranger{ID: ref.Owner.String()}, 0, a)
 }
 
 func (s *answers) of(ref graspsync.RepoRef, from graspsync.CloneURL) answer {

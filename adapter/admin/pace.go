@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/internal/bounded"
+	"github.com/graspsync/graspsync/limit"
 )
 
 const (
@@ -25,8 +25,8 @@ const (
 // tell apart are never made to wait: one of them may be the owner.
 type pace struct {
 	mu      sync.Mutex
-	clients bounded.Table[string, tries] // guarded by mu
-	checked tries                        // guarded by mu; of those who were over, one less after each part of a second
+	clients *limit.Table[string, tries] // guarded by mu
+	checked tries                       // guarded by mu; of those who were over, one less after each part of a second
 }
 
 // tries is how often a client was wrong, as of a time; it is forgiven with time.
@@ -35,7 +35,7 @@ type tries struct {
 	at time.Time
 }
 
-func newPace() *pace { return &pace{clients: bounded.New[string, tries](maxClients)} }
+func newPace() *pace { return &pace{clients: limit.NewTable[string, tries](maxClients, 0)} }
 
 // wait returns for how long a client is not heard; 0: it may try.
 func (p *pace) wait(client string, now time.Time) time.Duration {
@@ -59,7 +59,7 @@ func (p *pace) wrong(client string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t, _ := p.clients.Get(client)
-	p.clients.Set(client, tries{min(wrongMost, t.left(now, wrongEvery)+1), now})
+	p.clients.Put(client, limit.Stranger{}, 0, tries{min(wrongMost, t.left(now, wrongEvery)+1), now})
 }
 
 // check reports whether a signature of a client that is over may be checked. Forging what is looked at

@@ -10,7 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/bounded"
+	"github.com/graspsync/graspsync/limit"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -27,7 +27,7 @@ const whyPassed = "graspsync let it pass, and it was not stored: a RejectEvent h
 // hooks that store. What stays was refused behind ours.
 type passing struct {
 	mu     sync.Mutex
-	events bounded.Table[graspsync.EventID, passed] // guarded by mu
+	events *limit.Table[graspsync.EventID, passed] // guarded by mu
 }
 
 // passed is one event.
@@ -38,7 +38,7 @@ type passed struct {
 }
 
 func newPassing() *passing {
-	return &passing{events: bounded.New[graspsync.EventID, passed](mostPassing)}
+	return &passing{events: limit.NewTable[graspsync.EventID, passed](mostPassing, 0)}
 }
 
 func (p *passing) add(e graspsync.Event) {
@@ -49,13 +49,13 @@ func (p *passing) add(e graspsync.Event) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events.Set(e.ID, now)
+	p.events.Put(e.ID, limit.Stranger{}, 0, now)
 }
 
 func (p *passing) arrived(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events.Remove(id)
+	p.events.Delete(id)
 }
 
 // explainEvent says of an event of which nothing is known what is known here.
@@ -67,7 +67,7 @@ func (p *passing) explainEvent(x *relaysync.EventExplanation) {
 	defer p.mu.Unlock()
 	if e, ok := p.events.Get(x.ID); ok {
 		e.explain(x)
-	} else if p.events.Dropped() > 0 {
+	} else if p.events.Evicted() > 0 {
 		x.Since = time.Time{} // it may have been among these
 	}
 }

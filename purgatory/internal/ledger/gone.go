@@ -3,31 +3,39 @@ package ledger
 import (
 	"time"
 
-	"github.com/graspsync/graspsync/internal/bounded"
+	"github.com/graspsync/graspsync/limit"
 )
 
-// gone remembers ids of what does not wait any more, until a time and up to a bound.
-type gone[ID comparable] struct{ until bounded.Table[ID, time.Time] }
+// gone remembers the ids of entries that no longer wait, each until a time.
+type gone[ID comparable] struct{ until *limit.Table[ID, time.Time] }
 
-func newGone[ID comparable](most int) gone[ID] { return gone[ID]{bounded.New[ID, time.Time](most)} }
+func newGone[ID comparable](most int) gone[ID] {
+	return gone[ID]{limit.NewTable[ID, time.Time](most, 0)}
+}
 
 func (g *gone[ID]) has(id ID, now time.Time) bool {
 	until, ok := g.until.Get(id)
 	return ok && now.Before(until)
 }
 
-// add remembers an id, for which the oldest may have to go, as does what is over. It
-// returns what is forgotten.
+// add remembers an id. It returns the ids that were evicted for it and those whose time is over.
 func (g *gone[ID]) add(id ID, now, until time.Time) (forgotten []ID) {
-	if old, dropped := g.until.Set(id, until); dropped {
-		forgotten = append(forgotten, old)
+	evicted, _ := g.until.Put(id, limit.Stranger{}, 0, until)
+	for _, e := range evicted {
+		forgotten = append(forgotten, e.Key)
 	}
-	for old, until, ok := g.until.Oldest(); ok && !now.Before(until); old, until, ok = g.until.Oldest() {
-		g.until.Remove(old)
-		forgotten = append(forgotten, old)
+	over := len(forgotten)
+	for id, until := range g.until.All() {
+		if now.Before(until) {
+			break
+		}
+		forgotten = append(forgotten, id)
+	}
+	for _, id := range forgotten[over:] {
+		g.until.Delete(id)
 	}
 	return forgotten
 }
 
-// forget has an id taken for one that has not waited.
-func (g *gone[ID]) forget(id ID) bool { return g.until.Remove(id) }
+// forget removes an id, and reports whether it was remembered.
+func (g *gone[ID]) forget(id ID) bool { return g.until.Delete(id) }
