@@ -140,13 +140,12 @@ type Limits struct {
 	// nothing new of its author out.
 	MaxEntries int
 	MaxBytes   int64
-	// MaxPullBytes bounds what the refs of pull requests take up in one repository whose
-	// authors have no say in it, in bytes, besides what branches and tags need: what was
-	// merged, or was here before, counts for nothing. Beyond it the largest of whoever takes
-	// up the most gives way. What has given way stays on the disk until the repository is
-	// maintained, at once if it is half of this, and for an hour at least: where it is as
-	// much as this, nothing more gives way until then, and what would need that is refused.
-	// Defaults to 1 GiB.
+	// MaxPullBytes bounds the bytes of the pull requests in one repository whose authors have no
+	// say in it, besides what branches and tags need. If there is no room for a new one, the author
+	// with most refs loses the oldest; if each author has one, the new one is refused. Removed data stays on
+	// the disk until the repository is maintained, at once if it is half of this, and for an
+	// hour at least: where it is as much as this, a pull request that needs others to go is refused
+	// until then. Defaults to 1 GiB.
 	MaxPullBytes int64
 	// MaxHunts bounds the repositories hunted for at once. At most half of the hunts are for
 	// repositories whose requests took long before, and half as many requests more are

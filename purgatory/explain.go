@@ -459,7 +459,11 @@ func (x RepoExplanation) data(waits bool) (lines []string) {
 				" is served once a state of it (kind 30618) is here, and what that names was pushed to us or fetched."}
 		}
 		if waits || len(x.Servers) > 0 && len(x.GivenUp)+x.Untold == 0 {
-			return []string{"No git object of " + repo + " is known to be missing: what waits is waiting to be looked at, or for somebody to have a say."}
+			line := "No git object of " + repo + " is known to be missing: what waits is waiting to be looked at, or for somebody to have a say."
+			if slices.ContainsFunc(x.Waiting, func(e EntryStatus) bool { return e.Class == ledger.PullRequest.String() }) {
+				line += " A pull request also waits while there is no room for its ref. It is judged again when there is."
+			}
+			return []string{line}
 		}
 		return x.whole(repo)
 	}

@@ -918,7 +918,8 @@ func (k *looker) releasePulls(ctx context.Context, g *resolve.Group, r *reposito
 // of ours that do not have the ref yet it waits on, unseen, until they have, or until its time
 // is over. After a crash it is stored again, which changes nothing.
 func (k *looker) releasePull(ctx context.Context, r *repository, h resolve.Pull) (done bool, err error) {
-	has := slices.Contains(h.Pull.Repos, r.Ref) && r.Refs.At[nip34.EventRef(h.Entry.ID)] == h.Pull.Tip
+	_, merged := r.Merged[h.Entry.ID]
+	has := slices.Contains(h.Pull.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.Entry.ID)] == h.Pull.Tip)
 	if len(h.Pull.Repos) == 1 {
 		if has && r.Active {
 			err = k.entries.save(ctx, h.Entry)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,10 +28,9 @@ const (
 	maxPullsOfRepo   = 5_000
 )
 
-// rations says which pull requests have a ref, whatever comes first, the event or its
-// data, and whoever makes it. Where there is no room the oldest of an author, or one of whoever has the most,
-// gives way: package ration has the rule. The events stay; who pushes for one again may
-// have room by then.
+// rations decides which pull requests have a ref, whatever comes first, the event or its data, and
+// whoever makes it. Package ration has the rule. An event whose ref was removed stays; one whose ref
+// was refused waits, and is judged again at each look.
 type rations struct {
 	// set by newRations, read-only
 	cfg          *Config
@@ -62,6 +60,8 @@ func newRations(cfg *Config, report *report, git containedGit, waiting *waiting,
 type weighed struct {
 	of    map[graspsync.EventID]int64
 	state [sha256.Size]byte
+	// merged says of those that were looked up whether a branch or a tag has their commit.
+	merged map[graspsync.EventID]bool
 	// stale are those of which it must be found again: what they need somebody else had as
 	// well, for whom it counted, and who has no ref any more, or may not have been weighed.
 	stale map[graspsync.EventID]struct{}
@@ -88,14 +88,7 @@ func (w weighed) begin(refs resolve.Refs) weighed {
 
 // stateOf is a hash of what branches and tags are at.
 func stateOf(refs resolve.Refs) [sha256.Size]byte {
-	var ids []string
-	for name, at := range refs.At {
-		if resolve.IsState(name) {
-			ids = append(ids, at.String())
-		}
-	}
-	slices.Sort(ids)
-	return sha256.Sum256([]byte(strings.Join(slices.Compact(ids), " ")))
+	return sha256.Sum256(fmt.Append(nil, refs.State()))
 }
 
 // asked are pull requests that are to have a ref in a repository that is locked.
@@ -152,12 +145,9 @@ func (x *rations) judge(ctx context.Context, a asked) (answered, error) {
 		return out, err
 	}
 	out.leaves = x.leaving(ctx, a, ids, out.weighed.of)
-	if x.waitsForPrune(a, &out, ids) { // what there is too much of goes all the same: that adds nothing
-		a.pulls = nil
-		if ids, err = x.choose(ctx, a, &out.weighed); err != nil {
-			return out, err
-		}
-		out.leaves = x.leaving(ctx, a, ids, out.weighed.of)
+	if x.waitsForPrune(a, &out, ids) {
+		out.leaves = 0
+		return out, nil
 	}
 	for _, id := range ids {
 		name := nip34.EventRef(id)
@@ -384,21 +374,10 @@ func (x *rations) choose(ctx context.Context, a asked, weights *weighed) ([]gras
 		return nil, err
 	}
 	pulls := x.pulls(a, known, weights.of)
-	ids := ration.Over(pulls, x.limits())
-	if len(ids) == 0 {
+	if len(ration.Over(pulls, x.limits())) == 0 {
 		return nil, nil
 	}
-	// Some were closed or regarded, and what was merged is needed by a branch by now.
-	standings, err := x.reader.stored.standings(ctx, slices.Collect(maps.Values(known)), a.Members)
-	if err != nil {
-		return nil, err
-	}
-	for i := range pulls {
-		if standing, said := standings[pulls[i].ID]; said {
-			pulls[i].Standing = standing
-		}
-	}
-	if err := x.reweigh(ctx, a, pulls, weights); err != nil {
+	if err := x.findMerged(ctx, a, pulls, weights); err != nil {
 		return nil, err
 	}
 	return ration.Over(pulls, x.limits()), nil
@@ -439,8 +418,10 @@ func (x *rations) pulls(a asked, known map[graspsync.EventID]*nip34.PullRequest,
 			if _, member := a.Members[pr.Author]; member {
 				return
 			}
-			p.Author, p.At, p.Standing = pr.Author, min(pr.CreatedAt, now), ration.Open
+			p.Author, p.At = pr.Author, min(pr.CreatedAt, now)
 		}
+		_, has := a.Refs.At[nip34.EventRef(id)]
+		p.New = !has
 		out = append(out, p)
 	}
 	for name := range a.Refs.At {
@@ -473,7 +454,7 @@ func (x *rations) weigh(ctx context.Context, a asked) (weighed, error) {
 	x.mu.Unlock()
 	if past.of != nil {
 		past = past.begin(a.Refs)
-		out.state, out.again = past.state, past.again
+		out.state, out.merged, out.again = past.state, past.merged, past.again
 	}
 	for name, at := range a.Refs.At {
 		id, ok := resolve.EventOf(name)
@@ -546,38 +527,24 @@ func (x *rations) weighOne(ctx context.Context, a asked, tip nip34.ObjectID, but
 	return w, err
 }
 
-// reweigh weighs anew what has a ref, if branches or tags have changed since: what was
-// merged takes up nothing any more. What there is no time for is as it was.
-func (x *rations) reweigh(ctx context.Context, a asked, pulls []ration.Pull, w *weighed) error {
-	state := stateOf(a.Refs)
-	if w.state == state {
-		return nil
+// findMerged finds the refs whose commit a branch or a tag has. The search goes on at the next call if
+// there is no time for all.
+func (x *rations) findMerged(ctx context.Context, a asked, pulls []ration.Pull, w *weighed) error {
+	if state := stateOf(a.Refs); w.merged == nil || w.state != state {
+		w.state, w.merged = state, make(map[graspsync.EventID]bool)
 	}
-	var but []nip34.ObjectID
-	for name, at := range a.Refs.At {
-		if resolve.IsState(name) {
-			but = append(but, at)
-		}
-	}
-	slices.SortFunc(pulls, func(a, b ration.Pull) int { return cmp.Or(cmp.Compare(a.At, b.At), a.ID.Compare(b.ID)) })
 	until := min(a.until, a.watch.Worked()+weighShare)
 	for i := range pulls {
 		p := &pulls[i]
-		at, has := a.Refs.At[nip34.EventRef(p.ID)]
-		if !has || p.Bytes == 0 {
-			continue
+		if _, known := w.merged[p.ID]; !known && !p.New && a.watch.Worked() < until {
+			bytes, err := x.weighOne(ctx, a, a.Refs.At[nip34.EventRef(p.ID)], a.Refs.State(), weighShare)
+			if err != nil {
+				return err
+			}
+			w.merged[p.ID], w.of[p.ID] = bytes == 0, min(bytes, p.Bytes)
 		}
-		if a.watch.Worked() >= until {
-			return nil
-		}
-		var err error
-		if p.Bytes, err = x.weighOne(ctx, a, at, but, weighShare); err != nil {
-			return err
-		}
-		w.of[p.ID] = p.Bytes
-		but = append(but, at)
+		p.Merged, p.Bytes = w.merged[p.ID], min(p.Bytes, w.of[p.ID])
 	}
-	w.state = state
 	return nil
 }
 
@@ -639,7 +606,12 @@ func (x *rations) ration(ctx context.Context, g *resolve.Group, r *repository) e
 	}
 	came := x.cameTo(r)
 	a := asked{r, pulls, -1}
-	out, waits, err := x.judgeAll(ctx, a)
+	err := x.exempt(ctx, &a)
+	var out answered
+	var waits map[graspsync.EventID]int64
+	if err == nil {
+		out, waits, err = x.judgeAll(ctx, a)
+	}
 	if errors.Is(err, ErrCrowded) { // it is no fault of the repository's that they wait
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
 		r.Over, waits = make(map[graspsync.EventID]struct{}), make(map[graspsync.EventID]int64)
@@ -661,6 +633,33 @@ func (x *rations) ration(ctx context.Context, g *resolve.Group, r *repository) e
 	x.note(a, out)
 	x.displacement.came(r.Ref, came(pulls, waits))
 	r.Over, r.Displaced = out.over, out.gone
+	return nil
+}
+
+// exempt takes out the pull requests that need no ref because a branch or a tag has their commit.
+func (x *rations) exempt(ctx context.Context, a *asked) error {
+	a.Merged = make(map[graspsync.EventID]struct{})
+	state := a.Refs.State()
+	left := a.pulls[:0:0]
+	for _, pr := range a.pulls {
+		if !a.asks(pr) {
+			continue
+		}
+		merged := slices.Contains(state, pr.Tip)
+		if !merged {
+			bytes, err := x.weighOne(ctx, *a, pr.Tip, state, a.left()/2)
+			if err != nil {
+				return err
+			}
+			merged = bytes == 0
+		}
+		if merged {
+			a.Merged[pr.ID] = struct{}{}
+		} else {
+			left = append(left, pr)
+		}
+	}
+	a.pulls = left
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ration"
 )
 
 // stored is what the relay has stored, as far as it concerns git data. Each method reads
@@ -148,31 +147,4 @@ func (s stored) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.
 		return fmt.Errorf("reading pull requests: %w", err)
 	}
 	return nil
-}
-
-// pullsAtOnce bounds the pull requests that are asked about at once, saidMost what is read
-// about these: their authors may have said anything of their own.
-const (
-	pullsAtOnce = 100
-	saidMost    = 10 * pullsAtOnce
-)
-
-// standings says how some pull requests stand: those of which nothing is said that counts are
-// left out.
-func (s stored) standings(ctx context.Context, pulls []*nip34.PullRequest, members map[graspsync.PubKey]struct{}) (map[graspsync.EventID]ration.Standing, error) {
-	said := ration.NewSaid(pulls, members)
-	for some := range slices.Chunk(pulls, pullsAtOnce) {
-		for _, f := range said.Filters(some) {
-			n := 0
-			err := s.relay.each(ctx, f, func(ev graspsync.Event) bool {
-				said.Note(ev)
-				n++
-				return n < saidMost
-			})
-			if err != nil {
-				return nil, fmt.Errorf("reading what is said of pull requests: %w", err)
-			}
-		}
-	}
-	return said.Standings(), nil
 }

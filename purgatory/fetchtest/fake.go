@@ -111,6 +111,14 @@ func (f *Fake) Bytes(id nip34.ObjectID) int64 {
 	return f.sizes[id]
 }
 
+// size is 1 unless a test sets it, because each object of git takes up something.
+func (f *Fake) size(id nip34.ObjectID) int64 {
+	if bytes, set := f.sizes[id]; set {
+		return bytes
+	}
+	return 1
+}
+
 func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
 	if kind, told := f.kinds[id]; told {
 		return kind
@@ -397,9 +405,6 @@ func (f *Fake) Weigh(_ context.Context, _ string, id nip34.ObjectID, but []nip34
 	if err := f.failure("weigh"); err != nil {
 		return 0, err
 	}
-	if len(f.sizes) == 0 {
-		return 0, nil
-	}
 	seen := make(map[nip34.ObjectID]bool)
 	var visit func(id nip34.ObjectID, each func(nip34.ObjectID))
 	visit = func(id nip34.ObjectID, each func(nip34.ObjectID)) {
@@ -415,7 +420,7 @@ func (f *Fake) Weigh(_ context.Context, _ string, id nip34.ObjectID, but []nip34
 	for _, o := range but {
 		visit(o, func(nip34.ObjectID) {})
 	}
-	visit(id, func(id nip34.ObjectID) { sum += f.sizes[id] })
+	visit(id, func(id nip34.ObjectID) { sum += f.size(id) })
 	return sum, nil
 }
 
@@ -657,7 +662,7 @@ func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done pu
 			r.unnamed[id] = now
 		}
 		if _, left := r.unnamed[id]; left {
-			done.Unnamed += f.sizes[id]
+			done.Unnamed += f.size(id)
 		}
 	}
 	done.Pruned = true

@@ -1,5 +1,5 @@
-// Package ration says which pull requests of strangers have a ref in a repository. It has
-// no clock and no disk: what it is told is all that it knows.
+// Package ration decides which pull requests of strangers have a ref in a repository. It has no
+// clock and no disk.
 package ration
 
 import (
@@ -11,136 +11,152 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Standing is what those say of a pull request who may.
-type Standing uint8
-
-// The standings.
-const (
-	Closed   Standing = iota // merged, closed, or its event is not here
-	Open                     // nobody with a say has said anything
-	Regarded                 // somebody with a say has
-)
-
-// Pull is a pull request that has a ref, or is to have one.
+// Pull is a pull request that has a ref or asks for one. Its author has no say in the repository.
 type Pull struct {
-	ID       graspsync.EventID
-	Author   graspsync.PubKey
-	At       nostr.Timestamp // seconds, Unix time: when it was written
-	Standing Standing
-	Bytes    int64 // on the disk, that no branch, no tag and no other of them needs
+	ID     graspsync.EventID
+	Author graspsync.PubKey // zero if the event is unknown
+	At     nostr.Timestamp  // the date of the event
+	Bytes  int64            // on the disk, which no branch, no tag and no other pull request needs
+	New    bool             // it has no ref yet
+	Merged bool             // a branch or a tag has its commit: its ref goes before all others
 }
 
-// Limits are how many refs an author may have in a repository, how many all may, and how
-// many bytes these may take up. All must be set.
+// Limits are the numbers of refs of an author and of all authors, and the bytes that all refs may
+// take up. All must be set.
 type Limits struct {
 	PerAuthor, All int
 	Bytes          int64
 }
 
-// slack is the part of all refs, one of so many, that goes at once where there are too
-// many: to choose takes reading all of them.
-const slack = 16
-
-// Over returns those that must have no ref, for the limits to hold. Of an author with too
-// many it is the oldest, closed ones first. Of all it is one of whoever has the most, so
-// that many events take nothing from who has few; and nothing that somebody with a say has
-// regarded before anything else, since keys are free. The order of pulls does not matter.
+// Over returns the new pull requests that are refused, and the older ones whose refs are removed
+// for the other new ones. An author with too many refs loses the oldest. If all have too many, the
+// author with most loses the oldest. If each author has one, the new pull request is refused,
+// because keys are free: nobody loses the only ref to the keys of somebody else. The order of pulls
+// does not matter.
 func Over(pulls []Pull, l Limits) (over []graspsync.EventID) {
-	s := newShares(pulls)
-	for _, of := range s.by {
-		for len(of.pulls) > l.PerAuthor {
-			over = append(over, s.drop(of, 0))
+	pulls = slices.Clone(pulls)
+	slices.SortFunc(pulls, func(a, b Pull) int { return cmp.Or(cmp.Compare(a.At, b.At), a.ID.Compare(b.ID)) })
+	var s shares
+	for _, p := range pulls {
+		if !p.New {
+			s.add(p)
 		}
 	}
-	if s.count > l.All {
-		for s.count > l.All-l.All/slack {
-			over = append(over, s.drop(s.most(func(a *share) int64 { return int64(len(a.pulls)) }, older)))
+	full := false // whoever has no ref gets none
+	for _, p := range pulls {
+		if !p.New {
+			continue
 		}
-	}
-	for _, of := range s.by { // what can't have room takes none from others
-		for i := slices.IndexFunc(of.pulls, l.alone); i >= 0; i = slices.IndexFunc(of.pulls, l.alone) {
-			over = append(over, s.drop(of, i))
+		if full && s.count(func(o Pull) bool { return o.Author == p.Author }) == 0 {
+			over = append(over, p.ID)
+			continue
 		}
-	}
-	for s.bytes > l.Bytes {
-		over = append(over, s.drop(s.most(func(a *share) int64 { return a.bytes }, larger)))
+		gone := s.admit(p, l)
+		full = len(s.pulls) >= l.All && slices.Contains(gone, p.ID)
+		over = append(over, gone...)
 	}
 	slices.SortFunc(over, graspsync.EventID.Compare)
 	return over
 }
 
-// alone reports whether a pull request is beyond the limits, whatever else there is.
-func (l Limits) alone(p Pull) bool { return p.Bytes > l.Bytes }
-
-// share is what one author has.
-type share struct {
-	pulls []Pull // who goes first comes first
-	bytes int64
-}
-
+// shares are the pull requests that have refs.
 type shares struct {
-	by    []*share // in order of the authors
-	count int
+	pulls []Pull // in order of age
 	bytes int64
 }
 
-func newShares(pulls []Pull) *shares {
-	pulls = slices.Clone(pulls)
-	slices.SortFunc(pulls, func(a, b Pull) int {
-		return cmp.Or(a.Author.Compare(b.Author), older(a, b))
-	})
-	s := &shares{count: len(pulls)}
-	for i, p := range pulls {
-		if i == 0 || p.Author != pulls[i-1].Author {
-			s.by = append(s.by, &share{})
+func (s *shares) add(p Pull) {
+	i, _ := slices.BinarySearchFunc(s.pulls, p, func(a, b Pull) int { return cmp.Or(cmp.Compare(a.At, b.At), a.ID.Compare(b.ID)) })
+	s.pulls = slices.Insert(s.pulls, i, p)
+	s.bytes += p.Bytes
+}
+
+func (s *shares) remove(id graspsync.EventID) {
+	i := slices.IndexFunc(s.pulls, func(p Pull) bool { return p.ID == id })
+	s.bytes -= s.pulls[i].Bytes
+	s.pulls = slices.Delete(s.pulls, i, i+1)
+}
+
+// admit adds a pull request and returns those that lose their refs for that, or only its own id if
+// it is refused.
+func (s *shares) admit(p Pull, l Limits) (gone []graspsync.EventID) {
+	before := shares{s.pulls, s.bytes}
+	s.pulls = slices.Clone(s.pulls)
+	s.add(p)
+	for {
+		victim, full := s.victim(p, l)
+		if !full {
+			return gone
 		}
-		of := s.by[len(s.by)-1]
-		of.pulls = append(of.pulls, p)
-		of.bytes += p.Bytes
-		s.bytes += p.Bytes
+		if victim == p.ID || victim == (graspsync.EventID{}) {
+			*s = before
+			return []graspsync.EventID{p.ID}
+		}
+		gone = append(gone, victim)
+		s.remove(victim)
 	}
-	return s
 }
 
-// older orders pull requests by who gives way first.
-func older(a, b Pull) int {
-	return cmp.Or(cmp.Compare(a.Standing, b.Standing), cmp.Compare(a.At, b.At), a.ID.Compare(b.ID))
-}
-
-// larger orders them by whose data goes first.
-func larger(a, b Pull) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), older(a, b)) }
-
-// most finds the pull request that is the first in an order of those of whoever has the
-// most. Regarded ones are found when there are no others of an author who has anything.
-func (s *shares) most(has func(*share) int64, order func(a, b Pull) int) (of *share, at int) {
-	for _, regarded := range []bool{false, true} {
-		for _, a := range s.by {
-			if has(a) == 0 {
-				continue
-			}
-			i := -1
-			for j, p := range a.pulls {
-				if (p.Standing == Regarded) == regarded && (i < 0 || order(p, a.pulls[i]) < 0) {
-					i = j
-				}
-			}
-			if i >= 0 && (of == nil || has(a) > has(of) || has(a) == has(of) && order(a.pulls[i], of.pulls[at]) < 0) {
-				of, at = a, i
-			}
+// victim returns the pull request that loses its ref next for a new one. It is zero if none does
+// though a limit is exceeded.
+func (s *shares) victim(of Pull, l Limits) (id graspsync.EventID, full bool) {
+	own := func(p Pull) bool { return p.Author == of.Author }
+	all := func(Pull) bool { return true }
+	switch {
+	case s.count(own) > l.PerAuthor:
+		if id, found := s.oldestMerged(own); found {
+			return id, true
 		}
-		if of != nil {
-			break
+		return s.oldest(own), true
+	case len(s.pulls) > l.All:
+		if id, found := s.oldestMerged(all); found {
+			return id, true
+		}
+		return s.ofLargest(of.Author, all), true
+	case of.Bytes > 0 && s.bytes > l.Bytes:
+		return s.ofLargest(of.Author, func(p Pull) bool { return p.Bytes > 0 }), true
+	}
+	return id, false
+}
+
+func (s *shares) count(which func(Pull) bool) (n int) {
+	for _, p := range s.pulls {
+		if which(p) {
+			n++
 		}
 	}
-	return of, at
+	return n
 }
 
-// drop takes one of an author's away.
-func (s *shares) drop(of *share, i int) graspsync.EventID {
-	p := of.pulls[i]
-	of.pulls = slices.Delete(of.pulls, i, i+1)
-	of.bytes -= p.Bytes
-	s.count--
-	s.bytes -= p.Bytes
-	return p.ID
+func (s *shares) oldest(which func(Pull) bool) graspsync.EventID {
+	return s.pulls[slices.IndexFunc(s.pulls, which)].ID
+}
+
+func (s *shares) oldestMerged(which func(Pull) bool) (id graspsync.EventID, found bool) {
+	merged := func(p Pull) bool { return p.Merged && which(p) }
+	if i := slices.IndexFunc(s.pulls, merged); i >= 0 {
+		return s.pulls[i].ID, true
+	}
+	return id, false
+}
+
+// ofLargest returns the oldest pull request of the author with most, which is the one that asks if
+// no other has more. It is zero if nobody has more than one.
+func (s *shares) ofLargest(asking graspsync.PubKey, which func(Pull) bool) (id graspsync.EventID) {
+	of := make(map[graspsync.PubKey]int)
+	for _, p := range s.pulls {
+		if which(p) {
+			of[p.Author]++
+		}
+	}
+	largest := asking
+	for _, p := range s.pulls { // of equals the one with the oldest
+		if of[p.Author] > of[largest] {
+			largest = p.Author
+		}
+	}
+	if of[largest] < 2 {
+		return id
+	}
+	return s.oldest(func(p Pull) bool { return p.Author == largest && which(p) })
 }

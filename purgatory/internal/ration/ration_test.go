@@ -23,114 +23,113 @@ func key(n int) graspsync.PubKey {
 	return k
 }
 
+func pull(id, author, at int) ration.Pull {
+	return ration.Pull{ID: event(id), Author: key(author), At: nostr.Timestamp(at)}
+}
+
+func asks(p ration.Pull) ration.Pull {
+	p.New = true
+	return p
+}
+
 var limits = ration.Limits{PerAuthor: 100, All: 5_000, Bytes: 1 << 30}
 
-func over(pulls []ration.Pull, l ration.Limits) map[graspsync.EventID]bool {
-	out := make(map[graspsync.EventID]bool)
-	for _, id := range ration.Over(pulls, l) {
-		out[id] = true
-	}
-	return out
-}
-
-// An author who has had a hundred was refused for ever: now his oldest give way, closed
-// ones before.
-func TestOwnOldestGiveWay(t *testing.T) {
+func TestAuthorLosesTheOldest(t *testing.T) {
 	var pulls []ration.Pull
-	for i := range 103 {
-		pulls = append(pulls, ration.Pull{ID: event(i), Author: key(1), At: nostr.Timestamp(i), Standing: ration.Open})
+	for i := range 100 {
+		pulls = append(pulls, pull(i, 1, i))
 	}
-	require.Equal(t, []graspsync.EventID{event(0), event(1), event(2)}, ration.Over(pulls, limits))
-	pulls[50].Standing, pulls[102].Standing, pulls[0].Standing = ration.Closed, ration.Closed, ration.Regarded
-	require.Equal(t, []graspsync.EventID{event(1), event(50), event(102)}, ration.Over(pulls, limits))
-	require.Empty(t, ration.Over(pulls[:100], limits))
+	require.Empty(t, ration.Over(pulls, limits))
+	pulls = append(pulls, asks(pull(100, 1, 100)), asks(pull(101, 1, 101)))
+	require.Equal(t, []graspsync.EventID{event(0), event(1)}, ration.Over(pulls, limits))
+	pulls[50].Merged = true
+	require.Equal(t, []graspsync.EventID{event(0), event(50)}, ration.Over(pulls, limits))
+	pulls[101].At = -1
+	require.Equal(t, []graspsync.EventID{event(50), event(101)}, ration.Over(pulls, limits), "the oldest is a new one")
 }
 
-// 5,000 of a stranger's keep no newcomer out, and those who have few lose nothing.
-func TestWhoHasMostGivesWay(t *testing.T) {
-	for _, keys := range []int{50, 500, 2_499} {
-		var pulls []ration.Pull
-		for i := range 5_000 {
-			pulls = append(pulls, ration.Pull{ID: event(i), Author: key(i % keys), At: nostr.Timestamp(1_000 + i), Standing: ration.Open})
-		}
-		for i := range 100 { // one each, older than all of his
-			pulls = append(pulls, ration.Pull{ID: event(10_000 + i), Author: key(10_000 + i), At: nostr.Timestamp(i), Standing: ration.Open})
-		}
-		gone := over(pulls, limits)
-		require.Len(t, gone, len(pulls)-5_000+5_000/16)
-		for i := range 100 {
-			require.False(t, gone[event(10_000+i)], "%d keys", keys)
-		}
-	}
-}
-
-// With a key for each nobody can be told from a stranger but by who has a say: what they
-// have regarded stays, closed ones go first, then the oldest. Newcomers have room.
-func TestAKeyForEach(t *testing.T) {
+// Free keys with a ref each take no ref from each other, and what is merged gives way to all.
+func TestNoOnlyRefIsLost(t *testing.T) {
 	var pulls []ration.Pull
-	for i := range 5_001 {
-		pulls = append(pulls, ration.Pull{ID: event(i), Author: key(i), At: nostr.Timestamp(i), Standing: ration.Open})
+	for i := range 5_000 {
+		pulls = append(pulls, pull(i, i, i))
 	}
-	for i := range 100 {
-		pulls[i].Standing = ration.Regarded
+	for i := range 5_000 {
+		pulls = append(pulls, asks(pull(10_000+i, 10_000+i, i-3_000)))
 	}
-	pulls[4_000].Standing = ration.Closed
-	gone := over(pulls, limits)
-	require.Len(t, gone, 1+5_000/16)
-	for i := range 100 {
-		require.False(t, gone[event(i)])
-	}
-	require.True(t, gone[event(4_000)])
-	require.True(t, gone[event(100)])
-	require.False(t, gone[event(5_000)])
-	for i := range pulls {
-		pulls[i].Standing = ration.Regarded
-	}
-	pulls[5_000].Standing = ration.Open
-	require.True(t, over(pulls, limits)[event(5_000)], "but not what somebody with a say wants")
+	gone := ration.Over(pulls, limits)
+	require.Len(t, gone, 5_000)
+	require.Equal(t, event(10_000), gone[0])
+	pulls = pulls[:5_001]
+	pulls[3].Merged = true
+	require.Equal(t, []graspsync.EventID{event(3)}, ration.Over(pulls, limits))
+	pulls[3].Merged, pulls[7].Author = false, key(9)
+	require.Equal(t, []graspsync.EventID{event(7)}, ration.Over(pulls, limits), "the author has two")
+	pulls[5_000].Author = key(9)
+	require.Equal(t, []graspsync.EventID{event(10_000)}, ration.Over(pulls, limits), "which is the oldest of the author's three")
 }
 
-// Of data it is the largest of whoever has the most that goes, and nothing that takes up
-// nothing.
-func TestBytesAreShared(t *testing.T) {
+func TestBytesAreBounded(t *testing.T) {
 	const mib = 1 << 20
-	pulls := []ration.Pull{
-		{ID: event(0), Author: key(0), At: 1, Standing: ration.Closed},
-		{ID: event(1), Author: key(0), At: 2, Standing: ration.Open, Bytes: mib},
-		{ID: event(2), Author: key(1), At: 3, Standing: ration.Open, Bytes: 600 * mib},
-		{ID: event(3), Author: key(1), At: 4, Standing: ration.Open, Bytes: 300 * mib},
-		{ID: event(4), Author: key(2), At: 5, Standing: ration.Open, Bytes: 500 * mib},
-		{ID: event(5), Author: key(3), At: 6, Standing: ration.Regarded, Bytes: 700 * mib},
+	size := func(p ration.Pull, n int64) ration.Pull {
+		p.Bytes = n * mib
+		return p
 	}
-	require.Equal(t, []graspsync.EventID{event(2), event(4)}, ration.Over(pulls, limits))
-	pulls[5].Bytes = 1<<30 + 1 // nothing can help that
-	require.Equal(t, []graspsync.EventID{event(2), event(5)}, ration.Over(pulls, limits))
+	pulls := []ration.Pull{
+		pull(0, 0, 1), size(pull(1, 0, 2), 600), size(pull(2, 1, 3), 200), size(pull(3, 1, 4), 200),
+	}
+	over := func(more ...ration.Pull) []graspsync.EventID { return ration.Over(append(pulls, more...), limits) }
+	require.Empty(t, over(asks(size(pull(4, 2, 5), 24))))
+	require.Equal(t, []graspsync.EventID{event(2)}, over(asks(size(pull(4, 2, 5), 200))), "the oldest of who has most with bytes")
+	require.Equal(t, []graspsync.EventID{event(4)}, over(asks(size(pull(4, 2, 5), 300))), "nobody loses a ref in vain")
+	require.Equal(t, []graspsync.EventID{event(4)}, over(asks(size(pull(4, 2, 5), 1025))))
+	require.Equal(t, []graspsync.EventID{event(1)}, over(asks(size(pull(4, 0, 5), 500))), "who asks makes room")
+	pulls[1].Bytes = 2000 * mib
+	require.Empty(t, over(asks(pull(4, 2, 5))), "which brings nothing")
 }
 
-// Whatever there is, the limits hold, no more goes than must, and the order is nothing.
 func TestLimitsHold(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	l := ration.Limits{PerAuthor: 5, All: 32, Bytes: 1000}
 	for range 2_000 {
 		var pulls []ration.Pull
-		for i := range r.IntN(60) {
-			pulls = append(pulls, ration.Pull{
-				ID: event(i), Author: key(r.IntN(20)), At: nostr.Timestamp(r.IntN(20)), Standing: ration.Standing(r.IntN(3)), Bytes: max(0, r.Int64N(120)-40),
-			})
+		for i := range 80 {
+			p := asks(pull(i, r.IntN(20), r.IntN(20)))
+			if p.Merged = r.IntN(9) == 0; !p.Merged {
+				p.Bytes = max(0, r.Int64N(120)-40)
+			}
+			pulls = append(pulls, p)
+			if i%20 != 19 {
+				continue
+			}
+			gone := ration.Over(pulls, l)
+			r.Shuffle(len(pulls), func(i, j int) { pulls[i], pulls[j] = pulls[j], pulls[i] })
+			require.Equal(t, gone, ration.Over(pulls, l), "the order is nothing")
+			by, bytes := make(map[graspsync.PubKey]int), int64(0)
+			lost := make(map[graspsync.PubKey]int)
+			for _, p := range pulls {
+				if slices.Contains(gone, p.ID) {
+					if !p.New && !p.Merged {
+						lost[p.Author]++
+					}
+					continue
+				}
+				by[p.Author]++
+				bytes += p.Bytes
+			}
+			for author := range lost {
+				require.Positive(t, by[author])
+			}
+			pulls = slices.DeleteFunc(pulls, func(p ration.Pull) bool { return slices.Contains(gone, p.ID) })
+			for i := range pulls {
+				pulls[i].New = false
+			}
+			require.LessOrEqual(t, len(pulls), l.All)
+			require.LessOrEqual(t, bytes, l.Bytes)
+			for _, n := range by {
+				require.LessOrEqual(t, n, l.PerAuthor)
+			}
+			require.Empty(t, ration.Over(pulls, l))
 		}
-		gone := ration.Over(pulls, l)
-		shuffled := slices.Clone(pulls)
-		r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		require.Equal(t, gone, ration.Over(shuffled, l))
-		left := slices.DeleteFunc(pulls, func(p ration.Pull) bool { return slices.Contains(gone, p.ID) })
-		require.LessOrEqual(t, len(left), l.All)
-		by, bytes := make(map[graspsync.PubKey]int), int64(0)
-		for _, p := range left {
-			by[p.Author]++
-			bytes += p.Bytes
-			require.LessOrEqual(t, by[p.Author], l.PerAuthor)
-		}
-		require.LessOrEqual(t, bytes, l.Bytes)
-		require.Empty(t, ration.Over(left, l))
 	}
 }

@@ -249,7 +249,9 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 	}
 	for _, h := range g.Pulls {
 		name := nip34.EventRef(h.Entry.ID)
-		if _, over := r.Over[h.Entry.ID]; over || r.Over == nil {
+		_, over := r.Over[h.Entry.ID]
+		_, merged := r.Merged[h.Entry.ID]
+		if over || merged || r.Over == nil {
 			continue
 		}
 		if slices.Contains(h.Pull.Repos, r.Ref) && r.Has(h.Pull.Tip) && r.Refs.At[name] != h.Pull.Tip {

@@ -70,6 +70,17 @@ func (r Refs) Apply(changes []RefChange, head nip34.RefName) Refs {
 	return out
 }
 
+// State returns the objects of branches and tags, in order, each once.
+func (r Refs) State() (ids []nip34.ObjectID) {
+	for name, at := range r.At {
+		if IsState(name) {
+			ids = append(ids, at)
+		}
+	}
+	slices.SortFunc(ids, CompareIDs)
+	return slices.Compact(ids)
+}
+
 // HasState reports whether any branch or tag exists.
 func (r Refs) HasState() bool {
 	for name := range r.At {

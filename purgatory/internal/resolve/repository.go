@@ -18,6 +18,8 @@ type Repository struct {
 	Kinds   map[nip34.ObjectID]Kind        // of what is there
 	Unfit   map[graspsync.EventID]struct{} // states that can't be its refs
 	Over    map[graspsync.EventID]struct{} // pull requests that may have no ref; nil: none is looked at yet
+	// Merged are pull requests whose commit a branch or a tag has: they need no ref.
+	Merged map[graspsync.EventID]struct{}
 	// Displaced are the refs of pull requests that give way.
 	Displaced []RefChange
 	Pushed    map[nip34.RefName]struct{} // refs that pushes have moved while a state waited
