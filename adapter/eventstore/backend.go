@@ -46,7 +46,7 @@ func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.E
 	if p.known() && f.Search == "" {
 		return b.newest(ctx, f, room)
 	}
-	ctx = b.s.reader.places.of(ctx, 1)
+	ctx = forClient(ctx)
 	found, seen, want := newNewest(math.MaxInt, room), make(map[string]struct{}), compile(f)
 	take := func(e *nostr.Event) {
 		if _, twice := seen[e.ID]; !twice && want.match(e) {
@@ -181,7 +181,7 @@ func (b shared) tally(ctx context.Context, q, f nostr.Filter) (int64, error) {
 	if p.exclusive && f.Since != nil && *f.Since > math.MinInt64 {
 		q.Since = ptr(*f.Since - 1) // count adds it again
 	}
-	n, err := b.s.reader.count(b.s.reader.places.of(ctx, 1), q)
+	n, err := b.s.reader.count(forClient(ctx), q)
 	return int64(n), err
 }
 

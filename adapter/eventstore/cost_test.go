@@ -130,7 +130,7 @@ func (b *weighed) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.
 	}
 	raise(&b.limit, int64(f.Limit))
 	raise(&b.lookUps, int64(n))
-	pages := int64(f.Limit+63) / 64
+	pages := int64(f.Limit+255) / 256
 	raise(&b.most, b.now.Add(pages))
 	defer b.now.Add(-pages)
 	time.Sleep(time.Millisecond)

@@ -78,7 +78,7 @@ func profileOf(backend eventstore.Store) profile {
 	switch name {
 	case "badger", "lmdb":
 		p = profile{
-			page: limit(v, "MaxLimit"), exempt: limit(v, "MaxLimitNegentropy"), values: 256,
+			page: limitOf(v, "MaxLimit"), exempt: limitOf(v, "MaxLimitNegentropy"), values: 256,
 			trusted: true, prefixes: true, compact: true, indexed: indexedCompactly,
 		}
 		if name == "lmdb" {
@@ -86,7 +86,7 @@ func profileOf(backend eventstore.Store) profile {
 		}
 	case "slicestore":
 		p = profile{
-			page: limit(v, "MaxLimit"), values: 256, sorted: true, trusted: true,
+			page: limitOf(v, "MaxLimit"), values: 256, sorted: true, trusted: true,
 			exclusive: true, serialize: true, indexed: func(string, string) bool { return true },
 		}
 	case "sqlite3", "postgresql", "mysql":
@@ -104,8 +104,8 @@ const mostKinds = 10
 // ofSQL is what is known of a SQL database.
 func ofSQL(name string, v reflect.Value) profile {
 	p := profile{
-		page: limit(v, "QueryLimit"), values: math.MaxInt, sorted: true, ordered: true, alike: true, cancel: true,
-		lists: lists{authors: limit(v, "QueryAuthorsLimit"), kinds: limit(v, "QueryKindsLimit"), tags: limit(v, "QueryTagsLimit")},
+		page: limitOf(v, "QueryLimit"), values: math.MaxInt, sorted: true, ordered: true, alike: true, cancel: true,
+		lists: lists{authors: limitOf(v, "QueryAuthorsLimit"), kinds: limitOf(v, "QueryKindsLimit"), tags: limitOf(v, "QueryTagsLimit")},
 	}
 	if p.lists.authors <= 0 || p.lists.kinds <= 0 || p.lists.tags <= 0 { // Init was not called
 		p.values = defaultMaxValues
@@ -123,7 +123,7 @@ func ofSQL(name string, v reflect.Value) profile {
 	return p
 }
 
-func limit(v reflect.Value, field string) int {
+func limitOf(v reflect.Value, field string) int {
 	f := v.FieldByName(field)
 	if !f.IsValid() || !f.CanInt() {
 		return 0

@@ -9,6 +9,8 @@ import (
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/limit"
 )
 
 // drainIdle is how long a query that was left is still drained after its last
@@ -24,7 +26,7 @@ type guard struct {
 	backend eventstore.Store
 	profile profile
 	turn    chan struct{} // holds one token; nil without serialisation
-	places  *places       // of what is read for clients
+	places  *limit.Slots  // of what is read for clients
 	uses    *uses
 
 	trouble atomic.Pointer[trouble] // the last writes failed so; nil: the last one did not
@@ -76,7 +78,7 @@ func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	done, err := g.places.enter(ctx)
+	done, err := g.place(ctx)
 	if err != nil {
 		return nil, err
 	}

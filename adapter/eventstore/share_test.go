@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/adapter/internal/asker"
 	"github.com/graspsync/graspsync/internal/traits"
-	"github.com/graspsync/graspsync/internal/turns"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // endless is a badger with any number of events that have a tag, of which none is of the kind that is asked for.
@@ -103,7 +104,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 			for range ch {
 			}
 		}
-		mallory := turns.For(t.Context(), "mallory")
+		mallory := asker.For(t.Context(), limit.Stranger{ID: "mallory"})
 		for range 100 {
 			ctx, leave := context.WithTimeout(mallory, 50*time.Millisecond)
 			go func() {
@@ -120,7 +121,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.LessOrEqual(t, b.most.Load(), places)
 		began := time.Now()
-		ask(turns.For(t.Context(), "alice"))
+		ask(asker.For(t.Context(), limit.Stranger{ID: "alice"}))
 		require.LessOrEqual(t, time.Since(began), 2*time.Second)
 		time.Sleep(5 * time.Minute)
 	})

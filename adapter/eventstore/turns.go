@@ -4,42 +4,33 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/graspsync/graspsync/internal/turns"
+	"github.com/graspsync/graspsync/adapter/internal/asker"
+	"github.com/graspsync/graspsync/limit"
 )
 
-// places bound how many events are read at once to answer clients: so many pages as there are processors for each client, and
-// as many for all others. Each query has its turn, by client and not by when it came, and keeps its place until the backend is
-// through with it: that does not end with whoever asked.
-type places struct {
-	turns *turns.Turns
-	each  int
-}
-
-// fewestPlaces is how many pages are read at once on a small machine.
+// fewestPlaces is how many pages are read concurrently on a small machine.
 const fewestPlaces = 4
 
-func newPlaces() *places {
-	each := max(fewestPlaces, runtime.GOMAXPROCS(0))
-	return &places{turns.New(2 * each), each}
+// newPlaces returns the places for pages that are read to answer clients: one for each processor. A client has one of them. A query
+// keeps its place until the backend is through with it: that does not end with the client that asked.
+func newPlaces() *limit.Slots {
+	return limit.NewSlots(int64(max(fewestPlaces, runtime.GOMAXPROCS(0))), 1)
 }
 
-// reading is the key of what a client has read, in a context.
+// reading is the key of a context whose reads answer a client.
 type reading struct{}
 
-// of says in a context that so many events are read for a client.
-func (p *places) of(ctx context.Context, events int) context.Context {
-	return context.WithValue(ctx, reading{}, min(p.each, 1+events/(clientPage+1)))
-}
+// forClient returns a context whose reads take a place.
+func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
-// enter waits for the places that a call needs, if it is for a client.
-func (p *places) enter(ctx context.Context) (leave func(), err error) {
-	n, _ := ctx.Value(reading{}).(int)
-	if n == 0 {
+// place waits for a place if a call is for a client.
+func (g *guard) place(ctx context.Context) (leave func(), err error) {
+	if ctx.Value(reading{}) == nil {
 		return func() {}, nil
 	}
-	client := turns.Client(ctx)
-	if err := p.turns.Enter(ctx, client, n); err != nil {
+	slot, err := g.places.Acquire(ctx, asker.Of(ctx), 1)
+	if err != nil {
 		return nil, err
 	}
-	return func() { p.turns.Leave(client, n) }, nil
+	return slot.Release, nil
 }

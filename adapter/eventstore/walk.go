@@ -282,7 +282,7 @@ func (w *walk) ask(
 // put puts a query to the backend.
 func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.Event, error) {
 	if w.client {
-		ctx = w.places.of(ctx, q.Limit)
+		ctx = forClient(ctx)
 	}
 	return w.query(ctx, q, exempt)
 }

@@ -38,7 +38,7 @@ func (c *conn) answer(ctx context.Context, s *sub, filters []nostr.Filter) {
 		c.closed(s, refusal)
 		return
 	}
-	c.g.live.hear(c, s, filters) // as they are now: what hooks change in them khatru listens with as well
+	c.g.live.hear(s, filters) // as they are now: what hooks change in them khatru listens with as well
 	var stored sync.WaitGroup
 	var failed error
 	for _, f := range asked {
@@ -56,7 +56,6 @@ func (c *conn) answer(ctx context.Context, s *sub, filters []nostr.Filter) {
 
 // closed ends a subscription. It goes the way of what the hooks have said themselves: a client is to have its challenge first.
 func (c *conn) closed(s *sub, reason string) {
-	s.stop(nil)
 	if c.ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: strconv.FormatUint(s.number, 10), Reason: reason}) != nil {
 		c.end(errGone)
 	}
@@ -102,7 +101,7 @@ func (c *conn) found(ctx context.Context, relay *khatru.Relay, s *sub, found <-c
 		}
 		text, err := e.MarshalJSON()
 		if err != nil {
-			c.unwritten(e, err)
+			c.g.unwritten(e, err)
 			continue
 		}
 		c.heard(write(labelEvent, nameOf(s.number), text))

@@ -16,13 +16,14 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/graspsync/graspsync/internal/turns"
+	"github.com/graspsync/graspsync/adapter/internal/asker"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // conn is a client's connection and the one that the relay has for it.
 type conn struct {
 	g       *Gate
-	client  string
+	who     limit.Stranger
 	out, in *websocket.Conn // the client's, the relay's
 	raw     net.Conn        // below the client's
 	queue   *queue
@@ -42,6 +43,8 @@ type conn struct {
 	ws      *khatru.WebSocket // what it is there
 	there   context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
 }
+
+func (*conn) units() int { return 1 }
 
 // inbound is a message of the client that has not been looked at.
 type inbound struct {
@@ -81,7 +84,7 @@ func (c *conn) hangUp(said <-chan struct{}) {
 	why := context.Cause(c.ctx)
 	for _, ours := range []error{errSlow, errQuiet, errRoom} {
 		if errors.Is(why, ours) { // what a client says of its going is its own
-			c.g.cfg.Logger.Debug("a client was hung up", "client", c.client, "why", ours)
+			c.g.cfg.Logger.Debug("a client was hung up", "client", c.who.ID, "why", ours)
 		}
 	}
 	switch {
@@ -122,30 +125,24 @@ func (c *conn) linger() {
 
 // over gives back what the connection had.
 func (c *conn) over() {
-	subs, held, left := c.asked.forget()
+	subs, left := c.asked.forget()
 	for _, s := range subs {
 		c.giveUp(s)
 	}
 	for _, p := range left {
 		p.over()
 	}
-	if held > 0 {
-		c.g.held.Leave(c.client, held)
-	}
 }
 
-// giveUp gives back the room of a subscription.
+// giveUp gives back the room of a subscription. It may be called again.
 func (c *conn) giveUp(s *sub) {
-	s.leave.Do(func() {
-		switch s.label {
-		case labelReq:
-			c.g.live.leave(s)
-			c.g.listening.Leave(c.client, s.weight)
-		case labelNegOpen:
-			s.timer.Stop()
-			c.g.negs.Leave(c.client, 1)
-		}
-	})
+	c.g.live.leave(s)
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if s.own {
+		s.stop(nil)
+	}
 }
 
 // fromClient reads what the client writes, and ahead of what waits for the relay: who goes away
@@ -184,12 +181,11 @@ func (c *conn) read() (m inbound, err error) {
 		return m, err
 	}
 	late.Stop()
-	size := int(c.g.cfg.MaxMessage)
-	if err := c.g.bodies.Enter(c.ctx, c.client, size); err != nil {
+	room, err := c.g.bodies.Acquire(c.ctx, c.who, int64(c.g.cfg.MaxMessage))
+	if err != nil {
 		return m, err
 	}
-	var once sync.Once
-	m.room = func() { once.Do(func() { c.g.bodies.Leave(c.client, size) }) }
+	m.room = room.Release
 	late = time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
 	rest, err := io.ReadAll(in)
 	if err != nil {
@@ -208,6 +204,7 @@ func (c *conn) toRelay() error {
 		case <-c.ctx.Done():
 			return context.Cause(c.ctx)
 		}
+		c.g.touch(c)
 		if err := c.look(m); err != nil {
 			m.room()
 			return err
@@ -227,9 +224,7 @@ func (c *conn) look(m inbound) error {
 	if answer != nil {
 		m.room()
 		if r.name != "" && (r.label == labelReq || r.label == labelNegOpen) { // it was to take the place of one that is open
-			if err := c.closes(c.asked.named(r)); err != nil {
-				return err
-			}
+			c.closes(c.asked.named(r))
 		}
 		c.say(answer)
 		return nil
@@ -242,7 +237,8 @@ func (c *conn) take(r request, room func()) error {
 	switch r.label {
 	case labelClose, labelNegClose:
 		room()
-		return c.closes(c.asked.named(r))
+		c.closes(c.asked.named(r))
+		return nil
 	case labelEvent, labelAuth:
 		p, err := c.admit(1, room)
 		if err != nil {
@@ -258,44 +254,79 @@ func (c *conn) take(r request, room func()) error {
 
 // asks hands on what wants an answer from what is stored.
 func (c *conn) asks(r request, room func()) error {
-	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: len(r.parts), unread: make(chan struct{})}
-	if err := c.closes(c.asked.named(r)); err != nil {
-		return err
-	}
+	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters)), unread: make(chan struct{})}
+	c.closes(c.asked.named(r))
+	refused := ""
 	switch r.label {
 	case labelReq:
 		s.told = newTold()
 		for _, f := range r.filters {
 			s.weight += weight(f)
 		}
-		if !c.g.listening.Try(c.client, s.weight) {
-			c.g.refuse(c.client, refusedListening)
-			c.say(r.refusal("rate-limited: too many subscriptions are open"))
-			room()
-			return nil
+		s.weight = min(s.weight, c.g.cfg.fixed.MaxListening)
+		if s.own = c.isOwn(); s.own {
+			s.ctx, s.stop = context.WithCancelCause(asker.For(c.there, c.who))
+		}
+		if c.asked.subscriptions() >= c.g.cfg.fixed.MaxSubscriptions || !c.opens(s) {
+			refused = refusedListening
 		}
 	case labelNegOpen:
-		s.filters = 1
-		if c.asked.reconciliations() >= negOf || !c.g.negs.Try(c.client, 1) {
-			c.g.refuse(c.client, refusedNegs)
-			c.say(r.refusal("rate-limited: too many negentropy subscriptions"))
-			room()
-			return nil
+		s.weight = 1
+		s.timer = time.AfterFunc(answerBy, func() { c.closes(s) })
+		if !c.opens(s) {
+			refused = refusedNegs
 		}
-		s.timer = time.AfterFunc(answerBy, func() { _ = c.closes(s) })
+	}
+	if refused != "" {
+		c.giveUp(s)
+		c.g.refuse(c.who.ID, refused)
+		c.say(r.refusal(tooMany[refused]))
+		room()
+		return nil
 	}
 	p, err := c.ready(s.filters, room)
 	if err != nil {
 		c.giveUp(s)
 		return err
 	}
-	s.own = r.label == labelReq && c.isOwn()
-	c.asked.open(s, p)
+	if !c.asked.open(s, p) {
+		p.over()
+		return nil
+	}
 	if s.own {
 		c.ask(s, r.filters)
 		return nil
 	}
 	return c.forward(r.as(s.number))
+}
+
+// tooMany is why clients are refused what others have taken.
+var tooMany = map[string]string{
+	refusedListening: "rate-limited: too many subscriptions are open",
+	refusedNegs:      "rate-limited: too many negentropy subscriptions",
+}
+
+// opens adds a subscription or a reconciliation to those that are open, and closes those that yield to it. It reports
+// false if there is no room for it.
+func (c *conn) opens(s *sub) bool {
+	gone, ok := c.g.live.open(c, s)
+	for _, o := range gone {
+		o.Value.yields(o.Key)
+	}
+	return ok
+}
+
+// yields ends a subscription or a reconciliation because others need its room.
+func (c *conn) yields(s *sub) {
+	if !c.closes(s) {
+		return
+	}
+	what := refusedListening
+	if s.label == labelNegOpen {
+		what = refusedNegs
+	}
+	c.g.refuse(c.who.ID, what)
+	c.say(request{label: s.label, name: s.key}.refusal(tooMany[what]))
 }
 
 // isOwn waits until the relay has told of the connection and reads from it: then all hooks that it has for those that are new
@@ -328,32 +359,7 @@ func (c *conn) enter(ctx context.Context, ws *khatru.WebSocket) {
 
 // ask has what is stored looked for, and what is published heard of.
 func (c *conn) ask(s *sub, filters []nostr.Filter) {
-	ctx, stop := context.WithCancelCause(turns.For(asking(c.there, strconv.FormatUint(s.number, 10)), c.client))
-	s.stop = stop
-	c.relay.Go(func() {
-		defer stop(nil)
-		c.answer(ctx, s, filters)
-	})
-}
-
-// hear has a subscription told of an event that was published.
-func (c *conn) hear(s *sub, e *published) {
-	if c.ctx.Err() != nil { // it is over, and each subscription of it would have a copy
-		return
-	}
-	text, err := e.json()
-	if err != nil {
-		c.unwritten(e.event, err)
-		return
-	}
-	if name, hears := c.asked.live(s, e.event.ID); hears {
-		c.say(write(labelEvent, name, text))
-	}
-}
-
-// unwritten tells of an event that has no JSON, which go-nostr knows none of.
-func (c *conn) unwritten(e *nostr.Event, err error) {
-	c.g.cfg.Logger.Warn("an event can't be written", "event", e.ID, "err", err)
+	c.relay.Go(func() { c.answer(asking(s.ctx, strconv.FormatUint(s.number, 10)), s, filters) })
 }
 
 func (c *conn) negMessage(r request, room func()) error {
@@ -399,7 +405,7 @@ func (c *conn) full(coming int) bool {
 func (c *conn) pace(ctx context.Context, number uint64, size int) {
 	for less := (<-chan struct{})(nil); ; less = c.queue.shrinks() {
 		ok, s, p := c.asked.lets(number, size, func(coming int) bool { return !c.full(coming) })
-		if ok || !c.asked.hold(s, func() bool { return c.g.held.Try(c.client, s.filters) }) {
+		if ok || !c.asked.hold(s, func() *limit.Slot { return c.g.held.TryAcquire(c.who, min(int64(s.filters), heldPart)) }) {
 			return
 		}
 		if less == nil {
@@ -426,14 +432,15 @@ func (c *conn) admit(n int, room func()) (*pending, error) {
 	case <-c.ctx.Done():
 		return nil, context.Cause(c.ctx)
 	}
-	if err := c.g.work.Enter(c.ctx, c.client, n); err != nil {
+	place, err := c.g.work.Acquire(c.ctx, c.who, min(int64(n), placesPart))
+	if err != nil {
 		<-c.slots
 		return nil, err
 	}
 	p := &pending{}
 	p.shared = func() {
 		room()
-		c.g.work.Leave(c.client, n)
+		place.Release()
 	}
 	p.slot = func() {
 		<-c.slots
@@ -443,44 +450,41 @@ func (c *conn) admit(n int, room func()) (*pending, error) {
 	return p, nil
 }
 
-// forward hands a message on. The relay reads at once; a write that is given up would end the connection to it.
+// forward hands a message on to the relay. It does not block.
 func (c *conn) forward(message []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), answerBy)
-	defer cancel()
-	return c.in.Write(ctx, websocket.MessageText, message)
+	return c.in.Write(context.Background(), websocket.MessageText, message)
 }
 
-// closes ends a subscription that there may be.
-func (c *conn) closes(s *sub) error {
+// closes ends a subscription that there may be, and reports whether it was open.
+func (c *conn) closes(s *sub) bool {
 	if s == nil {
-		return nil
+		return false
 	}
-	tell := c.asked.close(s)
-	if s.own {
-		c.g.live.leave(s)
-		s.stop(nil)
-	}
+	open, tell := c.asked.close(s)
+	c.giveUp(s)
 	c.queue.changed()
-	if !tell {
-		return nil
+	if tell {
+		c.ended(s)
 	}
-	return c.ended(s)
+	return open
 }
 
 // ended tells the relay that a subscription is over that it has open.
-func (c *conn) ended(s *sub) error {
+func (c *conn) ended(s *sub) {
 	c.giveUp(s)
 	for _, p := range c.asked.left(s) {
 		p.over()
 	}
 	if s.own {
-		return nil
+		return
 	}
 	label := labelClose
 	if s.label == labelNegOpen {
 		label = labelNegClose
 	}
-	return c.forward(write(label, nameOf(s.number)))
+	if err := c.forward(write(label, nameOf(s.number))); err != nil {
+		c.end(err)
+	}
 }
 
 // fromRelay reads what the relay writes, at once, and goes on when the client has gone.
@@ -503,15 +507,9 @@ func (c *conn) heard(message []byte) {
 	if v.p != nil {
 		v.p.over()
 	}
-	if v.held {
-		c.g.held.Leave(c.client, v.s.filters)
-	}
 	switch {
 	case v.tell:
-		if err := c.ended(v.s); err != nil {
-			c.end(err)
-			return
-		}
+		c.ended(v.s)
 	case v.over:
 		c.giveUp(v.s)
 	}
@@ -522,8 +520,10 @@ func (c *conn) heard(message []byte) {
 
 // say has a message written to the client. Who does not read what there is loses the connection,
 // nobody waits for them.
-func (c *conn) say(message []byte) {
-	size, ok := c.queue.put(message)
+func (c *conn) say(message []byte) { c.put(outgoing{text: message}) }
+
+func (c *conn) put(o outgoing) {
+	size, ok := c.queue.put(o)
 	if !ok {
 		return
 	}
@@ -536,7 +536,7 @@ func (c *conn) say(message []byte) {
 // toClient writes what is to be said, and why there is no more of it.
 func (c *conn) toClient() error {
 	for c.ctx.Err() == nil {
-		message, ok := c.queue.get()
+		next, ok := c.queue.get()
 		if !ok {
 			select {
 			case <-c.queue.more:
@@ -544,8 +544,13 @@ func (c *conn) toClient() error {
 			}
 			continue
 		}
-		err := c.write(message)
-		c.queue.written(message)
+		var err error
+		for message := range next.messages() {
+			if err = c.write(message); err != nil || c.ctx.Err() != nil {
+				break
+			}
+		}
+		c.queue.written(next)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -77,13 +78,32 @@ func (e *ear) untold() {
 	}
 }
 
-// publish tells those of an event who ask for it, unless a hook of the relay's holds it back from them.
+// publish queues an event for each connection with subscriptions that match it, unless a hook of the relay's holds it
+// back from that. It returns the number of subscriptions.
 func (e *ear) publish(event *nostr.Event) (told int) {
-	p := newPublished(event)
-	for _, l := range e.g.live.who(p) {
-		if !e.prevents(l.c.ws, event) {
-			l.c.hear(l.s, p)
-			told++
+	held := make(map[*conn]bool)
+	hearers := slices.DeleteFunc(e.g.live.who(newPublished(event)), func(h hearer) bool {
+		if _, known := held[h.c]; !known {
+			held[h.c] = h.c.ctx.Err() != nil || e.prevents(h.c.ws, event)
+		}
+		return held[h.c]
+	})
+	if len(hearers) == 0 {
+		return 0
+	}
+	text, err := event.MarshalJSON()
+	if err != nil {
+		e.g.unwritten(event, err)
+		return 0
+	}
+	subs := make(map[*conn][]*sub)
+	for _, h := range e.g.ration(hearers) {
+		subs[h.c] = append(subs[h.c], h.s)
+		told++
+	}
+	for c, subs := range subs {
+		if names := c.asked.live(subs, event.ID); names != nil {
+			c.put(outgoing{text, names})
 		}
 	}
 	return told
@@ -153,21 +173,18 @@ func (e *ear) dial() (*websocket.Conn, error) {
 		return nil, err
 	}
 	// Of filters with this limit khatru looks for nothing that is stored, and asks no hook.
-	asked := make(chan error, 1)
-	go func() { // a hook may write something first, and the relay reads nothing before that is read
-		asked <- in.Write(ctx, websocket.MessageText, []byte(`["REQ","1",{"limit":0}]`))
-	}()
+	err = in.Write(ctx, websocket.MessageText, []byte(`["REQ","1",{"limit":0}]`))
 	for err == nil {
 		var message []byte
 		if _, message, err = in.Read(ctx); err == nil && bytes.HasPrefix(message, []byte(`["EOSE"`)) {
-			return in, <-asked // it is open before it says so
+			return in, nil // it is open before it says so
 		}
 		if bytes.HasPrefix(message, []byte(`["CLOSED"`)) {
 			err = errors.New(string(message))
 		}
 	}
 	_ = in.CloseNow()
-	return nil, errors.Join(err, <-asked)
+	return nil, err
 }
 
 // listen reads what the relay writes, which was heard before. Without an ear nobody hears: they are hung up, and come again.
@@ -176,6 +193,7 @@ func (e *ear) listen(in *websocket.Conn) {
 	for err == nil {
 		_, _, err = in.Read(context.Background())
 	}
+	_ = in.CloseNow()
 	e.mu.Lock()
 	lost := e.in == in
 	if lost {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,18 +21,20 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/graspsync/graspsync/internal/seldom"
-	"github.com/graspsync/graspsync/internal/turns"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // Config sets bounds. The zero value takes all defaults.
 type Config struct {
-	// Client tells whose a request is: what strangers share is shared by that. Defaults to
-	// [Address]; who is behind a proxy needs what that says.
+	// Client returns the address of the client of a request, or another name of it. Clients of one IPv6 /64 are
+	// one, and a /24 or /48 has as much as four clients. It returns "" if the client is not known. Defaults to
+	// [Address]; behind a proxy it must return what the proxy says.
 	Client func(*http.Request) string
-	// MaxConnections bounds websockets in all, defaults to 4,096. Where there is no more room, one
-	// of the client that has most gives way.
+	// MaxConnections is the maximum number of websockets. When it is reached, the client or network with most
+	// loses one: first those without subscriptions, and of these the longest idle. Defaults to 4,096.
 	MaxConnections int
 	// MaxMessage bounds a message of a client, in bytes. Defaults to 512,000, or to what the [khatru.Relay]
 	// takes that is next, as its MaxMessageSize says when New is called.
@@ -60,9 +63,11 @@ type constants struct {
 	MaxName int
 	// MaxFilters bounds the filters of a REQ. Defaults to 100.
 	MaxFilters int
-	// MaxListening bounds the filters of all subscriptions that are open, in all: each event that is
-	// published is held against each of them. One that names much counts as one more for each 40 values. Nobody
-	// has more than there is left. Defaults to 50,000.
+	// MaxSubscriptions is the maximum number of open subscriptions of a connection; more are refused. Defaults to 500.
+	MaxSubscriptions int
+	// MaxListening is the maximum number of filters of all open subscriptions, because each event that is
+	// published is compared to each of them. A filter counts as one more for each 40 values. When it is reached,
+	// the oldest subscription of the client with most is closed. Defaults to 50,000.
 	MaxListening int
 	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
 	// before it asks who that is. Defaults to 1 MiB.
@@ -71,16 +76,23 @@ type constants struct {
 
 // What a relay is given to do at once.
 const (
-	places    = 128             // for filters, events, counts; half of what is left for one client
-	placesOf  = 16              // messages of one connection that have no answer yet
-	bodies    = 64 << 20        // bytes of messages that have no answer yet
-	negPlaces = 64              // reconciliations
-	negOf     = 10              // of one connection
+	places     = 128      // for filters, events, counts
+	placesPart = 16       // of one client; a message with more filters counts as so many
+	placesOf   = 16       // messages of one connection that have no answer yet
+	bodies     = 64 << 20 // bytes of messages that have no answer yet
+	bodiesPart = 8 << 20  // of one client
+	negPlaces  = 64       // reconciliations
+
+	eventRate     = 20_000 // events that are written to subscribers, per second
+	eventRatePart = 2000   // to one client
+	burst         = 5      // seconds of that which may come together
+
 	negKept   = 8 * time.Second // khatru keeps one for seven seconds after its last message
 	softQueue = 1 << 20         // who has more than this to read is not asked what else they want, and gets no more of it
 	softPart  = 4               // nor who has such a part of MaxQueue
 	queuePart = 8               // of MaxQueues is MaxQueue
-	holds     = 64              // filters of answers that wait for who has asked: the backend may have read what they find
+	holds     = 128             // filters of answers that wait for who has asked: the backend may have read what they find
+	heldPart  = 32              // of one client
 	answerBy  = time.Minute
 	pingEvery = 30 * time.Second
 	pongBy    = 40 * time.Second
@@ -97,24 +109,23 @@ const (
 // Gate is an [http.Handler] before that of a relay. Make one with [New]. It is safe for concurrent
 // use, and has no goroutine but those of connections.
 type Gate struct {
-	next      http.Handler
-	cfg       Config
-	work      *turns.Turns
-	bodies    *turns.Turns
-	negs      *turns.Turns
-	listening *turns.Turns
-	held      *turns.Turns
-	live      live
-	ear       *ear // nil: the relay has the subscriptions itself; set before it serves
-	paced     map[*khatru.Relay]struct{}
-	soft      int
-	queued    atomic.Int64
-	crowd     sync.Mutex // nobody is hung up for what somebody else makes room for
+	next    http.Handler
+	cfg     Config
+	work    *limit.Slots
+	bodies  *limit.Slots
+	held    *limit.Slots
+	written *limit.Rate   // events to each client
+	flood   *rate.Limiter // events to all clients
+	live    live
+	ear     *ear // nil: the relay has the subscriptions itself; set before it serves
+	paced   map[*khatru.Relay]struct{}
+	soft    int
+	queued  atomic.Int64
+	crowd   sync.Mutex // nobody is hung up for what somebody else makes room for
 
 	mu sync.Mutex
 	// guarded by mu
-	conns   map[*conn]struct{}
-	clients map[string]int
+	conns   *limit.Table[*conn, struct{}] // the longest idle ones of a client first
 	counts  map[string]uint64
 	closing chan struct{} // by Close
 
@@ -138,6 +149,7 @@ func New(next http.Handler, cfg Config) *Gate {
 	set(&cfg.MaxConnections, 4096)
 	set(&cfg.fixed.MaxName, 250)
 	set(&cfg.fixed.MaxFilters, 100)
+	set(&cfg.fixed.MaxSubscriptions, 500)
 	set(&cfg.fixed.MaxListening, 50_000)
 	relay, direct := next.(*khatru.Relay)
 	if cfg.MaxMessage <= 0 {
@@ -156,11 +168,18 @@ func New(next http.Handler, cfg Config) *Gate {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	g := &Gate{
-		next: next, cfg: cfg, conns: make(map[*conn]struct{}), clients: make(map[string]int), counts: make(map[string]uint64),
+		next: next, cfg: cfg, conns: limit.NewTable[*conn, struct{}](cfg.MaxConnections, 0), counts: make(map[string]uint64),
 		closing: make(chan struct{}), paced: make(map[*khatru.Relay]struct{}),
-		work: turns.New(max(places, 2*cfg.fixed.MaxFilters)), bodies: turns.New(max(bodies, 2*int(cfg.MaxMessage))),
-		negs: turns.New(negPlaces), listening: turns.New(max(cfg.fixed.MaxListening, 2*cfg.fixed.MaxFilters)),
-		held: turns.New(holds), soft: min(softQueue, cfg.fixed.MaxQueue/softPart),
+		work:    limit.NewSlots(places, placesPart),
+		bodies:  limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
+		held:    limit.NewSlots(holds, heldPart),
+		written: limit.NewRate(eventRatePart, burst*eventRatePart, 3*cfg.MaxConnections),
+		flood:   rate.NewLimiter(eventRate, burst*eventRate),
+		soft:    min(softQueue, cfg.fixed.MaxQueue/softPart),
+		live: live{
+			subs: limit.NewTable[*sub, *conn](cfg.fixed.MaxListening, int64(cfg.fixed.MaxListening)),
+			negs: limit.NewTable[*sub, *conn](negPlaces, 0),
+		},
 	}
 	if direct {
 		g.Pace(relay)
@@ -251,20 +270,25 @@ func subscription(ctx context.Context) (id string) {
 	return khatru.GetSubscriptionID(ctx)
 }
 
-// Address is whose a request is by where it comes from: an IPv4 address, or the /64 of an IPv6 one.
+// Address returns the address that a request comes from: an IPv4 address, or the /64 of an IPv6 one.
 func Address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
 	}
-	ip, err := netip.ParseAddr(host)
+	return stranger(host).ID
+}
+
+// stranger returns the client that [Config.Client] names.
+func stranger(name string) limit.Stranger {
+	addr, err := netip.ParseAddr(name)
+	if p, no := netip.ParsePrefix(name); no == nil {
+		addr, err = p.Addr(), nil
+	}
 	if err != nil {
-		return host
+		return limit.Stranger{ID: name}
 	}
-	if ip = ip.Unmap().WithZone(""); ip.Is6() {
-		return netip.PrefixFrom(ip, 64).Masked().String()
-	}
-	return ip.String()
+	return limit.Client(addr)
 }
 
 // ServeHTTP implements [http.Handler].
@@ -291,16 +315,15 @@ var (
 
 // What is counted.
 const (
-	refusedConnections = "connections"
-	refusedListening   = "listening"
-	refusedNegs        = "reconciliations"
-	hungUpRoom         = "room"
-	hungUpSlow         = "slow"
-	hungUpQuiet        = "quiet"
+	refusedListening = "listening"
+	refusedNegs      = "reconciliations"
+	hungUpRoom       = "room"
+	hungUpSlow       = "slow"
+	hungUpQuiet      = "quiet"
 )
 
-// Counts says how often what was done, by what: refused "connections", filters that are "listening"
-// and "reconciliations" for want of room, and hung up for "room", "slow", "quiet".
+// Counts returns how often something was refused or closed because others need the room ("listening": subscriptions,
+// "reconciliations"), and how often a connection was ended ("room", "slow", "quiet").
 func (g *Gate) Counts() map[string]uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -325,44 +348,51 @@ func (g *Gate) count(what string) {
 	g.counts[what]++
 }
 
-// enter takes note of a connection; false: there is no room for it.
-func (g *Gate) enter(c *conn) bool {
+// enter adds a connection, and ends one that yields to it when there is no room.
+func (g *Gate) enter(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.conns) >= g.cfg.MaxConnections {
-		var most *conn
-		for o := range g.conns {
-			if most == nil || g.clients[o.client] > g.clients[most.client] {
-				most = o
+	if g.conns.Len() >= g.cfg.MaxConnections {
+		var listening []*conn
+		for o := range g.conns.All() {
+			if o.asked.subscriptions() > 0 {
+				listening = append(listening, o)
 			}
 		}
-		if g.clients[most.client] < g.clients[c.client]+2 {
-			return false
+		for _, o := range listening { // those without subscriptions yield first
+			g.conns.Touch(o)
 		}
-		g.counts[hungUpRoom]++
-		g.forget(most)
-		most.end(errRoom)
 	}
-	g.conns[c] = struct{}{}
 	c.closing = g.closing
-	g.clients[c.client]++
-	return true
+	gone, _ := admit(g.conns, c, c.who, struct{}{}) // there is one that yields, because all count the same
+	for _, o := range gone {
+		g.counts[hungUpRoom]++
+		o.Key.end(errRoom)
+	}
+}
+
+// touch makes a connection the one that was used last.
+func (g *Gate) touch(c *conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.conns.Touch(c)
 }
 
 func (g *Gate) leave(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.forget(c)
+	g.conns.Delete(c)
 }
 
-func (g *Gate) forget(c *conn) {
-	if _, here := g.conns[c]; !here {
-		return
+// all returns the connections.
+func (g *Gate) all() []*conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []*conn
+	for c := range g.conns.All() {
+		all = append(all, c)
 	}
-	delete(g.conns, c)
-	if g.clients[c.client]--; g.clients[c.client] == 0 {
-		delete(g.clients, c.client)
-	}
+	return all
 }
 
 // makeRoom hangs up who most waits for, as long as more waits in all than may.
@@ -382,21 +412,60 @@ func (g *Gate) makeRoom() {
 	}
 }
 
+// ration returns the subscriptions that an event is written to. Others are closed, because their client has had its part
+// of the events of this second: the oldest ones of it. If all clients together have had theirs, half of the subscriptions
+// remain at most, and those with most lose first.
+func (g *Gate) ration(hearers []hearer) (kept []hearer) {
+	var over []hearer
+	for _, h := range slices.Backward(hearers) {
+		if g.written.Allow(h.c.who, 1) {
+			kept = append(kept, h)
+		} else {
+			over = append(over, h)
+		}
+	}
+	if !g.flood.AllowN(time.Now(), len(kept)) {
+		room := limit.NewTable[*sub, *conn](max(int(g.flood.Tokens()), (len(kept)+1)/2), 0)
+		for _, h := range slices.Backward(kept) {
+			gone, ok := room.Put(h.s, h.c.who, 0, h.c)
+			for _, o := range gone {
+				over = append(over, hearer{o.Value, o.Key})
+			}
+			if !ok {
+				over = append(over, h)
+			}
+		}
+		kept = kept[:0]
+		for s, c := range room.All() {
+			kept = append(kept, hearer{c, s})
+		}
+	}
+	for _, h := range over {
+		h.c.yields(h.s)
+	}
+	return kept
+}
+
+// unwritten tells of an event that has no JSON, which go-nostr knows none of.
+func (g *Gate) unwritten(e *nostr.Event, err error) {
+	g.cfg.Logger.Warn("an event can't be written", "event", e.ID, "err", err)
+}
+
 // slowest is, of the client that most waits for, the connection that most waits for.
 func (g *Gate) slowest() *conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	of, sizes := make(map[string]int), make(map[*conn]int)
-	for c := range g.conns {
+	of, sizes := make(map[limit.Stranger]int), make(map[*conn]int)
+	for c := range g.conns.All() {
 		all, waiting := c.queue.size()
-		of[c.client] += all
+		of[c.who] += all
 		if waiting > 0 {
 			sizes[c] = all
 		}
 	}
 	var most *conn
 	for c, n := range sizes {
-		if most == nil || of[c.client] > of[most.client] || c.client == most.client && n > sizes[most] {
+		if most == nil || of[c.who] > of[most.who] || c.who == most.who && n > sizes[most] {
 			most = c
 		}
 	}
@@ -405,9 +474,7 @@ func (g *Gate) slowest() *conn {
 
 // deafened hangs up who would not hear any more of what is published.
 func (g *Gate) deafened() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for c := range g.conns {
+	for _, c := range g.all() {
 		if c.own {
 			c.end(errGone)
 		}
@@ -419,7 +486,7 @@ func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ear.close()
-	for c := range g.conns {
+	for c := range g.conns.All() {
 		c.end(context.Canceled)
 	}
 	close(g.closing) // and who lingers
@@ -430,16 +497,11 @@ func (g *Gate) Close() {
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	c := &conn{
-		g: g, client: g.cfg.Client(r), queue: newQueue(&g.queued), inbox: make(chan inbound, placesOf), ahead: semaphore.NewWeighted(readAhead),
+		g: g, who: stranger(g.cfg.Client(r)), queue: newQueue(&g.queued), inbox: make(chan inbound, placesOf), ahead: semaphore.NewWeighted(readAhead),
 		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(), entered: make(chan struct{}), own: g.ear.open(),
 	}
 	defer end(nil)
-	if !g.enter(c) {
-		g.refuse(c.client, refusedConnections)
-		w.Header().Set("Retry-After", "60")
-		http.Error(w, "too many connections", http.StatusServiceUnavailable)
-		return
-	}
+	g.enter(c)
 	defer g.leave(c)
 	dialing, cancel := context.WithTimeout(ctx, answerBy)
 	in, resp, err := dial(dialing, g.next, r.WithContext(context.WithValue(context.WithoutCancel(r.Context()), connKey{}, c))) //nolint:bodyclose // a pipe that has ended

@@ -174,32 +174,6 @@ func TestWhoDoesNotRead(t *testing.T) {
 	}
 }
 
-// Who has all connections there are lets others in.
-func TestRoomForOthers(t *testing.T) {
-	s := serve(t, gate.Config{MaxConnections: 4, Client: func(r *http.Request) string { return r.Header.Get("Who") }})
-	dial := func(who string) (*websocket.Conn, error) {
-		c, resp, err := websocket.Dial(t.Context(), s.url, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {who}}})
-		if resp != nil && err != nil {
-			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-		}
-		return c, err
-	}
-	for range 4 {
-		_, err := dial("a")
-		require.NoError(t, err)
-	}
-	_, err := dial("a")
-	require.Error(t, err)
-	for range 2 {
-		_, err := dial("b")
-		require.NoError(t, err)
-	}
-	_, err = dial("b")
-	require.Error(t, err, "they have half")
-	_, err = dial("c")
-	require.NoError(t, err)
-}
-
 // A relay that refuses a connection says so to the client.
 func TestARelayThatRefuses(t *testing.T) {
 	s := serve(t, gate.Config{})
@@ -247,30 +221,34 @@ func TestFiltersOfARequestDiffer(t *testing.T) {
 	require.Equal(t, 2, s.metric("gate_taken", "listening"))
 }
 
-// Filters that listen are bounded in all, and nobody has more of them than there are left.
+// Filters that listen are bounded in all, and the client that has most of them yields.
 func TestListening(t *testing.T) {
 	log := &syncBuffer{}
 	s := serve(t, gate.Config{
 		Client: func(r *http.Request) string { return r.RemoteAddr }, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}.With(gate.Fixed{MaxListening: 10, MaxFilters: 5}))
 	a, b := s.dial(), s.dial()
-	open := func(c *client, name string, n int) string {
+	says := func(c *client, name string, n int) {
 		filters := ""
 		for kind := range n {
 			filters += fmt.Sprintf(`,{"kinds":[%d],"limit":0}`, kind)
 		}
 		c.says(`["REQ","` + name + `"` + filters + `]`)
-		return c.hears()
 	}
-	require.Equal(t, `["EOSE","1"]`, open(a, "1", 5))
-	for range 3 {
-		require.Equal(t, `["CLOSED","2","rate-limited: too many subscriptions are open"]`, open(a, "2", 1))
+	for _, name := range []string{"1", "2", "3"} {
+		says(a, name, 3)
+		require.Equal(t, `["EOSE","`+name+`"]`, a.hears())
 	}
+	says(b, "1", 2)
+	require.Equal(t, `["EOSE","1"]`, b.hears())
+	require.Equal(t, `["CLOSED","1","rate-limited: too many subscriptions are open"]`, a.hears(), "the oldest one")
+	says(a, "3", 3)
+	require.Equal(t, `["EOSE","3"]`, a.hears(), "in its place")
+	says(a, "4", 3)
+	require.Equal(t, `["CLOSED","2","rate-limited: too many subscriptions are open"]`, a.hears())
+	require.Equal(t, `["EOSE","4"]`, a.hears())
 	require.Equal(t, 1, strings.Count(log.String(), "a client was refused"), "once a minute")
 	require.Regexp(t, `client=127\.0\.0\.1:\d+ what=listening`, log.String())
-	require.Equal(t, `["EOSE","1"]`, open(b, "1", 2))
-	require.Equal(t, `["EOSE","1"]`, open(a, "1", 2), "in its place")
-	require.Equal(t, `["EOSE","2"]`, open(a, "2", 1))
 }
 
 // A backend may make a query for each author with each kind: one message of 400 kB ended the process.

@@ -5,64 +5,93 @@ import (
 	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/limit"
 )
 
-// live are the subscriptions of a Gate that hear what is published.
+// live is the table of what clients have open: subscriptions and reconciliations. Free room is usable by
+// all clients. Without it the oldest entry of the client that has most yields.
 type live struct {
-	mu  sync.RWMutex
-	all []*listener // guarded by mu
+	mu         sync.RWMutex
+	subs, negs *limit.Table[*sub, *conn] // guarded by mu
 }
 
-// listener is a subscription that is open.
-type listener struct {
-	c       *conn
-	s       *sub
-	filters []listening
-	at      int // in live.all; guarded by live.mu
+// hearer is a subscription that matches an event.
+type hearer struct {
+	c *conn
+	s *sub
+}
+
+// weighted is an entry of a table that counts as so many.
+type weighted interface {
+	comparable
+	units() int
+}
+
+// admit stores an entry, and returns those that yield to it. If all clients have as much as the new one,
+// the oldest entry yields: otherwise those that came first would keep everybody else out. It reports
+// false if the client of the entry has most, and no other entry that could yield.
+func admit[K weighted, V any](t *limit.Table[K, V], key K, who limit.Stranger, value V) (gone []limit.Entry[K, V], ok bool) {
+	n := key.units()
+	if gone, ok = t.Put(key, who, int64(n), value); ok {
+		return gone, true
+	}
+	for k, v := range t.All() {
+		if k.units() >= n {
+			t.Delete(k)
+			more, ok := t.Put(key, who, int64(n), value)
+			return append(append(gone, limit.Entry[K, V]{Key: k, Value: v}), more...), ok
+		}
+	}
+	return gone, false
+}
+
+// open adds a subscription or a reconciliation of a client.
+func (l *live) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.label == labelNegOpen {
+		return admit(l.negs, s, c.who, c)
+	}
+	return admit(l.subs, s, c.who, c)
 }
 
 // hear has a subscription hear what is published from now on, for which any of its filters asks, unless it has ended.
-func (l *live) hear(c *conn, s *sub, filters []nostr.Filter) {
-	o := &listener{c: c, s: s, filters: make([]listening, len(filters))}
+func (l *live) hear(s *sub, filters []nostr.Filter) {
+	hears := make([]listening, len(filters))
 	for i, f := range filters {
-		o.filters[i] = newListening(f)
+		hears[i] = newListening(f)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.gone {
-		return
-	}
-	s.listener, o.at = o, len(l.all)
-	l.all = append(l.all, o)
+	s.hears = hears
 }
 
-// leave has it hear no more.
+// leave removes a subscription or a reconciliation.
 func (l *live) leave(s *sub) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.gone = true
-	gone := s.listener
-	if gone == nil {
-		return
-	}
-	s.listener = nil
-	last := len(l.all) - 1
-	l.all[gone.at] = l.all[last]
-	l.all[gone.at].at = gone.at
-	l.all[last] = nil
-	l.all = l.all[:last]
+	l.subs.Delete(s)
+	l.negs.Delete(s)
 }
 
-// who returns those who are to hear of an event.
-func (l *live) who(e *published) (out []*listener) {
+// who returns the subscriptions that match an event, the oldest first.
+func (l *live) who(e *published) (out []hearer) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	for _, o := range l.all {
-		if slices.ContainsFunc(o.filters, e.matches) {
-			out = append(out, o)
+	for s, c := range l.subs.All() {
+		if slices.ContainsFunc(s.hears, e.matches) {
+			out = append(out, hearer{c, s})
 		}
 	}
 	return out
+}
+
+// units returns the filters and reconciliations that are open.
+func (l *live) units() (listening, reconciliations int) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return int(l.subs.Bytes()), l.negs.Len()
 }
 
 // listening is a filter that is held against each event that is published. What it names is sorted:
@@ -113,7 +142,6 @@ func weight(f nostr.Filter) int {
 type published struct {
 	event  *nostr.Event
 	values map[string][]string // of its tags, sorted
-	text   []byte              // as JSON, once somebody hears of it
 }
 
 func newPublished(e *nostr.Event) *published {
@@ -152,12 +180,4 @@ func meet(a, b []string) bool {
 		a, b = b, a
 	}
 	return slices.ContainsFunc(a, func(v string) bool { return has(b, v) })
-}
-
-// json is the event as it is written.
-func (p *published) json() (text []byte, err error) {
-	if p.text == nil {
-		p.text, err = p.event.MarshalJSON()
-	}
-	return p.text, err
 }

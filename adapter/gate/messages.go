@@ -253,6 +253,3 @@ func (a answer) as(name []byte) []byte {
 	b = append(append(append(b, `["`...), a.label...), `",`...)
 	return append(append(b, name...), a.rest...)
 }
-
-// failedToParse is how khatru answers what it can't read.
-var failedToParse = []byte(`["NOTICE","failed to parse`)

@@ -3,7 +3,7 @@ package gate
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/graspsync/graspsync/internal/turns"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // Collector returns the metrics, computed when they are asked for. The caller registers
@@ -42,24 +42,27 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
 	g := c.g
-	g.mu.Lock()
-	connections, clients := len(g.conns), len(g.clients)
-	g.mu.Unlock()
+	connections, clients := 0, make(map[limit.Stranger]struct{})
+	for _, o := range g.all() {
+		clients[o.who] = struct{}{}
+		connections++
+	}
 	gauge(c.connections, connections)
-	gauge(c.clients, clients)
+	gauge(c.clients, len(clients))
 	gauge(c.queued, int(g.queued.Load()))
-	for of, t := range map[string]*turns.Turns{
-		"work": g.work, "body_bytes": g.bodies, "reconciliations": g.negs, "listening": g.listening, "held": g.held,
-	} {
-		taken, waiting := t.Stats()
-		gauge(c.taken, taken, of)
-		if t == g.work || t == g.bodies { // for others nobody waits
+	listening, reconciliations := g.live.units()
+	gauge(c.taken, listening, "listening")
+	gauge(c.taken, reconciliations, "reconciliations")
+	for of, s := range map[string]*limit.Slots{"work": g.work, "body_bytes": g.bodies, "held": g.held} {
+		taken, waiting := s.Stats()
+		gauge(c.taken, int(taken), of)
+		if s != g.held { // for that nobody waits
 			gauge(c.waiting, waiting, of)
 		}
 	}
 	counts := g.Counts()
 	for d, which := range map[*prometheus.Desc][]string{
-		c.refused: {refusedConnections, refusedListening, refusedNegs},
+		c.refused: {refusedListening, refusedNegs},
 		c.hungUp:  {hungUpRoom, hungUpSlow, hungUpQuiet},
 	} {
 		for _, what := range which {

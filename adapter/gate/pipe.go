@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -57,19 +58,65 @@ func (p pipe) RoundTrip(ours *http.Request) (*http.Response, error) {
 	}
 	_ = near.SetReadDeadline(time.Time{})
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		resp.Body = buffered{near, in}
+		b := &buffered{Conn: near, in: in, more: make(chan struct{}, 1), closed: make(chan struct{})}
+		go b.flush()
+		resp.Body = b
 	}
 	return resp, nil
 }
 
-// buffered is a connection of which something has been read ahead.
+// buffered is the gate's end of a pipe. Write never blocks, because whoever reads the pipe also writes to it: a
+// relay that answers before it reads on would wait for a gate that waits for the relay. What waits is bounded by
+// the messages that a connection may have without an answer.
 type buffered struct {
 	net.Conn
-	in *bufio.Reader
+	in     *bufio.Reader // it may have read ahead
+	more   chan struct{} // holds one: there is something to be written
+	closed chan struct{}
+	once   sync.Once
+
+	mu   sync.Mutex
+	text []byte // guarded by mu
 }
 
 // Read implements [io.Reader].
-func (b buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+
+// Write implements [io.Writer].
+func (b *buffered) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	b.text = append(b.text, p...)
+	b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+// Close implements [io.Closer]. What was not written is lost.
+func (b *buffered) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return b.Conn.Close()
+}
+
+// flush writes what there is until the pipe ends.
+func (b *buffered) flush() {
+	for {
+		select {
+		case <-b.more:
+		case <-b.closed:
+			return
+		}
+		b.mu.Lock()
+		text := b.text
+		b.text = nil
+		b.mu.Unlock()
+		if _, err := b.Conn.Write(text); err != nil {
+			return
+		}
+	}
+}
 
 // hijacked is the [http.ResponseWriter] of a connection that can be taken over.
 type hijacked struct {

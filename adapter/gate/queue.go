@@ -1,9 +1,40 @@
 package gate
 
 import (
+	"iter"
 	"sync"
 	"sync/atomic"
 )
+
+// outgoing is a message to a client, or an event for several of its subscriptions.
+type outgoing struct {
+	text  []byte   // the message, or the JSON of the event, which other connections share
+	names [][]byte // the subscriptions that get the event, as they are written
+}
+
+// size returns the bytes that an outgoing holds in memory.
+func (o outgoing) size() int {
+	n := len(o.text)
+	for _, name := range o.names {
+		n += len(name)
+	}
+	return n
+}
+
+// messages yields what is written to the websocket.
+func (o outgoing) messages() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if o.names == nil {
+			yield(o.text)
+			return
+		}
+		for _, name := range o.names {
+			if !yield(write(labelEvent, name, o.text)) {
+				return
+			}
+		}
+	}
+}
 
 // queue is what is to be written to a client: the relay never waits for it. Its bytes count until
 // they are written, for all queues as well.
@@ -13,26 +44,27 @@ type queue struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	messages [][]byte
-	waiting  int // bytes of messages
-	bytes    int // with what is being written
-	closed   bool
-	less     chan struct{} // nil: nobody waits for it
+	items   []outgoing
+	waiting int // bytes of items
+	bytes   int // with what is being written
+	closed  bool
+	less    chan struct{} // nil: nobody waits for it
 }
 
 func newQueue(all *atomic.Int64) *queue { return &queue{more: make(chan struct{}, 1), all: all} }
 
-// put appends a message; false: the queue is closed. Then, or now, there is so much in it.
-func (q *queue) put(m []byte) (size int, ok bool) {
+// put appends an item; false: the queue is closed. Then, or now, there is so much in it.
+func (q *queue) put(o outgoing) (size int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return q.bytes, false
 	}
-	q.messages = append(q.messages, m)
-	q.waiting += len(m)
-	q.bytes += len(m)
-	q.all.Add(int64(len(m)))
+	n := o.size()
+	q.items = append(q.items, o)
+	q.waiting += n
+	q.bytes += n
+	q.all.Add(int64(n))
 	select {
 	case q.more <- struct{}{}:
 	default:
@@ -40,24 +72,24 @@ func (q *queue) put(m []byte) (size int, ok bool) {
 	return q.bytes, true
 }
 
-// get returns the first message; written is called when it is.
-func (q *queue) get() ([]byte, bool) {
+// get returns the first item; written is called when it is.
+func (q *queue) get() (o outgoing, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.messages) == 0 {
-		return nil, false
+	if len(q.items) == 0 {
+		return o, false
 	}
-	m := q.messages[0]
-	q.messages[0] = nil
-	q.messages = q.messages[1:]
-	q.waiting -= len(m)
-	return m, true
+	o = q.items[0]
+	q.items[0] = outgoing{}
+	q.items = q.items[1:]
+	q.waiting -= o.size()
+	return o, true
 }
 
-func (q *queue) written(m []byte) {
+func (q *queue) written(o outgoing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.lose(len(m))
+	q.lose(o.size())
 }
 
 // close takes nothing more in, and forgets what waits.
@@ -66,7 +98,7 @@ func (q *queue) close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	q.lose(q.waiting)
-	q.messages, q.waiting = nil, 0
+	q.items, q.waiting = nil, 0
 }
 
 // lose is called with mu held.

@@ -193,7 +193,7 @@ func TestWhoWaitsAndGoesAway(t *testing.T) {
 		filters += fmt.Sprintf(`,{"kinds":[%d]}`, kind)
 	}
 	a.says(`["REQ","x"` + filters + `]`)
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 64 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 16 }, 5*time.Second, 5*time.Millisecond)
 	b.says(`["REQ","x"` + filters + `]`)
 	b.says(`["REQ","y"` + filters + `]`)
 	waiting := func() int { return s.metric("gate_waiting", "work") }
@@ -205,7 +205,7 @@ func TestWhoWaitsAndGoesAway(t *testing.T) {
 	// What the relay is at takes up its places until it is done, and no longer.
 	require.NoError(t, a.CloseNow())
 	require.Eventually(t, func() bool { return s.metric("gate_connections", "") == 0 }, 5*time.Second, 5*time.Millisecond)
-	require.Never(t, func() bool { return s.metric("gate_taken", "work") != 64 }, 100*time.Millisecond, 10*time.Millisecond)
+	require.Never(t, func() bool { return s.metric("gate_taken", "work") != 16 }, 100*time.Millisecond, 10*time.Millisecond)
 	close(never)
 	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 0 }, time.Second, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 0 }, time.Second, 5*time.Millisecond)
@@ -246,5 +246,5 @@ func TestMetrics(t *testing.T) {
 	problems, err := testutil.CollectAndLint(g.Collector("ngit"))
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.Equal(t, 3+5+2+3+3, testutil.CollectAndCount(g.Collector("ngit")))
+	require.Equal(t, 3+5+2+2+3, testutil.CollectAndCount(g.Collector("ngit")))
 }

@@ -1,10 +1,11 @@
 package gate
 
 import (
-	"bytes"
 	"context"
 	"sync"
 	"time"
+
+	"github.com/graspsync/graspsync/limit"
 )
 
 // table is what a connection has asked the relay for, by the names that the client has given and by
@@ -30,22 +31,25 @@ type sub struct {
 	name    []byte // as it is written
 	key     string
 	filters int
-	weight  int           // of MaxListening
+	weight  int           // units that it takes up in its table
 	done    bool          // the relay has answered: stored events have come
 	closed  bool          // the client wants no more of it
 	unread  chan struct{} // closed: what is left of the answer is for nobody
-	held    bool          // its answer has waited for the client
+	held    *limit.Slot   // nil: its answer does not wait for the client
 	told    *told         // what has come of it
 	coming  []int         // bytes of its events that were let through, the first one first
 	pending []*pending    // what has no answer, the oldest first
-	timer   *time.Timer
-	leave   sync.Once // its room is given back
 
-	own      bool                    // the relay does not know of it
-	stop     context.CancelCauseFunc // has the relay look for nothing more
-	listener *listener               // guarded by the mutex of live; nil: it does not hear
-	gone     bool                    // guarded by that as well: it is not to hear any more
+	// set before it is in a table, read-only
+	timer *time.Timer             // of a reconciliation
+	own   bool                    // the relay does not know of it
+	ctx   context.Context         //nolint:containedctx // it lasts as long as the subscription; nil if it is not own
+	stop  context.CancelCauseFunc // ends ctx
+
+	hears []listening // guarded by the mutex of live; none: it does not hear
 }
+
+func (s *sub) units() int { return s.weight }
 
 // pending is a message that has no answer yet, and what it takes up.
 type pending struct {
@@ -90,10 +94,11 @@ func (t *table) named(r request) *sub {
 	return t.of(r.label)[r.name]
 }
 
-func (t *table) reconciliations() int {
+// subscriptions returns the number of subscriptions that are open.
+func (t *table) subscriptions() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.negs)
+	return len(t.reqs)
 }
 
 // wait notes a message that the relay is to answer.
@@ -122,16 +127,20 @@ func (t *table) event(p *pending) {
 	t.events = append(t.events, p)
 }
 
-// open gives a subscription a number.
-func (t *table) open(s *sub, p *pending) {
+// open gives a subscription a number. It reports false if that was closed already, since others needed its room.
+func (t *table) open(s *sub, p *pending) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if s.closed {
+		return false
+	}
 	t.number++
 	s.number, s.pending = t.number, []*pending{p}
 	t.ours[s.number] = s
 	if names := t.of(s.label); names != nil {
 		names[s.key] = s
 	}
+	return true
 }
 
 // goesOn notes one more message of a reconciliation, if there is one of that name.
@@ -146,23 +155,23 @@ func (t *table) goesOn(r request, p *pending) *sub {
 	return s
 }
 
-// close ends a subscription. The relay is told once it has answered: what closes and what opens may
-// be dealt with in any order.
-func (t *table) close(s *sub) (tell bool) {
+// close ends a subscription, and reports whether it was open. The relay is told once it has answered: what
+// closes and what opens may be dealt with in any order.
+func (t *table) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.closed {
-		return false
+		return false, false
 	}
 	s.closed = true
 	close(s.unread)
 	t.stop(s)
 	t.unname(s)
 	if !s.done || len(s.pending) > 0 {
-		return false
+		return true, false
 	}
 	delete(t.ours, s.number)
-	return true
+	return true, true
 }
 
 // unname forgets the name of a subscription. It is called with mu held.
@@ -207,14 +216,24 @@ func (t *table) stop(s *sub) {
 }
 
 // hold gives an answer a place among those that wait, unless it has one or waits no more.
-func (t *table) hold(s *sub, place func() bool) bool {
+func (t *table) hold(s *sub, place func() *limit.Slot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s.closed || s.done || t.ours[s.number] != s || !s.held && !place() {
+	if s.closed || s.done || t.ours[s.number] != s {
 		return false
 	}
-	s.held = true
-	return true
+	if s.held == nil {
+		s.held = place()
+	}
+	return s.held != nil
+}
+
+// unhold gives the place of an answer back. It is called with mu held.
+func (t *table) unhold(s *sub) {
+	if s.held != nil {
+		s.held.Release()
+		s.held = nil
+	}
 }
 
 func (t *table) comes() int {
@@ -228,7 +247,6 @@ type verdict struct {
 	say  []byte   // to the client; nil: nothing
 	p    *pending // what it has answered
 	s    *sub     // what it is about
-	held bool     // its answer waits no more
 	over bool     // the relay has nothing more of it
 	tell bool     // the relay has it open, and is to end it
 }
@@ -239,7 +257,7 @@ func (t *table) hears(message []byte) (v verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.number == 0 {
-		if len(t.events) > 0 && (a.label == labelOK || bytes.HasPrefix(message, failedToParse)) {
+		if len(t.events) > 0 && a.label == labelOK {
 			v.p, t.events = t.events[0], t.events[1:]
 		}
 		v.say = message
@@ -266,7 +284,8 @@ func (t *table) hears(message []byte) (v verdict) {
 	}
 	t.stop(s)
 	s.told.answered()
-	v.s, v.held, s.held, s.done = s, s.held, false, true
+	t.unhold(s)
+	v.s, s.done = s, true
 	if len(s.pending) > 0 {
 		v.p, s.pending = s.pending[0], s.pending[1:]
 	}
@@ -284,15 +303,17 @@ func (t *table) hears(message []byte) (v verdict) {
 	return v
 }
 
-// live is how the client calls a subscription that is to hear of an event which was published; false: it has, or wants
-// nothing more.
-func (t *table) live(s *sub, event string) (name []byte, hears bool) {
+// live returns the names of those subscriptions that are to get an event which was published: they are open, and
+// have not had it.
+func (t *table) live(subs []*sub, event string) (names [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s.closed || len(event) >= len(digest{}) && s.told.again(digest([]byte(event[:len(digest{})]))) {
-		return nil, false
+	for _, s := range subs {
+		if !s.closed && (len(event) < len(digest{}) || !s.told.again(digest([]byte(event[:len(digest{})])))) {
+			names = append(names, s.name)
+		}
 	}
-	return s.name, true
+	return names
 }
 
 // end has nothing more said to the client, which has gone, and nothing more of what it has asked for
@@ -317,7 +338,7 @@ func (t *table) end() <-chan struct{} {
 }
 
 // forget empties the table.
-func (t *table) forget() (subs []*sub, held int, left []*pending) {
+func (t *table) forget() (subs []*sub, left []*pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for p := range t.waiting {
@@ -325,11 +346,8 @@ func (t *table) forget() (subs []*sub, held int, left []*pending) {
 	}
 	for _, s := range t.ours {
 		subs = append(subs, s)
-		if s.held {
-			held += s.filters
-			s.held = false
-		}
+		t.unhold(s)
 	}
 	clear(t.ours)
-	return subs, held, left
+	return subs, left
 }

@@ -1,0 +1,214 @@
+package gate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/gate"
+)
+
+// open opens subscriptions to all notes that come, and returns when they are open.
+func (c *client) opens(n int) {
+	c.t.Helper()
+	for i := range n {
+		c.says(fmt.Sprintf(`["REQ","%d",{"kinds":[1],"limit":0}]`, i))
+	}
+	for range n {
+		require.Contains(c.t, c.hears(), `["EOSE","`)
+	}
+}
+
+// NIP-11 announces 500 subscriptions of a connection. 1,500 that had their stored events were open.
+func TestCaseH3_SubscriptionsOfAConnection(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	c.publishes(note(1))
+	for i := range 500 {
+		c.says(fmt.Sprintf(`["REQ","%d",{"kinds":[1],"limit":1}]`, i))
+		require.Equal(t, fmt.Sprintf(`["EOSE","%d"]`, i), c.hears(`["EVENT"`))
+	}
+	for range 2 {
+		c.says(`["REQ","more",{"kinds":[1],"limit":1}]`)
+		require.Equal(t, `["CLOSED","more","rate-limited: too many subscriptions are open"]`, c.hears(`["EVENT"`))
+	}
+	c.says(`["REQ","7",{"kinds":[1],"limit":1}]`)
+	require.Equal(t, `["EOSE","7"]`, c.hears(`["EVENT"`), "in its place")
+	c.says(`["CLOSE","8"]`)
+	c.says(`["REQ","more",{"kinds":[1],"limit":1}]`)
+	require.Equal(t, `["EOSE","more"]`, c.hears(`["EVENT"`))
+	other := s.dial()
+	other.opens(1)
+}
+
+// Each event was copied once for each subscription of a connection, and whoever published it waited for that.
+func TestCaseH3_AnEventIsQueuedOncePerConnection(t *testing.T) {
+	s := serve(t, gate.Config{Client: who})
+	const conns, subs, size, events = 5, 300, 20_000, 5
+	for range conns {
+		s.dialAs("10.0.0.1").opens(subs)
+	}
+	honest := s.dialAs("10.9.0.1")
+	for i := range events {
+		ev := note(i)
+		ev.Content = strings.Repeat("x", size)
+		require.NoError(t, ev.Sign("0000000000000000000000000000000000000000000000000000000000000001"))
+		honest.publishes(ev)
+		require.LessOrEqual(t, s.metric("gate_queued_bytes", ""), (i+1)*conns*(size+subs*10+1000))
+	}
+	require.Zero(t, s.metric("gate_hung_up_total", "slow"))
+}
+
+// One client had each event written 24,000 times, and all others wait for that.
+func TestCaseH3_EventsWrittenToOneClientAreBounded(t *testing.T) {
+	s := serve(t, gate.Config{Client: who})
+	const conns, subs = 30, 400
+	honest := s.dialAs("10.9.0.1")
+	honest.opens(1)
+	var all []*client
+	var wg sync.WaitGroup
+	for range conns {
+		c := s.dialAs("10.0.0.1")
+		all = append(all, c)
+		wg.Go(func() { c.opens(subs) })
+	}
+	wg.Wait()
+	for _, c := range all {
+		go func() {
+			for {
+				if _, _, err := c.Read(t.Context()); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	publisher := s.dialAs("10.8.0.1")
+	for i := range 10 {
+		ev := note(i)
+		publisher.publishes(ev)
+		require.Equal(t, ev.ID, eventOf(t, honest.hears()))
+	}
+	require.LessOrEqual(t, s.metric("gate_taken", "listening"), conns*subs-1000)
+	require.NotZero(t, s.metric("gate_refused_total", "listening"))
+}
+
+// Ten clients with large subscriptions had all room there is, and kept it: others, relays that sync among them, had none.
+func TestCaseH2_SubscriptionsOfFewClients(t *testing.T) {
+	s := serve(t, gate.Config{Client: who})
+	var values []string
+	for i := range 3900 {
+		values = append(values, fmt.Sprint(i))
+	}
+	list, err := json.Marshal(values)
+	require.NoError(t, err)
+	filter := `{"limit":0,"#t":` + string(list) + `}`
+	var all []*client
+	for i := range 10 {
+		all = append(all, s.dialAs(fmt.Sprintf("10.0.%d.1", i)))
+	}
+	for n := range 52 {
+		for _, c := range all {
+			c.says(fmt.Sprintf(`["REQ","%d",%s]`, n, filter))
+			c.hears(`["CLOSED"`)
+		}
+	}
+	for i := range 600 {
+		all[i%len(all)].says(fmt.Sprintf(`["REQ","s%d",{"kinds":[1],"limit":0}]`, i))
+	}
+	for i := range 20 {
+		c := s.dialAs(fmt.Sprintf("10.9.%d.1", i))
+		c.opens(20)
+		ev := note(i)
+		all[0].says(string(must(json.Marshal([]any{"EVENT", ev}))))
+		require.Equal(t, ev.ID, eventOf(t, c.hears()))
+	}
+	require.LessOrEqual(t, s.metric("gate_taken", "listening"), 50_000)
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// As many clients as there may be connections, each with an idle one, kept everybody else out.
+func TestCaseH2_IdleConnections(t *testing.T) {
+	for name, address := range map[string]string{"of networks": "10.0.%d.1", "of one network": "10.0.0.%d", "of one /48": "2001:db8:0:%d::1"} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, gate.Config{MaxConnections: 16, Client: who})
+			listener := s.dialAs("10.1.0.1")
+			listener.opens(1)
+			for i := range 40 {
+				s.dialAs(fmt.Sprintf(address, i))
+			}
+			for i := range 10 {
+				c := s.dialAs(fmt.Sprintf("10.9.%d.1", i))
+				ev := note(i)
+				c.publishes(ev)
+				require.Equal(t, ev.ID, eventOf(t, listener.hears()), "who listens stays, though it was first")
+			}
+			require.LessOrEqual(t, s.metric("gate_connections", ""), 16)
+		})
+	}
+}
+
+// A network that has most yields, and not its many single clients one by one.
+func TestCaseH2_NetworkWithMostYields(t *testing.T) {
+	s := serve(t, gate.Config{MaxConnections: 20, Client: who})
+	var others []*client
+	for i := range 8 {
+		c := s.dialAs(fmt.Sprintf("10.1.%d.1", i))
+		c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+		require.Equal(t, `["EOSE","x"]`, c.hears())
+		others = append(others, c)
+	}
+	for i := range 50 {
+		c := s.dialAs(fmt.Sprintf("10.2.3.%d", i))
+		c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+	}
+	require.Eventually(t, func() bool { return s.metric("gate_hung_up_total", "room") >= 38 }, 20*time.Second, 10*time.Millisecond)
+	ev := note(1)
+	s.relay.BroadcastEvent(ev)
+	for _, c := range others {
+		require.Equal(t, ev.ID, eventOf(t, c.hears()))
+	}
+}
+
+// The goroutine that read what the relay wrote waited for the relay to read, which waited for it.
+func TestCaseC5_ReconciliationThatIsClosedAtOnce(t *testing.T) {
+	s := serve(t, gate.Config{})
+	for n := range 100 {
+		c := s.dial()
+		c.says(`["NEG-OPEN","n",{"kinds":[1]},"6100000200"]`)
+		c.says(`["NEG-CLOSE","n"]`)
+		c.says(fmt.Sprintf(`["REQ","%d",{"kinds":[1]}]`, n))
+		require.Equal(t, fmt.Sprintf(`["EOSE","%d"]`, n), c.hears(`["NEG-MSG"`))
+		require.NoError(t, c.CloseNow())
+	}
+}
+
+// The same of subscriptions that are replaced and closed before they are answered, counts, and events between them.
+func TestCaseC5_WhatIsClosedAtOnce(t *testing.T) {
+	s := serve(t, gate.Config{})
+	for n := range 50 {
+		c := s.dial()
+		for i := range 5 {
+			c.says(`["NEG-OPEN","n",{"kinds":[1]},"6100000200"]`)
+			c.says(fmt.Sprintf(`["REQ","r%d",{"kinds":[1]}]`, i))
+			c.says(fmt.Sprintf(`["CLOSE","r%d"]`, i))
+		}
+		c.says(`["NEG-CLOSE","n"]`)
+		ev := note(1000 + n)
+		c.says(string(must(json.Marshal([]any{"EVENT", ev}))))
+		require.Contains(t, c.hears(`["NEG-MSG"`, `["EOSE","r`, `["EVENT"`), ev.ID)
+		c.says(`["REQ","last",{"kinds":[2]}]`)
+		require.Equal(t, `["EOSE","last"]`, c.hears(`["NEG-MSG"`, `["EOSE","r`, `["EVENT"`))
+		require.NoError(t, c.CloseNow())
+	}
+}
