@@ -212,3 +212,112 @@ func TestCaseC5_WhatIsClosedAtOnce(t *testing.T) {
 		require.NoError(t, c.CloseNow())
 	}
 }
+
+// Clients add members to events that the relay need not know. Sync ignored them, and the relay refused the message.
+func TestCaseC2_MembersThatAreUnknown(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	for i, more := range []string{`"seen_on":[]`, `"seen_on":["wss://a.example",{"b":null}],"relay":"x"`, `"ID":1`, `"":{}`} {
+		ev := note(i)
+		text := string(must(json.Marshal(ev)))
+		c.says(`["EVENT",{` + more + `,` + text[1:] + `]`)
+		require.Equal(t, fmt.Sprintf(`["OK",%q,true,""]`, ev.ID), c.hears(), more)
+		c.says(`["REQ","x",{"ids":["` + ev.ID + `"]}]`)
+		require.NotContains(t, c.hears(), "seen_on")
+		c.hears()
+	}
+	ev := note(100)
+	c.says(`["EVENT",` + string(must(json.Marshal(ev))) + `,"surplus"]`)
+	require.Equal(t, fmt.Sprintf(`["OK",%q,true,""]`, ev.ID), c.hears())
+}
+
+// badEvents are events with an id that can be read, by the field that is wrong.
+func badEvents(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	members := func() map[string]string {
+		out := make(map[string]string)
+		var raw map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(must(json.Marshal(note(1))), &raw))
+		for k, v := range raw {
+			out[k] = string(v)
+		}
+		return out
+	}
+	bad := make(map[string]map[string]string)
+	for i, c := range [][2]string{
+		{"created_at", `"1700000000"`}, {"created_at", `1.5`}, {"created_at", `-1`}, {"created_at", `null`}, {"kind", `70000`}, {"kind", `"1"`},
+		{"tags", `[[1,2]]`}, {"tags", `{}`}, {"tags", `null`}, {"content", `7`}, {"content", `"\ud800"`}, {"pubkey", `"ab"`}, {"sig", `1`}, {"sig", `"zz"`},
+		{"sig", ""}, {"content", ""}, {"pubkey", ""}, {"kind", ""}, {"tags", ""}, {"created_at", ""}, {"id", `"abc"`},
+	} {
+		m := members()
+		if m[c[0]] = c[1]; c[1] == "" {
+			delete(m, c[0])
+		}
+		bad[fmt.Sprint(c[0], " ", i)] = m
+	}
+	return bad
+}
+
+// An event that could not be read was answered by a NOTICE, and its client waited for OK.
+func TestCaseC3_EventsThatCannotBeRead(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	for name, members := range badEvents(t) {
+		raw := make(map[string]json.RawMessage)
+		for k, v := range members {
+			raw[k] = json.RawMessage(v)
+		}
+		field, _, _ := strings.Cut(name, " ")
+		for _, label := range []string{"EVENT", "AUTH"} {
+			c.says(`["` + label + `",` + string(must(json.Marshal(raw))) + `]`)
+			answer := c.hears()
+			require.True(t, strings.HasPrefix(answer, `["OK",`+members["id"]+`,false,"invalid: `), "%s: %s", name, answer)
+			require.Contains(t, answer, field, name)
+		}
+	}
+	c.says(`["EVENT",{"id":7,"kind":1}]`)
+	require.Contains(t, c.hears(), `["NOTICE","invalid: id`)
+	c.publishes(note(2))
+}
+
+// Which member of a filter is wrong was not said.
+func TestCaseC3_FiltersThatCannotBeRead(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	for member, values := range map[string][]string{
+		"since": {`"1"`, `1.5`}, "until": {`[]`}, "limit": {`"5"`}, "kinds": {`1`, `["1"]`, `{}`}, "ids": {`"x"`, `[1]`}, "authors": {`{}`}, "#e": {`"x"`, `[null,1]`},
+		"search": {`1`},
+	} {
+		for _, v := range values {
+			filter := fmt.Sprintf(`{"kinds":[1],"unknown":7,%q:%s}`, member, v)
+			if member == "kinds" {
+				filter = fmt.Sprintf(`{%q:%s}`, member, v)
+			}
+			for label, answer := range map[string]string{"REQ": "CLOSED", "COUNT": "CLOSED", "NEG-OPEN": "NEG-ERR"} {
+				message := fmt.Sprintf(`[%q,"x",%s]`, label, filter)
+				if label == "NEG-OPEN" {
+					message = fmt.Sprintf(`[%q,"x",%s,"6100000200"]`, label, filter)
+				}
+				c.says(message)
+				require.Contains(t, c.hears(), fmt.Sprintf(`[%q,"x","invalid: %s `, answer, member), message)
+			}
+		}
+	}
+}
+
+// A client with another version of the protocol is told ours (NIP-77), and heard that its message is invalid.
+func TestCaseC9_OtherVersionsOfTheProtocol(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	for _, message := range []string{"60", "62", "6f", "62000002ff", "6200"} {
+		c.says(`["NEG-OPEN","n",{},"` + message + `"]`)
+		require.Equal(t, `["NEG-MSG","n","61"]`, c.hears(), message)
+		c.says(`["NEG-OPEN","n",{},"6100000200"]`)
+		require.Contains(t, c.hears(), `["NEG-MSG","n","61`)
+		c.says(`["NEG-CLOSE","n"]`)
+	}
+	for _, message := range []string{"", "00", "51", "71"} {
+		c.says(`["NEG-OPEN","n",{},"` + message + `"]`)
+		require.Contains(t, c.hears(), `["NEG-ERR","n","`, message)
+	}
+}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Config sets bounds. The zero value takes all defaults.
@@ -551,10 +552,19 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	parts = parts[1:]
 	switch r.label {
 	case labelEvent, labelAuth:
-		if len(parts) != 1 || !isObject(parts[0]) {
+		if !isObject(parts[0]) {
 			return r, notice("invalid: " + r.label + " has one event")
 		}
-		r.parts = parts
+		ev, err := wire.ParseEvent(parts[0])
+		if err != nil {
+			return r, unread(parts[0], err)
+		}
+		r.event = ev.Event
+		text, err := r.event.MarshalJSON()
+		if err != nil {
+			return r, unread(parts[0], err)
+		}
+		r.parts = []json.RawMessage{text}
 		return r, nil
 	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
 	default:

@@ -3,11 +3,14 @@ package gate
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -33,13 +36,17 @@ const (
 type request struct {
 	label string
 	name  string            // of a subscription, as the client has it
+	event *nostr.Event      // of EVENT and AUTH
 	parts []json.RawMessage // what comes after the label, and after the name where there is one
 	// filters of a REQ are its parts, read. Each is there once, since each is looked for by itself.
 	filters []nostr.Filter
 }
 
-// maxEcho is how long a name may be that is repeated to who has sent it.
-const maxEcho = 4096
+// How long a name and an id may be that are repeated to the client, in bytes.
+const (
+	maxEcho = 4096
+	maxID   = 64
+)
 
 // check says what is wrong with what comes after the name.
 func (r *request) check(most int) (answer []byte) {
@@ -53,19 +60,20 @@ func (r *request) check(most int) (answer []byte) {
 		}
 		return r.checkFilters()
 	case labelNegOpen:
-		if len(r.parts) != 2 {
+		if len(r.parts) < 2 {
 			return r.refusal("invalid: NEG-OPEN has a filter and a message")
 		}
 		_, text, reason := readFilter(r.parts[0])
 		if reason != "" {
 			return r.refusal(reason)
 		}
-		r.parts[0] = text
+		r.parts = []json.RawMessage{text, r.parts[1]}
 		return r.checkNeg(r.parts[1])
 	case labelNegMsg:
-		if len(r.parts) != 1 {
+		if len(r.parts) == 0 {
 			return r.refusal("invalid: NEG-MSG has a message")
 		}
+		r.parts = r.parts[:1]
 		return r.checkNeg(r.parts[0])
 	}
 	return nil
@@ -94,16 +102,55 @@ func (r *request) checkFilters() (answer []byte) {
 	return nil
 }
 
-// readFilter reads a filter, or says what is wrong with it, and has it written as whoever reads it next reads it:
-// of what can't be parsed a relay does not say whose it was.
+// readFilter reads a filter, or says which member is wrong. It writes the filter anew for the relay, because a relay does
+// not say whose it was if it can't read it.
 func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
-	if !isObject(part) || json.Unmarshal(part, &f) != nil {
-		return f, nil, "invalid: this is no filter of NIP-01"
+	var members map[string]json.RawMessage
+	if json.Unmarshal(part, &members) != nil || members == nil {
+		return f, nil, "invalid: a filter is an object"
 	}
-	values := 0
-	for _, of := range f.Tags {
-		values += len(of)
+	known, values := make(map[string]any), 0
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		var into any
+		want := "a list of strings"
+		switch name {
+		case "ids":
+			into = &f.IDs
+		case "authors":
+			into = &f.Authors
+		case "kinds":
+			into, want = &f.Kinds, "a list of numbers"
+		case "since":
+			into, want = &f.Since, "a whole number"
+		case "until":
+			into, want = &f.Until, "a whole number"
+		case "limit":
+			into, want = &f.Limit, "a whole number"
+		case "search":
+			into, want = &f.Search, "a string"
+		default:
+			if !strings.HasPrefix(name, "#") {
+				continue
+			}
+			into = new([]string)
+		}
+		raw := members[name]
+		if string(raw) == "null" {
+			continue
+		}
+		if json.Unmarshal(raw, into) != nil {
+			return f, nil, "invalid: " + graspsync.Clip(name, wire.MaxSub) + " is not " + want
+		}
+		known[name] = into
+		if list, is := into.(*[]string); is && name[0] == '#' {
+			if f.Tags == nil {
+				f.Tags = make(nostr.TagMap)
+			}
+			f.Tags[name[1:]] = *list
+			values += len(*list)
+		}
 	}
+	f.LimitZero = known["limit"] != nil && f.Limit == 0
 	switch {
 	case len(f.IDs) > maxValues:
 		return f, nil, "invalid: too many ids"
@@ -114,43 +161,22 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	case max(len(f.Authors), 1)*max(len(f.Kinds), 1) > maxProducts || len(f.Authors) > maxValues:
 		return f, nil, "invalid: too many authors"
 	}
-	text, err := written(f)
+	text, err := json.Marshal(known)
 	if err != nil {
-		return f, nil, "invalid: this is no filter of NIP-01"
+		return f, nil, "invalid: a filter is an object"
 	}
 	return f, text, ""
 }
 
-// written is a filter as JSON. go-nostr leaves out lists with nothing in them, which nothing is in, and what is left is in everything.
-func written(f nostr.Filter) (json.RawMessage, error) {
-	text, err := json.Marshal(f)
-	if err != nil {
-		return nil, err
+// unread answers an event that can't be read: with OK if it has an id.
+func unread(part json.RawMessage, fault error) []byte {
+	reason := "invalid: " + strings.TrimPrefix(fault.Error(), wire.ErrMalformed.Error()+": ")
+	var members map[string]json.RawMessage
+	var id string
+	if json.Unmarshal(part, &members) != nil || json.Unmarshal(members["id"], &id) != nil || id == "" || len(id) > maxID {
+		return notice(reason)
 	}
-	var empty []string
-	for name, is := range map[string]bool{
-		"ids": f.IDs != nil && len(f.IDs) == 0, "authors": f.Authors != nil && len(f.Authors) == 0, "kinds": f.Kinds != nil && len(f.Kinds) == 0,
-	} {
-		if is {
-			empty = append(empty, name)
-		}
-	}
-	for name, values := range f.Tags {
-		if values != nil && len(values) == 0 {
-			empty = append(empty, "#"+name)
-		}
-	}
-	if len(empty) == 0 {
-		return text, nil
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, err
-	}
-	for _, name := range empty {
-		all[name] = json.RawMessage("[]")
-	}
-	return json.Marshal(all)
+	return write(labelOK, quoted(id), json.RawMessage("false"), quoted(reason))
 }
 
 func (r request) checkNeg(part json.RawMessage) (answer []byte) {

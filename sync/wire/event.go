@@ -82,6 +82,23 @@ func (p *parser) eventMessage(m *Message) error {
 	return err
 }
 
+// ParseEvent reads an event that a client publishes, as strictly as [Parse] reads one of a relay. The error wraps [ErrMalformed] and
+// names the field that is wrong.
+func ParseEvent(data []byte) (graspsync.Event, error) {
+	p := &parser{scanner: scanner{data: data}, limits: limits{}.withDefaults()}
+	p.depth = p.limits.Depth
+	e := eventParser{parser: p}
+	c, err := e.read(collected{})
+	if err == nil && p.pos != len(data) {
+		err = malformed("bytes after the event")
+	}
+	if err != nil {
+		return graspsync.Event{}, err
+	}
+	_, ev, err := e.build(c, span{})
+	return ev, err
+}
+
 // read reads the event itself.
 func (e *eventParser) read(c collected) (collected, error) {
 	start := e.pos
@@ -97,8 +114,10 @@ func (e *eventParser) read(c collected) (collected, error) {
 			return c, err
 		}
 	}
-	if e.seen != fieldAll {
-		return c, malformed("event lacks a field")
+	for i, name := range fieldNames {
+		if e.seen&(1<<i) == 0 {
+			return c, malformed("event lacks " + name)
+		}
 	}
 	if e.pos-start > e.limits.Event {
 		return c, malformed("event too large")
@@ -116,7 +135,7 @@ func (e *eventParser) member(c collected) (collected, error) {
 	if e.seen&field != 0 {
 		// Which of the two counts is up to the reader, so that two programs may
 		// see two different events in the same bytes.
-		return c, malformed("event has a field twice")
+		return c, malformed("event has " + string(key) + " twice")
 	}
 	e.seen |= field
 	e.space()
@@ -124,26 +143,22 @@ func (e *eventParser) member(c collected) (collected, error) {
 		return c, malformed("no colon after a key")
 	}
 	e.space()
-	return e.value(field, c)
+	c, err = e.value(field, c)
+	if m, is := err.(malformed); is && field != 0 { //nolint:errorlint // nothing wraps it here
+		err = malformed(key) + ": " + m
+	}
+	return c, err
 }
+
+// fieldNames are the keys of an event, in the order of their bits.
+var fieldNames = [...]string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig"}
 
 // eventField returns the bit of a key, 0 for a key that is not of an event.
 func eventField(key []byte) int {
-	switch string(key) {
-	case "id":
-		return fieldID
-	case "pubkey":
-		return fieldPubKey
-	case "created_at":
-		return fieldCreatedAt
-	case "kind":
-		return fieldKind
-	case "tags":
-		return fieldTags
-	case "content":
-		return fieldContent
-	case "sig":
-		return fieldSig
+	for i, name := range fieldNames {
+		if string(key) == name {
+			return 1 << i
+		}
 	}
 	return 0
 }
@@ -190,7 +205,7 @@ func (e *eventParser) hexString(dst []byte, n int) ([]byte, error) {
 	start := len(dst)
 	dst, err := e.str(dst)
 	if err == nil && (len(dst)-start != n || !isLowerHex(dst[start:])) {
-		err = malformed("id, pubkey or sig is not lower-case hex of its length")
+		err = malformed("not lower-case hex of its length")
 	}
 	return dst, err
 }

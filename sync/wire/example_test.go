@@ -38,5 +38,5 @@ func ExampleParse() {
 	// Output:
 	// 1 all stored events were sent
 	// 1 rate limited
-	// malformed message: id, pubkey or sig is not lower-case hex of its length, at byte 25 of 27
+	// malformed message: id: not lower-case hex of its length, at byte 25 of 27
 }

