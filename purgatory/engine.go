@@ -240,6 +240,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 // renew has a repository looked at, and what it lacks hunted for as if it had just come.
 func (e *engine) renew(ctx context.Context, msg renewed) {
 	delete(e.patient, msg.ref)
+	e.findings.hunted(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), hunt.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.surveys.want(msg.ref.Identifier, resolve.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
@@ -371,6 +372,9 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 	by, told := anew(why, n)
 	if !told {
 		if !why.Check && len(why.Unsaid) == 0 || now.Before(e.patient[ref].until) {
+			if e.queue.Due(ref).IsZero() {
+				e.findings.hunted(ref, true)
+			}
 			return
 		}
 		by = hunt.BySync
@@ -380,6 +384,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		e.patient[ref] = k
 		e.servers.inVain(ref, k)
 	}
+	e.findings.hunted(ref, false)
 	e.stepQueue(ctx, now, hunt.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
 	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
@@ -440,7 +445,15 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 	e.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
 	e.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
-	if x.Number >= attemptsPerCheck && !e.waits(x.Repo) {
+	since := time.Time{}.Add(1)
+	for _, w := range e.waiting.of(x.Repo) {
+		since = backoff.Later(since, w.Seen)
+	}
+	if x.Number < attemptsPerCheck || e.queue.Owes(time.Now(), x.Repo, since) {
+		return
+	}
+	e.findings.hunted(x.Repo, true)
+	if !e.waits(x.Repo) {
 		e.stepQueue(ctx, time.Now(), hunt.Whole{Repo: x.Repo})
 	}
 }

@@ -26,6 +26,7 @@ type findings struct {
 	// branches and tags that pushes moved while a state waited, by identifier
 	pushed map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}
 	looks  map[graspsync.RepoRef]struct{} // that are looked at now
+	vain   map[graspsync.RepoRef]struct{} // that lack data which no server gave
 }
 
 func newFindings() *findings {
@@ -35,6 +36,7 @@ func newFindings() *findings {
 		awaiting: make(map[graspsync.RepoRef]map[chan struct{}]uint64),
 		pushed:   make(map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}),
 		looks:    make(map[graspsync.RepoRef]struct{}),
+		vain:     make(map[graspsync.RepoRef]struct{}),
 	}
 }
 
@@ -214,6 +216,34 @@ func (f *findings) forget(ref graspsync.RepoRef) {
 	f.needsNothing(ref)
 }
 
+// addLacking adds the repositories that lack something, or are to be looked at, with whether a
+// server may still have it.
+func (f *findings) addLacking(to map[graspsync.RepoRef]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, of := range f.touched {
+		for ref := range of {
+			to[ref] = true
+		}
+	}
+	for _, of := range f.needs {
+		for ref := range of {
+			_, vain := f.vain[ref]
+			to[ref] = !vain
+		}
+	}
+}
+
+// hunted notes whether a repository was asked for in vain.
+func (f *findings) hunted(ref graspsync.RepoRef, vain bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.vain, ref)
+	if _, lacks := f.needs[ref.Identifier][ref]; vain && lacks {
+		f.vain[ref] = struct{}{}
+	}
+}
+
 // lacked returns what a repository lacked when it was looked at last.
 func (f *findings) lacked(ref graspsync.RepoRef) resolve.Need {
 	f.mu.Lock()
@@ -265,6 +295,7 @@ func (f *findings) needsNothing(ref graspsync.RepoRef) bool {
 	of := f.needs[ref.Identifier]
 	_, did := of[ref]
 	delete(of, ref)
+	delete(f.vain, ref)
 	if len(of) == 0 {
 		delete(f.needs, ref.Identifier)
 	}

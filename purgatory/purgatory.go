@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/state"
 )
@@ -202,6 +203,21 @@ func (p *Purgatory) EventsOf(author graspsync.PubKey) []graspsync.Event {
 // of their repositories.
 func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
 	return p.entries.waiting.allAnnouncements()
+}
+
+// Lacking returns the repositories that lack git data, each with whether a git server may still
+// have it: not if each of its servers failed or lacked the data several times, if its
+// announcement has expired softly, or if no event names git data of it. A repository that is yet
+// to be looked at counts as one that lacks data which may be had.
+func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
+	out := make(map[graspsync.RepoRef]bool)
+	for _, e := range p.entries.waiting.all() {
+		if e.Class == ledger.Announcement {
+			out[e.Repos[0]] = false
+		}
+	}
+	p.findings.addLacking(out)
+	return out
 }
 
 // Pushing tells that a push is about to move refs, and must be called while it has the

@@ -43,6 +43,10 @@ type Config struct {
 	// [graspsync.Hold] needs none; without it such an answer is no verdict: it is logged, and
 	// the event is judged again. Defaults to none.
 	Holder Holder
+	// Lacking returns the repositories that lack git data, each with whether a git server may
+	// still have it. Those whose announcements are held are among them. It must be safe for
+	// concurrent use and must not block. Defaults to none: [Status].Synced is about events only.
+	Lacking func() map[graspsync.RepoRef]bool
 	// Rules are what the operator has blocked. They are asked before Policy is, and may change
 	// while Run runs: [SyncManager.Reconsider]. Defaults to none.
 	Rules Rules

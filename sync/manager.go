@@ -47,6 +47,8 @@ type SyncManager struct {
 	snapshot    *atomic.Pointer[Status]
 	ended       chan struct{} // closed when Run ends
 
+	pace gitPace
+
 	ran atomic.Bool
 }
 
@@ -366,7 +368,39 @@ func (m *SyncManager) Status() Status {
 	if now != s {
 		m.snapshot.CompareAndSwap(s, now) // so that it is not made for everybody who asks
 	}
-	return *now
+	return m.withGit(*now)
+}
+
+// withGit completes a status with what is known of git data at this moment.
+func (m *SyncManager) withGit(s Status) Status {
+	if m.cfg.Lacking == nil {
+		return s
+	}
+	lacking, err := m.lacking()
+	if err != nil {
+		s.Synced = false
+		return s
+	}
+	g := GitStatus{Complete: m.index.announcedRepos()}
+	for ref, obtainable := range lacking {
+		if m.index.Announced(ref) {
+			g.Complete--
+		}
+		if obtainable {
+			g.Missing++
+		} else {
+			g.Unobtainable++
+		}
+	}
+	g.SecondsLeft = int64(m.pace.left(s.At, g).Seconds())
+	s.Git, s.Synced = g, s.Synced && g.Missing == 0
+	return s
+}
+
+// lacking asks [Config].Lacking.
+func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
+	defer m.report.recovered(&err, "policy")
+	return m.cfg.Lacking(), nil
 }
 
 // StatusNow returns the Status of this moment, for who must not act by one of a second ago. It asks Run, so it
@@ -377,7 +411,7 @@ func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
 	if err := m.ask(ctx, func(l *loop) { s = l.overview.renew(time.Now(), l.plan, l.known()) }); err != nil {
 		return Status{}, fmt.Errorf("asking for the status: %w", err)
 	}
-	return *s, nil
+	return m.withGit(*s), nil
 }
 
 // reasonDepends counts what a client submitted and what depends on something that is

@@ -34,6 +34,8 @@ type collector struct {
 	waiting   *prometheus.Desc
 	panics    *prometheus.Desc
 	learned   *prometheus.Desc
+	isSynced  *prometheus.Desc
+	repos     *prometheus.Desc
 }
 
 func newCollector(namespace string, status func() Status, bySource func() map[string]uint64) *collector {
@@ -81,6 +83,8 @@ func newCollector(namespace string, status func() Status, bySource func() map[st
 		waiting:   desc("events_waiting", "Events that wait for what they depend on."),
 		panics:    desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
 		learned:   desc("learned_total", "Facts that relays taught about themselves.", "fact"),
+		isSynced:  desc("synced", "1 if no event and no git data is missing that could be fetched, else 0."),
+		repos:     desc("repositories", "Number of announced repositories, by what is known of their git data.", "git"),
 	}
 }
 
@@ -91,7 +95,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	for _, d := range []*prometheus.Desc{
 		c.attempts, c.sources, c.synced, c.tracked, c.connected, c.dead, c.rejected, c.dropped, c.claimed,
-		c.lapsed, c.inFlight, c.waiting, c.panics, c.learned,
+		c.lapsed, c.inFlight, c.waiting, c.panics, c.learned, c.isSynced, c.repos,
 	} {
 		ch <- d
 	}
@@ -121,6 +125,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.lapsed, prometheus.CounterValue, float64(s.Events.Lapsed))
 	send(c.inFlight, prometheus.GaugeValue, float64(s.Events.InFlight))
 	send(c.waiting, prometheus.GaugeValue, float64(s.Events.Waiting))
+	synced := 0.0
+	if s.Synced {
+		synced = 1
+	}
+	send(c.isSynced, prometheus.GaugeValue, synced)
+	if s.Git.All() > 0 {
+		send(c.repos, prometheus.GaugeValue, float64(s.Git.Complete), "complete")
+		send(c.repos, prometheus.GaugeValue, float64(s.Git.Missing), "missing")
+		send(c.repos, prometheus.GaugeValue, float64(s.Git.Unobtainable), "unobtainable")
+	}
 	var bySync float64
 	for source, n := range c.bySource() {
 		send(c.sources, prometheus.CounterValue, float64(n), source)

@@ -113,7 +113,7 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 		some = some || r.Synced
 		s.Relays = append(s.Relays, r)
 	}
-	s.Synced = s.Synced && (some || len(s.Relays) == 0)
+	s.Synced = s.Synced && some
 	s.gone, s.goneAny = o.gone, o.goneAny
 	return s
 }

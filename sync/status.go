@@ -2,7 +2,9 @@ package sync
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -14,12 +16,14 @@ import (
 // Status is what a [SyncManager] knows at one moment. It must not be changed.
 type Status struct {
 	At time.Time `json:"at"`
-	// Synced: every relay that can be reached was fetched from to its end, and
-	// nothing that came is on its way any more. Never while there are relays and none
-	// can be reached.
+	// Synced reports whether nothing is missing that could be fetched: at least one relay is
+	// followed, each relay that can be reached was fetched from to its end, all received events
+	// were dealt with, and Git.Missing is 0.
 	Synced bool `json:"synced"`
-	Repos  int  `json:"repos"` // followed in full
-	Roots  int  `json:"roots"` // their patches, pull requests and issues
+	// Git counts the repositories by their git data. It is zero without [Config].Lacking.
+	Git   GitStatus `json:"git,omitzero"`
+	Repos int       `json:"repos"` // followed in full
+	Roots int       `json:"roots"` // their patches, pull requests and issues
 	// Unread: what is stored was not read yet. Before that it is not known whom to follow.
 	Unread bool `json:"unread,omitempty"`
 	// StoreError is why the Store could not be read last, "" if it could. It is tried again.
@@ -32,6 +36,65 @@ type Status struct {
 	gone    RelayStatus // counts of forgotten relays that shared the label "other"
 	goneAny bool        // there were any
 	last    bool        // Run has returned
+}
+
+// GitStatus counts the repositories whose stored or held announcements list us.
+type GitStatus struct {
+	Complete int `json:"complete"` // have the git data of their newest state and pull requests
+	Missing  int `json:"missing"`  // lack git data that a git server may still have
+	// Unobtainable repositories lack git data that none of their git servers gave when it was
+	// asked, or that no event names.
+	Unobtainable int `json:"unobtainable"`
+	// SecondsLeft is about how long it takes until Missing is 0, at the pace seen so far.
+	// It is 0 if the pace is unknown.
+	SecondsLeft int64 `json:"seconds_left,omitempty"`
+}
+
+// All returns the number of repositories.
+func (g GitStatus) All() int { return g.Complete + g.Missing + g.Unobtainable }
+
+// String returns "35 of 120 repositories, about 2 min left", without the parts that are 0. It
+// returns "" if there are no repositories.
+func (g GitStatus) String() string {
+	if g.All() == 0 {
+		return ""
+	}
+	out := fmt.Sprintf("%d of %s", g.Complete, plural(g.All(), "repository", "repositories"))
+	if g.Unobtainable > 0 {
+		out += fmt.Sprintf(", %d unobtainable", g.Unobtainable)
+	}
+	switch {
+	case g.SecondsLeft >= 60:
+		out += fmt.Sprintf(", about %d min left", (g.SecondsLeft+30)/60)
+	case g.SecondsLeft > 0:
+		out += ", less than 1 min left"
+	}
+	return out
+}
+
+// gitPace is when the number of complete repositories was first seen since no git data was
+// missing, for an estimate.
+type gitPace struct {
+	mu       sync.Mutex
+	since    time.Time // guarded by mu
+	complete int       // guarded by mu
+}
+
+// paceLeast is for how long a pace must be seen.
+const paceLeast = 5 * time.Second
+
+// left returns the time until no git data is missing, 0 if it is unknown.
+func (p *gitPace) left(now time.Time, g GitStatus) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g.Missing == 0 || p.since.IsZero() || g.Complete < p.complete {
+		p.since, p.complete = now, g.Complete
+	}
+	passed, came := now.Sub(p.since), g.Complete-p.complete
+	if passed < paceLeast || came == 0 {
+		return 0
+	}
+	return passed / time.Duration(came) * time.Duration(g.Missing)
 }
 
 // statusAge is how old the times of a status may be.

@@ -23,6 +23,7 @@ type Summary struct {
 	// are those that can't be reached, for which Unreached items wait.
 	InSync, Unreached int
 	Repos, Roots      int
+	Git               GitStatus
 	Waiting, InFlight int64 // events
 
 	// Between the two: events newly stored by the way they came, found by history
@@ -39,7 +40,7 @@ type Summary struct {
 // missing.
 func (s Status) Summary(before Status) Summary {
 	out := Summary{
-		Synced: s.Synced, Known: len(s.Relays), Repos: s.Repos, Roots: s.Roots,
+		Synced: s.Synced, Known: len(s.Relays), Repos: s.Repos, Roots: s.Roots, Git: s.Git,
 		Waiting: s.Events.Waiting, InFlight: s.Events.InFlight,
 	}
 	if !before.At.IsZero() {
@@ -95,7 +96,7 @@ func total(counts map[string]uint64) (n uint64) {
 // LogValue implements [slog.LogValuer]: one group of numbers.
 func (s Summary) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.Bool("synced", s.Synced),
+		slog.Bool("synced", s.Synced), slog.String("git", s.Git.String()),
 		slog.Int("relays_connected", s.Connected), slog.Int("relays_known", s.Known), slog.Int("relays_dead", s.Dead),
 		slog.Int("relays_synced", s.InSync), slog.Int("items_unreached", s.Unreached),
 		slog.Int("repos", s.Repos), slog.Int("roots", s.Roots),

@@ -16,7 +16,7 @@ func TestSummaryTellsOfAll(t *testing.T) {
 	dead := RelayStatus{phase: plan.Disconnected, health: health.Dead, Wanted: 9, Confirmed: 7, Gaps: 1, FailedAttempts: 1}
 	up := RelayStatus{phase: plan.Live, health: health.Healthy, Synced: true, Wanted: 9, Confirmed: 8, Gaps: 2, FailedAttempts: 4}
 	now := Status{
-		At: time.Unix(100, 0), Synced: true, Repos: 5, Roots: 6, Relays: []RelayStatus{dead, up, up},
+		At: time.Unix(100, 0), Synced: true, Repos: 5, Roots: 6, Git: GitStatus{Complete: 9}, Relays: []RelayStatus{dead, up, up},
 		Events: EventStatus{
 			InFlight: 7, Waiting: 8, Failed: 10, Forged: 100,
 			Rejected: map[string]uint64{"a": 20, "b": 1}, Dropped: map[string]uint64{"a": 30, "b": 1},
@@ -25,7 +25,7 @@ func TestSummaryTellsOfAll(t *testing.T) {
 		},
 	}
 	want := Summary{
-		Synced: true, Known: 3, Connected: 2, Dead: 1, InSync: 2, Unreached: 2, Repos: 5, Roots: 6, Waiting: 8, InFlight: 7,
+		Synced: true, Known: 3, Connected: 2, Dead: 1, InSync: 2, Unreached: 2, Repos: 5, Roots: 6, Git: GitStatus{Complete: 9}, Waiting: 8, InFlight: 7,
 		Direct: 41, Live: 42, CatchUp: 43, Daily: 44, Gaps: 5, Rejected: 21, Dropped: 31, Errors: 3119,
 	}
 	require.Equal(t, want, now.Summary(Status{}))
@@ -40,7 +40,7 @@ func TestSummaryTellsOfAll(t *testing.T) {
 	later := now
 	later.At = now.At.Add(time.Minute)
 	nothing := Summary{
-		Since: time.Minute, Synced: true, Known: 3, Connected: 2, Dead: 1, InSync: 2, Unreached: 2, Repos: 5, Roots: 6, Waiting: 8, InFlight: 7,
+		Since: time.Minute, Synced: true, Known: 3, Connected: 2, Dead: 1, InSync: 2, Unreached: 2, Repos: 5, Roots: 6, Git: GitStatus{Complete: 9}, Waiting: 8, InFlight: 7,
 	}
 	require.Equal(t, nothing, later.Summary(now))
 	later.Events.Rejected = map[string]uint64{"a": 21, "b": 2}

@@ -37,6 +37,7 @@ func (holds) EventsOf(graspsync.PubKey) []graspsync.Event      { return nil }
 func (holds) Generation(string) any                            { return nil }
 func (holds) Knows(string, graspsync.PubKey) bool              { return false }
 func (holds) AllAnnouncements() []*nip34.Announcement          { return nil }
+func (holds) Lacking() map[graspsync.RepoRef]bool              { return nil }
 
 // What waits is told to reconciliation by time and id: else it is fetched again by
 // every pass, as if it were not here.

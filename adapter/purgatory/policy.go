@@ -31,6 +31,7 @@ type Purgatory interface {
 	Announcements(identifier string) []*nip34.Announcement
 	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
+	Lacking() map[graspsync.RepoRef]bool
 	Event(id graspsync.EventID) graspsync.Event
 	Submitted(id graspsync.EventID) (byUser, waits bool)
 	EventsOf(author graspsync.PubKey) []graspsync.Event
@@ -67,8 +68,17 @@ func NewPolicy(inner relaysync.Policy) *Policy { return &Policy{inner: inner} }
 // Configure returns a configuration with p as its Policy and its Holder: one is of no use
 // without the other.
 func (p *Policy) Configure(cfg relaysync.Config) relaysync.Config {
-	cfg.Policy, cfg.Holder = p, p
+	cfg.Policy, cfg.Holder, cfg.Lacking = p, p, p.lacking
 	return cfg
+}
+
+// lacking is [relaysync.Config].Lacking.
+func (p *Policy) lacking() map[graspsync.RepoRef]bool {
+	where, err := p.joined()
+	if err != nil {
+		return nil
+	}
+	return where.Lacking()
 }
 
 // Join says where events wait. It must be called before events come.

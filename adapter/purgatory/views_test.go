@@ -105,6 +105,8 @@ func (h held) Event(id graspsync.EventID) graspsync.Event { return eventtest.Of(
 
 func (held) Generation(string) any { return nil }
 
+func (held) Lacking() map[graspsync.RepoRef]bool { return nil }
+
 func (held) Knows(string, graspsync.PubKey) bool { return true }
 
 func (s *shelf) Event(_ context.Context, id graspsync.EventID) (graspsync.Event, error) {

@@ -41,19 +41,28 @@ func headlineOf(s relaysync.Status, connected int) headline {
 		return headline{"connecting", "Reading what is stored"}
 	case all == 0:
 		return headline{"disconnected", "Nobody to sync with"}
-	case s.Synced && synced < all:
-		return headline{"live", fmt.Sprintf("In sync with %s of %s relays", number(synced), number(all))}
 	case s.Synced:
-		return headline{"live", "In sync"}
+		out := headline{"live", "In sync"}
+		if synced < all {
+			out.Text += fmt.Sprintf(" with %s of %s relays", number(synced), number(all))
+		}
+		if n := s.Git.Unobtainable; n > 0 {
+			out.Text += fmt.Sprintf(", %s %s unobtainable", number(n), noun(n, "repository", "repositories"))
+		}
+		return out
 	case failing == all:
 		return headline{"dead", "No relay can be reached"}
 	case connected == 0:
 		return headline{"connecting", "Connecting"}
 	}
-	if !lack(s) {
-		return headline{"syncing", "Taking in what has changed"} // for the seconds for which changes are gathered, or until what came is stored
+	out := headline{"syncing", "Catching up"}
+	switch {
+	case s.Git.Missing > 0:
+		out.Text += ": " + s.Git.String()
+	case !lack(s):
+		out.Text = "Taking in what has changed" // while changes are gathered, or received events are stored
 	}
-	return headline{"syncing", "Catching up"}
+	return out
 }
 
 // lack reports whether a relay that is connected has items that are not complete.

@@ -76,7 +76,6 @@ func triesOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 	}
 	return &oneShot{
 		run: manager.Run, status: statusNow(manager), waits: func() purgatory.Status { return purgatory.Status{} }, ready: manager.Ready(), stored: store.over.Len,
-		lacks: func(context.Context) ([]string, error) { return nil, nil }, // as if git data were here
 		close: func() { _ = base.Close() },
 	}, nil
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -16,7 +18,6 @@ import (
 	eventbadger "github.com/fiatjaf/eventstore/badger"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -26,9 +27,8 @@ const (
 	onceEvery = 200 * time.Millisecond // it is looked how far it is
 	// onceQuiet is how many batch windows nothing must have changed for: what came may lead to
 	// more relays, after one.
-	onceQuiet  = 2
-	onceLeast  = time.Second     // the same, at least
-	lacksEvery = 2 * time.Second // repositories are asked what they lack
+	onceQuiet = 2
+	onceLeast = time.Second // the same, at least
 )
 
 // once syncs until every relay that can be reached is caught up with, and git data is here or was
@@ -65,19 +65,6 @@ func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (co
 	return w.report(out), nil
 }
 
-// lacksOf says which repositories lack git data, a line for each.
-func lacksOf(server *grasp.Server) func(context.Context) ([]string, error) {
-	return func(ctx context.Context) (out []string, err error) {
-		for l, err := range server.Lacking(ctx) {
-			if err != nil {
-				return out, err
-			}
-			out = append(out, fmt.Sprintf("%s lacks %d objects of its newest state %s", graspsync.Printable(l.Ref.String()), l.Missing, l.State))
-		}
-		return out, nil
-	}
-}
-
 // oneShot is what is run once.
 type oneShot struct {
 	run    func(context.Context) error
@@ -85,7 +72,7 @@ type oneShot struct {
 	waits  func() purgatory.Status
 	ready  <-chan struct{}
 	stored func() int
-	lacks  func(context.Context) ([]string, error)
+	lacks  func() map[graspsync.RepoRef]bool // nil: nobody looks at git data
 	close  func()
 }
 
@@ -119,7 +106,7 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 	}
 	return &oneShot{
 		run: server.Run, status: statusNow(server.Sync().Manager()), waits: server.Purgatory().Status, ready: server.Sync().Manager().Ready(), stored: stored,
-		lacks: lacksOf(server),
+		lacks: server.Purgatory().Lacking,
 		close: func() {
 			_ = server.Close()
 			_ = op.close()
@@ -156,9 +143,6 @@ type waiting struct {
 
 	status relaysync.Status
 	git    purgatory.Status
-	lacks  []string // repositories
-	failed error    // which they are could not be found out
-	asked  time.Time
 	cut    bool // somebody ended it
 }
 
@@ -216,31 +200,20 @@ func (w *waiting) wait(ctx context.Context) {
 		}
 		idle := time.Since(since)
 		settled := !w.status.Unread && now.caughtUp == now.relays && now.inFlight == 0
-		if settled && now.waits == 0 && idle >= quiet && w.hasAll(ctx) {
+		if settled && w.status.Git.Missing == 0 && now.waits == 0 && idle >= quiet {
 			return
 		}
 		if settled && idle >= w.opt.onceWait || idle >= max(w.opt.onceWait, 10*time.Minute) {
-			w.asked = time.Time{}
-			w.hasAll(ctx)
 			return
 		}
 	}
-}
-
-// hasAll reports whether no repository lacks anything. Each is asked, so that is not done all the time.
-func (w *waiting) hasAll(ctx context.Context) bool {
-	if time.Since(w.asked) >= lacksEvery {
-		w.lacks, w.failed = w.subject.lacks(ctx)
-		w.asked = time.Now()
-	}
-	return len(w.lacks) == 0 && w.failed == nil
 }
 
 // report says what came, and what is missing, and whether nothing is.
 func (w *waiting) report(out io.Writer) (complete bool) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "relay\thow\treceived\tstored\tproblem")
-	complete = !w.cut
+	complete = !w.cut && w.status.Synced
 	for _, r := range w.status.Relays {
 		how, problem := "caught up", ""
 		switch {
@@ -276,6 +249,10 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 // missing says what else there is not, and whether that is nothing.
 func (w *waiting) missing(out io.Writer) (none bool) {
 	none = true
+	if git := w.status.Git; git.Missing+git.Unobtainable > 0 {
+		none = false
+		fmt.Fprintln(out, git)
+	}
 	if len(w.status.Relays) == 0 {
 		none = false
 		fmt.Fprintln(out, "no relay is followed: see -bootstrap, and what is blocked")
@@ -284,13 +261,12 @@ func (w *waiting) missing(out io.Writer) (none bool) {
 		none = false
 		fmt.Fprintf(out, "given up: %d events whose git data did not come\n", n)
 	}
-	for _, l := range w.lacks {
-		none = false
-		fmt.Fprintln(out, l)
+	if w.subject.lacks == nil {
+		return none
 	}
-	if w.failed != nil {
+	for _, ref := range slices.SortedFunc(maps.Keys(w.subject.lacks()), graspsync.RepoRef.Compare) {
 		none = false
-		fmt.Fprintln(out, "what repositories lack is not known:", graspsync.Printable(w.failed.Error()))
+		fmt.Fprintln(out, "lacks git data:", graspsync.Printable(ref.String()))
 	}
 	return none
 }

@@ -62,7 +62,7 @@ func TestOnceIsIncomplete(t *testing.T) {
 	opt.onceWait = 2 * time.Second
 	complete, said = try(opt)
 	require.False(t, complete, said)
-	require.Contains(t, said, "lacks 1 objects of its newest state "+st.ID)
+	require.Contains(t, said, "lacks git data: "+owner.Ref("repo").String())
 
 	hub.Publish(owner.State(nostr.Now()-10, "repo", map[string]string{"refs/heads/main": "1111111111111111111111111111111111111111"}, "main"))
 	opt.expiry, opt.onceWait = time.Second, 4*time.Second

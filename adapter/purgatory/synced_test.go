@@ -1,0 +1,186 @@
+package purgatoryadapter_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/statuspage"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// standing is what a server says of itself at one moment, in each of its ways.
+type standing struct {
+	status relaysync.Status
+	page   string
+	json   struct {
+		Synced bool
+		Git    struct{ Complete, Missing, Unobtainable int }
+	}
+	metrics map[string]float64
+	log     string
+}
+
+func (r *rig) standing() (s standing) {
+	r.t.Helper()
+	s.status = r.manager.Status()
+	text, err := json.Marshal(s.status)
+	require.NoError(r.t, err)
+	require.NoError(r.t, json.Unmarshal(text, &s.json))
+	page, err := statuspage.New(statuspage.Config{Sync: r.manager, Purgatory: r.waits})
+	require.NoError(r.t, err)
+	answer := httptest.NewRecorder()
+	page.ServeHTTP(answer, httptest.NewRequestWithContext(r.t.Context(), http.MethodGet, "/", nil))
+	s.page = answer.Body.String()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(r.manager.Collector("ngit"))
+	families, err := registry.Gather()
+	require.NoError(r.t, err)
+	s.metrics = make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			s.metrics[name] = m.GetGauge().GetValue()
+		}
+	}
+	s.log = s.status.Summary(relaysync.Status{}).String()
+	return s
+}
+
+// agrees has it tested that all ways say the same.
+func (s standing) agrees(t *testing.T) {
+	t.Helper()
+	g := s.status.Git
+	require.Equal(t, s.status.Synced, s.json.Synced)
+	require.Equal(t, s.status.Synced, s.metrics["ngit_sync_synced"] == 1)
+	require.Equal(t, s.status.Synced, strings.Contains(s.page, "In sync"))
+	require.Contains(t, s.log, fmt.Sprintf("synced=%t", s.status.Synced))
+	require.Contains(t, s.log, g.String())
+	require.Equal(t, []int{g.Complete, g.Missing, g.Unobtainable}, []int{s.json.Git.Complete, s.json.Git.Missing, s.json.Git.Unobtainable})
+	if g.All() > 0 {
+		require.InDelta(t, g.Complete, s.metrics["ngit_sync_repositories complete"], 0)
+		require.InDelta(t, g.Missing, s.metrics["ngit_sync_repositories missing"], 0)
+		require.InDelta(t, g.Unobtainable, s.metrics["ngit_sync_repositories unobtainable"], 0)
+	}
+	if g.Missing > 0 {
+		require.False(t, s.status.Synced)
+		if len(s.status.Relays) > 0 && s.status.Relays[0].Phase == "live" {
+			require.Contains(t, s.page, g.String())
+		}
+	}
+}
+
+// hub publishes repositories whose data a git server has, and returns all their events.
+func (r *rig) hub(n int, domain string, has ...nip34.ObjectID) (events []*nostr.Event) {
+	for i := range n {
+		k := relaytest.NewCheapKey(fmt.Sprint(domain, i))
+		url := fmt.Sprintf("https://%s/repo%d.git", domain, i)
+		clone, err := graspsync.ParseCloneURL(url)
+		require.NoError(r.t, err)
+		r.git.Serve(clone, fetchtest.Server{Objects: has})
+		events = append(events,
+			k.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://a.example"}, []string{k.CloneURL("wss://"+us, "repo"), url}),
+			k.State(at(time.Hour), "repo", map[string]string{"refs/heads/main": commit}, "main"))
+	}
+	return events
+}
+
+// The page, the log, the JSON and the metrics said "in sync" while 85 of 120 repositories waited for a
+// git server that is asked 30 times a minute.
+func TestCaseC18_SyncedIsAboutGitDataToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		id, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		after(10 * time.Second)
+		events := r.hub(120, "git.example", id)
+		r.net.Add("wss://a.example", relaytest.Behavior{}).Publish(events...)
+		began, halfway := time.Now(), false
+		for r.all(events) < len(events) {
+			require.Less(t, time.Since(began), 10*time.Minute)
+			after(3 * time.Second)
+			s := r.standing()
+			s.agrees(t)
+			complete := r.all(events) / 2
+			if g := s.status.Git; g.All() == 120 && complete < 120 {
+				require.False(t, s.status.Synced, "%d of 120", complete)
+				require.Zero(t, g.Unobtainable)
+			}
+			if complete >= 35 && complete < 90 && s.status.Relays[0].Synced {
+				halfway = true
+				require.Regexp(t, `\b[3-8][0-9] of 120 repositories, about [1-3] min left`, s.page)
+				require.Regexp(t, `[3-8][0-9] of 120 repositories, about [1-3] min left`, s.log)
+			}
+		}
+		require.True(t, halfway)
+		after(10 * time.Second)
+		s := r.standing()
+		s.agrees(t)
+		require.True(t, s.status.Synced)
+		require.Equal(t, relaysync.GitStatus{Complete: 120}, s.status.Git)
+	})
+}
+
+// What no server has does not keep a service from being synced for ever: it is counted apart.
+func TestCaseC18_UnobtainableIsCountedApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		id, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		events := r.hub(2, "git.example", id)
+		lost := r.hub(3, "lost.example")
+		r.net.Add("wss://a.example", relaytest.Behavior{}).Publish(append(events, lost...)...)
+		began := time.Now()
+		for !r.manager.Status().Synced {
+			require.Less(t, time.Since(began), 10*time.Minute)
+			after(3 * time.Second)
+			r.standing().agrees(t)
+		}
+		require.Greater(t, time.Since(began), 30*time.Second, "it is asked for several times first")
+		s := r.standing()
+		s.agrees(t)
+		require.Equal(t, relaysync.GitStatus{Complete: 2, Unobtainable: 3}, s.status.Git)
+		require.Contains(t, s.page, "In sync, 3 repositories unobtainable")
+		r.stop()
+		r.start()
+		after(5 * time.Minute)
+		require.Equal(t, relaysync.GitStatus{Complete: 2, Unobtainable: 3}, r.manager.Status().Git, "after a restart")
+		after(2 * time.Hour)
+		require.True(t, r.manager.Status().Synced)
+		require.Equal(t, relaysync.GitStatus{Complete: 2, Unobtainable: 3}, r.manager.Status().Git, "expired")
+	})
+}
+
+// Whoever follows nobody is not in sync.
+func TestCaseC18_NobodyFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		a, err := graspsync.ParseRelayURL("wss://a.example")
+		require.NoError(t, err)
+		require.NoError(t, r.manager.RemoveBootstrap(t.Context(), a))
+		after(time.Minute)
+		s := r.standing()
+		s.agrees(t)
+		require.Empty(t, s.status.Relays)
+		require.False(t, s.status.Synced)
+	})
+}
