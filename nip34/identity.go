@@ -23,6 +23,7 @@ type Identity struct {
 }
 
 type base struct {
+	scheme    string // http or https
 	authority graspsync.HostPort
 	path      []string // decoded segments
 }
@@ -64,12 +65,42 @@ func parseBases(spec string) ([]base, error) {
 		if u.Query != "" {
 			return nil, errors.New("has a query")
 		}
-		b := base{authority: u.HostPort, path: segments(u.Path)}
+		b := base{scheme: "https", authority: u.HostPort, path: segments(u.Path)}
+		if u.Plaintext() {
+			b.scheme = "http"
+		}
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)
+		} else {
+			bases[0].scheme = "http" // a port of its own and no scheme: for trying it out
 		}
 	}
 	return bases, nil
+}
+
+// URL returns the HTTP URL of the first address of the service, and "" for the zero Identity. If that address
+// names a port and no scheme, it is http.
+func (id Identity) URL() string {
+	if id.IsZero() {
+		return ""
+	}
+	b := id.bases[0]
+	return graspsync.URL{Scheme: b.scheme, HostPort: b.authority, Path: b.escaped()}.String()
+}
+
+// Origin returns the scheme, host and port of the service for a client that named these: the same if they are
+// ours, else those of our first address. It returns the zero URL for the zero Identity.
+func (id Identity) Origin(named string) graspsync.URL {
+	u, err := graspsync.ParseURL(named, graspsync.HTTPSchemes)
+	for _, b := range id.bases {
+		if err == nil && b.authority == u.HostPort {
+			return graspsync.URL{Scheme: u.Scheme, HostPort: u.HostPort}
+		}
+	}
+	if id.IsZero() {
+		return graspsync.URL{}
+	}
+	return graspsync.URL{Scheme: id.bases[0].scheme, HostPort: id.bases[0].authority}
 }
 
 // HostPorts returns the hosts and ports that are ours alone, for the dialer that must

@@ -14,8 +14,10 @@ import (
 	"github.com/coder/websocket"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip42"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/asker"
 	"github.com/graspsync/graspsync/limit"
 )
@@ -244,12 +246,35 @@ func (c *conn) take(r request, room func()) error {
 		if err != nil {
 			return err
 		}
+		if r.label == labelAuth && !c.g.cfg.Identity.IsZero() && c.isOwn() {
+			c.authenticate(r.event)
+			p.over()
+			return nil
+		}
 		c.asked.event(p)
 		return c.forward(r.as(0))
 	case labelNegMsg:
 		return c.negMessage(r, room)
 	}
 	return c.asks(r, room)
+}
+
+// authenticate answers an AUTH as khatru does, which knows the relay by one name and can't know it by more.
+func (c *conn) authenticate(e *nostr.Event) {
+	ok, reason := false, "invalid: not signed for this relay and its challenge"
+	if tag := e.Tags.Find("relay"); tag != nil {
+		if u, err := graspsync.ParseRelayURL(tag[1]); err == nil && c.g.cfg.Identity.IsRelay(u) && e.CheckID() {
+			_, ok = nip42.ValidateAuthEvent(e, c.ws.Challenge, tag[1])
+		}
+	}
+	if ok {
+		reason, c.ws.AuthedPublicKey = "", e.PubKey
+		if c.ws.Authed != nil { // hooks may wait for that
+			close(c.ws.Authed)
+			c.ws.Authed = nil
+		}
+	}
+	c.say(okay(e.ID, ok, reason))
 }
 
 // asks hands on what wants an answer from what is stored.

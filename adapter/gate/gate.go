@@ -25,6 +25,7 @@ import (
 
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -34,6 +35,9 @@ type Config struct {
 	// one, and a /24 or /48 has as much as four clients. It returns "" if the client is not known. Defaults to
 	// [Address]; behind a proxy it must return what the proxy says.
 	Client func(*http.Request) string
+	// Identity has the names of the relay: an AUTH (NIP-42) counts if it was signed for one of them. Without it
+	// the relay decides.
+	Identity nip34.Identity
 	// MaxConnections is the maximum number of websockets. When it is reached, the client or network with most
 	// loses one: first those without subscriptions, and of these the longest idle. Defaults to 4,096.
 	MaxConnections int

@@ -176,7 +176,12 @@ func unread(part json.RawMessage, fault error) []byte {
 	if json.Unmarshal(part, &members) != nil || json.Unmarshal(members["id"], &id) != nil || id == "" || len(id) > maxID {
 		return notice(reason)
 	}
-	return write(labelOK, quoted(id), json.RawMessage("false"), quoted(reason))
+	return okay(id, false, reason)
+}
+
+// okay returns the answer to an event.
+func okay(id string, accepted bool, reason string) []byte {
+	return write(labelOK, quoted(id), strconv.AppendBool(nil, accepted), quoted(reason))
 }
 
 func (r request) checkNeg(part json.RawMessage) (answer []byte) {

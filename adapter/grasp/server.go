@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/adapter/internal/names"
 	"github.com/graspsync/graspsync/adapter/internal/readiness"
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
@@ -49,10 +50,11 @@ type Server struct {
 
 	readiness *readiness.Readiness
 
-	paths   []string // of the identity; the longest come first
-	whole   bool     // it has a host to itself as well, or paths is empty
-	outside http.Handler
-	records settings.Opened // nil if they are whose Config it is
+	identity nip34.Identity
+	paths    []string // of the identity; the longest come first
+	whole    bool     // it has a host to itself as well, or paths is empty
+	outside  http.Handler
+	records  settings.Opened // nil if they are whose Config it is
 }
 
 // New makes a server of a relay that is reached as identity and keeps its events in
@@ -72,7 +74,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if cfg, err = cfg.withRules(ctx); err != nil {
 		return nil, err
 	}
-	s := &Server{paths: identity.Paths()}
+	s := &Server{identity: identity, paths: identity.Paths()}
 	s.whole = len(s.paths) == 0 || len(identity.HostPorts()) > 0
 	s.outside = gitserve.Everywhere(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = gitserve.WriteMissing(w, s.paths[0]+"/") // the client is gone if this fails
@@ -146,7 +148,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if cfg.Gate.Logger == nil {
 		cfg.Gate.Logger = cfg.Logger
 	}
-	cfg.Gate.MaxMessage = relay.MaxMessageSize
+	cfg.Gate.Identity, cfg.Gate.MaxMessage = identity, relay.MaxMessageSize
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.commands, s.whole, cfg.Criteria, cfg.Curation}
@@ -205,13 +207,15 @@ func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
 
 // Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and
 // the relay with its NIP-11 document everywhere else.
+//
+// Whatever a client or a proxy writes into Host, the server calls itself as the identity does.
 func (s *Server) Handler() http.Handler { return s.Git(s.relay) }
 
 // Relay serves the relay, its NIP-11 document, and a page at / for browsers, unless the relay
 // has one of its own. Where the relay says who is responsible for it, _ of its domain is them
 // (NIP-05), unless it is reached under a path: the domain is somebody else's then. Under a
 // path the relay is there only, not also at what is below.
-func (s *Server) Relay() http.Handler { return s.relay }
+func (s *Server) Relay() http.Handler { return names.Before(s.identity, s.relay) }
 
 // Git serves the repositories; what is not for one of them next is asked for. Both are under
 // the paths of the identity, if it has any, which next does not see, and nothing is anywhere
@@ -219,7 +223,7 @@ func (s *Server) Relay() http.Handler { return s.relay }
 // must come before a ServeMux, which would have an odd identifier redirected.
 func (s *Server) Git(next http.Handler) http.Handler {
 	site := s.git.Before(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return names.Before(s.identity, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, path := range s.paths {
 			if below, ok := below(r, path); ok {
 				site.ServeHTTP(w, below)
@@ -235,7 +239,7 @@ func (s *Server) Git(next http.Handler) http.Handler {
 		default:
 			s.outside.ServeHTTP(w, r)
 		}
-	})
+	}))
 }
 
 // below returns a request without the path under which we are reached, which is escaped,

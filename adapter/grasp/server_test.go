@@ -35,7 +35,8 @@ type rig struct {
 	kept   state.Store
 	db     *slicestore.SliceStore
 	addr   string
-	base   string // the path under which it is reached
+	base   string   // the path under which it is reached
+	names  []string // of the identity; none: addr and base
 	relay  *khatru.Relay
 	server *grasp.Server
 	ended  []purgatory.Ended
@@ -51,7 +52,7 @@ func (r *rig) start() {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.addr)
 	require.NoError(t, err)
 	r.addr = listener.Addr().String() // the same one after a restart
-	identity, err := nip34.ParseIdentity(r.addr + r.base)
+	identity, err := nip34.ParseIdentity(append(r.names, r.addr+r.base)[:max(1, len(r.names))]...)
 	require.NoError(t, err)
 	r.relay = khatru.NewRelay()
 	cfg := grasp.Config{Dir: r.dir, State: r.kept, Sync: relaysync.Config{AllowPlaintext: true}}

@@ -197,7 +197,12 @@ func Prepare(
 	}
 	s.syncs = m
 	s.managed(m)
-	return s, s.wire, nil
+	return s, func() {
+		if relay.ServiceURL == "" {
+			relay.ServiceURL = identity.URL() // else it believes what clients say that it is called
+		}
+		s.wire()
+	}, nil
 }
 
 // managed sets the manager, before anything is stored.

@@ -107,7 +107,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	s.readiness = readiness.New(s.sync.Ready(), s.sync.Writable, cfg.State, s.repos.Writable)
 	embed() // last of all: a relay whose New failed is to be one that another New can have
 	gs.Relay.OverwriteRelayInformation = s.describes
-	gs.Relay.SetRouter(routes(gs, s.git, cfg.Rules))
+	gs.Relay.SetRouter(routes(gs, s.git, cfg.Rules, identity))
 	if info := gs.Relay.Info; info != nil && !slices.Contains(info.SupportedGrasps, "GRASP-02") {
 		info.SupportedGrasps = append(info.SupportedGrasps, "GRASP-02")
 	}

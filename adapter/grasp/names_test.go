@@ -1,0 +1,105 @@
+package grasp_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// authenticates dials with headers, is asked who it is for a protected event, and signs for a relay. It returns whether the
+// answer is OK true, and whether the event is not refused for want of that any more.
+func (r *rig) authenticates(host string, header http.Header, relay string) (ok, known bool) {
+	r.t.Helper()
+	c, _, err := websocket.Dial(r.t.Context(), "ws://"+r.addr, &websocket.DialOptions{Host: host, HTTPHeader: header})
+	require.NoError(r.t, err)
+	defer func() { _ = c.CloseNow() }()
+	say := func(label string, e *nostr.Event) {
+		text, err := json.Marshal([]any{label, e})
+		require.NoError(r.t, err)
+		require.NoError(r.t, c.Write(r.t.Context(), websocket.MessageText, text))
+	}
+	challenge := ""
+	hear := func() (answer []json.RawMessage) {
+		for {
+			_, text, err := c.Read(r.t.Context())
+			require.NoError(r.t, err)
+			require.NoError(r.t, json.Unmarshal(text, &answer))
+			if string(answer[0]) == `"OK"` {
+				return answer
+			}
+			if string(answer[0]) == `"AUTH"` {
+				require.NoError(r.t, json.Unmarshal(answer[1], &challenge))
+			}
+		}
+	}
+	key := relaytest.NewKey("somebody")
+	protected := key.Event(nostr.Now(), graspsync.KindIssue, "", nostr.Tag{"-"})
+	say("EVENT", protected)
+	require.Contains(r.t, string(hear()[3]), "auth-required:")
+	say("AUTH", key.Event(nostr.Now(), nostr.KindClientAuthentication, "", nostr.Tag{"relay", relay}, nostr.Tag{"challenge", challenge}))
+	ok = string(hear()[2]) == "true"
+	say("EVENT", protected)
+	return ok, !strings.Contains(string(hear()[3]), "auth-required:")
+}
+
+// Whatever a client wrote into Host was taken for our name: what somebody had signed for another relay counted here. Behind a proxy
+// that rewrites Host nothing that was signed for us did.
+func TestCaseC4_SignedForOneOfOurNames(t *testing.T) {
+	r := unstarted(t)
+	r.names = []string{"grasp.example.com", "second.example:8443", "wss://third.example/git"}
+	r.start()
+	defer r.stop()
+	for _, host := range []string{"", "evil.example", "grasp.example.com", "second.example:8443", "third.example"} {
+		for _, header := range []http.Header{nil, {"X-Forwarded-Host": {"evil.example"}, "X-Forwarded-Proto": {"https"}}} {
+			for relay, ours := range map[string]bool{
+				"wss://grasp.example.com": true, "wss://grasp.example.com/": true, "ws://second.example:8443": true, "wss://second.example:8443": true,
+				"wss://third.example/git": true, "wss://third.example": false, "wss://evil.example": false, "ws://evil.example": false, "": false,
+				"wss://grasp.example.com.evil.example": false, "ws://" + r.addr: false,
+			} {
+				ok, known := r.authenticates(host, header, relay)
+				require.Equal(t, []bool{ours, ours}, []bool{ok, known}, "Host %q, %v, signed for %q", host, header, relay)
+			}
+		}
+	}
+}
+
+// Pages and the NIP-11 document named whatever a client had written into Host.
+func TestCaseC4_PagesNameUs(t *testing.T) {
+	r := unstarted(t)
+	r.names = []string{"grasp.example.com", "second.example:8443"}
+	r.configure = func(relay *khatru.Relay, _ *grasp.Config) { relay.Info.Icon = "icon.png" }
+	r.start()
+	defer r.stop()
+	ask := func(host string, header ...string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/", nil)
+		require.NoError(t, err)
+		req.Host = host
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		var text strings.Builder
+		require.NoError(t, resp.Write(&text))
+		return text.String()
+	}
+	for _, host := range []string{"evil.example", "grasp.example.com", "grasp.example.com.evil.example", r.addr} {
+		for _, kind := range []string{"text/html", "application/nostr+json"} {
+			text := ask(host, "Accept", kind, "X-Forwarded-Host", "evil.example", "X-Forwarded-Proto", "https")
+			require.Contains(t, text, "https://grasp.example.com")
+			require.NotContains(t, text, "evil.example")
+		}
+	}
+	require.Contains(t, ask("second.example:8443", "Accept", "text/html", "X-Forwarded-Proto", "https"), "https://second.example:8443/")
+}

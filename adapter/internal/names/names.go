@@ -1,0 +1,26 @@
+// Package names has requests name a service as its identity does.
+package names
+
+import (
+	"net/http"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+)
+
+// Before returns a handler whose requests have one of the names of a service as Host: the one that the client came to, else
+// the first. Anybody can write anything into Host and X-Forwarded-Host, and a proxy may have rewritten Host.
+func Before(identity nip34.Identity, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u := identity.Origin(gitserve.Origin(r))
+		if u.Scheme == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		out := r.Clone(r.Context())
+		out.Host = u.String()[len(u.Scheme+"://"):]
+		out.Header.Del("X-Forwarded-Host")
+		out.Header.Set("X-Forwarded-Proto", u.Scheme)
+		next.ServeHTTP(w, out)
+	})
+}
