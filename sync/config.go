@@ -157,7 +157,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.RetryBase, 30*time.Second)
 	def(&c.fixed.RetryMax, time.Hour)
 	def(&c.fixed.NegentropyRetry, 4*time.Hour)
-	def(&c.fixed.FutureTolerance, 15*time.Minute)
+	def(&c.fixed.FutureTolerance, FutureTolerance)
 	def(&c.Limits.MaxConnections, 256)
 	def(&c.fixed.MaxDials, 10)
 	def(&c.Limits.MaxRelaysPerRepo, 16)

@@ -6,6 +6,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
+// FutureTolerance is how far ahead of our clock an event may be dated. Events that are dated later are rejected.
+const FutureTolerance = 15 * time.Minute
+
 // constants are the numbers that suit all relays known so far, and about which no two
 // operators would differ. Only tests have others.
 type constants struct {

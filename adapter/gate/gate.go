@@ -544,6 +544,20 @@ func refuse(w http.ResponseWriter, resp *http.Response) {
 	_, _ = w.Write(text.Bytes())                                    // the client is gone if this fails
 }
 
+// around is how many bytes of a message are for what is around the content of an event.
+const around = 4096
+
+func (g *Gate) maxContent() int { return int(max(0, g.cfg.MaxMessage-around)) }
+
+// Limits returns the limits that a Gate enforces, as the limitation of a NIP-11 document has them.
+func (g *Gate) Limits() map[string]any {
+	fixed := g.cfg.fixed
+	return map[string]any{
+		"max_message_length": g.cfg.MaxMessage, "max_content_length": g.maxContent(), "max_event_tags": wire.MaxTags,
+		"max_subscriptions": fixed.MaxSubscriptions, "max_subid_length": fixed.MaxName, "max_filters": fixed.MaxFilters,
+	}
+}
+
 // parse reads a message of a client. An answer says what is wrong with it.
 func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	var parts []json.RawMessage
@@ -559,17 +573,7 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 		if !isObject(parts[0]) {
 			return r, notice("invalid: " + r.label + " has one event")
 		}
-		ev, err := wire.ParseEvent(parts[0])
-		if err != nil {
-			return r, unread(parts[0], err)
-		}
-		r.event = ev.Event
-		text, err := r.event.MarshalJSON()
-		if err != nil {
-			return r, unread(parts[0], err)
-		}
-		r.parts = []json.RawMessage{text}
-		return r, nil
+		return r, r.readEvent(parts[0], g.maxContent())
 	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
 	default:
 		return r, notice("invalid: unknown label of a message")

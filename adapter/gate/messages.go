@@ -3,10 +3,12 @@ package gate
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -161,19 +163,29 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	case max(len(f.Authors), 1)*max(len(f.Kinds), 1) > maxProducts || len(f.Authors) > maxValues:
 		return f, nil, "invalid: too many authors"
 	}
-	text, err := json.Marshal(known)
-	if err != nil {
-		return f, nil, "invalid: a filter is an object"
-	}
-	return f, text, ""
+	return f, encoded(known), ""
 }
 
-// unread answers an event that can't be read: with OK if it has an id.
-func unread(part json.RawMessage, fault error) []byte {
-	reason := "invalid: " + strings.TrimPrefix(fault.Error(), wire.ErrMalformed.Error()+": ")
+// readEvent reads an event, and writes it anew for the relay: with the members of NIP-01 as they are, which is no longer. It
+// answers one that it can't read: with OK if that has an id.
+func (r *request) readEvent(part json.RawMessage, maxContent int) (answer []byte) {
+	ev, err := wire.ParseEvent(part)
+	if err == nil && utf8.RuneCountInString(ev.Content) > maxContent {
+		err = fmt.Errorf("content: more than %d characters", maxContent)
+	}
 	var members map[string]json.RawMessage
-	var id string
-	if json.Unmarshal(part, &members) != nil || json.Unmarshal(members["id"], &id) != nil || id == "" || len(id) > maxID {
+	if json.Unmarshal(part, &members) == nil && err == nil {
+		text := []byte("{")
+		for _, name := range []string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig"} {
+			text = append(append(append(text, quoted(name)...), ':'), members[name]...)
+			text = append(text, ',')
+		}
+		text[len(text)-1] = '}'
+		r.event, r.parts = ev.Event, []json.RawMessage{text}
+		return nil
+	}
+	reason, id := "invalid: "+strings.TrimPrefix(err.Error(), wire.ErrMalformed.Error()+": "), ""
+	if json.Unmarshal(members["id"], &id) != nil || id == "" || len(id) > maxID {
 		return notice(reason)
 	}
 	return okay(id, false, reason)
@@ -223,11 +235,14 @@ func isObject(part json.RawMessage) bool { return len(part) > 0 && part[0] == '{
 
 func notice(text string) []byte { return write(labelNotice, quoted(text)) }
 
-func quoted(s string) json.RawMessage {
+func quoted(s string) json.RawMessage { return encoded(s) }
+
+// encoded is the JSON of strings, numbers, and lists and objects of these.
+func encoded(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string can always be written
+	_ = e.Encode(v) // they can always be written
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -137,7 +138,6 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	about := map[string]any{
 		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
 		"repo_acceptance_criteria": cfg.Criteria,
-		"limitation":               khatruadapter.Limit(relay, s.sync.Store().PageSize()),
 	}
 	if cfg.Curation != "" { // else nobody curates it
 		about["curation"] = cfg.Curation
@@ -150,6 +150,9 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	cfg.Gate.Identity, cfg.Gate.MaxMessage = identity, relay.MaxMessageSize
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
+	limits := khatruadapter.Limit(relay, s.sync.Store().PageSize())
+	maps.Copy(limits, s.gate.Limits())
+	about["limitation"] = limits
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.commands, s.whole, cfg.Criteria, cfg.Curation}
 	s.readiness = readiness.New(s.sync.Ready(), s.sync.Writable, cfg.State, s.repos.Writable)

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"time"
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/khatru"
 	"fiatjaf.com/nostr/nip11"
 
+	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -75,6 +77,9 @@ func (s *Sync) wire() {
 		r.Info.Limitation = &nip11.RelayLimitationDocument{
 			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, MaxEventTags: wire.MaxTags,
 			RestrictedWrites: s.gate,
+		}
+		if s.gate {
+			r.Info.Limitation.CreatedAtUpperLimit = int64(relaysync.FutureTolerance / time.Second)
 		}
 	}
 }
