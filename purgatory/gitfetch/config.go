@@ -49,6 +49,10 @@ type Config struct {
 	// has under way (twice purgatory.Limits.MaxHunts) slow servers make the others wait.
 	// Defaults to 20.
 	MaxFetches int
+	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
+	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted.
+	// Defaults to none.
+	AllowFaults []string
 	// MinFreeDisk is how much must stay free on the disk of the repository, in
 	// bytes. Defaults to 1 GiB.
 	MinFreeDisk uint64

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
 
 // Fetcher fetches from servers into bare repositories. It is made by [New] and may
@@ -47,6 +48,10 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	faults, err := fsck.New(cfg.AllowFaults)
+	if err != nil {
+		return nil, fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err)
+	}
 	version, build, err := checkVersion(ctx, cfg.Git, versionWithin)
 	if err != nil {
 		return nil, err
@@ -59,7 +64,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	objects := &objectReader{git: git, disk: storage, small: cfg.fixed.Small}
 	parts := newParts()
 	client := cfg.Dialer.HTTPClient(0)
-	receiver := newReceiver(cfg, client, storage)
+	receiver := newReceiver(cfg, faults, client, storage)
 	quarantines := newQuarantines(git, storage, objects, parts, receiver)
 	return &Fetcher{
 		version: version, git: git, disk: storage, objects: objects, parts: parts,

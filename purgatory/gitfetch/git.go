@@ -96,6 +96,8 @@ type child struct {
 	// each, if not nil, is called for each line of what it prints, and nothing of it
 	// is kept.
 	each func(line []byte)
+	// said, if not nil, gets all that it writes to its standard error.
+	said io.Writer
 	// long says that how long it takes is for whoever made the objects to say.
 	long bool
 	// stdout, if not nil, is a file that gets what it prints.
@@ -202,6 +204,9 @@ func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	gitrun.EndWithUs(cmd.SysProcAttr)
 	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}
 	cmd.Stdout, cmd.Stderr = out, errs
+	if c.said != nil {
+		cmd.Stderr = io.MultiWriter(errs, c.said)
+	}
 	if c.each != nil {
 		cmd.Stdout = &splitter{each: c.each}
 	}
@@ -246,6 +251,12 @@ func (e *childError) Unwrap() error { return e.err }
 func (e *childError) verdict() bool {
 	var exit *exec.ExitError
 	return errors.As(e.err, &exit) && exit.ExitCode() > 0 && !e.outOfMemory()
+}
+
+// died reports whether git gave up, rather than came to an end with a bad result.
+func (e *childError) died() bool {
+	var exit *exec.ExitError
+	return !errors.As(e.err, &exit) || exit.ExitCode() >= 128
 }
 
 // outOfMemory reports whether git says that it needed more memory than it may have.

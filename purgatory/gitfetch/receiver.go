@@ -12,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
+	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
 
 // receiver has packs sent by servers: into a file, few at a time, and within limits of bytes
@@ -19,6 +20,7 @@ import (
 type receiver struct {
 	// set by newReceiver, read-only
 	cfg       Config
+	faults    fsck.Rules
 	client    *upload.Client
 	disk      *storage
 	addresses *addresses
@@ -27,9 +29,9 @@ type receiver struct {
 	long     chan struct{} // and one for each of them that takes longer than Timeout
 }
 
-func newReceiver(cfg Config, client *http.Client, disk *storage) *receiver {
+func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *storage) *receiver {
 	return &receiver{
-		cfg: cfg, disk: disk, addresses: &addresses{most: cfg.MaxAddressDay},
+		cfg: cfg, faults: faults, disk: disk, addresses: &addresses{most: cfg.MaxAddressDay},
 		client: &upload.Client{
 			HTTP: client, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
 			Limits: upload.Limits{

@@ -24,7 +24,9 @@ func TestPromiseP31_MalformedObjects(t *testing.T) {
 		{"named .git", "100644 .git", "a <a@x> 1 +0000", false},
 		{"named ..", "100644 ..", "a <a@x> 1 +0000", false},
 		{"with a slash", "100644 a/b", "a <a@x> 1 +0000", false},
-		{"without an address", "100644 f", "a 1 +0000", false},
+		{"without an address", "100644 f", "a 1 +0000", true},
+		{"NUL in a header", "100644 f", "a\x00 <a@x> 1 +0000", true},
+		{"NUL in a header, named .git", "100644 .git", "a\x00 <a@x> 1 +0000", false},
 		{"zero-padded", "0100644 f", "a <a@x> 1 +0000", true},
 		{"bad time zone", "100644 f", "a <a@x> 1 +00000", true},
 	} {

@@ -60,6 +60,9 @@ func Beside(folder string) []string {
 	return []string{"GIT_OBJECT_DIRECTORY=" + folder, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
 }
 
+// Only is the environment in which git sees the objects of a folder and no others.
+func Only(folder string) []string { return []string{"GIT_OBJECT_DIRECTORY=" + folder} }
+
 // killWait is how long the output of a child that was killed is waited for.
 const killWait = 5 * time.Second
 

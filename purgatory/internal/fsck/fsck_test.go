@@ -1,0 +1,61 @@
+package fsck
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each fault that the installed git documents is either refused or accepted, or git cannot ignore it.
+func TestEveryFaultIsKnown(t *testing.T) {
+	for _, name := range append(slices.Clone(refused), accepted...) {
+		out, err := exec.Command("git", "-c", "receive.fsck."+name+"=ignore", "index-pack", "--strict="+name+"=ignore", "--stdin").CombinedOutput()
+		require.Error(t, err, "there is no pack")
+		assert.NotContains(t, strings.ToLower(string(out)), "message id", name)
+		assert.NotContains(t, strings.ToLower(string(out)), "demote", name)
+	}
+	page, err := exec.Command("git", "help", "-m", "fsck").Output()
+	if err != nil {
+		t.Skip("git has no manual here")
+	}
+	_, list, ok := strings.Cut(string(page), "FSCK MESSAGES")
+	require.True(t, ok)
+	for _, m := range regexp.MustCompile(`(?m)^ {7}([a-z]\w+)$`).FindAllStringSubmatch(list, -1) {
+		known := slices.Contains(refused, m[1]) || slices.Contains(accepted, m[1])
+		assert.True(t, known || m[1] == "nulInHeader" || m[1] == "unterminatedHeader", m[1])
+	}
+}
+
+func TestOperatorAllowsByName(t *testing.T) {
+	r, err := New([]string{"hasdotgit", "badDate"})
+	require.NoError(t, err)
+	assert.Contains(t, r.Strict(), "hasDotgit=ignore")
+	assert.NotContains(t, r.Strict(), "hasDot=")
+	_, err = New([]string{"hasDotGitt"})
+	require.ErrorContains(t, err, "hasDotgit")
+}
+
+// The first refused fault counts, however git splits what it writes, and however long a line is.
+func TestReport(t *testing.T) {
+	r, err := New(nil)
+	require.NoError(t, err)
+	out := strings.Repeat("error in commit 11: nulInHeader: unterminated\n", 10_000) + strings.Repeat("x", 10_000) +
+		"\nwarning in tree 22: fullPathname: contains full pathnames\nerror in tree 33: hasDotgit: contains '.git'\n"
+	for _, size := range []int{1, 7, 4096} {
+		p := r.Report()
+		for part := range slices.Chunk([]byte(out), size) {
+			n, err := p.Write(part)
+			require.NoError(t, err)
+			require.Equal(t, len(part), n)
+		}
+		require.Equal(t, &Fault{Name: "fullPathname", Object: "22"}, p.Err())
+	}
+	require.NoError(t, r.Report().Err())
+	require.Equal(t, &Fault{Name: "hasDotdot", Object: "44"}, r.Find("error: object 44: hasDotdot: contains '..'\nfatal: fsck error in packed object\n"))
+	require.NoError(t, r.Find("error: object 44: nulInHeader: x\nfatal: fsck error in packed object\n"))
+}
