@@ -1,6 +1,8 @@
 package nip34
 
 import (
+	"slices"
+
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
@@ -60,15 +62,18 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 // not safe for concurrent use.
 //
 // A deletion covers what it names if that is by its author: ids whatever their
-// time, addresses up to its own time. It never covers another deletion. A request
-// to vanish covers all that its author signed up to its own time, deletions
-// included, but no request to vanish. What others wrapped for the author is not
-// looked for.
+// time, addresses up to its own time. It never covers another deletion. An id that is
+// a version of an address covers older versions as well, once [Tombstones.AddVersion] has
+// told the address: otherwise anyone could publish the version before the deleted one
+// again. A request to vanish covers all events that its author signed up to its own time,
+// deletions included, but no request to vanish. Events that others wrapped for the author
+// are not covered.
 type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}
 	at       map[graspsync.Address]nostr.Timestamp // versions up to this time
-	vanished map[graspsync.PubKey]nostr.Timestamp  // by author, events up to this time
+	versions map[graspsync.Address][]graspsync.Stamp
+	vanished map[graspsync.PubKey]nostr.Timestamp // by author, events up to this time
 }
 
 // grave is an id as one author asked for its deletion.
@@ -99,6 +104,28 @@ func (t *Tombstones) Add(ev graspsync.Event) {
 	}
 }
 
+// AddVersion records that a version of an address existed. While a deletion names the version
+// by its id, older versions are covered. It reports whether the version was unknown.
+func (t *Tombstones) AddVersion(at graspsync.Address, version graspsync.Stamp) bool {
+	if slices.Contains(t.versions[at], version) {
+		return false
+	}
+	if t.versions == nil {
+		t.versions = make(map[graspsync.Address][]graspsync.Stamp)
+	}
+	t.versions[at] = append(t.versions[at], version)
+	return true
+}
+
+// Lift forgets all deletions and requests to vanish. Versions of AddVersion stay recorded.
+func (t *Tombstones) Lift() { t.ids, t.at, t.vanished = nil, nil, nil }
+
+// Names reports whether a deletion by the author of an event names the event by its id.
+func (t *Tombstones) Names(ev graspsync.Event) bool {
+	_, ok := t.ids[grave{ev.ID, ev.PubKey}]
+	return ok
+}
+
 // later keeps the later one of two times.
 func later[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
 	if *m == nil {
@@ -120,13 +147,18 @@ func (t *Tombstones) Cover(ev graspsync.Event) bool {
 	if ev.Kind == graspsync.KindDeletion {
 		return false
 	}
-	if _, ok := t.ids[grave{ev.ID, ev.PubKey}]; ok {
+	if t.Names(ev) {
 		return true
 	}
 	a, ok := ev.Address()
 	if !ok {
 		return false
 	}
-	until, ok := t.at[a]
-	return ok && ev.CreatedAt <= until
+	if until, ok := t.at[a]; ok && ev.CreatedAt <= until {
+		return true
+	}
+	return slices.ContainsFunc(t.versions[a], func(v graspsync.Stamp) bool {
+		_, named := t.ids[grave{v.ID, a.Author}]
+		return named && v.Newer(ev.Stamp())
+	})
 }

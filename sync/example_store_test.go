@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -52,6 +53,7 @@ func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
 	case !s.events[ev.ID].IsZero():
 		return graspsync.Outcome{Result: graspsync.Duplicate}
 	case s.tombs.Cover(ev):
+		s.execute(ev)
 		return graspsync.Outcome{Result: graspsync.Deleted}
 	}
 	if at, ok := ev.Address(); ok { // the newest version is kept
@@ -68,15 +70,26 @@ func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
 	s.events[ev.ID] = ev
 	if ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		s.tombs.Add(ev)
-		maps.DeleteFunc(s.events, func(_ graspsync.EventID, old graspsync.Event) bool { return s.tombs.Cover(old) })
+		s.execute(slices.Collect(maps.Values(s.events))...)
 		s.bury()
 	}
 	return graspsync.Outcome{Result: graspsync.Stored}
 }
 
-// bury makes the tombstones those of what is stored: whoever vanishes takes their deletions along.
+// execute removes the events among some that are deleted, and older versions of these.
+func (s *mapStore) execute(events ...graspsync.Event) {
+	for _, ev := range events {
+		if at, ok := ev.Address(); ok && s.tombs.Cover(ev) {
+			s.tombs.AddVersion(at, ev.Stamp())
+		}
+	}
+	maps.DeleteFunc(s.events, func(_ graspsync.EventID, old graspsync.Event) bool { return s.tombs.Cover(old) })
+}
+
+// bury makes the tombstones those of the stored events, because the deletions of an author who
+// vanishes go as well. A Store that lasts on the disk keeps the versions of AddVersion there.
 func (s *mapStore) bury() {
-	s.tombs = nip34.NewTombstones(s.us)
+	s.tombs.Lift()
 	for _, ev := range s.events {
 		s.tombs.Add(ev)
 	}

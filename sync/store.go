@@ -42,7 +42,9 @@ type Store interface {
 	// addressable events only the newest is kept, at equal created_at the one with
 	// the lowest id (NIP-01; otherwise reconciliation never converges). A kind 5
 	// is kept and executed: what it names, by the same author and not newer for
-	// addresses, is removed, and never stored again (NIP-09). A kind 62 that names
+	// addresses, is removed, and never stored again (NIP-09). Older versions of an address are
+	// removed, and never stored, with a version that a deletion names by its id, whether the
+	// deletion or the version was saved first. A kind 62 that names
 	// the service which the Store belongs to, or all relays, is kept for good, and
 	// everything else by its author that is not newer is removed, deletions included,
 	// and never stored again (NIP-62). What is never stored again [nip34.Tombstones] tells. Save returns one

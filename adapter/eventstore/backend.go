@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
@@ -158,11 +159,22 @@ func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) 
 	case !ok, p.compact && f.Search != "":
 		return 0, ctx.Err()
 	case !p.known() || f.Search != "":
-		return b.tally(ctx, f, f)
+		return b.tallyEvents(ctx, f, f)
 	case b.s.reader.counts() && p.countsOnly(f) && len(p.excess(q).Tags) == 0: // of a tag an event may have values in two parts
-		return b.tally(ctx, q, f)
+		return b.tallyEvents(ctx, q, f)
 	}
 	return b.counted(ctx, f)
+}
+
+// tallyEvents is tally without records of versions.
+func (b shared) tallyEvents(ctx context.Context, q, f nostr.Filter) (int64, error) {
+	n, err := b.tally(ctx, q, f)
+	if err != nil || q.Kinds != nil && !slices.Contains(q.Kinds, kindVersion) {
+		return n, err
+	}
+	q.Kinds = []int{kindVersion}
+	records, err := b.tally(ctx, q, f)
+	return n - records, err
 }
 
 // tally has the backend count q between the times of f, in parts where its authors or kinds are too many.

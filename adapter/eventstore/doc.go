@@ -55,7 +55,9 @@
 // events and looked up in the backend, so they hold after a restart too; they are
 // saved before what they name is removed, and saving one again completes what a
 // crash cut short; so are requests to vanish (NIP-62) that name the service of
-// [Config]'s Identity, or all relays. The versions, deletions and targets of one author are saved
+// [Config]'s Identity, or all relays. If a deletion names a version of an address by its id, the
+// backend keeps a record of the version: an event of kind 20005, which no query of the Store
+// returns. It keeps older versions deleted after a restart. The versions, deletions and targets of one author are saved
 // under one lock. Writes that bypass the Store are not under it: give the relay
 // [Store.Backend] in place of the backend and they are.
 //

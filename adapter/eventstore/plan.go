@@ -239,8 +239,9 @@ func withTag(tags nostr.TagMap, name string, values []string) nostr.TagMap {
 // matcher is a filter with its tag values as sets, so that an event costs as much
 // as it has tags.
 type matcher struct {
-	filter nostr.Filter // without tags
-	tags   map[string]map[string]struct{}
+	filter  nostr.Filter // without tags
+	tags    map[string]map[string]struct{}
+	records bool // records of versions match as well
 }
 
 func compile(f nostr.Filter) matcher {
@@ -259,7 +260,7 @@ func compile(f nostr.Filter) matcher {
 }
 
 func (m matcher) match(e *nostr.Event) bool {
-	if !m.filter.Matches(e) {
+	if e.Kind == kindVersion && !m.records || !m.filter.Matches(e) {
 		return false
 	}
 	for name, values := range m.tags {

@@ -276,7 +276,8 @@ func TestWhatAnAnswerOfSQLCosts(t *testing.T) {
 			got, err := s.Backend().CountEvents(t.Context(), *f)
 			require.NoError(t, err)
 			require.Equal(t, n, got)
-			require.Equal(t, []int{0, 1}, []int{db.queries, db.counts}, "%s %s", name, f)
+			require.Zero(t, db.queries, "%s %s", name, f)
+			require.LessOrEqual(t, db.counts, 2, "%s %s: of events, and of records of versions", name, f)
 		}
 		n, err := s.Backend().CountEvents(t.Context(), nostr.Filter{Tags: nostr.TagMap{"e": {id}}})
 		require.NoError(t, err)

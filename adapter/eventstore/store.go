@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/fiatjaf/eventstore"
@@ -131,7 +132,7 @@ func (s *Store) walk(
 	return s.walkAs(ctx, f, false, yield)
 }
 
-// walkAs is walk for what may be rare.
+// walkAs is walk. If rare is set, records of versions are among the events.
 func (s *Store) walkAs(ctx context.Context, f nostr.Filter, rare bool, yield func(graspsync.Event) bool) error {
 	return s.walkBy(ctx, f, &walk{batch: s.cfg.fixed.BatchSize, yield: yield, rare: rare})
 }
@@ -255,7 +256,7 @@ type syncer interface{ Sync() error }
 func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 	backend, ok := s.writer.backend.(syncer)
 	if !ok || s.cfg.NoSync || !slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool {
-		return o.Result == graspsync.Stored || o.Result == graspsync.Duplicate
+		return o.Result == graspsync.Stored || o.Result == graspsync.Duplicate || o.Result == graspsync.Deleted
 	}) {
 		return nil
 	}
@@ -342,7 +343,10 @@ func (b *batch) try(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 	_, have := b.have[e.ID]
 	switch addr, ok := e.Address(); {
 	case b.tombs.Cover(e):
-		if have { // a crash came between the deletion and this
+		if err := b.removeVersions(ctx, b.tombs, e, b.forget); err != nil {
+			return 0, err
+		}
+		if _, have = b.have[e.ID]; have { // a crash came between the deletion and this
 			return graspsync.Deleted, b.remove(ctx, e)
 		}
 		return graspsync.Deleted, nil
@@ -362,34 +366,42 @@ func (b *batch) try(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 
 // put saves an event whatever else is there.
 func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
-	dup := false
-	err := b.writer.call(ctx, "saving an event", func() error {
-		err := b.writer.backend.SaveEvent(context.WithoutCancel(ctx), e.Event)
-		if dup = errors.Is(err, eventstore.ErrDupEvent); dup || err == nil {
+	result, err := b.write(ctx, e.Event)
+	if err == nil {
+		b.have[e.ID] = struct{}{}
+	}
+	return result, err
+}
+
+// write has the backend save an event.
+func (s *Store) write(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
+	result := graspsync.Stored
+	err := s.writer.call(ctx, "saving an event", func() error {
+		err := s.writer.backend.SaveEvent(context.WithoutCancel(ctx), e)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, eventstore.ErrDupEvent):
+			result = graspsync.Duplicate
 			return nil
 		}
 		return fmt.Errorf("%w: %w", ErrBackend, err)
 	})
-	b.writer.wrote(ctx, err)
-	if err != nil {
-		return 0, err
-	}
-	b.have[e.ID] = struct{}{}
-	if dup {
-		return graspsync.Duplicate, nil
-	}
-	return graspsync.Stored, nil
+	s.writer.wrote(ctx, err)
+	return result, err
 }
 
+func (b *batch) forget(e graspsync.Event) { delete(b.have, e.ID) }
+
 func (b *batch) remove(ctx context.Context, e graspsync.Event) error {
-	delete(b.have, e.ID)
+	b.forget(e)
 	return b.removeFor(ctx, e)
 }
 
 // removeFor removes an event for the sake of another one, and says so.
 func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 	err := s.removeStored(ctx, e)
-	if err == nil && s.cfg.Removed != nil {
+	if err == nil && s.cfg.Removed != nil && e.Kind != kindVersion {
 		s.cfg.Removed(e)
 	}
 	return err
@@ -469,12 +481,11 @@ func (s *Store) removes(e graspsync.Event) bool {
 // execute removes what a stored deletion names, or everything by who vanishes.
 func (b *batch) execute(ctx context.Context, e graspsync.Event) error {
 	b.tombs.Add(e)
-	return b.removeCovered(ctx, e, func(e graspsync.Event) { delete(b.have, e.ID) })
+	return b.removeCovered(ctx, b.tombs, e, b.forget)
 }
 
-func (s *Store) removeCovered(ctx context.Context, e graspsync.Event, removed func(graspsync.Event)) error {
-	t := nip34.NewTombstones(s.cfg.Identity)
-	t.Add(e)
+// removeCovered removes what e names, of what t covers.
+func (s *Store) removeCovered(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
 	targets, err := s.targets(ctx, e)
 	if err != nil {
 		return fmt.Errorf("looking up what is to be removed: %w", err)
@@ -482,6 +493,9 @@ func (s *Store) removeCovered(ctx context.Context, e graspsync.Event, removed fu
 	for _, e := range targets {
 		if !t.Cover(e) {
 			continue
+		}
+		if err := s.removeVersions(ctx, t, e, removed); err != nil {
+			return err
 		}
 		if err := s.removeFor(ctx, e); err != nil {
 			return err
@@ -491,11 +505,66 @@ func (s *Store) removeCovered(ctx context.Context, e graspsync.Event, removed fu
 	return nil
 }
 
+// kindVersion is the kind of a record in the backend that a version of an address existed, which a
+// deletion named by its id. The a tag of the record is the address, its e tag and created_at are
+// those of the version. Deletions do not tell which address an id had, and older versions must stay
+// deleted after a restart. The kind is ephemeral, because no other event of such a kind is stored.
+const kindVersion = 20_005
+
+// versionRecord returns the record of a version.
+func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
+	r := &nostr.Event{
+		PubKey: e.Event.PubKey, Kind: kindVersion, CreatedAt: e.CreatedAt,
+		Tags: nostr.Tags{{"a", addr.String()}, {"e", e.Event.ID}}, Sig: strings.Repeat("0", 128),
+	}
+	r.ID = r.GetID()
+	return r
+}
+
+// versionOf reads a record of a version.
+func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.Stamp, ok bool) {
+	a, e := r.Tags.Find("a"), r.Tags.Find("e")
+	if r.Kind != kindVersion || a == nil || e == nil {
+		return addr, v, false
+	}
+	addr, err := graspsync.ParseAddress(a[1])
+	id, err2 := graspsync.ParseEventID(e[1])
+	return addr, graspsync.Stamp{CreatedAt: r.CreatedAt, ID: id}, err == nil && err2 == nil
+}
+
+// removeVersions records a version that a deletion names by its id, and removes the older versions of
+// its address.
+func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
+	addr, ok := e.Address()
+	if !ok || !t.Names(e) || !t.AddVersion(addr, e.Stamp()) {
+		return nil
+	}
+	versions, err := s.versions(ctx, addr)
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		if v.ID == e.ID || !t.Cover(v) {
+			continue
+		}
+		if err := s.removeFor(ctx, v); err != nil {
+			return err
+		}
+		removed(v)
+	}
+	_, err = s.write(ctx, versionRecord(addr, e)) // last, so that after a crash all is done again
+	return err
+}
+
 // targets returns what is stored of what an event removes, and maybe more.
 func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []graspsync.Event, err error) {
 	if e.Kind == graspsync.KindVanish {
 		until := e.CreatedAt
-		return s.all(ctx, nostr.Filter{Authors: []string{e.Event.PubKey}, Until: &until})
+		err = s.walkAs(ctx, nostr.Filter{Authors: []string{e.Event.PubKey}, Until: &until}, true, func(e graspsync.Event) bool {
+			targets = append(targets, e)
+			return true
+		})
+		return targets, err
 	}
 	ids, at := nip34.Deletes(e)
 	if len(ids) > 0 {
@@ -586,7 +655,9 @@ func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
 	}
 	defer s.lock([]graspsync.Event{event})()
-	return s.removeCovered(ctx, event, func(graspsync.Event) {})
+	t := nip34.NewTombstones(s.cfg.Identity)
+	t.Add(event)
+	return s.removeCovered(ctx, t, event, func(graspsync.Event) {})
 }
 
 // Remove takes an event out of the backend, as moderation or expiry does. An event
@@ -607,7 +678,7 @@ const lookUpAtOnce = 100
 func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*nip34.Tombstones, error) {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	for chunk := range slices.Chunk(events, lookUpAtOnce) {
-		ids, addrs := nostr.Filter{Kinds: []int{graspsync.KindDeletion}}, nostr.Filter{Kinds: []int{graspsync.KindDeletion}}
+		ids, addrs := nostr.Filter{Kinds: []int{graspsync.KindDeletion}}, nostr.Filter{Kinds: []int{graspsync.KindDeletion, kindVersion}}
 		gone := nostr.Filter{Kinds: []int{graspsync.KindVanish}}
 		for _, e := range chunk {
 			gone.Authors = append(gone.Authors, e.Event.PubKey)
@@ -621,12 +692,16 @@ func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*ni
 				addrs.Tags = addTag(addrs.Tags, "a", addr.String())
 			}
 		}
-		for _, f := range []nostr.Filter{ids, addrs, gone} {
+		named := nostr.Filter{Kinds: ids.Kinds}
+		for _, f := range []*nostr.Filter{&ids, &addrs, &gone, &named} { // addrs finds what named looks for
 			if f.Tags == nil && f.Kinds[0] == graspsync.KindDeletion {
 				continue
 			}
 			f.Authors = unique(f.Authors)
-			err := s.walkAs(ctx, f, true, func(d graspsync.Event) bool {
+			err := s.walkAs(ctx, *f, true, func(d graspsync.Event) bool {
+				if addr, v, ok := versionOf(d); ok && t.AddVersion(addr, v) {
+					named.Authors, named.Tags = append(named.Authors, d.Event.PubKey), addTag(named.Tags, "e", v.ID.String())
+				}
 				t.Add(d)
 				return true
 			})

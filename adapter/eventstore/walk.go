@@ -33,7 +33,8 @@ type walk struct {
 	until *nostr.Timestamp
 	seen  map[graspsync.EventID]struct{}
 	yield func(graspsync.Event) bool
-	// rare: most often there is nothing, which badger and lmdb say fastest when they count.
+	// rare: a look-up of deletions and records of versions. Most often there are none, which badger and
+	// lmdb report fastest when they count.
 	rare bool
 	// client: somebody asks of whom nothing is known, and what was stored to be asked for may be meant to cost memory. Queries
 	// are small then, and few run at once.
@@ -63,6 +64,7 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 		return ctx.Err()
 	}
 	w.want = compile(f)
+	w.want.records = w.rare
 	if f.Since != nil && *f.Since > 0 {
 		w.since = f.Since
 	}

@@ -129,7 +129,11 @@ func (r relay) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasps
 
 // Deleted implements [purgatory.Relay].
 func (r relay) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
-	return r.h.Store.Deleted(ctx, event)
+	deleted, err := r.h.Store.Deleted(ctx, event)
+	if deleted && err == nil { // older versions go with it
+		_, err = r.h.Store.Save(ctx, []graspsync.Incoming{{Event: event}})
+	}
+	return deleted, err
 }
 
 // Lists implements [purgatory.Relay].

@@ -331,7 +331,8 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsy
 }
 
 // Deleted implements [relaysync.Store]: it asks for deletions that name the event,
-// and for its author's requests to vanish.
+// and for its author's requests to vanish. Whether a deletion of a newer version covers the event
+// is for the relay to decide, because nobody else knows the address of an event that is gone.
 func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	if err := ctx.Err(); err != nil || event.IsZero() {
 		return false, err

@@ -41,6 +41,10 @@ func (v *Env) Refuses(ctx context.Context, e graspsync.Event) (msg string) {
 		return MsgLookup
 	}
 	if deleted {
+		if _, err := v.Store.Save(ctx, []graspsync.Incoming{{Event: e}}); err != nil { // older versions go with it
+			v.Log.Error("older versions of a deleted event could not be removed", "err", err)
+		}
+		v.FollowRemovals(ctx)
 		return MsgDeleted
 	}
 	msg, err = v.Hooks.Undeletable(ctx, e)

@@ -106,6 +106,7 @@ func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 		return graspsync.Outcome{Result: graspsync.Duplicate}
 	}
 	if s.tombs.Cover(event) {
+		s.removeVersions(event)
 		return graspsync.Outcome{Result: graspsync.Deleted}
 	}
 	if addr, ok := event.Address(); ok {
@@ -151,6 +152,7 @@ func (s *Store) execute(event graspsync.Event) {
 	s.tombs.Add(event)
 	for _, id := range ids {
 		if e := s.events[id]; e != nil && s.tombs.Cover(e.event) {
+			s.removeVersions(e.event)
 			s.remove(e)
 		}
 	}
@@ -158,6 +160,19 @@ func (s *Store) execute(event graspsync.Event) {
 		if e := s.addresses[c]; e != nil && s.tombs.Cover(e.event) {
 			s.remove(e)
 		}
+	}
+}
+
+// removeVersions removes the stored version of an address that is older than a deleted one; it
+// needs mu.
+func (s *Store) removeVersions(deleted graspsync.Event) {
+	addr, ok := deleted.Address()
+	if !ok {
+		return
+	}
+	s.tombs.AddVersion(addr, deleted.Stamp())
+	if old := s.addresses[addr]; old != nil && s.tombs.Cover(old.event) {
+		s.remove(old)
 	}
 }
 
@@ -178,7 +193,7 @@ func (s *Store) vanish(request graspsync.Event) {
 
 // bury makes the tombstones those of the deletions that are here; it needs mu.
 func (s *Store) bury() {
-	s.tombs = nip34.NewTombstones(s.us)
+	s.tombs.Lift()
 	for _, kind := range []int{graspsync.KindDeletion, graspsync.KindVanish} {
 		for _, e := range s.kinds[kind] {
 			s.tombs.Add(e.event)

@@ -2,11 +2,14 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -138,7 +141,7 @@ func checkOrder(ctx context.Context, store relaysync.Store) error {
 	s := subject{store, ctx}
 	for round := range uint64(60) {
 		g := newGen(100 + round)
-		events := scene(g, false)
+		events := scene(g, round%2 == 0)
 		if err := s.deliver(g, shuffled(g, events)); err != nil {
 			return err
 		}
@@ -149,8 +152,65 @@ func checkOrder(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkRedelivery: where a deletion names the newest version by its id, an older
-// one may have been replaced before; it comes back when it is delivered again.
+// checkDeletedVersion deletes the newest version of an address by its id: older versions are deleted
+// with it, in any order of arrival, so that nobody can put one in its place. Newer ones are stored.
+func checkDeletedVersion(ctx context.Context, store relaysync.Store) error {
+	s, g := subject{store, ctx}, newGen(11)
+	for _, kind := range []int{0, 10002, kindAnnouncement, 30618} {
+		for _, d := range []nostr.Tags{{{"d", "repo"}}, {}, {{"d", strings.Repeat("long", 40)}}} {
+			for _, order := range [][]int{{0, 1, 3}, {1, 3, 0}, {1, 0, 3}, {0, 3, 1}, {3, 1, 0}, {3, 0, 1}} {
+				a := g.key()
+				v := []*nostr.Event{g.event(a, kind, start, d...), g.event(a, kind, start+1, d...), g.event(a, kind, start+2, d...)}
+				other := g.event(a, 30001, start, d...)
+				all := append(v, g.deletion(a, start+1, v[1].ID), other)
+				for _, i := range append([]int{4}, order...) {
+					if err := s.deliver(g, all[i:i+1]); err != nil {
+						return err
+					}
+				}
+				here := append(slices.Clone(v[:2]), all[3:]...)
+				if err := s.holds(here, model(here)); err != nil {
+					return fmt.Errorf("kind %d, in the order %v: %w", kind, order, err)
+				}
+				if err := s.saveAll(all, deleted, deleted, stored, duplicate, duplicate); err != nil {
+					return fmt.Errorf("again, kind %d after the order %v: %w", kind, order, err)
+				}
+				if err := s.holds(all, model(all)); err != nil {
+					return fmt.Errorf("a newer version of kind %d: %w", kind, err)
+				}
+			}
+		}
+	}
+	ties := g.tie(3, g.key(), kindAnnouncement, nostr.Tag{"d", "repo"})
+	return play(ctx, store, step{ties[2], stored}, step{ties[1], stored}, step{g.deletion(ties[1].PubKey, start, ties[1].ID), stored},
+		step{ties[2], deleted}, step{ties[1], deleted}, step{ties[0], stored})
+}
+
+// checkDeletedVersionIsKnown: the versions before a deleted one are said to be deleted, since what is held
+// elsewhere goes by that. While its deletion is not stored any more they may come again.
+func checkDeletedVersionIsKnown(ctx context.Context, store relaysync.Store) error {
+	s, g := subject{store, ctx}, newGen(17)
+	a, d := g.key(), nostr.Tag{"d", "repo"}
+	v := []*nostr.Event{g.event(a, 30618, start, d), g.event(a, 30618, start+1, d), g.event(a, 30618, start+2, d)}
+	deletion := g.deletion(a, start+9, v[1].ID)
+	if err := s.saveAll([]*nostr.Event{v[1], deletion}, stored); err != nil {
+		return err
+	}
+	err := store.Remove(ctx, eventtest.Of(v[1]))
+	if errors.Is(err, relaysync.ErrCannotRemove) { // somebody else decides, and knows
+		return nil
+	}
+	if err = errors.Join(err, s.deleted(v[0], true), s.deleted(v[1], true), s.deleted(v[2], false)); err != nil {
+		return err
+	}
+	if err := store.Remove(ctx, eventtest.Of(deletion)); err != nil {
+		return fmt.Errorf("Remove of a deletion: %w", err)
+	}
+	return s.saveAll(v, stored)
+}
+
+// checkRedelivery: where a deletion names the newest version by its id, an older one may have been
+// replaced before; it does not come back when it is delivered again.
 func checkRedelivery(ctx context.Context, store relaysync.Store) error {
 	s := subject{store, ctx}
 	for round := range uint64(60) {

@@ -41,9 +41,10 @@ func durable(ctx context.Context, opened func(visit func(relaysync.Store) error)
 	removed := g.event(a, kindComment, start)
 	deletion, lifted, vanish := g.deletion(a, start+5, gone.ID), g.deletion(a, start+5, back.ID), g.vanish(b, start+5)
 	all := []*nostr.Event{first, second, issue, gone, back, early, other, removed, deletion, lifted, vanish}
+	before, newest := g.event(a, 30618, start, d), g.event(a, 30618, start+1, d) // newest is deleted by its id
 	removes := true
 	if err := opened(func(store relaysync.Store) error {
-		return subject{store, ctx}.saveAll(all[:8], stored, stored, stored, stored, stored, stored, stored, stored)
+		return subject{store, ctx}.saveAll(append(all[:8:8], newest), stored)
 	}); err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func durable(ctx context.Context, opened func(visit func(relaysync.Store) error)
 		if err := s.holds(all[:8], all[1:8]); err != nil {
 			return err
 		}
-		if err := s.saveAll(all[8:], stored); err != nil {
+		if err := s.saveAll(append(all[8:len(all):len(all)], g.deletion(a, start+5, newest.ID)), stored); err != nil {
 			return err
 		}
 		for _, e := range []*nostr.Event{lifted, removed} {
@@ -68,6 +69,9 @@ func durable(ctx context.Context, opened func(visit func(relaysync.Store) error)
 	}
 	err := opened(func(store relaysync.Store) error {
 		s := subject{store, ctx}
+		if err := s.saveAll([]*nostr.Event{before, newest}, deleted); err != nil {
+			return err
+		}
 		if !removes {
 			return s.holds(all, []*nostr.Event{second, issue, other, removed, deletion, lifted, vanish})
 		}

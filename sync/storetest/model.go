@@ -7,12 +7,12 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// model returns what a Store must hold once it was given all the events, in
-// whatever order: no deleted one, and of each address the newest of the others.
+// model returns what a Store must hold after it was given all the events, in any order: no deleted
+// event, and of each address the newest version, unless a deletion names it or a newer one by its id.
 func model(events []*nostr.Event) []*nostr.Event {
 	best := make(map[string]*nostr.Event)
 	for _, e := range events {
-		if nostr.IsEphemeralKind(e.Kind) || covered(e, events) {
+		if nostr.IsEphemeralKind(e.Kind) || covered(e, events) || outdated(e, events) {
 			continue
 		}
 		key := modelKey(e)
@@ -33,6 +33,13 @@ func covered(e *nostr.Event, events []*nostr.Event) bool {
 	}
 	return e.Kind != nostr.KindDeletion && e.Kind != kindVanish && slices.ContainsFunc(events, func(d *nostr.Event) bool {
 		return d.Kind == nostr.KindDeletion && d.PubKey == e.PubKey && names(d, e) && !vanished(d, events)
+	})
+}
+
+// outdated reports whether a deletion names a newer version of an event's address by its id.
+func outdated(e *nostr.Event, events []*nostr.Event) bool {
+	return !nostr.IsRegularKind(e.Kind) && slices.ContainsFunc(events, func(v *nostr.Event) bool {
+		return modelKey(v) == modelKey(e) && newer(v, e) && covered(v, events)
 	})
 }
 

@@ -52,6 +52,8 @@ func checks() []check {
 		{"deletion_by_address", checkDeletionByAddress},
 		{"deletion_of_deletion", checkDeletionOfDeletion},
 		{"deletion_in_batch", checkDeletionInBatch},
+		{"deleted_version", checkDeletedVersion},
+		{"deleted_version_is_known", checkDeletedVersionIsKnown},
 		{"vanish", checkVanish},
 		{"vanish_in_batch", checkVanishInBatch},
 		{"vanish_order", checkVanishOrder},

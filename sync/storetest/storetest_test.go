@@ -193,6 +193,19 @@ func museum(release <-chan struct{}) map[string]broken {
 			o, _ := s.Save(ctx, incoming(&c))
 			return &o[0]
 		})},
+		"a deleted version gives way to the one before": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
+			for _, t := range e.Tags {
+				if e.Kind != nostr.KindDeletion || t[0] != "e" {
+					continue
+				}
+				for v := range s.Events(ctx, nostr.Filter{IDs: t[1:2], Authors: []string{e.PubKey}}) {
+					if !nostr.IsRegularKind(v.Kind) {
+						_ = s.Remove(ctx, v)
+					}
+				}
+			}
+			return nil
+		})},
 		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 			in = slices.Clone(in)
 			for i, e := range in {
