@@ -1,6 +1,7 @@
 package gitserve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -53,56 +54,53 @@ const (
 	refusedTip     = "the event with this id names another commit"
 	refusedDelete  = "refs of events can't be deleted"
 	refusedDisk    = "not enough free disk on the server"
-	refusedOther   = "another ref of this push was refused"
+	refusedOther   = "atomic push failed: another ref of this push was refused"
 	refusedStale   = "it has changed meanwhile: fetch first"
+	refusedMissing = "missing necessary objects"
+	refusedTwice   = "multiple updates for this ref"
 	// What was known has gone, or what was not has come.
 	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
 )
 
-// verdict is what is said of the commands of a push.
-type verdict struct {
-	refused map[nip34.RefName]string   // and why
-	unknown map[nip34.RefName]struct{} // those for events that are not here
-}
-
-// judge says which commands of a push are refused, and which are for events that are not
-// here.
-func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, commands []command) (verdict, error) {
-	v := verdict{make(map[nip34.RefName]string), make(map[nip34.RefName]struct{})}
+// judge gives every command that may not be done its reason, and says which of the others are for
+// events that are not stored. again is set when a push that was judged before is judged again.
+func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request, again bool) error {
 	var state *nip34.State
 	asked := false
-	for _, c := range commands {
+	for _, c := range req.commands {
+		if c.reason != "" {
+			continue
+		}
 		if id, ok := eventOf(c.ref); ok {
 			reason, known, err := judgeEvent(ctx, a, ref, id, c)
-			switch {
-			case err != nil:
-				return v, err
-			case reason != "":
-				v.refused[c.ref] = reason
-			case !known:
-				v.unknown[c.ref] = struct{}{}
+			if err != nil {
+				return err
 			}
+			if again && c.staged == known {
+				reason = cmp.Or(reason, refusedMeanwhile)
+			}
+			c.reason, c.staged = reason, !known
 			continue
 		}
 		if !asked {
 			var err error
 			if state, err = a.AuthorizedState(ctx, ref); err != nil {
-				return v, fmt.Errorf("looking for the newest state: %w", err)
+				return fmt.Errorf("looking for the newest state: %w", err)
 			}
 			asked = true
 		}
 		switch {
 		case state == nil:
-			v.refused[c.ref] = refusedNoState
+			c.reason = refusedNoState
 		case state.Refs[c.ref] != c.new: // a zero id and no ref are the same
-			v.refused[c.ref] = otherwise(state, c)
+			c.reason = otherwise(state, c)
 		}
 	}
-	return v, nil
+	return nil
 }
 
 // otherwise says what a state has, to who wants to push something else, and what to do.
-func otherwise(state *nip34.State, c command) string {
+func otherwise(state *nip34.State, c *command) string {
 	name := graspsync.Printable(c.ref.String())
 	is := "has " + name + " at " + state.Refs[c.ref].String()
 	var do string
@@ -118,9 +116,10 @@ func otherwise(state *nip34.State, c command) string {
 }
 
 // ration asks about the refs of events that a push is to make, of which now
-// are there. What else comes with branches or tags is theirs as far as anybody can tell, unless
-// they are there as well: anybody may name those.
-func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (map[nip34.RefName]string, error) {
+// are there, and gives those that have no room their reason. What else comes with branches or tags
+// is theirs as far as anybody can tell, unless they are there as well: anybody may name those.
+func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []*command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (refused bool, err error) {
+	makes := make(map[graspsync.EventID]*command)
 	var ids []graspsync.EventID
 	for _, c := range commands {
 		id, of := eventOf(c.ref)
@@ -130,23 +129,23 @@ func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string,
 		case !of:
 		case now[c.ref].IsZero():
 			ids = append(ids, id)
+			makes[id] = c
 		}
 	}
 	if len(ids) == 0 {
-		return nil, nil
+		return false, nil
 	}
 	over, err := a.Ration(ctx, ref, dir, ids, bytes)
 	if err != nil {
-		return nil, fmt.Errorf("asking for room: %w", err)
+		return false, fmt.Errorf("asking for room: %w", err)
 	}
-	refused := make(map[nip34.RefName]string)
 	for id, why := range over {
-		refused[nip34.EventRef(id)] = why
+		makes[id].reason = why
 	}
-	return refused, nil
+	return len(over) > 0, nil
 }
 
-func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id graspsync.EventID, c command) (reason string, known bool, err error) {
+func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id graspsync.EventID, c *command) (reason string, known bool, err error) {
 	if c.new.IsZero() {
 		return refusedDelete, false, nil
 	}

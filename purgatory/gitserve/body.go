@@ -12,11 +12,15 @@ import (
 // errBody is wrapped when a request can't be read to its end.
 var errBody = errors.New("reading the request")
 
-// limitError is returned for a request that is too large.
-type limitError struct{ most int64 }
+// limitError is returned for what is beyond a limit, which it names.
+type limitError struct{ beyond string }
 
 // Error says how much would have been taken.
-func (e *limitError) Error() string { return fmt.Sprintf("more than %d bytes", e.most) }
+func (e *limitError) Error() string { return e.beyond }
+
+func tooLarge(most int64) error {
+	return &limitError{fmt.Sprintf("more than %d bytes, which is the limit of this server", most)}
+}
 
 // body is the body of a request, kept in a file that is on no folder's list while it
 // comes. Nothing a client sends holds a lock or a child process.
@@ -30,7 +34,6 @@ type body struct {
 	// room, if not nil, is asked now and then whether there is room for more.
 	room  func() error
 	since int64 // bytes kept since it was asked
-	came  *patientBody
 }
 
 // roomEvery is how often room is asked for, in bytes.
@@ -42,7 +45,7 @@ func (b *body) Read(p []byte) (int, error) {
 		// It may end exactly here.
 		n, err := io.ReadFull(b.from, make([]byte, 1))
 		if n > 0 {
-			return 0, &limitError{b.max}
+			return 0, tooLarge(b.max)
 		}
 		return 0, b.wrap(err)
 	}
@@ -72,10 +75,6 @@ func (b *body) wrap(err error) error {
 
 // size is how many bytes came so far.
 func (b *body) size() int64 { return b.max - b.most }
-
-// sent is how many bytes the client has sent for that: of what it packed fewer than are
-// kept.
-func (b *body) sent() int64 { return b.came.n }
 
 // readAll reads what is left, and makes the file one to be read from its beginning.
 func (b *body) readAll() error {
@@ -108,7 +107,7 @@ func (b *body) skip(most int64, end time.Time) error {
 	case err != nil:
 		return b.wrap(err)
 	case n > most:
-		return &limitError{most}
+		return tooLarge(most)
 	}
 	b.rest()
 	return nil
@@ -129,14 +128,11 @@ type patientBody struct {
 	io.Reader
 	c    *http.ResponseController
 	pace *pace
-	n    int64 // bytes that came
 }
 
 // Read implements [io.Reader].
-func (p *patientBody) Read(b []byte) (n int, err error) {
-	n, err = p.pace.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
-	p.n += int64(n)
-	return n, err
+func (p *patientBody) Read(b []byte) (int, error) {
+	return p.pace.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
 }
 
 // patient gives each write its time.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strconv"
@@ -66,45 +65,6 @@ func TestWhatAConfigurationComesTo(t *testing.T) {
 	}
 }
 
-// Of the commands of a push 4 MiB are read, and of what follows, if they are refused, 32 MiB:
-// then a client hears why in the way that git does.
-func TestHowMuchOfAPushIsRead(t *testing.T) {
-	const refused = "ng refs/heads/main " + refusedNoState
-	p := newPushed(t, "", -1, nil, nil)
-	p.git.cfg.fixed.MaxCommands = 1 << 20
-	push := func(body io.Reader) (int, string) {
-		w := httptest.NewRecorder()
-		p.git.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, body))
-		return w.Code, w.Body.String()
-	}
-	command := null + " " + one + " refs/heads/main\x00report-status"
-	for more, code := range map[int64]int{0: http.StatusOK, 1: http.StatusForbidden} {
-		status, said := push(io.MultiReader(strings.NewReader(packet(command)), io.LimitReader(zeros{}, 32<<20+more)))
-		require.Equal(t, code, status, said)
-		require.Equal(t, code == http.StatusOK, strings.Contains(said, refused), said)
-	}
-	const most = 4 << 20
-	name := "refs/heads/" + strings.Repeat("/"+strings.Repeat("x", 240), 4)[1:]
-	line := strings.TrimSuffix(packet(null+" "+one+" "+name), "0000")
-	lines := strings.Repeat(line, (most-2000)/len(line))
-	first := null + " " + one + " refs/heads/main\x00report-status "
-	for more, text := range map[int]string{0: refused, 1: "more than 4194304 bytes of commands"} {
-		padding := most + more - len(lines) - len(packet(first))
-		body := strings.TrimSuffix(packet(first+strings.Repeat("x", padding)), "0000") + lines + "0000"
-		require.Len(t, body, most+more)
-		_, said := push(strings.NewReader(body))
-		require.Contains(t, said, text)
-	}
-}
-
-// zeros are without end.
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
-}
-
 // A push that has come to its end waits six times as long as a question for its turn, and as
 // long as that counts as a wait for the lock.
 func TestWaitForATurn(t *testing.T) {
@@ -152,30 +112,6 @@ func TestWaitForATurn(t *testing.T) {
 	})
 }
 
-// The disk is looked at each second while git writes, until it is done or there is no room.
-func TestHowOftenTheDiskIsLookedAt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var looks []time.Duration
-		h := &storage{least: 10, layout: &layout{}}
-		h.free = func(string) (uint64, error) {
-			looks = append(looks, time.Since(began))
-			return uint64(12 - len(looks)), nil
-		}
-		ctx, stop := h.whileRoom(t.Context())
-		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), errDisk)
-		stop()
-		require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, looks)
-		h.free = func(string) (uint64, error) { return 10, nil }
-		ctx, stop = h.whileRoom(t.Context())
-		time.Sleep(time.Hour)
-		require.NoError(t, ctx.Err())
-		stop()
-		require.ErrorIs(t, context.Cause(ctx), context.Canceled)
-	})
-}
-
 // Git that says nothing in a period is ended, unless it waits for its client; after eight
 // periods it is in any case.
 func TestHowLongGitIsHeard(t *testing.T) {
@@ -218,18 +154,18 @@ func TestAnswerToEachFailure(t *testing.T) {
 		text   string
 		logged bool
 	}{
-		fmt.Errorf("x: %w", errBusy):                     {503, "too many requests at once", false},
-		fmt.Errorf("x: %w", purgatory.ErrNoRepository):   {404, "no such repository", false},
-		fmt.Errorf("x: %w", &limitError{7}):              {413, "more than 7 bytes", false},
-		fmt.Errorf("%w: not so", errRequest):             {403, "push not understood: not so", false},
-		fmt.Errorf("x: %w", errBody):                     {400, "the request could not be read", false},
-		fmt.Errorf("x: %w", io.ErrUnexpectedEOF):         {400, "the request could not be read", false},
-		fmt.Errorf("x: %w", errOwnerFull):                {507, errOwnerFull.Error(), true},
-		fmt.Errorf("x: %w", errPullsFull):                {507, errPullsFull.Error(), true},
-		fmt.Errorf("x: %w", errFull):                     {507, errFull.Error(), true},
-		fmt.Errorf("x: %w", errDisk):                     {507, refusedDisk, true},
-		errors.New("a secret\x1b[2J of ours"):            {500, "internal error", true},
-		fmt.Errorf("git: %w", errors.Join(errMute, nil)): {500, "internal error", true},
+		fmt.Errorf("x: %w", errBusy):                          {503, "too many requests at once", false},
+		fmt.Errorf("x: %w", purgatory.ErrNoRepository):        {404, "no such repository", false},
+		fmt.Errorf("x: %w", &limitError{"more than 7 bytes"}): {413, "more than 7 bytes", false},
+		fmt.Errorf("%w: not so", errRequest):                  {403, "push not understood: not so", false},
+		fmt.Errorf("x: %w", errBody):                          {400, "the request could not be read", false},
+		fmt.Errorf("x: %w", io.ErrUnexpectedEOF):              {400, "the request could not be read", false},
+		fmt.Errorf("x: %w", errOwnerFull):                     {507, errOwnerFull.Error(), true},
+		fmt.Errorf("x: %w", errPullsFull):                     {507, errPullsFull.Error(), true},
+		fmt.Errorf("x: %w", errFull):                          {507, errFull.Error(), true},
+		fmt.Errorf("x: %w", errDisk):                          {507, refusedDisk, true},
+		errors.New("a secret\x1b[2J of ours"):                 {500, "internal error", true},
+		fmt.Errorf("git: %w", errors.Join(errMute, nil)):      {500, "internal error", true},
 	} {
 		log.Reset()
 		h := &Handler{cfg: cfg, failures: &failures{log: cfg.Logger}}

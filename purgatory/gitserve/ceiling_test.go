@@ -3,11 +3,8 @@ package gitserve
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,14 +43,6 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 			require.Equal(t, before, files(t, r.dir()))
 			out, err = push(r.repo(), "what fits is taken")
 			require.Error(t, err, "what it builds on was not: %s", out)
-
-			// It is cut off while it comes.
-			body := &endless{head: strings.NewReader(packet(null + " " + one + " refs/heads/big\x00report-status"))}
-			r.says(map[string]string{"refs/heads/big": one})
-			answer := httptest.NewRecorder()
-			r.git.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", body))
-			require.Equal(t, http.StatusInsufficientStorage, answer.Code)
-			require.Less(t, body.read, int64(2*roomEvery+maxSkipped))
 
 			git(t, r.work, "reset", "-q", "--hard", "HEAD~2")
 			out, err = push(r.repo(), "what fits is taken")

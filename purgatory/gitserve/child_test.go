@@ -55,17 +55,16 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	require.NoError(t, err)
 	for line := range strings.Lines(string(seen)) {
 		for _, setting := range []string{
-			"core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false", "receive.autogc=false",
+			"core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false",
 			"core.fsync=objects,derived-metadata,reference", "core.fsyncMethod=fsync", "core.logAllRefUpdates=always",
-			"core.packedGitWindowSize=1m", "core.packedGitLimit=64m", "receive.fsckObjects=true", "receive.unpackLimit=1",
-			"receive.shallowUpdate=false", "receive.advertisePushOptions=false",
+			"core.packedGitWindowSize=1m", "core.packedGitLimit=64m",
 		} {
 			require.Contains(t, line, "-c "+setting+" ")
 		}
-		require.True(t, strings.HasSuffix(line, " http-backend\n") || strings.HasSuffix(line, " receive-pack --stateless-rpc .\n"))
 	}
 	require.Contains(t, string(seen), " http-backend\n")
-	require.Contains(t, string(seen), " receive-pack ")
+	require.Contains(t, string(seen), " index-pack ")
+	require.Contains(t, string(seen), " update-ref ")
 	seen, err = os.ReadFile(env)
 	require.NoError(t, err)
 	names := make(map[string]int)
@@ -125,8 +124,6 @@ func TestTimeOfAChildIsBounded(t *testing.T) {
 	defer release()
 	require.Error(t, cmd.Run())
 	require.Less(t, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), 3*time.Second)
-	require.Greater(t, stageTime(512<<20), 5*time.Minute, "a large one has its time")
-	require.Less(t, stageTime(4<<20), 10*time.Second)
 }
 
 // When git can't be run the client is told so; it was told that all is well, and nothing
@@ -137,6 +134,6 @@ func TestGitThatCannotBeRun(t *testing.T) {
 	resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service=git-upload-pack", "")
 	require.Equal(t, 500, resp.StatusCode)
 	got := httptest.NewRecorder() // it can't even be started where there is no folder any more
-	require.False(t, r.git.run(t.Context(), got, owner.Ref("x"), call{dir: filepath.Join(t.TempDir(), "gone"), path: "/info/refs", method: "GET", cpu: time.Second}))
+	r.git.run(t.Context(), got, owner.Ref("x"), call{dir: filepath.Join(t.TempDir(), "gone"), path: "/info/refs", method: "GET", cpu: time.Second})
 	require.Equal(t, 500, got.Code)
 }

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -147,7 +147,7 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 			})
 		}
 		taken(t, r.git.pushes.visits.room, 8)
-		require.Zero(t, has(r.git.pushes.places))
+		taken(t, r.git.pushes.places, 0)
 	})
 	free()
 	wg.Wait()
@@ -169,7 +169,7 @@ func TestHonestPushBesideAFullQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.cfg.Client = byHeader
 			r := newRig(t, tt.cfg)
-			head := packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
+			head := packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status") + string(packOf())
 			var body bytes.Buffer
 			z := gzip.NewWriter(&body)
 			_, err := z.Write(append([]byte(head), make([]byte, max(0, tt.size-len(head)))...))
@@ -185,9 +185,9 @@ func TestHonestPushBesideAFullQueue(t *testing.T) {
 				defer unlock()
 				for i := range tt.each {
 					wg.Go(func() {
-						resp, _ := r.do(t, "POST", "/"+nip34.NPub(ref.Owner)+"/y.git/git-receive-pack", body.String(),
+						_, text := r.do(t, "POST", "/"+nip34.NPub(ref.Owner)+"/y.git/git-receive-pack", body.String(),
 							"Content-Encoding", "gzip", "X-Client", tt.client(k, i))
-						if resp.StatusCode == http.StatusServiceUnavailable {
+						if strings.Contains(text, "ng refs/nostr/"+event+" too many requests at once") {
 							busy <- struct{}{}
 						}
 					})
@@ -304,14 +304,14 @@ func TestHonestPushBesideHeavyPushes(t *testing.T) {
 	racetest.Amounts(t)
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
-	shim := filepath.Join(t.TempDir(), "git")
-	// What nobody has signed has no end but that of its time.
+	shim, heavy := filepath.Join(t.TempDir(), "git"), filepath.Join(t.TempDir(), "heavy")
+	// The first three of what nobody has signed have no end but that of their time.
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
 case "$*" in
-*index-pack*) cat > /dev/null; while :; do :; done;;
-*) exec %s "$@";;
+*index-pack*) for i in 1 2 3; do mkdir %s/$i 2>/dev/null && { cat > /dev/null; while :; do :; done; }; done;;
 esac
-`, real), 0o700))
+exec %s "$@"
+`, heavy, real), 0o700))
 	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
 	push := func() {
 		r.tip = r.commit(t, "next")
@@ -321,6 +321,8 @@ esac
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	beside(t, "8 heavy pushes", push, func() {
+		require.NoError(t, os.Mkdir(heavy, 0o700))
+		r.commit(t, "heavy")
 		for i := range 8 {
 			wg.Go(func() {
 				cmd := exec.CommandContext(ctx, real, "push", "-q", r.at("x"), fmt.Sprintf("main:refs/nostr/%064x", i))
@@ -329,6 +331,7 @@ esac
 			})
 		}
 		taken(t, r.git.staging, 3) // of four: one is for other owners
+		require.Eventually(t, func() bool { return has(r.git.staging) == 3 && len(files(t, heavy)) == 4 }, 20*time.Second, time.Millisecond)
 	})
 	require.Equal(t, 3, has(r.git.staging), "they still work")
 	cancel()

@@ -20,7 +20,6 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // faultyFolder fails once, at the n-th thing that is done to it.
@@ -282,16 +281,14 @@ func (h *handled) life() {
 		require.NoError(h.t, err)
 		id, err := nip34.ParseObjectID(tip)
 		require.NoError(h.t, err)
-		req := request{commands: []command{{ref: name, old: id}}}
-		if err := h.r.prepare(x, req, nil); err != nil {
+		if err := h.r.prepare(x, []*command{{ref: name, old: id}}, map[nip34.RefName]nip34.ObjectID{name: id}); err != nil {
 			return err
 		}
-		return h.r.settle(x, req)
+		return h.r.settle(x, []nip34.RefName{name})
 	})
-	for _, name := range []string{"objects/" + incomplete + "1/x", "refs/heads/a.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
+	for _, name := range []string{"refs/heads/a.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
 		h.write(hashed(x), name, "")
 	}
-	h.write(hashed(x), "objects/pack/pack-1.keep", barerepo.PushNote+"1 on vm\n")
 	h.try(func() error { return h.r.sweep(hashed(x)) })
 	h.write(hashed(x), "refs/heads/b.lock", "")
 	h.write("", mark(x), "")

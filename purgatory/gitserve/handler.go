@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,18 +213,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
 	pace := h.cfg.taking(v, end)
-	w = &patient{ResponseWriter: w, c: c, pace: &pace}
+	out := &patient{ResponseWriter: w, c: c, pace: &pace}
 	switch {
 	case isPage:
-		h.page(ctx, w, v, r, ref)
+		h.page(ctx, out, v, r, ref)
 	case method == http.MethodGet:
-		h.answer(ctx, w, v, ref, h.asks, call{
+		h.answer(ctx, out, v, ref, h.asks, call{
 			dir: dir, path: "/info/refs", query: serviceOf(service), method: http.MethodGet, protocol: protocolOf(r),
 		}, done)
 	case service == uploadPack:
-		h.fetch(ctx, w, r, v, ref, dir, done)
+		h.fetch(ctx, out, r, v, ref, dir, done)
 	default:
-		h.push(ctx, w, r, v, ref, dir)
+		h.push(ctx, out, r, &upload{ref: ref, dir: dir, visit: v})
 	}
 }
 
@@ -268,7 +269,7 @@ func protocolOf(r *http.Request) string {
 }
 
 func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref graspsync.RepoRef, dir string, done func()) {
-	body, err := h.open(w, r, v, h.cfg.fixed.MaxAsk, h.cfg.fixed.MaxAsk, time.Now().Add(h.cfg.fixed.Timeout))
+	body, err := h.open(w, r, v, h.cfg.fixed.MaxAsk, time.Now().Add(h.cfg.fixed.Timeout))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -301,7 +302,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 		return
 	}
 	defer leave()
-	out, err := h.disk.newSpool(ctx, w, v, h.ahead, false)
+	out, err := h.disk.newSpool(ctx, w, v, h.ahead)
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -338,134 +339,106 @@ func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, ref gras
 // serviceOf is the query of who asks what a service has.
 func serviceOf(service string) string { return "service=" + service }
 
-// maxPackedPush is what a push that comes gzipped may unpack to, in bytes. Git gzips none,
-// and other clients only those that they keep in memory: else a few KB would take the room
-// of hundreds of MB.
-const maxPackedPush = 8 << 20
-
-// push reads what a push wants, judges that, reads the rest, and has git do it when it is
-// its turn. That is judged again under the lock: a newer state may have come while the
-// pack did.
-func (h *Handler) push(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref graspsync.RepoRef, dir string) {
-	body, err := h.open(w, r, v, h.cfg.MaxPush, maxPackedPush, time.Now().Add(h.cfg.fixed.CommandTime))
-	if err != nil {
-		h.fail(w, ref, err)
+// push reads what a push wants, judges that, takes in what is allowed, and reports what became of
+// each ref. From the first command on every refusal is a report: of a status git shows no text.
+func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *upload) {
+	var err error
+	if p.body, err = h.open(w, r, p.visit, h.cfg.MaxPush, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
+		h.fail(w, p.ref, err)
 		return
 	}
-	defer body.close()
-	req, err := readRequest(body, h.cfg.fixed.MaxCommands, maxCommandBytes)
+	defer p.body.close()
+	p.req, err = readRequest(p.body, h.cfg.fixed.MaxCommands, maxCommandBytes)
 	switch {
-	case err != nil:
-		h.fail(w, ref, err)
-		return
-	case len(req.commands) == 0: // git asks like this whether it may
-		h.allow(w, ref, body)
-		return
+	case len(p.req.commands) > 0 && err == nil:
+		p.alive = func() {
+			if p.req.report && p.req.sideband {
+				beginReport(w)
+				_, _ = flusher{w, w.c}.Write([]byte(stillHere)) // the client is gone if this fails
+			}
+		}
+		err = h.take(ctx, p)
+	case len(p.req.commands) > 0:
+	case err == nil: // git asks like this whether it may
+		err = p.body.skip(0, time.Now().Add(h.cfg.fixed.CommandTime))
 	}
-	var l *levy
-	said, err := judge(ctx, h.auth, ref, req.commands)
-	if err == nil && len(said.refused) == 0 {
-		until, _ := ctx.Deadline()
-		body.until(until)
-		if len(said.unknown) > 0 {
-			h.stage(ctx, w, &upload{ref: ref, dir: dir, visit: v, body: body, req: req, said: said})
-			return
-		}
-		var theirs bool
-		if theirs, err = h.forEvents(ref, req); err == nil {
-			l, err = h.repos.ceiling.begin(ctx, ref, theirs, h.auth.Displaced)
-		}
-		if err == nil {
-			err = h.receive(body, l)
-		}
-		defer l.end()
-	}
-	if err != nil || len(said.refused) > 0 {
-		h.refuse(w, ref, v.who.client, body, req, said.refused, err)
+	if len(p.req.commands) > 0 {
+		h.report(ctx, w, p, err)
 		return
 	}
-	out, err := h.disk.newSpool(ctx, w, v, maxReport, true)
 	if err != nil {
-		h.fail(w, ref, err)
+		h.fail(w, p.ref, err)
 		return
 	}
-	defer out.close()
-	last := &held{ResponseWriter: out}
-	defer last.close()
-	refused, told, err := h.change(ctx, last, v, ref, req, call{
-		dir: dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request",
-		body: body.file, cpu: pushTime(body.sent()),
-	})
-	if err != nil || len(refused) > 0 {
-		h.refuse(last, ref, v.who.client, body, req, refused, err)
-		return
-	}
-	l.end()
-	body.close() // what it takes up is free while the client waits
-	if told {
-		h.settled(ctx, v, ref, sayAlive(out, req))
-	}
+	beginReport(w)
 }
 
-// allow answers a push that asks for nothing: there is nothing for git to do.
-func (h *Handler) allow(w http.ResponseWriter, ref graspsync.RepoRef, body *body) {
-	if err := body.skip(0, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
-		h.fail(w, ref, err)
-		return
-	}
+// stillHere is a packet of the second band, of which nothing is shown.
+const stillHere = "0005\x02"
+
+// beginReport begins the report of a push.
+func beginReport(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
 }
 
-// change has git do a push that has come to its end, when it is its turn, unless what it
-// wants is not allowed any more. Whatever becomes of it, what it took is free then. told
-// reports whether the Authority was told of it.
-func (h *Handler) change(ctx context.Context, w http.ResponseWriter, v *visit, ref graspsync.RepoRef, req request, c call) (refused map[nip34.RefName]string, told bool, err error) {
-	v.queue()
-	done, err := h.turn(ctx, v.who, ref)
-	left := v.served() // also at the last moment: nothing was done yet
+// report tells the client of a push what became of each ref. err is why those were not done that
+// have no reason yet. The rest of the body is read first, up to the limit of a push once more:
+// clients listen only when they have sent everything.
+func (h *Handler) report(ctx context.Context, w *patient, p *upload, err error) {
+	problem := ""
 	if err != nil {
-		return nil, false, err
+		problem = h.problem(ctx, p.ref, err)
+		p.req.refuse(problem)
 	}
-	defer done()
-	if left != nil {
-		return nil, false, left
+	h.refusals.push(p.ref, p.who.client, p.req)
+	end, _ := ctx.Deadline()
+	_ = p.body.skip(h.cfg.MaxPush, end)                              // the client may be gone
+	w.pace.visit, w.pace.end = nil, time.Now().Add(h.cfg.fixed.Idle) // also for who had to leave
+	if err != nil && !p.req.report && !p.req.sideband {
+		h.fail(w, p.ref, err)
+		return
 	}
-	said, err := judge(ctx, h.auth, ref, req.commands)
-	for name := range said.unknown { // its event has gone since
-		said.refused[name] = refusedMeanwhile
+	if !p.req.report && !p.req.sideband && p.req.over() {
+		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, http.StatusForbidden)
+		return
 	}
-	if err != nil || len(said.refused) > 0 {
-		return said.refused, false, err
-	}
-	now, answered, err := h.moot(w, ref, req)
-	if err != nil || answered {
-		return nil, false, err
-	}
-	info, err := c.body.Stat()
-	if err != nil {
-		return nil, false, fmt.Errorf("reading a request: %w", err)
-	}
-	if refused, err = ration(ctx, h.auth, ref, c.dir, req.commands, now, info.Size()); err != nil || len(refused) > 0 {
-		return refused, false, err
-	}
-	if err := h.repos.prepare(ref, req, c.body); err != nil {
-		return nil, false, err
-	}
-	h.auth.BeforePush(ref, req.names())
-	h.take(ctx, w, ref, c)
-	if err := h.repos.settle(ref, req); err != nil {
-		h.cfg.Logger.Error("a push may not be on the disk", "repo", graspsync.Printable(ref.String()), "error", err)
-	}
-	done()
-	h.pushed(ctx, ref, req.names()) // however git ended: it may have moved refs before
-	return nil, true, nil
+	beginReport(w)
+	_ = writeReport(w, p.req, problem, p.notes...) // the client is gone if this fails
 }
 
-// pushTime is how much processor time each process of git may have for a push of a size, as
-// it was sent: far more than it needs for any honest one, but a few MB may have been made to
-// take it minutes, while it has the lock.
-func pushTime(size int64) time.Duration { return 20*time.Second + time.Duration(size>>20)*time.Second }
+// problem is what the client of a push hears of an error. What only an operator can mend is logged,
+// and so is a limit that honest pushes may meet.
+func (h *Handler) problem(ctx context.Context, ref graspsync.RepoRef, err error) string {
+	var (
+		limit *limitError
+		quota *quotaError
+		fault *faultError
+	)
+	if full := context.Cause(ctx); full != nil && !errors.Is(full, context.Canceled) {
+		err = full
+	}
+	switch {
+	case errors.As(err, &quota), errors.Is(err, errBusy), errors.Is(err, errRequest):
+		return graspsync.Printable(err.Error())
+	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the request could not be read"
+	case errors.Is(err, context.Canceled):
+		return "the server is closing, or the client has gone"
+	case errors.Is(err, context.DeadlineExceeded):
+		err = &limitError{fmt.Sprintf("the push took more than %v", h.cfg.fixed.Timeout)}
+	}
+	h.failures.warn(ref, err)
+	switch {
+	case errors.As(err, &limit):
+		return limit.Error()
+	case errors.As(err, &fault):
+		return fault.why
+	case noRoom(err) != "":
+		return noRoom(err)
+	}
+	return "internal error"
+}
 
 // turnWaits times Wait is how long a push that has been read may wait for its
 // turn: what it has sent is worth more than a question.
@@ -524,38 +497,6 @@ func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip
 	}
 }
 
-// refuse tells a client why its push was not done: as git does if it is able to hear
-// that.
-func (h *Handler) refuse(w http.ResponseWriter, ref graspsync.RepoRef, client string, body *body, req request, refused map[nip34.RefName]string, err error) {
-	switch {
-	case req.report && noRoom(err) != "":
-		refused = make(map[nip34.RefName]string, len(req.commands))
-		for _, c := range req.commands {
-			refused[c.ref] = noRoom(err)
-		}
-	case err != nil:
-		h.fail(w, ref, err)
-		return
-	}
-	h.refusals.push(ref, client, req, refused)
-	if !req.report || body.skip(maxSkipped, time.Now().Add(h.cfg.fixed.CommandTime)) != nil {
-		if err != nil {
-			h.fail(w, ref, err)
-			return
-		}
-		for name, reason := range refused {
-			http.Error(w, name.String()+": "+reason, http.StatusForbidden)
-			return
-		}
-	}
-	if err != nil {
-		h.failures.warn(ref, err)
-	}
-	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
-	w.Header().Set("Cache-Control", "no-cache")
-	_ = writeReport(w, req, refused) // the client is gone if this fails
-}
-
 // noRoom is what an error says of room to who pushed; empty if it is about something else.
 func noRoom(err error) string {
 	switch {
@@ -571,115 +512,42 @@ func noRoom(err error) string {
 	return ""
 }
 
-// maxSkipped is how much of a refused push is read before it is answered: clients only
-// listen when they have sent everything.
-const maxSkipped = 32 << 20
-
 // run has git answer a request.
-func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) (ok bool) {
-	serve := h.git.serve
-	if c.path == "/"+receivePack {
-		serve = h.git.receive
-	}
-	status, err := serve(ctx, w, c)
-	if full := context.Cause(ctx); err != nil && errors.Is(full, errDisk) {
-		err = fmt.Errorf("%w (%w)", full, err)
-	}
+func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
+	status, err := h.git.serve(ctx, w, c)
 	switch {
 	case status == 0:
 		h.fail(w, ref, err)
-	case err != nil && (ctx.Err() == nil || errors.Is(err, errDisk)):
+	case err != nil && ctx.Err() == nil:
 		h.failures.warn(ref, err)
 	}
-	return status == http.StatusOK && err == nil
-}
-
-// receive reads what is left of a push, as long as there is room for it.
-func (h *Handler) receive(body *body, l *levy) error {
-	body.room = func() error { return errors.Join(l.charge(body.size()), h.disk.room(0)) }
-	if err := body.room(); err != nil {
-		return err
-	}
-	if err := body.readAll(); err != nil {
-		return err
-	}
-	return errors.Join(l.charge(body.size()), h.disk.room(body.size())) // git writes it once more
 }
 
 // finishTime is how long a push that git has begun to take in may go on when all is to end:
 // to move refs takes a moment, and to be killed in the midst of it leaves some of them.
 const finishTime = 5 * time.Second
 
-// take has git take in a push, to its end: the client may go away meanwhile. Of one
-// that failed nothing is left. It is called with the lock of the repository.
-func (h *Handler) take(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
+// toItsEnd returns a context for what must not stop because its client has gone.
+func (h *Handler) toItsEnd(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.fixed.Timeout)
-	defer cancel()
 	over := ctx.Done()
-	defer context.AfterFunc(h.tasks.ctx, func() {
+	ours := context.AfterFunc(h.tasks.ctx, func() {
 		select {
 		case <-time.After(finishTime):
 			cancel()
 		case <-over:
 		}
-	})()
-	ctx, stop := h.disk.whileRoom(ctx)
-	done := h.run(ctx, w, ref, c)
-	stop()
-	if done {
-		return
-	}
-	if err := h.repos.sweep(h.repos.at(ref)); err != nil {
-		h.cfg.Logger.Warn("a push could not be removed", "repo", graspsync.Printable(ref.String()), "error", err)
-	}
+	})
+	return ctx, func() { ours(); cancel() }
 }
 
-// moot answers a push of which nothing is left to be done, and one that git would not do,
-// since a ref is neither where the client takes it to be nor where it wants it. Anybody
-// can make such a push again and again: what comes with it must not become part of the
-// repository, as it would though git moved nothing. It is called with the lock of the
-// repository; the refs of the push are returned as they are.
-func (h *Handler) moot(w http.ResponseWriter, ref graspsync.RepoRef, req request) (now map[nip34.RefName]nip34.ObjectID, answered bool, err error) {
-	if now, err = h.refs(ref, req); err != nil {
-		return nil, false, err
-	}
-	stale, moves := make(map[nip34.RefName]string), false
-	for _, c := range req.commands {
-		switch now[c.ref] {
-		case c.new:
-		case c.old:
-			moves = true
-		default:
-			stale[c.ref] = refusedStale
-		}
-	}
-	switch {
-	case len(stale) > 0:
-		report(w, req, func() error { return writeReport(w, req, stale) })
-	case !moves:
-		report(w, req, func() error { return writeResults(w, req, nil, "") })
-	default:
-		return now, false, nil
-	}
-	return now, true, nil
-}
-
-// refs reads where the refs are that a push names.
-func (h *Handler) refs(ref graspsync.RepoRef, req request) (map[nip34.RefName]nip34.ObjectID, error) {
-	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(h.repos.at(ref)), req.names())
+// refs reads where the refs of commands are.
+func (h *Handler) refs(ref graspsync.RepoRef, commands []*command) (map[nip34.RefName]nip34.ObjectID, error) {
+	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(h.repos.at(ref)), names(commands))
 	if err != nil {
 		return nil, fmt.Errorf("reading refs: %w", err)
 	}
 	return now, nil
-}
-
-// report answers a push without git, if the client wants to hear anything.
-func report(w http.ResponseWriter, req request, write func() error) {
-	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
-	w.Header().Set("Cache-Control", "no-cache")
-	if req.report {
-		_ = write() // the client is gone if this fails
-	}
 }
 
 // settled waits until it was seen to what a push has brought. alive is called again and again
@@ -765,27 +633,23 @@ func (h *Handler) party(r *http.Request, ref graspsync.RepoRef) party {
 	return party{client: client, network: network, owner: ref.Owner.String(), repo: ref.String()}
 }
 
-// forEvents reports whether a push is for nothing but the refs of events: what it says of
+// forEvents reports whether commands are for nothing but the refs of events: what they say of
 // branches and tags is so already. It does not wait for the lock.
-func (h *Handler) forEvents(ref graspsync.RepoRef, r request) (bool, error) {
-	now, err := h.refs(ref, r)
+func (h *Handler) forEvents(ref graspsync.RepoRef, commands []*command) (bool, error) {
+	now, err := h.refs(ref, commands)
 	if err != nil {
 		return false, err
 	}
-	for _, c := range r.commands {
-		if _, ok := eventOf(c.ref); !ok && now[c.ref] != c.new {
-			return false, nil
-		}
-	}
-	return true, nil
+	return !slices.ContainsFunc(commands, func(c *command) bool {
+		_, ok := eventOf(c.ref)
+		return !ok && now[c.ref] != c.new
+	}), nil
 }
 
-// open begins to read a body, unpacked, of at most as many bytes, until end. One that came
-// packed may have a smaller bound.
-func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most, packed int64, end time.Time) (*body, error) {
+// open begins to read a body of at most as many bytes, unpacked, until end.
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most int64, end time.Time) (*body, error) {
 	wire, pace := http.NewResponseController(w), h.cfg.sending(v, end)
-	came := &patientBody{Reader: r.Body, c: wire, pace: &pace}
-	var from io.Reader = came
+	var from io.Reader = &patientBody{Reader: r.Body, c: wire, pace: &pace}
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -793,7 +657,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most, p
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errBody, err)
 		}
-		from, most = unpacked, min(most, packed)
+		from = unpacked
 	default:
 		return nil, fmt.Errorf("%w: unknown content encoding", errBody)
 	}
@@ -801,7 +665,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most, p
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most, came: came}, nil
+	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most}, nil
 }
 
 // Collector returns the metrics, computed when they are asked for. The caller registers

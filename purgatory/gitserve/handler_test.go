@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -177,7 +176,7 @@ func TestPush(t *testing.T) {
 	refused(refusedNoState, "main")
 	r.says(map[string]string{"refs/heads/main": r.tip, "refs/tags/v1": r.tip})
 	refused(refusedState, "main:other")
-	refused("another ref of this push was refused", "main", "main:other")
+	refused("another ref of this push was refused", "--atomic", "main", "main:other")
 	require.Empty(t, r.has(t))
 	require.Empty(t, r.pushed)
 	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
@@ -191,8 +190,8 @@ func TestPush(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main", ":refs/tags/v1")
 	require.NotContains(t, r.has(t), "refs/tags/v1")
 	require.Contains(t, r.has(t), second+"\trefs/heads/main")
-	refused("403", "main:refs/pull/1") // of such names git hears no more
-	refused("403", "main:refs/nostr/1")
+	refused("only branches, tags", "main:refs/pull/1")
+	refused("wants the id of an event", "main:refs/nostr/1")
 	git(t, r.repos.dir+"/"+hashed(owner.Ref("x")), "fsck", "--strict")
 }
 
@@ -533,34 +532,6 @@ func TestPageOfARepository(t *testing.T) {
 	}
 }
 
-// What a push unpacks to is bounded, and gives git no more time than it was sent.
-func TestPackedPush(t *testing.T) {
-	r := newRig(t, Config{})
-	head := []byte(packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status"))
-	at := "/" + owner.Npub() + "/x.git/git-receive-pack"
-	pack := func(size int) string {
-		var out bytes.Buffer
-		z := gzip.NewWriter(&out)
-		_, err := z.Write(append(head, make([]byte, size-len(head))...))
-		require.NoError(t, errors.Join(err, z.Close()))
-		return out.String()
-	}
-	resp, text := r.do(t, "POST", at, pack(8<<20+1), "Content-Encoding", "gzip")
-	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode, text)
-	resp, text = r.do(t, "POST", at, pack(8<<20), "Content-Encoding", "gzip")
-	require.Equal(t, http.StatusOK, resp.StatusCode, text)
-
-	packed := pack(8 << 20)
-	q := httptest.NewRequest("POST", at, strings.NewReader(packed))
-	q.Header.Set("Content-Encoding", "gzip")
-	b, err := r.git.open(httptest.NewRecorder(), q, nil, 1<<30, maxPackedPush, time.Now().Add(time.Minute))
-	require.NoError(t, err)
-	defer b.close()
-	require.NoError(t, b.readAll())
-	require.EqualValues(t, maxPackedPush, b.size())
-	require.EqualValues(t, len(packed), b.sent())
-}
-
 // Who stops in the middle of a push holds no lock meanwhile, and not forever a place.
 func TestSlowPush(t *testing.T) {
 	r := newRig(t, Config{fixed: numbers{Idle: 200 * time.Millisecond}, MaxPushes: 1})
@@ -579,7 +550,7 @@ func TestSlowPush(t *testing.T) {
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.Less(t, time.Since(began), 5*time.Second)
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
@@ -606,7 +577,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(seen), "GIT_PROTOCOL=version=2")
 	require.Contains(t, string(seen), "http-backend")
-	require.Contains(t, string(seen), "receive-pack")
+	require.Contains(t, string(seen), "index-pack")
 	require.NotContains(t, string(seen), mark)
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // noted is a folder that notes what is changed in it, and what is open.
@@ -188,9 +187,8 @@ func TestOrderOfWhatIsDone(t *testing.T) {
 	tag, err := nip34.ParseRefName("refs/tags/a/b")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, hashed(x), "refs", "heads", "main"), []byte(one+"\n"), 0o600))
-	req := request{commands: []command{{ref: main, old: tip}, {ref: tag, new: tip}}}
-	step("prepare a push that deletes", r.prepare(x, req, nil))
-	step("settle it", r.settle(x, req))
+	step("prepare a push that deletes", r.prepare(x, []*command{{ref: main, old: tip}, {ref: tag, new: tip}}, map[nip34.RefName]nip34.ObjectID{main: tip}))
+	step("settle it", r.settle(x, []nip34.RefName{main, tag}))
 	r.unsure[x] = struct{}{}
 	_, unlock, err = r.Lock(ctx, x)
 	step("lock what may not be on the disk", err)
@@ -218,13 +216,10 @@ func TestOrderOfWhatIsDone(t *testing.T) {
 	a, err := r.staging.begin(x, "c", []graspsync.EventID{id})
 	require.NoError(t, err)
 	step("end one that is not kept", a.end())
-	for _, name := range []string{"objects/" + incomplete + "1", "refs/heads/a.lock/b", "refs/heads/c.lock", "HEAD.lock", "logs/refs/heads/d.lock"} {
+	for _, name := range []string{"refs/heads/a.lock/b", "refs/heads/c.lock", "HEAD.lock", "logs/refs/heads/d.lock"} {
 		at := filepath.Join(dir, hashed(x), filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o700))
 		require.NoError(t, os.WriteFile(at, nil, 0o600))
-	}
-	for name, note := range map[string]string{"pack-1.keep": barerepo.PushNote + "4711 on vm\n", "pack-2.keep": "an operator's\n"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, hashed(x), "objects", "pack", name), []byte(note), 0o600))
 	}
 	step("sweep after a push that was killed", r.sweep(hashed(x)))
 	for _, name := range []string{mark(x), marked(lockMark, y), "incoming/7"} {

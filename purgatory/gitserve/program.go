@@ -14,40 +14,28 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // environment is what git sees of ours, as a CGI program.
 var environment = append(gitrun.Environment(),
-	"GIT_HTTP_EXPORT_ALL=1", "GATEWAY_INTERFACE=CGI/1.1", "SERVER_PROTOCOL=HTTP/1.1", "REMOTE_ADDR=0.0.0.0")
+	"GIT_HTTP_EXPORT_ALL=1", "GATEWAY_INTERFACE=CGI/1.1", "SERVER_PROTOCOL=HTTP/1.1", "REMOTE_ADDR=0.0.0.0",
+	"GIT_HTTP_MAX_REQUEST_BUFFER=1073741824") // bytes: a request has come to its end, within our own limit
 
 // settings are the configuration of git and of what it starts.
-func settings() []string {
-	out := append(gitrun.Settings(), constants...)
-	for _, fault := range barerepo.OldFaults() {
-		out = append(out, "-c", "receive.fsck."+fault+"=ignore")
-	}
-	return out
-}
+func settings() []string { return append(gitrun.Settings(), constants...) }
 
 // constants are those of serving.
 var constants = []string{
-	"-c", "receive.autogc=false",
 	// What packing for a client takes must fit into the limit of memory, whatever the
 	// number of processors is.
 	"-c", "pack.threads=1",
 	"-c", "http.receivepack=true",
-	"-c", "receive.fsckObjects=true",
-	"-c", "receive.unpackLimit=1",
-	"-c", "receive.denyDeleteCurrent=ignore",
-	"-c", "receive.shallowUpdate=false",
 	"-c", "receive.advertisePushOptions=false",
-	// What a push brings is looked at beside the repository, which git takes for another one
-	// then, and has one more process say what refs it has. It knows: they are its own.
-	"-c", "core.alternateRefsCommand=true",
 	"-c", "uploadpack.allowTipSHA1InWant=true",
 	"-c", "uploadpack.allowReachableSHA1InWant=true",
 	"-c", "uploadpack.allowFilter=true",
@@ -61,8 +49,7 @@ var constants = []string{
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
-// call is one request as git is to see it: http-backend, or receive-pack itself if it is a
-// push. Nothing in it is a client's text.
+// call is one request as git http-backend is to see it. Nothing in it is a client's text.
 type call struct {
 	dir      string // of the repository
 	path     string // below it
@@ -213,52 +200,6 @@ func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 }
 
-// receive runs git receive-pack and hands on what it reports, if anything. Else it is as
-// serve, with two processes fewer.
-func (g *program) receive(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	line := append(append([]string{g.path}, g.settings...), "receive-pack", "--stateless-rpc", ".")
-	cmd, release, err := g.guarded(ctx, limits{memory: g.memory, cpu: c.cpu}, line...)
-	if err != nil {
-		return 0, fmt.Errorf("running git: %w", err)
-	}
-	defer release()
-	said := &tail{}
-	cmd.Dir, cmd.Stderr = c.dir, said
-	cmd.Env = append([]string{gitrun.AllocLimit(uint64(g.alloc)), "GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}, gitrun.Environment()...)
-	if c.body != nil { // not a nil that is an io.Reader
-		cmd.Stdin = c.body
-	}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("running git: %w", err)
-	}
-	r := bufio.NewReader(out)
-	answered := func() {
-		noCache(w.Header(), "application/x-git-receive-pack-result")
-		w.WriteHeader(http.StatusOK)
-		status = http.StatusOK
-	}
-	if _, none := r.Peek(1); none == nil {
-		answered()
-		if _, err = io.Copy(flusher{w, http.NewResponseController(w)}, r); err != nil {
-			err = fmt.Errorf("answering: %w", err)
-			cancel()
-		}
-	}
-	if werr := cmd.Wait(); werr != nil && err == nil {
-		err = fmt.Errorf("git receive-pack: %w: %s", werr, said)
-	}
-	if status == 0 && err == nil { // the client wants to hear nothing
-		answered()
-	}
-	return status, err
-}
-
 // noCache sets the headers that git http-backend has for what changes.
 func noCache(h http.Header, kind string) {
 	h.Set("Content-Type", kind)
@@ -280,6 +221,9 @@ func answer(w http.ResponseWriter, out io.Reader) (status int, err error) {
 		if status, err = strconv.Atoi(code); err != nil {
 			return 0, fmt.Errorf("reading git's answer: %w", err)
 		}
+	}
+	if _, err := r.Peek(1); err != nil && status == http.StatusOK {
+		return 0, fmt.Errorf("reading git's answer: %w", err) // it is empty
 	}
 	for _, name := range []string{"Content-Type", "Cache-Control", "Expires", "Pragma"} {
 		if v := header.Get(name); v != "" {
@@ -309,12 +253,16 @@ func (f flusher) Write(p []byte) (int, error) {
 }
 
 // tail keeps the end of what is written to it.
-type tail struct{ b bytes.Buffer }
+type tail struct {
+	b bytes.Buffer
+	n atomic.Int64 // bytes that were written
+}
 
 const maxTail = 300
 
 // Write implements [io.Writer].
 func (t *tail) Write(p []byte) (int, error) {
+	t.n.Add(int64(len(p)))
 	t.b.Write(p)
 	if over := t.b.Len() - maxTail; over > 0 {
 		t.b.Next(over)
@@ -324,3 +272,14 @@ func (t *tail) Write(p []byte) (int, error) {
 
 // String returns it fit for a log: git repeats what strangers wrote.
 func (t *tail) String() string { return strconv.QuoteToASCII(t.b.String()) }
+
+// reasons returns the errors that git has written, in one line.
+func (t *tail) reasons() string {
+	var out []string
+	for line := range strings.FieldsFuncSeq(t.b.String(), func(r rune) bool { return r == '\n' || r == '\r' }) {
+		if _, text, ok := strings.Cut(line, ": "); ok && (strings.HasPrefix(line, "error") || strings.HasPrefix(line, "fatal")) {
+			out = append(out, text)
+		}
+	}
+	return graspsync.Printable(strings.Join(out, "; "))
+}

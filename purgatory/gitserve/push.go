@@ -3,6 +3,7 @@ package gitserve
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -19,23 +20,52 @@ import (
 
 // command is one change that a push asks for. A zero id stands for git's null id.
 type command struct {
+	name     string // as the client wrote it
 	ref      nip34.RefName
 	old, new nip34.ObjectID
-	at       int64 // where the old id is in the request
+	staged   bool   // it is for an event that is not stored
+	reason   string // why it is refused; empty: it is not
 }
 
 // request is what comes before the pack of a push.
 type request struct {
-	commands []command
+	commands []*command
 	report   bool // the client wants to be told about each ref
 	sideband bool // as packets of band 1
 	atomic   bool // all that it asks for, or nothing
 }
 
-// names are the refs that are to be changed.
-func (r request) names() []nip34.RefName {
-	out := make([]nip34.RefName, len(r.commands))
-	for i, c := range r.commands {
+// left returns the commands that are not refused: those for events that are not stored, or the others.
+func (r *request) left(staged bool) (out []*command) {
+	for _, c := range r.commands {
+		if c.reason == "" && c.staged == staged {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// refuse gives all commands that are not refused a reason.
+func (r *request) refuse(reason string) {
+	for _, c := range r.commands {
+		c.reason = cmp.Or(c.reason, reason)
+	}
+}
+
+// over reports whether nothing is left to be done, because all of it is refused, or some of it
+// and the client wants all or nothing.
+func (r *request) over() bool {
+	refused := slices.ContainsFunc(r.commands, func(c *command) bool { return c.reason != "" })
+	if r.atomic && refused {
+		r.refuse(refusedOther)
+	}
+	return !slices.ContainsFunc(r.commands, func(c *command) bool { return c.reason == "" })
+}
+
+// names are the refs of commands.
+func names(commands []*command) []nip34.RefName {
+	out := make([]nip34.RefName, len(commands))
+	for i, c := range commands {
 		out[i] = c.ref
 	}
 	return out
@@ -43,6 +73,9 @@ func (r request) names() []nip34.RefName {
 
 // errRequest is wrapped by what is wrong with a push as such.
 var errRequest = errors.New("push not understood")
+
+// flushPacket ends the commands of a push, and its report.
+const flushPacket = "0000"
 
 // pktHead is the length of what is before the text of a packet line, in bytes.
 const pktHead = 4
@@ -52,51 +85,36 @@ const maxLine = 65520
 
 // readRequest reads the commands of a push, up to the flush packet that ends them, and
 // no byte more. It reads at most maxBytes and takes at most maxCommands. A reader that
-// ends early is an error that wraps [io.ErrUnexpectedEOF].
-func readRequest(r io.Reader, maxCommands, maxBytes int) (request, error) {
-	var req request
+// ends early is an error that wraps [io.ErrUnexpectedEOF]. With an error it returns the commands
+// before that, whose client is told by a report.
+func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
+	req := &request{}
 	in := &io.LimitedReader{R: r, N: int64(maxBytes)}
-	lines := 0
-	for {
-		at := int64(maxBytes) - in.N + pktHead
+	seen := make(map[string]*command)
+	for lines := 0; ; lines++ {
 		line, flush, err := readLine(in)
 		switch {
 		case err != nil && in.N <= 0:
 			return req, fmt.Errorf("%w: more than %d bytes of commands", errRequest, maxBytes)
-		case err != nil:
+		case err != nil || flush:
 			return req, err
-		case flush:
-			return req, nil
 		case lines == maxCommands:
 			return req, fmt.Errorf("%w: more than %d refs", errRequest, maxCommands)
 		}
-		lines++
-		if err := req.add(line, at); err != nil {
+		if err := req.add(line, seen); err != nil {
 			return req, err
 		}
 	}
 }
 
-// add takes in one line, that begins somewhere; the first of a command has the client's
+// add takes in one line; the first of a command has the client's
 // capabilities behind a NUL. Before the commands are the commits at which the history of
-// the client ends, if it has no more: git finds out which refs could not do without that,
-// and refuses them.
-func (r *request) add(line []byte, at int64) error {
+// the client ends, if it has no more: whether a ref could not do without that is found out when
+// its history is walked.
+func (r *request) add(line []byte, seen map[string]*command) error {
 	text, capabilities, has := bytes.Cut(line, []byte{0})
 	if has && len(r.commands) > 0 {
 		return fmt.Errorf("%w: NUL in a command", errRequest)
-	}
-	for c := range strings.FieldsSeq(string(capabilities)) {
-		switch {
-		case c == "report-status", c == "report-status-v2":
-			r.report = true
-		case c == "side-band-64k":
-			r.sideband = true
-		case c == "atomic":
-			r.atomic = true
-		case c == "push-options", strings.HasPrefix(c, "push-cert="):
-			return fmt.Errorf("%w: push options and certificates are not taken", errRequest)
-		}
 	}
 	words := strings.SplitN(strings.TrimSuffix(string(text), "\n"), " ", 3)
 	switch {
@@ -111,20 +129,35 @@ func (r *request) add(line []byte, at int64) error {
 	case len(words) != 3:
 		return fmt.Errorf("%w: not a command", errRequest)
 	}
-	old, err := parseID(words[0])
-	if err != nil {
+	c := &command{name: words[2]}
+	var err error
+	if c.old, err = parseID(words[0]); err != nil {
 		return err
 	}
-	updated, err := parseID(words[1])
-	if err != nil {
+	if c.new, err = parseID(words[1]); err != nil {
 		return err
 	}
-	ref, err := parseRef(words[2])
-	if err != nil {
-		return err
+	if c.ref, err = parseRef(c.name); err != nil {
+		c.reason = err.Error()
+	} else if first := seen[c.name]; first != nil {
+		first.reason, c.reason = refusedTwice, refusedTwice
 	}
-	r.commands = append(r.commands, command{ref: ref, old: old, new: updated, at: at})
-	return nil
+	seen[c.name] = c
+	r.commands = append(r.commands, c)
+	err = nil
+	for c := range strings.FieldsSeq(string(capabilities)) {
+		switch {
+		case c == "report-status", c == "report-status-v2":
+			r.report = true
+		case c == "side-band-64k":
+			r.sideband = true
+		case c == "atomic":
+			r.atomic = true
+		case c == "push-options", strings.HasPrefix(c, "push-cert="):
+			err = fmt.Errorf("%w: push options and certificates are not taken", errRequest)
+		}
+	}
+	return err
 }
 
 func parseID(s string) (nip34.ObjectID, error) {
@@ -143,13 +176,13 @@ func parseRef(s string) (nip34.RefName, error) {
 	if digits, ok := strings.CutPrefix(s, "refs/nostr/"); ok {
 		id, err := graspsync.ParseEventID(digits)
 		if err != nil {
-			return nip34.RefName{}, fmt.Errorf("%w: refs/nostr/ wants the id of an event", errRequest)
+			return nip34.RefName{}, errors.New("refs/nostr/ wants the id of an event")
 		}
 		return nip34.EventRef(id), nil
 	}
 	ref, err := nip34.ParseRefName(s)
 	if err != nil {
-		return ref, fmt.Errorf("%w: only branches, tags and refs/nostr/<event id> can be pushed", errRequest)
+		return ref, errors.New("only branches, tags and refs/nostr/<event id> can be pushed")
 	}
 	return ref, nil
 }
@@ -211,42 +244,48 @@ func writeRefs(w io.Writer, protocol string, refs map[string]nip34.ObjectID, for
 	return errors.Join(err, out.Flush())
 }
 
-// writeReport tells a client that nothing of a push was done: refused has the reasons of
-// some refs. It is what git receive-pack would say.
-func writeReport(w io.Writer, req request, refused map[nip34.RefName]string) error {
-	results := make(map[nip34.RefName]string, len(req.commands))
-	for _, c := range req.commands {
-		results[c.ref] = refusedOther
-	}
-	maps.Copy(results, refused)
-	return writeResults(w, req, results, "")
-}
+// maxNotes is the maximum number of reasons that a client is told in band 2.
+const maxNotes = 10
 
-// writeResults tells a client of each ref that it was pushed, or why it was not, as git
-// receive-pack does, and says something to who reads that.
-func writeResults(w io.Writer, req request, refused map[nip34.RefName]string, word string) error {
+// writeReport tells the client of a push what became of each ref, as git receive-pack does: problem
+// is why the whole push was not done, if it was not. A client that reads band 2 gets notes, and
+// each reason with the first of its refs.
+func writeReport(w io.Writer, req *request, problem string, notes ...string) error {
 	var report bytes.Buffer
-	writeLine(&report, "unpack ok\n")
+	writeLine(&report, "unpack "+cmp.Or(problem, "ok")+"\n")
+	refs, order := make(map[string]int), []*command(nil)
 	for _, c := range req.commands {
-		if reason, ok := refused[c.ref]; ok {
-			writeLine(&report, "ng "+c.ref.String()+" "+reason+"\n")
-		} else {
-			writeLine(&report, "ok "+c.ref.String()+"\n")
+		if c.reason == "" {
+			writeLine(&report, "ok "+c.name+"\n")
+			continue
+		}
+		writeLine(&report, "ng "+c.name+" "+c.reason+"\n")
+		if refs[c.reason]++; refs[c.reason] == 1 {
+			order = append(order, c)
 		}
 	}
-	report.WriteString("0000")
+	report.WriteString(flushPacket)
+	for _, c := range order[:min(len(order), maxNotes)] {
+		note := graspsync.Printable(c.name)
+		if more := refs[c.reason] - 1; more > 0 {
+			note += fmt.Sprintf(" and %d more", more)
+		}
+		notes = append(notes, note+": "+c.reason)
+	}
 	out := bufio.NewWriter(w)
 	if !req.sideband {
-		_, err := out.Write(report.Bytes())
-		return errors.Join(err, out.Flush())
+		if req.report {
+			_, _ = out.Write(report.Bytes()) // the error stays
+		}
+		return out.Flush()
 	}
-	if word != "" {
-		writeLine(out, "\x02"+word+"\n")
+	for _, note := range notes {
+		writeLine(out, "\x02"+note+"\n")
 	}
-	for report.Len() > 0 {
+	for req.report && report.Len() > 0 {
 		writeLine(out, "\x01"+string(report.Next(maxLine-pktHead-1)))
 	}
-	_, err := out.WriteString("0000")
+	_, err := out.WriteString(flushPacket)
 	return errors.Join(err, out.Flush())
 }
 

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
 )
 
 // refusals has the operator see which pushes are refused, and why. It is safe for concurrent use.
@@ -50,18 +49,17 @@ func newRefusals(log *slog.Logger) *refusals {
 }
 
 // push notes a push that was refused: once, with the reason of the first of its refs that has one.
-func (r *refusals) push(ref graspsync.RepoRef, client string, req request, refused map[nip34.RefName]string) {
-	i := slices.IndexFunc(req.commands, func(c command) bool { return refused[c.ref] != "" && refused[c.ref] != refusedOther })
-	if i < 0 {
+func (r *refusals) push(ref graspsync.RepoRef, client string, req *request) {
+	refused := slices.DeleteFunc(slices.Clone(req.commands), func(c *command) bool { return c.reason == "" || c.reason == refusedOther })
+	if len(refused) == 0 {
 		return
 	}
-	first := req.commands[i].ref
-	reason := refused[first]
+	first := refused[0]
 	r.mu.Lock()
-	r.counts[refusalName(reason)]++
+	r.counts[refusalName(first.reason)]++
 	r.mu.Unlock()
-	r.log.Debug("push refused", "repo", graspsync.Printable(ref.String()), "ref", graspsync.Printable(first.String()),
-		"refs", len(refused), "reason", graspsync.Printable(reason), "client", graspsync.Printable(client))
+	r.log.Debug("push refused", "repo", graspsync.Printable(ref.String()), "ref", graspsync.Printable(first.name),
+		"refs", len(refused), "reason", graspsync.Printable(first.reason), "client", graspsync.Printable(client))
 }
 
 // count returns how many pushes were refused, by why.

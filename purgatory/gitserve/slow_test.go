@@ -310,7 +310,7 @@ func TestSpoolKnowsWhatIsUnheard(t *testing.T) {
 	text := make([]byte, 10*most)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(text) // never fails
 	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-	s, err := r.git.disk.newSpool(t.Context(), w, nil, most, false)
+	s, err := r.git.disk.newSpool(t.Context(), w, nil, most)
 	require.NoError(t, err)
 	n, err := s.Write(text[:most])
 	require.NoError(t, err)
@@ -328,31 +328,12 @@ func TestSpoolKnowsWhatIsUnheard(t *testing.T) {
 	require.Error(t, err, "its file is closed")
 }
 
-// Who does not listen to the report of his push hears no more of it when it is too long;
-// git does not wait for him.
-func TestDeafClients(t *testing.T) {
-	const most = 100_000
-	r := newRig(t, Config{})
-	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-	s, err := r.git.disk.newSpool(t.Context(), w, nil, most, true)
-	require.NoError(t, err)
-	for range 3 {
-		n, err := s.Write(make([]byte, most/2))
-		require.NoError(t, err)
-		require.Equal(t, most/2, n)
-	}
-	require.Zero(t, s.left(), "nobody hears it")
-	close(w.told)
-	s.close()
-	require.LessOrEqual(t, w.Body.Len(), most)
-}
-
 // Who has gone is not written for, and git is told so.
 func TestSpoolOfAClientThatHasGone(t *testing.T) {
 	r := newRig(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-	s, err := r.git.disk.newSpool(ctx, w, nil, 1000, false)
+	s, err := r.git.disk.newSpool(ctx, w, nil, 1000)
 	require.NoError(t, err)
 	wrote := make(chan error)
 	go func() {
@@ -367,13 +348,13 @@ func TestSpoolOfAClientThatHasGone(t *testing.T) {
 	close(w.told)
 	s.close()
 
-	s, err = r.git.disk.newSpool(t.Context(), gone{httptest.NewRecorder()}, nil, 1000, false)
+	s, err = r.git.disk.newSpool(t.Context(), gone{httptest.NewRecorder()}, nil, 1000)
 	require.NoError(t, err)
 	_, err = s.Write(make([]byte, 5000))
 	require.ErrorIs(t, err, errGone)
 	s.close()
 
-	s, err = r.git.disk.newSpool(t.Context(), httptest.NewRecorder(), nil, 1000, false)
+	s, err = r.git.disk.newSpool(t.Context(), httptest.NewRecorder(), nil, 1000)
 	require.NoError(t, err)
 	require.NoError(t, s.file.Close())
 	_, err = s.Write(make([]byte, 10))
@@ -394,7 +375,7 @@ func TestSpoolWithoutRoom(t *testing.T) {
 				return 1 << 40, nil
 			}
 			w := &stuck{httptest.NewRecorder(), make(chan struct{})}
-			s, err := r.git.disk.newSpool(t.Context(), w, nil, maxAhead, false)
+			s, err := r.git.disk.newSpool(t.Context(), w, nil, maxAhead)
 			require.NoError(t, err)
 			done := make(chan struct{})
 			go func() {

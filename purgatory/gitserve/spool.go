@@ -20,7 +20,6 @@ type spool struct {
 	visit *visit
 	file  ring
 	room  func(more int64) error // of the disk
-	deaf  bool                   // who is too far behind hears no more, and git does not wait
 	done  chan struct{}          // closed when nothing is written to the client any more
 
 	mu sync.Mutex
@@ -67,15 +66,9 @@ const maxAhead = 64 << 20
 // go on.
 const leastAhead = 1 << 20
 
-// maxReport bounds what is kept of the report of a push, in bytes, which is smaller: git
-// must neither wait for a client while it has the lock, nor be killed in the middle of a
-// transaction because a client has gone. Whoever has more to come is cut off.
-const maxReport = 16 << 20
-
 var (
 	errGone = errors.New("the client is gone")
 	errMute = errors.New("git says nothing, or is not heard to its end")
-	errDeaf = fmt.Errorf("%w: it does not listen", errGone)
 )
 
 // Write implements [io.Writer]. It waits while as much is kept as may be.
@@ -90,10 +83,7 @@ func (s *spool) Write(p []byte) (done int, err error) {
 				s.leave(err)
 			}
 		}
-		switch {
-		case err != nil && s.deaf:
-			return len(p), nil
-		case err != nil:
+		if err != nil {
 			return done, err
 		}
 		s.mu.Lock()
@@ -106,11 +96,11 @@ func (s *spool) Write(p []byte) (done int, err error) {
 }
 
 // remember has what comes kept in memory from now on, when the client has heard what is in the file.
-// It reports whether that can be: the report of a push does not wait for who hears it.
+// It reports whether that can be.
 func (s *spool) remember() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, is := s.file.(memory); is || s.deaf {
+	if _, is := s.file.(memory); is {
 		return false
 	}
 	s.draining = true
@@ -131,11 +121,8 @@ func (s *spool) remember() bool {
 func (s *spool) space(want int) (n int, at int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.deaf && s.err == nil && s.taken-s.sent+int64(want) > s.most {
-		s.err = errDeaf
-	}
 	if s.taken == s.asked && s.taken < s.most {
-		if s.asked += roomEvery; !s.deaf && s.room(roomEvery) != nil {
+		if s.asked += roomEvery; s.room(roomEvery) != nil {
 			s.most = s.taken // nothing was written over yet
 		}
 	}

@@ -4,13 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,406 +26,597 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// upload is a push that has something for events which are not here.
+// upload is a push while it is taken in.
 type upload struct {
 	ref graspsync.RepoRef
 	dir string // of the repository
 	*visit
-	body *body
-	req  request
-	said verdict
+	body    *body
+	req     *request
+	arrival *arrival
+	objects int      // in the pack, as the client sent it
+	tries   int      // of each
+	alive   func()   // tells the client that we are here
+	notes   []string // for the client
 }
 
-// parts returns the commands that are for events which are not here, and the others.
-func (p *upload) parts() (staging, rest []command) {
-	for _, c := range p.req.commands {
-		if _, ok := p.said.unknown[c.ref]; ok {
-			staging = append(staging, c)
-		} else {
-			rest = append(rest, c)
-		}
+// take takes in a push. The pack is indexed in a folder of its own, without the lock of the
+// repository. The objects that allowed refs need, and no others, become part of the repository.
+// What is for events that are not stored stays in its folder and goes to the staging area. Every
+// command that is refused has its reason then; an error is the reason of all the others, of which
+// none is done.
+func (h *Handler) take(ctx context.Context, p *upload) error {
+	if err := judge(ctx, h.auth, p.ref, p.req, false); err != nil || p.req.over() {
+		return err
 	}
-	return staging, rest
-}
-
-// stage takes in a push that has something for events which are not here. Nothing of
-// that becomes part of the repository, nor is the repository locked for it: the pack is
-// indexed into the staging area. What else is in the push is packed anew from there, so
-// that git is given just what the refs need that the newest state allows.
-//
-// Everything that may be refused is refused before anything is done. Then each ref is
-// reported for itself, unless the client wants all or none.
-func (h *Handler) stage(ctx context.Context, w http.ResponseWriter, p *upload) {
-	results, err := h.stageAll(ctx, p)
+	until, _ := ctx.Deadline()
+	p.body.until(until)
+	err := h.begin(p)
 	if err != nil {
-		h.refuseStaged(w, p, err)
-		return
-	}
-	word := fmt.Sprintf("kept for %v, until the event comes", h.repos.staging.hold)
-	report(w, p.req, func() error {
-		if _, rest := p.parts(); len(rest) > 0 {
-			h.settled(ctx, p.visit, p.ref, sayAlive(flusher{w, http.NewResponseController(w)}, p.req))
-		}
-		return writeResults(w, p.req, results, word)
-	})
-}
-
-// refusedError is why nothing of a push is done: the reasons of some refs, or else one of
-// all that are for events which are not here.
-type refusedError struct {
-	why  string
-	refs map[nip34.RefName]string
-}
-
-// Error says it to who pushed.
-func (e *refusedError) Error() string { return e.why }
-
-// refuseStaged says why nothing of a push was done.
-func (h *Handler) refuseStaged(w http.ResponseWriter, p *upload, err error) {
-	var quota *quotaError
-	refused := &refusedError{}
-	switch {
-	case errors.As(err, &quota):
-		refused.why = quota.Error()
-	case errors.As(err, &refused):
-	default:
-		h.refuse(w, p.ref, p.who.client, p.body, p.req, nil, err)
-		return
-	}
-	if refused.refs == nil {
-		refused.refs = make(map[nip34.RefName]string)
-		staging, _ := p.parts()
-		for _, c := range staging {
-			refused.refs[c.ref] = refused.why
-		}
-	}
-	h.refuse(w, p.ref, p.who.client, p.body, p.req, refused.refs, nil)
-}
-
-// stageAll is stage up to the report, for which it returns why some of the push was not
-// done. After an error nothing was.
-func (h *Handler) stageAll(ctx context.Context, p *upload) (results map[nip34.RefName]string, err error) {
-	staging, _ := p.parts()
-	results = make(map[nip34.RefName]string)
-	tips := make(map[graspsync.EventID]nip34.ObjectID)
-	var ids []graspsync.EventID
-	for _, c := range staging {
-		id, _ := eventOf(c.ref) // or it would not be one of them
-		if _, again := tips[id]; again {
-			return nil, fmt.Errorf("%w: a ref twice", errRequest)
-		}
-		tips[id] = c.new
-		ids = append(ids, id)
-	}
-	a, err := h.repos.staging.begin(p.ref, p.who.client, ids)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
-		if eerr := a.end(); eerr != nil {
+		if eerr := p.arrival.end(); eerr != nil {
 			h.failures.warn(p.ref, eerr)
 		}
 	}()
-	offset := p.body.size()
-	if err := h.receiveStaged(p.body, a); err != nil {
-		return nil, err
+	if p.req.over() {
+		return nil
 	}
-	again, err := judge(ctx, h.auth, p.ref, p.req.commands)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(again.refused) > 0:
-		return nil, &refusedError{refs: again.refused}
-	case len(again.unknown) != len(p.said.unknown):
-		return nil, &refusedError{why: refusedMeanwhile}
-	}
-	file, err := h.prepare(ctx, p, a, offset)
-	if err != nil {
-		return nil, err
-	}
-	if file != nil {
-		defer func() { _ = file.Close() }() // it has no name: nothing is left of it
-		if results, err = h.pushRest(ctx, p, file); err != nil {
-			return nil, err
+	var l *levy
+	if rest := p.req.left(false); len(rest) > 0 {
+		theirs, err := h.forEvents(p.ref, rest)
+		if err == nil {
+			l, err = h.repos.ceiling.begin(ctx, p.ref, theirs, h.auth.Displaced)
 		}
-	}
-	refuse := func(reason string) {
-		for _, c := range staging {
-			results[c.ref] = reason
-		}
-	}
-	if p.req.atomic && len(results) > 0 {
-		refuse(refusedOther)
-		return results, nil
-	}
-	switch err := a.keep(p.ref, p.who.client, tips); {
-	case err != nil && file == nil:
-		return nil, err
-	case err != nil: // the rest is done
-		h.failures.warn(p.ref, err)
-		refuse("it could not be kept")
-		return results, nil
-	}
-	h.auth.Staged(p.ref, ids)
-	return results, nil
-}
-
-// prepare has git look at what came, when it has a place for that. It returns the body of
-// a push of what is not to be staged, if there is any.
-func (h *Handler) prepare(ctx context.Context, p *upload, a *arrival, offset int64) (*os.File, error) {
-	leave, err := h.staging.enter(ctx, p.who, h.cfg.fixed.Wait, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBusy, err)
-	}
-	defer leave()
-	staging, rest := p.parts()
-	if err := h.indexStaged(ctx, p, a, offset); err != nil {
-		return nil, err
-	}
-	if err := h.hasTips(ctx, p, a, staging); err != nil || len(rest) == 0 {
-		return nil, err
-	}
-	return h.restOf(ctx, p, a, rest)
-}
-
-// receiveStaged reads what is left of a push, as long as there is room for it.
-func (h *Handler) receiveStaged(b *body, a *arrival) error {
-	b.room = func() error { return h.disk.room(0) }
-	if err := b.room(); err != nil {
-		return err
-	}
-	chunk := make([]byte, 64<<10)
-	for {
-		_, err := b.Read(chunk)
-		if qerr := a.charge(b.size()); qerr != nil {
-			return qerr
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
+		defer func() { l.end() }()
 		if err != nil {
 			return err
 		}
 	}
-	b.rest()
-	return h.disk.room(b.size()) // git writes it once more
-}
-
-// stageTime bounds the time that each process of git may compute with a staged push of a
-// size: a small pack can stand for very much work, and anybody may send one. What is
-// honest and needs more is pushed after its event.
-func stageTime(size int64) time.Duration { return pushTime(size) - 15*time.Second }
-
-// stageNice is the priority of such work: everybody else's goes first.
-const stageNice = 10
-
-// indexStaged has git index the pack of a push into its folder.
-func (h *Handler) indexStaged(ctx context.Context, p *upload, a *arrival, offset int64) error {
-	if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
-		return fmt.Errorf("keeping a request: %w", err)
-	}
-	_, err := h.aside(ctx, p, a, p.body.file, nil, "index-pack", "--stdin", "--fix-thin", barerepo.Strict(), "--threads=1",
-		"--max-input-size="+strconv.FormatInt(h.cfg.MaxPush, 10))
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && ctx.Err() == nil {
-		h.failures.warn(p.ref, err)
-		return &refusedError{why: "git did not take the pack: it is broken, too much work, or lacks objects"}
-	}
-	if err != nil {
+	offset := p.body.size()
+	if err := h.receive(p); err != nil || p.req.over() {
 		return err
 	}
-	return a.measure()
+	if err := judge(ctx, h.auth, p.ref, p.req, true); err != nil || p.req.over() {
+		return err
+	}
+	if err := h.index(ctx, p, offset); err != nil || p.req.over() {
+		return err
+	}
+	told := false
+	if len(p.req.left(false)) > 0 {
+		if told, err = h.change(ctx, p, l); err != nil || p.req.over() {
+			return err
+		}
+	}
+	if err := h.keep(p); err != nil && !told {
+		return err
+	} else if err != nil { // the others are done
+		problem := h.problem(ctx, p.ref, err)
+		for _, c := range p.req.left(true) {
+			c.reason = problem
+		}
+	}
+	if told {
+		l.end()
+		p.body.close() // what it takes up is free while the client waits
+		h.settled(ctx, p.visit, p.ref, p.alive)
+	}
+	return nil
 }
 
-// hasTips finds out whether what a push says came is here.
-func (h *Handler) hasTips(ctx context.Context, p *upload, a *arrival, staging []command) error {
-	var in bytes.Buffer
-	for _, c := range staging {
+// begin makes a folder for a push, with room for what is for events that are not stored. Where there
+// is none these commands are refused.
+func (h *Handler) begin(p *upload) (err error) {
+	var ids []graspsync.EventID
+	for _, c := range p.req.left(true) {
+		id, _ := eventOf(c.ref) // or it would not be one of them
+		ids = append(ids, id)
+	}
+	p.arrival, err = h.repos.staging.begin(p.ref, p.who.client, ids)
+	if p.refuseStaged(err) {
+		p.arrival, err = h.repos.staging.begin(p.ref, p.who.client, nil)
+	}
+	return err
+}
+
+// refuseStaged refuses what is for events that are not stored if err is that there is no room for it.
+func (p *upload) refuseStaged(err error) bool {
+	var quota *quotaError
+	if !errors.As(err, &quota) {
+		return false
+	}
+	for _, c := range p.req.left(true) {
+		c.reason = quota.Error()
+	}
+	return true
+}
+
+// receive reads what is left of a push, as long as there is room for it.
+func (h *Handler) receive(p *upload) error {
+	charge := func() error {
+		if err := p.arrival.charge(p.body.size()); p.refuseStaged(err) {
+			p.arrival.release()
+		} else if err != nil {
+			return err
+		}
+		if p.req.over() {
+			return errOver
+		}
+		return h.disk.room(0)
+	}
+	p.body.room = charge
+	err := charge()
+	if err == nil {
+		err = p.body.readAll()
+	}
+	if err == nil {
+		err = charge()
+	}
+	if err == nil {
+		err = h.disk.room(p.body.size()) // git writes it once more
+	}
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
+
+// errOver ends what is done for a push of which nothing is left.
+var errOver = errors.New("nothing is left of the push")
+
+// index has git index the pack of a push into its folder, when there is a place for that: what
+// anybody may push has places of its own, and few.
+func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
+	sets := slices.ContainsFunc(p.req.commands, func(c *command) bool { return !c.new.IsZero() })
+	head := make([]byte, packHead)
+	if n, err := p.body.file.ReadAt(head, offset); !sets && n == 0 {
+		return nil
+	} else if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("keeping a request: %w", err)
+	} else if n < packHead || string(head[:4]) != "PACK" {
+		return fmt.Errorf("%w: there is no pack", errRequest)
+	}
+	p.objects = int(binary.BigEndian.Uint32(head[8:]))
+	leave, err := h.placesFor(p).enter(ctx, p.who, h.cfg.fixed.Wait, nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errBusy, err)
+	}
+	defer leave()
+	if p.objects > 0 {
+		if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
+			return fmt.Errorf("keeping a request: %w", err)
+		}
+		if err := h.aside(ctx, p, p.body.file, nil, "index-pack", "-v", "--stdin", "--fix-thin", barerepo.Strict(), "--threads=1",
+			"--max-input-size="+strconv.FormatInt(h.cfg.MaxPush, 10)); err != nil {
+			return err
+		}
+		if err := p.arrival.measure(); p.refuseStaged(err) {
+			p.arrival.release()
+		} else if err != nil {
+			return err
+		}
+	}
+	return h.hasTips(ctx, p)
+}
+
+// packHead is the length of what is before the objects of a pack: a mark, a version and their number.
+const packHead = 12
+
+// placesFor are the places in which git looks at what a push has brought.
+func (h *Handler) placesFor(p *upload) *places {
+	if len(p.req.left(true)) > 0 {
+		return h.staging
+	}
+	return h.pushes.places
+}
+
+// hasTips refuses what is for events that are not stored and did not come.
+func (h *Handler) hasTips(ctx context.Context, p *upload) error {
+	staged := p.req.left(true)
+	if len(staged) == 0 {
+		return nil
+	}
+	var in, out bytes.Buffer
+	for _, c := range staged {
 		fmt.Fprintln(&in, c.new)
 	}
-	out, err := h.aside(ctx, p, a, &in, nil, "cat-file", "--batch-check=%(objectname)", "--buffer")
-	if err != nil {
+	if err := h.aside(ctx, p, &in, &out, "cat-file", "--batch-check=%(objectname)", "--buffer"); err != nil {
 		return err
 	}
-	for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
-		if i >= len(staging) || line != staging[i].new.String() {
-			return &refusedError{why: "missing necessary objects"}
+	lines := strings.Split(out.String(), "\n")
+	for i, c := range staged {
+		if i >= len(lines) || lines[i] != c.new.String() {
+			c.reason = refusedMissing
 		}
 	}
 	return nil
 }
 
-// pushRest has git do what else is in a push, and returns why it did not do some of it.
-func (h *Handler) pushRest(ctx context.Context, p *upload, file *os.File) (map[nip34.RefName]string, error) {
-	info, err := file.Stat()
+// change moves the refs of a push when it is its turn, unless that is not allowed any more. What
+// they need becomes part of the repository first, and nothing else: anybody may push what a state
+// allows. told reports whether the Authority was told of it.
+func (h *Handler) change(ctx context.Context, p *upload, l *levy) (told bool, err error) {
+	p.queue()
+	done, err := h.turn(ctx, p.who, p.ref)
+	left := p.served() // also at the last moment: nothing was done yet
 	if err != nil {
-		return nil, fmt.Errorf("keeping a request: %w", err)
+		return false, err
 	}
-	only, err := readRequest(io.NewSectionReader(file, 0, maxCommandBytes), h.cfg.fixed.MaxCommands, maxCommandBytes)
+	defer done()
+	if left != nil {
+		return false, left
+	}
+	if err := judge(ctx, h.auth, p.ref, p.req, true); err != nil {
+		return false, err
+	}
+	rest := p.req.left(false)
+	now, err := h.refs(p.ref, rest)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	theirs, err := h.forEvents(p.ref, only)
-	if err != nil {
-		return nil, err
-	}
-	l, err := h.repos.ceiling.begin(ctx, p.ref, theirs, h.auth.Displaced)
-	defer l.end()
-	if err == nil {
-		err = l.charge(info.Size())
-	}
-	if err != nil {
-		return nil, err
-	}
-	said := &answered{header: make(http.Header)}
-	refused, _, err := h.change(ctx, said, p.visit, p.ref, only, call{
-		dir: p.dir, path: "/" + receivePack, method: http.MethodPost, kind: "application/x-git-receive-pack-request", body: file,
-		cpu: pushTime(info.Size()),
-	})
-	if err != nil {
-		return nil, err
-	}
-	if len(refused) > 0 {
-		return nil, &refusedError{refs: refused}
-	}
-	return readReport(&said.body, only.commands), nil
-}
-
-// restOf makes the body of a push that has only some of the commands, with just what they
-// need.
-func (h *Handler) restOf(ctx context.Context, p *upload, a *arrival, rest []command) (_ *os.File, err error) {
-	refs, err := h.aside(ctx, p, a, nil, nil, "for-each-ref", "--format=%(objectname)")
-	if err != nil {
-		return nil, err
-	}
-	file, err := h.disk.scratch()
-	if err != nil {
-		return nil, fmt.Errorf("keeping a request: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			_ = file.Close()
+	moves := func() (out []*command) {
+		if p.req.over() {
+			return nil
 		}
-	}()
-	var in bytes.Buffer
+		for _, c := range p.req.left(false) {
+			if now[c.ref] != c.new {
+				out = append(out, c)
+			}
+		}
+		return out
+	}
 	for _, c := range rest {
+		if now[c.ref] != c.new && now[c.ref] != c.old {
+			c.reason = refusedStale
+		}
+	}
+	var pack string
+	for again := true; again; {
+		again = false
+		some := moves()
+		if len(some) == 0 {
+			return false, nil
+		}
+		pack, err = h.pack(ctx, p, some)
+		if fault := (*faultError)(nil); errors.As(err, &fault) {
+			if again, err = true, p.each(some, func(some []*command) error {
+				_, err := h.pack(ctx, p, some)
+				return err
+			}); err != nil {
+				return false, err
+			}
+			continue
+		}
+		var bytes int64
+		if err == nil {
+			bytes, err = h.repos.weigh(pack)
+		}
+		if err == nil {
+			err = l.charge(bytes)
+		}
+		if err == nil {
+			again, err = ration(ctx, h.auth, p.ref, p.dir, some, now, max(1, bytes))
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	rest = p.req.left(false)
+	if err := h.repos.prepare(p.ref, moves(), now); err != nil {
+		return false, err
+	}
+	h.auth.BeforePush(p.ref, names(rest))
+	err = h.move(ctx, p, pack, moves(), now)
+	if serr := h.repos.settle(p.ref, names(rest)); serr != nil {
+		h.cfg.Logger.Error("a push may not be on the disk", "repo", graspsync.Printable(p.ref.String()), "error", serr)
+	}
+	done()
+	h.pushed(ctx, p.ref, names(rest)) // however git ended: it may have moved refs before
+	return true, err
+}
+
+// faultError is why git does not do something with what a client has sent.
+type faultError struct{ why string }
+
+// Error says it to who pushed.
+func (e *faultError) Error() string { return e.why }
+
+// maxTries is the maximum number of times that it is tried to find out which commands of a push are
+// at fault; what is left then is refused.
+const maxTries = 100
+
+// each does something for commands. If that fails by the fault of some it is done for each half, so
+// that only those are refused, or all if the client wants all or nothing.
+func (p *upload) each(some []*command, do func([]*command) error) error {
+	err := do(some)
+	var fault *faultError
+	if !errors.As(err, &fault) {
+		return err
+	}
+	if p.tries++; len(some) == 1 || p.req.atomic || p.tries > maxTries {
+		for _, c := range some {
+			c.reason = fault.why
+		}
+		return nil
+	}
+	half := len(some) / 2
+	if err := p.each(some[:half], do); err != nil {
+		return err
+	}
+	return p.each(some[half:], do)
+}
+
+// small bounds the repositories in which it is found out without git what commands need.
+var small = barerepo.Small{Packs: 512 << 10, Unpacked: 2 << 20}
+
+// pack returns where a pack is that has what commands need and the repository has not: how the names
+// of its files begin, below the root, empty if they need nothing. It is the one that came, unless
+// that has more.
+func (h *Handler) pack(ctx context.Context, p *upload, some []*command) (string, error) {
+	var ids []nip34.ObjectID
+	for _, c := range some {
 		if !c.new.IsZero() {
-			fmt.Fprintln(&in, c.new)
+			ids = append(ids, c.new)
 		}
 	}
-	needsPack := in.Len() > 0
-	in.WriteString("--not\n")
-	in.Write(refs)
-	if err := writeCommands(file, rest, p.req.atomic); err != nil {
-		return nil, fmt.Errorf("keeping a request: %w", err)
+	if len(ids) == 0 {
+		return "", nil
 	}
-	if needsPack {
-		if err := h.packRest(ctx, p, a, &in, file); err != nil {
-			return nil, err
-		}
+	list, err := h.disk.scratch()
+	if err != nil {
+		return "", fmt.Errorf("keeping what is needed: %w", err)
 	}
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return nil, fmt.Errorf("keeping a request: %w", err)
+	defer func() { _ = list.Close() }() // it has no name: nothing is left of it
+	if err := h.needs(ctx, p, ids, list); err != nil {
+		return "", err
 	}
-	return file, nil
-}
-
-// packRest adds to a file what some commands need. What is a delta on something that the
-// refs have stays one, if git finds that under the same name, or becomes one on something
-// else; without a window git looks for neither. What is left is written out in full: a few
-// bytes may stand for very many.
-func (h *Handler) packRest(ctx context.Context, p *upload, a *arrival, in io.Reader, file *os.File) error {
-	watched, stop := h.disk.whileRoom(ctx)
-	_, err := h.aside(watched, p, a, in, file, "pack-objects", "--revs", "--thin", "--stdout", "-q", "--delta-base-offset", "--threads=1")
-	full := context.Cause(watched)
-	stop()
-	info, serr := file.Stat()
-	if serr != nil {
-		return fmt.Errorf("keeping a request: %w", serr)
+	came, err := h.repos.packs(path.Join(p.arrival.folder, "pack"))
+	if err != nil || len(came) == 0 {
+		return "", err
 	}
-	var exit *exec.ExitError
+	found, err := h.found(came[0], list)
 	switch {
-	case ctx.Err() != nil:
-		return err
-	case full != nil:
-		return full
-	case info.Size() > h.cfg.MaxPush:
-		return &limitError{h.cfg.MaxPush}
-	case errors.As(err, &exit):
-		return &refusedError{why: "missing necessary objects"}
-	case err != nil:
-		return err
+	case err != nil || found == 0:
+		return "", err
+	case found == p.objects && len(p.req.left(true)) == 0:
+		return came[0], nil
 	}
-	return h.disk.room(info.Size()) // git writes it once more
+	if _, err := list.Seek(0, io.SeekStart); err != nil {
+		return "", fmt.Errorf("keeping what is needed: %w", err)
+	}
+	var name bytes.Buffer
+	to := path.Join(p.arrival.folder, "needed")
+	err = h.aside(ctx, p, list, &name, "pack-objects", "--delta-base-offset", "--threads=1", "--progress", filepath.Join(h.repos.dir, filepath.FromSlash(to)))
+	return to + "-" + strings.TrimSpace(name.String()), err
 }
 
-// aside runs git in a repository, with the folder of an arrival before its objects: what
-// is written goes there. Its output is returned, unless it goes to a file.
-func (h *Handler) aside(ctx context.Context, p *upload, a *arrival, in io.Reader, out *os.File, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.Timeout)
-	defer cancel()
-	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(a.folder)))
-	if err != nil {
-		return nil, fmt.Errorf("running git: %w", err)
+// needs lists the objects that ids need and no ref has.
+func (h *Handler) needs(ctx context.Context, p *upload, ids []nip34.ObjectID, list *os.File) error {
+	var in bytes.Buffer
+	for _, id := range ids {
+		fmt.Fprintln(&in, id)
 	}
-	limit := limits{cpu: stageTime(p.body.sent()), file: h.cfg.MaxPush}
-	if out == nil { // else it is a push
-		limit.file = max(1, a.left()+a.bytes())
+	at := h.repos.at(p.ref)
+	from, err := barerepo.Read(untilDisk{ctx, h.repos.root}, filepath.FromSlash(at))
+	var refs map[string]nip34.ObjectID
+	if err == nil {
+		refs, err = from.Refs()
 	}
-	cmd, release, err := h.git.inside(ctx, limit, p.dir, gitrun.Beside(at), args...)
+	if err == nil {
+		var needed []barerepo.Needed
+		needed, err = from.Needs(path.Join("../..", p.arrival.folder), ids, slices.Collect(maps.Values(refs)), small)
+		if err == nil {
+			in.Reset()
+			for _, n := range needed {
+				fmt.Fprintln(&in, n.ID)
+			}
+			_, err = in.WriteTo(list)
+			return err
+		}
+	}
+	if !errors.Is(err, barerepo.ErrAskGit) {
+		return err
+	}
+	err = h.aside(ctx, p, &in, list, "rev-list", "--objects", "--stdin", "--not", "--all")
+	if fault := (*faultError)(nil); errors.As(err, &fault) {
+		fault.why = refusedMissing
+	}
+	return err
+}
+
+// found counts the objects of a list that are in a pack.
+func (h *Handler) found(pack string, list *os.File) (n int, err error) {
+	if _, err := list.Seek(0, io.SeekStart); err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(list)
+	var index *barerepo.Index
+	for lines.Scan() {
+		hexID, _, _ := strings.Cut(lines.Text(), " ")
+		id, err := hex.DecodeString(hexID)
+		if err == nil && index == nil {
+			if index, err = barerepo.OpenIndex(h.repos.root, filepath.FromSlash(pack)+".idx", len(id)); err == nil {
+				defer index.Close()
+			}
+		}
+		if err != nil {
+			return 0, fmt.Errorf("reading what is needed: %w", err)
+		}
+		has, err := index.Has(id)
+		if err != nil {
+			return 0, fmt.Errorf("reading what is needed: %w", err)
+		}
+		if has {
+			n++
+		}
+	}
+	return n, lines.Err()
+}
+
+// move gives a pack its place and moves refs. It goes on to its end whether the client is there or
+// not. If no ref has moved the pack goes.
+func (h *Handler) move(ctx context.Context, p *upload, pack string, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
+	ctx, stop := h.toItsEnd(ctx)
+	defer stop()
+	at := h.repos.at(p.ref)
+	remove, err := h.repos.promote(pack, at)
+	if err == nil {
+		err = p.each(moves, func(some []*command) error {
+			var in bytes.Buffer
+			in.WriteString("start\x00")
+			for _, c := range some {
+				fmt.Fprintf(&in, "update %s\x00%s\x00%s\x00", c.ref, gitID(c.new, now[c.ref]), gitID(now[c.ref], c.new))
+			}
+			in.WriteString("prepare\x00commit\x00")
+			return h.within(ctx, p.dir, limits{cpu: h.cfg.fixed.Timeout}, committer, &in, io.Discard, &tail{}, "update-ref", "--no-deref", "--stdin", "-z", "-m", "push")
+		})
+	}
+	failed := 0
+	for _, c := range moves {
+		if c.reason != "" {
+			failed++
+		}
+	}
+	if err == nil && failed == 0 {
+		return nil
+	}
+	err = errors.Join(err, h.repos.sweep(at)) // of what git has left that was killed
+	if failed == len(moves) {
+		err = errors.Join(err, remove())
+	}
+	return err
+}
+
+// committer is who moves refs, in their logs.
+var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}
+
+// aside runs git in a repository, with the folder of a push before its objects: what is written goes
+// there. It may take as long as it gets on and no others wait for its place.
+func (h *Handler) aside(ctx context.Context, p *upload, in io.Reader, out io.Writer, args ...string) error {
+	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.arrival.folder)))
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("running git: %w", err)
+	}
+	limit := limits{cpu: h.cfg.fixed.Timeout, file: h.cfg.MaxPush}
+	if len(p.req.left(true)) > 0 {
+		limit.file = min(limit.file, max(1, p.arrival.left()+p.arrival.bytes()))
+	}
+	said := &tail{}
+	ctx, stop := h.watch(ctx, p, said, out)
+	defer stop()
+	return h.within(ctx, p.dir, limit, gitrun.Beside(at), in, out, said, args...)
+}
+
+// within runs git in a repository to its end.
+func (h *Handler) within(ctx context.Context, dir string, limit limits, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
+	cmd, release, err := h.git.inside(ctx, limit, dir, env, args...)
+	if err != nil {
+		return err
 	}
 	defer release()
-	cmd.Stdin = in
-	var kept bytes.Buffer
-	said := &tail{}
-	cmd.Stdout, cmd.Stderr = &kept, said
-	if out != nil {
-		cmd.Stdout = out
-	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, said
 	if err = cmd.Start(); err == nil {
 		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, stageNice) // without it, it only disturbs more
 		err = cmd.Wait()
 	}
-	if err != nil {
-		return nil, fmt.Errorf("git %s: %w: %s", args[0], err, said)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return kept.Bytes(), nil
+	var exit *exec.ExitError
+	switch {
+	case !errors.As(err, &exit):
+	case exit.ExitCode() == died+int(syscall.SIGXFSZ):
+		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.file)}
+	case exit.ExitCode() == died+int(syscall.SIGXCPU):
+		return &limitError{fmt.Sprintf("git %s took more than %v of the processor", args[0], limit.cpu)}
+	case exit.ExitCode() == died:
+		return &faultError{"git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
+	}
+	if err != nil {
+		return fmt.Errorf("git %s: %w: %s", args[0], err, said)
+	}
+	return nil
 }
 
-// answered is what git answers us, and no client.
-type answered struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
+// died is what git returns that gives up; a shell adds the number of a signal to that.
+const died = 128
 
-// Header implements [http.ResponseWriter].
-func (a *answered) Header() http.Header { return a.header }
+// stageNice is the priority of work for pushes: everybody else's goes first.
+const stageNice = 10
 
-// WriteHeader implements [http.ResponseWriter].
-func (a *answered) WriteHeader(status int) { a.status = status }
+// What a run of git for a push may take: quietMost without getting on, and, while others wait for
+// its place, shareMost and shareEach for each MiB of the push.
+const (
+	quietMost = 5 * time.Minute
+	shareMost = 20 * time.Second
+	shareEach = time.Second
+)
 
-// Write implements [io.Writer].
-func (a *answered) Write(p []byte) (int, error) { return a.body.Write(p) }
-
-// writeCommands writes what comes before the pack of a push, for git.
-func writeCommands(w io.Writer, commands []command, atomic bool) error {
-	out := bufio.NewWriter(w)
-	for i, c := range commands {
-		old, updated := gitID(c.old, c.new), gitID(c.new, c.old)
-		line := old + " " + updated + " " + c.ref.String()
-		if i == 0 {
-			line += "\x00 report-status object-format=" + formatOf(c).String()
-			if atomic {
-				line += " atomic"
+// watch ends a context when there is no more room on the disk, when git has not said or written
+// anything for long, and when it has taken its share and others wait.
+func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Writer) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, &limitError{fmt.Sprintf("git took more than %v", h.cfg.fixed.Timeout)})
+	ctx, end := context.WithCancelCause(ctx)
+	ended, places := make(chan struct{}), h.placesFor(p)
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(roomPeriod)
+		defer tick.Stop()
+		began, share := time.Now(), shareMost+time.Duration(p.body.size()>>20)*shareEach
+		at, last := began, int64(-1)
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			done := said.n.Load()
+			if file, ok := out.(*os.File); ok {
+				if info, err := file.Stat(); err == nil {
+					done += info.Size()
+				}
+			}
+			if done != last {
+				at, last = time.Now(), done
+			}
+			if err := h.disk.room(0); err != nil {
+				end(err)
+			} else if time.Since(at) > quietMost {
+				end(&limitError{fmt.Sprintf("git did not get on for %v", quietMost)})
+			} else if _, waiting := places.count(); waiting > 0 && time.Since(began) > share {
+				end(fmt.Errorf("%w: git took more than %v, and others wait", errBusy, share))
 			}
 		}
-		writeLine(out, line)
+	}()
+	return ctx, func() {
+		end(nil)
+		cancel()
+		<-ended
 	}
-	_, err := out.WriteString("0000")
-	return errors.Join(err, out.Flush())
+}
+
+// keep stages what is for events that are not stored.
+func (h *Handler) keep(p *upload) error {
+	staged := p.req.left(true)
+	if len(staged) == 0 {
+		return nil
+	}
+	tips := make(map[graspsync.EventID]nip34.ObjectID)
+	for _, c := range staged {
+		id, _ := eventOf(c.ref) // or it would not be one of them
+		tips[id] = c.new
+	}
+	if err := p.arrival.keep(p.ref, p.who.client, tips); err != nil {
+		if p.refuseStaged(err) {
+			return nil
+		}
+		return err
+	}
+	p.notes = append(p.notes, fmt.Sprintf("kept for %v, until the event comes", h.repos.staging.hold))
+	h.auth.Staged(p.ref, slices.Collect(maps.Keys(tips)))
+	return nil
 }
 
 // gitID is an id as git writes it; other says how long a null one is.
@@ -433,40 +628,4 @@ func gitID(id, other nip34.ObjectID) string {
 		return strings.Repeat("0", len(other.String()))
 	}
 	return strings.Repeat("0", 40)
-}
-
-func formatOf(c command) nip34.ObjectFormat {
-	if c.new.IsZero() {
-		return c.old.Format()
-	}
-	return c.new.Format()
-}
-
-// readReport reads what git says became of commands, and returns why some were not done.
-func readReport(r io.Reader, commands []command) map[nip34.RefName]string {
-	done := make(map[string]bool)
-	reasons := make(map[string]string)
-	for {
-		line, flush, err := readLine(r)
-		if err != nil || flush {
-			break
-		}
-		verb, rest, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
-		switch name, reason, _ := strings.Cut(rest, " "); verb {
-		case "ok":
-			done[name] = true
-		case "ng":
-			reasons[name] = reason
-		}
-	}
-	out := make(map[nip34.RefName]string)
-	for _, c := range commands {
-		if name := c.ref.String(); !done[name] {
-			out[c.ref] = "failed to update ref"
-			if reason := reasons[name]; reason != "" {
-				out[c.ref] = reason
-			}
-		}
-	}
-	return out
 }

@@ -276,11 +276,11 @@ func (s *Staging) close() {
 	s.wg.Wait()
 }
 
-// arrival is a push for events that are not here, on its way into the area.
+// arrival is a push on its way.
 type arrival struct {
 	s      *Staging
-	grant  *staged.Grant
-	folder string // below the root; what git writes goes there
+	grant  *staged.Grant // nil: nothing of it is for an event that is not stored
+	folder string        // below the root; what git writes goes there
 	kept   bool
 }
 
@@ -291,18 +291,22 @@ type quotaError struct{ why error }
 // here needs no room of this kind.
 func (e *quotaError) Error() string { return e.why.Error() + ": publish the event first" }
 
-// begin makes room for a push for some events. The arrival must be ended.
+// begin makes a folder for a push, and room in the area if it is for some events. The arrival must be
+// ended.
 func (s *Staging) begin(ref graspsync.RepoRef, client string, ids []graspsync.EventID) (*arrival, error) {
-	s.mu.Lock()
-	grant, err := s.book.Begin(ref, client, ids)
-	err = s.refuse(err)
-	gone := s.displaced()
-	s.mu.Unlock()
-	s.drop(gone)
-	if err != nil {
-		return nil, err
+	a := &arrival{s: s, folder: s.layout.fresh()}
+	if len(ids) > 0 {
+		s.mu.Lock()
+		grant, err := s.book.Begin(ref, client, ids)
+		err = s.refuse(err)
+		gone := s.displaced()
+		s.mu.Unlock()
+		s.drop(gone)
+		if err != nil {
+			return nil, err
+		}
+		a.grant = grant
 	}
-	a := &arrival{s: s, grant: grant, folder: s.layout.fresh()}
 	defer s.did()
 	for _, d := range []string{"", "pack"} {
 		if err := s.layout.root.Mkdir(path.Join(a.folder, d), 0o700); err != nil {
@@ -333,6 +337,9 @@ func (s *Staging) refuse(err error) error {
 // charge says how many bytes an arrival takes up by now. An error means that it has no
 // room for them.
 func (a *arrival) charge(bytes int64) error {
+	if a.grant == nil {
+		return nil
+	}
 	a.s.mu.Lock()
 	err := a.s.refuse(a.s.book.Charge(a.grant, bytes))
 	gone := a.s.displaced()
@@ -423,11 +430,20 @@ func (a *arrival) keep(ref graspsync.RepoRef, client string, tips map[graspsync.
 	return nil
 }
 
-// end removes what was not kept, and gives back its room.
-func (a *arrival) end() error {
+// release gives back the room of an arrival.
+func (a *arrival) release() {
+	if a.grant == nil {
+		return
+	}
 	a.s.mu.Lock()
 	a.s.book.End(a.grant)
 	a.s.mu.Unlock()
+	a.grant = nil
+}
+
+// end removes what was not kept, and gives back its room.
+func (a *arrival) end() error {
+	a.release()
 	if a.kept {
 		return nil
 	}

@@ -32,34 +32,8 @@ func (d *storage) room(more int64) error {
 	return nil
 }
 
-// roomPeriod is how often the disk is looked at while git takes in a push.
+// roomPeriod is how often the disk is looked at while git works on a push.
 const roomPeriod = time.Second
-
-// whileRoom ends a context when there is no more room.
-func (d *storage) whileRoom(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(roomPeriod)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				if err := d.room(0); err != nil {
-					cancel(err)
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return ctx, func() {
-		cancel(nil)
-		<-ended
-	}
-}
 
 // scratch makes a file that is on no folder's list, and gone when it is closed.
 func (d *storage) scratch() (*os.File, error) {
@@ -75,12 +49,12 @@ func (d *storage) scratch() (*os.File, error) {
 }
 
 // newSpool returns a spool that writes to w until ctx ends. It must be closed.
-func (d *storage) newSpool(ctx context.Context, w http.ResponseWriter, v *visit, most int64, deaf bool) (*spool, error) {
+func (d *storage) newSpool(ctx context.Context, w http.ResponseWriter, v *visit, most int64) (*spool, error) {
 	file, err := d.scratch()
 	if err != nil {
 		return nil, fmt.Errorf("keeping an answer: %w", err)
 	}
-	s := &spool{ResponseWriter: w, visit: v, file: file, room: d.room, most: most, asked: leastAhead, deaf: deaf, done: make(chan struct{})}
+	s := &spool{ResponseWriter: w, visit: v, file: file, room: d.room, most: most, asked: leastAhead, done: make(chan struct{})}
 	s.news = sync.NewCond(&s.mu)
 	go s.run(ctx)
 	return s, nil

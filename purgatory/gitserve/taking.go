@@ -7,39 +7,28 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // What is done to a repository around a push, under its lock.
 
-// prepare makes a push ready to be given to git, whose request is in a file. Between what
-// a client was told about its refs and now, they may have been moved to just where it
-// wants them: then it asks for nothing any more, and git is told so. What refs were that
-// go is written down first, and so is where a push is going on.
-func (r *Repositories) prepare(ref graspsync.RepoRef, req request, request *os.File) error {
-	dir := filepath.FromSlash(r.at(ref))
-	at, err := barerepo.Refs(r.root, dir, req.names())
-	if err != nil {
-		return fmt.Errorf("reading refs: %w", err)
-	}
+// prepare notes what is about to go, and where a push is going on: what refs were that go is written
+// down first.
+func (r *Repositories) prepare(ref graspsync.RepoRef, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
 	var removed []barerepo.Moved
-	for _, c := range req.commands {
-		now := at[c.ref]
-		switch {
-		case now == c.new && now != c.old:
-			if _, err := request.WriteAt([]byte(gitID(c.new, c.old)), c.at); err != nil {
-				return fmt.Errorf("keeping a request: %w", err)
-			}
-		case c.new.IsZero() && now == c.old && !now.IsZero():
-			removed = append(removed, barerepo.Moved{Name: c.ref, Old: now})
+	for _, c := range moves {
+		if c.new.IsZero() {
+			removed = append(removed, barerepo.Moved{Name: c.ref, Old: now[c.ref]})
 		}
 	}
 	if len(removed) > 0 {
-		if err := barerepo.LogRemoved(r.root, dir, removed, time.Now()); err != nil {
+		if err := barerepo.LogRemoved(r.root, filepath.FromSlash(r.at(ref)), removed, time.Now()); err != nil {
 			return fmt.Errorf("logging deleted refs: %w", err)
 		}
 	}
@@ -50,12 +39,69 @@ func (r *Repositories) prepare(ref graspsync.RepoRef, req request, request *os.F
 	return file.Close()
 }
 
+// packs returns how the names of the files of each pack in a folder begin.
+func (r *Repositories) packs(folder string) (out []string, err error) {
+	entries, err := fs.ReadDir(r.root.FS(), folder)
+	for _, e := range entries {
+		if base, ok := strings.CutSuffix(e.Name(), ".idx"); ok {
+			out = append(out, path.Join(folder, base))
+		}
+	}
+	return out, err
+}
+
+// packFiles are the files of a pack, in the order in which they get their place: git finds a pack by
+// its index. The reverse index is missing in some.
+var packFiles = []string{".pack", ".rev", ".idx"}
+
+// weigh returns how many bytes a pack has; there may be none.
+func (r *Repositories) weigh(pack string) (n int64, err error) {
+	if pack == "" {
+		return 0, nil
+	}
+	for _, ext := range packFiles {
+		info, err := r.root.Stat(pack + ext)
+		if err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
+			return 0, fmt.Errorf("measuring a push: %w", err)
+		} else if err == nil {
+			n += info.Size()
+		}
+	}
+	return n, nil
+}
+
+// promote makes a pack that git has synced part of a repository, durably; there may be none. remove
+// takes it away again, if it was not there before.
+func (r *Repositories) promote(pack, at string) (remove func() error, err error) {
+	remove = func() error { return nil }
+	if pack == "" {
+		return remove, nil
+	}
+	_, hash, _ := strings.Cut(path.Base(pack), "-")
+	to := path.Join(at, "objects/pack", "pack-"+hash)
+	if _, err := r.root.Stat(to + ".idx"); errors.Is(err, fs.ErrNotExist) {
+		remove = func() (err error) {
+			for _, ext := range slices.Backward(packFiles) {
+				err = errors.Join(err, ifExists(r.root.Remove(to+ext)))
+			}
+			return err
+		}
+	} else if err != nil {
+		return remove, fmt.Errorf("looking for a pack: %w", err)
+	}
+	for _, ext := range packFiles {
+		if err := r.root.Rename(pack+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
+			return remove, fmt.Errorf("giving a pack its place: %w", err)
+		}
+	}
+	return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)
+}
+
 // settle makes what a push has changed durable, before anybody sees it who relies on
 // that: git syncs files, but not the folders in which it gives them a name. If the disk
 // fails nobody gets the lock until it has worked.
-func (r *Repositories) settle(ref graspsync.RepoRef, req request) error {
-	at := filepath.FromSlash(r.at(ref))
-	if err := errors.Join(barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync)); err != nil {
+func (r *Repositories) settle(ref graspsync.RepoRef, names []nip34.RefName) error {
+	if err := barerepo.SyncRefs(filepath.FromSlash(r.at(ref)), names, r.sync); err != nil {
 		r.mu.Lock()
 		r.unsure[ref] = struct{}{}
 		r.mu.Unlock()
@@ -78,24 +124,10 @@ func (r *Repositories) syncPushed(at string) error {
 	return errors.Join(append(errs, r.sync(filepath.FromSlash(at)))...)
 }
 
-// incomplete begins the names of the folders that git keeps the objects of a push in
-// until it takes them. It removes them itself, unless it is killed.
-const incomplete = "tmp_objdir-incoming-"
-
-// sweep removes what pushes have left that were killed: objects, notes that keep packs, and locks
-// of refs. It is called with the lock of the repository: nobody else pushes.
+// sweep removes what pushes have left that were killed: locks of refs. It is called with the lock of
+// the repository: nobody else pushes.
 func (r *Repositories) sweep(at string) error {
-	entries, err := fs.ReadDir(r.root.FS(), path.Join(at, "objects"))
-	if err != nil {
-		return fmt.Errorf("sweeping a repository: %w", err)
-	}
 	var errs []error
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), incomplete) {
-			errs = append(errs, r.root.RemoveAll(path.Join(at, "objects", e.Name())))
-		}
-	}
-	errs = append(errs, r.sweepKept(at))
 	for _, folder := range []string{"refs", "logs"} { // that of a log is taken to expire it
 		errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, folder), func(name string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() && path.Ext(name) == ".lock" {
@@ -105,26 +137,6 @@ func (r *Repositories) sweep(at string) error {
 		}))
 	}
 	errs = append(errs, ifExists(r.root.Remove(path.Join(at, "HEAD.lock"))), r.sweepPacked(at))
-	return errors.Join(errs...)
-}
-
-// sweepKept removes the notes of pushes that keep packs: what is in these was never maintained, and
-// stayed though nothing named it.
-func (r *Repositories) sweepKept(at string) error {
-	folder := path.Join(at, "objects", "pack")
-	entries, err := fs.ReadDir(r.root.FS(), folder)
-	errs := []error{err}
-	for _, e := range entries {
-		if path.Ext(e.Name()) != ".keep" {
-			continue
-		}
-		name := path.Join(folder, e.Name())
-		note, err := r.root.ReadFile(name)
-		if err == nil && strings.HasPrefix(string(note), barerepo.PushNote) {
-			err = r.root.Remove(name)
-		}
-		errs = append(errs, ifExists(err))
-	}
 	return errors.Join(errs...)
 }
 

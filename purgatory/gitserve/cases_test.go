@@ -1,0 +1,491 @@
+package gitserve_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+var alice = relaytest.NewKey("alice")
+
+// stated is an Authority in memory: a state, and the tips of events.
+type stated struct {
+	mu   sync.Mutex
+	refs map[string]string // guarded by mu; nil: there is no state
+	tips map[string]string // guarded by mu
+}
+
+func (s *stated) AuthorizedState(context.Context, graspsync.RepoRef) (*nip34.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refs == nil {
+		return nil, nil
+	}
+	return nip34.ParseState(eventtest.Of(alice.State(1, "x", s.refs, "")))
+}
+
+func (s *stated) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, known := s.tips[id.String()]
+	tip, _ := nip34.ParseObjectID(text) // zero if there is none
+	return tip, known, nil
+}
+
+func (*stated) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
+	return nil, nil
+}
+func (*stated) Displaced(graspsync.PubKey) int64                     { return 0 }
+func (*stated) BeforePush(graspsync.RepoRef, []nip34.RefName)        {}
+func (*stated) Staged(graspsync.RepoRef, []graspsync.EventID)        {}
+func (*stated) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }
+func (*stated) AfterPush(context.Context, graspsync.RepoRef, []nip34.RefName) error {
+	return nil
+}
+
+// served is a server with one empty repository of alice, and a work tree of somebody.
+type served struct {
+	*stated
+	t     *testing.T
+	dir   string // of the server
+	work  string
+	url   string // of the repository
+	log   *syncBuffer
+	about gitserve.Description
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func serve(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Config) *served {
+	t.Helper()
+	s := &served{stated: &stated{tips: make(map[string]string)}, t: t, dir: t.TempDir(), work: t.TempDir(), log: &syncBuffer{}}
+	repos, err := gitserve.Open(s.dir, folder)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, repos.Close()) })
+	require.NoError(t, repos.Create(t.Context(), alice.Ref("x"), nip34.SHA1))
+	cfg.Logger = slog.New(slog.NewTextHandler(s.log, nil))
+	cfg.Describe = func(context.Context, graspsync.RepoRef) (gitserve.Description, error) { return s.about, nil }
+	if cfg.MinFreeDisk == 0 {
+		cfg.MinFreeDisk = 1
+	}
+	h, err := gitserve.New(repos, s.stated, cfg)
+	require.NoError(t, err)
+	t.Cleanup(h.Close)
+	server := httptest.NewServer(h.Before(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	s.url = server.URL + "/" + alice.Npub() + "/x.git"
+	s.git("init", "-q", "-b", "main")
+	return s
+}
+
+func (s *served) says(refs map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refs = refs
+}
+
+// try runs the git of somebody, with settings before its arguments, in the C locale.
+func (s *served) try(args ...string) (string, error) {
+	cmd := exec.CommandContext(s.t.Context(), "git", args...)
+	cmd.Dir = s.work
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + s.work, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
+	}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func (s *served) git(args ...string) string {
+	s.t.Helper()
+	out, err := s.try(args...)
+	require.NoError(s.t, err, "git %v: %s", args, out)
+	return out
+}
+
+// commit commits a file of that many random bytes, and returns the commit.
+func (s *served) commit(name string, size int) string {
+	s.t.Helper()
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(size), byte(len(name))}).Read(data) // never fails
+	require.NoError(s.t, os.WriteFile(filepath.Join(s.work, name), data, 0o600))
+	s.git("add", name)
+	s.git("commit", "-q", "-m", name)
+	return s.git("rev-parse", "HEAD")
+}
+
+func (s *served) remote() string {
+	s.t.Helper()
+	return s.git("ls-remote", s.url)
+}
+
+// bytes is what the folder of repositories takes up.
+func (s *served) bytes() (n int64) {
+	require.NoError(s.t, filepath.WalkDir(s.dir, func(_ string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			info, err := d.Info()
+			require.NoError(s.t, err)
+			n += info.Size()
+		}
+		return err
+	}))
+	return n
+}
+
+// pack is a pack of some revisions, made by the git of somebody.
+func (s *served) pack(revisions ...string) string {
+	cmd := exec.CommandContext(s.t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
+	cmd.Dir, cmd.Stdin = s.work, strings.NewReader(strings.Join(revisions, "\n")+"\n")
+	out, err := cmd.Output()
+	require.NoError(s.t, err)
+	return string(out)
+}
+
+func line(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
+
+const null = "0000000000000000000000000000000000000000"
+
+// post sends a push as it is, and returns the answer.
+func (s *served) post(body io.Reader, header ...string) (int, string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/git-receive-pack", body)
+	require.NoError(s.t, err)
+	req.Header.Set("Content-Type", "application/x-git-receive-pack-request")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	if resp.StatusCode == http.StatusOK {
+		require.Equal(s.t, "application/x-git-receive-pack-result", resp.Header.Get("Content-Type"))
+	}
+	return resp.StatusCode, string(text)
+}
+
+// Of a mirror whose refs may not all be pushed git printed "Everything up-to-date", and nothing
+// arrived.
+func TestCaseC22_WhatIsAllowedOfAMirrorIsTaken(t *testing.T) {
+	for name, settings := range map[string][]string{
+		"in one piece": nil, "chunked": {"-c", "http.postBuffer=1000"}, "version 0": {"-c", "protocol.version=0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+			first := s.commit("a", 3000)
+			second := s.commit("b", 5000)
+			s.git("update-ref", "refs/pull/1/head", second)
+			s.git("update-ref", "refs/notes/commits", second)
+			s.git("branch", "other")
+			s.git("reset", "-q", "--hard", first)
+			s.git("tag", "v1")
+			s.says(map[string]string{"refs/heads/main": first, "refs/tags/v1": first})
+			out, err := s.try(append(settings, "push", "--mirror", s.url)...)
+			require.Error(t, err)
+			for _, ref := range []string{"refs/pull/1/head", "refs/notes/commits"} {
+				require.Regexp(t, `! \[remote rejected\] `+ref+` -> `+ref+` \(only branches, tags and refs/nostr/`, out)
+			}
+			require.Contains(t, out, "remote: refs/notes/commits and 1 more: only branches")
+			require.Regexp(t, `! \[remote rejected\] other -> other \(the newest state event says otherwise: `, out)
+			require.Regexp(t, `\* \[new branch\] +main -> main`, out)
+			require.Regexp(t, `\* \[new tag\] +v1 -> v1`, out)
+			require.Equal(t, first+"\tHEAD\n"+first+"\trefs/heads/main\n"+first+"\trefs/tags/v1", s.remote())
+		})
+	}
+}
+
+// All or nothing is what --atomic says.
+func TestCaseC22_AtomicPushIsRefusedAsAWhole(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	tip := s.commit("a", 100)
+	s.says(map[string]string{"refs/heads/main": tip})
+	out, err := s.try("push", "--atomic", s.url, "main", "main:refs/pull/1/head")
+	require.Error(t, err)
+	require.Regexp(t, `! \[remote rejected\] main -> main \(atomic push failed`, out)
+	require.Regexp(t, `! \[remote rejected\] main -> refs/pull/1/head \(only branches`, out)
+	require.Empty(t, s.remote())
+	s.git("push", "-q", "--atomic", s.url, "main")
+	require.Contains(t, s.remote(), tip)
+}
+
+// What no state allows was refused by a status, of which git shows no text, when it was larger than
+// 32 MiB; and what is above the limit of a push always.
+func TestCaseC22_LargePushesHearWhy(t *testing.T) {
+	const mib = 1 << 20
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: 48 * mib})
+	tip := s.commit("large", 40*mib)
+	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=100000000"}, {"-c", "http.extraHeader=Expect: 100-continue"}} {
+		out, err := s.try(append(settings, "push", s.url, "main")...)
+		require.Error(t, err)
+		require.Regexp(t, `! \[remote rejected\] main -> main \(no state event of this repository is known yet`, out)
+	}
+	tip = s.commit("larger", 20*mib)
+	s.says(map[string]string{"refs/heads/main": tip})
+	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=100000000"}} {
+		out, err := s.try(append(settings, "push", s.url, "main")...)
+		require.Error(t, err)
+		require.Regexp(t, `! \[remote rejected\] main -> main \(more than 50331648 bytes`, out)
+		require.Contains(t, out, "remote unpack failed: more than 50331648 bytes")
+	}
+	require.Empty(t, s.remote())
+	require.Equal(t, 1, strings.Count(s.log.String(), "50331648"), s.log.String())
+}
+
+// Whatever the cause, a client that asked for a report gets one.
+func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 20}, gitserve.Config{})
+	tip := s.commit("a", 100)
+	s.says(map[string]string{"refs/heads/main": tip})
+	first := func(capabilities string) string {
+		return line(null + " " + tip + " refs/heads/main\x00" + capabilities)
+	}
+	for name, c := range map[string]struct{ body, says string }{
+		"no pack":           {first("report-status") + "0000", "unpack push not understood: there is no pack\n"},
+		"a broken pack":     {first("report-status") + "0000" + "PACK\x00\x00\x00\x02\x00\x00\x00\x01garbage garbage garbage", "unpack git index-pack: "},
+		"cut off":           {first("report-status") + "0000" + s.pack(tip)[:50], "unpack git index-pack: "},
+		"half of it":        {first("report-status") + "0000" + "PACK\x00\x00\x00\x02\x00\x00\x00\x00", "ng refs/heads/main missing necessary objects\n"},
+		"a later line":      {first("report-status") + "zzzz", "unpack push not understood: not a packet line\n"},
+		"an end":            {first("report-status"), "unpack the request could not be read\n"},
+		"push options":      {first("report-status push-options") + "0000", "unpack push not understood: push options"},
+		"a ref twice":       {first("report-status") + line(null+" "+tip+" refs/heads/main") + "0000" + s.pack(tip), "ng refs/heads/main multiple updates"},
+		"what is not an id": {first("report-status") + line("x y refs/heads/y") + "0000", "unpack push not understood: "},
+		"version 2":         {first("report-status-v2") + line(null+" "+tip+" HEAD") + "0000" + "PACK", "ng HEAD only branches"},
+	} {
+		status, text := s.post(strings.NewReader(c.body))
+		require.Equal(t, http.StatusOK, status, "%s: %s", name, text)
+		require.Contains(t, text, c.says, name)
+		require.NotContains(t, text, "ok refs", name)
+		require.True(t, strings.HasSuffix(text, "0000"), name)
+
+		status, text = s.post(strings.NewReader(strings.Replace(c.body, first("report-status"), first("report-status side-band-64k"), 1)))
+		require.Equal(t, http.StatusOK, status, "%s: %s", name, text)
+		if strings.HasPrefix(c.body, first("report-status")) {
+			require.Equal(t, "\x02refs/heads/main", text[4:20], name)
+			require.Contains(t, text, c.says, name)
+		}
+	}
+	require.Empty(t, s.remote())
+
+	// Neither has room: the owner, nor the disk.
+	tip = s.commit("large", 2<<20)
+	s.says(map[string]string{"refs/heads/main": tip})
+	out, err := s.try("push", s.url, "main")
+	require.Error(t, err)
+	require.Regexp(t, `! \[remote rejected\] main -> main \(the repositories of this owner take up all`, out)
+	full := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MinFreeDisk: 1 << 60})
+	full.says(map[string]string{"refs/heads/main": full.commit("a", 10)})
+	out, err = full.try("push", full.url, "main")
+	require.Error(t, err)
+	require.Regexp(t, `! \[remote rejected\] main -> main \(not enough free disk on the server`, out)
+}
+
+// A ref that goes, and one that comes where it was.
+func TestCaseC22_DeletionsAndTheirPlaces(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	tip := s.commit("a", 100)
+	s.says(map[string]string{"refs/heads/a": tip, "refs/heads/b": tip})
+	s.git("push", "-q", s.url, "main:a", "main:b")
+	s.says(map[string]string{"refs/heads/a/b": tip, "refs/heads/b": tip})
+	out, err := s.try("push", s.url, ":a", ":b", "main:a/b")
+	require.Error(t, err)
+	require.Regexp(t, `! \[remote rejected\] b \(the newest state event says otherwise`, out)
+	require.Regexp(t, `- \[deleted\] +a`, out)
+	require.Equal(t, tip+"\trefs/heads/a/b\n"+tip+"\trefs/heads/b", s.remote())
+}
+
+// What a pack has besides what the refs need stayed, was served by its id, and counted for the owner.
+func TestCaseH4_OnlyWhatRefsNeedIsKept(t *testing.T) {
+	for name, c := range map[string]func(s *served, tip string) (command string, bystander string){
+		"a branch": func(s *served, tip string) (string, string) {
+			s.says(map[string]string{"refs/heads/main": tip})
+			return "refs/heads/main", ""
+		},
+		"a pull request": func(s *served, tip string) (string, string) {
+			s.tips[strings.Repeat("a", 64)] = tip
+			return "refs/nostr/" + strings.Repeat("a", 64), ""
+		},
+		"beside what is refused": func(s *served, tip string) (string, string) {
+			s.says(map[string]string{"refs/heads/main": tip})
+			return "refs/heads/main", "refs/heads/other"
+		},
+		"beside what is for an event that is not stored": func(s *served, tip string) (string, string) {
+			s.says(map[string]string{"refs/heads/main": tip})
+			return "refs/heads/main", "refs/nostr/" + strings.Repeat("b", 64)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const junk = 2 << 20
+			s := serve(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 20}, gitserve.Config{})
+			tip := s.commit("small", 1000)
+			s.git("checkout", "-q", "--orphan", "junk")
+			extra := s.commit("junk", junk)
+			blob := s.git("rev-parse", "junk:junk")
+			ref, other := c(s, tip)
+			body := line(null + " " + tip + " " + ref + "\x00report-status")
+			if other != "" {
+				body += line(null + " " + extra + " " + other)
+			}
+			status, text := s.post(strings.NewReader(body + "0000" + s.pack(tip, extra)))
+			require.Equal(t, http.StatusOK, status)
+			require.Contains(t, text, "ok "+ref+"\n")
+			require.Contains(t, s.remote(), tip)
+			for _, id := range []string{extra, blob} {
+				fresh := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+				_, err := fresh.try("fetch", "-q", s.url, id)
+				require.Error(t, err, "%s is served", id)
+			}
+			if !strings.HasPrefix(other, "refs/nostr/") {
+				require.Less(t, s.bytes(), int64(junk/4))
+			}
+			// The owner's room is not taken.
+			s.git("checkout", "-q", tip)
+			next := s.commit("next", 1000)
+			s.says(map[string]string{"refs/heads/main": next})
+			s.git("push", "-q", s.url, "HEAD:refs/heads/main")
+			fresh := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+			fresh.git("fetch", "-q", s.url, "+refs/*:refs/x/*")
+			fresh.git("fsck", "--strict")
+		})
+	}
+}
+
+// JGit packs what it keeps in memory: it was taken up to 8 MiB.
+func TestCaseC23_GzippedPushIsTakenUpToTheLimit(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: 20 << 20})
+	tip := s.commit("large", 10<<20)
+	s.says(map[string]string{"refs/heads/main": tip})
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := io.WriteString(z, line(null+" "+tip+" refs/heads/main\x00report-status")+"0000"+s.pack(tip))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	status, text := s.post(&packed, "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "ok refs/heads/main\n")
+	require.Contains(t, s.remote(), tip)
+
+	packed.Reset()
+	z.Reset(&packed)
+	tip = strings.Repeat("1", 40)
+	s.says(map[string]string{"refs/heads/main": tip})
+	_, err = io.WriteString(z, line(null+" "+tip+" refs/heads/main\x00report-status")+"0000"+strings.Repeat("x", 21<<20))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	status, text = s.post(&packed, "Content-Encoding", "gzip")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "unpack more than 20971520 bytes")
+}
+
+// Git takes long to index a small pack of many deltas on a large file, and gets on.
+func TestCaseC23_SmallPackThatTakesGitLongIsTaken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	tip := s.versions(300, 6<<20)
+	s.says(map[string]string{"refs/heads/main": tip})
+	s.git("push", "-q", s.url, "main")
+	require.Contains(t, s.remote(), tip)
+}
+
+// versions commits that many versions of a file of that size, by fast-import and a repack, and
+// returns the last commit.
+func (s *served) versions(n, size int) string {
+	s.t.Helper()
+	data := bytes.Repeat([]byte("{\"some\":\"json\",\"number\":12345},\n"), size/32)
+	cmd := exec.CommandContext(s.t.Context(), "git", "fast-import", "--quiet", "--depth=4095")
+	cmd.Dir = s.work
+	in, err := cmd.StdinPipe()
+	require.NoError(s.t, err)
+	require.NoError(s.t, cmd.Start())
+	out := bufio.NewWriter(in)
+	for i := range n {
+		copy(data[32*(i*7919%(len(data)/32)):], fmt.Sprintf("{\"some\":\"json\",\"number\":%05d}", i))
+		fmt.Fprintf(out, "commit refs/heads/main\ncommitter a <a@example.com> %d +0000\ndata 1\nx\nM 100644 inline f.json\ndata %d\n", 1700000000+i, len(data))
+		_, _ = out.Write(data)
+		fmt.Fprintln(out)
+	}
+	require.NoError(s.t, out.Flush())
+	require.NoError(s.t, in.Close())
+	require.NoError(s.t, cmd.Wait())
+	return s.git("rev-parse", "main")
+}
+
+// A request of wants that git http-backend has no room for was answered by 200 and nothing.
+func TestCaseC27_LargeFetchRequestsAreAnswered(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	tip := s.commit("a", 100)
+	s.says(map[string]string{"refs/heads/main": tip})
+	s.git("push", "-q", s.url, "main")
+	fetch := func(wants int, protocol string) (int, string) {
+		var body bytes.Buffer
+		if protocol == "version=2" {
+			body.WriteString(line("command=fetch") + "0001")
+		}
+		for range wants {
+			body.WriteString(line("want " + tip + "\n"))
+		}
+		if protocol != "version=2" {
+			body.WriteString("0000")
+		}
+		body.WriteString(line("done\n"))
+		if protocol == "version=2" {
+			body.WriteString("0000")
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/git-upload-pack", &body)
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
+		req.Header.Set("Git-Protocol", protocol)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	for _, protocol := range []string{"version=2", ""} {
+		status, text := fetch(12<<20/50, protocol)
+		require.Equal(t, http.StatusOK, status, text[:min(len(text), 300)])
+		require.Contains(t, text, "PACK", protocol)
+		status, text = fetch(17<<20/50, protocol)
+		require.Equal(t, http.StatusRequestEntityTooLarge, status)
+		require.Contains(t, text, "16777216")
+	}
+}

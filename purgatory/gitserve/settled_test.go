@@ -1,0 +1,86 @@
+package gitserve
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+)
+
+// settling is an Authority of which somebody waits for what a push has brought.
+type settling struct {
+	*authority
+	wait func(context.Context) error
+}
+
+// AwaitServed implements [Authority].
+func (s settling) AwaitServed(ctx context.Context, _ graspsync.RepoRef) error { return s.wait(ctx) }
+
+// Whoever pushed heard that it was done before its events were served: who read at once
+// found the old ones.
+func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
+	r := newRig(t, Config{})
+	asked, served := make(chan struct{}), make(chan struct{})
+	r.git.auth = settling{r.authority, func(ctx context.Context) error {
+		close(asked)
+		select {
+		case <-served:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	pushed := make(chan error, 1)
+	go func() {
+		_, err := try(t, r.work, "push", "-q", r.repo(), "main")
+		pushed <- err
+	}()
+	<-asked
+	require.Contains(t, r.has(t), r.tip, "nobody waits for the lock meanwhile")
+	select {
+	case <-pushed:
+		t.Fatal("the push has ended")
+	default:
+	}
+	close(served)
+	require.NoError(t, <-pushed)
+}
+
+// Who waits for the events of a push that is done keeps nobody else from pushing, however many
+// wait; where too many do the answer comes at once.
+func TestWaitForEventsTakesNoPlace(t *testing.T) {
+	r := newRig(t, Config{fixed: numbers{MaxReaders: 4, Wait: time.Second, MaxPerClient: 4}})
+	asked, served := make(chan struct{}, 4), make(chan struct{})
+	r.git.auth = settling{r.authority, func(ctx context.Context) error {
+		asked <- struct{}{}
+		<-served
+		return nil
+	}}
+	r.says(map[string]string{"refs/heads/a": r.tip, "refs/heads/b": r.tip, "refs/heads/c": r.tip, "refs/heads/d": r.tip})
+	var pushes []chan error
+	for _, branch := range []string{"a", "b", "c"} {
+		pushed := make(chan error, 1)
+		pushes = append(pushes, pushed)
+		go func() {
+			_, err := try(t, r.work, "push", "-q", r.repo(), "main:"+branch)
+			pushed <- err
+		}()
+		<-asked
+	}
+	here, kept, _ := r.git.pushes.visits.count()
+	require.Zero(t, here)
+	require.Zero(t, kept)
+	taken(t, r.git.settling, 3)
+	git(t, r.work, "push", "-q", r.repo(), "main:d")
+	require.Contains(t, r.has(t), "refs/heads/d")
+	require.Empty(t, asked)
+	close(served)
+	for _, pushed := range pushes {
+		require.NoError(t, <-pushed)
+	}
+	taken(t, r.git.settling, 0)
+}
