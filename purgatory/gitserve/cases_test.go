@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -488,4 +490,74 @@ func TestCaseC27_LargeFetchRequestsAreAnswered(t *testing.T) {
 		require.Equal(t, http.StatusRequestEntityTooLarge, status)
 		require.Contains(t, text, "16777216")
 	}
+}
+
+// Clients of an API, git LFS above all, heard plain text.
+func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	s.says(map[string]string{"refs/heads/main": s.commit("a", 10)})
+	s.git("push", "-q", s.url, "main")
+	base := strings.TrimSuffix(s.url, "/x.git")
+	for _, c := range []struct {
+		method, url, body, accept, contentType string
+		status                                 int
+		kind, says                             string
+	}{
+		{"POST", s.url + "/info/lfs/objects/batch", `{"operation":"download","objects":[]}`, "application/vnd.git-lfs+json", "application/vnd.git-lfs+json", 501, "application/vnd.git-lfs+json", "LFS"},
+		{"POST", s.url + "/info/lfs/locks/verify", `{}`, "application/vnd.git-lfs+json", "application/vnd.git-lfs+json", 501, "application/vnd.git-lfs+json", "LFS"},
+		{"GET", s.url + "/info/lfs/locks", "", "application/vnd.git-lfs+json", "", 501, "application/vnd.git-lfs+json", "LFS"},
+		{"POST", base + "/none.git/info/lfs/objects/batch", `{}`, "", "application/vnd.git-lfs+json", 501, "application/vnd.git-lfs+json", "LFS"},
+		{"GET", s.url + "/branches", "", "application/json", "", 404, "application/json", "no such thing"},
+		{"GET", base + "/none.git/info/refs?service=git-upload-pack", "", "application/json", "", 404, "application/json", "no such repository"},
+		{"GET", base + "/none.git", "", "application/json", "", 404, "application/json", "Not Found"},
+		{"POST", s.url + "/info/refs?service=git-upload-pack", "{}", "", "application/json", 405, "application/json", "wrong method"},
+		{"GET", base + "/other", "", "text/html, application/json", "", 404, "application/json", "page not found"},
+		{"GET", s.url + "/branches", "", "", "", 404, "text/plain; charset=utf-8", ""},
+		{"GET", s.url, "", "application/json", "", 200, "text/html; charset=utf-8", ""},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, c.url, strings.NewReader(c.body))
+		require.NoError(t, err)
+		if c.accept != "" {
+			req.Header.Set("Accept", c.accept)
+		}
+		if c.contentType != "" {
+			req.Header.Set("Content-Type", c.contentType)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, c.status, resp.StatusCode, c.url)
+		require.Equal(t, c.kind, resp.Header.Get("Content-Type"), c.url)
+		if c.says == "" {
+			continue
+		}
+		var said struct{ Message string }
+		require.NoError(t, json.Unmarshal(text, &said), "%s: %s", c.url, text)
+		require.Contains(t, said.Message, c.says, c.url)
+	}
+}
+
+// The page of a repository had what moves cursors and turns lines around as strangers wrote it.
+func TestCaseC8_StrangersTextIsPrintableOnPages(t *testing.T) {
+	odd := []string{"\x1b[2J", "\u202e", "\u2066", "\u200f", "\u200b", "\u2028", "\u0007", "\ufeff", "\U000e0041", "\u061c", "\u009b", "\xff"}
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	all := strings.Join(odd, "-")
+	s.about = gitserve.Description{Name: "name" + all, Text: "text\nwith two lines" + all, Web: []string{"https://example.com/" + strings.Join(odd[1:6], "-")}}
+	tip := s.commit("a", 10)
+	branch := "b\u202e\u200f"
+	s.says(map[string]string{"refs/heads/" + branch: tip})
+	_, _ = s.try("push", "-q", s.url, "main:refs/heads/"+branch) // such a name may be refused
+	resp, err := http.Get(s.url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	for _, r := range string(page) {
+		require.True(t, unicode.IsPrint(r) || r == '\n', "%U is in the page", r)
+	}
+	require.Contains(t, string(page), `name\x1b[2J-\u202e`)
+	require.Contains(t, string(page), "text with two lines")
+	require.Contains(t, string(page), `https://example.com/\u202e`)
 }

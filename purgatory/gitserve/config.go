@@ -62,8 +62,7 @@ type numbers struct {
 	// pushes together take at most 16 times MaxPush of it. Defaults to 128.
 	MaxReaders int
 	// Idle bounds the time in which a client that sends sends nothing, CommandTime that for
-	// all commands of a push, Timeout
-	// one push, and the time in which git says nothing when it answers a fetch. An answer
+	// all commands of a push, Timeout one push, and the time in which git says nothing when it answers a fetch. An answer
 	// goes on for as long as its client takes it, while git has more of it to come up to
 	// eight times Timeout. Default to 30 s, 30 s and 30 min.
 	Idle, CommandTime, Timeout time.Duration

@@ -183,7 +183,7 @@ func TestAnswerOfGit(t *testing.T) {
 		"Status: 404 Not Found\r\nContent-Type: a/b\r\n\r\ngone":               {status: 404, body: "gone"},
 		"Status: 403\r\nContent-Type: a/b\r\n\r\n":                             {status: 403},
 		"Content-Type: a/b\r\nCache-Control: no-cache\r\nX-Y: z\r\n\r\n1\n\n2": {status: 200, body: "1\n\n2"},
-		"Expires: now\r\nPragma: no-cache\r\n\r\n":                             {err: true},
+		"Expires: now\r\nPragma: no-cache\r\n\r\nx":                            {status: 200, body: "x"},
 		"Status: none\r\n\r\nx":                                                {err: true},
 		"Content-Type: a/b\r\n":                                                {err: true},
 		"":                                                                     {err: true},

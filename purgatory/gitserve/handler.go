@@ -3,6 +3,7 @@ package gitserve
 import (
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -96,13 +97,16 @@ func (h *Handler) Before(next http.Handler) http.Handler {
 }
 
 // Everywhere lets pages of all sites ask what next answers: GRASP-01 wants that of each
-// answer of a server. What browsers want to know before they ask is answered without next,
+// answer of a server. Clients of an API, which send or want JSON, get errors as JSON. What browsers want to know before they ask is answered without next,
 // since that may know better: a khatru relay names the one method that was asked for.
 func Everywhere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if everywhere(w); r.Method == http.MethodOptions {
 			w.WriteHeader(http.StatusNoContent)
 			return
+		}
+		if strings.Contains(r.Header.Get("Accept")+r.Header.Get("Content-Type"), "json") {
+			w = &jsonErrors{ResponseWriter: w}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -121,6 +125,53 @@ const (
 	uploadPack  = "git-upload-pack"
 	receivePack = "git-receive-pack"
 )
+
+// lfs is where git LFS asks for large files and for locks, below the path of a repository.
+const lfs = "info/lfs/"
+
+const noLFS = "Git LFS is not served here: name another LFS server in .lfsconfig (lfs.url), or commit the files themselves (git lfs migrate export)"
+
+// jsonErrors is the answer for a client of an API: an error that is text or a page is a message in
+// JSON.
+type jsonErrors struct {
+	http.ResponseWriter
+	status int // of an error
+	told   bool
+}
+
+// Unwrap is for [http.ResponseController].
+func (j *jsonErrors) Unwrap() http.ResponseWriter { return j.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (j *jsonErrors) WriteHeader(status int) {
+	if status >= http.StatusBadRequest && strings.HasPrefix(j.Header().Get("Content-Type"), "text/") {
+		j.status = status
+		j.Header().Set("Content-Type", "application/json")
+		j.Header().Del("Content-Length")
+	}
+	j.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [io.Writer].
+func (j *jsonErrors) Write(p []byte) (int, error) {
+	if j.status == 0 {
+		return j.ResponseWriter.Write(p)
+	}
+	if !j.told {
+		j.told = true
+		text := strings.TrimSpace(string(p))
+		if strings.HasPrefix(text, "<") {
+			text = http.StatusText(j.status)
+		}
+		writeMessage(j.ResponseWriter, text)
+	}
+	return len(p), nil
+}
+
+// writeMessage writes a message as clients of an API read it.
+func writeMessage(w io.Writer, text string) {
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": text}) // the client is gone if this fails
+}
 
 // parsePath reads /<npub>/<identifier>.git and what follows, without a slash. The
 // parts are decoded one by one: an encoded slash belongs to the identifier.
@@ -157,6 +208,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve answers what is no question of a browser's for others.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	ref, rest, ok := parsePath(r.URL)
+	if ok && strings.HasPrefix(rest+"/", lfs) {
+		w.Header().Set("Content-Type", "application/vnd.git-lfs+json")
+		w.WriteHeader(http.StatusNotImplemented)
+		writeMessage(w, noLFS)
+		return
+	}
 	service, method := rest, http.MethodPost
 	if rest == "info/refs" {
 		service, method = r.URL.Query().Get("service"), http.MethodGet
@@ -423,6 +480,8 @@ func (h *Handler) problem(ctx context.Context, ref graspsync.RepoRef, err error)
 		return graspsync.Printable(err.Error())
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the request could not be read"
+	case errors.Is(err, purgatory.ErrNoRepository):
+		return "no such repository"
 	case errors.Is(err, context.Canceled):
 		return "the server is closing, or the client has gone"
 	case errors.Is(err, context.DeadlineExceeded):
@@ -615,9 +674,9 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.R
 	}
 	owner := nip34.NPub(ref.Owner)
 	p := pageOf{
-		Title: ref.Identifier, Owner: owner, Identifier: ref.Identifier,
+		Title: shown(ref.Identifier), Owner: owner, Identifier: shown(ref.Identifier), Path: ref.Identifier,
 		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
-		HEAD: strings.TrimPrefix(head, "refs/heads/"), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
+		HEAD: shown(strings.TrimPrefix(head, "refs/heads/")), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
 	}
 	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
 	about, err := h.cfg.Describe(ctx, ref)

@@ -40,13 +40,14 @@ func WritePage(w http.ResponseWriter, status int, page *template.Template, data 
 // Most of what a page shows of one kind.
 const (
 	mostShown = 100
-	mostText  = 2000 // runes
+	mostText  = 4000 // bytes
 )
 
 // pageOf is what is shown of a repository.
 type pageOf struct {
 	Title, Text         string
 	Owner, Identifier   string
+	Path                string // of the identifier, in links
 	Clone, Nostr, Naddr string
 	HEAD                string
 	Branches, Tags      shownRefs
@@ -72,7 +73,7 @@ var repositoryPage = template.Must(template.New("repository").Parse(`<!doctype h
 <p>With <a href="https://gitworkshop.dev/ngit">ngit</a>, also to push and to propose changes:</p>
 <pre>git clone {{.Nostr}}</pre>
 <p>See it, its issues and its pull requests at
-<a href="https://gitworkshop.dev/{{.Owner}}/{{.Identifier}}">gitworkshop.dev</a>{{with .Naddr}} or
+<a href="https://gitworkshop.dev/{{.Owner}}/{{.Path}}">gitworkshop.dev</a>{{with .Naddr}} or
 <a href="https://njump.me/{{.}}">njump.me</a>{{end}}.</p>
 {{if .Web}}<ul>{{range .Web}}
 <li><a href="{{.}}" rel="nofollow noopener">{{.}}</a>{{end}}
@@ -118,12 +119,12 @@ func Origin(r *http.Request) string {
 
 func (p *pageOf) describe(d Description) {
 	if d.Name != "" {
-		p.Title = cut(d.Name)
+		p.Title = shown(d.Name)
 	}
-	p.Text = cut(d.Text)
+	p.Text = shown(d.Text)
 	for _, text := range d.Web[:min(len(d.Web), mostShown)] {
 		if u, err := url.Parse(text); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" {
-			p.Web = append(p.Web, text)
+			p.Web = append(p.Web, shown(text))
 		}
 	}
 	for _, m := range d.Maintainers[:min(len(d.Maintainers), mostShown)] {
@@ -131,12 +132,15 @@ func (p *pageOf) describe(d Description) {
 	}
 }
 
-// cut shortens a text.
-func cut(s string) string {
-	if runes := []rune(s); len(runes) > mostText {
-		return string(runes[:mostText]) + "..."
+// shown is a stranger's text as a page has it: printable, shortened, and without the ends of its
+// lines, which a page does not show.
+func shown(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	out := graspsync.PrintableAtMost(s, mostText)
+	if len(out) < len(s) {
+		out += "..."
 	}
-	return s
+	return out
 }
 
 // pasted escapes all of a path that is more than a letter to a shell: who copies a command
@@ -178,7 +182,7 @@ func shownOf(refs map[string]string, kind string) (out shownRefs) {
 		case len(out.Refs) == mostShown:
 			out.More++
 		default:
-			out.Refs = append(out.Refs, shownRef{short, refs[name]})
+			out.Refs = append(out.Refs, shownRef{shown(short), refs[name]})
 		}
 	}
 	return out

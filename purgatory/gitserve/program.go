@@ -137,6 +137,10 @@ func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (sta
 	if werr := cmd.Wait(); werr != nil && err == nil {
 		err = fmt.Errorf("git http-backend: %w: %s", werr, said)
 	}
+	if status == 0 && err == nil { // the client has asked for nothing
+		status = http.StatusOK
+		w.WriteHeader(status)
+	}
 	return status, err
 }
 
@@ -222,13 +226,13 @@ func answer(w http.ResponseWriter, out io.Reader) (status int, err error) {
 			return 0, fmt.Errorf("reading git's answer: %w", err)
 		}
 	}
-	if _, err := r.Peek(1); err != nil && status == http.StatusOK {
-		return 0, fmt.Errorf("reading git's answer: %w", err) // it is empty
-	}
 	for _, name := range []string{"Content-Type", "Cache-Control", "Expires", "Pragma"} {
 		if v := header.Get(name); v != "" {
 			w.Header().Set(name, v)
 		}
+	}
+	if _, err := r.Peek(1); errors.Is(err, io.EOF) && status == http.StatusOK {
+		return 0, nil // how git ends says what that is
 	}
 	w.WriteHeader(status)
 	if _, err := io.Copy(flusher{w, http.NewResponseController(w)}, r); err != nil {

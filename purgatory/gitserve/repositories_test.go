@@ -3,7 +3,6 @@ package gitserve
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -307,10 +306,10 @@ func TestSweepOfPackedRefs(t *testing.T) {
 func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	r := newRig(t, Config{MaxPushes: 1})
 	empty := fill(t, r.git.pushes.places)
-	ended := make(chan int)
+	ended := make(chan string)
 	go func() {
-		resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", r.allowed())
-		ended <- resp.StatusCode
+		_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", r.allowed()+string(packOf()))
+		ended <- text
 	}()
 	require.Eventually(t, func() bool {
 		_, waiting := r.git.pushes.places.count()
@@ -318,7 +317,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, r.repos.Depart(t.Context(), owner.Ref("x")))
 	empty()
-	require.Equal(t, http.StatusNotFound, <-ended)
+	require.Contains(t, <-ended, "unpack no such repository\n")
 }
 
 // Two who create one repository at the same time both have it then.

@@ -41,7 +41,7 @@ type RepositoriesConfig struct {
 	// has left has no more room than that either.
 	MaxStaged int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
-	// up, in bytes: pushes that go beyond are refused, or cut off while they come. What is
+	// up, in bytes: pushes that need more are refused. What is
 	// fetched has no more room either: events wait for it, until there is. What only pull
 	// requests need, which anybody may write, does not count for the owner, but has as much
 	// room again; how much of it may be in one repository is for [Authority] to say. What all

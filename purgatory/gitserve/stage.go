@@ -178,7 +178,9 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 	} else if n < packHead || string(head[:4]) != "PACK" {
 		return fmt.Errorf("%w: there is no pack", errRequest)
 	}
-	p.objects = int(binary.BigEndian.Uint32(head[8:]))
+	if p.objects = int(binary.BigEndian.Uint32(head[8:])); p.objects == 0 && len(p.req.left(true)) == 0 {
+		return nil
+	}
 	leave, err := h.placesFor(p).enter(ctx, p.who, h.cfg.fixed.Wait, nil)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errBusy, err)
