@@ -244,8 +244,8 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"old faults of others can not be pushed", "purgatory/gitserve/program.go",
-		"range barerepo.OldFaults() {", "range barerepo.OldFaults()[:0] {", "./purgatory/gitserve", "TestPromiseP31_OldFaultsArePushed",
+		"old faults of others can not be pushed", "purgatory/gitserve/stage.go",
+		"barerepo.Strict()", `"--strict"`, "./purgatory/gitserve", "TestPromiseP31_OldFaultsArePushed",
 		nil, "",
 	},
 	{
@@ -331,7 +331,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what a push has moved may not be on the disk", "purgatory/gitserve/taking.go",
-		"errors.Join(barerepo.SyncPacks(at, r.sync), barerepo.SyncRefs(at, req.names(), r.sync)); err != nil {", "errors.Join(barerepo.SyncRefs(at, nil, r.sync)); err != nil {", "./purgatory/gitserve", "TestFoldersAreOnTheDisk", nil, "\"objects/pack\"",
+		"return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)", "return remove, nil", "./purgatory/gitserve", "TestFoldersAreOnTheDisk", nil, "\"objects/pack\"",
 	},
 	{
 		"what we have moved may not be on the disk", "purgatory/gitfetch/refs.go",
@@ -354,8 +354,8 @@ var exhibits = []exhibit{
 		"		h.run(ctx, out, ref, c)\n	}\n	stop()\n	leave()\n	done()\n", "		h.run(ctx, out, ref, c)\n	}\n	stop()\n	out.close()\n	leave()\n	done()\n", "./purgatory/gitserve", "TestSlowReaderOfAnAdvertisement", nil, "Condition never satisfied",
 	},
 	{
-		"a panic keeps a repository locked", "purgatory/gitserve/handler.go",
-		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "returned error: 503",
+		"a panic keeps a repository locked", "purgatory/gitserve/stage.go",
+		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "too many requests at once",
 	},
 	{
 		"a repository that needs nothing gives nothing", "purgatory/internal/resolve/group.go",
@@ -366,12 +366,12 @@ var exhibits = []exhibit{
 		"		if ref != r.Ref && (looks", "		if false && ref != r.Ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
 	},
 	{
-		"a push of what is there already is refused", "purgatory/gitserve/taking.go",
-		"case now == c.new && now != c.old:", "case false:", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "failed to update ref",
+		"a push of what is there already is refused", "purgatory/gitserve/stage.go",
+		"if now[c.ref] != c.new && now[c.ref] != c.old {", "if now[c.ref] != c.old {", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "it has changed meanwhile",
 	},
 	{
-		"a push that moves nothing brings its objects", "purgatory/gitserve/handler.go",
-		"stale, moves := make(map[nip34.RefName]string), false", "stale, moves := make(map[nip34.RefName]string), true", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
+		"a push that moves nothing brings its objects", "purgatory/gitserve/stage.go",
+		"			if now[c.ref] != c.new {\n", "			if true {\n", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
 	},
 	{
 		"a server that is asked too much does not say so to us", "purgatory/gitfetch/errors.go",
