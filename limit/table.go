@@ -101,6 +101,22 @@ func (t *Table[K, V]) Put(key K, who Stranger, bytes int64, value V) (evicted []
 	return evicted, true
 }
 
+// Displace is Put for entries that stay for as long as strangers like, such as connections. If the new entry is refused because
+// every owner has as much, the oldest entry yields that is at least as large.
+func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evicted []Entry[K, V], ok bool) {
+	if evicted, ok = t.Put(key, who, bytes, value); ok {
+		return evicted, true
+	}
+	for p := t.age.Front(); p != nil; p = p.Next() {
+		if e := p.Value.(*entry[K, V]); e.bytes >= bytes {
+			t.remove(e)
+			more, ok := t.Put(key, who, bytes, value)
+			return append(append(evicted, Entry[K, V]{e.key, e.value}), more...), ok
+		}
+	}
+	return evicted, false
+}
+
 // victim returns the entry that makes room: the oldest one of who has most. Of several who have most, the
 // one that brings the new entry comes first.
 func (t *Table[K, V]) victim(added *entry[K, V]) *entry[K, V] {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
@@ -144,9 +145,12 @@ func TestCaseH2_IdleConnections(t *testing.T) {
 			s := serve(t, gate.Config{MaxConnections: 16, Client: who})
 			listener := s.dialAs("10.1.0.1")
 			listener.opens(1)
+			first := s.dialAs(fmt.Sprintf(address, 0))
 			for i := range 40 {
 				s.dialAs(fmt.Sprintf(address, i))
 			}
+			_, _, err := first.Read(t.Context())
+			require.Equal(t, websocket.StatusTryAgainLater, websocket.CloseStatus(err), "%v", err)
 			for i := range 10 {
 				c := s.dialAs(fmt.Sprintf("10.9.%d.1", i))
 				ev := note(i)

@@ -3,6 +3,7 @@ package gate
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -45,8 +46,6 @@ type conn struct {
 	ws      *khatru.WebSocket // what it is there
 	there   context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
 }
-
-func (*conn) units() int { return 1 }
 
 // inbound is a message of the client that has not been looked at.
 type inbound struct {
@@ -97,7 +96,7 @@ func (c *conn) hangUp(said <-chan struct{}) {
 		c.g.count(hungUpQuiet)
 		_ = c.out.CloseNow()
 	case errors.Is(why, errRoom):
-		c.bye(said, websocket.StatusTryAgainLater, errRoom)
+		c.leaveNow(said)
 	case errors.Is(why, errGone):
 		c.bye(said, websocket.StatusGoingAway, errGone)
 	default:
@@ -110,6 +109,20 @@ func (c *conn) bye(said <-chan struct{}, status websocket.StatusCode, why error)
 	defer time.AfterFunc(byeBy, func() { _ = c.raw.Close() }).Stop()
 	<-said
 	_ = c.out.Close(status, why.Error())
+}
+
+// leaveNow says why others need the room, and closes the client's connection without waiting for an answer, because it takes up a
+// file until then.
+func (c *conn) leaveNow(said <-chan struct{}) {
+	defer func() { _ = c.out.CloseNow() }()
+	select {
+	case <-said:
+	case <-time.After(nowBy): // what is being written is not read
+		return
+	}
+	why := append(binary.BigEndian.AppendUint16(nil, uint16(websocket.StatusTryAgainLater)), errRoom.Error()...)
+	_ = c.raw.SetWriteDeadline(time.Now().Add(nowBy))
+	_, _ = c.raw.Write(append([]byte{closeFrame, byte(len(why))}, why...)) // if there is room for it
 }
 
 // linger waits until the relay has answered what it was asked for, which nobody hears: what that takes

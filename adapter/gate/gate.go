@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
@@ -39,7 +40,8 @@ type Config struct {
 	// the relay decides.
 	Identity nip34.Identity
 	// MaxConnections is the maximum number of websockets. When it is reached, the client or network with most
-	// loses one: first those without subscriptions, and of these the longest idle. Defaults to 4,096.
+	// loses one: first those without subscriptions, and of these the longest idle. It is at most a quarter of the
+	// files that the process may open, which is logged. Defaults to 4,096.
 	MaxConnections int
 	// MaxMessage bounds a message of a client, in bytes. Defaults to 512,000, or to what the [khatru.Relay]
 	// takes that is next, as its MaxMessageSize says when New is called.
@@ -103,13 +105,18 @@ const (
 	pongBy    = 40 * time.Second
 	writeBy   = 20 * time.Second // and a second more for each 16 KiB
 	bodyBy    = 30 * time.Second
-	goneFor   = 15 * time.Second // the relay may be at what somebody has asked for who has gone, or not answer
-	smallBody = 16 << 10         // bytes of a message that anybody may be sending
-	readAhead = 2 * smallBody    // bytes of messages that wait for those before them
-	frame     = 64 << 10         // bytes of a message that are written at once
-	byeBy     = 5 * time.Second  // who is hung up hears why, or does not
+	goneFor   = 15 * time.Second       // the relay may be at what somebody has asked for who has gone, or not answer
+	smallBody = 16 << 10               // bytes of a message that anybody may be sending
+	readAhead = 2 * smallBody          // bytes of messages that wait for those before them
+	frame     = 64 << 10               // bytes of a message that are written at once
+	byeBy     = 5 * time.Second        // who is hung up hears why, or does not
+	nowBy     = 100 * time.Millisecond // the same where others need the room
 	pingBy    = 5 * time.Second
+	filesPart = 4 // of the files that the process may open are websockets
 )
+
+// closeFrame begins a frame that closes a websocket (RFC 6455).
+const closeFrame = 0x88
 
 // Gate is an [http.Handler] before that of a relay. Make one with [New]. It is safe for concurrent
 // use, and has no goroutine but those of connections.
@@ -171,6 +178,10 @@ func New(next http.Handler, cfg Config) *Gate {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if files := disk.Files(); cfg.MaxConnections > files/filesPart {
+		cfg.MaxConnections = max(1, files/filesPart)
+		cfg.Logger.Warn("websockets limited by the open files that the process may have", "websockets", cfg.MaxConnections, "files", files)
 	}
 	g := &Gate{
 		next: next, cfg: cfg, conns: limit.NewTable[*conn, struct{}](cfg.MaxConnections, 0), counts: make(map[string]uint64),
@@ -369,7 +380,7 @@ func (g *Gate) enter(c *conn) {
 		}
 	}
 	c.closing = g.closing
-	gone, _ := admit(g.conns, c, c.who, struct{}{}) // there is one that yields, because all count the same
+	gone, _ := g.conns.Displace(c, c.who, 0, struct{}{}) // there is one that yields, because all count the same
 	for _, o := range gone {
 		g.counts[hungUpRoom]++
 		o.Key.end(errRoom)

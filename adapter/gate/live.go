@@ -22,38 +22,15 @@ type hearer struct {
 	s *sub
 }
 
-// weighted is an entry of a table that counts as so many.
-type weighted interface {
-	comparable
-	units() int
-}
-
-// admit stores an entry, and returns those that yield to it. If all clients have as much as the new one,
-// the oldest entry yields: otherwise those that came first would keep everybody else out. It reports
-// false if the client of the entry has most, and no other entry that could yield.
-func admit[K weighted, V any](t *limit.Table[K, V], key K, who limit.Stranger, value V) (gone []limit.Entry[K, V], ok bool) {
-	n := key.units()
-	if gone, ok = t.Put(key, who, int64(n), value); ok {
-		return gone, true
-	}
-	for k, v := range t.All() {
-		if k.units() >= n {
-			t.Delete(k)
-			more, ok := t.Put(key, who, int64(n), value)
-			return append(append(gone, limit.Entry[K, V]{Key: k, Value: v}), more...), ok
-		}
-	}
-	return gone, false
-}
-
-// open adds a subscription or a reconciliation of a client.
+// open adds a subscription or a reconciliation of a client, and returns those that yield to it.
 func (l *live) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	table := l.subs
 	if s.label == labelNegOpen {
-		return admit(l.negs, s, c.who, c)
+		table = l.negs
 	}
-	return admit(l.subs, s, c.who, c)
+	return table.Displace(s, c.who, int64(s.weight), c)
 }
 
 // hear has a subscription hear what is published from now on, for which any of its filters asks, unless it has ended.

@@ -34,7 +34,7 @@ func ListenAndServe(ctx context.Context, address string, handler http.Handler, r
 // have 2 s then; websockets are hung up by [Gate.Close], which is to be called after it. It closes
 // the listener, and returns when run has returned: with its error, unless that is why ctx ended.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
-	server := &http.Server{Handler: front.Bodies(handler, bodyBy), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
+	server := &http.Server{Handler: front.Bodies(handler, bodyBy), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ConnState: front.Idle()}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	served, ran := make(chan error, 1), make(chan error, 1)

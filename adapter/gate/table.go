@@ -49,8 +49,6 @@ type sub struct {
 	hears []listening // guarded by the mutex of live; none: it does not hear
 }
 
-func (s *sub) units() int { return s.weight }
-
 // pending is a message that has no answer yet, and what it takes up.
 type pending struct {
 	once, spent  sync.Once

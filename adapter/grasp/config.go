@@ -10,6 +10,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -107,6 +108,13 @@ const (
 	manyBytesOfAHost = 16 << 30
 )
 
+// mostRelays is the default of relaysync.Limits.MaxConnections, unless that is more than one of relaysPart of the files that the
+// process may open.
+const (
+	mostRelays = 256
+	relaysPart = 4
+)
+
 // manyBytes is the default of purgatory.Limits.MaxPullBytes, and pullShare the part of
 // gitserve.RepositoriesConfig.MaxOwnerBytes, one of so many, that it is where that is less. What
 // has given way takes up as much again: as long as there is room for more, pull requests give way
@@ -145,6 +153,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 		policy := relaysync.NewGRASPPolicy(identity)
 		policy.Membership, policy.GRASPLists = c.Membership, c.GRASPLists
 		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // with others what was rejected is judged anew
+	}
+	if c.Sync.Limits.MaxConnections == 0 {
+		c.Sync.Limits.MaxConnections = min(mostRelays, max(1, disk.Files()/relaysPart))
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership

@@ -3,6 +3,7 @@ package grasp_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -102,4 +103,16 @@ func TestCaseC4_PagesNameUs(t *testing.T) {
 		}
 	}
 	require.Contains(t, ask("second.example:8443", "Accept", "text/html", "X-Forwarded-Proto", "https"), "https://second.example:8443/")
+}
+
+// What is behind the repositories goes by Host as a client wrote it: pages of operators refuse names that point here.
+func TestHostOfOtherHandlers(t *testing.T) {
+	r := unstarted(t)
+	r.start()
+	defer r.stop()
+	seen := ""
+	h := r.server.Git(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Host + r.Header.Get("X-Forwarded-Proto") }))
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://evil.example/", nil)
+	h.ServeHTTP(httptest.NewRecorder(), req)
+	require.Equal(t, "evil.example", seen)
 }

@@ -212,7 +212,7 @@ func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
 // the relay with its NIP-11 document everywhere else.
 //
 // Whatever a client or a proxy writes into Host, the server calls itself as the identity does.
-func (s *Server) Handler() http.Handler { return s.Git(s.relay) }
+func (s *Server) Handler() http.Handler { return s.Git(s.Relay()) }
 
 // Relay serves the relay, its NIP-11 document, and a page at / for browsers, unless the relay
 // has one of its own. Where the relay says who is responsible for it, _ of its domain is them
@@ -225,8 +225,19 @@ func (s *Server) Relay() http.Handler { return names.Before(s.identity, s.relay)
 // else: a proxy must leave paths as they are. An [http.StripPrefix] may take them away. It
 // must come before a ServeMux, which would have an odd identifier redirected.
 func (s *Server) Git(next http.Handler) http.Handler {
-	site := s.git.Before(next)
-	return names.Before(s.identity, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
+		site := s.git.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r = r.WithContext(r.Context())
+			r.Host, r.Header = asked.Host, asked.Header
+			next.ServeHTTP(w, r) // it may go by what the client wrote
+		}))
+		names.Before(s.identity, s.inside(site)).ServeHTTP(w, asked)
+	})
+}
+
+// inside has site answer what is under the paths of the identity.
+func (s *Server) inside(site http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, path := range s.paths {
 			if below, ok := below(r, path); ok {
 				site.ServeHTTP(w, below)
@@ -242,7 +253,7 @@ func (s *Server) Git(next http.Handler) http.Handler {
 		default:
 			s.outside.ServeHTTP(w, r)
 		}
-	}))
+	})
 }
 
 // below returns a request without the path under which we are reached, which is escaped,

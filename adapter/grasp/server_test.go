@@ -20,6 +20,7 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
+	"github.com/graspsync/graspsync/internal/front"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -74,7 +75,7 @@ func (r *rig) start() {
 	if r.before != nil {
 		handler = r.before(handler)
 	}
-	front := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	front := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ConnState: front.Idle()}
 	go func() { _ = front.Serve(listener) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -207,6 +207,7 @@ func newFront(h http.Handler, log *slog.Logger) *http.Server {
 		Handler:           front.Bodies(h, answerBy),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		ConnState:         front.Idle(),
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }

@@ -1,0 +1,114 @@
+//go:build unix
+
+package grasp_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/sync/relaytest"
+
+	"github.com/fiatjaf/khatru"
+	"log/slog"
+)
+
+// With 256 files that the process might open, idle websockets took all of them: no fetch was answered, and nothing was said. Idle
+// connections that ask nothing did the same.
+func TestCaseH8_IdleConnectionsLeaveFilesForOthers(t *testing.T) {
+	if os.Getenv("GRASP_TEST_FILES") != "" {
+		serveUntilEOF(t)
+		return
+	}
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	child := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -n 256; exec "$0" -test.run='^TestCaseH8_'`, binary)
+	child.Env = append(os.Environ(), "GRASP_TEST_FILES=1")
+	child.Stderr = os.Stderr
+	in, err := child.StdinPipe()
+	require.NoError(t, err)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	defer func() {
+		_ = in.Close()
+		require.NoError(t, child.Wait())
+	}()
+	said := bufio.NewScanner(out)
+	next := func(prefix string) string {
+		for said.Scan() {
+			if rest, found := strings.CutPrefix(said.Text(), prefix); found {
+				return rest
+			}
+		}
+		t.Fatal("the server ended", prefix)
+		return ""
+	}
+	require.Contains(t, next("log: "), "files=256")
+	addr, repository := next("addr: "), next("repository: ")
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+
+	r := &rig{t: t, addr: addr}
+	for _, open := range []func(from net.Addr){
+		func(from net.Addr) {
+			dialer := net.Dialer{LocalAddr: from}
+			c, err := dialer.DialContext(t.Context(), "tcp", addr)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_, err = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+				"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+			require.NoError(t, err)
+			_, _ = c.Read(make([]byte, 64)) // what there is of an answer
+		},
+		func(from net.Addr) {
+			dialer := net.Dialer{LocalAddr: from}
+			c, err := dialer.DialContext(t.Context(), "tcp", addr)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+		},
+	} {
+		for i := range 300 {
+			open(&net.TCPAddr{IP: net.IPv4(127, 0, byte(1+i%100), byte(1+i/100))})
+		}
+		require.Contains(t, r.git(t.TempDir(), "ls-remote", repository), "refs/heads/main")
+		c, _, err := websocket.Dial(t.Context(), "ws://"+addr, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Write(t.Context(), websocket.MessageText, []byte(`["REQ","x",{"kinds":[30617],"limit":0}]`)))
+		_, answer, err := c.Read(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, `["EOSE","x"]`, strings.TrimSpace(string(answer)))
+	}
+}
+
+// serveUntilEOF serves a repository, and says where, until the standard input ends.
+func serveUntilEOF(t *testing.T) {
+	t.Helper()
+	r := unstarted(t)
+	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
+		cfg.Logger = slog.New(slog.NewTextHandler(prefixed{}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	r.start()
+	defer r.stop()
+	owner := relaytest.NewKey("owner")
+	work, commit := r.work()
+	r.serve(work, commit, owner)
+	fmt.Println("addr: " + r.addr)
+	fmt.Println("repository: http://" + r.addr + "/" + owner.Npub() + "/repo.git")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// prefixed writes lines of a log to the standard output.
+type prefixed struct{}
+
+func (prefixed) Write(p []byte) (int, error) { return fmt.Print("log: " + string(p)) }
