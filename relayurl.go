@@ -14,7 +14,7 @@ type RelayURL struct {
 // ParseRelayURL reads a relay URL as people write it: ws and wss only, a bare
 // host means wss. Scheme and host are lower-cased, international host names
 // become ASCII, and default port, trailing slash, trailing dot and fragment are
-// removed. All errors wrap [ErrURL].
+// removed. What is dialed is [URL.Written], which keeps the slash of a path. All errors wrap [ErrURL].
 func ParseRelayURL(s string) (RelayURL, error) {
 	u, err := ParseURL(s, RelaySchemes)
 	if err != nil {

@@ -3,6 +3,7 @@ package graspsync
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,9 @@ type URL struct {
 	HostPort HostPort
 	Path     string // "" or starts with "/"; never ends in "/"; ASCII, percent-encoded where needed
 	Query    string // without "?"; ASCII, percent-encoded where needed
+	// slash is -0 if the path was written with a trailing slash, and else 0. These are equal to == and
+	// to maps: a path is dialed as it was written, and compared without its trailing slash.
+	slash float64
 }
 
 // Scheme says which port a URL of that scheme has when it names none. Name is
@@ -42,7 +46,24 @@ var (
 
 // String returns the canonical spelling: the port only where it is not the
 // scheme's default.
-func (u URL) String() string {
+func (u URL) String() string { return u.text("") }
+
+// Written returns what is dialed: String, with the trailing slash of a path if one was written. A
+// server may have either of the two only.
+func (u URL) Written() string {
+	if math.Signbit(u.slash) {
+		return u.text("/")
+	}
+	return u.text("")
+}
+
+// OtherSlash returns u with a trailing slash in Written if it has none, and without it if it has one.
+func (u URL) OtherSlash() URL {
+	u.slash = -u.slash
+	return u
+}
+
+func (u URL) text(slash string) string {
 	if u == (URL{}) {
 		return ""
 	}
@@ -54,7 +75,7 @@ func (u URL) String() string {
 	} else {
 		b.WriteString(u.HostPort.String())
 	}
-	b.WriteString(u.Path)
+	b.WriteString(u.Path + slash)
 	if u.Query != "" {
 		b.WriteString("?" + u.Query)
 	}
@@ -76,7 +97,8 @@ func defaultPort(scheme string) uint16 {
 // them is taken where s has none. Scheme and host become lower-case, an
 // international host name its ASCII form, an IPv4-mapped IPv6 address the IPv4
 // address; default port, trailing slashes, dot segments, needless
-// percent-encoding, a trailing dot of the host and the fragment are removed.
+// percent-encoding, a trailing dot of the host and the fragment are removed. Only
+// [URL.Written] keeps the trailing slash of a path.
 // User-info, control bytes (also percent-encoded ones), backslashes, ports below
 // 1024 other than 80 and 443, numeric hosts that are not a plain IPv4 address, and
 // everything over [MaxURLLength] are refused.
@@ -118,7 +140,10 @@ func ParseURL(s string, schemes []Scheme) (URL, error) {
 	}
 	// Encoding can lengthen a URL to three times its size; what we made must be
 	// readable again.
-	if n := len(u.String()); n > MaxURLLength {
+	if u.Path != "" && strings.HasSuffix(path, "/") {
+		u = u.OtherSlash()
+	}
+	if n := len(u.Written()); n > MaxURLLength {
 		return URL{}, fmt.Errorf("%w: %d bytes once encoded, more than %d", ErrURL, n, MaxURLLength)
 	}
 	return u, nil

@@ -75,14 +75,23 @@ func (t *Transport) Stats() Stats { return t.stats.read() }
 // Dial connects to a relay. An error wraps [relaysync.ErrForbidden] if the dialer
 // refuses the relay's address or plaintext, [relaysync.ErrNotDialed] if its budget does
 // or nothing can leave this host, and is or wraps a [*StatusError] if the relay answered
-// but did not upgrade. No redirect is followed.
+// but did not upgrade. No redirect is followed. A path is dialed as it was written, and a second time
+// with or without its trailing slash if the relay has it only so: it answers 404 or a redirect.
 func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.cfg.fixed.DialTimeout)
 		defer cancel()
 	}
-	conn, err := t.dial(ctx, relay)
+	u, err := graspsync.ParseURL(relay.URL().Written(), graspsync.RelaySchemes)
+	if err != nil {
+		return nil, fmt.Errorf("dialing relay: %w", err)
+	}
+	conn, err := t.dial(ctx, u)
+	var status *StatusError
+	if u.Path != "" && (errors.Is(err, egress.ErrRedirect) || errors.As(err, &status) && status.Status == http.StatusNotFound) {
+		conn, err = t.dial(ctx, u.OtherSlash()) // others who list the relay may have written it wrong
+	}
 	if err != nil {
 		if errors.Is(err, egress.ErrAddress) || errors.Is(err, egress.ErrPlaintext) {
 			err = fmt.Errorf("%w: %w", relaysync.ErrForbidden, err)
@@ -110,11 +119,7 @@ func notDialed(err error) bool {
 	return false
 }
 
-func (t *Transport) dial(ctx context.Context, relay graspsync.RelayURL) (*conn, error) {
-	u, err := graspsync.ParseURL(relay.String(), graspsync.RelaySchemes)
-	if err != nil {
-		return nil, err
-	}
+func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 	if err := t.cfg.Dialer.Check(u); err != nil {
 		return nil, err
 	}
@@ -130,7 +135,7 @@ func (t *Transport) dial(ctx context.Context, relay graspsync.RelayURL) (*conn, 
 			remote = at.Addr()
 		}
 	}})
-	ws, resp, err := websocket.Dial(ctx, u.String(), t.dialOptions(client, s)) //nolint:bodyclose // the library closes it
+	ws, resp, err := websocket.Dial(ctx, u.Written(), t.dialOptions(client, s)) //nolint:bodyclose // the library closes it
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 			err = statusError(resp)
@@ -221,7 +226,7 @@ func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, er
 	} else {
 		u.Scheme = "https"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Written(), nil)
 	if err != nil {
 		return wire.Info{}, fmt.Errorf("asking for a NIP-11 document: %w", err)
 	}

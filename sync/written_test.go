@@ -1,0 +1,64 @@
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/memstore"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// dials is a Transport that notes what is dialed, and connects to nothing.
+type dials struct {
+	relaysync.Transport
+	written chan string
+}
+
+func (d *dials) Dial(_ context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
+	d.written <- relay.URL().Written()
+	return nil, errors.New("nothing here")
+}
+
+// What an announcement lists is dialed as it is written there, and so is a bootstrap relay; two
+// spellings are one relay.
+func TestCaseC7_ListedRelayIsDialedAsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		identity, err := nip34.ParseIdentity(us)
+		require.NoError(t, err)
+		store, transport := memstore.New(memstore.WithIdentity(identity)), &dials{relaytest.NewNetwork(), make(chan string, 100)}
+		m, err := relaysync.New(store, transport, identity, relaysync.Config{
+			Verifier: relaytest.CheapVerifier{}, Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://hub.example/nostr/")},
+		})
+		require.NoError(t, err)
+		owner := relaytest.NewCheapKey("owner")
+		ann := owner.Announcement(nostr.Now()-100, "repo", []string{"wss://" + us, "wss://listed.example/relay/", "wss://plain.example/relay", "wss://root.example/"},
+			[]string{owner.CloneURL("wss://"+us, "repo")})
+		_, err = store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ann)}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(ctx) }()
+		time.Sleep(time.Minute) // of the bubble's: several attempts at each
+		cancel()
+		<-ended
+		close(transport.written)
+		seen := make(map[string]bool)
+		for u := range transport.written {
+			seen[u] = true
+		}
+		require.Equal(t, map[string]bool{
+			"wss://hub.example/nostr/": true, "wss://listed.example/relay/": true, "wss://plain.example/relay": true, "wss://root.example": true,
+		}, seen)
+		require.Len(t, m.Status().Relays, 4)
+	})
+}
