@@ -18,7 +18,9 @@ import (
 // A relay behind nginx with "location /nostr/" was dialed as /nostr, answered with a redirect, and was
 // never reached. Both spellings are one relay all the same.
 func TestCaseC7_PathIsDialedAsWritten(t *testing.T) {
-	redirects := func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently) }
+	redirects := func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
+	}
 	for _, c := range []struct {
 		name, serves, written string
 		otherwise             http.HandlerFunc
