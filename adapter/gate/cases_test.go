@@ -325,3 +325,37 @@ func TestCaseC9_OtherVersionsOfTheProtocol(t *testing.T) {
 		require.Contains(t, c.hears(), `["NEG-ERR","n","`, message)
 	}
 }
+
+// Many clients that each keep to their part had more events written than the server can. Those with most lose subscriptions, and
+// clients with few do not.
+func TestCaseH3_EventsWrittenToAllClientsAreBounded(t *testing.T) {
+	s := serve(t, gate.Config{Client: who})
+	var honest []*client
+	for i := range 10 {
+		c := s.dialAs(fmt.Sprintf("10.7.%d.1", i))
+		c.opens(1)
+		honest = append(honest, c)
+	}
+	var wg sync.WaitGroup
+	for i := range 24 {
+		c := s.dialAs(fmt.Sprintf("10.0.%d.1", i/2))
+		wg.Go(func() { c.opens(500) })
+		go func() {
+			wg.Wait()
+			for {
+				if _, _, err := c.Read(t.Context()); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	publisher := s.dialAs("10.8.0.1")
+	for i := range 25 {
+		ev := note(i)
+		publisher.publishes(ev)
+		for _, c := range honest {
+			require.Equal(t, ev.ID, eventOf(t, c.hears()))
+		}
+	}
+}

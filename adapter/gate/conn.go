@@ -3,7 +3,6 @@ package gate
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -91,38 +90,24 @@ func (c *conn) hangUp(said <-chan struct{}) {
 	switch {
 	case errors.Is(why, errSlow):
 		c.g.count(hungUpSlow)
-		c.bye(said, websocket.StatusTryAgainLater, errSlow)
+		c.bye(said, websocket.StatusTryAgainLater, errSlow, byeBy)
 	case errors.Is(why, errQuiet):
 		c.g.count(hungUpQuiet)
 		_ = c.out.CloseNow()
 	case errors.Is(why, errRoom):
-		c.leaveNow(said)
+		c.bye(said, websocket.StatusTryAgainLater, errRoom, nowBy) // it takes up a file until then
 	case errors.Is(why, errGone):
-		c.bye(said, websocket.StatusGoingAway, errGone)
+		c.bye(said, websocket.StatusGoingAway, errGone, byeBy)
 	default:
 		_ = c.out.CloseNow()
 	}
 }
 
 // bye closes the client's connection and says why, if that can be done soon.
-func (c *conn) bye(said <-chan struct{}, status websocket.StatusCode, why error) {
-	defer time.AfterFunc(byeBy, func() { _ = c.raw.Close() }).Stop()
+func (c *conn) bye(said <-chan struct{}, status websocket.StatusCode, why error, by time.Duration) {
+	defer time.AfterFunc(by, func() { _ = c.raw.Close() }).Stop()
 	<-said
 	_ = c.out.Close(status, why.Error())
-}
-
-// leaveNow says why others need the room, and closes the client's connection without waiting for an answer, because it takes up a
-// file until then.
-func (c *conn) leaveNow(said <-chan struct{}) {
-	defer func() { _ = c.out.CloseNow() }()
-	select {
-	case <-said:
-	case <-time.After(nowBy): // what is being written is not read
-		return
-	}
-	why := append(binary.BigEndian.AppendUint16(nil, uint16(websocket.StatusTryAgainLater)), errRoom.Error()...)
-	_ = c.raw.SetWriteDeadline(time.Now().Add(nowBy))
-	_, _ = c.raw.Write(append([]byte{closeFrame, byte(len(why))}, why...)) // if there is room for it
 }
 
 // linger waits until the relay has answered what it was asked for, which nobody hears: what that takes
@@ -294,7 +279,6 @@ func (c *conn) authenticate(e *nostr.Event) {
 func (c *conn) asks(r request, room func()) error {
 	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters)), unread: make(chan struct{})}
 	c.closes(c.asked.named(r))
-	refused := ""
 	switch r.label {
 	case labelReq:
 		s.told = newTold()
@@ -305,20 +289,13 @@ func (c *conn) asks(r request, room func()) error {
 		if s.own = c.isOwn(); s.own {
 			s.ctx, s.stop = context.WithCancelCause(asker.For(c.there, c.who))
 		}
-		if c.asked.subscriptions() >= c.g.cfg.fixed.MaxSubscriptions || !c.opens(s) {
-			refused = refusedListening
-		}
 	case labelNegOpen:
 		s.weight = 1
 		s.timer = time.AfterFunc(answerBy, func() { c.closes(s) })
-		if !c.opens(s) {
-			refused = refusedNegs
-		}
 	}
-	if refused != "" {
+	if !c.opens(s) {
 		c.giveUp(s)
-		c.g.refuse(c.who.ID, refused)
-		c.say(r.refusal(tooMany[refused]))
+		c.refuse(s)
 		room()
 		return nil
 	}
@@ -338,15 +315,15 @@ func (c *conn) asks(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// tooMany is why clients are refused what others have taken.
-var tooMany = map[string]string{
-	refusedListening: "rate-limited: too many subscriptions are open",
-	refusedNegs:      "rate-limited: too many negentropy subscriptions",
-}
-
 // opens adds a subscription or a reconciliation to those that are open, and closes those that yield to it. It reports
 // false if there is no room for it.
 func (c *conn) opens(s *sub) bool {
+	if s.label == labelCount {
+		return true
+	}
+	if s.label == labelReq && c.asked.subscriptions() >= c.g.cfg.fixed.MaxSubscriptions {
+		return false
+	}
 	gone, ok := c.g.live.open(c, s)
 	for _, o := range gone {
 		o.Value.yields(o.Key)
@@ -356,15 +333,19 @@ func (c *conn) opens(s *sub) bool {
 
 // yields ends a subscription or a reconciliation because others need its room.
 func (c *conn) yields(s *sub) {
-	if !c.closes(s) {
-		return
+	if c.closes(s) {
+		c.refuse(s)
 	}
-	what := refusedListening
+}
+
+// refuse tells the client that there is no room for a subscription or a reconciliation.
+func (c *conn) refuse(s *sub) {
+	what, reason := refusedListening, "rate-limited: too many subscriptions are open"
 	if s.label == labelNegOpen {
-		what = refusedNegs
+		what, reason = refusedNegs, "rate-limited: too many negentropy subscriptions"
 	}
 	c.g.refuse(c.who.ID, what)
-	c.say(request{label: s.label, name: s.key}.refusal(tooMany[what]))
+	c.say(request{label: s.label, name: s.key}.refusal(reason))
 }
 
 // isOwn waits until the relay has told of the connection and reads from it: then all hooks that it has for those that are new

@@ -27,11 +27,8 @@ type ear struct {
 	silent atomic.Bool // it has not told of one
 	spared int         // hooks of PreventBroadcast that are not asked about this; set before the relay publishes
 
-	mu sync.Mutex
-	// guarded by mu
-	in      *websocket.Conn // nil: it does not hear
-	opening chan struct{}   // closed: whoever opens it has done so, or has not; nil: nobody does
-	closes  int
+	mu sync.Mutex      // held while it is opened: who else wants that waits
+	in *websocket.Conn // guarded by mu; nil: it does not hear
 }
 
 // earKey is where a request has the ear that it is of.
@@ -124,40 +121,18 @@ func (e *ear) open() (hears bool) {
 		return false
 	}
 	e.mu.Lock()
-	if e.in != nil || e.opening != nil {
-		hears, by := e.in != nil, e.opening
-		e.mu.Unlock()
-		return hears || e.opened(by)
+	defer e.mu.Unlock()
+	if e.in != nil {
+		return true
 	}
-	done, closes := make(chan struct{}), e.closes
-	e.opening = done
-	e.mu.Unlock()
 	in, err := e.dial()
 	if err != nil {
 		e.g.cfg.Logger.Warn("the relay keeps its gate from listening, and holds events against filters itself", "err", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	defer close(done)
-	e.opening = nil
-	if in == nil {
-		return false
-	}
-	if closes != e.closes {
-		_ = in.CloseNow()
 		return false
 	}
 	e.in = in
 	go e.listen(in)
 	return true
-}
-
-// opened waits for who opens it.
-func (e *ear) opened(by <-chan struct{}) (hears bool) {
-	<-by
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.in != nil
 }
 
 func (e *ear) dial() (*websocket.Conn, error) {
@@ -212,7 +187,6 @@ func (e *ear) close() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.closes++
 	if e.in != nil {
 		_ = e.in.CloseNow()
 		e.in = nil

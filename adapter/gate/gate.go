@@ -110,13 +110,10 @@ const (
 	readAhead = 2 * smallBody          // bytes of messages that wait for those before them
 	frame     = 64 << 10               // bytes of a message that are written at once
 	byeBy     = 5 * time.Second        // who is hung up hears why, or does not
-	nowBy     = 100 * time.Millisecond // the same where others need the room
+	nowBy     = 100 * time.Millisecond // or this, where others need the room
 	pingBy    = 5 * time.Second
 	filesPart = 4 // of the files that the process may open are websockets
 )
-
-// closeFrame begins a frame that closes a websocket (RFC 6455).
-const closeFrame = 0x88
 
 // Gate is an [http.Handler] before that of a relay. Make one with [New]. It is safe for concurrent
 // use, and has no goroutine but those of connections.
@@ -499,9 +496,9 @@ func (g *Gate) deafened() {
 
 // Close hangs up everybody. New connections may come.
 func (g *Gate) Close() {
+	g.ear.close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ear.close()
 	for c := range g.conns.All() {
 		c.end(context.Canceled)
 	}
