@@ -154,9 +154,9 @@ func TestAnswerToEachFailure(t *testing.T) {
 		text   string
 		logged bool
 	}{
-		fmt.Errorf("x: %w", errBusy):                          {503, "too many requests at once", false},
+		fmt.Errorf("x: %w", errBusy):                          {503, "x: too many requests at once", false},
 		fmt.Errorf("x: %w", purgatory.ErrNoRepository):        {404, "no such repository", false},
-		fmt.Errorf("x: %w", &limitError{"more than 7 bytes"}): {413, "more than 7 bytes", false},
+		fmt.Errorf("x: %w", &limitError{"more than 7 bytes"}): {413, "more than 7 bytes", true},
 		fmt.Errorf("%w: not so", errRequest):                  {403, "push not understood: not so", false},
 		fmt.Errorf("x: %w", errBody):                          {400, "the request could not be read", false},
 		fmt.Errorf("x: %w", io.ErrUnexpectedEOF):              {400, "the request could not be read", false},

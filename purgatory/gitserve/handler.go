@@ -294,25 +294,43 @@ func (h *Handler) use(ctx context.Context, ref graspsync.RepoRef) (dir string, d
 
 // fail answers a request that could not be served, as long as nothing was answered.
 func (h *Handler) fail(w http.ResponseWriter, ref graspsync.RepoRef, err error) {
-	var limit *limitError
-	switch {
-	case errors.Is(err, errBusy):
-		busy(w)
-	case errors.Is(err, purgatory.ErrNoRepository):
-		http.Error(w, "no such repository", http.StatusNotFound)
-	case errors.As(err, &limit):
-		http.Error(w, limit.Error(), http.StatusRequestEntityTooLarge)
-	case errors.Is(err, errRequest):
-		http.Error(w, err.Error(), http.StatusForbidden)
-	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
-		http.Error(w, "the request could not be read", http.StatusBadRequest)
-	case noRoom(err) != "":
-		h.failures.warn(ref, err)
-		http.Error(w, noRoom(err), http.StatusInsufficientStorage)
-	default:
-		h.failures.warn(ref, err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
+	status, text := h.problem(ref, err)
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "30")
 	}
+	http.Error(w, text, status)
+}
+
+// problem is what a client hears of an error. What only an operator can mend is logged, and so is a
+// limit that honest requests may meet.
+func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text string) {
+	var (
+		limit *limitError
+		quota *quotaError
+		fault *faultError
+	)
+	switch {
+	case errors.As(err, &quota), errors.Is(err, errRequest):
+		return http.StatusForbidden, graspsync.Printable(err.Error())
+	case errors.Is(err, errBusy):
+		return http.StatusServiceUnavailable, graspsync.Printable(err.Error())
+	case errors.Is(err, purgatory.ErrNoRepository):
+		return http.StatusNotFound, "no such repository"
+	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
+		return http.StatusBadRequest, "the request could not be read"
+	case errors.Is(err, context.DeadlineExceeded):
+		err = &limitError{fmt.Sprintf("the request took more than %v", h.cfg.fixed.Timeout)}
+	}
+	h.failures.warn(ref, err)
+	switch {
+	case errors.As(err, &limit):
+		return http.StatusRequestEntityTooLarge, limit.Error()
+	case errors.As(err, &fault):
+		return http.StatusForbidden, fault.why
+	case noRoom(err) != "":
+		return http.StatusInsufficientStorage, noRoom(err)
+	}
+	return http.StatusInternalServerError, "internal error"
 }
 
 // protocolOf is what a client wants to speak; only what is known reaches git.
@@ -443,60 +461,24 @@ func beginReport(w http.ResponseWriter) {
 // have no reason yet. The rest of the body is read first, up to the limit of a push once more:
 // clients listen only when they have sent everything.
 func (h *Handler) report(ctx context.Context, w *patient, p *upload, err error) {
-	problem := ""
+	status, problem := http.StatusForbidden, ""
 	if err != nil {
-		problem = h.problem(ctx, p.ref, err)
+		if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) { // who had to leave, or took too long
+			err = why
+		}
+		status, problem = h.problem(p.ref, err)
 		p.req.refuse(problem)
 	}
 	h.refusals.push(p.ref, p.who.client, p.req)
 	end, _ := ctx.Deadline()
 	_ = p.body.skip(h.cfg.MaxPush, end)                              // the client may be gone
 	w.pace.visit, w.pace.end = nil, time.Now().Add(h.cfg.fixed.Idle) // also for who had to leave
-	if err != nil && !p.req.report && !p.req.sideband {
-		h.fail(w, p.ref, err)
-		return
-	}
 	if !p.req.report && !p.req.sideband && p.req.over() {
-		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, http.StatusForbidden)
+		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
 		return
 	}
 	beginReport(w)
 	_ = writeReport(w, p.req, problem, p.notes...) // the client is gone if this fails
-}
-
-// problem is what the client of a push hears of an error. What only an operator can mend is logged,
-// and so is a limit that honest pushes may meet.
-func (h *Handler) problem(ctx context.Context, ref graspsync.RepoRef, err error) string {
-	var (
-		limit *limitError
-		quota *quotaError
-		fault *faultError
-	)
-	if full := context.Cause(ctx); full != nil && !errors.Is(full, context.Canceled) {
-		err = full
-	}
-	switch {
-	case errors.As(err, &quota), errors.Is(err, errBusy), errors.Is(err, errRequest):
-		return graspsync.Printable(err.Error())
-	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
-		return "the request could not be read"
-	case errors.Is(err, purgatory.ErrNoRepository):
-		return "no such repository"
-	case errors.Is(err, context.Canceled):
-		return "the server is closing, or the client has gone"
-	case errors.Is(err, context.DeadlineExceeded):
-		err = &limitError{fmt.Sprintf("the push took more than %v", h.cfg.fixed.Timeout)}
-	}
-	h.failures.warn(ref, err)
-	switch {
-	case errors.As(err, &limit):
-		return limit.Error()
-	case errors.As(err, &fault):
-		return fault.why
-	case noRoom(err) != "":
-		return noRoom(err)
-	}
-	return "internal error"
 }
 
 // turnWaits times Wait is how long a push that has been read may wait for its

@@ -93,7 +93,7 @@ func (h *Handler) take(ctx context.Context, p *upload) error {
 	if err := h.keep(p); err != nil && !told {
 		return err
 	} else if err != nil { // the others are done
-		problem := h.problem(ctx, p.ref, err)
+		_, problem := h.problem(p.ref, err)
 		for _, c := range p.req.left(true) {
 			c.reason = problem
 		}
@@ -130,15 +130,16 @@ func (p *upload) refuseStaged(err error) bool {
 	for _, c := range p.req.left(true) {
 		c.reason = quota.Error()
 	}
+	if p.arrival != nil {
+		p.arrival.release()
+	}
 	return true
 }
 
 // receive reads what is left of a push, as long as there is room for it.
 func (h *Handler) receive(p *upload) error {
 	charge := func() error {
-		if err := p.arrival.charge(p.body.size()); p.refuseStaged(err) {
-			p.arrival.release()
-		} else if err != nil {
+		if err := p.arrival.charge(p.body.size()); !p.refuseStaged(err) && err != nil {
 			return err
 		}
 		if p.req.over() {
@@ -194,10 +195,10 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 			"--max-input-size="+strconv.FormatInt(h.cfg.MaxPush, 10)); err != nil {
 			return err
 		}
-		if err := p.arrival.measure(); p.refuseStaged(err) {
-			p.arrival.release()
-		} else if err != nil {
-			return err
+		if p.arrival.grant != nil {
+			if err := p.arrival.measure(); !p.refuseStaged(err) && err != nil {
+				return err
+			}
 		}
 	}
 	return h.hasTips(ctx, p)
@@ -501,9 +502,12 @@ func (h *Handler) aside(ctx context.Context, p *upload, in io.Reader, out io.Wri
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
 	}
-	limit := limits{cpu: h.cfg.fixed.Timeout, file: h.cfg.MaxPush}
-	if len(p.req.left(true)) > 0 {
-		limit.file = min(limit.file, max(1, p.arrival.left()+p.arrival.bytes()))
+	limit := limits{cpu: h.cfg.fixed.Timeout}
+	switch {
+	case args[0] == "pack-objects": // deltas on what is stored are written out in full
+		limit.file = h.cfg.MaxPush
+	case p.arrival.grant != nil:
+		limit.file = max(1, p.arrival.left()+p.arrival.bytes())
 	}
 	said := &tail{}
 	ctx, stop := h.watch(ctx, p, said, out)
@@ -531,8 +535,6 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 	case !errors.As(err, &exit):
 	case exit.ExitCode() == died+int(syscall.SIGXFSZ):
 		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.file)}
-	case exit.ExitCode() == died+int(syscall.SIGXCPU):
-		return &limitError{fmt.Sprintf("git %s took more than %v of the processor", args[0], limit.cpu)}
 	case exit.ExitCode() == died:
 		return &faultError{"git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
 	}
@@ -557,7 +559,8 @@ const (
 )
 
 // watch ends a context when there is no more room on the disk, when git has not said or written
-// anything for long, and when it has taken its share and others wait.
+// anything for long, and when it has taken its share and others wait. It tells the client now and
+// then that we are here.
 func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Writer) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, &limitError{fmt.Sprintf("git took more than %v", h.cfg.fixed.Timeout)})
 	ctx, end := context.WithCancelCause(ctx)
@@ -567,7 +570,7 @@ func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Write
 		tick := time.NewTicker(roomPeriod)
 		defer tick.Stop()
 		began, share := time.Now(), shareMost+time.Duration(p.body.size()>>20)*shareEach
-		at, last := began, int64(-1)
+		at, told, last := began, began, int64(-1)
 		for {
 			select {
 			case <-tick.C:
@@ -582,6 +585,10 @@ func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Write
 			}
 			if done != last {
 				at, last = time.Now(), done
+			}
+			if time.Since(told) > aliveEvery {
+				p.alive()
+				told = time.Now()
 			}
 			if err := h.disk.room(0); err != nil {
 				end(err)
