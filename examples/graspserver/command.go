@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/nbd-wtf/go-nostr/nip19"
 
@@ -64,7 +66,16 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 	if err := json.Indent(&pretty, result, "", "  "); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, pretty.String())
+	for _, r := range pretty.String() { // strangers' text is in it, and terminals obey it
+		if r == '\n' || unicode.IsPrint(r) {
+			fmt.Fprint(out, string(r))
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(out, "\\u%04x", unit)
+		}
+	}
+	fmt.Fprintln(out)
 	return nil
 }
 

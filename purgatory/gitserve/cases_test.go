@@ -1,10 +1,13 @@
 package gitserve_test
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
+	"compress/zlib"
 	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -415,39 +418,72 @@ func TestCaseC23_GzippedPushIsTakenUpToTheLimit(t *testing.T) {
 	require.Contains(t, text, "unpack more than 20971520 bytes")
 }
 
-// Git takes long to index a small pack of many deltas on a large file, and gets on.
+// A small pack of many versions of a large file takes git long to index. It was ended after 20
+// seconds.
 func TestCaseC23_SmallPackThatTakesGitLongIsTaken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute")
 	}
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
-	tip := s.versions(300, 6<<20)
+	pack, tip := versions(500, 12<<20)
 	s.says(map[string]string{"refs/heads/main": tip})
-	s.git("push", "-q", s.url, "main")
+	status, text := s.post(strings.NewReader(line(null+" "+tip+" refs/heads/main\x00report-status side-band-64k") + "0000" + pack))
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "ok refs/heads/main\n")
+	require.Contains(t, text, "0005\x02", "the client hears that we are there meanwhile")
 	require.Contains(t, s.remote(), tip)
 }
 
-// versions commits that many versions of a file of that size, by fast-import and a repack, and
-// returns the last commit.
-func (s *served) versions(n, size int) string {
-	s.t.Helper()
-	data := bytes.Repeat([]byte("{\"some\":\"json\",\"number\":12345},\n"), size/32)
-	cmd := exec.CommandContext(s.t.Context(), "git", "fast-import", "--quiet", "--depth=4095")
-	cmd.Dir = s.work
-	in, err := cmd.StdinPipe()
-	require.NoError(s.t, err)
-	require.NoError(s.t, cmd.Start())
-	out := bufio.NewWriter(in)
-	for i := range n {
-		copy(data[32*(i*7919%(len(data)/32)):], fmt.Sprintf("{\"some\":\"json\",\"number\":%05d}", i))
-		fmt.Fprintf(out, "commit refs/heads/main\ncommitter a <a@example.com> %d +0000\ndata 1\nx\nM 100644 inline f.json\ndata %d\n", 1700000000+i, len(data))
-		_, _ = out.Write(data)
-		fmt.Fprintln(out)
+// versions returns a pack of some KiB with a commit of so many files of that size. Each is a delta on
+// the first.
+func versions(n, size int) (pack, tip string) {
+	base := bytes.Repeat([]byte{'x'}, size)
+	id := func(kind string, parts ...[]byte) []byte {
+		h, length := sha1.New(), 0
+		for _, p := range parts {
+			length += len(p)
+		}
+		fmt.Fprintf(h, "%s %d\x00", kind, length)
+		for _, p := range parts {
+			_, _ = h.Write(p)
+		}
+		return h.Sum(nil)
 	}
-	require.NoError(s.t, out.Flush())
-	require.NoError(s.t, in.Close())
-	require.NoError(s.t, cmd.Wait())
-	return s.git("rev-parse", "main")
+	var out bytes.Buffer
+	_, _ = out.WriteString("PACK\x00\x00\x00\x02")
+	_ = binary.Write(&out, binary.BigEndian, uint32(n+3))
+	add := func(kind byte, before, content []byte) {
+		rest := len(content) >> 4
+		head := []byte{kind<<4 | byte(len(content)&15)}
+		for ; rest > 0; rest >>= 7 {
+			head[len(head)-1] |= 0x80
+			head = append(head, byte(rest&0x7f))
+		}
+		_, _ = out.Write(append(head, before...))
+		z := zlib.NewWriter(&out)
+		_, _ = z.Write(content)
+		_ = z.Close()
+	}
+	add(3, nil, base)
+	first := id("blob", base)
+	tree := append([]byte("100644 base\x00"), first...)
+	const most = 0xffffff
+	for i := range n {
+		own := fmt.Appendf(nil, "%09d\n", i)
+		delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(size)), uint64(size+len(own)))
+		delta = append(append(delta, byte(len(own))), own...)
+		for at := 0; at < size; at += most {
+			n := min(most, size-at)
+			delta = append(delta, 0x80|0x7f, byte(at), byte(at>>8), byte(at>>16), byte(at>>24), byte(n), byte(n>>8), byte(n>>16))
+		}
+		add(7, first, delta)
+		tree = append(append(tree, fmt.Sprintf("100644 v%03d\x00", i)...), id("blob", own, base)...)
+	}
+	add(2, nil, tree)
+	commit := fmt.Appendf(nil, "tree %x\nauthor a <a@example.com> 1700000000 +0000\ncommitter a <a@example.com> 1700000000 +0000\n\nx\n", id("tree", tree))
+	add(1, nil, commit)
+	sum := sha1.Sum(out.Bytes())
+	return out.String() + string(sum[:]), hex.EncodeToString(id("commit", commit))
 }
 
 // A request of wants that git http-backend has no room for was answered by 200 and nothing.
