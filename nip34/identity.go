@@ -3,6 +3,7 @@ package nip34
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -71,15 +72,15 @@ func parseBases(spec string) ([]base, error) {
 		}
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)
-		} else {
-			bases[0].scheme = "http" // a port of its own and no scheme: for trying it out
+		} else if _, err := netip.ParseAddr(u.HostPort.Host); err == nil || u.HostPort.Host == "localhost" {
+			bases[0].scheme = "http" // for trying it out
 		}
 	}
 	return bases, nil
 }
 
 // URL returns the HTTP URL of the first address of the service, and "" for the zero Identity. If that address
-// names a port and no scheme, it is http.
+// names a port and no scheme, it is https, and http for an IP address and localhost.
 func (id Identity) URL() string {
 	if id.IsZero() {
 		return ""

@@ -76,6 +76,9 @@ type constants struct {
 	// published is compared to each of them. A filter counts as one more for each 40 values. When it is reached,
 	// the oldest subscription of the client with most is closed. Defaults to 50,000.
 	MaxListening int
+	// EventRate is the maximum number of published events per second that are written to one client, once for each of its
+	// subscriptions; all clients get ten times as many. Beyond that its oldest subscriptions are closed. Defaults to 2,000.
+	EventRate int
 	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
 	// before it asks who that is. Defaults to 1 MiB.
 	MaxBody int64
@@ -90,9 +93,8 @@ const (
 	bodiesPart = 8 << 20  // of one client
 	negPlaces  = 64       // reconciliations
 
-	eventRate     = 20_000 // events that are written to subscribers, per second
-	eventRatePart = 2000   // to one client
-	burst         = 5      // seconds of that which may come together
+	eventParts = 10 // all clients together get so many times EventRate
+	burst      = 5  // seconds of EventRate that may come together
 
 	negKept   = 8 * time.Second // khatru keeps one for seven seconds after its last message
 	softQueue = 1 << 20         // who has more than this to read is not asked what else they want, and gets no more of it
@@ -160,6 +162,7 @@ func New(next http.Handler, cfg Config) *Gate {
 	set(&cfg.fixed.MaxFilters, 100)
 	set(&cfg.fixed.MaxSubscriptions, 500)
 	set(&cfg.fixed.MaxListening, 50_000)
+	set(&cfg.fixed.EventRate, 2000)
 	relay, direct := next.(*khatru.Relay)
 	if cfg.MaxMessage <= 0 {
 		cfg.MaxMessage = 512_000
@@ -186,8 +189,8 @@ func New(next http.Handler, cfg Config) *Gate {
 		work:    limit.NewSlots(places, placesPart),
 		bodies:  limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
 		held:    limit.NewSlots(holds, heldPart),
-		written: limit.NewRate(eventRatePart, burst*eventRatePart, 3*cfg.MaxConnections),
-		flood:   rate.NewLimiter(eventRate, burst*eventRate),
+		written: limit.NewRate(float64(cfg.fixed.EventRate), burst*cfg.fixed.EventRate, 3*cfg.MaxConnections),
+		flood:   rate.NewLimiter(rate.Limit(eventParts*cfg.fixed.EventRate), burst*eventParts*cfg.fixed.EventRate),
 		soft:    min(softQueue, cfg.fixed.MaxQueue/softPart),
 		live: live{
 			subs: limit.NewTable[*sub, *conn](cfg.fixed.MaxListening, int64(cfg.fixed.MaxListening)),

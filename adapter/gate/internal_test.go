@@ -77,7 +77,7 @@ func TestDefaults(t *testing.T) {
 	require.NotNil(t, cfg.Logger)
 	cfg.Client, cfg.Logger = nil, nil
 	require.Equal(t, Config{
-		MaxConnections: 4096, MaxMessage: 512_000, fixed: constants{MaxName: 250, MaxFilters: 100, MaxSubscriptions: 500, MaxListening: 50_000, MaxBody: 1 << 20, MaxQueue: 64 << 20}, MaxQueues: 512 << 20,
+		MaxConnections: 4096, MaxMessage: 512_000, fixed: constants{MaxName: 250, MaxFilters: 100, MaxSubscriptions: 500, MaxListening: 50_000, EventRate: 2000, MaxBody: 1 << 20, MaxQueue: 64 << 20}, MaxQueues: 512 << 20,
 	}, cfg)
 }
 

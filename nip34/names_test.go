@@ -1,0 +1,36 @@
+package nip34_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// What we call ourselves, whatever a client calls us.
+func TestCaseC4_NamesOfAnIdentity(t *testing.T) {
+	for spec, want := range map[string]string{
+		"grasp.example.com": "https://grasp.example.com", "grasp.example.com:7334": "https://grasp.example.com:7334", "127.0.0.1:3334": "http://127.0.0.1:3334",
+		"localhost:3334": "http://localhost:3334", "ws://a.example:81": "", "http://a.example:8080/git/": "http://a.example:8080/git", "wss://a.example/x": "https://a.example/x",
+	} {
+		id, err := nip34.ParseIdentity(spec)
+		if want == "" {
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, id.URL(), spec)
+	}
+	id, err := nip34.ParseIdentity("a.example", "https://b.example:8443/git")
+	require.NoError(t, err)
+	for named, want := range map[string]string{
+		"https://a.example": "https://a.example", "http://a.example": "http://a.example", "https://b.example:8443": "https://b.example:8443",
+		"https://evil.example": "https://a.example", "http://b.example": "https://a.example", "": "https://a.example", "http://a.example.evil.example": "https://a.example",
+	} {
+		u := id.Origin(named)
+		require.Equal(t, want, u.String(), named)
+	}
+	require.Empty(t, nip34.Identity{}.URL())
+	require.Empty(t, nip34.Identity{}.Origin("https://a.example").Scheme)
+}
