@@ -13,21 +13,23 @@ import (
 
 // checks have every repository looked at once in a while, and what has departed go.
 type checks struct {
-	cfg    *Config
-	repos  containedRepositories
-	inbox  *inbox
-	reader *reader
+	cfg        *Config
+	repos      containedRepositories
+	inbox      *inbox
+	findings   *findings
+	reader     *reader
+	departures *departures
 }
 
-// checkRetry is the wait after the list of repositories could not be read.
+// checkRetry is the wait after the repositories could not be listed, and between two looks at whether
+// lost announcements are back.
 const checkRetry = time.Minute
 
 // sweepPeriod is the time between two looks at what has departed.
 const sweepPeriod = time.Hour
 
-// run has every repository looked at in each period that is listed or whose
-// announcement waits, or that is there though nobody announces it, spread over it. The
-// period is never quite the same: servers that were started together do not ask others
+// run has every repository looked at in each period that is announced, or in service, spread over it.
+// The period is never quite the same, so that servers that were started together do not ask others
 // together for ever.
 func (c *checks) run(ctx context.Context) {
 	c.findLost(ctx)
@@ -39,21 +41,35 @@ func (c *checks) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		identifiers, err := c.reader.identifiers(ctx)
+		announced, there, err := c.list(ctx)
 		if err != nil {
-			if ctx.Err() == nil {
-				c.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
-			}
 			timer.Reset(checkRetry)
 			continue
 		}
-		left, err := c.inService(ctx)
-		if err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
+		if err := c.judge(ctx, announced, there, departuresLeast); err != nil || c.departures.unconfirmed() > 0 {
+			c.findLost(ctx)
+			timer.Reset(checkRetry)
+			continue
 		}
-		identifiers = slices.AppendSeq(identifiers, maps.Keys(left))
-		slices.Sort(identifiers)
-		identifiers = slices.Compact(identifiers)
+		// Only what nobody announced when all was listed may leave in this round: a store that
+		// loses its events later in the round must not have the others leave one by one.
+		left := make(map[string]map[graspsync.RepoRef]bool)
+		for ref, ours := range announced {
+			if ours {
+				left[ref.Identifier] = nil
+			}
+		}
+		for ref := range there {
+			of := left[ref.Identifier]
+			if of == nil {
+				of = make(map[graspsync.RepoRef]bool)
+				left[ref.Identifier] = of
+			}
+			if !announced[ref] {
+				of[ref] = true
+			}
+		}
+		identifiers := slices.Sorted(maps.Keys(left))
 		began := time.Now()
 		for i, identifier := range identifiers {
 			at := began.Add(time.Duration(float64(c.cfg.fixed.Check) * 0.8 * float64(i) / float64(len(identifiers))))
@@ -69,43 +85,84 @@ func (c *checks) run(ctx context.Context) {
 	}
 }
 
-// findLost has repositories looked at right away that are announced and not there, and says
-// how many are. If a folder was lost, or is not that of these events, clients would hear for
-// up to an hour that there is no such repository, and the operator nothing at all.
+// findLost has repositories looked at right away that are announced and not in service, and logs their
+// number. If a folder was lost, or is not that of these events, clients would hear for up to an hour
+// that there is no such repository, and the operator nothing at all. While most repositories have no
+// announcement it returns only when the operator has confirmed that, or the events are back.
 func (c *checks) findLost(ctx context.Context) {
-	there, err := c.inService(ctx)
-	var listed []string
-	if err == nil {
-		listed, err = c.reader.listed(ctx)
-	}
-	if err != nil && ctx.Err() == nil {
-		c.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
-	}
-	slices.Sort(listed)
-	count, readable := 0, true
-	for _, identifier := range slices.Compact(listed) {
-		lost := 0
-		if len(there[identifier]) == 0 {
-			lost = 1 // at least: so it is told even if nothing can be read
+	for {
+		announced, there, err := c.list(ctx)
+		if err == nil {
+			c.restore(announced, there)
+			err = c.judge(ctx, announced, there, 0)
 		}
-		if readable {
-			n, err := c.reader.lost(ctx, identifier, there[identifier])
-			if ctx.Err() != nil {
-				return
+		if err == nil && c.departures.unconfirmed() == 0 {
+			return
+		}
+		select {
+		case <-time.After(checkRetry):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// judge has no repository leave if more than least, and more than half of those in service, have no
+// announcement, neither one that lists us nor another one: their events may be lost.
+func (c *checks) judge(ctx context.Context, announced, there map[graspsync.RepoRef]bool, least int) error {
+	missing := maps.Clone(there)
+	maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool {
+		_, known := announced[ref]
+		return known
+	})
+	many := func() bool { return len(missing) > least && 2*len(missing) > len(there) }
+	if many() { // the relay may not have given all
+		for ref := range missing {
+			accepted, err := c.reader.accepted(ctx, ref)
+			if err != nil {
+				return err
 			}
-			if readable = err == nil; readable {
-				lost = n
-			} else { // the check comes to the others: a store that hangs is waited for once
-				c.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
+			if accepted {
+				delete(missing, ref)
 			}
 		}
-		if count += lost; lost > 0 {
-			c.inbox.tell(news{identifier: identifier, why: resolve.Reasons{Check: true}})
+	}
+	if !many() {
+		missing = nil
+	}
+	if len(missing) > 0 && c.departures.unconfirmed() == 0 {
+		c.cfg.Logger.Error("most repositories have no announcement, and none of them leaves before the operator confirms that: are the events lost?",
+			"count", len(missing), "of", len(there))
+	}
+	c.departures.keep(missing, len(there))
+	return nil
+}
+
+// restore has repositories looked at that are announced and not in service.
+func (c *checks) restore(announced, there map[graspsync.RepoRef]bool) {
+	count := 0
+	for ref, ours := range announced {
+		if ours && !there[ref] {
+			count++
+			c.findings.touch(ref)
+			c.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Check: true}})
 		}
 	}
 	if count > 0 {
 		c.cfg.Logger.Warn("repositories are announced and not there: they are restored or made again, and what they lack is hunted for", "count", count)
 	}
+}
+
+// list returns the repositories that are announced, each with whether it is ours, and those that are in
+// service.
+func (c *checks) list(ctx context.Context) (announced, there map[graspsync.RepoRef]bool, err error) {
+	if there, err = c.inService(ctx); err == nil {
+		announced, err = c.reader.announcedRefs(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
+	}
+	return announced, there, err
 }
 
 // sweep removes what has departed and was not put back in time.
@@ -139,16 +196,11 @@ func (c *checks) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	}
 }
 
-// inService returns the repositories that are there, by identifier.
-func (c *checks) inService(ctx context.Context) (map[string]map[graspsync.RepoRef]bool, error) {
+// inService returns the repositories that are in service.
+func (c *checks) inService(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.fixed.Timeout)
 	defer cancel()
-	out := make(map[string]map[graspsync.RepoRef]bool)
-	err := c.repos.eachOf(ctx, graspsync.PubKey{}, func(ref graspsync.RepoRef) {
-		if out[ref.Identifier] == nil {
-			out[ref.Identifier] = make(map[graspsync.RepoRef]bool)
-		}
-		out[ref.Identifier][ref] = true
-	})
+	out := make(map[graspsync.RepoRef]bool)
+	err := c.repos.eachOf(ctx, graspsync.PubKey{}, func(ref graspsync.RepoRef) { out[ref] = true })
 	return out, err
 }

@@ -8,6 +8,7 @@ type collector struct {
 	report                                    *report
 	queue, attempts, oids, inFlight, requests *prometheus.Desc
 	waiting, fates, bytes, dropped, panics    *prometheus.Desc
+	unconfirmed                               *prometheus.Desc
 
 	upkeepDue, upkeepRuns, upkeepSeconds, upkeepFreed, upkeepRemoved, packs, looseRefs *prometheus.Desc
 }
@@ -29,6 +30,8 @@ func newCollector(status func() Status, report *report, namespace string) *colle
 		dropped:  desc("dropped_total", "What a bound dropped.", "reason"),
 		panics:   desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
 
+		unconfirmed: desc("departures_unconfirmed", "Number of repositories without an announcement that stay in service until the operator confirms that they leave."),
+
 		upkeepDue:     desc("maintenance_due", "Repositories that wait to be put in order."),
 		upkeepRuns:    desc("maintenance_runs_total", "How often a repository was put in order, by what it came to.", "result"),
 		upkeepSeconds: desc("maintenance_seconds_total", "Time that was spent putting repositories in order."),
@@ -42,7 +45,7 @@ func newCollector(status func() Status, report *report, namespace string) *colle
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics,
+		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics, c.unconfirmed,
 		c.upkeepDue, c.upkeepRuns, c.upkeepSeconds, c.upkeepFreed, c.upkeepRemoved, c.packs, c.looseRefs,
 	} {
 		ch <- d
@@ -61,6 +64,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.attempts, counter, float64(st.Failed), "failure")
 	send(c.oids, counter, float64(st.Objects))
 	send(c.bytes, counter, float64(st.Fetched))
+	send(c.unconfirmed, gauge, float64(st.Unconfirmed))
 	m := st.Maintenance
 	send(c.upkeepDue, gauge, float64(m.Due))
 	send(c.upkeepRuns, counter, float64(m.Runs-m.Failed), "success")

@@ -45,6 +45,7 @@ type looker struct {
 	intake    *intake
 	// displacement is what counts for pull requests though it has no ref.
 	displacement *displacement
+	departures   *departures
 }
 
 // The lock of a repository is waited for this part of the longest time of a look, since pushes may
@@ -90,7 +91,7 @@ func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Re
 	f, err := k.lookLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, k.endElsewhere(ctx, g))
-	if why.Check {
+	if why.Check && k.departures.unconfirmed() == 0 {
 		err = errors.Join(err, k.adoptIn(ctx, ref, r))
 	}
 	return f, err
@@ -259,6 +260,9 @@ func (k *looker) noteGone(ref graspsync.RepoRef, number uint64) found {
 // that a crash, or a fetch under way, has left. Those of others are left to looks at theirs,
 // which may have been announced again since this one began.
 func (k *looker) leaves(ctx context.Context, g *resolve.Group, ref graspsync.RepoRef) error {
+	if k.departures.keeps(ref) {
+		return nil
+	}
 	err := k.remover.remove(ctx, ref)
 	var waited []resolve.Ended
 	for _, o := range g.Over {

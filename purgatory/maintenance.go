@@ -157,15 +157,10 @@ func (m *maintenance) all(ctx context.Context) {
 		m.pass.packs, m.pass.looseRefs = 0, 0
 	}
 	m.mu.Unlock()
-	identifiers, err := m.reader.identifiers(ctx)
-	for _, identifier := range identifiers {
-		g, gerr := m.reader.announced(ctx, identifier, false)
-		if gerr != nil {
-			err = errors.Join(err, gerr)
-			continue
-		}
-		for _, a := range g.All {
-			m.schedule.add(a.Ref)
+	announced, err := m.reader.announcedRefs(ctx)
+	for ref, ours := range announced {
+		if ours {
+			m.schedule.add(ref)
 		}
 	}
 	if err != nil && ctx.Err() == nil {

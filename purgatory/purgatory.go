@@ -22,8 +22,16 @@ import (
 // Message is what a client is told whose event waits.
 const Message = "purgatory: won't be served until git data arrives"
 
-// ErrRunning is returned by a second call of Run.
-var ErrRunning = errors.New("already run")
+// Sentinels of Run and [Purgatory.Ready].
+var (
+	// ErrRunning is returned by a second call of Run.
+	ErrRunning = errors.New("already run")
+	// ErrStarting says that the repositories were not listed yet.
+	ErrStarting = errors.New("the repositories are still being listed")
+	// ErrLost says that most repositories have no announcement. None of them leaves before the
+	// operator confirms that, or their events are back.
+	ErrLost = errors.New("most repositories have no announcement, so their events may be lost: restore these, or confirm that the repositories leave")
+)
 
 // Purgatory holds events until their git data is here. It is made by [Open]. All
 // methods may be called concurrently.
@@ -35,6 +43,7 @@ type Purgatory struct {
 	report       *report
 	inbox        *inbox
 	findings     *findings
+	departures   *departures
 	gatherings   *gatherings
 	servers      *servers
 	entries      *entries
@@ -98,7 +107,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 
 // newPurgatory makes all parts, each with those that it calls.
 func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
-	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings(), ended: make(chan struct{})}
+	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings(), departures: &departures{}, ended: make(chan struct{})}
 	outside := contain(relay, repos, git, store, p.report)
 	p.inbox, p.gatherings = newInbox(p.report), newGatherings(&cfg, p.report)
 	p.servers = newServers(&cfg, p.report, outside.keep)
@@ -125,7 +134,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 		keep: outside.keep, step: step, naming: naming,
 		inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, takes: p.entries.takes,
 		entries: p.entries, reader: p.reader, mover: p.mover,
-		histories: p.histories, displacement: p.displacement, rations: p.rations, remover: p.remover, intake: p.intake,
+		histories: p.histories, displacement: p.displacement, rations: p.rations, remover: p.remover, intake: p.intake, departures: p.departures,
 	}
 	p.surveyor = &surveyor{
 		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, entries: p.entries, reader: p.reader,
@@ -134,7 +143,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 		cfg: &cfg, naming: naming,
 		findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, entries: p.entries, reader: p.reader, remover: p.remover,
 	}
-	p.checks = &checks{cfg: &cfg, repos: outside.repos, inbox: p.inbox, reader: p.reader}
+	p.checks = &checks{cfg: &cfg, repos: outside.repos, inbox: p.inbox, findings: p.findings, reader: p.reader, departures: p.departures}
 	p.maintenance = &maintenance{
 		cfg: &cfg, report: p.report, git: outside.git, schedule: p.schedule, displacement: p.displacement, rations: p.rations,
 		reader: p.reader, mover: p.mover, findings: p.findings, inbox: p.inbox,
@@ -278,6 +287,21 @@ func (p *Purgatory) Departed(ev graspsync.Event) { p.intake.departed(ev) }
 // [Repositories] keep it: one of them may have come meanwhile.
 func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) { p.intake.staged(ref, ids) }
 
+// Ready returns nil if repositories come and go as their announcements do. The error wraps
+// [ErrStarting] until Run has listed the repositories, and [ErrLost] while most of those in service
+// have no announcement.
+func (p *Purgatory) Ready() error { return p.departures.err() }
+
+// ConfirmDepartures has the repositories leave for which Ready returns [ErrLost], and returns their
+// number. Their folders are kept for [Times].Departed.
+func (p *Purgatory) ConfirmDepartures() int {
+	refs := p.departures.confirm()
+	for _, ref := range refs {
+		p.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}})
+	}
+	return len(refs)
+}
+
 // Maintain puts one repository in order at once, whatever that costs: when it returns,
 // what no ref has and no event names that waits is gone, and so are the logs of refs. It
 // is for who must take something down, after the events are gone that name it. The error
@@ -356,6 +380,7 @@ func (p *Purgatory) Status() Status {
 	st := Status{At: time.Now(), Maintenance: p.maintenance.snapshot()}
 	p.report.count(&st)
 	p.entries.count(&st)
+	st.Unconfirmed = p.departures.unconfirmed()
 	return st
 }
 

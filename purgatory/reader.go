@@ -289,41 +289,22 @@ func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34
 	return w, nil
 }
 
-// lost counts the repositories with an identifier that are announced and not among those
-// that are there. Others of the same name may be: forks are called as what they are of.
-func (d *reader) lost(ctx context.Context, identifier string, there map[graspsync.RepoRef]bool) (int, error) {
+// announcedRefs returns the repositories that are announced, stored or waiting, each with whether it
+// is ours.
+func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
-	announcements, err := d.stored.announcements(ctx, identifier)
+	waiting := d.waiting.all() // first: a released one is in both
+	out, err := d.stored.announcedRefs(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("reading announcements: %w", err)
+		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
-	lost := make(map[graspsync.RepoRef]struct{})
-	for _, a := range announcements {
-		if !there[a.Ref] && !hasExpired(a.Event, time.Now()) {
-			lost[a.Ref] = struct{}{}
+	for _, e := range waiting {
+		if e.Class == ledger.Announcement || e.Class == ledger.Relative {
+			out[e.Repos[0]] = out[e.Repos[0]] || e.Class == ledger.Announcement && !e.Soft
 		}
 	}
-	return len(lost), nil
-}
-
-func (d *reader) identifiers(ctx context.Context) ([]string, error) {
-	out, err := d.listed(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range d.waiting.allAnnouncements() {
-		out = append(out, a.Ref.Identifier)
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
-}
-
-// listed returns the identifiers of what is served.
-func (d *reader) listed(ctx context.Context) (out []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
-	defer cancel()
-	return d.stored.identifiers(ctx)
+	return out, nil
 }
 
 // namedBy returns the objects that events name of those who have a say in a repository:

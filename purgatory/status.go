@@ -32,6 +32,10 @@ type Status struct {
 	Unreadable uint64            `json:"unreadable"` // entries on the disk
 	Panics     map[string]uint64 `json:"panics"`     // that were contained, by whose code it was; always a bug
 
+	// Unconfirmed is how many repositories have no announcement and stay in service until the operator
+	// confirms that they leave; see [Purgatory.Ready].
+	Unconfirmed int `json:"unconfirmed_departures,omitempty"`
+
 	// Queue is how many repositories git data is hunted for.
 	Queue int `json:"queue"`
 	// Domains are the git servers that were asked since the start, by name: up to 200. What was

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -81,26 +82,23 @@ func named(kind int, identifier string) nostr.Filter {
 	return nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"d": {identifier}}}
 }
 
-// identifiers returns those of all announcements that make a repository ours. Of a relay that
-// can't be read completely these are all that it gives: what is left out is looked at as long
-// as its repository is there, and everything else must not wait until it can be. One of which
-// it can't be told whether it is ours is among them: a look at it finds that out.
-func (s stored) identifiers(ctx context.Context) (out []string, err error) {
+// announcedRefs returns the repositories of all stored announcements, each with whether it is ours
+// and has not expired. Of a relay that can't be read completely these are all that it gives: the rest
+// is looked at as long as its repository is in service. A repository of which the relay can't tell
+// whether it is ours counts as ours, because a look finds that out.
+func (s stored) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
+	out = make(map[graspsync.RepoRef]bool)
 	err = s.relay.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
-			if lists, err := s.relay.Lists(a); lists || err != nil {
-				out = append(out, a.Ref.Identifier)
-			}
+			lists, err := s.relay.Lists(a)
+			out[a.Ref] = out[a.Ref] || (lists || err != nil) && !hasExpired(ev.Event, time.Now())
 		}
 		return true
 	})
 	if errors.Is(err, ErrIncomplete) {
-		return out, nil
+		err = nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, err
 }
 
 // has reports whether an event is stored.

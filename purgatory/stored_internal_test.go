@@ -43,17 +43,16 @@ func (l *library) Events(_ context.Context, f nostr.Filter) iter.Seq2[graspsync.
 
 // A list of announcements that a relay can't give completely is as long as it is; one that
 // fails is none.
-func TestIdentifiersOfAnIncompleteRelay(t *testing.T) {
+func TestAnnouncedOfAnIncompleteRelay(t *testing.T) {
 	l := &library{events: []*nostr.Event{eventBy(graspsync.PubKey{1}, 1, graspsync.KindAnnouncement, nostr.Tag{"d", "one"})}}
 	s := stored{containedRelay{l, newReport(&Config{})}}
 	l.err = fmt.Errorf("501 in a second: %w", ErrIncomplete)
-	names, err := s.identifiers(t.Context())
+	refs, err := s.announcedRefs(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"one"}, names)
+	require.Len(t, refs, 1)
 	l.err = errors.New("no disk")
-	names, err = s.identifiers(t.Context())
+	_, err = s.announcedRefs(t.Context())
 	require.ErrorIs(t, err, l.err)
-	require.Empty(t, names)
 }
 
 // Which of many events are stored is asked a hundred at a time; of a relay that fails nothing is

@@ -27,11 +27,17 @@ var commands = map[string]command{
 	"purge": {"purge author|repository|event <which>", 2, 2, purgesSubject(func(c Control, ctx context.Context, s rules.Subject, _ string) (Purged, error) {
 		return c.Purge(ctx, s)
 	})},
-	"remove":    {"remove author|repository|event <which> [reason]", 2, 3, purgesSubject(Control.Remove)},
-	"retry":     {"retry <relay>", 1, 1, aboutRelay(0, Control.Retry)},
-	"resync":    {"resync relay|repository <which>", 2, 2, resync},
-	"refetch":   {"refetch <repository>", 1, 1, aboutRepository(Control.Refetch)},
-	"maintain":  {"maintain <repository>", 1, 1, maintain},
+	"remove":   {"remove author|repository|event <which> [reason]", 2, 3, purgesSubject(Control.Remove)},
+	"retry":    {"retry <relay>", 1, 1, aboutRelay(0, Control.Retry)},
+	"resync":   {"resync relay|repository <which>", 2, 2, resync},
+	"refetch":  {"refetch <repository>", 1, 1, aboutRepository(Control.Refetch)},
+	"maintain": {"maintain <repository>", 1, 1, maintain},
+	"confirm": {"confirm departures", 1, 1, func(_ context.Context, c Control, args []string) (any, error) {
+		if args[0] != "departures" {
+			return nil, fmt.Errorf("%w: want: confirm departures", admin.ErrUsage)
+		}
+		return c.ConfirmDepartures()
+	}},
 	"bootstrap": {"bootstrap add|remove <relay>", 2, 2, bootstrap},
 	"describe":  {"describe name|description|icon <text>", 2, 2, describe},
 	"rules": {"rules", 0, 0, func(_ context.Context, c Control, _ []string) (any, error) {

@@ -246,6 +246,16 @@ func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return errors.Join(failed, err)
 }
 
+// ConfirmDepartures has those repositories leave that are kept because most have no announcement, and
+// returns their number; see [purgatory.Purgatory].
+func (c Control) ConfirmDepartures() (departed int, err error) {
+	err = c.recorded(func() error {
+		departed = c.purgatory.ConfirmDepartures()
+		return nil
+	}, "confirm", "departures")
+	return departed, err
+}
+
 // Maintain puts a repository in order now: what nothing names is gone when it returns. While it is in
 // use it is waited for.
 func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purgatory.Maintained, err error) {

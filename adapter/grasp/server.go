@@ -155,7 +155,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	about["limitation"] = limits
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.commands, s.whole, cfg.Criteria, cfg.Curation}
-	s.readiness = readiness.New(s.sync.Ready(), s.sync.Writable, cfg.State, s.repos.Writable)
+	s.readiness = readiness.New(s.sync.Ready(), func() error { return errors.Join(s.sync.Writable(), s.purgatory.Ready()) }, cfg.State, s.repos.Writable)
 	return s, nil
 }
 

@@ -104,7 +104,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	}); err != nil {
 		return nil, err
 	}
-	s.readiness = readiness.New(s.sync.Ready(), s.sync.Writable, cfg.State, s.repos.Writable)
+	s.readiness = readiness.New(s.sync.Ready(), func() error { return errors.Join(s.sync.Writable(), s.Purgatory().Ready()) }, cfg.State, s.repos.Writable)
 	embed() // last of all: a relay whose New failed is to be one that another New can have
 	gs.Relay.OverwriteRelayInformation = s.describes
 	gs.Relay.SetRouter(routes(gs, s.git, cfg.Rules, identity))

@@ -1,0 +1,123 @@
+package purgatory_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// inService has repositories of so many owners served, and returns these.
+func inService(w *world, n int) (owners []*relaytest.Key) {
+	for i := range n {
+		k := relaytest.NewCheapKey(fmt.Sprint("owner", i))
+		w.relay.put(announce(k, now()-100), says(k, now()-100, "main", 1))
+		w.git.Put(repoOf(k), object(1))
+		w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
+		owners = append(owners, k)
+	}
+	wait(time.Second)
+	require.NoError(w.t, w.p.Ready())
+	return owners
+}
+
+// lose takes all events out of the relay, but for the last that were put there, and returns them.
+func (r *relay) lose(but int) (lost []*nostrEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.events) - but
+	lost, r.events = r.events[:n:n], r.events[n:]
+	return lost
+}
+
+// countServed is how many repositories are in service.
+func countServed(w *world, owners []*relaytest.Key) (n int) {
+	for _, k := range owners {
+		if w.git.Has(repoOf(k)) {
+			n++
+		}
+	}
+	return n
+}
+
+// The events were lost, since their volume was not mounted: each repository left within two hours.
+func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
+	for _, count := range []int{1, 3, 30} {
+		for name, end := range map[string]func(t *testing.T, w *world, owners []*relaytest.Key, lost []*nostrEvent){
+			"confirmed": func(t *testing.T, w *world, owners []*relaytest.Key, _ []*nostrEvent) {
+				require.Equal(t, count, w.p.ConfirmDepartures())
+				wait(10 * time.Second)
+				require.Zero(t, countServed(w, owners))
+				require.True(t, w.git.Kept(repoOf(owners[0])), "for a week")
+				wait(2 * time.Hour)
+			},
+			"restored": func(t *testing.T, w *world, owners []*relaytest.Key, lost []*nostrEvent) {
+				w.relay.put(lost...)
+				wait(2 * time.Minute)
+				require.NoError(t, w.p.Ready())
+				wait(3 * time.Hour)
+				require.Equal(t, count, countServed(w, owners))
+				require.Zero(t, w.p.ConfirmDepartures())
+			},
+		} {
+			t.Run(fmt.Sprint(count, " ", name), func(t *testing.T) {
+				run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+					owners := inService(w, count)
+					w.stop()
+					lost := w.relay.lose(0)
+					w.start()
+					wait(time.Second)
+					require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
+					require.Equal(t, count, w.p.Status().Unconfirmed)
+					wait(26 * time.Hour)
+					require.Equal(t, count, countServed(w, owners))
+					require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
+					require.NoError(t, testutil.CollectAndCompare(w.p.Collector(""), strings.NewReader(fmt.Sprintf(
+						"# HELP purgatory_departures_unconfirmed Number of repositories without an announcement that stay in service until the operator confirms that they leave.\n"+
+							"# TYPE purgatory_departures_unconfirmed gauge\npurgatory_departures_unconfirmed %d\n", count)), "purgatory_departures_unconfirmed"))
+					end(t, w, owners, lost)
+					require.NoError(t, w.p.Ready())
+					require.Zero(t, w.p.Status().Unconfirmed)
+				})
+			})
+		}
+	}
+}
+
+// A store that loses its events while the server runs, at any time of a check.
+func TestCaseC6_LostWhileRunning(t *testing.T) {
+	for at, count := range map[time.Duration]int{time.Minute: 30, 20 * time.Minute: 2, 40 * time.Minute: 12} {
+		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+			owners := inService(w, count)
+			wait(at)
+			lost := w.relay.lose(0)
+			wait(26 * time.Hour)
+			require.Equal(t, count, countServed(w, owners), at)
+			require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
+			w.relay.put(lost...)
+			wait(2 * time.Hour)
+			require.Equal(t, count, countServed(w, owners), at)
+			require.NoError(t, w.p.Ready())
+		})
+	}
+}
+
+// A few that are gone leave, as before.
+func TestCaseC6_FewLeave(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		owners := inService(w, 30)
+		w.stop()
+		w.relay.lose(2 * 20)
+		w.start()
+		wait(2 * time.Hour)
+		require.NoError(t, w.p.Ready())
+		require.Equal(t, 20, countServed(w, owners))
+	})
+}
