@@ -8,7 +8,7 @@ type collector struct {
 	report                                    *report
 	queue, attempts, oids, inFlight, requests *prometheus.Desc
 	waiting, fates, bytes, dropped, panics    *prometheus.Desc
-	unconfirmed                               *prometheus.Desc
+	unconfirmed, failures                     *prometheus.Desc
 
 	upkeepDue, upkeepRuns, upkeepSeconds, upkeepFreed, upkeepRemoved, packs, looseRefs *prometheus.Desc
 }
@@ -30,6 +30,7 @@ func newCollector(status func() Status, report *report, namespace string) *colle
 		dropped:  desc("dropped_total", "What a bound dropped.", "reason"),
 		panics:   desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
 
+		failures:    desc("dependency_failures_total", "Total failed calls to the relay, git, the repositories and the store.", "dependency"),
 		unconfirmed: desc("departures_unconfirmed", "Number of repositories without an announcement that stay in service until the operator confirms that they leave."),
 
 		upkeepDue:     desc("maintenance_due", "Repositories that wait to be put in order."),
@@ -45,7 +46,7 @@ func newCollector(status func() Status, report *report, namespace string) *colle
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics, c.unconfirmed,
+		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics, c.unconfirmed, c.failures,
 		c.upkeepDue, c.upkeepRuns, c.upkeepSeconds, c.upkeepFreed, c.upkeepRemoved, c.packs, c.looseRefs,
 	} {
 		ch <- d
@@ -89,6 +90,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for whose, n := range st.Panics {
 		send(c.panics, counter, float64(n), whose)
+	}
+	for of, n := range c.report.failing.Totals() {
+		send(c.failures, counter, float64(n), of)
 	}
 	for domain, d := range c.report.domains() {
 		send(c.inFlight, gauge, float64(d.inFlight), domain)

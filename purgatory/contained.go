@@ -37,7 +37,7 @@ type containedRelay struct {
 }
 
 func (r containedRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
-	defer r.report.recovered(&err, ofRelay)
+	defer r.report.recovered(&err, ofRelay+" save")
 	return r.relay.Save(ctx, event)
 }
 
@@ -90,33 +90,33 @@ func (r containedRepositories) unlock(unlock func()) {
 }
 
 func (r containedRepositories) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) (err error) {
-	defer r.report.recovered(&err, ofRepos)
+	defer r.report.recovered(&err, ofRepos+" create")
 	return r.repos.Create(ctx, ref, format)
 }
 
 func (r containedRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) (err error) {
-	defer r.report.recovered(&err, ofRepos)
+	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Remove(ctx, ref)
 }
 
 func (r containedRepositories) Depart(ctx context.Context, ref graspsync.RepoRef) (err error) {
-	defer r.report.recovered(&err, ofRepos)
+	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Depart(ctx, ref)
 }
 
 func (r containedRepositories) Sweep(ctx context.Context, before time.Time) (err error) {
-	defer r.report.recovered(&err, ofRepos)
+	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Sweep(ctx, before)
 }
 
 func (r containedRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) (err error) {
-	defer r.report.recovered(&err, ofRepos)
+	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Erase(ctx, ref)
 }
 
 // eachOf calls each for the repositories that Owned yields.
 func (r containedRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
-	defer r.report.recovered(&err, ofRepos)
+	defer r.report.recovered(&err, ofRepos+" list")
 	for ref, err := range r.repos.Owned(ctx, owner) {
 		if err != nil {
 			return err
@@ -169,12 +169,12 @@ func (s containedStore) Get(ctx context.Context, key string) (_ []byte, _ state.
 }
 
 func (s containedStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (_ state.Version, err error) {
-	defer s.report.recovered(&err, ofStore)
+	defer s.report.recovered(&err, ofStore+" write")
 	return s.Store.CompareAndSwap(ctx, key, old, value)
 }
 
 func (s containedStore) Delete(ctx context.Context, key string, old state.Version) (err error) {
-	defer s.report.recovered(&err, ofStore)
+	defer s.report.recovered(&err, ofStore+" write")
 	return s.Store.Delete(ctx, key, old)
 }
 
@@ -209,7 +209,7 @@ func (g containedGit) Weigh(ctx context.Context, dir string, id nip34.ObjectID, 
 }
 
 func (g containedGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {
-	defer g.report.recovered(&err, ofGit)
+	defer g.report.recovered(&err, ofGit+" take")
 	if q, err = g.git.Quarantine(ctx, dir); err != nil {
 		return nil, err
 	}
@@ -217,12 +217,12 @@ func (g containedGit) Quarantine(ctx context.Context, dir string) (q Quarantine,
 }
 
 func (g containedGit) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
-	defer g.report.recovered(&err, ofGit)
+	defer g.report.recovered(&err, ofGit+" take")
 	return g.git.Share(ctx, from, to, ids)
 }
 
 func (g containedGit) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
-	defer g.report.recovered(&err, ofGit)
+	defer g.report.recovered(&err, ofGit+" take")
 	return g.git.Take(ctx, dir, from, ids)
 }
 
@@ -233,7 +233,7 @@ func (g containedGit) Refs(ctx context.Context, dir string) (_ resolve.Refs, err
 }
 
 func (g containedGit) UpdateRefs(ctx context.Context, dir string, changes []resolve.RefChange, head nip34.RefName) (err error) {
-	defer g.report.recovered(&err, ofGit)
+	defer g.report.recovered(&err, ofGit+" update")
 	var all []RefChange
 	for _, c := range changes {
 		all = append(all, RefChange(c))
@@ -252,7 +252,7 @@ func (g containedGit) Cleanup(ctx context.Context, dir string) (err error) {
 }
 
 func (g containedGit) Maintain(ctx context.Context, how Maintenance) (_ Maintained, err error) {
-	defer g.report.recovered(&err, ofGit)
+	defer g.report.recovered(&err, ofGit+" maintain")
 	return g.git.Maintain(ctx, how)
 }
 
@@ -290,7 +290,7 @@ func (q containedQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) 
 }
 
 func (q containedQuarantine) Promote(ctx context.Context) (err error) {
-	defer q.report.recovered(&err, ofGit)
+	defer q.report.recovered(&err, ofGit+" take")
 	return q.q.Promote(ctx)
 }
 

@@ -3,6 +3,7 @@ package purgatory
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,9 +17,11 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/outage"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/state"
 )
 
 // Whose code it was that panicked, as [Status] tells.
@@ -41,6 +44,7 @@ type report struct {
 	// what is remembered for who asks
 	endings *memoryOfEndings
 	answers *answers
+	failing outage.Table
 
 	held                            atomic.Uint64
 	fates                           [Unwanted + 1]atomic.Uint64
@@ -70,13 +74,29 @@ func newReport(cfg *Config) *report {
 // recovered, deferred, turns a panic of the embedder's code into an error, and counts
 // it. Such a panic is a bug, but whatever a stranger did to provoke it must cost no
 // more than what was being done: that failed, and is tried again as after any error.
+//
+// It notes whether the call failed. whose is the dependency, and after a space the operation, if that
+// may fail while others work.
 func (s *report) recovered(err *error, whose string) {
-	r := recover()
-	if r == nil {
+	if r := recover(); r != nil {
+		part, _, _ := strings.Cut(whose, " ")
+		s.panicked(r, part)
+		*err = fmt.Errorf("%s panicked: %s", part, graspsync.Printable(fmt.Sprint(r)))
+	}
+	if errors.Is(*err, context.Canceled) {
 		return
 	}
-	s.panicked(r, whose)
-	*err = fmt.Errorf("%s panicked: %s", whose, graspsync.Printable(fmt.Sprint(r)))
+	failed := *err
+	if slices.ContainsFunc(answersOfDependencies, func(known error) bool { return errors.Is(failed, known) }) {
+		failed = nil
+	}
+	s.failing.Note(whose, failed)
+}
+
+// answersOfDependencies are errors that say something of one request. The dependency works.
+var answersOfDependencies = []error{
+	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrBroken, ErrLimit, ErrSlow, ErrBusy, ErrUnfit,
+	ErrChanged, ErrCrowded, state.ErrNotFound, state.ErrConflict,
 }
 
 // panicked counts a panic that was contained. It is called while that unwinds, so that
@@ -305,5 +325,6 @@ func (s *report) count(st *Status) {
 	st.Displaced, st.Unwanted = s.fates[Displaced].Load(), s.fates[Unwanted].Load()
 	st.Fetches, st.Failed, st.Objects, st.Fetched = s.fetches.Load(), s.failed.Load(), s.objects.Load(), s.bytes.Load()
 	st.Dropped, st.Panics = s.byName()
+	st.Failures = s.failing.All()
 	st.Domains, st.Queue = s.domainStatuses(), int(s.queue.Load())
 }

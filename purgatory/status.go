@@ -2,6 +2,8 @@ package purgatory
 
 import (
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 // Status is what a [Purgatory] knows at one moment.
@@ -31,6 +33,8 @@ type Status struct {
 	Dropped    map[string]uint64 `json:"dropped"`    // by a bound
 	Unreadable uint64            `json:"unreadable"` // entries on the disk
 	Panics     map[string]uint64 `json:"panics"`     // that were contained, by whose code it was; always a bug
+	// Failures are the dependencies whose last call failed, such as "relay save", "git take" and "store write".
+	Failures []graspsync.Failure `json:"failures,omitempty"`
 
 	// Unconfirmed is how many repositories have no announcement and stay in service until the operator
 	// confirms that they leave; see [Purgatory.Ready].

@@ -38,7 +38,7 @@ func (p *containedPolicy) verdict(ctx context.Context, in graspsync.Incoming) (v
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	defer p.report.recovered(&err, "policy")
+	defer p.report.recovered(&err, "policy judge")
 	v, err = p.of.Judge(ctx, in.Event, in.Source, p.view)
 	if err == nil && v.Decision == graspsync.Hold && p.holder == nil {
 		return graspsync.Verdict{}, errHolder // else relays would be asked for it again and again

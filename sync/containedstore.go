@@ -32,7 +32,7 @@ func (s *containedStore) has(ctx context.Context, ids []graspsync.EventID) (has 
 var errOutcomes = errors.New("the Store gave another number of outcomes than events")
 
 func (s *containedStore) save(ctx context.Context, events []graspsync.Incoming, most time.Duration) (outcomes []graspsync.Outcome, err error) {
-	defer s.report.recovered(&err, "store")
+	defer s.report.recovered(&err, "store save")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	outcomes, err = s.of.Save(ctx, events)
@@ -46,7 +46,7 @@ func (s *containedStore) save(ctx context.Context, events []graspsync.Incoming, 
 func (s *containedStore) removes() bool { return !s.stays }
 
 func (s *containedStore) remove(ctx context.Context, ev graspsync.Event) (err error) {
-	defer s.report.recovered(&err, "store")
+	defer s.report.recovered(&err, "store remove")
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	err = s.of.Remove(ctx, ev)

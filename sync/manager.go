@@ -368,11 +368,12 @@ func (m *SyncManager) Status() Status {
 	if now != s {
 		m.snapshot.CompareAndSwap(s, now) // so that it is not made for everybody who asks
 	}
-	return m.withGit(*now)
+	return m.withNow(*now)
 }
 
-// withGit completes a status with what is known of git data at this moment.
-func (m *SyncManager) withGit(s Status) Status {
+// withNow completes a status with what is known of git data and of failures at this moment.
+func (m *SyncManager) withNow(s Status) Status {
+	s.Failures = m.report.failing.All()
 	if m.cfg.Lacking == nil {
 		return s
 	}
@@ -411,7 +412,7 @@ func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
 	if err := m.ask(ctx, func(l *loop) { s = l.overview.renew(time.Now(), l.plan, l.known()) }); err != nil {
 		return Status{}, fmt.Errorf("asking for the status: %w", err)
 	}
-	return m.withGit(*s), nil
+	return m.withNow(*s), nil
 }
 
 // reasonDepends counts what a client submitted and what depends on something that is
@@ -447,7 +448,7 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 // forgotten leaves no series behind. Their names begin with namespace: a dashboard made for
 // this kind of server expects "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
-	return newCollector(namespace, m.Status, m.report.bySource)
+	return newCollector(namespace, m.Status, m.report.bySource, m.report.failing.Totals)
 }
 
 // RepoStatus returns what is known of one repository. It asks Run, so it waits for

@@ -19,6 +19,7 @@ type metric struct {
 type collector struct {
 	status    func() Status
 	bySource  func() map[string]uint64
+	totals    func() map[string]uint64 // failures by dependency
 	perRelay  []metric
 	attempts  *prometheus.Desc
 	sources   *prometheus.Desc
@@ -34,11 +35,12 @@ type collector struct {
 	waiting   *prometheus.Desc
 	panics    *prometheus.Desc
 	learned   *prometheus.Desc
+	failures  *prometheus.Desc
 	isSynced  *prometheus.Desc
 	repos     *prometheus.Desc
 }
 
-func newCollector(namespace string, status func() Status, bySource func() map[string]uint64) *collector {
+func newCollector(namespace string, status func() Status, bySource, totals func() map[string]uint64) *collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "sync", name), help, labels, nil)
 	}
@@ -48,7 +50,7 @@ func newCollector(namespace string, status func() Status, bySource func() map[st
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
 	return &collector{
-		status: status, bySource: bySource,
+		status: status, bySource: bySource, totals: totals,
 		perRelay: []metric{
 			relay("relay_connected", "0 disconnected, 1 connecting, 2 syncing, 3 connected, 4 connected with historic failures.",
 				gauge, func(r RelayStatus) float64 { return float64(r.phase) }),
@@ -83,6 +85,7 @@ func newCollector(namespace string, status func() Status, bySource func() map[st
 		waiting:   desc("events_waiting", "Events that wait for what they depend on."),
 		panics:    desc("panics_total", "Panics that were contained, by whose code it was.", "where"),
 		learned:   desc("learned_total", "Facts that relays taught about themselves.", "fact"),
+		failures:  desc("dependency_failures_total", "Total failed calls to the store, the policy and other dependencies.", "dependency"),
 		isSynced:  desc("synced", "1 if no event and no git data is missing that could be fetched, else 0."),
 		repos:     desc("repositories", "Number of announced repositories, by what is known of their git data.", "git"),
 	}
@@ -95,7 +98,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	for _, d := range []*prometheus.Desc{
 		c.attempts, c.sources, c.synced, c.tracked, c.connected, c.dead, c.rejected, c.dropped, c.claimed,
-		c.lapsed, c.inFlight, c.waiting, c.panics, c.learned, c.isSynced, c.repos,
+		c.lapsed, c.inFlight, c.waiting, c.panics, c.learned, c.failures, c.isSynced, c.repos,
 	} {
 		ch <- d
 	}
@@ -148,7 +151,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		counts map[string]uint64
 	}{
 		{c.rejected, s.Events.Rejected}, {c.dropped, s.Events.Dropped},
-		{c.panics, s.Events.Panics}, {c.learned, s.Events.Learned},
+		{c.panics, s.Events.Panics}, {c.learned, s.Events.Learned}, {c.failures, c.totals()},
 	} {
 		for label, n := range by.counts {
 			send(by.desc, prometheus.CounterValue, float64(n), label)

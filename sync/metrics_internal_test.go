@@ -86,8 +86,8 @@ func TestMetricsTellOfAll(t *testing.T) {
 			require.Equal(t, want, got)
 			described := make(chan *prometheus.Desc, 100)
 			m.Collector("ngit").Describe(described)
-			require.Len(t, described, 25)
-			for range 25 {
+			require.Len(t, described, 26)
+			for range 26 {
 				text := (<-described).String()
 				names = slices.DeleteFunc(names, func(n string) bool { return strings.Contains(text, `"`+n+`"`) })
 			}

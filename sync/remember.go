@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
@@ -123,6 +124,19 @@ func (k transportKeeper) restore(chunks [][]byte) (err error) {
 	return nil
 }
 
+// notedState is Config.State. It notes whether records can be written.
+type notedState struct {
+	state.Store
+	report *report
+}
+
+// CompareAndSwap implements [state.Store].
+func (s notedState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+	v, err := s.Store.CompareAndSwap(ctx, key, old, value)
+	s.report.depends("state write", err)
+	return v, err
+}
+
 // keeper is the plan's side: what is confirmed, and up to when that is complete.
 type keeper interface {
 	// Changed returns the relays of which Kept has something else than before.
@@ -193,10 +207,14 @@ func (k spent) full(now time.Time) bool {
 func newRemember(
 	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *absent.Table, transport Transport, rep *report,
 ) *remember {
+	store := cfg.State
+	if store != nil {
+		store = notedState{store, rep}
+	}
 	r := &remember{
 		cfg: cfg, tracker: tracker, on: cfg.State != nil, keepers: make(map[string]memory.Exporter), basis: basisOf(identity, cfg.PolicyVersion),
 		transport: transportKeeper{transport, rep},
-		memory: memory.New(cfg.State, memory.Config{
+		memory: memory.New(store, memory.Config{
 			Timeout: cfg.fixed.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
 		}),
 	}

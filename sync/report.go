@@ -2,16 +2,20 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/outage"
 	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/state"
 )
 
 // report is what everybody tells what has happened: it is counted, told to the observer, and
@@ -114,6 +118,8 @@ type counters struct {
 	dropped  map[string]uint64 // by bound
 	panics   map[string]uint64 // by whose code it was
 	learned  map[string]uint64 // by name of the fact
+
+	failing outage.Table
 }
 
 func (c *counters) outcome(k graspsync.SourceKind, r graspsync.Result) {
@@ -151,15 +157,28 @@ func (c *counters) learnedFact(name string) {
 	increase(&c.learned, name, 1)
 }
 
-// recovered, deferred, turns a panic of the embedder's code into an error, and
-// counts it.
+// recovered, deferred, turns a panic of the embedder's code into an error, and counts it. It notes
+// whether the call failed. whose is the dependency, and after a space the operation, if that may
+// fail while others work.
 func (c *counters) recovered(err *error, whose string) {
-	p := recover()
-	if p == nil {
-		return
+	if p := recover(); p != nil {
+		part, _, _ := strings.Cut(whose, " ")
+		*err = fmt.Errorf("%s panicked: %s", part, graspsync.Printable(fmt.Sprint(p)))
+		c.panicked(part)
 	}
-	*err = fmt.Errorf("%s panicked: %s", whose, graspsync.Printable(fmt.Sprint(p)))
-	c.panicked(whose)
+	c.depends(whose, *err)
+}
+
+// depends notes whether a call to a dependency failed. That a call was canceled, and what an error says
+// of one request only, is no failure.
+func (c *counters) depends(whose string, err error) {
+	switch {
+	case c == nil, errors.Is(err, context.Canceled):
+	case errors.Is(err, ErrIncomplete), errors.Is(err, ErrCannotRemove), errors.Is(err, errSetTooLarge), errors.Is(err, state.ErrConflict):
+		c.failing.Note(whose, nil)
+	default:
+		c.failing.Note(whose, err)
+	}
 }
 
 // panicked counts a panic that was contained, by whose code it was.

@@ -27,9 +27,12 @@ type Status struct {
 	// Unread: what is stored was not read yet. Before that it is not known whom to follow.
 	Unread bool `json:"unread,omitempty"`
 	// StoreError is why the Store could not be read last, "" if it could. It is tried again.
-	StoreError string        `json:"store_error,omitempty"`
-	Relays     []RelayStatus `json:"relays"`
-	Events     EventStatus   `json:"events"`
+	StoreError string `json:"store_error,omitempty"`
+	// Failures are the dependencies whose last call failed, such as "store save", "policy judge" and
+	// "state write".
+	Failures []graspsync.Failure `json:"failures,omitempty"`
+	Relays   []RelayStatus       `json:"relays"`
+	Events   EventStatus         `json:"events"`
 	// OwnFeed is nil without [Config.OwnRelay].
 	OwnFeed *OwnFeedStatus `json:"own_feed,omitempty"`
 

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -329,9 +330,12 @@ func (w *writer) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 		return w.saveFailed(ctx, jobs, p, fmt.Errorf("saving %d events: %w", len(events), err))
 	}
 	if slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool { return o.Result != graspsync.Failed }) {
+		w.report.depends("store outcome", nil)
 		if w.retrier.retries.worked(time.Now()) {
 			w.saving.works()
 		}
+	} else {
+		w.report.depends("store outcome", cmp.Or(outcomes[0].Err, errOutcomes))
 	}
 	for i, j := range jobs {
 		o := &outcomes[places[i]]

@@ -184,3 +184,23 @@ func TestCaseC18_NobodyFollowed(t *testing.T) {
 		require.False(t, s.status.Synced)
 	})
 }
+
+// A store that takes no event that is released is on the page, until it does.
+func TestCaseC20_FailureIsOnThePage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.stop() }()
+		id, err := nip34.ParseObjectID(commit)
+		require.NoError(t, err)
+		r.failing.Store(true)
+		events := r.hub(1, "git.example", id)
+		r.net.Add("wss://a.example", relaytest.Behavior{}).Publish(events...)
+		after(5 * time.Minute)
+		require.Contains(t, r.standing().page, "relay save fails")
+		require.Contains(t, r.standing().page, errDisk.Error())
+		r.failing.Store(false)
+		after(10 * time.Minute)
+		require.NotContains(t, r.standing().page, errDisk.Error())
+		require.Len(t, events, r.all(events))
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -177,6 +178,13 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 	}
 	known, e := len(s.sync.Relays), s.sync.Events
 	say(s.sync.StoreError != "", "The store could not be read, and is tried again: "+text(s.sync.StoreError)+".", "")
+	failures := s.sync.Failures
+	if s.git != nil {
+		failures = slices.Concat(failures, s.git.Failures)
+	}
+	for _, f := range failures {
+		say(true, fmt.Sprintf("%s fails (%s times in a row, for the first time %s): %s.", f.Of, number(f.Count), ago(s.at, f.Since), text(f.Error)), "")
+	}
 	say(known > 0 && connected == 0, "No relay is connected.", "relays")
 	say(known == 0 && !s.sync.Unread, "No relay is known: there is nobody to sync with.", "relays")
 	say(e.Dropped["unsaved"] > 0, number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "dropped")
