@@ -4,7 +4,9 @@ import (
 	"encoding/hex"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
@@ -110,6 +112,7 @@ func ofSQL(name string, v reflect.Value) profile {
 	if p.lists.authors <= 0 || p.lists.kinds <= 0 || p.lists.tags <= 0 { // Init was not called
 		p.values = defaultMaxValues
 	}
+	p.fits = fitsSQL(name)
 	switch name {
 	case "sqlite3":
 		p.lists.kinds = min(p.lists.kinds, mostKinds)
@@ -121,6 +124,22 @@ func ofSQL(name string, v reflect.Value) profile {
 		p.signed, p.indexed, p.pattern = true, indexedByPostgres, textForPostgres
 	}
 	return p
+}
+
+// longestText is the longest content that mysql keeps, in bytes; it may cut a longer one.
+const longestText = math.MaxUint16
+
+// fitsSQL reports whether a SQL database gives an event back as it was. All keep tags as JSON, where
+// bytes that are no UTF-8 are replaced. postgresql and mysql check the content as well, and
+// postgresql has no U+0000.
+func fitsSQL(name string) func(e *nostr.Event) bool {
+	fits := func(s string) bool {
+		return utf8.ValidString(s) && (name != "postgresql" || !strings.Contains(s, "\x00"))
+	}
+	return func(e *nostr.Event) bool {
+		return !slices.ContainsFunc(slices.Concat(e.Tags...), func(s string) bool { return !fits(s) }) &&
+			(name == "sqlite3" || fits(e.Content)) && (name != "mysql" || len(e.Content) <= longestText)
+	}
 }
 
 func limitOf(v reflect.Value, field string) int {

@@ -15,6 +15,8 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
 )
 
 // database answers as the SQL backends do, and fails where they do.
@@ -283,5 +285,44 @@ func TestWhatAnAnswerOfSQLCosts(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 150, n, "and not what has it in another tag")
 		require.LessOrEqual(t, db.queries, 3)
+	}
+}
+
+// An event that PostgreSQL can never store failed each time, and was tried again for ever.
+func TestCaseC16_UnstorableIsRefused(t *testing.T) {
+	at := func(when nostr.Timestamp) nostr.Event { return nostr.Event{CreatedAt: when} }
+	content := func(s string) nostr.Event { return nostr.Event{CreatedAt: 1, Content: s} }
+	tag := func(s string) nostr.Event { return nostr.Event{CreatedAt: 1, Tags: nostr.Tags{{"t", s}}} }
+	for what, c := range map[string]struct {
+		event   nostr.Event
+		refused []string
+	}{
+		"ordinary":                  {content("x\u00fc\U0001f600"), nil},
+		"U+0000 in the content":     {content("a\x00b"), []string{"postgresql"}},
+		"U+0000 in a tag":           {tag("a\x00b"), []string{"postgresql"}},
+		"no UTF-8 in the content":   {content("\xff"), []string{"postgresql", "mysql"}},
+		"no UTF-8 in a tag":         {tag("\xff"), []string{"postgresql", "mysql", "sqlite3"}},
+		"created_at above 2^31":     {at(1<<31 + 5), []string{"postgresql", "mysql"}},
+		"created_at beyond 32 bits": {at(1 << 32), []string{"postgresql", "mysql", "sqlite3"}},
+		"a long content":            {content(strings.Repeat("x", 65_536)), []string{"mysql"}},
+	} {
+		for _, name := range []string{"sqlite3", "mysql", "postgresql"} {
+			db := newDatabase(name)
+			s := over(t, db, ofSQL(name, reflect.ValueOf(*db)))
+			e := c.event
+			e.Kind, e.PubKey, e.Sig = 1, some.PubKey, strings.Repeat("0", 128)
+			e.ID = e.GetID()
+			parsed, err := graspsync.ParseEvent(&e)
+			require.NoError(t, err)
+			out, err := s.Save(t.Context(), []graspsync.Incoming{{Event: parsed}})
+			require.NoError(t, err)
+			if !slices.Contains(c.refused, name) {
+				require.Equal(t, graspsync.Stored, out[0].Result, "%s %s", name, what)
+				continue
+			}
+			require.Equal(t, graspsync.Refused, out[0].Result, "%s %s", name, what)
+			require.ErrorIs(t, out[0].Err, ErrUnstorable)
+			require.Empty(t, db.events)
+		}
 	}
 }

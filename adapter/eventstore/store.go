@@ -282,10 +282,10 @@ func (s *Store) storable(e graspsync.Event) error {
 		return fmt.Errorf("%w: malformed signature", ErrUnstorable)
 	case e.Kind < 0 || e.Kind > math.MaxUint16:
 		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
-	case e.CreatedAt < 0 || e.CreatedAt >= math.MaxUint32:
+	case e.CreatedAt < 0 || e.CreatedAt >= s.writer.profile.latest():
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
 	case s.writer.profile.compact && !compactable(e.Event), s.writer.profile.fits != nil && !s.writer.profile.fits(e.Event):
-		return fmt.Errorf("%w: larger than the backend can encode", ErrUnstorable)
+		return fmt.Errorf("%w: too large, or text that the backend would change", ErrUnstorable)
 	}
 	return nil
 }
@@ -333,6 +333,9 @@ func (b *batch) prepare(ctx context.Context) (err error) {
 
 func (b *batch) save(ctx context.Context, e graspsync.Event) graspsync.Outcome {
 	result, err := b.try(ctx, e)
+	if errors.Is(err, ErrUnstorable) {
+		return graspsync.Outcome{Result: graspsync.Refused, Err: err}
+	}
 	if err != nil {
 		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
 	}
@@ -384,11 +387,20 @@ func (s *Store) write(ctx context.Context, e *nostr.Event) (graspsync.Result, er
 		case errors.Is(err, eventstore.ErrDupEvent):
 			result = graspsync.Duplicate
 			return nil
+		case isData(err):
+			return fmt.Errorf("%w: %w", ErrUnstorable, err)
 		}
 		return fmt.Errorf("%w: %w", ErrBackend, err)
 	})
 	s.writer.wrote(ctx, err)
 	return result, err
+}
+
+// isData reports whether a database has refused an event for what the event is, so that another
+// attempt would fail as well: its SQLSTATE is of class 22, data exception, or 54, limit exceeded.
+func isData(err error) bool {
+	var e interface{ SQLState() string }
+	return errors.As(err, &e) && (strings.HasPrefix(e.SQLState(), "22") || strings.HasPrefix(e.SQLState(), "54"))
 }
 
 func (b *batch) forget(e graspsync.Event) { delete(b.have, e.ID) }
