@@ -70,14 +70,14 @@ func (a *auth) claimed(header http.Header, method string, now time.Time) (claim,
 	if len(values) != 1 {
 		return claim{}, errNoAuth
 	}
-	encoded, ok := strings.CutPrefix(values[0], "Nostr ")
-	if !ok {
+	scheme, encoded, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Nostr") { // RFC 9110, 11.1
 		return claim{}, errNoAuth
 	}
 	if len(encoded) > maxAuth {
 		return claim{}, fmt.Errorf("%w: %d bytes", errAuth, len(encoded))
 	}
-	data, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	data, err := base64.StdEncoding.Strict().DecodeString(strings.TrimLeft(encoded, " "))
 	if err != nil {
 		return claim{}, fmt.Errorf("%w: not base64", errAuth)
 	}

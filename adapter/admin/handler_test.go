@@ -403,3 +403,25 @@ func FuzzRequest(f *testing.F) {
 		o.told = nil
 	})
 }
+
+// The scheme of an authorization is case-insensitive (RFC 9110, 11.1), and so is a media type.
+func TestCaseC12_SchemeInAnyCase(t *testing.T) {
+	synctest.Test(t, schemeInAnyCase)
+}
+
+func schemeInAnyCase(t *testing.T) {
+	h, o := newHandler(t)
+	time.Sleep(time.Hour) // of the bubble's: what was signed before the start is refused
+	for _, scheme := range []string{"Nostr", "nostr", "NOSTR", "noSTR", "nostr  "} {
+		good := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(time.Duration(len(o.told))*time.Second))
+		a := post(http.Header{"Authorization": {strings.Replace(good.Get("Authorization"), "Nostr", scheme, 1)}})
+		a.contentType = "Application/Nostr+JSON+RPC; charset=UTF-8"
+		status, said := a.do(t, h)
+		require.Equal(t, http.StatusOK, status, "%s: %s", scheme, said)
+	}
+	for _, scheme := range []string{"Basic", "Nostrx", "", "Bearer nostr"} {
+		good := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(30*time.Second))
+		status, _ := post(http.Header{"Authorization": {strings.Replace(good.Get("Authorization"), "Nostr", scheme, 1)}}).do(t, h)
+		require.Equal(t, http.StatusUnauthorized, status, scheme)
+	}
+}

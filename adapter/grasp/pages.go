@@ -77,7 +77,7 @@ func (f front) names(w http.ResponseWriter) {
 // isPage reports whether a request may be one of a browser that shows what it gets: of what
 // else comes khatru tells apart what it is by other headers than the method.
 func isPage(r *http.Request) bool {
-	return isReading(r) && !strings.Contains(r.Header.Get("Accept"), "application/nostr+json") && r.Header.Get("Content-Type") != "application/nostr+json+rpc"
+	return isReading(r) && !strings.Contains(strings.ToLower(r.Header.Get("Accept")), "application/nostr+json") && r.Header.Get("Content-Type") != "application/nostr+json+rpc"
 }
 
 func isReading(r *http.Request) bool {

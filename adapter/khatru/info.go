@@ -14,8 +14,8 @@ import (
 // over what the relay says of itself. more must not be changed afterwards.
 func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead || !strings.Contains(r.Header.Get("Accept"), "application/nostr+json") ||
-			r.Header.Get("Upgrade") == "websocket" {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead || !strings.Contains(strings.ToLower(r.Header.Get("Accept")), "application/nostr+json") ||
+			strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 			relay.ServeHTTP(w, r)
 			return
 		}
