@@ -26,6 +26,7 @@ import (
 	"github.com/graspsync/graspsync"
 	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -78,7 +79,7 @@ func parse(args []string) (opt options, err error) {
 			fs.SetOutput(os.Stdout)
 			fs.PrintDefaults()
 		}
-		return opt, err
+		return opt, nearest.Flag(fs, err)
 	}
 	if fs.NArg() > 0 {
 		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))

@@ -79,9 +79,12 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 	return nil
 }
 
+// adminKey is where the secret key of the operator may be.
+const adminKey = "GRASPSERVER_ADMIN_KEY"
+
 // secretKey returns a key as 64 hex digits. No error of it says what it is.
 func secretKey(file string, getenv func(string) string) (string, error) {
-	text := getenv("GRASPSERVER_ADMIN_KEY")
+	text := getenv(adminKey)
 	if file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {

@@ -43,6 +43,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
@@ -220,7 +221,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 			fs.SetOutput(os.Stdout)
 			fs.PrintDefaults()
 		}
-		return opt, err
+		return opt, nearest.Flag(fs, err)
 	}
 	if fs.NArg() > 0 {
 		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
@@ -396,12 +397,19 @@ func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
 	return nil
 }
 
+// prefix is what the names of settings in the environment begin with.
+const prefix = "GRASPSERVER_"
+
+// fromEnvironment sets the flags that are not given from the environment. A name with the prefix that
+// is no flag's is an error, because a setting that is misspelled would be ignored silently.
 func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
 	given := make(map[string]bool)
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	var errs []error
+	known := []string{adminKey}
 	fs.VisitAll(func(f *flag.Flag) {
-		name := "GRASPSERVER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		known = append(known, name)
 		if v := getenv(name); v != "" && !given[f.Name] {
 			if isSecret(v) {
 				errs = append(errs, fmt.Errorf("%s: %w", name, errSecret))
@@ -410,5 +418,11 @@ func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
 			}
 		}
 	})
+	for _, set := range os.Environ() {
+		name, _, _ := strings.Cut(set, "=")
+		if strings.HasPrefix(strings.ToUpper(name), prefix) && !slices.Contains(known, name) {
+			errs = append(errs, fmt.Errorf("%.100q is no setting, the nearest is %s", name, nearest.Of(strings.ToUpper(name), known)))
+		}
+	}
 	return errors.Join(errs...)
 }

@@ -166,3 +166,26 @@ func TestDomainSpellings(t *testing.T) {
 	_, err = nip34.ParseIdentity("https//typo.example.com")
 	require.Error(t, err)
 }
+
+// GRASPSERVER_BOOTSTRAPS was ignored, and the server synced with nobody.
+func TestCaseC11_UnknownSetting(t *testing.T) {
+	none := func(string) string { return "" }
+	for name, near := range map[string]string{
+		"GRASPSERVER_BOOTSTRAPS": "GRASPSERVER_BOOTSTRAP", "GRASPSERVER_DOMIAN": "GRASPSERVER_DOMAIN",
+		"GRASPSERVER_MAX-BYTES": "GRASPSERVER_MAX_BYTES", "graspserver_domain": "GRASPSERVER_DOMAIN",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "not to be printed")
+			_, err := parse(nil, none)
+			require.ErrorContains(t, err, name)
+			require.ErrorContains(t, err, "the nearest is "+near)
+			require.NotContains(t, err.Error(), "not to be printed")
+		})
+	}
+	_, err := parse([]string{"-bootstraps", "wss://relay.example"}, none)
+	require.ErrorContains(t, err, "the nearest flag is -bootstrap")
+	t.Setenv("GRASPSERVER_ADMIN_KEY", "of graspserver admin")
+	t.Setenv("GRASPSERVER_DOMAIN", "grasp.example")
+	_, err = parse(nil, none)
+	require.NoError(t, err)
+}

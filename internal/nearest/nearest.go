@@ -1,0 +1,50 @@
+// Package nearest finds the setting that an unknown one was probably meant to be.
+package nearest
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+)
+
+// Of returns the name among known that takes the fewest insertions, deletions and replacements of
+// bytes to become name; "" if none is known.
+func Of(name string, known []string) (nearest string) {
+	best := -1
+	for _, k := range known {
+		if d := distance(name, k); best < 0 || d < best {
+			best, nearest = d, k
+		}
+	}
+	return nearest
+}
+
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// Flag returns an error of fs.Parse, with the nearest flag if the error is about an unknown one.
+func Flag(fs *flag.FlagSet, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return err
+	}
+	var known []string
+	fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+	return fmt.Errorf("%w, the nearest flag is -%s", err, Of(name, known))
+}
