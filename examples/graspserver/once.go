@@ -18,6 +18,7 @@ import (
 	eventbadger "github.com/fiatjaf/eventstore/badger"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -40,9 +41,9 @@ func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (co
 		return false, fmt.Errorf("making the data folder: %w", err)
 	}
 	defer remove()
-	db := openDatabase(at)
-	if err := db.Init(); err != nil {
-		return false, fmt.Errorf("opening the database: %w", err)
+	db, err := openDatabase(at)
+	if err != nil {
+		return false, err
 	}
 	defer db.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -127,13 +128,30 @@ func statusNow(m *relaysync.SyncManager) func(context.Context) relaysync.Status 
 	}
 }
 
-func openDatabase(opt options) *eventbadger.BadgerBackend {
-	return &eventbadger.BadgerBackend{
+// databaseRoom is how many bytes must be free to open the database. Badger makes a file of this length
+// for its newest events, without blocks, and maps it: a write to a block that the disk has not ends
+// the process by a signal.
+const databaseRoom = 128 << 20
+
+// openDatabase opens the database of events in the data folder.
+func openDatabase(opt options) (*eventbadger.BadgerBackend, error) {
+	free, err := disk.Free(opt.data)
+	if err == nil && free < databaseRoom {
+		err = fmt.Errorf("no room on the disk: %d MiB are free at %s, %d MiB are needed", free>>20, opt.data, databaseRoom>>20)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	db := &eventbadger.BadgerBackend{
 		Path: filepath.Join(opt.data, "events"),
 		BadgerOptionsModifier: func(o badger.Options) badger.Options {
 			return o.WithLogger(nil).WithSyncWrites(true)
 		},
 	}
+	if err := db.Init(); err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	return db, nil
 }
 
 // waiting waits for the end of what is run once.

@@ -41,9 +41,9 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err := os.MkdirAll(opt.data, 0o700); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
-	db := openDatabase(opt)
-	if err := db.Init(); err != nil {
-		return fmt.Errorf("opening the database: %w", err)
+	db, err := openDatabase(opt)
+	if err != nil {
+		return err
 	}
 	defer db.Close()
 	records, err := filestate.Open(filepath.Join(opt.data, "state"), filestate.Config{Logger: log})
