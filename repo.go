@@ -43,8 +43,11 @@ func ParseRepoRef(s string) (RepoRef, error) {
 // CheckIdentifier reports why s can't be the identifier of a repository that is
 // asked for; nil if it can. The error wraps [ErrRepoRef].
 func CheckIdentifier(s string) error {
-	if s == "" || len(s) > MaxIdentifier {
-		return fmt.Errorf("%w: identifier of %d bytes, not 1 to %d", ErrRepoRef, len(s), MaxIdentifier)
+	if s == "" {
+		return fmt.Errorf("%w: identifier is empty", ErrRepoRef)
+	}
+	if len(s) > MaxIdentifier {
+		return fmt.Errorf("%w: identifier of %d bytes, more than %d", ErrRepoRef, len(s), MaxIdentifier)
 	}
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("%w: identifier is not UTF-8", ErrRepoRef)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -88,6 +89,12 @@ func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	return a, nil
 }
 
+// Reason returns an error that wraps [ErrInvalid] in the words of an OK message (NIP-01), such as
+// "invalid: the d tag is empty".
+func Reason(err error) string {
+	return "invalid: " + graspsync.Printable(strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
+}
+
 // errKind is made once: whoever asks whether an event is an announcement is nearly always told
 // no.
 var errKind = fmt.Errorf("%w: an event of another kind", ErrInvalid)
@@ -104,10 +111,13 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	// tag stands in for it: relays differ in what they would make of that.
 	identifier, ok := firstValue(ev.Event, "d")
 	if !ok {
-		return ref, fmt.Errorf("%w: no identifier", ErrInvalid)
+		return ref, fmt.Errorf("%w: the d tag is missing or has no value", ErrInvalid)
+	}
+	if identifier == "" {
+		return ref, fmt.Errorf("%w: the d tag is empty", ErrInvalid)
 	}
 	if err = graspsync.CheckIdentifier(identifier); err != nil {
-		return ref, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return ref, fmt.Errorf("%w: the d tag: %w", ErrInvalid, err)
 	}
 	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }

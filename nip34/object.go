@@ -10,7 +10,7 @@ import (
 
 var (
 	errRef      = errors.New("not a usable ref name")
-	errObjectID = errors.New("not a git object id")
+	errObjectID = errors.New("not a git object id, which has 40 or 64 lower-case hex digits")
 )
 
 // ObjectFormat is how a repository hashes its objects.

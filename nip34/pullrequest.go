@@ -53,12 +53,15 @@ func ParsePullRequest(ev graspsync.Event) (*PullRequest, error) {
 		Repos: references(ev.Event, "a", MaxRepos, graspsync.ParseRepoRef),
 	}
 	if len(p.Repos) == 0 {
-		return nil, fmt.Errorf("%w: no repository", ErrInvalid)
+		return nil, fmt.Errorf("%w: no a tag names a repository", ErrInvalid)
 	}
-	tip, _ := firstValue(ev.Event, "c")
+	tip, ok := firstValue(ev.Event, "c")
+	if !ok {
+		return nil, fmt.Errorf("%w: the c tag is missing or has no value", ErrInvalid)
+	}
 	var err error
 	if p.Tip, err = ParseObjectID(tip); err != nil {
-		return nil, fmt.Errorf("%w: tip: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: the c tag: %w", ErrInvalid, err)
 	}
 	p.Clones, p.UnusableClones, p.DroppedClones = listed(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)
 	return p, nil

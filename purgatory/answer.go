@@ -23,7 +23,6 @@ type Answer struct {
 
 // The reasons of an Answer.
 const (
-	reasonInvalid    = "invalid: malformed event"
 	reasonSuperseded = "duplicate: a newer version waits"
 	reasonOlder      = "duplicate: a newer version is served"
 	reasonExpired    = "blocked: its git data never came"

@@ -47,7 +47,7 @@ func TestMalformedEventsAreNone(t *testing.T) {
 			p := &Purgatory{intake: &intake{report: newReport(&Config{Logger: slog.New(slog.DiscardHandler)})}} // nothing else is asked
 			answer, err := p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 			require.NoError(t, err)
-			require.Equal(t, Answer{Refused, reasonInvalid}, answer)
+			require.Equal(t, Answer{Refused, "invalid: not all of the event is UTF-8"}, answer)
 		}
 	}
 	for _, none := range []graspsync.Event{{}, {Event: signedBy(graspsync.KindAnnouncement, "", nostr.Tag{"d", "r"})}} {

@@ -18,7 +18,7 @@ var errNotOurs = errors.New("events of this kind do not wait for git data")
 
 // errNotText is returned for an event that JSON can't hold: it would be another one
 // after a restart.
-var errNotText = errors.New("an event is UTF-8")
+var errNotText = errors.New("not all of the event is UTF-8")
 
 func waits(kind int) bool {
 	switch kind {

@@ -51,7 +51,7 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 	case errors.Is(err, errNotOurs):
 		return Answer{Decision: Pass}, nil
 	case err != nil:
-		return Answer{Refused, reasonInvalid}, nil
+		return Answer{Refused, nip34.Reason(err)}, nil
 	}
 	var payers []graspsync.PubKey
 	if e.Class == ledger.Announcement {

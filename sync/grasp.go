@@ -80,7 +80,6 @@ func (p *GRASPPolicy) Version() string {
 
 // The reasons of a GRASPPolicy.
 const (
-	reasonInvalid   = "invalid: malformed event"
 	reasonEphemeral = "blocked: ephemeral events are not kept"
 	reasonProtected = "blocked: protected event not submitted by its author"
 	reasonCrowded   = "rate-limited: too many are listed as maintainers of repositories of this name"
@@ -216,7 +215,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	a, err := nip34.ParseAnnouncement(ev)
 	switch {
 	case err != nil:
-		return reject(reasonInvalid)
+		return reject(nip34.Reason(err))
 	case p.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
@@ -241,7 +240,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
-		return reject(reasonInvalid)
+		return reject(nip34.Reason(err))
 	}
 	if p.speaks(s.Ref, view) {
 		return accept()

@@ -486,7 +486,7 @@ func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
 		})
 	}
 	verdict := judge(t, testEvent(90, graspsync.KindAnnouncement, 1, 1, nostr.Tag{"d"}), graspView())
-	assert.Equal(t, reasonInvalid, verdict.Reason)
+	assert.Equal(t, "invalid: the d tag is missing or has no value", verdict.Reason)
 	assert.Equal(t, graspsync.Reject, judge(t, listing(t, "x.org", "x.org"+path), &twinView{}).Decision)
 }
 

@@ -202,8 +202,10 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 		msg = embedding.MsgEnding
 	case bareD(e):
 		msg = msgBareD
-	case err != nil || strings.ToLower(e.Sig) != e.Sig: // khatru takes it, and other relays do not
-		msg = embedding.MsgMalformed
+	case err != nil:
+		msg = "invalid: " + err.Error()
+	case strings.ToLower(e.Sig) != e.Sig: // khatru takes it, and other relays do not
+		msg = "invalid: the sig is not lower-case hex"
 	}
 	if msg != "" { // what is no event has no name to be remembered by
 		s.log.Debug("event refused", "event", graspsync.Printable(e.ID), "kind", e.Kind, "source", graspsync.Direct.String(), "reason", msg)

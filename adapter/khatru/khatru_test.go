@@ -479,7 +479,7 @@ func TestSignaturesInCapitals(t *testing.T) {
 	capitals := *ev
 	capitals.Sig = strings.ToUpper(ev.Sig)
 	_, err = relay.AddEvent(t.Context(), &capitals)
-	require.ErrorContains(t, err, embedding.MsgMalformed)
+	require.ErrorContains(t, err, "invalid: the sig is not lower-case hex")
 	_, err = relay.AddEvent(t.Context(), ev)
 	require.NoError(t, err)
 }

@@ -79,7 +79,7 @@ func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg stri
 	case s.questions.Closed():
 		return true, embedding.MsgEnding
 	case err != nil:
-		return true, embedding.MsgMalformed
+		return true, "invalid: " + err.Error()
 	}
 	if !new(wire.IDChecker).Check(parsed) { // nostrlib has another id for it than everybody else
 		return true, msgID
