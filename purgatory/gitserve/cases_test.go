@@ -27,6 +27,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -424,6 +425,7 @@ func TestCaseC23_SmallPackThatTakesGitLongIsTaken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute")
 	}
+	racetest.Amounts(t)
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	pack, tip := versions(900, 12<<20)
 	s.says(map[string]string{"refs/heads/main": tip})
