@@ -55,7 +55,7 @@ func (p *packReader) skip(n int) error {
 func (s *Server) readV0(r *reader, p *packReader) error {
 	for {
 		// Without a side band the pack follows as it is.
-		if _, ok := s.caps["side-band-64k"]; !ok {
+		if !s.offers("side-band-64k") && !s.offers("side-band") {
 			if head, err := r.r.Peek(4); err == nil && string(head) == "PACK" {
 				_, err := io.Copy(p, r.r)
 				return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
@@ -89,7 +90,7 @@ func (s *Server) learn(name, value string) {
 
 func (s *Server) readFormat() error {
 	if s.Version == 2 {
-		if _, ok := s.caps["fetch"]; !ok {
+		if !s.offers("fetch") {
 			return fmt.Errorf("%w: server can't fetch", ErrProtocol)
 		}
 	}
@@ -174,9 +175,7 @@ func (s *Server) Serves(id nip34.ObjectID) bool {
 		return true
 	}
 	_, tip := s.Tips[id]
-	_, hidden := s.caps["allow-tip-sha1-in-want"]
-	_, reachable := s.caps["allow-reachable-sha1-in-want"]
-	return tip || hidden || reachable
+	return tip || s.offers("allow-tip-sha1-in-want") || s.offers("allow-reachable-sha1-in-want")
 }
 
 // setBase finds out where to POST from where the GET was answered.
@@ -202,6 +201,12 @@ func hops(resp *http.Response) (n int) {
 	return n
 }
 
+// offers reports whether the server has a capability.
+func (s *Server) offers(name string) bool {
+	_, ok := s.caps[name]
+	return ok
+}
+
 // request is the body of the POST.
 func (s *Server) request(wants, haves []nip34.ObjectID) []byte {
 	if s.Version == 2 {
@@ -209,12 +214,15 @@ func (s *Server) request(wants, haves []nip34.ObjectID) []byte {
 	}
 	var b []byte
 	caps := []string{}
-	for _, name := range []string{"side-band-64k", "ofs-delta", "thin-pack", "no-progress"} {
-		if _, ok := s.caps[name]; ok {
-			caps = append(caps, name)
+	// As git does: of two forms of one capability the newer. Some servers refuse clients that name none.
+	for _, names := range [][]string{
+		{"multi_ack_detailed", "multi_ack"}, {"side-band-64k", "side-band"}, {"ofs-delta"}, {"thin-pack"}, {"no-progress"},
+	} {
+		if i := slices.IndexFunc(names, s.offers); i >= 0 {
+			caps = append(caps, names[i])
 		}
 	}
-	if _, ok := s.caps["object-format"]; ok {
+	if s.offers("object-format") {
 		caps = append(caps, "object-format="+s.Format.String())
 	}
 	for i, id := range wants {
@@ -233,7 +241,7 @@ func (s *Server) request(wants, haves []nip34.ObjectID) []byte {
 
 func (s *Server) requestV2(wants, haves []nip34.ObjectID) []byte {
 	b := appendLine(nil, "command=fetch\n")
-	if _, ok := s.caps["object-format"]; ok {
+	if s.offers("object-format") {
 		b = appendLine(b, "object-format="+s.Format.String()+"\n")
 	}
 	b = append(b, delimPacket...)
@@ -254,7 +262,7 @@ func (s *Server) requestV2(wants, haves []nip34.ObjectID) []byte {
 // there point to.
 func (s *Server) requestTips() []byte {
 	b := appendLine(nil, "command=ls-refs\n")
-	if _, ok := s.caps["object-format"]; ok {
+	if s.offers("object-format") {
 		b = appendLine(b, "object-format="+s.Format.String()+"\n")
 	}
 	b = append(b, delimPacket...)
