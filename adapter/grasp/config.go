@@ -72,7 +72,8 @@ type Config struct {
 	// known from Purgatory, and so is its MaxAddressDay, where that would be less than MaxHostDay; its MinFreeDisk
 	// is that of Serve.
 	Fetch gitfetch.Config
-	// Repositories has the limits of what may lie in Dir. Its Git is that of Fetch.
+	// Repositories has the limits of what may lie in Dir. Its Git and its AllowFaults are
+	// those of Fetch.
 	Repositories gitserve.RepositoriesConfig
 	// Serve has the limits of serving.
 	Serve gitserve.Config
@@ -173,6 +174,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	}
 	if c.Repositories.Git == "" {
 		c.Repositories.Git = c.Fetch.Git // it is of that one that is asked whether it will do
+	}
+	if c.Repositories.AllowFaults == nil {
+		c.Repositories.AllowFaults = c.Fetch.AllowFaults
 	}
 	if c.Fetch.MinFreeDisk == 0 {
 		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default

@@ -70,6 +70,7 @@ type options struct {
 	maxOwnerBytes  int64
 	maxBytes       int64
 	maxPushBytes   int64
+	fsckAllow      []string
 	stagedBytes    int64
 	grace          time.Duration
 	maintenance    bool
@@ -187,6 +188,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("max-owner-bytes", "`bytes` that the repositories of one owner may take up (default: any number)", ceiling(&opt.maxOwnerBytes))
 	fs.Func("max-bytes", "`bytes` that all repositories may take up (default: any number)", ceiling(&opt.maxBytes))
 	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "`bytes` that one push may send")
+	fs.Func("fsck-allow", "`fault` of objects to accept, by its name in git fsck, such as hasDotgit (repeatable; in the environment separated by commas)",
+		list(&opt.fsckAllow, func(s string) (string, error) { return s, nil }))
 	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
 	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that objects stay in a repository which nothing names any more")
 	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")

@@ -45,7 +45,8 @@ func TestParse(t *testing.T) {
 	require.True(t, opt.maintenance)
 	require.Equal(t, "wss://b.example", opt.bootstrap[1].String())
 
-	opt, err = parse([]string{"-trusted-proxy", "5.6.7.8/32,10.0.0.0/8", "-grace", "48h", "-maintenance=false", "-max-push-bytes", "1000", "-staged-bytes", "1600"},
+	opt, err = parse([]string{"-trusted-proxy", "5.6.7.8/32,10.0.0.0/8", "-grace", "48h", "-maintenance=false", "-max-push-bytes", "1000", "-staged-bytes", "1600",
+		"-fsck-allow", "hasDotgit,duplicateEntries", "-fsck-allow", "nullSha1"},
 		func(string) string { return "" })
 	require.NoError(t, err)
 	r.Header.Set("X-Forwarded-For", "9.9.9.9, 1.2.3.4, 10.0.0.1")
@@ -54,6 +55,7 @@ func TestParse(t *testing.T) {
 	require.False(t, opt.maintenance)
 	require.EqualValues(t, 1000, opt.maxPushBytes)
 	require.EqualValues(t, 1600, opt.stagedBytes)
+	require.Equal(t, []string{"hasDotgit", "duplicateEntries", "nullSha1"}, opt.fsckAllow)
 
 	opt, err = parse([]string{"-domain-limit", "github.com:10,60", "-domain-limit", "a.example:3000:1,2 b.example:3,4", "-expiry", "1m"},
 		func(string) string { return "" })

@@ -27,6 +27,7 @@ import (
 	"github.com/graspsync/graspsync/internal/front"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/state/filestate"
@@ -139,6 +140,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 		Repositories: gitserve.RepositoriesConfig{
 			MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, StageHold: opt.placeholder, MaxStaged: opt.stagedBytes,
 		},
+		Fetch: gitfetch.Config{AllowFaults: opt.fsckAllow},
 		Serve: gitserve.Config{Client: clientOf(opt.clientHeader, opt.proxies), MaxPush: opt.maxPushBytes},
 	})
 }

@@ -244,8 +244,8 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"old faults of others can not be pushed", "purgatory/gitserve/stage.go",
-		"barerepo.Strict()", `"--strict"`, "./purgatory/gitserve", "TestPromiseP31_OldFaultsArePushed",
+		"old faults of others can not be pushed", "purgatory/internal/fsck/fsck.go",
+		"for _, name := range refused {", "for _, name := range slices.Concat(refused, accepted) {", "./purgatory/gitserve", "TestPromiseP31_OldFaultsArePushed",
 		nil, "",
 	},
 	{

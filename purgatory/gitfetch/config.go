@@ -50,8 +50,8 @@ type Config struct {
 	// Defaults to 20.
 	MaxFetches int
 	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
-	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted.
-	// Defaults to none.
+	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted in any case,
+	// but no commit or tag of more than 4 MiB. Defaults to none.
 	AllowFaults []string
 	// MinFreeDisk is how much must stay free on the disk of the repository, in
 	// bytes. Defaults to 1 GiB.

@@ -96,14 +96,12 @@ type child struct {
 	// each, if not nil, is called for each line of what it prints, and nothing of it
 	// is kept.
 	each func(line []byte)
-	// said, if not nil, gets all that it writes to its standard error.
-	said io.Writer
+	// out and said, if not nil, get all that it writes to its standard output and standard error.
+	out, said io.Writer
 	// long says that how long it takes is for whoever made the objects to say.
 	long bool
-	// stdout, if not nil, is a file that gets what it prints.
-	stdout *os.File
-	file   int64 // bytes of each file that it writes; zero: no limit
-	nice   bool  // others go first
+	file int64 // bytes of each file that it writes; zero: no limit
+	nice bool  // others go first
 }
 
 // maxOutput bounds what is kept of what a child says, in bytes.
@@ -210,8 +208,8 @@ func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	if c.each != nil {
 		cmd.Stdout = &splitter{each: c.each}
 	}
-	if c.stdout != nil {
-		cmd.Stdout = c.stdout
+	if c.out != nil {
+		cmd.Stdout = c.out
 	}
 	if g.started != nil {
 		g.started(cmd)
@@ -251,12 +249,6 @@ func (e *childError) Unwrap() error { return e.err }
 func (e *childError) verdict() bool {
 	var exit *exec.ExitError
 	return errors.As(e.err, &exit) && exit.ExitCode() > 0 && !e.outOfMemory()
-}
-
-// died reports whether git gave up, rather than came to an end with a bad result.
-func (e *childError) died() bool {
-	var exit *exec.ExitError
-	return !errors.As(e.err, &exit) || exit.ExitCode() >= 128
 }
 
 // outOfMemory reports whether git says that it needed more memory than it may have.

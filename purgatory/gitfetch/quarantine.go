@@ -2,7 +2,6 @@ package gitfetch
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -91,28 +91,23 @@ func (q *Quarantine) Discard() error {
 }
 
 // index has git index a pack into the quarantine, and refuses faults of objects by the rules of package
-// fsck. The caller has the right to run a child. id is any id of an object.
-func (q *Quarantine) index(ctx context.Context, pack *spool, id nip34.ObjectID) error {
-	faults := q.receiver.faults
-	err := q.indexPack(ctx, pack, faults.Strict())
-	var failed *childError
-	var limit *LimitError
-	if !errors.As(err, &failed) || !failed.verdict() || errors.Is(err, ErrIncomplete) || errors.As(err, &limit) {
-		return err
-	}
-	if fault := faults.Find(failed.stderr); fault != nil {
-		return fault
-	}
-	// It may be one of the few things that git cannot be told to ignore.
-	if err := q.indexPack(ctx, pack); err != nil {
-		return err
-	}
-	report := faults.Report()
-	_, err = q.git.runNow(ctx, child{dir: q.dir, extra: gitrun.Only(q.name), said: report, args: faults.Command(id.String())})
-	if errors.As(err, &failed) && failed.verdict() && !failed.died() {
-		err = nil // it found faults, which are in the report
-	}
-	return cmp.Or(err, report.Err())
+// fsck. The caller has the right to run a child.
+func (q *Quarantine) index(ctx context.Context, pack *spool) error {
+	return q.receiver.faults.Index(fsck.Git{
+		Index: func(options ...string) (stderr string, err error) {
+			err = q.indexPack(ctx, pack, options...)
+			var failed *childError
+			var limit *LimitError
+			if errors.As(err, &failed) && failed.verdict() && !errors.Is(err, ErrIncomplete) && !errors.As(err, &limit) {
+				stderr = failed.stderr
+			}
+			return stderr, err
+		},
+		Alone: func(stdout, stderr io.Writer, args ...string) error {
+			_, err := q.git.runNow(ctx, child{dir: q.dir, extra: gitrun.Only(q.name), out: stdout, said: stderr, args: args})
+			return err
+		},
+	})
 }
 
 // indexPack has git index a pack into the quarantine.
@@ -278,7 +273,7 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	}
 	defer release()
 	m.clock.run()
-	return q.index(ctx, pack, wants[0])
+	return q.index(ctx, pack)
 }
 
 // Promote implements [purgatory.Quarantine]. What is promoted are the packs as they

@@ -295,7 +295,7 @@ func (s *sharer) copyObjects(ctx context.Context, from string, q *Quarantine, re
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	if _, err := s.git.run(ctx, child{
-		dir: from, stdin: revisions, stdout: file, long: true, file: most,
+		dir: from, stdin: revisions, out: file, long: true, file: most,
 		args: []string{"pack-objects", "--revs", "-q", "--stdout", "--delta-base-offset", "--threads=1"},
 	}); err != nil {
 		return made, err

@@ -260,6 +260,8 @@ func (f flusher) Write(p []byte) (int, error) {
 type tail struct {
 	b bytes.Buffer
 	n atomic.Int64 // bytes that were written
+	// also, if not nil, gets all of it.
+	also io.Writer
 }
 
 const maxTail = 300
@@ -268,6 +270,9 @@ const maxTail = 300
 func (t *tail) Write(p []byte) (int, error) {
 	t.n.Add(int64(len(p)))
 	t.b.Write(p)
+	if t.also != nil {
+		_, _ = t.also.Write(p)
+	}
 	if over := t.b.Len() - maxTail; over > 0 {
 		t.b.Next(over)
 	}

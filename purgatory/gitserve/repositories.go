@@ -21,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
@@ -30,6 +31,7 @@ type Repositories struct {
 	*layout
 	lock    *os.File // of the folder, which git has open as well
 	git     *program
+	faults  fsck.Rules
 	tasks   *tasks // beside what is asked
 	marks   *lockMarks
 	ceiling *ceiling
@@ -102,6 +104,9 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		marks:  newLockMarks(in),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
+	}
+	if r.faults, err = fsck.New(cfg.AllowFaults); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err), r.Close())
 	}
 	r.ceiling = newCeiling(r.layout, cfg, r.git.weighPulls, r.tasks, &failures{log: cfg.Logger})
 	if err = r.sweepPushes(); err == nil { // else the marks stay for the next time

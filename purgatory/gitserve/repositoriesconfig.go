@@ -27,6 +27,10 @@ type RepositoriesConfig struct {
 	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
 	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.
 	MaxMemory uint64
+	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
+	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted in any case,
+	// but no commit or tag of more than 4 MiB. Defaults to none.
+	AllowFaults []string
 	// StageHold is how long what was pushed for an event that is not here waits for it,
 	// outside of the repository, over restarts as well. Defaults to 20 min.
 	StageHold time.Duration

@@ -23,6 +23,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -188,11 +189,7 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 	}
 	defer leave()
 	if p.objects > 0 {
-		if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
-			return fmt.Errorf("keeping a request: %w", err)
-		}
-		if err := h.aside(ctx, p, p.body.file, nil, "index-pack", "-v", "--stdin", "--fix-thin", barerepo.Strict(), "--threads=1",
-			"--max-input-size="+strconv.FormatInt(h.cfg.MaxPush, 10)); err != nil {
+		if err := h.indexPack(ctx, p, offset); err != nil {
 			return err
 		}
 		if p.arrival.grant != nil {
@@ -202,6 +199,33 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 		}
 	}
 	return h.hasTips(ctx, p)
+}
+
+// indexPack has git index the pack of a push, which begins somewhere in its body, and refuses faults of
+// objects by the rules of package fsck.
+func (h *Handler) indexPack(ctx context.Context, p *upload, offset int64) error {
+	err := h.repos.faults.Index(fsck.Git{
+		Index: func(options ...string) (stderr string, err error) {
+			if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
+				return "", fmt.Errorf("keeping a request: %w", err)
+			}
+			said := &tail{}
+			err = h.among(ctx, p, gitrun.Beside, said, p.body.file, nil, append([]string{"index-pack", "-v", "--stdin", "--fix-thin", "--threads=1",
+				"--max-input-size=" + strconv.FormatInt(h.cfg.MaxPush, 10)}, options...)...)
+			if fault := (*faultError)(nil); errors.As(err, &fault) {
+				stderr = said.b.String()
+			}
+			return stderr, err
+		},
+		Alone: func(stdout, stderr io.Writer, args ...string) error {
+			return h.among(ctx, p, gitrun.Only, &tail{also: stderr}, nil, stdout, args...)
+		},
+	})
+	var fault *fsck.Fault
+	if errors.As(err, &fault) {
+		return &faultError{fault.Error()}
+	}
+	return err
 }
 
 // packHead is the length of what is before the objects of a pack: a mark, a version and their number.
@@ -498,6 +522,11 @@ var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=an
 // aside runs git in a repository, with the folder of a push before its objects: what is written goes
 // there. It may take as long as it gets on and no others wait for its place.
 func (h *Handler) aside(ctx context.Context, p *upload, in io.Reader, out io.Writer, args ...string) error {
+	return h.among(ctx, p, gitrun.Beside, &tail{}, in, out, args...)
+}
+
+// among is aside with a choice of the objects that git sees.
+func (h *Handler) among(ctx context.Context, p *upload, objects func(folder string) []string, said *tail, in io.Reader, out io.Writer, args ...string) error {
 	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.arrival.folder)))
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
@@ -509,10 +538,9 @@ func (h *Handler) aside(ctx context.Context, p *upload, in io.Reader, out io.Wri
 	case p.arrival.grant != nil:
 		limit.file = max(1, p.arrival.left()+p.arrival.bytes())
 	}
-	said := &tail{}
 	ctx, stop := h.watch(ctx, p, said, out)
 	defer stop()
-	return h.within(ctx, p.dir, limit, gitrun.Beside(at), in, out, said, args...)
+	return h.within(ctx, p.dir, limit, objects(at), in, out, said, args...)
 }
 
 // within runs git in a repository to its end.

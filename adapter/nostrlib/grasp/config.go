@@ -63,7 +63,8 @@ type Config struct {
 	// MaxHunts of Purgatory; its MinFreeDisk is that of Serve.
 	Fetch gitfetch.Config
 	// Repositories has the limits of what may lie in the folder of the repositories. Its PlainNames is
-	// set by New. Its Git is that of Fetch.
+	// set by New. Its Git and its AllowFaults are
+	// those of Fetch.
 	Repositories gitserve.RepositoriesConfig
 	// Serve has the limits of serving. The database of events belongs on the same disk as the
 	// repositories: where less of that is free than its MinFreeDisk, no events are stored.
@@ -129,6 +130,9 @@ func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
 	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
 	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
 		c.Fetch.MaxFetches = most // with fewer slow servers make the others wait
+	}
+	if c.Repositories.AllowFaults == nil {
+		c.Repositories.AllowFaults = c.Fetch.AllowFaults
 	}
 	if c.Fetch.MinFreeDisk == 0 {
 		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default

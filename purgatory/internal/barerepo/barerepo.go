@@ -19,17 +19,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Strict is the argument that has git check all objects of a pack, and let pass what is the
-// fault of old programs. Every other fault, and an object that another one of the pack needs
-// and that is neither in it nor here, is an error.
-func Strict() string { return "--strict=" + strings.Join(OldFaults(), "=ignore,") + "=ignore" }
-
-// OldFaults are faults of old programs in honest repositories that do no harm, as git
-// calls them (git-fsck, "fsck messages").
-func OldFaults() []string {
-	return []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"}
-}
-
 // Disk is where repositories are: all of it, or a folder that names are relative to.
 type Disk interface {
 	Mkdir(name string, mode fs.FileMode) error

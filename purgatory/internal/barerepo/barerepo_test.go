@@ -153,11 +153,6 @@ func TestSyncRefs(t *testing.T) {
 	}
 }
 
-// What old programs left in honest repositories is named once each.
-func TestOldFaults(t *testing.T) {
-	require.Equal(t, []string{"zeroPaddedFilemode", "missingSpaceBeforeDate", "badTimezone"}, OldFaults())
-}
-
 // What a ref was is in the log of HEAD when it has gone, with what it was before, as far
 // as that is whole.
 func TestLogRemoved(t *testing.T) {

@@ -8,36 +8,41 @@ package fsck
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // refused are the faults that are refused by default, by the names of git ("FSCK MESSAGES" in git-fsck(1)).
 var refused = []string{
-	// A tree that git cannot read hides its names.
-	"badTree",
+	// An object that git cannot read. Plain git refuses it as well.
+	"badObjectSha1", "badParentSha1", "badTree", "badTreeSha1", "badType", "emptyName", "missingObject", "missingTag",
+	"missingTagEntry", "missingTree", "missingType", "missingTypeEntry",
 	// A name in a tree that leaves the work tree, writes into .git, or stands twice there, so that a
 	// symbolic link and a folder have the same name. An unsorted tree may hide a second name.
-	"duplicateEntries", "emptyName", "fullPathname", "hasDot", "hasDotdot", "hasDotgit", "nullSha1", "treeNotSorted",
+	"duplicateEntries", "fullPathname", "hasDot", "hasDotdot", "hasDotgit", "nullSha1", "treeNotSorted",
 	// A .gitmodules whose names, paths, URLs or commands attacked clients of git before 2.20 and 2.30.
 	"gitmodulesBlob", "gitmodulesLarge", "gitmodulesMissing", "gitmodulesName", "gitmodulesPath",
 	"gitmodulesSymlink", "gitmodulesUpdate", "gitmodulesUrl",
-	// A .gitattributes that overflows memory of git before 2.39.1 (CVE-2022-23521).
-	"gitattributesBlob", "gitattributesLarge", "gitattributesLineLength", "gitattributesMissing",
 }
 
 // accepted are the faults of git 2.39 that are never refused and that index-pack can be told to ignore.
 // It cannot be told to ignore nulInHeader and unterminatedHeader.
 var accepted = []string{
-	"badDate", "badDateOverflow", "badEmail", "badFilemode", "badName", "badObjectSha1", "badParentSha1",
-	"badTagName", "badTimezone", "badTreeSha1", "badType", "extraHeaderEntry", "gitattributesSymlink",
+	"badDate", "badDateOverflow", "badEmail", "badFilemode", "badName", "badTagName", "badTimezone", "extraHeaderEntry",
+	"gitattributesBlob", "gitattributesLarge", "gitattributesLineLength", "gitattributesMissing", "gitattributesSymlink",
 	"gitignoreSymlink", "gitmodulesParse", "mailmapSymlink", "missingAuthor", "missingCommitter",
-	"missingEmail", "missingNameBeforeEmail", "missingObject", "missingSpaceBeforeDate",
-	"missingSpaceBeforeEmail", "missingTag", "missingTagEntry", "missingTaggerEntry", "missingTree",
-	"missingType", "missingTypeEntry", "multipleAuthors", "nulInCommit", "unknownType", "zeroPaddedDate",
-	"zeroPaddedFilemode",
+	"missingEmail", "missingNameBeforeEmail", "missingSpaceBeforeDate", "missingSpaceBeforeEmail", "missingTaggerEntry",
+	"multipleAuthors", "nulInCommit", "unknownType", "zeroPaddedDate", "zeroPaddedFilemode",
 }
+
+// maxText is the maximum size of a commit or tag, in bytes. No honest one is larger than 1 MiB. Git unpacks each of
+// them in memory for each clone, and a pack of a few MB may have GBs of them.
+const maxText = 4 << 20
 
 // Rules are the faults that are refused. The zero value refuses none; use [New].
 type Rules struct{ refused map[string]bool }
@@ -49,22 +54,88 @@ func New(allow []string) (Rules, error) {
 	for _, name := range refused {
 		r.refused[name] = true
 	}
+	known := slices.Concat(refused, accepted, []string{"nulInHeader", "unterminatedHeader"})
 	for _, name := range allow {
-		same := func(known string) bool { return strings.EqualFold(known, name) }
-		switch i := slices.IndexFunc(refused, same); {
-		case i >= 0:
-			delete(r.refused, refused[i])
-		case !slices.ContainsFunc(accepted, same):
-			return Rules{}, fmt.Errorf("%q is not a fault that git fsck names and that is refused: want %s", name, strings.Join(refused, ", "))
+		nearest := slices.MinFunc(known, func(a, b string) int { return distance(a, name) - distance(b, name) })
+		if !strings.EqualFold(nearest, name) {
+			return Rules{}, fmt.Errorf("%q is not a name of a fault in git fsck: the nearest is %s", name, nearest)
 		}
+		delete(r.refused, nearest)
 	}
 	return r, nil
 }
 
-// Strict returns the argument with which git index-pack refuses these faults and ignores others. It also
-// refuses a few packs that are to be accepted: with a fault that it cannot ignore, or with an object
-// twice. Index such a pack without the argument, and check it by [Rules.Command] and [Rules.Report].
-func (r Rules) Strict() string {
+// distance returns the number of letters by which two names differ (Levenshtein), without regard to case.
+func distance(a, b string) int {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range b {
+			changed := diagonal
+			if a[i] != b[j] {
+				changed++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(changed, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Fault is why an object is refused.
+type Fault struct{ Object, Reason string }
+
+// Error names the object, and the fault.
+func (f *Fault) Error() string { return "object " + f.Object + ": " + f.Reason }
+
+// Git runs git in the repository that a pack is for.
+type Git struct {
+	// Index runs git index-pack with options for the pack. stderr is what git wrote if it refused the pack.
+	Index func(options ...string) (stderr string, err error)
+	// Alone runs a command of git that sees the objects of the pack and no others.
+	Alone func(stdout, stderr io.Writer, args ...string) error
+}
+
+// Index has git index a pack, and refuses it with a [Fault] if an object has a fault that is refused, or is a
+// commit or tag that is too large.
+func (r Rules) Index(git Git) error {
+	found := &report{rules: r}
+	stderr, err := git.Index(r.strict())
+	if strings.Contains(stderr, "fsck error") || strings.Contains(stderr, "appears twice in the pack") {
+		if _, _ = io.WriteString(found, stderr+"\n"); found.fault != nil {
+			return found.fault
+		}
+		// Git also refuses what it cannot be told to ignore: the two faults above, those that a later version
+		// knows, and a pack that has an object twice.
+		if _, err = git.Index(); err == nil {
+			// Without the objects of the repository, or fsck would check all of them. A .gitmodules that
+			// only the repository has is missing then, and refused. A name of an object keeps git from checking refs.
+			err = git.Alone(io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
+			var exit *exec.ExitError
+			if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < died { // it reports each fault
+				err = nil
+			}
+		}
+	}
+	if err == nil {
+		err = git.Alone(found, io.Discard, "cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname) %(objectsize)")
+	}
+	if found.fault != nil {
+		return found.fault
+	}
+	return err
+}
+
+// died is more than git fsck returns for the faults that it has found. Git returns more when it gives up.
+const died = 64
+
+// strict returns the argument with which git index-pack refuses faults that are refused and ignores others.
+func (r Rules) strict() string {
 	arg := "--strict="
 	for _, name := range slices.Concat(accepted, refused) {
 		if !r.refused[name] {
@@ -74,74 +145,49 @@ func (r Rules) Strict() string {
 	return strings.TrimSuffix(arg, ",")
 }
 
-// Command returns the command that checks each object in GIT_OBJECT_DIRECTORY; its errors go to
-// [Rules.Report]. It must not have the objects of the repository as an alternate, because it would check
-// all of them. A .gitmodules that is stored in the repository only is therefore missing, and refused:
-// that concerns packs only that [Rules.Strict] did not take. objectID is any id of the repository's hash,
-// which keeps git from checking refs.
-func (r Rules) Command(objectID string) []string {
-	return []string{"fsck", "--no-dangling", "--no-reflogs", "--no-progress", objectID}
-}
-
-// Report reads what git fsck writes to its standard error.
-type Report struct {
+// report reads what git says of objects, and keeps the first fault that is refused.
+type report struct {
 	rules Rules
 	line  []byte
 	fault *Fault
-}
-
-// Report returns an empty report.
-func (r Rules) Report() *Report { return &Report{rules: r} }
-
-// Fault is a fault of an object that is refused.
-type Fault struct{ Name, Object string }
-
-// Error names the fault, and the object.
-func (f *Fault) Error() string { return fmt.Sprintf("object %s: %s (git fsck)", f.Object, f.Name) }
-
-// Err returns the first refused fault, or nil.
-func (p *Report) Err() error {
-	if p.fault == nil {
-		return nil
-	}
-	return p.fault
 }
 
 // maxLine is the maximum length of the part of a line that names the fault.
 const maxLine = 200
 
 // Write implements [io.Writer].
-func (p *Report) Write(b []byte) (int, error) {
+func (p *report) Write(b []byte) (int, error) {
 	for rest := b; len(rest) > 0; {
-		line, after, ended := bytes.Cut(rest, []byte{'\n'})
-		p.line = append(p.line, line[:min(len(line), maxLine-len(p.line))]...)
-		if rest = after; ended {
-			p.read(string(p.line))
-			p.line = p.line[:0]
+		end := bytes.IndexAny(rest, "\r\n") // progress ends with the former
+		line := rest
+		if end >= 0 {
+			line = rest[:end]
 		}
+		p.line = append(p.line, line[:min(len(line), maxLine-len(p.line))]...)
+		if end < 0 {
+			break
+		}
+		p.read(string(p.line))
+		p.line, rest = p.line[:0], rest[end+1:]
 	}
 	return len(b), nil
 }
 
-// read reads a line such as "error in tree <id>: hasDotgit: contains '.git'".
-func (p *Report) read(line string) {
-	severity, rest, _ := strings.Cut(line, " in ")
-	object, rest, _ := strings.Cut(rest, ": ")
-	name, _, ok := strings.Cut(rest, ": ")
-	if ok && (severity == "error" || severity == "warning") && p.rules.refused[name] && p.fault == nil {
-		_, id, _ := strings.Cut(object, " ")
-		p.fault = &Fault{Name: name, Object: id}
+// read reads a line of git fsck ("error in tree <id>: hasDotgit: contains '.git'"), of git index-pack
+// ("error: object <id>: hasDotgit: contains '.git'"), or of git cat-file ("commit <id> 123").
+func (p *report) read(line string) {
+	if p.fault != nil {
+		return
 	}
-}
-
-// Find returns the fault that git index-pack names in what it wrote to its standard error, or nil.
-func (r Rules) Find(stderr string) error {
-	for line := range strings.Lines(stderr) {
-		object, rest, _ := strings.Cut(strings.TrimPrefix(line, "error: "), ": ")
-		if name, _, ok := strings.Cut(rest, ": "); ok && r.refused[name] {
-			_, id, _ := strings.Cut(object, " ")
-			return &Fault{Name: name, Object: id}
+	object, rest, _ := strings.Cut(strings.TrimPrefix(line, "error: "), ": ")
+	words := strings.Fields(object)
+	name, _, ok := strings.Cut(rest, ": ")
+	if ok && p.rules.refused[name] && len(words) > 0 {
+		p.fault = &Fault{words[len(words)-1], name + " (git fsck); the operator of this server may allow it"}
+	}
+	if len(words) == 3 && (words[0] == "commit" || words[0] == "tag") {
+		if n, err := strconv.ParseInt(words[2], 10, 64); err == nil && n > maxText {
+			p.fault = &Fault{words[1], fmt.Sprintf("a %s of %d bytes; at most %d are accepted", words[0], n, maxText)}
 		}
 	}
-	return nil
 }

@@ -32,30 +32,36 @@ func TestEveryFaultIsKnown(t *testing.T) {
 }
 
 func TestOperatorAllowsByName(t *testing.T) {
-	r, err := New([]string{"hasdotgit", "badDate"})
+	r, err := New([]string{"hasdotgit", "badDate", "nulInHeader"})
 	require.NoError(t, err)
-	assert.Contains(t, r.Strict(), "hasDotgit=ignore")
-	assert.NotContains(t, r.Strict(), "hasDot=")
-	_, err = New([]string{"hasDotGitt"})
-	require.ErrorContains(t, err, "hasDotgit")
+	assert.Contains(t, r.strict(), "hasDotgit=ignore")
+	assert.NotContains(t, r.strict(), "hasDot=")
+	for name, nearest := range map[string]string{"hasDotGitt": "hasDotgit", "dupEntries": "duplicateEntries", "": "hasDot"} {
+		_, err = New([]string{name})
+		require.ErrorContains(t, err, "nearest is "+nearest)
+	}
 }
 
 // The first refused fault counts, however git splits what it writes, and however long a line is.
 func TestReport(t *testing.T) {
 	r, err := New(nil)
 	require.NoError(t, err)
-	out := strings.Repeat("error in commit 11: nulInHeader: unterminated\n", 10_000) + strings.Repeat("x", 10_000) +
-		"\nwarning in tree 22: fullPathname: contains full pathnames\nerror in tree 33: hasDotgit: contains '.git'\n"
-	for _, size := range []int{1, 7, 4096} {
-		p := r.Report()
+	first := func(out string, size int) *Fault {
+		p := &report{rules: r}
 		for part := range slices.Chunk([]byte(out), size) {
 			n, err := p.Write(part)
 			require.NoError(t, err)
 			require.Equal(t, len(part), n)
 		}
-		require.Equal(t, &Fault{Name: "fullPathname", Object: "22"}, p.Err())
+		return p.fault
 	}
-	require.NoError(t, r.Report().Err())
-	require.Equal(t, &Fault{Name: "hasDotdot", Object: "44"}, r.Find("error: object 44: hasDotdot: contains '..'\nfatal: fsck error in packed object\n"))
-	require.NoError(t, r.Find("error: object 44: nulInHeader: x\nfatal: fsck error in packed object\n"))
+	out := strings.Repeat("error in commit 11: nulInHeader: unterminated\n", 10_000) + strings.Repeat("x", 10_000) +
+		"\nwarning in tree 22: fullPathname: contains full pathnames\nerror in tree 33: hasDotgit: contains '.git'\n"
+	for _, size := range []int{1, 7, 4096} {
+		require.ErrorContains(t, first(out, size), "object 22: fullPathname")
+	}
+	require.ErrorContains(t, first("Indexing objects: 1%\rerror: object 44: hasDotdot: contains '..'\n", 5), "object 44: hasDotdot")
+	require.Nil(t, first("error: object 44: nulInHeader: x\nfatal: fsck error in packed object\n", 5))
+	require.Nil(t, first("commit 55 4194304\nblob 66 99999999\ntag 77 12\n", 5))
+	require.ErrorContains(t, first("commit 55 4194305\n", 5), "object 55: a commit of 4194305 bytes")
 }

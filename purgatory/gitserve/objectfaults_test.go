@@ -1,0 +1,500 @@
+package gitserve_test
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+)
+
+// packed are objects that are written as they are given, whatever git thinks of them.
+type packed struct {
+	n    int
+	body bytes.Buffer
+}
+
+// add adds an object of a kind, and returns its id.
+func (p *packed) add(kind, body string) string {
+	p.n++
+	size := len(body)
+	head := byte(map[string]int{"commit": 1, "tree": 2, "blob": 3, "tag": 4}[kind]<<4 | size&15)
+	for size >>= 4; size > 0; size >>= 7 {
+		p.body.WriteByte(head | 0x80)
+		head = byte(size & 0x7f)
+	}
+	p.body.WriteByte(head)
+	z := zlib.NewWriter(&p.body)
+	_, _ = z.Write([]byte(body)) // into memory
+	_ = z.Close()
+	sum := sha1.Sum(fmt.Appendf(nil, "%s %d\x00%s", kind, len(body), body))
+	return hex.EncodeToString(sum[:])
+}
+
+// pack is the pack with these objects.
+func (p *packed) pack() string {
+	out := append([]byte("PACK\x00\x00\x00\x02"), binary.BigEndian.AppendUint32(nil, uint32(p.n))...)
+	out = append(out, p.body.Bytes()...)
+	sum := sha1.Sum(out)
+	return string(append(out, sum[:]...))
+}
+
+// entry is an entry of a tree.
+func entry(modeAndName, id string) string {
+	raw, _ := hex.DecodeString(id)
+	return modeAndName + "\x00" + string(raw)
+}
+
+const somebody = "a <a@example.com> 1200000000 +0000"
+
+// file adds a blob and returns an entry of it.
+func (p *packed) file(modeAndName, text string) string {
+	return entry(modeAndName, p.add("blob", text))
+}
+
+// tree adds a commit of a tree with some entries.
+func (p *packed) tree(entries ...string) string {
+	return p.add("commit", fmt.Sprintf("tree %s\nauthor %s\ncommitter %s\n\nx\n", p.add("tree", strings.Join(entries, "")), somebody, somebody))
+}
+
+// commit adds a commit with some lines after that of its tree.
+func (p *packed) commit(lines string) string {
+	return p.add("commit", "tree "+p.add("tree", p.file("100644 f", "x\n"))+"\n"+lines)
+}
+
+// author adds a commit with an author's line, and committer one with a committer's.
+func author(line string) func(*packed) string {
+	return func(p *packed) string {
+		return p.commit("author " + line + "\ncommitter " + somebody + "\n\nx\n")
+	}
+}
+
+// tag adds a tag; its text begins after the line of its object.
+func tag(text string) func(*packed) string {
+	return func(p *packed) string {
+		return p.add("tag", "object "+author(somebody)(p)+"\n"+text)
+	}
+}
+
+// tree adds a commit of a tree with one entry besides a file.
+func tree(modeAndName, text string) func(*packed) string {
+	return func(p *packed) string { return p.tree(p.file(modeAndName, text), p.file("100644 zz", "x\n")) }
+}
+
+func folder(name string) func(*packed) string {
+	return func(p *packed) string {
+		return p.tree(entry("40000 "+name, p.add("tree", p.file("100644 f", "x\n"))), p.file("100644 zz", "x\n"))
+	}
+}
+
+const absent = "0123456789012345678901234567890123456789"
+
+// What becomes of a history with a fault.
+const (
+	taken   = "as plain git: taken"
+	broken  = "as plain git: refused, because git cannot read the object or it lacks objects"
+	guarded = "plain git takes it; here an operator must allow it, because it attacks or breaks a checkout"
+	none    = "no pack can have it"
+)
+
+// objectFaults has each message of git fsck 2.39, and what becomes of a history that has that fault.
+var objectFaults = []struct {
+	id   string
+	want string
+	make func(*packed) string // returns the tip
+}{
+	{"badDate", taken, author("a <a@b> <a@b> 1200000000 +0000")},
+	{"badDateOverflow", taken, author("a <a@b> 99999999999999999999 +0000")},
+	{"badEmail", taken, author("a <a@b 1200000000 +0000")},
+	{"badFilemode", taken, tree("100600 f", "x\n")},
+	{"badName", taken, author("a> <a@b> 1200000000 +0000")},
+	{"badObjectSha1", broken, func(p *packed) string {
+		return p.add("tag", "object xyz\ntype commit\ntag v1\ntagger "+somebody+"\n\nx\n")
+	}},
+	{"badParentSha1", broken, func(p *packed) string {
+		return p.commit("parent xyz\nauthor " + somebody + "\ncommitter " + somebody + "\n\nx\n")
+	}},
+	{"badTagName", taken, tag("type commit\ntag a..b\ntagger " + somebody + "\n\nx\n")},
+	{"badTimezone", taken, author("a <a@b> 1200000000 +00000")},
+	{"badTree", broken, func(p *packed) string {
+		return p.add("commit", fmt.Sprintf("tree %s\nauthor %s\ncommitter %s\n\nx\n", p.add("tree", "no tree"), somebody, somebody))
+	}},
+	{"badTreeSha1", broken, func(p *packed) string { return p.add("commit", "tree xyz\nauthor "+somebody+"\n\nx\n") }},
+	{"badType", broken, tag("type thing\ntag v1\ntagger " + somebody + "\n\nx\n")},
+	{"duplicateEntries", guarded, func(p *packed) string { return p.tree(p.file("100644 f", "x\n"), p.file("100644 f", "y\n")) }},
+	{"emptyName", broken, tree("100644 ", "x\n")},
+	{"extraHeaderEntry", taken, tag("type commit\ntag v1\ntagger " + somebody + "\nextra x\n\nx\n")},
+	{"fullPathname", guarded, tree("100644 a/b", "x\n")},
+	{"gitattributesBlob", taken, folder(".gitattributes")},
+	{"gitattributesLarge", taken, tree("100644 .gitattributes", strings.Repeat("#\n", 9<<20))},
+	{"gitattributesLineLength", taken, tree("100644 .gitattributes", strings.Repeat("a", 5000)+" text\n")},
+	{"gitattributesMissing", broken, func(p *packed) string { return p.tree(entry("100644 .gitattributes", absent)) }},
+	{"gitattributesSymlink", taken, tree("120000 .gitattributes", "x")},
+	{"gitignoreSymlink", taken, tree("120000 .gitignore", "x")},
+	{"gitmodulesBlob", guarded, folder(".gitmodules")},
+	{"gitmodulesLarge", guarded, tree("100644 .gitmodules", strings.Repeat("#\n", 9<<20))},
+	{"gitmodulesMissing", broken, func(p *packed) string { return p.tree(entry("100644 .gitmodules", absent)) }},
+	{"gitmodulesName", guarded, tree("100644 .gitmodules", "[submodule \"../x\"]\n\tpath = x\n\turl = https://example.com/x\n")},
+	{"gitmodulesParse", taken, tree("100644 .gitmodules", "[[no config\n")},
+	{"gitmodulesPath", guarded, tree("100644 .gitmodules", "[submodule \"x\"]\n\tpath = -x\n\turl = https://example.com/x\n")},
+	{"gitmodulesSymlink", guarded, tree("120000 .gitmodules", "x")},
+	{"gitmodulesUpdate", guarded, tree("100644 .gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = https://example.com/x\n\tupdate = !sh\n")},
+	{"gitmodulesUrl", guarded, tree("100644 .gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = -ux\n")},
+	{"hasDot", guarded, folder(".")},
+	{"hasDotdot", guarded, folder("..")},
+	{"hasDotgit", guarded, folder(".git")},
+	{"mailmapSymlink", taken, tree("120000 .mailmap", "x")},
+	{"missingAuthor", taken, func(p *packed) string { return p.commit("committer " + somebody + "\n\nx\n") }},
+	{"missingCommitter", taken, func(p *packed) string { return p.commit("author " + somebody + "\n\nx\n") }},
+	{"missingEmail", taken, author("a 1200000000 +0000")},
+	{"missingNameBeforeEmail", taken, author("<a@b> 1200000000 +0000")},
+	{"missingObject", broken, func(p *packed) string { return p.add("tag", "type commit\ntag v1\n\nx\n") }},
+	{"missingSpaceBeforeDate", taken, author("a <a@b>1200000000 +0000")},
+	{"missingSpaceBeforeEmail", taken, author("Old Author<old@example.com> 1200000000 +0000")},
+	{"missingTag", broken, tag("type commit")},
+	{"missingTagEntry", broken, tag("type commit\nname v1\n\nx\n")},
+	{"missingTaggerEntry", taken, tag("type commit\ntag v1\n\nx\n")},
+	{"missingTree", broken, func(p *packed) string { return p.add("commit", "author "+somebody+"\n\nx\n") }},
+	{"missingType", broken, tag("type \ntag v1\n\nx\n")},
+	{"missingTypeEntry", broken, tag("tag v1\n\nx\n")},
+	{"multipleAuthors", taken, author(somebody + "\nauthor " + somebody)},
+	{"nulInCommit", taken, func(p *packed) string {
+		return p.commit("author " + somebody + "\ncommitter " + somebody + "\n\nx\x00y\n")
+	}},
+	{"nulInHeader", taken, author("a\x00 <a@b> 1200000000 +0000")},
+	{"nullSha1", guarded, func(p *packed) string { return p.tree(entry("160000 m", null)) }},
+	{"treeNotSorted", guarded, func(p *packed) string { return p.tree(p.file("100644 g", "x\n"), p.file("100644 f", "x\n")) }},
+	{"unknownType", none, nil},
+	{"unterminatedHeader", taken, func(p *packed) string { return p.commit("author " + somebody + "\ncommitter " + somebody) }},
+	{"zeroPaddedDate", taken, author("a <a@b> 01200000000 +0000")},
+	{"zeroPaddedFilemode", taken, tree("0100644 f", "x\n")},
+
+	// Not messages of git fsck.
+	{"object twice in the pack", taken, func(p *packed) string { p.file("", "x\n"); return author(somebody)(p) }},
+	{"object twice in the pack, NUL in a header", taken, func(p *packed) string { p.file("", "x\n"); return author("\x00")(p) }},
+	{"encoding", taken, func(p *packed) string {
+		return p.commit("author \xe4 <a@b> 1 +0000\ncommitter " + somebody + "\nencoding no-such\n\n\xff\xfe\n")
+	}},
+	{"commit of 4 MiB", taken, large(3 << 20)},
+	{"NUL in a header, hasDotgit", guarded, func(p *packed) string {
+		return p.add("commit", "tree "+p.add("tree", p.file("100644 .git", "x\n"))+"\nauthor a\x00\ncommitter x\n\nx\n")
+	}},
+}
+
+// large adds a commit with a message of so many bytes.
+func large(size int) func(*packed) string {
+	return func(p *packed) string {
+		return p.commit("author " + somebody + "\ncommitter " + somebody + "\n\n" + strings.Repeat("a", size) + "\n")
+	}
+}
+
+// faulty is a server, and a program that fetches, which both allow some faults.
+type faulty struct {
+	*stated
+	repos   *gitserve.Repositories
+	fetcher *gitfetch.Fetcher
+	url     string
+	dir     string
+}
+
+// AuthorizedState is the state of each repository.
+func (f *faulty) AuthorizedState(_ context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
+	return nip34.ParseState(eventtest.Of(alice.State(1, ref.Identifier, f.refs, "")))
+}
+
+func faultyServer(t *testing.T, allow ...string) *faulty {
+	t.Helper()
+	f := &faulty{stated: &stated{}, dir: t.TempDir()}
+	var err error
+	f.repos, err = gitserve.Open(f.dir, gitserve.RepositoriesConfig{AllowFaults: allow})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.repos.Close()) })
+	h, err := gitserve.New(f.repos, f, gitserve.Config{MinFreeDisk: 1})
+	require.NoError(t, err)
+	t.Cleanup(h.Close)
+	server := httptest.NewServer(h.Before(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	f.url = server.URL
+	dialer, err := egress.NewDialer(egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true})
+	require.NoError(t, err)
+	f.fetcher, err = gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1, AllowFaults: allow})
+	require.NoError(t, err)
+	t.Cleanup(f.fetcher.Close)
+	return f
+}
+
+// repository makes an empty repository, and returns its URL.
+func (f *faulty) repository(t *testing.T, identifier string) (ref graspsync.RepoRef, url string) {
+	t.Helper()
+	ref = alice.Ref(identifier)
+	require.NoError(t, f.repos.Create(t.Context(), ref, nip34.SHA1))
+	return ref, f.url + "/" + alice.Npub() + "/" + identifier + ".git"
+}
+
+func run(t *testing.T, dir, stdin string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", args...)
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// post pushes one ref, and returns what the server says of it.
+func post(t *testing.T, url, name, tip, pack string) string {
+	t.Helper()
+	body := line(null+" "+tip+" "+name+"\x00report-status") + "0000" + pack
+	resp, err := http.Post(url+"/git-receive-pack", "application/x-git-receive-pack-request", strings.NewReader(body))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	said, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(said)
+}
+
+// hunt fetches a tip into a repository, as a state has it fetched, and moves the ref.
+func (f *faulty) hunt(t *testing.T, ref graspsync.RepoRef, from, name, tip string) error {
+	t.Helper()
+	url, err := graspsync.ParseCloneURL(from)
+	require.NoError(t, err)
+	id, err := nip34.ParseObjectID(tip)
+	require.NoError(t, err)
+	ids := []nip34.ObjectID{id}
+	dir, unlock, err := f.repos.Lock(t.Context(), ref)
+	require.NoError(t, err)
+	defer unlock()
+	q, err := f.fetcher.Quarantine(t.Context(), dir)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, q.Discard()) }()
+	if _, err := q.Fetch(t.Context(), url, ids); err != nil {
+		return err
+	}
+	missing, err := q.Missing(t.Context(), ids)
+	if err == nil && len(missing) > 0 {
+		err = errors.New("incomplete")
+	}
+	if err == nil {
+		err = q.Promote(t.Context())
+	}
+	if err != nil {
+		return err
+	}
+	refName, err := nip34.ParseRefName(name)
+	require.NoError(t, err)
+	require.NoError(t, f.fetcher.UpdateRefs(t.Context(), dir, []purgatory.RefChange{{Name: refName, New: id}}, nip34.RefName{}))
+	return nil
+}
+
+// serves checks that a history is whole, is cloned by plain git, and survives maintenance.
+func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url, name, tip string) {
+	t.Helper()
+	done, err := f.fetcher.Maintain(t.Context(), purgatory.Maintenance{
+		Lock:  func(ctx context.Context) (string, func(), error) { return f.repos.Lock(ctx, ref) },
+		Keep:  func(context.Context) ([]nip34.ObjectID, error) { return nil, nil },
+		Grace: 14 * 24 * time.Hour, Remember: 30 * 24 * time.Hour,
+	})
+	require.NoError(t, err)
+	require.True(t, done.Pruned)
+	dir, unlock, err := f.repos.Lock(t.Context(), ref)
+	require.NoError(t, err)
+	id, err := nip34.ParseObjectID(tip)
+	require.NoError(t, err)
+	missing, err := f.fetcher.Missing(t.Context(), dir, []nip34.ObjectID{id})
+	unlock()
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	clone := t.TempDir()
+	out, err := run(t, clone, "", "clone", "-q", "--mirror", url, "x.git")
+	require.NoError(t, err, out)
+	out, err = run(t, filepath.Join(clone, "x.git"), "", "rev-parse", name)
+	require.NoError(t, err, out)
+	require.Equal(t, tip, out)
+}
+
+// An old repository has faults that git serves everywhere. They were refused by pushes and fetches, and
+// the events of such a repository waited and expired. Plain git decides beside ours, by push and by fetch.
+func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
+	ours := faultyServer(t)
+	plain := t.TempDir()
+	program, err := exec.LookPath("git")
+	require.NoError(t, err)
+	server := httptest.NewServer(&cgi.Handler{
+		Path: program, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + plain, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + plain, "GIT_CONFIG_NOSYSTEM=1"},
+	})
+	t.Cleanup(server.Close)
+	for i, c := range objectFaults {
+		t.Run(c.id, func(t *testing.T) {
+			if c.want == none {
+				t.Skip(c.want)
+			}
+			var p packed
+			tip := c.make(&p)
+			name := "refs/heads/main"
+			if strings.Contains(strings.ToLower(c.id), "tag") || strings.Contains(c.id, "ype") || slices.Contains([]string{"missingObject", "badObjectSha1", "extraHeaderEntry"}, c.id) {
+				name = "refs/tags/v1"
+			}
+			ours.refs = map[string]string{name: tip}
+			repo := func(kind string) (string, string) {
+				dir := fmt.Sprintf("%s%d.git", kind, i)
+				out, err := run(t, plain, "", "init", "-q", "--bare", "-b", "main", dir)
+				require.NoError(t, err, out)
+				return filepath.Join(plain, dir), server.URL + "/" + dir
+			}
+
+			pushed, pushURL := repo("push")
+			out, err := run(t, pushed, "", "config", "http.receivepack", "true")
+			require.NoError(t, err, out)
+			said := post(t, pushURL, name, tip, p.pack())
+			require.Equal(t, c.want != broken, strings.Contains(said, "ok "+name), "plain git: %s", said)
+			ref, url := ours.repository(t, fmt.Sprintf("push%d", i))
+			said = post(t, url, name, tip, p.pack())
+			if !assert.Equal(t, c.want == taken, strings.Contains(said, "ok "+name), "ours: %s", said) {
+				return
+			}
+			if c.want == taken {
+				ours.serves(t, ref, url, name, tip)
+			}
+
+			// For an event that is not stored.
+			if strings.HasPrefix(name, "refs/heads/") {
+				event := "refs/nostr/" + strings.Repeat(fmt.Sprintf("%02x", i), 32)
+				kept := post(t, url, event, tip, p.pack())
+				require.Equal(t, c.want == taken, strings.Contains(kept, "ok "+event), "ours: %s", kept)
+			}
+
+			// Whoever serves it has it as it is.
+			from, fromURL := repo("from")
+			out, err = run(t, from, p.pack(), "index-pack", "--stdin", "--fix-thin")
+			require.NoError(t, err, out)
+			require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(tip+"\n"), 0o600))
+			fetched, _ := repo("fetch")
+			out, err = run(t, fetched, "", "fetch", "-q", fromURL, "+"+name+":"+name)
+			require.Equal(t, c.want != broken, err == nil, "plain git: %s", out)
+			ref, url = ours.repository(t, fmt.Sprintf("fetch%d", i))
+			err = ours.hunt(t, ref, fromURL, name, tip)
+			require.Equal(t, c.want == taken, err == nil, "ours: %v", err)
+			if c.want == taken {
+				ours.serves(t, ref, url, name, tip)
+			}
+			if c.want != guarded {
+				return
+			}
+
+			_, id, two := strings.Cut(c.id, ", ")
+			if !two {
+				id = c.id
+			}
+			require.ErrorContains(t, err, id)
+			require.Contains(t, said, id)
+			require.Regexp(t, "object [0-9a-f]{40}: "+id, said)
+			allowing := faultyServer(t, id)
+			allowing.refs = ours.refs
+			ref, url = allowing.repository(t, "push")
+			said = post(t, url, name, tip, p.pack())
+			require.Contains(t, said, "ok "+name)
+			allowing.serves(t, ref, url, name, tip)
+			ref, url = allowing.repository(t, "fetch")
+			require.NoError(t, allowing.hunt(t, ref, fromURL, name, tip))
+			allowing.serves(t, ref, url, name, tip)
+		})
+	}
+}
+
+// Git has more messages in later versions: those of the git that runs this test are in the table.
+func TestCaseC21_EveryFaultOfGitIsInTheTable(t *testing.T) {
+	page, err := exec.CommandContext(t.Context(), "git", "help", "-m", "fsck").Output()
+	if err != nil || !strings.Contains(string(page), "FSCK MESSAGES") {
+		t.Skip("git has no manual here")
+	}
+	version, err := exec.CommandContext(t.Context(), "git", "version").Output()
+	require.NoError(t, err)
+	if !strings.HasPrefix(string(version), "git version 2.39.") {
+		t.Skip("the table is that of git 2.39")
+	}
+	_, list, _ := strings.Cut(string(page), "FSCK MESSAGES")
+	list, _, _ = strings.Cut(list, "ENVIRONMENT VARIABLES")
+	n := 0
+	for text := range strings.Lines(list) {
+		id, ok := strings.CutPrefix(text, "       ")
+		if id = strings.TrimSpace(id); !ok || strings.HasPrefix(text, "        ") || strings.ContainsAny(id, " ;") {
+			continue
+		}
+		n++
+		require.True(t, slices.ContainsFunc(objectFaults, func(f struct {
+			id   string
+			want string
+			make func(*packed) string
+		}) bool {
+			return f.id == id
+		}), id)
+	}
+	require.Greater(t, n, 50)
+}
+
+// A clone unpacks each commit and tag in memory. A pack of a few MB may have hundreds of MB of them.
+func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
+	ours := faultyServer(t)
+	root := t.TempDir()
+	program, err := exec.LookPath("git")
+	require.NoError(t, err)
+	server := httptest.NewServer(&cgi.Handler{
+		Path: program, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + root, "GIT_CONFIG_NOSYSTEM=1"},
+	})
+	t.Cleanup(server.Close)
+	for kind, make := range map[string]func(*packed) string{
+		"commit": large(20 << 20),
+		"tag":    tag("type commit\ntag v1\ntagger " + somebody + "\n\n" + strings.Repeat("a", 20<<20)),
+		"older commit": func(p *packed) string {
+			return p.commit("parent " + large(20<<20)(p) + "\nauthor " + somebody + "\ncommitter " + somebody + "\n\nx\n")
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			var p packed
+			tip := make(&p)
+			const name = "refs/tags/v1"
+			ours.refs = map[string]string{name: tip}
+			dir := strings.ReplaceAll(kind, " ", "-")
+			_, url := ours.repository(t, "push-"+dir)
+			said := post(t, url, name, tip, p.pack())
+			require.NotContains(t, said, "ok "+name)
+			require.Regexp(t, "object [0-9a-f]{40}: a (commit|tag) of 2097[0-9]+ bytes; at most 4194304", said)
+
+			from := filepath.Join(root, dir+".git")
+			out, err := run(t, root, "", "init", "-q", "--bare", from)
+			require.NoError(t, err, out)
+			out, err = run(t, from, p.pack(), "index-pack", "--stdin")
+			require.NoError(t, err, out)
+			require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(tip+"\n"), 0o600))
+			ref, _ := ours.repository(t, "fetch-"+dir)
+			require.ErrorContains(t, ours.hunt(t, ref, server.URL+"/"+dir+".git", name, tip), "at most 4194304")
+		})
+	}
+}
