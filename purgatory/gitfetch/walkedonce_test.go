@@ -21,7 +21,7 @@ func TestWhatComesIsWalkedOnce(t *testing.T) {
 		f := fetcher(t, Config{fixed: byGit})
 		asked := asking(f)
 		get(t, f, here, from, ids[1])
-		require.Equal(t, []string{"index-pack", "rev-list"}, asked())
+		require.Equal(t, []string{"index-pack", "cat-file", "rev-list"}, asked())
 		missing := func(want ...nip34.ObjectID) {
 			t.Helper()
 			got, err := f.Missing(t.Context(), here, []nip34.ObjectID{ids[1]})
@@ -41,7 +41,7 @@ func TestWhatComesIsWalkedOnce(t *testing.T) {
 		require.NoError(t, f.UpdateRefs(t.Context(), here, changes, nip34.RefName{}))
 		require.Equal(t, []string{"update-ref"}, asked())
 		get(t, f, here, from, ids[3])
-		require.Equal(t, []string{"index-pack", "rev-list"}, asked())
+		require.Equal(t, []string{"index-pack", "cat-file", "rev-list"}, asked())
 		packs, err := filepath.Glob(filepath.Join(here, "objects/pack/pack-*"))
 		require.NoError(t, err)
 		for _, path := range packs {
