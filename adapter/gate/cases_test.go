@@ -5,13 +5,18 @@
 package gate_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
@@ -199,10 +204,22 @@ func TestCaseH2_NetworkWithMostYields(t *testing.T) {
 // The goroutine that read what the relay wrote waited for the relay to read, which waited for it.
 func TestCaseC5_ReconciliationThatIsClosedAtOnce(t *testing.T) {
 	s := serve(t, gate.Config{})
-	for n := range 100 {
+	var delay atomic.Int64
+	s.relay.QueryEvents = append(s.relay.QueryEvents, func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+		for began := time.Now(); eventstore.IsNegentropySession(ctx) && time.Since(began) < time.Duration(delay.Load()); {
+			runtime.Gosched()
+		}
+		none := make(chan *nostr.Event)
+		close(none)
+		return none, nil
+	})
+	for n := range 300 {
+		delay.Store(int64(n%100) * int64(10*time.Microsecond))
 		c := s.dial()
-		c.says(`["NEG-OPEN","n",{"kinds":[1]},"6100000200"]`)
-		c.says(`["NEG-CLOSE","n"]`)
+		for i := range 8 {
+			c.says(fmt.Sprintf(`["NEG-OPEN","%d",{"kinds":[1]},"6100000200"]`, i))
+			c.says(fmt.Sprintf(`["NEG-CLOSE","%d"]`, i))
+		}
 		c.says(fmt.Sprintf(`["REQ","%d",{"kinds":[1]}]`, n))
 		require.Equal(t, fmt.Sprintf(`["EOSE","%d"]`, n), c.hears(`["NEG-MSG"`))
 		require.NoError(t, c.CloseNow())
