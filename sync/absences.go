@@ -155,7 +155,7 @@ func (x *absences) revived(waiting []*absent.Whole) []*job {
 	for i, w := range waiting {
 		stats, _ := w.Payer.(*relayStats)
 		jobs[i] = &job{
-			key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, cost: w.Cost, revived: true,
+			key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true,
 		}
 	}
 	x.waiting.Store(int64(x.absent.Held().Waiting))

@@ -105,7 +105,9 @@ func (c *claims) arrived(id graspsync.EventID) {
 	defer c.mu.Unlock()
 	if at := c.by[id]; at.of != nil && !at.came {
 		c.by[id] = claimed{of: at.of, came: true}
-		at.of.missing--
+		if at.of.missing--; at.of.missing == 0 {
+			at.of.stats.credit.penalty = 0 // it served all that it had claimed
+		}
 	}
 }
 

@@ -124,9 +124,9 @@ type Limits struct {
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
 	// InFlight bounds the bytes of the events on their way into the Store, over all
-	// relays. Relays are not read from while it is used up; a quarter of it is for
-	// those of which nothing else is on its way. What is being read comes on top;
-	// package wstransport has 16 MiB for that. Defaults to 48 MiB; at least 4 MiB.
+	// relays. One relay host has at most a quarter of it. A relay is not read while its events find no
+	// room. Messages that are being read come on top: package wstransport has 16 MiB for them.
+	// Defaults to 48 MiB; at least 4 MiB.
 	InFlight int64
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
-	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -37,7 +37,6 @@ type conn struct {
 	ahead   ahead         // messages read ahead of their handling
 	room    chan struct{} // one slot: some were taken
 	signs   signs
-	waiter  waiter
 	spent   atomic.Bool     // all that its relay was allowed
 	ctx     context.Context // of the connection, ended by hangup
 	hangup  context.CancelFunc
@@ -75,8 +74,14 @@ type connEnv struct {
 	sets      *sets
 	report    *report
 	remember  *remember
-	inbox     *mailbox[any]   // of the loop
-	wg        *sync.WaitGroup // of whatever ends with Run
+	// unproductive is what each relay host may still send of unrequested, repeated and forged bytes.
+	unproductive *limit.Rate
+	inbox        *mailbox[any]   // of the loop
+	wg           *sync.WaitGroup // of whatever ends with Run
+}
+
+func newUnproductive(c *constants) *limit.Rate {
+	return limit.NewRate(float64(c.Refill)/60, int(c.Unproductive), c.MaxRelays)
 }
 
 // command has the session told something.
@@ -84,7 +89,7 @@ type command func(s *session.Session, now time.Time) []session.Action
 
 func newConn(ctx context.Context, env *connEnv, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
 	c := &conn{
-		env: env, url: u, epoch: epoch, stats: stats, waiter: waiter{epoch, make(chan struct{}, 1)},
+		env: env, url: u, epoch: epoch, stats: stats,
 		mailbox: newMailbox[command](),
 		batches: make(map[plan.BatchID]*fetching),
 		live:    newToken(u),
@@ -113,7 +118,7 @@ func (c *conn) run() {
 		return
 	}
 	c.conn = nc
-	c.signs.heard(true)
+	c.signs.heard()
 	if err := c.contain(c.begin); err != nil {
 		c.env.inbox.put(dialFailed{conn: c, err: err})
 		c.close()
@@ -243,9 +248,6 @@ func (a *ahead) take(msg wire.Message) {
 	a.taken.Add(1)
 }
 
-// done reports whether all that was read is dealt with.
-func (a *ahead) done() bool { return a.taken.Load() == a.read.Load() }
-
 // receive reads messages ahead, as far as the queue has room.
 func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 	for {
@@ -264,7 +266,7 @@ func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 			failed <- err
 			return
 		}
-		c.signs.heard(c.ahead.done())
+		c.signs.heard()
 		if msg.Type == wire.TypeEvent && msg.Event.IsZero() {
 			continue
 		}
@@ -297,12 +299,9 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 				c.take(<-frames)
 			}
 		case <-c.mailbox.wake:
-			c.afford()
 			for _, cmd := range c.mailbox.take() {
 				c.perform(cmd(c.session, time.Now()))
 			}
-		case <-c.waiter.ready:
-			c.tick(frames)
 		case <-due:
 			c.tick(frames)
 		case err := <-failed:
@@ -323,7 +322,6 @@ func (c *conn) tick(frames <-chan wire.Message) {
 		c.take(<-frames)
 	}
 	c.excuse()
-	c.afford()
 	c.perform(c.session.Tick(time.Now()))
 }
 
@@ -345,18 +343,11 @@ func (c *conn) take(msg wire.Message) {
 	c.stats.bytes.Add(uint64(msg.Size))
 	c.stats.messages.Add(1)
 	c.largest.answered(c.stats, msg.Sub, time.Now())
-	c.afford()
 	actions := c.session.Receive(time.Now(), msg)
 	c.charge(msg, actions)
 	c.perform(actions)
 	c.stats.progress(c.session.Progress())
 	c.excuse()
-}
-
-// afford tells the session how much history may be asked for.
-func (c *conn) afford() {
-	now, w := time.Now(), c.stats.work
-	c.session.Afford(now, w.budget(now, false), w.budget(now, true))
 }
 
 // leastExcuse is from when on it matters to answers, which have seconds, that we did not
@@ -401,9 +392,11 @@ func (c *conn) perform(actions []session.Action) {
 			if a.Why != wire.RefusalOther {
 				c.stats.failed(graspsync.Printable(a.Reason))
 			}
-			c.env.inbox.put(planInput{plan.LiveClosed{
-				Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, GaveWay: a.GaveWay, Since: c.signs.behind(false),
-			}})
+			closed := plan.LiveClosed{Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, GaveWay: a.GaveWay}
+			if a.OpenAt != 0 {
+				closed.Stood = time.Since(time.Unix(a.OpenAt, 0))
+			}
+			c.env.inbox.put(planInput{closed})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
 			c.env.inbox.put(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.env.report.mayLog(c.url, classRateLimit)})
@@ -423,7 +416,6 @@ func (c *conn) perform(actions []session.Action) {
 			c.giveUp(a)
 		}
 	}
-	c.stats.work.reserve(c.waiter, c.session.Needs(false), c.session.Needs(true)) // what comes live leaves it
 	c.holdClaimable(c.session.Granted())
 }
 
@@ -466,8 +458,7 @@ func (c *conn) notice(text string) {
 // deliver hands an event to the pipeline. The time that takes is not the relay's.
 func (c *conn) deliver(a session.Deliver) {
 	d := delivery{
-		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, token: c.live, current: a.Current,
-		ours: a.Ours, asked: a.Asked,
+		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, token: c.live,
 		src: graspsync.Source{Relay: c.url, Kind: graspsync.Live},
 	}
 	if a.Batch != 0 {
@@ -669,14 +660,17 @@ func (c *conn) report() {
 }
 
 // account implements origin.
-func (c *conn) account() (*relayStats, *signs) { return c.stats, &c.signs }
+func (c *conn) account() *relayStats { return c.stats }
 
 // forged counts an event whose id or signature was wrong.
 func (c *conn) forged(reason string) {
 	c.env.report.forged.Add(1)
-	c.spend(allowance.Forgery(c.env.cfg.fixed.Unproductive))
+	c.spend(c.env.cfg.fixed.Unproductive / forgeries)
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Forged(now, reason) })
 }
+
+// forgeries is how many forged events use up all of Unproductive: each costs a signature check.
+const forgeries = 2_000
 
 // badSignature counts a copy of an event whose signature was wrong. Other copies of the
 // same event prove nothing more, but cost us the same.
@@ -686,7 +680,7 @@ func (c *conn) badSignature(k copyKey) {
 		return
 	}
 	c.env.report.forged.Add(1)
-	c.spend(allowance.Forgery(c.env.cfg.fixed.Unproductive))
+	c.spend(c.env.cfg.fixed.Unproductive / forgeries)
 }
 
 // authenticate has a challenge answered, on a goroutine of its own.
@@ -713,7 +707,7 @@ func (c *conn) stop(err error) {
 	})
 }
 
-// charge takes a message that led to nothing out of the relay's allowance.
+// charge takes a message that led to nothing out of the allowance of the relay's host.
 func (c *conn) charge(msg wire.Message, actions []session.Action) {
 	cost := int64(0)
 	switch msg.Type {
@@ -745,10 +739,10 @@ func delivers(actions []session.Action) bool {
 	return false
 }
 
-// spend takes n bytes out of the relay's allowance, and ends the connection if that
+// spend takes n bytes out of the allowance of the relay's host, and ends the connection if that
 // is more than there is. It may be called by any goroutine.
 func (c *conn) spend(n int64) {
-	if c.stats.spend(time.Now(), n) {
+	if c.env.unproductive.Allow(c.stats.host, int(n)) {
 		return
 	}
 	c.spent.Store(true)
@@ -766,7 +760,7 @@ func (c *conn) worthless() bool { return c.spent.Load() }
 
 const keyStack = "stack"
 
-// errUnproductive ends the connection of a relay that has used up its allowance.
+// errUnproductive ends the connection of a relay whose host has used up its allowance.
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
 // believes is what a connection last went by.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -62,12 +63,12 @@ func TestDeliver(t *testing.T) {
 			kind graspsync.SourceKind
 			gap  bool
 		}{
-			{session.Deliver{}, graspsync.Live, false}, {session.Deliver{Gap: true, Current: true}, graspsync.Live, true},
-			{session.Deliver{Batch: 3, Kind: plan.History, Asked: true}, graspsync.CatchUp, false},
-			{session.Deliver{Batch: 3, Kind: plan.Recent, Gap: true, Asked: true}, graspsync.CatchUp, true},
-			{session.Deliver{Batch: 3, Kind: plan.DailyHistory, Asked: true}, graspsync.Daily, false},
-			{session.Deliver{Batch: 3, Kind: plan.DailyHistory, Asked: true, Gap: true}, graspsync.Daily, true},
-			{session.Deliver{Batch: 3, Kind: plan.Audit, Asked: true}, graspsync.Daily, true},
+			{session.Deliver{}, graspsync.Live, false}, {session.Deliver{Gap: true}, graspsync.Live, true},
+			{session.Deliver{Batch: 3, Kind: plan.History}, graspsync.CatchUp, false},
+			{session.Deliver{Batch: 3, Kind: plan.Recent, Gap: true}, graspsync.CatchUp, true},
+			{session.Deliver{Batch: 3, Kind: plan.DailyHistory}, graspsync.Daily, false},
+			{session.Deliver{Batch: 3, Kind: plan.DailyHistory, Gap: true}, graspsync.Daily, true},
+			{session.Deliver{Batch: 3, Kind: plan.Audit}, graspsync.Daily, true},
 		} {
 			deliver(w.a)
 			delivered++
@@ -84,7 +85,7 @@ func TestDeliver(t *testing.T) {
 			c.env.ingest.flights.settled(j, true)
 			require.EqualValues(t, 1, counts.open.Load())
 		}
-		deliver(session.Deliver{Batch: 4, Kind: plan.History, Asked: true})
+		deliver(session.Deliver{Batch: 4, Kind: plan.History})
 		require.Equal(t, delivered, c.stats.events.Load())
 		require.Empty(t, c.env.ingest.toVerify)
 		c.done(session.Done{Batch: 4})
@@ -97,21 +98,22 @@ func TestDeliver(t *testing.T) {
 		require.NoError(t, c.ended)
 
 		// The time that the pipeline takes is not the relay's.
-		require.NoError(t, c.env.ingest.flights.room.enter(t.Context(), nil, c.env.ingest.flights.room.most))
-		time.AfterFunc(7*time.Second, func() { c.env.ingest.flights.room.leave(nil, c.env.ingest.flights.room.most) })
+		full, err := c.env.ingest.flights.room.Acquire(t.Context(), limit.Stranger{}, 48<<20)
+		require.NoError(t, err)
+		time.AfterFunc(7*time.Second, full.Release)
 		c.stalled = time.Second
 		deliver(session.Deliver{})
 		require.Equal(t, 8*time.Second, c.stalled)
 		c.excuse()
 		require.Zero(t, c.stalled)
 		c.env.ingest.flights.settled(<-c.env.ingest.toVerify, true)
-		require.NoError(t, c.env.ingest.flights.room.enter(t.Context(), nil, c.env.ingest.flights.room.most))
+		full, err = c.env.ingest.flights.room.Acquire(t.Context(), limit.Stranger{}, 48<<20)
+		require.NoError(t, err)
 		time.AfterFunc(time.Second, c.hangup)
 		deliver(session.Deliver{})
 		require.ErrorIs(t, c.ended, context.Canceled)
-		c.env.ingest.flights.room.leave(nil, c.env.ingest.flights.room.most)
+		full.Release()
 		c.env.ingest.leftOver(t)
-		c.stats.work.leftOver(t)
 	})
 }
 
@@ -211,7 +213,7 @@ func TestReadingAhead(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, want+i+1, s.n)
 			}
-			require.False(t, c.ahead.done())
+			require.False(t, c.ahead.taken.Load() == c.ahead.read.Load())
 			require.EqualValues(t, 10, c.stats.messages.Load())
 			require.EqualValues(t, 10*size, c.stats.bytes.Load())
 			c.hangup()
@@ -236,29 +238,8 @@ func TestReadingAhead(t *testing.T) {
 		c.converse(frames, failed)
 		require.ErrorIs(t, c.ended, errEnd)
 		require.EqualValues(t, 3, c.stats.messages.Load())
-		require.True(t, c.ahead.done())
+		require.Equal(t, c.ahead.read.Load(), c.ahead.taken.Load())
 	})
-}
-
-// What waits for an allowance is known as soon as the session is told anything.
-func TestWhatHistoryWaitsForIsKnown(t *testing.T) {
-	for name, tell := range map[string]func(c *conn){
-		"message": func(c *conn) { c.take(wire.Message{Type: wire.TypeNotice}) },
-		"command": func(c *conn) {
-			c.mailbox.put(func(*session.Session, time.Time) []session.Action { return nil })
-			time.AfterFunc(time.Second, c.hangup)
-			c.converse(nil, nil)
-		},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			c := madeConn(t, Config{})
-			w := c.stats.work
-			w.reserve(waiter{}, 1, 1) // of an earlier connection
-			tell(c)
-			require.Zero(t, w.foreignNeeds, name)
-			require.Zero(t, w.oursNeeds, name)
-		})
-	}
 }
 
 // informed is a connection that learns after a while what its relay says of itself.
@@ -438,21 +419,11 @@ func TestSignAuth(t *testing.T) {
 // Each copy of an event with a wrong signature is charged and counted, and proof of
 // hostility once.
 func TestBadSignatureIsToldOnce(t *testing.T) {
-	c := madeConn(t, Config{fixed: constants{Refill: 1}})
-	now := time.Now()
-	left := c.stats.allowance.Left(now)
-	costs := int64(0)
+	c := madeConn(t, Config{fixed: constants{Refill: 1, Unproductive: 4 * forgeries}})
 	for n := range 3 {
 		c.badSignature(copyKey{testID(1), fmt.Sprint(n)})
 		require.EqualValues(t, n+1, c.env.report.forged.Load())
 		require.Len(t, c.mailbox.take(), max(0, 1-n))
-		cost := left - c.stats.allowance.Left(now)
-		require.Positive(t, cost)
-		if costs == 0 {
-			costs = cost
-		}
-		require.InDelta(t, costs, cost, 10, "each costs us the same")
-		left -= cost
 	}
 	c.badSignature(copyKey{testID(2), "x"})
 	require.Len(t, c.mailbox.take(), 1, "another event")

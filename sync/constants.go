@@ -22,19 +22,9 @@ type constants struct {
 	ConnectTimeout time.Duration
 	// StoreTimeout bounds each call of the Store and the Policy. Defaults to 1 min.
 	StoreTimeout time.Duration
-	// Unproductive is the allowance of each relay for bytes that nothing we ask can lead
-	// to: what was not asked for, is repeated, malformed or forged. It refills with time
-	// (Refill) and by the size of each event that is stored. A relay that has
-	// used it up is disconnected for at least an hour, and counted as dropped,
-	// "unproductive". As much again is each relay's allowance for events that it was
-	// asked for and that are of no use: rejected, superseded, deleted, or waiting; at
-	// least a 2,000th of it for each of them. All of that comes back in 200 s, and at once
-	// when an event is stored after all. A relay that has used it up is asked for history
-	// as slowly as that, and never cut for it. What refers to our repositories has as much
-	// of its own, and as much again for what comes live of that and is not expected to be
-	// refused; what the others leave over is lent to newcomers. What else comes live is
-	// left out meanwhile, counted as dropped, "unread", and caught up with later. A small one slows honest relays that
-	// hold much which is not for us. Defaults to 8 MiB.
+	// Unproductive is how many unrequested, repeated and forged bytes each relay host may send. A
+	// forged event counts as a 2,000th of it. Refill comes back each minute. The relay that exceeds it is
+	// disconnected for at least an hour, and counted as dropped, "unproductive". Defaults to 8 MiB.
 	Unproductive int64
 	// Workers is how many goroutines check signatures: as many as can run at once, which is
 	// said to the whole process. Defaults to GOMAXPROCS.

@@ -13,12 +13,14 @@ import (
 
 // containedPolicy is the Policy, with panics that are errors, and what it judges by.
 type containedPolicy struct {
-	of      Policy
-	holder  Holder // nil if nothing is held
-	view    View
-	timeout time.Duration // of a judgement
-	ahead   time.Duration // how far in the future an event may be dated
-	report  *report
+	of       Policy
+	holder   Holder // nil if nothing is held
+	view     View
+	rules    Rules // nil: there are none
+	identity nip34.Identity
+	timeout  time.Duration // of a judgement
+	ahead    time.Duration // how far in the future an event may be dated
+	report   *report
 }
 
 var (
@@ -44,6 +46,39 @@ func (p *containedPolicy) verdict(ctx context.Context, in graspsync.Incoming) (v
 		return graspsync.Verdict{}, errHolder // else relays would be asked for it again and again
 	}
 	return v, err
+}
+
+// foreign reports whether an event is an announcement that the policy rejects whatever its signature,
+// because it is for another service: Lists refuses it, and nobody here has to do with its repository. It
+// is called before the signature is checked, so it reads no Store and does not ask Judge. The verdict
+// depends on what is stored or held now: the announcement may be one of a maintainer who is listed later.
+func (p *containedPolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
+	if ev.Kind != graspsync.KindAnnouncement || p.of == nil {
+		return v, false
+	}
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil || p.view.Knows(a.Ref.Identifier, a.Ref.Owner) {
+		return v, false
+	}
+	defer func() {
+		if recover() != nil { // it is verified and judged like any other event
+			foreign = false
+			p.report.panicked("policy")
+		}
+	}()
+	if p.rules != nil {
+		if reason, _ := p.rules.Blocks(ev); reason != "" || p.rules.BlocksRepository(a.Ref) {
+			return v, false // its verdict depends on a rule
+		}
+	}
+	if p.of.Lists(a) {
+		return v, false
+	}
+	heard := p.of.Heard(a.Ref.Identifier, p.view)
+	if _, is := heard[a.Ref.Owner]; heard == nil || is {
+		return v, false
+	}
+	return unlisted(p.identity, a), true
 }
 
 // isAhead reports whether an event is dated too far in the future.

@@ -43,7 +43,7 @@
 //	scanner      has the Store read, by storeReader
 //	conn         one connection; to the pipeline it is an origin
 //	ingest       the pipeline, and what is told of events that go another way:
-//	  intake        known ids dropped, ids checked; relevance says whose it is, and so who pays
+//	  intake        known ids dropped, ids checked; waits for room, of which each relay host has a part
 //	  verification  workers: stored already? signatures
 //	  writer        one goroutine: judged, saved in batches
 //	  retrier       what failed, until it does not; saving is what others see of that
@@ -58,36 +58,25 @@
 //
 // # What relays may cost
 //
-// What is cheap to check is checked before signatures are, and nothing unverified reaches
-// the Policy or the Store. Each relay has two allowances, of 8 MiB each; an
-// event counts as a 2,000th of that at least, or as its size.
+// Cheap checks precede signature checks, and nothing unverified reaches [Policy].Judge or the Store.
+// Announcements that [Policy].Lists refuses, and whose author has nothing to do with a repository of ours,
+// are rejected before their signature is checked. Only their ids are remembered, which were checked: if
+// the author is listed later, the announcement is requested again and verified then. So a hub full of
+// repositories of other services is read as fast as it serves.
 //
-// One is for what proves a relay hostile or broken, since nothing that we ask can lead to
-// it: what was not asked for, is repeated, malformed or forged. It refills slowly
-// (64 KiB a minute) and by the size of what is stored. A relay that has used it up is
-// disconnected and left alone for at least an hour, as is one that has given
-// three proofs of hostility within an hour.
+// Each relay host has an allowance of 8 MiB for bytes that nothing we ask can lead to: unrequested,
+// repeated and forged ones. A forged event counts as a 2,000th of it. 64 KiB come back each minute. The
+// relay that exceeds it is disconnected and left alone for at least an hour, as is one that has given
+// three proofs of hostility within an hour. Events that were requested cost no allowance, whatever becomes
+// of them.
 //
-// The other is for events that were asked for and turn out to be of no use: rejected,
-// superseded, deleted, or waiting for something. That is not the doing of an honest relay,
-// so it is never cut for it, only paced. All of the allowance comes back in 200 s, and what
-// an event took of it at once if that is stored. No more history is asked for at once than
-// what is left allows, and of what was asked for all is looked at as it comes, on credit if
-// its events are large: the next request waits, not what is on its way, so that a live
-// event never stands behind history. What a relay sends live, or more than it was asked
-// for, gets no credit: live events that are not for us are left out then, counted as
-// "unread" and caught up with later; what ignores a limit is read as slowly as the
-// allowance comes back. What refers to our repositories has as much of its own, and never
-// waits for the rest. Of that, what comes live from authors whose last events were refused,
-// or from unknown ones where such of its kind about repositories of the same owner were, is left out when that is used up; what others send has as much again, so that it
-// does not wait behind them. Of unknown ones, whom nothing tells from whoever has a key for
-// each event, what comes live is looked at as well for what the others leave over, above
-// half of each allowance.
+// Events on their way into the Store take bytes ([Limits.InFlight]) of which a relay host has at most a
+// quarter, and a host has at most 512 events that wait for the check of their signature. Hosts take
+// turns. A relay that finds no room is not read meanwhile.
 //
 // # While there is no room
 //
-// What the Policy has no room for ([graspsync.Later]) costs a relay its allowance as what it rejects,
-// but once: it is kept whole as long as that can be, and judged again in turns, the relays
+// What the Policy has no room for ([graspsync.Later]) is kept whole as long as that can be, and judged again in turns, the relays
 // sharing them; when there was room for one, so are all others at once. Of the rest the ids
 // count as known, for an hour and longer each time; then their relay is asked for them.
 //

@@ -238,7 +238,7 @@ func (q *explainer) notOurs(ctx context.Context, x *RepoExplanation, stored gras
 			return nil
 		}
 		policy := NewGRASPPolicy(q.index.us)
-		x.Why = policy.unlisted(a).Message()
+		x.Why = unlisted(policy.identity, a).Message()
 		listed, _ := policy.kinOf(x.Ref.Identifier, storeView{q.index, q.store}).wanted()
 		_, x.Kept = listed[x.Ref.Owner]
 		return nil

@@ -6,13 +6,15 @@ import (
 	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // flights is what is on its way into the Store: the copies that are looked at, who counts on
 // each, and the bytes that they take. It may be used by any goroutine.
 type flights struct {
-	room      *room
+	room      *limit.Slots // bytes of events
+	checks    *limit.Slots // events that wait for the check of their signature
 	claims    *claims
 	claimable *claimable
 
@@ -27,32 +29,26 @@ type flights struct {
 	turn      atomic.Uint64 // of the writer: odd while it works
 }
 
+// hostShare is how many of the bytes on their way to the Store one relay host has at most.
+func hostShare(most int64) int64 { return max(1, most/4) }
+
 func newFlights(most int64) *flights {
 	return &flights{
-		room: newRoom(most), claims: newClaims(), claimable: newClaimable(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
+		room: limit.NewSlots(most, hostShare(most)), checks: limit.NewSlots(2*verifyBatch, verifyBatch),
+		claims: newClaims(), claimable: newClaimable(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
 	}
 }
 
-// admit waits until there is room for the bytes of a job: of its relay, and of all.
-func (f *flights) admit(ctx context.Context, j *job) error {
-	if j.stats != nil {
-		if err := j.stats.work.enter(ctx, j.size, j.ours); err != nil {
-			return err
-		}
+// admit waits until there is room for a job: for its bytes, and for the check of its signature. Relay
+// hosts take turns, and each has a fixed part.
+func (f *flights) admit(ctx context.Context, j *job) (err error) {
+	if j.bytes, err = f.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
+		return err
 	}
-	err := f.room.enter(ctx, j.stats, j.size)
-	if err != nil && j.stats != nil {
-		j.stats.work.leave(j.size, j.ours)
+	if j.turn, err = f.checks.Acquire(ctx, j.host(), 1); err != nil {
+		j.release()
 	}
 	return err
-}
-
-// release makes room for others.
-func (f *flights) release(j *job) {
-	f.room.leave(j.stats, j.size)
-	if j.stats != nil {
-		j.stats.work.leave(j.size, j.ours)
-	}
 }
 
 // enter makes j the copy that is looked at, or has an earlier one speak for it.
@@ -80,7 +76,7 @@ func (f *flights) letGo(j *job) bool {
 	}
 	f.out(j)
 	f.mu.Unlock()
-	f.release(j)
+	j.release()
 	f.over(j, j.tokens, false)
 	return true
 }
@@ -113,7 +109,7 @@ func (f *flights) over(j *job, tokens []*token, ok bool) {
 
 // settled ends a job that went through the whole pipeline.
 func (f *flights) settled(j *job, ok bool) {
-	f.release(j)
+	j.release()
 	f.leave(j, ok)
 }
 

@@ -100,21 +100,25 @@ var reasonsUnlisted = map[nip34.Omission]string{
 	nip34.OmitsOwner:      "blocked: announcement's clone URL at this service has the npub of another owner",
 }
 
-// unlisted rejects an announcement, and says what it would have to list.
-func (p *GRASPPolicy) unlisted(a *nip34.Announcement) graspsync.Verdict {
-	if p.identity.IsZero() {
+// unlisted rejects an announcement that makes no repository ours, and says what it would have to list. It
+// is judged again if its author is listed by an announcement of ours, or its repository becomes ours.
+func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdict) {
+	defer func() {
+		v.DependsOn = []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
+	}()
+	if identity.IsZero() {
 		return reject(reasonsUnlisted[nip34.OmitsService])
 	}
-	why, found := p.identity.Omits(a)
+	why, found := identity.Omits(a)
 	if why == nip34.OmitsNothing {
 		return reject(reasonUnhosted)
 	}
-	v := reject(reasonsUnlisted[why])
-	v.Detail = "want " + p.identity.RelayURL() + " in relays and " + p.identity.CloneURL(a.Ref) + " in clone"
+	v = reject(reasonsUnlisted[why])
+	v.Detail = "want " + identity.RelayURL() + " in relays and " + identity.CloneURL(a.Ref) + " in clone"
 	if found != "" {
 		v.Detail += ", found " + graspsync.PrintableAtMost(found, mostOfURL)
 	}
-	relays, clones := p.identity.Nearest(a)
+	relays, clones := identity.Nearest(a)
 	v.Detail += "; it lists relays " + some(relays) + ", clone " + some(clones)
 	return v
 }
@@ -219,7 +223,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	case p.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
 		return accept()
 	}
-	v := p.unlisted(a)
+	v := unlisted(p.identity, a)
 	if knows(view, a.Ref) {
 		k := p.kinOf(a.Ref.Identifier, view)
 		wanted, full := k.wanted()
@@ -227,11 +231,9 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 			return accept()
 		}
 		if full && k.family.Knows(a.Ref.Owner) {
-			v = reject(reasonCrowded)
+			v.Reason, v.Detail = reasonCrowded, ""
 		}
 	}
-	// It may turn out to be a version of one of ours, or of somebody who is listed.
-	v.DependsOn = []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
 	return v
 }
 

@@ -137,45 +137,6 @@ func (x *index) Root(id graspsync.EventID) bool {
 	return root != nil && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
 }
 
-// rootBy reports whether a root event, or what descends from one, is followed and by that
-// author.
-func (x *index) rootBy(id graspsync.EventID, author graspsync.PubKey) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-		return n.author.Value() == author
-	}
-	root := x.tables.roots.get(id)
-	return root != nil && root.author.Value() == author
-}
-
-// descends reports whether an event descends from something of ours, and is followed.
-func (x *index) descends(id graspsync.EventID) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	n := x.tables.descent.nodes[refKey(id)]
-	return n != nil && n.place.depth > 0
-}
-
-// rootOwner returns whose repository a root event, or what descends from one, belongs to.
-func (x *index) rootOwner(id graspsync.EventID) (owner graspsync.PubKey, ok bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if n := x.tables.descent.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-		owner, _, ok = x.tables.descent.top(n.place.top)
-		return owner, ok
-	}
-	root := x.tables.roots.get(id)
-	if root == nil {
-		return owner, false
-	}
-	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
-	if i < 0 {
-		return owner, false
-	}
-	return (*root.repos)[i].ref.Owner, true
-}
-
 // rootTime returns the created_at of a root event, 0 if it is not known.
 func (x *index) rootTime(id graspsync.EventID) nostr.Timestamp {
 	x.mu.RLock()

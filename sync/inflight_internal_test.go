@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -60,75 +61,21 @@ func (b *bench) waiting(t *testing.T, relay graspsync.RelayURL, size int64, chan
 		f(j)
 	}
 	if !j.revived {
-		require.NoError(t, b.flights.room.enter(t.Context(), nil, size))
+		var err error
+		j.bytes, err = b.flights.room.Acquire(t.Context(), limit.Stranger{}, size)
+		require.NoError(t, err)
 		tok.hold()
 		require.True(t, b.flights.enter(j))
 	}
 	if j.apart {
 		b.retrier.retries.apart += size
-		b.flights.release(j)
+		if j.bytes != nil {
+			j.release()
+		}
 	}
 	b.flights.failing([]*job{j}, true)
 	b.retrier.retries.add(j, time.Now())
 	return j
-}
-
-// Where not even the ids of what can't be saved can be remembered, a few events go of the
-// relay that holds most, and none as long as half of the bytes in flight is free.
-func TestRelieve(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const size, inFlight = 1 << 20, 64 << 20
-		relay := func(n int) graspsync.RelayURL {
-			u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n))
-			require.NoError(t, err)
-			return u
-		}
-		b := newBench(t, &oddStore{}, inFlight)
-		asked := make(map[graspsync.RelayURL]int)
-		b.refetch.ask = func(u graspsync.RelayURL, ids []graspsync.EventID) { asked[u] += len(ids) }
-		for i := range maxOwed { // of both as much, so that neither gives way
-			j := &job{key: copyKey{id: b.id()}}
-			j.incoming.Source.Relay = relay(i % 2)
-			_, ok := b.retrier.retries.owe(j, time.Now())
-			require.True(t, ok)
-		}
-		b.retrier.owed.Store(maxOwed)
-		held := map[graspsync.RelayURL]int{}
-		left := func() map[graspsync.RelayURL]int {
-			clear(held)
-			for _, j := range b.retrier.retries.jobs {
-				held[j.incoming.Source.Relay]++
-			}
-			return held
-		}
-		b.waiting(t, relay(0), size, func(j *job) { j.apart = true })
-		b.waiting(t, relay(1), size, func(j *job) { j.revived = true })
-		for range 12 {
-			b.waiting(t, relay(0), size)
-		}
-		for range 20 {
-			b.waiting(t, relay(1), size, func(j *job) { j.incoming.Source.Kind = graspsync.Live })
-		}
-		b.audit(t)
-		b.retrier.relieve()
-		require.Equal(t, map[graspsync.RelayURL]int{relay(0): 13, relay(1): 21}, left(), "half is free")
-
-		b.waiting(t, relay(1), size)
-		b.waiting(t, relay(0), size)
-		for range 9 {
-			b.waiting(t, relay(1), size)
-		}
-		b.retrier.relieve()
-		b.audit(t)
-		require.Equal(t, map[graspsync.RelayURL]int{relay(0): 14, relay(1): 31 - 8}, left(), "eight of whom most is held")
-		require.Equal(t, map[graspsync.RelayURL]int{relay(1): 8}, asked, "what came live is asked for")
-		require.Equal(t, uint64(8), b.report.dropped["unsaved"])
-		for range 10 {
-			b.retrier.relieve()
-			b.audit(t)
-		}
-		require.Equal(t, int64(inFlight/2), b.retrier.retries.held, "and no more than must")
-	})
 }
 
 // The Store's error is told, and so is that it answers another question.

@@ -17,6 +17,8 @@ const saveBatch = 256 // events given to the Store at once
 //
 //	intake: known? -> id -> bytes in flight -> verification: stored? signature -> writer: policy -> Store
 //
+// # An announcement that the policy rejects whatever its signature goes from intake to writer
+//
 // Each step is bounded and waits for the next, so that a slow Store slows the
 // reading of relays.
 type ingest struct {
@@ -29,13 +31,12 @@ type ingest struct {
 	policy  *containedPolicy
 	rules   Rules // nil: there are none
 
-	holds     *holds
-	absences  *absences
-	flights   *flights
-	news      *news
-	saving    *saving
-	relevance *relevance
-	later     *laterTurns
+	holds    *holds
+	absences *absences
+	flights  *flights
+	news     *news
+	saving   *saving
+	later    *laterTurns
 
 	// The steps, in order.
 	intake       *intake
@@ -50,13 +51,13 @@ type ingest struct {
 }
 
 func newIngest(
-	cfg Config, store Store, policy Policy, view rootedView, f *feed, r *report, ask func(graspsync.RelayURL, []graspsync.EventID),
+	cfg Config, store Store, policy Policy, view View, f *feed, r *report, ask func(graspsync.RelayURL, []graspsync.EventID),
 ) *ingest {
 	g := &ingest{
 		workers: cfg.fixed.Workers, most: cfg.Limits.InFlight, feed: f, report: r, refetch: &refetch{ask}, rules: cfg.Rules,
 		store: &containedStore{of: store, timeout: cfg.fixed.StoreTimeout, report: r},
 		policy: &containedPolicy{
-			of: policy, holder: cfg.Holder, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, report: r,
+			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, report: r,
 		},
 		holds:    &holds{},
 		flights:  newFlights(cfg.Limits.InFlight),
@@ -71,10 +72,9 @@ func newIngest(
 		known: absent.NewKnown(cfg.fixed.Remembered), absent: absent.New(absentConfig(cfg)),
 		store: g.store, policy: g.policy, report: r, refetch: g.refetch,
 	}
-	g.relevance = &relevance{policy: g.policy, report: r, roots: view}
 	g.intake = &intake{
-		most: cfg.Limits.InFlight, absences: g.absences, flights: g.flights, relevance: g.relevance, report: r,
-		toVerify: g.toVerify, ended: g.ended,
+		most: hostShare(cfg.Limits.InFlight), absences: g.absences, flights: g.flights, policy: g.policy, report: r,
+		toVerify: g.toVerify, toSave: g.toSave, ended: g.ended,
 	}
 	g.verification = newVerification(verification{
 		cfg: &cfg, store: g.store, absences: g.absences, flights: g.flights, refetch: g.refetch, report: r,
@@ -261,6 +261,6 @@ func (g *ingest) count(ev graspsync.Event) {
 	g.report.outcome(h.source.Kind, graspsync.Stored)
 	g.report.observe(EventStored{Event: ev, Source: h.source})
 	if h.stats != nil {
-		h.stats.brought(h.size)
+		h.stats.brought()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // copyKey is the same for two deliveries of which one needs to be looked at. The
@@ -23,14 +24,12 @@ type job struct {
 	tokens   []*token    // guarded by flights.mu: of everyone who delivered a copy
 	from     origin      // who delivered the first; nil if revived
 	stats    *relayStats // of the relay that did
-	cost     int64       // what it took of the allowance of that relay
-	ours     bool        // it seems to be ours
-	lane     lane        // of which part of that allowance
-	recorded bool        // came live: what becomes of it tells what to expect of its author
-	category category    // and of others of its category
+	bytes    *limit.Slot // of the bytes on their way; nil if revived
+	turn     *limit.Slot // for the check of its signature
+	foreign  bool        // its signature was not checked, because its announcement is for another service
 	revived  bool        // it has waited in the pool and was settled then
 	again    bool        // there was no room for it: it is kept until something else is said of it
-	useful   bool        // it was saved, or is held
+	useful   bool        // it was stored, or is held
 
 	// Of one that could not be judged or saved.
 	attempts int       // while others could be saved
@@ -61,31 +60,21 @@ func held(ev graspsync.Event, text int) int64 {
 	return int64(n)
 }
 
-// refund gives back what an event has cost whose coming was of use, or so many times
-// that, and what it will not be charged for again.
-func (j *job) refund(times int64) {
-	if j.cost > 0 {
-		j.stats.work.give(times*j.cost, j.lane)
-		j.cost = 0
+// host returns the host of the relay that delivered an event.
+func (j *job) host() limit.Stranger {
+	if j.stats == nil {
+		return limit.Stranger{}
 	}
+	return j.stats.host
 }
 
-// became notes what became of an event of ours that came live.
-func (j *job) became(useful bool) {
-	j.useful = useful
-	if !j.recorded {
-		return
+// release makes room for other events.
+func (j *job) release() {
+	for _, s := range []*limit.Slot{j.bytes, j.turn} {
+		if s != nil {
+			s.Release()
+		}
 	}
-	j.recorded = false
-	j.stats.work.judged(j.incoming.Event.PubKey, j.category, useful, j.size)
-}
-
-// lent is what an event that waits gives back if it is saved after all.
-func (j *job) lent() int64 {
-	if j.ours { // that is for those that come now
-		return 0
-	}
-	return j.cost
 }
 
 // origin is who delivered an event, as far as its way into the Store knows of that. All of it
@@ -94,14 +83,14 @@ type origin interface {
 	// forged and badSignature say that an event is none of its author's.
 	forged(reason string)
 	badSignature(k copyKey)
-	// spend takes bytes that were of no use out of the relay's allowance.
+	// spend takes repeated bytes out of the allowance of the relay's host.
 	spend(n int64)
 	// worthless reports whether its allowance was used up: it is being ended for that.
 	worthless() bool
 	// gap says that a new event should have come on a live subscription.
 	gap(in graspsync.Incoming)
-	// account returns who pays for what is delivered, and how far it is read.
-	account() (*relayStats, *signs)
+	// account returns what is counted of the relay.
+	account() *relayStats
 }
 
 // refetch has events asked for by their ids.

@@ -11,7 +11,7 @@ const (
 	// nothing of what the Policy holds has found its end meanwhile. So
 	// few cost next to nothing, and where there are many, a part of them finds out whether
 	// there is any sense in trying the others.
-	laterEvery = 10 * time.Second
+	laterEvery = 5 * time.Second
 	laterTurn  = saveBatch
 	laterAgain = time.Minute
 	// laterHurry is the same once there was room for one, until all were judged again, and
@@ -23,8 +23,7 @@ const (
 	laterShare = 4
 
 	// laterAskEvery is how often relays are asked for such events by their ids where
-	// nothing else is left of them, laterAskMost for how many each: they are looked at on
-	// the allowance of what comes live as well, of which that is a sixth.
+	// nothing else is left of them, and laterAskMost for how many each.
 	laterAskEvery = time.Minute
 	laterAskMost  = 100
 )

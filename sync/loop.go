@@ -726,10 +726,9 @@ const (
 // What comes later is not waited for, so that it has an end however much comes.
 type settling struct {
 	at   time.Time
-	read map[*conn]uint64                // messages that were read then and not in the pipeline yet
-	last stage                           // of the pipeline, once they all are in it
-	in   bool                            // they are
-	late map[graspsync.RelayURL]struct{} // relays of which not all was read then
+	read map[*conn]uint64 // messages that were read then and not in the pipeline yet
+	last stage            // of the pipeline, once they all are in it
+	in   bool             // they are
 }
 
 // settle tells the plan, once a minute, up to when all that was received is dealt with.
@@ -744,11 +743,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		*s = settling{at: now, read: make(map[*conn]uint64)}
 		for _, c := range l.conns {
 			s.read[c] = c.ahead.read.Load()
-			if !c.signs.behind(c.ahead.done()).IsZero() {
-				lazy.Put(&s.late, c.url, struct{}{})
-			}
 		}
-		l.catchUp(ctx, now)
 	}
 	// First what was read is looked for, then the pipeline: that is the way things go.
 	for c, n := range s.read {
@@ -764,20 +759,8 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		return
 	}
 	at := s.at
-	for u := range s.late {
-		lazy.Put(&failing, u, struct{}{})
-	}
 	*s, l.settledAt = settling{}, now
 	l.step(ctx, plan.Settled{At: at, Except: failing})
-}
-
-// catchUp has the plan ask for what connections have left out.
-func (l *loop) catchUp(ctx context.Context, now time.Time) {
-	for u, c := range l.conns {
-		if since := c.signs.takeSkipped(now); !since.IsZero() {
-			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})
-		}
-	}
 }
 
 // watchClock tells the plan if the wall clock was set. The plan compares times by
@@ -858,9 +841,6 @@ func (l *loop) onDescended(ctx context.Context, msg descended) {
 // stays.
 func (l *loop) forget(u graspsync.RelayURL) {
 	l.overview.forgotten(u)
-	if st := l.stats[u]; st != nil {
-		l.env.remember.setAllowances(u, st, time.Now())
-	}
 	delete(l.stats, u)
 	l.env.report.observe(RelayForgotten{Relay: u})
 	l.env.health.Forget(u)

@@ -99,6 +99,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	g := newIngest(cfg, store, cfg.Policy, storeView{x, store}, f, rep, func(relay graspsync.RelayURL, ids []graspsync.EventID) {
 		inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
 	})
+	g.policy.identity = identity
 	m := &SyncManager{
 		cfg: &cfg, store: store, index: x, feed: f, ingest: g, report: rep,
 		remember: newRemember(&cfg, identity, tracker, g.absences.absent, transport, rep), readable: newReadable(),
@@ -118,6 +119,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		},
 		conn: &connEnv{
 			cfg: &cfg, transport: transport, index: x, reader: reader, ingest: g, sets: s, report: rep, remember: m.remember, inbox: &inbox, wg: m.wg,
+			unproductive: newUnproductive(&cfg.fixed),
 		},
 	})
 	m.explainer = &explainer{

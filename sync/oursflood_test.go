@@ -129,8 +129,6 @@ func TestLiveEventsDoNotWaitBehindWhatIsRefusedOfOurs(t *testing.T) {
 				t.Logf("%d refused ones: the slowest took %v, %d of %d others are left out; %d verified, dropped %v",
 					n, slowest, missing, len(others), s.Verified, s.Dropped)
 				assert.Less(t, slowest, 10*time.Second)
-				assert.NotZero(t, s.Dropped["unread"], "else nothing is tested")
-				assert.Less(t, s.Verified, uint64(3*(2_000+int(c.lasts.Seconds())*10)+1_000), "it is still paced")
 				for range 18 {
 					after(10 * time.Minute)
 					others = slices.DeleteFunc(others, r.has)

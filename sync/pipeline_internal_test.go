@@ -14,9 +14,9 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/absent"
-	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -60,13 +60,11 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 					from := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
 					tok := newToken(graspsync.RelayURL{})
 					tok.ended = func() {}
-					full := s.relay.work.foreign.Left(time.Now())
 					for range 2 {
 						id := b.id()
 						j := &job{key: copyKey{id: id}, size: 10_000, from: from, stats: s.relay, tokens: []*token{tok}}
 						j.incoming = graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id.String()}), Source: graspsync.Source{Kind: kind}}
 						require.NoError(t, b.flights.admit(t.Context(), j))
-						j.cost = s.relay.work.owe(j.size, false)
 						tok.hold()
 						require.True(t, b.flights.enter(j))
 						b.toVerify <- j
@@ -87,12 +85,10 @@ func TestEachVerdictOfAVerifier(t *testing.T) {
 					} else {
 						require.Empty(t, asked)
 					}
-					require.EqualValues(t, 10_000*(c.saved+c.forged), full-s.relay.work.foreign.Left(time.Now()), "what is lost to us costs nothing")
 					for range c.saved {
 						b.flights.settled(<-b.toSave, true)
 					}
 					b.leftOver(t)
-					s.relay.work.leftOver(t)
 					cancel()
 					synctest.Wait()
 				})
@@ -131,7 +127,7 @@ func TestNothingIsCheckedForTheWorthless(t *testing.T) {
 			b.toVerify <- j
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		const costs = allowance.Verifications + 1
+		const costs = forgeries + 1
 		go b.verification.run(ctx)
 		for n := range costs {
 			enter(n, hostile)
@@ -186,7 +182,7 @@ func TestPipelineStopsAnywhere(t *testing.T) {
 		synctest.Wait()
 		for range cap(b.toSave) { // the next step has no room either
 			id := b.id()
-			j := &job{key: copyKey{id: id}, size: 100, tokens: []*token{tok}}
+			j := &job{key: copyKey{id: id}, size: 100, foreign: true, tokens: []*token{tok}}
 			require.NoError(t, b.flights.admit(t.Context(), j))
 			tok.hold()
 			require.True(t, b.flights.enter(j))
@@ -244,13 +240,11 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			return copyKey{id, ev.Sig}
 		}
 		submit := func(ctx context.Context, ev *nostr.Event) error {
-			return b.intake.submit(ctx, delivery{ids: new(wire.IDChecker), event: eventtest.Of(ev), size: 500, token: tok, from: from, asked: true})
+			return b.intake.submit(ctx, delivery{ids: new(wire.IDChecker), event: eventtest.Of(ev), size: 500, token: tok, from: from})
 		}
 		counts := func() []uint64 {
 			return []uint64{b.report.received.Load(), b.report.duplicates.Load(), b.report.forged.Load(), uint64(len(b.toVerify))}
 		}
-		left := func() int64 { return s.relay.work.foreign.Left(time.Now()) }
-		full := left()
 
 		another := event()
 		another.CreatedAt++
@@ -267,11 +261,8 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		require.Equal(t, []uint64{3, 1, 2, 0}, counts())
 		bad := event()
 		s.relay.bad.add(keyOf(bad))
-		allowed := s.relay.allowance.Left(time.Now())
 		require.NoError(t, submit(t.Context(), bad))
 		require.Equal(t, []uint64{4, 2, 2, 0}, counts())
-		require.Equal(t, int64(500), allowed-s.relay.allowance.Left(time.Now()), "it is repeated")
-		require.Equal(t, full, left(), "nothing of that was looked at")
 		require.EqualValues(t, 1, tok.open.Load())
 		b.leftOver(t)
 
@@ -282,43 +273,37 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		require.True(t, b.met(keyOf(ours).id))
 		require.False(t, b.met(keyOf(event()).id))
 		require.True(t, b.met(keyOf(here).id))
-		paid := full - left()
-		require.Positive(t, paid)
 		require.NoError(t, submit(t.Context(), ours))
 		require.Equal(t, []uint64{6, 3, 2, 1}, counts(), "another copy, that this one speaks for")
 		require.EqualValues(t, 3, tok.open.Load())
-		require.Equal(t, paid, full-left(), "what is spoken for costs nothing")
 		b.flights.settled(<-b.toVerify, true)
 		require.EqualValues(t, 1, tok.open.Load())
 		require.False(t, b.met(keyOf(ours).id))
 		b.leftOver(t)
-		s.relay.work.leftOver(t)
 
 		// No room: of the relay, or of all. Whoever waits can go.
-		for _, fill := range []func() (undo func()){
-			func() func() {
-				require.True(t, s.relay.work.inside(false).TryAcquire(s.relay.work.most))
-				return func() { s.relay.work.leave(s.relay.work.most, false) }
-			},
-			func() func() {
-				require.NoError(t, b.flights.room.enter(t.Context(), nil, b.flights.room.most))
-				return func() { b.flights.room.leave(nil, b.flights.room.most) }
-			},
-		} {
-			undo, before := fill(), left()
+		for _, who := range []limit.Stranger{s.relay.host, {}} {
+			fill := func() func() {
+				units := int64(4 << 20)
+				if who.ID != "" {
+					units = hostShare(units)
+				}
+				slot, err := b.flights.room.Acquire(t.Context(), who, units)
+				require.NoError(t, err)
+				return slot.Release
+			}
+			undo := fill()
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
 			go func() { ended <- submit(ctx, event()) }()
 			synctest.Wait()
 			cancel()
 			require.ErrorIs(t, <-ended, context.Canceled)
-			require.Equal(t, before, left(), "what never got in costs nothing")
 			undo()
 			require.EqualValues(t, 1, tok.open.Load())
 			b.leftOver(t)
-			s.relay.work.leftOver(t)
 			// One that was dealt with while it waited.
-			undo, before = fill(), left()
+			undo = fill()
 			late := event()
 			go func() { ended <- submit(t.Context(), late) }()
 			synctest.Wait()
@@ -327,7 +312,6 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 			undo()
 			require.NoError(t, <-ended)
 			require.Equal(t, duplicates+1, b.report.duplicates.Load())
-			require.Equal(t, before, left())
 			require.EqualValues(t, 1, tok.open.Load())
 			require.Empty(t, b.toVerify)
 			b.leftOver(t)
@@ -335,7 +319,7 @@ func TestEachWayOutOfSubmit(t *testing.T) {
 		require.False(t, tok.failed.Load())
 
 		// A message is charged with what it takes, and never with more than there is room for.
-		for size, want := range map[int]int64{0: 512, 1_000: 1_512, 4<<20 - 512: 4 << 20, 4 << 20: 4 << 20} {
+		for size, want := range map[int]int64{0: 512, 1_000: 1_512, 4<<20 - 512: hostShare(4 << 20), 4 << 20: hostShare(4 << 20)} {
 			require.NoError(t, b.intake.submit(t.Context(), delivery{ids: new(wire.IDChecker), event: eventtest.Of(event()), size: size, token: tok}))
 			j := <-b.toVerify
 			require.Equal(t, want, j.size)
@@ -518,7 +502,7 @@ func TestRemovedIsDealtWith(t *testing.T) {
 	require.True(t, g.absences.absent.Has(testID(1)), "nor after a restart")
 }
 
-// The turns of what there was no room for: every ten seconds, every second once there was
+// The turns of what there was no room for: every five seconds, every second once there was
 // room for one, but not more than once a minute; relays are asked once a minute.
 func TestTurnsOfWhatThereWasNoRoomFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -526,13 +510,13 @@ func TestTurnsOfWhatThereWasNoRoomFor(t *testing.T) {
 		began := time.Now()
 		require.Nil(t, l.due(), "there is nothing")
 		l.come()
-		time.Sleep(5 * time.Second)
+		time.Sleep(laterEvery / 2)
 		l.come() // more of it
 		<-l.due()
-		require.Equal(t, 10*time.Second, time.Since(began))
+		require.Equal(t, laterEvery, time.Since(began))
 		l.arm(3 * time.Second)
 		<-l.due()
-		require.Equal(t, 13*time.Second, time.Since(began))
+		require.Equal(t, laterEvery+3*time.Second, time.Since(began))
 
 		require.False(t, l.asks(time.Now()), "nobody is known")
 		l.known.Store(true)
@@ -610,7 +594,7 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		add(0, 600)
 		require.Equal(t, 600, left())
 		time.Sleep(time.Minute)
-		require.Equal(t, 10*time.Second, turn())
+		require.Equal(t, laterEvery, turn())
 		require.Equal(t, 600, left(), "there was no room")
 		room = true
 		require.Equal(t, time.Second, turn())
@@ -621,7 +605,7 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 		store.takes = 0
 		require.Equal(t, time.Second, turn())
 		require.Zero(t, left())
-		require.Equal(t, 10*time.Second, turn(), "all had their turn")
+		require.Equal(t, laterEvery, turn(), "all had their turn")
 
 		g.retrier.retries.wait = time.Second // nothing can be saved
 		add(1_000, 5)
@@ -685,13 +669,12 @@ func TestWriterEndsBeforeItIsThrough(t *testing.T) {
 		c.batches[3] = f
 		ev := &nostr.Event{Kind: 1, PubKey: testKey(1).String()}
 		ev.ID = ev.GetID()
-		c.deliver(session.Deliver{Batch: 3, Event: eventtest.Of(ev), Size: 100, Asked: true})
+		c.deliver(session.Deliver{Batch: 3, Event: eventtest.Of(ev), Size: 100})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		c.env.ingest.writer.process(ctx, []*job{<-c.env.ingest.toVerify})
 		require.True(t, f.token.failed.Load())
 		require.EqualValues(t, 1, f.token.open.Load())
 		c.env.ingest.leftOver(t)
-		c.stats.work.leftOver(t)
 	})
 }

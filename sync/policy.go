@@ -18,7 +18,10 @@ import (
 // verdict: the event counts as failed and will be fetched again.
 //
 // Lists reports whether the announcement makes its repository one of ours: only
-// listed repositories are followed. It must be a pure function of the announcement.
+// listed repositories are followed. It must be a pure function of the announcement, because it
+// is also asked of announcements whose signature was not checked. One that it refuses is rejected without
+// a call of Judge, unless View.Knows its author under that identifier, or Heard names the author or is
+// nil. A Policy whose Judge accepts other announcements returns nil from Heard.
 //
 // A Policy that asks another one embeds it, and has what it does not change from there. The
 // embedded one knows nothing of that: [GRASPPolicy] judges announcements by its own Lists,

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/allowance"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -26,8 +26,8 @@ type relayStats struct {
 	requests, reconciling, queries atomic.Int64 // under way
 
 	coverage coverage
-	work     *work // read-only
 	bad      badCopies
+	host     limit.Stranger // read-only
 
 	credit credit // guarded by claims.mu
 
@@ -37,7 +37,6 @@ type relayStats struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	allowance   allowance.Bucket
 	observed    relaylimits.Observed
 	cooling     session.Cooling // the last time that it was left alone
 	method      session.Method
@@ -65,10 +64,7 @@ func (s *relayStats) connected(now time.Time, info wire.Info) {
 }
 
 // brought counts an event of the relay's that is stored.
-func (s *relayStats) brought(size int64) {
-	s.stored.Add(1)
-	s.earn(size)
-}
+func (s *relayStats) brought() { s.stored.Add(1) }
 
 func (s *relayStats) failed(err string) {
 	s.mu.Lock()
@@ -171,18 +167,6 @@ func (s *relayStats) suspects(now time.Time) map[relaylimits.Form]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.Suspects(now)
-}
-
-func (s *relayStats) spend(now time.Time, n int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.allowance.Spend(now, n)
-}
-
-func (s *relayStats) earn(n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.allowance.Earn(n)
 }
 
 // allFacts returns everything that was learned.

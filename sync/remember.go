@@ -17,10 +17,10 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/absent"
-	"github.com/graspsync/graspsync/sync/internal/allowance"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -165,42 +165,6 @@ type remember struct {
 	facts   map[graspsync.RelayURL]relaylimits.Facts // of relays that nobody has listed yet
 	aside   map[graspsync.RelayURL][]relaylimits.Aside
 	kept    []memory.Kept
-	spent   map[graspsync.RelayURL]spent // of relays that were forgotten
-}
-
-// spent are the allowances of a relay that nobody lists any more. Whoever lists it again
-// does not give it new ones.
-type spent struct {
-	allowance allowance.Bucket
-	work      *work
-}
-
-// mostSpent bounds the relays whose allowances are kept; beyond it those go that are
-// full again, or else any.
-const mostSpent = 10_000
-
-// setAllowances keeps the allowances of a relay that is forgotten, if it has spent some.
-func (r *remember) setAllowances(u graspsync.RelayURL, s *relayStats, now time.Time) {
-	s.mu.Lock()
-	k := spent{s.allowance, s.work}
-	s.mu.Unlock()
-	if k.full(now) {
-		return
-	}
-	if len(r.spent) >= mostSpent {
-		maps.DeleteFunc(r.spent, func(_ graspsync.RelayURL, k spent) bool { return k.full(now) })
-	}
-	for other := range r.spent {
-		if len(r.spent) < mostSpent {
-			break
-		}
-		delete(r.spent, other)
-	}
-	lazy.Put(&r.spent, u, k)
-}
-
-func (k spent) full(now time.Time) bool {
-	return k.allowance.Left(now) >= k.allowance.Most() && k.work.full(now)
 }
 
 // newRemember keeps what there is of a table of events, and of a Transport.
@@ -317,14 +281,7 @@ func (r *remember) rebase(ctx context.Context) {
 
 // stats returns what an earlier process learned about a relay, to go on from.
 func (r *remember) stats(u graspsync.RelayURL) *relayStats {
-	s := &relayStats{
-		observed: relaylimits.Observed{Facts: r.facts[u]}, work: newWork(r.cfg.fixed.Unproductive),
-		allowance: allowance.New(r.cfg.fixed.Unproductive, r.cfg.fixed.Refill),
-	}
-	if k, ok := r.spent[u]; ok {
-		s.allowance, s.work = k.allowance, k.work
-		delete(r.spent, u)
-	}
+	s := &relayStats{observed: relaylimits.Observed{Facts: r.facts[u]}, host: limit.Stranger{ID: u.HostPort().Host}}
 	for _, v := range r.aside[u] {
 		s.setAside(relaylimits.Value{Tag: v.Tag, Value: v.Value}, v.Until)
 	}

@@ -238,8 +238,7 @@ func TestWhatIsSaidEachTime(t *testing.T) {
 		},
 		"used up": {
 			do: func(t *testing.T, s *sayer, c *conn) {
-				full := c.stats.allowance.Left(time.Now())
-				c.spend(full - 1)
+				c.spend(c.env.cfg.fixed.Unproductive - 1)
 				require.Empty(t, c.mailbox.take())
 				c.spend(2)
 				c.spend(2)

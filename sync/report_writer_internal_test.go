@@ -185,8 +185,6 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 						}
 						relay := testURL(t, "wss://a.example")
 						stats := w.l.m.remember.stats(relay)
-						stats.work.owe(500_000, false)
-						full := stats.work.foreign.Left(time.Now())
 						ev := testAnnouncement(1, 1, "x", nostr.Now(), "ours")
 						if c.tags != nil {
 							ev.Tags = append(ev.Tags, c.tags()...)
@@ -201,11 +199,10 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 						delete(w.flights.coming, j.key.id)
 						j.key.id = testID(1)
 						j.incoming = graspsync.Incoming{Event: eventtest.Of(ev), Source: graspsync.Source{Kind: kind, Relay: relay}}
-						j.stats, j.cost, j.lane = stats, stats.work.owe(10_000, false), foreignLane
+						j.stats = stats
 						if how == "came" {
-							require.NoError(t, stats.work.enter(t.Context(), j.size, false))
-							w.flights.room.leave(nil, j.size)
-							require.NoError(t, w.flights.room.enter(t.Context(), stats, j.size))
+							j.release()
+							require.NoError(t, w.flights.admit(t.Context(), j))
 							w.flights.unsettled.Add(-1)
 							require.True(t, w.flights.enter(j))
 						}
@@ -264,8 +261,6 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 							require.Nil(t, e.Whole, "it is tried again, not judged as it was kept")
 						}
 						require.Equal(t, c.came == "held", j.useful)
-						back := map[string]int64{"held": 20_000}[c.came]
-						require.Equal(t, back, stats.work.foreign.Left(time.Now())-(full-10_000))
 						if c.came == "later" && !kept {
 							require.True(t, w.later.any)
 						}
@@ -285,7 +280,6 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 						}
 						require.False(t, tok.failed.Load())
 						w.leftOver(t)
-						stats.work.leftOver(t)
 					})
 				})
 			}

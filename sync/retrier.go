@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/absent"
 )
 
@@ -46,7 +47,6 @@ func (x *retrier) failed(j *job, err error) {
 func (x *retrier) retry(j *job) {
 	r := &x.retries
 	if r.came(j.key.id) { // it was asked for once more
-		j.refund(1)
 		x.end(j, true)
 		return
 	}
@@ -70,7 +70,7 @@ func (x *retrier) retry(j *job) {
 		j.apart = true
 		r.apart += j.size
 		if !j.revived {
-			x.flights.release(j)
+			j.release()
 		}
 	}
 	if j.revived && !j.apart && x.owe(j) { // it has no other share than that
@@ -122,33 +122,33 @@ func (x *retrier) giveUp(jobs []*job) {
 	}
 }
 
-// relieve lets go of the bytes of events that have failed if they take most of those in
-// flight: it may be they that can't be saved, and nothing else gets in to show it. If it
-// is the Store, they are fetched again later. Where no more ids can be remembered they
-// keep their bytes, and relays are read from slowly: a few of the relay that holds most
-// go each time, for others to be tried.
+// relieve lets go of the bytes of events that have failed if they take most of those in flight, or most
+// of the part of their relay's host: it may be they that can't be saved, and nothing else gets in to show
+// it. If it is the Store, they are fetched again later. Of what fits of their ids the ids are kept.
 func (x *retrier) relieve() {
 	r := &x.retries
-	if r.held <= x.cfg.Limits.InFlight/2 {
-		return
+	most := x.cfg.Limits.InFlight / 2
+	hosts := make(map[limit.Stranger]int64)
+	holds := func(j *job) bool { return !j.apart && !j.revived }
+	for _, j := range r.jobs {
+		if holds(j) {
+			hosts[j.host()] += j.size
+		}
 	}
 	kept := r.jobs[:0]
-	heaviest := r.heaviest()
 	var owed, lost []*job
 	for _, j := range r.jobs {
-		switch {
-		case r.held <= x.cfg.Limits.InFlight/2 || j.apart || j.revived:
-			kept = append(kept, j)
-			continue
-		case x.owe(j):
-			owed = append(owed, j)
-		case len(lost) < probes && j.incoming.Source.Relay == heaviest:
-			lost = append(lost, j)
-		default:
+		if !holds(j) || r.held <= most && hosts[j.host()] <= hostShare(most) {
 			kept = append(kept, j)
 			continue
 		}
 		r.held -= j.size
+		hosts[j.host()] -= j.size
+		if x.owe(j) {
+			owed = append(owed, j)
+		} else {
+			lost = append(lost, j)
+		}
 	}
 	clear(r.jobs[len(kept):])
 	r.jobs = kept
@@ -194,7 +194,6 @@ func (x *retrier) owe(j *job) bool {
 		x.miss(lost.relay, lost.since)
 		x.refetch.again(lost.relay, []graspsync.EventID{lost.turn.Item})
 	}
-	j.refund(1) // it was our Store that could not
 	x.owed.Store(int64(len(x.retries.owed)))
 	x.absences.known.Forget(j.key.id)
 	x.absences.absent.Owe(absent.Note{Incoming: j.incoming, ID: j.key.id})

@@ -27,9 +27,6 @@ const (
 	askOwed   = 250           // that are asked for at once
 	askEvery  = time.Second   // between two such questions
 
-	// probes is how many events are let go of at each try, once the ids of no more can
-	// be remembered: something new must get in, or nothing shows that the Store works.
-	probes = 8
 	// missedFor is how long what a relay has counts as incomplete when an event of its
 	// was let go of: until the daily pass.
 	missedFor = 24 * time.Hour
@@ -198,22 +195,6 @@ func (r *retries) over(now time.Time) (jobs []*job) {
 		}
 	}
 	return jobs
-}
-
-// heaviest returns the relay whose waiting jobs hold most of the bytes in flight.
-func (r *retries) heaviest() (relay graspsync.RelayURL) {
-	var most int64
-	held := make(map[graspsync.RelayURL]int64)
-	for _, j := range r.jobs {
-		if j.apart || j.revived {
-			continue
-		}
-		u := j.incoming.Source.Relay
-		if held[u] += j.size; held[u] > most {
-			relay, most = u, held[u]
-		}
-	}
-	return relay
 }
 
 // came takes note that what is owed was fetched again, and reports whether it is owed.

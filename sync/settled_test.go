@@ -11,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -83,55 +82,6 @@ func TestSettledWhileEventsCome(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		assert.WithinDuration(t, start.Add(10*time.Minute), l.settledAt, 90*time.Second)
-	})
-}
-
-// What a relay has sent and we have not read is not dealt with: with its mark beyond that a
-// restart would never ask for it. Other relays go on.
-func TestSettledBehindWhatIsNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := testLoop(t)
-		l.plan = allAtOnce(l)
-		l.started = true
-		var relays []graspsync.RelayURL
-		for _, name := range []string{"wss://a.example", "wss://b.example"} {
-			u, err := graspsync.ParseRelayURL(name)
-			require.NoError(t, err)
-			relays = append(relays, u)
-		}
-		var effects []plan.Effect
-		step := func(in plan.Input) { effects = append(effects, l.plan.Step(time.Now(), in)...) }
-		step(plan.Changes{Repos: []plan.RepoChange{{Ref: testRepo(1, "x"), Relays: relays, Level: plan.LevelFull}}})
-		for i := 0; i < len(effects); i++ {
-			switch e := effects[i].(type) {
-			case plan.Dial:
-				l.conns[e.Relay] = &conn{url: e.Relay, epoch: e.Epoch}
-				step(plan.Connected{Relay: e.Relay, Epoch: e.Epoch, Limits: relaylimits.Requests{MaxMessage: 1 << 16, MaxFilters: 20, MaxSubscriptions: 20}})
-			case plan.Start:
-				step(plan.Done{Relay: e.Relay, Epoch: e.Epoch, Batch: e.Batch.ID})
-			}
-		}
-		require.Len(t, l.conns, 2)
-		marks := func() map[graspsync.RelayURL]time.Time {
-			l.settle(t.Context(), time.Now())
-			out := make(map[graspsync.RelayURL]time.Time)
-			for _, k := range l.plan.Kept() {
-				out[k.Relay] = k.Mark
-			}
-			return out
-		}
-		began := time.Now()
-		require.Equal(t, map[graspsync.RelayURL]time.Time{relays[0]: began, relays[1]: began}, marks())
-		slow := l.conns[relays[0]]
-		slow.signs.heard(true)
-		slow.signs.slowed()
-		for range 30 {
-			time.Sleep(settleEvery)
-			require.Equal(t, map[graspsync.RelayURL]time.Time{relays[0]: began, relays[1]: time.Now()}, marks())
-		}
-		slow.signs.reading()
-		time.Sleep(settleEvery) // in which nothing came
-		require.Equal(t, time.Now(), marks()[relays[0]])
 	})
 }
 

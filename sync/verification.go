@@ -103,6 +103,9 @@ func (v *verification) run(ctx context.Context) {
 		if jobs == nil {
 			return
 		}
+		for _, j := range jobs { // others of their hosts may wait meanwhile
+			j.turn.Release()
+		}
 		jobs = v.unstored(ctx, v.worthwhile(jobs))
 		events := make([]*nostr.Event, len(jobs))
 		for i, j := range jobs {
@@ -121,6 +124,9 @@ func (v *verification) run(ctx context.Context) {
 				v.lost(j)
 			case errors.Is(verdicts[i], ErrSignature):
 				j.from.badSignature(j.key)
+				if e, known := v.absences.absent.Look(j.key.id); known && e.Asked { // other relays may have the real one
+					v.refetch.again(graspsync.RelayURL{}, []graspsync.EventID{j.key.id})
+				}
 				v.flights.settled(j, true)
 			case verdicts[i] != nil:
 				v.cfg.Logger.Warn("verifier failed", keyErr, verdicts[i])
@@ -150,7 +156,6 @@ func (v *verification) verify(events []*nostr.Event) (verdicts []error, err erro
 // lost ends a job whose event could not be dealt with. The batch that brought it is
 // repeated; a live event is asked for by its id.
 func (v *verification) lost(j *job) {
-	j.refund(1)
 	v.report.failed.Add(1)
 	v.flights.settled(j, false)
 	if j.incoming.Source.Kind == graspsync.Live {
@@ -182,7 +187,6 @@ func (v *verification) unstored(ctx context.Context, jobs []*job) []*job {
 		if has[i] {
 			v.absences.known.Add(j.key.id)
 			v.report.duplicates.Add(1)
-			j.refund(1)
 			v.flights.settled(j, true)
 			continue
 		}

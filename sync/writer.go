@@ -179,6 +179,10 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*ab
 	if w.overtaken(j) {
 		return false, nil
 	}
+	if j.foreign {
+		w.judgeForeign(j)
+		return false, nil
+	}
 	verdict, err := w.policy.verdict(ctx, j.incoming)
 	if err != nil {
 		w.retrier.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, err))
@@ -203,6 +207,18 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*ab
 	return false, nil
 }
 
+// judgeForeign rejects an announcement whose signature was not checked. If it concerns us since it came,
+// it is requested again, to be verified.
+func (w *writer) judgeForeign(j *job) {
+	if v, foreign := w.policy.foreign(j.incoming.Event); foreign {
+		w.reject(j, v)
+		return
+	}
+	w.absences.absent.Owe(absent.Note{Incoming: j.incoming, ID: j.key.id})
+	w.retrier.refetch.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
+	w.retrier.done(j)
+}
+
 // overtaken settles a job of whose event another copy was dealt with since it came, or since
 // it could not be judged or saved. What has waited may be known, and is judged for that.
 func (w *writer) overtaken(j *job) bool {
@@ -210,7 +226,6 @@ func (w *writer) overtaken(j *job) bool {
 		return false
 	}
 	w.report.duplicates.Add(1)
-	j.refund(1)
 	if j.tries > 0 {
 		w.retrier.savedAgain()
 	}
@@ -218,16 +233,16 @@ func (w *writer) overtaken(j *job) bool {
 	return true
 }
 
-// reject remembers an event that is not for us.
+// reject remembers an event that is not for us. Of one that was not verified only the id is kept, which
+// was: if it counts later, it is requested again and verified then.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
 	w.listings.hearing.waits(v.DependsOn)
-	w.unwanted(j, IsRejected, v, absent.Note{Deps: absent.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0})
+	w.unwanted(j, IsRejected, v, absent.Note{Deps: absent.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0 && !j.foreign})
 }
 
 // postpone keeps an event to be judged again for which there is no room now.
 func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	if j.again { // it is kept, and was counted when it came
-		j.became(false)
 		w.retrier.done(j)
 		return
 	}
@@ -237,9 +252,8 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 
 // unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
 func (w *writer) unwanted(j *job, is Whereabouts, v graspsync.Verdict, n absent.Note) {
-	j.became(false)
 	w.report.rejected(j.incoming, is, v)
-	n.Incoming, n.ID, n.Size, n.Payer, n.Cost = j.incoming, j.key.id, j.size, j.stats, j.lent()
+	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, j.stats
 	w.absences.note(n)
 	w.retrier.done(j)
 	w.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
@@ -249,8 +263,7 @@ func (w *writer) unwanted(j *job, is Whereabouts, v graspsync.Verdict, n absent.
 // state may be held as well once its announcement is, a deletion of it be accepted.
 func (w *writer) held(ctx context.Context, j *job) (woken []*absent.Whole) {
 	w.report.say("event held", j.incoming, "by", "the policy")
-	j.refund(2)
-	j.became(true)
+	j.useful = true
 	w.absences.known.Add(j.key.id)
 	e, _ := w.absences.absent.Look(j.key.id)
 	w.absences.absent.Stored(j.key.id)
@@ -268,7 +281,6 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*absent.Whole) {
 }
 
 func (w *writer) depend(j *job, v graspsync.Verdict) {
-	j.became(false)
 	deps, detail := v.DependsOn, graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
 	if detail == "" {
 		detail = waitedFor(deps)
@@ -277,7 +289,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	w.report.say("event waits", j.incoming, "for", deps[0])
 	w.report.verdicts.note(j.incoming, IsWaiting, "", detail)
 	w.absences.note(absent.Note{
-		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Cost: j.lent(), Deps: absent.KeysOf(deps), Waits: true,
+		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Deps: absent.KeysOf(deps), Waits: true,
 	})
 	w.retrier.done(j)
 }
@@ -404,12 +416,10 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		w.news.announced(ev)
 		woken = w.absences.arrived(ctx, w.absences.fulfils(ev, true))
 	case graspsync.Superseded, graspsync.Deleted:
-		j.became(false)
 		w.report.say("event not stored", j.incoming, "result", o.Result.String())
 		w.report.verdicts.unsaved(j.incoming, o)
 		w.gone(j, o.Result)
 	case graspsync.Refused:
-		j.became(false)
 		w.report.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
 		w.report.verdicts.unsaved(j.incoming, o)
 		w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id})
@@ -420,10 +430,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	switch o.Result { //nolint:exhaustive // the others were of no use
 	case graspsync.Stored:
 		w.brought(j)
-		j.became(true)
-		j.refund(2) // which pays for another one that is not
-	case graspsync.Duplicate:
-		j.refund(1)
+		j.useful = true
 	}
 	if j.tries > 0 || w.retrier.retries.isOwed(j.key.id) {
 		w.retrier.savedAgain()
@@ -451,7 +458,7 @@ func (w *writer) brought(j *job) {
 		w.report.advice.arrived(j.incoming)
 	}
 	if j.stats != nil {
-		j.stats.brought(j.size)
+		j.stats.brought()
 	}
 	if j.from == nil {
 		return

@@ -251,14 +251,9 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	b.report.observer = &observer{queue: make(chan Observation, 10), counters: b.report.counters}
 	relay, err := graspsync.ParseRelayURL("wss://a.example")
 	require.NoError(t, err)
-	const most = 2_000_000
-	stats := &relayStats{work: newWork(most)}
-	stats.work.owe(500_000, false)
-	j := b.waiting(t, relay, 10_000, func(j *job) {
-		j.tries, j.cost, j.lane = tries, 10_000, foreignLane
-	})
+	stats := &relayStats{}
+	j := b.waiting(t, relay, 10_000, func(j *job) { j.tries = tries })
 	j.stats = stats
-	require.NoError(t, stats.work.enter(t.Context(), j.size, false)) // as what came by a connection has
 	j.incoming.Event = eventtest.Of(testEvent(1, kind, 2, nostr.Now()))
 	b.flights.failing(b.retrier.retries.all(), false)
 	if owed {
@@ -267,13 +262,7 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 		b.retrier.owed.Store(1)
 	}
 	b.retrier.trouble = trouble{down: true, said: true, saidAt: time.Now()}
-	free := b.flights.room.free
-	b.flights.room.mu.Lock()
-	if b.flights.room.inside[nil]--; b.flights.room.inside[nil] == 0 {
-		delete(b.flights.room.inside, nil)
-	}
-	b.flights.room.inside[stats]++
-	b.flights.room.mu.Unlock()
+	used, _ := b.flights.room.Stats()
 
 	require.Empty(t, b.writer.outcome(t.Context(), j, graspsync.Outcome{Result: result, Err: errors.New("why")}))
 
@@ -309,11 +298,6 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 		require.NoError(t, err)
 		require.True(t, b.absences.absent.Has(id), "should it be deleted, other versions count")
 	}
-	back := map[graspsync.Result]int64{graspsync.Stored: 20_000, graspsync.Duplicate: 10_000}[result]
-	if result == graspsync.Failed && owed { // it was asked for once more: that is no fault of the relay's
-		back = 10_000
-	}
-	require.Equal(t, back, stats.work.foreign.Left(time.Now())-(most-500_000))
 	require.Equal(t, result == graspsync.Stored, stats.stored.Load() == 1)
 	require.Equal(t, result == graspsync.Stored, j.useful)
 	if result == graspsync.Stored {
@@ -325,7 +309,8 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 		require.True(t, b.retrier.trouble.down)
 		if owed {
 			require.Empty(t, b.flights.inFlight)
-			require.Equal(t, free+j.size, b.flights.room.free)
+			now, _ := b.flights.room.Stats()
+			require.Equal(t, used-j.size, now)
 			return
 		}
 		require.Equal(t, []*job{j}, b.retrier.retries.jobs)
@@ -335,9 +320,9 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	require.Empty(t, b.flights.inFlight)
 	require.Empty(t, b.retrier.retries.owed)
 	require.Zero(t, b.retrier.owed.Load())
-	require.Equal(t, free+j.size, b.flights.room.free)
+	now, _ := b.flights.room.Stats()
+	require.Equal(t, used-j.size, now)
 	require.False(t, j.tokens[0].failed.Load())
-	stats.work.leftOver(t)
 	again := tries > 0 || owed
 	require.Equal(t, !again, b.retrier.trouble.down, "what had failed was saved")
 	require.Equal(t, !again, b.retrier.trouble.said)

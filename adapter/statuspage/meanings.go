@@ -31,7 +31,6 @@ var meanings = map[string]map[string]reason{
 		"remembered":           {"of what is remembered: what gave way", "yes"},
 		"unsaved":              {"events that could not be saved and had no room to wait", "yes"},
 		"unproductive":         {"connections to relays that sent 8 MiB of what nobody asked for", "yes: after a pause"},
-		"unread":               {"live events that were left out since their relay had sent too much", "yes"},
 		"unlisted":             {"announcements that were removed since nobody lists their author any more", "once somebody lists them"},
 		"not_dialed":           {"connections that our own rules refused, such as those to addresses that are not public", "no, unless it is allowed (-allow-net)"},
 		"scans":                {"scans of our store that could not read everything", "yes: read again"},

@@ -37,7 +37,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/descendants.go",
-		"case !in.GaveWay && in.Why == wire.RefusalRestricted:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
+		"case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
 	},
 	{
 		"of who writes much it is the oldest that is followed", "sync/descent.go",
@@ -277,7 +277,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what can not be saved keeps the bytes that all share", "sync/retrier.go",
-		"	if r.held <= x.cfg.Limits.InFlight/2 {\n		return\n	}", "	if r.held <= x.cfg.Limits.InFlight<<9 {\n		return\n	}", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event was saved",
+		"	most := x.cfg.Limits.InFlight / 2\n", "	most := x.cfg.Limits.InFlight << 9\n", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event was saved",
 	},
 	{
 		"what had waited is let go of when it can not be saved", "sync/retrier.go",

@@ -23,7 +23,7 @@ var promises = map[int]string{
 	11: "strangers' text is printable, short, and in the log once a minute", 12: "an event moves refs only where its author has a say",
 	13: "every event goes through the policy", 14: "a victim under many names is hardly asked", 15: "backoff survives restarts",
 	16: "what a git server lacks is asked for once", 17: "bytes are bounded by fetch, repository, server and day", 19: "waits grow, are drawn apart, and honour Retry-After",
-	20: "any bytes of a relay end in an ignored message or a closed connection", 21: "proofs of hostility end a connection", 22: "useless events are paced",
+	20: "any bytes of a relay end in an ignored message or a closed connection", 21: "proofs of hostility end a connection", 22: "unrequested and forged bytes are bounded, useless events hold nobody up",
 	24: "a full second is split", 25: "what is confirmed is complete", 26: "reconciliation is bounded", 27: "what was missed live is found", 28: "requests fit what a relay takes",
 	29: "the order of arrival does not matter", 30: "a fetch is bounded in bytes, objects, time and memory", 31: "objects are checked in a quarantine",
 	32: "an event is served with all its objects", 33: "garbage collection takes nothing that is needed", 34: "refs move together, also after a crash",

@@ -120,7 +120,6 @@ type Whole struct {
 	seq      uint64 // of arrival
 	entry    *remembered
 	in       *holding
-	Cost     int64 // what it took of the allowance of its relay
 	turn     shares.Member[*Whole]
 	words    []word
 }
@@ -196,12 +195,11 @@ type Note struct {
 	Size     int64
 	Payer    any // what the caller wants back with the whole event: nothing here looks at it
 	Deps     []Key
-	Accepted bool  // the policy accepted it once, and there may be other versions of it
-	Waits    bool  // keep it whole as long as there is room
-	Fresh    bool  // keep it whole for a moment
-	Later    bool  // there is no room for it now: keep it whole to be judged again
-	Tries    int   // with that: how often it gave way before, after which only the id is kept
-	Cost     int64 // given back to the relay if the event is accepted
+	Accepted bool // the policy accepted it once, and there may be other versions of it
+	Waits    bool // keep it whole as long as there is room
+	Fresh    bool // keep it whole for a moment
+	Later    bool // there is no room for it now: keep it whole to be judged again
+	Tries    int  // with that: how often it gave way before, after which only the id is kept
 }
 
 // Dropped counts what bounds took.
@@ -237,7 +235,7 @@ func (r *Table) Add(n Note) (d Dropped) {
 		}
 		r.seq++
 		w := &Whole{
-			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, Cost: n.Cost, since: now, seq: r.seq, entry: e,
+			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, seq: r.seq, entry: e,
 		}
 		in.put(w)
 		r.words.add(w, keys)

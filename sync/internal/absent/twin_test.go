@@ -47,7 +47,6 @@ type naiveWhole struct {
 	Event *nostr.Event
 	Since time.Time
 	Size  int64
-	Cost  int64
 	seq   int // of arrival
 	turn  int // in its holding
 }
@@ -122,7 +121,7 @@ func (n *naiveRejected) add(in Note, now time.Time) {
 	}
 	if where != "" {
 		n.seq++
-		e.Whole = &naiveWhole{In: where, Event: ev.Event, Since: now, Size: in.Size, Cost: in.Cost, seq: n.seq, turn: n.seq}
+		e.Whole = &naiveWhole{In: where, Event: ev.Event, Since: now, Size: in.Size, seq: n.seq, turn: n.seq}
 	}
 	n.shrink(now)
 }
@@ -243,7 +242,7 @@ func (r *Table) seen() (out []naiveEntry) {
 		if e.whole != nil {
 			w := wholeOf(e.whole)
 			in := map[*holding]string{&r.wait: "wait", &r.fresh: "fresh", &r.later: "later"}[w.in]
-			x.Whole = &naiveWhole{In: in, Event: w.Incoming.Event.Event, Since: w.since, Size: w.Size, Cost: w.Cost}
+			x.Whole = &naiveWhole{In: in, Event: w.Incoming.Event.Event, Since: w.since, Size: w.Size}
 		}
 		out = append(out, x)
 	}
@@ -311,7 +310,7 @@ func playRejected(t *testing.T, rnd, tags *rand.Rand, seen map[string]int) {
 		now, was := time.Now(), len(n.entries)
 		switch rnd.IntN(14) {
 		case 0, 1, 2, 3, 4:
-			in := Note{ID: id(), Size: 100 + rnd.Int64N(9), Cost: rnd.Int64N(3), Deps: some(), Accepted: rnd.IntN(2) == 1, Tries: rnd.IntN(2) * rnd.IntN(6)}
+			in := Note{ID: id(), Size: 100 + rnd.Int64N(9), Deps: some(), Accepted: rnd.IntN(2) == 1, Tries: rnd.IntN(2) * rnd.IntN(6)}
 			ev := testEvent(1, 1+rnd.IntN(3), rnd.IntN(3), nostr.Timestamp(rnd.IntN(5)-1))
 			ev.ID = in.ID.String()
 			for range tags.IntN(5) { // the same one twice at times

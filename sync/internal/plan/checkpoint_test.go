@@ -197,14 +197,12 @@ func TestMarkMovesWhenTheConnectionIsLost(t *testing.T) {
 }
 
 // What was left out of what came live is asked for at once, and the mark does not go past
-// it before it is here. The same if all that was read when a subscription was closed had
-// been sent long before.
+// it before it is here.
 func TestMarkStaysBehindWhatWasNotRead(t *testing.T) {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	u := relayURL(t, "a")
 	for name, in := range map[string]Input{
 		"left out": Skipped{Relay: u, Epoch: 1, Since: at(2)},
-		"closed":   LiveClosed{Relay: u, Epoch: 1, Live: 1, Since: at(2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlan(defaults())

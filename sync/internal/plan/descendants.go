@@ -464,19 +464,19 @@ func (ds *descendants) makeWay(r *relay, others, bytes int) {
 	}
 }
 
-// closed takes note that the relay has closed a subscription of descendants, which stood
-// until then, and reports whether what it had is to rest.
-func (ds *descendants) closed(r *relay, in LiveClosed, until, now time.Time) (rests bool) {
+// closed notes that the relay ended a subscription of descendants, and reports whether its filters are
+// to rest.
+func (ds *descendants) closed(r *relay, in LiveClosed, now time.Time) (rests bool) {
 	d := r.descendants
-	d.lose(d.subs[in.Live], until)
+	d.lose(d.subs[in.Live], now)
 	switch {
-	case !in.GaveWay && in.Why == wire.RefusalRestricted:
+	case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:
 		return true
 	case now.Before(d.liveAt): // it belongs to the refusal before
 	case in.Why == wire.RefusalOverflow: // it could not keep up for once
 		d.liveAt = now.Add(ds.cfg.RetryBase)
 	default:
-		if now.Sub(d.liveAt) > ds.cfg.RetryMax {
+		if in.Stood > 0 || now.Sub(d.liveAt) > ds.cfg.RetryMax {
 			d.refused = 0
 		}
 		d.refused++

@@ -242,7 +242,7 @@ func (h *heavy) closeLive(u graspsync.RelayURL, conn *crowdConn) {
 	in := LiveClosed{Relay: u, Epoch: conn.epoch, Live: ids[h.rng.IntN(len(ids))]}
 	in.Why = []wire.Refusal{wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalAuthRequired}[h.rng.IntN(4)]
 	if h.rng.IntN(2) == 0 {
-		in.Since = h.now.Add(time.Duration(1-h.rng.IntN(20)) * time.Second)
+		in.Stood = time.Duration(h.rng.IntN(100)) * time.Second
 	}
 	delete(conn.live, in.Live)
 	h.step(in)

@@ -617,15 +617,15 @@ func (lv *live) limitsChanged(r *relay, old relaylimits.Requests) {
 	}
 }
 
-// closed notes that a subscription is gone: what it asked for is subscribed anew after a
-// while that grows with each refusal, and what was missed caught up with.
-func (lv *live) closed(r *relay, in LiveClosed, since, now time.Time) {
+// closed notes that the relay ended a subscription. Its filters are subscribed again after RetryBase, or
+// after a wait that grows with each refusal at the opening, and the missed time is fetched.
+func (lv *live) closed(r *relay, in LiveClosed, now time.Time) {
 	s := r.live.remove(in.Live)
 	if s == nil {
 		return
 	}
-	if in.Why == wire.RefusalRestricted && in.Live != r.live.kinds {
-		lv.refused(r, s, since, now)
+	if in.Why == wire.RefusalRestricted && in.Live != r.live.kinds && in.Stood < lv.cfg.RetryBase {
+		lv.refused(r, s, now)
 		return
 	}
 	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
@@ -635,20 +635,20 @@ func (lv *live) closed(r *relay, in LiveClosed, since, now time.Time) {
 	// that.
 	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= lv.cfg.RetryBase
 	if !atOnce && !now.Before(r.live.retryAt) {
-		if now.Sub(r.live.retryAt) > lv.cfg.RetryMax {
+		if in.Stood > 0 || now.Sub(r.live.retryAt) > lv.cfg.RetryMax {
 			r.live.refused = 0
 		}
 		r.live.refused++
 		r.live.retryAt = now.Add(lv.retryAfter(r.live.refused))
 	}
-	lv.catchUp.missedSome(r, since)
+	lv.catchUp.missedSome(r, now)
 }
 
 // refusedBelow takes in that the relay has closed a subscription of descendants because it
 // would not have it.
-func (lv *live) refusedBelow(r *relay, in LiveClosed, rests bool, since, now time.Time) {
+func (lv *live) refusedBelow(r *relay, in LiveClosed, rests bool, now time.Time) {
 	if rests {
-		lv.leaveAlone(r, resting{below: true, since: since}, now)
+		lv.leaveAlone(r, resting{below: true, since: now}, now)
 	}
 	lv.learnFrom(r, in)
 	r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
@@ -664,7 +664,7 @@ func (lv *live) learnFrom(r *relay, in LiveClosed) {
 		r.live.takes(max(1, len(r.live.subs)+r.descendants.liveSubs()-1), lv.now.Add(relaylimits.Believed))
 	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 	default:
-		if in.Live == r.live.kinds {
+		if in.Live == r.live.kinds && in.Stood < lv.cfg.RetryBase {
 			r.live.noKinds, r.live.noKindsUntil = true, lv.now.Add(relaylimits.Believed)
 		}
 	}
@@ -695,16 +695,16 @@ type resting struct {
 // refused takes in that the relay will not have us follow what a subscription has. What is
 // refused together with other things is asked for apart from these, unless it was refused
 // so before.
-func (lv *live) refused(r *relay, s *liveSub, since, now time.Time) {
+func (lv *live) refused(r *relay, s *liveSub, now time.Time) {
 	parts := byRole(s.filters.Spell())
 	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
 	if c := (change{reqs: measured(parts)}); len(parts) > 1 && unknown && c.fits(r) {
 		lv.apply(r, c, now)
-		lv.catchUp.lookSince(r, since)
+		lv.catchUp.lookSince(r, now)
 		lv.catchUp.queueItems(r, lv.want.itemsOfAll(r, s.filters.Spell()))
 		return
 	}
-	lv.leaveAlone(r, resting{filters: s.filters, since: since}, now)
+	lv.leaveAlone(r, resting{filters: s.filters, since: now}, now)
 }
 
 // leaveAlone notes what the relay refuses, and does not ask for it for a day.

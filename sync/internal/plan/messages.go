@@ -107,8 +107,8 @@ type (
 		Live    LiveID
 		Why     wire.Refusal
 		GaveWay bool `json:",omitempty"`
-		// Since is up to when all was read that it had sent; zero: now.
-		Since time.Time
+		// Stood is for how long it had been accepted, since its EOSE; 0: it was refused at the opening.
+		Stood time.Duration `json:",omitempty"`
 	}
 	// LimitsChanged says that a connection may be asked for something else than was
 	// known when it was made: what is followed is fitted into that.

@@ -442,18 +442,14 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	if r == nil {
 		return
 	}
-	since := now
-	if !in.Since.IsZero() && in.Since.Before(now) {
-		since = in.Since
-	}
 	if d := r.descendants; d != nil && d.subs[in.Live] != nil {
-		rests := p.descendants.closed(r, in, since, now)
+		rests := p.descendants.closed(r, in, now)
 		if !in.GaveWay {
-			p.live.refusedBelow(r, in, rests, since, now)
+			p.live.refusedBelow(r, in, rests, now)
 		}
 		return
 	}
-	p.live.closed(r, in, since, now)
+	p.live.closed(r, in, now)
 }
 
 // onClockJumped makes what depends on our clock conservative again. After a step

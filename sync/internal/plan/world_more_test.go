@@ -622,13 +622,13 @@ func (w *world) closing(in Input) (c worldClosing) {
 		return c
 	}
 	sub := r.live.subs[closed.Live]
-	rests := closed.Why == wire.RefusalRestricted && closed.Live != r.live.kinds
+	rests := closed.Why == wire.RefusalRestricted && closed.Stood < 30*time.Second && closed.Live != r.live.kinds
 	atOnce := rests || closed.Why == wire.RefusalOverflow && sub != nil && w.now.Sub(sub.since) >= 30*time.Second
 	return worldClosing{sub != nil, r.live.retryAt, r.live.refused, atOnce}
 }
 
 // checkClosed checks when a subscription that the relay has closed is opened again: after a
-// while that doubles up to an hour, and begins anew an hour after the last one.
+// while that doubles up to an hour, and begins anew after it was accepted, and an hour after the last one.
 func (w *world) checkClosed(in Input, before worldClosing) {
 	if !before.stands {
 		return
@@ -639,7 +639,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 		return
 	}
 	n := before.refused
-	if w.now.Sub(before.retryAt) > time.Hour {
+	if in.(LiveClosed).Stood > 0 || w.now.Sub(before.retryAt) > time.Hour {
 		n = 0
 	}
 	least := min(30*time.Second<<n, time.Hour)

@@ -353,7 +353,7 @@ func (w *world) closeLive() {
 			in.GaveWay = w.src.n(2) == 0
 		}
 		if w.src.n(3) == 0 {
-			in.Since = w.now.Add(-time.Duration(1+w.src.n(20)) * time.Second)
+			in.Stood = time.Duration(1+w.src.n(100)) * time.Second
 		}
 		w.step(in)
 	}

@@ -29,10 +29,6 @@ type (
 		// Gap: a live subscription that was open when the event was made should
 		// have brought it.
 		Gap bool
-		// Current: it came live after what the relay had stored.
-		Current bool
-		// Of history: it refers to something of ours; it is no more than was asked for.
-		Ours, Asked bool
 	}
 	// LoadSet asks for what we have for a filter, which may be one of ids; the answer goes to SetLoaded.
 	LoadSet struct {
@@ -56,6 +52,7 @@ type (
 	}
 	// LiveClosed reports that the relay ended, or refused, a live subscription.
 	LiveClosed struct {
+		OpenAt int64 `json:",omitempty"` // Unix time of its EOSE, 0 if it was refused at the opening
 		Live   plan.LiveID
 		Reason string
 		Why    wire.Refusal // what can be done about it was done

@@ -16,7 +16,7 @@
 //
 //	repair      what can be done about a refusal; bisection finds out what is refused
 //	history     batches and their queries: pages, ids, reconciliation
-//	requests    what waits and when it goes out: slots, pace, budgets, NIP-42; subscriptions
+//	requests    what waits and when it goes out: slots, pace, NIP-42; subscriptions
 //	            are those that are open
 //	suspects    over what the relay hung up
 //	terms       what the relay takes, and the form of a filter that it takes

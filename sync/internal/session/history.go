@@ -347,7 +347,6 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 		h.out.do(Deliver{
 			Event: m.Event, Known: m.Known, Size: m.Size,
 			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && h.requests.lives.missed(now, h.cfg.GapAge, m.Event.Event),
-			Ours: OfOurs(x.q.filter), Asked: x.events <= x.most(),
 		})
 	}
 	if x.events > h.cfg.MaxPage {

@@ -38,7 +38,7 @@ func (l *lives) remove(x *request) {
 // stands takes in that a request brings what is new from now on.
 func (l *lives) stands(x *request, now time.Time) {
 	if x.openAt == 0 {
-		x.openAt = now.Unix()
+		x.openAt, x.limited = now.Unix(), 0
 		l.findFrom()
 	}
 }

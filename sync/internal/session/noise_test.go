@@ -264,11 +264,6 @@ func (n *noise) ours() {
 			delete(n.open, sub)
 			n.do("unsent", n.s.Unsent(n.now, sub, 1<<9<<n.rng.IntN(7), "too large to be sent"))
 		}
-	case 8:
-		budget := func() Budget { return Budget{n.rng.IntN(60) - 10, n.rng.IntN(50), time.Second / 4} }
-		n.s.Afford(n.now, budget(), budget())
-	case 9:
-		n.s.Afford(n.now, Budget{}, Budget{})
 	case 10:
 		n.receive(wire.Message{Type: wire.TypeAuth, Text: "challenge"})
 	case 11:
@@ -336,7 +331,7 @@ func (n *noise) input() {
 func (n *noise) do(what string, actions []Action) {
 	live, historic, waiting := n.s.Open()
 	wake, waits := n.s.NextWake()
-	n.all = append(n.all, fmt.Sprint(clock(n.now), what, live, historic, waiting, n.s.Progress(), n.s.Needs(true) > 0, n.s.Needs(false) > 0, waits, clock(wake)))
+	n.all = append(n.all, fmt.Sprint(clock(n.now), what, live, historic, waiting, n.s.Progress(), waits, clock(wake)))
 	for _, a := range actions {
 		text, err := json.Marshal(a)
 		require.NoError(n.t, err)
@@ -414,5 +409,5 @@ func TestNoise(t *testing.T) {
 	}
 	t.Log(ended, news)
 	require.Subset(t, slices.Collect(maps.Keys(ended)), []plan.Result{plan.Complete, plan.Failed, plan.Refused})
-	require.Len(t, news, 9, "everything that there is to be learned")
+	require.Len(t, news, 10, "everything that there is to be learned")
 }

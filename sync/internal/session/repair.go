@@ -183,8 +183,9 @@ func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 	}
 	switch x.kind {
 	case reqLive:
+		at := x.openAt
 		p.requests.drop(x, tell)
-		p.requests.closeLive(x.live, why, text)
+		p.requests.closeLive(x.live, at, why, text)
 	case reqNeg:
 		p.history.negRefused(x, why, text)
 	default:

@@ -98,19 +98,6 @@ func (x *request) count() int { return len(x.filters) + len(x.standing) }
 // requestOverhead is what a REQ takes besides its filters and their commas.
 const requestOverhead = len(`["REQ","r18446744073709551615"]`)
 
-// most is how many events were, or will be, asked for; 0 if it is no matter of events.
-func (x *request) most() (n int) {
-	switch x.kind {
-	case reqPage:
-		for _, f := range x.filters {
-			n += f.Limit
-		}
-	case reqIDs:
-		n = x.asked
-	}
-	return n
-}
-
 // left returns the ids whose events did not come.
 func (x *request) left() []graspsync.EventID {
 	return slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
@@ -178,7 +165,6 @@ type requests struct {
 	auth      *auth
 	fruitless fruitless
 	pace      pacing
-	budgets   budgets
 	suspects  suspects
 }
 
@@ -261,7 +247,7 @@ func (r *requests) divide(x *request) []*request {
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
 		n -= r.lives.before(x)
 		if len(out) > n-1 { // one is left to history
-			r.closeLive(x.live, wire.RefusalTooManySubs, "no room for what it has to be split into")
+			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "no room for what it has to be split into")
 			return nil
 		}
 	}
@@ -278,12 +264,10 @@ func (r *requests) open(now time.Time) {
 		r.pace.pass(now)
 	}
 	if cooling || r.opening != nil || r.auth.underWay() {
-		r.budgets.count(r.subs, r.waiting)
 		return
 	}
 	for r.opening == nil && !r.auth.underWay() {
 		r.turnAway()
-		affordable := r.budgets.affordable(r.subs)
 		i := slices.IndexFunc(r.waiting, func(x *request) bool {
 			if r.bisected != nil && x.kind != reqProbe {
 				return false // first it has to be known what the relay takes
@@ -291,7 +275,7 @@ func (r *requests) open(now time.Time) {
 			if x.kind != reqLive && !r.pace.next.IsZero() {
 				return false
 			}
-			return r.hasRoom(x) && affordable(x)
+			return r.hasRoom(x)
 		})
 		if i < 0 {
 			return
@@ -463,10 +447,10 @@ func (r *requests) unwanted(x *request) bool {
 	return slices.ContainsFunc(r.closing, func(c closing) bool { return c.sub == x })
 }
 
-// closeLive ends a live subscription that the relay does not want, and tells so.
-func (r *requests) closeLive(live plan.LiveID, why wire.Refusal, text string) {
+// closeLive ends a live subscription that the relay refused, or had accepted at openAt and ended.
+func (r *requests) closeLive(live plan.LiveID, openAt int64, why wire.Refusal, text string) {
 	r.dropLive(live)
-	r.out.do(LiveClosed{Live: live, Reason: text, Why: why})
+	r.out.do(LiveClosed{Live: live, OpenAt: openAt, Reason: text, Why: why})
 }
 
 // dropLive ends what there is of a live subscription.
@@ -540,10 +524,6 @@ func (r *requests) wake(w *wake) {
 		w.consider(r.opening.openBy)
 	case !r.pace.until.IsZero():
 		w.consider(r.pace.until)
-	case !r.auth.underWay() && r.bisected == nil:
-		if at, waits := r.budgets.affordedAt(r.subs, r.waiting); waits {
-			w.consider(at)
-		}
 	}
 	if r.pace.until.IsZero() && !r.pace.next.IsZero() {
 		w.consider(r.pace.next)

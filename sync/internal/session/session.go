@@ -113,20 +113,11 @@ func (s *Session) Unanswered(since time.Time) []relaylimits.Forms {
 	return s.requests.suspects.unanswered(s.requests.subs, since)
 }
 
-// Afford says what may be asked for now. What waits for more is opened when that is due.
-func (s *Session) Afford(now time.Time, foreign, ours Budget) {
-	s.requests.budgets.afford(now, foreign, ours)
-}
-
 // Room says how many ids the relay may be found to have and we not, of what the next SetLoaded is about and its parts.
 func (s *Session) Room(ids int) { s.history.room = ids }
 
 // Granted returns how much of that is taken by reconciliations that are under way, or of which not all that was found was asked for.
 func (s *Session) Granted() int { return s.history.reconciling.granted + s.history.reconciling.left }
-
-// Needs returns of how many events there must be a budget before history goes on, 0 if it does
-// not wait for that.
-func (s *Session) Needs(ours bool) int { return *s.requests.budgets.needs.of(ours) }
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
@@ -217,7 +208,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 	}
 	if x.kind == reqLive {
 		if matches {
-			s.out.do(Deliver{Event: m.Event, Known: m.Known, Size: m.Size, Current: x.openAt != 0})
+			s.out.do(Deliver{Event: m.Event, Known: m.Known, Size: m.Size})
 		}
 		return
 	}

@@ -29,12 +29,6 @@ func show(a Action) string {
 		if a.Gap {
 			out += ", missed live"
 		}
-		if a.Current {
-			out += ", current"
-		}
-		if a.Batch != 0 && !a.Asked {
-			out += ", not asked for"
-		}
 		return out
 	case LoadSet:
 		return fmt.Sprintf("load q%d", a.Query)

@@ -36,10 +36,6 @@ type world struct {
 	log []string
 	all []string // log with all that can be seen, if it is wanted
 
-	full    int // of the budget, 0 if there is none
-	level   int // of it
-	levelAt time.Time
-
 	events  []*nostr.Event // of the relay, newest first
 	hidden  map[string]bool
 	held    map[string]bool // ids that we have, from elsewhere
@@ -155,10 +151,6 @@ func newWorld(t testing.TB, src source) *world {
 	}
 	w.rules = drawRules(src)
 	w.s.cfg.Auth = src.n(3) > 0
-	if src.n(3) == 0 {
-		w.full, w.levelAt = 10+src.n(40), start
-		w.afford()
-	}
 	at, dense := time.Duration(0), 1+src.n(2)*60
 	for n := range src.n(250) {
 		// several in one second, sometimes more than a page
@@ -345,22 +337,10 @@ func (w *world) publish() {
 	}
 }
 
-// afford says what may be asked for: an event more with each half second.
-func (w *world) afford() {
-	if w.full == 0 {
-		return
-	}
-	const every = time.Second / 2
-	n := int(w.now.Sub(w.levelAt) / every)
-	w.level, w.levelAt = min(w.full, w.level+n), w.levelAt.Add(time.Duration(n)*every)
-	w.s.Afford(w.now, Budget{Now: w.level, Full: w.full, Every: every}, Budget{Now: w.level, Full: w.full, Every: every})
-}
-
 func (w *world) tick() {
-	w.afford()
 	due, waits := w.s.NextWake()
 	actions := w.s.Tick(w.now)
-	if w.full == 0 && (!waits || w.now.Before(due)) {
+	if !waits || w.now.Before(due) {
 		require.Empty(w.t, actions, "nobody would have woken it for that")
 	}
 	w.do("tick", actions)
@@ -472,7 +452,7 @@ func (w *world) record(what string, actions []Action) {
 	}
 	live, historic, waiting := w.s.Open()
 	wake, waits := w.s.NextWake()
-	w.all = append(w.all, fmt.Sprint(clock(w.now), what, live, historic, waiting, w.s.Progress(), w.s.Needs(true) > 0, w.s.Needs(false) > 0, waits, clock(wake)))
+	w.all = append(w.all, fmt.Sprint(clock(w.now), what, live, historic, waiting, w.s.Progress(), waits, clock(wake)))
 	for _, a := range actions {
 		text, err := json.Marshal(a)
 		require.NoError(w.t, err)
@@ -491,8 +471,6 @@ func (w *world) perform(a Action) {
 			require.True(w.t, slices.ContainsFunc(w.events, func(ev *nostr.Event) bool { return ev.ID == id }))
 			require.Contains(w.t, w.batches, a.Batch, "H7: an event of an unknown batch")
 			require.Equal(w.t, w.batches[a.Batch].Kind, a.Kind)
-			w.level--
-			require.True(w.t, a.Ours || slices.ContainsFunc(w.batches[a.Batch].Queries, func(q plan.Query) bool { return !OfOurs(q.Filter) }))
 			w.batches[a.Batch].got[id] = true
 		}
 	case LoadSet:

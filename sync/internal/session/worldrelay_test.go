@@ -74,7 +74,7 @@ func (w *world) checkLive(m wire.Message, l *worldLive, actions []Action) {
 	var want []Deliver
 	switch m.Type {
 	case wire.TypeEvent:
-		want = []Deliver{{Event: m.Event, Size: 100, Current: l.stands}}
+		want = []Deliver{{Event: m.Event, Size: 100}}
 	case wire.TypeEOSE:
 		l.stands = true
 	}
