@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -30,6 +31,12 @@ func bracket(host string) string {
 		return "[" + host + "]"
 	}
 	return host
+}
+
+// Resolvable reports whether public DNS can have the host. It has no name below onion (RFC 7686), alt
+// (RFC 9476) and i2p: a host there is neither looked up nor counted.
+func (h HostPort) Resolvable() bool {
+	return !slices.Contains([]string{"onion", "alt", "i2p"}, h.Host[strings.LastIndexByte(h.Host, '.')+1:])
 }
 
 // Canonical returns h with the host in the spelling of [ParseURL]. The error wraps [ErrURL].

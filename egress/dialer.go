@@ -125,6 +125,9 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	if isLiteral {
 		return []netip.Addr{literal}, nil
 	}
+	if !target.Resolvable() {
+		return nil, fmt.Errorf("%w: public DNS has no such name", ErrAddress)
+	}
 	answers, err := d.cfg.Resolver.LookupNetIP(ctx, "ip", target.Host)
 	if err != nil {
 		return nil, fmt.Errorf("looking up the name: %w", err)

@@ -1,6 +1,10 @@
 package nip34
 
-import "github.com/graspsync/graspsync"
+import (
+	"slices"
+
+	"github.com/graspsync/graspsync"
+)
 
 // Target is a relay of a repository, and whose announcement names it.
 type Target struct {
@@ -73,7 +77,12 @@ type counting struct {
 }
 
 func (c *counting) names(a *Announcement) namer {
-	return namer{a.Ref.Owner, a.Relays[:min(len(a.Relays), c.rule.Each)]}
+	relays := a.Relays
+	elsewhere := func(u graspsync.RelayURL) bool { return !u.HostPort().Resolvable() }
+	if slices.ContainsFunc(relays, elsewhere) {
+		relays = slices.DeleteFunc(slices.Clone(relays), elsewhere)
+	}
+	return namer{a.Ref.Owner, relays[:min(len(relays), c.rule.Each)]}
 }
 
 // more reports whether somebody has a relay left that may count and does not yet: their next one.

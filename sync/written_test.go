@@ -3,6 +3,7 @@ package sync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,5 +61,34 @@ func TestCaseC7_ListedRelayIsDialedAsWritten(t *testing.T) {
 			"wss://hub.example/nostr/": true, "wss://listed.example/relay/": true, "wss://plain.example/relay": true, "wss://root.example": true,
 		}, seen)
 		require.Len(t, m.Status().Relays, 4)
+	})
+}
+
+// Relays at .onion took the places of others, and were looked up.
+func TestCaseC13_OnionTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		identity, err := nip34.ParseIdentity(us)
+		require.NoError(t, err)
+		store, transport := memstore.New(memstore.WithIdentity(identity)), &dials{relaytest.NewNetwork(), make(chan string, 100)}
+		m, err := relaysync.New(store, transport, identity, relaysync.Config{Verifier: relaytest.CheapVerifier{}})
+		require.NoError(t, err)
+		relays := []string{"wss://" + us}
+		for i := range 20 {
+			relays = append(relays, fmt.Sprintf("wss://%056d.onion", i))
+		}
+		owner := relaytest.NewCheapKey("owner")
+		ann := owner.Announcement(nostr.Now()-100, "repo", append(relays, "wss://honest.example"), []string{owner.CloneURL("wss://"+us, "repo")})
+		_, err = store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ann)}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(ctx) }()
+		require.Equal(t, "wss://honest.example", <-transport.written)
+		cancel()
+		<-ended
+		close(transport.written)
+		for u := range transport.written {
+			require.Equal(t, "wss://honest.example", u)
+		}
 	})
 }

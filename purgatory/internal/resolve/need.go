@@ -97,7 +97,14 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.CloneURL, dropped int) {
 	seen := make(map[graspsync.CloneURL]struct{})
 	usable := func(us []graspsync.CloneURL) (out []graspsync.CloneURL) {
-		for _, u := range us[:min(len(us), clones.Most)] {
+		room := clones.Most
+		for _, u := range us {
+			if !u.HostPort().Resolvable() {
+				continue
+			}
+			if room--; room < 0 {
+				break
+			}
 			if _, again := seen[u]; !again && !clones.IsOurs(u) {
 				seen[u] = struct{}{}
 				out = append(out, u)
