@@ -75,8 +75,8 @@ func (p *containedPolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, fore
 		return v, false
 	}
 	heard := p.of.Heard(a.Ref.Identifier, p.view)
-	if _, is := heard[a.Ref.Owner]; heard == nil || is {
-		return v, false
+	if _, is := heard[a.Ref.Owner]; heard == nil || is || len(heard) >= nip34.WaitingBounds().Each {
+		return v, false // of so many, some may be listed and find no room: Judge says so
 	}
 	return unlisted(p.identity, a), true
 }
