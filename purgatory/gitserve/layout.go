@@ -86,11 +86,12 @@ func (l *layout) write(name, text string) error {
 	return errors.Join(err, l.flush(f), f.Close())
 }
 
-// sync makes the entries of a folder durable.
+// sync makes the entries of a folder durable. A folder that is gone has none: that of an owner goes with
+// the last repository in it, while another repository of the owner comes or goes.
 func (l *layout) sync(name string) error {
 	d, err := l.root.Open(name)
 	if err != nil {
-		return err
+		return ifExists(err)
 	}
 	return errors.Join(l.flush(d), d.Close())
 }
