@@ -201,10 +201,11 @@ func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
 	if cfg.Fetch.Dialer, err = egress.NewDialer(cfg.Egress); err != nil {
 		return err
 	}
-	if s.fetcher, err = gitfetch.New(ctx, cfg.Fetch); err != nil {
+	if s.repos, err = gitserve.Open(cfg.Dir, cfg.Repositories); err != nil {
 		return err
 	}
-	s.repos, err = gitserve.Open(cfg.Dir, cfg.Repositories)
+	cfg.Fetch.Memory = s.repos.Memory()
+	s.fetcher, err = gitfetch.New(ctx, cfg.Fetch)
 	return err
 }
 

@@ -139,6 +139,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 		},
 		Repositories: gitserve.RepositoriesConfig{
 			MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, StageHold: opt.placeholder, MaxStaged: opt.stagedBytes,
+			MaxMemory: opt.maxGitMemory,
 		},
 		Fetch: gitfetch.Config{AllowFaults: opt.fsckAllow},
 		Serve: gitserve.Config{Client: clientOf(opt.clientHeader, opt.proxies), MaxPush: opt.maxPushBytes},

@@ -34,7 +34,7 @@ func TestPromiseP17_ManyNamesOfOneAddress(t *testing.T) {
 			got++
 			continue
 		}
-		require.True(t, limit("bytes of one address a day")(err), "%v", err)
+		require.True(t, limited("bytes of one address a day")(err), "%v", err)
 		require.ErrorIs(t, err, purgatory.ErrLimit)
 		refused++
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // Each child has all of what keeps it in its bounds, and nothing of our environment:
@@ -25,7 +26,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	t.Setenv("https_proxy", "http://127.0.0.1:1")
 	there, here := bare(t, nip34.SHA1), sample(t)
 	tip := history(t, there, "other", 3)[2]
-	f := fetcher(t, Config{MaxMemory: 300 << 20})
+	f := fetcher(t, Config{Memory: gitrun.NewMemory(600 << 20)})
 	var mu sync.Mutex
 	ran := make(map[string]bool)
 	f.git.started = func(cmd *exec.Cmd) {
@@ -45,15 +46,15 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 		for _, setting := range []string{
 			"core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false", "core.fsyncMethod=fsync",
 			"core.fsync=objects,derived-metadata,reference", "core.commitGraph=false", "core.packedGitWindowSize=1m",
-			"core.packedGitLimit=64m", "core.bigFileThreshold=16m",
+			"core.packedGitLimit=16m", "core.bigFileThreshold=16m",
 		} {
 			require.Contains(t, line, "-c "+setting+" ", verb)
 		}
 		env := slices.DeleteFunc(slices.Clone(cmd.Env), func(s string) bool {
-			return strings.HasPrefix(s, "GIT_OBJECT_DIRECTORY=graspsync-quarantine-") || s == "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"
+			return strings.HasPrefix(s, "GIT_ALLOC_LIMIT=") || strings.HasPrefix(s, "GIT_OBJECT_DIRECTORY=graspsync-quarantine-") || s == "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"
 		})
 		require.ElementsMatch(t, []string{
-			fmt.Sprintf("GIT_ALLOC_LIMIT=%d", 150<<20), "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C",
+			"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C",
 			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
 			"GIT_ASKPASS=/bin/false", "GIT_ALLOW_PROTOCOL=", "GIT_NO_LAZY_FETCH=1", "GIT_SHALLOW_FILE=",
 			"GIT_GRAFT_FILE=/nonexistent", "GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0",

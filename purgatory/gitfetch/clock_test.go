@@ -100,7 +100,7 @@ func TestWhatComesFastEnoughMayTakeLong(t *testing.T) {
 				if c.crowded {
 					require.ErrorIs(t, context.Cause(ctx), errCrowded)
 				} else {
-					require.True(t, limit("seconds")(context.Cause(ctx)))
+					require.True(t, limited("seconds")(context.Cause(ctx)))
 				}
 			})
 		})

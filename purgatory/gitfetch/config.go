@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // Config says how things are fetched. Only Dialer must be set.
@@ -33,14 +34,13 @@ type Config struct {
 	// purgatory.Limits.MaxHostDay does for each name.
 	MaxAddressDay int64
 	// MaxPackObjects bounds the objects of a pack, by its header: a larger repository is
-	// not fetched. For more of them git needs more memory: see MaxMemory. Defaults to
+	// not fetched. For more of them git needs more memory: see Memory. Defaults to
 	// 2,000,000.
 	MaxPackObjects uint32
-	// MaxMemory bounds the memory of each child process, in bytes: the address space,
-	// which is more than it uses. To walk and to pack a repository takes up to 500 bytes
-	// for each object in it, to index a pack 200. Defaults to 1 GiB, enough for
-	// MaxPackObjects. Where the system has no such limit only git's own is used.
-	MaxMemory uint64
+	// Memory is what all git children share: Memory of the gitserve.Repositories that are fetched
+	// into. To walk and to pack a repository takes up to 500 bytes for each object in it, to index a
+	// pack 200. Defaults to 2 GiB of its own, of which a child may have half.
+	Memory *gitrun.Memory
 	// MaxChildren bounds the child processes at once, but for two that put repositories in
 	// order. None of them waits for a server. Defaults to 4.
 	MaxChildren int
@@ -106,7 +106,9 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
 	def(&c.fixed.Small, barerepo.Small{Packs: 512 << 10, Unpacked: 2 << 20})
-	def(&c.MaxMemory, 1<<30)
+	if c.Memory == nil {
+		c.Memory = gitrun.NewMemory(gitrun.DefaultMemory)
+	}
 	def(&c.MaxChildren, 4)
 	def(&c.MaxFetches, 20)
 	def(&c.MinFreeDisk, disk.MinFree)

@@ -356,7 +356,7 @@ func TestFilesOfChildrenAreBounded(t *testing.T) {
 	tip := history(t, from, "main", 5)[4] // in no pack, so that it is copied
 	size, err := strconv.ParseInt(gitIn(t, from, tip.String()+"\n", "rev-list", "--objects", "--disk-usage", "--stdin"), 10, 64)
 	require.NoError(t, err)
-	f := fetcher(t, Config{MaxMemory: 300 << 20})
+	f := fetcher(t, Config{})
 	seen := filepath.Join(t.TempDir(), "limits")
 	f.git.started = func(cmd *exec.Cmd) {
 		if slices.Contains(cmd.Args, "pack-objects") {
@@ -372,7 +372,7 @@ func TestFilesOfChildrenAreBounded(t *testing.T) {
 			switch {
 			case strings.HasPrefix(line, "Max file size"):
 				file, err = strconv.ParseInt(words[3], 10, 64)
-			case strings.HasPrefix(line, "Max address space"):
+			case strings.HasPrefix(line, "Max data size"):
 				memory, err = strconv.ParseInt(words[3], 10, 64)
 			}
 			require.NoError(t, err, line)
@@ -382,7 +382,7 @@ func TestFilesOfChildrenAreBounded(t *testing.T) {
 	require.Error(t, f.Share(t.Context(), from, to, []nip34.ObjectID{tip}))
 	file, memory := limits()
 	require.Equal(t, 4*size+64<<10, file)
-	require.EqualValues(t, 300<<20, memory)
+	require.EqualValues(t, 64<<20, memory)
 	require.Empty(t, leftovers(t, to))
 	q, err := f.quarantines.open(to)
 	require.NoError(t, err)
@@ -391,7 +391,7 @@ func TestFilesOfChildrenAreBounded(t *testing.T) {
 	require.Error(t, err)
 	file, memory = limits()
 	require.EqualValues(t, 12345, file)
-	require.EqualValues(t, 300<<20, memory)
+	require.EqualValues(t, 64<<20, memory)
 	require.NoError(t, q.Discard())
 	f.idle(t)
 }

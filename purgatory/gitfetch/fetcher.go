@@ -59,7 +59,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	if weakHash(build) {
 		cfg.Logger.Warn("git was built with a SHA-1 that does not detect collisions", "version", version)
 	}
-	git := &program{path: cfg.Git, memory: cfg.MaxMemory, children: newSlots(cfg.MaxChildren)}
+	git := &program{path: cfg.Git, memory: cfg.Memory, children: newSlots(cfg.MaxChildren)}
 	storage := &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk}
 	objects := &objectReader{git: git, disk: storage, small: cfg.fixed.Small}
 	parts := newParts()

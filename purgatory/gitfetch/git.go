@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
@@ -99,9 +100,10 @@ type child struct {
 	// out and said, if not nil, get all that it writes to its standard output and standard error.
 	out, said io.Writer
 	// long says that how long it takes is for whoever made the objects to say.
-	long bool
-	file int64 // bytes of each file that it writes; zero: no limit
-	nice bool  // others go first
+	long   bool
+	file   int64 // bytes of each file that it writes; zero: no limit
+	nice   bool  // others go first
+	memory int64 // bytes; zero: what a walk over the repository needs
 }
 
 // maxOutput bounds what is kept of what a child says, in bytes.
@@ -113,7 +115,7 @@ const (
 // program is the git that is run. It is safe for concurrent use.
 type program struct {
 	path     string
-	memory   uint64 // bytes that a child may have
+	memory   *gitrun.Memory
 	children *slots
 	// started, for tests, nil otherwise: which child is about to start.
 	started func(cmd *exec.Cmd)
@@ -138,6 +140,11 @@ func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 
 // runNow is run for who has the right already.
 func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
+	memory, err := g.take(outer, &c)
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Release()
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
 	cmd, out, errs := g.command(ctx, c)
@@ -153,7 +160,7 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
 	// Before the first byte of a stranger reaches it.
-	err = gitrun.LimitMemory(cmd.Process.Pid, g.memory)
+	err = gitrun.LimitMemory(cmd.Process.Pid, uint64(c.memory))
 	if err == nil && c.file > 0 {
 		err = gitrun.LimitFiles(cmd.Process.Pid, uint64(c.file))
 	}
@@ -192,12 +199,29 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	return out.b.Bytes(), nil
 }
 
+// take waits until there is the memory that a child needs.
+func (g *program) take(ctx context.Context, c *child) (slot *limit.Slot, err error) {
+	if c.memory == 0 {
+		c.memory = g.memory.Walk(c.dir)
+	}
+	defer stopwatch.Waits(ctx)()
+	if c.nice {
+		slot, err = g.memory.WhenFree(ctx, c.memory)
+	} else {
+		slot, err = g.memory.Acquire(ctx, limit.Stranger{}, c.memory)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", purgatory.ErrCrowded, err)
+	}
+	return slot, nil
+}
+
 // command is a run that was not started. Git is run inside the repository: the path
 // may have the name that a stranger gave it.
 func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
 	cmd = exec.CommandContext(ctx, g.path, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
 	cmd.Dir = c.dir
-	cmd.Env = append(append([]string{gitrun.AllocLimit(g.memory / 2)}, environment...), c.extra...)
+	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(c.memory / 2))}, environment...), c.extra...)
 	gitrun.Group(cmd)
 	gitrun.EndWithUs(cmd.SysProcAttr)
 	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}

@@ -157,10 +157,10 @@ var hostilePackets = map[string]hostile{
 		fmt.Fprint(w, pkt("packfile\n"))
 		_ = band(w, packHeader(1))
 		_ = band(w, stored(3, make([]byte, 40<<20)))
-	}), limit("pack bytes")},
-	"10 M objects":        {sendPack(packHeader(10_000_000)), limit("pack objects")},
-	"delta of 16 GB":      {sendPack(bomb(16 << 30)), limit("memory of git")},
-	"delta of 1 GB":       {sendPack(bomb(1 << 30)), limit("memory of git")},
+	}), limited("pack bytes")},
+	"10 M objects":        {sendPack(packHeader(10_000_000)), limited("pack objects")},
+	"delta of 16 GB":      {sendPack(bomb(16 << 30)), limited("memory of git")},
+	"delta of 1 GB":       {sendPack(bomb(1 << 30)), limited("memory of git")},
 	"no pack":             {sendPack([]byte("this is not a pack, is it?")), is(upload.ErrProtocol)},
 	"empty pack":          {sendPack(nil), is(upload.ErrProtocol)},
 	"half a header":       {sendPack([]byte("PACK\x00\x00")), is(upload.ErrProtocol)},
@@ -182,7 +182,7 @@ var hostilePackets = map[string]hostile{
 				return
 			}
 		}
-	}), limit("progress bytes")},
+	}), limited("progress bytes")},
 	"endless packets of nothing": {v2(func(w io.Writer) {
 		fmt.Fprint(w, pkt("packfile\n"))
 		for {
@@ -190,21 +190,21 @@ var hostilePackets = map[string]hostile{
 				return
 			}
 		}
-	}), limit("bytes of packets with nothing in them")},
+	}), limited("bytes of packets with nothing in them")},
 	"endless sections": {v2(func(w io.Writer) {
 		for {
 			if _, err := fmt.Fprint(w, pkt("acknowledgments\n")); err != nil {
 				return
 			}
 		}
-	}), limit("bytes before the pack")},
+	}), limited("bytes before the pack")},
 	"endless flushes": {v2(func(w io.Writer) {
 		for {
 			if _, err := fmt.Fprint(w, strings.Repeat("0000", 1000)); err != nil {
 				return
 			}
 		}
-	}), limit("bytes before the pack")},
+	}), limited("bytes before the pack")},
 	"a million refs": {advert(func(w io.Writer) {
 		fmt.Fprint(w, pkt("# service=git-upload-pack\n"), "0000")
 		for i := range 1_000_000 {
@@ -212,7 +212,7 @@ var hostilePackets = map[string]hostile{
 				return
 			}
 		}
-	}), limit("refs")},
+	}), limited("refs")},
 	"endless advertisement": {advert(func(w io.Writer) {
 		fmt.Fprint(w, pkt("version 2\n"))
 		for i := 0; ; i++ {
@@ -220,7 +220,7 @@ var hostilePackets = map[string]hostile{
 				return
 			}
 		}
-	}), limit("advertisement bytes")},
+	}), limited("advertisement bytes")},
 	"web page": {text(200, "<html>welcome</html>"), is(upload.ErrProtocol)},
 	"dumb server": {func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
@@ -267,7 +267,7 @@ var hostilePackets = map[string]hostile{
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 
-func limit(name string) func(error) bool {
+func limited(name string) func(error) bool {
 	return func(err error) bool {
 		var l *LimitError
 		return errors.As(err, &l) && l.Limit == name

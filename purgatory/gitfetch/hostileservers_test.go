@@ -31,6 +31,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // entryHead is how an object begins in a pack.
@@ -156,9 +157,9 @@ func redirectTo(to string) hostile {
 
 // hostileData are servers whose packs, or ways to send them, are traps.
 var hostileData = map[string]hostile{
-	"commit of 1 GiB": {sendPack(packOf(zeros(1, 1024))), limit("memory of git")},
-	"tree of 1 GiB":   {sendPack(packOf(zeros(2, 1024))), limit("memory of git")},
-	"tag of 1 GiB":    {sendPack(packOf(zeros(4, 1024))), limit("memory of git")},
+	"commit of 1 GiB": {sendPack(packOf(zeros(1, 1024))), limited("memory of git")},
+	"tree of 1 GiB":   {sendPack(packOf(zeros(2, 1024))), limited("memory of git")},
+	"tag of 1 GiB":    {sendPack(packOf(zeros(4, 1024))), limited("memory of git")},
 	"blob of 256 MiB": {sendPack(packOf(zeros(3, 256))), missingObject},
 	"thin delta":      {sendPack(thinDelta()), is(ErrIncomplete)},
 	"commit without its tree": {
@@ -189,8 +190,8 @@ var hostileData = map[string]hostile{
 		}
 	}, is(ErrSlow)},
 	"never ends":           {stalling(v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, packOf()) })), is(ErrSlow)},
-	"never answers":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, limit("seconds")},
-	"compressed pack bomb": {squeezed(v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, zeroPack()) })), limit("pack bytes")},
+	"never answers":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, limited("seconds")},
+	"compressed pack bomb": {squeezed(v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, zeroPack()) })), limited("pack bytes")},
 	"unknown compression":  {func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Encoding", "br"); v2(nil)(w, r) }, is(upload.ErrProtocol)},
 	"compressed twice":     {func(w http.ResponseWriter, r *http.Request) { squeezed(squeezed(v2(nil)))(w, r) }, is(upload.ErrProtocol)},
 	"compressed advert bomb": {squeezed(advert(func(w io.Writer) {
@@ -200,7 +201,7 @@ var hostileData = map[string]hostile{
 				return
 			}
 		}
-	})), limit("advertisement bytes")},
+	})), limited("advertisement bytes")},
 	"huge headers": {func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X", strings.Repeat("x", 1<<20))
 		v2(nil)(w, r)
@@ -301,7 +302,7 @@ func (p *peaks) look() {
 			if _, err := fmt.Sscanf(line, "VmHWM: %d", &n); err == nil {
 				p.resident = max(p.resident, n)
 			}
-			if _, err := fmt.Sscanf(line, "VmPeak: %d", &n); err == nil {
+			if _, err := fmt.Sscanf(line, "VmData: %d", &n); err == nil {
 				p.all = max(p.all, n)
 			}
 		}
@@ -342,7 +343,7 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 	before := digest(t, here)
 	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { h.serve(w, r) })
 	cfg := Config{
-		MaxPackBytes: 32 << 20, MaxMemory: 256 << 20, fixed: constants{
+		MaxPackBytes: 32 << 20, Memory: gitrun.NewMemory(1 << 30), fixed: constants{
 			MaxAdvertBytes: 8 << 20,
 			MaxAdvertRefs:  10_000,
 			RateWindow:     10 * time.Second,
@@ -388,7 +389,7 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 		require.Regexp(t, "^(GET .*/info/refs|GET .*/login|POST .*/git-upload-pack)$", r)
 	}
 	require.Less(t, len(err.Error()), 1000)
-	require.LessOrEqual(t, memory.all, int64(cfg.MaxMemory>>10)+1<<10, "memory of a child")
+	require.LessOrEqual(t, memory.all, cfg.Memory.Part>>10, "memory of a child")
 	said := strings.ReplaceAll(err.Error(), "\n", " ")
 	fmt.Fprintf(rows, "%s\t%.70s\t%d\t%d\t%d\t%d\t%d\t%d\n", name, said, took.Milliseconds(), len(o.seen()), n>>10,
 		memory.children, memory.resident>>10, memory.all>>10)

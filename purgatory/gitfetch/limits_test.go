@@ -24,6 +24,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // Each limit, reached by a server that is honest but for being too much: exactly the
@@ -39,7 +40,7 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 		{"pack bytes", Config{MaxPackBytes: 1000}},
 		{"pack objects", Config{MaxPackObjects: 119}},
 		{"advertisement bytes", Config{fixed: constants{MaxAdvertBytes: 50}}},
-		{"memory of git", Config{MaxMemory: 1 << 20}},
+		{"memory of git", Config{Memory: gitrun.NewMemory(1 << 20)}},
 	} {
 		t.Run(c.limit, func(t *testing.T) {
 			here := bare(t, nip34.SHA1)
@@ -51,7 +52,7 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 				return
 			}
 			err := attempt(t.Context(), f, here, o.clone(t), ids[29])
-			require.True(t, limit(c.limit)(err), "%v", err)
+			require.True(t, limited(c.limit)(err), "%v", err)
 			require.ErrorIs(t, err, purgatory.ErrLimit)
 			require.Equal(t, before, digest(t, here))
 			require.Empty(t, children(t))
@@ -161,7 +162,7 @@ esac
 	})
 	f := fetcher(t, Config{Git: path, fixed: constants{Timeout: time.Second}})
 	err := attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
-	require.True(t, limit("seconds")(err), "%v", err)
+	require.True(t, limited("seconds")(err), "%v", err)
 	require.Equal(t, before, digest(t, here))
 	list, err := os.ReadFile(pids)
 	require.NoError(t, err)

@@ -112,8 +112,9 @@ func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 
 // indexPack has git index a pack into the quarantine.
 func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...string) error {
+	memory := q.git.memory.Part
 	_, err := q.git.runNow(ctx, child{
-		dir: q.dir, extra: inside(q.name), stdin: pack.reader(),
+		dir: q.dir, extra: inside(q.name), stdin: pack.reader(), memory: memory,
 		args: append([]string{"index-pack", "--stdin", "--fix-thin", "--threads=1",
 			fmt.Sprintf("--max-input-size=%d", q.receiver.cfg.MaxPackBytes)}, options...),
 	})
@@ -123,7 +124,7 @@ func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...stri
 	case strings.Contains(failed.stderr, "did not receive expected object"), strings.Contains(failed.stderr, "unresolved delta"):
 		return fmt.Errorf("%w: %w", ErrIncomplete, err)
 	case failed.outOfMemory():
-		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: int64(q.git.memory)}, err)
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: memory}, err)
 	case strings.Contains(failed.stderr, "pack exceeds maximum allowed size"):
 		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: q.receiver.cfg.MaxPackBytes}, err)
 	}

@@ -126,7 +126,7 @@ func TestRedirectToAnotherHost(t *testing.T) {
 		next.ServeHTTP(w, r)
 	})
 	err = attempt(t.Context(), f, bare(t, nip34.SHA1), chain.clone(t), tip)
-	require.True(t, limit("requests")(err), "%v", err)
+	require.True(t, limited("requests")(err), "%v", err)
 	require.Len(t, chain.seen(), 4)
 }
 

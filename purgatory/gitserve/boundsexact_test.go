@@ -34,9 +34,9 @@ func TestWhatAConfigurationComesTo(t *testing.T) {
 		want            figures
 	}{
 		{1, 1, figures{[3]int{1, 0, 1}, [3]int{1, 0, 1}, [3]int{1, 0, 1}, [3]int{1, 0, 1}, [2]int64{1600, 900}}},
-		{3, 4, figures{[3]int{3, 0, 2}, [3]int{4, 0, 2}, [3]int{2, 0, 1}, [3]int{3, 0, 1}, [2]int64{1600, 900}}},
-		{8, 7, figures{[3]int{8, 0, 4}, [3]int{7, 0, 4}, [3]int{4, 0, 2}, [3]int{4, 0, 1}, [2]int64{1600, 900}}},
-		{20, 32, figures{[3]int{20, 0, 10}, [3]int{32, 0, 16}, [3]int{16, 0, 8}, [3]int{5, 0, 1}, [2]int64{1600, 900}}},
+		{3, 4, figures{[3]int{3, 0, 1}, [3]int{4, 0, 1}, [3]int{2, 0, 1}, [3]int{3, 0, 1}, [2]int64{1600, 900}}},
+		{8, 7, figures{[3]int{8, 0, 2}, [3]int{7, 0, 2}, [3]int{4, 0, 1}, [3]int{4, 0, 1}, [2]int64{1600, 900}}},
+		{20, 32, figures{[3]int{20, 0, 5}, [3]int{32, 0, 8}, [3]int{8, 0, 2}, [3]int{5, 0, 1}, [2]int64{1600, 900}}},
 	} {
 		h, err := New(newRepositories(t), &authority{}, Config{
 			MaxPushes: c.pushes, MaxFetches: c.fetches, MaxPush: 100, fixed: numbers{
@@ -57,7 +57,7 @@ func TestWhatAConfigurationComesTo(t *testing.T) {
 			require.Equal(t, [3]int{9, 4, 3}, of(l.visits.room))
 			require.Equal(t, 3, l.visits.perClient)
 			require.Equal(t, 10*time.Second, l.visits.settle)
-			require.InDelta(t, 512, l.visits.fast, 0)
+			require.InDelta(t, 128, l.visits.fast, 0)
 		}
 		require.Equal(t, [3]int{9, 4, 3}, of(h.settling))
 		require.EqualValues(t, 64<<20, h.ahead)

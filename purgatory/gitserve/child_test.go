@@ -57,7 +57,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 		for _, setting := range []string{
 			"core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false",
 			"core.fsync=objects,derived-metadata,reference", "core.fsyncMethod=fsync", "core.logAllRefUpdates=always",
-			"core.packedGitWindowSize=1m", "core.packedGitLimit=64m",
+			"core.packedGitWindowSize=1m", "core.packedGitLimit=16m",
 		} {
 			require.Contains(t, line, "-c "+setting+" ")
 		}

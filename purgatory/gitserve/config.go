@@ -19,8 +19,8 @@ type Config struct {
 	// Describe says what the page of a repository has besides its refs. Defaults to nothing.
 	Describe func(context.Context, graspsync.RepoRef) (Description, error)
 
-	// MaxPush bounds what one push may send, in bytes. An object of it may have half of
-	// MaxMemory of [RepositoriesConfig], however much this is. Defaults to 512 MiB.
+	// MaxPush bounds what one push may send, in bytes. An object of it has a
+	// bound of its own: see MaxMemory of [RepositoriesConfig]. Defaults to 512 MiB.
 	MaxPush int64
 	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
 	// have come to their end. Default to 8 and 32. Half as many again as the latter are for
@@ -28,7 +28,7 @@ type Config struct {
 	//
 	// A place that becomes free goes to whoever has the fewest: first of the
 	// clients, then of their networks, of the owners and of the repositories, none of
-	// which has more than three quarters (one client: half). Others wait for up to 20 s (a
+	// which has more than three quarters (one client: a quarter). Others wait for up to 20 s (a
 	// push that has been read: six times that, also for the lock of its repository), and
 	// are then told to come again.
 	MaxPushes, MaxFetches int

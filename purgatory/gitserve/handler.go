@@ -22,9 +22,11 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // Handler serves repositories. It is made by [New].
@@ -64,7 +66,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), failures: &failures{log: cfg.Logger}, refusals: newRefusals(cfg.Logger),
 		disk:   &storage{layout: repos.layout, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
-		asks:  newLane(cfg, (cfg.MaxFetches+1)/2, math.MaxInt64),
+		asks:  newLane(cfg, max(1, min((cfg.MaxFetches+1)/2, int(repos.git.memory.Asks/gitrun.AskMemory))), math.MaxInt64),
 		ahead: maxAhead,
 		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
 		staging:  newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
@@ -377,6 +379,19 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 		return
 	}
 	defer leave()
+	c.memory = gitrun.AskMemory - besides/2
+	if way == h.fetches {
+		var all int64
+		all, c.memory = h.git.fetchMemory(c.dir)
+		memory, err := h.takeMemory(ctx, v.who, all)
+		if err != nil {
+			h.fail(w, ref, err)
+			return
+		}
+		place, end := leave, yield(v, memory)
+		leave = func() { end(); memory.Release(); place() }
+		defer leave()
+	}
 	out, err := h.disk.newSpool(ctx, w, v, h.ahead)
 	if err != nil {
 		h.fail(w, ref, err)
@@ -526,6 +541,37 @@ func (h *Handler) turn(ctx context.Context, who party, ref graspsync.RepoRef) (d
 	}
 }
 
+// takeMemory waits for memory for git children. The error wraps errBusy if there was none in time.
+func (h *Handler) takeMemory(ctx context.Context, who party, bytes int64) (*limit.Slot, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.Wait)
+	defer cancel()
+	slot, err := h.git.memory.Acquire(ctx, who.stranger(), bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: waiting for memory to run git: %w", errBusy, err)
+	}
+	return slot, nil
+}
+
+// yield ends an answer whose client is slow while others wait for its memory, until end is called.
+func yield(v *visit, memory *limit.Slot) (end func()) {
+	ctx, end := context.WithCancel(context.Background())
+	go func() {
+		tick := time.NewTicker(v.of.settle)
+		defer tick.Stop()
+		for {
+			select {
+			case now := <-tick.C:
+				if s := v.look(now); s.stalled && s.waits && s.rate < v.of.fast && memory.Wanted() {
+					v.dismiss(fmt.Errorf("%w: its client was slow while others waited", errBusy))
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return end
+}
+
 // maxCommandBytes bounds what comes before the pack of a push.
 const maxCommandBytes = 4 << 20
 
@@ -556,6 +602,9 @@ func noRoom(err error) string {
 // run has git answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
 	status, err := h.git.serve(ctx, w, c)
+	if c.path == "/"+uploadPack && status == http.StatusOK && err != nil && ctx.Err() == nil {
+		writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in its side band
+	}
 	switch {
 	case status == 0:
 		h.fail(w, ref, err)

@@ -87,7 +87,7 @@ func memoryOf(t *testing.T) (most func() int64) {
 				}
 				for line := range strings.Lines(string(status)) {
 					var n int64
-					if _, err := fmt.Sscanf(line, "VmPeak: %d", &n); err == nil {
+					if _, err := fmt.Sscanf(line, "VmData: %d", &n); err == nil {
 						peak.Store(max(peak.Load(), n))
 					}
 				}
@@ -124,7 +124,7 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no such limit")
 	}
-	r := rigWith(t, RepositoriesConfig{MaxMemory: 128 << 20, fixed: folderNumbers{MaxAlloc: 512 << 20}}, Config{})
+	r := rigWith(t, RepositoriesConfig{MaxMemory: 512 << 20}, Config{})
 	before := files(t, r.repos.dir)
 	pack, tip := bomb(200 << 20)
 	r.tips[event] = tip
@@ -134,7 +134,7 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 		packet(null+" "+tip+" refs/nostr/"+event+"\x00report-status side-band-64k")+string(pack))
 	peak := most()
 	require.Equal(t, 200, resp.StatusCode)
-	require.Regexp(t, `(?i)out of memory|unable to mmap|cannot allocate memory`, text)
+	require.Regexp(t, `(?i)out of memory|unable to mmap|cannot allocate memory|attempting to allocate`, text)
 	require.Contains(t, text, "ng refs/nostr/"+event+" ")
 	require.Empty(t, r.has(t))
 	require.Equal(t, before, files(t, r.repos.dir), "something is left")
@@ -158,7 +158,7 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
-	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -v >> %s\nulimit -Hv >> %s\nexec %s \"$@\"\n", log, log, real), 0o700))
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -d >> %s\nulimit -Hd >> %s\nexec %s \"$@\"\n", log, log, real), 0o700))
 	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
@@ -168,7 +168,9 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	limits := strings.Fields(string(seen))
 	require.GreaterOrEqual(t, len(limits), 8)
 	for _, kib := range limits {
-		require.Equal(t, strconv.Itoa(1<<20), kib)
+		n, err := strconv.Atoi(kib)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 256<<10)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/graspsync/graspsync/limit"
 )
 
 // party is who causes a request, and for whom: what is scarce is shared by all of that.
@@ -17,6 +19,14 @@ type party struct {
 	network string // that the client is in
 	owner   string
 	repo    string
+}
+
+// stranger is the client as memory is shared. Who has no name is bounded by the total only.
+func (w party) stranger() limit.Stranger {
+	if w.network == w.client { // it is no address
+		return limit.Stranger{ID: w.client}
+	}
+	return limit.Stranger{ID: w.client, Group: w.network}
 }
 
 // identify returns the name under which a client is counted, and that of its network. Of
@@ -420,7 +430,7 @@ type lane struct {
 }
 
 func newLane(cfg Config, most int, bytes int64) lane {
-	return lane{newVisits(cfg, bytes), newPlaces(most, 0, (most+1)/2)}
+	return lane{newVisits(cfg, bytes), newPlaces(most, 0, (most+3)/4)}
 }
 
 // enter takes a place for a visit, for which it waits for most at the most.

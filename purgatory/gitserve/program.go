@@ -15,9 +15,11 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -59,6 +61,7 @@ type call struct {
 	protocol string // version of the git protocol; empty for the first
 	body     *os.File
 	cpu      time.Duration // that each process may have; in full seconds
+	memory   int64         // that each process may have, in bytes
 }
 
 // shell sets the limits, and sees to it that nothing is left.
@@ -78,17 +81,32 @@ exit $status`
 
 // limits are those of each process.
 type limits struct {
-	memory uint64        // bytes
+	memory int64         // bytes
 	cpu    time.Duration // in full seconds
 	file   int64         // bytes of each file that it writes; zero: no limit
 }
+
+// fetchMemory is the memory of the processes of a fetch, and of each: pack-objects needs some 300 bytes for
+// each object, and upload-pack may be made to need as much.
+func (g *program) fetchMemory(dir string) (all, each int64) {
+	each = min(16<<20+max(8<<20, 320*gitrun.Objects(dir)), g.memory.Part/2-besides/2)
+	return 2*each + besides, each
+}
+
+// pushMemory is the memory of a run of git for a push of so many bytes, and of each process of it.
+func (g *program) pushMemory(size int64) (all, each int64) {
+	all = min(256<<20+2*size, g.memory.Part)
+	return all, all - besides
+}
+
+// besides is the memory of the processes beside those that need much.
+const besides = 16 << 20
 
 // program is the git that is run. It is safe for concurrent use.
 type program struct {
 	path     string
 	settings []string
-	memory   uint64   // bytes that each process may have
-	alloc    int64    // bytes that git allocates at once
+	memory   *gitrun.Memory
 	lock     *os.File // of the folder of all repositories
 	// started, for tests, nil otherwise: which child is about to start.
 	started func(cmd *exec.Cmd)
@@ -107,7 +125,7 @@ func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 		file = strconv.FormatInt(l.file/block+1, 10)
 	}
 	cmd = exec.CommandContext(ctx, shell, append([]string{
-		"-c", guard, "sh", file, strconv.FormatInt(int64(l.cpu/time.Second)+1, 10), strconv.FormatUint(l.memory>>10, 10),
+		"-c", guard, "sh", file, strconv.FormatInt(int64(l.cpu/time.Second)+1, 10), strconv.FormatInt(l.memory>>10, 10),
 	}, line...)...)
 	// Whoever has the folder open has its lock: the next to open it waits for git.
 	cmd.ExtraFiles = []*os.File{life, g.lock}
@@ -147,13 +165,13 @@ func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (sta
 // start starts git http-backend. It ends when release is called, at the latest.
 func (g *program) start(ctx context.Context, c call, said io.Writer) (cmd *exec.Cmd, out io.Reader, release func(), err error) {
 	line := append(append([]string{g.path}, g.settings...), "http-backend")
-	cmd, release, err = g.guarded(ctx, limits{memory: g.memory, cpu: c.cpu}, line...)
+	cmd, release, err = g.guarded(ctx, limits{memory: c.memory, cpu: c.cpu}, line...)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	cmd.Dir = c.dir
 	cmd.Env = append([]string{
-		gitrun.AllocLimit(uint64(g.alloc)),
+		gitrun.AllocLimit(uint64(c.memory / 2)),
 		"GIT_PROJECT_ROOT=" + filepath.Dir(c.dir), "PATH_INFO=/" + filepath.Base(c.dir) + c.path,
 		"REQUEST_METHOD=" + c.method, "QUERY_STRING=" + c.query, "CONTENT_TYPE=" + c.kind,
 	}, environment...)
@@ -165,7 +183,7 @@ func (g *program) start(ctx context.Context, c call, said io.Writer) (cmd *exec.
 	}
 	cmd.Stderr = said
 	if out, err = cmd.StdoutPipe(); err == nil {
-		err = cmd.Start()
+		err = startNice(cmd)
 	}
 	if err != nil {
 		release()
@@ -177,19 +195,36 @@ func (g *program) start(ctx context.Context, c call, said io.Writer) (cmd *exec.
 // inside is a run of git in a repository that is not for a client: extra is what it has in
 // its environment besides. It ends when release is called, at the latest.
 func (g *program) inside(ctx context.Context, l limits, dir string, extra []string, args ...string) (cmd *exec.Cmd, release func(), err error) {
-	l.memory = g.memory
 	cmd, release, err = g.guarded(ctx, l, append(append([]string{g.path, "--git-dir=."}, g.settings...), args...)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("running git: %w", err)
 	}
 	cmd.Dir = dir
-	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(g.alloc))}, extra...), environment...)
+	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(l.memory / 2))}, extra...), environment...)
 	return cmd, release, nil
+}
+
+// strangersNice is the priority of what anybody may ask for: everything else goes first.
+const strangersNice = 10
+
+// startNice starts a command at that priority.
+func startNice(cmd *exec.Cmd) error {
+	err := cmd.Start()
+	if err == nil {
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, strangersNice) // without it, it only disturbs more
+	}
+	return err
 }
 
 // weighPulls says how much of a repository only pull requests need, in bytes.
 func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
-	cmd, release, err := g.inside(ctx, limits{cpu: partMost, file: 1}, dir, nil,
+	bytes := g.memory.Walk(dir)
+	memory, err := g.memory.Acquire(ctx, limit.Stranger{}, bytes)
+	if err != nil {
+		return 0, fmt.Errorf("waiting for memory to run git: %w", err)
+	}
+	defer memory.Release()
+	cmd, release, err := g.inside(ctx, limits{memory: bytes, cpu: partMost, file: 1}, dir, nil,
 		"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags")
 	if err != nil {
 		return 0, err

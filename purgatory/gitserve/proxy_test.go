@@ -131,7 +131,7 @@ func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
 		client func(*http.Request) string
 		most   int
 		next   bool
-	}{"no names": {nil, 24, false}, "names": {behind, 16, true}} {
+	}{"no names": {nil, 24, false}, "names": {behind, 8, true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{Client: c.client})
 			var at *http.Request

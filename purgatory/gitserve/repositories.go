@@ -22,6 +22,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
@@ -99,7 +100,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	in.plain = cfg.PlainNames
 	r := &Repositories{
 		layout: in, lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
-		git:    &program{path: cfg.Git, settings: settings(), memory: cfg.MaxMemory, alloc: cfg.fixed.MaxAlloc, lock: lock},
+		git:    &program{path: cfg.Git, settings: settings(), memory: gitrun.NewMemory(cfg.MaxMemory), lock: lock},
 		tasks:  newTasks(),
 		marks:  newLockMarks(in),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
@@ -123,6 +124,9 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	}
 	return r, nil
 }
+
+// Memory returns the memory of all git children, for those who run others.
+func (r *Repositories) Memory() *gitrun.Memory { return r.git.memory }
 
 // ErrLocked is wrapped when another process has a folder of repositories open.
 var ErrLocked = errors.New("another process uses the folder")
@@ -488,8 +492,7 @@ func (r *Repositories) depart(at string) error {
 	if err != nil {
 		return err
 	}
-	// Another one of its owner may have been the last, and gone for good: then their folder has as well.
-	return errors.Join(r.sync(departed), ifExists(r.sync(path.Dir(at))), r.dropOwner(path.Dir(at)))
+	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
 // Sweep implements [purgatory.Repositories].

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // RepositoriesConfig says what may lie in a folder of repositories, and how git is run there.
@@ -23,10 +23,12 @@ type RepositoriesConfig struct {
 	// characters of "_.-"; all others have the names that they have without it. It is not for a
 	// folder that was opened without it, nor for a disk that takes A for a.
 	PlainNames bool
-	// MaxMemory bounds the memory of each child process, in bytes; one that needs more
-	// ends with an error. Half of it an object may have. What is less than git needs to begin with refuses everything.
-	// Defaults to 1 GiB. Where the system has no such limit only that of an object holds.
-	MaxMemory uint64
+	// MaxMemory bounds the memory of all git children together, in bytes. One client may have a
+	// quarter; others wait, and are told to come again after 20 s. To clone a repository takes 64 MiB,
+	// and 640 bytes for each object in it; a push takes 256 MiB and twice its size, of which an
+	// object may have half. A child that needs more than it has ends with an error. With less
+	// than 256 MiB everything is refused. Defaults to 2 GiB. Where the system has no such limit only git's own is used.
+	MaxMemory int64
 	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
 	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted in any case,
 	// but no commit or tag of more than 4 MiB. Defaults to none.
@@ -60,12 +62,6 @@ type folderNumbers struct {
 	// MaxStagedPerRepo and MaxStagedPerClient bound what is staged in one repository and by one
 	// client. Default to a quarter and a sixteenth of MaxStaged.
 	MaxStagedPerRepo, MaxStagedPerClient int64
-	// MaxAlloc bounds what a child process may allocate in one piece, in bytes, and with that
-	// an object: a small pack can stand for a huge one. It grows with MaxMemory, without an end
-	// of its own: git's table of the objects that it packs is one piece as well, of some 110
-	// bytes for each, and to have room for that is what more memory is for. What a huge object
-	// takes is bounded by MaxMemory all the same. Defaults to half of MaxMemory.
-	MaxAlloc int64
 }
 
 func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
@@ -73,8 +69,7 @@ func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	def(&c.Git, "git")
-	def(&c.MaxMemory, 1<<30)
-	def(&c.fixed.MaxAlloc, int64(min(max(c.MaxMemory/2, 1), math.MaxInt64)))
+	def(&c.MaxMemory, gitrun.DefaultMemory)
 	def(&c.StageHold, 20*time.Minute)
 	def(&c.MaxStaged, 4<<30)
 	def(&c.fixed.MaxStagedPerRepo, max(c.MaxStaged/4, 1))
@@ -94,7 +89,7 @@ func (c RepositoriesConfig) validate() error {
 		name  string
 		value int64
 	}{
-		{"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged}, {"MaxAlloc", c.fixed.MaxAlloc},
+		{"MaxMemory", c.MaxMemory}, {"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged},
 		{"MaxStagedPerRepo", c.fixed.MaxStagedPerRepo}, {"MaxStagedPerClient", c.fixed.MaxStagedPerClient},
 	} {
 		if f.value <= 0 {

@@ -487,6 +487,11 @@ func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 func (h *Handler) move(ctx context.Context, p *upload, pack string, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
 	ctx, stop := h.toItsEnd(ctx)
 	defer stop()
+	memory, err := h.takeMemory(ctx, p.who, gitrun.AskMemory)
+	if err != nil {
+		return err
+	}
+	defer memory.Release()
 	at := h.repos.at(p.ref)
 	remove, err := h.repos.promote(pack, at)
 	if err == nil {
@@ -497,7 +502,7 @@ func (h *Handler) move(ctx context.Context, p *upload, pack string, moves []*com
 				fmt.Fprintf(&in, "update %s\x00%s\x00%s\x00", c.ref, gitID(c.new, now[c.ref]), gitID(now[c.ref], c.new))
 			}
 			in.WriteString("prepare\x00commit\x00")
-			return h.within(ctx, p.dir, limits{cpu: h.cfg.fixed.Timeout}, committer, &in, io.Discard, &tail{}, "update-ref", "--no-deref", "--stdin", "-z", "-m", "push")
+			return h.within(ctx, p.dir, limits{memory: gitrun.AskMemory, cpu: h.cfg.fixed.Timeout}, committer, &in, io.Discard, &tail{}, "update-ref", "--no-deref", "--stdin", "-z", "-m", "push")
 		})
 	}
 	failed := 0
@@ -531,7 +536,13 @@ func (h *Handler) among(ctx context.Context, p *upload, objects func(folder stri
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
 	}
-	limit := limits{cpu: h.cfg.fixed.Timeout}
+	all, each := h.git.pushMemory(p.body.size())
+	memory, err := h.takeMemory(ctx, p.who, all)
+	if err != nil {
+		return err
+	}
+	defer memory.Release()
+	limit := limits{memory: each, cpu: h.cfg.fixed.Timeout}
 	switch {
 	case args[0] == "pack-objects": // deltas on what is stored are written out in full
 		limit.file = h.cfg.MaxPush
@@ -551,8 +562,7 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 	}
 	defer release()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, said
-	if err = cmd.Start(); err == nil {
-		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, stageNice) // without it, it only disturbs more
+	if err = startNice(cmd); err == nil {
 		err = cmd.Wait()
 	}
 	if err != nil && ctx.Err() != nil {
@@ -574,9 +584,6 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 
 // died is what git returns that gives up; a shell adds the number of a signal to that.
 const died = 128
-
-// stageNice is the priority of work for pushes: everybody else's goes first.
-const stageNice = 10
 
 // What a run of git for a push may take: quietMost without getting on, and, while others wait for
 // its place, shareMost and shareEach for each MiB of the push.

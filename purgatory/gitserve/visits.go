@@ -52,8 +52,8 @@ type visit struct {
 const settleShare = 10
 
 // fastShare times MinRate is the rate at which a visit is let finish whoever
-// waits: 256 KiB/s, if the least one is the default.
-const fastShare = 256
+// waits: 64 KiB/s, if the least one is the default.
+const fastShare = 64
 
 func newVisits(cfg Config, bytes int64) *visits {
 	return &visits{

@@ -43,10 +43,11 @@ func Settings() []string {
 		"-c", "core.fsyncMethod=fsync",
 		"-c", "core.logAllRefUpdates=always",
 		"-c", "core.packedGitWindowSize=1m",
-		"-c", "core.packedGitLimit=64m",
+		"-c", "core.packedGitLimit=16m",
+		"-c", "core.deltaBaseCacheLimit=8m",
 		"-c", "core.bigFileThreshold=16m",
-		"-c", "pack.windowMemory=64m",
-		"-c", "pack.deltaCacheSize=32m",
+		"-c", "pack.windowMemory=16m",
+		"-c", "pack.deltaCacheSize=8m",
 	}
 }
 

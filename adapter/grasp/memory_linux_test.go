@@ -1,0 +1,149 @@
+package grasp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// residentOfGit watches the memory of all git children of this process until it is called: the largest sum.
+func residentOfGit(ctx context.Context) (most func() int64) {
+	ctx, cancel := context.WithCancel(ctx)
+	var peak atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			sum := int64(0)
+			files, _ := filepath.Glob("/proc/[0-9]*/environ")
+			for _, file := range files {
+				environ, _ := os.ReadFile(file)
+				if !bytes.Contains(environ, []byte("GIT_ALLOC_LIMIT=")) { // those of clients have none
+					continue
+				}
+				status, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
+				for line := range strings.Lines(string(status)) {
+					var kib int64
+					if _, err := fmt.Sscanf(line, "VmRSS: %d", &kib); err == nil {
+						sum += kib << 10
+					}
+				}
+			}
+			peak.Store(max(peak.Load(), sum))
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	return func() int64 {
+		cancel()
+		wg.Wait()
+		return peak.Load()
+	}
+}
+
+// commitTree commits a folder of so many files, which is small when it is packed.
+func (r *rig) commitTree(work, blob string, from, files int, parent string) string {
+	r.t.Helper()
+	id, err := hex.DecodeString(blob)
+	require.NoError(r.t, err)
+	var tree []byte
+	for i := range files {
+		tree = append(fmt.Appendf(tree, "100644 f%08d\x00", from+i), id...)
+	}
+	require.NoError(r.t, os.WriteFile(filepath.Join(work, "tree"), tree, 0o600))
+	return r.git(work, "commit-tree", "-m", "many", r.git(work, "hash-object", "-t", "tree", "-w", "tree"), "-p", parent)
+}
+
+// Memory was bounded for each git child, and their number for another reason: 24 clones of a repository of 7 MB
+// took more than 7 GB. All git children together have a bound, of which one address has a quarter.
+func TestCaseH1_MemoryOfAllGitChildren(t *testing.T) {
+	racetest.Amounts(t)
+	const mib, total, clones = 1 << 20, 512 << 20, 24
+	r := unstarted(t)
+	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
+		cfg.Repositories.MaxMemory = total
+		cfg.Serve.Client = func(req *http.Request) string { return req.Header.Get("X-Client") }
+	}
+	r.start()
+	defer r.stop()
+	work := t.TempDir()
+	r.git(work, "init", "-q", "-b", "main")
+	first, blob := r.write(work, "readme", "text")
+	serve := func(name, tip string) (url string) {
+		owner := relaytest.NewKey(name)
+		r.git(work, "update-ref", "refs/heads/main", tip)
+		require.Empty(t, r.publish(owner.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr),
+			owner.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": tip}, "main")))
+		url = owner.CloneURL("ws://"+r.addr, "repo")
+		r.git(work, "-c", "pack.window=0", "push", "-q", url, "main")
+		return url
+	}
+	small := serve("small", first)
+	tip := first
+	for i := range 15 { // of 5 MB each, when they are unpacked
+		tip = r.commitTree(work, blob, i, 140_000, tip)
+	}
+	heavy := serve("heavy", tip)
+	bomb := serve("bomb", r.commitTree(work, blob, 0, 560_000, first))
+	clone := func(url, client string) (string, error) {
+		return r.try(t.TempDir(), "-c", "http.extraHeader=X-Client: "+client, "clone", "-q", "--bare", url, "c")
+	}
+	list := func(client string) {
+		t.Helper()
+		began := time.Now()
+		require.NotEmpty(t, r.git(work, "-c", "http.extraHeader=X-Client: "+client, "ls-remote", small))
+		t.Logf("ls-remote of another repository: %v", time.Since(began).Round(time.Millisecond))
+	}
+	for name, client := range map[string]func(int) string{
+		"one address":       func(int) string { return "192.0.2.7" },
+		"several addresses": func(i int) string { return fmt.Sprintf("198.51.%d.7", i%12) },
+		"unknown addresses": func(int) string { return "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			most := residentOfGit(t.Context())
+			var wg sync.WaitGroup
+			var whole, refused atomic.Int64
+			for i := range clones {
+				wg.Go(func() {
+					switch out, err := clone(heavy, client(i)); {
+					case err == nil:
+						whole.Add(1)
+					case strings.Contains(out, "503"):
+						refused.Add(1)
+					default:
+						t.Errorf("a clone that was cut off: %s", out)
+					}
+				})
+			}
+			list("203.0.113.9")
+			if name == "one address" {
+				_, err := clone(small, "203.0.113.9")
+				require.NoError(t, err, "others have their part")
+			}
+			wg.Wait()
+			peak := most()
+			t.Logf("%d clones whole, %d refused; at most %d MiB in git children", whole.Load(), refused.Load(), peak/mib)
+			require.Positive(t, whole.Load())
+			require.Less(t, peak, int64(total))
+		})
+	}
+	out, err := clone(bomb, "192.0.2.7")
+	require.Error(t, err)
+	require.Regexp(t, "remote: |50[03]", out, "a clone that needs too much memory says so")
+	list("192.0.2.7")
+}
