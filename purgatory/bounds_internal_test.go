@@ -143,7 +143,7 @@ func TestInboxIsBounded(t *testing.T) {
 // where it began.
 func TestServersWithMetricsOfTheirOwn(t *testing.T) {
 	var s report
-	var ends []func(error)
+	var ends []func(error) time.Duration
 	for range 2 {
 		for n := range maxDomains + 3 {
 			ends = append(ends, s.request(fmt.Sprintf("%d.example", n)))

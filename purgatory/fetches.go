@@ -133,8 +133,11 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	return end
 }
 
+// failingLong is how long a server must have answered nothing before that is worth a warning.
+const failingLong = time.Hour
+
 // tell says what became of a request.
-func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error)) {
+func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error) time.Duration) {
 	f.report.fetched(seen)
 	f.report.observe(seen)
 	if errors.Is(seen.Err, errNotNeeded) {
@@ -146,13 +149,18 @@ func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error)) {
 		f.report.answers.came(seen)
 		return
 	}
-	told(seen.Err)
+	failing := told(seen.Err)
 	if ctx.Err() != nil {
 		return
 	}
 	f.report.answers.came(seen)
-	if seen.Err != nil {
-		f.report.warn(line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
+	switch {
+	case seen.Err == nil:
+	case failing >= failingLong:
+		f.report.warn(line{who: seen.URL.HostPort().Host, what: "failed"}, "git server has failed for long", seen.Repo, seen.URL, seen.Err)
+	default: // it may have the objects later, or answer again
+		f.cfg.Logger.Debug("fetch failed", keyRepo, graspsync.Printable(seen.Repo.String()), keyURL, graspsync.Printable(seen.URL.String()),
+			keyError, graspsync.Printable(seen.Err.Error()))
 	}
 }
 

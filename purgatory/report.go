@@ -203,7 +203,7 @@ func (s *report) ended(e ledger.Entry, why Fate) {
 	s.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
 		"class", e.Class.String(), "fate", why.String(), "waited", waited)
 	if why == Expired && e.Class != ledger.Placeholder && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
-		s.cfg.Logger.Warn("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
+		s.cfg.Logger.Info("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}
 	s.endings.Add(why.String(), ending{
@@ -231,8 +231,8 @@ func (s *report) byName() (dropped, panics map[string]uint64) {
 }
 
 // request counts a request to a server, and its end, with what it failed with, when the function
-// that it returns is called.
-func (s *report) request(domain string) (end func(err error)) {
+// that it returns is called. That returns for how long the server has answered nothing.
+func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byDomain == nil {
@@ -250,7 +250,7 @@ func (s *report) request(domain string) (end func(err error)) {
 	d.inFlight++
 	d.requests++
 	d.last = time.Now()
-	return func(err error) {
+	return func(err error) (failing time.Duration) {
 		said := ""
 		if err != nil {
 			said = graspsync.Printable(err.Error())
@@ -258,10 +258,20 @@ func (s *report) request(domain string) (end func(err error)) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		d.inFlight--
+		now := time.Now()
 		if err != nil {
 			d.failed++
-			d.failedAt, d.lastError = time.Now(), said
+			d.failedAt, d.lastError = now, said
 		}
+		if err == nil || errors.Is(err, ErrNotServed) { // it works, though it lacks the objects
+			d.failing = time.Time{}
+		} else if d.failing.IsZero() {
+			d.failing = now
+		}
+		if d.failing.IsZero() {
+			return 0
+		}
+		return now.Sub(d.failing)
 	}
 }
 
@@ -308,6 +318,7 @@ type domainStats struct {
 	inFlight         int
 	requests, failed uint64
 	last, failedAt   time.Time
+	failing          time.Time // since when it has answered nothing; zero: it has
 	lastError        string
 }
 

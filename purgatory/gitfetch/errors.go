@@ -17,6 +17,8 @@ import (
 var (
 	// ErrNotFound: the server has no such repository.
 	ErrNotFound = upload.ErrNotFound
+	// ErrEmpty: the repository has no refs at the server.
+	ErrEmpty = upload.ErrEmpty
 	// ErrAuth: the server wants credentials, which are never given.
 	ErrAuth = upload.ErrAuth
 	// ErrFormat: the repositories hash their objects differently.
@@ -53,7 +55,7 @@ func classified(err error, from graspsync.CloneURL) error {
 			return fmt.Errorf("%w: %w", &purgatory.BusyError{After: busy.After}, err)
 		}
 	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrUnwanted), errors.Is(err, ErrNotFound),
-		errors.Is(err, ErrAuth):
+		errors.Is(err, ErrEmpty), errors.Is(err, ErrAuth):
 		return fmt.Errorf("%w: %w", purgatory.ErrNotServed, err)
 	case errors.As(err, &limit):
 		return fmt.Errorf("%w: %w", purgatory.ErrLimit, err)

@@ -609,7 +609,7 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.
 	case status == 0:
 		h.fail(w, ref, err)
 	case err != nil && ctx.Err() == nil:
-		h.failures.warn(ref, err)
+		h.failures.failed(ref, err)
 	}
 }
 
@@ -775,6 +775,7 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 		shed:    desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
 		kept:    desc("kept_bytes", "What is kept on the disk of requests that are here.", "kind"),
 		locks:   desc("lock_waited_seconds_total", "Time that pushes have waited for the locks of repositories."),
+		absent:  desc("absent_requests_total", "Number of requests for objects that are not in the repository."),
 		free:    desc("disk_free_bytes", "Free space of the disk of the repositories."),
 	}
 }

@@ -5,13 +5,13 @@ import (
 )
 
 type collector struct {
-	h                                                                          *Handler
-	visits, running, waiting, waited, refused, pushes, shed, kept, locks, free *prometheus.Desc
+	h                                                                                  *Handler
+	visits, running, waiting, waited, refused, pushes, shed, kept, locks, free, absent *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.visits, c.running, c.waiting, c.waited, c.refused, c.pushes, c.shed, c.kept, c.locks, c.free} {
+	for _, d := range []*prometheus.Desc{c.visits, c.running, c.waiting, c.waited, c.refused, c.pushes, c.shed, c.kept, c.locks, c.free, c.absent} {
 		ch <- d
 	}
 }
@@ -43,6 +43,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for reason, n := range c.h.refusals.count() {
 		counter(c.pushes, float64(n), reason)
 	}
+	counter(c.absent, float64(c.h.failures.absent.Load()))
 	counter(c.locks, float64(c.h.locks.Load())/1e9)
 	if free, err := c.h.disk.free(c.h.repos.dir); err == nil { // else there is nothing to say
 		gauge(c.free, float64(free))

@@ -87,9 +87,10 @@ func TestAdvertisementsThatAreNone(t *testing.T) {
 	for text, want := range map[string]error{
 		"": ErrProtocol, "0000": ErrProtocol, line("# service=git-upload-pack\n") + line("x\n"): ErrProtocol,
 		line("# service=git-upload-pack\n"): ErrProtocol, line("# service=git-upload-pack\n") + "0000": ErrProtocol,
+		line("# service=git-upload-pack\n") + "00000000": ErrEmpty,
 		line("version 2\n"): ErrProtocol, line("version 2\n") + "0001": ErrProtocol, line("version 2\n") + line("ERR x\n"): ErrRemote,
 		line("version 2\n") + line("agent=x\n") + "0000": ErrProtocol, line("version 2\n") + line("fetch\n") + line("object-format=x\n") + "0000": ErrProtocol,
-		line("version 1\n"): ErrProtocol, line("version 1\n") + "0000": ErrProtocol, first: ErrProtocol, first + "0001": ErrProtocol,
+		line("version 1\n"): ErrProtocol, line("version 1\n") + "0000": ErrEmpty, first: ErrProtocol, first + "0001": ErrProtocol,
 		first + line("x\n"): ErrProtocol, first + line("ERR x\n"): ErrRemote, line("x y\n"): ErrProtocol, "zz": ErrProtocol,
 		line("version 2\n") + "zzzz": ErrProtocol, "000g": ErrProtocol,
 	} {

@@ -17,6 +17,8 @@ import (
 var (
 	// ErrNotFound: there is no such repository.
 	ErrNotFound = errors.New("no such repository")
+	// ErrEmpty: the repository has no refs.
+	ErrEmpty = errors.New("the repository is empty there")
 	// ErrAuth: the server wants to know who we are. We never say.
 	ErrAuth = errors.New("server wants credentials")
 	// ErrStatus: it answered with another status than 200.

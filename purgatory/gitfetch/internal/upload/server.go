@@ -38,7 +38,9 @@ func parseAdvertisement(body io.Reader, maxRefs int) (*Server, error) {
 	k, line, err := r.line()
 	if err == nil && k == data && strings.HasPrefix(line, "# service=git-upload-pack") {
 		if k, _, err = r.next(); err == nil && k == flush {
-			k, line, err = r.line()
+			if k, line, err = r.line(); err == nil && k == flush {
+				return nil, ErrEmpty
+			}
 		} else if err == nil {
 			return nil, fmt.Errorf("%w: no flush after the service", ErrProtocol)
 		}
@@ -114,7 +116,7 @@ func parseV0(r *reader, first string, maxRefs int) (*Server, error) {
 			return nil, advertError(err)
 		}
 		if k != data {
-			return nil, fmt.Errorf("%w: no refs", ErrProtocol)
+			return nil, ErrEmpty
 		}
 		first = line
 	}

@@ -1,0 +1,47 @@
+package purgatory_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory"
+)
+
+// Two servers that sync ask each other for what the other one does not have yet: each time that was a warning. A
+// server that has answered nothing for an hour is worth one.
+func TestCaseC28_NormalLifeIsNoWarning(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		warn bool
+	}{
+		"not our ref":        {purgatory.ErrNotServed, false},
+		"connection refused": {errors.New("connection refused"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			run(t, purgatory.Config{Logger: logger, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
+				w.serveAlice()
+				s := serving()
+				s.Err = c.err
+				w.git.Serve(clone("other.example/r.git"), s)
+				w.held(carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
+					nostrTag{"c", object(50).String()}, nostrTag{"clone", "https://other.example/r.git"}))
+				wait(50 * time.Minute)
+				require.Positive(t, w.p.Status().Fetches)
+				require.Empty(t, log.String())
+				wait(5 * time.Hour)
+				require.Equal(t, c.warn, log.Len() > 0, log.String())
+				if c.warn {
+					require.Contains(t, log.String(), c.err.Error())
+				}
+			})
+		})
+	}
+}
