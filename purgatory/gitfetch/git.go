@@ -200,16 +200,12 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 }
 
 // take waits until there is the memory that a child needs.
-func (g *program) take(ctx context.Context, c *child) (slot *limit.Slot, err error) {
+func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
 	if c.memory == 0 {
 		c.memory = g.memory.Walk(c.dir)
 	}
 	defer stopwatch.Waits(ctx)()
-	if c.nice {
-		slot, err = g.memory.WhenFree(ctx, c.memory)
-	} else {
-		slot, err = g.memory.Acquire(ctx, limit.Stranger{}, c.memory)
-	}
+	slot, err := g.memory.Acquire(ctx, limit.Stranger{}, c.memory)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", purgatory.ErrCrowded, err)
 	}

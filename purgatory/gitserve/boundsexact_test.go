@@ -269,6 +269,8 @@ func TestEachFigure(t *testing.T) {
 			do(`for="run",kind="`+kind+`"`, runs[kind])
 		}
 	}
+	metric("absent_requests_total", "counter", "Number of requests for objects that are not in the repository.")
+	want.WriteString("x_gitserve_absent_requests_total 0\n")
 	metric("disk_free_bytes", "gauge", "Free space of the disk of the repositories.")
 	want.WriteString("x_gitserve_disk_free_bytes 77\n")
 	h.disk.free = func(string) (uint64, error) { return 77, nil }
@@ -303,7 +305,7 @@ func TestEachFigure(t *testing.T) {
 	waits(func(labels string, p *places) { p.waiting = make([]*turn, figure("waiting", labels)) })
 	require.NoError(t, testutil.CollectAndCompare(h.Collector("x"), strings.NewReader(want.String())))
 	h.disk.free = func(string) (uint64, error) { return 0, errDisk }
-	require.Equal(t, n+1, testutil.CollectAndCount(h.Collector("x")), "of the disk there is nothing to say")
+	require.Equal(t, n+2, testutil.CollectAndCount(h.Collector("x")), "of the disk there is nothing to say")
 	h.Close()
 }
 

@@ -225,7 +225,7 @@ func TestAnswersAreNotBoundInTime(t *testing.T) {
 
 // Git is not kept running for ever by who takes what it says a little at a time.
 func TestGitIsNotKeptRunning(t *testing.T) {
-	r := slowly(t, Config{fixed: numbers{Timeout: 100 * time.Millisecond}}, "cat OUT; while :; do echo y; sleep 0.01; done")
+	r := slowly(t, Config{fixed: numbers{Timeout: 500 * time.Millisecond}}, "cat OUT; while :; do echo y; sleep 0.01; done")
 	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	require.Contains(t, text, "y\ny\n")
 }

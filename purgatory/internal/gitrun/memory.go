@@ -1,11 +1,9 @@
 package gitrun
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/graspsync/graspsync/limit"
 )
@@ -30,23 +28,6 @@ func NewMemory(total int64) *Memory {
 	m := &Memory{Total: total, Part: total / 4, Asks: total / 8}
 	m.Slots = limit.NewSlots(total-m.Asks, m.Part)
 	return m
-}
-
-// WhenFree waits until units are free that nobody else waits for, and returns them. Nobody waits behind
-// the caller.
-func (m *Memory) WhenFree(ctx context.Context, units int64) (*limit.Slot, error) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		if slot := m.TryAcquire(limit.Stranger{}, units); slot != nil {
-			return slot, nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // Objects estimates the number of objects in the packs of a repository by the sizes of their indexes.
