@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -154,14 +155,14 @@ func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error) time.
 		return
 	}
 	f.report.answers.came(seen)
-	switch {
-	case seen.Err == nil:
-	case failing >= failingLong:
-		f.report.warn(line{who: seen.URL.HostPort().Host, what: "failed"}, "git server has failed for long", seen.Repo, seen.URL, seen.Err)
-	default: // it may have the objects later, or answer again
-		f.cfg.Logger.Debug("fetch failed", keyRepo, graspsync.Printable(seen.Repo.String()), keyURL, graspsync.Printable(seen.URL.String()),
-			keyError, graspsync.Printable(seen.Err.Error()))
+	if seen.Err == nil {
+		return
 	}
+	level := slog.LevelDebug // it may have the objects later, or answer again
+	if failing >= failingLong {
+		level = slog.LevelWarn
+	}
+	f.report.log(level, line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
 }
 
 // failedHere says that something of ours failed, and returns it, unless that is our own end, or the repository's.

@@ -118,8 +118,12 @@ func (s *report) observe(o Observation) {
 
 // warn logs what a stranger had a part in, once in a while.
 func (s *report) warn(l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
+	s.log(slog.LevelWarn, l, msg, ref, from, err)
+}
+
+func (s *report) log(level slog.Level, l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
 	if s.lines.May(l, time.Now()) {
-		s.cfg.Logger.Warn(msg, keyRepo, graspsync.Printable(ref.String()), keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
+		s.cfg.Logger.Log(context.Background(), level, msg, keyRepo, graspsync.Printable(ref.String()), keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
