@@ -201,11 +201,12 @@ func (s *Server) openGit(ctx context.Context, cfg Config) (err error) {
 	if cfg.Fetch.Dialer, err = egress.NewDialer(cfg.Egress); err != nil {
 		return err
 	}
-	if s.repos, err = gitserve.Open(cfg.Dir, cfg.Repositories); err != nil {
+	cfg.Repositories.Memory = gitserve.NewMemory(cfg.Repositories)
+	cfg.Fetch.Memory = cfg.Repositories.Memory
+	if s.fetcher, err = gitfetch.New(ctx, cfg.Fetch); err != nil {
 		return err
 	}
-	cfg.Fetch.Memory = s.repos.Memory()
-	s.fetcher, err = gitfetch.New(ctx, cfg.Fetch)
+	s.repos, err = gitserve.Open(cfg.Dir, cfg.Repositories)
 	return err
 }
 

@@ -37,8 +37,8 @@ type Config struct {
 	// not fetched. For more of them git needs more memory: see Memory. Defaults to
 	// 2,000,000.
 	MaxPackObjects uint32
-	// Memory is what all git children share: Memory of the gitserve.Repositories that are fetched
-	// into. To walk and to pack a repository takes up to 500 bytes for each object in it, to index a
+	// Memory is what all git children share: gitserve.NewMemory makes it for a server. To walk and to
+	// pack a repository takes up to 500 bytes for each object in it, to index a
 	// pack 200. Defaults to 2 GiB of its own, of which a child may have half.
 	Memory *gitrun.Memory
 	// MaxChildren bounds the child processes at once, but for two that put repositories in

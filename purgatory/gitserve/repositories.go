@@ -22,7 +22,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
-	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
@@ -100,7 +99,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	in.plain = cfg.PlainNames
 	r := &Repositories{
 		layout: in, lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
-		git:    &program{path: cfg.Git, settings: settings(), memory: gitrun.NewMemory(cfg.MaxMemory), lock: lock},
+		git:    &program{path: cfg.Git, settings: settings(), memory: NewMemory(cfg), lock: lock},
 		tasks:  newTasks(),
 		marks:  newLockMarks(in),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
@@ -124,9 +123,6 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	}
 	return r, nil
 }
-
-// Memory returns the memory of all git children, for those who run others.
-func (r *Repositories) Memory() *gitrun.Memory { return r.git.memory }
 
 // ErrLocked is wrapped when another process has a folder of repositories open.
 var ErrLocked = errors.New("another process uses the folder")

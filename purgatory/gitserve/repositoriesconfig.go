@@ -29,6 +29,9 @@ type RepositoriesConfig struct {
 	// object may have half. A child that needs more than it has ends with an error. With less
 	// than 256 MiB everything is refused. Defaults to 2 GiB. Where the system has no such limit only git's own is used.
 	MaxMemory int64
+	// Memory is what is shared with the children of a gitfetch.Fetcher: see [NewMemory]. Defaults to
+	// MaxMemory for the children of these repositories alone.
+	Memory *gitrun.Memory
 	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
 	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted in any case,
 	// but no commit or tag of more than 4 MiB. Defaults to none.
@@ -62,6 +65,15 @@ type folderNumbers struct {
 	// MaxStagedPerRepo and MaxStagedPerClient bound what is staged in one repository and by one
 	// client. Default to a quarter and a sixteenth of MaxStaged.
 	MaxStagedPerRepo, MaxStagedPerClient int64
+}
+
+// NewMemory returns the memory that all git children share, for the Memory of a RepositoriesConfig and of a
+// gitfetch.Config.
+func NewMemory(c RepositoriesConfig) *gitrun.Memory {
+	if c.Memory != nil {
+		return c.Memory
+	}
+	return gitrun.NewMemory(c.withDefaults().MaxMemory)
 }
 
 func (c RepositoriesConfig) withDefaults() RepositoriesConfig {

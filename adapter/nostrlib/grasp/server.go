@@ -71,11 +71,12 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	if cfg.Fetch.Dialer, err = egress.NewDialer(cfg.Egress); err != nil {
 		return nil, err
 	}
-	if s.repos, err = gitserve.Open(gs.RepositoryDir, cfg.Repositories); err != nil {
+	cfg.Repositories.Memory = gitserve.NewMemory(cfg.Repositories)
+	cfg.Fetch.Memory = cfg.Repositories.Memory
+	if s.fetcher, err = gitfetch.New(ctx, cfg.Fetch); err != nil {
 		return nil, err
 	}
-	cfg.Fetch.Memory = s.repos.Memory()
-	if s.fetcher, err = gitfetch.New(ctx, cfg.Fetch); err != nil {
+	if s.repos, err = gitserve.Open(gs.RepositoryDir, cfg.Repositories); err != nil {
 		return nil, err
 	}
 	policy := purgatoryadapter.NewPolicy(cfg.Sync.Policy)
