@@ -381,8 +381,13 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 	defer leave()
 	c.memory = gitrun.AskMemory - besides/2
 	if way == h.fetches {
+		info, err := c.body.Stat()
+		if err != nil {
+			h.fail(w, ref, fmt.Errorf("reading a request: %w", err))
+			return
+		}
 		var all int64
-		all, c.memory = h.git.fetchMemory(c.dir)
+		all, c.memory = h.git.fetchMemory(c.dir, info.Size())
 		memory, err := h.takeMemory(ctx, v.who, all)
 		if err != nil {
 			h.fail(w, ref, err)

@@ -87,9 +87,9 @@ type limits struct {
 }
 
 // fetchMemory is the memory of the processes of a fetch, and of each: pack-objects needs some 300 bytes for
-// each object, and upload-pack may be made to need as much.
-func (g *program) fetchMemory(dir string) (all, each int64) {
-	each = min(16<<20+max(8<<20, 320*gitrun.Objects(dir)), g.memory.Part/2-besides/2)
+// each object, upload-pack may be made to need as much, and each reads the request.
+func (g *program) fetchMemory(dir string, request int64) (all, each int64) {
+	each = min(16<<20+max(8<<20, 320*gitrun.Objects(dir))+4*request, g.memory.Part/2-besides/2)
 	return 2*each + besides, each
 }
 
