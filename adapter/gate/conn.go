@@ -181,7 +181,7 @@ func (c *conn) read() (m inbound, err error) {
 		return m, err
 	}
 	late.Stop()
-	room, err := c.g.bodies.Acquire(c.ctx, c.who, int64(c.g.cfg.MaxMessage))
+	room, err := c.g.bodies.Acquire(c.ctx, c.who, c.g.cfg.MaxMessage)
 	if err != nil {
 		return m, err
 	}

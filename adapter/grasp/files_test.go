@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -14,13 +15,11 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/fiatjaf/khatru"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/sync/relaytest"
-
-	"github.com/fiatjaf/khatru"
-	"log/slog"
 )
 
 // With 256 files that the process might open, idle websockets took all of them: no fetch was answered, and nothing was said. Idle

@@ -256,13 +256,13 @@ func TestCaseC22_AtomicPushIsRefusedAsAWhole(t *testing.T) {
 func TestCaseC22_LargePushesHearWhy(t *testing.T) {
 	const mib = 1 << 20
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: 48 * mib})
-	tip := s.commit("large", 40*mib)
+	s.commit("large", 40*mib)
 	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=100000000"}, {"-c", "http.extraHeader=Expect: 100-continue"}} {
 		out, err := s.try(append(settings, "push", s.url, "main")...)
 		require.Error(t, err)
 		require.Regexp(t, `! \[remote rejected\] main -> main \(no state event of this repository is known yet`, out)
 	}
-	tip = s.commit("larger", 20*mib)
+	tip := s.commit("larger", 20*mib)
 	s.says(map[string]string{"refs/heads/main": tip})
 	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=100000000"}} {
 		out, err := s.try(append(settings, "push", s.url, "main")...)
