@@ -115,7 +115,7 @@ func TestHelpOfLists(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(help), "for git repositories, events,")
 	require.Equal(t, strings.Count(string(help), "repeatable"), strings.Count(string(help), "(repeatable; in the environment separated by "))
-	require.Equal(t, 6, strings.Count(string(help), "(repeatable; in the environment separated by "))
+	require.Equal(t, 7, strings.Count(string(help), "(repeatable; in the environment separated by "))
 }
 
 // The settings that come with it are such as there are, commented out or not.

@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/graspsync/graspsync/internal/nearest"
 )
 
 // refused are the faults that are refused by default, by the names of git ("FSCK MESSAGES" in git-fsck(1)).
@@ -54,37 +56,19 @@ func New(allow []string) (Rules, error) {
 	for _, name := range refused {
 		r.refused[name] = true
 	}
-	known := slices.Concat(refused, accepted, []string{"nulInHeader", "unterminatedHeader"})
+	known := make(map[string]string) // by its name in lower case
+	for _, name := range slices.Concat(refused, accepted, []string{"nulInHeader", "unterminatedHeader"}) {
+		known[strings.ToLower(name)] = name
+	}
 	for _, name := range allow {
-		nearest := slices.MinFunc(known, func(a, b string) int { return distance(a, name) - distance(b, name) })
-		if !strings.EqualFold(nearest, name) {
-			return Rules{}, fmt.Errorf("%q is not a name of a fault in git fsck: the nearest is %s", name, nearest)
+		exact, ok := known[strings.ToLower(name)]
+		if !ok {
+			return Rules{}, fmt.Errorf("%q is not a name of a fault in git fsck: the nearest is %s",
+				name, known[nearest.Of(strings.ToLower(name), slices.Sorted(maps.Keys(known)))])
 		}
-		delete(r.refused, nearest)
+		delete(r.refused, exact)
 	}
 	return r, nil
-}
-
-// distance returns the number of letters by which two names differ (Levenshtein), without regard to case.
-func distance(a, b string) int {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range a {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range b {
-			changed := diagonal
-			if a[i] != b[j] {
-				changed++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(changed, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // Fault is why an object is refused.
@@ -116,7 +100,10 @@ func (r Rules) Index(git Git) error {
 			// Without the objects of the repository, or fsck would check all of them. A .gitmodules that
 			// only the repository has is missing then, and refused. A name of an object keeps git from checking refs.
 			err = git.Alone(io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
-			var exit *exec.ExitError
+			var exit interface {
+				error
+				ExitCode() int
+			}
 			if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < died { // it reports each fault
 				err = nil
 			}
