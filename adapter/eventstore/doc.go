@@ -46,6 +46,12 @@
 // [ErrIncomplete]. Set it to 5,000. A tag value is looked up as text in the JSON of all tags: that finds
 // too much, which is left out, and of a second of which it finds more than QueryLimit a client may not get all.
 //
+// # One server per database
+//
+// A SQL database has one server at a time, because what the server knows of its events and of their git data is in memory: New
+// fails with [ErrInUse] and names the other process. The lock ends with the process, also after kill -9: it belongs to a
+// connection of its own (PostgreSQL, and MySQL without a cluster), or to the file <database>.graspsync-lock (SQLite).
+//
 // # Writing
 //
 // Save does not use the backend's ReplaceEvent, which misses versions whose

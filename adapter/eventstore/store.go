@@ -43,7 +43,8 @@ type Store struct {
 var _ relaysync.Store = (*Store)(nil)
 
 // New returns a Store over a backend, on which Init was called. The backend is the
-// embedder's: its Close is not called. The error names every bad field of the Config.
+// embedder's: its Close is not called. The error names every bad field of the Config. The Store has a SQL database to itself
+// until Close; if another Store has it, the error wraps [ErrInUse].
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
@@ -57,7 +58,11 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if read.serialize || write.serialize {
 		turn = make(chan struct{}, 1)
 	}
-	uses := newUses()
+	lease, err := newLease(backend)
+	if err != nil {
+		return nil, fmt.Errorf("event store: %w", err)
+	}
+	uses := newUses(lease)
 	return &Store{
 		cfg:    cfg,
 		uses:   uses,
@@ -433,9 +438,9 @@ func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 }
 
 // Writable returns why the backend can't be written to, as far as that is known: why the last three
-// writes failed, or more, if the last of them was within the last minute. It is nil otherwise. It asks
-// the backend nothing.
-func (s *Store) Writable() error { return s.writer.writable() }
+// writes failed, or more, if the last of them was within the last minute, or why the lock on a SQL database is lost. It is nil
+// otherwise. It asks the backend nothing but, once a second, who has that lock.
+func (s *Store) Writable() error { return errors.Join(s.uses.lease.check(), s.writer.writable()) }
 
 // replace saves a version if it is the newest of its address, and then removes the
 // others: a crash in between leaves too much, which the next call repairs, rather

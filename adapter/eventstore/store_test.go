@@ -18,7 +18,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+		// khatru.NewRelay starts it and nothing ends it
+		goleak.IgnoreTopFunction("github.com/fiatjaf/khatru.(*expirationManager).start"))
 }
 
 func newSlice(t testing.TB, maxLimit int) eventstore.Store {

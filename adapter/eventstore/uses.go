@@ -12,6 +12,8 @@ const closeWait = 10 * time.Second
 
 // uses are the calls of the backend that are under way. It is safe for concurrent use.
 type uses struct {
+	lease *lease // of the backend; set by newUses
+
 	mu sync.Mutex
 	// guarded by mu
 	n      int
@@ -19,10 +21,13 @@ type uses struct {
 	idle   chan struct{} // closed once it is closed and none is under way
 }
 
-func newUses() *uses { return &uses{idle: make(chan struct{})} }
+func newUses(l *lease) *uses { return &uses{lease: l, idle: make(chan struct{})} }
 
 // begin has close wait for a call, until end is called; once closed there are no more.
 func (u *uses) begin() error {
+	if err := u.lease.check(); err != nil {
+		return err
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
@@ -53,6 +58,7 @@ func (u *uses) close() error {
 	defer timer.Stop()
 	select {
 	case <-u.idle:
+		u.lease.release()
 		return nil
 	case <-timer.C:
 		return fmt.Errorf("%w: it still answers after %v", ErrBackend, closeWait)

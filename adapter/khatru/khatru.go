@@ -181,6 +181,12 @@ func Prepare(
 	if err != nil {
 		return nil, nil, err
 	}
+	store := s.store
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, store.Close()) // it has the database to itself
+		}
+	}()
 	transport := cfg.Transport
 	if transport == nil {
 		cfg.Egress.OwnNames = append(identity.HostPorts(), cfg.Egress.OwnNames...)
@@ -216,6 +222,11 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	if err := cfg.validate(); err != nil {
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
 	}
+	cfg = cfg.withDefaults()
+	holds := cfg.Sync.Holder != nil
+	if holds && cfg.GateDirect && len(relay.StoreEvent) > 0 && len(relay.ReplaceEvent) == 0 {
+		return nil, cfg, errReplace
+	}
 	removed, tell := &embedding.Removals{}, cfg.Store.Removed
 	var s *Sync
 	cfg.Store.Removed = func(e graspsync.Event) {
@@ -228,11 +239,6 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	store, err := eventstoreadapter.New(backend, cfg.Store)
 	if err != nil {
 		return nil, cfg, fmt.Errorf("khatru adapter: %w", err)
-	}
-	cfg = cfg.withDefaults()
-	holds := cfg.Sync.Holder != nil
-	if holds && cfg.GateDirect && len(relay.StoreEvent) > 0 && len(relay.ReplaceEvent) == 0 {
-		return nil, cfg, errReplace
 	}
 	s = &Sync{
 		relay: relay, store: store, send: relay.BroadcastEvent, gate: cfg.GateDirect, log: cfg.Sync.Logger,

@@ -42,16 +42,16 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err := os.MkdirAll(opt.data, 0o700); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
-	db, err := openDatabase(opt)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
 	records, err := filestate.Open(filepath.Join(opt.data, "state"), filestate.Config{Logger: log})
 	if err != nil {
 		return fmt.Errorf("opening the state: %w", err)
 	}
 	defer records.Close()
+	db, err := openDatabase(opt)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	listener, err := net.Listen("tcp", opt.listen)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/graspsync/graspsync/internal/filelock"
 )
 
 // folder is what is needed of the file system, so that tests can have each call
@@ -73,4 +75,13 @@ func (f osFolder) Sync() error {
 	}
 	defer d.Close() //nolint:errcheck // only synced
 	return d.Sync()
+}
+
+// lock locks the folder until the returned file is closed, or the process ends.
+func (f osFolder) lock() (io.Closer, error) {
+	file, err := f.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock: %w", err)
+	}
+	return file, filelock.Take(file, ErrLocked)
 }

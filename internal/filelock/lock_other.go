@@ -1,8 +1,8 @@
 //go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
 
-package filestate
+package filelock
 
-import "io"
+import "os"
 
 // lock does nothing on systems without flock.
-func (f osFolder) lock() (io.Closer, error) { return io.NopCloser(nil), nil }
+func lock(*os.File) (bool, error) { return true, nil }
