@@ -18,7 +18,7 @@ import (
 // Sentinels of this package.
 var (
 	// ErrLocked is wrapped by what Open returns when another process, or another
-	// Store of this one, has the folder.
+	// Store of this one, has the folder. The error names that process.
 	ErrLocked = errors.New("the folder is in use by another process")
 	// ErrClosed is wrapped by what the methods return after Close.
 	ErrClosed = errors.New("the store is closed")
