@@ -127,8 +127,8 @@ func (c *checks) judge(ctx context.Context, announced, there map[graspsync.RepoR
 			}
 		}
 	}
-	if !many() {
-		missing = nil
+	if !many() { // those that are kept stay, or strangers who announce others would have them leave
+		maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool { return !c.departures.keeps(ref) })
 	}
 	if len(missing) > 0 && c.departures.unconfirmed() == 0 {
 		c.cfg.Logger.Error("most repositories have no announcement, and none of them leaves before the operator confirms that: are the events lost?",

@@ -273,12 +273,7 @@ func (e *childError) verdict() bool {
 
 // outOfMemory reports whether git says that it needed more memory than it may have.
 func (e *childError) outOfMemory() bool {
-	for _, phrase := range []string{"out of memory", "attempting to allocate", "mmap failed", "annot allocate memory"} {
-		if strings.Contains(strings.ToLower(e.stderr), phrase) {
-			return true
-		}
-	}
-	return false
+	return gitrun.OutOfMemory(e.stderr)
 }
 
 // fileTooLarge reports whether git was to write a larger file than it may. It dies of that,

@@ -3,6 +3,8 @@ package gitserve
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/graspsync/graspsync/internal/doctest"
 )
 
@@ -18,5 +20,5 @@ func TestEachNumberIsBounded(t *testing.T) {
 	doctest.OneWillDo(t, good, Config.validate)
 	folder := RepositoriesConfig{}.withDefaults()
 	doctest.Bounded(t, folder, RepositoriesConfig.withDefaults, RepositoriesConfig.validate)
-	doctest.OneWillDo(t, folder, RepositoriesConfig.validate)
+	require.ErrorContains(t, RepositoriesConfig{MaxMemory: 1}.withDefaults().validate(), "MaxMemory is 1, want at least 268435456 bytes")
 }

@@ -89,13 +89,16 @@ type limits struct {
 // fetchMemory is the memory of the processes of a fetch, and of each: pack-objects needs some 300 bytes for
 // each object, upload-pack may be made to need as much, and each reads the request.
 func (g *program) fetchMemory(dir string, request int64) (all, each int64) {
-	each = min(16<<20+max(8<<20, 320*gitrun.Objects(dir))+4*request, g.memory.Part/2-besides/2)
+	objects, unpacked := gitrun.Packs(dir)
+	each = min(16<<20+max(8<<20, 320*objects)+unpacked+4*request, g.memory.Part/2-besides/2)
 	return 2*each + besides, each
 }
 
-// pushMemory is the memory of a run of git for a push of so many bytes, and of each process of it.
-func (g *program) pushMemory(size int64) (all, each int64) {
-	all = min(256<<20+2*size, g.memory.Part)
+// pushMemory is the memory of a run of git for a push of so many bytes, and of each process of it. What comes may be
+// deltas of large objects in the repository.
+func (g *program) pushMemory(dir string, size int64) (all, each int64) {
+	_, unpacked := gitrun.Packs(dir)
+	all = min(256<<20+2*size+unpacked, g.memory.Part)
 	return all, all - besides
 }
 

@@ -25,9 +25,9 @@ type RepositoriesConfig struct {
 	PlainNames bool
 	// MaxMemory bounds the memory of all git children together, in bytes. One client may have a
 	// quarter; others wait, and are told to come again after 20 s. To clone a repository takes 64 MiB,
-	// and 640 bytes for each object in it; a push takes 256 MiB and twice its size, of which an
-	// object may have half. A child that needs more than it has ends with an error. With less
-	// than 256 MiB everything is refused. Defaults to 2 GiB. Where the system has no such limit only git's own is used.
+	// 640 bytes for each object in it, and up to 384 MiB for large objects; a push takes 256 MiB and twice its size, of which an
+	// object may have half. A child that needs more than it has ends with an error. At least
+	// 256 MiB. Defaults to 2 GiB. Where the system has no such limit only git's own is used.
 	MaxMemory int64
 	// Memory is what is shared with the children of a gitfetch.Fetcher: see [NewMemory]. Defaults to
 	// MaxMemory for the children of these repositories alone.
@@ -108,8 +108,14 @@ func (c RepositoriesConfig) validate() error {
 			errs = append(errs, fmt.Errorf("%s is %d, want more than 0", f.name, f.value))
 		}
 	}
+	if c.MaxMemory > 0 && c.MaxMemory < leastMemory {
+		errs = append(errs, fmt.Errorf("MaxMemory is %d, want at least %d bytes", c.MaxMemory, leastMemory))
+	}
 	return errors.Join(errs...)
 }
+
+// leastMemory is the total with which git can serve and take in small repositories.
+const leastMemory = 256 << 20
 
 // staged are the limits of what is staged.
 func (c RepositoriesConfig) staged() staged.Limits {

@@ -536,7 +536,7 @@ func (h *Handler) among(ctx context.Context, p *upload, objects func(folder stri
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
 	}
-	all, each := h.git.pushMemory(p.body.size())
+	all, each := h.git.pushMemory(p.dir, p.body.size())
 	memory, err := h.takeMemory(ctx, p.who, all)
 	if err != nil {
 		return err
@@ -573,6 +573,8 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 	case !errors.As(err, &exit):
 	case exit.ExitCode() == died+int(syscall.SIGXFSZ):
 		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.file)}
+	case exit.ExitCode() == died && gitrun.OutOfMemory(said.b.String()):
+		return &limitError{fmt.Sprintf("git %s needs more than the %d bytes of memory that it may have", args[0], limit.memory)}
 	case exit.ExitCode() == died:
 		return &faultError{"git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
 	}
