@@ -42,6 +42,8 @@ type profile struct {
 	// compact: events are kept in the binary form of badger and lmdb, with its
 	// limits on the sizes of things.
 	compact bool
+	// content is the length of the longest content that is kept, in bytes; 0: any.
+	content int
 	// uncounted: it is not to be asked to count. lmdb never comes to an end.
 	uncounted bool
 	// indexed reports whether a query for this tag finds all events that have it.
@@ -63,10 +65,14 @@ const modulePath = "github.com/fiatjaf/eventstore/"
 func profileOf(backend eventstore.Store) profile {
 	if b, ok := backend.(traits.Teller); ok {
 		t := b.Traits()
-		return profile{
+		p := profile{
 			page: t.Page, exempt: t.Exempt, values: t.Values, sorted: t.Sorted, trusted: t.Trusted, prefixes: t.Prefixes,
 			exclusive: t.Exclusive, serialize: t.Serialize, compact: t.Compact, indexed: t.Indexed, fits: t.Fits,
 		}
+		if p.compact {
+			p.content = longestText
+		}
+		return p
 	}
 	v := reflect.Indirect(reflect.ValueOf(backend))
 	name, known := strings.CutPrefix(v.Type().PkgPath(), modulePath)
@@ -81,7 +87,7 @@ func profileOf(backend eventstore.Store) profile {
 	case "badger", "lmdb":
 		p = profile{
 			page: limitOf(v, "MaxLimit"), exempt: limitOf(v, "MaxLimitNegentropy"), values: 256,
-			trusted: true, prefixes: true, compact: true, indexed: indexedCompactly,
+			trusted: true, prefixes: true, compact: true, indexed: indexedCompactly, content: longestText,
 		}
 		if name == "lmdb" {
 			p.uncounted, p.indexed = true, indexedByLmdb
@@ -118,15 +124,15 @@ func ofSQL(name string, v reflect.Value) profile {
 		p.lists.kinds = min(p.lists.kinds, mostKinds)
 		p.looksFor(oddInJSON)
 	case "mysql":
-		p.looksFor(oddInJSON + escapedForHTML) // MariaDB keeps JSON as it is written, MySQL makes it anew
-		p.signed, p.lists.tag = true, 1        // it has one condition for all values of a tag, and fails where there are more
+		p.looksFor(oddInJSON + escapedForHTML)                  // MariaDB keeps JSON as it is written, MySQL makes it anew
+		p.signed, p.lists.tag, p.content = true, 1, longestText // it has one condition for all values of a tag, and fails where there are more
 	case "postgresql":
 		p.signed, p.indexed, p.pattern = true, indexedByPostgres, textForPostgres
 	}
 	return p
 }
 
-// longestText is the longest content that mysql keeps, in bytes; it may cut a longer one.
+// longestText is the longest content that badger, lmdb and mysql keep, in bytes; mysql may cut a longer one.
 const longestText = math.MaxUint16
 
 // fitsSQL reports whether a SQL database gives an event back as it was. All keep tags as JSON, where
@@ -138,7 +144,7 @@ func fitsSQL(name string) func(e *nostr.Event) bool {
 	}
 	return func(e *nostr.Event) bool {
 		return !slices.ContainsFunc(slices.Concat(e.Tags...), func(s string) bool { return !fits(s) }) &&
-			(name == "sqlite3" || fits(e.Content)) && (name != "mysql" || len(e.Content) <= longestText)
+			(name == "sqlite3" || fits(e.Content))
 	}
 }
 

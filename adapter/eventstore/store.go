@@ -274,6 +274,9 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 	})
 }
 
+// MaxContent returns the length of the longest content that the backend keeps, in bytes, or 0 if it has no such bound.
+func (s *Store) MaxContent() int { return s.writer.profile.content }
+
 // storable reports why an event can't be stored as it is.
 func (s *Store) storable(e graspsync.Event) error {
 	if e.IsZero() {
@@ -289,6 +292,8 @@ func (s *Store) storable(e graspsync.Event) error {
 		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
 	case e.CreatedAt < 0 || e.CreatedAt >= s.writer.profile.latest():
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
+	case s.MaxContent() > 0 && len(e.Content) > s.MaxContent():
+		return fmt.Errorf("%w: the content has %d bytes, and the backend keeps at most %d", ErrUnstorable, len(e.Content), s.MaxContent())
 	case s.writer.profile.compact && !compactable(e.Event), s.writer.profile.fits != nil && !s.writer.profile.fits(e.Event):
 		return fmt.Errorf("%w: too large, or text that the backend would change", ErrUnstorable)
 	}

@@ -46,6 +46,9 @@ type Config struct {
 	// MaxMessage bounds a message of a client, in bytes. Defaults to 512,000, or to what the [khatru.Relay]
 	// takes that is next, as its MaxMessageSize says when New is called.
 	MaxMessage int64
+	// MaxContent is the maximum length of the content of an event, in bytes; longer events are refused. It is at
+	// most MaxMessage less 4,096, which is its default.
+	MaxContent int
 	// MaxQueues bounds what waits to be written to all connections, in bytes: where it is reached, of the
 	// client that most waits for the connection that most waits for is hung up; so is in any case who an
 	// eighth of it waits for. Less than 32 times MaxMessage is taken for that: else one large event would
@@ -558,7 +561,13 @@ func refuse(w http.ResponseWriter, resp *http.Response) {
 // around is how many bytes of a message are for what is around the content of an event.
 const around = 4096
 
-func (g *Gate) maxContent() int { return int(max(0, g.cfg.MaxMessage-around)) }
+func (g *Gate) maxContent() int {
+	most := int(max(0, g.cfg.MaxMessage-around))
+	if g.cfg.MaxContent > 0 {
+		most = min(most, g.cfg.MaxContent)
+	}
+	return most
+}
 
 // Limits returns the limits that a Gate enforces, as the limitation of a NIP-11 document has them.
 func (g *Gate) Limits() map[string]any {

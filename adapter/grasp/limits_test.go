@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/eventstore/badger"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +19,19 @@ import (
 
 // Limits held that the NIP-11 document did not name. Each that it names holds: what is just below is taken, what is above is not.
 func TestCaseC10_LimitsThatArePublishedHold(t *testing.T) {
+	t.Run("slicestore", func(t *testing.T) { limitsHold(t, nil) })
+	t.Run("badger", func(t *testing.T) { // which keeps 65,535 bytes of content
+		db := &badger.BadgerBackend{Path: t.TempDir()}
+		require.NoError(t, db.Init())
+		defer db.Close()
+		limitsHold(t, db)
+	})
+}
+
+// limitsHold publishes below and above each limit that NIP-11 names.
+func limitsHold(t *testing.T, backend eventstore.Store) {
 	r := unstarted(t)
+	r.other = backend
 	r.start()
 	defer r.stop()
 	_, text := r.ask(http.MethodGet, "/", "Accept", "application/nostr+json")

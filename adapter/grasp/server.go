@@ -148,7 +148,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if cfg.Gate.Logger == nil {
 		cfg.Gate.Logger = cfg.Logger
 	}
-	cfg.Gate.Identity, cfg.Gate.MaxMessage = identity, relay.MaxMessageSize
+	cfg.Gate.Identity, cfg.Gate.MaxMessage, cfg.Gate.MaxContent = identity, relay.MaxMessageSize, s.sync.Store().MaxContent()
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	limits := khatruadapter.Limit(relay, s.sync.Store().PageSize())
 	maps.Copy(limits, s.gate.Limits())

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
@@ -35,6 +36,7 @@ type rig struct {
 	dir    string
 	kept   state.Store
 	db     *slicestore.SliceStore
+	other  eventstore.Store // nil, or the backend in place of db
 	addr   string
 	base   string   // the path under which it is reached
 	names  []string // of the identity; none: addr and base
@@ -66,7 +68,11 @@ func (r *rig) start() {
 	if r.configure != nil {
 		r.configure(r.relay, &cfg)
 	}
-	r.server, err = grasp.New(t.Context(), r.relay, r.db, identity, cfg)
+	backend := eventstore.Store(r.db)
+	if r.other != nil {
+		backend = r.other
+	}
+	r.server, err = grasp.New(t.Context(), r.relay, backend, identity, cfg)
 	require.NoError(t, err)
 	if r.later != nil {
 		r.later(r.relay)
