@@ -99,7 +99,7 @@ func TestCaseH1_MemoryOfAllGitChildren(t *testing.T) {
 		tip = r.commitTree(work, blob, i, 140_000, tip)
 	}
 	heavy := serve("heavy", tip)
-	bomb := serve("bomb", r.commitTree(work, blob, 0, 560_000, first))
+	bomb := serve("bomb", r.commitTree(work, blob, 0, 1_000_000, first)) // more than git may allocate for a clone, and less than for a push
 	clone := func(url, client string) (string, error) {
 		return r.try(t.TempDir(), "-c", "http.extraHeader=X-Client: "+client, "clone", "-q", "--bare", url, "c")
 	}
