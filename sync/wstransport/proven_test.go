@@ -24,7 +24,7 @@ import (
 func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 	racetest.Amounts(t)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/none" || r.Header.Get("Upgrade") == "" {
+		if strings.HasPrefix(r.URL.Path, "/none") || r.Header.Get("Upgrade") == "" {
 			http.NotFound(w, r)
 			return
 		}
