@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -294,20 +295,5 @@ func edits(a, b string) int {
 	if len(a)-len(b) > 2 || len(b)-len(a) > 2 || len(a) > 255 || len(b) > 255 {
 		return 3
 	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost = 1 + min(last, row[j], row[j+1])
-			}
-			last, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
+	return nearest.Distance(a, b)
 }

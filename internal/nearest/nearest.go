@@ -1,4 +1,4 @@
-// Package nearest finds the setting that an unknown one was probably meant to be.
+// Package nearest finds the name that an unknown one was probably meant to be.
 package nearest
 
 import (
@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Of returns the name among known that takes the fewest insertions, deletions and replacements of
-// bytes to become name; "" if none is known.
+// Of returns the name among known with the smallest [Distance] to name, or "" if none is known.
 func Of(name string, known []string) (nearest string) {
 	best := -1
 	for _, k := range known {
-		if d := distance(name, k); best < 0 || d < best {
+		if d := Distance(name, k); best < 0 || d < best {
 			best, nearest = d, k
 		}
 	}
 	return nearest
 }
 
-func distance(a, b string) int {
+// Distance returns the number of bytes that must be inserted, deleted or replaced to make one name of another.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
