@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -72,12 +73,26 @@ func serverTo(t *testing.T, opt options, out io.Writer) (addr string, stop func(
 	}
 }
 
+// freeAddr returns an address at which a server can listen, and at the port after it. The port is below those that the
+// system gives to outgoing connections (from 32768 on Linux), because one of these may be taken before the server listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	for range 100 {
+		port := 12_000 + rand.IntN(20_000)
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		first, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		second, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		require.NoError(t, first.Close())
+		if err == nil {
+			require.NoError(t, second.Close())
+			return addr
+		}
+	}
+	require.Fail(t, "no port is free")
+	return ""
 }
 
 func get(t *testing.T, url string, header ...string) string {
