@@ -269,13 +269,33 @@ func run(t *testing.T, dir, stdin string, args ...string) (string, error) {
 // post pushes one ref, and returns what the server says of it.
 func post(t *testing.T, url, name, tip, pack string) string {
 	t.Helper()
-	body := line(null+" "+tip+" "+name+"\x00report-status") + "0000" + pack
+	return postFrom(t, url, name, null, tip, pack)
+}
+
+// postFrom pushes a ref that is somewhere.
+func postFrom(t *testing.T, url, name, from, tip, pack string) string {
+	t.Helper()
+	body := line(from+" "+tip+" "+name+"\x00report-status") + "0000" + pack
 	resp, err := http.Post(url+"/git-receive-pack", "application/x-git-receive-pack-request", strings.NewReader(body))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	said, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	return string(said)
+}
+
+// plainServer serves the repositories of a folder as plain git does.
+func plainServer(t *testing.T) (dir, url string) {
+	t.Helper()
+	dir = t.TempDir()
+	program, err := exec.LookPath("git")
+	require.NoError(t, err)
+	server := httptest.NewServer(&cgi.Handler{
+		Path: program, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1"},
+	})
+	t.Cleanup(server.Close)
+	return dir, server.URL
 }
 
 // hunt fetches a tip into a repository, as a state has it fetched, and moves the ref.
@@ -341,14 +361,7 @@ func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url, name, tip stri
 // the events of such a repository waited and expired. Plain git decides beside ours, by push and by fetch.
 func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 	ours := faultyServer(t)
-	plain := t.TempDir()
-	program, err := exec.LookPath("git")
-	require.NoError(t, err)
-	server := httptest.NewServer(&cgi.Handler{
-		Path: program, Args: []string{"http-backend"},
-		Env: []string{"GIT_PROJECT_ROOT=" + plain, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + plain, "GIT_CONFIG_NOSYSTEM=1"},
-	})
-	t.Cleanup(server.Close)
+	plain, server := plainServer(t)
 	for i, c := range objectFaults {
 		t.Run(c.id, func(t *testing.T) {
 			if c.want == none {
@@ -365,7 +378,7 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 				dir := fmt.Sprintf("%s%d.git", kind, i)
 				out, err := run(t, plain, "", "init", "-q", "--bare", "-b", "main", dir)
 				require.NoError(t, err, out)
-				return filepath.Join(plain, dir), server.URL + "/" + dir
+				return filepath.Join(plain, dir), server + "/" + dir
 			}
 
 			pushed, pushURL := repo("push")
@@ -458,17 +471,92 @@ func TestCaseC21_EveryFaultOfGitIsInTheTable(t *testing.T) {
 	require.Greater(t, n, 50)
 }
 
+// A pack with an object that git cannot be told to ignore, and with a commit whose .gitmodules the repository has
+// already, was refused: gitmodulesMissing. A blob that was another file so far may be an evil .gitmodules.
+func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
+	ours := faultyServer(t)
+	root, server := plainServer(t)
+	const (
+		main   = "refs/heads/main"
+		honest = "[submodule \"x\"]\n\tpath = x\n\turl = https://example.com/x\n"
+		evil   = "[submodule \"x\"]\n\tpath = x\n\turl = -ux\n"
+	)
+	for name, c := range map[string]struct{ has, brings, fault string }{
+		"unchanged":            {has: honest},
+		"in the pack":          {brings: honest},
+		"honest beside honest": {has: honest, brings: honest + "# other\n"},
+		"evil in the pack":     {brings: evil, fault: "gitmodulesUrl"},
+		"evil in the store":    {has: evil, fault: "gitmodulesUrl"},
+		"evil beside honest":   {has: honest, brings: evil, fault: "gitmodulesUrl"},
+		"honest beside evil":   {has: evil, brings: honest, fault: "gitmodulesUrl"},
+		"absent":               {has: "absent", fault: "git "},
+	} {
+		for fault, nul := range map[string]string{"nul": "\x00", "twice": ""} {
+			t.Run(name+" "+fault, func(t *testing.T) {
+				var before, after, both packed
+				file := before.add("blob", c.has)
+				first := before.tree(entry("100644 file", file))
+				next := first
+				commit := func(id string) {
+					next = after.add("commit", fmt.Sprintf("tree %s\nparent %s\nauthor a%s <a@b> 1 +0000\ncommitter %s\n\nx\n",
+						after.add("tree", entry("100644 .gitmodules", id)), next, nul, somebody))
+				}
+				switch c.has {
+				case "":
+				case "absent":
+					commit(absent)
+				default:
+					commit(file)
+				}
+				if c.brings != "" {
+					commit(after.add("blob", c.brings))
+				}
+				if nul == "" {
+					after.add("blob", "twice")
+					after.add("blob", "twice")
+				}
+				both.n = before.n + after.n
+				_, _ = both.body.Write(before.body.Bytes())
+				_, _ = both.body.Write(after.body.Bytes())
+
+				identifier := strings.ReplaceAll(name+"-"+fault, " ", "-")
+				ref, url := ours.repository(t, "push-"+identifier)
+				ours.refs = map[string]string{main: first}
+				require.Contains(t, post(t, url, main, first, before.pack()), "ok "+main)
+				ours.refs = map[string]string{main: next}
+				said := postFrom(t, url, main, first, next, after.pack())
+				require.Equal(t, c.fault == "", strings.Contains(said, "ok "+main), said)
+				require.Contains(t, said, c.fault)
+
+				// As a hunt finds it, that has the first commit.
+				from := filepath.Join(root, identifier+".git")
+				out, err := run(t, root, "", "init", "-q", "--bare", "-b", "main", from)
+				require.NoError(t, err, out)
+				out, err = run(t, from, both.pack(), "index-pack", "--stdin")
+				require.NoError(t, err, out)
+				require.NoError(t, os.WriteFile(filepath.Join(from, main), []byte(next+"\n"), 0o600))
+				ref, url = ours.repository(t, "fetch-"+identifier)
+				ours.refs = map[string]string{main: first}
+				require.Contains(t, post(t, url, main, first, before.pack()), "ok "+main)
+				err = ours.hunt(t, ref, server+"/"+identifier+".git", "refs/heads/next", next)
+				if c.fault == "" {
+					require.NoError(t, err)
+					ours.serves(t, ref, url, "refs/heads/next", next)
+					return
+				}
+				require.Error(t, err)
+				if c.has != "absent" {
+					require.ErrorContains(t, err, c.fault)
+				}
+			})
+		}
+	}
+}
+
 // A clone unpacks each commit and tag in memory. A pack of a few MB may have hundreds of MB of them.
 func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
 	ours := faultyServer(t)
-	root := t.TempDir()
-	program, err := exec.LookPath("git")
-	require.NoError(t, err)
-	server := httptest.NewServer(&cgi.Handler{
-		Path: program, Args: []string{"http-backend"},
-		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + root, "GIT_CONFIG_NOSYSTEM=1"},
-	})
-	t.Cleanup(server.Close)
+	root, server := plainServer(t)
 	for kind, make := range map[string]func(*packed) string{
 		"commit": large(20 << 20),
 		"tag":    tag("type commit\ntag v1\ntagger " + somebody + "\n\n" + strings.Repeat("a", 20<<20)),
@@ -494,7 +582,7 @@ func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
 			require.NoError(t, err, out)
 			require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(tip+"\n"), 0o600))
 			ref, _ := ours.repository(t, "fetch-"+dir)
-			require.ErrorContains(t, ours.hunt(t, ref, server.URL+"/"+dir+".git", name, tip), "at most 4194304")
+			require.ErrorContains(t, ours.hunt(t, ref, server+"/"+dir+".git", name, tip), "at most 4194304")
 		})
 	}
 }

@@ -8,6 +8,11 @@ package fsck
 
 import (
 	"bytes"
+	"compress/zlib"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +51,10 @@ var accepted = []string{
 // them in memory for each clone, and a pack of a few MB may have GBs of them.
 const maxText = 4 << 20
 
+// maxModules is the maximum number of files .gitmodules that are looked for in the repository. If there are more, the
+// pack is refused.
+const maxModules = 100_000
+
 // Rules are the faults that are refused. The zero value refuses none; use [New].
 type Rules struct{ refused map[string]bool }
 
@@ -81,8 +90,8 @@ func (f *Fault) Error() string { return "object " + f.Object + ": " + f.Reason }
 type Git struct {
 	// Index runs git index-pack with options for the pack. stderr is what git wrote if it refused the pack.
 	Index func(options ...string) (stderr string, err error)
-	// Alone runs a command of git that sees the objects of the pack and no others.
-	Alone func(stdout, stderr io.Writer, args ...string) error
+	// Run runs a command of git that sees the objects of the pack, and unless alone also those of the repository.
+	Run func(alone bool, stdin io.Reader, stdout, stderr io.Writer, args ...string) error
 }
 
 // Index has git index a pack, and refuses it with a [Fault] if an object has a fault that is refused, or is a
@@ -97,9 +106,11 @@ func (r Rules) Index(git Git) error {
 		// Git also refuses what it cannot be told to ignore: the two faults above, those that a later version
 		// knows, and a pack that has an object twice.
 		if _, err = git.Index(); err == nil {
-			// Without the objects of the repository, or fsck would check all of them. A .gitmodules that
-			// only the repository has is missing then, and refused. A name of an object keeps git from checking refs.
-			err = git.Alone(io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
+			// Without the objects of the repository, or fsck would check all of them. A name of an object keeps git
+			// from checking refs.
+			found.alone = true
+			err = git.Run(true, nil, io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
+			found.alone = false
 			var exit interface {
 				error
 				ExitCode() int
@@ -108,9 +119,14 @@ func (r Rules) Index(git Git) error {
 				err = nil
 			}
 		}
+		// A .gitmodules that is not in the pack may be in the repository, where it may have had another name so
+		// far. Git checks those that the trees of a pack name.
+		if err == nil && len(found.modules) > 0 {
+			err = git.Run(false, treesOf(found.modules), io.Discard, found, "unpack-objects", "-q", r.strict())
+		}
 	}
 	if err == nil {
-		err = git.Alone(found, io.Discard, "cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname) %(objectsize)")
+		err = git.Run(true, nil, found, io.Discard, "cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname) %(objectsize)")
 	}
 	if found.fault != nil {
 		return found.fault
@@ -120,6 +136,26 @@ func (r Rules) Index(git Git) error {
 
 // died is more than git fsck returns for the faults that it has found. Git returns more when it gives up.
 const died = 64
+
+// treesOf returns a pack of trees, in each of which one of some blobs is a .gitmodules.
+func treesOf(blobs [][]byte) io.Reader {
+	pack := bytes.NewBuffer(binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(blobs))))
+	z := zlib.NewWriter(pack)
+	for _, id := range blobs { // errors are none in memory
+		tree := append([]byte("100644 .gitmodules\x00"), id...)
+		_, _ = pack.Write([]byte{0xa0 | byte(len(tree)&15), byte(len(tree) >> 4)}) // a tree of that size
+		z.Reset(pack)
+		_, _ = z.Write(tree)
+		_ = z.Close()
+	}
+	sum := sha1.New()
+	if len(blobs[0]) == sha256.Size {
+		sum = sha256.New()
+	}
+	_, _ = sum.Write(pack.Bytes())
+	_, _ = pack.Write(sum.Sum(nil))
+	return pack
+}
 
 // strict returns the argument with which git index-pack refuses faults that are refused and ignores others.
 func (r Rules) strict() string {
@@ -137,6 +173,9 @@ type report struct {
 	rules Rules
 	line  []byte
 	fault *Fault
+	alone bool // git sees the objects of the pack and no others
+	// modules are the ids of the files .gitmodules that git did not see.
+	modules [][]byte
 }
 
 // maxLine is the maximum length of the part of a line that names the fault.
@@ -169,7 +208,10 @@ func (p *report) read(line string) {
 	object, rest, _ := strings.Cut(strings.TrimPrefix(line, "error: "), ": ")
 	words := strings.Fields(object)
 	name, _, ok := strings.Cut(rest, ": ")
-	if ok && p.rules.refused[name] && len(words) > 0 {
+	if ok && p.alone && name == "gitmodulesMissing" && len(words) > 0 && len(p.modules) < maxModules {
+		id, _ := hex.DecodeString(words[len(words)-1]) // git wrote it
+		p.modules = append(p.modules, id)
+	} else if ok && p.rules.refused[name] && len(words) > 0 {
 		p.fault = &Fault{words[len(words)-1], name + " (git fsck); the operator of this server may allow it"}
 	}
 	if len(words) == 3 && (words[0] == "commit" || words[0] == "tag") {
