@@ -175,9 +175,11 @@ func (id Identity) Lists(a *Announcement) bool {
 		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.serves(u, a.Ref) })
 }
 
-func (id Identity) served(u graspsync.RelayURL) bool {
-	return id.at(u.HostPort(), segments(u.Path()))
-}
+// IsServedAt reports whether our service is at the URL: host, port and exactly the path. The scheme and the
+// query do not count.
+func (id Identity) IsServedAt(u graspsync.URL) bool { return id.at(u.HostPort, segments(u.Path)) }
+
+func (id Identity) served(u graspsync.RelayURL) bool { return id.IsServedAt(u.URL()) }
 
 func (id Identity) serves(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
 	if u.URL().Query != "" || !id.IsClone(u) {

@@ -49,7 +49,7 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 		if t[1] == allRelays {
 			return true
 		}
-		if u, err := graspsync.ParseRelayURL(t[1]); err == nil && id.IsRelay(u) {
+		if u, err := graspsync.ParseRelayURL(t[1]); err == nil && id.served(u) {
 			return true
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const (
@@ -47,7 +47,7 @@ type auth struct {
 	// read-only
 	owners   map[graspsync.PubKey]bool
 	identity nip34.Identity
-	urls     map[string]bool
+	urls     map[graspsync.URL]bool
 	started  time.Time
 	used     *used
 
@@ -81,28 +81,11 @@ func (a *auth) claimed(header http.Header, method string, now time.Time) (claim,
 	if err != nil {
 		return claim{}, fmt.Errorf("%w: not base64", errAuth)
 	}
-	ev, err := parse(data)
+	ev, err := wire.ParseEvent(data)
 	if err != nil {
-		return claim{}, err
+		return claim{}, fmt.Errorf("%w: not an event: %w", errAuth, err)
 	}
 	return a.examine(ev, method, now)
-}
-
-// parse reads an event that a stranger wrote.
-func parse(data []byte) (ev graspsync.Event, err error) {
-	defer func() {
-		if recover() != nil { // of whoever reads JSON
-			err = fmt.Errorf("%w: not an event", errAuth)
-		}
-	}()
-	var raw nostr.Event
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return ev, fmt.Errorf("%w: not an event", errAuth)
-	}
-	if ev, err = graspsync.ParseEvent(&raw); err != nil {
-		return ev, fmt.Errorf("%w: not an event", errAuth)
-	}
-	return ev, nil
 }
 
 // examine looks at what an event says. Nobody has signed it as far as we know.
@@ -133,21 +116,17 @@ func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c clai
 }
 
 // isOurs reports whether a URL is one of ours.
-func (a *auth) isOurs(u string) bool {
-	if a.urls[trimmed(u)] {
-		return true
+func (a *auth) isOurs(text string) bool {
+	u, err := parseURL(text)
+	return err == nil && (a.urls[u] || u.Query == "" && a.identity.IsServedAt(u))
+}
+
+// parseURL reads the URL of a request: of a page, or of the relay, as NIP-86 has it.
+func parseURL(s string) (graspsync.URL, error) {
+	if !strings.Contains(s, "://") {
+		return graspsync.URL{}, errors.New("no scheme")
 	}
-	if rest, ok := strings.CutPrefix(u, "http"); ok { // of a page; NIP-86 says that it is that of the relay
-		u = "ws" + rest
-	}
-	if !strings.HasPrefix(u, "ws://") && !strings.HasPrefix(u, "wss://") {
-		return false
-	}
-	relay, err := graspsync.ParseRelayURL(u)
-	if err != nil || relay.URL().Query != "" || strings.Contains(u, "#") || !a.identity.IsRelay(relay) {
-		return false
-	}
-	return relay.Path() == "" || slices.Contains(a.identity.Paths(), relay.Path()) // what is below is no relay of ours
+	return graspsync.ParseURL(s, slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes))
 }
 
 // only returns the value of the one tag of a name.
@@ -235,6 +214,3 @@ func (a *auth) take(id graspsync.EventID, now time.Time) error {
 	a.seen[id] = now.Add(2*window + time.Second)
 	return nil
 }
-
-// trimmed is a URL without the slash at its end: it is the same one.
-func trimmed(u string) string { return strings.TrimSuffix(u, "/") }

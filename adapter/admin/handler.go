@@ -47,8 +47,8 @@ type Config struct {
 	Owners []graspsync.PubKey
 	// Identity is the relay that is managed: a request must name it, as wss:// or https://.
 	Identity nip34.Identity
-	// URLs are others at which the handler is reached, spelled as a request names them; a slash at
-	// the end does not count. What is signed for an address that other servers have as well, such
+	// URLs are other http and https URLs at which the handler is reached, as [graspsync.ParseURL] reads
+	// them. What is signed for an address that other servers have as well, such
 	// as that of a loopback interface, can be used at these too for a minute.
 	URLs []string
 	// State remembers over restarts when the last request that was obeyed is dated, so that it is not
@@ -90,13 +90,21 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 	if len(cfg.URLs) == 0 && cfg.Identity.IsZero() {
 		errs = append(errs, errors.New("Identity and URLs are empty: no request could be for us"))
 	}
+	urls := make(map[graspsync.URL]bool)
+	for _, text := range cfg.URLs {
+		u, err := parseURL(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("URLs: %q: %w", text, err))
+		}
+		urls[u] = true
+	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
 	}
 	h := &Handler{
 		operator: operator, client: cfg.Client, log: cfg.Logger, pace: newPace(),
 		auth: &auth{
-			owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: make(map[string]bool), started: time.Now(),
+			owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: urls, started: time.Now(),
 			seen: make(map[graspsync.EventID]time.Time),
 		},
 	}
@@ -105,9 +113,6 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 	}
 	for _, k := range cfg.Owners {
 		h.auth.owners[k] = true
-	}
-	for _, u := range cfg.URLs {
-		h.auth.urls[trimmed(u)] = true
 	}
 	if h.client == nil {
 		h.client = clientOf

@@ -404,6 +404,44 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
+// What NIP-98 signs is read as any event: members that are unknown are ignored, and the field that is wrong is named.
+func TestCaseC2_AuthorizationWithMembersThatAreUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o := newHandler(t)
+		time.Sleep(time.Hour)
+		good := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())
+		data, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(good.Get("Authorization"), "Nostr "))
+		require.NoError(t, err)
+		with := func(members string) attempt {
+			return post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(members+string(data[1:])))}})
+		}
+		status, said := with(`{"kind":27235,`).do(t, h)
+		require.Equal(t, http.StatusUnauthorized, status)
+		require.Contains(t, said, "kind twice")
+		status, said = with(`{"seen_on":["wss://a.example",{"b":null}],"ID":1,`).do(t, h)
+		require.Equal(t, http.StatusOK, status, said)
+		require.Len(t, o.told, 1)
+	})
+}
+
+// URLs are compared as all others are: scheme and host in any case, the default port or none, escapes that are not needed.
+func TestCaseC12_URLInAnySpelling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := newHandler(t)
+		time.Sleep(time.Hour)
+		for url, want := range map[string]int{
+			"HTTPS://grasp.example": 200, "Wss://GRASP.example:443/": 200, "https://grasp.example.:443/#x": 200, "HTTP://127.0.0.1:7334": 200, "http://127.0.0.1:7334/./": 200,
+			"https://127.0.0.1:7334": 401, "http://127.0.0.1:7335": 401, "ftp://grasp.example": 401, "HTTPS://grasp.example/x": 401, "https://grasp.example?x": 401,
+		} {
+			status, said := post(signed(t, ownerKey, url, http.MethodPost, body, time.Now())).do(t, h)
+			require.Equal(t, want, status, "%s: %s", url, said)
+		}
+		_, err := admin.New(&obedient{}, admin.Config{Owners: []graspsync.PubKey{keyOf(t, ownerKey)}, URLs: []string{"127.0.0.1:7334"}})
+		require.ErrorIs(t, err, admin.ErrConfig)
+		require.ErrorContains(t, err, "127.0.0.1:7334")
+	})
+}
+
 // The scheme of an authorization is case-insensitive (RFC 9110, 11.1), and so is a media type.
 func TestCaseC12_SchemeInAnyCase(t *testing.T) {
 	synctest.Test(t, schemeInAnyCase)

@@ -16,10 +16,12 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/fiatjaf/eventstore"
+	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 // open opens subscriptions to all notes that come, and returns when they are open.
@@ -313,13 +315,120 @@ func TestCaseC3_EventsThatCannotBeRead(t *testing.T) {
 	c.publishes(note(2))
 }
 
+// A message that was not JSON was answered by a NOTICE, although it had the id of its event or the name of its subscription.
+func TestCaseC3_MessagesThatAreNotJSON(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	ev := note(1)
+	deep := strings.Repeat("[", 20_000)
+	text := string(must(json.Marshal(ev)))
+	for name, broken := range map[string]string{
+		"cut off": text[:len(text)-5], "a control byte": strings.Replace(text, "note 1", "note \x01", 1), "an escape": strings.Replace(text, "note 1", `note \x`, 1),
+		"no UTF-8": strings.Replace(text, "note 1", "note \xff", 1), "a quote": strings.Replace(text, "note 1", `5" note`, 1), "a comma": text[:len(text)-1] + ",}",
+		"nested deep": text[:len(text)-1] + `,"x":` + deep, "nested deep and closed": text[:len(text)-1] + `,"x":` + deep + strings.Repeat("]", len(deep)) + "}",
+		"a number": strings.Replace(text, `"kind":1`, `"kind":1e`, 1), "a huge number": strings.Replace(text, `"kind":1`, `"kind":1e999`, 1), "no value": strings.Replace(text, `"kind":1`, `"kind":`, 1),
+		"a subscription": `"x",` + text, "twice": text[:len(text)-1] + `,"content":"x"}`, "two ids": text[:len(text)-1] + `,"id":"` + ev.ID + `"}`,
+	} {
+		for _, label := range []string{"EVENT", "AUTH"} {
+			c.says(` [ "` + label + `" , ` + broken + `]`)
+			require.Contains(t, c.hears(), fmt.Sprintf(`["OK",%q,false,"invalid: `, ev.ID), name)
+		}
+	}
+	for label, answer := range map[string]string{"REQ": "CLOSED", "COUNT": "CLOSED", "NEG-OPEN": "NEG-ERR", "NEG-MSG": "NEG-ERR"} {
+		for _, broken := range []string{`{"kinds":[1]`, `{"kinds":[1,]}`, deep, `{"#t":["` + "\x01" + `"]}`, `{`, ``, `{"kinds":01}`} {
+			c.says(`["` + label + `","a\"b",` + broken + `]`)
+			require.Contains(t, c.hears(), `["`+answer+`","a\"b","invalid: `, broken)
+		}
+	}
+	c.says(`["REQ","x",{"#t":["` + "\xff" + `"]}]`)
+	require.Contains(t, c.hears(), `["CLOSED","x","invalid: `)
+	other := s.dial()
+	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+	c.says(`["REQ","x",{"kinds":[1]`)
+	require.Contains(t, c.hears(), `["CLOSED","x","invalid: `)
+	other.publishes(ev)
+	c.says(`["REQ","y",{"kinds":[2]}]`)
+	require.Equal(t, `["EOSE","y"]`, c.hears(), "what was to be replaced is closed")
+	for _, nothing := range []string{``, `[`, `["EVENT"`, `["EVENT",{"id":"` + ev.ID[:63] + `"`, `{"id":"` + ev.ID + `"`, `["REQ",`, `["REQ",7,`, `["OTHER","x",`} {
+		c.says(nothing)
+		require.Contains(t, c.hears(), `["NOTICE","invalid: `, nothing)
+	}
+}
+
+// Whatever was wrong with an AUTH, the client heard the same words. One for another relay on our host counted as ours.
+func TestCaseC14_WhyAuthIsRefused(t *testing.T) {
+	identity, err := nip34.ParseIdentity("wss://grasp.example", "wss://shared.example/git")
+	require.NoError(t, err)
+	s := serve(t, gate.Config{Identity: identity})
+	s.relay.OnConnect = append(s.relay.OnConnect, khatru.RequestAuth)
+	c := s.dial()
+	_, text, err := c.Read(t.Context())
+	require.NoError(t, err)
+	challenge := strings.Split(string(text), `"`)[3]
+	auth := func(change func(*nostr.Event)) *nostr.Event {
+		tags := nostr.Tags{{"relay", "wss://grasp.example"}, {"challenge", challenge}}
+		e := &nostr.Event{Kind: nostr.KindClientAuthentication, CreatedAt: nostr.Now(), Tags: tags}
+		change(e)
+		require.NoError(t, e.Sign("0000000000000000000000000000000000000000000000000000000000000001"))
+		return e
+	}
+	hears := func(e *nostr.Event) string {
+		c.says(string(must(json.Marshal([]any{"AUTH", e}))))
+		return c.hears()
+	}
+	signedFor := func(relay string) *nostr.Event { return auth(func(e *nostr.Event) { e.Tags[0][1] = relay }) }
+	good := auth(func(*nostr.Event) {})
+	otherID, otherSig := *good, *good
+	otherID.Content = "x"
+	otherSig.Sig = strings.Repeat("ab", 64)
+	refused := map[*nostr.Event]string{
+		auth(func(e *nostr.Event) { e.Kind = 1 }):             "kind: 1 is not 22242",
+		auth(func(e *nostr.Event) { e.Tags = e.Tags[1:] }):    "the relay tag is missing",
+		auth(func(e *nostr.Event) { e.Tags = e.Tags[:1] }):    "the challenge tag is missing",
+		auth(func(e *nostr.Event) { e.Tags[1][1] = "other" }): "challenge: not the challenge of this connection",
+		auth(func(e *nostr.Event) { e.CreatedAt -= 3610 }):    "created_at: 1h0m",
+		auth(func(e *nostr.Event) { e.CreatedAt = 1 << 53 }):  "created_at: ",
+		auth(func(e *nostr.Event) { e.CreatedAt += 700 }):     "created_at: ",
+		&otherID:                             "id: not the hash of the event",
+		&otherSig:                            "sig: not a signature of the event by its pubkey",
+		signedFor(""):                        "relay: unusable URL",
+		signedFor("https://grasp.example"):   "relay: unusable URL",
+		signedFor("wss://other.example"):     "relay: not an address of this relay, which is grasp.example:443 shared.example:443/git",
+		signedFor("wss://grasp.example/x"):   "relay: not an address of this relay",
+		signedFor("wss://shared.example"):    "relay: not an address of this relay",
+		signedFor("wss://shared.example/gi"): "relay: not an address of this relay",
+	}
+	for e, reason := range refused {
+		require.Contains(t, hears(e), fmt.Sprintf(`["OK",%q,false,"invalid: %s`, e.ID, reason))
+	}
+	for _, ours := range []string{"wss://grasp.example", "WSS://Grasp.Example:443/", "wss://shared.example/git/"} {
+		e := signedFor(ours)
+		require.Equal(t, fmt.Sprintf(`["OK",%q,true,""]`, e.ID), hears(e), ours)
+	}
+}
+
+// A relay that counts nothing says so (NIP-45), and the subscription that has the name of the count stays open.
+func TestCaseC3_CountIsNotServed(t *testing.T) {
+	s := serve(t, gate.Config{})
+	c := s.dial()
+	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+	require.Equal(t, `["EOSE","x"]`, c.hears())
+	c.says(`["COUNT","x",{"kinds":[1]}]`)
+	require.Equal(t, `["CLOSED","x","unsupported: this relay does not support NIP-45"]`, c.hears())
+	ev := note(1)
+	s.dial().publishes(ev)
+	require.Equal(t, ev.ID, eventOf(t, c.hears()))
+}
+
 // Which member of a filter is wrong was not said.
 func TestCaseC3_FiltersThatCannotBeRead(t *testing.T) {
 	s := serve(t, gate.Config{})
 	c := s.dial()
 	for member, values := range map[string][]string{
-		"since": {`"1"`, `1.5`}, "until": {`[]`}, "limit": {`"5"`}, "kinds": {`1`, `["1"]`, `{}`}, "ids": {`"x"`, `[1]`}, "authors": {`{}`}, "#e": {`"x"`, `[null,1]`},
-		"search": {`1`},
+		"since": {`"1"`, `1.5`, `null`, `-1`, `1e999`}, "until": {`[]`, `null`, `18446744073709551616`}, "limit": {`"5"`, `-1`, `null`, `7,"limit":8`},
+		"kinds": {`1`, `["1"]`, `{}`, `null`, `[null]`, `[1,-1]`, `[1],"kinds":[2]`}, "ids": {`"x"`, `[1]`, `null`, `[null]`}, "authors": {`{}`, `null`},
+		"#e": {`"x"`, `[null,1]`, `["a",null]`, `null`}, "search": {`1`, `null`},
 	} {
 		for _, v := range values {
 			filter := fmt.Sprintf(`{"kinds":[1],"unknown":7,%q:%s}`, member, v)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -14,7 +15,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/nbd-wtf/go-nostr/nip42"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/graspsync/graspsync"
@@ -259,20 +259,45 @@ func (c *conn) take(r request, room func()) error {
 
 // authenticate answers an AUTH as khatru does, which knows the relay by one name and can't know it by more.
 func (c *conn) authenticate(e *nostr.Event) {
-	ok, reason := false, "invalid: not signed for this relay and its challenge"
-	if tag := e.Tags.Find("relay"); tag != nil {
-		if u, err := graspsync.ParseRelayURL(tag[1]); err == nil && c.g.cfg.Identity.IsRelay(u) && e.CheckID() {
-			_, ok = nip42.ValidateAuthEvent(e, c.ws.Challenge, tag[1])
-		}
-	}
-	if ok {
-		reason, c.ws.AuthedPublicKey = "", e.PubKey
+	reason := c.refusesAuth(e)
+	if reason == "" {
+		c.ws.AuthedPublicKey = e.PubKey
 		if c.ws.Authed != nil { // hooks may wait for that
 			close(c.ws.Authed)
 			c.ws.Authed = nil
 		}
 	}
-	c.say(okay(e.ID, ok, reason))
+	c.say(okay(e.ID, reason == "", reason))
+}
+
+// refusesAuth returns why an event does not authenticate the client (NIP-42), and "" if it does.
+func (c *conn) refusesAuth(e *nostr.Event) string {
+	relay, challenge := e.Tags.Find("relay"), e.Tags.Find("challenge")
+	off := time.Since(e.CreatedAt.Time()).Round(time.Second).Abs()
+	switch {
+	case e.Kind != nostr.KindClientAuthentication:
+		return fmt.Sprintf("invalid: kind: %d is not %d", e.Kind, nostr.KindClientAuthentication)
+	case challenge == nil:
+		return "invalid: the challenge tag is missing"
+	case challenge[1] != c.ws.Challenge:
+		return "invalid: challenge: not the challenge of this connection"
+	case relay == nil:
+		return "invalid: the relay tag is missing"
+	case off > authSpan:
+		return fmt.Sprintf("invalid: created_at: %s from our clock, more than %s", off, authSpan)
+	}
+	switch u, err := graspsync.ParseRelayURL(relay[1]); {
+	case err != nil:
+		return "invalid: relay: " + err.Error()
+	case !c.g.cfg.Identity.IsServedAt(u.URL()):
+		return "invalid: relay: not an address of this relay, which is " + c.g.cfg.Identity.String()
+	case !e.CheckID():
+		return "invalid: id: not the hash of the event"
+	}
+	if ok, err := e.CheckSignature(); !ok || err != nil {
+		return "invalid: sig: not a signature of the event by its pubkey"
+	}
+	return ""
 }
 
 // asks hands on what wants an answer from what is stored.

@@ -36,8 +36,8 @@ type Config struct {
 	// one, and a /24 or /48 has as much as four clients. It returns "" if the client is not known. Defaults to
 	// [Address]; behind a proxy it must return what the proxy says.
 	Client func(*http.Request) string
-	// Identity has the names of the relay: an AUTH (NIP-42) counts if it was signed for one of them. Without it
-	// the relay decides.
+	// Identity has the names of the relay: an AUTH (NIP-42) counts if it was signed for one of them, path
+	// included. Without it the relay decides.
 	Identity nip34.Identity
 	// MaxConnections is the maximum number of websockets. When it is reached, the client or network with most
 	// loses one: first those without subscriptions, and of these the longest idle. It is at most a quarter of the
@@ -106,6 +106,7 @@ const (
 	holds     = 128             // filters of answers that wait for who has asked: the backend may have read what they find
 	heldPart  = 32              // of one client
 	answerBy  = time.Minute
+	authSpan  = 10 * time.Minute // created_at of an AUTH may be so far from our clock (NIP-42)
 	pingEvery = 30 * time.Second
 	pongBy    = 40 * time.Second
 	writeBy   = 20 * time.Second // and a second more for each 16 KiB
@@ -581,7 +582,11 @@ func (g *Gate) Limits() map[string]any {
 // parse reads a message of a client. An answer says what is wrong with it.
 func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	var parts []json.RawMessage
-	if err := json.Unmarshal(message, &parts); err != nil || len(parts) < 2 {
+	if err := json.Unmarshal(message, &parts); err != nil {
+		answer = r.unreadable(message, "invalid: not JSON: "+err.Error())
+		return r, answer
+	}
+	if len(parts) < 2 {
 		return r, notice("invalid: this is no message of NIP-01")
 	}
 	if json.Unmarshal(parts[0], &r.label) != nil {
@@ -591,7 +596,8 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	switch r.label {
 	case labelEvent, labelAuth:
 		if !isObject(parts[0]) {
-			return r, notice("invalid: " + r.label + " has one event")
+			answer = r.unreadable(message, "invalid: "+r.label+" has one event")
+			return r, answer
 		}
 		return r, r.readEvent(parts[0], g.maxContent())
 	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:

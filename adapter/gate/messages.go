@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,12 +107,16 @@ func (r *request) checkFilters() (answer []byte) {
 // readFilter reads a filter, or says which member is wrong. It writes the filter anew for the relay, because a relay does
 // not say whose it was if it can't read it.
 func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(part, &members) != nil || members == nil {
-		return f, nil, "invalid: a filter is an object"
+	members := json.NewDecoder(bytes.NewReader(part))
+	if start, err := members.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(part) {
+		return f, nil, "invalid: a filter is an object, in UTF-8"
 	}
 	known, values := make(map[string]any), 0
-	for _, name := range slices.Sorted(maps.Keys(members)) {
+	for members.More() {
+		var raw json.RawMessage
+		token, _ := members.Token() // all of part is known to be JSON
+		_ = members.Decode(&raw)
+		name := fmt.Sprint(token)
 		var into any
 		want := "a list of strings"
 		switch name {
@@ -121,13 +125,13 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 		case "authors":
 			into = &f.Authors
 		case "kinds":
-			into, want = &f.Kinds, "a list of numbers"
+			into, want = &f.Kinds, "a list of non-negative integers"
 		case "since":
-			into, want = &f.Since, "a whole number"
+			into, want = &f.Since, "a non-negative integer"
 		case "until":
-			into, want = &f.Until, "a whole number"
+			into, want = &f.Until, "a non-negative integer"
 		case "limit":
-			into, want = &f.Limit, "a whole number"
+			into, want = &f.Limit, "a non-negative integer"
 		case "search":
 			into, want = &f.Search, "a string"
 		default:
@@ -136,11 +140,10 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 			}
 			into = new([]string)
 		}
-		raw := members[name]
-		if string(raw) == "null" {
-			continue
-		}
-		if json.Unmarshal(raw, into) != nil {
+		switch _, again := known[name]; {
+		case again:
+			return f, nil, "invalid: " + graspsync.Clip(name, wire.MaxSub) + " is there twice"
+		case !readMember(raw, into):
 			return f, nil, "invalid: " + graspsync.Clip(name, wire.MaxSub) + " is not " + want
 		}
 		known[name] = into
@@ -166,6 +169,26 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	return f, encoded(known), ""
 }
 
+// readMember reads the value of a filter's member, and reports whether that could be read. A null is no value, not even in a
+// list: a filter that lost one would match more.
+func readMember(raw json.RawMessage, into any) bool {
+	switch into := into.(type) {
+	case *[]string:
+		var list []*string
+		if raw[0] != '[' || json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
+			return false
+		}
+		*into = make([]string, len(list))
+		for i, s := range list {
+			(*into)[i] = *s
+		}
+		return true
+	case *string:
+		return raw[0] == '"' && json.Unmarshal(raw, into) == nil
+	}
+	return !bytes.ContainsAny(raw, "-n") && json.Unmarshal(raw, into) == nil // numbers: neither signs nor null
+}
+
 // readEvent reads an event, and writes it anew for the relay: with the members of NIP-01 as they are, which is no longer. It
 // answers one that it can't read: with OK if that has an id.
 func (r *request) readEvent(part json.RawMessage, maxContent int) (answer []byte) {
@@ -189,6 +212,30 @@ func (r *request) readEvent(part json.RawMessage, maxContent int) (answer []byte
 		return notice(reason)
 	}
 	return okay(id, false, reason)
+}
+
+// What is read of a message that is not JSON, or not one of NIP-01: which one it was to be, and of which event.
+var (
+	beginning = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
+	eventID   = regexp.MustCompile(`"id"\s*:\s*"([0-9a-f]{64})"`)
+)
+
+// unreadable answers a message that can't be read as the request that it begins as, so that its client does not wait.
+func (r *request) unreadable(message []byte, reason string) (answer []byte) {
+	if begins := beginning.FindSubmatch(message); begins != nil {
+		r.label = string(begins[1])
+		switch r.label {
+		case labelEvent, labelAuth:
+			if id := eventID.FindSubmatch(message); id != nil {
+				return okay(string(id[1]), false, reason)
+			}
+		case labelReq, labelCount, labelNegOpen, labelNegMsg:
+			if json.Unmarshal(begins[2], &r.name) == nil && len(r.name) <= maxEcho {
+				return r.refusal(reason)
+			}
+		}
+	}
+	return notice(reason)
 }
 
 // okay returns the answer to an event.

@@ -64,7 +64,7 @@ func TestCaseC4_SignedForOneOfOurNames(t *testing.T) {
 		for _, header := range []http.Header{nil, {"X-Forwarded-Host": {"evil.example"}, "X-Forwarded-Proto": {"https"}}} {
 			for relay, ours := range map[string]bool{
 				"wss://grasp.example.com": true, "wss://grasp.example.com/": true, "ws://second.example:8443": true, "wss://second.example:8443": true,
-				"wss://third.example/git": true, "wss://third.example": false, "wss://evil.example": false, "ws://evil.example": false, "": false,
+				"wss://third.example/git": true, "wss://third.example": false, "wss://grasp.example.com/other": false, "wss://evil.example": false, "ws://evil.example": false, "": false,
 				"wss://grasp.example.com.evil.example": false, "ws://" + r.addr: false,
 			} {
 				ok, known := r.authenticates(host, header, relay)

@@ -64,5 +64,7 @@ func TestCaseC3_BehindAGate(t *testing.T) {
 	require.Contains(t, c.say(`["EVENT",%s]`, bad), fmt.Sprintf(`["OK",%q,false,"invalid: created_at`, e.ID.Hex()))
 	require.Contains(t, c.say(`["EVENT",{"seen_on":[],%s]`, text[1:]), fmt.Sprintf(`["OK",%q,true`, e.ID.Hex()))
 	require.Contains(t, c.say(`["REQ","x",{"kinds":"1"}]`), `["CLOSED","x","invalid: kinds`)
+	require.Contains(t, c.say(`["COUNT","x",{"kinds":[1],"limit":-1}]`), `["CLOSED","x","invalid: limit`)
+	require.Contains(t, c.say(`["EVENT",%s]`, text[:len(text)-3]), fmt.Sprintf(`["OK",%q,false,"invalid: not JSON`, e.ID.Hex()))
 	require.Contains(t, c.say(`["NEG-OPEN","n",{},"62"]`), `["NEG-MSG","n","61"]`)
 }
