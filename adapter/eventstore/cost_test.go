@@ -20,11 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
 // Of several authors, kinds or values badger gives not always the newest, and clients that page never came to the others.
 func TestAnswersAreTheNewest(t *testing.T) {
+	racetest.Amounts(t)
 	for seed := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		authors := []string{alice, bob, strings.Repeat("c3", 32), alice[:16] + bob[16:]}
@@ -145,6 +147,7 @@ func raise(n *atomic.Int64, to int64) {
 // One event with 30,000 tags was in memory once for each value that a filter named, and a hundred of them once for
 // each of a few questions: gigabytes, for some kilobytes sent.
 func TestQuestionsAreReadInSmallParts(t *testing.T) {
+	racetest.Amounts(t)
 	db := &weighed{BadgerBackend: newBadger(t, 0)}
 	s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
 	var tags []nostr.Tag

@@ -12,6 +12,7 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/eventstore/slicestore"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 )
@@ -44,6 +45,7 @@ func backends(t *testing.T) map[string]*Store {
 // What a client gets, and what is counted for it, is what NIP-01 says, whatever the backend takes for an answer: the newest, of one
 // second those with the lowest ids, and all of them in number.
 func TestAnyBackendIsLikeAnyOther(t *testing.T) {
+	racetest.Amounts(t)
 	alice, bob := strings.Repeat("a1", 32), strings.Repeat("b0", 32)
 	like := alice[:16] + bob[16:] // an author with the same key
 	names := []string{"t", "a", "e", "p", "K", "alt"}

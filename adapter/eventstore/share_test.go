@@ -15,6 +15,7 @@ import (
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/asker"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/internal/traits"
 	"github.com/graspsync/graspsync/limit"
 )
@@ -51,6 +52,7 @@ func (b *endless) QueryEvents(_ context.Context, f nostr.Filter) (chan *nostr.Ev
 // What badger holds against a question besides what it looks up was read without end, and counted again, while all others waited; and
 // who had as much read as one may got what he had not asked for.
 func TestWhatOneQuestionCosts(t *testing.T) {
+	racetest.Amounts(t)
 	b := &endless{traits: (&metered{BadgerBackend: newBadger(t, 0)}).Traits(), t: t}
 	s := newStore(t, b, eventstoreadapter.Config{NoSync: true})
 	address := "30617:" + alice + ":repo"
