@@ -48,9 +48,10 @@
 //
 // # One server per database
 //
-// A SQL database has one server at a time, because what the server knows of its events and of their git data is in memory: New
+// A SQL database or an lmdb has one server at a time, because what the server knows of its events and of their git data is in memory: New
 // fails with [ErrInUse] and names the other process. The lock ends with the process, also after kill -9: it belongs to a
-// connection of its own (PostgreSQL, and MySQL without a cluster), or to the file <database>.graspsync-lock (SQLite).
+// connection of its own (PostgreSQL, and MySQL without a cluster), or to the file <database>.graspsync-lock (SQLite), or
+// graspsync-lock in the folder (lmdb).
 //
 // # Writing
 //

@@ -23,6 +23,7 @@ import (
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/internal/traits"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -165,6 +166,39 @@ func TestCaseC17_SecondServer(t *testing.T) {
 			require.NoError(t, second.Close())
 		})
 	}
+}
+
+// folderBackend is a backend that lets several processes open its folder, as lmdb does.
+type folderBackend struct {
+	eventstore.Store
+	folder string
+}
+
+func (b folderBackend) Traits() traits.Traits {
+	return traits.Traits{Page: 100, Values: 10, Folder: b.folder, Indexed: func(string, string) bool { return true }}
+}
+
+// Two servers could open one lmdb, and each broke what the other one replaced.
+func TestCaseC17_SecondServerOnFolder(t *testing.T) {
+	identity, err := nip34.ParseIdentity("wss://grasp.example.com")
+	require.NoError(t, err)
+	folder := t.TempDir()
+	start := func(folder string) (*khatruadapter.Sync, error) {
+		return khatruadapter.New(khatru.NewRelay(), folderBackend{&slicestore.SliceStore{}, folder}, identity, khatruadapter.Config{})
+	}
+	first, err := start(folder)
+	require.NoError(t, err)
+	_, err = start(filepath.Join(folder, "..", filepath.Base(folder)) + "/")
+	require.ErrorIs(t, err, eventstoreadapter.ErrInUse)
+	require.ErrorContains(t, err, fmt.Sprintf("pid %d since ", os.Getpid()))
+	require.ErrorContains(t, err, folder)
+	other, err := start(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, first.Close())
+	second, err := start(folder)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+	require.NoError(t, other.Close())
 }
 
 // A server that can't be made for another reason leaves the database to the next one.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ import (
 	"github.com/graspsync/graspsync/internal/filelock"
 )
 
-// ErrInUse is wrapped by the error of [New] if another Store, of this process or of another one, uses the same SQL database.
+// ErrInUse is wrapped by the error of [New] if another Store, of this process or of another one, uses the same SQL database, or
+// the same folder of lmdb.
 // The error names the other process. If the database gave the lock of a running Store to another one, for example after a
 // failover, all methods of the Store fail with ErrInUse from then on.
 var ErrInUse = errors.New("another server uses the database")
@@ -62,23 +64,27 @@ var mysqlLocks = lockQueries{
 		RIGHT JOIN (SELECT IS_USED_LOCK(CONCAT('graspsync ', MD5(DATABASE()))) AS id) AS held ON list.id = held.id`,
 }
 
-// lease is the exclusive use of a SQL database. The lease of any other backend does nothing. It is safe for concurrent use.
+// lease is the exclusive use of a SQL database, or of a folder of lmdb. The lease of any other backend does nothing. It is safe
+// for concurrent use.
 type lease struct {
 	db      sqlBackend // nil for other backends
 	queries lockQueries
 
 	mu sync.Mutex
 	// guarded by mu
-	file    *os.File  // of SQLite, locked
+	file    *os.File  // of SQLite and lmdb, locked
 	conn    *sql.Conn // of other databases, has the lock; nil if the connection was lost
 	holder  string    // the name of conn
 	checked time.Time
 	err     error // of the last check
 }
 
-// newLease takes the exclusive use of a backend's database.
-func newLease(backend eventstore.Store) (*lease, error) {
+// newLease takes the exclusive use of a backend's database. Folder is that of lmdb.
+func newLease(backend eventstore.Store, folder string) (*lease, error) {
 	l := &lease{}
+	if folder != "" {
+		return l, l.lockFile(filepath.Join(folder, "graspsync-lock"))
+	}
 	db, ok := backend.(sqlBackend)
 	if !ok {
 		return l, nil

@@ -44,6 +44,8 @@ type profile struct {
 	compact bool
 	// content is the length of the longest content that is kept, in bytes; 0: any.
 	content int
+	// folder is the folder of a database that lets several processes open it.
+	folder string
 	// uncounted: it is not to be asked to count. lmdb never comes to an end.
 	uncounted bool
 	// indexed reports whether a query for this tag finds all events that have it.
@@ -67,7 +69,7 @@ func profileOf(backend eventstore.Store) profile {
 		t := b.Traits()
 		p := profile{
 			page: t.Page, exempt: t.Exempt, values: t.Values, sorted: t.Sorted, trusted: t.Trusted, prefixes: t.Prefixes,
-			exclusive: t.Exclusive, serialize: t.Serialize, compact: t.Compact, indexed: t.Indexed, fits: t.Fits,
+			exclusive: t.Exclusive, serialize: t.Serialize, folder: t.Folder, compact: t.Compact, indexed: t.Indexed, fits: t.Fits,
 		}
 		if p.compact {
 			p.content = longestText
@@ -90,7 +92,7 @@ func profileOf(backend eventstore.Store) profile {
 			trusted: true, prefixes: true, compact: true, indexed: indexedCompactly, content: longestText,
 		}
 		if name == "lmdb" {
-			p.uncounted, p.indexed = true, indexedByLmdb
+			p.uncounted, p.indexed, p.folder = true, indexedByLmdb, v.FieldByName("Path").String()
 		}
 	case "slicestore":
 		p = profile{

@@ -43,8 +43,8 @@ type Store struct {
 var _ relaysync.Store = (*Store)(nil)
 
 // New returns a Store over a backend, on which Init was called. The backend is the
-// embedder's: its Close is not called. The error names every bad field of the Config. The Store has a SQL database to itself
-// until Close; if another Store has it, the error wraps [ErrInUse].
+// embedder's: its Close is not called. The error names every bad field of the Config. The Store has a SQL database or an lmdb
+// to itself until Close; if another Store has it, the error wraps [ErrInUse].
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
@@ -58,7 +58,7 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if read.serialize || write.serialize {
 		turn = make(chan struct{}, 1)
 	}
-	lease, err := newLease(backend)
+	lease, err := newLease(backend, write.folder)
 	if err != nil {
 		return nil, fmt.Errorf("event store: %w", err)
 	}

@@ -52,7 +52,8 @@ const (
 // traitsOf tells backends by the package of their type, so that none has to be linked in for it. One
 // that an embedder wrapped in a type of its own is taken for the worst of all.
 func traitsOf(db eventstore.Store) traits.Traits {
-	name, known := strings.CutPrefix(reflect.Indirect(reflect.ValueOf(db)).Type().PkgPath(), modulePath)
+	v := reflect.Indirect(reflect.ValueOf(db))
+	name, known := strings.CutPrefix(v.Type().PkgPath(), modulePath)
 	if known {
 		switch name {
 		case "boltdb":
@@ -62,6 +63,7 @@ func traitsOf(db eventstore.Store) traits.Traits {
 		case "lmdb":
 			return traits.Traits{
 				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexedByLmdb, Fits: fitsEncoded,
+				Folder: v.FieldByName("Path").String(),
 			}
 		case "mmm":
 			return traits.Traits{

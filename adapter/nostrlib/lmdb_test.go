@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/storetest"
@@ -35,6 +37,26 @@ func TestSuiteLmdb(t *testing.T) {
 		t.Cleanup(db.Close)
 		return newStore(t, db, nostrlib.Config{})
 	})
+}
+
+// A second Store over one lmdb is refused, and the error names the process that has it.
+func TestCaseC17_SecondStoreOverLmdb(t *testing.T) {
+	path := t.TempDir()
+	open := func() (*nostrlib.Store, error) {
+		db := &lmdb.LMDBBackend{Path: path, MapSize: 1 << 30}
+		require.NoError(t, db.Init())
+		t.Cleanup(db.Close)
+		return nostrlib.NewStore(db, nostrlib.Config{})
+	}
+	first, err := open()
+	require.NoError(t, err)
+	_, err = open()
+	require.ErrorIs(t, err, eventstoreadapter.ErrInUse)
+	require.ErrorContains(t, err, fmt.Sprintf("pid %d since ", os.Getpid()))
+	require.NoError(t, first.Close())
+	second, err := open()
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
 }
 
 func newMmm(t *testing.T) eventstore.Store {
