@@ -207,6 +207,21 @@ func (s *served) post(body io.Reader, header ...string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
+// ask sends a fetch request as it is, and returns the answer.
+func (s *served) ask(body io.Reader, protocol string) (int, string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/git-upload-pack", body)
+	require.NoError(s.t, err)
+	req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
+	req.Header.Set("Git-Protocol", protocol)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	return resp.StatusCode, string(text)
+}
+
 // Of a mirror whose refs may not all be pushed git printed "Everything up-to-date", and nothing
 // arrived.
 func TestCaseC22_WhatIsAllowedOfAMirrorIsTaken(t *testing.T) {
@@ -252,26 +267,41 @@ func TestCaseC22_AtomicPushIsRefusedAsAWhole(t *testing.T) {
 }
 
 // What no state allows was refused by a status, of which git shows no text, when it was larger than
-// 32 MiB; and what is above the limit of a push always.
+// twice the limit of a push; and what is above that limit always.
 func TestCaseC22_LargePushesHearWhy(t *testing.T) {
 	const mib = 1 << 20
-	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: 48 * mib})
-	s.commit("large", 40*mib)
-	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=100000000"}, {"-c", "http.extraHeader=Expect: 100-continue"}} {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: mib})
+	tip := s.commit("large", 8*mib)
+	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=10000000"}, {"-c", "http.extraHeader=Expect: 100-continue"}} {
+		s.says(nil)
 		out, err := s.try(append(settings, "push", s.url, "main")...)
 		require.Error(t, err)
 		require.Regexp(t, `! \[remote rejected\] main -> main \(no state event of this repository is known yet`, out)
-	}
-	tip := s.commit("larger", 20*mib)
-	s.says(map[string]string{"refs/heads/main": tip})
-	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=100000000"}} {
-		out, err := s.try(append(settings, "push", s.url, "main")...)
+		s.says(map[string]string{"refs/heads/main": tip})
+		out, err = s.try(append(settings, "push", s.url, "main")...)
 		require.Error(t, err)
-		require.Regexp(t, `! \[remote rejected\] main -> main \(more than 50331648 bytes`, out)
-		require.Contains(t, out, "remote unpack failed: more than 50331648 bytes")
+		require.Regexp(t, `! \[remote rejected\] main -> main \(more than 1048576 bytes`, out)
+		require.Contains(t, out, "remote unpack failed: more than 1048576 bytes")
 	}
 	require.Empty(t, s.remote())
-	require.Equal(t, 1, strings.Count(s.log.String(), "50331648"), s.log.String())
+	require.Equal(t, 1, strings.Count(s.log.String(), "1048576"), s.log.String())
+}
+
+// A clone of limited depth has a line for each commit at which its history ends. They counted as refs, and a push from
+// a deep one was refused by a status.
+func TestCaseC22_PushFromAVeryShallowClone(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	tip := s.commit("a", 100)
+	s.says(map[string]string{"refs/heads/main": tip})
+	var body strings.Builder
+	for i := range 20_000 {
+		body.WriteString(line(fmt.Sprintf("shallow %040x", i+1)))
+	}
+	body.WriteString(line(null+" "+tip+" refs/heads/main\x00report-status") + "0000" + s.pack(tip))
+	status, text := s.post(strings.NewReader(body.String()))
+	require.Equal(t, http.StatusOK, status, text)
+	require.Contains(t, text, "ok refs/heads/main\n")
+	require.Contains(t, s.remote(), tip)
 }
 
 // Whatever the cause, a client that asked for a report gets one.
@@ -292,7 +322,12 @@ func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 		"push options":      {first("report-status push-options") + "0000", "unpack push not understood: push options"},
 		"a ref twice":       {first("report-status") + line(null+" "+tip+" refs/heads/main") + "0000" + s.pack(tip), "ng refs/heads/main multiple updates"},
 		"what is not an id": {first("report-status") + line("x y refs/heads/y") + "0000", "unpack push not understood: "},
-		"version 2":         {first("report-status-v2") + line(null+" "+tip+" HEAD") + "0000" + "PACK", "ng HEAD only branches"},
+		"a certificate": {
+			line("push-cert\x00report-status push-cert=nonce") + line("certificate version 0.1\n") + line("push-cert-end\n") + "0000",
+			"unpack push not understood: certificates are not taken\n",
+		},
+		"a first line that is no command": {line("x\x00report-status") + "0000", "unpack push not understood: not a command\n"},
+		"version 2":                       {first("report-status-v2") + line(null+" "+tip+" HEAD") + "0000" + "PACK", "ng HEAD only branches"},
 	} {
 		status, text := s.post(strings.NewReader(c.body))
 		require.Equal(t, http.StatusOK, status, "%s: %s", name, text)
@@ -308,6 +343,7 @@ func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 		}
 	}
 	require.Empty(t, s.remote())
+	require.NotContains(t, s.log.String(), "WARN", "an operator can do nothing about faults of clients")
 
 	// Neither has room: the owner, nor the disk.
 	tip = s.commit("large", 2<<20)
@@ -508,16 +544,7 @@ func TestCaseC27_LargeFetchRequestsAreAnswered(t *testing.T) {
 		if protocol == "version=2" {
 			body.WriteString("0000")
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/git-upload-pack", &body)
-		require.NoError(t, err)
-		req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
-		req.Header.Set("Git-Protocol", protocol)
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(text)
+		return s.ask(&body, protocol)
 	}
 	for _, protocol := range []string{"version=2", ""} {
 		status, text := fetch(12<<20/50, protocol)
@@ -527,6 +554,44 @@ func TestCaseC27_LargeFetchRequestsAreAnswered(t *testing.T) {
 		require.Equal(t, http.StatusRequestEntityTooLarge, status)
 		require.Contains(t, text, "16777216")
 	}
+}
+
+// What git does not understand, or cannot do, was told as an internal error, and a warning for the operator.
+func TestCaseC28_RefusedFetchesSayWhy(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	tip := s.commit("a", 100)
+	s.says(map[string]string{"refs/heads/main": tip})
+	s.git("push", "-q", s.url, "main")
+	for _, protocol := range []string{"0", "2"} {
+		out, err := s.try("-c", "protocol.version="+protocol, "clone", "-q", "--shallow-since=2099-01-01", s.url, t.TempDir())
+		require.Error(t, err)
+		require.Contains(t, out, "fatal: remote error: no commits selected for shallow requests")
+	}
+	for _, c := range []struct{ body, protocol, says string }{
+		{"zzzz", "", "protocol error: bad line length character: zzzz"},
+		{"zzzz", "version=2", "protocol error: bad line length character: zzzz"},
+		{"", "", "the remote end hung up unexpectedly"},
+		{line("want x\n") + "0000", "", "expected to get object ID, not 'want x'"},
+		{line("want " + tip), "", "the remote end hung up unexpectedly"},
+		{line("shallow x\n") + "0000", "", "invalid shallow line: shallow x"},
+		{line("want "+tip) + line("deepen 0") + "0000", "", "Invalid deepen: deepen 0"},
+		{line("want "+strings.Repeat("1", 40)) + "0000" + line("done"), "", "not our ref 1111"},
+		{"0001", "version=2", "no command requested"},
+		{line("command=x") + "0000", "version=2", "invalid command 'x'"},
+		{line("command=fetch") + line("x") + "0000", "version=2", "unknown capability 'x'"},
+		{line("command=fetch") + line("command=fetch") + "0000", "version=2", "already requesting command 'fetch'"},
+		{line("command=fetch") + line("object-format=sha256") + "0001" + line("want "+tip) + "0000", "version=2", "mismatched object format"},
+		{line("command=fetch") + "0001" + line("x") + "0000", "version=2", "unexpected line: 'x'"},
+		{line("command=fetch") + "0001" + line("want "+tip) + line("have x") + "0000", "version=2", "expected SHA1 object, got 'x'"},
+		{line("command=fetch") + "0001" + line("want "+tip) + line("filter tree:3") + "0000", "version=2", "tree filter allows max depth 0"},
+	} {
+		status, text := s.ask(strings.NewReader(c.body), c.protocol)
+		require.Equal(t, http.StatusOK, status, c.body)
+		require.Regexp(t, "^[0-9a-f]{4}ERR ", text, c.body)
+		require.Contains(t, text, c.says, c.body)
+		require.NotContains(t, text, "could not send all", c.body)
+	}
+	require.Empty(t, s.log.String())
 }
 
 // Clients of an API, git LFS above all, heard plain text.

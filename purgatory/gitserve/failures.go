@@ -1,6 +1,7 @@
 package gitserve
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -18,22 +19,22 @@ type failures struct {
 	lines  seldom.Lines[graspsync.RepoRef]
 }
 
-// failed logs what git answered with an error. That an object is not here yet is no reason for a warning:
-// other servers ask for it until it is.
-func (f *failures) failed(ref graspsync.RepoRef, err error) {
-	if text := err.Error(); strings.Contains(text, "not our ref") || strings.Contains(text, "unadvertised object") {
+// fault logs why git refused a fetch request. That an object is not here yet is no reason for a warning: other
+// servers ask for it until it is.
+func (f *failures) fault(ref graspsync.RepoRef, fault *faultError) {
+	if strings.Contains(fault.why, "not our ref") || strings.Contains(fault.why, "unadvertised object") {
 		f.absent.Add(1)
-		f.log.Debug("an object that is not here was asked for", "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(text))
-		return
 	}
-	f.warn(ref, err)
+	f.log.Debug("fetch refused", "repo", graspsync.Printable(ref.String()), "reason", fault.why)
 }
 
 // warn says that a request failed.
-func (f *failures) warn(ref graspsync.RepoRef, err error) { f.say(ref, "git request failed", err) }
+func (f *failures) warn(ref graspsync.RepoRef, err error) {
+	f.say(slog.LevelWarn, ref, "git request failed", err)
+}
 
-func (f *failures) say(ref graspsync.RepoRef, what string, err error) {
+func (f *failures) say(level slog.Level, ref graspsync.RepoRef, what string, err error) {
 	if f.lines.May(ref, time.Now()) {
-		f.log.Warn(what, "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
+		f.log.Log(context.Background(), level, what, "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/url"
@@ -323,12 +324,14 @@ func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text st
 	case errors.Is(err, context.DeadlineExceeded):
 		err = &limitError{fmt.Sprintf("the request took more than %v", h.cfg.fixed.Timeout)}
 	}
+	if errors.As(err, &fault) {
+		h.failures.say(slog.LevelInfo, ref, "push refused", err)
+		return http.StatusForbidden, fault.why
+	}
 	h.failures.warn(ref, err)
 	switch {
 	case errors.As(err, &limit):
 		return http.StatusRequestEntityTooLarge, limit.Error()
-	case errors.As(err, &fault):
-		return http.StatusForbidden, fault.why
 	case noRoom(err) != "":
 		return http.StatusInsufficientStorage, noRoom(err)
 	}
@@ -435,7 +438,8 @@ func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, ref gras
 func serviceOf(service string) string { return "service=" + service }
 
 // push reads what a push wants, judges that, takes in what is allowed, and reports what became of
-// each ref. From the first command on every refusal is a report: of a status git shows no text.
+// each ref. From the first line on that says that the client reads a report, every refusal is one: of a status
+// git shows no text.
 func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *upload) {
 	var err error
 	if p.body, err = h.open(w, r, p.visit, h.cfg.MaxPush, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
@@ -453,11 +457,10 @@ func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *uplo
 			}
 		}
 		err = h.take(ctx, p)
-	case len(p.req.commands) > 0:
 	case err == nil: // git asks like this whether it may
 		err = p.body.skip(0, time.Now().Add(h.cfg.fixed.CommandTime))
 	}
-	if len(p.req.commands) > 0 {
+	if p.req.hears() {
 		h.report(ctx, w, p, err)
 		return
 	}
@@ -478,8 +481,8 @@ func beginReport(w http.ResponseWriter) {
 }
 
 // report tells the client of a push what became of each ref. err is why those were not done that
-// have no reason yet. The rest of the body is read first, up to the limit of a push once more:
-// clients listen only when they have sent everything.
+// have no reason yet. The rest of the body is read first, as long as it comes fast enough and is no more than all
+// pushes together may keep: clients listen only when they have sent everything.
 func (h *Handler) report(ctx context.Context, w *patient, p *upload, err error) {
 	status, problem := http.StatusForbidden, ""
 	if err != nil {
@@ -491,7 +494,7 @@ func (h *Handler) report(ctx context.Context, w *patient, p *upload, err error) 
 	}
 	h.refusals.push(p.ref, p.who.client, p.req)
 	end, _ := ctx.Deadline()
-	_ = p.body.skip(h.cfg.MaxPush, end)                              // the client may be gone
+	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                   // the client may be gone
 	w.pace.visit, w.pace.end = nil, time.Now().Add(h.cfg.fixed.Idle) // also for who had to leave
 	if !p.req.report && !p.req.sideband && p.req.over() {
 		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
@@ -607,14 +610,18 @@ func noRoom(err error) string {
 // run has git answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
 	status, err := h.git.serve(ctx, w, c)
-	if c.path == "/"+uploadPack && status == http.StatusOK && err != nil && ctx.Err() == nil {
-		writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in its side band
-	}
+	var fault *faultError
 	switch {
+	case errors.As(err, &fault):
+		writeLine(w, "ERR "+fault.why) // git shows it as "remote error", and reads no further
+		h.failures.fault(ref, fault)
 	case status == 0:
 		h.fail(w, ref, err)
 	case err != nil && ctx.Err() == nil:
-		h.failures.failed(ref, err)
+		if c.path == "/"+uploadPack && status == http.StatusOK {
+			writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in its side band
+		}
+		h.failures.warn(ref, err)
 	}
 }
 
@@ -665,7 +672,7 @@ func (h *Handler) settled(ctx context.Context, v *visit, ref graspsync.RepoRef, 
 		select {
 		case err := <-done:
 			if err != nil {
-				h.failures.say(ref, "a push was answered before its events are served", err)
+				h.failures.say(slog.LevelWarn, ref, "a push was answered before its events are served", err)
 			}
 			return
 		case <-tick.C:

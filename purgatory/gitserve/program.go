@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -157,6 +158,9 @@ func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (sta
 	}
 	if werr := cmd.Wait(); werr != nil && err == nil {
 		err = fmt.Errorf("git http-backend: %w: %s", werr, said)
+		if why := said.reasons(); requestFault.MatchString(why) {
+			err = &faultError{why}
+		}
 	}
 	if status == 0 && err == nil { // the client has asked for nothing
 		status = http.StatusOK
@@ -164,6 +168,11 @@ func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (sta
 	}
 	return status, err
 }
+
+// requestFault matches what git upload-pack writes of a request that it does not understand, or cannot do.
+var requestFault = regexp.MustCompile("protocol error|unknown capability|no command requested|invalid command|already requesting command|" +
+	"unexpected line|mismatched object format|remote end hung up|expected SHA1|invalid shallow|[Dd]eepen|not negotiated|" +
+	"no commits selected|filter|not our ref|unadvertised object")
 
 // start starts git http-backend. It ends when release is called, at the latest.
 func (g *program) start(ctx context.Context, c call, said io.Writer) (cmd *exec.Cmd, out io.Reader, release func(), err error) {

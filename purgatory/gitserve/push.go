@@ -35,6 +35,9 @@ type request struct {
 	atomic   bool // all that it asks for, or nothing
 }
 
+// hears reports whether the client reads a report, of which git shows more than of a status.
+func (r *request) hears() bool { return r.report || r.sideband || len(r.commands) > 0 }
+
 // left returns the commands that are not refused: those for events that are not stored, or the others.
 func (r *request) left(staged bool) (out []*command) {
 	for _, c := range r.commands {
@@ -84,21 +87,21 @@ const pktHead = 4
 const maxLine = 65520
 
 // readRequest reads the commands of a push, up to the flush packet that ends them, and
-// no byte more. It reads at most maxBytes and takes at most maxCommands. A reader that
-// ends early is an error that wraps [io.ErrUnexpectedEOF]. With an error it returns the commands
+// no byte more. It reads at most maxBytes, which alone bounds how shallow a client may be, and takes at
+// most maxCommands. A reader that ends early is an error that wraps [io.ErrUnexpectedEOF]. With an error it returns the commands
 // before that, whose client is told by a report.
 func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
 	req := &request{}
 	in := &io.LimitedReader{R: r, N: int64(maxBytes)}
 	seen := make(map[string]*command)
-	for lines := 0; ; lines++ {
+	for {
 		line, flush, err := readLine(in)
 		switch {
 		case err != nil && in.N <= 0:
 			return req, fmt.Errorf("%w: more than %d bytes of commands", errRequest, maxBytes)
 		case err != nil || flush:
 			return req, err
-		case lines == maxCommands:
+		case len(req.commands) == maxCommands:
 			return req, fmt.Errorf("%w: more than %d refs", errRequest, maxCommands)
 		}
 		if err := req.add(line, seen); err != nil {
@@ -107,7 +110,7 @@ func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
 	}
 }
 
-// add takes in one line; the first of a command has the client's
+// add takes in one line; the first of a command, or of a certificate, has the client's
 // capabilities behind a NUL. Before the commands are the commits at which the history of
 // the client ends, if it has no more: whether a ref could not do without that is found out when
 // its history is walked.
@@ -115,6 +118,19 @@ func (r *request) add(line []byte, seen map[string]*command) error {
 	text, capabilities, has := bytes.Cut(line, []byte{0})
 	if has && len(r.commands) > 0 {
 		return fmt.Errorf("%w: NUL in a command", errRequest)
+	}
+	var refused error
+	for c := range strings.FieldsSeq(string(capabilities)) {
+		switch {
+		case c == "report-status", c == "report-status-v2":
+			r.report = true
+		case c == "side-band-64k":
+			r.sideband = true
+		case c == "atomic":
+			r.atomic = true
+		case c == "push-options", strings.HasPrefix(c, "push-cert="):
+			refused = fmt.Errorf("%w: push options and certificates are not taken", errRequest)
+		}
 	}
 	words := strings.SplitN(strings.TrimSuffix(string(text), "\n"), " ", 3)
 	switch {
@@ -144,20 +160,7 @@ func (r *request) add(line []byte, seen map[string]*command) error {
 	}
 	seen[c.name] = c
 	r.commands = append(r.commands, c)
-	err = nil
-	for c := range strings.FieldsSeq(string(capabilities)) {
-		switch {
-		case c == "report-status", c == "report-status-v2":
-			r.report = true
-		case c == "side-band-64k":
-			r.sideband = true
-		case c == "atomic":
-			r.atomic = true
-		case c == "push-options", strings.HasPrefix(c, "push-cert="):
-			err = fmt.Errorf("%w: push options and certificates are not taken", errRequest)
-		}
-	}
-	return err
+	return refused
 }
 
 func parseID(s string) (nip34.ObjectID, error) {
@@ -265,6 +268,9 @@ func writeReport(w io.Writer, req *request, problem string, notes ...string) err
 		}
 	}
 	report.WriteString(flushPacket)
+	if len(req.commands) == 0 {
+		notes = append(notes, problem)
+	}
 	for _, c := range order[:min(len(order), maxNotes)] {
 		note := graspsync.Printable(c.name)
 		if more := refs[c.reason] - 1; more > 0 {

@@ -57,7 +57,6 @@ func TestReadRequest(t *testing.T) {
 		"shallow word":   packet("shallow x"),
 		"shallow later":  packet(null+" "+one+" refs/heads/x", "shallow "+one),
 		"shallow NUL":    packet("shallow " + one + "\x00report-status"),
-		"shallow eleven": packet(strings.Split(strings.Repeat("shallow "+one+"\n", 11), "\n")[:11]...),
 		"certificate":    packet("push-cert\x00report-status"),
 		"options":        packet(null + " " + one + " refs/heads/x\x00push-options"),
 		"id":             packet(null + " --upload-pack=x refs/heads/x"),

@@ -212,7 +212,7 @@ func (p *report) read(line string) {
 		id, _ := hex.DecodeString(words[len(words)-1]) // git wrote it
 		p.modules = append(p.modules, id)
 	} else if ok && p.rules.refused[name] && len(words) > 0 {
-		p.fault = &Fault{words[len(words)-1], name + " (git fsck); the operator of this server may allow it"}
+		p.fault = &Fault{words[len(words)-1], name + " (git fsck); the operator of this server may allow it (-fsck-allow " + name + ")"}
 	}
 	if len(words) == 3 && (words[0] == "commit" || words[0] == "tag") {
 		if n, err := strconv.ParseInt(words[2], 10, 64); err == nil && n > maxText {
