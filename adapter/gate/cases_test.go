@@ -195,7 +195,7 @@ func TestCaseH2_NetworkWithMostYields(t *testing.T) {
 		c := s.dialAs(fmt.Sprintf("10.2.3.%d", i))
 		c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
 	}
-	require.Eventually(t, func() bool { return s.metric("gate_hung_up_total", "room") >= 38 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_hung_up_total", "room") >= 38 }, patience, 10*time.Millisecond)
 	ev := note(1)
 	s.relay.BroadcastEvent(ev)
 	for _, c := range others {

@@ -111,6 +111,9 @@ func (s *server) metric(name string, label string) int {
 	return 0
 }
 
+// patience is the limit of waits that end at once on any machine that has time. The gate gives up after a minute.
+const patience = 40 * time.Second
+
 type client struct {
 	*websocket.Conn
 	t *testing.T
@@ -143,7 +146,7 @@ func who(r *http.Request) string { return r.Header.Get("Who") }
 
 func (c *client) says(text string) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	require.NoError(c.t, c.Write(ctx, websocket.MessageText, []byte(text)))
 }
@@ -151,7 +154,7 @@ func (c *client) says(text string) {
 // hears returns the next message that is none of those to leave out.
 func (c *client) hears(but ...string) string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 next:
 	for {

@@ -47,7 +47,7 @@ func eventOf(t *testing.T, message string) string {
 // ends is what a connection ends with that is read to its end.
 func (c *client) ends() (last string, why websocket.CloseError) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	for {
 		_, m, err := c.Read(ctx)
@@ -72,7 +72,6 @@ func TestAnAnswerWaitsForItsClient(t *testing.T) {
 	require.Equal(t, `["EOSE","live"]`, slow.hears())
 	slow.says(`["REQ","all",{"kinds":[2]}]`)
 	held, live := 0, 0
-	var longest time.Duration
 	var most uint64
 	for i := 0; ; i++ {
 		m := slow.hears()
@@ -87,9 +86,7 @@ func TestAnAnswerWaitsForItsClient(t *testing.T) {
 		require.True(t, ids[id], "once")
 		delete(ids, id)
 		if i%10 == 0 {
-			began := time.Now()
 			other.publishes(note(i))
-			longest = max(longest, time.Since(began))
 			runtime.GC()
 			var now runtime.MemStats
 			runtime.ReadMemStats(&now)
@@ -101,7 +98,6 @@ func TestAnAnswerWaitsForItsClient(t *testing.T) {
 	require.Empty(t, ids)
 	require.Equal(t, 1, held)
 	require.Zero(t, s.metric("gate_taken", "held"))
-	require.Less(t, longest, time.Second)
 	require.Less(t, most, uint64(8<<20), "the answer has 16 MB")
 	for ; live < 8; live++ {
 		require.True(t, strings.HasPrefix(slow.hears(), `["EVENT","live"`))
@@ -142,7 +138,7 @@ func TestAnAnswerOfSeveralFiltersWaits(t *testing.T) {
 	for range cap(first) {
 		eventOf(t, c.hears())
 	}
-	require.Eventually(t, func() bool { return s.metric("gate_queued_bytes", "") == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_queued_bytes", "") == 0 }, patience, 5*time.Millisecond)
 	close(second)
 	require.Equal(t, `["EOSE","x"]`, c.hears())
 }
@@ -163,7 +159,7 @@ func TestAnswersThatWaitTakeNothingFromOthers(t *testing.T) {
 		slow = append(slow, c)
 	}
 	held := func() int { return s.metric("gate_taken", "held") }
-	require.Eventually(t, func() bool { return held() == 30 && s.metric("gate_taken", "work") == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return held() == 30 && s.metric("gate_taken", "work") == 0 }, patience, 5*time.Millisecond)
 	require.Less(t, s.metric("gate_queued_bytes", ""), 20<<20)
 	other := s.dialAs("other")
 	other.publishes(note(1))
@@ -172,13 +168,13 @@ func TestAnswersThatWaitTakeNothingFromOthers(t *testing.T) {
 	for _, c := range slow {
 		c.says(`["CLOSE","x"]`)
 	}
-	require.Eventually(t, func() bool { return held() == 0 }, 5*time.Second, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 1 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return held() == 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 1 }, patience, 10*time.Millisecond)
 	gone := s.dialAs("gone")
 	gone.says(`["REQ","x"` + filters + `]`)
-	require.Eventually(t, func() bool { return held() == 3 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return held() == 3 }, patience, 5*time.Millisecond)
 	require.NoError(t, gone.CloseNow())
-	require.Eventually(t, func() bool { return held() == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return held() == 0 }, patience, 5*time.Millisecond)
 }
 
 // A client that waits for the relay and goes away kept its turn until that came.
@@ -193,22 +189,22 @@ func TestWhoWaitsAndGoesAway(t *testing.T) {
 		filters += fmt.Sprintf(`,{"kinds":[%d]}`, kind)
 	}
 	a.says(`["REQ","x"` + filters + `]`)
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 16 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 16 }, patience, 5*time.Millisecond)
 	b.says(`["REQ","x"` + filters + `]`)
 	b.says(`["REQ","y"` + filters + `]`)
 	waiting := func() int { return s.metric("gate_waiting", "work") }
-	require.Eventually(t, func() bool { return waiting() == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return waiting() == 1 }, patience, 5*time.Millisecond)
 	require.NoError(t, b.CloseNow())
-	require.Eventually(t, func() bool { return waiting() == 0 }, time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return waiting() == 0 }, patience, 5*time.Millisecond)
 	require.Equal(t, 64, s.metric("gate_taken", "listening"))
 
 	// What the relay is at takes up its places until it is done, and no longer.
 	require.NoError(t, a.CloseNow())
-	require.Eventually(t, func() bool { return s.metric("gate_connections", "") == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_connections", "") == 0 }, patience, 5*time.Millisecond)
 	require.Never(t, func() bool { return s.metric("gate_taken", "work") != 16 }, 100*time.Millisecond, 10*time.Millisecond)
 	close(never)
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 0 }, time.Second, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 0 }, time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 0 }, patience, 5*time.Millisecond)
 }
 
 // A ping that had to wait for all of a long message ended the connection after five seconds.
@@ -218,7 +214,7 @@ func TestPingsOfASlowClient(t *testing.T) {
 	s.stored(2, 1, 2_000_000)
 	slow := s.dialAs("slow")
 	slow.says(`["REQ","x",{"kinds":[2]}]`)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	_, in, err := slow.Reader(ctx)
 	require.NoError(t, err)

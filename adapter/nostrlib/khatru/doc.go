@@ -72,6 +72,9 @@
 // e or a tag that khatru would execute otherwise than others do, or fail at when the rest is done, is refused:
 // one that is malformed, an address that no event can have or of another author, any address if it is dated 0.
 //
+// khatru answers a message that it can't parse by a NOTICE that names neither an event nor a subscription, because it calls
+// no hook before its parser. Behind a gate (package gate) an EVENT gets an OK and a REQ a CLOSED, which name what is wrong.
+//
 // # Events that are held
 //
 // A policy that holds events ([relaysync.Config].Holder) says later, through [Sync.Release] and
