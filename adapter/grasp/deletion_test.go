@@ -46,7 +46,7 @@ func (r *rig) work() (work, commit string) {
 // websocket of its own: go-nostr's client closes with a data race.
 func (r *rig) publish(events ...*nostr.Event) (refused []error) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, "ws://"+r.addr+r.base, nil)
 	require.NoError(r.t, err)
@@ -77,7 +77,7 @@ func (r *rig) waits(ev *nostr.Event) bool {
 
 func (r *rig) eventually(what string, is func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, is, 20*time.Second, 10*time.Millisecond, what)
+	require.Eventually(r.t, is, time.Minute, 10*time.Millisecond, what)
 }
 
 // serve has a repository of the owner's announced and served.

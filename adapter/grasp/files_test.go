@@ -64,7 +64,7 @@ func TestCaseH8_IdleConnectionsLeaveFilesForOthers(t *testing.T) {
 			c, err := dialer.DialContext(t.Context(), "tcp", addr)
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = c.Close() })
-			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
 			_, err = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
 				"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
 			require.NoError(t, err)

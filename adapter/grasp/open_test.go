@@ -85,7 +85,7 @@ func TestOpen(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, err := exec.CommandContext(t.Context(), "git", "ls-remote", "http://"+second.address+path, "refs/heads/main").CombinedOutput()
 		return err == nil && strings.HasPrefix(string(out), git("rev-parse", "main"))
-	}, 30*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 }
 
 // A folder is free again once its server is closed, and one that can't be had is said to be.

@@ -50,5 +50,5 @@ x_gate_taken{of="work"} 0
 `), "x_gate_hung_up_total", "x_gate_taken")
 		return err == nil
 	}
-	require.Eventually(t, held, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, held, time.Minute, 20*time.Millisecond)
 }

@@ -17,7 +17,7 @@ import (
 func TestServerIsReady(t *testing.T) {
 	r := unstarted(t)
 	r.start()
-	require.Eventually(t, func() bool { return r.server.Ready(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return r.server.Ready(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
 	r.stop()
 
 	r.configure = crowded(t, nil)
@@ -25,7 +25,7 @@ func TestServerIsReady(t *testing.T) {
 	require.Eventually(t, func() bool {
 		err := r.server.Ready(t.Context())
 		return errors.Is(err, khatruadapter.ErrRoom)
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	r.stop()
 
 	r.configure = nil
@@ -37,7 +37,7 @@ func TestServerIsReady(t *testing.T) {
 	require.Eventually(t, func() bool {
 		err := r.server.Ready(t.Context())
 		return err != nil && strings.Contains(err.Error(), "writing to the folder of repositories")
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, os.Remove(incoming))
 	require.NoError(t, os.Mkdir(incoming, 0o700))
 }

@@ -154,7 +154,7 @@ func TestServer(t *testing.T) {
 	require.WithinDuration(t, was.Waiting[0].Deadline, now.Waiting[0].Deadline, 100*time.Millisecond)
 	url := owner.CloneURL("ws://"+r.addr, "repo")
 	r.git(work, "push", "-q", url, "main")
-	require.Eventually(t, func() bool { return len(r.served()) == 2 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(r.served()) == 2 }, time.Minute, 20*time.Millisecond)
 	require.ElementsMatch(t, []string{ann.ID, st.ID}, r.served())
 	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
 	require.Len(t, r.ended, 2)

@@ -131,7 +131,7 @@ func TestUploadsWithoutEventsLeaveNothing(t *testing.T) {
 		r.git(work, "push", "-q", url, "main:refs/nostr/"+strings.Repeat("0123456789abcdef"[i:i+1], 64))
 	}
 	require.Greater(t, r.size(), was)
-	require.Eventually(t, func() bool { return r.size() == was }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return r.size() == was }, time.Minute, 50*time.Millisecond)
 	require.False(t, r.downloads(url, blob))
 	require.Zero(t, r.server.Purgatory().Status().Placeholders)
 }

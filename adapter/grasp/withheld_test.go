@@ -38,7 +38,7 @@ func (r *rig) subscribe(f nostr.Filter) *listener {
 // next returns the id of the next event, "" at the end of what is stored.
 func (l *listener) next() string {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
 	for {
 		_, data, err := l.conn.Read(ctx)

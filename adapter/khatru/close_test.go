@@ -32,7 +32,7 @@ func TestServerEndsWhileItIsRead(t *testing.T) {
 		require.Contains(t, c.say(`["EVENT",%s]`, data), `true,""`)
 		var clients sync.WaitGroup
 		var others []*client
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ended := make(chan string, 8)
 		for range cap(ended) {

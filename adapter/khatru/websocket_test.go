@@ -26,7 +26,7 @@ type client struct {
 
 func dial(t testing.TB, url string) *client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(url, "http"), nil)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func dial(t testing.TB, url string) *client {
 // say sends one message and returns the next one that comes.
 func (c *client) say(format string, args ...any) string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(c.t, c.conn.Write(ctx, websocket.MessageText, fmt.Appendf(nil, format, args...)))
 	return c.read()
@@ -45,7 +45,7 @@ func (c *client) say(format string, args ...any) string {
 
 func (c *client) read() string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	_, data, err := c.conn.Read(ctx)
 	require.NoError(c.t, err)

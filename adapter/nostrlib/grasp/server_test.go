@@ -161,7 +161,7 @@ func (p *place) add(cfg graspadapter.Config) (server *graspadapter.Server, stop 
 	}
 }
 
-const soon, often = 20 * time.Second, 10 * time.Millisecond
+const soon, often = time.Minute, 10 * time.Millisecond
 
 // A repository with its issue comes from a GraspServer, where it was pushed to, to one with sync and
 // purgatory behind it: events are served with their git data, and it can be cloned.

@@ -251,7 +251,7 @@ func serve(t testing.TB, h http.Handler) string {
 
 func dial(t testing.TB, url string) *client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, url, nil)
 	require.NoError(t, err)
@@ -263,7 +263,7 @@ func dial(t testing.TB, url string) *client {
 // say sends one message and returns the next one that comes.
 func (c *client) say(format string, args ...any) string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(c.t, c.conn.Write(ctx, websocket.MessageText, fmt.Appendf(nil, format, args...)))
 	return c.read()
@@ -277,7 +277,7 @@ func (c *client) read() string {
 }
 
 func (c *client) next() (string, error) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	_, data, err := c.conn.Read(ctx)
 	return strings.TrimSpace(string(data)), err

@@ -83,7 +83,7 @@ func TestOpen(t *testing.T) {
 		has, err := second.sync.Store().Has(t.Context(), []graspsync.EventID{e.ID})
 		return err == nil && has[0]
 	}
-	require.Eventually(t, has, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, has, time.Minute, 10*time.Millisecond)
 
 	about, err := second.sync.Manager().ExplainEvent(t.Context(), e.ID)
 	require.NoError(t, err)
