@@ -595,11 +595,8 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	parts = parts[1:]
 	switch r.label {
 	case labelEvent, labelAuth:
-		if !isObject(parts[0]) {
-			answer = r.unreadable(message, "invalid: "+r.label+" has one event")
-			return r, answer
-		}
-		return r, r.readEvent(parts[0], g.maxContent())
+		answer = r.readEvent(message, parts[0], g.maxContent())
+		return r, answer
 	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
 	default:
 		return r, notice("invalid: unknown label of a message")

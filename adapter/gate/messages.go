@@ -117,34 +117,21 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 		token, _ := members.Token() // all of part is known to be JSON
 		_ = members.Decode(&raw)
 		name := fmt.Sprint(token)
-		var into any
-		want := "a list of strings"
-		switch name {
-		case "ids":
-			into = &f.IDs
-		case "authors":
-			into = &f.Authors
-		case "kinds":
-			into, want = &f.Kinds, "a list of non-negative integers"
-		case "since":
-			into, want = &f.Since, "a non-negative integer"
-		case "until":
-			into, want = &f.Until, "a non-negative integer"
-		case "limit":
-			into, want = &f.Limit, "a non-negative integer"
-		case "search":
-			into, want = &f.Search, "a string"
-		default:
-			if !strings.HasPrefix(name, "#") {
-				continue
-			}
+		into := map[string]any{
+			"ids": &f.IDs, "authors": &f.Authors, "kinds": &f.Kinds, "since": &f.Since, "until": &f.Until, "limit": &f.Limit, "search": &f.Search,
+		}[name]
+		if strings.HasPrefix(name, "#") {
 			into = new([]string)
 		}
-		switch _, again := known[name]; {
-		case again:
-			return f, nil, "invalid: " + graspsync.Clip(name, wire.MaxSub) + " is there twice"
-		case !readMember(raw, into):
-			return f, nil, "invalid: " + graspsync.Clip(name, wire.MaxSub) + " is not " + want
+		if into == nil {
+			continue
+		}
+		fault := readMember(raw, into)
+		if known[name] != nil {
+			fault = "there twice"
+		}
+		if fault != "" {
+			return f, nil, "invalid: " + graspsync.Clip(name, wire.MaxSub) + " is " + fault
 		}
 		known[name] = into
 		if list, is := into.(*[]string); is && name[0] == '#' {
@@ -169,29 +156,29 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	return f, encoded(known), ""
 }
 
-// readMember reads the value of a filter's member, and reports whether that could be read. A null is no value, not even in a
-// list: a filter that lost one would match more.
-func readMember(raw json.RawMessage, into any) bool {
-	switch into := into.(type) {
+// readMember reads the value of a filter's member, or says what is wrong with it. A null is no value, not even in a list: a
+// filter that lost one would match more.
+func readMember(raw json.RawMessage, into any) (fault string) {
+	fault = "not a non-negative integer"
+	ok := !bytes.ContainsAny(raw, "-n") // neither a sign nor null
+	switch into.(type) {
 	case *[]string:
 		var list []*string
-		if raw[0] != '[' || json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
-			return false
-		}
-		*into = make([]string, len(list))
-		for i, s := range list {
-			(*into)[i] = *s
-		}
-		return true
+		fault, ok = "not a list of strings", json.Unmarshal(raw, &list) == nil && list != nil && !slices.Contains(list, nil)
 	case *string:
-		return raw[0] == '"' && json.Unmarshal(raw, into) == nil
+		fault, ok = "not a string", raw[0] == '"'
+	case *[]int:
+		fault = "not a list of non-negative integers"
 	}
-	return !bytes.ContainsAny(raw, "-n") && json.Unmarshal(raw, into) == nil // numbers: neither signs nor null
+	if ok && json.Unmarshal(raw, into) == nil {
+		return ""
+	}
+	return fault
 }
 
 // readEvent reads an event, and writes it anew for the relay: with the members of NIP-01 as they are, which is no longer. It
 // answers one that it can't read: with OK if that has an id.
-func (r *request) readEvent(part json.RawMessage, maxContent int) (answer []byte) {
+func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int) (answer []byte) {
 	ev, err := wire.ParseEvent(part)
 	if err == nil && utf8.RuneCountInString(ev.Content) > maxContent {
 		err = fmt.Errorf("content: more than %d characters", maxContent)
@@ -209,7 +196,7 @@ func (r *request) readEvent(part json.RawMessage, maxContent int) (answer []byte
 	}
 	reason, id := "invalid: "+strings.TrimPrefix(err.Error(), wire.ErrMalformed.Error()+": "), ""
 	if json.Unmarshal(members["id"], &id) != nil || id == "" || len(id) > maxID {
-		return notice(reason)
+		return r.unreadable(message, reason)
 	}
 	return okay(id, false, reason)
 }
@@ -277,8 +264,6 @@ func (r request) as(number uint64) []byte {
 func nameOf(number uint64) json.RawMessage {
 	return strconv.AppendQuote(nil, strconv.FormatUint(number, 10))
 }
-
-func isObject(part json.RawMessage) bool { return len(part) > 0 && part[0] == '{' }
 
 func notice(text string) []byte { return write(labelNotice, quoted(text)) }
 
