@@ -149,7 +149,6 @@ func TestRealEvents(t *testing.T) {
 		assert.True(t, Membership{}.Family(a.Ref.Identifier, []*Announcement{a}).Authority(a.Ref).Has(s.Ref.Owner))
 		assert.Equal(t, "refs/heads/main", s.HEAD.String())
 		assert.Len(t, s.Refs, 1)
-		assert.Zero(t, s.Dropped)
 	}
 	worker := announced[graspsync.RepoRef{Owner: states[0].Ref.Owner, Identifier: "loom-worker"}]
 	assert.Len(t, worker.Relays, 7)

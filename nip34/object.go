@@ -9,8 +9,9 @@ import (
 )
 
 var (
-	errRef      = errors.New("not a usable ref name")
 	errObjectID = errors.New("not a git object id, which has 40 or 64 lower-case hex digits")
+	errNullID   = errors.New("not a git object id: all digits are zero")
+	errNoObject = errors.New("no object id")
 )
 
 // ObjectFormat is how a repository hashes its objects.
@@ -46,6 +47,15 @@ func ParseObjectID(s string) (ObjectID, error) {
 	return ObjectID{s}, nil
 }
 
+// parseNamed reads the id of an object that an event names. Git's null id names none.
+func parseNamed(s string) (ObjectID, error) {
+	id, err := ParseObjectID(s)
+	if err == nil && strings.Trim(s, "0") == "" {
+		return ObjectID{}, errNullID
+	}
+	return id, err
+}
+
 // String returns the hex digits.
 func (id ObjectID) String() string { return id.hex }
 
@@ -63,8 +73,14 @@ func (id ObjectID) Format() ObjectFormat {
 // RefName is the full name of a ref. It is comparable; the zero value is none.
 type RefName struct{ name string }
 
-// Refs are files: what is between two slashes is the name of one, beside which git puts
-// one with ".lock", and the whole a path below the repository's.
+// The namespaces of the refs that a state sets.
+const (
+	branches = "refs/heads/"
+	tags     = "refs/tags/"
+)
+
+// Refs are files. A part of a name between two slashes is the name of a file or folder, beside which git
+// puts a file with ".lock". The whole name is a path below the repository's folder.
 const (
 	maxRefPart = 255 - len(".lock")
 	maxRefName = 1024
@@ -72,28 +88,46 @@ const (
 
 // ParseRefName reads the name of a ref that a state may set: below refs/heads/ or
 // refs/tags/, passing the rules of git check-ref-format, and no longer than file systems
-// take, 250 bytes between two slashes and 1,024 in all.
+// take, 250 bytes between two slashes and 1,024 in all. The error names the rule that is broken.
 func ParseRefName(name string) (RefName, error) {
-	if !strings.HasPrefix(name, "refs/heads/") && !strings.HasPrefix(name, "refs/tags/") {
-		return RefName{}, fmt.Errorf("%w: neither branch nor tag", errRef)
+	if fault := refFault(name); fault != "" {
+		return RefName{}, errors.New(fault)
 	}
-	if len(name) > maxRefName {
-		return RefName{}, fmt.Errorf("%w: %d bytes", errRef, len(name))
-	}
-	if strings.HasSuffix(name, ".") || strings.Contains(name, "..") || strings.Contains(name, "@{") {
-		return RefName{}, fmt.Errorf("%w: forbidden sequence", errRef)
+	return RefName{name}, nil
+}
+
+// refFault returns the rule that a name breaks, or "".
+func refFault(name string) string {
+	switch {
+	case !strings.HasPrefix(name, branches) && !strings.HasPrefix(name, tags):
+		return "only branches, tags and refs/nostr/<event id> are served"
+	case len(name) > maxRefName:
+		return fmt.Sprintf("ref name has %d bytes, more than %d", len(name), maxRefName)
+	case strings.Contains(name, ".."):
+		return `ref name contains ".."`
+	case strings.Contains(name, "@{"):
+		return `ref name contains "@{"`
+	case strings.HasSuffix(name, "."):
+		return "ref name ends with a dot"
 	}
 	for i := range len(name) {
 		if c := name[i]; c <= ' ' || c == 0x7f || strings.IndexByte(`~^:?*[\`, c) >= 0 {
-			return RefName{}, fmt.Errorf("%w: byte %#02x", errRef, c)
+			return fmt.Sprintf("ref name contains %q", string(c))
 		}
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || len(part) > maxRefPart || part[0] == '.' || strings.HasSuffix(part, ".lock") {
-			return RefName{}, fmt.Errorf("%w: forbidden component", errRef)
+		switch {
+		case part == "":
+			return "a part of the ref name is empty"
+		case len(part) > maxRefPart:
+			return fmt.Sprintf("a part of the ref name has %d bytes, more than %d", len(part), maxRefPart)
+		case part[0] == '.':
+			return "a part of the ref name begins with a dot"
+		case strings.HasSuffix(part, ".lock"):
+			return "a part of the ref name ends with .lock"
 		}
 	}
-	return RefName{name}, nil
+	return ""
 }
 
 // EventRef is the ref at which the data of a pull request or of an update of one is

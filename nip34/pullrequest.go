@@ -60,7 +60,7 @@ func ParsePullRequest(ev graspsync.Event) (*PullRequest, error) {
 		return nil, fmt.Errorf("%w: the c tag is missing or has no value", ErrInvalid)
 	}
 	var err error
-	if p.Tip, err = ParseObjectID(tip); err != nil {
+	if p.Tip, err = parseNamed(tip); err != nil {
 		return nil, fmt.Errorf("%w: the c tag: %w", ErrInvalid, err)
 	}
 	p.Clones, p.UnusableClones, p.DroppedClones = listed(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)

@@ -22,15 +22,8 @@ type State struct {
 	// it does not say, or says something else.
 	HEAD RefName
 	// Refs has the branches and tags with the objects they point to. It may be empty,
-	// which means a repository without refs.
+	// which means a repository without refs. No name is a folder of another one.
 	Refs map[RefName]ObjectID
-	// Dropped counts refs that can't be used: bad names, values that are no object
-	// ids, repetitions. No name among Refs is a folder of another one: git has either.
-	Dropped int
-	// Impossible counts those of the dropped that are branches and tags with a value that
-	// is no object id and no other ref: no repository can ever be what the state says, and
-	// to leave them out would say that they are to be deleted.
-	Impossible int
 }
 
 // What a state takes up besides its event, in bytes, and a ref without the text of its name, which
@@ -49,9 +42,13 @@ func (s *State) Stamp() graspsync.Stamp { return graspsync.Stamp{CreatedAt: s.Cr
 // symbolic is before the name of a ref that something points to in place of an object.
 const symbolic = "ref: "
 
-// ParseState reads a repository state. Peeled tags (^{}) are passed over. An event
-// of another kind, without a usable identifier, or with a ref below the name of another
-// one, which no repository can have, is an error that wraps [ErrInvalid].
+// maxRefShown is the number of bytes of a ref name in an error. It leaves room for the reason in [Reason].
+const maxRefShown = 150
+
+// ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags (^{}),
+// symbolic values ("ref: ") and repetitions. An event of another kind, without a usable identifier, or
+// with a ref that no repository can have is an error that wraps [ErrInvalid]. A ref that cannot be read
+// is an error because a state without that ref asks for its deletion.
 func ParseState(ev graspsync.Event) (*State, error) {
 	ref, err := parseHeader(ev, graspsync.KindState)
 	if err != nil {
@@ -60,12 +57,14 @@ func ParseState(ev graspsync.Event) (*State, error) {
 	s := &State{Event: ev.Event, ID: ev.ID, Ref: ref, CreatedAt: ev.CreatedAt, Refs: make(map[RefName]ObjectID)}
 	head, _ := firstValue(ev.Event, "HEAD")
 	branch := strings.TrimPrefix(head, symbolic) // some write the name alone
-	if name, err := ParseRefName(branch); err == nil && strings.HasPrefix(branch, "refs/heads/") {
+	if name, err := ParseRefName(branch); err == nil && strings.HasPrefix(branch, branches) {
 		s.HEAD = name
 	}
 	for _, tag := range ev.Tags {
-		if len(tag) > 0 && strings.HasPrefix(tag[0], "refs/") && !strings.HasSuffix(tag[0], "^{}") {
-			s.add(tag)
+		if len(tag) > 0 && (strings.HasPrefix(tag[0], branches) || strings.HasPrefix(tag[0], tags)) && !strings.HasSuffix(tag[0], "^{}") {
+			if err := s.add(tag); err != nil {
+				return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, graspsync.PrintableAtMost(tag[0], maxRefShown), err)
+			}
 		}
 	}
 	for name := range s.Refs {
@@ -90,19 +89,20 @@ func (s *State) above(ref RefName) (folder RefName, taken bool) {
 	}
 }
 
-func (s *State) add(tag nostr.Tag) {
+func (s *State) add(tag nostr.Tag) error {
+	name, err := ParseRefName(tag[0])
+	if err != nil {
+		return err
+	}
 	if len(tag) < 2 {
-		s.Dropped++
-		return
+		return errNoObject
 	}
-	name, badName := ParseRefName(tag[0])
-	object, badObject := ParseObjectID(tag[1])
-	if _, again := s.Refs[name]; again || badName != nil || badObject != nil {
-		s.Dropped++
-		if !again && badName == nil && !strings.HasPrefix(tag[1], symbolic) {
-			s.Impossible++
-		}
-		return
+	if _, again := s.Refs[name]; again || strings.HasPrefix(tag[1], symbolic) {
+		return nil
 	}
-	s.Refs[name] = object
+	object, err := parseNamed(tag[1])
+	if err == nil {
+		s.Refs[name] = object
+	}
+	return err
 }

@@ -29,10 +29,22 @@ func TestCaseC14_RefusalNamesItsCause(t *testing.T) {
 		{30617, nostr.Tags{{"d", "a\nb"}}, "control byte in identifier"},
 		{30617, nostr.Tags{{"d", strings.Repeat("x", 10_000)}}, "identifier of 10000 bytes, more than"},
 		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/a", tip[1]}, {"refs/heads/a/b", tip[1]}}, "invalid: refs refs/heads/a and refs/heads/a/b exclude each other"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/main"}}, "invalid: refs/heads/main: no object id"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/main", commit}, {"refs/tags/v1", ""}}, "invalid: refs/tags/v1: not a git object id"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/main", commit[1:]}}, "invalid: refs/heads/main: not a git object id"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/main", strings.ToUpper(commit)}}, "invalid: refs/heads/main: not a git object id"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/main", strings.Repeat("0", 40)}}, "invalid: refs/heads/main: not a git object id: all digits are zero"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/main", commit}, {"refs/heads/x ", commit}}, `invalid: refs/heads/x : ref name contains " "`},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/main", commit}, {"refs/heads/x\x1b", commit}}, `invalid: refs/heads/x\x1b: ref name contains "\x1b"`},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/a..b", commit}}, `invalid: refs/heads/a..b: ref name contains ".."`},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/a.lock", commit}}, "invalid: refs/heads/a.lock: a part of the ref name ends with .lock"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/" + strings.Repeat("n", 60_000), commit}}, "ref name has 60011 bytes, more than 1024"},
+		{30618, nostr.Tags{{"d", "repo"}, {"refs/heads/" + strings.Repeat("n", 256), commit}}, "a part of the ref name has 256 bytes, more than 250"},
 		{1618, nostr.Tags{repo}, "invalid: the c tag is missing or has no value"},
 		{1618, nostr.Tags{repo, {"c"}}, "invalid: the c tag is missing or has no value"},
 		{1618, nostr.Tags{repo, {"c", "refs/heads/main"}}, "invalid: the c tag: not a git object id, which has 40 or 64 lower-case hex digits"},
 		{1619, nostr.Tags{repo, {"c", tip[1][1:]}}, "invalid: the c tag: not a git object id"},
+		{1618, nostr.Tags{repo, {"c", strings.Repeat("0", 40)}}, "invalid: the c tag: not a git object id"},
 		{1618, nostr.Tags{repo, {"c", strings.Repeat("A", 40)}}, "invalid: the c tag: not a git object id"},
 	} {
 		refused := r.publish(author.Event(nostr.Now()-10, c.kind, "", c.tags...))
@@ -40,4 +52,21 @@ func TestCaseC14_RefusalNamesItsCause(t *testing.T) {
 		require.ErrorContains(t, refused[0], "msg: invalid: ")
 		require.ErrorContains(t, refused[0], c.reason)
 	}
+}
+
+// A state with a ref that could not be read had that ref deleted. Tags that say nothing about a branch or a tag are ignored.
+func TestCaseC14_NoRefDisappearsUnread(t *testing.T) {
+	r, work, commit := newRig(t)
+	owner := relaytest.NewKey("owner")
+	r.serve(work, commit, owner)
+	refs := func() string { return r.git(work, "ls-remote", owner.CloneURL("ws://"+r.addr, "repo")) }
+	before := refs()
+	require.Contains(t, before, "refs/heads/main")
+	refused := r.publish(owner.Event(nostr.Now()+1, 30618, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", "ref: refs/heads/main"}, nostr.Tag{"refs/heads/main"}))
+	require.Len(t, refused, 1)
+	require.Equal(t, before, refs())
+	require.Empty(t, r.publish(owner.Event(nostr.Now()+2, 30618, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", "ref: refs/heads/unlisted"},
+		nostr.Tag{"refs/heads/main", commit, commit, "more"}, nostr.Tag{"refs/tags/v1^{}", "x"}, nostr.Tag{"refs/notes/commits", "x"},
+		nostr.Tag{"refs/pull/1/head"}, nostr.Tag{"refs/heads/sym", "ref: refs/heads/main"})))
+	require.Equal(t, before, refs())
 }

@@ -328,6 +328,8 @@ func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 		},
 		"a first line that is no command": {line("x\x00report-status") + "0000", "unpack push not understood: not a command\n"},
 		"version 2":                       {first("report-status-v2") + line(null+" "+tip+" HEAD") + "0000" + "PACK", "ng HEAD only branches"},
+		"a locked name":                   {first("report-status") + line(null+" "+tip+" refs/heads/a.lock") + "0000" + "PACK", "ng refs/heads/a.lock a part of the ref name ends with .lock\n"},
+		"a long name":                     {first("report-status") + line(null+" "+tip+" refs/heads/"+strings.Repeat("n", 256)) + "0000" + "PACK", " a part of the ref name has 256 bytes, more than 250\n"},
 	} {
 		status, text := s.post(strings.NewReader(c.body))
 		require.Equal(t, http.StatusOK, status, "%s: %s", name, text)

@@ -183,11 +183,7 @@ func parseRef(s string) (nip34.RefName, error) {
 		}
 		return nip34.EventRef(id), nil
 	}
-	ref, err := nip34.ParseRefName(s)
-	if err != nil {
-		return ref, errors.New("only branches, tags and refs/nostr/<event id> can be pushed")
-	}
-	return ref, nil
+	return nip34.ParseRefName(s)
 }
 
 // readLine reads one packet line.

@@ -103,10 +103,9 @@ func (r *Repository) NotThere(ids []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.Kinds[id] != 0 })
 }
 
-// IsUnfit reports whether git would refuse a state: it has before, a branch of it is no
-// commit, or what it says is no object at all.
+// IsUnfit reports whether git would refuse a state: it has before, or a branch of it is no commit.
 func (r *Repository) IsUnfit(s *nip34.State) bool {
-	if _, refused := r.Unfit[s.ID]; refused || s.Impossible > 0 {
+	if _, refused := r.Unfit[s.ID]; refused {
 		return true
 	}
 	for name, id := range s.Refs {
