@@ -130,11 +130,17 @@ func (c *checks) judge(ctx context.Context, announced, there map[graspsync.RepoR
 	if !many() { // those that are kept stay, or strangers who announce others would have them leave
 		maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool { return !c.departures.keeps(ref) })
 	}
-	if len(missing) > 0 && c.departures.unconfirmed() == 0 {
+	begins, ends, err := c.departures.keep(ctx, missing, len(there))
+	switch {
+	case begins:
 		c.cfg.Logger.Error("most repositories have no announcement, and none of them leaves before the operator confirms that: are the events lost?",
 			"count", len(missing), "of", len(there))
+	case ends:
+		c.cfg.Logger.Info("repositories without an announcement leave again: those that were kept are announced, or have left", "of", len(there))
 	}
-	c.departures.keep(missing, len(there))
+	if err != nil && ctx.Err() == nil {
+		c.cfg.Logger.Warn("records of kept repositories could not be written", keyError, graspsync.Printable(err.Error()))
+	}
 	return nil
 }
 

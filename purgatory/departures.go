@@ -1,6 +1,8 @@
 package purgatory
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,8 +12,12 @@ import (
 )
 
 // departures keeps repositories in service whose announcements are missing, if these are so many that
-// the events may be lost, until the operator confirms that they may leave.
+// the events may be lost, until the operator confirms that they may leave. A restart does not end that.
 type departures struct {
+	store keeper // set by New, read-only
+
+	recorded map[graspsync.RepoRef]bool // the records in the store; owned by the checks
+
 	mu sync.Mutex
 	// guarded by mu
 	judged bool                       // it is known whether events are lost
@@ -23,11 +29,44 @@ type departures struct {
 // service. At a start none may, because nobody has seen their announcements leave.
 const departuresLeast = 1
 
-// keep has none of these repositories leave, of so many that are in service.
-func (d *departures) keep(refs map[graspsync.RepoRef]bool, of int) {
+// load reads the records of before a restart.
+func (d *departures) load(ctx context.Context) error {
+	d.recorded, d.kept = make(map[graspsync.RepoRef]bool), make(map[graspsync.RepoRef]bool)
+	return d.store.each(ctx, keyKept, func(key string, value []byte) error {
+		ref, err := graspsync.ParseRepoRef(string(value))
+		if err != nil || hashed(ref) != key {
+			return d.store.drop(ctx, keyKept+key)
+		}
+		d.recorded[ref], d.kept[ref] = true, true
+		return nil
+	})
+}
+
+// keep has none of these repositories leave, of so many that are in service, and records that. It
+// reports whether the first of them are kept now, or the last are kept no more.
+func (d *departures) keep(ctx context.Context, refs map[graspsync.RepoRef]bool, of int) (begins, ends bool, err error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	begins = len(refs) > 0 && (!d.judged || len(d.kept) == 0)
 	d.judged, d.kept, d.of = true, refs, of
+	d.mu.Unlock()
+	had := len(d.recorded) > 0
+	var errs []error
+	for ref := range refs {
+		if !d.recorded[ref] {
+			errs = append(errs, d.store.put(ctx, keyKept+hashed(ref), []byte(ref.String())))
+			d.recorded[ref] = errs[len(errs)-1] == nil
+		}
+	}
+	for ref := range d.recorded {
+		if !refs[ref] {
+			if err := d.store.drop(ctx, keyKept+hashed(ref)); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			delete(d.recorded, ref)
+		}
+	}
+	return begins, had && len(d.recorded) == 0, errors.Join(errs...)
 }
 
 // keeps reports whether a repository is not to leave.

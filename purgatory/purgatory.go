@@ -99,6 +99,9 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	if err := p.entries.load(ctx); err != nil {
 		return nil, err
 	}
+	if err := p.departures.load(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.looker.recover(ctx); err != nil {
 		return nil, err
 	}
@@ -107,8 +110,9 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 
 // newPurgatory makes all parts, each with those that it calls.
 func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
-	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings(), departures: &departures{}, ended: make(chan struct{})}
+	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings(), ended: make(chan struct{})}
 	outside := contain(relay, repos, git, store, p.report)
+	p.departures = &departures{store: outside.keep}
 	p.inbox, p.gatherings = newInbox(p.report), newGatherings(&cfg, p.report)
 	p.servers = newServers(&cfg, p.report, outside.keep)
 	p.entries = newEntries(&cfg, p.report, p.inbox, p.findings, p.gatherings, outside.relay, outside.keep, step)

@@ -19,6 +19,7 @@ const (
 	keyEntry    = "purgatory/entry/"
 	keyExpired  = "purgatory/expired/"
 	keyLeft     = "purgatory/left/"
+	keyKept     = "purgatory/kept/" // the value is the repository
 	keyAligning = "purgatory/aligning/"
 )
 

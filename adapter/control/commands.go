@@ -36,7 +36,8 @@ var commands = map[string]command{
 		if args[0] != "departures" {
 			return nil, fmt.Errorf("%w: want: confirm departures", admin.ErrUsage)
 		}
-		return c.ConfirmDepartures()
+		n, err := c.ConfirmDepartures()
+		return fmt.Sprintf("%d repositories leave that were kept although nobody announces them. Each comes back if it is announced before its folder is removed.", n), err
 	}},
 	"bootstrap": {"bootstrap add|remove <relay>", 2, 2, bootstrap},
 	"describe":  {"describe name|description|icon <text>", 2, 2, describe},
