@@ -210,7 +210,7 @@ func FuzzEncode(f *testing.F) {
 // changed: else it would grow for as long as somebody has us look at something else.
 func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
 	id := func(n int) nip34.ObjectID {
-		out, _ := nip34.ParseObjectID(fmt.Sprintf("%040x", n))
+		out, _ := nip34.ParseObjectID(fmt.Sprintf("f%039x", n))
 		return out
 	}
 	p, r := &Purgatory{histories: newHistories(containedGit{})}, &repository{Repository: &resolve.Repository{Ref: seedRef}}

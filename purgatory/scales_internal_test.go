@@ -218,7 +218,7 @@ func eventBy(author graspsync.PubKey, at int64, kind int, tags ...nostr.Tag) *no
 }
 
 func objectOf(n int) nip34.ObjectID {
-	id, _ := nip34.ParseObjectID(fmt.Sprintf("%040x", n))
+	id, _ := nip34.ParseObjectID(fmt.Sprintf("f%039x", n))
 	return id
 }
 

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -279,8 +280,13 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
+// object returns one id for each number. That of 0 is not git's null id, which a state may not name.
 func object(n int) nip34.ObjectID {
-	id, _ := nip34.ParseObjectID(fmt.Sprintf("%040x", n))
+	text := fmt.Sprintf("%040x", n)
+	if n == 0 {
+		text = strings.Repeat("f", len(text))
+	}
+	id, _ := nip34.ParseObjectID(text)
 	return id
 }
 

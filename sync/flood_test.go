@@ -228,7 +228,7 @@ func TestPromiseP22_HonestHubIsNotCut(t *testing.T) {
 			key := relaytest.NewCheapKey(fmt.Sprint("owner", i%743))
 			refs := make(map[string]string)
 			for b := range 20 + i%40 {
-				refs[fmt.Sprintf("refs/heads/feature/branch-%d", b)] = fmt.Sprintf("%040x", i*1000+b)
+				refs[fmt.Sprintf("refs/heads/feature/branch-%d", b)] = fmt.Sprintf("f%039x", i*1000+b)
 			}
 			a := key.Announcement(at(time.Duration(i)*time.Minute), fmt.Sprint("repo", i),
 				[]string{"wss://elsewhere.example", "wss://" + strings.Repeat("a", 50) + ".example"}, []string{"https://elsewhere.example/" + strings.Repeat("x", 3500)})

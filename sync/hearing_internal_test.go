@@ -102,7 +102,7 @@ func (r *hearingRig) announce(by int, here bool, lists ...int) int {
 
 func (r *hearingRig) state(by int) *job {
 	n := r.next()
-	return r.job(testEvent(n, graspsync.KindState, by, nostr.Timestamp(n), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", fmt.Sprintf("%040d", n)}))
+	return r.job(testEvent(n, graspsync.KindState, by, nostr.Timestamp(n), nostr.Tag{"d", "x"}, nostr.Tag{"refs/heads/main", fmt.Sprintf("f%039d", n)}))
 }
 
 // Each version of any announcement had all states of everybody judged again who was known

@@ -60,7 +60,7 @@ func sameSecond(t *testing.T, events, limit int, neg, spread bool) {
 		case spread && n%3 == 0:
 			all = append(all, who.Patch(second, ref, fmt.Sprint("patch ", n)))
 		case spread && n%3 == 1:
-			all = append(all, who.PullRequest(second, ref, fmt.Sprint("pull ", n), fmt.Sprintf("%040x", n)))
+			all = append(all, who.PullRequest(second, ref, fmt.Sprint("pull ", n), fmt.Sprintf("f%039x", n)))
 		default:
 			all = append(all, who.Issue(second, ref, fmt.Sprint("issue ", n)))
 		}
