@@ -31,7 +31,7 @@ func TestVanishes(t *testing.T) {
 	us, err := ParseIdentity("grasp.example", "wss://other.example:8444")
 	require.NoError(t, err)
 	for value, want := range map[string]bool{
-		"ALL_RELAYS": true, "all_relays": false, "wss://grasp.example": true, "WSS://Grasp.Example:443/": true,
+		"ALL_RELAYS": true, "all_relays": false, "wss://grasp.example": true, "WSS://Grasp.Example:443/": true, "wss://grasp.example/x": false,
 		"wss://evil-grasp.example": false, "wss://other.example": false, "wss://other.example:8444": true, "": false,
 	} {
 		ev := event(62, key(1), nostr.Tag{"relay"}, nostr.Tag{"r", "ALL_RELAYS"}, nostr.Tag{"relay", value})
