@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -457,20 +458,29 @@ func TestCaseC23_GzippedPushIsTakenUpToTheLimit(t *testing.T) {
 	require.Contains(t, text, "unpack more than 20971520 bytes")
 }
 
-// A small pack of many versions of a large file takes git long to index. It was ended after 20
-// seconds.
+// A small pack of many versions of a large file takes git long to index. It was ended after 20 seconds of CPU time and
+// another one for each MiB of the push.
 func TestCaseC23_SmallPackThatTakesGitLongIsTaken(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a minute")
-	}
 	racetest.Amounts(t)
-	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
-	pack, tip := versions(900, 12<<20)
+	program, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	shim, log := filepath.Join(dir, "git"), filepath.Join(dir, "log")
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -t >> %s\nexec %s \"$@\"\n", log, program), 0o700))
+	s := serve(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{})
+	pack, tip := versions(90, 12<<20)
 	s.says(map[string]string{"refs/heads/main": tip})
 	status, text := s.post(strings.NewReader(line(null+" "+tip+" refs/heads/main\x00report-status side-band-64k") + "0000" + pack))
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text[max(0, len(text)-300):], "ok refs/heads/main\n")
 	require.Contains(t, s.remote(), tip)
+	limits, err := os.ReadFile(log)
+	require.NoError(t, err)
+	for limit := range strings.Lines(string(limits)) {
+		seconds, err := strconv.Atoi(strings.TrimSpace(limit))
+		require.NoError(t, err)
+		require.Greater(t, seconds, 600, "of CPU time for a run of git")
+	}
 }
 
 // versions returns a pack of some KiB with a commit of so many files of that size. Each is a delta on
