@@ -350,7 +350,13 @@ func headerName(to *string) func(string) error {
 	}
 }
 
-func parseBytes(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+func parseBytes(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("want a number of bytes without a unit, such as 2147483648 for 2 GiB: %q", s)
+	}
+	return n, nil
+}
 
 // network reads a CIDR.
 func network(s string) (netip.Prefix, error) {

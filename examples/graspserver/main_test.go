@@ -87,7 +87,8 @@ func TestParse(t *testing.T) {
 
 	for flag, wants := range map[string]string{
 		"-pubkey=nobody": "-pubkey", "-pubkey=npub1": "-pubkey",
-		"-expiry=30": "missing unit", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
+		"-max-git-memory=2G": "without a unit, such as 2147483648",
+		"-expiry=30":         "missing unit", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
 		"-domain-rate=-1": "-domain-rate: want more than 0", "-grace=0s": "-grace: want more than 0",
 		"-bootstrap=ws://a.example":   "-bootstrap ws://a.example: not encrypted, needs -allow-plaintext",
 		"-domain-limit=a.example:0,0": "-domain-limit: \"a.example:0,0\": want more than 0",

@@ -152,13 +152,13 @@ var objectFaults = []struct {
 	{"extraHeaderEntry", taken, tag("type commit\ntag v1\ntagger " + somebody + "\nextra x\n\nx\n")},
 	{"fullPathname", guarded, tree("100644 a/b", "x\n")},
 	{"gitattributesBlob", taken, folder(".gitattributes")},
-	{"gitattributesLarge", taken, tree("100644 .gitattributes", strings.Repeat("#\n", 9<<20))},
+	{"gitattributesLarge", taken, tree("100644 .gitattributes", strings.Repeat(strings.Repeat("#", 1023)+"\n", 16<<10+1))},
 	{"gitattributesLineLength", taken, tree("100644 .gitattributes", strings.Repeat("a", 5000)+" text\n")},
 	{"gitattributesMissing", broken, func(p *packed) string { return p.tree(entry("100644 .gitattributes", absent)) }},
 	{"gitattributesSymlink", taken, tree("120000 .gitattributes", "x")},
 	{"gitignoreSymlink", taken, tree("120000 .gitignore", "x")},
 	{"gitmodulesBlob", guarded, folder(".gitmodules")},
-	{"gitmodulesLarge", guarded, tree("100644 .gitmodules", strings.Repeat("#\n", 9<<20))},
+	{"gitmodulesLarge", guarded, tree("100644 .gitmodules", strings.Repeat(strings.Repeat("#", 1023)+"\n", 16<<10+1))},
 	{"gitmodulesMissing", broken, func(p *packed) string { return p.tree(entry("100644 .gitmodules", absent)) }},
 	{"gitmodulesName", guarded, tree("100644 .gitmodules", "[submodule \"../x\"]\n\tpath = x\n\turl = https://example.com/x\n")},
 	{"gitmodulesParse", taken, tree("100644 .gitmodules", "[[no config\n")},
@@ -331,8 +331,8 @@ func (f *faulty) hunt(t *testing.T, ref graspsync.RepoRef, from, name, tip strin
 	return nil
 }
 
-// serves checks that a history is whole, is cloned by plain git, and survives maintenance.
-func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url, name, tip string) {
+// serves checks that the histories of refs are whole, are cloned by plain git, and survive maintenance.
+func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url string, refs map[string]string) {
 	t.Helper()
 	done, err := f.fetcher.Maintain(t.Context(), purgatory.Maintenance{
 		Lock:  func(ctx context.Context) (string, func(), error) { return f.repos.Lock(ctx, ref) },
@@ -343,18 +343,25 @@ func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url, name, tip stri
 	require.True(t, done.Pruned)
 	dir, unlock, err := f.repos.Lock(t.Context(), ref)
 	require.NoError(t, err)
-	id, err := nip34.ParseObjectID(tip)
-	require.NoError(t, err)
-	missing, err := f.fetcher.Missing(t.Context(), dir, []nip34.ObjectID{id})
+	var ids []nip34.ObjectID
+	var want []string
+	for name, tip := range refs {
+		id, err := nip34.ParseObjectID(tip)
+		require.NoError(t, err)
+		ids, want = append(ids, id), append(want, tip+" "+name)
+	}
+	missing, err := f.fetcher.Missing(t.Context(), dir, ids)
 	unlock()
 	require.NoError(t, err)
 	require.Empty(t, missing)
 	clone := t.TempDir()
 	out, err := run(t, clone, "", "clone", "-q", "--mirror", url, "x.git")
 	require.NoError(t, err, out)
-	out, err = run(t, filepath.Join(clone, "x.git"), "", "rev-parse", name)
+	out, err = run(t, filepath.Join(clone, "x.git"), "", "for-each-ref", "--format=%(objectname) %(refname)")
 	require.NoError(t, err, out)
-	require.Equal(t, tip, out)
+	for _, line := range want {
+		require.Contains(t, out, line)
+	}
 }
 
 // An old repository has faults that git serves everywhere. They were refused by pushes and fetches, and
@@ -362,6 +369,9 @@ func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url, name, tip stri
 func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 	ours := faultyServer(t)
 	plain, server := plainServer(t)
+	all := make(map[string]string) // those that are taken
+	pushedAll, pushAll := ours.repository(t, "push")
+	fetchedAll, fetchAll := ours.repository(t, "fetch")
 	for i, c := range objectFaults {
 		t.Run(c.id, func(t *testing.T) {
 			if c.want == none {
@@ -369,14 +379,14 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 			}
 			var p packed
 			tip := c.make(&p)
-			name := "refs/heads/main"
+			name := fmt.Sprintf("refs/heads/%d", i)
 			if strings.Contains(strings.ToLower(c.id), "tag") || strings.Contains(c.id, "ype") || slices.Contains([]string{"missingObject", "badObjectSha1", "extraHeaderEntry"}, c.id) {
-				name = "refs/tags/v1"
+				name = fmt.Sprintf("refs/tags/%d", i)
 			}
 			ours.refs = map[string]string{name: tip}
 			repo := func(kind string) (string, string) {
 				dir := fmt.Sprintf("%s%d.git", kind, i)
-				out, err := run(t, plain, "", "init", "-q", "--bare", "-b", "main", dir)
+				out, err := run(t, plain, "", "init", "-q", "--bare", "--template=", "-b", "main", dir)
 				require.NoError(t, err, out)
 				return filepath.Join(plain, dir), server + "/" + dir
 			}
@@ -386,13 +396,13 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 			require.NoError(t, err, out)
 			said := post(t, pushURL, name, tip, p.pack())
 			require.Equal(t, c.want != broken, strings.Contains(said, "ok "+name), "plain git: %s", said)
-			ref, url := ours.repository(t, fmt.Sprintf("push%d", i))
+			url := pushAll
+			if c.want != taken {
+				_, url = ours.repository(t, fmt.Sprintf("push%d", i))
+			}
 			said = post(t, url, name, tip, p.pack())
 			if !assert.Equal(t, c.want == taken, strings.Contains(said, "ok "+name), "ours: %s", said) {
 				return
-			}
-			if c.want == taken {
-				ours.serves(t, ref, url, name, tip)
 			}
 
 			// For an event that is not stored.
@@ -410,11 +420,14 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 			fetched, _ := repo("fetch")
 			out, err = run(t, fetched, "", "fetch", "-q", fromURL, "+"+name+":"+name)
 			require.Equal(t, c.want != broken, err == nil, "plain git: %s", out)
-			ref, url = ours.repository(t, fmt.Sprintf("fetch%d", i))
+			ref := fetchedAll
+			if c.want != taken {
+				ref, _ = ours.repository(t, fmt.Sprintf("fetch%d", i))
+			}
 			err = ours.hunt(t, ref, fromURL, name, tip)
 			require.Equal(t, c.want == taken, err == nil, "ours: %v", err)
 			if c.want == taken {
-				ours.serves(t, ref, url, name, tip)
+				all[name] = tip
 			}
 			if c.want != guarded {
 				return
@@ -432,12 +445,14 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 			ref, url = allowing.repository(t, "push")
 			said = post(t, url, name, tip, p.pack())
 			require.Contains(t, said, "ok "+name)
-			allowing.serves(t, ref, url, name, tip)
+			allowing.serves(t, ref, url, ours.refs)
 			ref, url = allowing.repository(t, "fetch")
 			require.NoError(t, allowing.hunt(t, ref, fromURL, name, tip))
-			allowing.serves(t, ref, url, name, tip)
+			allowing.serves(t, ref, url, ours.refs)
 		})
 	}
+	ours.serves(t, pushedAll, pushAll, all)
+	ours.serves(t, fetchedAll, fetchAll, all)
 }
 
 // Git has more messages in later versions: those of the git that runs this test are in the table.
@@ -530,7 +545,7 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 
 				// As a hunt finds it, that has the first commit.
 				from := filepath.Join(root, identifier+".git")
-				out, err := run(t, root, "", "init", "-q", "--bare", "-b", "main", from)
+				out, err := run(t, root, "", "init", "-q", "--bare", "--template=", "-b", "main", from)
 				require.NoError(t, err, out)
 				out, err = run(t, from, both.pack(), "index-pack", "--stdin")
 				require.NoError(t, err, out)
@@ -541,7 +556,7 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 				err = ours.hunt(t, ref, server+"/"+identifier+".git", "refs/heads/next", next)
 				if c.fault == "" {
 					require.NoError(t, err)
-					ours.serves(t, ref, url, "refs/heads/next", next)
+					ours.serves(t, ref, url, map[string]string{"refs/heads/next": next})
 					return
 				}
 				require.Error(t, err)
@@ -576,7 +591,7 @@ func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
 			require.Regexp(t, "object [0-9a-f]{40}: a (commit|tag) of 2097[0-9]+ bytes; at most 4194304", said)
 
 			from := filepath.Join(root, dir+".git")
-			out, err := run(t, root, "", "init", "-q", "--bare", from)
+			out, err := run(t, root, "", "init", "-q", "--bare", "--template=", from)
 			require.NoError(t, err, out)
 			out, err = run(t, from, p.pack(), "index-pack", "--stdin")
 			require.NoError(t, err, out)
