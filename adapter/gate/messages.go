@@ -201,20 +201,17 @@ func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int
 	return okay(id, false, reason)
 }
 
-// What is read of a message that is not JSON, or not one of NIP-01: which one it was to be, and of which event.
-var (
-	beginning = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
-	eventID   = regexp.MustCompile(`"id"\s*:\s*"([0-9a-f]{64})"`)
-)
+// beginning is what is read of a message that is not JSON: its label, and the name after that.
+var beginning = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
 
 // unreadable answers a message that can't be read as the request that it begins as, so that its client does not wait.
 func (r *request) unreadable(message []byte, reason string) (answer []byte) {
-	if begins := beginning.FindSubmatch(message); begins != nil {
+	if begins := beginning.FindSubmatch(message[:min(len(message), 2*maxEcho)]); begins != nil { // it takes its time
 		r.label = string(begins[1])
 		switch r.label {
 		case labelEvent, labelAuth:
-			if id := eventID.FindSubmatch(message); id != nil {
-				return okay(string(id[1]), false, reason)
+			if id := findID(message); id != "" {
+				return okay(id, false, reason)
 			}
 		case labelReq, labelCount, labelNegOpen, labelNegMsg:
 			if json.Unmarshal(begins[2], &r.name) == nil && len(r.name) <= maxEcho {
@@ -223,6 +220,21 @@ func (r *request) unreadable(message []byte, reason string) (answer []byte) {
 		}
 	}
 	return notice(reason)
+}
+
+// findID returns the first member "id" with an id of an event.
+func findID(message []byte) string {
+	for found := true; found; {
+		var value []byte
+		_, message, found = bytes.Cut(message, []byte(`"id"`))
+		value, _ = bytes.CutPrefix(bytes.TrimSpace(message[:min(len(message), 2*maxID)]), []byte(":"))
+		if value = bytes.TrimSpace(value); len(value) > maxID+1 && value[0] == '"' && value[maxID+1] == '"' {
+			if id, err := graspsync.ParseEventID(string(value[1 : maxID+1])); err == nil {
+				return id.String()
+			}
+		}
+	}
+	return ""
 }
 
 // okay returns the answer to an event.
