@@ -1,38 +1,17 @@
 package purgatory_test
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/purgatory"
 )
-
-// lockedBuffer is a buffer that goroutines may write to while a test reads it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write implements [io.Writer].
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// String returns what was written.
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // Two servers that sync ask each other for what the other one does not have yet: each time that was a warning. A
 // server that has answered nothing for an hour is worth one.
@@ -45,7 +24,7 @@ func TestCaseC28_NormalLifeIsNoWarning(t *testing.T) {
 		"connection refused": {errors.New("connection refused"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log lockedBuffer
+			var log racetest.Buffer
 			logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 			run(t, purgatory.Config{Logger: logger, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 				w.serveAlice()

@@ -1,10 +1,8 @@
 package grasp_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 
 	"github.com/fiatjaf/khatru"
@@ -12,33 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
-
-// lockedBuffer is a log that several write to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // Whoever blocked an author and took that back was warned that a look at a repository had failed, in two of four
 // times.
 func TestCaseC19_BlockAndUnset(t *testing.T) {
 	c := newCommanded(t)
 	record := c.configure
-	var warned lockedBuffer
+	var warned racetest.Buffer
 	c.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
 		record(relay, cfg)
 		cfg.Logger = slog.New(slog.NewTextHandler(&warned, &slog.HandlerOptions{Level: slog.LevelWarn}))

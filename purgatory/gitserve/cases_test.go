@@ -78,30 +78,13 @@ type served struct {
 	dir   string // of the server
 	work  string
 	url   string // of the repository
-	log   *syncBuffer
+	log   *racetest.Buffer
 	about gitserve.Description
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func serve(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Config) *served {
 	t.Helper()
-	s := &served{stated: &stated{tips: make(map[string]string)}, t: t, dir: t.TempDir(), work: t.TempDir(), log: &syncBuffer{}}
+	s := &served{stated: &stated{tips: make(map[string]string)}, t: t, dir: t.TempDir(), work: t.TempDir(), log: &racetest.Buffer{}}
 	repos, err := gitserve.Open(s.dir, folder)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, repos.Close()) })
