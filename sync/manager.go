@@ -385,11 +385,11 @@ func (m *SyncManager) withNow(s Status) Status {
 		return s
 	}
 	g := GitStatus{Complete: m.index.announcedRepos()}
-	for ref, obtainable := range lacking {
+	for ref := range lacking {
 		if m.index.Announced(ref) {
 			g.Complete--
 		}
-		if obtainable {
+		if gitOf(lacking, ref) == gitMissing {
 			g.Missing++
 		} else {
 			g.Unobtainable++
@@ -398,6 +398,34 @@ func (m *SyncManager) withNow(s Status) Status {
 	g.SecondsLeft = int64(m.pace.left(s.At, g).Seconds())
 	s.Git, s.Synced = g, s.Synced && g.Missing == 0
 	return s
+}
+
+// gitMissing is that of [RepoStatus].
+const gitMissing = "missing"
+
+// gitOf returns [RepoStatus].Git.
+func gitOf(lacking map[graspsync.RepoRef]bool, ref graspsync.RepoRef) string {
+	switch obtainable, lacks := lacking[ref]; {
+	case !lacks:
+		return "complete"
+	case obtainable:
+		return gitMissing
+	}
+	return "unobtainable"
+}
+
+// withGit completes the status of repositories.
+func (m *SyncManager) withGit(some []RepoStatus) []RepoStatus {
+	if m.cfg.Lacking == nil {
+		return some
+	}
+	lacking, err := m.lacking()
+	for i := range some {
+		if err == nil {
+			some[i].Git = gitOf(lacking, some[i].Ref)
+		}
+	}
+	return some
 }
 
 // lacking asks [Config].Lacking.
@@ -489,7 +517,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 			r.Coverage = max(0, 1-float64(r.Lacks)/float64(s.Ours))
 		}
 	}
-	return s, nil
+	return m.withGit([]RepoStatus{s})[0], nil
 }
 
 // Repositories yields what is known of each repository, in the order of their
@@ -538,7 +566,7 @@ func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) (
 	}); err != nil {
 		return nil, fmt.Errorf("asking about repositories: %w", err)
 	}
-	return out, nil
+	return m.withGit(out), nil
 }
 
 // ExplainEvent returns what became of an event, and why. It asks the Store and the Holder, and

@@ -114,7 +114,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	var all, connected, dead float64
 	for _, r := range s.Relays {
 		all++
-		if r.connected() {
+		if r.Connected() {
 			connected++
 		}
 		if r.dead() {

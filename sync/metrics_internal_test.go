@@ -22,7 +22,7 @@ func TestMetricsTellOfAll(t *testing.T) {
 		u, err := graspsync.ParseRelayURL("wss://" + name + ".example")
 		require.NoError(t, err)
 		return RelayStatus{
-			URL: u, labelled: labelled, phase: phase, health: state, Failures: int(n) + 1, Gaps: n + 2, Lasting: n + 3, //nolint:gosec // small
+			URL: u, labelled: labelled, phase: phase, Phase: phase.String(), health: state, Failures: int(n) + 1, Gaps: n + 2, Lasting: n + 3, //nolint:gosec // small
 			Lacks: int(n) + 4, UptimeShare: float64(n+5) / 1_000, Disconnects: n + 6, Reconnects: n + 7, Connects: n + 8, FailedAttempts: n + 9, //nolint:gosec // small
 		}
 	}

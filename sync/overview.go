@@ -97,7 +97,7 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 		}
 		r := o.relayStatus(p)
 		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
-			p.Wanted == p.Confirmed
+			p.Wanted == p.Confirmed && r.Following != ""
 		if st := o.stats[p.Relay]; st != nil {
 			news := st.noteSynced(now, r.Synced)
 			r.SyncTime = st.syncTime()

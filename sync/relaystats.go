@@ -188,7 +188,7 @@ func (s *relayStats) fill(r *RelayStatus) {
 	r.Events, r.Stored, r.Bytes = s.events.Load(), s.stored.Load(), s.bytes.Load()
 	r.Unserved, r.Seconds, r.Strikes = s.missing.Load(), s.seconds.Load(), s.strikes.Load()
 	r.Gaps, r.Lasting = s.gaps.Load(), s.lasting.Load()
-	if r.connected() {
+	if r.Connected() {
 		r.Queries, r.Requests = int(s.queries.Load()), int(s.requests.Load())
 		r.Reconciling = int(s.reconciling.Load())
 	}

@@ -23,6 +23,9 @@ type RepoStatus struct {
 	// Level is "full", or "state only" while its announcement is held by the Policy.
 	Level string `json:"level"`
 	Roots int    `json:"roots"` // patches, pull requests and issues
+	// Git is "complete", "missing" or "unobtainable", as [GitStatus] counts the repository, and ""
+	// without [Config].Lacking.
+	Git string `json:"git,omitempty"`
 
 	// Items are the repository and its roots, of each relay; its states are one more
 	// with [Config].NarrowLayer1.

@@ -17,11 +17,11 @@ import (
 type Status struct {
 	At time.Time `json:"at"`
 	// Synced reports whether nothing is missing that could be fetched: at least one relay is
-	// followed, each relay that can be reached was fetched from to its end, all received events
-	// were dealt with, and Git.Missing is 0.
+	// followed, each relay that can be reached was fetched from to its end and brings its new
+	// events, all received events were dealt with, and Git.Missing is 0.
 	Synced bool `json:"synced"`
 	// Git counts the repositories by their git data. It is zero without [Config].Lacking.
-	Git   GitStatus `json:"git,omitzero"`
+	Git   GitStatus `json:"git"`
 	Repos int       `json:"repos"` // followed in full
 	Roots int       `json:"roots"` // their patches, pull requests and issues
 	// Unread: what is stored was not read yet. Before that it is not known whom to follow.
@@ -116,7 +116,7 @@ func (s *Status) at(now time.Time) *Status {
 	for i := range t.Relays {
 		r := &t.Relays[i]
 		switch {
-		case r.connected():
+		case r.Connected():
 			r.Uptime += passed
 		case r.Attempts > 0:
 			r.Downtime += passed
@@ -270,20 +270,30 @@ func (r *RelayStatus) UnmarshalJSON(text []byte) error {
 
 // Trouble says what is wrong with a relay besides what its Phase says, in words for people; "" is nothing.
 func (r RelayStatus) Trouble() string {
-	connected := slices.Contains([]string{plan.Syncing.String(), plan.Live.String(), plan.LiveWithGaps.String()}, r.Phase)
 	switch {
 	case r.Health == health.Dead.String():
 		return "failing for a day or more, and tried once a day"
 	case r.Health == health.RateLimited.String():
 		return "asked for fewer requests"
-	case r.Health == health.Degraded.String() && connected:
+	case r.Health == health.Degraded.String() && r.Connected():
 		return "connected for a short while only"
-	case !connected && r.Failures > 0:
+	case !r.Connected() && r.Failures > 0:
 		return plural(r.Failures, "attempt", "attempts") + " in a row failed"
 	}
 	return ""
 }
 
-func (r RelayStatus) connected() bool { return r.phase >= plan.Syncing }
+// Connected reports whether the relay is connected. It goes by Phase: Health is about earlier
+// connections as well.
+func (r RelayStatus) Connected() bool {
+	return r.Phase == plan.Syncing.String() || r.isLive()
+}
+
+func (r RelayStatus) isLive() bool {
+	return r.Phase == plan.Live.String() || r.Phase == plan.LiveWithGaps.String()
+}
+
+// Missing returns the number of items that are not complete.
+func (r RelayStatus) Missing() int { return max(0, r.Wanted-r.Confirmed) }
 
 func (r RelayStatus) dead() bool { return r.health == health.Dead }

@@ -200,9 +200,9 @@ func TestStatusGoesOn(t *testing.T) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	made := func() *Status {
 		return &Status{At: begin, Relays: []RelayStatus{
-			{phase: plan.Syncing, Attempts: 1, Uptime: time.Minute, RateLimitedUntil: begin.Add(10 * time.Second)},
-			{phase: plan.Connecting, Attempts: 1, Uptime: time.Minute},
-			{phase: plan.Connecting},
+			{Phase: plan.Syncing.String(), Attempts: 1, Uptime: time.Minute, RateLimitedUntil: begin.Add(10 * time.Second)},
+			{Phase: plan.Connecting.String(), Attempts: 1, Uptime: time.Minute},
+			{Phase: plan.Connecting.String()},
 		}}
 	}
 	for passed, goes := range map[time.Duration]bool{0: false, time.Second - 1: false, time.Second: true, time.Minute: true, -time.Hour: false} {

@@ -47,10 +47,10 @@ func (s Status) Summary(before Status) Summary {
 		out.Since = s.At.Sub(before.At)
 	}
 	for _, r := range s.Relays {
-		if r.connected() {
+		if r.Connected() {
 			out.Connected++
 		} else {
-			out.Unreached += max(0, r.Wanted-r.Confirmed)
+			out.Unreached += r.Missing()
 		}
 		if r.Synced {
 			out.InSync++

@@ -13,8 +13,8 @@ import (
 
 // Each number of a status has its place in the summary, and nothing is said twice.
 func TestSummaryTellsOfAll(t *testing.T) {
-	dead := RelayStatus{phase: plan.Disconnected, health: health.Dead, Wanted: 9, Confirmed: 7, Gaps: 1, FailedAttempts: 1}
-	up := RelayStatus{phase: plan.Live, health: health.Healthy, Synced: true, Wanted: 9, Confirmed: 8, Gaps: 2, FailedAttempts: 4}
+	dead := RelayStatus{Phase: plan.Disconnected.String(), health: health.Dead, Wanted: 9, Confirmed: 7, Gaps: 1, FailedAttempts: 1}
+	up := RelayStatus{Phase: plan.Live.String(), health: health.Healthy, Synced: true, Wanted: 9, Confirmed: 8, Gaps: 2, FailedAttempts: 4}
 	now := Status{
 		At: time.Unix(100, 0), Synced: true, Repos: 5, Roots: 6, Git: GitStatus{Complete: 9}, Relays: []RelayStatus{dead, up, up},
 		Events: EventStatus{

@@ -30,9 +30,9 @@ var relayStates = [...]string{"connected", "not connected", "dead", "rate limite
 func countedAs(r relaysync.RelayStatus, state string) bool {
 	switch state {
 	case "connected":
-		return isConnected(r)
+		return r.Connected()
 	case "not connected":
-		return !isConnected(r)
+		return !r.Connected()
 	}
 	return r.Health == state
 }
@@ -58,8 +58,8 @@ func sampleOf(at time.Time, s relaysync.Status, git *purgatory.Status) sample {
 				out.relays[i]++
 			}
 		}
-		if !isConnected(r) {
-			out.unreached += int64(missing(r))
+		if !r.Connected() {
+			out.unreached += int64(r.Missing())
 		}
 		out.wanted += int64(r.Wanted)
 		out.confirmed += int64(r.Confirmed)

@@ -9,67 +9,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// phases of relays that are connected, as [relaysync.RelayStatus] has them.
-var connected = []string{"syncing", "live", "live with gaps"}
-
-// isConnected goes by the phase: the health is about how a relay did before as well.
-func isConnected(r relaysync.RelayStatus) bool { return slices.Contains(connected, r.Phase) }
-
-// missing is how many items of a relay are not complete.
-func missing(r relaysync.RelayStatus) int { return max(0, r.Wanted-r.Confirmed) }
-
-// headline is how it stands, in a few words.
-type headline struct {
-	State string // for its sign and colour
-	Text  string
-}
-
-func headlineOf(s relaysync.Status, connected int) headline {
-	synced, failing := 0, 0
-	for _, r := range s.Relays {
-		switch {
-		case r.Synced:
-			synced++
-		case !isConnected(r) && r.Failures > 0:
-			failing++
-		}
-	}
-	switch all := len(s.Relays); {
-	case s.StoreError != "":
-		return headline{"dead", "The store cannot be read"}
-	case s.Unread:
-		return headline{"connecting", "Reading what is stored"}
-	case all == 0:
-		return headline{"disconnected", "Nobody to sync with"}
-	case s.Synced:
-		out := headline{"live", "In sync"}
-		if synced < all {
-			out.Text += fmt.Sprintf(" with %s of %s relays", number(synced), number(all))
-		}
-		if n := s.Git.Unobtainable; n > 0 {
-			out.Text += fmt.Sprintf(", %s %s unobtainable", number(n), noun(n, "repository", "repositories"))
-		}
-		return out
-	case failing == all:
-		return headline{"dead", "No relay can be reached"}
-	case connected == 0:
-		return headline{"connecting", "Connecting"}
-	}
-	out := headline{"syncing", "Catching up"}
-	switch {
-	case s.Git.Missing > 0:
-		out.Text += ": " + s.Git.String()
-	case !lack(s):
-		out.Text = "Taking in what has changed" // while changes are gathered, or received events are stored
-	}
-	return out
-}
-
-// lack reports whether a relay that is connected has items that are not complete.
-func lack(s relaysync.Status) bool {
-	return slices.ContainsFunc(s.Relays, func(r relaysync.RelayStatus) bool { return isConnected(r) && missing(r) > 0 })
-}
-
 // waitsShown is how many relays are named for which something waits.
 const waitsShown = 3
 
@@ -77,18 +16,18 @@ const waitsShown = 3
 func waitsOf(s relaysync.Status) (out []string) {
 	var away []relaysync.RelayStatus
 	for _, r := range s.Relays {
-		if !isConnected(r) && missing(r) > 0 {
+		if !r.Connected() && r.Missing() > 0 {
 			away = append(away, r)
 		}
 	}
-	slices.SortStableFunc(away, func(a, b relaysync.RelayStatus) int { return cmp.Compare(missing(b), missing(a)) })
+	slices.SortStableFunc(away, func(a, b relaysync.RelayStatus) int { return cmp.Compare(b.Missing(), a.Missing()) })
 	items := 0
 	for i, r := range away {
 		if i >= waitsShown {
-			items += missing(r)
+			items += r.Missing()
 			continue
 		}
-		line := waiting(missing(r)) + " for " + text(r.URL) + ", which is "
+		line := waiting(r.Missing()) + " for " + text(r.URL) + ", which is "
 		switch {
 		case r.Phase == "connecting":
 			line += "being connected to"

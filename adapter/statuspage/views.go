@@ -117,7 +117,7 @@ type overviewData struct {
 	Git                        *purgatory.Status
 	Progress                   progress
 	Connected, Dead            int
-	Headline                   headline
+	State, Headline            string
 	Waits                      []string // what waits for relays that are not connected
 	Waiting                    []relaysync.EventExplanation
 	Asks                       bool
@@ -142,7 +142,7 @@ func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, er
 		}
 	}
 	for _, r := range s.sync.Relays {
-		if isConnected(r) {
+		if r.Connected() {
 			d.Connected++
 		}
 		if r.Health == "dead" {
@@ -164,7 +164,8 @@ func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, er
 	}
 	d.Span = sp.name
 	d.Events, d.RelayPlots, d.Waited = plotsOf(p.history.since(s.at.Add(-sp.length)), s.at, sp)
-	d.Headline, d.Waits = headlineOf(s.sync, d.Connected), waitsOf(s.sync)
+	d.State, d.Headline = s.sync.Headline()
+	d.Waits = waitsOf(s.sync)
 	d.Notices = notices(s, d.Connected, d.Dead)
 	return d, nil
 }
@@ -236,9 +237,9 @@ func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error)
 		shown := true
 		switch d.State {
 		case "connected":
-			shown = isConnected(r)
+			shown = r.Connected()
 		case "not connected":
-			shown = !isConnected(r)
+			shown = !r.Connected()
 		case "dead":
 			shown = r.Health == "dead"
 		case "gaps":
@@ -256,7 +257,7 @@ func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error)
 	case "gaps":
 		most(func(r relaysync.RelayStatus) uint64 { return r.Gaps + r.Lasting + r.Unserved + r.Strikes })
 	case "missing":
-		most(func(r relaysync.RelayStatus) uint64 { return uint64(missing(r)) })
+		most(func(r relaysync.RelayStatus) uint64 { return uint64(r.Missing()) })
 	case "events":
 		most(func(r relaysync.RelayStatus) uint64 { return r.Stored })
 	case "failures":
@@ -336,7 +337,7 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 	for _, r := range rows {
 		row := repositoryRow{RepoStatus: r}
 		for _, rel := range r.Relays {
-			if slices.Contains(connected, rel.Phase) {
+			if (relaysync.RelayStatus{Phase: rel.Phase}).Connected() {
 				row.Connected++
 			}
 			if rel.Live {

@@ -33,8 +33,8 @@ const (
 )
 
 // once syncs until every relay that can be reached is caught up with, and git data is here or was
-// hunted for in vain for -once-wait, and says what came. It serves nobody. complete: nothing is
-// missing.
+// hunted for in vain for -once-wait, and says what came. It serves nobody. complete is the
+// Synced of [relaysync.Status].
 func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (complete bool, err error) {
 	at, remove, err := databaseOf(opt)
 	if err != nil {
@@ -227,21 +227,19 @@ func (w *waiting) wait(ctx context.Context) {
 	}
 }
 
-// report says what came, and what is missing, and whether nothing is.
+// report says what came, and what is missing, and whether that is nothing that could be fetched.
 func (w *waiting) report(out io.Writer) (complete bool) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "relay\thow\treceived\tstored\tproblem")
-	complete = !w.cut && w.status.Synced
 	for _, r := range w.status.Relays {
-		how, problem := "caught up", ""
+		how, problem := "in part", r.LastError
 		switch {
 		case r.Synced && r.GapBatches > 0:
-			how, problem, complete = "gaps", "not all that it has could be had", false
+			how, problem = "gaps", "not all that it has could be had"
 		case r.Synced:
+			how, problem = "caught up", ""
 		case givenUp(r):
-			how, problem, complete = "not reached", r.LastError, false
-		default:
-			how, problem, complete = "in part", r.LastError, false
+			how = "not reached"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", r.URL, how, r.Events, r.Stored, named(graspsync.Printable(problem)))
 	}
@@ -252,39 +250,27 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 	}
 	fmt.Fprintf(out, "repositories: %d; patches, pull requests and issues: %d; events that %s: %d\n", w.status.Repos, w.status.Roots, verb, w.subject.stored())
 	for _, e := range w.git.Waiting {
-		complete = false
 		fmt.Fprintf(out, "waits for git data: %s %s of %s, missing %d objects\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)
 	}
-	complete = w.missing(out) && complete
-	word := "incomplete"
-	if complete {
-		word = "complete"
-	}
-	fmt.Fprintln(out, word)
-	return complete
-}
-
-// missing says what else there is not, and whether that is nothing.
-func (w *waiting) missing(out io.Writer) (none bool) {
-	none = true
-	if git := w.status.Git; git.Missing+git.Unobtainable > 0 {
-		none = false
-		fmt.Fprintln(out, git)
-	}
 	if len(w.status.Relays) == 0 {
-		none = false
 		fmt.Fprintln(out, "no relay is followed: see -bootstrap, and what is blocked")
 	}
 	if n := w.git.Expired + w.git.Displaced; n > 0 {
-		none = false
 		fmt.Fprintf(out, "given up: %d events whose git data did not come\n", n)
 	}
-	if w.subject.lacks == nil {
-		return none
+	if w.subject.lacks != nil {
+		for _, ref := range slices.SortedFunc(maps.Keys(w.subject.lacks()), graspsync.RepoRef.Compare) {
+			fmt.Fprintln(out, "lacks git data:", graspsync.Printable(ref.String()))
+		}
 	}
-	for _, ref := range slices.SortedFunc(maps.Keys(w.subject.lacks()), graspsync.RepoRef.Compare) {
-		none = false
-		fmt.Fprintln(out, "lacks git data:", graspsync.Printable(ref.String()))
+	_, text := w.status.Headline()
+	switch {
+	case w.cut:
+		fmt.Fprintln(out, "incomplete: interrupted")
+	case w.status.Synced:
+		fmt.Fprintln(out, "complete:", text)
+	default:
+		fmt.Fprintln(out, "incomplete:", text)
 	}
-	return none
+	return !w.cut && w.status.Synced
 }

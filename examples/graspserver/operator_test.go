@@ -168,7 +168,7 @@ func TestOnce(t *testing.T) {
 	complete, said = try(false)
 	require.False(t, complete)
 	require.Contains(t, said, "not reached")
-	require.True(t, strings.HasSuffix(said, "\nincomplete\n"), said)
+	require.True(t, strings.HasSuffix(said, "\nincomplete: No relay can be reached\n"), said)
 
 	_, err = parse([]string{"-dry-run"}, func(string) string { return "" })
 	require.ErrorContains(t, err, "-once")
