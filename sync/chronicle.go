@@ -16,13 +16,29 @@ type chronicle struct {
 	report *report
 }
 
+// failingLong is how long a relay must have failed before that is worth a warning.
+const failingLong = time.Hour
+
+// failing warns, once, of a relay that has failed for long. It ends with a batch that did not fail.
+func (h *chronicle) failing(c *conn, reason string) {
+	now := time.Now()
+	if c.stats.failingSince.IsZero() {
+		c.stats.failingSince = now
+	}
+	if !c.stats.warned && now.Sub(c.stats.failingSince) >= failingLong {
+		c.stats.warned = true
+		h.log.Warn("relay has failed for long", keyRelay, c.url.String(), "since", c.stats.failingSince, keyErr, reason)
+	}
+}
+
 // failure reports a failed attempt, and once that the relay is dead.
 func (h *chronicle) failure(c *conn, err error) {
 	st := h.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
 	args := []any{keyRelay, c.url.String(), keyAttempt, st.Failures, keyBackoff, backoff}
+	h.failing(c, graspsync.Printable(err.Error()))
 	if h.report.mayLog(c.url, classFailed) {
-		h.log.Warn("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
+		h.log.Info("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
 	} else {
 		h.log.Debug("connection failed", args...)
 	}
@@ -33,7 +49,7 @@ func (h *chronicle) failure(c *conn, err error) {
 	}
 	if !c.stats.dead {
 		c.stats.dead = true
-		h.log.Error("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
+		h.log.Info("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
 		h.report.observe(RelayDead{Relay: c.url, Since: st.FailingSince})
 	}
 }
@@ -56,18 +72,20 @@ func (h *chronicle) batchEnded(msg batchDone, result plan.Result) {
 		if reason == "" && result == plan.Failed {
 			reason = "some events could not be saved"
 		}
+		h.failing(msg.conn, reason)
 		if h.report.mayLog(u, classBatch) {
-			log.Warn("fetching history failed", keyErr, reason)
+			log.Info("fetching history failed", keyErr, reason)
 		}
 		h.report.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
 	} else {
+		msg.conn.stats.failingSince, msg.conn.stats.warned = time.Time{}, false
 		h.report.observe(BatchConfirmed{
 			Relay: u, Kind: kind, Items: items, Events: r.Events, Method: r.Method.String(),
 			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
 		})
 	}
 	if (r.Missing > 0 || r.Seconds > 0) && h.report.mayLog(u, classIncomplete) {
-		log.Warn("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
+		log.Info("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
 	}
 }
 
@@ -85,13 +103,13 @@ func kindName(k plan.Kind) string {
 	return "other"
 }
 
-// peerLacks warns of what a relay that was compared to its end lacks.
+// peerLacks reports what a relay that was compared to its end lacks.
 func (h *chronicle) peerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
 	ref, count, repos := st.coverage.worst(now)
 	if count == 0 {
 		return
 	}
-	h.log.Warn("peer lacks events that we have", keyRelay, u.String(),
+	h.log.Info("peer lacks events that we have", keyRelay, u.String(),
 		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
 	h.report.observe(PeerLacks{Relay: u, Repo: ref, Count: count})
 }

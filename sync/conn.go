@@ -811,7 +811,7 @@ func (c *conn) setAside(v relaylimits.Value) {
 	c.stats.setAside(v, now.Add(relaylimits.Believed))
 	c.env.report.drop("poison", 1)
 	if c.env.report.mayLog(c.url, classAside) {
-		c.env.cfg.Logger.Warn("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
+		c.env.cfg.Logger.Info("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
 	}
 	c.current(now)
 }
@@ -894,6 +894,6 @@ func (c *conn) gap(in graspsync.Incoming) {
 		return
 	}
 	if c.env.report.mayLog(c.url, classGap) {
-		c.env.cfg.Logger.Warn("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
+		c.env.cfg.Logger.Info("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
 	}
 }

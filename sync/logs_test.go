@@ -106,12 +106,14 @@ func TestLogLevels(t *testing.T) {
 				after(time.Minute)
 				r.stop()
 			}},
-		{"catch-up found a gap", "catch-up found an event that was missed", slog.LevelWarn, []string{"relay", "event"}, 1, gap(0)},
+		{"catch-up found a gap", "catch-up found an event that was missed", slog.LevelInfo, []string{"relay", "event"}, 1, gap(0)},
 		{"daily found a gap", "daily pass found an event that was missed", slog.LevelError, []string{"relay", "event"}, 1, gap(26 * time.Hour)},
 		{"connected", "connected", slog.LevelInfo, []string{"relay"}, 1, play(relaytest.Behavior{}, time.Minute)},
-		{"connection failed", "connection failed", slog.LevelWarn, []string{"relay", "attempt", "backoff", "error"}, 1,
+		{"connection failed", "connection failed", slog.LevelInfo, []string{"relay", "attempt", "backoff", "error"}, 1,
 			play(relaytest.Behavior{Down: true}, 4*time.Second)},
-		{"relay dead", "relay dead", slog.LevelError, []string{"relay", "attempt", "since"}, 1,
+		{"relay that fails for long", "relay has failed for long", slog.LevelWarn, []string{"relay", "since", "error"}, 1,
+			play(relaytest.Behavior{Down: true}, 80*time.Hour)},
+		{"relay dead", "relay dead", slog.LevelInfo, []string{"relay", "attempt", "since"}, 1,
 			play(relaytest.Behavior{Down: true}, 80*time.Hour)},
 		{"batch confirmed", "batch confirmed", slog.LevelInfo, []string{"relay", "items"}, 0, play(relaytest.Behavior{}, time.Minute)},
 		{"confirmed state forgotten", "confirmed state forgotten", slog.LevelInfo, []string{"relay", "daily"}, 1,
@@ -127,11 +129,11 @@ func TestLogLevels(t *testing.T) {
 				after(30 * time.Second)
 				r.stop()
 			}},
-		{"peer lacks events", "peer lacks events that we have", slog.LevelWarn, []string{"relay", "repo", "count"}, 1,
+		{"peer lacks events", "peer lacks events that we have", slog.LevelInfo, []string{"relay", "repo", "count"}, 1,
 			play(relaytest.Behavior{}, 20*time.Hour)},
-		{"fetching failed", "fetching history failed", slog.LevelWarn, []string{"relay", "items", "error"}, 0,
+		{"fetching failed", "fetching history failed", slog.LevelInfo, []string{"relay", "items", "error"}, 0,
 			play(relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice}, 3*time.Minute)},
-		{"rate limit", "relay limits us", slog.LevelWarn, []string{"relay", "reason"}, 1,
+		{"rate limit", "relay limits us", slog.LevelInfo, []string{"relay", "reason"}, 1,
 			play(relaytest.Behavior{RateLimit: 2, Negentropy: relaytest.NegNotice}, 30*time.Second)},
 		{"learned", "relay taught a limit", slog.LevelInfo, []string{"relay", "fact", "value"}, 1,
 			play(relaytest.Behavior{Negentropy: relaytest.NegNotice}, time.Minute)},

@@ -403,8 +403,9 @@ func (l *loop) handle(ctx context.Context, msg any) {
 		if l.conns[msg.conn.url] == msg.conn {
 			l.env.health.RateLimited(msg.conn.url, msg.until)
 			l.env.report.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
+			l.chronicle.failing(msg.conn, graspsync.Printable(msg.reason))
 			if msg.log {
-				l.env.cfg.Logger.Warn("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))
+				l.env.cfg.Logger.Info("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))
 			}
 		}
 		l.step(ctx, plan.RateLimited{Relay: msg.conn.url, Epoch: msg.conn.epoch, Until: msg.until})

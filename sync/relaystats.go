@@ -34,6 +34,9 @@ type relayStats struct {
 	// owned by the loop
 	labelled bool // it has metrics of its own
 	dead     bool // that was reported
+	warned   bool // that it has failed for long
+	// failingSince is the first failure since a batch of it ended without one.
+	failingSince time.Time
 
 	mu sync.Mutex
 	// guarded by mu

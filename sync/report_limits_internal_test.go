@@ -177,7 +177,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 					s.l.handle(ctx, msg)
 				}
 			},
-			loud: `level=WARN msg="relay limits us" relay=U reason="` + logged + `"`,
+			loud: `level=INFO msg="relay limits us" relay=U reason="` + logged + `"`,
 			told: func(c *conn) []Observation { return []Observation{RelayLimited{Relay: c.url, Until: until}} },
 		},
 		{
@@ -195,14 +195,14 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 			do: func(c *conn) {
 				c.perform([]session.Action{session.SetAside{Value: relaylimits.Value{Tag: "t", Value: evil}}})
 			},
-			loud: `level=WARN msg="relay refuses a value" relay=U list=t value="` + logged + `"`,
+			loud: `level=INFO msg="relay refuses a value" relay=U list=t value="` + logged + `"`,
 			told: one(Dropped{Reason: "poison", Count: 1}),
 		},
 		{
 			name: "gap", do: func(c *conn) {
 				c.gap(graspsync.Incoming{Event: eventtest.Of(ev), Source: graspsync.Source{Kind: graspsync.CatchUp}})
 			},
-			loud: `level=WARN msg="catch-up found an event that was missed" relay=U event=` + ev.ID,
+			loud: `level=INFO msg="catch-up found an event that was missed" relay=U event=` + ev.ID,
 			told: func(c *conn) []Observation { return []Observation{GapFound{Relay: c.url, ID: testID(1)}} },
 		},
 		{
@@ -216,7 +216,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 		},
 		{
 			name: "batch that failed", do: func(c *conn) { batch(c, session.Report{Err: evil}, plan.Failed) },
-			loud: `level=WARN msg="fetching history failed" relay=U items=3 error="` + logged + `"`,
+			loud: `level=INFO msg="fetching history failed" relay=U items=3 error="` + logged + `"`,
 			told: func(c *conn) []Observation {
 				return []Observation{BatchFailed{Relay: c.url, Kind: "history", Items: 3, Reason: tamed}}
 			},
@@ -226,7 +226,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 			do: func(c *conn) {
 				batch(c, session.Report{Missing: 2, Seconds: 5, Events: 9, Method: session.Pages}, plan.Gaps)
 			},
-			loud: `level=WARN msg="history has gaps" relay=U items=3 missing_events=2 full_seconds=5`,
+			loud: `level=INFO msg="history has gaps" relay=U items=3 missing_events=2 full_seconds=5`,
 			told: func(c *conn) []Observation {
 				return []Observation{BatchConfirmed{
 					Relay: c.url, Kind: "history", Items: 3, Events: 9, Method: "REQ", Gaps: true, Duration: time.Minute,
@@ -240,7 +240,7 @@ func (s *sayer) rarely(t *testing.T) []rarely {
 				s.l.env.health.Attempt(c.url)
 				s.l.handle(ctx, dialFailed{conn: c, err: failure})
 			},
-			loud:  `level=WARN msg="connection failed" relay=U attempt=N backoff=B error="` + logged + `"`,
+			loud:  `level=INFO msg="connection failed" relay=U attempt=N backoff=B error="` + logged + `"`,
 			quiet: `level=DEBUG msg="connection failed" relay=U attempt=N backoff=B`,
 			told: func(c *conn) []Observation {
 				n, backoff := attempt(c)
@@ -353,11 +353,11 @@ func TestWhatIsSaidOfABatch(t *testing.T) {
 									reason = "some events could not be saved"
 									shown = `"` + reason + `"`
 								}
-								lines = append(lines, `level=WARN msg="fetching history failed"`+of+"error="+shown)
+								lines = append(lines, `level=INFO msg="fetching history failed"`+of+"error="+shown)
 								told = []Observation{BatchFailed{Relay: c.url, Kind: name, Items: 4, Reason: reason}}
 							}
 							if missing+seconds > 0 {
-								lines = append(lines, fmt.Sprint(`level=WARN msg="history has gaps"`, of, "missing_events=", missing, " full_seconds=", seconds))
+								lines = append(lines, fmt.Sprint(`level=INFO msg="history has gaps"`, of, "missing_events=", missing, " full_seconds=", seconds))
 							}
 							s.said(t, lines, told)
 						}
