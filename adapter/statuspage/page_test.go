@@ -193,7 +193,9 @@ func TestInSyncButForOneThatIsDown(t *testing.T) {
 	body = get(t, newPage(t, s, nil), "/").Body.String()
 	require.Contains(t, body, "Taking in what has changed", "100 % of what is wanted is not caught up with")
 	require.NotContains(t, body, "Catching up")
-	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Relays[0].Confirmed, st.Relays[0].Synced = 1, false })
+	s.change(func(st *relaysync.Status, _ *purgatory.Status) {
+		st.Relays[0].Confirmed, st.Relays[0].Synced = 1, false
+	})
 	require.Contains(t, get(t, newPage(t, s, nil), "/").Body.String(), "Catching up")
 	s.change(func(st *relaysync.Status, _ *purgatory.Status) {
 		st.Synced = false
