@@ -1,10 +1,12 @@
 package graspsync
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -12,7 +14,7 @@ import (
 const MaxText = 300
 
 // Printable makes a stranger's text fit for a log, an error, a status page and a terminal: one
-// line of printable characters of at most [MaxText] bytes, in valid UTF-8. Anything else, such
+// line of characters that [IsPrintable] has, of at most [MaxText] bytes, in valid UTF-8. Anything else, such
 // as what moves a cursor, changes a colour or turns the direction of what follows, is escaped
 // as in Go. What is printable already stays as it is.
 func Printable(s string) string { return PrintableAtMost(s, MaxText) }
@@ -26,7 +28,7 @@ func PrintableAtMost(s string, most int) string {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			piece = `\x` + strconv.FormatUint(uint64(s[0])|0x100, 16)[1:]
-		case !unicode.IsPrint(r):
+		case !IsPrintable(r):
 			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
 		}
 		if b.Len()+len(piece) > most {
@@ -36,6 +38,28 @@ func PrintableAtMost(s string, most int) string {
 		s = s[size:]
 	}
 	return b.String()
+}
+
+// IsPrintable reports whether a character can be seen, or is a space, and changes nothing around it. That a
+// font shows nothing for some letters and marks, such as U+3164 and U+FE0F, [unicode.IsPrint] does not know.
+func IsPrintable(r rune) bool {
+	return unicode.IsPrint(r) && r != '\u2800' && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// PrintableJSON returns a JSON text with all characters escaped that [IsPrintable] does not have, but for line
+// feeds. It means the same.
+func PrintableJSON(text []byte) []byte {
+	var out []byte
+	for _, r := range string(text) {
+		if r == '\n' || IsPrintable(r) {
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, "\\u%04x", unit)
+		}
+	}
+	return out
 }
 
 // Clip returns the first bytes of a text, at most most of them, and no half character.

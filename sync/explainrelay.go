@@ -55,12 +55,11 @@ func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayExpla
 		x.Is, x.Why = RelayBlocked, []string{"whoever runs this server has blocked it"}
 	case !q.readable.is():
 		x.Is, x.Why = RelayNotFollowed, []string{"what is stored here was not read yet, and nobody is followed before that" + because(q.status().StoreError)}
-	case t.tooPlain(u):
-		x.Is = RelayNotFollowed
+	case t.unreachable(u) != "":
+		x.Is, x.Why = RelayNotFollowed, []string{t.unreachable(u)}
 		if x.Listed > 0 {
 			x.Is = RelayLeftOut
 		}
-		x.Why = []string{"it is not encrypted (ws://), and AllowPlaintext is not set"}
 	case x.Listed > 0 && len(q.status().Relays) < q.cfg.fixed.MaxRelays:
 		x.Is, x.Why = RelayLeftOut, []string{fmt.Sprintf(
 			"it is taken up within %v of being listed, if it is among the first %d relays of an announcement", q.cfg.Times.BatchWindow, q.cfg.Limits.MaxRelaysPerRepo)}

@@ -275,12 +275,16 @@ func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 		}
 		out = append(out, LeftOut{graspsync.Printable(what), why})
 	}
-	for i, u := range a.Relays {
-		switch {
+	places := 0
+	for _, u := range a.Relays {
+		if u.HostPort().Resolvable() {
+			places++
+		}
+		switch why := t.unreachable(u); {
 		case t.ours(u): // not left out: it is we
-		case t.tooPlain(u):
-			add(u.String(), "it is not encrypted (ws://), and AllowPlaintext is not set")
-		case i >= most:
+		case why != "":
+			add(u.String(), why)
+		case places > most:
 			add(u.String(), fmt.Sprintf("the first %d relays of an announcement count", most))
 		}
 	}

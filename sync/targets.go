@@ -41,6 +41,17 @@ func (t *targeting) tooPlain(u graspsync.RelayURL) bool {
 	return u.Plaintext() && !t.plaintext
 }
 
+// unreachable is why a relay is never connected to, "" for others.
+func (t *targeting) unreachable(u graspsync.RelayURL) string {
+	switch {
+	case !u.HostPort().Resolvable():
+		return "public DNS has no such name"
+	case t.tooPlain(u):
+		return "it is not encrypted (ws://), and AllowPlaintext is not set"
+	}
+	return ""
+}
+
 // targets tells at which relays repositories are followed: [nip34.Family.Targets] of what is known
 // at one moment, worked out once for each identifier.
 type targets struct {

@@ -64,7 +64,8 @@ func TestCaseC7_ListedRelayIsDialedAsWritten(t *testing.T) {
 	})
 }
 
-// Relays at .onion took the places of others, and were looked up.
+// Relays at .onion took the places of others, and were looked up. Who asked about one heard that it is taken up
+// within the batch window.
 func TestCaseC13_OnionTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity(us)
@@ -84,6 +85,15 @@ func TestCaseC13_OnionTakesNoPlace(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
 		require.Equal(t, "wss://honest.example", <-transport.written)
+		onion := relayURL(t, relays[1])
+		relay, err := m.ExplainRelay(ctx, onion)
+		require.NoError(t, err)
+		require.Equal(t, relaysync.RelayLeftOut, relay.Is)
+		require.Equal(t, []string{"public DNS has no such name"}, relay.Why)
+		repo, err := m.ExplainRepo(ctx, graspsync.RepoRef{Owner: owner.PubKey(), Identifier: "repo"})
+		require.NoError(t, err)
+		require.Contains(t, repo.LeftOut, relaysync.LeftOut{What: onion.String(), Why: "public DNS has no such name"})
+		require.NotContains(t, fmt.Sprint(repo.LeftOut), "honest.example")
 		cancel()
 		<-ended
 		close(transport.written)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -143,7 +142,7 @@ func check(t testing.TB, page, name string) (shape []string) {
 	t.Helper()
 	require.True(t, utf8.ValidString(page), name)
 	for _, r := range page {
-		require.True(t, r == '\n' || unicode.IsPrint(r), "%s: %U", name, r)
+		require.True(t, r == '\n' || graspsync.IsPrintable(r), "%s: %U", name, r)
 	}
 	doc, err := html.Parse(strings.NewReader(page))
 	require.NoError(t, err)

@@ -11,11 +11,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/nbd-wtf/go-nostr/nip19"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/control"
 )
@@ -66,16 +65,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 	if err := json.Indent(&pretty, result, "", "  "); err != nil {
 		return err
 	}
-	for _, r := range pretty.String() { // strangers' text is in it, and terminals obey it
-		if r == '\n' || unicode.IsPrint(r) {
-			fmt.Fprint(out, string(r))
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(out, "\\u%04x", unit)
-		}
-	}
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(pretty.Bytes())) // strangers' text is in it, and terminals obey it
 	return nil
 }
 

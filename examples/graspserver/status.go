@@ -40,9 +40,11 @@ func statusHandler(server *grasp.Server) http.Handler {
 				Error string `json:"error"`
 			}{err.Error()}
 		}
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(status) // the client is gone if this fails
+		text, err := json.MarshalIndent(status, "", "  ")
+		if err != nil {
+			text = []byte("null")
+		}
+		_, _ = w.Write(append(graspsync.PrintableJSON(text), '\n')) // the client is gone if this fails
 	})
 }
 

@@ -22,7 +22,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -638,7 +637,7 @@ func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
 
 // The page of a repository had what moves cursors and turns lines around as strangers wrote it.
 func TestCaseC8_StrangersTextIsPrintableOnPages(t *testing.T) {
-	odd := []string{"\x1b[2J", "\u202e", "\u2066", "\u200f", "\u200b", "\u2028", "\u0007", "\ufeff", "\U000e0041", "\u061c", "\u009b", "\xff"}
+	odd := []string{"\x1b[2J", "\u202e", "\u2066", "\u200f", "\u200b", "\u2028", "\u0007", "\ufeff", "\U000e0041", "\u061c", "\u009b", "\u3164", "\ufe0f", "\u2800", "\xff"}
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	all := strings.Join(odd, "-")
 	s.about = gitserve.Description{Name: "name" + all, Text: "text\nwith two lines" + all, Web: []string{"https://example.com/" + strings.Join(odd[1:6], "-")}}
@@ -652,7 +651,7 @@ func TestCaseC8_StrangersTextIsPrintableOnPages(t *testing.T) {
 	page, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	for _, r := range string(page) {
-		require.True(t, unicode.IsPrint(r) || r == '\n', "%U is in the page", r)
+		require.True(t, graspsync.IsPrintable(r) || r == '\n', "%U is in the page", r)
 	}
 	require.Contains(t, string(page), `name\x1b[2J-\u202e`)
 	require.Contains(t, string(page), "text with two lines")
