@@ -22,6 +22,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/grasp"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/internal/front"
+	"github.com/graspsync/graspsync/internal/porttest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -52,9 +53,11 @@ type rig struct {
 
 func (r *rig) start() {
 	t := r.t
+	if r.addr == "127.0.0.1:0" {
+		r.addr = porttest.Address(t) // the same one after a restart
+	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.addr)
 	require.NoError(t, err)
-	r.addr = listener.Addr().String() // the same one after a restart
 	identity, err := nip34.ParseIdentity(append(r.names, r.addr+r.base)[:max(1, len(r.names))]...)
 	require.NoError(t, err)
 	r.relay = khatru.NewRelay()

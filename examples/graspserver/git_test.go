@@ -90,7 +90,7 @@ func served(t *testing.T, addr string, ev *nostr.Event) bool {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	require.Eventually(t, is, 20*time.Second, 50*time.Millisecond, what)
+	require.Eventually(t, is, 2*time.Minute, 50*time.Millisecond, what)
 }
 
 // hold publishes an event that has to wait for its git data.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/porttest"
 )
 
 // field is the folder of the programs that others wrote.
@@ -61,10 +62,7 @@ func TestMain(m *testing.M) {
 // address returns one on loopback that nobody listens at.
 func address(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return porttest.Address(t)
 }
 
 // The kinds of server.

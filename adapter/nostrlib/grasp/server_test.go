@@ -27,6 +27,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
+	"github.com/graspsync/graspsync/internal/porttest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -62,7 +63,7 @@ func (p *place) swap(relay *khatru.Relay, gs *grasp.GraspServer) {
 
 func open(t *testing.T) (*place, net.Listener) {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", porttest.Address(t))
 	require.NoError(t, err)
 	p := &place{t: t, addr: listener.Addr().String(), dir: t.TempDir(), relay: khatru.NewRelay()}
 	p.db = &boltdb.BoltBackend{Path: filepath.Join(p.dir, "events")}
