@@ -168,7 +168,7 @@ esac
 	require.NoError(t, err)
 	require.Len(t, strings.Fields(string(list)), 2)
 	for pid := range strings.FieldsSeq(string(list)) {
-		require.Eventually(t, func() bool { return gone(pid) }, 5*time.Second, 5*time.Millisecond, pid)
+		require.Eventually(t, func() bool { return gone(pid) }, time.Minute, 5*time.Millisecond, pid)
 	}
 }
 
@@ -209,8 +209,8 @@ func TestPromiseP30_Children(t *testing.T) {
 			_ = attempt(slow, f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
 		})
 	}
-	require.Eventually(t, func() bool { return hanging.Load() == 6 }, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return f.git.children.len() == 0 }, 10*time.Second, time.Millisecond, "none while they drip")
+	require.Eventually(t, func() bool { return hanging.Load() == 6 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return f.git.children.len() == 0 }, time.Minute, time.Millisecond, "none while they drip")
 	here := configured(t, sample(t))
 	ours := sample(t)
 	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow

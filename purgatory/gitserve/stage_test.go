@@ -96,7 +96,7 @@ func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
 	for _, id := range []string{commit, blob} {
 		require.False(t, r.downloads(t, id), "while it is staged")
 	}
-	require.Eventually(t, func() bool { return len(lies(t, r.repos.dir)) == 0 }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(lies(t, r.repos.dir)) == 0 }, time.Minute, 20*time.Millisecond)
 	require.Empty(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))))
 	require.False(t, r.downloads(t, blob), "afterwards")
 	require.Equal(t, before, files(t, r.dir()))
@@ -470,7 +470,7 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 		require.NoError(t, repos.Close())
 		repos, err = Open(dir, RepositoriesConfig{StageHold: time.Since(began) + 200*time.Millisecond})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return len(lies(t, dir)) == 0 }, 5*time.Second, 10*time.Millisecond, "step %d", i)
+		require.Eventually(t, func() bool { return len(lies(t, dir)) == 0 }, time.Minute, 10*time.Millisecond, "step %d", i)
 		require.NoError(t, repos.Close())
 	}
 	require.Equal(t, []int{0, 0, 1, 1, 1, 2, 1, 0}, seen)
