@@ -307,7 +307,7 @@ func TestWhatIsToldOfWhatIsStored(t *testing.T) {
 					lines := []string{fmt.Sprintf("level=DEBUG msg=\"event stored\" event=%s kind=1621 source=%s relay=wss://a.example", ev.ID, kind)}
 					if gap && from {
 						told = append(told, GapFound{Relay: relay, ID: testID(1), Lasting: kind == graspsync.Daily})
-						line := "level=WARN msg=\"catch-up"
+						line := "level=INFO msg=\"catch-up"
 						if kind == graspsync.Daily {
 							line = "level=ERROR msg=\"daily pass"
 						}
