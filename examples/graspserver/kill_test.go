@@ -42,7 +42,7 @@ func launch(t *testing.T, binary, addr, data string, bootstrap ...string) *proce
 			_ = c.Close()
 		}
 		return err == nil
-	}, 20*time.Second, 5*time.Millisecond, "it does not start")
+	}, time.Minute, 5*time.Millisecond, "it does not start")
 	return p
 }
 
@@ -205,7 +205,7 @@ func TestKilledInMidSync(t *testing.T) {
 		// Longer and longer, so that some of it comes to its end.
 		time.Sleep(time.Duration(100+rand.IntN(200+150*i)) * time.Millisecond)
 		require.NoError(t, server.Process.Kill())
-		require.Error(t, server.await(t, 5*time.Second))
+		require.Error(t, server.await(t, 30*time.Second))
 		p.publish(10)
 	}
 	server := launch(t, binary, addr, data, p.urls[0])
@@ -228,17 +228,18 @@ func TestKilledInMidSync(t *testing.T) {
 	require.Empty(t, p.missing(t, addr))
 
 	require.NoError(t, server.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, server.await(t, 5*time.Second))
+	require.NoError(t, server.await(t, 30*time.Second))
 	server = launch(t, binary, addr, data, p.urls[0])
 	require.Empty(t, p.missing(t, addr), "what was there before is there at once")
 	require.NoError(t, server.Process.Kill())
-	require.Error(t, server.await(t, 5*time.Second))
+	require.Error(t, server.await(t, 30*time.Second))
 }
 
-// SIGTERM in the midst of a sync, with relays that hang, ends it within 5 s.
+// SIGTERM in the midst of a start or a sync, with relays that hang, ends it soon and without an error. In the midst
+// of a start it was one: "git can't be used: asking for its version: terminated signal received".
 func TestTerminatedInMidSync(t *testing.T) {
 	binary := buildServer(t)
-	for _, after := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 1500 * time.Millisecond} {
+	for _, after := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 1500 * time.Millisecond} {
 		addr, data := freeAddr(t), filepath.Join(t.TempDir(), "data")
 		p := newPeers(t, addr)
 		p.seed(t, data)
@@ -248,7 +249,7 @@ func TestTerminatedInMidSync(t *testing.T) {
 		time.Sleep(after)
 		began := time.Now()
 		require.NoError(t, server.Process.Signal(syscall.SIGTERM))
-		require.NoError(t, server.await(t, 5*time.Second))
+		require.NoError(t, server.await(t, 30*time.Second))
 		require.Contains(t, server.output.String(), "graspserver ended", "the last line says that all is well")
 		t.Logf("after %v: ended in %v", after, time.Since(began))
 	}

@@ -135,7 +135,7 @@ func main() {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	opt.reload = hangups
-	if err := run(ctx, opt, log, nil); err != nil {
+	if err := run(ctx, opt, log, nil); err != nil && !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ctx.Err()) {
 		log.Error("graspserver ended", "error", err)
 		stop()
 		os.Exit(1)
