@@ -30,13 +30,16 @@ var (
 
 const (
 	reasonFuture  = "invalid: dated too far ahead"
-	reasonExpired = "invalid: expired"
+	reasonExpired = "invalid: event is expired"
 )
 
 // verdict is the policy's, after what takes a clock.
 func (p *containedPolicy) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
 	if p.isAhead(in.Event) {
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
+	}
+	if at, expires := nip34.Expiration(in.Event.Event); expires && at <= nostr.Now() { // NIP-40
+		return reject(reasonExpired), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
@@ -85,12 +88,6 @@ func (p *containedPolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, fore
 func (p *containedPolicy) isAhead(ev graspsync.Event) bool {
 	// In seconds: the latest of them do not fit into a time.
 	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(p.ahead).Unix())
-}
-
-// expired reports whether an event's time is over (NIP-40).
-func expired(ev graspsync.Event) bool {
-	at, ok := nip34.Expiration(ev.Event)
-	return ok && at <= nostr.Now()
 }
 
 // events returns stored events as the policy sees them.

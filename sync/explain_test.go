@@ -451,19 +451,25 @@ func (s *unreadable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[grasp
 	return s.Store.Events(ctx, f)
 }
 
-// A relay's copy of a state with a ref that cannot be read was taken, and the ref was deleted.
-func TestCaseC14_UnreadableRefOfARelayIsNamed(t *testing.T) {
+// A relay's copy of a state with a ref that cannot be read was taken, and the ref was deleted. The copy of an event that
+// had expired was refused with another reason if what it belongs to was unknown.
+func TestCaseC14_RelayCopyRefusalNamesItsCause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
 		defer r.stop()
-		bad := owner.Event(at(0), graspsync.KindState, "", []string{"d", "repo"}, []string{"refs/heads/main"})
-		a.Publish(bad)
-		after(time.Minute)
-		x := r.explained(bad)
-		require.Equal(t, relaysync.IsRejected, x.Is)
-		require.Equal(t, "invalid: refs/heads/main: no object id", x.Why)
-		require.False(t, r.has(bad))
+		over := nostr.Tag{"expiration", fmt.Sprint(at(time.Second))}
+		for why, ev := range map[string]*nostr.Event{
+			"invalid: refs/heads/main: no object id": owner.Event(at(0), graspsync.KindState, "", nostr.Tag{"d", "repo"}, nostr.Tag{"refs/heads/main"}),
+			"invalid: event is expired":              owner.Event(at(0), graspsync.KindState, "", nostr.Tag{"d", "unknown"}, over),
+		} {
+			a.Publish(ev)
+			after(time.Minute)
+			x := r.explained(ev)
+			require.Equal(t, relaysync.IsRejected, x.Is)
+			require.Equal(t, why, x.Why)
+			require.False(t, r.has(ev))
+		}
 	})
 }

@@ -247,7 +247,7 @@ func TestSubmittedWhenExpired(t *testing.T) {
 		v := decide("repo", over)
 		require.Equal(t, graspsync.Reject, v.Decision)
 		require.Contains(t, v.Reason, "expired")
-		require.Equal(t, graspsync.Depend, decide("other", over).Decision, "as without")
+		require.Equal(t, graspsync.Reject, decide("other", over).Decision, "whatever it belongs to")
 	})
 }
 

@@ -306,9 +306,6 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	m.submissions.takeIn() // it may be about what was stored just before
 	in := graspsync.Incoming{Event: event}
 	v, err := m.ingest.policy.verdict(ctx, in)
-	if err == nil && v.Decision == graspsync.Accept && expired(event) {
-		v = reject(reasonExpired)
-	}
 	switch {
 	case err != nil:
 	case v.Decision == graspsync.Accept:

@@ -160,8 +160,8 @@ func TestJudgeOfASubmission(t *testing.T) {
 			fails   string
 		}{
 			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, want: graspsync.Verdict{Decision: graspsync.Accept}},
-			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, tags: expired, want: reject(reasonExpired), reason: "invalid: expired"},
-			{verdict: graspsync.Verdict{Decision: graspsync.Hold}, tags: expired, want: graspsync.Verdict{Decision: graspsync.Hold}},
+			{verdict: graspsync.Verdict{Decision: graspsync.Accept}, tags: expired, want: reject(reasonExpired), reason: reasonExpired},
+			{verdict: graspsync.Verdict{Decision: graspsync.Hold}, tags: expired, want: reject(reasonExpired), reason: reasonExpired},
 			{verdict: graspsync.Verdict{Decision: graspsync.Hold}, want: graspsync.Verdict{Decision: graspsync.Hold}},
 			{verdict: reject("blocked: x"), want: reject("blocked: x"), reason: "blocked: x"},
 			{verdict: graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, want: graspsync.Verdict{Decision: graspsync.Later, Reason: "full"}, reason: "full"},
@@ -195,7 +195,7 @@ func TestJudgeOfASubmission(t *testing.T) {
 			var s EventStatus
 			m.report.reasons(&s)
 			require.Equal(t, want, s.Rejected)
-			held := c.verdict.Decision == graspsync.Hold
+			held := c.want.Decision == graspsync.Hold
 			require.Equal(t, held, m.ingest.holds.has(testID(1)))
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[held], "the states of what is held are followed")
 		}

@@ -189,8 +189,6 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*ab
 		return false, nil
 	}
 	switch {
-	case verdict.Decision == graspsync.Accept && expired(j.incoming.Event):
-		w.reject(j, reject(reasonExpired))
 	case verdict.Decision == graspsync.Accept:
 		return true, nil
 	case verdict.Decision == graspsync.Hold:
