@@ -32,8 +32,7 @@ const (
 	// AwaitAuthor is any event of an author.
 	AwaitAuthor
 	_ // is taken, in what an earlier version has kept
-	// AwaitAddress is the deletion of another version of the event that waits.
-	AwaitAddress
+	_ // is taken as well
 	// AwaitVersion is any version of the event at an address.
 	AwaitVersion
 	// AwaitHeldBy is any event of an author that the Policy holds.
@@ -68,8 +67,6 @@ func (d Dependency) String() string {
 		return "anything by " + d.Author.String()
 	case AwaitHeldBy:
 		return "anything held by " + d.Author.String()
-	case AwaitAddress:
-		return "a deletion of " + d.Text
 	case AwaitVersion:
 		return d.Text
 	case AwaitLifted:

@@ -69,7 +69,6 @@ func TestDependencyIsSaid(t *testing.T) {
 		"anything held by " + one.String():                graspsync.OnHeldBy(one),
 		a.String():                                        graspsync.OnVersion(a),
 		"something that refers to " + a.String():          graspsync.OnVersionMention(a),
-		"a deletion of " + a.String():                     {Await: graspsync.AwaitAddress, Text: a.String()},
 		"dependency(0)":                                   {},
 	} {
 		assert.Equal(t, want, d.String())

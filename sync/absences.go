@@ -77,29 +77,10 @@ func countsAgain(ev graspsync.Event) bool {
 	return ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish
 }
 
-// remember keeps the id of an accepted event of which there may be other versions:
-// should this one be deleted, they count again.
-func (x *absences) remember(ev graspsync.Event) {
-	if key, ok := absent.AddressKey(ev); ok {
-		x.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: []absent.Key{key}, Accepted: countsAgain(ev)})
-	}
-}
-
-// fulfils returns what events may have waited for that ev was accepted, and if it is
-// stored now, that it is.
-func (x *absences) fulfils(ev graspsync.Event, stored bool) []absent.Key {
-	keys := absent.Fulfils(ev, stored)
-	if ev.Kind != graspsync.KindDeletion || !stored {
-		return keys
-	}
-	ids, _ := nip34.Deletes(ev)
-	return append(keys, x.absent.AddressesOf(ids, ev.PubKey)...)
-}
-
 // fulfilsHeld returns what events may have waited for that ev is held. A policy that can't tell
 // whose word counts has those tried whom it may be about: no view but the policy's has it.
 func (x *absences) fulfilsHeld(ev graspsync.Event) []absent.Key {
-	keys := append(x.fulfils(ev, false), absent.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
+	keys := append(absent.Fulfils(ev, false), absent.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !x.policy.canTell(a.Ref.Identifier) {
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
 			keys = append(keys, absent.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)), absent.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))

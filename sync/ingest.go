@@ -141,9 +141,8 @@ func (g *ingest) met(id graspsync.EventID) bool {
 // fulfil takes note of an event that was stored without the writer, and has it judge
 // again what waits for that.
 func (g *ingest) fulfil(ev graspsync.Event) {
-	g.absences.remember(ev)
 	g.news.announced(ev)
-	g.news.wakeFor(g.absences.fulfils(ev, true))
+	g.news.wakeFor(absent.Fulfils(ev, true))
 }
 
 // discovered has judged again what waits for what a scan of the Store has found.

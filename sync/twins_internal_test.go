@@ -393,7 +393,7 @@ func TestRepositoriesOfAnEvent(t *testing.T) {
 // The numbers and the hashes of dependencies are kept over restarts: with others nothing
 // that waits would be found by what it waits for.
 func TestDependenciesAreWhatWasKept(t *testing.T) {
-	for i, kind := range []graspsync.Awaited{graspsync.AwaitEvent, graspsync.AwaitMention, graspsync.AwaitRepo, 4, graspsync.AwaitMaintainer, graspsync.AwaitAuthor, 7, graspsync.AwaitAddress, graspsync.AwaitVersion, graspsync.AwaitHeldBy} {
+	for i, kind := range []graspsync.Awaited{graspsync.AwaitEvent, graspsync.AwaitMention, graspsync.AwaitRepo, 4, graspsync.AwaitMaintainer, graspsync.AwaitAuthor, 7, 8, graspsync.AwaitVersion, graspsync.AwaitHeldBy} {
 		require.EqualValues(t, i+1, kind)
 	}
 	of := map[string]absent.Key{
@@ -401,11 +401,6 @@ func TestDependenciesAreWhatWasKept(t *testing.T) {
 		"maintainer": absent.KeyOf(graspsync.OnMaintainer("x", testKey(1))), "author": absent.KeyOf(graspsync.OnAuthor(testKey(1))),
 		"version": absent.KeyOf(graspsync.OnVersion(coordinates(30617, 1, "x"))), "held": absent.KeyOf(graspsync.OnHeldBy(testKey(1))),
 	}
-	address, ok := absent.AddressKey(eventtest.Of(testAnnouncement(1, 1, "x", 1, "ours")))
-	require.True(t, ok)
-	of["address"] = address
-	_, ok = absent.AddressKey(eventtest.Of(testEvent(1, 1621, 1, 1)))
-	require.False(t, ok)
 	require.Equal(t, keptKeys, of)
 }
 
@@ -492,5 +487,5 @@ func TestWakersHaveOneSlot(t *testing.T) {
 var keptKeys = map[string]absent.Key{
 	"event": 0x79c9dd74aae9089a, "mention": 0x3910f1c220731d6d, "repo": 0x4489c559824c36b4,
 	"maintainer": 0x8d160777af2f1e48, "author": 0x5f37c2de7353633b,
-	"address": 0x7ba328142f81538a, "version": 0x4256fb2146207eae, "held": 0xecb3915a5b54d7b7,
+	"version": 0x4256fb2146207eae, "held": 0xecb3915a5b54d7b7,
 }

@@ -409,14 +409,13 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		w.absences.known.Add(j.key.id)
 		w.absences.arrivals.add(j.key.id, time.Now())
 		w.absences.absent.Stored(j.key.id)
-		w.absences.remember(ev)
 		w.feed.stored(ev)
 		w.news.announced(ev)
-		woken = w.absences.arrived(ctx, w.absences.fulfils(ev, true))
+		woken = w.absences.arrived(ctx, absent.Fulfils(ev, true))
 	case graspsync.Superseded, graspsync.Deleted:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String())
 		w.report.verdicts.unsaved(j.incoming, o)
-		w.gone(j, o.Result)
+		w.gone(j)
 	case graspsync.Refused:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
 		w.report.verdicts.unsaved(j.incoming, o)
@@ -438,14 +437,8 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 }
 
 // gone remembers an event that was accepted but is no more.
-func (w *writer) gone(j *job, r graspsync.Result) {
-	ev := j.incoming.Event
-	n := absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Accepted: countsAgain(ev)}
-	if key, ok := absent.AddressKey(ev); ok && r == graspsync.Superseded {
-		n.Deps = []absent.Key{key}
-	}
-	n.Fresh = len(n.Deps) > 0
-	w.absences.note(n)
+func (w *writer) gone(j *job) {
+	w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Accepted: countsAgain(j.incoming.Event)})
 }
 
 // brought counts a new event for the relay that had it.

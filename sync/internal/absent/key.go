@@ -37,16 +37,6 @@ func KeysOf(deps []graspsync.Dependency) []Key {
 	return slices.Compact(keys)
 }
 
-// AddressKey is what older versions of an event wait for; false for kinds that have
-// none.
-func AddressKey(ev graspsync.Event) (Key, bool) {
-	c, ok := ev.Address()
-	if !ok {
-		return 0, false
-	}
-	return KeyOf(graspsync.Dependency{Await: graspsync.AwaitAddress, Text: c.String()}), true
-}
-
 // maxFulfilled bounds what one event has others judged again for.
 const maxFulfilled = 1_000
 

@@ -682,23 +682,6 @@ func (r *Table) Anything() (whole []*Whole) {
 	return whole
 }
 
-// AddressesOf returns the keys of the replaceable events among ids that this author
-// wrote.
-func (r *Table) AddressesOf(ids []graspsync.EventID, author graspsync.PubKey) (keys []Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, id := range ids {
-		e := r.get(id)
-		if e == nil || e.author != shortKey(author) {
-			continue
-		}
-		for _, d := range e.deps {
-			keys = append(keys, d.key)
-		}
-	}
-	return keys
-}
-
 // Held is how many events are held whole.
 type Held struct{ Waiting, Fresh, Later int }
 

@@ -507,12 +507,4 @@ func (n *naiveRejected) same(t *testing.T, r *Table, rnd *rand.Rand, seen map[st
 		stamps = append(stamps, s.ID)
 	}
 	require.ElementsMatch(t, want, stamps)
-	var wantKeys []Key
-	ids := []graspsync.EventID{testID(rnd.IntN(14)), testID(rnd.IntN(14))}
-	for _, id := range ids {
-		if e := n.find(id); e != nil && !e.old(now) && e.Author == shortKey(author) {
-			wantKeys = append(wantKeys, e.Deps...)
-		}
-	}
-	require.Equal(t, wantKeys, r.AddressesOf(ids, author))
 }
