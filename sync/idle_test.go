@@ -17,7 +17,7 @@ import (
 )
 
 // idleConnections in the environment is how many connections are idle, and has it said what that
-// cost, as a benchmark says it. That is how internal/bench asks.
+// cost, as a benchmark says it. That is how cmd/bench asks.
 const idleConnections = "GRASPSYNC_BENCH_CONNECTIONS"
 
 // Where nothing happens nobody is asked anything: what comes is followed, and not looked for.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/internal/embedding"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
 // stuck is a backend that removes nothing as long as it is told so.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/internal/embedding"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/nip34"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/embedding"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
 // A deletion that came by sync while a client's event was on its way from one hook to the

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/embedding"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
 // client is a plain websocket client.

@@ -37,6 +37,7 @@ require (
 	github.com/fasthttp/websocket v1.5.12 // indirect
 	github.com/fiatjaf/khatru v0.19.1 // indirect
 	github.com/go-git/go-git/v5 v5.16.3 // indirect
+	github.com/graspsync/graspsync/adapter v0.0.0
 	github.com/josharian/intern v1.0.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.18.0 // indirect
@@ -76,3 +77,5 @@ require (
 )
 
 replace github.com/graspsync/graspsync => ../..
+
+replace github.com/graspsync/graspsync/adapter => ..

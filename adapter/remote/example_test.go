@@ -14,7 +14,7 @@ import (
 
 // A relay that is another program is kept in sync: what it has is read from it, and what others
 // have of its repositories is published to it. Real relays are reached over package wstransport,
-// with one transport for our own and another for strangers': see examples/follower.
+// with one transport for our own and another for strangers': see cmd/follower.
 func Example() {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {

@@ -7,12 +7,12 @@
 //
 // All of them run without it. This runs them with it, for an hour or two:
 //
-//	GRASPSYNC_RACE=all go test -race -timeout 3h ./...
+//	GRASPSYNC_RACE=all go test -race -timeout 3h work
 //
 // What is drawn at random, or done for each of many steps or cases, can be done more often than there is time
 // for on every commit: here ten times as often, and for every step and case.
 //
-//	GRASPSYNC_ROUNDS=10 go test -timeout 3h ./...
+//	GRASPSYNC_ROUNDS=10 go test -timeout 3h work
 package racetest
 
 import (

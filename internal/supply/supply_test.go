@@ -1,7 +1,9 @@
 package supply
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,17 +13,15 @@ import (
 
 const (
 	module = "github.com/graspsync/graspsync"
-	most   = 7 // modules that the library depends on directly
+	root   = "../.." // its folder, seen from here
+	most   = 7       // modules that the library depends on directly
 )
 
-// library reports whether an embedder's program may link a package: not what is an
-// adapter to something else, an example or a tool, nor what only tests import.
+// library reports whether an embedder's program may link a package: neither a tool, nor what only tests import.
 func library(pkg string) bool {
 	path := strings.TrimPrefix(pkg, module+"/")
-	for _, prefix := range []string{"adapter/", "examples/", "internal/"} {
-		if strings.HasPrefix(path, prefix) {
-			return false
-		}
+	if strings.HasPrefix(path, "internal/") {
+		return false
 	}
 	for part := range strings.SplitSeq(path, "/") {
 		if strings.HasSuffix(part, "test") || strings.HasSuffix(part, "mock") {
@@ -31,14 +31,23 @@ func library(pkg string) bool {
 	return true
 }
 
+// goCommand runs the go command in a folder, without go.work, and returns what it prints.
+func goCommand(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "go %v: %s", args, &stderr)
+	return string(out)
+}
+
 // The library depends on few modules directly, and on none through cgo.
 func TestFewDependencies(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f",
-		`{{.ImportPath}} {{len .CgoFiles}}{{range .Imports}} {{.}}{{end}}`, module+"/...").Output()
-	require.NoError(t, err)
 	imports := make(map[string]bool)
 	packages := 0
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(goCommand(t, root, "list", "-f", `{{.ImportPath}} {{len .CgoFiles}}{{range .Imports}} {{.}}{{end}}`, "./...")) {
 		fields := strings.Fields(line)
 		if !library(fields[0]) {
 			continue
@@ -57,11 +66,38 @@ func TestFewDependencies(t *testing.T) {
 	for imported := range imports {
 		args = append(args, imported)
 	}
-	out, err = exec.CommandContext(t.Context(), "go", args...).Output()
-	require.NoError(t, err)
-	modules := strings.Fields(string(out))
+	modules := strings.Fields(goCommand(t, root, args...))
 	slices.Sort(modules)
 	modules = slices.Compact(modules)
 	t.Logf("%d modules: %v", len(modules), modules)
 	require.LessOrEqual(t, len(modules), most)
+}
+
+// Who embeds sync, purgatory and the git server gets no relay framework and no database with them.
+func TestNoFrameworkComesAlong(t *testing.T) {
+	dir := t.TempDir()
+	here, err := filepath.Abs(root)
+	require.NoError(t, err)
+	for name, content := range map[string]string{
+		"go.mod": "module relay.example\n\ngo 1.26.0\n\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + here + "\n",
+		"main.go": `package main
+
+import (
+	_ "` + module + `/purgatory"
+	_ "` + module + `/purgatory/gitserve"
+	_ "` + module + `/sync"
+)
+
+func main() {}
+`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	goCommand(t, dir, "mod", "tidy")
+	sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	require.NoError(t, err)
+	require.Contains(t, string(sums), "github.com/nbd-wtf/go-nostr ")
+	for _, foreign := range []string{"khatru", "eventstore", "badger", "fasthttp"} {
+		require.NotContains(t, string(sums), foreign)
+	}
 }

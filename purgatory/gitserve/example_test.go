@@ -6,67 +6,53 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
-	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Repositories of those who announce them are served beside whatever else a server has. Package
-// adapter/grasp is all of it in one call.
+// mirror is the authority of a server that only serves: no state event allows a push. Authority of
+// adapter/purgatory is that of a server which has a Purgatory.
+type mirror struct{}
+
+func (mirror) AuthorizedState(context.Context, graspsync.RepoRef) (*nip34.State, error) {
+	return nil, nil
+}
+
+func (mirror) Tip(context.Context, graspsync.RepoRef, graspsync.EventID) (nip34.ObjectID, bool, error) {
+	return nip34.ObjectID{}, false, nil
+}
+
+func (mirror) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
+	return nil, nil
+}
+
+func (mirror) Displaced(graspsync.PubKey) int64                                    { return 0 }
+func (mirror) BeforePush(graspsync.RepoRef, []nip34.RefName)                       {}
+func (mirror) AfterPush(context.Context, graspsync.RepoRef, []nip34.RefName) error { return nil }
+func (mirror) Staged(graspsync.RepoRef, []graspsync.EventID)                       {}
+func (mirror) AwaitServed(context.Context, graspsync.RepoRef) error                { return nil }
+
+// Repositories are served beside whatever else a server has.
 func Example() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
+	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "gitserve")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer os.RemoveAll(dir)
-	identity, err := nip34.ParseIdentity("grasp.example")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer repos.Close()
-	dialer, err := egress.NewDialer(egress.Config{OwnNames: identity.HostPorts()})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fetcher, err := gitfetch.New(ctx, gitfetch.Config{Dialer: dialer})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer fetcher.Close()
-	store := memstore.New()
-	host := purgatoryadapter.Host{
-		Store: store, Release: purgatoryadapter.Save(store), Lists: identity.Lists,
-		Held: func(graspsync.Event) {}, Removed: func(graspsync.Event) {}, // for a SyncManager, of which there is none here
-	}
-	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, state.NewMemory(), purgatory.Config{Identity: identity, Observe: host.Observe})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	authority := purgatoryadapter.Authority{Store: store, Purgatory: p}
-	git, err := gitserve.New(repos, authority, gitserve.Config{Describe: authority.Describe})
+	git, err := gitserve.New(repos, mirror{}, gitserve.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -81,6 +67,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+	announced, err := nip34.ParseAnnouncement(ev)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	clone := "/" + alice.Npub() + "/repo.git/info/refs?service=git-upload-pack"
 	ask := func(path string) {
 		answer := httptest.NewRecorder()
@@ -88,13 +79,12 @@ func Example() {
 		fmt.Println(answer.Code, answer.Header().Get("Content-Type"))
 	}
 	ask(clone)
-	answer, err := p.Submit(ctx, ev, graspsync.Source{Kind: graspsync.Direct})
-	fmt.Println(answer.Decision == purgatory.Held, err) // it waits for a push, for which the repository is there
+	fmt.Println(repos.Create(ctx, announced.Ref, nip34.SHA1))
 	ask(clone)
 	ask("/")
 	// Output:
 	// 404 text/plain; charset=utf-8
-	// true <nil>
+	// <nil>
 	// 200 application/x-git-upload-pack-advertisement
 	// 200 text/plain; charset=utf-8
 }

@@ -7,6 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// khatru.NewRelay starts a goroutine that never ends.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/fiatjaf/khatru.(*expirationManager).start"))
+	goleak.VerifyTestMain(m)
 }

@@ -13,8 +13,8 @@ import (
 	"fiatjaf.com/nostr/khatru"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
-	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 

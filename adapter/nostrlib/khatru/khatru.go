@@ -19,11 +19,11 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/collectors"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
-	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"

@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
-	"github.com/graspsync/graspsync/internal/embedding"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )

@@ -27,8 +27,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
-	"github.com/graspsync/graspsync/internal/embedding"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 

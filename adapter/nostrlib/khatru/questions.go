@@ -6,7 +6,7 @@ import (
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/khatru"
 
-	"github.com/graspsync/graspsync/internal/embedding"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
 // unanswered tells a client that there is no answer. khatru says EOSE then, or reconciles what

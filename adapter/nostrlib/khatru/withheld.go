@@ -10,8 +10,8 @@ import (
 	gonostr "github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
-	"github.com/graspsync/graspsync/internal/embedding"
 )
 
 // withheld keeps clients from getting deletions and requests to vanish that Config.Withholds names.

@@ -1,0 +1,417 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	eventbadger "github.com/fiatjaf/eventstore/badger"
+	"github.com/fiatjaf/khatru"
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/cputime"
+	"github.com/graspsync/graspsync/internal/fieldhub"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/state/filestate"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// gitServers is how many servers the repositories of a hub are on, fieldPart which part of the hub
+// is measured, one of so many, and gitLimit how long a sync may take that does not hang.
+const (
+	gitServers = 5
+	fieldPart  = 5
+	gitLimit   = 20 * time.Minute
+)
+
+// gitField is a hub whose repositories have git data, as it is kept on the disk. The data are in
+// one repository, where each has a namespace of its own.
+type gitField struct {
+	Size         string // another one is another hub
+	Port         int
+	Events       []*nostr.Event
+	Wanted       []string // ids
+	Repositories []gitFieldRepository
+}
+
+// gitFieldRepository is one of them: where it is on its server and here, and its refs.
+type gitFieldRepository struct {
+	Path string
+	Refs map[string]string
+}
+
+func (f *gitField) address() string { return fmt.Sprintf("127.0.0.1:%d", f.Port) }
+
+func namespace(i int) string       { return fmt.Sprint("r", i) }
+func gitFolder(path string) string { return strings.TrimSuffix(path, ".json") + ".git" }
+
+// fieldGitRow measures how a server as cmd/graspserver runs it gets all of a hub, with the
+// git data of its repositories, from a relay and five git servers in another process. It is
+// allowed to ask each of these as often as it likes; what the default allows is told beside it.
+func fieldGitRow(r *run) error {
+	f, path, err := loadGitField(r)
+	if err != nil {
+		return err
+	}
+	servers, err := startServers(path)
+	if err != nil {
+		return err
+	}
+	err = f.sync(r)
+	return errors.Join(err, servers.stop())
+}
+
+func readGitField(path string) (*gitField, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &gitField{}
+	return f, json.Unmarshal(data, f)
+}
+
+// loadGitField makes the hub and its git data, or reads what was made before.
+func loadGitField(r *run) (f *gitField, path string, err error) {
+	size := fieldhub.Production.Part(r.pick(fieldPart, 125))
+	size.Tips, size.Answering = 0, 0 // what nobody has takes half an hour to be given up
+	size.LargeEvent = 60 << 10       // the backend has no room for a larger one
+	text, err := json.Marshal(size)
+	if err != nil {
+		return nil, "", err
+	}
+	path = filepath.Join(r.cache, fmt.Sprintf("field-git-%d.json", size.Repositories))
+	if f, err := readGitField(path); err == nil && f.Size == string(text) && free(f.address()) {
+		return f, path, nil
+	}
+	f = &gitField{Size: string(text)}
+	if f.Port, err = freePort(); err != nil {
+		return nil, "", err
+	}
+	cfg := fieldhub.Config{Size: size, Server: fieldServer, Host: fmt.Sprintf("ws://%s:%d", fieldRelay, f.Port), Now: fieldNow}
+	for i := range gitServers {
+		cfg.GitServers = append(cfg.GitServers, fmt.Sprintf("http://"+fieldGit+":%d", i, f.Port))
+	}
+	refs, err := makeGit(r.ctx, gitFolder(path), cfg)
+	if err != nil {
+		return nil, "", err
+	}
+	cfg.Key, cfg.Commit = relaytest.NewKey, func(repo int, name string) string { return refs[repo][name] }
+	h := fieldhub.New(cfg)
+	f.Events = h.Events
+	for _, ev := range h.Wanted {
+		f.Wanted = append(f.Wanted, ev.ID)
+	}
+	for i := range size.Repositories {
+		_, where, _ := strings.Cut(strings.TrimPrefix(h.CloneURL(i), "http://"), "/")
+		repo := gitFieldRepository{Path: "/" + where, Refs: make(map[string]string)}
+		for name, id := range refs[i] {
+			switch {
+			case name == "main":
+				repo.Refs["refs/heads/main"] = id
+			case strings.HasPrefix(name, "v"):
+				repo.Refs["refs/tags/"+name] = id
+			}
+		}
+		f.Repositories = append(f.Repositories, repo)
+	}
+	data, err := json.Marshal(f)
+	if err != nil {
+		return nil, "", err
+	}
+	return f, path, keep(path, data)
+}
+
+func free(address string) bool {
+	l, err := net.Listen("tcp", address)
+	return err == nil && l.Close() == nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	addr, err := netip.ParseAddrPort(l.Addr().String())
+	return int(addr.Port()), errors.Join(err, l.Close())
+}
+
+// makeGit makes what a hub's events name, and returns where the refs of each repository are.
+// A repository has ten commits of a few files; its tags are at some of them, and a pull request
+// is one commit more.
+func makeGit(ctx context.Context, dir string, cfg fieldhub.Config) (map[int]map[string]string, error) {
+	var mu sync.Mutex
+	named := make(map[int]map[string]bool)
+	cfg.Commit = func(repo int, name string) string { // which names there are
+		mu.Lock()
+		defer mu.Unlock()
+		if named[repo] == nil {
+			named[repo] = make(map[string]bool)
+		}
+		named[repo][name] = true
+		return strings.Repeat("1", 40)
+	}
+	fieldhub.New(cfg)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	var stream bytes.Buffer
+	for _, i := range slices.Sorted(maps.Keys(named)) {
+		writeRepository(&stream, i, slices.Sorted(maps.Keys(named[i])))
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	if _, err := gitIn(ctx, dir, nil, "init", "-q", "--bare"); err != nil {
+		return nil, err
+	}
+	if _, err := gitIn(ctx, dir, &stream, "fast-import", "--quiet"); err != nil {
+		return nil, err
+	}
+	if _, err := gitIn(ctx, dir, nil, "pack-refs", "--all"); err != nil {
+		return nil, err
+	}
+	out, err := gitIn(ctx, dir, nil, "for-each-ref", "--format=%(objectname) %(refname)")
+	if err != nil {
+		return nil, err
+	}
+	refs := make(map[int]map[string]string)
+	for line := range strings.Lines(out) {
+		var i int
+		id, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if _, err := fmt.Sscanf(name, "refs/namespaces/r%d/", &i); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if refs[i] == nil {
+			refs[i] = make(map[string]string)
+		}
+		refs[i][filepath.Base(name)] = id
+	}
+	return refs, nil
+}
+
+// writeRepository writes the ith repository, with these refs, for git fast-import.
+func writeRepository(w io.Writer, i int, names []string) {
+	const commits = 10
+	commit := func(ref, from, text, path string) {
+		content := strings.Repeat(fmt.Sprintf("%s of repository %d\n", text, i), 40)
+		fmt.Fprintf(w, "commit %s\ncommitter a <a@example.com> %d +0000\ndata %d\n%s\n", ref, 1_700_000_000+i, len(text), text)
+		if from != "" {
+			fmt.Fprintf(w, "from %s\n", from)
+		}
+		fmt.Fprintf(w, "M 644 inline %s\ndata %d\n%s\n", path, len(content), content)
+	}
+	space := "refs/namespaces/" + namespace(i) + "/refs/"
+	main := space + "heads/main"
+	for n := range commits {
+		commit(main, "", fmt.Sprint("commit ", n), fmt.Sprintf("folder%d/file%d", n%3, n%5))
+		if tag := fmt.Sprint("v0.", n/2); n%2 == 0 && slices.Contains(names, tag) {
+			fmt.Fprintf(w, "reset %stags/%s\nfrom %s\n\n", space, tag, main)
+		}
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "pull-") {
+			commit(space+"heads/"+name, main, name, "proposed")
+		}
+	}
+}
+
+func gitIn(ctx context.Context, dir string, in io.Reader, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir, cmd.Stdin = dir, in
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, out)
+	}
+	return string(out), nil
+}
+
+// fieldNames resolves what the events name, to this machine.
+type fieldNames struct{}
+
+// LookupNetIP implements [egress.Resolver].
+func (fieldNames) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	if host == fieldRelay || strings.HasPrefix(host, "git") {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, nil
+	}
+	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+}
+
+// sync ends when all events are served. Then all refs have to be here.
+func (f *gitField) sync(r *run) error {
+	ctx, cancel := context.WithTimeoutCause(r.ctx, gitLimit, fmt.Errorf("not all is here after %s", gitLimit))
+	defer cancel()
+	db := &eventbadger.BadgerBackend{
+		Path:                  filepath.Join(r.dir, "events"),
+		BadgerOptionsModifier: func(o badger.Options) badger.Options { return o.WithLogger(nil).WithSyncWrites(true) },
+	}
+	if err := db.Init(); err != nil {
+		return err
+	}
+	defer db.Close()
+	records, err := filestate.Open(filepath.Join(r.dir, "state"), filestate.Config{})
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	identity, err := nip34.ParseIdentity(fieldServer)
+	if err != nil {
+		return err
+	}
+	first, err := graspsync.ParseRelayURL(fmt.Sprintf("ws://%s:%d", fieldRelay, f.Port))
+	if err != nil {
+		return err
+	}
+	wanted, err := f.wanted()
+	if err != nil {
+		return err
+	}
+	relay := khatru.NewRelay()
+	relay.Log = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	stop, err := r.profiles.start("hubgit")
+	if err != nil {
+		return err
+	}
+	own, git, began := cputime.Used(), cputime.Children(), time.Now()
+	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
+		Dir: filepath.Join(r.dir, "git"), State: records,
+		Egress: egress.Config{Resolver: fieldNames{}, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
+		Sync:   relaysync.Config{Bootstrap: []graspsync.RelayURL{first}, AllowPlaintext: true},
+		Purgatory: purgatory.Config{Limits: purgatory.Limits{
+			DomainLimit: purgatory.Limit{Concurrent: 5, PerMinute: 1_000_000},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		if err := server.Run(ctx); err != nil {
+			cancel()
+		}
+	})
+	if err := f.arrives(ctx, server, wanted); err != nil {
+		return err
+	}
+	own, git, took := cputime.Used()-own, cputime.Children()-git, time.Since(began)
+	if err := stop(); err != nil {
+		return err
+	}
+	status := server.Purgatory().Status()
+	if err := f.check(ctx, server.Handler()); err != nil {
+		return err
+	}
+	r.figure(fmt.Sprintf("repositories, of the hub's %d", fieldhub.Production.Repositories), float64(len(f.Repositories)), "")
+	r.figure("events on the hub", float64(len(f.Events)), "")
+	r.figure("events that are wanted", float64(len(wanted)), "")
+	part := float64(fieldhub.Production.Repositories) / float64(len(f.Repositories))
+	r.figure("CPU, that of git included", (own + git).Seconds(), "s")
+	r.figure("of it git", git.Seconds(), "s")
+	r.atMost("CPU for as many repositories as the hub has, if each takes as much", (own+git).Seconds()*part, "s", 25)
+	r.figure("requests for git data", float64(status.Fetches), "")
+	r.figure("time without a throttle", took.Seconds(), "s")
+	r.figure("time that 30 requests a minute and server take, at least", float64(status.Fetches)/30/gitServers, "min")
+	return nil
+}
+
+// wanted returns the ids of what can be had.
+func (f *gitField) wanted() (ids []graspsync.EventID, err error) {
+	most := relaytest.GraspRelay().MaxEvent
+	large := make(map[string]bool)
+	for _, ev := range f.Events {
+		large[ev.ID] = most > 0 && len(ev.String()) > most
+	}
+	for _, text := range f.Wanted {
+		id, err := graspsync.ParseEventID(text)
+		if err != nil {
+			return nil, err
+		}
+		if tooLarge, there := large[text]; there && !tooLarge {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// arrives waits until all events are served, and looks at few of them at a time.
+func (f *gitField) arrives(ctx context.Context, server *grasp.Server, missing []graspsync.EventID) error {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for len(missing) > 0 {
+			some := missing[:min(len(missing), 100)]
+			here, err := server.Sync().Store().Has(ctx, some)
+			if err != nil {
+				return errors.Join(err, context.Cause(ctx))
+			}
+			i := slices.Index(here, false)
+			if i >= 0 {
+				missing = missing[i:]
+				break
+			}
+			missing = missing[len(some):]
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %d events, one of them %s", context.Cause(ctx), len(missing), missing[0])
+		}
+	}
+}
+
+// checked is of how many repositories at most it is looked whether their refs are served.
+const checked = 50
+
+// check has some repositories say what their refs are, as they do to anybody.
+func (f *gitField) check(ctx context.Context, served http.Handler) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	front := &http.Server{Handler: served, ReadHeaderTimeout: headTime}
+	go front.Serve(listener)
+	defer front.Close()
+	for i := 0; i < len(f.Repositories); i += 1 + len(f.Repositories)/checked {
+		repo := f.Repositories[i]
+		out, err := gitIn(ctx, "", nil, "ls-remote", "--refs", "http://"+listener.Addr().String()+repo.Path, "refs/heads/*", "refs/tags/*")
+		if err != nil {
+			return err
+		}
+		here := make(map[string]string)
+		for line := range strings.Lines(out) {
+			id, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			here[name] = id
+		}
+		if !maps.Equal(here, repo.Refs) {
+			return fmt.Errorf("%s has other refs than it should: %v, not %v", repo.Path, here, repo.Refs)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+// Command follower keeps a relay in sync that it reaches over websocket only: a relay
+// for Git repositories (NIP-34) that is another program, on this machine or another
+// one.
+//
+//	go run ./cmd/follower -relay ws://127.0.0.1:7777 -domain grasp.example.com
+//
+// What the other relays bring is published to it, what its clients submit is read from
+// it. It must keep what it is given, and serve it, without asking who we are. What is
+// learned about relays is kept in a folder (-data), so that a restart fetches what is
+// new and no more. SIGTERM and SIGINT end the program.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/nearest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state/filestate"
+	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wstransport"
+)
+
+// options are what can be set from outside.
+type options struct {
+	relay          graspsync.RelayURL
+	identity       nip34.Identity
+	bootstrap      []graspsync.RelayURL
+	allowNet       []netip.Prefix
+	allowPlaintext bool
+	batchWindow    time.Duration
+	data           string
+}
+
+func main() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	opt, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "follower: %v (-h shows all flags)\n", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, opt, log); err != nil {
+		log.Error("follower ended", "error", err)
+		stop()
+		os.Exit(1)
+	}
+	log.Info("follower ended")
+}
+
+func parse(args []string) (opt options, err error) {
+	fs := flag.NewFlagSet("follower", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
+	relay := fs.String("relay", "", "`URL` at which we reach our relay (needed)")
+	domain := fs.String("domain", "", "`host[:port]` under which announcements list it (default: that of -relay)")
+	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for what is remembered of relays")
+	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
+	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
+	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
+	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "`time` in which changes are gathered before relays are asked")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(os.Stdout)
+			fs.PrintDefaults()
+		}
+		return opt, nearest.Flag(fs, err)
+	}
+	if fs.NArg() > 0 {
+		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if *relay == "" {
+		return opt, errors.New("-relay is needed: the URL at which we reach our relay")
+	}
+	if opt.relay, err = graspsync.ParseRelayURL(*relay); err != nil {
+		return opt, fmt.Errorf("-relay: %w", err)
+	}
+	if opt.batchWindow <= 0 {
+		return opt, errors.New("-batch-window: want more than 0")
+	}
+	if *domain == "" {
+		*domain = opt.relay.HostPort().String()
+	}
+	if opt.identity, err = nip34.ParseIdentity(*domain); err != nil {
+		return opt, fmt.Errorf("-domain: %w", err)
+	}
+	return opt, nil
+}
+
+// list returns a flag value that adds to a list.
+func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		v, err := parse(s)
+		*to = append(*to, v)
+		return err
+	}
+}
+
+// run follows until ctx ends.
+func run(ctx context.Context, opt options, log *slog.Logger) error {
+	// Our relay may be anywhere: its URL comes from whoever started us.
+	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	own, err := dialWith(egress.Config{Allow: everywhere, AllowPlaintext: true}, log)
+	if err != nil {
+		return err
+	}
+	// Other relays are where strangers say.
+	rules := egress.Config{
+		Allow: opt.allowNet, AllowPlaintext: opt.allowPlaintext,
+		OwnNames: opt.identity.HostPorts(),
+	}
+	if opt.relay.Path() == "" { // else others may be beside it
+		rules.OwnNames = append(rules.OwnNames, opt.relay.HostPort())
+	}
+	others, err := dialWith(rules, log)
+	if err != nil {
+		return err
+	}
+	store, err := remoteadapter.New(opt.relay, own, remoteadapter.Config{Identity: opt.identity})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	// Without it each start fetches all history from everybody, and a crash loop dials
+	// every relay each time.
+	kept, err := filestate.Open(opt.data, filestate.Config{Logger: log})
+	if err != nil {
+		return fmt.Errorf("opening the state: %w", err)
+	}
+	defer kept.Close()
+	manager, err := relaysync.New(store, others, opt.identity, relaysync.Config{
+		State:    kept,
+		OwnRelay: opt.relay, OwnTransport: own,
+		Bootstrap: opt.bootstrap, AllowPlaintext: opt.allowPlaintext, Times: relaysync.Times{BatchWindow: opt.batchWindow}, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	go summarize(ctx, manager, log)
+	log.Info("following", "relay", opt.relay.String())
+	manager.Run(ctx) // until ctx ends, of which it returns the cause
+	return nil
+}
+
+func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {
+	dialer, err := egress.NewDialer(rules)
+	if err != nil {
+		return nil, err
+	}
+	return wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
+}
+
+// summarize logs a line a minute until ctx ends.
+func summarize(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for before := (relaysync.Status{}); ; {
+		select {
+		case <-tick.C:
+			now := manager.Status()
+			log.Info("sync", "status", now.Summary(before))
+			before = now
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,439 @@
+// Command graspserver is a small server for Git repositories on Nostr (GRASP-01): a
+// relay, and the repositories that it tells of. It keeps itself in sync with the other
+// relays and servers that these list (GRASP-02).
+//
+//	go run ./cmd/graspserver -domain grasp.example.com -data ./data -bootstrap wss://relay.ngit.dev
+//
+// The relay and its NIP-11 document are at /, the repositories at
+// /<npub>/<identifier>.git, for fetching and for pushing what the newest state event
+// says; git 2.39 or later is needed for that. Browsers see a page at either. Beside them are
+// /healthz and /readyz. All of it is below a path, and nothing
+// anywhere else, if -domain has one, such as example.com/git: servers under different paths of
+// one host are different servers, and a proxy before them leaves the path as it is. They reach
+// each other if -allow-net has the address of that proxy, where that is not public or of this
+// machine. What whoever runs it wants to see is at an address of its own (-admin-listen), of this
+// machine: a page, /metrics (Prometheus) and /status.json, which shows all about the relays, with
+// ?repo=all every repository, and answers ?event=, ?repo= and ?relay= in any spelling: why that is
+// here, or is not. The log has a line a minute that sums
+// up what goes on. Every flag is also an environment variable: -data is
+// GRASPSERVER_DATA, -allow-net GRASPSERVER_ALLOW_NET; lists are separated by commas.
+// SIGTERM and SIGINT end it cleanly.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	standard "log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr/nip19"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/nearest"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+)
+
+// options are what can be set from outside.
+type options struct {
+	listen         string
+	adminListen    string
+	domain         string
+	also           []string
+	data           string
+	name           string
+	description    string
+	pubkey         string
+	contact        string
+	icon           string
+	curation       string
+	bootstrap      []graspsync.RelayURL
+	allowNet       []netip.Prefix
+	allowPlaintext bool
+	graspLists     bool
+	clientHeader   string
+	proxies        []netip.Prefix
+	maxOwnerBytes  int64
+	maxBytes       int64
+	maxPushBytes   int64
+	fsckAllow      []string
+	maxGitMemory   int64
+	stagedBytes    int64
+	grace          time.Duration
+	maintenance    bool
+	oneSided       bool
+	batchWindow    time.Duration
+	baseBackoff    time.Duration
+	restartPause   time.Duration
+	summaryEvery   time.Duration
+	expiry         time.Duration
+	placeholder    time.Duration
+	huntBackoff    time.Duration
+	perDomain      purgatory.Limit
+	domainLimits   map[graspsync.HostPort]purgatory.Limit
+	logFormat      string
+	logLevel       slog.Level
+	admins         []graspsync.PubKey
+	rules          string
+	once           bool
+	dryRun         bool
+	onceWait       time.Duration
+	reload         <-chan os.Signal // not a flag: when -rules is to be read again
+	debug          bool
+	version        bool
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "admin" {
+		if err := command(context.Background(), os.Args[2:], os.Getenv, os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(os.Stderr, "graspserver admin: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
+	opt, err := parse(os.Args[1:], os.Getenv)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "graspserver: %v (-h shows all flags)\n", err)
+		os.Exit(2)
+	}
+	if opt.version {
+		fmt.Printf("graspserver %s (%s %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return
+	}
+	log := newLogger(os.Stderr, opt)
+	adopt(log)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if opt.once {
+		complete, err := once(ctx, opt, log, os.Stdout)
+		if err != nil {
+			log.Error("graspserver ended", "error", err)
+		}
+		if !complete {
+			stop()
+			os.Exit(1)
+		}
+		return
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	opt.reload = hangups
+	if err := run(ctx, opt, log, nil); err != nil && !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ctx.Err()) {
+		log.Error("graspserver ended", "error", err)
+		stop()
+		os.Exit(1)
+	}
+	log.Info("graspserver ended")
+}
+
+// adopt has what libraries print by the standard logger be records like all others: whoever reads the
+// log as JSON wants no other line in it.
+func adopt(log *slog.Logger) {
+	standard.SetFlags(0)
+	standard.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelInfo).Writer())
+}
+
+// newLogger writes the log as the options say.
+func newLogger(to io.Writer, opt options) *slog.Logger {
+	how := &slog.HandlerOptions{Level: opt.logLevel}
+	if opt.debug {
+		how.Level = slog.LevelDebug
+	}
+	if opt.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(to, how))
+	}
+	return slog.New(slog.NewTextHandler(to, how))
+}
+
+// parse reads the command line; what it does not set comes from the environment.
+func parse(args []string, getenv func(string) string) (options, error) {
+	var opt options
+	fs := flag.NewFlagSet("graspserver", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
+	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
+	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the status page, /metrics and /status.json, for whoever runs this server; \"off\" for none, the -listen address for everybody (default: 127.0.0.1 and the port after that of -listen)")
+	fs.StringVar(&opt.adminListen, "status-listen", "", "what -admin-listen was called before")
+	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default: the -listen address)")
+	fs.Func("also-domain", "`host[:port][/path]` that announcements may have instead, such as the one before it was changed (repeatable; in the environment separated by commas)",
+		list(&opt.also, func(s string) (string, error) { return s, nil }))
+	fs.StringVar(&opt.name, "name", "", "`name` of this server (default: the -domain)")
+	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` on what this server is")
+	fs.Func("pubkey", "`npub` or hex key of whoever is responsible for this server (NIP-11; NIP-05 says that they are _ of a -domain without a path)", pubkey(&opt.pubkey))
+	fs.StringVar(&opt.contact, "contact", "", "`URL` or address under which they can be reached")
+	fs.StringVar(&opt.icon, "icon", "", "`URL` of an icon of this server")
+	fs.StringVar(&opt.curation, "curation", "", "`text` on what is kept here and what is not, if somebody chooses that")
+	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for git repositories, events, and what is remembered of relays")
+	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable; in the environment separated by commas)", list(&opt.bootstrap, graspsync.ParseRelayURL))
+	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable; in the environment separated by commas)", list(&opt.allowNet, network))
+	fs.BoolVar(&opt.graspLists, "grasp-lists", false, "accept anybody's list of preferred GRASP servers (kind 10317)")
+	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
+	fs.Func("client-header", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once", headerName(&opt.clientHeader))
+	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; in the environment separated by commas; default: all addresses that are not public)", list(&opt.proxies, network))
+	fs.Func("max-owner-bytes", "`bytes` that the repositories of one owner may take up (default: any number)", ceiling(&opt.maxOwnerBytes))
+	fs.Func("max-bytes", "`bytes` that all repositories may take up (default: any number)", ceiling(&opt.maxBytes))
+	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "`bytes` that one push may send")
+	fs.Func("fsck-allow", "`fault` of objects to accept, by its name in git fsck, such as hasDotgit (repeatable; in the environment separated by commas)",
+		list(&opt.fsckAllow, func(s string) (string, error) { return s, nil }))
+	fs.Var(positive(&opt.maxGitMemory, 2<<30, parseBytes), "max-git-memory", "`bytes` of memory for all git processes together")
+	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
+	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that objects stay in a repository which nothing names any more")
+	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")
+	fs.BoolVar(&opt.oneSided, "one-sided", false, "whoever is listed as a maintainer has a say, agreed or not, as servers had it before there were role tags: anybody may be given a say by a typo")
+	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "`time` in which changes are gathered before relays are asked")
+	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "`time` to wait after a first failed connection, doubling")
+	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "shortest `time` between two connections to a relay when restarted in between")
+	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two lines of the log that sum up what goes on")
+	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "`time` that an event waits for its git data")
+	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "`time` that what was pushed for a pull request waits for its event")
+	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after a first hunt that did not complete, doubling")
+	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of requests for git data to one server at once")
+	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests for git data to one server in a minute")
+	opt.domainLimits = make(map[graspsync.HostPort]purgatory.Limit)
+	fs.Func("domain-limit", "`host:concurrent,rate` for one server instead (repeatable; in the environment separated by spaces)",
+		func(s string) error { return limits(opt.domainLimits, s) })
+	opt.logFormat = "text"
+	fs.Func("log-format", "`text or json`, a line for each record (default text)", oneOf(&opt.logFormat, "text", "json"))
+	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "`level` from which on records are logged: debug, info, warn or error")
+	fs.BoolVar(&opt.debug, "debug", false, "log every decision: the same as -log-level debug")
+	fs.BoolVar(&opt.version, "version", false, "say which version this is, and nothing else")
+	fs.Func("admin", "`npub` or hex key of an owner, who may command this server: see graspserver admin -h (repeatable; in the environment separated by commas; default: nobody)", owners(&opt.admins))
+	fs.StringVar(&opt.rules, "rules", "", "`file` of what is blocked, a line each; SIGHUP has it read again")
+	fs.BoolVar(&opt.once, "once", false, "sync, say what came and what is missing, and end: with 0 if nothing is, else with 1; serve nobody")
+	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once: store nothing, leave nothing behind, fetch no git data, and say what would be stored")
+	fs.Var(positive(&opt.onceWait, 2*time.Minute, time.ParseDuration), "once-wait", "with -once: `time` after which git data is given up if none comes")
+	if slices.ContainsFunc(args, isSecret) {
+		return opt, errSecret
+	}
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(os.Stdout)
+			fs.PrintDefaults()
+		}
+		return opt, nearest.Flag(fs, err)
+	}
+	if fs.NArg() > 0 {
+		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if err := fromEnvironment(fs, getenv); err != nil {
+		return opt, err
+	}
+	if len(opt.proxies) > 0 && opt.clientHeader == "" {
+		opt.clientHeader = gitserve.DefaultClientHeader
+	}
+	if !opt.allowPlaintext {
+		if i := slices.IndexFunc(opt.bootstrap, graspsync.RelayURL.Plaintext); i >= 0 {
+			return opt, fmt.Errorf("-bootstrap %s: not encrypted, needs -allow-plaintext", opt.bootstrap[i])
+		}
+	}
+	if opt.dryRun && !opt.once {
+		return opt, errors.New("-dry-run needs -once")
+	}
+	if opt.domain == "" {
+		host, _, err := net.SplitHostPort(opt.listen)
+		if err != nil {
+			return opt, fmt.Errorf("-listen: %w", err)
+		}
+		if ip, err := netip.ParseAddr(host); host == "" || (err == nil && ip.IsUnspecified()) {
+			return opt, errors.New("-domain is needed: others can't list " + opt.listen)
+		}
+		opt.domain = opt.listen
+	}
+	return opt, nil
+}
+
+// errSecret does not say which it is: what is wrong with a flag is printed and logged.
+var errSecret = errors.New("that is a secret key, which no flag takes: give the npub that belongs to it, and take the key for known by others")
+
+// isSecret reports whether a text has a secret key in it, as NIP-19 has one.
+func isSecret(s string) bool { return strings.Contains(strings.ToLower(s), "nsec1") }
+
+// bare is a -domain without the scheme and the slash at its end that it may have.
+func bare(domain string) string {
+	domain = strings.TrimRight(domain, "/")
+	if _, rest, ok := strings.Cut(domain, "://"); ok {
+		return rest
+	}
+	return domain
+}
+
+// number is a flag that must be more than 0: what reads the options takes 0 for "as
+// usual", and names its own fields in errors.
+type number[T ~int | ~int64] struct {
+	to    *T
+	parse func(string) (T, error)
+}
+
+func positive[T ~int | ~int64](to *T, usual T, parse func(string) (T, error)) number[T] {
+	*to = usual
+	return number[T]{to, parse}
+}
+
+func (n number[T]) Set(s string) error {
+	v, err := n.parse(s)
+	if err != nil {
+		return err // names the text and what is wrong with it
+	}
+	if v <= 0 {
+		return errors.New("want more than 0")
+	}
+	*n.to = v
+	return nil
+}
+
+func (n number[T]) String() string {
+	if n.to == nil {
+		return "" // flag asks the zero value too
+	}
+	return fmt.Sprint(*n.to)
+}
+
+// ceiling returns a flag value that is a bound in bytes.
+func ceiling(to *int64) func(string) error {
+	return func(s string) error {
+		v, err := parseBytes(s)
+		if err == nil && v < 0 {
+			err = errors.New("want 0, for any number, or more")
+		}
+		*to = v
+		return err
+	}
+}
+
+// pubkey returns a flag value that is a public key.
+func pubkey(to *string) func(string) error {
+	return func(s string) error {
+		if prefix, key, err := nip19.Decode(s); err == nil && prefix == "npub" {
+			s, _ = key.(string)
+		}
+		k, err := graspsync.ParsePubKey(s)
+		*to = k.String()
+		return err
+	}
+}
+
+// oneOf returns a flag value that is one of some words.
+func oneOf(to *string, words ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(words, s) {
+			return errors.New("want " + strings.Join(words, " or "))
+		}
+		*to = s
+		return nil
+	}
+}
+
+// headerName returns a flag value that is the name of a header.
+func headerName(to *string) func(string) error {
+	return func(s string) error {
+		if !httpguts.ValidHeaderFieldName(s) {
+			return errors.New("not the name of a header")
+		}
+		*to = s
+		return nil
+	}
+}
+
+func parseBytes(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("want a number of bytes without a unit, such as 2147483648 for 2 GiB: %q", s)
+	}
+	return n, nil
+}
+
+// network reads a CIDR.
+func network(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("want an address and how many bits of it count, such as 127.0.0.0/8 or ::1/128: %q", s)
+	}
+	return p, nil
+}
+
+// list returns a flag value that adds to a list; commas separate.
+func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		for part := range strings.SplitSeq(s, ",") {
+			v, err := parse(strings.TrimSpace(part))
+			if err != nil {
+				return err
+			}
+			*to = append(*to, v)
+		}
+		return nil
+	}
+}
+
+// limits reads exceptions for servers, such as "github.com:10,60".
+func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
+	for field := range strings.FieldsSeq(s) {
+		colon := strings.LastIndexByte(field, ':')
+		concurrent, rate, ok := strings.Cut(field[colon+1:], ",")
+		if colon < 0 || !ok {
+			return fmt.Errorf("%q is not host:concurrent,rate", field)
+		}
+		u, err := graspsync.ParseCloneURL(field[:colon])
+		if err != nil {
+			return err
+		}
+		var l purgatory.Limit
+		var errs [2]error
+		l.Concurrent, errs[0] = strconv.Atoi(concurrent)
+		l.PerMinute, errs[1] = strconv.Atoi(rate)
+		if err := errors.Join(errs[:]...); err != nil {
+			return err
+		}
+		if l.Concurrent <= 0 || l.PerMinute <= 0 {
+			return fmt.Errorf("%q: want more than 0", field)
+		}
+		to[u.HostPort()] = l
+	}
+	return nil
+}
+
+// prefix is what the names of settings in the environment begin with.
+const prefix = "GRASPSERVER_"
+
+// fromEnvironment sets the flags that are not given from the environment. A name with the prefix that
+// is no flag's is an error, because a setting that is misspelled would be ignored silently.
+func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
+	given := make(map[string]bool)
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var errs []error
+	known := []string{adminKey}
+	fs.VisitAll(func(f *flag.Flag) {
+		name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		known = append(known, name)
+		if v := getenv(name); v != "" && !given[f.Name] {
+			if isSecret(v) {
+				errs = append(errs, fmt.Errorf("%s: %w", name, errSecret))
+			} else if err := fs.Set(f.Name, v); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+	})
+	for _, set := range os.Environ() {
+		name, _, _ := strings.Cut(set, "=")
+		if strings.HasPrefix(strings.ToUpper(name), prefix) && !slices.Contains(known, name) {
+			errs = append(errs, fmt.Errorf("%.100q is no setting, the nearest is %s", name, nearest.Of(strings.ToUpper(name), known)))
+		}
+	}
+	return errors.Join(errs...)
+}

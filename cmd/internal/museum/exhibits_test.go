@@ -1,0 +1,452 @@
+package museum
+
+import "fmt"
+
+// exhibit is a bug that somebody had.
+type exhibit struct {
+	name string // what went wrong
+	file string
+	old  string   // this, once in the file,
+	bug  string   // is replaced by this
+	pkg  string   // whose tests catch it
+	run  string   // those tests
+	args []string // of theirs
+	says string   // what they must say, so that it is not caught for another reason
+}
+
+// oneSeed has the simulation run one seed, in a short test.
+func oneSeed(seed int) []string { return []string{fmt.Sprint("-sim.from=", seed), "-sim.seeds=5"} }
+
+var exhibits = []exhibit{
+	// Paging.
+	{
+		"until exclusive: the rest of the second is lost", "filters/walk.go",
+		"w.until = p.edge\n", "w.until = p.edge - 1\n", "./filters", "Walk", nil, "",
+	},
+	{
+		"a short page ends the walk", "filters/walk.go",
+		"case p.size == 0:", "case p.size < w.limit:", "./filters", "Walk", nil, "",
+	},
+	{
+		"the oldest event counts, and not the last", "filters/walk.go",
+		"if p.size > 1 && t == p.edge ||", "if p.size > 1 && t >= p.edge ||", "./filters", "Walk", nil, "",
+	},
+	{
+		"answers to answers keep a place that something else needs", "sync/internal/session/requests.go",
+		"	r.makeRoom(x)\n", "", "./sync/internal/session", "TestLast", nil, "seed",
+	},
+	{
+		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/descendants.go",
+		"case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
+	},
+	{
+		"of who writes much it is the oldest that is followed", "sync/descent.go",
+		"victim == nil || !claim && other.before(victim)", "victim == nil || !claim", "./sync", "TestBranchIsSharedByAuthors", nil, "",
+	},
+	{
+		"live subscriptions ask for the past", "filters/builders.go",
+		"f.LimitZero = true", "f.Limit = 1", "./filters", "Live", nil, "",
+	},
+	{
+		"an identifier is cut at a colon", "address.go",
+		"author, identifier, ok := strings.Cut(rest, \":\")", "author, identifier, ok := strings.Cut(rest, \":\")\n\tidentifier, _, _ = strings.Cut(identifier, \":\")", ".", "RepoRef|Address", nil, "",
+	},
+
+	// Time.
+	{
+		"since is the time of the reconnect", "sync/internal/plan/plan.go",
+		"p.catchUp.missedSince(r, r.dial.aliveAt)", "p.catchUp.missedSince(r, now)", "./sync", "TrapT7", nil, "",
+	},
+	{
+		"no overlap", "sync/internal/plan/catchup.go",
+		"t.Add(-cu.cfg.Overlap)", "t", "./sync/internal/plan", ".", nil, "",
+	},
+	{
+		"dials without a bound", "sync/internal/plan/dialer.go",
+		"return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
+	},
+	{
+		"the backoff does not grow", "internal/backoff/backoff.go",
+		"d *= 2", "d += 0", "./health", ".", nil, "",
+	},
+	{
+		"the backoff has no end", "internal/backoff/backoff.go",
+		"return min(d, most)", "return d * 2", "./health", ".", nil, "",
+	},
+	{
+		"a flapping relay starts over at each connection", "health/core.go",
+		"	if r.Failures > 0 {\n		r.RecoveredAt = now\n	}", "	if r.Failures > 0 {\n		r.RecoveredAt = now\n	}\n	r.Failures = 0", "./health", ".", nil, "",
+	},
+	{
+		"a dead relay is tried as ever", "internal/backoff/backoff.go",
+		"	wait := c.Wait(n, jitter)\n	if c.Dead(r) {", "	wait := c.Wait(n, jitter)\n	if false {", "./health", ".", nil, "",
+	},
+
+	// Who and what.
+	{
+		"relays that only a listed maintainer names are not asked", "sync/wants.go",
+		"c.Others = append(c.Others, r.Relay)\n", "continue\n", "./sync", "RelaysOfThose", nil, "",
+	},
+	{
+		"that somebody is listed, or names another relay, is not noticed", "sync/tables.go",
+		"	for name := range later.names {\n		c.setName(name)\n", "	for name := range later.names {\n		_ = name\n", "./sync", "RelaysOfThose", nil, "",
+	},
+	{
+		"the owner pays for the relays that others name", "sync/internal/plan/targets.go",
+		"by = byOthers\n", "by = byOwner\n", "./sync/internal/plan", "WhatOthers", nil, "",
+	},
+	{
+		"who names most relays comes first", "nip34/targets.go",
+		"lines[i] = append(line[1:], line[0])", "lines[i] = line", "./nip34", "AuthorityScripts", nil, "",
+	},
+	{
+		"ids are not compared with the event", "sync/intake.go",
+		"if !d.ids.Check(d.event) {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+	},
+	{
+		"an id is known before it was verified", "sync/intake.go",
+		"if !d.ids.Check(d.event) {", "k.absences.known.Add(id)\n\tif !d.ids.Check(d.event) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+	},
+	{
+		"only the first tag counts", "nip34/tags.go",
+		"if list = append(list, v); len(list) == most {", "if list = append(list, v); len(list) > 0 {", "./nip34", ".", nil, "",
+	},
+	{
+		"the highest id wins", "stamp.go",
+		"s.ID.Compare(other.ID) < 0", "s.ID.Compare(other.ID) > 0", "./nip34", ".", nil, "",
+	},
+	{
+		"maintainers are not followed further", "nip34/authority.go",
+		"		a.members[p.Key] = struct{}{}\n		queue = append(queue, who)", "		a.members[p.Key] = struct{}{}", "./nip34", ".", nil, "",
+	},
+	{
+		"servers on one host are taken for each other", "nip34/identity.go",
+		"return b.authority == a && slices.Equal(b.path, path)", "return b.authority.Host == a.Host && slices.Equal(b.path, path)", "./nip34", ".", nil, "",
+	},
+	{
+		"the path of a relay is ignored", "nip34/identity.go",
+		"return b.authority == a && slices.Equal(b.path, path)", "return b.authority == a", "./nip34", ".", nil, "",
+	},
+	{
+		"servers under paths of one host are taken for each other", "nip34/identity.go",
+		"(len(b.path) == 0 || slices.Equal(b.path, path))", "(len(b.path) >= 0 || slices.Equal(b.path, path))", "./nip34", "TestIdentityIsRelay", nil, "",
+	},
+
+	// Where we must not go.
+	{
+		"addresses are judged by their name only", "egress/judge.go",
+		"return j.address(to, host)\n}\n\nfunc (j *judge) ours", "_, _ = to, host\n\treturn nil\n}\n\nfunc (j *judge) ours", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+	},
+	{
+		"addresses within addresses are not looked at", "egress/judge.go",
+		"if inner, ok := embedded(addr); ok {", "if inner, ok := embedded(addr); ok && false {", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+	},
+	{
+		"our own host is as good as any", "egress/judge.go",
+		"case ofHost:", "case false:", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+	},
+
+	// Strangers' bytes.
+	{
+		"bounds may decrease", "sync/internal/negentropy/message.go",
+		"return bound{}, violation(\"bounds don't increase\")", "_ = violation", "./sync/internal/negentropy", "Test", nil, "",
+	},
+
+	// What strangers, our own store and our own bounds do. The simulation says it by what is
+	// lost, what is here and should not be, and by the figures that it takes at its end.
+	{
+		"what the store fails for is tried every second", "sync/retries.go",
+		"j.due = now.Add(backoff.Doubled(retryFirst, retryMost, j.tries))", "j.due = now.Add(retryFirst)\n	r.wait, r.next = 0, time.Time{}\n	j.attempts = 0", "./sync", "TestSimulation$",
+		oneSeed(11), "is not less than \"150\"",
+	},
+	{
+		"one deletion has all sent anew that is followed", "sync/internal/plan/relay.go",
+		"r.live.idle++", "r.live.stale = true", "./sync", "TestSimulation$",
+		oneSeed(6), "bytes sent by a deletion",
+	},
+	{
+		"a deletion of many ids waits for sixteen", "sync/internal/absent/key.go",
+		"const MaxDependencies = 10_000", "const MaxDependencies = 16", "./sync", "TestDeletionOfManyIDs", nil, "",
+	},
+	{
+		"a deletion of many ids is looked up for a hundred", "sync/grasp.go",
+		"found, err := view.Events(ctx, ids) // all at once", "ids = ids[:min(len(ids), 100)]\n	found, err := view.Events(ctx, ids) // all at once", "./sync", "TestSimulation$",
+		oneSeed(21), "foreign",
+	},
+	{
+		"nothing begins while our store is not sure that it gave all", "sync/scan.go",
+		"if err != nil {\n		x.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		x.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
+		oneSeed(34), "lost",
+	},
+	{
+		"a relay pays for what others put on it", "sync/writer.go",
+		"w.listings.hearing.waits(v.DependsOn)\n	w.unwanted(j, IsRejected, v,", "w.listings.hearing.waits(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n	w.unwanted(j, IsRejected, v,", "./sync", "TestSimulation$",
+		oneSeed(26), "is honest, and was cut as hostile",
+	},
+	{
+		"that we do not dial a relay is its failure", "sync/loop.go",
+		"l.env.health.Closed(c.url)\n	l.env.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.env.report.drop(\"not_dialed\"", "l.env.health.Failed(c.url, err)\n	l.env.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.env.report.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		oneSeed(35), "is not greater than \"0.8\"",
+	},
+	{
+		"each id of a deletion is a question to the store", "sync/grasp.go",
+		"target, here := found[id]\n		if here && target.PubKey", "_, _ = view.Events(ctx, []graspsync.EventID{id})\n		target, here := found[id]\n		if here && target.PubKey", "./sync", "TestSimulation$",
+		oneSeed(1), "is not less than \"20\"",
+	},
+	{
+		"whoever says so is a maintainer", "sync/grasp.go",
+		"	if p.speaks(s.Ref, view) {\n		return accept()\n", "	if p != nil {\n		return accept()\n", "./sync", "TestSimulation$",
+		oneSeed(6), "foreign",
+	},
+	{
+		"the oldest id goes, whoever brought most", "sync/internal/absent/table.go",
+		"last := r.owners.Next().Item\n", "last := entryOf(r.order.Front())\n", "./sync", "TestWaitingEventsOfOneRelayDriveOutNoOthers",
+		nil, "at once; dropped",
+	},
+	{
+		"who stores something waits until everything was gathered", "sync/index.go",
+		"for some() {\n		then()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range all {\n		visit(k, v)\n	}\n	_ = some", "./sync", "TestStoredDoesNotWaitForEverything",
+		nil, "for a few entries at a time",
+	},
+	{
+		"one event takes with it what was published beside it", "adapter/remote/store.go",
+		"if len(which) == 1 || len(lost) == 0 ||", "if len(which) >= 1 || len(lost) == 0 ||", "./adapter/remote", "TestEventThatCutsTheConnectionOfItsCall",
+		nil, "",
+	},
+	{
+		"a buffer grows beyond what is reserved", "sync/wstransport/conn.go",
+		"larger := make([]byte, len(buf), max(size, len(buf)+1))\n	copy(larger, buf)\n	return larger", "return append(buf, make([]byte, max(size-len(buf), 1))...)[:len(buf)]", "./sync/wstransport", "TestPromiseP20_SmallUntilReserved",
+		nil, "",
+	},
+	{
+		"what waits can not be deleted", "adapter/purgatory/policy.go",
+		"return p.ask(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})", "return p.ask(ctx, ev, src, view)", "./adapter/grasp", "TestDeletionOfWhatWaits",
+		nil, "",
+	},
+	{
+		"a deleted repository is served", "purgatory/remover.go",
+		"if err = rm.repos.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
+		nil, "",
+	},
+	{
+		"a key of today counts for as much as one of last year", "sync/internal/plan/owners.go",
+		"			weight = a.weight\n", "			weight, _ = ages[0].weight, a\n", "./sync/internal/plan", "TestPromiseP37_NewRelayBehindDeadOnes",
+		nil, "3000_a_key_each,_old",
+	},
+	{
+		"git outlives the process it works for", "purgatory/internal/gitrun/limits_linux.go",
+		"attr.Pdeathsig = syscall.SIGKILL", "attr.Pdeathsig = 0", "./purgatory/gitfetch", "TestGitEndsWithUs",
+		nil, "",
+	},
+	{
+		"refs of pull requests keep an announcement", "purgatory/remover.go",
+		"return refs.HasState(), err", "return len(refs.At) > 0, err", "./purgatory", "TestExpiresDespiteRefsOfPullRequests",
+		nil, "",
+	},
+	{
+		"old faults of others can not be pushed", "purgatory/internal/fsck/fsck.go",
+		"for _, name := range refused {", "for _, name := range slices.Concat(refused, accepted) {", "./purgatory/gitserve", "TestPromiseP31_OldFaultsArePushed",
+		nil, "",
+	},
+	{
+		"what a push deletes is in no log", "purgatory/gitserve/taking.go",
+		"if len(removed) > 0 {", "if len(removed) > 1<<20 {", "./purgatory/gitserve", "TestDeletionByAPushIsLogged",
+		nil, "",
+	},
+
+	// What was found by reading the code.
+	{
+		"eight hours asleep are a moment", "sync/internal/plan/dialer.go",
+		"away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))", "away := now.Sub(s.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
+	},
+	{
+		"a relay was alive while we were asleep", "sync/signs.go",
+		"if s.readingAt.After(alive) || slept > aliveSlack {", "if s.readingAt.After(alive) || slept > 1<<62 {", "./sync", "TestSignsOfASuspendedMachine", nil, "8h0m0s",
+	},
+	{
+		"who came first keeps later authors out", "sync/internal/plan/deletions.go",
+		"if i := dl.rng.IntN(most + dl.leftOut); i < most {", "if i := dl.rng.IntN(most + dl.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
+	},
+	{
+		"of the authors of a scan the first are asked about", "sync/scan.go",
+		"if i := rand.IntN(w.most + w.leftOut); i < w.most {", "if i := rand.IntN(w.most + w.leftOut); i < 0 {", "./sync", "TestAuthorsOfAScanAreASample", nil, "Should not be zero",
+	},
+	{
+		"each status spells the URLs of all relays", "sync/internal/plan/relay.go",
+		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), func(a, b *relay) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
+	},
+	{
+		"what can not be saved keeps the bytes that all share", "sync/retrier.go",
+		"	most := x.cfg.Limits.InFlight / 2\n", "	most := x.cfg.Limits.InFlight << 9\n", "./sync", "TestEventsThatCannotBeSavedHoldUpNobody", nil, "until a live event was saved",
+	},
+	{
+		"what had waited is let go of when it can not be saved", "sync/retrier.go",
+		"if !j.apart && r.apart+j.size <= r.room {", "if !j.apart && r.apart+j.size <= 0 {", "./sync", "TestWhatHasWaitedIsKeptUntilItCanBeSaved", nil, "expected: int(3)",
+	},
+	{
+		"each event that can not be saved is a line in the log", "sync/retrier.go",
+		"if !t.saidAt.IsZero() && now.Sub(t.saidAt) < sayTrouble {", "if !t.saidAt.IsZero() && now.Sub(t.saidAt) < 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
+	},
+	{
+		"each event that a relay kept back is a line in the log", "sync/conn.go",
+		"if c.env.report.mayLog(c.url, classLastingGap) {", "if c.env != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
+	},
+	{
+		"a policy behind hooks can't tell whose word counts", "adapter/internal/embedding/policy.go",
+		"	return h.Policy.Judge(ctx, e, src, view)\n}\n",
+		"	return h.Policy.Judge(ctx, e, src, view)\n}\n\nfunc (*hooked) Heard(string, relaysync.View) map[graspsync.PubKey]bool { return nil }\n",
+		"./adapter/khatru", "BeforeWhatIsHeld", nil, "",
+	},
+	{
+		"a second store does not have what came by sync", "adapter/khatru/hooks.go",
+		"	s.followStored(ctx, e.Event)\n", "", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
+	},
+	{
+		"a second store has what sync has deleted", "adapter/khatru/hooks.go",
+		"	s.call(following(ctx), \"DeleteEvent\", s.relay.DeleteEvent, e.Event)\n", "	_ = e\n", "./adapter/khatru", "TestSecondStoreSeesWhatSyncDoes", nil, "elements differ",
+	},
+	{
+		"what the relay keeps is deleted by sync", "adapter/internal/embedding/imports.go",
+		"	case msg != \"\":\n		return graspsync.Outcome{Result: graspsync.Refused", "	case msg == \"never\":\n		return graspsync.Outcome{Result: graspsync.Refused", "./adapter/khatru", "TestOverwriteDeletionOutcomeOfSync", nil, "Not equal",
+	},
+	{
+		"who has vanished may do so again and again", "sync/view.go",
+		"		if ev.Kind != graspsync.KindVanish {\n			return true, nil", "		if ev.Kind > 0 {\n			return true, nil", "./sync", "TestVanishingTwice", nil, "actual  : 100",
+	},
+	{
+		"a follower keeps nothing for its next start", "cmd/follower/main.go",
+		"		State:    kept,\n", "", "./cmd/follower", "TestFollow$", nil, "does not contain",
+	},
+	{
+		"who trickles keeps what all share", "sync/wstransport/reserve.go",
+		"slow := held > leastGrace && ", "slow := false && ", "./sync/wstransport", "TestPromiseP37_TrickledMessagesGiveWay", nil, "20 if they are left alone",
+	},
+	{
+		"what was pushed for no event stays", "purgatory/gitserve/staging.go",
+		"	due := s.book.Due(time.Now())\n", "	due := s.book.Due(time.Time{})\n", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
+	},
+	{
+		"what nothing names stays", "purgatory/gitfetch/upkeep.go",
+		"	case prune:\n		return u.prune(ctx, book)\n", "	case prune:\n		_, u.done.Pruned = book, true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
+	},
+	{
+		"what a push has moved may not be on the disk", "purgatory/gitserve/taking.go",
+		"return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)", "return remove, nil", "./purgatory/gitserve", "TestFoldersAreOnTheDisk", nil, "\"objects/pack\"",
+	},
+	{
+		"what we have moved may not be on the disk", "purgatory/gitfetch/refs.go",
+		"if err := barerepo.SyncRefs(dir, names, r.disk.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
+	},
+	{
+		"what is shared is copied", "purgatory/gitfetch/share.go",
+		"	loose = loose || !all\n", "	loose = loose || !all || true\n", "./purgatory/gitfetch", "TestShareTakesNoRoom", nil, "is not less than \"1048576\"",
+	},
+	{
+		"who reads slowly is judged by what the system has room for", "purgatory/gitserve/pace.go",
+		"const blind = 8", "const blind = 1", "./purgatory/gitserve", "TestSlowReadersAreServed", nil, "is not greater than \"16777216\"",
+	},
+	{
+		"an answer is ended in the middle", "purgatory/gitserve/spool.go",
+		"if now == last && !full || period == mostPeriods {", "if _ = now == last && !full; period == 1 {", "./purgatory/gitserve", "TestAnswersAreNotBoundInTime", nil, "expected: 8",
+	},
+	{
+		"who does not read an answer keeps his place", "purgatory/gitserve/handler.go",
+		"		h.run(ctx, out, ref, c)\n	}\n	stop()\n	leave()\n	done()\n", "		h.run(ctx, out, ref, c)\n	}\n	stop()\n	out.close()\n	leave()\n	done()\n", "./purgatory/gitserve", "TestSlowReaderOfAnAdvertisement", nil, "Condition never satisfied",
+	},
+	{
+		"a panic keeps a repository locked", "purgatory/gitserve/stage.go",
+		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "too many requests at once",
+	},
+	{
+		"a repository that needs nothing gives nothing", "purgatory/internal/resolve/group.go",
+		"		case ref == r.Ref:\n", "		case ref == r.Ref, g.NewestStored(g.Repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
+	},
+	{
+		"what one repository got is not given to the others", "purgatory/internal/resolve/survey.go",
+		"		if ref != r.Ref && (looks", "		if false && ref != r.Ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
+	},
+	{
+		"a push of what is there already is refused", "purgatory/gitserve/stage.go",
+		"if now[c.ref] != c.new && now[c.ref] != c.old {", "if now[c.ref] != c.old {", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "it has changed meanwhile",
+	},
+	{
+		"a push that moves nothing brings its objects", "purgatory/gitserve/stage.go",
+		"			if now[c.ref] != c.new {\n", "			if true {\n", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
+	},
+	{
+		"a server that is asked too much does not say so to us", "purgatory/gitfetch/errors.go",
+		"perr == nil && at.HostPort() == from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort() != from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
+	},
+	{
+		"a server that is asked too much is asked on", "purgatory/fetches.go",
+		"done.Pause = max(busy.After, 1)", "done.Pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
+	},
+	{
+		"a server that has both a state and a pull request is asked for one of them", "purgatory/fetches.go",
+		" && f.more(ask, seen)", " && false", "./purgatory", "TestOneServerHasBoth$", nil, "without a backoff",
+	},
+	{
+		"who goes on with one server leaves no place to others", "purgatory/internal/hunt/turns.go",
+		"len(e.tried)+len(e.further) > 0", "len(e.tried) > 0", "./purgatory/internal/hunt", "TestFairToOwnersWhileOthersGoOn", nil, "good.example",
+	},
+	{
+		"all servers wait for the same time", "purgatory/internal/hunt/attempt.go",
+		"	if q.cfg.Seed == 0 {\n		return wait\n	}", "	if q.cfg.Seed != 1 {\n		return wait\n	}", "./purgatory/internal/hunt", "TestWaitsAreLengthened", nil, "Should be true",
+	},
+	{
+		"an owner has a folder for ever", "purgatory/gitserve/repositories.go",
+		"	return r.dropOwner(path.Dir(at))\n}\n\n// make", "	return nil\n}\n\n// make", "./purgatory/gitserve", "TestCreateAndRemove", nil, "its owner has no other",
+	},
+	{
+		"repositories are not under the path of their server", "adapter/grasp/server.go",
+		"if below, ok := below(r, path); ok {", "if below, ok := below(r, path); ok && next == nil {", "./adapter/grasp", "TestRepositoriesUnderAPath", nil, "got 404",
+	},
+	{
+		"a server under a path answers outside of it", "adapter/grasp/server.go",
+		"case s.whole:\n", "case s.whole || next != nil:\n", "./adapter/grasp", "TestNothingOutsideOfAPath", nil, "",
+	},
+	{
+		"browsers may not see what is refused", "purgatory/gitserve/handler.go",
+		"if everywhere(w); r.Method == http.MethodOptions {", "if r.Method == http.MethodOptions {\n			everywhere(w)", "./purgatory/gitserve", "TestRequests", nil, "expected: \"*\"",
+	},
+	{
+		"who asks for the head of an answer is refused", "purgatory/gitserve/handler.go",
+		"if r.Method != method && (r.Method != http.MethodHead || method != http.MethodGet) {", "if r.Method != method {", "./purgatory/gitserve", "TestRequests", nil, "actual  : 405",
+	},
+	{
+		"a repository has no page", "purgatory/gitserve/handler.go",
+		"isPage := ok && rest == \"\" && (", "isPage := ok && rest == \"page\" && (", "./purgatory/gitserve", "TestPageOfARepository", nil, "actual  : 404",
+	},
+	{
+		"a user may not try again", "purgatory/internal/ledger/ledger.go",
+		"if l.HasExpired(e.ID, now) && !e.ByUser &&", "if l.HasExpired(e.ID, now) &&", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
+	},
+	{
+		"who has a part of the history may not push", "purgatory/gitserve/push.go",
+		"		if err == nil && id.IsZero() {\n			err = fmt", "		if err == nil || id.IsZero() {\n			err = fmt", "./purgatory/gitserve", "TestPushFromAShallowClone", nil, "git [push",
+	},
+	{
+		"what is being fetched for expires", "purgatory/entries.go",
+		"&& !l.uses.fetchesFor(e)\n", "&& (e.Class != ledger.Announcement || !l.uses.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+	},
+	{
+		"what nobody was asked for expires", "purgatory/waiting.go",
+		"|| owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "|| !owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
+	},
+	{
+		"what takes long never comes", "purgatory/gitfetch/receiver.go",
+		"		more := r.cfg.earned(m.n.Load()) - took\n", "		more := 0*r.cfg.earned(m.n.Load()) - took\n", "./purgatory/gitfetch", "TestWhatComesFastEnoughMayTakeLong", nil, "context canceled",
+	},
+	{
+		"what is large never comes", "purgatory/memory.go",
+		"case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
+	},
+	{
+		"one slow server holds a repository", "purgatory/internal/hunt/attempt.go",
+		"const hedgeAfter = 30 * time.Second", "const hedgeAfter = 30 * time.Hour", "./purgatory", "TestOneSlowServerDoesNotHoldARepository", nil, "half a minute, and no ten",
+	},
+	{
+		"what is malformed is judged again and again", "adapter/purgatory/policy.go",
+		"strings.HasPrefix(reason, \"invalid:\") {", "strings.HasPrefix(reason, \"invalid::\") {", "./adapter/purgatory", "TestMalformedIsFinal", nil, "Should be empty",
+	},
+}
