@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -60,53 +61,7 @@ func (k *Key) PubKey() graspsync.PubKey { return k.public }
 func (k *Key) Secret() string { return hex.EncodeToString(k.secret.Serialize()) }
 
 // Npub returns the public key as clone URLs have it (NIP-19).
-func (k *Key) Npub() string {
-	const charset = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
-	human := []byte("npub")
-	groups := make([]byte, 0, 52)
-	for bit := 0; bit < 256; bit += 5 {
-		var g byte
-		for i := bit; i < bit+5; i++ {
-			g <<= 1
-			if i < 256 {
-				g |= k.public[i/8] >> (7 - i%8) & 1
-			}
-		}
-		groups = append(groups, g)
-	}
-	check := make([]byte, 0, 2*len(human)+1+len(groups)+6)
-	for _, c := range human {
-		check = append(check, c>>5)
-	}
-	check = append(check, 0)
-	for _, c := range human {
-		check = append(check, c&31)
-	}
-	check = append(check, groups...)
-	sum := bech32Sum(append(check, 0, 0, 0, 0, 0, 0)) ^ 1
-	for i := 5; i >= 0; i-- {
-		groups = append(groups, byte(sum>>(5*i))&31)
-	}
-	for i, g := range groups {
-		groups[i] = charset[g]
-	}
-	return "npub1" + string(groups)
-}
-
-// bech32Sum is the checksum of BIP-173 over groups of five bits.
-func bech32Sum(groups []byte) uint32 {
-	sum := uint32(1)
-	for _, g := range groups {
-		top := sum >> 25
-		sum = sum&0x1ffffff<<5 ^ uint32(g)
-		for i, gen := range []uint32{0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3} {
-			if top>>i&1 == 1 {
-				sum ^= gen
-			}
-		}
-	}
-	return sum
-}
+func (k *Key) Npub() string { return nip34.NPub(k.public) }
 
 // Ref names the author's repository.
 func (k *Key) Ref(identifier string) graspsync.RepoRef {
