@@ -12,9 +12,10 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/eventstore/slicestore"
-	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // backends are one of each kind that is known.
