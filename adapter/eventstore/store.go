@@ -209,7 +209,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	}
 	b := &batch{Store: s, outcomes: make([]graspsync.Outcome, len(events))}
 	for i, in := range events {
-		if err := s.storable(in.Event); err != nil {
+		if err := s.Storable(in.Event); err != nil {
 			b.outcomes[i] = graspsync.Outcome{Result: graspsync.Refused, Err: err}
 			continue
 		}
@@ -277,8 +277,9 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 // MaxContent returns the length of the longest content that the backend keeps, in bytes, or 0 if it has no such bound.
 func (s *Store) MaxContent() int { return s.writer.profile.content }
 
-// storable reports why an event can't be stored as it is.
-func (s *Store) storable(e graspsync.Event) error {
+// Storable returns nil if the backend can keep an event as it is, and else why it can't. The error wraps
+// [ErrUnstorable].
+func (s *Store) Storable(e graspsync.Event) error {
 	if e.IsZero() {
 		return fmt.Errorf("%w: %w: none", ErrUnstorable, graspsync.ErrEvent)
 	}
@@ -294,24 +295,33 @@ func (s *Store) storable(e graspsync.Event) error {
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
 	case s.MaxContent() > 0 && len(e.Content) > s.MaxContent():
 		return fmt.Errorf("%w: the content has %d bytes, and the backend keeps at most %d", ErrUnstorable, len(e.Content), s.MaxContent())
-	case s.writer.profile.compact && !compactable(e.Event), s.writer.profile.fits != nil && !s.writer.profile.fits(e.Event):
+	case s.writer.profile.fits != nil && !s.writer.profile.fits(e.Event):
 		return fmt.Errorf("%w: too large, or text that the backend would change", ErrUnstorable)
+	case s.writer.profile.compact:
+		return compactable(e.Event)
 	}
 	return nil
 }
 
-// compactable reports whether an event fits the 16-bit and 8-bit counts of the
-// binary form of badger and lmdb.
-func compactable(e *nostr.Event) bool {
-	if len(e.Content) > math.MaxUint16 || len(e.Tags) > math.MaxUint16 {
-		return false
+// compactable reports why an event exceeds the 16-bit and 8-bit counts of the binary form of badger and lmdb.
+func compactable(e *nostr.Event) error {
+	if len(e.Content) > math.MaxUint16 {
+		return fmt.Errorf("%w: the content has %d bytes, and the backend keeps at most %d", ErrUnstorable, len(e.Content), math.MaxUint16)
 	}
-	for _, t := range e.Tags {
-		if len(t) > math.MaxUint8 || slices.ContainsFunc(t, func(s string) bool { return len(s) > math.MaxUint16 }) {
-			return false
+	if len(e.Tags) > math.MaxUint16 {
+		return fmt.Errorf("%w: %d tags, and the backend keeps at most %d", ErrUnstorable, len(e.Tags), math.MaxUint16)
+	}
+	for i, t := range e.Tags {
+		if len(t) > math.MaxUint8 {
+			return fmt.Errorf("%w: tags[%d] has %d items, and the backend keeps at most %d", ErrUnstorable, i, len(t), math.MaxUint8)
+		}
+		for _, value := range t {
+			if len(value) > math.MaxUint16 {
+				return fmt.Errorf("%w: a value of tags[%d] has %d bytes, and the backend keeps at most %d", ErrUnstorable, i, len(value), math.MaxUint16)
+			}
 		}
 	}
-	return true
+	return nil
 }
 
 // batch is one Save.

@@ -153,3 +153,41 @@ func limitsHold(t *testing.T, backend eventstore.Store) {
 		require.Equal(t, n, got, filter)
 	}
 }
+
+// What the database can't keep was accepted where it waits for git data, and was gone once that had come.
+func TestCaseC10_WhatCannotBeStoredDoesNotWait(t *testing.T) {
+	db := &badger.BadgerBackend{Path: t.TempDir()}
+	require.NoError(t, db.Init())
+	defer db.Close()
+	r := unstarted(t)
+	r.other = db
+	r.start()
+	defer r.stop()
+	owner := relaytest.NewKey("owner")
+	work, commit := r.work()
+	r.serve(work, commit, owner)
+	pull := func() *nostr.Event {
+		return owner.Event(nostr.Now(), 1618, "", nostr.Tags{
+			{"a", owner.Ref("repo").String()}, {"c", strings.Repeat("7", 40)}, {"clone", "http://" + r.addr + "/" + owner.Npub() + "/repo.git"},
+		}...)
+	}
+	for name, c := range map[string]struct {
+		ev     *nostr.Event
+		change func(*nostr.Event)
+		says   string
+	}{
+		"content": {owner.Hosted(nostr.Now(), "fresh", "ws://"+r.addr), func(e *nostr.Event) { e.Content = strings.Repeat("日", 21_846) }, "the content has 65538 bytes"},
+		"items": {owner.Hosted(nostr.Now(), "fresh", "ws://"+r.addr), func(e *nostr.Event) {
+			e.Tags = append(e.Tags, append(nostr.Tag{"t"}, strings.Split(strings.Repeat("x", 300), "")...))
+		}, "has 301 items, and the backend keeps at most 255"},
+		"value":        {owner.Hosted(nostr.Now(), "fresh", "ws://"+r.addr), func(e *nostr.Event) { e.Tags = append(e.Tags, nostr.Tag{"name", strings.Repeat("x", 70_000)}) }, "has 70000 bytes"},
+		"pull request": {pull(), func(e *nostr.Event) { e.Content = strings.Repeat("日", 21_846) }, "the content has 65538 bytes"},
+	} {
+		c.change(c.ev)
+		owner.Sign(c.ev)
+		refused := r.publish(c.ev)
+		require.Len(t, refused, 1, name)
+		require.ErrorContains(t, refused[0], "invalid: event can't be stored: ", name)
+		require.ErrorContains(t, refused[0], c.says, name)
+	}
+}

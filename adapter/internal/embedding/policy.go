@@ -4,7 +4,10 @@ import (
 	"context"
 	"strings"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -35,6 +38,11 @@ func (h *hooked) Judge(
 		case graspsync.Failed:
 			return graspsync.Verdict{}, o.Err
 		}
+	}
+	// What is stored at once is refused by the Store; what waits would be lost when its time comes.
+	if err := h.imports.Storable(e); err != nil && !nostr.IsEphemeralKind(e.Kind) {
+		detail := strings.TrimPrefix(err.Error(), eventstoreadapter.ErrUnstorable.Error()+": ")
+		return graspsync.Verdict{Decision: graspsync.Reject, Reason: "invalid: " + eventstoreadapter.ErrUnstorable.Error(), Detail: detail}, nil
 	}
 	return h.Policy.Judge(ctx, e, src, view)
 }
