@@ -66,6 +66,13 @@ func NewTable[K comparable, V any](maxEntries int, maxBytes int64) *Table[K, V] 
 // the entries that were evicted to make room, and whether the new entry was stored. An entry that is
 // refused leaves the table without an entry of its key.
 func (t *Table[K, V]) Put(key K, who Stranger, bytes int64, value V) (evicted []Entry[K, V], ok bool) {
+	return t.PutKeeping(key, who, bytes, value, func(K) bool { return false })
+}
+
+// PutKeeping is Put for a table with entries that must stay because they are in use. An entry for which keep
+// reports true becomes the newest one of its owner instead of being evicted. If the oldest maxKept entries
+// of the owner that has most must stay, the new entry is refused.
+func (t *Table[K, V]) PutKeeping(key K, who Stranger, bytes int64, value V, keep func(K) bool) (evicted []Entry[K, V], ok bool) {
 	t.Delete(key)
 	if t.maxEntries <= 0 || t.maxBytes > 0 && bytes > t.maxBytes {
 		t.evicted++
@@ -90,7 +97,7 @@ func (t *Table[K, V]) Put(key K, who Stranger, bytes int64, value V) (evicted []
 		t.weigh(o)
 	}
 	for len(t.entries) > t.maxEntries || t.maxBytes > 0 && t.bytes > t.maxBytes {
-		gone := t.victim(e)
+		gone := t.victim(e, keep)
 		t.remove(gone)
 		t.evicted++
 		if gone == e {
@@ -117,16 +124,26 @@ func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evict
 	return evicted, false
 }
 
+// maxKept is the number of entries that are passed over because they are in use.
+const maxKept = 64
+
 // victim returns the entry that makes room: the oldest one of who has most. Of several who have most, the
 // one that brings the new entry comes first.
-func (t *Table[K, V]) victim(added *entry[K, V]) *entry[K, V] {
+func (t *Table[K, V]) victim(added *entry[K, V], keep func(K) bool) *entry[K, V] {
 	most := t.largest[0]
 	for _, m := range added.owners {
 		if m.owner.share >= most.share {
 			most = m.owner
 		}
 	}
-	return most.entries.Front().Value.(*entry[K, V])
+	for range min(most.entries.Len(), maxKept) {
+		e := most.entries.Front().Value.(*entry[K, V])
+		if e == added || !keep(e.key) {
+			return e
+		}
+		t.Touch(e.key)
+	}
+	return added
 }
 
 // Get returns the value of a key.

@@ -227,43 +227,6 @@ func TestSignOfLifeWithoutTheRelay(t *testing.T) {
 	})
 }
 
-// Who asks whether somebody may write for whom is told of what fails.
-func TestStanding(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newRationed(t, 0)
-		with := &relatives{scales: w.scales}
-		w.open(with, w.scales, false)
-		other := graspsync.RepoRef{Owner: graspsync.PubKey{50}, Identifier: "r"}
-		is := func(class ledger.Class, author graspsync.PubKey, repos ...graspsync.RepoRef) ledger.Entry {
-			e, err := w.p.reader.standing(t.Context(), ledger.Entry{Class: class, Author: author, Repos: repos})
-			require.NoError(t, err)
-			return e
-		}
-		stranger := graspsync.PubKey{9}
-		require.True(t, is(ledger.State, w.ref.Owner, w.ref).Trusted)
-		require.False(t, is(ledger.State, stranger, w.ref).Trusted)
-		require.False(t, is(ledger.Announcement, w.ref.Owner, w.ref).Trusted)
-		e := is(ledger.PullRequest, w.ref.Owner, other, w.ref)
-		require.True(t, e.Trusted)
-		require.Equal(t, w.ref.Owner, e.For)
-		e = is(ledger.PullRequest, stranger, w.ref, other)
-		require.False(t, e.Trusted)
-		require.Equal(t, w.ref.Owner, e.For)
-		require.Zero(t, is(ledger.PullRequest, stranger, other).For)
-		for _, what := range []string{"announcements", "relatives"} {
-			for _, class := range []ledger.Class{ledger.State, ledger.PullRequest} {
-				w.fail = what
-				_, err := w.p.reader.standing(t.Context(), ledger.Entry{Class: class, Repos: []graspsync.RepoRef{w.ref}})
-				require.ErrorIs(t, err, errScales)
-			}
-		}
-		w.fail = "announcements"
-		_, err := w.p.Submit(t.Context(), eventtest.Of(w.pulls[0].Event), graspsync.Source{Kind: graspsync.CatchUp})
-		require.ErrorIs(t, err, errScales)
-		require.Zero(t, w.p.entries.waiting.ledger.Len())
-	})
-}
-
 // What has made place and can't be struck off is told, and counted all the same.
 func TestGaveWayOnABrokenDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -75,9 +75,7 @@ type constants struct {
 	// brings: package gitfetch gives a GiB less than 5 h. Defaults to 24 h, or to 6 h for
 	// each GiB of MaxRepoDay if that is more.
 	FetchTimeout time.Duration
-	// MaxPerAuthor bounds the states of one author that wait, and what else of theirs does. It
-	// keeps one careless author from filling all places; with many keys nobody is kept from that
-	// by any number.
+	// MaxPerAuthor bounds the states of one author that wait, and what else of theirs does.
 	// Defaults to 100.
 	MaxPerAuthor int
 	// MaxFetch is what a fetch is charged with that a crash has cut short, whatever it
@@ -129,15 +127,10 @@ type Limits struct {
 	// MaxEntries bounds the events that wait, MaxBytes what they take up in memory, about, in
 	// bytes. Default to 10,000 and 64 MiB. Of one author 100 wait.
 	//
-	// An eighth of both is kept for those who have a say in repositories that are served:
-	// strangers may have any number of keys. Half is left to strangers, if they want it: who is
-	// served may list any, too.
-	//
-	// When no place is left, one of whoever has many gives way: of an author first, then of who
-	// gets many pull requests, then of a relay that brought many. Who has few of all that gives
-	// way in the order in which they came, and not within a thirtieth of Hold. Nothing is
-	// remembered of what gave way, so that it may come again. What has expired softly keeps
-	// nothing new of its author out.
+	// All strangers share them: announcements and states count for the key that signed them, pull requests
+	// for the relay host that brought them, or together if clients submitted them. If there is no room, the
+	// oldest entry of the stranger that has most is evicted, expired announcements first. If each stranger
+	// has one entry, the new one is refused. Nothing is remembered of evicted entries: they may come again.
 	MaxEntries int
 	MaxBytes   int64
 	// MaxPullBytes bounds the bytes of the pull requests in one repository whose authors have no

@@ -366,30 +366,21 @@ func TestRelativesHaveASay(t *testing.T) {
 	})
 }
 
-// What is being ended must not give way, nor a state or an announcement that a look goes by; what
-// data is coming for, or has come, is in use.
+// What is being ended must not give way, nor a state or an announcement that a look goes by.
 func TestWhatMustNotGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newRationed(t, 0).p
-		f := p.fetches
 		ref := graspsync.RepoRef{Owner: graspsync.PubKey{4}, Identifier: "x"}
 		for _, class := range []ledger.Class{ledger.Announcement, ledger.State, ledger.PullRequest} {
 			e := ledger.Entry{ID: graspsync.EventID{byte(class)}, Class: class, Repos: []graspsync.RepoRef{ref}}
 			pull := class == ledger.PullRequest
-			require.False(t, p.entries.pins.isFixed(e) || p.entries.uses.isInUse(e))
+			require.False(t, p.entries.pins.isFixed(e))
 			p.entries.pins.pinned[e.ID] = 1
 			require.Equal(t, !pull, p.entries.pins.isFixed(e))
 			delete(p.entries.pins.pinned, e.ID)
 			p.entries.pins.ending[e.ID] = struct{}{}
 			require.True(t, p.entries.pins.isFixed(e))
 			delete(p.entries.pins.ending, e.ID)
-			pl := f.gatherings.enter(ref)
-			require.Equal(t, !pull, p.entries.uses.isInUse(e))
-			f.gatherings.leave(ref, pl)
-			require.False(t, p.entries.uses.isInUse(e))
-			p.findings.pushed["x"] = map[graspsync.RepoRef]map[nip34.RefName]struct{}{ref: {mainBranch(): {}}}
-			require.Equal(t, !pull, p.entries.uses.isInUse(e))
-			delete(p.findings.pushed, "x")
 		}
 	})
 }

@@ -42,10 +42,11 @@ type entries struct {
 func newEntries(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay containedRelay, keep keeper,
 	step func(name string),
 ) *entries {
-	waiting := newWaiting(cfg)
+	pins := newPins()
+	waiting := newWaiting(cfg, pins.isFixed)
 	return &entries{
 		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step,
-		waiting: waiting, pins: newPins(), uses: uses{findings, gatherings}, served: newServedPulls(), takes: newLongTakes(waiting),
+		waiting: waiting, pins: pins, uses: uses{findings, gatherings}, served: newServedPulls(), takes: newLongTakes(waiting),
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		remembered: &remembered{cfg: cfg, report: report, keep: keep, step: step, waiting: waiting},
 	}
@@ -90,6 +91,7 @@ func (l *entries) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.waiting.sortByAge()
 	return l.remembered.load(ctx)
 }
 
@@ -342,17 +344,16 @@ func (l *entries) admit(ctx context.Context, e ledger.Entry, payers []graspsync.
 	defer unlock()
 	ctx, cancel := l.outlasting(ctx)
 	defer cancel()
-	e, v, displaced = l.waiting.admit(time.Now(), e, payers, ledger.Kept{Always: l.pins.isFixed, InUse: l.uses.isInUse})
+	e, v, displaced = l.waiting.admit(time.Now(), e, payers)
 	for _, old := range displaced {
 		l.served.forget(old.ID)
 		l.takes.forget(old.ID)
 	}
 	if v != ledger.Welcome {
-		return e, v, nil, nil, nil
+		return e, v, nil, displaced, nil
 	}
 	if err = l.write(ctx, e); err != nil {
-		l.waiting.unreserve(e)
-		return e, v, nil, displaced, err
+		return e, v, nil, append(displaced, l.waiting.unreserve(e)...), err
 	}
 	replaced = l.waiting.fill(e)
 	if e.Class == ledger.Announcement {

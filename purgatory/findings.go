@@ -156,13 +156,6 @@ func (f *findings) pushedTo(ref graspsync.RepoRef) map[nip34.RefName]struct{} {
 	return maps.Clone(f.pushed[ref.Identifier][ref])
 }
 
-// isPushed reports whether pushes have moved branches or tags while a state waited.
-func (f *findings) isPushed(ref graspsync.RepoRef) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.pushed[ref.Identifier][ref]) > 0
-}
-
 // notePushed forgets the refs that no state which waits would have as they are. It is
 // called with mu held, and the repository locked.
 func (f *findings) notePushed(g *resolve.Group, r *repository) {

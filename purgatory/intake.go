@@ -99,10 +99,6 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 // hold makes an entry one that waits: on the disk first. payers are those for whom a relative
 // may count.
 func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.PubKey) (Answer, error) {
-	e, err := in.reader.standing(ctx, e)
-	if err != nil {
-		return Answer{}, err
-	}
 	e, verdict, replaced, displaced, err := in.entries.admit(ctx, e, payers)
 	for _, old := range displaced {
 		in.entries.gaveWay(ctx, old)

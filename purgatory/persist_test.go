@@ -167,7 +167,7 @@ func FuzzDecode(f *testing.F) {
 			require.False(t, seen[r], "%s twice", r)
 			seen[r] = true
 		}
-		l := ledger.New(ledger.Config{Hold: time.Hour, Longest: time.Hour, Soft: time.Hour, Placeholder: time.Hour, Remember: time.Hour, Entries: 1, Bytes: 1, PerAuthor: 1, Remembered: 1})
+		l := ledger.New(ledger.Config{Hold: time.Hour, Longest: time.Hour, Soft: time.Hour, Placeholder: time.Hour, Remember: time.Hour, Entries: 1, Bytes: 1 << 20, PerAuthor: 1, Remembered: 1})
 		now := time.Unix(1_700_000_000, 0)
 		require.Empty(t, l.Restore(now, e))
 		require.NotEmpty(t, l.Due(now.Add(time.Hour), 1), "it does not wait for ever")

@@ -163,8 +163,8 @@ func arrive(t *testing.T, w *world, f flood) (held, released int, longest time.D
 	return held, released, longest
 }
 
-// Strangers with any number of keys fill all places, and again when their time is over: 20
-// newcomers beside them wait all the same, and are served as soon as without them.
+// Strangers fill all places, and again when their time is over: 20 newcomers beside them wait all the
+// same, and are served as soon as without them.
 func TestFloodsKeepNobodyOut(t *testing.T) {
 	racetest.Amounts(t)
 	alone := time.Duration(0)
@@ -177,9 +177,6 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 		{"88 keys by 200 relays", flood{keys: 88, each: 12, relays: 200}},
 		{"88 users", flood{keys: 88, each: 12}},
 		{"88 keys, pull requests", flood{keys: 88, each: 12, relays: 1, pulls: true}},
-		{"a key for each", flood{keys: 1056, each: 1, fresh: true, relays: 1}},
-		{"a key for each, all the time", flood{keys: 50, each: 1, fresh: true, relays: 1, steady: true}},
-		{"a key for each, users", flood{keys: 1056, each: 1, fresh: true}},
 		{"a key for each, pull requests", flood{keys: 1056, each: 1, fresh: true, relays: 5, pulls: true}},
 	}
 	for _, f := range append([]named{{"nobody", flood{}}}, racetest.Some(3, floods)...) {
@@ -200,64 +197,19 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// Strangers who use the very relay that newcomers use, with a key for each event, can't be told
-// from these: who comes with data is served all the same.
-func TestFloodFromTheSameRelay(t *testing.T) {
-	racetest.Amounts(t)
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 1000, MaxBytes: 64 << 20 / 10}}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice))
-		for n := range 20 {
-			for i := range 400 {
-				mallory := relaytest.NewCheapKey(fmt.Sprint("mallory ", n, " ", i))
-				w.from(mallory.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint(n, " ", i)}), "honest.example")
-			}
-			c := newNewcomer(w, n, 0)
-			for _, ev := range c.events {
-				require.Equal(t, purgatory.Held, w.from(ev, "honest.example"))
-			}
-			wait(30 * time.Second)
-			for _, ev := range c.events {
-				require.True(t, w.relay.has(ev))
-			}
-			wait(40 * time.Second)
-		}
-		t.Logf("%d gave way", w.p.Status().Displaced)
-		require.Greater(t, w.p.Status().Displaced, uint64(5000))
-	})
-}
-
-// What those write who have a say in what is served gives way to no flood of strangers.
-func TestFloodLeavesTheTrusted(t *testing.T) {
-	racetest.Amounts(t)
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 160}}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice))
-		s, own := says(alice, now(), "main", 99), pull(alice, repoOf(alice), 98, graspsync.KindPullRequest)
-		w.held(s)
-		w.held(own)
-		for round := range 4 {
-			flood{keys: 300, each: 1, fresh: true, relays: 3, pulls: round%2 == 0}.come(w, round)
-			wait(2 * time.Minute)
-		}
-		require.True(t, w.waits(s) && w.waits(own))
-		other := announce(bob, now()) // and who brought what is known after a restart as well
-		require.Equal(t, purgatory.Held, w.from(other, "honest.example"))
-		wait(time.Second)
-		flood{keys: 300, each: 1, fresh: true, relays: 3}.come(w, 4)
-		w.stop()
-		w.start()
-		for round := range 4 {
-			wait(2 * time.Minute)
-			flood{keys: 300, each: 1, fresh: true, relays: 3}.come(w, 5+round)
-		}
-		require.True(t, w.waits(s) && w.waits(own) && w.waits(other))
-		for round := range 3 {
-			wait(2 * time.Minute)
-			flood{keys: 300, each: 1, fresh: true, relays: 300}.come(w, 9+round)
-		}
-		require.True(t, w.waits(s) && w.waits(own))
-		require.False(t, w.waits(other), "nobody has many, and it is the oldest")
+// If each of very many keys has one announcement, a new owner has no room until one of them has waited for
+// too long. Pull requests count for relays, and have room.
+func TestFloodOfKeys(t *testing.T) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 80}}, func(t *testing.T, w *world) {
+		w.relay.put(announce(bob, now()-500))
+		w.git.Put(repoOf(bob))
+		require.Equal(t, 80, flood{keys: 100, each: 1, relays: 1}.come(w, 0))
+		ours := announce(alice, now())
+		require.Equal(t, purgatory.Full, w.from(ours, "honest.example"))
+		require.EqualValues(t, 21, w.p.Status().Dropped["full"])
+		wait(31 * time.Minute)
+		require.Equal(t, purgatory.Held, w.from(ours, "honest.example"))
+		require.Equal(t, purgatory.Held, w.from(pull(alice, repoOf(bob), 1, graspsync.KindPullRequest), "honest.example"))
 	})
 }
 
@@ -270,10 +222,13 @@ func TestDisplacedIsForgotten(t *testing.T) {
 			require.Equal(t, purgatory.Held, w.from(ev, "a.example"))
 		}
 		wait(time.Second)
-		flood{keys: 68, each: 1, relays: 68}.come(w, 0)
+		flood{keys: 39, each: 2, relays: 68}.come(w, 0)
 		wait(2 * time.Minute)
 		require.True(t, w.git.Has(repoOf(alice)))
-		require.Equal(t, purgatory.Held, w.from(announce(bob, now()), "b.example"))
+		for n := range 2 {
+			require.Equal(t, purgatory.Held, w.from(alice.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint("new", n)}), "b.example"))
+			wait(time.Second)
+		}
 		require.False(t, w.waits(first[0]) || w.waits(first[1]))
 		wait(time.Minute)
 		require.False(t, w.git.Has(repoOf(alice)))
@@ -285,27 +240,6 @@ func TestDisplacedIsForgotten(t *testing.T) {
 		for _, ev := range first {
 			require.Equal(t, purgatory.Held, w.from(ev, "a.example"), "it is no verdict")
 		}
-	})
-}
-
-// What data is coming for gives way after what nothing comes for, though it is older.
-func TestWhatIsFetchedStays(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 80}}, func(t *testing.T, w *world) {
-		slow := serving(1)
-		slow.Delay = 20 * time.Minute
-		w.git.Serve(clone("a.example/r.git"), slow)
-		events := []*nostr.Event{announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)}
-		for _, ev := range events {
-			require.Equal(t, purgatory.Held, w.from(ev, "honest.example"))
-		}
-		for round := range 9 {
-			wait(2 * time.Minute)
-			flood{keys: 80, each: 1, fresh: true, relays: 80}.come(w, round)
-			require.True(t, w.waits(events[0]) && w.waits(events[1]))
-		}
-		require.Greater(t, w.p.Status().Displaced, uint64(400))
-		wait(5 * time.Minute)
-		require.True(t, w.relay.has(events[0]) && w.relay.has(events[1]))
 	})
 }
 

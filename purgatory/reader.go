@@ -402,38 +402,6 @@ func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, err
 	return false, nil
 }
 
-// standing completes an entry with whether its author has a say in a repository that is served
-// and that it is for, and a pull request with whose that is.
-func (d *reader) standing(ctx context.Context, e ledger.Entry) (ledger.Entry, error) {
-	if e.Class != ledger.State && e.Class != ledger.PullRequest {
-		return e, nil
-	}
-	for _, ref := range e.Repos {
-		served, err := d.stored.announcements(ctx, ref.Identifier)
-		if err != nil {
-			return e, fmt.Errorf("reading announcements: %w", err)
-		}
-		family, err := d.family(ctx, ref.Identifier, served, nil, d.waiting.relatives(ref.Identifier))
-		if err != nil {
-			return e, err
-		}
-		if e.Class == ledger.State {
-			e.Trusted = family.Maintains(e.Author, nip34.Owners(served))
-			return e, nil
-		}
-		if !slices.ContainsFunc(served, func(a *nip34.Announcement) bool { return a.Ref == ref }) {
-			continue
-		}
-		if e.For == (graspsync.PubKey{}) {
-			e.For = ref.Owner
-		}
-		if e.Trusted = family.Authority(ref).Has(e.Author); e.Trusted {
-			return e, nil
-		}
-	}
-	return e, nil
-}
-
 // hasExpired reports whether the time of an event is over that it gives itself (NIP-40).
 func hasExpired(ev *nostr.Event, now time.Time) bool {
 	if ev == nil {

@@ -35,14 +35,13 @@ type record struct {
 	Seen     time.Time    `json:"seen"`
 	Deadline time.Time    `json:"deadline"`
 	Soft     bool         `json:"soft,omitempty"`
-	Trusted  bool         `json:"trusted,omitempty"`
 	From     string       `json:"from,omitempty"` // the relay that brought it
 	For      string       `json:"for,omitempty"`  // who wants a relative
 }
 
 func encode(e ledger.Entry) ([]byte, error) {
 	r := record{
-		Class: e.Class, Event: e.Event, ByUser: e.ByUser, Soft: e.Soft, Trusted: e.Trusted, From: e.From,
+		Class: e.Class, Event: e.Event, ByUser: e.ByUser, Soft: e.Soft, From: e.From,
 		Seen: e.Seen.Round(0).UTC(), Deadline: e.Deadline.Round(0).UTC(),
 	}
 	if e.Class == ledger.Placeholder {
@@ -112,7 +111,7 @@ func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
 		return e, fmt.Errorf("%w: a repository twice", errRecord)
 	}
 	e.Seen, e.Deadline, e.Soft = r.Seen, r.Deadline, r.Soft && r.Class == ledger.Announcement
-	e.Trusted, e.From = r.Trusted && (r.Class == ledger.State || r.Class == ledger.PullRequest), r.From
+	e.From = r.From
 	return e, nil
 }
 

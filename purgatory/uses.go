@@ -34,14 +34,3 @@ func (u uses) fetchesFor(e ledger.Entry) bool {
 		return !began.IsZero() && began.Before(e.Deadline)
 	})
 }
-
-// isInUse reports whether data is coming for an entry: it is being fetched, some of it was
-// gathered already, or somebody pushes. All pull requests of a repository wait for the same
-// place, so that it says nothing of one of them.
-func (u uses) isInUse(e ledger.Entry) bool {
-	if e.Class == ledger.PullRequest {
-		return false
-	}
-	ref := e.Repos[0]
-	return u.findings.isPushed(ref) || u.gatherings.uses(ref)
-}

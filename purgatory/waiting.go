@@ -12,19 +12,10 @@ import (
 )
 
 const (
-	// keptShare is the part of all places, one of so many, that is kept for states and pull
-	// requests of those who have a say in repositories that are served.
-	keptShare = 8
-	// stayShare is the part of Hold, one of so many, for which somebody who has few places
-	// keeps them, however many others have few: most data comes in that time, or begins to.
-	stayShare = 30
 	// restartShare is the part of Hold, one of so many, for which what is overdue at a start is looked at before it
 	// expires: it may be complete, and something of ours have kept it from being released.
 	restartShare = 30
 )
-
-// maxPayers is for how many of those who may pay for a relative others give way to it at most.
-const maxPayers = 8
 
 // waiting are the entries that wait, in memory: each method sees them at one moment.
 type waiting struct {
@@ -34,11 +25,12 @@ type waiting struct {
 	ledger *ledger.Ledger // guarded by mu
 }
 
-func newWaiting(cfg *Config) *waiting {
+// newWaiting returns what waits. Entries for which inUse reports true are not evicted.
+func newWaiting(cfg *Config, inUse func(ledger.Entry) bool) *waiting {
 	return &waiting{grace: cfg.Times.Hold / restartShare, ledger: ledger.New(ledger.Config{
 		Hold: cfg.Times.Hold, Longest: cfg.fixed.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.fixed.PlaceholderHold,
 		Remember: cfg.fixed.Remember, Entries: cfg.Limits.MaxEntries, Bytes: cfg.Limits.MaxBytes,
-		Stay: cfg.Times.Hold / stayShare, Kept: cfg.Limits.MaxEntries / keptShare, KeptBytes: cfg.Limits.MaxBytes / keptShare, PerAuthor: cfg.fixed.MaxPerAuthor,
+		PerAuthor: cfg.fixed.MaxPerAuthor, InUse: inUse,
 		Pushed: cfg.fixed.MaxPlaceholders, PerRepo: cfg.fixed.MaxPlaceholdersPerRepo, Remembered: cfg.fixed.MaxRemembered,
 	})}
 }
@@ -336,37 +328,33 @@ func (w *waiting) everything() ([]ledger.Entry, int64) {
 	return w.ledger.All(), w.ledger.Bytes()
 }
 
-// admit reserves a place for an entry, if it is welcome, until put or unreserve; others may
-// have made place for it, unless they are kept.
-func (w *waiting) admit(now time.Time, e ledger.Entry, payers []graspsync.PubKey, kept ledger.Kept) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if e, v, displaced = w.find(now, e, payers, kept); v == ledger.Welcome {
-		e = w.ledger.Admit(now, e)
-		w.ledger.Reserve(e)
-	}
-	return e, v, displaced
-}
-
-// find says whether there is room for an entry, or makes some. A relative is taken at the cost
-// of the first of its payers who has room. It is called with mu held.
-func (w *waiting) find(now time.Time, e ledger.Entry, payers []graspsync.PubKey, kept ledger.Kept) (_ ledger.Entry, v ledger.Verdict, displaced []ledger.Entry) {
+// admit reserves a place for an entry, if it is welcome, until put or unreserve. It returns the entries that
+// were evicted. A relative counts for the first of its payers that has room.
+func (w *waiting) admit(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, v ledger.Verdict, evicted []ledger.Entry) {
 	if e.Class != ledger.Relative {
 		payers = []graspsync.PubKey{e.For}
 	}
-	isFull := func() bool { return v == ledger.Full || v == ledger.AuthorFull }
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, e.For = range payers {
-		if v = w.ledger.Check(now, e); !isFull() {
-			return e, v, nil
+		if v = w.ledger.Check(now, e); v == ledger.AuthorFull {
+			if evicted = w.ledger.MakeRoom(e); len(evicted) > 0 {
+				v = ledger.Welcome
+			}
+		}
+		if v != ledger.AuthorFull {
+			break
 		}
 	}
-	for _, e.For = range payers[:min(len(payers), maxPayers)] {
-		v = w.ledger.Check(now, e)
-		if displaced = w.ledger.Displace(now, e, v, kept); len(displaced) > 0 {
-			return e, ledger.Welcome, displaced
-		}
+	if v != ledger.Welcome {
+		return e, v, evicted
 	}
-	return e, v, nil
+	e = w.ledger.Admit(now, e)
+	gone, ok := w.ledger.Reserve(e)
+	if !ok {
+		v = ledger.Full
+	}
+	return e, v, append(evicted, gone...)
 }
 
 // charge has a relative count for the first of those who want it and has room, with a place
@@ -376,24 +364,30 @@ func (w *waiting) charge(now time.Time, e ledger.Entry, payers []graspsync.PubKe
 	defer w.mu.Unlock()
 	_, waits = w.ledger.Get(e.ID)
 	if e, charged = w.ledger.Charge(now, e, payers); waits && charged {
-		w.ledger.Reserve(e)
+		w.ledger.Reserve(e) // it has a place already: nothing is evicted
 	}
 	return e, waits, charged
 }
 
-// unreserve gives a place back.
-func (w *waiting) unreserve(e ledger.Entry) {
+// unreserve gives a place back, and returns what was evicted for that.
+func (w *waiting) unreserve(e ledger.Entry) []ledger.Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ledger.Unreserve(e)
+	return w.ledger.Unreserve(e)
+}
+
+// sortByAge orders the entries that were restored.
+func (w *waiting) sortByAge() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ledger.SortByAge()
 }
 
 // fill has an entry wait in the place that was reserved for it.
 func (w *waiting) fill(e ledger.Entry) (replaced []ledger.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ledger.Unreserve(e)
-	return w.ledger.Put(e)
+	return w.ledger.Fill(e)
 }
 
 // again forgets that an event has waited in vain, and reports whether it has.

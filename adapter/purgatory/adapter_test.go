@@ -338,38 +338,43 @@ func TestNoRoomIsNoVerdict(t *testing.T) {
 		r.most, r.kept = 8, state.NewMemory()
 		r.start()
 		a := r.net.Add("wss://a.example", relaytest.Behavior{})
-		waits := func(key *relaytest.Key) bool {
-			return len(r.waits.Held(nostr.Filter{Authors: []string{key.Hex()}})) > 0
+		waits := func(key *relaytest.Key, name string) bool {
+			return len(r.waits.Held(nostr.Filter{Authors: []string{key.Hex()}, Tags: nostr.TagMap{"d": {name}}})) > 0
 		}
-		publish := func(key *relaytest.Key) {
-			a.Publish(key.Announcement(at(time.Hour), "repo", []string{"wss://" + us, "wss://a.example"},
-				[]string{key.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"}))
+		publish := func(key *relaytest.Key, name string) {
+			a.Publish(key.Announcement(at(time.Hour), name, []string{"wss://" + us, "wss://a.example"},
+				[]string{key.CloneURL("wss://"+us, name), "https://git.example/repo.git"}))
 		}
-		var flood []*relaytest.Key
-		for i := range 7 { // an eighth is kept for what is served
-			flood = append(flood, relaytest.NewCheapKey(fmt.Sprint("flood ", i)))
-			publish(flood[i])
+		most := relaytest.NewCheapKey("most")
+		publish(most, "first")
+		after(10 * time.Second)
+		publish(most, "second")
+		for i := range 6 {
+			publish(relaytest.NewCheapKey(fmt.Sprint("flood ", i)), "repo")
 		}
 		after(20 * time.Second)
-		publish(owner)
+		publish(owner, "repo")
+		after(10 * time.Second)
+		require.True(t, waits(owner, "repo"))
+		require.False(t, waits(most, "first"), "the older one of who has two")
+		require.Equal(t, uint64(1), r.waits.Status().Dropped["displaced"])
+		late := relaytest.NewCheapKey("late")
+		publish(late, "repo")
 		after(10 * time.Second)
 		require.Positive(t, r.waits.Status().Dropped["full"])
-		require.False(t, waits(owner), "all the others have just come")
+		require.False(t, waits(late, "repo"), "each of the others has one")
 		for range 60 {
-			if after(time.Minute); waits(owner) {
+			if after(time.Minute); waits(late, "repo") {
 				break
 			}
 		}
-		require.True(t, waits(owner))
-		require.Equal(t, uint64(1), r.waits.Status().Dropped["displaced"])
-		gone := slices.IndexFunc(flood, func(key *relaytest.Key) bool { return !waits(key) })
-		require.NotEqual(t, -1, gone)
+		require.True(t, waits(late, "repo"))
 		for range 54 { // a day until the others are forgotten, and two passes
-			if after(time.Hour); waits(flood[gone]) {
+			if after(time.Hour); waits(most, "first") {
 				break
 			}
 		}
-		require.True(t, waits(flood[gone]), "nothing was remembered of it")
+		require.True(t, waits(most, "first"), "nothing was remembered of it")
 		r.stop()
 	})
 }

@@ -64,15 +64,10 @@ type Entry struct {
 	// Soft: it has expired once; its repository is gone, and a state event revives
 	// it. Deadline is when that ends.
 	Soft bool
-	// Trusted: its author had a say in a repository that was served when it came. It gives
-	// way to a stranger who has few places only where such entries have more than half of all.
-	Trusted bool
 	// From is the relay that brought it, without the path; empty if somebody submitted it.
 	From string
-	// For is whose repository a pull request counts for when places are shared. It is not
-	// kept: without it that is the owner of the first one that it names. It is who wants a
-	// Relative, whose quota and share that counts for: the author of one that takes the
-	// place of an announcement of theirs.
+	// For is the key that lists the author of a Relative, which counts for that key: the author
+	// itself if it takes the place of an announcement of theirs.
 	For graspsync.PubKey
 	// Strays are repositories that data for a pull request was pushed to before its
 	// event came, which does not name them.

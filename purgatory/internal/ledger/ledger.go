@@ -7,7 +7,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Config holds the constants of a [Ledger]. All must be set.
+// Config configures a [Ledger]. All must be set.
 type Config struct {
 	Hold        time.Duration // how long an entry waits
 	Longest     time.Duration // how long signs of life can make it wait in all
@@ -16,13 +16,12 @@ type Config struct {
 	Remember    time.Duration // how long an expired id is remembered, and a version by which somebody left
 	Entries     int           // events that wait, in all
 	Bytes       int64         // of these
-	Stay        time.Duration // how long whoever has few places keeps them, however many others come
-	Kept        int           // of Entries, for the Trusted only
-	KeptBytes   int64         // of Bytes, for these
 	PerAuthor   int           // states of one author, and as much else
 	Pushed      int           // placeholders, in all
 	PerRepo     int           // those of one repository
 	Remembered  int           // expired ids, and as many versions
+
+	InUse func(Entry) bool // reports whether an entry must not be evicted
 }
 
 // Ledger is the book: what waits, who may, until when, and what is remembered of it. Make one
@@ -34,9 +33,9 @@ type Ledger struct {
 
 	due    deadlines
 	pushed int    // of all entries, the placeholders
-	places places // whose those of the others are
+	places places // the others
 
-	// places taken for what is about to wait, but for those in the pools
+	// entries that are about to wait
 	reservedPushed int
 	reservedFor    map[payer]int
 }
@@ -56,6 +55,7 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 	if e.announces() {
 		if old := l.announces(e.Repos[0]); old != nil && old.ID != e.ID {
 			if old.Version.Newer(e.Version) {
+				l.places.table.Delete(e.ID)
 				return []Entry{e}
 			}
 			replaced = append(replaced, *old)
@@ -63,7 +63,7 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 		}
 	}
 	if old, ok := l.entries[e.ID]; ok {
-		l.remove(old)
+		l.forget(old) // it keeps its place
 	}
 	l.add(&e)
 	l.expect(&e)
@@ -71,19 +71,30 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 		l.pushed++
 		return replaced
 	}
-	x := &place{entry: &e, since: e.Seen}
-	l.places.of[e.ID] = x
-	l.places.enter(x)
+	if _, has := l.places.table.Get(e.ID); !has {
+		replaced = append(replaced, l.put(&e)...)
+	}
 	return replaced
+}
+
+// Fill is Put for an entry for which there is room by Reserve.
+func (l *Ledger) Fill(e Entry) (replaced []Entry) {
+	l.unreserve(e)
+	return l.Put(e)
+}
+
+// SortByAge makes the entries that have waited for longest the oldest ones of their strangers.
+func (l *Ledger) SortByAge() {
+	all := l.All()
+	slices.SortStableFunc(all, func(a, b Entry) int { return a.Seen.Compare(b.Seen) })
+	for _, e := range all {
+		l.places.table.Touch(e.ID)
+	}
 }
 
 // set makes e what is known under its id, and its deadline one that is looked at.
 func (l *Ledger) set(e *Entry) {
 	l.replace(e)
-	if x := l.places.of[e.ID]; x != nil {
-		x.entry = e
-		l.places.pool(e).fix(x)
-	}
 	l.expect(e)
 }
 
@@ -129,17 +140,21 @@ func (l *Ledger) Remove(id graspsync.EventID) {
 }
 
 func (l *Ledger) remove(e *Entry) {
-	l.drop(e)
-	if e.Class == Placeholder {
-		l.pushed--
-		return
+	l.forget(e)
+	if _, reserved := l.places.reserved[e.ID]; !reserved {
+		l.places.table.Delete(e.ID)
 	}
-	l.places.leave(l.places.of[e.ID])
-	delete(l.places.of, e.ID)
 }
 
-// Bytes is how large the events are that wait.
-func (l *Ledger) Bytes() int64 { return l.places.strangers.sum.plus(l.places.trusted.sum).bytes }
+// forget removes an entry, but not its place.
+func (l *Ledger) forget(e *Entry) {
+	if l.drop(e); e.Class == Placeholder {
+		l.pushed--
+	}
+}
+
+// Bytes is how large the events are that wait, or are about to.
+func (l *Ledger) Bytes() int64 { return l.places.table.Bytes() }
 
 // Verdict is what [Ledger.Check] says of an entry.
 type Verdict uint8
@@ -158,7 +173,7 @@ const (
 	AuthorFull
 	// PushedFull: too much was pushed for events that are not here.
 	PushedFull
-	// Full: there are too many entries, or too many bytes.
+	// Full: there are too many entries, or too many bytes. Reserve finds that out.
 	Full
 )
 
@@ -191,70 +206,28 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 	if old = l.replacedBy(&e); old != nil && old.payers()[0] == author {
 		mine = 1
 	}
-	switch {
-	case len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor:
+	if len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor {
 		return AuthorFull
-	case !l.places.fits(l.claim(&e, Kept{})):
-		return Full
 	}
 	return Welcome
 }
 
-// replacedBy is what makes place for an entry. A placeholder has none of an event's.
-func (l *Ledger) replacedBy(e *Entry) *Entry {
-	old := l.entries[e.ID]
-	if e.announces() {
-		old = l.announces(e.Repos[0])
-	}
-	if old == nil || old.Class == Placeholder {
+// MakeRoom removes an announcement that has expired softly, of the author of an entry of which Check says
+// [AuthorFull], and returns it. Others of the author count apart.
+func (l *Ledger) MakeRoom(e Entry) (gone []Entry) {
+	if e.Class == Relative || e.Class == State {
 		return nil
 	}
-	return old
-}
-
-// claim is that of an entry which is to wait.
-func (l *Ledger) claim(e *Entry, kept Kept) claim {
-	return claim{Entry: e, replaces: l.replacedBy(e), kept: kept}
-}
-
-// Displace takes out what gives way to an entry of which Check says [Full] or [AuthorFull], and
-// returns it; nothing if that has no more claim than what waits. What depends on an
-// announcement goes with it. None of it is remembered: it may come again.
-func (l *Ledger) Displace(now time.Time, e Entry, v Verdict, kept Kept) (gone []Entry) {
-	for _, x := range l.places.makeRoom(now, l.claim(&e, kept), v == AuthorFull) {
-		if l.places.of[x.entry.ID] != x {
-			continue // it went with its announcement
-		}
-		gone = append(gone, *x.entry)
-		l.remove(x.entry)
-		for _, dependent := range l.dependents(x.entry, kept) {
-			gone = append(gone, *dependent)
-			l.remove(dependent)
+	var oldest *Entry
+	for id := range l.payers[e.payers()[0]] {
+		if o := l.entries[id]; o.Soft && !l.isKept(id) && (oldest == nil || o.Deadline.Before(oldest.Deadline)) {
+			oldest = o
 		}
 	}
-	return gone
-}
-
-// dependents returns what waits for a repository, and is of no use without its announcement.
-func (l *Ledger) dependents(e *Entry, kept Kept) (out []*Entry) {
-	if e.Class != Announcement {
+	if oldest == nil {
 		return nil
 	}
-	for id := range l.byRepo[e.Repos[0]] {
-		o := l.entries[id]
-		if len(out) == maxDependents {
-			break // the others' time is over soon
-		}
-		if o.Class != Placeholder && len(o.Repos) == 1 && !o.Trusted && !kept.Always(*o) {
-			out = append(out, o)
-		}
-	}
-	for id := range l.byName[e.Repos[0].Identifier] {
-		if o := l.entries[id]; o.Class == Relative && o.For == e.Author && len(out) < maxDependents && !kept.Always(*o) {
-			out = append(out, o)
-		}
-	}
-	return out
+	return l.evict(oldest)
 }
 
 // Charge returns a Relative as it is when it counts for the first of some who have room for
@@ -275,26 +248,6 @@ func (l *Ledger) room(e Entry) bool {
 	return !slices.ContainsFunc(e.payers(), func(p payer) bool {
 		return len(l.payers[p])+l.reservedFor[p] >= l.cfg.PerRepo
 	})
-}
-
-// Reserve takes the place of an entry that is about to be Put, so that the quotas
-// hold for those as well. It is given back by Unreserve.
-func (l *Ledger) Reserve(e Entry) { l.reserve(e, 1) }
-
-// Unreserve takes back Reserve.
-func (l *Ledger) Unreserve(e Entry) { l.reserve(e, -1) }
-
-func (l *Ledger) reserve(e Entry, n int) {
-	if e.Class == Placeholder {
-		l.reservedPushed += n
-	} else {
-		l.places.pool(&e).reserve(sum{n, int64(n) * e.Size})
-	}
-	for _, p := range e.payers() {
-		if l.reservedFor[p] += n; l.reservedFor[p] == 0 {
-			delete(l.reservedFor, p)
-		}
-	}
 }
 
 // Admit completes an entry that is about to wait: its times. An announcement that
@@ -384,10 +337,7 @@ func (l *Ledger) Sign(now time.Time, ref graspsync.RepoRef, submitted bool) (e E
 		return e, false, false
 	}
 	l.set(&e)
-	if x := l.places.of[e.ID]; x.since.Before(now) {
-		x.since = now // something comes of it
-		l.places.pool(&e).fix(x)
-	}
+	l.renew(&e)
 	return e, revived, true
 }
 
@@ -478,6 +428,7 @@ func (l *Ledger) Expire(now time.Time, id graspsync.EventID) (soft Entry, isSoft
 		soft = *e
 		soft.Soft, soft.Deadline, soft.try = true, e.Deadline.Add(l.cfg.Soft), time.Time{}
 		l.set(&soft)
+		l.renew(&soft)
 		return soft, true, nil
 	}
 	l.remove(e)

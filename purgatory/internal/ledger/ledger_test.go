@@ -21,6 +21,7 @@ func config() Config {
 		Hold: 30 * time.Minute, Longest: 24 * time.Hour, Soft: 24 * time.Hour,
 		Placeholder: 20 * time.Minute, Remember: 7 * 24 * time.Hour,
 		Entries: 100, Bytes: 10_000, PerAuthor: 10, Pushed: 100, PerRepo: 50, Remembered: 50,
+		InUse: func(Entry) bool { return false },
 	}
 }
 
@@ -197,12 +198,13 @@ func TestTrapP10_Quotas(t *testing.T) {
 	for i := 10; i < 100; i++ {
 		admit(t, l, start, entry(i, State, 1+i/10))
 	}
-	require.Equal(t, Full, l.Check(start, entry(100, State, 50)))
-	l.Remove(id(99))
-	require.Equal(t, Welcome, l.Check(start, entry(100, State, 50)))
-	big := entry(100, State, 50)
-	big.Size = 101
-	require.Equal(t, Full, l.Check(start, big))
+	gone, ok := l.Reserve(entry(100, State, 50))
+	require.True(t, ok)
+	require.Len(t, gone, 1, "the oldest of who has most")
+	big := entry(101, State, 51)
+	big.Size = 10_001
+	gone, ok = l.Reserve(big)
+	require.False(t, ok || len(gone) > 0)
 	for i := range 200 {
 		l.RememberExpired(start, id(1000+i), start.Add(time.Hour))
 	}

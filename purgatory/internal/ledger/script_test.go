@@ -155,10 +155,11 @@ func (s *script) entry(args []string) (Entry, error) {
 
 func (s *script) submit(args []string) ([]string, error) {
 	out, err := s.begin(args)
-	if err != nil || len(out) > 0 {
+	if _, begun := s.begun[args[1]]; err != nil || !begun {
 		return out, err
 	}
-	return s.written(args[1:2])
+	more, err := s.written(args[1:2])
+	return append(out, more...), err
 }
 
 func (s *script) begin(args []string) ([]string, error) {
@@ -170,7 +171,7 @@ func (s *script) begin(args []string) ([]string, error) {
 }
 
 // take is what comes before an entry is written down.
-func (s *script) take(e Entry) []string {
+func (s *script) take(e Entry) (out []string) {
 	names := map[Verdict]string{
 		Known: "known", Superseded: "superseded", Expired: "expired before", AuthorFull: "author full",
 		PushedFull: "pushed full", Full: "full",
@@ -179,9 +180,15 @@ func (s *script) take(e Entry) []string {
 		return []string{names[v]}
 	}
 	e = s.l.Admit(s.now, e)
-	s.l.Reserve(e)
+	gone, ok := s.l.Reserve(e)
+	for _, x := range gone {
+		out = append(out, nameOf(x.ID)+" gives way")
+	}
+	if !ok {
+		return append(out, names[Full])
+	}
 	s.begun[nameOf(e.ID)] = e
-	return nil
+	return out
 }
 
 func (s *script) written(args []string) ([]string, error) {
@@ -190,9 +197,8 @@ func (s *script) written(args []string) ([]string, error) {
 		return nil, errCommand
 	}
 	delete(s.begun, args[0])
-	s.l.Unreserve(e)
 	var out []string
-	for _, old := range s.l.Put(e) {
+	for _, old := range s.l.Fill(e) {
 		if old.ID == e.ID {
 			return []string{"superseded"}, nil
 		}

@@ -46,7 +46,7 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 			return Superseded
 		}
 	}
-	mine, bytes, events, pushed, here := 0, e.Size, 0, 0, 0
+	mine, pushed, here := 0, 0, 0
 	for _, o := range rest {
 		if o.Class == Placeholder {
 			pushed++
@@ -55,8 +55,6 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 			}
 			continue
 		}
-		events++
-		bytes += o.Size
 		if o.Author == e.Author && (o.Class == State) == (e.Class == State) {
 			mine++
 		}
@@ -68,8 +66,6 @@ func (w *twin) check(now time.Time, e Entry) Verdict {
 		return Welcome
 	case mine >= w.cfg.PerAuthor:
 		return AuthorFull
-	case events >= w.cfg.Entries, bytes > w.cfg.Bytes:
-		return Full
 	}
 	return Welcome
 }
@@ -158,10 +154,20 @@ func compare(t *testing.T, seed uint64) {
 			require.Equal(t, want, l.Check(now, e))
 			if want == Welcome {
 				e = l.Admit(now, e)
-				l.Reserve(e)
-				l.Unreserve(e)
+				free := l.places.table.Len() < cfg.Entries && l.Bytes()+e.Size <= cfg.Bytes
+				gone, ok := l.Reserve(e)
+				require.False(t, free && (len(gone) > 0 || !ok), "there is room")
+				for _, o := range gone {
+					w.drop(o.ID)
+				}
+				if !ok {
+					break
+				}
+				require.Empty(t, l.Unreserve(e))
 				require.NotContains(t, l.Put(e), e)
 				w.put(e)
+				require.LessOrEqual(t, l.places.table.Len(), cfg.Entries)
+				require.LessOrEqual(t, l.Bytes(), cfg.Bytes)
 			}
 		}
 		got := l.All()
@@ -186,7 +192,8 @@ func TestReserved(t *testing.T) {
 	l.Reserve(b)
 	require.Equal(t, AuthorFull, l.Check(start, entry(3, State, 1)))
 	l.Reserve(entry(4, State, 2))
-	require.Equal(t, Full, l.Check(start, entry(5, State, 2)))
+	_, ok := l.Reserve(entry(5, State, 3))
+	require.False(t, ok, "what is being written down is not evicted")
 	l.Unreserve(a)
 	require.Equal(t, Welcome, l.Check(start, entry(3, State, 1)))
 
