@@ -29,7 +29,7 @@ func ExampleDialer_Check() {
 	}
 	// Output:
 	// https://10.7.0.1:8080 true false <nil>
-	// https://10.8.0.1 false false address not allowed: 10.8.0.1 is not public, and not among Allow of egress.Config
+	// https://10.8.0.1 false false address not allowed: 10.8.0.1 is not public, and no exception allows it
 	// https://grasp.example.com/x.git false true address not allowed: own listener: grasp.example.com:443
 	// http://example.com false false plaintext not allowed by AllowPlaintext of egress.Config: http
 }

@@ -116,7 +116,7 @@ func (j *judge) reachable(addr netip.Addr, port uint16, host []netip.Addr) error
 	case within(j.allow, addr):
 		return nil
 	case !Public(addr):
-		return fmt.Errorf("%w: %s is not public, and not among Allow of egress.Config", ErrAddress, addr)
+		return fmt.Errorf("%w: %s is not public, and no exception allows it", ErrAddress, addr)
 	case ofHost:
 		return fmt.Errorf("%w: %s is an address of this host", ErrAddress, addr)
 	}

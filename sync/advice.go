@@ -239,7 +239,7 @@ func (a *advice) lookAtDomain(s *Status) {
 func (a *advice) lookAtRelays(s *Status) {
 	if len(s.Relays) == 0 {
 		a.say("nothing is followed: no repository here lists a relay, and there is no bootstrap relay",
-			keyAdvice, "publish an announcement here that lists "+a.us.RelayURL()+", or name relays to begin with (Bootstrap)")
+			keyAdvice, "publish an announcement here that lists "+a.us.RelayURL()+", or name bootstrap relays")
 		return
 	}
 	for _, r := range s.Relays {

@@ -47,7 +47,7 @@ func (t *targeting) unreachable(u graspsync.RelayURL) string {
 	case !u.HostPort().Resolvable():
 		return "public DNS has no such name"
 	case t.tooPlain(u):
-		return "it is not encrypted (ws://), and AllowPlaintext is not set"
+		return "it is not encrypted (ws://), and plaintext is not allowed here"
 	}
 	return ""
 }

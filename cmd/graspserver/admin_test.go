@@ -206,9 +206,6 @@ func TestLogFormat(t *testing.T) {
 		_, err := parse([]string{bad}, none)
 		require.ErrorContains(t, err, strings.Split(bad, "=")[0])
 	}
-	opt, err := parse([]string{"-status-listen", "127.0.0.1:9"}, none)
-	require.NoError(t, err)
-	require.Equal(t, "127.0.0.1:9", opt.adminListen, "its old name")
 }
 
 // A browser at the page of a server that runs: no complaint, what happens is seen without a reload, and

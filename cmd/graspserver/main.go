@@ -169,7 +169,6 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
 	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
 	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the status page, /metrics and /status.json, for whoever runs this server; \"off\" for none, the -listen address for everybody (default: 127.0.0.1 and the port after that of -listen)")
-	fs.StringVar(&opt.adminListen, "status-listen", "", "what -admin-listen was called before")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default: the -listen address)")
 	fs.Func("also-domain", "`host[:port][/path]` that announcements may have instead, such as the one before it was changed (repeatable; in the environment separated by commas)",
 		list(&opt.also, func(s string) (string, error) { return s, nil }))

@@ -252,6 +252,9 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 	for _, e := range w.git.Waiting {
 		fmt.Fprintf(out, "waits for git data: %s %s of %s, missing %d objects\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)
 	}
+	if w.status.Repos == 0 {
+		fmt.Fprintln(out, "no repository is hosted: no announcement that came lists", w.opt.domain)
+	}
 	if len(w.status.Relays) == 0 {
 		fmt.Fprintln(out, "no relay is followed: see -bootstrap, and what is blocked")
 	}
