@@ -69,7 +69,8 @@ func TestCaseC18_ServerIsNotSyncedWithoutGitData(t *testing.T) {
 		return status.Git.Complete == 2 && len(status.Relays) > 0 && status.Relays[0].Synced
 	})
 	require.Equal(t, 2, status.Git.Missing)
-	require.Contains(t, get(t, "http://"+ours+"/status/"), "2 of 4 repositories")
+	// the page has what it looked at some seconds ago
+	eventually(t, "the page", func() bool { return strings.Contains(get(t, "http://"+ours+"/status/"), "2 of 4 repositories") })
 	metrics := get(t, "http://"+ours+"/metrics")
 	require.Contains(t, metrics, "\nngit_sync_synced 0\n")
 	require.Contains(t, metrics, "\nngit_sync_repositories{git=\"missing\"} 2\n")
