@@ -65,7 +65,7 @@ func TestCaseC6_LostEventsAreSaid(t *testing.T) {
 	}
 	require.Contains(t, get(t, "http://"+addr+"/metrics"), "\npurgatory_departures_unconfirmed 3\n")
 	require.Contains(t, get(t, "http://"+addr+"/metrics"), "\nngit_server_ready 0\n")
-	require.Contains(t, get(t, "http://"+addr+"/status/"), "3 of 3")
+	eventually(t, "the page", func() bool { return strings.Contains(get(t, "http://"+addr+"/status/"), "3 of 3") })
 	require.Contains(t, get(t, "http://"+addr+"/status.json"), `"git": {`)
 	// A deletion of the owner's has their repositories looked at.
 	publish(t, dial(t, addr), owner.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"a", "30617:" + owner.Hex() + ":another"}))
