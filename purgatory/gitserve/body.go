@@ -34,6 +34,8 @@ type body struct {
 	// room, if not nil, is asked now and then whether there is room for more.
 	room  func() error
 	since int64 // bytes kept since it was asked
+	// closed, if not nil, is called when the file is gone.
+	closed []func()
 }
 
 // roomEvery is how often room is asked for, in bytes.
@@ -56,9 +58,6 @@ func (b *body) Read(p []byte) (int, error) {
 		if rerr := b.room(); rerr != nil {
 			return n, rerr
 		}
-	}
-	if kerr := b.pace.visit.keep(int64(n)); kerr != nil {
-		return n, kerr
 	}
 	if _, werr := b.file.Write(p[:n]); werr != nil {
 		return n, fmt.Errorf("keeping a request: %w", werr)
@@ -121,7 +120,13 @@ func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every c
 // until is when the client must have sent what is left.
 func (b *body) until(end time.Time) { b.pace.end = end }
 
-func (b *body) close() { _ = b.file.Close() } // it is gone with that
+func (b *body) close() {
+	_ = b.file.Close() // it is gone with that
+	for _, f := range b.closed {
+		f()
+	}
+	b.closed = nil
+}
 
 // patientBody gives each read its time.
 type patientBody struct {

@@ -26,14 +26,13 @@ type Config struct {
 	// have come to their end. Default to 8 and 32. Half as many again as the latter are for
 	// who only asks what is here.
 	//
-	// A place that becomes free goes to whoever has the fewest: first of the
-	// clients, then of their networks, of the owners and of the repositories, none of
-	// which has more than three quarters (one client: a quarter). Others wait for up to 20 s (a
-	// push that has been read: six times that, also for the lock of its repository), and
-	// are then told to come again.
+	// One client has at most a quarter of them, its network all. Others wait for up to 20 s and
+	// are served in turn, then they are told to come again. A push that has been read waits for
+	// the lock of its repository for up to 2 min. While others wait, a request ends whose client
+	// is slower than 64 KiB/s: put a proxy that buffers before the server for slow clients.
 	MaxPushes, MaxFetches int
-	// Client says whose a request is; of an address of IPv6 only its /64 counts, and who has
-	// no name is not bounded. Behind a proxy it must be set, or one client can keep all
+	// Client says whose a request is; of an address of IPv6 only its /64 counts, and for who has
+	// no name only the totals hold. Behind a proxy it must be set, or one client can keep all
 	// others away: see [BehindProxy]. Defaults to the host of RemoteAddr if it is a public
 	// address, else no name.
 	Client func(*http.Request) string
@@ -53,19 +52,15 @@ type numbers struct {
 	// Wait is how long a request waits for a place, a push that has been read six times that.
 	// Defaults to 20 s.
 	Wait time.Duration
-	// MaxPerClient bounds the requests of one client and one kind when half of MaxReaders are
-	// here: many may come from one address where there is room. Defaults to 4.
+	// MaxPerClient bounds the requests of one client and one kind. Defaults to 8.
 	MaxPerClient int
-	// MaxReaders bounds the requests of each of the three kinds at once, whatever they
-	// wait for. When there are as many, those have to leave whose clients are slowest. Each
-	// may cost 4 MiB of memory, and of the disk MaxAsk or, for an answer, 64 MiB; all
-	// pushes together take at most 16 times MaxPush of it. Defaults to 128.
+	// MaxReaders bounds the requests of each of the three kinds. Each may cost 4 MiB of memory,
+	// and of the disk MaxAsk, or 8 MiB of a push; all that pushes take beyond that is at most 16 times MaxPush,
+	// of which one client has a quarter. Defaults to 128.
 	MaxReaders int
-	// Idle bounds the time in which a client that sends sends nothing, CommandTime that for
-	// all commands of a push, Timeout one push, and the time in which git says nothing when it answers a fetch. An answer
-	// goes on for as long as its client takes it, while git has more of it to come up to
-	// eight times Timeout. Default to 30 s, 30 s and 30 min.
-	Idle, CommandTime, Timeout time.Duration
+	// CommandTime bounds the time for all commands of a push, Timeout that of a push. A fetch has eight times
+	// Timeout. Default to 30 s and 30 min.
+	CommandTime, Timeout time.Duration
 	// MinRate is the least that a client must send, in bytes a second, over any RateWindow
 	// in which we wait for it, or take over eight of them: what is taken is seen in pieces
 	// of more than a megabyte. A slower one is cut off. Default to 1 KiB/s and 30 s.
@@ -90,11 +85,10 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxFetches, 32)
 	def(&c.fixed.Wait, 20*time.Second)
 	def(&c.fixed.MaxReaders, 128)
-	def(&c.fixed.MaxPerClient, 4)
+	def(&c.fixed.MaxPerClient, 8)
 	if c.Client == nil {
 		c.Client = remote
 	}
-	def(&c.fixed.Idle, 30*time.Second)
 	def(&c.fixed.CommandTime, 30*time.Second)
 	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
@@ -118,7 +112,7 @@ func (c Config) validate() error {
 		value int64
 	}{
 		{"MaxPush", c.MaxPush}, {"MaxAsk", c.fixed.MaxAsk}, {"MaxCommands", int64(c.fixed.MaxCommands)}, {"MaxPushes", int64(c.MaxPushes)},
-		{"MaxFetches", int64(c.MaxFetches)}, {"Idle", int64(c.fixed.Idle)}, {"Timeout", int64(c.fixed.Timeout)},
+		{"MaxFetches", int64(c.MaxFetches)}, {"Timeout", int64(c.fixed.Timeout)},
 		{"Wait", int64(c.fixed.Wait)}, {"MaxReaders", int64(c.fixed.MaxReaders)}, {"MaxPerClient", int64(c.fixed.MaxPerClient)},
 		{"CommandTime", int64(c.fixed.CommandTime)}, {"MinRate", c.fixed.MinRate}, {"RateWindow", int64(c.fixed.RateWindow)},
 	} {

@@ -2,12 +2,10 @@ package gitserve
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -144,34 +142,6 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// A client has until its wait, its window or all its time is over, whichever is first.
-func TestDeadlineOfAWait(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	now := time.Unix(1000, 0)
-	for range 2000 {
-		p := pace{
-			idle: time.Duration(rng.IntN(5)), window: time.Duration(5 + rng.IntN(5)), least: int64(1 + rng.IntN(4)),
-			waited: time.Duration(rng.IntN(5)), came: int64(rng.IntN(3)),
-		}
-		all := []time.Time{now.Add(p.idle), now.Add(p.window - p.waited)}
-		if rng.IntN(2) == 0 {
-			p.end = now.Add(time.Duration(rng.IntN(12) - 2))
-			all = append(all, p.end)
-		}
-		require.Equal(t, slices.MinFunc(all, time.Time.Compare), p.deadline(now), "%+v", p)
-		n, took := rng.IntN(4), time.Duration(rng.IntN(4))
-		want := p
-		want.came, want.waited = p.came+int64(n), p.waited+took
-		if want.came >= p.least {
-			want.came, want.waited = 0, 0
-		}
-		p.step(n, took)
-		require.Equal(t, want, p)
-	}
-	require.EqualValues(t, 1, Config{fixed: numbers{MinRate: 1}}.least(time.Millisecond), "never nothing")
-	require.EqualValues(t, 30_000, Config{fixed: numbers{MinRate: 1000}}.least(30*time.Second))
-}
-
 // What git answers is handed on: its status, those headers that clients of git look at, and
 // every byte.
 func TestAnswerOfGit(t *testing.T) {
@@ -233,80 +203,6 @@ func TestTail(t *testing.T) {
 	require.Equal(t, `"\x1b[2J"`, s.String())
 }
 
-// Who has more than his share has to leave first, then who does not wait for his turn, then
-// the slowest, and of those as slow whose owner has most.
-func TestWhoLeavesFirst(t *testing.T) {
-	var all []sight
-	for i := range 3 * 3 * 4 {
-		all = append(all, sight{over: i%2 == 0, queued: i/2%2 == 0, rate: float64(i / 4 % 3), crowd: i / 12})
-	}
-	value := func(b bool) int {
-		if b {
-			return 1
-		}
-		return 0
-	}
-	for _, a := range all {
-		for _, b := range all {
-			want := cmp.Or(value(b.over)-value(a.over), value(a.queued)-value(b.queued), cmp.Compare(a.rate, b.rate), cmp.Compare(b.crowd, a.crowd))
-			require.Equal(t, want, a.compare(b), "%+v %+v", a, b)
-		}
-	}
-}
-
-// The rate of a visit is judged when it has waited for its client for long enough, and is that
-// of what came lately.
-func TestSightOfAVisit(t *testing.T) {
-	l := newVisits(Config{fixed: numbers{RateWindow: 100 * time.Second}}.withDefaults(), 1000) // settled after 10 s
-	now := time.Unix(1000, 0)
-	wait := func(time.Time) error { return nil }
-	v := &visit{of: l, kept: 5, stalled: true}
-	require.Equal(t, sight{kept: 5, stalled: true}, v.look(now), "it does not wait for it")
-	require.NoError(t, v.arm(wait, now, now.Add(time.Hour)))
-	require.False(t, v.look(now.Add(10*time.Second-1)).waits)
-	require.True(t, v.look(now.Add(10*time.Second)).waits)
-	require.NoError(t, v.disarm(3000, 20*time.Second))
-	require.EqualValues(t, 3000, v.moved, "exactly twice as long is still looked at")
-	require.Equal(t, 20*time.Second, v.waited)
-	require.NoError(t, v.disarm(0, 10*time.Second))
-	require.EqualValues(t, 1500, v.moved)
-	require.Equal(t, 15*time.Second, v.waited)
-	require.NoError(t, v.arm(wait, now, now.Add(time.Hour)))
-	require.InDelta(t, 1500.0/20, v.look(now.Add(5*time.Second)).rate, 1e-9)
-	require.Positive(t, v.look(now.Add(10*time.Second-1)).rate)
-	require.Zero(t, v.look(now.Add(10*time.Second)).rate, "nothing came for as long")
-	v.left = errBusy
-	require.True(t, v.look(now).left)
-	require.ErrorIs(t, v.arm(wait, now, now), errBusy)
-	require.ErrorIs(t, v.disarm(0, 0), errBusy)
-	require.NoError(t, (*visit)(nil).arm(wait, now, now))
-	require.NoError(t, (*visit)(nil).disarm(1, 1))
-	require.NoError(t, (*visit)(nil).keep(1))
-}
-
-// Of what all may keep nobody has more than three quarters, and no client more than a half.
-func TestObstaclesOfWhatIsKept(t *testing.T) {
-	l := newVisits(Config{}.withDefaults(), 1000)
-	who := party{client: "c", network: "n", owner: "o", repo: "r"}
-	for kept, want := range map[int64]struct {
-		self, full bool
-		shares     int
-	}{500: {}, 501: {self: true}, 750: {self: true}, 751: {self: true, shares: 3}, 1000: {self: true, shares: 3}, 1001: {self: true, full: true, shares: 3}} {
-		v := &visit{of: l, who: who}
-		l.add(v, kept)
-		o := l.obstacle(who)
-		require.Equal(t, want.self, o.self, kept)
-		require.Equal(t, want.full, o.full, kept)
-		require.Len(t, o.shares, want.shares, kept)
-		other := l.obstacle(party{owner: "x", repo: "y"})
-		require.False(t, other.self)
-		require.Empty(t, other.shares)
-		require.Equal(t, want.full, other.full)
-		l.add(v, -kept)
-		require.Empty(t, l.of)
-	}
-}
-
 // An owner may have what he may have, less one byte; so may pull requests, and all together.
 func TestBoundsOfTheCeiling(t *testing.T) {
 	for _, c := range []struct {
@@ -357,41 +253,4 @@ func TestAllIsMeasuredEveryHour(t *testing.T) {
 		require.False(t, c.stale(now.Add(time.Hour-1)))
 		require.True(t, c.stale(now.Add(time.Hour)))
 	})
-}
-
-// A client that reads is sent what comes in pieces, each in its time, and what it can't be sent
-// is not taken for sent.
-func TestPatientWrites(t *testing.T) {
-	for _, n := range []int{0, 1, piece - 1, piece, piece + 1, 3*piece + 5} {
-		w := &counting{ResponseRecorder: httptest.NewRecorder(), fails: math.MaxInt}
-		p := &patient{ResponseWriter: w, c: http.NewResponseController(w), pace: &pace{idle: time.Hour, window: time.Hour, least: 1}}
-		done, err := p.Write(make([]byte, n))
-		require.NoError(t, err)
-		require.Equal(t, n, done)
-		require.Equal(t, n, w.Body.Len())
-		require.Len(t, w.sizes, (n+piece-1)/piece)
-		if len(w.sizes) > 1 {
-			require.Equal(t, piece, w.sizes[0])
-		}
-	}
-	w := &counting{ResponseRecorder: httptest.NewRecorder(), fails: 1}
-	p := &patient{ResponseWriter: w, c: http.NewResponseController(w), pace: &pace{idle: time.Hour, window: time.Hour, least: 1}}
-	done, err := p.Write(make([]byte, 3*piece))
-	require.ErrorIs(t, err, io.ErrClosedPipe)
-	require.Equal(t, piece+1, done)
-}
-
-// counting fails after so many writes, in the midst of one.
-type counting struct {
-	*httptest.ResponseRecorder
-	sizes []int
-	fails int
-}
-
-func (c *counting) Write(p []byte) (int, error) {
-	if len(c.sizes) == c.fails {
-		return 1, io.ErrClosedPipe
-	}
-	c.sizes = append(c.sizes, len(p))
-	return c.ResponseRecorder.Write(p)
 }

@@ -1,10 +1,7 @@
 package gitserve
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +17,6 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // What honest users notice of those who are not, with sockets and with git. The figures
@@ -106,13 +101,12 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 				})
 				// All that may be here have been for a while.
 				require.Eventually(t, func() bool {
-					return has(r.git.pushes.visits.room) >= min(n, r.git.cfg.fixed.MaxReaders*3/4)
+					return has(r.git.pushes.open) >= min(n, r.git.cfg.fixed.MaxReaders*3/4)
 				}, 10*time.Second, time.Millisecond)
 			})
-			require.Zero(t, has(r.git.pushes.places))
+			require.Zero(t, has(r.git.pushes.processes))
 			if n < r.git.cfg.fixed.MaxReaders*3/4 {
-				_, _, shed := r.git.pushes.visits.count()
-				require.Zero(t, shed, "nobody had to leave")
+				require.Zero(t, r.git.pushes.count(), "nobody had to leave")
 			}
 		})
 	}
@@ -146,65 +140,35 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 				}
 			})
 		}
-		taken(t, r.git.pushes.visits.room, 8)
-		taken(t, r.git.pushes.places, 0)
+		taken(t, r.git.pushes.open, 8)
+		taken(t, r.git.pushes.processes, 0)
 	})
 	free()
 	wg.Wait()
 }
 
-// Pushes that wait for a locked repository, and have been read, keep neither the room for
-// requests from others, nor that for what they send.
+// Pushes that wait for a locked repository, and have been read, do not keep the room for requests from
+// others.
 func TestHonestPushBesideAFullQueue(t *testing.T) {
 	racetest.Amounts(t)
-	for name, tt := range map[string]struct {
-		cfg    Config
-		client func(repo, i int) string
-		each   int
-		size   int
-	}{
-		"of many clients":           {Config{fixed: numbers{MaxReaders: 8}}, func(repo, i int) string { return fmt.Sprintf("192.0.%d.%d", repo, i) }, 4, 0},
-		"of what one client packed": {Config{MaxPush: 1 << 20}, func(int, int) string { return "192.0.2.1" }, 8, 1 << 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tt.cfg.Client = byHeader
-			r := newRig(t, tt.cfg)
-			head := packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status") + string(packOf())
-			var body bytes.Buffer
-			z := gzip.NewWriter(&body)
-			_, err := z.Write(append([]byte(head), make([]byte, max(0, tt.size-len(head)))...))
-			require.NoError(t, errors.Join(err, z.Close()))
-			var wg sync.WaitGroup
-			defer wg.Wait()
-			busy := make(chan struct{}, 100)
-			for k := range 2 {
-				ref := relaytest.NewCheapKey(fmt.Sprint("m", k)).Ref("y")
-				require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
-				_, unlock, err := r.repos.Lock(t.Context(), ref)
-				require.NoError(t, err)
-				defer unlock()
-				for i := range tt.each {
-					wg.Go(func() {
-						_, text := r.do(t, "POST", "/"+nip34.NPub(ref.Owner)+"/y.git/git-receive-pack", body.String(),
-							"Content-Encoding", "gzip", "X-Client", tt.client(k, i))
-						if strings.Contains(text, "ng refs/nostr/"+event+" too many requests at once") {
-							busy <- struct{}{}
-						}
-					})
-				}
-			}
-			if tt.size > 0 {
-				<-busy
-			} else {
-				taken(t, r.git.pushes.visits.room, 8)
-			}
-			r.says(map[string]string{"refs/heads/main": r.tip})
-			began := time.Now()
-			out, err := r.pushAs(t, "198.51.100.1", "main")
-			require.NoError(t, err, out)
-			require.Less(t, time.Since(began), 5*time.Second)
+	r := newRig(t, Config{fixed: numbers{MaxReaders: 8, RateWindow: 4 * time.Second}, Client: byHeader})
+	body := packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status") + string(packOf())
+	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
+	require.NoError(t, err)
+	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer unlock()
+	for i := range 8 {
+		wg.Go(func() {
+			r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body, "X-Client", fmt.Sprintf("192.0.%d.1", i))
 		})
 	}
+	taken(t, r.git.pushes.open, 8)
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	out, err := try(t, r.work, "-c", "http.extraHeader=X-Client: 198.51.100.1", "push", r.at("y"), "main")
+	require.NoError(t, err, out)
+	require.Positive(t, r.git.pushes.count())
 }
 
 // Who waits for a place does not have the lock of his repository meanwhile, and who waits
@@ -212,14 +176,14 @@ func TestHonestPushBesideAFullQueue(t *testing.T) {
 func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
 	r := newRig(t, Config{MaxPushes: 1})
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	empty := fill(t, r.git.pushes.places)
+	empty := fill(t, r.git.pushes.processes)
 	pushed := make(chan error)
 	go func() {
 		_, err := try(t, r.work, "push", r.at("x"), "main")
 		pushed <- err
 	}()
 	require.Eventually(t, func() bool {
-		_, waiting := r.git.pushes.places.count()
+		_, waiting := r.git.pushes.processes.Stats()
 		return waiting == 1
 	}, 10*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -228,10 +192,10 @@ func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
 	require.NoError(t, err)
 	empty()
 	require.Eventually(t, func() bool {
-		taken, waiting := r.git.pushes.places.count()
+		taken, waiting := r.git.pushes.processes.Stats()
 		return taken == 0 && waiting == 0
 	}, 10*time.Second, time.Millisecond)
-	require.Never(t, func() bool { return has(r.git.pushes.places) > 0 }, 50*time.Millisecond, time.Millisecond)
+	require.Never(t, func() bool { return has(r.git.pushes.processes) > 0 }, 50*time.Millisecond, time.Millisecond)
 	unlock()
 	require.NoError(t, <-pushed)
 	unused(t, r.repos)
@@ -254,7 +218,6 @@ esac
 	for _, n := range []int{32, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := rigWith(t, RepositoriesConfig{Git: shim}, Config{fixed: numbers{RateWindow: 10 * time.Second}})
-			r.git.ahead = 256 << 10
 			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 			r.says(map[string]string{"refs/heads/main": r.tip})
 			git(t, r.work, "push", "-q", r.at("x"), "main")
@@ -283,7 +246,7 @@ esac
 					}
 					return err
 				})
-				taken(t, r.git.fetches.places, 24) // that is the share of one repository
+				taken(t, r.git.fetches.processes, 32)
 				// They are slow when they have been for a while.
 				_, _ = io.Copy(io.Discard, ticks(2*time.Second))
 			})
@@ -330,7 +293,7 @@ exec %s "$@"
 				_ = cmd.Run() // it is ended
 			})
 		}
-		taken(t, r.git.staging, 3) // of four: one is for other owners
+		taken(t, r.git.staging, 3) // of four
 		require.Eventually(t, func() bool { return has(r.git.staging) == 3 && len(files(t, heavy)) == 4 }, 20*time.Second, time.Millisecond)
 	})
 	require.Equal(t, 3, has(r.git.staging), "they still work")

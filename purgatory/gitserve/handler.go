@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -37,12 +36,12 @@ type Handler struct {
 	cfg      Config
 	git      *program
 	disk     *storage
-	pushes   lane
-	fetches  lane
-	asks     lane    // what is here: a fetch or a push comes to nothing without that
-	staging  *places // for indexing what is staged
-	settling *places // of pushes that are done and wait for their events
-	ahead    int64   // how far an answer may be ahead of its client, in bytes
+	pushes   *requests
+	fetches  *requests
+	asks     *requests // for lists of refs, without which no fetch or push begins
+	kept     *slots    // for each 8 MiB of pushes that are on the disk until git has them
+	staging  *slots    // git processes that index uploads for unknown events
+	settling *slots    // pushes that are done and wait until their events are served
 	tasks    *tasks
 	failures *failures
 	refusals *refusals
@@ -63,17 +62,21 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	asks := max(1, min((cfg.MaxFetches+1)/2, int(repos.git.memory.Asks/gitrun.AskMemory)))
 	return &Handler{
 		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), failures: &failures{log: cfg.Logger}, refusals: newRefusals(cfg.Logger),
 		disk:   &storage{layout: repos.layout, free: disk.Free, least: cfg.MinFreeDisk},
-		pushes: newLane(cfg, cfg.MaxPushes, keptPushes*cfg.MaxPush), fetches: newLane(cfg, cfg.MaxFetches, int64(cfg.fixed.MaxReaders)*cfg.fixed.MaxAsk),
-		asks:  newLane(cfg, max(1, min((cfg.MaxFetches+1)/2, int(repos.git.memory.Asks/gitrun.AskMemory))), math.MaxInt64),
-		ahead: maxAhead,
-		// What anybody may push has places of its own, and few: it keeps none from what is authorised.
-		staging:  newPlaces(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 0, 1),
-		settling: newPlaces(cfg.fixed.MaxReaders, cfg.fixed.MaxReaders/2, cfg.fixed.MaxPerClient),
+		pushes: newRequests(cfg, cfg.MaxPushes, quarter(cfg.MaxPushes)), fetches: newRequests(cfg, cfg.MaxFetches, quarter(cfg.MaxFetches)),
+		asks: newRequests(cfg, asks, quarter(asks)),
+		kept: newSlots(max(1, int(keptPushes*cfg.MaxPush/roomEvery)), max(1, int(keptPushes*cfg.MaxPush/roomEvery/4))),
+		// Anybody may push for an unknown event. These pushes take no process from others.
+		staging:  newSlots(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 1),
+		settling: newSlots(cfg.fixed.MaxReaders, cfg.fixed.MaxPerClient),
 	}, nil
 }
+
+// quarter is the part of one client.
+func quarter(total int) int { return (total + 3) / 4 }
 
 // keptPushes times [Config.MaxPush] is what all pushes together may take of the disk
 // before git has them.
@@ -240,25 +243,22 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	way := h.asks
-	var end time.Time // of an answer there is none, as long as its client takes it
+	of, most := h.asks, answerTimeouts*h.cfg.fixed.Timeout
 	switch {
 	case method == http.MethodGet:
 	case service == receivePack:
-		way, end = h.pushes, time.Now().Add(h.cfg.fixed.Timeout)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end)
-		defer cancel()
+		of, most = h.pushes, h.cfg.fixed.Timeout
 	default:
-		way = h.fetches
+		of = h.fetches
 	}
-	who := h.party(r, ref)
-	ctx, v, depart, err := way.visits.arrive(ctx, who, h.cfg.fixed.Wait)
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	ctx, t, end, err := of.begin(ctx, clientNamed(h.cfg.Client(r)), h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
 	}
-	defer depart()
+	defer end()
 	dir, done, err := h.use(ctx, ref) // it must not go while somebody is at it
 	if isPage && errors.Is(err, purgatory.ErrNoRepository) {
 		_ = WriteMissing(w, Root(r)) // the client is gone if this fails
@@ -268,25 +268,27 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, ref, err)
 		return
 	}
-	done = sync.OnceFunc(done)
 	defer done()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
-	pace := h.cfg.taking(v, end)
-	out := &patient{ResponseWriter: w, c: c, pace: &pace}
+	out := &patient{ResponseWriter: w, c: c, pace: h.cfg.newPace(t, writeWindows)}
 	switch {
 	case isPage:
-		h.page(ctx, out, v, r, ref)
+		h.page(ctx, out, t, r, ref)
 	case method == http.MethodGet:
-		h.answer(ctx, out, v, ref, h.asks, call{
+		h.answer(ctx, out, t, ref, h.asks, call{
 			dir: dir, path: "/info/refs", query: serviceOf(service), method: http.MethodGet, protocol: protocolOf(r),
-		}, done)
+		})
 	case service == uploadPack:
-		h.fetch(ctx, out, r, v, ref, dir, done)
+		h.fetch(ctx, out, r, t, ref, dir)
 	default:
-		h.push(ctx, out, r, &upload{ref: ref, dir: dir, visit: v})
+		h.push(ctx, out, r, &upload{ref: ref, dir: dir, transfer: t})
 	}
 }
+
+// answerTimeouts times Timeout is how long the answer to a fetch may take. A repository can't be removed
+// while one goes on.
+const answerTimeouts = 8
 
 // use is [Repositories.use] for who does not wait for long.
 func (h *Handler) use(ctx context.Context, ref graspsync.RepoRef) (dir string, done func(), err error) {
@@ -348,8 +350,8 @@ func protocolOf(r *http.Request) string {
 	return ""
 }
 
-func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, v *visit, ref graspsync.RepoRef, dir string, done func()) {
-	body, err := h.open(w, r, v, h.cfg.fixed.MaxAsk, time.Now().Add(h.cfg.fixed.Timeout))
+func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
+	body, err := h.open(w, r, t, h.cfg.fixed.MaxAsk, time.Now().Add(h.cfg.fixed.Timeout))
 	if err != nil {
 		h.fail(w, ref, err)
 		return
@@ -359,31 +361,29 @@ func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		h.fail(w, ref, err)
 		return
 	}
-	way := h.fetches
+	of := h.fetches
 	if body.begins(listsRefs) {
-		way = h.asks
+		of = h.asks
 	}
-	h.answer(ctx, w, v, ref, way, call{
+	h.answer(ctx, w, t, ref, of, call{
 		dir: dir, path: "/" + uploadPack, method: http.MethodPost, kind: "application/x-git-upload-pack-request",
 		protocol: protocolOf(r), body: body.file,
-	}, done)
+	})
 }
 
 // listsRefs begins the request of protocol version 2 for what is here.
 const listsRefs = "0014command=ls-refs"
 
-// answer has git say what a client wants to know. Everybody may ask for that, so who is
-// slow to hear it keeps no place, unless it is very much, and the repository is done with
-// when git is.
-func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, ref graspsync.RepoRef, way lane, c call, done func()) {
-	leave, err := way.enter(ctx, v, h.cfg.fixed.Wait)
+// answer has git answer a request. Git waits for a client that is slow to read.
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, t *transfer, ref graspsync.RepoRef, of *requests, c call) {
+	process, err := of.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
 	}
-	defer leave()
+	defer t.hold(process)()
 	c.memory = gitrun.AskMemory - besides/2
-	if way == h.fetches {
+	if of == h.fetches {
 		info, err := c.body.Stat()
 		if err != nil {
 			h.fail(w, ref, fmt.Errorf("reading a request: %w", err))
@@ -391,46 +391,31 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, v *visit, r
 		}
 		var all int64
 		all, c.memory = h.git.fetchMemory(c.dir, info.Size())
-		memory, err := h.takeMemory(ctx, v.who, all)
+		memory, err := h.takeMemory(ctx, t.who, all)
 		if err != nil {
 			h.fail(w, ref, err)
 			return
 		}
-		place, end := leave, yield(v, memory)
-		leave = func() { end(); memory.Release(); place() }
-		defer leave()
+		defer t.hold(memory)()
 	}
-	out, err := h.disk.newSpool(ctx, w, v, h.ahead)
-	if err != nil {
-		h.fail(w, ref, err)
-		return
-	}
-	defer out.close()
 	c.cpu = h.cfg.fixed.Timeout // it has read nothing of a stranger but a question
-	ctx, stop := out.whileMoving(ctx, h.cfg.fixed.Timeout)
-	if !h.advertise(ctx, out, ref, c) {
-		h.run(ctx, out, ref, c)
+	if !h.advertise(w, ref, c) {
+		h.run(ctx, w, ref, c)
 	}
-	stop()
-	leave()
-	done()
 }
 
-// advertise tells who wants to push what is here, as git receive-pack does, unless that was
-// not asked for or only git can say. What fails is for git to say as well, and that ctx has ended
-// before anything was told.
-func (h *Handler) advertise(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) bool {
+// advertise writes the refs for a client that wants to push, as git receive-pack does. It reports false if
+// the client asks for something else or if only git can read the refs.
+func (h *Handler) advertise(w http.ResponseWriter, ref graspsync.RepoRef, c call) bool {
 	if c.query != serviceOf(receivePack) {
 		return false
 	}
-	refs, format, err := h.repos.refs(ctx, h.repos.at(ref))
+	refs, format, err := h.repos.refs(h.repos.at(ref))
 	if err != nil {
 		return false
 	}
 	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
-	if err := writeRefs(untilWriter{ctx, w}, c.protocol, refs, format); err != nil { // the client is gone, or the disk is full
-		h.cfg.Logger.Warn("the refs could not be told", "repo", graspsync.Printable(ref.String()), "error", err)
-	}
+	_ = writeRefs(w, c.protocol, refs, format) // the client is gone if this fails
 	return true
 }
 
@@ -442,7 +427,7 @@ func serviceOf(service string) string { return "service=" + service }
 // git shows no text.
 func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *upload) {
 	var err error
-	if p.body, err = h.open(w, r, p.visit, h.cfg.MaxPush, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
+	if p.body, err = h.open(w, r, p.transfer, h.cfg.MaxPush, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
 		h.fail(w, p.ref, err)
 		return
 	}
@@ -492,10 +477,10 @@ func (h *Handler) report(ctx context.Context, w *patient, p *upload, err error) 
 		status, problem = h.problem(p.ref, err)
 		p.req.refuse(problem)
 	}
-	h.refusals.push(p.ref, p.who.client, p.req)
+	h.refusals.push(p.ref, p.who.ID, p.req)
 	end, _ := ctx.Deadline()
-	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                   // the client may be gone
-	w.pace.visit, w.pace.end = nil, time.Now().Add(h.cfg.fixed.Idle) // also for who had to leave
+	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                            // the client may be gone
+	w.pace.transfer, w.pace.end = nil, time.Now().Add(h.cfg.fixed.RateWindow) // also if the request has to end
 	if !p.req.report && !p.req.sideband && p.req.over() {
 		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
 		return
@@ -511,7 +496,7 @@ const turnWaits = 6
 // turn waits until it is the turn of a push: until it has a place and the lock of its
 // repository. It has neither while it waits for the other one, and of a repository one
 // push at a time waits for that: nobody waits because others want what is locked.
-func (h *Handler) turn(ctx context.Context, who party, ref graspsync.RepoRef) (done func(), err error) {
+func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.RepoRef) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.fixed.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
 	defer cancel()
 	began := time.Now()
@@ -528,20 +513,20 @@ func (h *Handler) turn(ctx context.Context, who party, ref graspsync.RepoRef) (d
 			next()
 			return nil, err
 		}
-		leave, ok := h.pushes.places.try(who)
-		if ok {
-			return sync.OnceFunc(func() { unlock(); leave(); next() }), nil
+		process := h.pushes.processes.TryAcquire(who, 1)
+		if process != nil {
+			return sync.OnceFunc(func() { unlock(); process.Release(); next() }), nil
 		}
 		unlock()
-		if leave, err = h.pushes.places.enter(ctx, who, h.cfg.fixed.Wait, nil); err != nil {
+		if process, err = h.pushes.processes.acquire(ctx, who, h.cfg.fixed.Wait); err != nil {
 			next()
-			return nil, fmt.Errorf("%w: %w", errBusy, err)
+			return nil, err
 		}
-		unlock, ok, err = h.repos.tryLock(ref)
+		unlock, ok, err := h.repos.tryLock(ref)
 		if ok {
-			return sync.OnceFunc(func() { unlock(); leave(); next() }), nil
+			return sync.OnceFunc(func() { unlock(); process.Release(); next() }), nil
 		}
-		leave()
+		process.Release()
 		if err != nil {
 			next()
 			return nil, err
@@ -550,34 +535,14 @@ func (h *Handler) turn(ctx context.Context, who party, ref graspsync.RepoRef) (d
 }
 
 // takeMemory waits for memory for git children. The error wraps errBusy if there was none in time.
-func (h *Handler) takeMemory(ctx context.Context, who party, bytes int64) (*limit.Slot, error) {
+func (h *Handler) takeMemory(ctx context.Context, who limit.Stranger, bytes int64) (*limit.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.Wait)
 	defer cancel()
-	slot, err := h.git.memory.Acquire(ctx, who.stranger(), bytes)
+	slot, err := h.git.memory.Acquire(ctx, who, bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: waiting for memory to run git: %w", errBusy, err)
 	}
 	return slot, nil
-}
-
-// yield ends an answer whose client is slow while others wait for its memory, until end is called.
-func yield(v *visit, memory *limit.Slot) (end func()) {
-	ctx, end := context.WithCancel(context.Background())
-	go func() {
-		tick := time.NewTicker(v.of.settle)
-		defer tick.Stop()
-		for {
-			select {
-			case now := <-tick.C:
-				if s := v.look(now); s.stalled && s.waits && s.rate < v.of.fast && memory.Wanted() {
-					v.dismiss(fmt.Errorf("%w: its client was slow while others waited", errBusy))
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return end
 }
 
 // maxCommandBytes bounds what comes before the pack of a push.
@@ -655,13 +620,13 @@ func (h *Handler) refs(ref graspsync.RepoRef, commands []*command) (map[nip34.Re
 // settled waits until it was seen to what a push has brought. alive is called again and again
 // meanwhile. The push is done: it has left the place of its visit to others, who need that more,
 // and where too many wait already, by their shares, it is answered at once.
-func (h *Handler) settled(ctx context.Context, v *visit, ref graspsync.RepoRef, alive func()) {
-	leave, ok := h.settling.try(v.who)
-	if !ok {
+func (h *Handler) settled(ctx context.Context, t *transfer, ref graspsync.RepoRef, alive func()) {
+	slot := h.settling.TryAcquire(t.who, 1)
+	if slot == nil {
 		return
 	}
-	defer leave()
-	v.leave()
+	defer slot.Release()
+	t.close()
 	ctx, cancel := context.WithTimeout(ctx, settledMost)
 	defer cancel()
 	done := make(chan error, 1)
@@ -693,15 +658,15 @@ const (
 
 // page is for who opens the address of a repository in a browser. What it says takes as much
 // reading as git does for who asks for the refs: it has a place for that as well.
-func (h *Handler) page(ctx context.Context, w http.ResponseWriter, v *visit, r *http.Request, ref graspsync.RepoRef) {
-	leave, err := h.asks.enter(ctx, v, h.cfg.fixed.Wait)
+func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef) {
+	process, err := h.asks.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
 	}
-	defer leave() // Describe may panic
+	defer process.Release() // Describe may panic
 	p, err := h.describe(ctx, r, ref)
-	leave()
+	process.Release()
 	if err != nil {
 		h.fail(w, ref, missing(err))
 		return
@@ -730,11 +695,6 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.R
 	return p, nil
 }
 
-func (h *Handler) party(r *http.Request, ref graspsync.RepoRef) party {
-	client, network := identify(h.cfg.Client(r))
-	return party{client: client, network: network, owner: ref.Owner.String(), repo: ref.String()}
-}
-
 // forEvents reports whether commands are for nothing but the refs of events: what they say of
 // branches and tags is so already. It does not wait for the lock.
 func (h *Handler) forEvents(ref graspsync.RepoRef, commands []*command) (bool, error) {
@@ -749,9 +709,10 @@ func (h *Handler) forEvents(ref graspsync.RepoRef, commands []*command) (bool, e
 }
 
 // open begins to read a body of at most as many bytes, unpacked, until end.
-func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most int64, end time.Time) (*body, error) {
-	wire, pace := http.NewResponseController(w), h.cfg.sending(v, end)
-	var from io.Reader = &patientBody{Reader: r.Body, c: wire, pace: &pace}
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most int64, end time.Time) (*body, error) {
+	wire, pace := http.NewResponseController(w), h.cfg.newPace(t, 1)
+	pace.end = end
+	var from io.Reader = &patientBody{Reader: r.Body, c: wire, pace: pace}
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -767,7 +728,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, v *visit, most in
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	return &body{file: file, from: from, wire: wire, pace: &pace, most: most, max: most}, nil
+	return &body{file: file, from: from, wire: wire, pace: pace, most: most, max: most}, nil
 }
 
 // Collector returns the metrics, computed when they are asked for. The caller registers
@@ -778,14 +739,12 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 	}
 	return &collector{
 		h:       h,
-		visits:  desc("requests", "Requests that are here: being read, waiting, or being answered.", "kind"),
+		open:    desc("requests", "Requests that are here: being read, waiting, or being answered.", "kind"),
 		running: desc("running", "Runs of git for requests.", "kind"),
 		waiting: desc("waiting", "Requests that wait, for room or for a run of git.", "kind", "for"),
-		waited:  desc("waited_seconds_total", "Time that requests have waited, for room or for a run of git.", "kind", "for"),
 		refused: desc("refused_total", "Requests that were told to come again, for want of room or of a run of git.", "kind", "for"),
 		pushes:  desc("pushes_refused_total", "Pushes that were refused, by why.", "reason"),
-		shed:    desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
-		kept:    desc("kept_bytes", "What is kept on the disk of requests that are here.", "kind"),
+		yielded: desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
 		locks:   desc("lock_waited_seconds_total", "Time that pushes have waited for the locks of repositories."),
 		absent:  desc("absent_requests_total", "Number of requests for objects that are not in the repository."),
 		free:    desc("disk_free_bytes", "Free space of the disk of the repositories."),

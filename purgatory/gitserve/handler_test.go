@@ -534,7 +534,7 @@ func TestPageOfARepository(t *testing.T) {
 
 // Who stops in the middle of a push holds no lock meanwhile, and not forever a place.
 func TestSlowPush(t *testing.T) {
-	r := newRig(t, Config{fixed: numbers{Idle: 200 * time.Millisecond}, MaxPushes: 1})
+	r := newRig(t, Config{fixed: numbers{RateWindow: 200 * time.Millisecond}, MaxPushes: 1})
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", u.Host)
@@ -602,6 +602,6 @@ func TestPanicUnderTheLock(t *testing.T) {
 	_, _ = try(t, r.work, "push", r.repo(), "main") // git may try again by itself
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
-	taken(t, r.git.pushes.places, 0)
+	taken(t, r.git.pushes.processes, 0)
 	unused(t, r.repos)
 }

@@ -47,24 +47,21 @@ func (r *Repositories) idle(t testing.TB) {
 // is closed.
 func (h *Handler) idle(t testing.TB) {
 	t.Helper()
-	h.staging.idle(t)
-	h.settling.idle(t)
-	for _, l := range []lane{h.pushes, h.fetches, h.asks} {
-		l.places.idle(t)
-		l.visits.room.idle(t)
-		l.visits.mu.Lock()
-		require.Empty(t, l.visits.here)
-		require.Zero(t, l.visits.kept)
-		require.Empty(t, l.visits.of)
-		l.visits.mu.Unlock()
+	for _, s := range []*slots{h.staging, h.settling, h.kept} {
+		s.idle(t)
+	}
+	for _, r := range []*requests{h.pushes, h.fetches, h.asks} {
+		r.processes.idle(t)
+		r.open.idle(t)
+		r.mu.Lock()
+		require.Nil(t, r.yielding)
+		r.mu.Unlock()
 	}
 }
 
-func (p *places) idle(t testing.TB) {
+func (s *slots) idle(t testing.TB) {
 	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	require.Zero(t, p.taken)
-	require.Empty(t, p.waiting)
-	require.Empty(t, p.shares, "somebody is remembered who has nothing")
+	used, waiting := s.Stats()
+	require.Zero(t, used)
+	require.Zero(t, waiting)
 }

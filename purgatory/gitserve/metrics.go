@@ -5,13 +5,13 @@ import (
 )
 
 type collector struct {
-	h                                                                                  *Handler
-	visits, running, waiting, waited, refused, pushes, shed, kept, locks, free, absent *prometheus.Desc
+	h                                                                     *Handler
+	open, running, waiting, refused, pushes, yielded, locks, free, absent *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.visits, c.running, c.waiting, c.waited, c.refused, c.pushes, c.shed, c.kept, c.locks, c.free, c.absent} {
+	for _, d := range []*prometheus.Desc{c.open, c.running, c.waiting, c.refused, c.pushes, c.yielded, c.locks, c.free, c.absent} {
 		ch <- d
 	}
 }
@@ -24,22 +24,18 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
-	wait := func(p *places, kind, what string) (taken int) {
-		s := p.stats()
-		gauge(c.waiting, float64(s.waiting), kind, what)
-		counter(c.waited, s.waited.Seconds(), kind, what)
-		counter(c.refused, float64(s.refused), kind, what)
-		return s.taken
+	use := func(d *prometheus.Desc, s *slots, kind, what string) {
+		used, waiting := s.Stats()
+		gauge(d, float64(used), kind)
+		gauge(c.waiting, float64(waiting), kind, what)
+		counter(c.refused, float64(s.refused.Load()), kind, what)
 	}
-	for kind, l := range map[string]lane{"push": c.h.pushes, "fetch": c.h.fetches, "ask": c.h.asks} {
-		here, kept, shed := l.visits.count()
-		gauge(c.visits, float64(here), kind)
-		gauge(c.kept, float64(kept), kind)
-		counter(c.shed, float64(shed), kind)
-		wait(l.visits.room, kind, "room")
-		gauge(c.running, float64(wait(l.places, kind, "run")), kind)
+	for kind, r := range map[string]*requests{"push": c.h.pushes, "fetch": c.h.fetches, "ask": c.h.asks} {
+		use(c.open, r.open, kind, "room")
+		use(c.running, r.processes, kind, "run")
+		counter(c.yielded, float64(r.count()), kind)
 	}
-	gauge(c.running, float64(wait(c.h.staging, "stage", "run")), "stage")
+	use(c.running, c.h.staging, "stage", "run")
 	for reason, n := range c.h.refusals.count() {
 		counter(c.pushes, float64(n), reason)
 	}

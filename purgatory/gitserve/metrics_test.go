@@ -14,7 +14,7 @@ func TestCollector(t *testing.T) {
 	r := newRig(t, Config{fixed: numbers{Wait: time.Second}})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
-	empty := fill(t, r.git.fetches.places)
+	empty := fill(t, r.git.fetches.processes)
 	r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	c := r.git.Collector("ngit")
 	problems, err := testutil.CollectAndLint(c)

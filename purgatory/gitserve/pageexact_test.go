@@ -109,16 +109,16 @@ func TestAPanicLeavesThePlaceOfAPage(t *testing.T) {
 		return w
 	}
 	r.git.cfg.Describe = func(context.Context, graspsync.RepoRef) (Description, error) {
-		require.Equal(t, 1, r.git.asks.places.taken)
+		require.Equal(t, 1, has(r.git.asks.processes))
 		panic("what somebody else has written")
 	}
 	for range 3 {
 		require.PanicsWithValue(t, "what somebody else has written", func() { page() })
-		require.Zero(t, r.git.asks.places.taken)
+		require.Zero(t, has(r.git.asks.processes))
 	}
 	r.git.cfg.Describe = Config{}.withDefaults().Describe
 	require.Equal(t, http.StatusOK, page().Code)
-	require.Zero(t, r.git.asks.places.taken)
+	require.Zero(t, has(r.git.asks.processes))
 }
 
 // A page has what nobody may change in it in its head, and says what it can though not all of it

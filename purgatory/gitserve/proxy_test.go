@@ -131,7 +131,7 @@ func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
 		client func(*http.Request) string
 		most   int
 		next   bool
-	}{"no names": {nil, 24, false}, "names": {behind, 8, true}} {
+	}{"no names": {nil, 32, false}, "names": {behind, 8, true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{Client: c.client})
 			var at *http.Request
@@ -156,11 +156,11 @@ func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
 				_, err = io.ReadAll(conn)
 				require.NoError(t, err)
 				at.RemoteAddr = "127.0.0.1:1" // the proxy's
-				leave, ok := r.git.fetches.places.try(r.git.party(at, owner.Ref("x")))
-				if ok {
-					t.Cleanup(leave)
+				slot := r.git.fetches.processes.TryAcquire(clientNamed(r.git.cfg.Client(at)), 1)
+				if slot != nil {
+					t.Cleanup(slot.Release)
 				}
-				return ok
+				return slot != nil
 			}
 			n := 0
 			for enter("127.0.0.3", fmt.Sprintf("8.8.%d.8", n)) {

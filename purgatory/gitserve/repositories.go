@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"math"
 	"os"
 	"os/exec"
 	"path"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
@@ -40,7 +40,7 @@ type Repositories struct {
 	// inUse are those that somebody has open, or has the lock of; of each, one push at a time
 	// waits for the lock, in its place of queues.
 	inUse  *keyed.Locks[graspsync.RepoRef]
-	queues *keyed.Shared[graspsync.RepoRef, *places]
+	queues *keyed.Shared[graspsync.RepoRef, *limit.Slots]
 
 	mu sync.Mutex
 	// guarded by mu
@@ -103,7 +103,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		tasks:  newTasks(),
 		marks:  newLockMarks(in),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
-		queues: keyed.NewShared[graspsync.RepoRef](func() *places { return newPlaces(1, 1, 1) }),
+		queues: keyed.NewShared[graspsync.RepoRef](func() *limit.Slots { return limit.NewSlots(1, 1) }),
 	}
 	if r.faults, err = fsck.New(cfg.AllowFaults); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err), r.Close())
@@ -275,20 +275,20 @@ func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, e
 }
 
 // queue waits until no other push waits for the lock of a repository, or has it.
-func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who party) (done func(), err error) {
+func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who limit.Stranger) (done func(), err error) {
 	unused := r.inUse.Use(ref)
 	next, left := r.queues.Use(ref)
 	out := func() {
 		left()
 		unused()
 	}
-	leave, err := next.enter(ctx, who, math.MaxInt64, nil)
+	slot, err := next.Acquire(ctx, who, 1)
 	if err != nil {
 		out()
 		return nil, fmt.Errorf("waiting for a repository: %w", err)
 	}
 	return func() {
-		leave()
+		slot.Release()
 		out()
 	}, nil
 }
@@ -740,8 +740,8 @@ func (r *Repositories) shown(at string) (refs map[string]string, head string, er
 }
 
 // refs reads all refs, as git does. The error wraps [barerepo.ErrAskGit] if only git can say.
-func (r *Repositories) refs(ctx context.Context, at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
-	from, err := barerepo.Read(untilDisk{ctx, r.root}, filepath.FromSlash(at))
+func (r *Repositories) refs(at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
+	from, err := barerepo.Read(r.root, filepath.FromSlash(at))
 	if err != nil {
 		return nil, 0, err
 	}

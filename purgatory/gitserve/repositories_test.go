@@ -305,14 +305,14 @@ func TestSweepOfPackedRefs(t *testing.T) {
 // Who has waited for a place finds out that the repository has left meanwhile.
 func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	r := newRig(t, Config{MaxPushes: 1})
-	empty := fill(t, r.git.pushes.places)
+	empty := fill(t, r.git.pushes.processes)
 	ended := make(chan string)
 	go func() {
 		_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", r.allowed()+string(packOf()))
 		ended <- text
 	}()
 	require.Eventually(t, func() bool {
-		_, waiting := r.git.pushes.places.count()
+		_, waiting := r.git.pushes.processes.Stats()
 		return waiting == 1
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, r.repos.Depart(t.Context(), owner.Ref("x")))

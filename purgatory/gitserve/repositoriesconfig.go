@@ -1,6 +1,7 @@
 package gitserve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -120,6 +121,10 @@ const leastMemory = 256 << 20
 // staged are the limits of what is staged.
 func (c RepositoriesConfig) staged() staged.Limits {
 	return staged.Limits{
-		Hold: c.StageHold, All: c.MaxStaged, PerRepo: c.fixed.MaxStagedPerRepo, PerClient: c.fixed.MaxStagedPerClient, Network: networkOf,
+		Hold: c.StageHold, All: c.MaxStaged, PerRepo: c.fixed.MaxStagedPerRepo, PerClient: c.fixed.MaxStagedPerClient,
+		Network: func(client string) string {
+			who := clientNamed(client)
+			return cmp.Or(who.Group, who.ID)
+		},
 	}
 }

@@ -31,7 +31,7 @@ import (
 type upload struct {
 	ref graspsync.RepoRef
 	dir string // of the repository
-	*visit
+	*transfer
 	body    *body
 	req     *request
 	arrival *arrival
@@ -76,7 +76,7 @@ func (h *Handler) take(ctx context.Context, p *upload) error {
 		}
 	}
 	offset := p.body.size()
-	if err := h.receive(p); err != nil || p.req.over() {
+	if err := h.receive(ctx, p); err != nil || p.req.over() {
 		return err
 	}
 	if err := judge(ctx, h.auth, p.ref, p.req, true); err != nil || p.req.over() {
@@ -102,7 +102,7 @@ func (h *Handler) take(ctx context.Context, p *upload) error {
 	if told {
 		l.end()
 		p.body.close() // what it takes up is free while the client waits
-		h.settled(ctx, p.visit, p.ref, p.alive)
+		h.settled(ctx, p.transfer, p.ref, p.alive)
 	}
 	return nil
 }
@@ -115,9 +115,9 @@ func (h *Handler) begin(p *upload) (err error) {
 		id, _ := eventOf(c.ref) // or it would not be one of them
 		ids = append(ids, id)
 	}
-	p.arrival, err = h.repos.staging.begin(p.ref, p.who.client, ids)
+	p.arrival, err = h.repos.staging.begin(p.ref, p.who.ID, ids)
 	if p.refuseStaged(err) {
-		p.arrival, err = h.repos.staging.begin(p.ref, p.who.client, nil)
+		p.arrival, err = h.repos.staging.begin(p.ref, p.who.ID, nil)
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func (p *upload) refuseStaged(err error) bool {
 }
 
 // receive reads what is left of a push, as long as there is room for it.
-func (h *Handler) receive(p *upload) error {
+func (h *Handler) receive(ctx context.Context, p *upload) error {
 	charge := func() error {
 		if err := p.arrival.charge(p.body.size()); !p.refuseStaged(err) && err != nil {
 			return err
@@ -148,7 +148,14 @@ func (h *Handler) receive(p *upload) error {
 		}
 		return h.disk.room(0)
 	}
-	p.body.room = charge
+	p.body.room = func() error {
+		slot, err := h.kept.acquire(ctx, p.who, h.cfg.fixed.Wait)
+		if err != nil {
+			return err
+		}
+		p.body.closed = append(p.body.closed, p.hold(slot))
+		return charge()
+	}
 	err := charge()
 	if err == nil {
 		err = p.body.readAll()
@@ -183,11 +190,11 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 	if p.objects = int(binary.BigEndian.Uint32(head[8:])); p.objects == 0 && len(p.req.left(true)) == 0 {
 		return nil
 	}
-	leave, err := h.placesFor(p).enter(ctx, p.who, h.cfg.fixed.Wait, nil)
+	process, err := h.processes(p).acquire(ctx, p.who, h.cfg.fixed.Wait)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errBusy, err)
+		return err
 	}
-	defer leave()
+	defer process.Release()
 	if p.objects > 0 {
 		if err := h.indexPack(ctx, p, offset); err != nil {
 			return err
@@ -235,12 +242,12 @@ func (h *Handler) indexPack(ctx context.Context, p *upload, offset int64) error 
 // packHead is the length of what is before the objects of a pack: a mark, a version and their number.
 const packHead = 12
 
-// placesFor are the places in which git looks at what a push has brought.
-func (h *Handler) placesFor(p *upload) *places {
+// processes returns the slots for git processes that check the objects of a push.
+func (h *Handler) processes(p *upload) *slots {
 	if len(p.req.left(true)) > 0 {
 		return h.staging
 	}
-	return h.pushes.places
+	return h.pushes.processes
 }
 
 // hasTips refuses what is for events that are not stored and did not come.
@@ -269,9 +276,9 @@ func (h *Handler) hasTips(ctx context.Context, p *upload) error {
 // they need becomes part of the repository first, and nothing else: anybody may push what a state
 // allows. told reports whether the Authority was told of it.
 func (h *Handler) change(ctx context.Context, p *upload, l *levy) (told bool, err error) {
-	p.queue()
+	_ = p.setQueued(true) // turn returns if it has to end
 	done, err := h.turn(ctx, p.who, p.ref)
-	left := p.served() // also at the last moment: nothing was done yet
+	left := p.setQueued(false) // also at the last moment: nothing was done yet
 	if err != nil {
 		return false, err
 	}
@@ -430,7 +437,7 @@ func (h *Handler) needs(ctx context.Context, p *upload, ids []nip34.ObjectID, li
 		fmt.Fprintln(&in, id)
 	}
 	at := h.repos.at(p.ref)
-	from, err := barerepo.Read(untilDisk{ctx, h.repos.root}, filepath.FromSlash(at))
+	from, err := barerepo.Read(h.repos.root, filepath.FromSlash(at))
 	var refs map[string]nip34.ObjectID
 	if err == nil {
 		refs, err = from.Refs()
@@ -605,7 +612,7 @@ const (
 func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Writer) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, &limitError{fmt.Sprintf("git took more than %v", h.cfg.fixed.Timeout)})
 	ctx, end := context.WithCancelCause(ctx)
-	ended, places := make(chan struct{}), h.placesFor(p)
+	ended, processes := make(chan struct{}), h.processes(p)
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(roomPeriod)
@@ -635,7 +642,7 @@ func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Write
 				end(err)
 			} else if time.Since(at) > quietMost {
 				end(&limitError{fmt.Sprintf("git did not get on for %v", quietMost)})
-			} else if _, waiting := places.count(); waiting > 0 && time.Since(began) > share {
+			} else if _, waiting := processes.Stats(); waiting > 0 && time.Since(began) > share {
 				end(fmt.Errorf("%w: git took more than %v, and others wait", errBusy, share))
 			}
 		}
@@ -658,7 +665,7 @@ func (h *Handler) keep(p *upload) error {
 		id, _ := eventOf(c.ref) // or it would not be one of them
 		tips[id] = c.new
 	}
-	if err := p.arrival.keep(p.ref, p.who.client, tips); err != nil {
+	if err := p.arrival.keep(p.ref, p.who.ID, tips); err != nil {
 		if p.refuseStaged(err) {
 			return nil
 		}

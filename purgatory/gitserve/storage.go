@@ -1,12 +1,9 @@
 package gitserve
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
-	"sync"
 	"time"
 )
 
@@ -46,16 +43,4 @@ func (d *storage) scratch() (*os.File, error) {
 		return nil, errors.Join(err, file.Close(), d.layout.root.RemoveAll(name))
 	}
 	return file, nil
-}
-
-// newSpool returns a spool that writes to w until ctx ends. It must be closed.
-func (d *storage) newSpool(ctx context.Context, w http.ResponseWriter, v *visit, most int64) (*spool, error) {
-	file, err := d.scratch()
-	if err != nil {
-		return nil, fmt.Errorf("keeping an answer: %w", err)
-	}
-	s := &spool{ResponseWriter: w, visit: v, file: file, room: d.room, most: most, asked: leastAhead, done: make(chan struct{})}
-	s.news = sync.NewCond(&s.mu)
-	go s.run(ctx)
-	return s, nil
 }

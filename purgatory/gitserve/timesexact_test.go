@@ -2,7 +2,6 @@ package gitserve
 
 import (
 	"log/slog"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,13 +108,3 @@ func (s *stuckFolder) Rename(from, to string) error {
 type writing func(p []byte) (int, error)
 
 func (w writing) Write(p []byte) (int, error) { return w(p) }
-
-// What an answer may be ahead of its client in any case, and at most.
-func TestHowFarAnAnswerIsAhead(t *testing.T) {
-	r := newRig(t, Config{})
-	s, err := r.git.disk.newSpool(t.Context(), httptest.NewRecorder(), nil, 7)
-	require.NoError(t, err)
-	require.EqualValues(t, []int64{7, 1 << 20}, []int64{s.most, s.asked})
-	s.close()
-	require.EqualValues(t, 64<<20, r.git.ahead)
-}

@@ -1,0 +1,317 @@
+package gitserve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync/limit"
+)
+
+// clientNamed returns the stranger that [Config.Client] names: the client behind an address or a network,
+// or a stranger without a group if the name is neither.
+func clientNamed(name string) limit.Stranger {
+	if prefix, err := netip.ParsePrefix(name); err == nil {
+		return limit.Client(prefix.Addr())
+	}
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return limit.Client(addr)
+	}
+	return limit.Stranger{ID: name}
+}
+
+// remote returns the public address that a request comes from. It returns "" for other addresses, because
+// a proxy has one of these, and many clients are behind it.
+func remote(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || private(addr.Unmap()) {
+		return ""
+	}
+	return addr.Unmap().String()
+}
+
+// slots are [limit.Slots] for which a caller waits for a limited time.
+type slots struct {
+	*limit.Slots
+	refused atomic.Uint64 // callers that waited for too long
+}
+
+func newSlots(total, part int) *slots {
+	return &slots{Slots: limit.NewSlots(int64(total), int64(part))}
+}
+
+// errBusy is wrapped when there is no room for a request, or no more.
+var errBusy = errors.New("too many requests at once")
+
+// acquire waits for one slot for at most the given time. Its error wraps errBusy.
+func (s *slots) acquire(ctx context.Context, who limit.Stranger, most time.Duration) (*limit.Slot, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	slot, err := s.Acquire(ctx, who, 1)
+	if err != nil {
+		s.refused.Add(1)
+		return nil, fmt.Errorf("%w: %w", errBusy, err)
+	}
+	return slot, nil
+}
+
+// busy answers a request for which there was no slot in time.
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "30")
+	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+}
+
+// requests bounds the requests of one kind. An open request costs a connection and files. It takes a slot
+// for a git process when its client has sent everything.
+type requests struct {
+	open, processes *slots
+	settle          time.Duration // the speed of a client is not judged earlier
+	fast            float64       // bytes per second; a faster client does not yield
+
+	mu sync.Mutex
+	// guarded by mu
+	yielding *transfer // yields and has not ended yet
+	yielded  uint64
+}
+
+// The speed of a client is judged after settleShare of RateWindow, and about that much of it counts. A
+// client of fastShare times MinRate (64 KiB/s by default) does not yield.
+const (
+	settleShare = 10
+	fastShare   = 64
+)
+
+func newRequests(cfg Config, processes, part int) *requests {
+	return &requests{
+		open: newSlots(cfg.fixed.MaxReaders, cfg.fixed.MaxPerClient), processes: newSlots(processes, part),
+		settle: cfg.fixed.RateWindow / settleShare, fast: float64(cfg.fixed.MinRate) * fastShare,
+	}
+}
+
+// transfer is an open request: the slots that it holds, and the speed of its client. While others wait
+// for one of its slots, it ends if its client is slow or if it waits for the lock of a repository.
+type transfer struct {
+	of     *requests
+	who    limit.Stranger
+	cancel context.CancelCauseFunc
+	close  func() // releases the slot of an open request
+
+	mu sync.Mutex
+	// guarded by mu
+	held   []*limit.Slot
+	timer  *time.Timer           // of check; nil after the end
+	limit  func(time.Time) error // sets the deadline of the read or write that waits for the client, or nil
+	began  time.Time             // of that wait
+	moved  int64                 // bytes, lately
+	waited time.Duration         // for these
+	queued bool                  // it waits for the lock of a repository
+	err    error                 // why it ends
+}
+
+// begin waits for a slot and opens a request. The context ends when the request has to end, and no read
+// or write waits for the client then.
+func (r *requests) begin(ctx context.Context, who limit.Stranger, most time.Duration) (_ context.Context, t *transfer, end func(), err error) {
+	slot, err := r.open.acquire(ctx, who, most)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	t = &transfer{of: r, who: who, cancel: cancel}
+	t.close = t.hold(slot)
+	t.mu.Lock()
+	t.timer = time.AfterFunc(r.settle/checkShare, t.check)
+	t.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { t.fail(context.Cause(ctx)) })
+	return ctx, t, func() {
+		stop()
+		cancel(nil)
+		t.close()
+		t.mu.Lock()
+		t.timer.Stop()
+		t.timer = nil
+		t.mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.yielding == t {
+			r.yielding = nil
+		}
+	}, nil
+}
+
+// hold adds a slot to those that a transfer holds, until release is called.
+func (t *transfer) hold(slot *limit.Slot) (release func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = append(t.held, slot)
+	return func() {
+		t.mu.Lock()
+		t.held = slices.DeleteFunc(t.held, func(s *limit.Slot) bool { return s == slot })
+		t.mu.Unlock()
+		slot.Release()
+	}
+}
+
+// A transfer is checked checkShare times while its speed settles, and after checkPause if another one
+// yields at that moment.
+const (
+	checkShare = 4
+	checkPause = 10 * time.Millisecond
+)
+
+// check ends a transfer if others wait for one of its slots, and its client is slow. One transfer yields
+// at a time, so that no more of them end than others wait.
+func (t *transfer) check() {
+	t.mu.Lock()
+	slow, held := t.err == nil && (t.queued || t.isSlow(time.Now())), slices.Clone(t.held)
+	t.mu.Unlock()
+	next := t.of.settle / checkShare
+	if slow && slices.ContainsFunc(held, (*limit.Slot).Wanted) && !t.of.yield(t) {
+		next = min(next, checkPause)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer != nil {
+		t.timer.Reset(next)
+	}
+}
+
+func (r *requests) yield(t *transfer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.yielding != nil {
+		return false
+	}
+	r.yielding = t
+	r.yielded++
+	t.fail(fmt.Errorf("%w: too slow for that", errBusy))
+	return true
+}
+
+// count returns how many requests had to end because their clients were slow.
+func (r *requests) count() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.yielded
+}
+
+// isSlow reports whether a client is waited for and slow. It is called with mu held.
+func (t *transfer) isSlow(now time.Time) bool {
+	if t.limit == nil {
+		return false
+	}
+	this := now.Sub(t.began)
+	waited := t.waited + this
+	switch {
+	case waited < t.of.settle:
+		return false
+	case this >= t.of.settle: // nothing has moved for as long
+		return true
+	}
+	return float64(t.moved)/waited.Seconds() < t.of.fast
+}
+
+// fail ends a transfer, and the read or write that waits for its client.
+func (t *transfer) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = err
+	}
+	if t.limit != nil {
+		_ = t.limit(time.Now()) // a connection without deadlines can't be interrupted
+	}
+	t.cancel(err)
+}
+
+// setQueued notes whether a transfer waits for the lock of a repository. It returns why the transfer has to
+// end, if it has.
+func (t *transfer) setQueued(queued bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queued = queued
+	return t.err
+}
+
+// arm begins a wait for the client, until a moment.
+func (t *transfer) arm(limit func(time.Time) error, now, until time.Time) error {
+	if t == nil {
+		return limit(until)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return t.err
+	}
+	t.limit, t.began = limit, now
+	return limit(until)
+}
+
+// disarm ends a wait that has moved so many bytes.
+func (t *transfer) disarm(n int, took time.Duration) error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.limit = nil
+	t.moved += int64(n)
+	if t.waited += took; t.waited > 2*t.of.settle {
+		t.moved, t.waited = t.moved/2, t.waited/2
+	}
+	return t.err
+}
+
+// pace sets the deadlines of the reads from a client, or of the writes to it: each window in which we wait
+// for the client must move some bytes. The time in which the client waits for us does not count.
+type pace struct {
+	window   time.Duration
+	least    int64     // bytes for each window
+	end      time.Time // of everything; zero: never
+	transfer *transfer // nil: no slot is held
+
+	moved  int64         // in this window
+	waited time.Duration // of this window
+}
+
+// newPace returns the pace of a transfer over windows of so many times RateWindow.
+func (c Config) newPace(t *transfer, windows int) *pace {
+	window := time.Duration(windows) * c.fixed.RateWindow
+	return &pace{transfer: t, window: window, least: max(int64(float64(c.fixed.MinRate)*window.Seconds()), 1)}
+}
+
+// writeWindows is the number of windows of reads that a write has. Writes are seen late: Linux takes more
+// when a third of its buffer for the connection is free, which is 1.3 MB by default; a proxy has buffers, too.
+const writeWindows = 8
+
+// during gives one wait for the client its deadline.
+func (p *pace) during(limit func(time.Time) error, f func() (int, error)) (int, error) {
+	began := time.Now()
+	until := began.Add(p.window - p.waited)
+	if !p.end.IsZero() && p.end.Before(until) {
+		until = p.end
+	}
+	if err := p.transfer.arm(limit, began, until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	n, err := f()
+	took := time.Since(began)
+	p.moved += int64(n)
+	if p.waited += took; p.moved >= p.least {
+		p.moved, p.waited = 0, 0
+	}
+	if ended := p.transfer.disarm(n, took); ended != nil && err != nil {
+		return n, ended
+	}
+	return n, err
+}
