@@ -83,11 +83,9 @@ func TestWhatHasGivenWayCountsForPullRequests(t *testing.T) {
 	_, err := r.Reserve(t.Context(), ref, false, mib, nothing)
 	require.ErrorIs(t, err, purgatory.ErrFull)
 	forget := func() {
-		r.ceiling.mu.Lock()
-		defer r.ceiling.mu.Unlock()
-		s := r.ceiling.sizes[ref.Owner.String()]
-		s.tried = time.Time{} // a minute is over
-		r.ceiling.sizes[ref.Owner.String()] = s
+		r.quota.mu.Lock()
+		defer r.quota.mu.Unlock()
+		r.quota.usages[ref.Owner.String()].weighed = time.Time{} // a minute is over
 	}
 	forget()
 	var asked []graspsync.PubKey

@@ -9,12 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -201,56 +199,4 @@ func TestTail(t *testing.T) {
 	s := &tail{}
 	_, _ = s.Write([]byte("\x1b[2J"))
 	require.Equal(t, `"\x1b[2J"`, s.String())
-}
-
-// An owner may have what he may have, less one byte; so may pull requests, and all together.
-func TestBoundsOfTheCeiling(t *testing.T) {
-	for _, c := range []struct {
-		owner, all int64
-		pulls      bool
-		want       error
-	}{{owner: 100, want: errOwnerFull}, {owner: 100, pulls: true, want: errPullsFull}, {all: 100, want: errFull}, {all: 100, pulls: true, want: errFull}} {
-		repos := newRepositories(t)
-		l := measuring(repos, RepositoriesConfig{MaxOwnerBytes: c.owner, MaxBytes: c.all})
-		lev := &levy{c: l, ref: owner.Ref("x"), pulls: c.pulls}
-		require.NoError(t, lev.charge(99))
-		require.ErrorIs(t, lev.charge(100), c.want)
-		require.NoError(t, lev.charge(98), "what it sends is what counts")
-		other := &levy{c: l, ref: owner.Ref("y"), pulls: !c.pulls}
-		require.Equal(t, c.all > 0, other.charge(2) != nil, "of an owner the other kind has a room of its own")
-		other.end()
-		lev.end()
-		require.Zero(t, l.sum)
-		lev.end()
-		require.Zero(t, l.sum)
-		require.Equal(t, 2, l.sizes[owner.PubKey().String()].ends, "each counts once")
-	}
-	for name, now := range map[string]bool{
-		"a.git/objects/pack/tmp_pack_1": true, "a.git/graspsync-quarantine-1/pack/x": true, "a.git/objects/tmp_objdir-1/x": true,
-		"a.git/objects/pack/pack-1.pack": false, "a.git/refs/heads/my_tmp_x": false, "a.git/graspsync-linked": false,
-	} {
-		require.Equal(t, now, forNow(name), name)
-	}
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
-	for n := int64(1); n < 4; n++ {
-		info, err := os.Stat(filepath.Join(dir, "a"))
-		require.NoError(t, err)
-		require.Equal(t, n, linksOf(info))
-		require.NoError(t, os.Link(filepath.Join(dir, "a"), filepath.Join(dir, fmt.Sprint(n))))
-	}
-}
-
-// All that is here is measured every hour, by one at a time.
-func TestAllIsMeasuredEveryHour(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &ceiling{walking: make(chan struct{}, 1)}
-		now := time.Now()
-		require.True(t, c.stale(now), "it never was")
-		require.False(t, c.stale(now), "somebody does it")
-		<-c.walking
-		c.walked = now
-		require.False(t, c.stale(now.Add(time.Hour-1)))
-		require.True(t, c.stale(now.Add(time.Hour)))
-	})
 }

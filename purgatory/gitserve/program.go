@@ -236,7 +236,7 @@ func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 		return 0, fmt.Errorf("waiting for memory to run git: %w", err)
 	}
 	defer memory.Release()
-	cmd, release, err := g.inside(ctx, limits{memory: bytes, cpu: partMost, file: 1}, dir, nil,
+	cmd, release, err := g.inside(ctx, limits{memory: bytes, cpu: weighMost, file: 1}, dir, nil,
 		"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags")
 	if err != nil {
 		return 0, err

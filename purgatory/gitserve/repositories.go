@@ -29,12 +29,12 @@ import (
 // All methods may be called concurrently; one process at a time may use a folder.
 type Repositories struct {
 	*layout
-	lock    *os.File // of the folder, which git has open as well
-	git     *program
-	faults  fsck.Rules
-	tasks   *tasks // beside what is asked
-	marks   *lockMarks
-	ceiling *ceiling
+	lock   *os.File // of the folder, which git has open as well
+	git    *program
+	faults fsck.Rules
+	tasks  *tasks // beside what is asked
+	marks  *lockMarks
+	quota  *diskQuota
 	// staging has what was pushed for events that are not here.
 	staging *Staging
 	// inUse are those that somebody has open, or has the lock of; of each, one push at a time
@@ -108,7 +108,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	if r.faults, err = fsck.New(cfg.AllowFaults); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err), r.Close())
 	}
-	r.ceiling = newCeiling(r.layout, cfg, r.git.weighPulls, r.tasks, &failures{log: cfg.Logger})
+	r.quota = newDiskQuota(r.layout, cfg, r.git.weighPulls, r.tasks, &failures{log: cfg.Logger})
 	if err = r.sweepPushes(); err == nil { // else the marks stay for the next time
 		err = errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700))
 	}
@@ -686,7 +686,7 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 // Reserve implements [purgatory.Repositories], with MaxOwnerBytes and MaxBytes of
 // [RepositoriesConfig].
 func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
-	l, err := r.ceiling.begin(ctx, ref, pulls, displaced)
+	l, err := r.quota.begin(ctx, ref, pulls, displaced)
 	if err == nil {
 		err = l.charge(bytes)
 	}

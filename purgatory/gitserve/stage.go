@@ -64,11 +64,11 @@ func (h *Handler) take(ctx context.Context, p *upload) error {
 	if p.req.over() {
 		return nil
 	}
-	var l *levy
+	var l *reservation
 	if rest := p.req.left(false); len(rest) > 0 {
 		theirs, err := h.forEvents(p.ref, rest)
 		if err == nil {
-			l, err = h.repos.ceiling.begin(ctx, p.ref, theirs, h.auth.Displaced)
+			l, err = h.repos.quota.begin(ctx, p.ref, theirs, h.auth.Displaced)
 		}
 		defer func() { l.end() }()
 		if err != nil {
@@ -275,7 +275,7 @@ func (h *Handler) hasTips(ctx context.Context, p *upload) error {
 // change moves the refs of a push when it is its turn, unless that is not allowed any more. What
 // they need becomes part of the repository first, and nothing else: anybody may push what a state
 // allows. told reports whether the Authority was told of it.
-func (h *Handler) change(ctx context.Context, p *upload, l *levy) (told bool, err error) {
+func (h *Handler) change(ctx context.Context, p *upload, l *reservation) (told bool, err error) {
 	_ = p.setQueued(true) // turn returns if it has to end
 	done, err := h.turn(ctx, p.who, p.ref)
 	left := p.setQueued(false) // also at the last moment: nothing was done yet

@@ -20,10 +20,10 @@ func TestPushThatWaitsTakesNothing(t *testing.T) {
 	asked := 0
 	r.git.auth = settling{r.authority, func(context.Context) error {
 		asked++
-		c := r.repos.ceiling
-		c.mu.Lock()
-		s := c.sizes[owner.Hex()]
-		c.mu.Unlock()
+		q := r.repos.quota
+		q.mu.Lock()
+		s := *q.usages[owner.Hex()]
+		q.mu.Unlock()
 		open := 0
 		n.mu.Lock()
 		for _, file := range n.open {
@@ -32,7 +32,7 @@ func TestPushThatWaitsTakesNothing(t *testing.T) {
 			}
 		}
 		n.mu.Unlock()
-		if s.bytes != s.measured || s.ends != 1 || open != 0 {
+		if s.pending != 0 || !s.measured.IsZero() || open != 0 {
 			return fmt.Errorf("%+v, %d files", s, open)
 		}
 		return nil

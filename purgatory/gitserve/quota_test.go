@@ -1,0 +1,250 @@
+package gitserve
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// One owner could fill the disk of the server, as could all of them together: nothing
+// bounded what repositories take up.
+func TestRepositoriesHaveACeiling(t *testing.T) {
+	racetest.Amounts(t)
+	const mib = 1 << 20
+	for name, cfg := range map[string]RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}} {
+		t.Run(name, func(t *testing.T) {
+			want := map[string]error{"owner": errOwnerFull, "all": errFull}[name].Error()
+			r := rigWith(t, cfg, Config{})
+			other := relaytest.NewKey("other")
+			require.NoError(t, r.repos.Create(t.Context(), other.Ref("x"), nip34.SHA1))
+			push := func(url, text string) (string, error) {
+				tip, _ := r.file(t, "f", text)
+				r.says(map[string]string{"refs/heads/main": tip})
+				return try(t, r.work, "push", "-f", url, "main")
+			}
+			out, err := push(r.repo(), random(t, 3*mib))
+			require.NoError(t, err, out)
+			before := files(t, r.dir())
+			out, err = push(r.repo(), random(t, 2*mib))
+			require.Error(t, err)
+			require.Contains(t, out, want)
+			require.Equal(t, before, files(t, r.dir()))
+			out, err = push(r.repo(), "what fits is taken")
+			require.Error(t, err, "what it builds on was not: %s", out)
+
+			git(t, r.work, "reset", "-q", "--hard", "HEAD~2")
+			out, err = push(r.repo(), "what fits is taken")
+			require.NoError(t, err, out)
+			out, err = push(r.url+"/"+other.Npub()+"/x.git", "with 3 MiB of history")
+			require.Equal(t, name == "owner", err == nil, out)
+
+			// What has gone is free.
+			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
+			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
+			done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib, nothing)
+			require.NoError(t, err)
+			done()
+		})
+	}
+}
+
+// Pull requests of strangers used up what the owner may have: a stranger could have his
+// pushes refused. They have as much room of their own, and what is merged is the owner's.
+func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
+	const mib = 1 << 20
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 4 * mib}, Config{})
+	pull := func(n int) (string, error) {
+		git(t, r.work, "switch", "-q", "-C", "theirs", r.tip)
+		tip, _ := r.file(t, fmt.Sprint("theirs", n), random(t, 1500<<10))
+		r.tips[stranger(n)] = tip
+		return try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(n))
+	}
+	for n := range 2 {
+		out, err := pull(n)
+		require.NoError(t, err, out)
+	}
+	out, err := pull(2)
+	require.Error(t, err)
+	require.Contains(t, out, errPullsFull.Error())
+	out, err = try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(2), "main:refs/nostr/"+stranger(9))
+	require.Error(t, err, "nor beside one whose event is not here")
+	require.Contains(t, out, errPullsFull.Error())
+	push := func(size int) (string, error) {
+		git(t, r.work, "switch", "-q", "main")
+		tip, _ := r.file(t, "f", random(t, size))
+		r.says(map[string]string{"refs/heads/main": tip})
+		return try(t, r.work, "push", "-f", r.repo(), "main")
+	}
+	out, err = push(3 * mib)
+	require.NoError(t, err, out)
+	out, err = push(3 * mib)
+	require.Error(t, err, "but no more than that")
+	require.Contains(t, out, errOwnerFull.Error())
+}
+
+// What is fetched has no more room than what is pushed, and says so.
+func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
+	const mib = 1 << 20
+	for name, cfg := range map[string]RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}, "none": {}} {
+		t.Run(name, func(t *testing.T) {
+			r := rigWith(t, cfg, Config{})
+			ref := owner.Ref("x")
+			reserve := func(pulls bool, bytes int64) error {
+				done, err := r.repos.Reserve(t.Context(), ref, pulls, bytes, nothing)
+				if err == nil {
+					done()
+				}
+				return err
+			}
+			require.NoError(t, reserve(false, 0))
+			require.NoError(t, reserve(false, 3*mib))
+			require.NoError(t, reserve(false, 3*mib), "the first has not come")
+			if name == "none" {
+				require.NoError(t, reserve(false, 1<<50))
+				return
+			}
+			require.ErrorIs(t, reserve(false, 5*mib), purgatory.ErrFull)
+			done, err := r.repos.Reserve(t.Context(), ref, false, 3*mib, nothing)
+			require.NoError(t, err)
+			require.ErrorIs(t, reserve(false, 2*mib), purgatory.ErrFull, "while that comes")
+			pack := filepath.Join(r.dir(), "objects", "pack", "pack-came.pack")
+			require.NoError(t, os.WriteFile(pack, make([]byte, 4*mib), 0o600))
+			done()
+			require.ErrorIs(t, reserve(false, 0), purgatory.ErrFull)
+			require.Equal(t, name == "owner", reserve(true, mib) == nil, "pull requests have a room of their own")
+		})
+	}
+}
+
+// What was being fetched, and what git was about to write anew, counted for the owner: his
+// pushes were refused for it. And a pack that many repositories share counted for each of
+// them: anybody who has more of them made filled the server without a byte.
+func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
+	const mib = 1 << 20
+	r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 4 * mib, MaxBytes: 20 * mib}, Config{})
+	for _, name := range []string{"graspsync-quarantine-1-1/pack/pack-1.pack", "objects/pack/tmp_pack_AbCdEf"} {
+		path := filepath.Join(r.dir(), filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, make([]byte, 3*mib), 0o600))
+	}
+	pack := filepath.Join(r.dir(), "objects", "pack", "pack-own.pack")
+	require.NoError(t, os.WriteFile(pack, make([]byte, 3*mib), 0o600))
+	for i := range 20 {
+		fork := relaytest.NewKey(fmt.Sprint("fork", i)).Ref("x")
+		require.NoError(t, r.repos.Create(t.Context(), fork, nip34.SHA1))
+		require.NoError(t, os.Link(pack, filepath.Join(r.repos.dir, filepath.FromSlash(hashed(fork)), "objects", "pack", "pack-own.pack")))
+	}
+	reserve := func(bytes int64) error {
+		done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, bytes, nothing)
+		if err == nil {
+			done()
+		}
+		return err
+	}
+	require.NoError(t, reserve(mib/2))
+	r.repos.tasks.wg.Wait() // all are measured
+	require.NoError(t, reserve(mib/2), "21 names of one pack are on the disk once")
+}
+
+// nothing has given way.
+func nothing(graspsync.PubKey) int64 { return 0 }
+
+// Pull requests that git could not weigh had everything refused that was pushed to their owner, each time
+// after all of that time.
+func TestPullRequestsThatCanNotBeWeighedRefuseNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := Open(filepath.Join(t.TempDir(), "git"), RepositoriesConfig{MaxOwnerBytes: 10_000})
+		require.NoError(t, err)
+		ref := owner.Ref("x")
+		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+		pack := filepath.Join(r.dir, filepath.FromSlash(hashed(ref)), "objects", "pack", "p")
+		weighed, answer := 0, int64(-1)
+		r.quota.weigh = func(ctx context.Context, _ string) (int64, error) {
+			if weighed++; answer < 0 {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return answer, nil
+		}
+		reserve := func(bytes int64) error {
+			done, err := r.Reserve(t.Context(), ref, false, bytes, nothing)
+			if err == nil {
+				done()
+			}
+			return err
+		}
+		began := time.Now()
+		for _, bytes := range []int{12_000, 13_000, 19_000} {
+			require.NoError(t, os.WriteFile(pack, make([]byte, bytes), 0o600))
+			require.NoError(t, reserve(1), "there is room for what both may have")
+		}
+		require.Equal(t, 20*time.Second, time.Since(began), "they are weighed once in a minute")
+		require.NoError(t, os.WriteFile(pack, make([]byte, 25_000), 0o600))
+		require.ErrorIs(t, reserve(1), purgatory.ErrFull)
+		time.Sleep(2 * time.Minute)
+		answer = 16_000
+		require.NoError(t, reserve(1), "the owner has 9,000")
+		require.ErrorIs(t, reserve(2000), purgatory.ErrFull)
+		require.Equal(t, 2, weighed)
+		require.NoError(t, r.Close())
+	})
+}
+
+// One owner whose folder could not be read kept those behind it from being counted.
+func TestOneOwnerThatCanNotBeMeasured(t *testing.T) {
+	r, err := Open(t.TempDir(), RepositoriesConfig{MaxBytes: 1 << 20})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	var all []graspsync.RepoRef
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		ref := relaytest.NewKey(name).Ref("x")
+		all = append(all, ref)
+		require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
+		pack := filepath.Join(r.dir, filepath.FromSlash(hashed(ref)), "objects", "pack", "p")
+		require.NoError(t, os.WriteFile(pack, make([]byte, 400<<10), 0o600))
+	}
+	r.quota.layout.root = unreadable{r.quota.layout.root, all[0].Owner.String()}
+	done, err := r.Reserve(t.Context(), all[4], false, 1, nothing)
+	require.NoError(t, err, "they are measured beside it")
+	done()
+	r.tasks.wg.Wait()
+	_, err = r.Reserve(t.Context(), all[4], false, 1, nothing)
+	require.ErrorIs(t, err, purgatory.ErrFull)
+	_, err = r.Reserve(t.Context(), all[0], false, 1, nothing)
+	require.ErrorIs(t, err, syscall.EIO)
+}
+
+// unreadable is a folder of which a part can't be read.
+type unreadable struct {
+	folder
+	part string
+}
+
+func (u unreadable) FS() fs.FS { return unreadableFS{u.folder.FS(), u.part} }
+
+type unreadableFS struct {
+	fs.FS
+	part string
+}
+
+func (u unreadableFS) Open(name string) (fs.File, error) {
+	if strings.HasPrefix(name, u.part) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EIO}
+	}
+	return u.FS.Open(name)
+}
