@@ -53,7 +53,7 @@ func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
 // Who waits for the events of a push that is done keeps nobody else from pushing, however many
 // wait; where too many do the answer comes at once.
 func TestWaitForEventsTakesNoPlace(t *testing.T) {
-	r := newRig(t, Config{fixed: numbers{MaxReaders: 4, Wait: time.Second, MaxPerClient: 4}})
+	r := newRig(t, Config{fixed: numbers{MaxReaders: 3, Wait: time.Second}})
 	asked, served := make(chan struct{}, 4), make(chan struct{})
 	r.git.auth = settling{r.authority, func(ctx context.Context) error {
 		asked <- struct{}{}
