@@ -291,3 +291,24 @@ func TestRate(t *testing.T) {
 		assert.True(t, r.Allow(network(3), 2), "what the network refused was not taken from the address")
 	})
 }
+
+// Queued callers are served in turn, without a goroutine for each.
+func TestSlotsQueue(t *testing.T) {
+	s := limit.NewSlots(2, 1)
+	var got []string
+	slots := make(map[string]*limit.Slot)
+	for _, who := range []string{"a", "a", "b", "c"} {
+		s.Queue(limit.Stranger{ID: who}, 1, func(slot *limit.Slot) {
+			got = append(got, who)
+			slots[who] = slot
+		})
+	}
+	s.Queue(limit.Stranger{ID: "d"}, 3, nil)
+	require.Equal(t, []string{"a", "b"}, got)
+	slots["a"].Release()
+	require.Equal(t, []string{"a", "b", "a"}, got, "it came before c")
+	slots["b"].Release()
+	require.Equal(t, []string{"a", "b", "a", "c"}, got)
+	_, waiting := s.Stats()
+	require.Zero(t, waiting)
+}

@@ -33,9 +33,10 @@ type queue struct {
 
 // Slot is a number of units in use, or a caller that waits for them.
 type Slot struct {
-	slots *Slots
-	who   Stranger
-	ready chan struct{} // closed when the units are granted
+	slots   *Slots
+	who     Stranger
+	ready   chan struct{} // closed when the units are granted
+	granted func(*Slot)   // called then; may be nil
 
 	// guarded by slots.mu
 	units int64
@@ -104,6 +105,19 @@ func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
 		s.serve()
 		return nil
 	}
+}
+
+// Queue is Acquire for a caller that goes on meanwhile: granted is called as soon as the units are in use,
+// perhaps before Queue returns. It must not block, nor use the slots. Nothing happens if units exceed the
+// part of the stranger.
+func (s *Slots) Queue(who Stranger, units int64, granted func(*Slot)) {
+	if who != (Stranger{}) && units > s.part || units > s.total {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enqueue(&Slot{slots: s, who: who, units: units, ready: make(chan struct{}), granted: granted})
+	s.serve()
 }
 
 // Release returns the units. Calls after the first one do nothing.
@@ -185,6 +199,9 @@ func (s *Slots) serve() {
 		s.ring.MoveToBack(e)
 		s.dequeue(slot)
 		close(slot.ready)
+		if slot.granted != nil {
+			slot.granted(slot)
+		}
 		e = s.ring.Front()
 	}
 }

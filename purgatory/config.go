@@ -110,8 +110,9 @@ type constants struct {
 	// are hunted: the first ones, and four times as many of all who have a say in a repository
 	// together, sixteen times as many of all pull requests to one, one of each author in turn. The rest is counted. Defaults to 16.
 	MaxClones int
-	// MaxLooks bounds the repositories whose objects are looked at at once, in turns by
-	// owner, and half as many more of those that took long before. Defaults to 4.
+	// MaxLooks bounds the repositories whose objects are looked at concurrently, in turns by
+	// owner, and half as many more of those that took long before. An owner has at most half of both.
+	// Defaults to 4.
 	MaxLooks int
 	// MaxRepositories bounds the repositories with one identifier, of whichever owners,
 	// that are dealt with at once. Beyond it those whose owners wrote something that

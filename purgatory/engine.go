@@ -73,7 +73,7 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return &engine{
 		queue:   hunt.New(cfg),
-		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks), retries: make(retries[graspsync.RepoRef]),
+		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
 		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[hunt.RequestID]*request), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
@@ -192,6 +192,8 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.servers.found(msg.server, failures, until)
 	case surveyed:
 		e.surveyed(ctx, msg)
+	case turn:
+		e.look(ctx, msg)
 	case lookDone:
 		e.looked(ctx, msg)
 	case expiredDone:
@@ -265,7 +267,7 @@ func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
 	})
 }
 
-// start has identifiers surveyed and repositories looked at, as many at once as may be.
+// start has identifiers surveyed, as many at once as may be.
 func (e *engine) start(ctx context.Context) {
 	for {
 		identifier, why, ok := e.surveys.next()
@@ -277,19 +279,19 @@ func (e *engine) start(ctx context.Context) {
 			e.inbox.put(surveyed{identifier, why, found, err})
 		})
 	}
-	for _, in := range []lane{quick, slow} {
-		for {
-			ref, why, ok := e.looks.next(in, time.Now())
-			if !ok {
-				break
-			}
-			why = e.retries.begin(ref, why)
-			e.wg.Go(func() {
-				found, err := e.looker.look(ctx, ref, why, in.budget(e.cfg.fixed.Timeout))
-				e.inbox.put(lookDone{ref, why, found, err})
-			})
-		}
+}
+
+// look has a repository looked at that has a place for that.
+func (e *engine) look(ctx context.Context, t turn) {
+	why, ok := e.looks.begin(t)
+	if !ok {
+		return
 	}
+	why = e.retries.begin(t.ref, why)
+	e.wg.Go(func() {
+		found, err := e.looker.look(ctx, t.ref, why, t.in.budget(e.cfg.fixed.Timeout))
+		e.inbox.put(lookDone{t.ref, why, found, err})
+	})
 }
 
 // surveyed has those repositories looked at that a survey has found.
@@ -328,7 +330,7 @@ func (e *engine) leave(ctx context.Context) {
 // looked takes in what a look has found.
 func (e *engine) looked(ctx context.Context, msg lookDone) {
 	now := time.Now()
-	in := e.looks.done(msg.ref, now)
+	in := e.looks.done(msg.ref)
 	e.troubles.looked(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {

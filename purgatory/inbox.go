@@ -42,6 +42,7 @@ type (
 		found      resolve.Overview
 		err        error
 	}
+	// turn: a repository has a place for a look at it.
 	// lookDone: the look at a repository has ended.
 	lookDone struct {
 		ref   graspsync.RepoRef

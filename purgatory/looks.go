@@ -1,33 +1,41 @@
 package purgatory
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
-// looks says which repository is looked at next. It is owned by the engine.
-//
-// How long a look takes is for whoever made the objects and the refs to say, and keys are free. So
-// the owners have turns; who has used places for long comes after who has not; none has the last
-// free place beside another one of theirs; and what used up a look's share of time, or moves very
-// many refs, is gone on with in one of a few places of its own, where such looks wait for each
-// other and for nobody else. What is new about the same repository does not wait for that.
+// looks decides which repository is looked at next. The owners of repositories take turns, and an owner has
+// at most half of the places. A look that used up its share of time, or would move very many refs, is
+// repeated in one of a few places of its own, because the objects and refs of an owner decide how long a
+// look takes. A new look at the same repository does not wait for that. looks is owned by the engine.
 type looks struct {
-	places  int // for looks that have a share of time
-	running map[graspsync.RepoRef]running
-	lanes   [2]turns
+	lanes   [2]lookLane
+	running map[graspsync.RepoRef]turn
+	granted func(turn) // called when a repository has a place, by any goroutine
 }
 
-// running is a look that is being made.
-type running struct {
+// lookLane is the repositories that wait for a place in one lane.
+type lookLane struct {
+	places *limit.Slots
+	todo   map[graspsync.RepoRef]*todo
+}
+
+type todo struct {
+	why    resolve.Reasons
+	queued bool // for a place; else it is looked at for another reason now
+}
+
+// turn is a place for a look at a repository.
+type turn struct {
+	ref   graspsync.RepoRef
 	in    lane
-	since time.Time
+	place *limit.Slot
 }
 
 // lane is where a look has its place.
@@ -41,14 +49,6 @@ const (
 // quickMoves is how many refs a look moves at most that has a share of time: a tenth of a second
 // or so. For one of thousands git writes as many files, for some seconds.
 const quickMoves = 100
-
-// Who has had a place owes owedTimes as much time, up to mostOwed, which passes: a sixteenth of a
-// place costs nothing. However many come who owe nothing, and keys are free, it is everybody's turn
-// after mostOwed.
-const (
-	owedTimes = 16
-	mostOwed  = time.Minute
-)
 
 // budget is what a look may use up at most.
 type budget struct {
@@ -64,124 +64,61 @@ func (in lane) budget(timeout time.Duration) budget {
 	return budget{share: timeout}
 }
 
-// turns are the repositories that wait for a place, by owner.
-type turns struct {
-	todo    map[graspsync.RepoRef]resolve.Reasons
-	owners  []graspsync.PubKey // that have some waiting, who was served the longest ago first
-	waiting map[graspsync.PubKey][]graspsync.RepoRef
-	busy    map[graspsync.PubKey]int // places that an owner has
-	used    int                      // in all
-	// owing have used a place lately: until when they owe time.
-	owing map[graspsync.PubKey]time.Time
-}
-
-func newLooks(places int) looks {
-	l := looks{places: places, running: make(map[graspsync.RepoRef]running)}
-	for i := range l.lanes {
-		l.lanes[i] = turns{
-			todo: make(map[graspsync.RepoRef]resolve.Reasons), waiting: make(map[graspsync.PubKey][]graspsync.RepoRef), busy: make(map[graspsync.PubKey]int),
-			owing: make(map[graspsync.PubKey]time.Time),
-		}
+// newLooks returns looks with so many places, and half as many for those that take long.
+func newLooks(places int, granted func(turn)) looks {
+	l := looks{running: make(map[graspsync.RepoRef]turn), granted: granted}
+	for in, n := range map[lane]int{quick: places, slow: max(1, places/2)} {
+		l.lanes[in] = lookLane{limit.NewSlots(int64(n), int64(max(1, n/2))), make(map[graspsync.RepoRef]*todo)}
 	}
 	return l
 }
 
-// room is how many looks may be made at once in a lane.
-func (l *looks) room(in lane) int {
-	if in == slow {
-		return max(1, l.places/2)
-	}
-	return l.places
-}
-
 // want has a repository looked at. One that is being looked at is looked at again.
-func (l *looks) want(ref graspsync.RepoRef, why resolve.Reasons, in lane) { l.lanes[in].add(ref, why) }
-
-// next takes the repository whose turn it is, if there is a place for it.
-func (l *looks) next(in lane, now time.Time) (ref graspsync.RepoRef, why resolve.Reasons, ok bool) {
-	t := &l.lanes[in]
-	ref, ok = t.take(l.room(in), now, func(ref graspsync.RepoRef) bool {
-		_, looks := l.running[ref]
-		return !looks
-	})
-	if !ok {
-		return ref, why, false
-	}
-	l.running[ref], why = running{in, now}, t.todo[ref]
-	delete(t.todo, ref)
-	return ref, why, true
-}
-
-// done gives a place back, charges the owner with the time that they had it for, and returns where
-// it was.
-func (l *looks) done(ref graspsync.RepoRef, now time.Time) (in lane) {
-	is := l.running[ref]
-	in = is.in
-	t := &l.lanes[in]
-	delete(l.running, ref)
-	t.charge(ref.Owner, now.Sub(is.since), now)
-	t.used--
-	if t.busy[ref.Owner]--; t.busy[ref.Owner] == 0 {
-		delete(t.busy, ref.Owner)
-	}
-	return in
-}
-
-func (t *turns) add(ref graspsync.RepoRef, why resolve.Reasons) {
-	if old, waits := t.todo[ref]; waits {
-		t.todo[ref] = old.And(why)
+func (l *looks) want(ref graspsync.RepoRef, why resolve.Reasons, in lane) {
+	x, waits := l.lanes[in].todo[ref]
+	if waits {
+		x.why = x.why.And(why)
 		return
 	}
-	t.todo[ref] = why
-	if len(t.waiting[ref.Owner]) == 0 {
-		t.owners = append(t.owners, ref.Owner)
+	l.lanes[in].todo[ref] = &todo{why: why}
+	if _, runs := l.running[ref]; !runs {
+		l.queue(ref, in)
 	}
-	t.waiting[ref.Owner] = append(t.waiting[ref.Owner], ref)
 }
 
-// charge has an owner come after those who have used less time.
-func (t *turns) charge(owner graspsync.PubKey, took time.Duration, now time.Time) {
-	maps.DeleteFunc(t.owing, func(_ graspsync.PubKey, until time.Time) bool { return !until.After(now) })
-	t.owing[owner] = now.Add(min(t.owes(owner, now)+owedTimes*min(took, mostOwed), mostOwed))
+// queue has a repository wait for a place.
+func (l *looks) queue(ref graspsync.RepoRef, in lane) {
+	l.lanes[in].todo[ref].queued = true
+	l.lanes[in].places.Queue(limit.Stranger{ID: ref.Owner.String()}, 1, func(place *limit.Slot) {
+		l.granted(turn{ref, in, place})
+	})
 }
 
-// owes is how much time an owner owes.
-func (t *turns) owes(owner graspsync.PubKey, now time.Time) time.Duration {
-	return max(0, t.owing[owner].Sub(now))
+// begin notes that a look begins, and returns what it is for. It gives the place back, and returns false,
+// if a look at the same repository goes on in the other lane.
+func (l *looks) begin(t turn) (why resolve.Reasons, ok bool) {
+	x := l.lanes[t.in].todo[t.ref]
+	x.queued = false
+	if _, runs := l.running[t.ref]; runs {
+		t.place.Release()
+		return why, false
+	}
+	delete(l.lanes[t.in].todo, t.ref)
+	l.running[t.ref] = t
+	return x.why, true
 }
 
-// take takes the next free one of the owner who has the fewest places, of these of who owes the
-// least time, and of these of who had a turn the longest ago.
-func (t *turns) take(room int, now time.Time, free func(ref graspsync.RepoRef) bool) (ref graspsync.RepoRef, ok bool) {
-	best, at := -1, 0
-	for i, o := range t.owners {
-		if best >= 0 && cmp.Or(cmp.Compare(t.busy[o], t.busy[t.owners[best]]), cmp.Compare(t.owes(o, now), t.owes(t.owners[best], now))) >= 0 {
-			continue
-		}
-		j := slices.IndexFunc(t.waiting[o], free)
-		if j < 0 {
-			continue
-		}
-		best, at = i, j
-		if t.busy[o] == 0 && t.owes(o, now) == 0 {
-			break
+// done gives a place back, and returns where it was.
+func (l *looks) done(ref graspsync.RepoRef) (in lane) {
+	t := l.running[ref]
+	delete(l.running, ref)
+	t.place.Release()
+	for _, in := range []lane{quick, slow} {
+		if x := l.lanes[in].todo[ref]; x != nil && !x.queued {
+			l.queue(ref, in)
 		}
 	}
-	if best < 0 || t.used >= room || (room > 1 && t.busy[t.owners[best]] > 0 && t.used == room-1) {
-		return ref, false
-	}
-	owner := t.owners[best]
-	t.owners = slices.Delete(t.owners, best, best+1)
-	ref = t.waiting[owner][at]
-	if rest := slices.Delete(t.waiting[owner], at, at+1); len(rest) > 0 {
-		t.waiting[owner] = rest
-		t.owners = append(t.owners, owner)
-	} else {
-		delete(t.waiting, owner)
-	}
-	t.busy[owner]++
-	t.used++
-	return ref, true
+	return t.in
 }
 
 // retries are what failed, and is tried again later and later.

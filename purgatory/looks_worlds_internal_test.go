@@ -39,7 +39,8 @@ func TestWorldsOfTurns(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		places := 1 + rng.IntN(6)
-		l, s, tries := newLooks(places), newSurveys(places), make(retries[graspsync.RepoRef])
+		var turns []turn
+		l, s, tries := newLooks(places, func(t turn) { turns = append(turns, t) }), newSurveys(places), make(retries[graspsync.RepoRef])
 		owners, now := 1+rng.IntN(5), time.Unix(1_000_000, 0)
 		began := now
 		var lines []string
@@ -75,8 +76,12 @@ func TestWorldsOfTurns(t *testing.T) {
 				l.want(r, why(), in)
 				say("wants %s %d", name(r), in)
 			case n < 7:
-				in := lane(rng.IntN(2))
-				r, c, ok := l.next(in, now)
+				if len(turns) == 0 {
+					continue
+				}
+				r := turns[0].ref
+				c, ok := l.begin(turns[0])
+				turns = turns[1:]
 				if ok {
 					c = tries.begin(r, c)
 					looking = append(looking, r)
@@ -86,7 +91,7 @@ func TestWorldsOfTurns(t *testing.T) {
 				i := rng.IntN(len(looking))
 				r := looking[i]
 				looking = slices.Delete(looking, i, i+1)
-				say("done %s %d", name(r), l.done(r, now))
+				say("done %s %d", name(r), l.done(r))
 				switch rng.IntN(3) {
 				case 0:
 					delete(tries, r)
@@ -119,10 +124,10 @@ func TestWorldsOfTurns(t *testing.T) {
 			say("%s", sortedLines(tries, func(r graspsync.RepoRef, x retry) string {
 				return fmt.Sprint(name(r), x.failures, x.slow, x.at.IsZero())
 			}))
-			say("%s", sortedLines(l.running, func(r graspsync.RepoRef, is running) string { return fmt.Sprint(name(r), is.in) }))
-			for _, turns := range l.lanes {
-				say("%d %s", turns.used, sortedLines(turns.busy, func(k graspsync.PubKey, n int) string { return fmt.Sprint(k[0], n) }))
-				say("%s", sortedLines(turns.owing, func(k graspsync.PubKey, _ time.Time) string { return fmt.Sprint(k[0], turns.owes(k, now)) }))
+			say("%s", sortedLines(l.running, func(r graspsync.RepoRef, is turn) string { return fmt.Sprint(name(r), is.in) }))
+			for _, in := range l.lanes {
+				used, waiting := in.places.Stats()
+				say("%d %d %d", used, waiting, len(in.todo))
 			}
 			n := resolve.Need{Entries: []graspsync.EventID{{byte(rng.IntN(4))}}, Members: map[graspsync.PubKey]struct{}{{byte(rng.IntN(4))}: {}}}
 			by, again := anew(why().And(why()), n)
