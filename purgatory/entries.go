@@ -225,29 +225,31 @@ func (l *entries) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 // it had come just now. If none of them has room it waits no longer, unless it does so for
 // its author.
 func (l *entries) charge(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) error {
-	charged, err := l.chargeFor(ctx, e, payers)
+	charged, evicted, err := l.chargeFor(ctx, e, payers)
+	for _, old := range evicted {
+		l.gaveWay(ctx, old)
+	}
 	if err == nil && !charged && e.For != e.Author {
 		err = l.forget(ctx, e, Displaced)
 	}
 	return err
 }
 
-func (l *entries) chargeFor(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (charged bool, err error) {
+func (l *entries) chargeFor(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (charged bool, evicted []ledger.Entry, err error) {
 	unlock, err := l.writing.Lock(ctx, e.ID)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	defer unlock()
-	e, waits, charged := l.waiting.charge(time.Now(), e, payers)
+	e, waits, charged, evicted := l.waiting.charge(time.Now(), e, payers)
 	if !waits || !charged {
-		return !waits, nil
+		return !waits, evicted, nil
 	}
 	if err := l.write(ctx, e); err != nil {
-		l.waiting.unreserve(e)
-		return true, err
+		return true, append(evicted, l.waiting.unreserve(e)...), err
 	}
 	l.waiting.fill(e)
-	return true, nil
+	return true, evicted, nil
 }
 
 // save stores an event and then strikes it off, in this order: what is stored twice

@@ -359,14 +359,14 @@ func (w *waiting) admit(now time.Time, e ledger.Entry, payers []graspsync.PubKey
 
 // charge has a relative count for the first of those who want it and has room, with a place
 // reserved for it as that, if it waits.
-func (w *waiting) charge(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, waits, charged bool) {
+func (w *waiting) charge(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, waits, charged bool, evicted []ledger.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, waits = w.ledger.Get(e.ID)
 	if e, charged = w.ledger.Charge(now, e, payers); waits && charged {
-		w.ledger.Reserve(e) // it has a place already: nothing is evicted
+		evicted, charged = w.ledger.Reserve(e) // it has a place, unless a newer version is being written down
 	}
-	return e, waits, charged
+	return e, waits, charged, evicted
 }
 
 // unreserve gives a place back, and returns what was evicted for that.

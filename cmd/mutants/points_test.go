@@ -61,9 +61,9 @@ func TestProductCode(t *testing.T) {
 	for _, p := range all {
 		require.NotRegexp(t, "_test.go$|mock|examples|relaytest", p.file)
 	}
-	some, err := points("../..", []string{"internal/heap"})
+	some, err := points("../..", []string{"internal/backoff"})
 	require.NoError(t, err)
-	require.Equal(t, "internal/heap", some[0].pkg())
+	require.Equal(t, "internal/backoff", some[0].pkg())
 	_, err = points(t.TempDir(), nil)
 	require.Error(t, err)
 }
