@@ -87,7 +87,6 @@ func TestCloseLetsAPushFinish(t *testing.T) {
 	r.git.Close()
 	require.Len(t, r.pushed, 1)
 	unused(t, r.repos)
-	r.repos.marks.close()
 	entries, err := os.ReadDir(filepath.Join(r.repos.dir, incoming))
 	require.NoError(t, err)
 	require.Empty(t, entries, "git has come to its end")

@@ -509,7 +509,6 @@ func TestRequests(t *testing.T) {
 		require.Equal(t, tt.status, resp.StatusCode, "%s %s: %.200s", tt.method, tt.path, text)
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"), tt.path)
 	}
-	r.repos.marks.close()
 	left, err := os.ReadDir(filepath.Join(r.repos.dir, incoming))
 	require.NoError(t, err)
 	require.Empty(t, left)

@@ -33,7 +33,6 @@ type Repositories struct {
 	git    *program
 	faults fsck.Rules
 	tasks  *tasks // beside what is asked
-	marks  *lockMarks
 	quota  *diskQuota
 	// staging has what was pushed for events that are not here.
 	staging *Staging
@@ -101,7 +100,6 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		layout: in, lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
 		git:    &program{path: cfg.Git, settings: settings(), memory: NewMemory(cfg), lock: lock},
 		tasks:  newTasks(),
-		marks:  newLockMarks(in),
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *limit.Slots { return limit.NewSlots(1, 1) }),
 	}
@@ -169,7 +167,6 @@ func (r *Repositories) Writable() error {
 // Close lets go of the folder. Nothing else may be called afterwards.
 func (r *Repositories) Close() error {
 	r.tasks.close()
-	r.marks.close()
 	if r.staging != nil {
 		r.staging.close()
 	}
@@ -216,25 +213,14 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 		release()
 		return "", nil, err
 	}
-	r.marks.set(ref)
-	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), func() {
-		over, many := r.marks.leave(ref)
-		release()
-		if many {
-			r.unmark(over)
-		}
-	}, nil
-}
-
-// unmark removes the mark of a repository that was locked a while ago, unless somebody uses it.
-func (r *Repositories) unmark(ref graspsync.RepoRef) {
-	unlock, free := r.inUse.TryLock(ref)
-	if !free {
-		r.marks.back(ref)
-		return
+	mark := r.marked(lockMark, ref)
+	if file, err := r.root.Create(mark); err == nil { // on a full disk the next maintenance does what Open does for a mark
+		_ = file.Close() // it is empty
 	}
-	defer unlock()
-	r.marks.clear(ref)
+	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), func() {
+		_ = r.root.Remove(mark) // one that stays costs a look
+		release()
+	}, nil
 }
 
 // ready reports whether a repository is there, and all that was pushed to it on the disk.
@@ -468,7 +454,6 @@ func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error 
 	if err := r.depart(r.at(ref)); err != nil {
 		return fmt.Errorf("taking a repository out of service: %w", err)
 	}
-	r.marks.drop(ref)
 	return nil
 }
 
@@ -614,7 +599,6 @@ func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error 
 		case has:
 			return fmt.Errorf("%w: it has refs", purgatory.ErrInUse)
 		}
-		r.marks.drop(ref)
 		return r.discard(at)
 	})
 }

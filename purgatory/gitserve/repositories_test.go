@@ -454,7 +454,6 @@ func TestPushThatMayNotBeOnTheDisk(t *testing.T) {
 	_, unlock, err = r.repos.Lock(t.Context(), x)
 	require.NoError(t, err)
 	unlock()
-	r.repos.marks.close() // of what is not locked: a start makes all durable that is marked
 	require.NoError(t, r.repos.sweepPushes())
 	require.Empty(t, flushed, "once")
 }
