@@ -154,8 +154,9 @@ type GitFetcher interface {
 	// Maintain puts one repository in order, as far as that is worth its cost: packs and
 	// refs become few, and what nothing names any more goes. Readers are not disturbed,
 	// and the lock is held for moments only. Whatever ends it leaves a sound repository.
-	// The error wraps ErrInUse if the same repository is being maintained already, or if
-	// what was to go was needed meanwhile.
+	// A pack that Share has given the repository may stay as it is as long as the other one
+	// has it. The error wraps ErrInUse if the same repository is being maintained already, or
+	// if what was to go was needed meanwhile.
 	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
 }
 

@@ -99,8 +99,8 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 		require.NoError(t, os.Chtimes(keep, old, old))
 	}
 	f := fetcher(t, Config{})
-	upkeepOf := func() *upkeep {
-		return f.upkeepOf(upkeep{dir: dir, now: time.Now(), id: 20, how: purgatory.Maintenance{Remember: time.Hour}})
+	maintenanceOf := func() *maintenance {
+		return &maintenance{maintainer: f.maintainer, dir: dir, now: time.Now(), idLen: 20, how: purgatory.Maintenance{Remember: time.Hour}}
 	}
 	// What a note says that can't be read is somebody else's; of what can't be looked at
 	// nothing is removed, and nothing is counted.
@@ -116,7 +116,7 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 		"linked":        {do: func(on files) error { _, err := linked(on, dir); return err }},
 		"note linked":   {do: func(on files) error { return noteLinked(on, dir, []string{"pack-1", filepath.Base(packs[1])}) }},
 		"loose refs":    {do: func(on files) error { _, err := looseRefs(on, dir); return err }},
-		"loose objects": {do: func(on files) error { _, err := looseObjects(on, dir, nil); return err }, untold: info},
+		"loose objects": {do: func(on files) error { _, err := looseObjects(on, dir); return err }},
 		"object bytes":  {do: func(on files) error { _, err := objectBytes(on, filepath.Join(dir, "objects")); return err }},
 		"sweep":         {do: func(on files) error { return sweepObjects(on, dir, time.Now()) }, untold: info, leaves: true},
 		"unlock":        {do: func(on files) error { _, err := unlock(on, dir, 0, 0); return err }},
@@ -130,28 +130,11 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 		}, untold: func(what string) bool { return note(what) || strings.HasPrefix(what, "stat ") }},
 		"look": {do: func(on files) error {
 			f.disk.files = on
-			return upkeepOf().look()
+			return maintenanceOf().look()
 		}, untold: func(what string) bool { return note(what) || info(what) }},
-		"staying": {do: func(on files) error {
+		"record": {do: func(on files) error {
 			f.disk.files = on
-			open, err := upkeepOf().staying(nil)
-			for _, x := range open {
-				x.Close()
-			}
-			return err
-		}},
-		"diary": {do: func(on files) error {
-			f.disk.files = on
-			return upkeepOf().write(diary{})
-		}},
-		"logs": {do: func(on files) error {
-			f.disk.files = on
-			return upkeepOf().logged(make(map[nip34.ObjectID]bool))
-		}},
-		"old logs": {do: func(on files) error {
-			f.disk.files = on
-			_, err := upkeepOf().hasOldLogs()
-			return err
+			return maintenanceOf().write(record{})
 		}},
 		"probe": {do: func(on files) error {
 			f.disk.files = on
@@ -166,7 +149,7 @@ func TestEachFaultOfLookingIsTold(t *testing.T) {
 		}},
 		"drop": {do: func(on files) error {
 			f.disk.files = on
-			return upkeepOf().drop("pack-1", "")
+			return maintenanceOf().drop("pack-1", "")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package gitfetch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -210,13 +209,6 @@ func TestBrokenIndexes(t *testing.T) {
 		last := evenly(n)(n - 1)
 		_, err = open[1].Has(last[:])
 		require.Error(t, err, name)
-		_, err = open[0].Covers(open[1])
-		require.Error(t, err, name)
-		_, err = open[1].Covers(open[0])
-		require.Error(t, err, name)
-		covered, err := open[0].Covers(open[0])
-		require.NoError(t, err)
-		require.True(t, covered)
 		closeAll()
 		_, err = open[0].Has(last[:])
 		require.ErrorIs(t, err, fs.ErrClosed)
@@ -226,65 +218,6 @@ func TestBrokenIndexes(t *testing.T) {
 	exact, err := readIndex(data[:barerepo.IndexFanout+20*n], 20)
 	require.NoError(t, err)
 	require.Equal(t, n, exact.len())
-}
-
-// All objects of a repository are looked at after a week, and after a hundred times as long as
-// that took; not if nothing can have come that may go.
-func TestWhenAllObjectsAreLookedAt(t *testing.T) {
-	here := bare(t, nip34.SHA1)
-	history(t, here, "main", 1)
-	f := fetcher(t, Config{})
-	began := time.Unix(1_700_000_000, 0).UTC()
-	const week = 7 * 24 * time.Hour
-	due := func(book diary, after time.Duration, how func(u *upkeep)) (diary, bool) {
-		data, err := json.Marshal(book)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(here, diaryName), data, 0o600))
-		u := f.upkeepOf(upkeep{dir: here, now: began.Add(after), id: 20})
-		u.how.Remember = 30 * 24 * time.Hour
-		if how != nil {
-			how(u)
-		}
-		got, prune, err := u.due(t.Context())
-		require.NoError(t, err)
-		return got, prune
-	}
-	for _, c := range []struct {
-		took, after time.Duration
-		due         bool
-	}{
-		{0, week - 1, false}, {0, week, true},
-		{week / 100, week - 1, false}, {week / 100, week, true},
-		{week / 50, 2*week - 1, false}, {week / 50, 2 * week, true},
-		{week, -1, true}, // the clock was set back
-	} {
-		book := diary{Began: began, Took: c.took}
-		got, prune := due(book, c.after, nil)
-		require.Equal(t, c.due, prune, "%+v", c)
-		if c.after > 0 {
-			require.Equal(t, book, got, "%+v", c)
-		} else {
-			require.Zero(t, got)
-		}
-	}
-	for _, at := range []func(u *upkeep){func(u *upkeep) { u.how.Now = true }, func(u *upkeep) { u.how.Prune = true }} {
-		_, prune := due(diary{Began: began}, 1, at)
-		require.True(t, prune)
-	}
-	state, err := f.upkeepOf(upkeep{dir: here}).state(t.Context())
-	require.NoError(t, err)
-	same := diary{Began: began, State: state}
-	got, prune := due(same, week, nil)
-	require.False(t, prune, "nothing has changed")
-	require.Equal(t, began.Add(week), got.Began)
-	data, err := os.ReadFile(filepath.Join(here, diaryName))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(data, &same))
-	require.Equal(t, got, same, "and it is not asked again for a week")
-	_, prune = due(same, 2*week, func(u *upkeep) { u.packs = []packFile{{base: "x"}} })
-	require.True(t, prune, "a pack has come")
-	_, prune = due(diary{Began: began, State: state}, week, func(u *upkeep) { u.packs = []packFile{{cruft: true}} })
-	require.True(t, prune)
 }
 
 // What may take longer than ten seconds is one that takes long: a walk, unless it ends before

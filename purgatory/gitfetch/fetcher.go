@@ -33,7 +33,7 @@ type Fetcher struct {
 	receiver    *receiver
 	quarantines *quarantines
 	sharer      *sharer
-	upkeeps     *upkeeps
+	maintainer  *maintainer
 }
 
 var (
@@ -73,7 +73,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		sharer: &sharer{
 			git: git, disk: storage, objects: objects, quarantines: quarantines, copies: newCopies(maxCopies), log: cfg.Logger,
 		},
-		upkeeps: newUpkeeps(git, storage, objects),
+		maintainer: newMaintainer(git, storage, objects),
 	}, nil
 }
 
@@ -204,11 +204,11 @@ func (f *Fetcher) Repair(ctx context.Context, dir string) error {
 // packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
 const packingMost = 2 * time.Second
 
-// Maintain implements [purgatory.GitFetcher]. New packs are made beside the old ones,
-// without the lock; under it those go that are not needed any more, after what was named
-// since that only they have was packed as well.
+// Maintain implements [purgatory.GitFetcher], with git's own repack, reflog expire and pack-refs.
+// They take away no object that is not too old, so that they need no lock; under it goes
+// what is, after a look at what was named since.
 func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
-	return f.upkeeps.maintain(ctx, how)
+	return f.maintainer.maintain(ctx, how)
 }
 
 // Share implements [purgatory.GitFetcher]. The packs of the first repository get a second name

@@ -170,7 +170,7 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 		return nil, fmt.Errorf("%w: setting its limits: %w", ErrGit, err)
 	}
 	if c.nice {
-		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, upkeepNice) // without it, it only disturbs more
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, niceness) // without it, it only disturbs more
 	}
 	var broken error // half an input must not be taken for all of it, however the child ends
 	fed := make(chan struct{})

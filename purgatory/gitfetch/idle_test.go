@@ -21,15 +21,8 @@ func (f *Fetcher) idle(t testing.TB) {
 	c.mu.Unlock()
 	require.Empty(t, f.receiver.fetching)
 	require.Empty(t, f.receiver.long)
-	require.Empty(t, f.upkeeps.slots)
-	f.upkeeps.claims.mu.Lock()
-	require.Empty(t, f.upkeeps.claims.dirs)
-	f.upkeeps.claims.mu.Unlock()
-}
-
-// upkeepOf gives an upkeep what upkeeps does.
-func (f *Fetcher) upkeepOf(u upkeep) *upkeep {
-	made := f.upkeeps.begin(u.how, u.now)
-	u.git, u.disk, u.objects, u.unshared, u.claims, u.packed = made.git, made.disk, made.objects, made.unshared, made.claims, made.packed
-	return &u
+	require.Empty(t, f.maintainer.slots)
+	f.maintainer.mu.Lock()
+	require.Empty(t, f.maintainer.busy)
+	f.maintainer.mu.Unlock()
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,7 +51,7 @@ func (k *kept) maintain() purgatory.Maintained {
 }
 
 // later has everything in a repository be older, as if nothing had been done meanwhile:
-// packs, loose objects, what the diary and the logs say. Ages that git notes in a pack of
+// packs, loose objects, what the record and the logs say. Ages that git notes in a pack of
 // unnamed objects can't be moved: such packs must be new.
 func (k *kept) later(by time.Duration) {
 	k.t.Helper()
@@ -65,7 +67,7 @@ func (k *kept) later(by time.Duration) {
 		at := info.ModTime().Add(-by)
 		require.NoError(k.t, os.Chtimes(path, at, at))
 	}
-	require.NoError(k.t, os.RemoveAll(filepath.Join(k.dir, diaryName)))
+	require.NoError(k.t, os.RemoveAll(filepath.Join(k.dir, recordName)))
 	require.NoError(k.t, os.RemoveAll(filepath.Join(k.dir, "logs")))
 }
 
@@ -115,7 +117,7 @@ func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
 					packed(t, dir, nip34.ObjectID{}, fmt.Sprint(i))
 				}
 				k.how.Grace = 10 * 365 * 24 * time.Hour
-				require.NoError(t, os.WriteFile(filepath.Join(dir, diaryName),
+				require.NoError(t, os.WriteFile(filepath.Join(dir, recordName),
 					fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
 				done := k.maintain()
 				require.False(t, done.Pruned)
@@ -165,7 +167,7 @@ func TestAgesOfUnnamedObjectsAreKept(t *testing.T) {
 	young := packed(t, dir, main, "young")
 	require.True(t, k.maintain().Pruned)
 	require.True(t, k.has(old))
-	require.NoError(t, os.Remove(filepath.Join(dir, diaryName)))
+	require.NoError(t, os.Remove(filepath.Join(dir, recordName)))
 	k.how.Grace = 9 * 24 * time.Hour
 	require.True(t, k.maintain().Pruned)
 	require.False(t, k.has(old))
@@ -235,68 +237,31 @@ func TestNamedWhileItWasAboutToGo(t *testing.T) {
 			k := keeping(t, f, dir)
 			keep := func(ctx context.Context) ([]nip34.ObjectID, error) { return k.how.Keep(ctx) }
 			k.later(15 * 24 * time.Hour)
-			made := 0
-			f.upkeeps.packed = func(string) {
-				if made++; made == 1 {
+			f.git.started = func(cmd *exec.Cmd) {
+				if slices.Contains(cmd.Args, "pack-objects") { // of what is young
+					f.git.started = nil
 					c.since(k, old)
 				}
 			}
 			how := k.how
 			how.Keep = keep
 			done, err := f.Maintain(t.Context(), how)
+			if c.stays {
+				require.ErrorIs(t, err, purgatory.ErrInUse)
+				require.True(t, k.has(old))
+				require.NoError(t, os.Remove(filepath.Join(dir, recordName)))
+				done, err = f.Maintain(t.Context(), how)
+			}
 			require.NoError(t, err)
 			require.True(t, done.Pruned)
 			require.Equal(t, c.stays, k.has(old))
 			require.False(t, k.has(gone))
-			want := 1 // what is in a pack that stays is not packed again
-			if c.stays {
-				want++
-			}
-			require.Equal(t, want, made)
 			git(t, dir, "fsck", "--strict", "--connectivity-only")
 		})
 	}
 }
 
-// What was named meanwhile was packed under the lock, as much as that might be: pushes waited
-// for it, and what took too long failed, again and again.
-func TestNamedMeanwhileIsPackedWithoutTheLock(t *testing.T) {
-	for _, more := range []int{1, lateRounds, lateRounds + 1} {
-		f := fetcher(t, Config{})
-		dir := bare(t, nip34.SHA1)
-		main := packed(t, dir, nip34.ObjectID{}, "main")
-		git(t, dir, "update-ref", "refs/heads/main", main.String())
-		var old []nip34.ObjectID
-		for i := range more {
-			old = append(old, packed(t, dir, main, fmt.Sprint("old", i)))
-		}
-		gone := packed(t, dir, main, "gone")
-		k := keeping(t, f, dir)
-		k.later(15 * 24 * time.Hour)
-		var locked []bool // when each pack was made
-		f.upkeeps.packed = func(string) {
-			free := k.lock.TryLock()
-			if locked = append(locked, !free); free {
-				k.lock.Unlock()
-			}
-			if n := len(locked); n <= more {
-				git(t, dir, "update-ref", fmt.Sprint("refs/heads/again", n), old[n-1].String())
-			}
-		}
-		require.True(t, k.maintain().Pruned)
-		want := make([]bool, 1+more) // the first has what was named before
-		want[more] = more > lateRounds
-		require.Equal(t, want, locked)
-		for _, id := range old {
-			require.True(t, k.has(id))
-		}
-		require.False(t, k.has(gone))
-		git(t, dir, "fsck", "--strict", "--connectivity-only")
-	}
-}
-
-// Packs that are marked, by us or an operator, stay as they are, also if the mark comes
-// while new packs are made.
+// Packs that are marked, by us or an operator, stay as they are.
 func TestMarkedPacksStay(t *testing.T) {
 	f := fetcher(t, Config{})
 	dir := bare(t, nip34.SHA1)
@@ -308,27 +273,18 @@ func TestMarkedPacksStay(t *testing.T) {
 	for _, path := range marked {
 		require.NoError(t, os.WriteFile(strings.TrimSuffix(path, ".pack")+".keep", []byte(keepNote), 0o600))
 	}
-	late := packed(t, dir, nip34.ObjectID{}, "late")
-	f.upkeeps.packed = func(string) {
-		for _, path := range k.packs() {
-			require.NoError(t, k.f.disk.writeKeep(strings.TrimSuffix(path, ".pack")+".keep"))
-		}
-	}
-	git(t, dir, "update-ref", "refs/heads/late", late.String())
 	k.how.Now = true
 	k.maintain()
 	require.Subset(t, k.packs(), marked)
-	require.True(t, k.has(late))
 	require.NoError(t, release(osFiles{}, dir))
-	f.upkeeps.packed = nil
 	k.maintain()
 	require.Len(t, k.packs(), 1)
 	git(t, dir, "fsck", "--strict")
 }
 
 // Repositories that have a pack in common, which takes no room, were each given a copy of it
-// by the first look at all their objects. It stays what it is as long as all of it is
-// named; what is not any more goes.
+// by the first full repack. It stays what it is, where it came to, as long as the other one
+// has it.
 func TestSharedPacksStayShared(t *testing.T) {
 	f := fetcher(t, Config{})
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
@@ -338,27 +294,30 @@ func TestSharedPacksStayShared(t *testing.T) {
 	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{tip}))
 	git(t, to, "update-ref", "refs/heads/main", tip.String())
 	require.NoError(t, f.Cleanup(t.Context(), to))
-	for _, dir := range []string{from, to} {
-		k := keeping(t, f, dir)
-		before := k.packs()
-		require.Len(t, before, 1)
-		more := packed(t, dir, tip, "more")
-		git(t, dir, "update-ref", "refs/heads/more", more.String())
-		require.True(t, k.maintain().Pruned)
-		require.Subset(t, k.packs(), before)
-		require.Len(t, k.packs(), 2)
-		for i := range 2 * fewPacks {
-			more = packed(t, dir, more, fmt.Sprint(i))
-			git(t, dir, "update-ref", "refs/heads/more", more.String())
-		}
-		k.maintain()
-		require.Subset(t, k.packs(), before)
-		require.Less(t, len(k.packs()), 5)
-		git(t, dir, "fsck", "--connectivity-only")
-	}
 	k := keeping(t, f, to)
+	before := k.packs()
+	require.Len(t, before, 1)
+	more := packed(t, to, tip, "more")
+	git(t, to, "update-ref", "refs/heads/more", more.String())
+	require.True(t, k.maintain().Pruned)
+	require.Subset(t, k.packs(), before)
+	require.Len(t, k.packs(), 2)
+	for i := range 2 * fewPacks {
+		more = packed(t, to, more, fmt.Sprint(i))
+		git(t, to, "update-ref", "refs/heads/more", more.String())
+	}
+	k.maintain()
+	require.Subset(t, k.packs(), before)
+	require.Less(t, len(k.packs()), 5)
+	git(t, to, "fsck", "--connectivity-only")
 	git(t, to, "update-ref", "-d", "refs/heads/main")
 	git(t, to, "update-ref", "-d", "refs/heads/more")
+	k.later(15 * 24 * time.Hour)
+	require.True(t, k.maintain().Pruned)
+	require.True(t, k.has(tip), "it takes no room")
+	origin := keeping(t, f, from)
+	origin.how.Prune = true
+	require.True(t, origin.maintain().Pruned)
 	k.later(15 * 24 * time.Hour)
 	require.True(t, k.maintain().Pruned)
 	require.False(t, k.has(tip))
@@ -370,7 +329,7 @@ func TestSharedPacksStayShared(t *testing.T) {
 func TestMaintenanceThatIsKilled(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
-	for _, verb := range []string{"pack-refs", "reflog", "for-each-ref", "pack-objects", "--cruft", "rev-list", "prune-packed"} {
+	for _, verb := range []string{"pack-refs", "reflog", "for-each-ref", "update-ref", "repack", "pack-objects", "rev-list"} {
 		t.Run(verb, func(t *testing.T) {
 			script := filepath.Join(t.TempDir(), "git")
 			require.NoError(t, os.WriteFile(script, fmt.Appendf(nil,
@@ -391,7 +350,7 @@ func TestMaintenanceThatIsKilled(t *testing.T) {
 			require.Error(t, err)
 			git(t, dir, "fsck", "--strict", "--connectivity-only")
 			require.True(t, k.has(gone))
-			require.Len(t, strings.Fields(git(t, dir, "for-each-ref", "--format=x")), fewRefs)
+			require.Len(t, strings.Fields(git(t, dir, "for-each-ref", "--format=x", "refs/heads")), fewRefs)
 			k.f = good
 			k.how.Now = true
 			done := k.maintain()
@@ -420,13 +379,11 @@ func TestSwapThatIsCutOff(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "objects/pack/tmp_pack_abcdef"), []byte("half"), 0o600))
 		git(t, dir, "fsck", "--strict", "--connectivity-only")
 		k.how.Now = true
-		k.maintain()
-		require.FileExists(t, filepath.Join(dir, "objects/pack/tmp_pack_abcdef"), "somebody may be writing it")
-		k.later(2 * leftAfter)
+		k.later(2 * leftAfter) // before that, somebody may be writing them
 		k.maintain()
 		entries, err := os.ReadDir(filepath.Join(dir, "objects/pack"))
 		require.NoError(t, err)
-		require.Len(t, entries, 2, "%v", entries)
+		require.Len(t, entries, 3, "%v", entries) // with a bitmap
 		git(t, dir, "fsck", "--strict")
 	}
 }
@@ -506,9 +463,11 @@ func TestOneMaintenanceAtATime(t *testing.T) {
 	k := keeping(t, f, dir)
 	k.how.Now = true
 	var inner error
-	f.upkeeps.packed = func(string) {
-		f.upkeeps.packed = nil
-		_, inner = f.Maintain(t.Context(), k.how)
+	f.git.started = func(cmd *exec.Cmd) {
+		if slices.Contains(cmd.Args, "repack") {
+			f.git.started = nil
+			_, inner = f.Maintain(t.Context(), k.how)
+		}
 	}
 	k.maintain()
 	require.ErrorIs(t, inner, purgatory.ErrInUse)
@@ -529,30 +488,6 @@ func TestOneMaintenanceAtATime(t *testing.T) {
 	f.disk.free = func(string) (uint64, error) { return f.disk.least, nil }
 	_, err = f.Maintain(t.Context(), k.how)
 	require.ErrorIs(t, err, ErrDisk)
-}
-
-func TestOutOfOrder(t *testing.T) {
-	for _, c := range []struct {
-		objects []int
-		want    int
-	}{
-		{nil, 0},
-		{[]int{5}, 0},
-		{[]int{1, 2, 4, 8}, 0},
-		{[]int{1, 1}, 2},
-		{[]int{1, 1, 8}, 2},
-		{[]int{1, 1, 3}, 3},
-		{[]int{1, 1, 1, 1, 100}, 4},
-		{[]int{1, 1, 1, 1, 7}, 5},
-		{[]int{3, 3, 12, 24, 40}, 5},
-		{[]int{3, 3, 12, 24, 48}, 2},
-	} {
-		var packs []packFile
-		for _, n := range c.objects {
-			packs = append(packs, packFile{objects: n})
-		}
-		require.Equal(t, c.want, outOfOrder(packs), "%v", c.objects)
-	}
 }
 
 // Data of strangers that gave way was on the disk for weeks: it was looked for every seven
@@ -586,7 +521,7 @@ func TestPruneTakesWhatGaveWay(t *testing.T) {
 		old := time.Now().Add(-2 * time.Hour)
 		require.NoError(t, os.Chtimes(keep, old, old))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, diaryName), fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, recordName), fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
 	require.False(t, k.maintain().Pruned)
 	k.how.Prune, k.how.Grace = true, time.Hour
 	done := k.maintain()
@@ -657,40 +592,6 @@ func TestMaintenanceOfWhatHasMoved(t *testing.T) {
 	f.idle(t)
 }
 
-// goneBefore has a log go before it is opened, as that of a branch which a push deletes.
-type goneBefore struct {
-	osFiles
-	path string
-}
-
-func (g goneBefore) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
-	if name == g.path {
-		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return g.osFiles.OpenFile(name, flag, mode)
-}
-
-// Logs are read without the lock as well: one that went meanwhile had the prune of a week fail.
-func TestALogThatGoesFailsNothing(t *testing.T) {
-	f := fetcher(t, Config{})
-	dir := bare(t, nip34.SHA1)
-	main := packed(t, dir, nip34.ObjectID{}, "main")
-	git(t, dir, "update-ref", "refs/heads/main", main.String())
-	gone := packed(t, dir, main, "gone")
-	log := filepath.Join(dir, "logs", "refs", "heads", "other")
-	require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
-	require.NoError(t, os.WriteFile(log, fmt.Appendf(nil, "%s %s g <g> %d +0000\tx\n", gone, gone, time.Now().Unix()), 0o600))
-	f.disk.files = goneBefore{path: log}
-	k := keeping(t, f, dir)
-	k.how.Prune, k.how.Grace = true, 0
-	require.True(t, k.maintain().Pruned)
-	require.NoFileExists(t, log)
-	require.True(t, k.has(main))
-	require.False(t, k.has(gone))
-}
-
 // The pack of a push that was killed was left out of all maintenance for ever, also when its
 // objects were to go at once: git's own note keeps it, which nobody removed.
 func TestWhatAKilledPushKeepsGoes(t *testing.T) {
@@ -711,5 +612,59 @@ func TestWhatAKilledPushKeepsGoes(t *testing.T) {
 		k.maintain()
 		require.Equal(t, goes, !k.has(secret), note)
 		require.True(t, k.has(main))
+	}
+}
+
+// What a process left that was killed goes after an hour, to the nanosecond, and nothing that
+// is whole.
+func TestWhatIsLeftGoesAfterAnHour(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	goes := map[string]bool{
+		"pack/pack-1.pack": true, "pack/pack-1.rev": true, "pack/pack-1.mtimes": true, "pack/pack-1.bitmap": true, "pack/pack-1.keep": false,
+		"pack/pack-2.idx": false, "pack/pack-2.pack": false, "pack/pack-2.rev": false, "pack/pack-3.idx": true,
+		"pack/tmp_pack_1": true, "pack/.tmp-2-pack-1.pack": true, "pack/other.pack": false, "pack/multi-pack-index": false,
+		"tmp_objdir-1/x": true, "12/3": false, "tmp_other/x": false,
+	}
+	for age, old := range map[time.Duration]bool{time.Hour - 1: false, time.Hour: true} {
+		dir := bare(t, nip34.SHA1)
+		for name := range goes {
+			path := filepath.Join(dir, "objects", name)
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			for _, p := range []string{path, filepath.Dir(path)} {
+				require.NoError(t, os.Chtimes(p, now.Add(-age), now.Add(-age)))
+			}
+		}
+		require.NoError(t, os.Chtimes(filepath.Join(dir, "objects", "tmp_objdir-1"), now.Add(-age), now.Add(-age)))
+		require.NoError(t, sweepObjects(osFiles{}, dir, now))
+		for name, left := range goes {
+			_, err := os.Stat(filepath.Join(dir, "objects", name))
+			require.Equal(t, old && left, errors.Is(err, fs.ErrNotExist), "%s after %v", name, age)
+		}
+	}
+}
+
+// Marks of what has come are no reason to keep it for longer than an hour, or its grace, where
+// somebody waits for room.
+func TestMarksGoAfterAnHour(t *testing.T) {
+	f := fetcher(t, Config{})
+	dir := bare(t, nip34.SHA1)
+	now := time.Now().Truncate(time.Second)
+	mark := filepath.Join(dir, "objects", "pack", "pack-1.keep")
+	for _, c := range []struct {
+		prune      bool
+		grace, age time.Duration
+		goes       bool
+	}{
+		{true, 10 * time.Minute, 10 * time.Minute, false}, {true, 10 * time.Minute, 10*time.Minute + 1, true},
+		{true, 2 * time.Hour, time.Hour, false}, {true, 2 * time.Hour, time.Hour + 1, true},
+		{false, 0, 100 * time.Hour, false},
+	} {
+		require.NoError(t, os.WriteFile(mark, []byte(keepNote), 0o600))
+		require.NoError(t, os.Chtimes(mark, now.Add(-c.age), now.Add(-c.age)))
+		m := &maintenance{maintainer: f.maintainer, dir: dir, now: now, how: purgatory.Maintenance{Prune: c.prune, Grace: c.grace}}
+		require.NoError(t, m.begin(t.Context()))
+		_, err := os.Stat(mark)
+		require.Equal(t, c.goes, err != nil, "%+v", c)
 	}
 }

@@ -298,7 +298,7 @@ func (o *objectReader) walk(ctx context.Context, dir string, beside string, ids 
 	}
 	_, err = o.git.run(ctx, child{
 		dir: dir, extra: inside(beside), stdin: lines(ids), each: each, long: true,
-		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--all"},
+		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all"},
 	})
 	return err
 }

@@ -469,7 +469,7 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int6
 	if err := q.disk.check(q.dir); err != nil {
 		return "", err
 	}
-	tips, err := q.git.run(ctx, child{dir: q.dir, args: []string{"for-each-ref", "--format=%(objectname)"}})
+	tips, err := q.git.run(ctx, child{dir: q.dir, args: []string{"rev-parse", "--exclude=" + barerepo.HiddenRefs + "*", "--all"}})
 	if err != nil {
 		return "", fmt.Errorf("reading refs: %w", err)
 	}

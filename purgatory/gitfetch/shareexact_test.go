@@ -1,6 +1,9 @@
 package gitfetch
 
 import (
+	"bytes"
+	"compress/zlib"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -255,4 +258,39 @@ func TestSharingLeavesOut(t *testing.T) {
 	need := strings.Fields(git(t, from, "rev-list", "--objects", "--no-object-names", ids[2].String(), "^"+ids[1].String()))
 	require.Equal(t, len(need), x.Len(), "only what is not there")
 	require.Empty(t, leftovers(t, to))
+}
+
+// blobs are so many objects, of which no two are alike.
+func blobs(name string, n int) (out []thing) {
+	for i := range n {
+		out = append(out, thing{packedBlob, fmt.Append(nil, name, " ", i)})
+	}
+	return out
+}
+
+// loosen puts objects into a repository as an operator may, a file for each.
+func loosen(t *testing.T, dir string, things ...thing) (paths []string) {
+	t.Helper()
+	for _, o := range things {
+		id := fmt.Sprintf("%x", o.id())
+		path := filepath.Join(dir, "objects", id[:2], id[2:])
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		var b bytes.Buffer
+		z := zlib.NewWriter(&b)
+		_, err := fmt.Fprintf(z, "blob %d\x00%s", len(o.body), o.body)
+		require.NoError(t, errors.Join(err, z.Close()))
+		require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+func bases(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
+	require.NoError(t, err)
+	for _, path := range found {
+		out = append(out, strings.TrimSuffix(filepath.Base(path), ".pack"))
+	}
+	return out
 }

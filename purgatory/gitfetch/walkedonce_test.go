@@ -74,7 +74,7 @@ func TestWhatRefsHadIsNeededWhenTheyGo(t *testing.T) {
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: ids[1]}}, nip34.RefName{}))
 	asked := asking(f)
 	require.NoError(t, q.Promote(t.Context()))
-	require.Equal(t, []string{"rev-list", "for-each-ref", "pack-objects"}, asked())
+	require.Equal(t, []string{"rev-list", "rev-parse", "pack-objects"}, asked())
 	git(t, here, "reflog", "expire", "--expire=all", "--all")
 	git(t, here, "gc", "-q", "--prune=now") // only what is marked stays
 	missing, err = f.Missing(t.Context(), here, ids[2:])

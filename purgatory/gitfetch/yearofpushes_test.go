@@ -114,12 +114,12 @@ func (k *kept) pass(by time.Duration) {
 		require.NoError(k.t, os.WriteFile(path, data, 0o600))
 		require.NoError(k.t, os.Chtimes(path, at, at))
 	}
-	path := filepath.Join(k.dir, diaryName)
+	path := filepath.Join(k.dir, recordName)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return
 	}
-	var book diary
+	var book record
 	require.NoError(k.t, json.Unmarshal(data, &book))
 	book.Began = book.Began.Add(-by)
 	data, err = json.Marshal(book)

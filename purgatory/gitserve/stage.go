@@ -457,7 +457,7 @@ func (h *Handler) needs(ctx context.Context, p *upload, ids []nip34.ObjectID, li
 	if !errors.Is(err, barerepo.ErrAskGit) {
 		return err
 	}
-	err = h.aside(ctx, p, &in, list, "rev-list", "--objects", "--stdin", "--not", "--all")
+	err = h.aside(ctx, p, &in, list, "rev-list", "--objects", "--stdin", "--not", "--exclude="+barerepo.HiddenRefs+"*", "--all")
 	if fault := (*faultError)(nil); errors.As(err, &fault) {
 		fault.why = refusedMissing
 	}

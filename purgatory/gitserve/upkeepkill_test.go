@@ -95,7 +95,7 @@ func newUpkeep(t *testing.T) *upkeep {
 	cmd := exec.CommandContext(t.Context(), "git", "--git-dir="+dir, "update-ref", "--stdin")
 	cmd.Stdin = strings.NewReader(names.String())
 	require.NoError(t, cmd.Run())
-	u.refs = git(t, dir, "for-each-ref")
+	u.refs = git(t, dir, "for-each-ref", "refs/heads")
 	return u
 }
 
@@ -112,6 +112,7 @@ func (u *upkeep) maintain(t *testing.T, nth int, after bool) (verb string, kille
 	then := `case "$*" in
 	*pack-refs*) echo x > packed-refs.lock; echo x > packed-refs.new; echo x > refs/heads/b1.lock;;
 	*reflog*) echo x > refs/heads/main.lock; mkdir -p logs/refs/heads; echo x > logs/refs/heads/main.lock;;
+	*repack*) echo x > objects/pack/.tmp-1-pack-0123.pack;;
 	*pack-objects*) echo x > objects/pack/tmp_pack_AbCdEf; echo x > objects/pack/pack-0123.pack;;
 	esac`
 	if after {
@@ -186,7 +187,7 @@ func killMaintenance(t *testing.T, nth int, after bool) bool {
 		return false
 	}
 	u.sound(t)
-	require.Equal(t, u.refs, git(t, u.dir(), "for-each-ref"), verb)
+	require.Equal(t, u.refs, git(t, u.dir(), "for-each-ref", "refs/heads"), verb)
 	began := time.Now()
 	repos, err := Open(u.folder, RepositoriesConfig{})
 	require.NoError(t, err)
@@ -207,13 +208,13 @@ func killMaintenance(t *testing.T, nth int, after bool) bool {
 	halves, err := filepath.Glob(filepath.Join(u.dir(), "objects/pack/*"))
 	require.NoError(t, err)
 	for _, path := range halves {
-		if !strings.HasSuffix(path, ".mtimes") && (strings.Contains(path, "tmp_") || strings.Contains(path, "pack-0123")) {
+		if !strings.HasSuffix(path, ".mtimes") && (strings.Contains(path, "tmp") || strings.Contains(path, "pack-0123")) {
 			require.NoError(t, os.Chtimes(path, old, old))
 		}
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(u.dir(), "graspsync-maintenance"))) // or it would wait for a week
 	require.NoError(t, maintainOnce(t.Context(), u.folder, "git", u.waits))
-	u.none(t, "objects/pack/tmp_*", "objects/pack/pack-0123.*")
+	u.none(t, "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/pack/pack-0123.*")
 	u.sound(t)
 	require.Equal(t, next, git(t, u.dir(), "rev-parse", "main"))
 	return true

@@ -326,8 +326,8 @@ var exhibits = []exhibit{
 		"	due := s.book.Due(time.Now())\n", "	due := s.book.Due(time.Time{})\n", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
 	},
 	{
-		"what nothing names stays", "purgatory/gitfetch/upkeep.go",
-		"	case prune:\n		return u.prune(ctx, book)\n", "	case prune:\n		_, u.done.Pruned = book, true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
+		"what nothing names stays", "purgatory/gitfetch/maintain.go",
+		"	case prune:\n		return m.prune(ctx, last)\n", "	case prune:\n		_, m.done.Pruned = last, true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
 	},
 	{
 		"what a push has moved may not be on the disk", "purgatory/gitserve/taking.go",

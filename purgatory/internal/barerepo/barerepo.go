@@ -69,6 +69,10 @@ const maxLog = 1 << 20
 // process that made it follows.
 const QuarantinePrefix = "graspsync-quarantine-"
 
+// HiddenRefs begins the names of refs of ours that keep objects from garbage collection, and
+// that nobody is told of.
+const HiddenRefs = "refs/graspsync/"
+
 // readLog reads the log of a ref, of whole lines. One that is not there is empty.
 func readLog(on Disk, path string) ([]byte, error) {
 	file, err := on.OpenFile(path, os.O_RDONLY, 0)

@@ -1,7 +1,6 @@
 package barerepo
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -149,36 +148,4 @@ func (x *Index) packHash() ([]byte, error) {
 	hash := make([]byte, x.idLen)
 	_, err = x.file.ReadAt(hash, max(0, info.Size()-2*int64(x.idLen)))
 	return hash, err
-}
-
-// ids reads the ids in order.
-func (x *Index) ids() io.Reader {
-	return bufio.NewReaderSize(io.NewSectionReader(x.file, int64(IndexFanout), int64(x.Len())*int64(x.idLen)), 64<<10)
-}
-
-// Covers reports whether all of another index is in this one. Both are in order, so that
-// each is read once.
-func (x *Index) Covers(other *Index) (bool, error) {
-	mine, theirs := x.ids(), other.ids()
-	id, want := make([]byte, x.idLen), make([]byte, x.idLen)
-	left := x.Len()
-	for range other.Len() {
-		if _, err := io.ReadFull(theirs, want); err != nil {
-			return false, err
-		}
-		for {
-			c := bytes.Compare(id, want)
-			if c == 0 {
-				break
-			}
-			if c > 0 || left == 0 {
-				return false, nil
-			}
-			left--
-			if _, err := io.ReadFull(mine, id); err != nil {
-				return false, err
-			}
-		}
-	}
-	return true, nil
 }

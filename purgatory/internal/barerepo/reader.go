@@ -70,7 +70,7 @@ func Read(on Disk, dir string) (*Reader, error) {
 // Format is how the repository hashes its objects.
 func (r *Reader) Format() nip34.ObjectFormat { return r.format }
 
-// Refs returns all refs. Nobody may change them meanwhile, but they may be packed: files are
+// Refs returns all refs but [HiddenRefs]. Nobody may change them meanwhile, but they may be packed: files are
 // read before that into which they go.
 func (r *Reader) Refs() (map[string]nip34.ObjectID, error) {
 	loose := make(map[string]nip34.ObjectID)
@@ -82,6 +82,7 @@ func (r *Reader) Refs() (map[string]nip34.ObjectID, error) {
 		return nil, err
 	}
 	maps.Copy(at, loose)
+	maps.DeleteFunc(at, func(name string, _ nip34.ObjectID) bool { return strings.HasPrefix(name, HiddenRefs) })
 	for name, id := range at {
 		if id.Format() != r.format || strings.Trim(id.String(), "0") == "" {
 			return nil, fmt.Errorf("%w: %s is no object", ErrAskGit, name)

@@ -31,7 +31,8 @@ func Environment() []string {
 }
 
 // Settings are the configuration that git is given, as arguments: no hook runs, nothing is put
-// in order behind our back, what is written is on the disk and in the logs of refs, and a
+// in order behind our back, what is written is on the disk and in the logs of refs, refs that keep what
+// events name are told to nobody, and a
 // crafted pack has git allocate no more than that.
 func Settings() []string {
 	return []string{
@@ -42,6 +43,7 @@ func Settings() []string {
 		"-c", "core.fsync=objects,derived-metadata,reference",
 		"-c", "core.fsyncMethod=fsync",
 		"-c", "core.logAllRefUpdates=always",
+		"-c", "transfer.hideRefs=refs/graspsync",
 		"-c", "core.packedGitWindowSize=1m",
 		"-c", "core.packedGitLimit=16m",
 		"-c", "core.deltaBaseCacheLimit=8m",

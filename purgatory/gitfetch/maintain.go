@@ -1,0 +1,744 @@
+package gitfetch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+)
+
+const (
+	// maxMaintained is how many repositories are maintained at once: one in turn, and one that
+	// an operator asks for. Their children are besides MaxChildren.
+	maxMaintained = 2
+	// fewPacks and fewRefs are worth no work: a reader does not notice them.
+	fewPacks = 8
+	fewRefs  = 64
+	// maxShared is how many packs stay as they are because another repository has them too:
+	// the largest. The others are like our own, though that takes room.
+	maxShared = 16
+	// pruneEvery is the least time between two full repacks of a repository. It is longer for one
+	// where that takes long: at most one part in pruneShare of the time goes there.
+	pruneEvery = 7 * 24 * time.Hour
+	pruneShare = 100
+	// lockMost bounds how long the lock is held.
+	lockMost = 20 * time.Second
+	// leftAfter is how old a file must be that nobody finishes any more. No push, fetch or
+	// repack leaves one alone for as long.
+	leftAfter = time.Hour
+	// niceness is the priority of what is not waited for.
+	niceness = 10
+)
+
+// maintainer maintains repositories with git's own commands, few at a time. It is safe for
+// concurrent use.
+type maintainer struct {
+	// set by newMaintainer, read-only
+	git     *program
+	disk    *storage
+	objects *objectReader
+	slots   chan struct{} // one for each repository that is maintained
+
+	mu   sync.Mutex
+	busy map[string]bool // guarded by mu: the folders that are maintained
+}
+
+func newMaintainer(git *program, disk *storage, objects *objectReader) *maintainer {
+	return &maintainer{git: git, disk: disk, objects: objects, slots: make(chan struct{}, maxMaintained), busy: make(map[string]bool)}
+}
+
+// maintain does what [Fetcher.Maintain] says.
+func (mr *maintainer) maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+	release, err := acquire(ctx, mr.slots)
+	if err != nil {
+		return purgatory.Maintained{}, err
+	}
+	defer release()
+	m := &maintenance{maintainer: mr, how: how, now: time.Now()}
+	defer m.leave()
+	if err := m.run(ctx); err != nil {
+		return m.done, fmt.Errorf("maintaining a repository: %w", err)
+	}
+	return m.done, nil
+}
+
+// maintenance is that of one repository.
+type maintenance struct {
+	*maintainer // read-only
+	how         purgatory.Maintenance
+	dir         string // of the repository, as it was at first; empty: not known yet
+	now         time.Time
+	idLen       int
+	done        purgatory.Maintained
+
+	// what there was when it was looked at last
+	packs  map[string]packFile // by their names without extension
+	first  map[string]packFile // those that there were at first
+	loose  int                 // objects with a file of their own
+	chosen []nip34.ObjectID    // by how.Choose
+}
+
+// packFile is one pack of a repository.
+type packFile struct {
+	size   int64
+	kept   bool // by a note
+	marked bool // that is ours
+	cruft  bool // it has what nothing named when it was made
+	linked bool // it came here from another repository, which has it still
+}
+
+// record is what is kept beside a repository of its maintenance. To lose it costs a full repack.
+type record struct {
+	Began time.Time     `json:"began"` // when it was repacked in full last, or was to be
+	Took  time.Duration `json:"took"`
+	State string        `json:"state"` // a hash of packs and refs, afterwards
+}
+
+const recordName = "graspsync-maintenance"
+
+func (m *maintenance) run(ctx context.Context) error {
+	var last record
+	prune := false
+	err := m.locked(ctx, func(ctx context.Context) (err error) {
+		if err := m.begin(ctx); err != nil {
+			return err
+		}
+		last, prune, err = m.due(ctx)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case prune:
+		return m.prune(ctx, last)
+	}
+	return m.gather(ctx)
+}
+
+// locked does something under the lock of the repository, which must be where it was.
+func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) error) error {
+	dir, unlock, err := m.how.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := m.enter(dir); err != nil {
+		return err
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, lockMost, errLong)
+	defer cancel()
+	err = do(ctx)
+	m.done.Locked = max(m.done.Locked, time.Since(began))
+	return err
+}
+
+var errLong = errors.New("it would be locked for too long")
+
+// enter has the repository be ours: two who maintain it at once would each take what the other
+// makes for what was there before.
+func (m *maintenance) enter(dir string) error {
+	switch {
+	case m.dir == dir:
+		return nil
+	case m.dir != "":
+		return fmt.Errorf("%w: it has moved", purgatory.ErrInUse)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.busy[dir] {
+		return fmt.Errorf("%w: it is being maintained", purgatory.ErrInUse)
+	}
+	m.busy[dir] = true
+	m.dir = dir
+	return nil
+}
+
+func (m *maintenance) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.busy, m.dir)
+}
+
+// begin removes what was left, has loose refs become few, and looks at the packs.
+func (m *maintenance) begin(ctx context.Context) error {
+	format, err := m.objects.format(ctx, m.dir)
+	if err != nil {
+		return err
+	}
+	m.idLen = 20
+	if format == nip34.SHA256 {
+		m.idLen = 32
+	}
+	_, err = unlock(m.disk.files, m.dir, staleAfter, staleAfter)
+	if err := errors.Join(err, sweepObjects(m.disk.files, m.dir, m.now)); err != nil {
+		return fmt.Errorf("sweeping: %w", err)
+	}
+	if m.how.Prune { // who has something wait for ever would have all stay that came for others
+		if err := unmark(m.disk.files, m.dir, m.now.Add(-min(leftAfter, m.how.Grace))); err != nil {
+			return fmt.Errorf("removing marks: %w", err)
+		}
+	}
+	if err := errors.Join(m.packRefs(ctx, fewRefs), m.look()); err != nil {
+		return err
+	}
+	m.first = m.packs
+	return nil
+}
+
+// packRefs has git pack the refs, if so many have files of their own.
+func (m *maintenance) packRefs(ctx context.Context, many int) (err error) {
+	if m.done.LooseRefs, err = looseRefs(m.disk.files, m.dir); err != nil || m.done.LooseRefs < many {
+		return err
+	}
+	if _, err := m.child(ctx, nil, "pack-refs", "--all", "--prune"); err != nil {
+		return fmt.Errorf("packing refs: %w", err)
+	}
+	m.done.LooseRefs, err = looseRefs(m.disk.files, m.dir)
+	return err
+}
+
+// look lists the packs.
+func (m *maintenance) look() error {
+	folder := m.path("")
+	entries, err := m.disk.files.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	came, err := linked(m.disk.files, m.dir)
+	if err != nil {
+		return err
+	}
+	ours, err := marks(m.disk.files, m.dir)
+	if err != nil {
+		return err
+	}
+	there := make(map[string]bool)
+	for _, e := range entries {
+		there[e.Name()] = true
+	}
+	m.packs = make(map[string]packFile)
+	for _, e := range entries {
+		base, ext, _ := strings.Cut(e.Name(), ".")
+		info, err := e.Info()
+		if err != nil || !there[base+".pack"] || !there[base+".idx"] { // it has just gone, or is half of one
+			continue
+		}
+		p := m.packs[base]
+		switch ext {
+		case "pack":
+			st, ok := info.Sys().(*syscall.Stat_t)
+			p.linked = ok && st.Nlink > 1 && came[base]
+			p.size += info.Size()
+		case "idx":
+			p.size += info.Size()
+		case "keep":
+			p.kept, p.marked = true, slices.Contains(ours, filepath.Join(folder, base))
+		case "mtimes":
+			p.cruft = true
+		}
+		m.packs[base] = p
+	}
+	m.done.Packs = len(m.packs)
+	m.loose, err = looseObjects(m.disk.files, m.dir)
+	return err
+}
+
+func size(packs map[string]packFile) (sum int64) {
+	for _, p := range packs {
+		sum += p.size
+	}
+	return sum
+}
+
+// due reads the record, and reports whether it is time for a full repack.
+func (m *maintenance) due(ctx context.Context) (last record, prune bool, err error) {
+	data, err := m.disk.files.ReadFile(filepath.Join(m.dir, recordName))
+	if err == nil {
+		err = json.Unmarshal(data, &last)
+	}
+	if err != nil || last.Began.After(m.now) {
+		last = record{} // there is none, or it is of no use
+	}
+	if m.how.Now || m.how.Prune {
+		return last, true, nil
+	}
+	if m.now.Sub(last.Began) < max(pruneEvery, pruneShare*last.Took) {
+		return last, false, nil
+	}
+	state, err := m.state(ctx)
+	if err != nil || state == "" || state != last.State {
+		return last, err == nil, err
+	}
+	last.Began = m.now
+	return last, false, m.write(last)
+}
+
+// state is a hash of what decides whether there may be something to prune; empty if there is
+// something that may go merely because time passes.
+func (m *maintenance) state(ctx context.Context) (string, error) {
+	logs := false
+	err := walk(m.disk.files, filepath.Join(m.dir, "logs"), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			logs = true
+			return fs.SkipAll
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || logs {
+		return "", err
+	}
+	refs, err := m.child(ctx, nil, "for-each-ref", "--format=%(objectname) %(refname)")
+	if err != nil {
+		return "", fmt.Errorf("reading refs: %w", err)
+	}
+	h := sha256.New()
+	h.Write(refs)
+	for _, base := range m.names(func(packFile) bool { return true }) {
+		if m.packs[base].cruft {
+			return "", nil
+		}
+		h.Write([]byte(base))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// names returns the names of those packs of which something is true, in order.
+func (m *maintenance) names(is func(p packFile) bool) (bases []string) {
+	for base, p := range m.packs {
+		if is(p) {
+			bases = append(bases, base)
+		}
+	}
+	slices.Sort(bases)
+	return bases
+}
+
+func (m *maintenance) write(last record) error {
+	data, err := json.Marshal(last)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(m.dir, recordName)
+	if err := m.disk.files.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return m.disk.files.Rename(path+".new", path)
+}
+
+// gather has git make one pack of the smallest, where there are more than readers should meet.
+// It takes no object away, whether or not something names it, so that it needs no lock.
+func (m *maintenance) gather(ctx context.Context) error {
+	few := m.names(func(p packFile) bool { return !p.kept && !p.cruft })
+	if len(few)-len(m.shared())+m.loose/fewPacks < fewPacks {
+		return nil
+	}
+	return m.repack(ctx, "--geometric=2", "--write-midx")
+}
+
+// shared returns the packs that stay as they are since they came from another repository, which has
+// them still: to write them anew would take room, whoever only named them.
+func (m *maintenance) shared() []string {
+	if m.how.Now {
+		return nil
+	}
+	shared := m.names(func(p packFile) bool { return p.linked && !p.kept && !p.cruft })
+	slices.SortStableFunc(shared, func(a, b string) int { return cmp.Compare(m.packs[b].size, m.packs[a].size) })
+	return shared[:min(len(shared), maxShared)]
+}
+
+// repack has git repack what is not shared.
+func (m *maintenance) repack(ctx context.Context, args ...string) error {
+	if err := m.room(); err != nil {
+		return err
+	}
+	args = append([]string{"repack", "-d", "-n", "--quiet", "--threads=1"}, args...)
+	for _, base := range m.shared() {
+		args = append(args, "--keep-pack="+base+".pack")
+	}
+	if _, err := m.child(ctx, nil, args...); err != nil {
+		return fmt.Errorf("packing: %w", err)
+	}
+	return m.again()
+}
+
+// again looks at the packs anew, and notes what has gone since it was begun.
+func (m *maintenance) again() error {
+	if err := m.look(); err != nil {
+		return err
+	}
+	m.done.Removed, m.done.Freed = 0, size(m.first)-size(m.packs)
+	for base := range m.first {
+		if _, there := m.packs[base]; !there {
+			m.done.Removed++
+		}
+	}
+	return nil
+}
+
+// prune has git make one pack of all that refs and logs name, and a cruft pack of the rest, which
+// loses nothing and needs no lock. What is too old of the rest goes after that, under the lock,
+// unless it was named meanwhile.
+func (m *maintenance) prune(ctx context.Context, last record) error {
+	last.Began, last.Took, last.State = m.now, max(last.Took, time.Minute), ""
+	if err := m.write(last); err != nil { // a failure must not have it tried anew each time
+		return err
+	}
+	if m.how.Choose != nil {
+		var err error
+		if m.chosen, err = m.how.Choose(ctx, m.dir); err != nil {
+			return err
+		}
+	}
+	var before []byte
+	if err := m.locked(ctx, func(ctx context.Context) (err error) {
+		if err := errors.Join(m.expireLogs(ctx), m.hold(ctx)); err != nil {
+			return err
+		}
+		before, err = m.child(ctx, nil, "for-each-ref", "--format=^%(objectname)")
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := m.repack(ctx, "--cruft"); err != nil {
+		return err
+	}
+	old := m.names(func(p packFile) bool { return p.cruft && !p.kept })
+	young, err := m.young(ctx, old)
+	if err != nil {
+		return err
+	}
+	return m.locked(ctx, func(ctx context.Context) error {
+		if err := m.hold(ctx); err != nil {
+			return err
+		}
+		if err := errors.Join(m.look(), m.unnamed(ctx, before, old, young)); err != nil {
+			return err
+		}
+		if old = slices.DeleteFunc(old, func(base string) bool { return base == young || m.packs[base].kept }); len(old) > 0 {
+			if err := m.drop(old...); err != nil {
+				return err
+			}
+		}
+		if err := m.again(); err != nil {
+			return err
+		}
+		m.done.Pruned = true
+		for _, p := range m.packs {
+			if p.cruft || p.marked { // to find out what of that is named is not worth a walk
+				m.done.Unnamed += p.size
+			}
+		}
+		last.Took = time.Since(m.now)
+		if last.State, err = m.state(ctx); err != nil {
+			return err
+		}
+		return m.write(last)
+	})
+}
+
+// expireLogs forgets what refs were long ago. Refs of events are where their events say, or were
+// put there by strangers: their logs would keep what has given way.
+func (m *maintenance) expireLogs(ctx context.Context) error {
+	if err := m.disk.files.RemoveAll(filepath.Join(m.dir, "logs", "refs", "nostr")); err != nil {
+		return fmt.Errorf("removing logs: %w", err)
+	}
+	at := gitTime(m.now.Add(-m.how.Remember))
+	if m.how.Now {
+		at = "all"
+	}
+	if _, err := m.child(ctx, nil, "reflog", "expire", "--all", "--expire="+at, "--expire-unreachable="+at); err != nil {
+		return fmt.Errorf("expiring logs: %w", err)
+	}
+	if err := removeEmpty(m.disk.files, filepath.Join(m.dir, "logs")); err != nil {
+		return fmt.Errorf("expiring logs: %w", err)
+	}
+	return nil
+}
+
+// gitTime is a time as git reads it.
+func gitTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 +0000") }
+
+// hold has what waiting events name be what hidden refs point to, so that git keeps it. What is
+// not there with all that it needs is left out: git would refuse to pack it.
+func (m *maintenance) hold(ctx context.Context) error {
+	keep, err := m.how.Keep(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := m.child(ctx, nil, "for-each-ref", "--format=%(refname)", heldRefs)
+	if err != nil {
+		return fmt.Errorf("reading refs: %w", err)
+	}
+	held := make(map[string]bool)
+	for name := range strings.FieldsSeq(string(out)) {
+		held[name] = true
+	}
+	var fresh []nip34.ObjectID
+	wanted := make(map[string]bool)
+	for _, id := range slices.Concat(keep, m.chosen) {
+		name := heldRefs + id.String()
+		if len(id.String()) == 2*m.idLen && !held[name] && !wanted[name] {
+			fresh = append(fresh, id)
+		}
+		wanted[name] = true
+	}
+	incomplete, _, err := m.objects.missing(ctx, m.dir, "", fresh, nil)
+	if err != nil {
+		return err
+	}
+	var in bytes.Buffer
+	for name := range held {
+		if !wanted[name] {
+			fmt.Fprintf(&in, "delete %s\n", name)
+		}
+	}
+	for _, id := range without(fresh, incomplete) {
+		fmt.Fprintf(&in, "create %s%s %s\n", heldRefs, id, id)
+	}
+	if in.Len() > 0 {
+		if _, err := m.child(ctx, &in, "-c", "core.logAllRefUpdates=false", "update-ref", "--stdin"); err != nil {
+			return fmt.Errorf("holding what events name: %w", err)
+		}
+	}
+	return m.packRefs(ctx, 1)
+}
+
+const heldRefs = barerepo.HiddenRefs + "held/"
+
+// young has git make a cruft pack of what is not old enough to go, and what that needs, and
+// returns its name; empty if there is none.
+func (m *maintenance) young(ctx context.Context, old []string) (string, error) {
+	if m.how.Now || m.how.Grace <= 0 || len(old) == 0 {
+		return "", nil
+	}
+	var in bytes.Buffer
+	for base := range m.packs {
+		if slices.Contains(old, base) {
+			in.WriteByte('-')
+		}
+		fmt.Fprintf(&in, "%s.pack\n", base)
+	}
+	out, err := m.child(ctx, &in, "pack-objects", "--cruft", "--cruft-expiration="+gitTime(m.now.Add(-m.how.Grace)),
+		"--delta-base-offset", "--threads=1", "--quiet", "--non-empty", "objects/pack/pack")
+	if err != nil {
+		return "", fmt.Errorf("packing: %w", err)
+	}
+	name := strings.TrimSpace(string(out))
+	if name == "" {
+		return "", nil
+	}
+	return "pack-" + name, m.disk.sync(m.path(""))
+}
+
+// unnamed returns an error that wraps [purgatory.ErrInUse] if something in the old packs, and not
+// in that of what is young, has been named since refs were read before, or was in a pack that was
+// marked while git repacked it: it goes another time.
+func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, young string) error {
+	marked, err := marks(m.disk.files, m.dir)
+	if err != nil {
+		return err
+	}
+	for _, base := range marked {
+		if _, there := m.packs[filepath.Base(base)]; !there && len(old) > 0 {
+			return fmt.Errorf("%w: %s was marked meanwhile", purgatory.ErrInUse, filepath.Base(base))
+		}
+	}
+	goes, err := m.indexes(old...)
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	stays, err := m.indexes(young)
+	if err != nil {
+		return err
+	}
+	var needed error
+	_, err = m.git.runNow(ctx, child{
+		dir: m.dir, stdin: bytes.NewReader(before), args: []string{"rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--stdin"},
+		each: func(line []byte) {
+			if needed == nil && goes.has(line) && !stays.has(line) {
+				needed = fmt.Errorf("%w: %s was needed meanwhile", purgatory.ErrInUse, line)
+			}
+		},
+	})
+	return errors.Join(err, needed)
+}
+
+func (m *maintenance) indexes(bases ...string) (packIndexes, error) {
+	names := make(map[string]bool)
+	for _, base := range bases {
+		if base != "" {
+			names[base+".idx"] = true
+		}
+	}
+	return m.objects.readIndexes(m.path(""), names, m.idLen)
+}
+
+// child runs git for us, at a low priority and besides those that others wait for.
+func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
+	return m.git.runNow(ctx, child{dir: m.dir, stdin: in, nice: true, args: args})
+}
+
+// room reports whether there is room for another copy of all packs.
+func (m *maintenance) room() error {
+	free, err := m.disk.free(m.dir)
+	if err != nil {
+		return fmt.Errorf("looking at the disk: %w", err)
+	}
+	if more := uint64(size(m.packs)); free < m.disk.least || free-m.disk.least < more {
+		return fmt.Errorf("%w: %d bytes", ErrDisk, free)
+	}
+	return nil
+}
+
+func (m *maintenance) path(name string) string { return filepath.Join(m.dir, "objects", "pack", name) }
+
+// drop removes packs, and what git has noted of several together. An index without its pack is
+// nothing to git, while half a pack without its index would have the next repack fail.
+func (m *maintenance) drop(bases ...string) error {
+	together, err := filepath.Glob(m.path("multi-pack-index*"))
+	errs := []error{err}
+	remove := func(name string) (gone bool) {
+		err := m.disk.files.Remove(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		errs = append(errs, err)
+		return err == nil
+	}
+	for _, name := range together {
+		remove(name)
+	}
+	for _, base := range bases {
+		if !remove(m.path(base + ".pack")) {
+			continue
+		}
+		for _, ext := range []string{".idx", ".bitmap", ".rev", ".mtimes"} {
+			remove(m.path(base + ext))
+		}
+	}
+	return errors.Join(append(errs, m.disk.sync(m.path("")))...)
+}
+
+// sweepObjects removes what a process that was killed has left among the objects: halves
+// of packs, and of pushes, and the notes by which these keep packs. It is called with the lock of the repository.
+func sweepObjects(on files, dir string, now time.Time) error {
+	var errs []error
+	left := func(d fs.DirEntry) bool {
+		info, err := d.Info()
+		return err == nil && now.Sub(info.ModTime()) >= leftAfter
+	}
+	folder := filepath.Join(dir, "objects", "pack")
+	entries, err := on.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	names := make(map[string]bool)
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	for _, e := range entries {
+		base, ext, _ := strings.Cut(e.Name(), ".")
+		half := strings.HasPrefix(base, "pack-") && !(names[base+".idx"] && names[base+".pack"]) &&
+			slices.Contains([]string{"pack", "idx", "rev", "mtimes", "bitmap"}, ext)
+		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(e.Name(), ".tmp-")) && left(e) {
+			errs = append(errs, on.Remove(filepath.Join(folder, e.Name())))
+		}
+		if ext == "keep" && left(e) {
+			errs = append(errs, sweepNote(on, filepath.Join(folder, e.Name())))
+		}
+	}
+	objects := filepath.Join(dir, "objects")
+	if entries, err = on.ReadDir(objects); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "tmp_objdir-") && left(e) {
+			errs = append(errs, on.RemoveAll(filepath.Join(objects, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepNote removes the file that keeps a pack, if a push has made it.
+func sweepNote(on files, name string) error {
+	note, err := on.ReadFile(name)
+	if err == nil && strings.HasPrefix(string(note), barerepo.PushNote) {
+		err = on.Remove(name)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // its push has ended
+		return nil
+	}
+	return err
+}
+
+// looseRefs counts refs that have a file of their own, up to where they are too many.
+func looseRefs(on files, dir string) (n int, err error) {
+	err = walk(on, filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if d.Type().IsRegular() && !strings.HasSuffix(path, ".lock") {
+			if n++; n >= fewRefs {
+				return fs.SkipAll
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// looseObjects counts objects that have a file of their own. Nothing of ours makes any; an
+// operator may.
+func looseObjects(on files, dir string) (n int, err error) {
+	folders, err := filepath.Glob(filepath.Join(dir, "objects", "[0-9a-f][0-9a-f]"))
+	for _, folder := range folders {
+		entries, err := on.ReadDir(folder)
+		if err != nil {
+			return n, err
+		}
+		n += len(entries)
+	}
+	return n, err
+}
+
+// removeEmpty removes empty files below a folder: logs of which nothing is left. Git
+// makes them anew.
+func removeEmpty(on files, folder string) error {
+	err := walk(on, folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Size() == 0 {
+			err = on.Remove(path)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // there are no logs
+	}
+	return err
+}
