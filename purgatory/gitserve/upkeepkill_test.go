@@ -229,3 +229,29 @@ func (u *upkeep) none(t *testing.T, patterns ...string) {
 		require.Empty(t, left)
 	}
 }
+
+// The refs that keep what waiting events name are listed to nobody, and nobody can push to them.
+func TestHeldRefsAreHidden(t *testing.T) {
+	u := newUpkeep(t)
+	require.NoError(t, maintainOnce(t.Context(), u.folder, "git", u.waits))
+	held := "refs/graspsync/held/" + u.waits
+	require.Contains(t, git(t, u.dir(), "for-each-ref"), held)
+	repos, err := Open(u.folder, RepositoriesConfig{})
+	require.NoError(t, err)
+	h, err := New(repos, &authority{}, Config{MinFreeDisk: 1})
+	require.NoError(t, err)
+	server := httptest.NewServer(h)
+	url := server.URL + "/" + owner.Npub() + "/x.git"
+	for _, version := range []string{"0", "2"} {
+		listed, err := try(t, u.work, "-c", "protocol.version="+version, "ls-remote", url)
+		require.NoError(t, err, listed)
+		require.Contains(t, listed, "refs/heads/main")
+		require.NotContains(t, listed, "graspsync")
+	}
+	out, err := try(t, u.work, "push", url, "HEAD:"+held)
+	require.Error(t, err, out)
+	server.Close()
+	h.Close()
+	require.NoError(t, repos.Close())
+	require.Contains(t, git(t, u.dir(), "for-each-ref"), u.waits+" commit\t"+held)
+}
