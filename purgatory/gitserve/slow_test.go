@@ -224,7 +224,7 @@ func TestGitIsNotKeptRunning(t *testing.T) {
 
 // A client that does not read its answer keeps the git process until somebody else wants it.
 func TestSlowReaderYields(t *testing.T) {
-	r := slowly(t, Config{MaxPushes: 1, MaxFetches: 1, fixed: numbers{RateWindow: time.Second}}, "cat OUT; head -c 15000000 /dev/zero")
+	r := slowly(t, Config{MaxPushes: 1, MaxFetches: 1, fixed: numbers{RateWindow: 4 * time.Second}}, "cat OUT; head -c 15000000 /dev/zero")
 	configured(t, r.dir())
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
