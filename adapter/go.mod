@@ -20,6 +20,7 @@ require (
 	github.com/btcsuite/btcd/btcec/v2 v2.3.4 // indirect
 	github.com/consensys/gnark-crypto v0.20.0 // indirect
 	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.4.0 // indirect
+	go.etcd.io/bbolt v1.4.3 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 

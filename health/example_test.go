@@ -55,29 +55,19 @@ func ExampleRelayHealthTracker_Export() {
 		if err != nil {
 			return err
 		}
-		key := prefix + relay.String()
-		_, version, err := store.Get(ctx, key)
-		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			return err
-		}
-		_, err = store.CompareAndSwap(ctx, key, version, value)
-		return err
+		return store.Put(ctx, state.Record{Key: prefix + relay.String(), Value: value})
 	}
 	load := func(tracker *health.RelayHealthTracker) error {
-		for key, err := range store.Keys(ctx, prefix) {
+		for r, err := range store.Each(ctx, prefix) {
 			if err != nil {
 				return err
 			}
-			relay, err := graspsync.ParseRelayURL(key[len(prefix):])
-			if err != nil {
-				return err
-			}
-			value, _, err := store.Get(ctx, key)
+			relay, err := graspsync.ParseRelayURL(r.Key[len(prefix):])
 			if err != nil {
 				return err
 			}
 			var record health.Record
-			if err := json.Unmarshal(value, &record); err != nil {
+			if err := json.Unmarshal(r.Value, &record); err != nil {
 				return err
 			}
 			tracker.Import(relay, record)

@@ -92,7 +92,7 @@ func TestWhatIsKeptOfHuntingIsBounded(t *testing.T) {
 					fmt.Sprint("purgatory/server/", i): fmt.Sprintf(`{"server":"%d.example:443","last":%q,"failures":1,"broken_until":%q}`, i, soon, soon),
 					fmt.Sprint("purgatory/hunted/", i): fmt.Sprintf(`{"repo":"30617:%s:%d","attempts":1,"next":%q}`, alice.PubKey(), i, soon),
 				} {
-					_, err := w.state.CompareAndSwap(t.Context(), key, state.Absent, []byte(value))
+					err := w.state.Put(t.Context(), state.Record{Key: key, Value: []byte(value)})
 					require.NoError(t, err)
 				}
 			}

@@ -217,8 +217,8 @@ func TestSignOfLifeWithoutTheRelay(t *testing.T) {
 			same, _ := p.entries.waiting.announcement(ref)
 			require.Equal(t, after.Deadline, same.Deadline, "a stranger's")
 		}
-		broken := &unwritable{Store: p.entries.keep.store}
-		p.entries.keep = keeper{containedStore{broken, p.report}}
+		broken := &unwritable{Store: p.entries.keep}
+		p.entries.keep = containedStore{broken, p.report}
 		p.entries.remembered.keep = p.entries.keep
 		w.log.Reset()
 		time.Sleep(time.Minute)
@@ -235,7 +235,7 @@ func TestGaveWayOnABrokenDisk(t *testing.T) {
 		w.held(pr)
 		e, _ := p.entries.waiting.ledger.Get(pr.ID)
 		p.entries.waiting.ledger.Remove(pr.ID)
-		p.entries.keep = keeper{containedStore{&failing{Store: p.entries.keep.store, prefix: keyEntry}, p.report}}
+		p.entries.keep = containedStore{&failing{Store: p.entries.keep, prefix: keyEntry}, p.report}
 		p.entries.remembered.keep = p.entries.keep
 		w.log.Reset()
 		p.entries.gaveWay(t.Context(), e)
@@ -262,8 +262,8 @@ func TestGaveWayOnABrokenDisk(t *testing.T) {
 // unwritable is a store that can't be written.
 type unwritable struct{ state.Store }
 
-func (unwritable) CompareAndSwap(context.Context, string, state.Version, []byte) (state.Version, error) {
-	return state.Absent, errScales
+func (unwritable) Put(_ context.Context, _ ...state.Record) error {
+	return errScales
 }
 
 // Who deletes something has what waits by them looked at, once.
@@ -327,7 +327,7 @@ func TestPushToARepositoryInDoubt(t *testing.T) {
 		require.NoError(t, err)
 		j := newJournal(w.ref, resolve.Refs{}, []resolve.RefChange{{Name: mainBranch(), New: objectOf(1)}, {Name: other, New: objectOf(1)}}, nip34.RefName{})
 		key := keyAligning + hashed(w.ref)
-		require.NoError(t, p.mover.keep.put(t.Context(), key, []byte("{}")))
+		require.NoError(t, p.mover.keep.Put(t.Context(), state.Record{Key: key, Value: []byte("{}")}))
 		p.mover.doubt(w.ref, j)
 		id, err := graspsync.ParseEventID(fmt.Sprintf("%064x", 7))
 		require.NoError(t, err)
@@ -344,14 +344,14 @@ func TestPushToARepositoryInDoubt(t *testing.T) {
 			w.fail = "align" // nothing can be moved, nor taken back
 			require.ErrorIs(t, moves(), errScales, what)
 			require.Equal(t, j, p.mover.doubted[w.ref], what)
-			_, _, err = p.mover.keep.store.Get(t.Context(), key)
+			_, err = p.mover.keep.Get(t.Context(), key)
 			require.NoError(t, err, what)
 		}
 		_, err = p.rations.forPush(t.Context(), w.ref, "dir", w.pulls[:1], 0)
 		require.NoError(t, err)
 		require.NotContains(t, w.refs, mainBranch(), "taken back")
 		require.Empty(t, p.mover.doubted)
-		_, _, err = p.mover.keep.store.Get(t.Context(), key)
+		_, err = p.mover.keep.Get(t.Context(), key)
 		require.ErrorIs(t, err, state.ErrNotFound)
 	})
 }

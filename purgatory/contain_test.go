@@ -199,21 +199,21 @@ type buggyState struct {
 	b *bugs
 }
 
-func (s buggyState) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
+func (s buggyState) Get(ctx context.Context, key string) ([]byte, error) {
 	s.b.at("get")
 	return s.Store.Get(ctx, key)
 }
 
-func (s buggyState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+func (s buggyState) Put(ctx context.Context, records ...state.Record) error {
 	s.b.at("put")
-	v, err := s.Store.CompareAndSwap(ctx, key, old, value)
+	err := s.Store.Put(ctx, records...)
 	s.b.at("was put")
-	return v, err
+	return err
 }
 
-func (s buggyState) Delete(ctx context.Context, key string, old state.Version) error {
+func (s buggyState) Delete(ctx context.Context, keys ...string) error {
 	s.b.at("delete")
-	return s.Store.Delete(ctx, key, old)
+	return s.Store.Delete(ctx, keys...)
 }
 
 // Whatever code of the embedder's panics, a few times in a row: what was being done is

@@ -20,13 +20,13 @@ type contained struct {
 	relay containedRelay
 	repos containedRepositories
 	git   containedGit
-	keep  keeper
+	keep  state.Store
 }
 
 func contain(relay Relay, repos Repositories, git GitFetcher, store state.Store, report *report) contained {
 	return contained{
 		relay: containedRelay{relay, report}, repos: containedRepositories{repos, report}, git: containedGit{git, report},
-		keep: keeper{containedStore{store, report}},
+		keep: containedStore{store, report},
 	}
 }
 
@@ -156,26 +156,26 @@ func (r containedRepositories) Reserve(ctx context.Context, ref graspsync.RepoRe
 	return func() { r.unlock(end) }, nil
 }
 
-// containedStore is a Store whose panics are errors, those of Keys excepted, which only
-// Open asks for.
+// containedStore is a Store whose panics are errors, except those of Each, which only
+// Open calls.
 type containedStore struct {
 	state.Store
 	report *report
 }
 
-func (s containedStore) Get(ctx context.Context, key string) (_ []byte, _ state.Version, err error) {
+func (s containedStore) Get(ctx context.Context, key string) (_ []byte, err error) {
 	defer s.report.recovered(&err, ofStore)
 	return s.Store.Get(ctx, key)
 }
 
-func (s containedStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (_ state.Version, err error) {
+func (s containedStore) Put(ctx context.Context, records ...state.Record) (err error) {
 	defer s.report.recovered(&err, ofStore+" write")
-	return s.Store.CompareAndSwap(ctx, key, old, value)
+	return s.Store.Put(ctx, records...)
 }
 
-func (s containedStore) Delete(ctx context.Context, key string, old state.Version) (err error) {
+func (s containedStore) Delete(ctx context.Context, keys ...string) (err error) {
 	defer s.report.recovered(&err, ofStore+" write")
-	return s.Store.Delete(ctx, key, old)
+	return s.Store.Delete(ctx, keys...)
 }
 
 // containedGit is a GitFetcher whose panics are errors.

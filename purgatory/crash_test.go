@@ -39,18 +39,18 @@ type mortalStore struct {
 	*life
 }
 
-func (s mortalStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if s.dead.Load() {
-		return 0, errDead
-	}
-	return s.Store.CompareAndSwap(ctx, key, old, value)
-}
-
-func (s mortalStore) Delete(ctx context.Context, key string, v state.Version) error {
+func (s mortalStore) Put(ctx context.Context, records ...state.Record) error {
 	if s.dead.Load() {
 		return errDead
 	}
-	return s.Store.Delete(ctx, key, v)
+	return s.Store.Put(ctx, records...)
+}
+
+func (s mortalStore) Delete(ctx context.Context, keys ...string) error {
+	if s.dead.Load() {
+		return errDead
+	}
+	return s.Store.Delete(ctx, keys...)
 }
 
 type mortalRelay struct {
@@ -173,14 +173,9 @@ func (c *crashes) step(l *life, name string) {
 // disk returns what is kept under a prefix.
 func (c *crashes) disk(prefix string) map[string][]byte {
 	out := make(map[string][]byte)
-	for key, err := range c.store.Keys(context.Background(), "purgatory/"+prefix) {
+	for r, err := range c.store.Each(context.Background(), "purgatory/"+prefix) {
 		require.NoError(c.t, err)
-		value, _, err := c.store.Get(context.Background(), key)
-		if errors.Is(err, state.ErrNotFound) { // it was released since
-			continue
-		}
-		require.NoError(c.t, err)
-		out[strings.TrimPrefix(key, "purgatory/"+prefix)] = value
+		out[strings.TrimPrefix(r.Key, "purgatory/"+prefix)] = r.Value
 	}
 	return out
 }

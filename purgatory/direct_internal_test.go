@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,80 +22,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
-
-// contested is a store in which somebody else writes first, so many times.
-type contested struct {
-	state.Store
-	left int
-	gets error // what reading fails with
-}
-
-func (c *contested) conflict() error {
-	if c.left--; c.left >= 0 {
-		return fmt.Errorf("contested: %w", state.ErrConflict)
-	}
-	return nil
-}
-
-func (c *contested) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
-	if c.gets != nil {
-		return nil, state.Absent, c.gets
-	}
-	return c.Store.Get(ctx, key)
-}
-
-func (c *contested) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if err := c.conflict(); err != nil {
-		return state.Absent, err
-	}
-	return c.Store.CompareAndSwap(ctx, key, old, value)
-}
-
-func (c *contested) Delete(ctx context.Context, key string, old state.Version) error {
-	if err := c.conflict(); err != nil {
-		return err
-	}
-	return c.Store.Delete(ctx, key, old)
-}
-
-// What somebody else writes meanwhile is written over, or dropped, at the fifth time at last.
-func TestKeeperAmongOthers(t *testing.T) {
-	for conflicts, fits := range map[int]bool{0: true, 1: true, 4: true, 5: false} {
-		store := &contested{Store: state.NewMemory(), left: conflicts}
-		k := keeper{store}
-		err := k.put(t.Context(), "key", []byte("value"))
-		require.Equal(t, fits, err == nil, conflicts)
-		if !fits {
-			require.ErrorIs(t, err, state.ErrConflict)
-			require.ErrorContains(t, err, "keeping key")
-		}
-		store.left = 0
-		require.NoError(t, k.put(t.Context(), "key", []byte("again")))
-		store.left = conflicts
-		err = k.drop(t.Context(), "key")
-		require.Equal(t, fits, err == nil, conflicts)
-		if !fits {
-			require.ErrorIs(t, err, state.ErrConflict)
-			require.ErrorContains(t, err, "dropping key")
-		}
-	}
-	store := &contested{Store: state.NewMemory(), gets: errScales}
-	k := keeper{store}
-	require.ErrorIs(t, k.put(t.Context(), "key", nil), errScales)
-	require.ErrorIs(t, k.drop(t.Context(), "key"), errScales)
-	_, err := store.CompareAndSwap(t.Context(), "p/a", state.Absent, []byte("x"))
-	require.NoError(t, err)
-	none := func(string, []byte) error { t.Fatal("there is nothing"); return nil }
-	require.ErrorIs(t, k.each(t.Context(), "p/", none), errScales)
-	store.gets = fmt.Errorf("gone meanwhile: %w", state.ErrNotFound)
-	require.NoError(t, k.each(t.Context(), "p/", none))
-	require.NoError(t, k.drop(t.Context(), "p/a"), "nothing is there")
-	store.gets = nil
-	read := ""
-	require.NoError(t, k.each(t.Context(), "p/", func(key string, value []byte) error { read += key + string(value); return nil }))
-	require.Equal(t, "ax", read)
-	require.ErrorIs(t, k.each(t.Context(), "p/", func(string, []byte) error { return errScales }), errScales)
-}
 
 // held has pull requests wait.
 func (w *rationed) held(pulls ...*nip34.PullRequest) {
@@ -240,7 +167,7 @@ func TestStrikeLeavesWhatWaits(t *testing.T) {
 		w := newRationed(t, 0)
 		p, pr := w.p, w.pulls[0]
 		kept := func() bool {
-			_, _, err := p.entries.keep.store.Get(t.Context(), keyEntry+pr.ID.String())
+			_, err := p.entries.keep.Get(t.Context(), keyEntry+pr.ID.String())
 			return err == nil
 		}
 		w.held(pr)
@@ -264,17 +191,14 @@ func TestSubmittedAgainOnABrokenDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRationed(t, 0)
 		p, pr := w.p, w.pulls[0]
-		store := &contested{Store: p.entries.keep.store}
-		p.entries.keep = keeper{store}
-		p.entries.remembered.keep = p.entries.keep
 		w.held(pr)
 		e, _ := p.entries.waiting.ledger.Get(pr.ID)
 		require.NoError(t, p.entries.expireForGood(t.Context(), e))
 		answer, err := p.Submit(t.Context(), eventtest.Of(pr.Event), graspsync.Source{Kind: graspsync.CatchUp})
 		require.NoError(t, err)
 		require.Equal(t, Answer{Refused, reasonExpired}, answer)
-		fails := &failing{Store: p.entries.keep.store, prefix: keyExpired}
-		p.entries.keep = keeper{fails}
+		fails := &failing{Store: p.entries.keep, prefix: keyExpired}
+		p.entries.keep = fails
 		p.entries.remembered.keep = p.entries.keep
 		w.log.Reset()
 		answer, err = p.Submit(t.Context(), eventtest.Of(pr.Event), graspsync.Source{})
@@ -290,11 +214,11 @@ type failing struct {
 	prefix string
 }
 
-func (f *failing) Delete(ctx context.Context, key string, old state.Version) error {
-	if len(key) > len(f.prefix) && key[:len(f.prefix)] == f.prefix {
+func (f *failing) Delete(ctx context.Context, keys ...string) error {
+	if slices.ContainsFunc(keys, func(key string) bool { return strings.HasPrefix(key, f.prefix) }) {
 		return errScales
 	}
-	return f.Store.Delete(ctx, key, old)
+	return f.Store.Delete(ctx, keys...)
 }
 
 // What is there is about as large as its text and its tags.

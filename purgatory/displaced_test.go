@@ -61,19 +61,19 @@ type leavingStore struct {
 	leave func()
 }
 
-func (s *leavingStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	v, err := s.Store.CompareAndSwap(context.WithoutCancel(ctx), key, old, value)
+func (s *leavingStore) Put(ctx context.Context, records ...state.Record) error {
+	err := s.Store.Put(context.WithoutCancel(ctx), records...)
 	if s.leave(); ctx.Err() != nil {
-		return state.Absent, ctx.Err()
+		return ctx.Err()
 	}
-	return v, err
+	return err
 }
 
-func (s *leavingStore) Delete(ctx context.Context, key string, old state.Version) error {
+func (s *leavingStore) Delete(ctx context.Context, keys ...string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return s.Store.Delete(ctx, key, old)
+	return s.Store.Delete(ctx, keys...)
 }
 
 // A client that went while its event was written left it on the disk, where it counted for
@@ -95,7 +95,7 @@ func TestWhoGoesLeavesNothing(t *testing.T) {
 		}
 		store.leave = func() {}
 		kept := 0
-		for _, err := range store.Keys(t.Context(), "purgatory/entry/") {
+		for _, err := range store.Each(t.Context(), "purgatory/entry/") {
 			require.NoError(t, err)
 			kept++
 		}
@@ -123,7 +123,7 @@ func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
 		}
 		store.leave = func() {}
 		kept := 0
-		for _, err := range store.Keys(t.Context(), "purgatory/entry/") {
+		for _, err := range store.Each(t.Context(), "purgatory/entry/") {
 			require.NoError(t, err)
 			kept++
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/state"
 )
 
 // entries are the events that wait, in memory and on the disk, and the data that was pushed
@@ -25,7 +26,7 @@ type entries struct {
 	inbox    *inbox
 	findings *findings
 	relay    containedRelay
-	keep     keeper
+	keep     state.Store
 	step     func(name string)
 
 	waiting    *waiting
@@ -39,7 +40,7 @@ type entries struct {
 	storing *keyed.Locks[graspsync.EventID] // who has an entry stored
 }
 
-func newEntries(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay containedRelay, keep keeper,
+func newEntries(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay containedRelay, keep state.Store,
 	step func(name string),
 ) *entries {
 	pins := newPins()
@@ -63,7 +64,7 @@ func (l *entries) load(ctx context.Context) error {
 	if err := l.remembered.loadLeft(ctx, now); err != nil {
 		return err
 	}
-	err := l.keep.each(ctx, keyEntry, func(key string, value []byte) error {
+	err := readEach(ctx, l.keep, keyEntry, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
 		var e ledger.Entry
 		if err == nil {
@@ -76,10 +77,10 @@ func (l *entries) load(ctx context.Context) error {
 		}
 		replaced, left := l.waiting.restore(now, e)
 		if left { // we were killed before it was struck off
-			return l.keep.drop(ctx, keyEntry+key)
+			return l.keep.Delete(ctx, keyEntry+key)
 		}
 		for _, old := range replaced {
-			if err := l.keep.drop(ctx, keyEntry+old.ID.String()); err != nil {
+			if err := l.keep.Delete(ctx, keyEntry+old.ID.String()); err != nil {
 				return err
 			}
 		}
@@ -162,7 +163,7 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 			return err
 		}
 	}
-	if err := l.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
+	if err := l.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}
 	l.step("expired")
@@ -285,7 +286,7 @@ func (l *entries) forget(ctx context.Context, e ledger.Entry, why Fate) error {
 			return err
 		}
 	}
-	if err := l.keep.drop(ctx, keyEntry+e.ID.String()); err != nil {
+	if err := l.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}
 	l.waiting.remove(e.ID)
@@ -414,7 +415,7 @@ func (l *entries) strike(ctx context.Context, old ledger.Entry) error {
 	if _, waits := l.waiting.get(old.ID); waits {
 		return nil
 	}
-	return l.keep.drop(ctx, keyEntry+old.ID.String())
+	return l.keep.Delete(ctx, keyEntry+old.ID.String())
 }
 
 // strikeReplaced strikes off what was replaced, whether its client is still there or not: each
@@ -434,7 +435,7 @@ func (l *entries) write(ctx context.Context, e ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	return l.keep.put(ctx, keyEntry+e.ID.String(), data)
+	return l.keep.Put(ctx, state.Record{Key: keyEntry + e.ID.String(), Value: data})
 }
 
 // rewrite puts an entry on the disk as it is now, if it still waits.

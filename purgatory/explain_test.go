@@ -184,7 +184,7 @@ func TestExplainGivenUpByAnOlderVersion(t *testing.T) {
 		until, err := time.Now().Add(time.Hour).UTC().MarshalText()
 		require.NoError(t, err)
 		w.stop()
-		_, err = w.state.CompareAndSwap(t.Context(), "purgatory/expired/"+lost.ID, state.Absent, until)
+		err = w.state.Put(t.Context(), state.Record{Key: "purgatory/expired/" + lost.ID, Value: until})
 		require.NoError(t, err)
 		w.start()
 		require.Equal(t, "expired", w.explained(lost).Is)

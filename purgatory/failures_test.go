@@ -24,11 +24,11 @@ type sickState struct {
 	sick *atomic.Bool
 }
 
-func (s sickState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+func (s sickState) Put(ctx context.Context, records ...state.Record) error {
 	if s.sick.Load() {
-		return state.Absent, errSick
+		return errSick
 	}
-	return s.Store.CompareAndSwap(ctx, key, old, value)
+	return s.Store.Put(ctx, records...)
 }
 
 // What purgatory depends on and fails is in its status, until it works again.

@@ -92,34 +92,34 @@ type faultyState struct {
 	f *faults
 }
 
-func (s faultyState) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
+func (s faultyState) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := s.f.step("get " + kindOf(key)); err != nil {
-		return nil, state.Absent, err
+		return nil, err
 	}
 	return s.Store.Get(ctx, key)
 }
 
-func (s faultyState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if err := s.f.step("set " + kindOf(key)); err != nil {
-		return state.Absent, err
-	}
-	return s.Store.CompareAndSwap(ctx, key, old, value)
-}
-
-func (s faultyState) Delete(ctx context.Context, key string, old state.Version) error {
-	if err := s.f.step("delete " + kindOf(key)); err != nil {
+func (s faultyState) Put(ctx context.Context, records ...state.Record) error {
+	if err := s.f.step("set " + kindOf(records[0].Key)); err != nil {
 		return err
 	}
-	return s.Store.Delete(ctx, key, old)
+	return s.Store.Put(ctx, records...)
 }
 
-func (s faultyState) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+func (s faultyState) Delete(ctx context.Context, keys ...string) error {
+	if err := s.f.step("delete " + kindOf(keys[0])); err != nil {
+		return err
+	}
+	return s.Store.Delete(ctx, keys...)
+}
+
+func (s faultyState) Each(ctx context.Context, prefix string) iter.Seq2[state.Record, error] {
+	return func(yield func(state.Record, error) bool) {
 		if err := s.f.step("keys " + kindOf(prefix)); err != nil {
-			yield("", err)
+			yield(state.Record{}, err)
 			return
 		}
-		s.Store.Keys(ctx, prefix)(yield)
+		s.Store.Each(ctx, prefix)(yield)
 	}
 }
 

@@ -35,20 +35,20 @@ type mortal struct {
 
 var errMortal = errors.New("the process is dead")
 
-func (m *mortal) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if m.dead.Load() {
-		return 0, errMortal
-	}
-	m.writes.Add(1)
-	time.Sleep(m.slow)
-	return m.Store.CompareAndSwap(ctx, key, old, value)
-}
-
-func (m *mortal) Delete(ctx context.Context, key string, old state.Version) error {
+func (m *mortal) Put(ctx context.Context, records ...state.Record) error {
 	if m.dead.Load() {
 		return errMortal
 	}
-	return m.Store.Delete(ctx, key, old)
+	m.writes.Add(1)
+	time.Sleep(m.slow)
+	return m.Store.Put(ctx, records...)
+}
+
+func (m *mortal) Delete(ctx context.Context, keys ...string) error {
+	if m.dead.Load() {
+		return errMortal
+	}
+	return m.Store.Delete(ctx, keys...)
 }
 
 // kill ends the process between any two instructions, and starts another one.
@@ -237,9 +237,9 @@ func TestKeptIsBounded(t *testing.T) {
 		calls := len(w.git.Calls())
 		require.LessOrEqual(t, m.writes.Load(), int64(4*calls+40))
 		keys := func() (n int) {
-			for key, err := range m.Keys(t.Context(), "purgatory/") {
+			for r, err := range m.Each(t.Context(), "purgatory/") {
 				require.NoError(t, err)
-				if !strings.HasPrefix(key, "purgatory/expired/") {
+				if !strings.HasPrefix(r.Key, "purgatory/expired/") {
 					n++
 				}
 			}
@@ -260,7 +260,7 @@ func TestKeptIsDistrusted(t *testing.T) {
 			Hold: 40 * time.Hour,
 		}}.With(purgatory.Fixed{SyncDelay: time.Second}))
 		put := func(key, value string) {
-			_, err := w.state.CompareAndSwap(t.Context(), key, state.Absent, []byte(value))
+			err := w.state.Put(t.Context(), state.Record{Key: key, Value: []byte(value)})
 			require.NoError(t, err)
 		}
 		for i, bad := range []string{``, `{`, `{"server":"http://x\u0000"}`, `{"server":"A.example:443"}`, `{"server":"a.example"}`, `[]`} {

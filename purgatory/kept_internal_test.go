@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -239,25 +240,27 @@ type brokenDisk struct {
 	mended atomic.Bool
 }
 
-func (d *brokenDisk) fails(key string) error {
-	if !d.mended.Load() && strings.HasPrefix(key, d.prefix) {
+func (d *brokenDisk) fails(keys ...string) error {
+	if !d.mended.Load() && slices.ContainsFunc(keys, func(key string) bool { return strings.HasPrefix(key, d.prefix) }) {
 		return errScales
 	}
 	return nil
 }
 
-func (d *brokenDisk) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if err := d.fails(key); err != nil {
-		return state.Absent, err
+func (d *brokenDisk) Put(ctx context.Context, records ...state.Record) error {
+	for _, r := range records {
+		if err := d.fails(r.Key); err != nil {
+			return err
+		}
 	}
-	return d.Store.CompareAndSwap(ctx, key, old, value)
+	return d.Store.Put(ctx, records...)
 }
 
-func (d *brokenDisk) Delete(ctx context.Context, key string, old state.Version) error {
-	if err := d.fails(key); err != nil {
+func (d *brokenDisk) Delete(ctx context.Context, keys ...string) error {
+	if err := d.fails(keys...); err != nil {
 		return err
 	}
-	return d.Store.Delete(ctx, key, old)
+	return d.Store.Delete(ctx, keys...)
 }
 
 // onDisk is what is on the disk of servers and of hunting.
@@ -265,7 +268,7 @@ func (sv *servers) onDisk(t *testing.T) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
 	for _, prefix := range []string{keyServer, keyHunted} {
-		require.NoError(t, sv.keep.each(t.Context(), prefix, func(key string, value []byte) error {
+		require.NoError(t, readEach(t.Context(), sv.keep, prefix, func(key string, value []byte) error {
 			out[prefix+key] = string(value)
 			return nil
 		}))
@@ -377,8 +380,8 @@ func TestRequestThatCannotBeNoted(t *testing.T) {
 		w := newRationed(t, 1)
 		f, u := w.p.fetches, serverAt(t, "https://a.example/r.git")
 		ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: "x"}
-		disk := &brokenDisk{Store: f.servers.keep.store, prefix: keyServer}
-		f.servers = newServers(f.cfg, f.report, keeper{disk})
+		disk := &brokenDisk{Store: f.servers.keep, prefix: keyServer}
+		f.servers = newServers(f.cfg, f.report, disk)
 		end := f.servers.start(t.Context())
 		defer end()
 		f.servers.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
@@ -409,8 +412,8 @@ func TestServersAreBoundedWhileTheDiskFails(t *testing.T) {
 		w := newRationed(t, 1)
 		cfg := *w.p.cfg
 		cfg.fixed.MaxKept = 5
-		disk := &brokenDisk{Store: w.p.servers.keep.store, prefix: "purgatory/"}
-		sv := newServers(&cfg, newReport(&cfg), keeper{disk})
+		disk := &brokenDisk{Store: w.p.servers.keep, prefix: "purgatory/"}
+		sv := newServers(&cfg, newReport(&cfg), disk)
 		end := sv.start(t.Context())
 		until := time.Now().Add(24 * time.Hour)
 		for i := range 100 {

@@ -27,7 +27,7 @@ func TestMaxKept(t *testing.T) {
 		over := func() bool {
 			for _, prefix := range []string{"purgatory/server/", "purgatory/hunted/"} {
 				n := 0
-				for _, err := range w.state.Keys(t.Context(), prefix) {
+				for _, err := range w.state.Each(t.Context(), prefix) {
 					require.NoError(t, err)
 					n++
 				}

@@ -3,8 +3,6 @@ package purgatory_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,76 +62,6 @@ func durably(path string, data []byte) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// fileStore is a state.Store with a file for each key.
-type fileStore struct {
-	mu  sync.Mutex
-	dir string
-}
-
-func (s *fileStore) path(key string) string {
-	return filepath.Join(s.dir, hex.EncodeToString([]byte(key)))
-}
-
-func (s *fileStore) get(key string) ([]byte, state.Version, error) {
-	data, err := os.ReadFile(s.path(key))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, state.Absent, state.ErrNotFound
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return data[8:], state.Version(binary.BigEndian.Uint64(data)), nil
-}
-
-func (s *fileStore) Get(_ context.Context, key string) ([]byte, state.Version, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.get(key)
-}
-
-func (s *fileStore) CompareAndSwap(_ context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, now, err := s.get(key)
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
-		return 0, err
-	}
-	if now != old {
-		return 0, state.ErrConflict
-	}
-	next := state.Version(time.Now().UnixNano())
-	return next, durably(s.path(key), append(binary.BigEndian.AppendUint64(nil, uint64(next)), value...))
-}
-
-func (s *fileStore) Delete(_ context.Context, key string, old state.Version) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, now, err := s.get(key)
-	if err != nil {
-		return err
-	}
-	if now != old {
-		return state.ErrConflict
-	}
-	return os.Remove(s.path(key))
-}
-
-func (s *fileStore) Keys(_ context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		entries, err := os.ReadDir(s.dir)
-		if err != nil {
-			yield("", err)
-			return
-		}
-		for _, e := range entries {
-			key, err := hex.DecodeString(e.Name())
-			if err == nil && strings.HasPrefix(string(key), prefix) && !yield(string(key), nil) {
-				return
-			}
-		}
-	}
 }
 
 // fileRelay is a relay whose events are files.
@@ -310,7 +238,11 @@ func victim() error {
 	}
 	say(fmt.Sprintf("opened %d", time.Now().UnixMilli()))
 	stalled := stalls()
-	store := &fileStore{dir: filepath.Join(folder, "state")}
+	store, err := state.Open(filepath.Join(folder, "state"), state.Config{})
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // the process ends
 	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[graspsync.RepoRef]chan struct{})}
 	var reached int
 	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, store, cfg, func(name string) {

@@ -15,11 +15,9 @@ import (
 // kept is all that is on the disk.
 func (w *world) kept() map[string]string {
 	out := make(map[string]string)
-	for key, err := range w.state.Keys(w.t.Context(), "") {
+	for r, err := range w.state.Each(w.t.Context(), "") {
 		require.NoError(w.t, err)
-		value, _, err := w.state.Get(w.t.Context(), key)
-		require.NoError(w.t, err)
-		out[key] = string(value)
+		out[r.Key] = string(r.Value)
 	}
 	return out
 }

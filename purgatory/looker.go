@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+	"github.com/graspsync/graspsync/state"
 )
 
 // looker looks at repositories: it makes their refs what the events say whose objects are
@@ -27,7 +28,7 @@ type looker struct {
 	stored    stored
 	repos     containedRepositories
 	git       containedGit
-	keep      keeper
+	keep      state.Store
 	step      func(name string)
 	naming    *keyed.Locks[graspsync.RepoRef] // who looks at a repository
 	inbox     *inbox
@@ -1018,14 +1019,14 @@ func (k *looker) recover(ctx context.Context) error {
 // doubtful reads all journals. A look at one repository moves the refs of others as well:
 // before the first look, all are known that must be mended before.
 func (k *looker) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ error) {
-	err := k.keep.each(ctx, keyAligning, func(key string, value []byte) error {
+	err := readEach(ctx, k.keep, keyAligning, func(key string, value []byte) error {
 		var j journal
 		err := json.Unmarshal(value, &j)
 		ref, rerr := graspsync.ParseRepoRef(j.Repo)
 		if err = errors.Join(err, rerr); err != nil {
 			k.report.unreadable.Add(1)
 			k.cfg.Logger.Error("a journal can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
-			return k.keep.drop(ctx, keyAligning+key)
+			return k.keep.Delete(ctx, keyAligning+key)
 		}
 		k.mover.doubt(ref, j)
 		k.findings.touch(ref)

@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/state"
 )
 
 // mover locks repositories and moves their refs, so that a crash leaves nothing half done
@@ -20,14 +21,14 @@ type mover struct {
 	cfg   *Config
 	repos containedRepositories
 	git   containedGit
-	keep  keeper
+	keep  state.Store
 	step  func(name string)
 
 	mu      sync.Mutex
 	doubted map[graspsync.RepoRef]journal // guarded by mu: git failed while it moved their refs
 }
 
-func newMover(cfg *Config, repos containedRepositories, git containedGit, keep keeper, step func(name string)) *mover {
+func newMover(cfg *Config, repos containedRepositories, git containedGit, keep state.Store, step func(name string)) *mover {
 	return &mover{cfg: cfg, repos: repos, git: git, keep: keep, step: step, doubted: make(map[graspsync.RepoRef]journal)}
 }
 
@@ -67,7 +68,7 @@ func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefCh
 		return fmt.Errorf("writing the journal: %w", err)
 	}
 	key := keyAligning + hashed(r.Ref)
-	if err := m.keep.put(ctx, key, data); err != nil {
+	if err := m.keep.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
 		m.doubt(r.Ref, journal{}) // it may have been written
 		return err
 	}
@@ -77,7 +78,7 @@ func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefCh
 		return fmt.Errorf("moving refs: %w", err)
 	}
 	m.step("aligned")
-	if err := m.keep.drop(ctx, key); err != nil {
+	if err := m.keep.Delete(ctx, key); err != nil {
 		m.doubt(r.Ref, journal{}) // all was done: it is only to be struck off
 		return err
 	}
@@ -170,7 +171,7 @@ func (m *mover) takeBack(ctx context.Context, dir string, j journal) error {
 
 // strikeOff forgets that a repository was doubted, on the disk first.
 func (m *mover) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
-	if err := m.keep.drop(ctx, keyAligning+hashed(ref)); err != nil {
+	if err := m.keep.Delete(ctx, keyAligning+hashed(ref)); err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -70,7 +70,7 @@ type Purgatory struct {
 // Open reads what waits from a store, repairs what a crash has left, and returns when
 // repositories can be read again. Nothing is fetched before Run. The error wraps
 // [ErrConfig] and names every argument that can't be used. A store for tests is
-// [state.NewMemory], one that survives a restart is in package state/filestate.
+// [state.NewMemory]; [state.Open] returns one that survives a restart.
 func Open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
 	return open(ctx, relay, repos, git, store, cfg, func(string) {}, rand.Uint64()|1)
 }

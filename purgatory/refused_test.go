@@ -114,14 +114,14 @@ type slowDeletes struct {
 	deleting atomic.Bool
 }
 
-func (s *slowDeletes) Delete(ctx context.Context, key string, v state.Version) error {
-	if !strings.HasPrefix(key, "purgatory/entry/") {
-		return s.Store.Delete(ctx, key, v)
+func (s *slowDeletes) Delete(ctx context.Context, keys ...string) error {
+	if !strings.HasPrefix(keys[0], "purgatory/entry/") {
+		return s.Store.Delete(ctx, keys...)
 	}
 	s.deleting.Store(true)
 	time.Sleep(10 * time.Second)
 	s.deleting.Store(false)
-	return s.Store.Delete(ctx, key, v)
+	return s.Store.Delete(ctx, keys...)
 }
 
 // slowMoves is git that takes longer to move refs while something is deleted.

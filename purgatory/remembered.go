@@ -19,7 +19,7 @@ import (
 type remembered struct {
 	cfg     *Config
 	report  *report
-	keep    keeper
+	keep    state.Store
 	step    func(name string)
 	waiting *waiting
 }
@@ -37,12 +37,12 @@ type departure struct {
 func (r *remembered) load(ctx context.Context) error {
 	now := time.Now()
 	var told []ending
-	err := r.keep.each(ctx, keyExpired, func(key string, value []byte) error {
+	err := readEach(ctx, r.keep, keyExpired, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
 		v, verr := decodeVain(value)
 		if err = errors.Join(err, verr); err != nil {
 			r.report.unreadable.Add(1)
-			return r.keep.drop(ctx, keyExpired+key) // to forget it costs little
+			return r.keep.Delete(ctx, keyExpired+key) // to forget it costs little
 		}
 		if n, is := v.ending(id, now); is {
 			told = append(told, n)
@@ -57,7 +57,7 @@ func (r *remembered) load(ctx context.Context) error {
 func (r *remembered) noteExpired(ctx context.Context, now time.Time, e ledger.Entry) error {
 	data, err := encodeVain(e, now, now.Add(r.cfg.fixed.Remember))
 	if err == nil {
-		err = r.keep.put(ctx, keyExpired+e.ID.String(), data)
+		err = r.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
 	}
 	switch {
 	case errors.Is(err, state.ErrFull): // else nothing would ever make room
@@ -77,7 +77,7 @@ func (r *remembered) noteLeft(ctx context.Context, e ledger.Entry) error {
 	until, ref := now.Add(r.cfg.fixed.Remember), e.Repos[0]
 	data, err := json.Marshal(departure{ref.String(), e.Version.CreatedAt, e.Version.ID.String(), until.Round(0).UTC()})
 	if err == nil {
-		err = r.keep.put(ctx, keyLeft+hashed(ref), data)
+		err = r.keep.Put(ctx, state.Record{Key: keyLeft + hashed(ref), Value: data})
 	}
 	switch {
 	case errors.Is(err, state.ErrFull): // else nothing would ever make room
@@ -93,23 +93,26 @@ func (r *remembered) noteLeft(ctx context.Context, e ledger.Entry) error {
 
 // forgetLeft drops departures that are not remembered any more.
 func (r *remembered) forgetLeft(ctx context.Context, refs []graspsync.RepoRef) error {
-	var errs []error
-	for _, ref := range refs {
-		errs = append(errs, r.keep.drop(ctx, keyLeft+hashed(ref)))
+	if len(refs) == 0 {
+		return nil
 	}
-	return errors.Join(errs...)
+	keys := make([]string, len(refs))
+	for i, ref := range refs {
+		keys[i] = keyLeft + hashed(ref)
+	}
+	return r.keep.Delete(ctx, keys...)
 }
 
 // loadLeft reads the departures that were kept.
 func (r *remembered) loadLeft(ctx context.Context, now time.Time) error {
-	return r.keep.each(ctx, keyLeft, func(key string, value []byte) error {
+	return readEach(ctx, r.keep, keyLeft, func(key string, value []byte) error {
 		var d departure
 		err := json.Unmarshal(value, &d)
 		ref, rerr := graspsync.ParseRepoRef(d.Repo)
 		id, ierr := graspsync.ParseEventID(d.ID)
 		if err = errors.Join(err, rerr, ierr); err != nil || hashed(ref) != key {
 			r.report.unreadable.Add(1)
-			return r.keep.drop(ctx, keyLeft+key) // to forget it costs little
+			return r.keep.Delete(ctx, keyLeft+key) // to forget it costs little
 		}
 		return r.forgetLeft(ctx, r.waiting.leave(now, ref, graspsync.Stamp{CreatedAt: d.CreatedAt, ID: id}, d.Until))
 	})
@@ -117,9 +120,12 @@ func (r *remembered) loadLeft(ctx context.Context, now time.Time) error {
 
 // forgetExpired drops ids that are not remembered any more.
 func (r *remembered) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
-	var errs []error
-	for _, id := range ids {
-		errs = append(errs, r.keep.drop(ctx, keyExpired+id.String()))
+	if len(ids) == 0 {
+		return nil
 	}
-	return errors.Join(errs...)
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = keyExpired + id.String()
+	}
+	return r.keep.Delete(ctx, keys...)
 }

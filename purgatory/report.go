@@ -96,7 +96,7 @@ func (s *report) recovered(err *error, whose string) {
 // answersOfDependencies are errors that say something of one request. The dependency works.
 var answersOfDependencies = []error{
 	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrBroken, ErrLimit, ErrSlow, ErrBusy, ErrUnfit,
-	ErrChanged, ErrCrowded, state.ErrNotFound, state.ErrConflict,
+	ErrChanged, ErrCrowded, state.ErrNotFound,
 }
 
 // panicked counts a panic that was contained. It is called while that unwinds, so that

@@ -317,16 +317,16 @@ type clinging struct {
 	on atomic.Bool
 }
 
-func (s *clinging) Delete(ctx context.Context, key string, v state.Version) error {
-	if s.on.Load() && strings.HasPrefix(key, "purgatory/aligning/") {
+func (s *clinging) Delete(ctx context.Context, keys ...string) error {
+	if s.on.Load() && strings.HasPrefix(keys[0], "purgatory/aligning/") {
 		return errors.New("input/output error")
 	}
-	return s.Store.Delete(ctx, key, v)
+	return s.Store.Delete(ctx, keys...)
 }
 
 // journals counts those on the disk.
 func (w *world) journals() (n int) {
-	for _, err := range w.state.Keys(w.t.Context(), "purgatory/aligning/") {
+	for _, err := range w.state.Each(w.t.Context(), "purgatory/aligning/") {
 		require.NoError(w.t, err)
 		n++
 	}
@@ -335,12 +335,9 @@ func (w *world) journals() (n int) {
 
 // rewriteJournal has something else in a journal.
 func (w *world) rewriteJournal(value string) {
-	for key, err := range w.state.Keys(w.t.Context(), "purgatory/aligning/") {
+	for r, err := range w.state.Each(w.t.Context(), "purgatory/aligning/") {
 		require.NoError(w.t, err)
-		_, version, err := w.state.Get(w.t.Context(), key)
-		require.NoError(w.t, err)
-		_, err = w.state.CompareAndSwap(w.t.Context(), key, version, []byte(value))
-		require.NoError(w.t, err)
+		require.NoError(w.t, w.state.Put(w.t.Context(), state.Record{Key: r.Key, Value: []byte(value)}))
 	}
 }
 
@@ -562,17 +559,15 @@ func TestReplacedOnTheDisk(t *testing.T) {
 			w := newWorld(t, purgatory.Config{})
 			w.start()
 			w.held(ev)
-			for key, err := range w.state.Keys(t.Context(), "purgatory/entry/") {
+			for r, err := range w.state.Each(t.Context(), "purgatory/entry/") {
 				require.NoError(t, err)
-				value, _, err := w.state.Get(t.Context(), key)
-				require.NoError(t, err)
-				_, err = disk.CompareAndSwap(t.Context(), key, state.Absent, value)
+				err = disk.Put(t.Context(), state.Record{Key: r.Key, Value: r.Value})
 				require.NoError(t, err)
 			}
 			w.stop()
 		}
 		left := func() (n int) {
-			for _, err := range disk.Keys(t.Context(), "purgatory/entry/") {
+			for _, err := range disk.Each(t.Context(), "purgatory/entry/") {
 				require.NoError(t, err)
 				n++
 			}

@@ -84,7 +84,7 @@ func TestUnreadable(t *testing.T) {
 		"expired/xx":                       "2000", "expired/" + strings.Repeat("4", 64): "1999-01-01T00:00:00Z",
 		"aligning/x": "no", "aligning/y": `{"repo":"30617:` + alice.Hex() + `:r","changes":[{"ref":"x","old":"y","new":"z"}]}`,
 	} {
-		_, err := store.CompareAndSwap(t.Context(), "purgatory/"+key, state.Absent, []byte(value))
+		err := store.Put(t.Context(), state.Record{Key: "purgatory/" + key, Value: []byte(value)})
 		require.NoError(t, err)
 	}
 	w := newWorld(t, purgatory.Config{})

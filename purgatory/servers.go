@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/state"
 )
 
 // servers are what is known of git servers, and of hunting for repositories: what they sent,
@@ -23,7 +24,7 @@ type servers struct {
 	// set by newServers, read-only
 	cfg    *Config
 	report *report
-	keep   keeper
+	keep   state.Store
 	buffer *writebehind.Buffer // its methods may be called with mu held, but for Save and Flush
 
 	mu sync.Mutex
@@ -33,11 +34,11 @@ type servers struct {
 	hunted  map[graspsync.RepoRef]*hunted
 }
 
-func newServers(cfg *Config, report *report, keep keeper) *servers {
+func newServers(cfg *Config, report *report, keep state.Store) *servers {
 	return &servers{
 		cfg: cfg, report: report, keep: keep, memory: newMemory(*cfg),
-		buffer: writebehind.New(keep.store, writebehind.Config{
-			Delay: keepDelay, Timeout: cfg.fixed.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges, RetryFull: true,
+		buffer: writebehind.New(keep, writebehind.Config{
+			Delay: keepDelay, Timeout: cfg.fixed.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
 			Logger: cfg.Logger, Dropped: func(_ string, n int) { report.dropSome("kept", n) },
 		}),
 		servers: make(map[graspsync.HostPort]*server), hunted: make(map[graspsync.RepoRef]*hunted),
@@ -392,7 +393,7 @@ func (sv *servers) recallEach(ctx context.Context, prefix string, read func(valu
 			sv.cfg.Logger.Error("what was kept of hunting can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 		}
 		if err != nil || !worth {
-			return false, sv.keep.drop(ctx, key)
+			return false, sv.keep.Delete(ctx, key)
 		}
 		return true, nil
 	})

@@ -64,11 +64,11 @@ func (w *world) told(refs ...nip34.RefName) {
 // fullStore has no room for what has expired.
 type fullStore struct{ state.Store }
 
-func (s fullStore) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if strings.HasPrefix(key, "purgatory/expired/") {
-		return state.Absent, state.ErrFull
+func (s fullStore) Put(ctx context.Context, records ...state.Record) error {
+	if strings.HasPrefix(records[0].Key, "purgatory/expired/") {
+		return state.ErrFull
 	}
-	return s.Store.CompareAndSwap(ctx, key, old, value)
+	return s.Store.Put(ctx, records...)
 }
 
 // A store that is full keeps nothing from expiring: that is what makes room.

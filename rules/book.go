@@ -32,9 +32,6 @@ const (
 	reasonEvent      = "blocked: this server does not take this event"
 )
 
-// maxConflicts is how often something is written again that somebody else wrote.
-const maxConflicts = 5
-
 // Config says how a [Book] works.
 type Config struct {
 	// File is what a file says, see [ParseFile]. It is kept nowhere else.
@@ -80,16 +77,16 @@ func Open(ctx context.Context, store state.Store, cfg Config) (*Book, error) {
 	}
 	b := &Book{store: store, writing: make(chan struct{}, 1)}
 	p := &page{rules: make(map[Subject]Rule)}
-	for key, err := range store.Keys(ctx, prefixRule) {
-		if err != nil {
-			return nil, fmt.Errorf("reading the rules: %w", err)
-		}
+	for record, err := range store.Each(ctx, prefixRule) {
 		var r Rule
-		if err := b.read(ctx, key, &r); err != nil {
-			return nil, err
+		if err == nil {
+			err = json.Unmarshal(record.Value, &r)
 		}
-		if err := r.check(); err != nil {
-			return nil, fmt.Errorf("reading the rules: %q: %w", key, err)
+		if err == nil {
+			err = r.check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the rules: %q: %w", record.Key, err)
 		}
 		p.rules[r.Subject] = r
 	}
@@ -103,7 +100,7 @@ func Open(ctx context.Context, store state.Store, cfg Config) (*Book, error) {
 }
 
 func (b *Book) read(ctx context.Context, key string, to any) error {
-	value, _, err := b.store.Get(ctx, key)
+	value, err := b.store.Get(ctx, key)
 	if err != nil {
 		return fmt.Errorf("reading the rules: %q: %w", key, err)
 	}
@@ -236,18 +233,10 @@ func (b *Book) put(ctx context.Context, key string, value any) (err error) {
 	if err != nil {
 		return fmt.Errorf("keeping %q: %w", key, err)
 	}
-	for range maxConflicts {
-		_, version, err := b.store.Get(ctx, key)
-		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			return fmt.Errorf("keeping %q: %w", key, err)
-		}
-		if _, err = b.store.CompareAndSwap(ctx, key, version, data); err == nil {
-			return nil
-		} else if !errors.Is(err, state.ErrConflict) {
-			return fmt.Errorf("keeping %q: %w", key, err)
-		}
+	if err := b.store.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
+		return fmt.Errorf("keeping %q: %w", key, err)
 	}
-	return fmt.Errorf("keeping %q: %w", key, state.ErrConflict)
+	return nil
 }
 
 // failures counts what the store did not keep. That nobody waits any more is no fault of it.
@@ -259,19 +248,10 @@ func (b *Book) failures(ctx context.Context, err error) {
 
 func (b *Book) drop(ctx context.Context, key string) (err error) {
 	defer func() { b.failures(ctx, err) }()
-	for range maxConflicts {
-		_, version, err := b.store.Get(ctx, key)
-		if err == nil {
-			err = b.store.Delete(ctx, key, version)
-		}
-		switch {
-		case err == nil, errors.Is(err, state.ErrNotFound):
-			return nil
-		case !errors.Is(err, state.ErrConflict):
-			return fmt.Errorf("dropping %q: %w", key, err)
-		}
+	if err := b.store.Delete(ctx, key); err != nil {
+		return fmt.Errorf("dropping %q: %w", key, err)
 	}
-	return fmt.Errorf("dropping %q: %w", key, state.ErrConflict)
+	return nil
 }
 
 // Rule returns what is decided about a subject: what was set, else what the file says.

@@ -194,7 +194,7 @@ func TestBook(t *testing.T) {
 
 	_, err = rules.Open(ctx, nil, rules.Config{})
 	require.Error(t, err)
-	_, err = store.CompareAndSwap(ctx, "rules/rule/author x", state.Absent, []byte("{}"))
+	err = store.Put(ctx, state.Record{Key: "rules/rule/author x", Value: []byte("{}")})
 	require.NoError(t, err)
 	_, err = rules.Open(ctx, store, rules.Config{})
 	require.ErrorIs(t, err, rules.ErrRule, "who is blocked is not forgotten without a word")
@@ -274,8 +274,8 @@ type failing struct{ state.Store }
 
 var errDisk = errors.New("disk full")
 
-func (failing) CompareAndSwap(context.Context, string, state.Version, []byte) (state.Version, error) {
-	return 0, errDisk
+func (failing) Put(_ context.Context, _ ...state.Record) error {
+	return errDisk
 }
 
 // What could not be kept does not count: after a restart it would not either.
@@ -295,7 +295,7 @@ func TestNotKept(t *testing.T) {
 func TestMove(t *testing.T) {
 	ctx, from, to := t.Context(), state.NewMemory(), state.NewMemory()
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
-	_, err := from.CompareAndSwap(ctx, "other", state.Absent, []byte("x"))
+	err := from.Put(ctx, state.Record{Key: "other", Value: []byte("x")})
 	require.NoError(t, err)
 	open := func(s state.Store) *rules.Book {
 		b, err := rules.Open(ctx, s, rules.Config{})
@@ -322,7 +322,7 @@ func TestMove(t *testing.T) {
 	require.False(t, b.BlocksRepository(bob.Ref("x")))
 	require.Equal(t, name, *b.About().Name)
 	require.Empty(t, open(from).All())
-	_, _, err = from.Get(ctx, "other")
+	_, err = from.Get(ctx, "other")
 	require.NoError(t, err)
 
 	require.NoError(t, b.Unset(ctx, rules.OfAuthor(alice.PubKey())))

@@ -4,38 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/graspsync/graspsync/state"
 )
 
-// update changes a value by read, change, swap, and again where somebody else was
-// faster.
-func update(ctx context.Context, s state.Store, key string, change func([]byte) []byte) error {
-	for {
-		value, version, err := s.Get(ctx, key)
-		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			return err
-		}
-		_, err = s.CompareAndSwap(ctx, key, version, change(value))
-		if !errors.Is(err, state.ErrConflict) {
-			return err
-		}
-	}
-}
-
+// Records survive a restart.
 func Example() {
 	ctx := context.Background()
-	store := state.NewMemory()
-	for _, word := range []string{"read", "change", "swap"} {
-		err := update(ctx, store, "example/words", func(value []byte) []byte {
-			return append(value, word+" "...)
-		})
+	dir, err := os.MkdirTemp("", "records")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	for range 2 { // each is a process
+		store, err := state.Open(dir, state.Config{})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
+		value, err := store.Get(ctx, "example/started")
+		if err != nil && !errors.Is(err, state.ErrNotFound) {
+			fmt.Println(err)
+		}
+		fmt.Printf("%q\n", value)
+		if err := store.Put(ctx, state.Record{Key: "example/started", Value: []byte("before")}); err != nil {
+			fmt.Println(err)
+		}
+		if err := store.Close(); err != nil {
+			fmt.Println(err)
+		}
 	}
-	value, _, err := store.Get(ctx, "example/words")
-	fmt.Printf("%q %v\n", value, err)
-	// Output: "read change swap " <nil>
+	// Output:
+	// ""
+	// "before"
 }

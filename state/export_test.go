@@ -1,6 +1,4 @@
 package state
 
-// NewBoundedMemory returns an empty Memory with other bounds.
-func NewBoundedMemory(keys int, bytes int64) *Memory {
-	return newMemory(memoryLimits{keys: keys, bytes: bytes})
-}
+// NewBoundedMemory returns an empty Memory with another bound.
+func NewBoundedMemory(maxBytes int) *Memory { return newMemory(maxBytes) }

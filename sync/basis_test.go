@@ -77,14 +77,12 @@ func TestRejectionsBelongToTheIdentity(t *testing.T) {
 func stateWithout(t *testing.T, from *state.Memory, prefix string) *state.Memory {
 	t.Helper()
 	to := state.NewMemory()
-	for key, err := range from.Keys(t.Context(), "") {
+	for r, err := range from.Each(t.Context(), "") {
 		require.NoError(t, err)
-		if strings.HasPrefix(key, prefix) {
+		if strings.HasPrefix(r.Key, prefix) {
 			continue
 		}
-		value, _, err := from.Get(t.Context(), key)
-		require.NoError(t, err)
-		_, err = to.CompareAndSwap(t.Context(), key, state.Absent, value)
+		err = to.Put(t.Context(), state.Record{Key: r.Key, Value: r.Value})
 		require.NoError(t, err)
 	}
 	return to

@@ -12,8 +12,7 @@ const FutureTolerance = 15 * time.Minute
 // constants are the numbers that suit all relays known so far, and about which no two
 // operators would differ. Only tests have others.
 type constants struct {
-	// MaxRelays bounds the relays known: what is kept of so many fits into the 250,000 keys
-	// of package filestate. Defaults to 50,000.
+	// MaxRelays bounds the relays known. Defaults to 50,000.
 	MaxRelays int
 	// MaxDials bounds the attempts to connect at once, those aside that are older than a
 	// second. Defaults to 10.

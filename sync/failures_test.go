@@ -65,11 +65,11 @@ type sickState struct {
 	*sick
 }
 
-func (s sickState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+func (s sickState) Put(ctx context.Context, records ...state.Record) error {
 	if err := s.err("state"); err != nil {
-		return state.Absent, err
+		return err
 	}
-	return s.Store.CompareAndSwap(ctx, key, old, value)
+	return s.Store.Put(ctx, records...)
 }
 
 // A store that saved nothing was seen in the log only: the status had no error, and nor had it one of a

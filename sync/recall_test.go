@@ -3,6 +3,7 @@ package sync_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +22,11 @@ type fullFor struct {
 	prefix string
 }
 
-func (f *fullFor) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if strings.HasPrefix(key, f.prefix) {
-		return state.Absent, errors.New("no space left on device")
+func (f *fullFor) Put(ctx context.Context, records ...state.Record) error {
+	if slices.ContainsFunc(records, func(r state.Record) bool { return strings.HasPrefix(r.Key, f.prefix) }) {
+		return errors.New("no space left on device")
 	}
-	return f.Memory.CompareAndSwap(ctx, key, old, value)
+	return f.Memory.Put(ctx, records...)
 }
 
 // A mark says that everything was dealt with: it must not outlive the ids of what was
@@ -43,9 +44,9 @@ func TestNoMarkWithoutTheIdsOfWhatWaits(t *testing.T) {
 			require.Equal(t, int64(1), r.manager.Status().Events.Waiting)
 			found := 0
 			count := func() {
-				for key, err := range kept.Keys(t.Context(), "sync/") {
+				for r, err := range kept.Each(t.Context(), "sync/") {
 					require.NoError(t, err)
-					if strings.HasPrefix(key, "sync/kept/") || strings.HasPrefix(key, "sync/marks") {
+					if strings.HasPrefix(r.Key, "sync/kept/") || strings.HasPrefix(r.Key, "sync/marks") {
 						found++
 					}
 				}

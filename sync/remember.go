@@ -130,11 +130,11 @@ type notedState struct {
 	report *report
 }
 
-// CompareAndSwap implements [state.Store].
-func (s notedState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	v, err := s.Store.CompareAndSwap(ctx, key, old, value)
+// Put implements [state.Store].
+func (s notedState) Put(ctx context.Context, records ...state.Record) error {
+	err := s.Store.Put(ctx, records...)
 	s.report.depends("state write", err)
-	return v, err
+	return err
 }
 
 // keeper is the plan's side: what is confirmed, and up to when that is complete.

@@ -58,43 +58,47 @@ func (f *faultyState) call(ctx context.Context, key string) error {
 	return nil
 }
 
-func (f *faultyState) Get(ctx context.Context, key string) ([]byte, kept.Version, error) {
+func (f *faultyState) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := f.call(ctx, key); err != nil {
-		return nil, kept.Absent, err
+		return nil, err
 	}
 	return f.Memory.Get(ctx, key)
 }
 
-func (f *faultyState) CompareAndSwap(ctx context.Context, key string, old kept.Version, value []byte) (kept.Version, error) {
-	if err := f.call(ctx, key); err != nil {
-		return kept.Absent, err
+func (f *faultyState) Put(ctx context.Context, records ...kept.Record) error {
+	for _, r := range records {
+		if err := f.call(ctx, r.Key); err != nil {
+			return err
+		}
 	}
-	return f.Memory.CompareAndSwap(ctx, key, old, value)
+	return f.Memory.Put(ctx, records...)
 }
 
-func (f *faultyState) Delete(ctx context.Context, key string, old kept.Version) error {
-	if err := f.call(ctx, key); err != nil {
-		return err
+func (f *faultyState) Delete(ctx context.Context, keys ...string) error {
+	for _, key := range keys {
+		if err := f.call(ctx, key); err != nil {
+			return err
+		}
 	}
-	return f.Memory.Delete(ctx, key, old)
+	return f.Memory.Delete(ctx, keys...)
 }
 
-func (f *faultyState) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+func (f *faultyState) Each(ctx context.Context, prefix string) iter.Seq2[kept.Record, error] {
+	return func(yield func(kept.Record, error) bool) {
 		if err := f.call(ctx, prefix); err != nil {
-			yield("", err)
+			yield(kept.Record{}, err)
 			return
 		}
-		f.Memory.Keys(ctx, prefix)(yield)
+		f.Memory.Each(ctx, prefix)(yield)
 	}
 }
 
 // all returns all keys that there are.
 func (f *faultyState) all(t *testing.T) (keys []string) {
 	t.Helper()
-	for key, err := range f.Memory.Keys(t.Context(), "") {
+	for r, err := range f.Memory.Each(t.Context(), "") {
 		require.NoError(t, err)
-		keys = append(keys, key)
+		keys = append(keys, r.Key)
 	}
 	return keys
 }
@@ -397,7 +401,7 @@ func TestEachFaultOfRecalling(t *testing.T) {
 		require.Equal(t, 10*time.Second, time.Since(began), "it is waited for as long as any call")
 		require.Len(t, next.saysOf("what was kept over the restart could not be read"), 1)
 		st.set(nil, false)
-		_, err := st.Memory.CompareAndSwap(t.Context(), "sync/chunks/rejected/0007", kept.Absent, []byte("damaged"))
+		err := st.Memory.Put(t.Context(), kept.Record{Key: "sync/chunks/rejected/0007", Value: []byte("damaged")})
 		require.NoError(t, err)
 		next, _ = recall(nil, false)
 		require.Len(t, next.saysOf("a part of what is remembered of rejected events could not be read"), 1)

@@ -15,7 +15,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/outage"
 	"github.com/graspsync/graspsync/internal/seldom"
-	"github.com/graspsync/graspsync/state"
 )
 
 // report is what everybody tells what has happened: it is counted, told to the observer, and
@@ -174,7 +173,7 @@ func (c *counters) recovered(err *error, whose string) {
 func (c *counters) depends(whose string, err error) {
 	switch {
 	case c == nil, errors.Is(err, context.Canceled):
-	case errors.Is(err, ErrIncomplete), errors.Is(err, ErrCannotRemove), errors.Is(err, errSetTooLarge), errors.Is(err, state.ErrConflict):
+	case errors.Is(err, ErrIncomplete), errors.Is(err, ErrCannotRemove), errors.Is(err, errSetTooLarge):
 		c.failing.Note(whose, nil)
 	default:
 		c.failing.Note(whose, err)

@@ -29,11 +29,9 @@ import (
 func copied(t *testing.T, from state.Store) *state.Memory {
 	t.Helper()
 	to := state.NewMemory()
-	for key, err := range from.Keys(t.Context(), "") {
+	for r, err := range from.Each(t.Context(), "") {
 		require.NoError(t, err)
-		value, _, err := from.Get(t.Context(), key)
-		require.NoError(t, err)
-		_, err = to.CompareAndSwap(t.Context(), key, state.Absent, value)
+		err = to.Put(t.Context(), state.Record{Key: r.Key, Value: r.Value})
 		require.NoError(t, err)
 	}
 	return to
@@ -238,7 +236,7 @@ func TestPromiseP15_SavedBeforeTheDial(t *testing.T) {
 		dials := 0
 		transport := watchful{net, func(u graspsync.RelayURL) {
 			dials++
-			value, _, err := kept.Get(t.Context(), "sync/health/"+u.String())
+			value, err := kept.Get(t.Context(), "sync/health/"+u.String())
 			require.NoError(t, err)
 			var record health.Record
 			require.NoError(t, json.Unmarshal(value, &record))
@@ -259,19 +257,29 @@ type brokenState struct {
 	hangs bool
 }
 
-func (b *brokenState) Get(ctx context.Context, key string) ([]byte, state.Version, error) {
+func (b *brokenState) Get(ctx context.Context, key string) ([]byte, error) {
 	if b.hangs {
 		<-ctx.Done()
-		return nil, state.Absent, ctx.Err()
+		return nil, ctx.Err()
 	}
 	return b.Memory.Get(ctx, key)
 }
 
-func (b *brokenState) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
-	if b.fails.Load() {
-		return state.Absent, errors.New("no space left on device")
+func (b *brokenState) Each(ctx context.Context, prefix string) iter.Seq2[state.Record, error] {
+	if !b.hangs {
+		return b.Memory.Each(ctx, prefix)
 	}
-	return b.Memory.CompareAndSwap(ctx, key, old, value)
+	return func(yield func(state.Record, error) bool) {
+		<-ctx.Done()
+		yield(state.Record{}, ctx.Err())
+	}
+}
+
+func (b *brokenState) Put(ctx context.Context, records ...state.Record) error {
+	if b.fails.Load() {
+		return errors.New("no space left on device")
+	}
+	return b.Memory.Put(ctx, records...)
 }
 
 // What can't be accounted for is not done to strangers; to relays that are known to
@@ -311,7 +319,7 @@ func TestStateThatHangs(t *testing.T) {
 		net := relaytest.NewNetwork()
 		net.Add("wss://a.example", relaytest.Behavior{})
 		kept := &brokenState{Memory: state.NewMemory(), hangs: true}
-		_, err := kept.CompareAndSwap(t.Context(), "sync/salt", state.Absent, make([]byte, 16))
+		err := kept.Put(t.Context(), state.Record{Key: "sync/salt", Value: make([]byte, 16)})
 		require.NoError(t, err)
 		r, _ := hosted(t, net, relaysync.Config{State: kept}.With(relaysync.Fixed{StoreTimeout: 10 * time.Second}), "a.example")
 		after(time.Minute)
@@ -360,13 +368,18 @@ func TestForgottenRelayLeavesTheState(t *testing.T) {
 		kept := state.NewMemory()
 		r, owner := hosted(t, net, relaysync.Config{State: kept}, "a.example")
 		after(3 * time.Minute)
-		require.Greater(t, kept.Usage().Entries, 2)
+		n := 0
+		for _, err := range kept.Each(t.Context(), "") {
+			require.NoError(t, err)
+			n++
+		}
+		require.Greater(t, n, 2)
 		r.save(owner.Hosted(at(time.Hour), "repo", us))
 		after(3 * time.Minute)
-		for key, err := range kept.Keys(t.Context(), "") {
+		for r, err := range kept.Each(t.Context(), "") {
 			require.NoError(t, err)
-			if !strings.HasPrefix(key, "sync/host/") { // to list it anew must not make it a new one
-				require.NotContains(t, key, "a.example")
+			if !strings.HasPrefix(r.Key, "sync/host/") { // to list it anew must not make it a new one
+				require.NotContains(t, r.Key, "a.example")
 			}
 		}
 		r.stop()

@@ -22,7 +22,6 @@ type used struct {
 	mu sync.Mutex // held while it is read or kept: nothing is obeyed before it is
 	// guarded by mu
 	read          bool
-	version       state.Version
 	initial, last int64 // when we were started, and now
 }
 
@@ -41,9 +40,8 @@ func (u *used) before(ctx context.Context) (int64, error) {
 
 // load reads the record with mu held.
 func (u *used) load(ctx context.Context) error {
-	data, version, err := u.store.Get(ctx, usedKey)
+	data, err := u.store.Get(ctx, usedKey)
 	if errors.Is(err, state.ErrNotFound) {
-		u.version = state.Absent
 		return nil
 	}
 	if err != nil {
@@ -53,7 +51,7 @@ func (u *used) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: record %q can't be read", errKeeping, usedKey)
 	}
-	u.version, u.last = version, max(u.last, at)
+	u.last = max(u.last, at)
 	return nil
 }
 
@@ -64,21 +62,15 @@ func (u *used) note(ctx context.Context, at int64) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for range 3 { // another handler may have the same records
-		if at <= u.last {
-			return nil
-		}
-		version, err := u.store.CompareAndSwap(ctx, usedKey, u.version, strconv.AppendInt(nil, at, 10))
-		if err == nil {
-			u.version, u.last = version, at
-			return nil
-		}
-		if !errors.Is(err, state.ErrConflict) {
-			return fmt.Errorf("%w: %w", errKeeping, err)
-		}
-		if err := u.load(ctx); err != nil {
-			return err
-		}
+	if err := u.load(ctx); err != nil { // another handler may have the same records
+		return err
 	}
-	return fmt.Errorf("%w: %w", errKeeping, state.ErrConflict)
+	if at <= u.last {
+		return nil
+	}
+	if err := u.store.Put(ctx, state.Record{Key: usedKey, Value: strconv.AppendInt(nil, at, 10)}); err != nil {
+		return fmt.Errorf("%w: %w", errKeeping, err)
+	}
+	u.last = at
+	return nil
 }

@@ -27,7 +27,7 @@ type Config struct {
 	// free than MinFreeDisk of Serve says, no more events are stored either.
 	Dir string
 	// State keeps what is to survive a restart, the events that wait among it, as
-	// filestate.Open returns it. The caller closes it, after Run.
+	// state.Open returns it. The caller closes it, after Run.
 	State state.Store
 	// Egress has the rules for connections to relays and git servers alike; our own
 	// listeners belong into its field Own. The names of the identity are ours by

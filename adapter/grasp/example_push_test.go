@@ -27,7 +27,7 @@ import (
 
 // What a client does at a GRASP server: it announces a repository, says what its branch is,
 // pushes, and finds both events served. Until then the server explains why they are not. A server that is to survive a restart has another backend
-// and package filestate.
+// and state.Open.
 func Example_push() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -39,7 +39,7 @@ func Example() {
 // The same with everything in sight: behind a proxy that names the client, with a ceiling for
 // each owner, and with records that the caller has opened.
 func ExampleNew() {
-	serve := func(ctx context.Context, db *badger.BadgerBackend, records *filestate.Store) error {
+	serve := func(ctx context.Context, db *badger.BadgerBackend, records *state.DB) error {
 		identity, err := nip34.ParseIdentity("grasp.example.com")
 		if err != nil {
 			return err

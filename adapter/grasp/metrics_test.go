@@ -23,11 +23,11 @@ type full struct {
 	is atomic.Bool
 }
 
-func (f *full) CompareAndSwap(ctx context.Context, key string, v state.Version, value []byte) (state.Version, error) {
+func (f *full) Put(ctx context.Context, records ...state.Record) error {
 	if f.is.Load() {
-		return state.Absent, syscall.ENOSPC
+		return syscall.ENOSPC
 	}
-	return f.Store.CompareAndSwap(ctx, key, v, value)
+	return f.Store.Put(ctx, records...)
 }
 
 // That a decision of the operator could not be kept was seen by who had decided, and by nobody who looks at

@@ -20,7 +20,7 @@ import (
 
 // What a client submits waits until the push that it announces has come. For real repositories
 // take package gitserve, which says itself what was pushed, and package gitfetch; a store that
-// survives a restart is in package filestate.
+// survives a restart is returned by state.Open.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

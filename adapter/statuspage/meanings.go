@@ -41,7 +41,6 @@ var meanings = map[string]map[string]reason{
 		"memory_chunks":        {"records that are to survive a restart, beyond their bound", "learned again, after a restart"},
 		"memory_queue":         {"records that were not written in time", "learned again, after a restart"},
 		"memory_size":          {"records that are too large", "learned again, after a restart"},
-		"memory_full":          {"records that did not fit", "learned again, after a restart"},
 		"memory_unreadable":    {"records that could not be read", "learned again"},
 	},
 	"purgatory": {

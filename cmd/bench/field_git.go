@@ -32,7 +32,7 @@ import (
 	"github.com/graspsync/graspsync/internal/fieldhub"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -270,7 +270,7 @@ func (f *gitField) sync(r *run) error {
 		return err
 	}
 	defer db.Close()
-	records, err := filestate.Open(filepath.Join(r.dir, "state"), filestate.Config{})
+	records, err := state.Open(filepath.Join(r.dir, "state"), state.Config{})
 	if err != nil {
 		return err
 	}

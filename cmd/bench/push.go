@@ -29,7 +29,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -383,7 +383,7 @@ type pushServer struct {
 	addr   string
 	now    atomic.Pointer[http.Handler]
 	events *eventbadger.BadgerBackend
-	state  *filestate.Store
+	state  *state.DB
 	stop   func() error
 	client *nostrClient
 	owner  *relaytest.Key
@@ -414,7 +414,7 @@ func newPushServer(r *run, from *history) (_ *pushServer, err error) {
 		s.events = nil
 		return nil, err
 	}
-	if s.state, err = filestate.Open(filepath.Join(s.dir, "state"), filestate.Config{}); err != nil {
+	if s.state, err = state.Open(filepath.Join(s.dir, "state"), state.Config{}); err != nil {
 		return nil, err
 	}
 	if s.front, s.addr, err = listen(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*s.now.Load()).ServeHTTP(w, r) })); err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
@@ -138,7 +138,7 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 	defer store.Close()
 	// Without it each start fetches all history from everybody, and a crash loop dials
 	// every relay each time.
-	kept, err := filestate.Open(opt.data, filestate.Config{Logger: log})
+	kept, err := state.Open(opt.data, state.Config{Logger: log})
 	if err != nil {
 		return fmt.Errorf("opening the state: %w", err)
 	}

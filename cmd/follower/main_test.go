@@ -58,7 +58,7 @@ func TestFollow(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	// Nothing was kept: each start fetched all history from everybody, and dialed at once.
-	kept, err := os.ReadFile(filepath.Join(opt.data, "state.log"))
+	kept, err := os.ReadFile(filepath.Join(opt.data, "state.db"))
 	require.NoError(t, err)
 	require.Contains(t, string(kept), otherServer.URL().HostPort().String())
 }

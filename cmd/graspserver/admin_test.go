@@ -23,7 +23,6 @@ import (
 
 	"github.com/graspsync/graspsync/internal/browsertest"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/state/filestate"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -124,17 +123,17 @@ func TestRulesThatFailAreSeen(t *testing.T) {
 	require.Contains(t, string(entries), `"by":"SIGHUP","command":"reload","outcome":"failed","error":"-rules `+file)
 }
 
-// damage has what is kept in a folder be damaged in one place, with more after it.
+// damage damages the records in a folder in one place.
 func damage(t *testing.T, folder string) {
 	t.Helper()
-	kept, err := filestate.Open(folder, filestate.Config{})
+	kept, err := state.Open(folder, state.Config{})
 	require.NoError(t, err)
 	for _, key := range []string{"one", "two", "three"} {
-		_, err := kept.CompareAndSwap(t.Context(), key, state.Absent, []byte("value of "+key))
+		err := kept.Put(t.Context(), state.Record{Key: key, Value: []byte("value of " + key)})
 		require.NoError(t, err)
 	}
 	require.NoError(t, kept.Close())
-	path := filepath.Join(folder, "state.log")
+	path := filepath.Join(folder, "state.db")
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	at := bytes.Index(data, []byte("value of two"))

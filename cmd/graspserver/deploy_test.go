@@ -24,7 +24,7 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 )
 
 // exported is what our /metrics has: of each metric the labels. What a running server shows is there, and
@@ -33,7 +33,7 @@ func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	out := make(map[string][]string)
 	dir := t.TempDir()
-	records, err := filestate.Open(filepath.Join(dir, "records"), filestate.Config{})
+	records, err := state.Open(filepath.Join(dir, "records"), state.Config{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, records.Close()) }()
 	identity, err := nip34.ParseIdentity("grasp.example")

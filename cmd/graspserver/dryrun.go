@@ -18,7 +18,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -100,12 +99,12 @@ func readBook(ctx context.Context, dir string, file rules.File, log *slog.Logger
 	if !exists(dir) {
 		return nil, nil //nolint:nilnil // no rules, no error
 	}
-	records, err := filestate.Open(dir, filestate.Config{Logger: log})
+	records, err := state.Open(dir, state.Config{Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("opening the rules: %w", err)
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
-	for _, err := range records.Keys(ctx, "rules/") {
+	for _, err := range records.Each(ctx, "rules/") {
 		if err != nil {
 			return nil, fmt.Errorf("reading the rules: %w", err)
 		}

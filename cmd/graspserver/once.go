@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -79,7 +79,7 @@ type oneShot struct {
 
 // syncsOnce is the server itself.
 func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, log *slog.Logger) (*oneShot, error) {
-	records, err := filestate.Open(filepath.Join(opt.data, "state"), filestate.Config{Logger: log})
+	records, err := state.Open(filepath.Join(opt.data, "state"), state.Config{Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("opening the state: %w", err)
 	}

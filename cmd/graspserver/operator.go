@@ -19,13 +19,12 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/state/filestate"
 )
 
 // operator is what whoever runs the server has decided, and the log of what they commanded.
 type operator struct {
 	book  *rules.Book
-	kept  *filestate.Store // the book's
+	kept  *state.DB // the book's
 	audit *admin.Log
 	log   *slog.Logger
 	path  string // of the file of rules, "" for none
@@ -46,7 +45,7 @@ func openOperator(ctx context.Context, records state.Store, opt options, log *sl
 	if err != nil {
 		return nil, err
 	}
-	if o.kept, err = filestate.Open(rulesDir(opt), filestate.Config{Logger: log}); err != nil {
+	if o.kept, err = state.Open(rulesDir(opt), state.Config{Logger: log}); err != nil {
 		return nil, fmt.Errorf("opening the rules: %w", err)
 	}
 	moved, err := rules.Move(ctx, records, o.kept)

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/rules"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -41,7 +41,7 @@ func TestRulesOutliveState(t *testing.T) {
 	}
 
 	// As an older version has left it.
-	records, err := filestate.Open(filepath.Join(data, "state"), filestate.Config{})
+	records, err := state.Open(filepath.Join(data, "state"), state.Config{})
 	require.NoError(t, err)
 	book, err := rules.Open(t.Context(), records, rules.Config{})
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 )
 
 // A second server on one data folder does not start, and names the folder and the first one.
@@ -19,7 +19,7 @@ func TestCaseC17_SecondServerOnFolder(t *testing.T) {
 	opt := options{listen: addr, domain: addr, adminListen: freeAddr(t), data: t.TempDir()}
 	_, stop := server(t, opt)
 	err := run(t.Context(), opt, slog.New(slog.DiscardHandler), nil)
-	require.ErrorIs(t, err, filestate.ErrLocked)
+	require.ErrorIs(t, err, state.ErrLocked)
 	require.ErrorContains(t, err, opt.data)
 	require.ErrorContains(t, err, fmt.Sprintf("pid %d since ", os.Getpid()))
 	stop()

@@ -30,7 +30,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/state/filestate"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -42,7 +41,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err := os.MkdirAll(opt.data, 0o700); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
-	records, err := filestate.Open(filepath.Join(opt.data, "state"), filestate.Config{Logger: log})
+	records, err := state.Open(filepath.Join(opt.data, "state"), state.Config{Logger: log})
 	if err != nil {
 		return fmt.Errorf("opening the state: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,40 +86,38 @@ type timed struct {
 	slow  time.Duration
 	log   []string
 	fails map[string]error // by key; "": all
-	now   int
-	most  int
 }
 
-func (s *timed) enter(key string) error {
+func (s *timed) enter(keys []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log = append(s.log, fmt.Sprint(time.Since(s.began), " ", key))
-	s.now++
-	s.most = max(s.most, s.now)
-	err := s.fails[""]
-	if err == nil {
-		err = s.fails[key]
+	s.log = append(s.log, fmt.Sprint(time.Since(s.began), " ", strings.Join(keys, " ")))
+	for _, key := range append(keys, "") {
+		if err := s.fails[key]; err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
-func (s *timed) leave() {
+func (s *timed) pause() time.Duration {
 	s.mu.Lock()
-	slow := s.slow
-	s.mu.Unlock()
-	time.Sleep(slow)
-	s.mu.Lock()
-	s.now--
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.slow
 }
 
-func (s *timed) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (state.Version, error) {
-	err := s.enter(key)
-	defer s.leave()
+func (s *timed) Put(ctx context.Context, records ...state.Record) error {
+	var keys []string
+	for _, r := range records {
+		keys = append(keys, r.Key)
+	}
+	slices.Sort(keys)
+	err := s.enter(keys)
+	time.Sleep(s.pause())
 	if err != nil {
-		return state.Absent, err
+		return err
 	}
-	return s.Memory.CompareAndSwap(ctx, key, old, v)
+	return s.Memory.Put(ctx, records...)
 }
 
 func (s *timed) set(fails map[string]error, slow ...time.Duration) {
@@ -153,8 +152,8 @@ func after(t *testing.T, d time.Duration) {
 	synctest.Wait()
 }
 
-// What nobody waits for is written three seconds after the first change, all of it together,
-// and ten seconds after it could not be; what somebody waits for is written at once.
+// Changes that nobody waits for are written together three seconds after the first one, and ten seconds after
+// they could not be; those that somebody waits for are written immediately, alone.
 func TestWhenThingsAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, 0, Config{})
@@ -164,19 +163,19 @@ func TestWhenThingsAreWritten(t *testing.T) {
 		after(t, 2*time.Second)
 		put("b", 1)
 		put("a", 2)
-		require.NoError(t, b.Save(t.Context(), one("c", 1)))
-		require.Equal(t, []string{"2s c"}, s.take())
+		require.NoError(t, b.Save(t.Context(), one("c", 1), one("d", 1)))
+		require.Equal(t, []string{"2s c d"}, s.take())
 		after(t, time.Second-1)
 		require.Empty(t, s.take())
 		after(t, 1)
-		require.ElementsMatch(t, []string{"3s a", "3s b"}, s.take())
+		require.Equal(t, []string{"3s a b"}, s.take())
 		after(t, time.Hour-3*time.Second)
 		require.Empty(t, s.take())
 
 		put("a", 3)
 		put("b", 3)
 		require.NoError(t, b.Flush(t.Context()))
-		require.ElementsMatch(t, []string{"1h0m0s a", "1h0m0s b"}, s.take())
+		require.Equal(t, []string{"1h0m0s a b"}, s.take())
 		after(t, time.Minute)
 		require.Empty(t, s.take(), "there was nothing else")
 
@@ -186,50 +185,38 @@ func TestWhenThingsAreWritten(t *testing.T) {
 		require.Equal(t, []string{"1h1m3s a"}, s.take())
 		put("b", 4) // goes with the other one
 		after(t, time.Second)
-		require.ElementsMatch(t, []string{"1h1m13s a", "1h1m13s b"}, s.take())
+		require.Equal(t, []string{"1h1m13s a b"}, s.take())
 		s.set(nil)
 		after(t, 10*time.Second)
-		twice := []string{"1h1m23s a", "1h1m23s a", "1h1m23s b", "1h1m23s b"}
-		require.ElementsMatch(t, twice, s.take(), "what is there had to be looked up")
+		require.Equal(t, []string{"1h1m23s a b"}, s.take())
 		after(t, time.Hour)
 		require.Empty(t, s.take())
 
-		s.set(map[string]error{"": state.ErrFull}) // what is no room for is not tried again
+		// A change that the store refuses keeps no other one from being written.
+		s.set(map[string]error{"a": state.ErrFull})
 		put("a", 5)
-		require.ErrorIs(t, b.Flush(t.Context()), state.ErrFull)
-		require.Len(t, s.take(), 1)
-		after(t, time.Hour)
-		require.Empty(t, s.take())
+		put("b", 5)
+		after(t, 3*time.Second)
+		log := s.take()
+		slices.Sort(log)
+		require.Equal(t, []string{"2h1m26s a", "2h1m26s a b", "2h1m26s b"}, log)
+		s.set(nil)
+		after(t, 10*time.Second)
+		require.Equal(t, []string{"2h1m36s a"}, s.take())
 	})
 }
 
-// At most 64 calls of the store are under way, and after 256 it is looked whether there is
-// more that somebody waits for.
-func TestHowMuchIsWrittenAtOnce(t *testing.T) {
+// A batch has at most 8 MiB, or one value more.
+func TestHowMuchIsWrittenTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, time.Second, Config{})
 		defer stop()
-		putAll(b, many("a", 512))
+		for i := range 9 {
+			b.Put(fmt.Sprint(i), of(make([]byte, 3<<20)))
+		}
 		require.NoError(t, b.Flush(t.Context()))
-		require.Equal(t, 8*time.Second, time.Since(s.began), "in eight turns")
-		synctest.Wait()
-		require.Equal(t, 64, s.most)
-		putAll(b, many("b", 512))
-		after(t, 3*time.Second+8*time.Second-1)
-		require.Len(t, s.take(), 1024)
-		s.mu.Lock()
-		require.Equal(t, 64, s.now)
-		s.mu.Unlock()
-		after(t, 1)
-		require.Zero(t, s.now)
-
-		putAll(b, many("c", 600))
-		after(t, 3500*time.Millisecond)
-		began := time.Now()
-		require.NoError(t, b.Save(t.Context(), many("d", 1)...))
-		require.Equal(t, 4500*time.Millisecond, time.Since(began), "behind 256")
-		after(t, 6*time.Second)
-		require.Len(t, s.take(), 601)
+		require.Len(t, s.take(), 3)
+		require.Equal(t, 3*time.Second, time.Since(s.began))
 	})
 }
 
@@ -279,7 +266,7 @@ func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
 		lines := func() int { return strings.Count(r.log(), "\n") }
 		require.Equal(t, 1, lines())
 		for _, part := range []string{
-			"level=ERROR", "what is to survive a restart could not be written", "key=a",
+			"level=ERROR", "saving persistent state failed", "key=a",
 			`error="writing: input/output error"`,
 		} {
 			require.Contains(t, r.log(), part)
@@ -291,13 +278,12 @@ func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
 			require.Equal(t, 2+minute, lines())
 		}
 		require.Empty(t, r.counts())
-		s.set(map[string]error{"": state.ErrFull})
+		s.set(nil)
 		after(t, time.Hour)
-		require.Equal(t, map[string]int{"full": 1}, r.counts())
 		require.Equal(t, 4, lines())
 		b.Put("a", of(make([]byte, 4<<20+1)))
 		after(t, time.Hour)
-		require.Equal(t, map[string]int{"full": 1, "size": 1}, r.counts())
+		require.Equal(t, map[string]int{"size": 1}, r.counts())
 		require.Equal(t, 4, lines(), "that is not the store's")
 		s.set(map[string]error{"": errDisk}, time.Second)
 		b.Put("a", of([]byte{2}))
@@ -307,40 +293,30 @@ func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
 	})
 }
 
-// What somebody waits for is told whoever waits, the first error of several; values as long
-// as they may be are written.
+// Save and Flush return the error of their changes; values as long as they may be are written.
 func TestWhatIsToldWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, 0, Config{MaxValue: 100})
-		full, disk := errors.New("full"), errors.New("disk")
-		s.set(map[string]error{"x/0001": full, "x/0002": disk})
-		changes := many("x", 4)
-		err := b.Save(t.Context(), changes...)
-		require.ErrorIs(t, err, full)
-		require.NotErrorIs(t, err, disk)
+		disk := errors.New("disk")
 		s.set(map[string]error{"x/0002": disk})
+		changes := many("x", 4)
 		require.ErrorIs(t, b.Save(t.Context(), changes...), disk)
 		require.ErrorIs(t, b.Flush(t.Context()), disk)
 		s.set(nil)
 		require.NoError(t, b.Save(t.Context(), Change{"y", of(make([]byte, 100))}))
-		err = b.Save(t.Context(), Change{"y", of(make([]byte, 101))})
+		err := b.Save(t.Context(), Change{"y", of(make([]byte, 101))})
 		require.ErrorIs(t, err, ErrTooLong)
 		require.ErrorContains(t, err, "101 bytes")
-		require.NoError(t, b.Save(t.Context()), "nothing is saved at once")
+		require.NoError(t, b.Save(t.Context()), "nothing is saved immediately")
 		stop()
 		b.Put("x", of([]byte{1}))
 		require.ErrorIs(t, b.Flush(t.Context()), ErrEnded)
-		for range 100 { // what was written before the end was
-			done := make(chan error, 1)
-			done <- nil
-			require.NoError(t, b.await(t.Context(), done))
-		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(disk)
 		b = New(s, complete(Config{}))
 		err = b.Save(ctx, changes...)
 		require.ErrorIs(t, err, disk)
-		require.ErrorContains(t, err, "saving: ")
+		require.ErrorContains(t, err, "saving records: ")
 	})
 }
 
@@ -357,58 +333,40 @@ func TestStoreThatHangs(t *testing.T) {
 
 type hangingStore struct{ *state.Memory }
 
-func (hangingStore) CompareAndSwap(ctx context.Context, _ string, _ state.Version, _ []byte) (state.Version, error) {
+func (hangingStore) Put(ctx context.Context, _ ...state.Record) error {
 	<-ctx.Done()
-	return state.Absent, ctx.Err()
+	return ctx.Err()
 }
 
-// shaky is a store whose calls fail before or after they have done what they should, and
-// to which others write, too.
+// shaky is a store whose calls fail before or after they have had an effect.
 type shaky struct {
 	*state.Memory
 
-	mu    sync.Mutex
-	rng   *rand.Rand // guarded by mu
-	calm  bool       // guarded by mu
-	calls int        // guarded by mu
+	mu   sync.Mutex
+	rng  *rand.Rand // guarded by mu
+	calm bool       // guarded by mu
 }
 
-func (s *shaky) strike(ctx context.Context, key string, call func() error) error {
+func (s *shaky) strike(call func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls++
-	if s.calm {
-		return call()
-	}
-	switch s.rng.IntN(6) {
-	case 0:
-		return errDisk
-	case 1:
-		_ = call()
-		return errDisk
-	case 2:
-		_, version, _ := s.Memory.Get(ctx, key)
-		_, _ = s.Memory.CompareAndSwap(ctx, key, version, []byte("somebody else's"))
-	case 3:
-		if _, version, err := s.Memory.Get(ctx, key); err == nil {
-			_ = s.Memory.Delete(ctx, key, version)
+	if !s.calm {
+		switch s.rng.IntN(4) {
+		case 0:
+			return errDisk
+		case 1:
+			return errors.Join(call(), errDisk)
 		}
 	}
 	return call()
 }
 
-func (s *shaky) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (version state.Version, err error) {
-	err = s.strike(ctx, key, func() (err error) { version, err = s.Memory.CompareAndSwap(ctx, key, old, v); return err })
-	return version, err
+func (s *shaky) Put(ctx context.Context, records ...state.Record) error {
+	return s.strike(func() error { return s.Memory.Put(ctx, records...) })
 }
 
-func (s *shaky) Delete(ctx context.Context, key string, old state.Version) error {
-	return s.strike(ctx, key, func() error { return s.Memory.Delete(ctx, key, old) })
-}
-
-func (s *shaky) Get(ctx context.Context, key string) (value []byte, version state.Version, err error) {
-	err = s.strike(ctx, key, func() (err error) { value, version, err = s.Memory.Get(ctx, key); return err })
-	return value, version, err
+func (s *shaky) Delete(ctx context.Context, keys ...string) error {
+	return s.strike(func() error { return s.Memory.Delete(ctx, keys...) })
 }
 
 // However the store fails: what was told last is what is kept once it works again, and what
@@ -423,7 +381,7 @@ func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 4))
 			want := make(map[string][]byte)
 			check := func(name string) {
-				value, _, err := s.Memory.Get(t.Context(), name)
+				value, err := s.Memory.Get(t.Context(), name)
 				if want[name] == nil {
 					require.ErrorIs(t, err, state.ErrNotFound)
 				} else {
@@ -484,8 +442,7 @@ func TestNewestIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := state.NewMemory()
 		for _, key := range []string{"a", "b", "gone", "x"} {
-			_, err := store.CompareAndSwap(t.Context(), key, state.Absent, []byte{1})
-			require.NoError(t, err)
+			require.NoError(t, store.Put(t.Context(), state.Record{Key: key, Value: []byte{1}}))
 		}
 		s := &timed{Memory: store, began: time.Now()}
 		b := New(s, complete(Config{}))
@@ -495,9 +452,7 @@ func TestNewestIsWritten(t *testing.T) {
 			if key != "gone" {
 				return true, nil
 			}
-			_, version, err := store.Get(t.Context(), key)
-			require.NoError(t, err)
-			return false, store.Delete(t.Context(), key, version)
+			return false, store.Delete(t.Context(), key)
 		}))
 		require.Equal(t, []string{"a01", "b01", "gone01", "x01"}, seen)
 		go b.Run(t.Context())
@@ -511,13 +466,11 @@ func TestNewestIsWritten(t *testing.T) {
 		b.Put("x", of(nil))
 		b.Put("never", of(nil))
 		require.NoError(t, b.Flush(t.Context()))
-		require.ElementsMatch(t, []string{"0s a", "0s gone"}, s.take())
+		require.Equal(t, []string{"0s a gone"}, s.take())
 		has := make(map[string]byte)
-		for key, err := range store.Keys(t.Context(), "") {
+		for r, err := range store.Each(t.Context(), "") {
 			require.NoError(t, err)
-			value, _, err := store.Get(t.Context(), key)
-			require.NoError(t, err)
-			has[key] = value[0]
+			has[r.Key] = r.Value[0]
 		}
 		require.Equal(t, map[string]byte{"a": 7, "b": 1, "gone": 1}, has)
 	})
@@ -526,35 +479,15 @@ func TestNewestIsWritten(t *testing.T) {
 // What can't be read, and what who reads it does not want to go on with, ends a Load.
 func TestLoadThatFails(t *testing.T) {
 	store := state.NewMemory()
-	_, err := store.CompareAndSwap(t.Context(), "a", state.Absent, nil)
-	require.NoError(t, err)
+	require.NoError(t, store.Put(t.Context(), state.Record{Key: "a"}))
 	b := New(store, complete(Config{}))
 	require.Equal(t, errDisk, b.Load(t.Context(), "", func(string, []byte) (bool, error) { return true, errDisk }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err = b.Load(ctx, "", func(string, []byte) (bool, error) { return true, nil })
+	err := b.Load(ctx, "", func(string, []byte) (bool, error) { return true, nil })
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "reading what was kept: ")
+	require.ErrorContains(t, err, "loading records: ")
 	require.NoError(t, b.Load(t.Context(), "b", func(string, []byte) (bool, error) { return true, errDisk }))
-}
-
-// What the store has no room for is written once it has, if that is wanted, and is not counted
-// as dropped.
-func TestWhatThereIsNoRoomForIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r reports
-		b, s, stop := timing(t, 0, Config{RetryFull: true, Dropped: r.drop})
-		defer stop()
-		s.set(map[string]error{"": state.ErrFull})
-		require.ErrorIs(t, b.Save(t.Context(), one("a", 1)), state.ErrFull)
-		after(t, 10*time.Second)
-		require.Equal(t, []string{"0s a", "10s a"}, s.take())
-		s.set(nil)
-		after(t, 10*time.Second)
-		_, _, err := s.Get(t.Context(), "a")
-		require.NoError(t, err)
-		require.Empty(t, r.counts())
-	})
 }
 
 // A Flush while something was being written returned at once: whoever ended Run after it cut
@@ -568,7 +501,7 @@ func TestFlushWaitsForWhatIsBeingWritten(t *testing.T) {
 		require.Len(t, s.take(), 1)
 		require.NoError(t, b.Flush(t.Context()))
 		require.Equal(t, 4*time.Second, time.Since(s.began))
-		_, _, err := s.Get(t.Context(), "a")
+		_, err := s.Get(t.Context(), "a")
 		require.NoError(t, err)
 		s.set(map[string]error{"a": errDisk})
 		b.Put("a", of([]byte{2}))
@@ -584,13 +517,13 @@ func TestWhatFailsKeepsNothingElseFromBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, 0, Config{})
 		defer stop()
-		s.set(map[string]error{"bad": errDisk})
+		s.set(map[string]error{"bad": state.ErrFull})
 		b.Put("good", of([]byte{1}))
 		for range 5 {
-			require.ErrorIs(t, b.Save(t.Context(), one("bad", 1)), errDisk)
+			require.ErrorIs(t, b.Save(t.Context(), one("bad", 1)), state.ErrFull)
 			after(t, time.Second)
 		}
-		_, _, err := s.Get(t.Context(), "good")
+		_, err := s.Get(t.Context(), "good")
 		require.NoError(t, err)
 		require.Contains(t, s.take(), "3s good")
 	})
@@ -614,37 +547,13 @@ func TestWhoWaitsKeepsNothingElseFromBeingWritten(t *testing.T) {
 		putAll(b, many("lazy", 100))
 		time.Sleep(6 * time.Second)
 		n := 0
-		for _, err := range store.Keys(t.Context(), "lazy") {
+		for _, err := range store.Each(t.Context(), "lazy") {
 			require.NoError(t, err)
 			n++
 		}
 		require.Equal(t, 100, n)
 		cancel()
 		savers.Wait()
-	})
-}
-
-// One value that failed again and again put off many others each time.
-func TestOneThatFailsPutsOffNoOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, store, stop := timing(t, time.Millisecond, Config{Delay: time.Second})
-		defer stop()
-		store.set(map[string]error{"all/0007": errDisk})
-		putAll(b, many("all", 5_000))
-		time.Sleep(2 * time.Second)
-		n := 0
-		for _, err := range store.Keys(t.Context(), "all") {
-			require.NoError(t, err)
-			n++
-		}
-		require.Equal(t, 4_999, n)
-		store.set(nil)
-		time.Sleep(9 * time.Second)
-		_, _, err := store.Get(t.Context(), "all/0007")
-		require.ErrorIs(t, err, state.ErrNotFound, "after a pause")
-		time.Sleep(time.Second)
-		_, _, err = store.Get(t.Context(), "all/0007")
-		require.NoError(t, err)
 	})
 }
 
@@ -657,7 +566,7 @@ func TestStoreThatPanics(t *testing.T) {
 		require.ErrorContains(t, b.Save(t.Context(), one("a", 1)), "panic: no such page")
 		require.NoError(t, b.Save(t.Context(), one("b", 1)))
 		after(t, retryPause)
-		value, _, err := store.Get(t.Context(), "a")
+		value, err := store.Get(t.Context(), "a")
 		require.NoError(t, err)
 		require.Equal(t, []byte{1}, value)
 	})
@@ -668,10 +577,10 @@ type panicking struct {
 	left int // panics
 }
 
-func (s *panicking) CompareAndSwap(ctx context.Context, key string, old state.Version, v []byte) (state.Version, error) {
+func (s *panicking) Put(ctx context.Context, records ...state.Record) error {
 	if s.left > 0 {
 		s.left--
 		panic("no such page")
 	}
-	return s.Memory.CompareAndSwap(ctx, key, old, v)
+	return s.Memory.Put(ctx, records...)
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/state/filestate"
 	"github.com/graspsync/graspsync/state/statetest"
 )
 
@@ -14,7 +13,7 @@ import (
 func ExampleRun() {
 	TestStore := func(t *testing.T) {
 		statetest.Run(t, func(t *testing.T) state.Store {
-			store, err := filestate.Open(t.TempDir(), filestate.Config{})
+			store, err := state.Open(t.TempDir(), state.Config{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, store.Close()) })
 			return store

@@ -4,22 +4,29 @@
 //		statetest.Run(t, func(t *testing.T) state.Store { return mystore.New(t.TempDir()) })
 //	}
 //
-// It looks at what the interface promises and at nothing else. That a store keeps
-// its values over a restart is for the implementation's own tests.
+// The suite tests the promises of the interface. That records survive a restart is for the tests of
+// the implementation.
 package statetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/graspsync/graspsync/state"
 )
 
 // Run runs the suite, each part as a subtest with a Store of its own. open returns
-// an empty Store that holds at least 1,000 keys and 8 MiB, and closes it with
-// t.Cleanup where it needs closing.
+// an empty Store that holds at least 1,000 records and 8 MiB, and closes it with
+// t.Cleanup if it needs closing.
 func Run(t *testing.T, open func(t *testing.T) state.Store) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
@@ -30,93 +37,364 @@ func Run(t *testing.T, open func(t *testing.T) state.Store) {
 	}
 }
 
-// check is a part of the suite. It returns what is wrong, so that the suite itself
-// can be tested on stores that are broken on purpose.
+// check is a part of the suite. It returns the first failure, so that the suite itself
+// can be tested with stores that are broken on purpose.
 type check struct {
 	name string
 	run  func(ctx context.Context, s state.Store) error
 }
 
 var checks = []check{
-	{"Absent", absent},
-	{"CreateAndGet", createAndGet},
-	{"EmptyValue", emptyValue},
-	{"LargeValue", largeValue},
-	{"Swap", swap},
-	{"Conflict", conflict},
-	{"Delete", remove},
-	{"VersionsAreNeverReused", versions},
+	{"PutGetDelete", putGetDelete},
+	{"Batch", batch},
 	{"KeysAreBytes", keysAreBytes},
 	{"KeyLimits", keyLimits},
 	{"ValueIsolation", isolation},
-	{"Keys", keys},
-	{"KeysStopsEarly", keysStops},
-	{"KeysDuringChange", keysDuringChange},
+	{"Each", each},
+	{"EachDuringChange", eachDuringChange},
 	{"ContextDone", contextDone},
-	{"ContextDoneDuringKeys", contextDoneDuringKeys},
-	{"ConcurrentCreate", concurrentCreate},
-	{"ConcurrentSwap", concurrentSwap},
-	{"ConcurrentCounter", concurrentCounter},
-	{"ConcurrentDelete", concurrentDelete},
-	{"ConcurrentKeys", concurrentKeys},
+	{"Concurrent", concurrent},
 	{"Model", model},
 }
 
-// put creates or replaces whatever the key has.
-func put(ctx context.Context, s state.Store, key string, value []byte) (state.Version, error) {
-	_, old, err := s.Get(ctx, key)
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
-		return state.Absent, fmt.Errorf("get %q: %w", key, err)
+// records returns records in the order of their keys.
+func records(pairs map[string]string) (out []state.Record) {
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		out = append(out, state.Record{Key: key, Value: []byte(pairs[key])})
 	}
-	v, err := s.CompareAndSwap(ctx, key, old, value)
-	if err != nil {
-		return state.Absent, fmt.Errorf("write %q: %w", key, err)
-	}
-	return v, nil
+	return out
 }
 
-// want reads a key and compares it with what it should be.
-func want(ctx context.Context, s state.Store, key, value string, version state.Version) error {
-	got, v, err := s.Get(ctx, key)
-	switch {
-	case err != nil:
-		return fmt.Errorf("get %q: %w", key, err)
-	case string(got) != value:
-		return fmt.Errorf("get %q: value %.100q, want %.100q", key, got, value)
-	case v != version:
-		return fmt.Errorf("get %q: version %d, want %d", key, v, version)
+// want compares the records of a prefix, read with Each and with Get.
+func want(ctx context.Context, s state.Store, prefix string, pairs map[string]string) error {
+	got := make(map[string]string)
+	last := ""
+	for r, err := range s.Each(ctx, prefix) {
+		if err != nil {
+			return fmt.Errorf("each of %q: %w", prefix, err)
+		}
+		if r.Key <= last && len(got) > 0 {
+			return fmt.Errorf("each of %q: %.50q after %.50q", prefix, r.Key, last)
+		}
+		got[r.Key], last = string(r.Value), r.Key
+	}
+	if !maps.Equal(got, pairs) {
+		return fmt.Errorf("each of %q: %d records, want %d: %.1000q instead of %.1000q", prefix, len(got), len(pairs), got, pairs)
+	}
+	for key, value := range pairs {
+		if got, err := s.Get(ctx, key); err != nil || string(got) != value {
+			return fmt.Errorf("get of %.50q: %.100q, %w, want %.100q", key, got, err, value)
+		}
 	}
 	return nil
 }
 
-// wantAbsent checks that a key has no value.
-func wantAbsent(ctx context.Context, s state.Store, key string) error {
-	value, v, err := s.Get(ctx, key)
-	switch {
-	case !errors.Is(err, state.ErrNotFound):
-		return fmt.Errorf("get %q, which has no value: error %v, want ErrNotFound", key, err)
-	case v != state.Absent || len(value) != 0:
-		return fmt.Errorf("get %q, which has no value: value %.100q, version %d", key, value, v)
-	}
-	return nil
-}
-
-// wantErr checks that an error wraps the sentinel.
+// wantErr checks that an error wraps a sentinel.
 func wantErr(what string, err, sentinel error) error {
 	if !errors.Is(err, sentinel) {
-		return fmt.Errorf("%s: error %v, want one that wraps %q", what, err, sentinel)
+		return fmt.Errorf("%s: error %w, want one that wraps %q", what, err, sentinel)
 	}
 	return nil
 }
 
-// list collects the keys of a prefix.
-func list(ctx context.Context, s state.Store, prefix string) ([]string, error) {
-	var out []string
-	for key, err := range s.Keys(ctx, prefix) {
-		if err != nil {
-			return out, fmt.Errorf("keys of %q: %w", prefix, err)
-		}
-		out = append(out, key)
+func putGetDelete(ctx context.Context, s state.Store) error {
+	absent := func(key string) error {
+		_, err := s.Get(ctx, key)
+		return wantErr("get of a key without a value", err, state.ErrNotFound)
 	}
-	return out, nil
+	large := strings.Repeat("\x00\xff\n\"", 1<<20)
+	return firstError(
+		func() error { return absent("a") },
+		func() error { return s.Put(ctx, state.Record{Key: "a", Value: []byte("one")}) },
+		func() error { return s.Put(ctx, state.Record{Key: "ab", Value: []byte("neighbor")}) },
+		func() error { return s.Put(ctx, state.Record{Key: "a", Value: []byte("a longer one")}) },
+		func() error { return s.Put(ctx, state.Record{Key: "nil"}, state.Record{Key: "empty", Value: []byte{}}) },
+		func() error { return s.Put(ctx, state.Record{Key: "large", Value: []byte(large)}) },
+		func() error {
+			return want(ctx, s, "", map[string]string{"a": "a longer one", "ab": "neighbor", "nil": "", "empty": "", "large": large})
+		},
+		func() error { return s.Delete(ctx, "a", "absent", "large") },
+		func() error { return s.Delete(ctx, "a") },
+		func() error { return absent("a") },
+		func() error { return want(ctx, s, "", map[string]string{"ab": "neighbor", "nil": "", "empty": ""}) },
+	)
+}
+
+func firstError(steps ...func() error) error {
+	for i, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func batch(ctx context.Context, s state.Store) error {
+	return firstError(
+		func() error { return s.Put(ctx) },
+		func() error { return s.Delete(ctx) },
+		func() error { return s.Put(ctx, records(map[string]string{"a": "1", "b": "2"})...) },
+		func() error {
+			return s.Put(ctx, state.Record{Key: "b", Value: []byte("3")}, state.Record{Key: "b", Value: []byte("4")})
+		},
+		func() error {
+			err := s.Put(ctx, state.Record{Key: "a", Value: []byte("5")}, state.Record{})
+			return wantErr("put of a batch with an unusable key", err, state.ErrKey)
+		},
+		func() error {
+			return wantErr("delete of a batch with an unusable key", s.Delete(ctx, "a", ""), state.ErrKey)
+		},
+		func() error { return want(ctx, s, "", map[string]string{"a": "1", "b": "4"}) },
+	)
+}
+
+// oddKeys are keys that trip a store that makes paths, lines or patterns of them.
+var oddKeys = []string{
+	"/", "//", "a/b", "a/b/", "../a", ".", "..", " ", "a b", "a\nb", "a\tb", "a\x00b", "\x00", "a\x00",
+	"\xff\xfe", "\xff", "A", "a", "é", "e\u0301", "%2e", "*", "a*", "?", "[a]", "con", "-rf", "'", `"`, `\`,
+	"health/wss://relay.example.com/päth?x=y", strings.Repeat("x", state.MaxKey),
+}
+
+func keysAreBytes(ctx context.Context, s state.Store) error {
+	pairs := make(map[string]string)
+	for i, key := range oddKeys {
+		pairs[key] = fmt.Sprint(i)
+	}
+	if err := s.Put(ctx, records(pairs)...); err != nil {
+		return err
+	}
+	return want(ctx, s, "", pairs)
+}
+
+func keyLimits(ctx context.Context, s state.Store) error {
+	for _, key := range []string{"", strings.Repeat("x", state.MaxKey+1)} {
+		_, err := s.Get(ctx, key)
+		err = errors.Join(
+			wantErr("get of an unusable key", err, state.ErrKey),
+			wantErr("put of an unusable key", s.Put(ctx, state.Record{Key: key}), state.ErrKey),
+			wantErr("delete of an unusable key", s.Delete(ctx, key), state.ErrKey),
+		)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isolation(ctx context.Context, s state.Store) error {
+	given := []byte("one")
+	if err := s.Put(ctx, state.Record{Key: "a", Value: given}); err != nil {
+		return err
+	}
+	copy(given, "XXX")
+	got, err := s.Get(ctx, "a")
+	if err != nil || string(got) != "one" {
+		return fmt.Errorf("the caller changed a value that it had put: %q, %w", got, err)
+	}
+	for r, err := range s.Each(ctx, "") {
+		if err != nil {
+			return err
+		}
+		copy(r.Value, "YYY")
+	}
+	copy(got, "YYY")
+	_ = append(got, "ZZZ"...)
+	if got, err = s.Get(ctx, "a"); err != nil || string(got) != "one" {
+		return fmt.Errorf("the caller changed a value that it had read: %q, %w", got, err)
+	}
+	if err := s.Put(ctx, state.Record{Key: "a", Value: []byte("two")}); err != nil {
+		return err
+	}
+	if string(got) != "one" {
+		return fmt.Errorf("a put changed a value that an earlier get had returned: %q", got)
+	}
+	return nil
+}
+
+// fill puts n records with a prefix.
+func fill(ctx context.Context, s state.Store, prefix string, n int) (map[string]string, error) {
+	pairs := make(map[string]string, n)
+	for i := range n {
+		pairs[fmt.Sprintf("%s%04d", prefix, i)] = "v"
+	}
+	return pairs, s.Put(ctx, records(pairs)...)
+}
+
+func each(ctx context.Context, s state.Store) error {
+	a, err := fill(ctx, s, "a/", 100)
+	ab, err2 := fill(ctx, s, "ab/", 3)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	all := maps.Clone(a)
+	maps.Copy(all, ab)
+	for prefix, expected := range map[string]map[string]string{
+		"": all, "a": all, "a/": a, "a/0099": {"a/0099": "v"}, "a/00990": {}, "ab": ab, "b": {}, "A": {},
+	} {
+		if err := want(ctx, s, prefix, expected); err != nil {
+			return err
+		}
+	}
+	sequence := s.Each(ctx, "")
+	for range 2 { // the sequence may be ranged over again, and a range may be left
+		n := 0
+		for r, err := range sequence {
+			if err != nil || r.Key != fmt.Sprintf("a/%04d", n) {
+				return fmt.Errorf("record %d: %q, %w", n, r.Key, err)
+			}
+			if n++; n == 3 {
+				break
+			}
+		}
+	}
+	return s.Put(ctx, state.Record{Key: "a/new"}) // a range that was left has nothing locked
+}
+
+func eachDuringChange(ctx context.Context, s state.Store) error {
+	if _, err := fill(ctx, s, "a/", 100); err != nil {
+		return err
+	}
+	// The loop creates records on both sides and deletes every other one. With a store that iterates under a lock
+	// or over records that are being changed, it would hang or not end.
+	done := make(chan error, 1)
+	seen := make(map[string]int)
+	go func() { done <- churn(ctx, s, seen) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+	case <-time.After(time.Minute):
+		return errors.New("an iteration whose loop changes the store does not end")
+	}
+	for i := range 100 {
+		if n := seen[fmt.Sprintf("a/%04d", i)]; n > 1 || i%2 == 0 && n != 1 {
+			return fmt.Errorf("record %d was yielded %d times", i, n)
+		}
+	}
+	return nil
+}
+
+func churn(ctx context.Context, s state.Store, seen map[string]int) error {
+	n := 0
+	for r, err := range s.Each(ctx, "a/") {
+		if err != nil {
+			return err
+		}
+		seen[r.Key]++
+		if n < 100 {
+			err := s.Put(ctx, state.Record{Key: fmt.Sprintf("a/!%04d", n)}, state.Record{Key: fmt.Sprintf("a/~%04d", n)})
+			if n%2 == 1 {
+				err = errors.Join(err, s.Delete(ctx, fmt.Sprintf("a/%04d", n)))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		n++
+	}
+	return nil
+}
+
+func contextDone(ctx context.Context, s state.Store) error {
+	pairs, err := fill(ctx, s, "a/", 100)
+	if err != nil {
+		return err
+	}
+	done, cancel := context.WithCancel(ctx)
+	n := 0
+	for _, err = range s.Each(done, "") {
+		if n++; n == 3 {
+			cancel()
+		}
+	}
+	cancel()
+	if n == 100 {
+		return errors.New("the iteration continued to the end after the end of its context")
+	}
+	if err := wantErr("iteration whose context ended", err, context.Canceled); err != nil {
+		return err
+	}
+	_, err = s.Get(done, "a/0001")
+	err = errors.Join(
+		wantErr("get", err, context.Canceled),
+		wantErr("put", s.Put(done, state.Record{Key: "a/0001"}), context.Canceled),
+		wantErr("delete", s.Delete(done, "a/0001"), context.Canceled),
+		wantErr("each", want(done, s, "no such prefix", nil), context.Canceled),
+	)
+	if err != nil {
+		return fmt.Errorf("with a context that is done: %w", err)
+	}
+	return want(ctx, s, "", pairs)
+}
+
+// concurrent has several goroutines put pairs of records and read those of others: both records of a pair are always the same.
+func concurrent(ctx context.Context, s state.Store) error {
+	const workers, rounds = 8, 25
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() { errs[w] = work(ctx, s, fmt.Sprint("pair/", w/2, "/"), rounds, w%2 == 0) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func work(ctx context.Context, s state.Store, prefix string, rounds int, write bool) error {
+	for i := range rounds {
+		if write {
+			value := fmt.Append(nil, i)
+			if err := s.Put(ctx, state.Record{Key: prefix + "a", Value: value}, state.Record{Key: prefix + "b", Value: value}); err != nil {
+				return err
+			}
+			continue
+		}
+		a, err := s.Get(ctx, prefix+"a")
+		b, berr := s.Get(ctx, prefix+"b") // read later: not older
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err := errors.Join(err, berr); err != nil {
+			return err
+		}
+		if len(b) < len(a) || len(b) == len(a) && bytes.Compare(b, a) < 0 {
+			return fmt.Errorf("put of a batch: %q was stored without %q", a, b)
+		}
+	}
+	return nil
+}
+
+// model compares the store with a map under random operations.
+func model(ctx context.Context, s state.Store) error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	twin := make(map[string]string)
+	for i := range 300 {
+		keys := make([]string, 1+rng.IntN(4))
+		for j := range keys {
+			keys[j] = fmt.Sprint("key/", rng.IntN(20))
+		}
+		if rng.IntN(3) == 0 {
+			if err := s.Delete(ctx, keys...); err != nil {
+				return err
+			}
+			for _, key := range keys {
+				delete(twin, key)
+			}
+		} else {
+			changed := make(map[string]string)
+			for _, key := range keys {
+				changed[key] = fmt.Sprint("value ", i)
+			}
+			if err := s.Put(ctx, records(changed)...); err != nil {
+				return err
+			}
+			maps.Copy(twin, changed)
+		}
+		if i%20 == 0 {
+			if err := want(ctx, s, "", twin); err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+		}
+	}
+	return want(ctx, s, "key/", twin)
 }

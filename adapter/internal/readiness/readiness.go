@@ -102,11 +102,7 @@ func (r *Readiness) known() (ok bool, err error) {
 func (r *Readiness) record(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	_, version, err := r.records.Get(ctx, key)
-	if err == nil || errors.Is(err, state.ErrNotFound) {
-		_, err = r.records.CompareAndSwap(ctx, key, version, nil)
-	}
-	if err != nil {
+	if err := r.records.Put(ctx, state.Record{Key: key}); err != nil {
 		return fmt.Errorf("writing a record: %w", err)
 	}
 	return nil

@@ -24,19 +24,19 @@ type brittle struct {
 	swaps atomic.Int32
 }
 
-func (b *brittle) CompareAndSwap(ctx context.Context, key string, old state.Version, value []byte) (state.Version, error) {
+func (b *brittle) Put(ctx context.Context, records ...state.Record) error {
 	b.swaps.Add(1)
 	if b.hangs != nil {
 		<-b.hangs // a disk knows no contexts
 	}
 	if b.fails != nil {
-		return state.Absent, b.fails
+		return b.fails
 	}
-	return b.Store.CompareAndSwap(ctx, key, old, value)
+	return b.Store.Put(ctx, records...)
 }
 
-func (b *brittle) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return b.Store.Keys(ctx, prefix)
+func (b *brittle) Each(ctx context.Context, prefix string) iter.Seq2[state.Record, error] {
+	return b.Store.Each(ctx, prefix)
 }
 
 func TestReady(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 )
 
 // Settings are what an adapter is opened with.
@@ -29,7 +29,7 @@ type Settings struct {
 	// goes with that. Nobody else can list such a server: somebody tries it out.
 	Egress    egress.Config
 	Plaintext bool
-	Records   *filestate.Store // what survives a restart; to be closed
+	Records   *state.DB // what survives a restart; to be closed
 	Logger    *slog.Logger
 }
 
@@ -71,7 +71,7 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	}
 	s.Logger.Info("repositories are ours that list this relay and clone URL", "relay", s.Identity.RelayURL(),
 		"clone", s.Identity.CloneBase()+"/<npub>/<identifier>.git", "bootstrap_relays", len(s.Bootstrap))
-	if s.Records, err = filestate.Open(filepath.Join(folder, "state"), filestate.Config{Logger: s.Logger}); err != nil {
+	if s.Records, err = state.Open(filepath.Join(folder, "state"), state.Config{Logger: s.Logger}); err != nil {
 		return Settings{}, fmt.Errorf("opening the records: %w", err)
 	}
 	return s, nil
@@ -80,7 +80,7 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 // OpenRules opens what an operator has decided, in records of its own in the folder: those of a server may be lost, and
 // who is blocked is not to come back by that. What was opened is both records.
 func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, Opened, error) {
-	decided, err := filestate.Open(filepath.Join(folder, "rules"), filestate.Config{Logger: s.Logger})
+	decided, err := state.Open(filepath.Join(folder, "rules"), state.Config{Logger: s.Logger})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the rules: %w", err)
 	}
@@ -102,7 +102,7 @@ type Opened interface {
 }
 
 // both are the records of a server and those of its rules.
-type both struct{ records, rules *filestate.Store }
+type both struct{ records, rules *state.DB }
 
 // Close implements [io.Closer].
 func (b both) Close() error { return errors.Join(b.records.Close(), b.rules.Close()) }

@@ -25,7 +25,7 @@ import (
 // Config says how a server works. State must be set.
 type Config struct {
 	// State keeps what is to survive a restart, the events that wait among it, as
-	// filestate.Open returns it. The caller closes it, after Run.
+	// state.Open returns it. The caller closes it, after Run.
 	State state.Store
 	// Store says how the backend is used. Its Identity is set by New.
 	Store nostrlib.Config

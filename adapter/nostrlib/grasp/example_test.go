@@ -26,7 +26,7 @@ import (
 )
 
 // A client announces a repository, says what its branch is, pushes, and finds both events served. A
-// server that is to survive a restart has another backend and package filestate.
+// server that is to survive a restart has another backend and state.Open.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

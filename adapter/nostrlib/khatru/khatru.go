@@ -44,7 +44,7 @@ const (
 // Config is what may be set about the embedding. The zero Config works.
 type Config struct {
 	// Sync is the configuration of the SyncManager. For a server its field State
-	// should be set, as with filestate.Open: without it a restart begins with nothing.
+	// should be set, as with state.Open: without it a restart begins with nothing.
 	Sync relaysync.Config
 	// Store says how the backend is used. Its Identity is set by New.
 	Store nostrlib.Config

@@ -15,7 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/state/filestate"
+	"github.com/graspsync/graspsync/state"
 )
 
 var described = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: "(.*?)", constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
@@ -23,7 +23,7 @@ var described = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: "(.*?)", const
 // TestMetrics: docs/metrics.md has each metric of a GRASP server, as its collectors describe it.
 func TestMetrics(t *testing.T) {
 	dir := t.TempDir()
-	records, err := filestate.Open(filepath.Join(dir, "records"), filestate.Config{})
+	records, err := state.Open(filepath.Join(dir, "records"), state.Config{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, records.Close()) }()
 	identity, err := nip34.ParseIdentity("grasp.example")
@@ -47,7 +47,7 @@ func TestMetrics(t *testing.T) {
 		{"gitserve.Handler.Collector", server.GitHandler().Collector("ngit")},
 		{"gitserve.Staging.Collector", server.Staging().Collector("ngit")},
 		{"gate.Gate.Collector", server.Gate().Collector("ngit")},
-		{"filestate.Store.Collector", records.Collector("ngit")},
+		{"state.DB.Collector", records.Collector("ngit")},
 		{"rules.Book.Collector", server.Control("").Rules().Collector("ngit")},
 		{"grasp.Server.Collector, besides", server.Collector("ngit")},
 	} {

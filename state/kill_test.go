@@ -1,4 +1,4 @@
-package filestate
+package state_test
 
 import (
 	"bufio"
@@ -13,28 +13,31 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/state"
 )
 
-const childEnv = "FILESTATE_TEST_CHILD"
+const childEnv = "STATE_TEST_CHILD"
 
-// child counts up under some keys, and says each number once it is acknowledged,
-// until it is killed.
+// child counts up under some keys, two of which are always written together, and prints each number once it is
+// durable, until it is killed.
 func child(dir string) {
-	s, err := Open(dir, Config{})
+	s, err := state.Open(dir, state.Config{})
 	if err != nil {
 		fmt.Println("error", err)
 		return
 	}
+	ctx := context.Background()
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
 			key := fmt.Sprint("key", w)
-			value, version, _ := s.Get(context.Background(), key)
+			value, _ := s.Get(ctx, key)
 			n, _ := strconv.Atoi(strings.TrimLeft(string(value), " "))
 			for {
 				n++
-				padded := fmt.Sprintf("%*d", 3_000, n) // so that logs are compacted
-				if version, err = s.CompareAndSwap(context.Background(), key, version, []byte(padded)); err != nil {
+				padded := fmt.Appendf(nil, "%*d", 3_000, n)
+				if err := s.Put(ctx, state.Record{Key: key, Value: padded}, state.Record{Key: "twin of " + key, Value: padded}); err != nil {
 					fmt.Println("error", err)
 					return
 				}
@@ -45,8 +48,7 @@ func child(dir string) {
 	wg.Wait()
 }
 
-// Whatever a process that is killed had been told to be written is there, and no
-// number that it did not try to write.
+// After a kill every batch is stored that was durable, no half of a batch, and no number that was not written.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	acked := make(map[string]int)
@@ -61,7 +63,7 @@ func TestKill(t *testing.T) {
 		for {
 			line, err := lines.ReadString('\n')
 			if err != nil {
-				break // what has no end of line was not said
+				break // a line without an end was not printed
 			}
 			if kill == nil { // it is at work
 				kill = time.AfterFunc(time.Duration(round*37%200)*time.Millisecond, func() { _ = cmd.Process.Kill() })
@@ -73,11 +75,14 @@ func TestKill(t *testing.T) {
 		}
 		require.Error(t, cmd.Wait())
 
-		s := openDir(t, dir, Config{})
+		s := open(t, dir, state.Config{})
 		require.Zero(t, s.Stats().SetAside)
 		for key, n := range acked {
-			value, _, err := s.Get(t.Context(), key)
+			value, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
+			twin, err := s.Get(t.Context(), "twin of "+key)
+			require.NoError(t, err)
+			require.Equal(t, value, twin, "a batch is atomic")
 			got, err := strconv.Atoi(strings.TrimLeft(string(value), " "))
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, got, n, key)

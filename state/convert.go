@@ -1,0 +1,99 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+)
+
+// The file of an earlier version is a log: magic, a number, a version and their sum; then records that each have a head with
+// the number, a version, a kind, the lengths of key and value, the sum of these two, and the sum of the head.
+const (
+	logName        = "state.log"
+	logMagic       = "graspst1"
+	logHead        = 8 + 8 + 8 + 4
+	logRecordHead  = 8 + 8 + 1 + 2 + 4 + 4 + 4
+	logKind        = 16 // where it is in a head of a record
+	logKindPut     = 1
+	logKeyLength   = 17
+	logValueLength = 19
+	logBodySum     = 23
+	logRecordSum   = 27
+)
+
+// convert makes the bucket of a new file, with the records of an earlier version's log if there is one.
+func (d *DB) convert(dir string) error {
+	path := filepath.Join(dir, logName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.begin(nil)
+	}
+	if err != nil {
+		return err
+	}
+	values, left := readLog(data)
+	if err := d.begin(values); err != nil {
+		return err
+	}
+	if left > 0 { // the end of an append that was cut, or worse
+		d.stats.SetAside++
+		d.cfg.Logger.Error("end of the log of an earlier version is damaged and was not taken over", "bytes", left, "kept_as", path+".old")
+	}
+	return os.Rename(path, path+".old")
+}
+
+// begin makes the bucket with records in it, unless there is one.
+func (d *DB) begin(values map[string][]byte) error {
+	err := d.bolt.Update(func(tx *bbolt.Tx) error {
+		if tx.Bucket(bucket) != nil {
+			return nil
+		}
+		b, err := tx.CreateBucket(bucket)
+		if err != nil {
+			return err
+		}
+		for key, value := range values {
+			if err := b.Put([]byte(key), encode(Record{key, value})); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("making the file: %w", err)
+	}
+	return d.bolt.View(d.count)
+}
+
+// readLog returns the values of a log up to the first damaged record, and the number of bytes from there on. A log is a
+// history: the values are those of an earlier time if its end is damaged.
+func readLog(data []byte) (values map[string][]byte, left int) {
+	if len(data) < logHead || string(data[:len(logMagic)]) != logMagic {
+		return nil, len(data)
+	}
+	number, data := string(data[8:16]), data[logHead:]
+	values = make(map[string][]byte)
+	for len(data) >= logRecordHead {
+		head, body := data[:logRecordHead], data[logRecordHead:]
+		key := int(binary.BigEndian.Uint16(head[logKeyLength:]))
+		size := key + int(binary.BigEndian.Uint32(head[logValueLength:]))
+		if string(head[:8]) != number || size > len(body) || CheckKey(string(body[:min(key, len(body))])) != nil ||
+			crc32.Checksum(head[:logRecordSum], castagnoli) != binary.BigEndian.Uint32(head[logRecordSum:]) ||
+			crc32.Checksum(body[:size], castagnoli) != binary.BigEndian.Uint32(head[logBodySum:]) {
+			break
+		}
+		if name := string(body[:key]); head[logKind] == logKindPut {
+			values[name] = body[key:size]
+		} else {
+			delete(values, name)
+		}
+		data = body[size:]
+	}
+	return values, len(data)
+}

@@ -1,0 +1,520 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/graspsync/graspsync/internal/filelock"
+)
+
+// Sentinels of a [DB].
+var (
+	// ErrLocked is wrapped by the error of Open if another process, or another DB of this
+	// process, has the folder. The error names that process.
+	ErrLocked = errors.New("the folder is in use by another process")
+	// ErrClosed is wrapped by the errors of all methods after Close.
+	ErrClosed = errors.New("the store is closed")
+	// ErrDamaged is wrapped by the errors of all methods if the file is damaged. The next Open sets
+	// the file aside.
+	ErrDamaged = errors.New("the file of records is damaged")
+)
+
+const (
+	fileName    = "state.db"
+	damagedName = fileName + ".damaged"
+	lockName    = "lock"
+
+	maxGroup  = 256             // changes that share a transaction
+	partSize  = 1 << 20         // bytes of records that Each reads in one transaction
+	leastFile = 4 * 4096        // bytes: bbolt begins a file with four pages
+	lockWait  = 5 * time.Second // for the lock of bbolt, which nobody has who has not the lock of the folder
+)
+
+// bucket holds all records. A value is preceded by the sum of key and value.
+var bucket = []byte("records")
+
+// Config configures a [DB]. The zero value works.
+type Config struct {
+	// MaxBytes is the largest sum of the lengths of all keys and values; records that do not fit are
+	// refused with ErrFull. The file takes two to three times as much. Defaults to 256 MiB.
+	MaxBytes int64
+	// Logger gets failed writes and damage. Defaults to discarding it.
+	Logger *slog.Logger
+}
+
+// Stats are counts of a [DB].
+type Stats struct {
+	Keys  int   // that have a value
+	Bytes int64 // lengths of all keys and values
+	File  int64 // length of the file
+
+	// Since Open:
+	Writes   uint64 // records stored or deleted
+	Failures uint64 // transactions that failed
+	Refused  uint64 // batches that did not fit
+
+	SetAside int // damaged files that Open set aside, 0 or 1
+}
+
+// DB is a [Store] in a folder, made by [Open]. All of its records are in the file state.db, a bbolt
+// database. One goroutine writes; changes that come together share a transaction.
+//
+// A full disk makes writes fail until there is room. Reading goes on.
+type DB struct {
+	// set by Open, read-only
+	cfg     Config
+	lock    io.Closer // of the folder
+	bolt    *bbolt.DB
+	changes chan change
+	closing chan struct{} // closed by Close
+	ended   chan struct{} // closed when the writer has ended
+
+	broken error // owned by the writer: a panic of bbolt, which may have left its locks behind
+
+	closeOnce sync.Once
+
+	mu    sync.Mutex
+	stats Stats // guarded by mu
+}
+
+// change is a batch that waits to be durable.
+type change struct {
+	puts    []Record // with encoded values
+	deletes []string
+	done    chan error // one slot
+}
+
+var _ Store = (*DB)(nil)
+
+// Open opens the records in the folder dir, which it makes if need be. A damaged file is renamed to
+// state.db.damaged and logged, and the DB begins empty. The records of a folder that an earlier version of
+// this module wrote are taken over, and their file is renamed to state.log.old. The error wraps [ErrLocked] if
+// the folder is in use.
+func Open(dir string, cfg Config) (*DB, error) {
+	if cfg.MaxBytes < 0 || cfg.MaxBytes > 1<<31 {
+		return nil, fmt.Errorf("opening records: MaxBytes is %d, want 0 to 2 GiB", cfg.MaxBytes)
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 256 << 20
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening records in %s: %w", dir, err)
+	}
+	d := &DB{cfg: cfg, lock: lock, changes: make(chan change), closing: make(chan struct{}), ended: make(chan struct{})}
+	if err := d.open(dir); err != nil {
+		return nil, fmt.Errorf("opening records in %s: %w", dir, errors.Join(err, lock.Close()))
+	}
+	go d.write()
+	return d, nil
+}
+
+func lockFolder(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return file, filelock.Take(file, ErrLocked)
+}
+
+// open opens the file, or a new one if it is damaged, and takes over the records of an earlier version.
+func (d *DB) open(dir string) error {
+	path := filepath.Join(dir, fileName)
+	err := d.load(path)
+	if errors.Is(err, ErrDamaged) {
+		if rerr := os.Rename(path, filepath.Join(dir, damagedName)); rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		d.cfg.Logger.Error("records damaged and set aside", "kept_as", filepath.Join(dir, damagedName), "error", err)
+		err = d.load(path)
+		d.stats.SetAside++
+	}
+	if err == nil {
+		err = d.convert(dir)
+	}
+	if err == nil {
+		err = syncFolder(dir)
+	}
+	if err != nil && d.bolt != nil {
+		err = errors.Join(err, d.bolt.Close())
+	}
+	return err
+}
+
+// load opens a file and reads all of it. The error wraps [ErrDamaged] if another file would be no worse.
+func (d *DB) load(path string) error {
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.Size() < leastFile {
+		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, info.Size())
+	}
+	var file *os.File // closed here if bbolt panics
+	err := contain(func() (err error) {
+		d.bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{
+			Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
+			OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
+				file, err = os.OpenFile(name, flag, mode)
+				return file, err
+			},
+		})
+		if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		if err != nil {
+			return err
+		}
+		return d.bolt.View(d.count)
+	})
+	if err != nil && file != nil {
+		_ = file.Close() // nothing was written to it
+		d.bolt = nil
+	}
+	return err
+}
+
+// count reads all records.
+func (d *DB) count(tx *bbolt.Tx) error {
+	d.stats.Keys, d.stats.Bytes, d.stats.File = 0, 0, tx.Size()
+	b := tx.Bucket(bucket)
+	if b == nil {
+		return nil
+	}
+	return b.ForEach(func(k, v []byte) error {
+		value, err := decode(k, v)
+		d.stats.Keys++
+		d.stats.Bytes += int64(len(k) + len(value))
+		return err
+	})
+}
+
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// contain calls f, and makes an error of a panic: bbolt panics where a file is damaged, and the memory that it maps
+// can't be read where the disk fails or the file was truncated.
+func contain(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+	}()
+	return f()
+}
+
+const sumSize = 4
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func sum(key, value []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
+}
+
+func encode(r Record) []byte {
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, sumSize+len(r.Value)), sum([]byte(r.Key), r.Value))
+	return append(b, r.Value...)
+}
+
+// decode returns the value in v, which is not copied.
+func decode(k, v []byte) ([]byte, error) {
+	if len(v) < sumSize || binary.BigEndian.Uint32(v) != sum(k, v[sumSize:]) {
+		return nil, fmt.Errorf("%w: record %q", ErrDamaged, k)
+	}
+	return v[sumSize:], nil
+}
+
+// Get implements [Store]. It does not wait for writes.
+func (d *DB) Get(ctx context.Context, key string) ([]byte, error) {
+	var value []byte
+	err := check(ctx, []string{key}, nil)
+	if err == nil {
+		err = d.view(func(b *bbolt.Bucket) error {
+			v := b.Get([]byte(key))
+			if v == nil {
+				return ErrNotFound
+			}
+			v, err := decode([]byte(key), v)
+			value = append([]byte{}, v...)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a record: %w", err)
+	}
+	return value, nil
+}
+
+// view calls f in a transaction that reads.
+func (d *DB) view(f func(*bbolt.Bucket) error) error {
+	return contain(func() error {
+		err := d.bolt.View(func(tx *bbolt.Tx) error { return f(tx.Bucket(bucket)) })
+		if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+			return ErrClosed
+		}
+		return err
+	})
+}
+
+// Put implements [Store]. If ctx ends during the write, the records may be stored.
+func (d *DB) Put(ctx context.Context, records ...Record) error {
+	err := check(ctx, nil, records)
+	if err == nil && len(records) > 0 {
+		c := change{puts: make([]Record, len(records))}
+		for i, r := range records {
+			c.puts[i] = Record{r.Key, encode(r)}
+		}
+		err = d.change(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("writing records: %w", err)
+	}
+	return nil
+}
+
+// Delete implements [Store]. If ctx ends during the write, the records may be deleted.
+func (d *DB) Delete(ctx context.Context, keys ...string) error {
+	err := check(ctx, keys, nil)
+	if err == nil {
+		err = d.view(func(b *bbolt.Bucket) error { // a deletion of nothing costs no transaction
+			keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return b.Get([]byte(key)) == nil })
+			return nil
+		})
+	}
+	if err == nil && len(keys) > 0 {
+		err = d.change(ctx, change{deletes: keys})
+	}
+	if err != nil {
+		return fmt.Errorf("deleting records: %w", err)
+	}
+	return nil
+}
+
+// change hands a change to the writer, and returns when it is durable.
+func (d *DB) change(ctx context.Context, c change) error {
+	c.done = make(chan error, 1)
+	select {
+	case d.changes <- c:
+	case <-d.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// write makes changes durable until Close.
+func (d *DB) write() {
+	defer close(d.ended)
+	for {
+		select {
+		case c := <-d.changes:
+			d.commit(d.gather(c))
+		case <-d.closing:
+			return
+		}
+	}
+}
+
+// gather returns first and the changes that wait behind it.
+func (d *DB) gather(first change) []change {
+	group := []change{first}
+	for len(group) < maxGroup {
+		select {
+		case c := <-d.changes:
+			group = append(group, c)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// commit makes a group of changes durable in one transaction, without those that do not fit.
+func (d *DB) commit(group []change) {
+	refused := make([]error, len(group))
+	after := d.Stats()
+	err := d.broken
+	if err == nil {
+		err = contain(func() error {
+			return d.bolt.Update(func(tx *bbolt.Tx) error {
+				b := tx.Bucket(bucket)
+				for i, c := range group {
+					if refused[i] = d.fits(b, c, after); refused[i] != nil {
+						after.Refused++
+					} else if err := c.apply(b, &after); err != nil {
+						return err
+					}
+				}
+				after.File = tx.Size()
+				return nil
+			})
+		})
+	}
+	if errors.Is(err, ErrDamaged) {
+		d.broken = err
+	}
+	d.settle(after, err)
+	for i, c := range group {
+		c.done <- cmp.Or(err, refused[i])
+	}
+}
+
+// settle counts a transaction.
+func (d *DB) settle(after Stats, err error) {
+	if err != nil {
+		d.cfg.Logger.Error("writing records failed", "error", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.stats.Failures++
+	} else {
+		d.stats = after
+	}
+}
+
+// fits returns an error unless there is room for a change.
+func (d *DB) fits(b *bbolt.Bucket, c change, now Stats) error {
+	grown := int64(0)
+	for _, r := range c.puts {
+		grown += footprint(r.Key, r.Value) - footprint(r.Key, b.Get([]byte(r.Key)))
+	}
+	if grown > 0 && now.Bytes+grown > d.cfg.MaxBytes {
+		return fmt.Errorf("%w: %d bytes", ErrFull, now.Bytes+grown)
+	}
+	return nil
+}
+
+// apply makes a change in a transaction.
+func (c change) apply(b *bbolt.Bucket, stats *Stats) error {
+	remove := func(key []byte) {
+		if v := b.Get(key); v != nil {
+			stats.Keys--
+			stats.Bytes -= footprint(string(key), v)
+		}
+	}
+	for _, r := range c.puts {
+		key := []byte(r.Key)
+		remove(key)
+		if err := b.Put(key, r.Value); err != nil {
+			return err
+		}
+		stats.Keys++
+		stats.Bytes += footprint(r.Key, r.Value)
+	}
+	for _, k := range c.deletes {
+		remove([]byte(k))
+		if err := b.Delete([]byte(k)); err != nil {
+			return err
+		}
+	}
+	stats.Writes += uint64(len(c.puts) + len(c.deletes))
+	return nil
+}
+
+// footprint returns how many bytes a record takes of Config.MaxBytes. Its value is encoded, nil if there is none.
+func footprint(key string, encoded []byte) int64 {
+	if encoded == nil {
+		return 0
+	}
+	return int64(len(key) + len(encoded) - sumSize)
+}
+
+// Each implements [Store]. It reads a part of the records at a time.
+func (d *DB) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for from := prefix; ; {
+			part, err := d.part(ctx, prefix, from)
+			for _, r := range part {
+				if err = ctx.Err(); err != nil {
+					break
+				}
+				if !yield(r, nil) {
+					return
+				}
+				from = r.Key + "\x00" // the next possible key
+			}
+			if err != nil {
+				yield(Record{}, fmt.Errorf("reading records: %w", err))
+			}
+			if err != nil || len(part) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// part returns records with a prefix whose keys are not before from, in order: none if there are none.
+func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	err = d.view(func(b *bbolt.Bucket) error {
+		size := 0
+		c := b.Cursor()
+		for k, v := c.Seek([]byte(from)); k != nil && bytes.HasPrefix(k, []byte(prefix)) && size < partSize; k, v = c.Next() {
+			value, err := decode(k, v)
+			if err != nil {
+				return err
+			}
+			out = append(out, Record{string(k), append([]byte{}, value...)})
+			size += len(k) + len(value)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Stats returns the counts of d.
+func (d *DB) Stats() Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stats
+}
+
+// Close waits for the changes under way and unlocks the folder. Calls after the first do nothing.
+func (d *DB) Close() (err error) {
+	d.closeOnce.Do(func() {
+		close(d.closing)
+		<-d.ended
+		if d.broken == nil { // else it may wait for its own locks
+			err = d.bolt.Close()
+		}
+		if err = errors.Join(err, d.lock.Close()); err != nil {
+			err = fmt.Errorf("closing records: %w", err)
+		}
+	})
+	return err
+}

@@ -1,0 +1,350 @@
+package state_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/state/statetest"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		child(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func open(t testing.TB, dir string, cfg state.Config) *state.DB {
+	t.Helper()
+	d, err := state.Open(dir, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// all returns all records of a store.
+func all(t testing.TB, s state.Store) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for r, err := range s.Each(context.Background(), "") {
+		require.NoError(t, err)
+		out[r.Key] = string(r.Value)
+	}
+	return out
+}
+
+func TestDB(t *testing.T) {
+	statetest.Run(t, func(t *testing.T) state.Store { return open(t, t.TempDir(), state.Config{}) })
+}
+
+func TestDBIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, state.Config{MaxBytes: 10})
+	bounded(t, d)
+	stats := d.Stats()
+	require.Equal(t, []any{2, int64(10), uint64(3)}, []any{stats.Keys, stats.Bytes, stats.Refused})
+	require.NoError(t, d.Close())
+	d = open(t, dir, state.Config{MaxBytes: 10})
+	require.ErrorIs(t, d.Put(t.Context(), state.Record{Key: "m"}), state.ErrFull, "the bound counts earlier records")
+}
+
+// Each reads a large store in parts.
+func TestDBEachOfManyRecords(t *testing.T) {
+	d := open(t, t.TempDir(), state.Config{})
+	want := make(map[string]string)
+	var batch []state.Record
+	for i := range 300 {
+		r := state.Record{Key: fmt.Sprintf("many/%03d", i), Value: bytes.Repeat([]byte{byte(i)}, 20_000)}
+		batch, want[r.Key] = append(batch, r), string(r.Value)
+	}
+	require.NoError(t, d.Put(t.Context(), batch...))
+	require.Equal(t, want, all(t, d))
+}
+
+func TestDBSurvivesARestart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "state")
+	want := make(map[string]string)
+	for round := range 3 {
+		d := open(t, dir, state.Config{})
+		require.Equal(t, want, all(t, d))
+		for i := range 10 {
+			key := fmt.Sprint(round, "/", i)
+			want[key] = "value of " + key
+			require.NoError(t, d.Put(t.Context(), state.Record{Key: key, Value: []byte(want[key])}))
+		}
+		delete(want, fmt.Sprint(round, "/9"))
+		require.NoError(t, d.Delete(t.Context(), fmt.Sprint(round, "/9")))
+		require.NoError(t, d.Close())
+		require.NoError(t, d.Close())
+		_, err := d.Get(t.Context(), "0/0")
+		require.ErrorIs(t, err, state.ErrClosed)
+		require.ErrorIs(t, d.Put(t.Context(), state.Record{Key: "x"}), state.ErrClosed)
+		require.ErrorIs(t, d.Delete(t.Context(), "x"), state.ErrClosed)
+		for _, err := range d.Each(t.Context(), "") {
+			require.ErrorIs(t, err, state.ErrClosed)
+		}
+	}
+}
+
+func TestDBIsOpenOnce(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, state.Config{})
+	_, err := state.Open(dir, state.Config{})
+	require.ErrorIs(t, err, state.ErrLocked)
+	require.ErrorContains(t, err, fmt.Sprintf("pid %d since ", os.Getpid()))
+	require.ErrorContains(t, err, dir)
+	require.NoError(t, d.Close())
+	open(t, dir, state.Config{})
+}
+
+func TestDBRefusesABadConfig(t *testing.T) {
+	_, err := state.Open(t.TempDir(), state.Config{MaxBytes: -1})
+	require.ErrorContains(t, err, "MaxBytes")
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = state.Open(file, state.Config{})
+	require.Error(t, err)
+}
+
+// What a writer waits for while others are written is written with a few transactions.
+func TestDBClosesBesideWriters(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, state.Config{})
+	acked := make([]int, 8)
+	var wg sync.WaitGroup
+	for w := range acked {
+		wg.Go(func() {
+			for d.Put(t.Context(), state.Record{Key: fmt.Sprint(w, "/", acked[w])}) == nil {
+				acked[w]++
+			}
+		})
+	}
+	require.NoError(t, d.Close())
+	wg.Wait()
+	have := all(t, open(t, dir, state.Config{}))
+	n := 0
+	for w := range acked {
+		for i := range acked[w] {
+			require.Contains(t, have, fmt.Sprint(w, "/", i))
+		}
+		n += acked[w]
+	}
+	require.Len(t, have, n)
+}
+
+// sample writes a store with a few hundred records, some of them in pages of their own, and returns its file.
+func sample(t *testing.T, dir string) string {
+	t.Helper()
+	d, err := state.Open(dir, state.Config{})
+	require.NoError(t, err)
+	for i := range 300 {
+		err := d.Put(t.Context(), state.Record{Key: fmt.Sprintf("key %03d", i), Value: bytes.Repeat([]byte{byte(i)}, i*i%9000)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, d.Close())
+	return filepath.Join(dir, "state.db")
+}
+
+// A damaged file is found at the start, set aside as a whole, and told of; or the damage is where nothing is.
+func TestDBSetsADamagedFileAside(t *testing.T) {
+	path := sample(t, t.TempDir())
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	want := all(t, open(t, filepath.Dir(path), state.Config{}))
+	rounds := 100
+	if testing.Short() {
+		rounds = 30
+	}
+	setAside := 0
+	for seed := range uint64(rounds) {
+		rng := rand.New(rand.NewPCG(4, seed))
+		data := bytes.Clone(good)
+		switch rng.IntN(4) {
+		case 0:
+			data = data[:rng.IntN(len(data))]
+		case 1:
+			from := rng.IntN(len(data)) &^ 4095
+			clear(data[from:min(len(data), from+4096*(1+rng.IntN(8)))])
+		default:
+			from := rng.IntN(len(data))
+			for i := from; i < min(len(data), from+1+rng.IntN(5000)); i++ {
+				data[i] ^= byte(1 + rng.IntN(255))
+			}
+		}
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "state.db"), data, 0o600))
+		var log strings.Builder
+		d, err := state.Open(dir, state.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err, "seed %d", seed)
+		have := all(t, d)
+		if d.Stats().SetAside > 0 {
+			setAside++
+			require.Empty(t, have)
+			require.Contains(t, log.String(), "level=ERROR")
+			kept, err := os.ReadFile(filepath.Join(dir, "state.db.damaged"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, kept))
+		} else if len(data) > 0 {
+			require.Subset(t, want, have, "seed %d", seed)
+		}
+		require.NoError(t, d.Put(t.Context(), state.Record{Key: "new"}), "seed %d", seed)
+		require.NoError(t, d.Close())
+		d, err = state.Open(dir, state.Config{})
+		require.NoError(t, err)
+		require.Zero(t, d.Stats().SetAside)
+		require.NoError(t, d.Close())
+	}
+	require.Greater(t, setAside, rounds/4)
+}
+
+// A file that is cut while it is open is an error, and not the end of the process.
+func TestDBFileIsCut(t *testing.T) {
+	path := sample(t, t.TempDir())
+	d := open(t, filepath.Dir(path), state.Config{})
+	require.NoError(t, os.Truncate(path, 8192))
+	failed := 0
+	for i := range 300 {
+		if _, err := d.Get(t.Context(), fmt.Sprintf("key %03d", i)); err != nil {
+			require.ErrorIs(t, err, state.ErrDamaged)
+			failed++
+		}
+	}
+	require.Positive(t, failed)
+	require.Error(t, d.Put(t.Context(), state.Record{Key: "key 000"}))
+	require.ErrorIs(t, d.Put(t.Context(), state.Record{Key: "key 001"}), state.ErrDamaged)
+	require.EqualValues(t, 2, d.Stats().Failures)
+}
+
+// fixture copies a folder that the version before this one wrote.
+func fixture(t *testing.T, change func([]byte) []byte) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/filestate/state.log")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "state.log"), change(data), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "lock"), []byte("pid 1 since then on vm"), 0o600))
+	return dir
+}
+
+func TestDBConvertsAnOldFolder(t *testing.T) {
+	dir := fixture(t, func(b []byte) []byte { return b })
+	d := open(t, dir, state.Config{})
+	have := all(t, d)
+	require.Equal(t, 26, d.Stats().Keys)
+	require.Zero(t, d.Stats().SetAside)
+	require.Equal(t, `{"state":"new"}`, have["sync/health/wss://relay.example.com"])
+	require.Equal(t, "\x00\x01\xff binary", have["sync/salt"])
+	require.Equal(t, `{"action":"block"}`, have["rules/rule/author "+strings.Repeat("ab", 32)])
+	require.Equal(t, "1764300000", have["admin/used"])
+	require.Contains(t, have, "ready")
+	require.NotContains(t, have, "purgatory/entry/gone")
+	require.NotContains(t, have, "invented")
+	require.Equal(t, strings.Repeat("19 ", 20), have["sync/chunks/rejected/0019"])
+	require.NoFileExists(t, filepath.Join(dir, "state.log"))
+	require.FileExists(t, filepath.Join(dir, "state.log.old"))
+	require.NoError(t, d.Delete(t.Context(), "ready"))
+	require.NoError(t, d.Close())
+	require.Len(t, all(t, open(t, dir, state.Config{})), 25, "it is converted once")
+}
+
+// Wherever an old file ends or is damaged, the records before that are taken over, and the rest is told of.
+func TestDBConvertsADamagedOldFolder(t *testing.T) {
+	whole := all(t, open(t, fixture(t, func(b []byte) []byte { return b }), state.Config{}))
+	for at := 0; at < 2772; at += 61 {
+		for name, change := range map[string]func([]byte) []byte{
+			"cut":     func(b []byte) []byte { return b[:at] },
+			"damaged": func(b []byte) []byte { b[at] ^= 1; return b },
+		} {
+			dir := fixture(t, change)
+			d, err := state.Open(dir, state.Config{})
+			require.NoError(t, err)
+			have := all(t, d)
+			for key, value := range have {
+				require.Contains(t, []string{whole[key], `{"state":"old"}`, "{}"}, value, "%s at %d: %s", name, at, key)
+			}
+			if name == "damaged" && (at < 8 || at >= 28) {
+				require.Equal(t, 1, d.Stats().SetAside, "%s at %d", name, at)
+			}
+			require.FileExists(t, filepath.Join(dir, "state.log.old"))
+			require.NoError(t, d.Close())
+		}
+	}
+}
+
+func TestDBMetrics(t *testing.T) {
+	d := open(t, t.TempDir(), state.Config{})
+	require.NoError(t, d.Put(t.Context(), state.Record{Key: "abc", Value: make([]byte, 7)}))
+	require.NoError(t, testutil.CollectAndCompare(d.Collector("ngit"), strings.NewReader(`
+# HELP ngit_state_bytes Bytes of all keys and values.
+# TYPE ngit_state_bytes gauge
+ngit_state_bytes 10
+# HELP ngit_state_failures_total Total transactions that failed.
+# TYPE ngit_state_failures_total counter
+ngit_state_failures_total 0
+# HELP ngit_state_keys Number of records.
+# TYPE ngit_state_keys gauge
+ngit_state_keys 1
+# HELP ngit_state_refused_total Total batches of records refused because the store is full.
+# TYPE ngit_state_refused_total counter
+ngit_state_refused_total 0
+# HELP ngit_state_set_aside Number of damaged files that were set aside at the start.
+# TYPE ngit_state_set_aside gauge
+ngit_state_set_aside 0
+# HELP ngit_state_writes_total Total records stored or deleted.
+# TYPE ngit_state_writes_total counter
+ngit_state_writes_total 1
+`), "ngit_state_bytes", "ngit_state_failures_total", "ngit_state_keys", "ngit_state_refused_total", "ngit_state_set_aside", "ngit_state_writes_total"))
+	problems, err := testutil.CollectAndLint(d.Collector("ngit"))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// The cost of a durable batch, with 50,000 records in the store.
+func BenchmarkPut(b *testing.B) {
+	d := open(b, b.TempDir(), state.Config{})
+	var batch []state.Record
+	for i := range 50_000 {
+		batch = append(batch, state.Record{Key: fmt.Sprintf("sync/health/wss://relay%d.example.com", i), Value: make([]byte, 500)})
+	}
+	require.NoError(b, d.Put(b.Context(), batch...))
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				from := i * 7919 % (len(batch) - n)
+				require.NoError(b, d.Put(b.Context(), batch[from:from+n]...))
+			}
+		})
+	}
+}
+
+// A restart with 150,000 records.
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	d := open(b, dir, state.Config{})
+	var batch []state.Record
+	for i := range 150_000 {
+		batch = append(batch, state.Record{Key: fmt.Sprintf("sync/health/wss://relay%d.example.com", i), Value: make([]byte, 500)})
+	}
+	require.NoError(b, d.Put(b.Context(), batch...))
+	require.NoError(b, d.Close())
+	for b.Loop() {
+		d, err := state.Open(dir, state.Config{})
+		require.NoError(b, err)
+		require.Equal(b, 150_000, d.Stats().Keys)
+		require.NoError(b, d.Close())
+	}
+}
