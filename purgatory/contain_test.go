@@ -199,11 +199,6 @@ type buggyState struct {
 	b *bugs
 }
 
-func (s buggyState) Get(ctx context.Context, key string) ([]byte, error) {
-	s.b.at("get")
-	return s.Store.Get(ctx, key)
-}
-
 func (s buggyState) Put(ctx context.Context, records ...state.Record) error {
 	s.b.at("put")
 	err := s.Store.Put(ctx, records...)
@@ -225,7 +220,7 @@ func TestPanicsCostWhatWasBeingDone(t *testing.T) {
 		"git": {
 			"quarantine", "missing", "refs", "align", "aligned", "share", "tidy", "quarantine missing", "promote", "discard",
 		},
-		"store":    {"get", "put", "was put", "delete"},
+		"store":    {"put", "was put", "delete"},
 		"observer": {"observe"},
 	} {
 		for _, op := range ops {

@@ -156,16 +156,10 @@ func (r containedRepositories) Reserve(ctx context.Context, ref graspsync.RepoRe
 	return func() { r.unlock(end) }, nil
 }
 
-// containedStore is a Store whose panics are errors, except those of Each, which only
-// Open calls.
+// containedStore is a Store whose panics in a write are errors. Only Open reads.
 type containedStore struct {
 	state.Store
 	report *report
-}
-
-func (s containedStore) Get(ctx context.Context, key string) (_ []byte, err error) {
-	defer s.report.recovered(&err, ofStore)
-	return s.Store.Get(ctx, key)
 }
 
 func (s containedStore) Put(ctx context.Context, records ...state.Record) (err error) {
