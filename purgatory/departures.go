@@ -9,12 +9,13 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/state"
 )
 
 // departures keeps repositories in service whose announcements are missing, if these are so many that
 // the events may be lost, until the operator confirms that they may leave. A restart does not end that.
 type departures struct {
-	store keeper // set by New, read-only
+	store state.Store // set by New, read-only
 
 	recorded map[graspsync.RepoRef]bool // the records in the store; owned by the checks
 
@@ -32,10 +33,10 @@ const departuresLeast = 1
 // load reads the records of before a restart.
 func (d *departures) load(ctx context.Context) error {
 	d.recorded, d.kept = make(map[graspsync.RepoRef]bool), make(map[graspsync.RepoRef]bool)
-	return d.store.each(ctx, keyKept, func(key string, value []byte) error {
+	return readEach(ctx, d.store, keyKept, func(key string, value []byte) error {
 		ref, err := graspsync.ParseRepoRef(string(value))
 		if err != nil || hashed(ref) != key {
-			return d.store.drop(ctx, keyKept+key)
+			return d.store.Delete(ctx, keyKept+key)
 		}
 		d.recorded[ref], d.kept[ref] = true, true
 		return nil
@@ -50,23 +51,32 @@ func (d *departures) keep(ctx context.Context, refs map[graspsync.RepoRef]bool, 
 	d.judged, d.kept, d.of = true, refs, of
 	d.mu.Unlock()
 	had := len(d.recorded) > 0
-	var errs []error
+	var puts []state.Record
 	for ref := range refs {
 		if !d.recorded[ref] {
-			errs = append(errs, d.store.put(ctx, keyKept+hashed(ref), []byte(ref.String())))
-			d.recorded[ref] = errs[len(errs)-1] == nil
+			puts = append(puts, state.Record{Key: keyKept + hashed(ref), Value: []byte(ref.String())})
 		}
 	}
+	if len(puts) > 0 {
+		err = d.store.Put(ctx, puts...)
+		for ref := range refs {
+			d.recorded[ref] = d.recorded[ref] || err == nil
+		}
+	}
+	var deletes []string
 	for ref := range d.recorded {
 		if !refs[ref] {
-			if err := d.store.drop(ctx, keyKept+hashed(ref)); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			delete(d.recorded, ref)
+			deletes = append(deletes, keyKept+hashed(ref))
 		}
 	}
-	return begins, had && len(d.recorded) == 0, errors.Join(errs...)
+	if len(deletes) > 0 {
+		derr := d.store.Delete(ctx, deletes...)
+		if derr == nil {
+			maps.DeleteFunc(d.recorded, func(ref graspsync.RepoRef, _ bool) bool { return !refs[ref] })
+		}
+		err = errors.Join(err, derr)
+	}
+	return begins, had && len(d.recorded) == 0, err
 }
 
 // keeps reports whether a repository is not to leave.
