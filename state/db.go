@@ -201,8 +201,13 @@ func (d *DB) count(tx *bbolt.Tx) error {
 	if b == nil {
 		return nil
 	}
+	var last []byte
 	return b.ForEach(func(k, v []byte) error {
 		value, err := decode(k, v)
+		if err == nil && (bytes.Compare(k, last) <= 0 || !bytes.Equal(b.Get(k), v)) {
+			err = fmt.Errorf("%w: record %q is not in its place", ErrDamaged, k)
+		}
+		last = k
 		d.stats.Keys++
 		d.stats.Bytes += int64(len(k) + len(value))
 		return err
@@ -486,6 +491,9 @@ func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err e
 		c := b.Cursor()
 		for k, v := c.Seek([]byte(from)); k != nil && bytes.HasPrefix(k, []byte(prefix)) && size < partSize; k, v = c.Next() {
 			value, err := decode(k, v)
+			if err == nil && string(k) < from {
+				err = fmt.Errorf("%w: record %q is not in its place", ErrDamaged, k)
+			}
 			if err != nil {
 				return err
 			}

@@ -66,10 +66,18 @@ func (f *faultyState) Get(ctx context.Context, key string) ([]byte, error) {
 }
 
 func (f *faultyState) Put(ctx context.Context, records ...kept.Record) error {
+	var errs []error
 	for _, r := range records {
 		if err := f.call(ctx, r.Key); err != nil {
-			return err
+			errs = append(errs, err)
 		}
+	}
+	switch len(errs) {
+	case 0:
+	case len(records):
+		return errs[0]
+	default: // it takes each of the others alone
+		return kept.ErrFull
 	}
 	return f.Memory.Put(ctx, records...)
 }
@@ -85,11 +93,15 @@ func (f *faultyState) Delete(ctx context.Context, keys ...string) error {
 
 func (f *faultyState) Each(ctx context.Context, prefix string) iter.Seq2[kept.Record, error] {
 	return func(yield func(kept.Record, error) bool) {
-		if err := f.call(ctx, prefix); err != nil {
-			yield(kept.Record{}, err)
-			return
+		for r, err := range f.Memory.Each(ctx, prefix) {
+			if cerr := f.call(ctx, r.Key); cerr != nil {
+				yield(kept.Record{}, cerr)
+				return
+			}
+			if !yield(r, err) {
+				return
+			}
 		}
-		f.Memory.Each(ctx, prefix)(yield)
 	}
 }
 
@@ -389,7 +401,7 @@ func TestEachFaultOfRecalling(t *testing.T) {
 		for n := 1; n <= calls; n++ {
 			next, relays = recall(func(i int, _ string) bool { return i == n }, false)
 			require.Equal(t, []string{
-				`level=ERROR msg="what was kept over the restart could not be read" error="reading what was kept: disk on fire"`,
+				`level=ERROR msg="what was kept over the restart could not be read" error="loading records: disk on fire"`,
 			}, next.lines())
 			require.GreaterOrEqual(t, relays, before, "what comes before is read")
 			require.NotEmpty(t, next.r.salt)
