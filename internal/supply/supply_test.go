@@ -14,7 +14,7 @@ import (
 const (
 	module = "github.com/graspsync/graspsync"
 	root   = "../.." // its folder, seen from here
-	most   = 7       // modules that the library depends on directly
+	most   = 8       // modules that the library depends on directly
 )
 
 // library reports whether an embedder's program may link a package: neither a tool, nor what only tests import.
