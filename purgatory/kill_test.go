@@ -242,7 +242,7 @@ func victim() error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // the process ends
+	defer store.Close()
 	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[graspsync.RepoRef]chan struct{})}
 	var reached int
 	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, store, cfg, func(name string) {
