@@ -210,7 +210,7 @@ func TestPages(t *testing.T) {
 		}
 		resp, text = r.ask(http.MethodGet, base+"/"+owner.Npub()+"/nothing.git/info/refs?service=git-upload-pack")
 		require.Equal(t, http.StatusNotFound, resp.StatusCode)
-		require.Equal(t, "no such repository\n", text, "git shows it")
+		require.Equal(t, "no such repository: an announcement that lists this server comes first\n", text, "git shows it")
 		r.stop()
 	}
 }

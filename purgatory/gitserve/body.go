@@ -12,6 +12,9 @@ import (
 // errBody is wrapped when a request can't be read to its end.
 var errBody = errors.New("reading the request")
 
+// errEncoding is returned for a request in a content encoding that git does not use.
+var errEncoding = errors.New("the content encoding is not supported: gzip is, and none")
+
 // limitError is returned for what is beyond a limit, which it names.
 type limitError struct{ beyond string }
 

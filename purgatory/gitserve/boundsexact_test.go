@@ -80,7 +80,7 @@ func TestAnswerToEachFailure(t *testing.T) {
 		logged bool
 	}{
 		fmt.Errorf("x: %w", errBusy):                          {503, "x: too many requests at once", false},
-		fmt.Errorf("x: %w", purgatory.ErrNoRepository):        {404, "no such repository", false},
+		fmt.Errorf("x: %w", purgatory.ErrNoRepository):        {404, "no such repository: an announcement that lists this server comes first", false},
 		fmt.Errorf("x: %w", &limitError{"more than 7 bytes"}): {413, "more than 7 bytes", true},
 		fmt.Errorf("%w: not so", errRequest):                  {403, "push not understood: not so", false},
 		fmt.Errorf("x: %w", errBody):                          {400, "the request could not be read", false},

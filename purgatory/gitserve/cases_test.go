@@ -287,6 +287,22 @@ func TestCaseC22_PushFromAVeryShallowClone(t *testing.T) {
 	require.Contains(t, s.remote(), tip)
 }
 
+// Who pushes from a shallow clone what builds on history that nobody brings heard of an object that git missed.
+func TestCaseC22_PushOfShallowHistory(t *testing.T) {
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	s.commit("a", 100)
+	s.commit("b", 100)
+	from := s.work
+	s.work = t.TempDir()
+	s.git("clone", "-q", "--depth", "1", "file://"+from, ".")
+	tip := s.commit("c", 100)
+	s.says(map[string]string{"refs/heads/main": tip})
+	out, err := s.try("push", s.url, "main")
+	require.Error(t, err)
+	require.Contains(t, out, "shallow update not allowed", out)
+	require.Contains(t, out, "git fetch --unshallow")
+}
+
 // Whatever the cause, a client that asked for a report gets one.
 func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 20}, gitserve.Config{})

@@ -320,7 +320,9 @@ func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text st
 	case errors.Is(err, errBusy):
 		return http.StatusServiceUnavailable, graspsync.Printable(err.Error())
 	case errors.Is(err, purgatory.ErrNoRepository):
-		return http.StatusNotFound, "no such repository"
+		return http.StatusNotFound, "no such repository: an announcement that lists this server comes first"
+	case errors.Is(err, errEncoding):
+		return http.StatusUnsupportedMediaType, err.Error()
 	case errors.Is(err, errBody), errors.Is(err, io.ErrUnexpectedEOF):
 		return http.StatusBadRequest, "the request could not be read"
 	case errors.Is(err, context.DeadlineExceeded):
@@ -722,7 +724,8 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most
 		}
 		from = unpacked
 	default:
-		return nil, fmt.Errorf("%w: unknown content encoding", errBody)
+		w.Header().Set("Accept-Encoding", "gzip")
+		return nil, errEncoding
 	}
 	file, err := h.disk.scratch()
 	if err != nil {

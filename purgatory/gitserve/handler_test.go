@@ -503,7 +503,7 @@ func TestRequests(t *testing.T) {
 		{"POST", upload, strings.Repeat("x", 3001), nil, 413},
 		{"POST", upload, bomb.String(), []string{"Content-Encoding", "gzip"}, 413},
 		{"POST", upload, "x", []string{"Content-Encoding", "gzip"}, 400},
-		{"POST", upload, "x", []string{"Content-Encoding", "br"}, 400},
+		{"POST", upload, "x", []string{"Content-Encoding", "br"}, 415},
 	} {
 		resp, text := r.do(t, tt.method, tt.path, tt.body, tt.header...)
 		require.Equal(t, tt.status, resp.StatusCode, "%s %s: %.200s", tt.method, tt.path, text)

@@ -33,6 +33,7 @@ type request struct {
 	report   bool // the client wants to be told about each ref
 	sideband bool // as packets of band 1
 	atomic   bool // all that it asks for, or nothing
+	shallow  bool // the client lacks a part of the history
 }
 
 // hears reports whether the client reads a report, of which git shows more than of a status.
@@ -139,6 +140,7 @@ func (r *request) add(line []byte, seen map[string]*command) error {
 		if err == nil && id.IsZero() {
 			err = fmt.Errorf("%w: no commit", errRequest)
 		}
+		r.shallow = true
 		return err
 	case words[0] == "push-cert":
 		return fmt.Errorf("%w: certificates are not taken", errRequest)

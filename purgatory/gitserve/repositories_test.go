@@ -317,7 +317,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, r.repos.Depart(t.Context(), owner.Ref("x")))
 	empty()
-	require.Contains(t, <-ended, "unpack no such repository\n")
+	require.Contains(t, <-ended, "unpack no such repository: ")
 }
 
 // Two who create one repository at the same time both have it then.

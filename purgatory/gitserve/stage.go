@@ -236,6 +236,10 @@ func (h *Handler) indexPack(ctx context.Context, p *upload, offset int64) error 
 	if errors.As(err, &fault) {
 		return &faultError{fault.Error()}
 	}
+	var lacks *faultError
+	if p.req.shallow && errors.As(err, &lacks) && strings.Contains(lacks.why, "did not receive expected object") {
+		return &faultError{"shallow update not allowed: history is missing that is not here either; git fetch --unshallow gets it"}
+	}
 	return err
 }
 
