@@ -83,7 +83,7 @@ func TestBodyOfARequest(t *testing.T) {
 			}
 			b, err := incomingBody(t, r.git, iotest.OneByteReader(bytes.NewReader(from)), most, encoding)
 			if encoding == "br" {
-				require.ErrorIs(t, err, errBody)
+				require.ErrorIs(t, err, errEncoding)
 				continue
 			}
 			require.NoError(t, err)
