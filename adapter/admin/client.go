@@ -58,6 +58,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	if err != nil {
 		return nil, err
 	}
+	req.Close = true // a connection that is kept ends with a server that is restarted, and a POST is not sent again
 	req.Header.Set("Content-Type", ContentType)
 	req.Header.Set("Authorization", authorization)
 	client := c.HTTP
