@@ -9,5 +9,5 @@
 // The mocks are generated; run go generate after changing an interface.
 package purgatorymock
 
-//go:generate go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -source=../interfaces.go -destination=mocks.go -package=purgatorymock
-//go:generate go tool -modfile=../../internal/tools/go.mod goimports -local github.com/graspsync/graspsync -w .
+//go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -source=../interfaces.go -destination=mocks.go -package=purgatorymock
+//go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod goimports -local github.com/graspsync/graspsync -w .
