@@ -58,12 +58,13 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	if err != nil {
 		return nil, err
 	}
-	req.Close = true // a connection that is kept ends with a server that is restarted, and a POST is not sent again
 	req.Header.Set("Content-Type", ContentType)
 	req.Header.Set("Authorization", authorization)
 	client := c.HTTP
 	if client == nil {
-		client = &http.Client{Timeout: commandFor, CheckRedirect: func(*http.Request, []*http.Request) error {
+		// A connection that was kept may have ended with a server that was restarted, and a POST is not sent again.
+		fresh := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+		client = &http.Client{Transport: fresh, Timeout: commandFor, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}}
 	}

@@ -535,7 +535,7 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 				_, _ = both.body.Write(after.body.Bytes())
 
 				identifier := strings.ReplaceAll(name+"-"+fault, " ", "-")
-				ref, url := ours.repository(t, "push-"+identifier)
+				_, url := ours.repository(t, "push-"+identifier)
 				ours.refs = map[string]string{main: first}
 				require.Contains(t, post(t, url, main, first, before.pack()), "ok "+main)
 				ours.refs = map[string]string{main: next}
@@ -550,7 +550,7 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 				out, err = run(t, from, both.pack(), "index-pack", "--stdin")
 				require.NoError(t, err, out)
 				require.NoError(t, os.WriteFile(filepath.Join(from, main), []byte(next+"\n"), 0o600))
-				ref, url = ours.repository(t, "fetch-"+identifier)
+				ref, url := ours.repository(t, "fetch-"+identifier)
 				ours.refs = map[string]string{main: first}
 				require.Contains(t, post(t, url, main, first, before.pack()), "ok "+main)
 				err = ours.hunt(t, ref, server+"/"+identifier+".git", "refs/heads/next", next)
