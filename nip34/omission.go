@@ -151,16 +151,6 @@ func (id Identity) CloneBase() string {
 	return id.bases[0].url(graspsync.HTTPSchemes)
 }
 
-// Hosts returns the names of the service, each once.
-func (id Identity) Hosts() (out []string) {
-	for _, b := range id.bases {
-		if !slices.Contains(out, b.authority.Host) {
-			out = append(out, b.authority.Host)
-		}
-	}
-	return out
-}
-
 // CloneURL is what announcements of a repository are to have among their clone URLs; see
 // [Identity.RelayURL].
 func (id Identity) CloneURL(ref graspsync.RepoRef) string {
@@ -185,19 +175,4 @@ func isLocal(host string) bool {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
 	}
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
-}
-
-// Services returns the hosts and ports at which an announcement has its repository served as
-// GRASP-01 has it: relay and clone URL of its own there.
-func (a *Announcement) Services() (at []graspsync.HostPort) {
-	for _, u := range a.Clones {
-		path := segments(u.Path())
-		n := len(path) - 2
-		here := n >= 0 && path[n] == NPub(a.Ref.Owner) && path[n+1] == a.Ref.Identifier+".git" &&
-			slices.ContainsFunc(a.Relays, func(r graspsync.RelayURL) bool { return r.HostPort() == u.HostPort() })
-		if here && !slices.Contains(at, u.HostPort()) {
-			at = append(at, u.HostPort())
-		}
-	}
-	return at
 }

@@ -216,7 +216,6 @@ func (l *loop) run(ctx context.Context) {
 			l.complete(now)
 			l.repair(ctx, now)
 			l.env.sets.forgetOld(now)
-			l.advise(now)
 			l.overview.publish(now, l.plan, l.known())
 		}
 	}
@@ -276,13 +275,6 @@ func (l *loop) step(ctx context.Context, in plan.Input) {
 	l.overview.changed = true
 	for _, e := range l.plan.Step(time.Now(), in) {
 		l.perform(ctx, e)
-	}
-}
-
-// advise says what seems to be set up wrong, once the Store is read.
-func (l *loop) advise(now time.Time) {
-	if s := l.env.snapshot.Load(); l.env.report.advice != nil && l.known() && !s.At.IsZero() {
-		l.env.report.advice.look(now, s)
 	}
 }
 

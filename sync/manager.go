@@ -92,7 +92,6 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		cfg.Policy = WithRules(cfg.Policy, cfg.Rules)
 	}
 	rep, inbox := newReport(cfg), newMailbox[any]()
-	rep.advice = newAdvice(identity, cfg.Logger)
 	x := newIndex(cfg.Policy.Lists, identity, rep.panickedIn)
 	reader := storeReader{store: store, index: x, counters: rep.counters}
 	f := newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)

@@ -25,7 +25,6 @@ type report struct {
 	says      says
 	log       *slog.Logger
 	verdicts  *verdicts
-	advice    *advice // nil: nobody is given any
 }
 
 func newReport(cfg Config) *report {
@@ -48,9 +47,6 @@ func (r *report) say(msg string, in graspsync.Incoming, more ...any) {
 // rejected says, and remembers, that the policy does not want an event, or not now.
 func (r *report) rejected(in graspsync.Incoming, is Whereabouts, v graspsync.Verdict) {
 	r.reject(v.Reason)
-	if r.advice != nil {
-		r.advice.rejected(in, v.Reason)
-	}
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
 	r.verdicts.noteBlocked(in, is, v.Reason, detail, ruleOf(v.DependsOn))
 	more := []any{keyReason, graspsync.Printable(v.Reason)}

@@ -445,9 +445,6 @@ func (w *writer) gone(j *job) {
 func (w *writer) brought(j *job) {
 	w.report.observe(EventStored(j.incoming))
 	w.report.say("event stored", j.incoming)
-	if w.report.advice != nil {
-		w.report.advice.arrived(j.incoming)
-	}
 	if j.stats != nil {
 		j.stats.brought()
 	}

@@ -58,7 +58,6 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 					asked++
 					return said != "", said
 				})
-				expectLog(t, "WARN nothing is followed: no repository here lists a relay, and there is no bootstrap relay")
 				switch says {
 				case "blocked: banned":
 					expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
