@@ -191,7 +191,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Func("fsck-allow", "`fault` of objects to accept, by its name in git fsck, such as hasDotgit (repeatable; in the environment separated by commas)",
 		list(&opt.fsckAllow, func(s string) (string, error) { return s, nil }))
 	fs.Var(positive(&opt.maxGitMemory, 2<<30, parseBytes), "max-git-memory", "`bytes` of memory for all git processes together")
-	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one repository, a 16th those of one client")
+	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one owner's repositories, a 16th those of one client")
 	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that objects stay in a repository which nothing names any more")
 	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")
 	fs.BoolVar(&opt.oneSided, "one-sided", false, "whoever is listed as a maintainer has a say, agreed or not, as servers had it before there were role tags: anybody may be given a say by a typo")

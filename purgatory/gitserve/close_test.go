@@ -16,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
 // Who comes when it is closed is told so, has nothing begun, and keeps nobody waiting.
@@ -46,10 +45,10 @@ func TestClosedStagingRemovesNothing(t *testing.T) {
 	folder := filepath.Join(dir, area, "upload")
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	ref := owner.Ref("x")
-	r.staging.book.Put(staged.Upload{
-		Name: "upload", Repo: ref, Bytes: 1, Since: time.Now().Add(-1000 * time.Hour),
-		Tips: map[graspsync.EventID]nip34.ObjectID{{1}: {}},
-	})
+	_, err = r.staging.charge(&staged{
+		name: "upload", ref: ref, since: time.Now().Add(-1000 * time.Hour), ids: []graspsync.EventID{{1}},
+	}, 1)
+	require.NoError(t, err)
 	require.NoError(t, r.Close())
 	r.staging.sweep()
 	require.DirExists(t, folder)

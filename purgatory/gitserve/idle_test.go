@@ -28,9 +28,9 @@ func (r *Repositories) idle(t testing.TB) {
 	s := r.staging
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.Len(t, folders, s.book.Len()+len(s.stuck), "uploads are on the disk that nobody knows, or known and gone")
-	if s.book.Len() == 0 {
-		require.Zero(t, s.book.Bytes(), "room is taken for nothing")
+	require.Len(t, folders, s.uploads.Len()+len(s.stuck), "uploads are on the disk that nobody knows, or known and gone")
+	if s.uploads.Len() == 0 {
+		require.Zero(t, s.uploads.Bytes(), "room is taken for nothing")
 	}
 }
 

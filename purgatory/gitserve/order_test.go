@@ -206,14 +206,14 @@ func TestOrderOfWhatIsDone(t *testing.T) {
 	step("create", r.Create(ctx, x, nip34.SHA1))
 	id := eventID(t, stranger(1))
 	for _, what := range []string{"keep an upload", "keep one that replaces it"} {
-		a, err := r.staging.begin(x, "c", []graspsync.EventID{id})
+		a, err := r.staging.begin(x, clientNamed("c"), []graspsync.EventID{id})
 		require.NoError(t, err)
-		require.NoError(t, a.keep(x, "c", map[graspsync.EventID]nip34.ObjectID{id: tip}))
+		require.NoError(t, a.keep(map[graspsync.EventID]nip34.ObjectID{id: tip}))
 		step(what, a.end())
 	}
 	r.Unstage(x, id)
 	step("unstage", nil)
-	a, err := r.staging.begin(x, "c", []graspsync.EventID{id})
+	a, err := r.staging.begin(x, clientNamed("c"), []graspsync.EventID{id})
 	require.NoError(t, err)
 	step("end one that is not kept", a.end())
 	for _, name := range []string{"refs/heads/a.lock/b", "refs/heads/c.lock", "HEAD.lock", "logs/refs/heads/d.lock"} {

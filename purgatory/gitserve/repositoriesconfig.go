@@ -1,13 +1,11 @@
 package gitserve
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -41,14 +39,13 @@ type RepositoriesConfig struct {
 	// outside of the repository, over restarts as well. Defaults to 20 min.
 	StageHold time.Duration
 	// MaxStaged bounds what such pushes take up, in bytes. Defaults to 4 GiB. A quarter of it
-	// bounds those to one repository, a 16th those of one client (see Client of [Config]; who
-	// has no name has no bound of its own). Each event of a push counts for 64 KiB at least.
+	// bounds those to the repositories of one owner, a 16th those of one client (see Client of [Config]; a
+	// client without a name has no bound of its own), a quarter those of one network (a /24 of IPv4, a /48 of
+	// IPv6). Each event of a push counts for 64 KiB at least.
 	//
-	// What there is in all and for one repository is shared by network (a /24 of IPv4, a /48 of
-	// IPv6): where one of them is full, the oldest pushes of the network that has the most give
-	// way to those of one that has less. What has no room then is refused while it comes; it can
-	// be pushed when the event is here, when it counts for none of these. What an earlier process
-	// has left has no more room than that either.
+	// If there is no room in all or for an owner, the oldest push of the client that has most is removed. A push
+	// beyond a bound is refused while it comes; its client may push again when the event is stored, when it
+	// counts for none of them. The bounds hold for pushes of an earlier process, too.
 	MaxStaged int64
 	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
 	// up, in bytes: pushes that need more are refused. What is
@@ -63,9 +60,9 @@ type RepositoriesConfig struct {
 
 // folderNumbers are those about which no two operators would differ. Only tests have others.
 type folderNumbers struct {
-	// MaxStagedPerRepo and MaxStagedPerClient bound what is staged in one repository and by one
+	// MaxStagedPerOwner and MaxStagedPerClient bound what is staged in the repositories of one owner and by one
 	// client. Default to a quarter and a sixteenth of MaxStaged.
-	MaxStagedPerRepo, MaxStagedPerClient int64
+	MaxStagedPerOwner, MaxStagedPerClient int64
 }
 
 // NewMemory returns the memory that all git children share, for the Memory of a RepositoriesConfig and of a
@@ -85,7 +82,7 @@ func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
 	def(&c.MaxMemory, gitrun.DefaultMemory)
 	def(&c.StageHold, 20*time.Minute)
 	def(&c.MaxStaged, 4<<30)
-	def(&c.fixed.MaxStagedPerRepo, max(c.MaxStaged/4, 1))
+	def(&c.fixed.MaxStagedPerOwner, max(c.MaxStaged/4, 1))
 	def(&c.fixed.MaxStagedPerClient, max(c.MaxStaged/16, 1))
 	return c
 }
@@ -103,7 +100,7 @@ func (c RepositoriesConfig) validate() error {
 		value int64
 	}{
 		{"MaxMemory", c.MaxMemory}, {"StageHold", int64(c.StageHold)}, {"MaxStaged", c.MaxStaged},
-		{"MaxStagedPerRepo", c.fixed.MaxStagedPerRepo}, {"MaxStagedPerClient", c.fixed.MaxStagedPerClient},
+		{"MaxStagedPerOwner", c.fixed.MaxStagedPerOwner}, {"MaxStagedPerClient", c.fixed.MaxStagedPerClient},
 	} {
 		if f.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s is %d, want more than 0", f.name, f.value))
@@ -119,12 +116,6 @@ func (c RepositoriesConfig) validate() error {
 const leastMemory = 256 << 20
 
 // staged are the limits of what is staged.
-func (c RepositoriesConfig) staged() staged.Limits {
-	return staged.Limits{
-		Hold: c.StageHold, All: c.MaxStaged, PerRepo: c.fixed.MaxStagedPerRepo, PerClient: c.fixed.MaxStagedPerClient,
-		Network: func(client string) string {
-			who := clientNamed(client)
-			return cmp.Or(who.Group, who.ID)
-		},
-	}
+func (c RepositoriesConfig) staged() stagingLimits {
+	return stagingLimits{hold: c.StageHold, perClient: c.fixed.MaxStagedPerClient, perOwner: c.fixed.MaxStagedPerOwner, all: c.MaxStaged}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
 // What an earlier process had left was taken in whatever it took up, under limits that were not
@@ -34,12 +33,12 @@ func TestStagedIsRestoredUnderTheLimitsOfTheOperator(t *testing.T) {
 	}{
 		"all":        {RepositoriesConfig{}, []int{0, 1, 2, 3, 4}, nil},
 		"short time": {RepositoriesConfig{StageHold: 10 * time.Minute}, []int{2, 3, 4}, map[string]uint64{endedExpired: 2}},
-		// One network takes what the other one has more of; what came last has no room then.
-		"little room":        {RepositoriesConfig{MaxStaged: 3 * staged.Least, fixed: folderNumbers{MaxStagedPerRepo: 1 << 30, MaxStagedPerClient: 1 << 30}}, []int{1, 2, 3}, map[string]uint64{endedDisplaced: 2}},
-		"of one repository":  {RepositoriesConfig{fixed: folderNumbers{MaxStagedPerRepo: 3 * staged.Least}}, []int{1, 2, 3}, map[string]uint64{endedDisplaced: 2}},
+		// Each client has one, so that a new one has no room; a network yields what it has beyond four parts.
+		"little room":        {RepositoriesConfig{MaxStaged: 3 * leastStaged, fixed: folderNumbers{MaxStagedPerOwner: 1 << 30, MaxStagedPerClient: 1 << 30}}, []int{1, 2, 4}, map[string]uint64{endedDisplaced: 2}},
+		"of one owner":       {RepositoriesConfig{fixed: folderNumbers{MaxStagedPerOwner: 3 * leastStaged}}, []int{1, 2, 4}, map[string]uint64{endedDisplaced: 2}},
 		"none of one client": {RepositoriesConfig{fixed: folderNumbers{MaxStagedPerClient: 1}}, nil, map[string]uint64{endedDisplaced: 5}},
 		"both": {
-			RepositoriesConfig{StageHold: 10 * time.Minute, MaxStaged: 2 * staged.Least, fixed: folderNumbers{MaxStagedPerRepo: 1 << 30, MaxStagedPerClient: 1 << 30}},
+			RepositoriesConfig{StageHold: 10 * time.Minute, MaxStaged: 2 * leastStaged, fixed: folderNumbers{MaxStagedPerOwner: 1 << 30, MaxStagedPerClient: 1 << 30}},
 			[]int{2, 3}, map[string]uint64{endedExpired: 2, endedDisplaced: 1},
 		},
 	} {
@@ -52,7 +51,7 @@ func TestStagedIsRestoredUnderTheLimitsOfTheOperator(t *testing.T) {
 			for i, u := range lying {
 				text, err := json.Marshal(note{
 					Repo: ref.String(), Client: u.client, Tips: map[string]string{stranger(i): strings.Repeat("1", 40)},
-					Bytes: staged.Least, Since: time.Now().Add(-u.age),
+					Bytes: leastStaged, Since: time.Now().Add(-u.age),
 				})
 				require.NoError(t, err)
 				folder := filepath.Join(dir, area, fmt.Sprint("upload", i))
@@ -74,7 +73,7 @@ func TestStagedIsRestoredUnderTheLimitsOfTheOperator(t *testing.T) {
 			require.Equal(t, c.stay, here)
 			require.Equal(t, c.stay, folders, "of what was not restored nothing is left")
 			require.Len(t, lies(t, dir), len(c.stay))
-			require.EqualValues(t, len(c.stay)*staged.Least, r.staging.book.Bytes())
+			require.EqualValues(t, len(c.stay)*leastStaged, r.staging.uploads.Bytes())
 			for why, n := range r.staging.ended {
 				require.Equal(t, c.ended[why], n, why)
 			}

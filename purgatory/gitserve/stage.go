@@ -115,16 +115,16 @@ func (h *Handler) begin(p *upload) (err error) {
 		id, _ := eventOf(c.ref) // or it would not be one of them
 		ids = append(ids, id)
 	}
-	p.arrival, err = h.repos.staging.begin(p.ref, p.who.ID, ids)
+	p.arrival, err = h.repos.staging.begin(p.ref, p.who, ids)
 	if p.refuseStaged(err) {
-		p.arrival, err = h.repos.staging.begin(p.ref, p.who.ID, nil)
+		p.arrival, err = h.repos.staging.begin(p.ref, p.who, nil)
 	}
 	return err
 }
 
 // refuseStaged refuses what is for events that are not stored if err is that there is no room for it.
 func (p *upload) refuseStaged(err error) bool {
-	var quota *quotaError
+	var quota quotaError
 	if !errors.As(err, &quota) {
 		return false
 	}
@@ -199,7 +199,7 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 		if err := h.indexPack(ctx, p, offset); err != nil {
 			return err
 		}
-		if p.arrival.grant != nil {
+		if p.arrival.staged != nil {
 			if err := p.arrival.measure(); !p.refuseStaged(err) && err != nil {
 				return err
 			}
@@ -561,8 +561,8 @@ func (h *Handler) among(ctx context.Context, p *upload, objects func(folder stri
 	switch {
 	case args[0] == "pack-objects": // deltas on what is stored are written out in full
 		limit.file = h.cfg.MaxPush
-	case p.arrival.grant != nil:
-		limit.file = max(1, p.arrival.left()+p.arrival.bytes())
+	case p.arrival.staged != nil:
+		limit.file = h.repos.staging.part(p.who)
 	}
 	ctx, stop := h.watch(ctx, p, said, out)
 	defer stop()
@@ -669,13 +669,13 @@ func (h *Handler) keep(p *upload) error {
 		id, _ := eventOf(c.ref) // or it would not be one of them
 		tips[id] = c.new
 	}
-	if err := p.arrival.keep(p.ref, p.who.ID, tips); err != nil {
+	if err := p.arrival.keep(tips); err != nil {
 		if p.refuseStaged(err) {
 			return nil
 		}
 		return err
 	}
-	p.notes = append(p.notes, fmt.Sprintf("kept for %v, until the event comes", h.repos.staging.hold))
+	p.notes = append(p.notes, fmt.Sprintf("kept for %v, until the event comes", h.repos.staging.limits.hold))
 	h.auth.Staged(p.ref, slices.Collect(maps.Keys(tips)))
 	return nil
 }

@@ -19,31 +19,82 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
-// Staging is where what was pushed for events that are not here lies until they come:
-// beside the repositories, each push in a folder of its own, so that nobody can fetch
-// any of it and all of it goes at once. [Open] makes it. All methods may be called
-// concurrently.
+// Staging has the pushes for events that have not arrived. It lies beside the repositories, with a folder
+// for each push, so that nobody can fetch any of it and it can be removed as a whole. [Open] makes it. All
+// methods may be called concurrently.
 type Staging struct {
 	layout *layout
 	log    *slog.Logger
-	hold   time.Duration  // for which things lie here
+	limits stagingLimits
 	wg     sync.WaitGroup // sweeps
 	step   func()         // for tests, nil otherwise: something was done on the disk
 
 	mu sync.Mutex
 	// guarded by mu
-	book    *staged.Book
+	uploads *limit.Table[*staged, struct{}] // by the client that pushes
+	owners  map[graspsync.PubKey]*limit.Table[*staged, struct{}]
+	clients map[string]int64 // bytes by address, and by network
+	events  map[stagedFor][]*staged
 	stuck   []string // folders that could not be removed
 	timer   *time.Timer
 	closed  bool
 	refused map[string]uint64
 	ended   map[string]uint64
 }
+
+// staged is a push for events that have not arrived, complete or on its way.
+type staged struct {
+	name    string // of its folder; empty while the push is on its way
+	ref     graspsync.RepoRef
+	who     limit.Stranger
+	ids     []graspsync.EventID // the events for which it is
+	tips    map[graspsync.EventID]nip34.ObjectID
+	bytes   int64
+	since   time.Time
+	evicted bool
+}
+
+// stagedFor is an event, in the repository to which its data was pushed.
+type stagedFor struct {
+	ref graspsync.RepoRef
+	id  graspsync.EventID
+}
+
+// stagingLimits bound what is staged: for how long, and how many bytes of one client, in the repositories of
+// one owner, and in all.
+type stagingLimits struct {
+	hold                     time.Duration
+	perClient, perOwner, all int64
+}
+
+// leastStaged is the least that each event of a push counts for, in bytes: a folder, its files and their
+// note, and the memory for them. So the bounds of bytes bound the number too.
+const leastStaged = 64 << 10
+
+// maxPerEvent is the maximum number of pushes for one event. Each is looked into when the event arrives.
+const maxPerEvent = 8
+
+// quotaError is the reason why a push has no room, as its client is told. A push for an event that is stored
+// needs no room of this kind.
+type quotaError string
+
+// Error returns the reason.
+func (e quotaError) Error() string { return string(e) }
+
+const (
+	errStagedAll    quotaError = "too much was pushed to this server for events that are not here: publish the event first"
+	errStagedOwner  quotaError = "too much was pushed to this owner's repositories for events that are not here: publish the event first"
+	errStagedClient quotaError = "you have pushed too much for events that are not here: publish the event first"
+	errStagedEvent  quotaError = "too many have pushed for this event: publish the event first"
+)
+
+// roomless are these reasons by the names that metrics have.
+var roomless = map[string]quotaError{"all": errStagedAll, "owner": errStagedOwner, "client": errStagedClient, "event": errStagedEvent}
 
 // area is the folder of what is staged, below the root.
 const area = "staged"
@@ -60,7 +111,7 @@ const (
 	endedEvent      = "event"      // it has come
 	endedExpired    = "expired"    // it has not
 	endedReplaced   = "replaced"   // the same client has pushed again
-	endedDisplaced  = "displaced"  // somebody else needed the room, whose network had less, or there is less since a restart
+	endedDisplaced  = "displaced"  // evicted: another client needed the room, or there is less since a restart
 	endedRepository = "repository" // that has gone
 	endedUnreadable = "unreadable"
 )
@@ -76,9 +127,10 @@ type note struct {
 
 // openStaging reads what an earlier process has left, and removes what is of no use, whose time
 // is over and what has no room any more.
-func openStaging(l *layout, limits staged.Limits, log *slog.Logger) (*Staging, error) {
+func openStaging(l *layout, limits stagingLimits, log *slog.Logger) (*Staging, error) {
 	s := &Staging{
-		layout: l, log: log, hold: limits.Hold, book: staged.New(limits),
+		layout: l, log: log, limits: limits, uploads: stagedTable(limits.all),
+		owners: make(map[graspsync.PubKey]*limit.Table[*staged, struct{}]), clients: make(map[string]int64), events: make(map[stagedFor][]*staged),
 		refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	for name := range roomless {
@@ -95,7 +147,7 @@ func openStaging(l *layout, limits staged.Limits, log *slog.Logger) (*Staging, e
 		return nil, err
 	}
 	now := time.Now()
-	var uploads []staged.Upload
+	var uploads []*staged
 	for _, f := range folders {
 		u, err := s.read(f.Name())
 		if path := (*fs.PathError)(nil); errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) {
@@ -110,27 +162,33 @@ func openStaging(l *layout, limits staged.Limits, log *slog.Logger) (*Staging, e
 			}
 			continue
 		}
-		if u.Since.After(now) { // the clock was set back
-			u.Since = now
+		if u.since.After(now) { // the clock was set back
+			u.since = now
 		}
-		u.Since = now.Add(u.Since.Sub(now)) // it may be set from here on
+		u.since = now.Add(u.since.Sub(now)) // it may be set from here on
 		uploads = append(uploads, u)
 	}
-	slices.SortFunc(uploads, func(a, b staged.Upload) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(uploads, func(a, b *staged) int { return a.since.Compare(b.since) })
 	var gone []string
 	for _, u := range uploads {
-		switch {
-		case !now.Before(u.Since.Add(s.hold)):
+		if !now.Before(u.since.Add(limits.hold)) {
 			s.ended[endedExpired]++
-			gone = append(gone, u.Name)
-		case s.book.Restore(u) != nil:
-			s.ended[endedDisplaced]++
-			gone = append(gone, u.Name)
+			gone = append(gone, u.name)
+			continue
 		}
+		bytes := u.bytes
+		u.bytes = 0 // it is charged for them now
+		displaced, err := s.charge(u, bytes)
+		if err != nil {
+			s.ended[endedDisplaced]++
+			displaced = append(displaced, u.name)
+		} else {
+			s.list(u)
+		}
+		gone = append(gone, displaced...)
 	}
-	gone = append(gone, s.displaced()...)
 	s.mu.Lock() // the sweep waits until there is a timer
-	s.timer = time.AfterFunc(s.hold, s.sweep)
+	s.timer = time.AfterFunc(limits.hold, s.sweep)
 	s.schedule()
 	s.mu.Unlock()
 	s.drop(gone)
@@ -138,7 +196,7 @@ func openStaging(l *layout, limits staged.Limits, log *slog.Logger) (*Staging, e
 }
 
 // read reads what the folder of an upload says of it. Its repository must be there.
-func (s *Staging) read(name string) (u staged.Upload, err error) {
+func (s *Staging) read(name string) (u *staged, err error) {
 	data, err := s.layout.root.ReadFile(path.Join(area, name, noteName))
 	if err != nil {
 		return u, err
@@ -147,11 +205,14 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 	if err := json.Unmarshal(data, &n); err != nil {
 		return u, err
 	}
-	u = staged.Upload{Name: name, Client: n.Client, Bytes: n.Bytes, Since: n.Since, Tips: make(map[graspsync.EventID]nip34.ObjectID)}
-	if u.Repo, err = graspsync.ParseRepoRef(n.Repo); err != nil {
+	u = &staged{name: name, bytes: n.Bytes, since: n.Since, tips: make(map[graspsync.EventID]nip34.ObjectID)}
+	if n.Client != "" {
+		u.who = clientNamed(n.Client)
+	}
+	if u.ref, err = graspsync.ParseRepoRef(n.Repo); err != nil {
 		return u, err
 	}
-	if there, err := s.layout.isThere(s.layout.at(u.Repo)); err != nil || !there {
+	if there, err := s.layout.isThere(s.layout.at(u.ref)); err != nil || !there {
 		return u, cmp.Or(err, purgatory.ErrNoRepository)
 	}
 	for event, tip := range n.Tips {
@@ -159,9 +220,10 @@ func (s *Staging) read(name string) (u staged.Upload, err error) {
 		if err != nil {
 			return u, err
 		}
-		if u.Tips[id], err = nip34.ParseObjectID(tip); err != nil {
+		if u.tips[id], err = nip34.ParseObjectID(tip); err != nil {
 			return u, err
 		}
+		u.ids = append(u.ids, id)
 	}
 	return u, nil
 }
@@ -175,8 +237,8 @@ func (s *Staging) sweep() {
 	}
 	s.wg.Add(1)
 	defer s.wg.Done()
-	due := s.book.Due(time.Now())
-	s.ended[endedExpired] += uint64(len(due))
+	now := time.Now()
+	due := s.end(endedExpired, func(u *staged) bool { return !now.Before(u.since.Add(s.limits.hold)) })
 	due = append(s.stuck, due...)
 	s.stuck = nil
 	s.mu.Unlock()
@@ -192,8 +254,11 @@ func (s *Staging) schedule() {
 		return
 	}
 	next := time.Hour // there is always a timer
-	if at, ok := s.book.Next(); ok {
-		next = time.Until(at)
+	for u := range s.uploads.All() {
+		if u.name != "" {
+			next = time.Until(u.since.Add(s.limits.hold))
+			break
+		}
 	}
 	if len(s.stuck) > 0 {
 		next = min(max(next, 0), stuckPause)
@@ -201,7 +266,7 @@ func (s *Staging) schedule() {
 	s.timer.Reset(next)
 }
 
-// drop removes folders that the book has forgotten. Those that can't be removed are
+// drop removes folders of pushes that have ended. Those that can't be removed are
 // tried again.
 func (s *Staging) drop(names []string) {
 	for _, name := range names {
@@ -241,8 +306,10 @@ func (s *Staging) did() {
 func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgatory.Upload) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, u := range s.book.Of(ref, id) {
-		out = append(out, purgatory.Upload{Tip: u.Tips[id], Dir: filepath.Join(s.layout.dir, area, u.Name), Bytes: u.Bytes})
+	for _, u := range s.events[stagedFor{ref, id}] {
+		if u.name != "" {
+			out = append(out, purgatory.Upload{Tip: u.tips[id], Dir: filepath.Join(s.layout.dir, area, u.name), Bytes: u.bytes})
+		}
 	}
 	return out
 }
@@ -250,22 +317,170 @@ func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgato
 // strike removes what was pushed for an event, which has come.
 func (s *Staging) strike(ref graspsync.RepoRef, id graspsync.EventID) {
 	s.mu.Lock()
-	gone := s.book.Strike(ref, id)
-	s.ended[endedEvent] += uint64(len(gone))
+	gone := s.unstage(endedEvent, stagedFor{ref, id}, func(*staged) bool { return true })
 	s.mu.Unlock()
 	s.drop(gone)
+}
+
+// unstage removes an event from some of the complete pushes for it, and ends those that are for no other one. It
+// returns their folders. It is called with mu held.
+func (s *Staging) unstage(why string, event stagedFor, which func(*staged) bool) (gone []string) {
+	for _, u := range slices.Clone(s.events[event]) {
+		if u.name == "" || !which(u) {
+			continue
+		}
+		u.ids = slices.DeleteFunc(u.ids, func(id graspsync.EventID) bool { return id == event.id })
+		if s.unlist(u, event.id); len(u.ids) == 0 {
+			s.remove(u)
+			s.ended[why]++
+			gone = append(gone, u.name)
+		}
+	}
+	return gone
 }
 
 // leave removes what was pushed to a repository that goes.
 func (s *Staging) leave(at string) {
 	s.mu.Lock()
-	gone := s.book.To(func(ref graspsync.RepoRef) bool { return s.layout.at(ref) == at })
-	for _, name := range gone {
-		s.book.Remove(name)
-	}
-	s.ended[endedRepository] += uint64(len(gone))
+	gone := s.end(endedRepository, func(u *staged) bool { return s.layout.at(u.ref) == at })
 	s.mu.Unlock()
 	s.drop(gone)
+}
+
+// end ends some of the complete pushes, and returns their folders. It is called with mu held.
+func (s *Staging) end(why string, which func(*staged) bool) (gone []string) {
+	var ended []*staged
+	for u := range s.uploads.All() {
+		if u.name != "" && which(u) {
+			ended = append(ended, u)
+		}
+	}
+	for _, u := range ended {
+		s.remove(u)
+		gone = append(gone, u.name)
+	}
+	s.ended[why] += uint64(len(gone))
+	return gone
+}
+
+func stagedTable(bytes int64) *limit.Table[*staged, struct{}] {
+	return limit.NewTable[*staged, struct{}](int(max(1, bytes/leastStaged)), bytes)
+}
+
+// list has a push be found by its events. It is called with mu held.
+func (s *Staging) list(u *staged) {
+	for _, id := range u.ids {
+		event := stagedFor{u.ref, id}
+		s.events[event] = append(s.events[event], u)
+	}
+}
+
+func (s *Staging) unlist(u *staged, id graspsync.EventID) {
+	event := stagedFor{u.ref, id}
+	if s.events[event] = slices.DeleteFunc(s.events[event], func(o *staged) bool { return o == u }); len(s.events[event]) == 0 {
+		delete(s.events, event)
+	}
+}
+
+// remove forgets a push. It may be called again. It is called with mu held.
+func (s *Staging) remove(u *staged) {
+	s.uploads.Delete(u)
+	if of := s.owners[u.ref.Owner]; of != nil {
+		if of.Delete(u); of.Len() == 0 {
+			delete(s.owners, u.ref.Owner)
+		}
+	}
+	for _, id := range u.ids {
+		s.unlist(u, id)
+	}
+	s.count(u, 0)
+}
+
+// count makes the bytes of a push count for its client and the network of that.
+func (s *Staging) count(u *staged, bytes int64) {
+	for _, name := range []string{u.who.ID, u.who.Group} {
+		if s.clients[name] += bytes - u.bytes; s.clients[name] == 0 {
+			delete(s.clients, name)
+		}
+	}
+	u.bytes = bytes
+}
+
+// charge makes a push take up a number of bytes, or leastStaged for each of its events if that is more. It
+// returns the folders of pushes that were evicted. An error is a quotaError; the push takes up nothing then, and
+// has no room any more. It is called with mu held.
+func (s *Staging) charge(u *staged, bytes int64) (gone []string, err error) {
+	bytes = max(bytes, leastStaged*int64(len(u.ids)))
+	of := s.owners[u.ref.Owner]
+	if of == nil {
+		of = stagedTable(s.limits.perOwner)
+		s.owners[u.ref.Owner] = of
+	}
+	var evicted []limit.Entry[*staged, struct{}]
+	put := func(to *limit.Table[*staged, struct{}], full quotaError) {
+		if err != nil {
+			return
+		}
+		more, ok := to.Put(u, u.who, bytes, struct{}{})
+		if evicted = append(evicted, more...); !ok {
+			err = full
+		}
+	}
+	switch {
+	case u.evicted:
+		err = errStagedAll
+	case s.beyondPart(u, bytes-u.bytes):
+		err = errStagedClient
+	default:
+		put(of, errStagedOwner)
+		put(s.uploads, errStagedAll)
+	}
+	for _, e := range evicted {
+		gone = append(gone, s.evict(e.Key)...)
+	}
+	if err != nil {
+		s.remove(u)
+		u.evicted = true
+		return gone, err
+	}
+	s.count(u, bytes)
+	return gone, nil
+}
+
+// beyondPart reports whether a push would have its client, or the network of that, exceed its part.
+func (s *Staging) beyondPart(u *staged, more int64) bool {
+	return u.who.ID != "" && s.clients[u.who.ID]+more > s.limits.perClient ||
+		u.who.Group != "" && s.clients[u.who.Group]+more > limit.GroupParts*s.limits.perClient
+}
+
+// evict ends a push to make room, and returns its folder if it is complete. It is called with mu held.
+func (s *Staging) evict(u *staged) (gone []string) {
+	s.remove(u)
+	u.evicted = true
+	if u.name == "" {
+		return nil
+	}
+	s.ended[endedDisplaced]++
+	return []string{u.name}
+}
+
+// crowd returns the push that yields to a new one for the same event, nil if none must. It is called with mu
+// held.
+func (s *Staging) crowd(u *staged, id graspsync.EventID) (yields *staged, err error) {
+	others := limit.NewTable[*staged, struct{}](maxPerEvent, 0)
+	for _, o := range s.events[stagedFor{u.ref, id}] {
+		if o.name == "" || o.who.ID == "" || o.who != u.who { // else the new one replaces it
+			others.Put(o, o.who, 1, struct{}{})
+		}
+	}
+	evicted, ok := others.Put(u, u.who, 1, struct{}{})
+	switch {
+	case !ok:
+		return nil, errStagedEvent
+	case len(evicted) > 0:
+		return evicted[0].Key, nil
+	}
+	return nil, nil
 }
 
 func (s *Staging) close() {
@@ -279,33 +494,24 @@ func (s *Staging) close() {
 // arrival is a push on its way.
 type arrival struct {
 	s      *Staging
-	grant  *staged.Grant // nil: nothing of it is for an event that is not stored
-	folder string        // below the root; what git writes goes there
+	staged *staged // nil: nothing of it is for an event that is not stored, or has room
+	folder string  // below the root; what git writes goes there
 	kept   bool
 }
 
-// quotaError is why something has no room.
-type quotaError struct{ why error }
-
-// Error says it to who pushed, and what helps in any case: a push for an event that is
-// here needs no room of this kind.
-func (e *quotaError) Error() string { return e.why.Error() + ": publish the event first" }
-
 // begin makes a folder for a push, and room in the area if it is for some events. The arrival must be
 // ended.
-func (s *Staging) begin(ref graspsync.RepoRef, client string, ids []graspsync.EventID) (*arrival, error) {
+func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsync.EventID) (*arrival, error) {
 	a := &arrival{s: s, folder: s.layout.fresh()}
 	if len(ids) > 0 {
+		a.staged = &staged{ref: ref, who: who, ids: ids}
 		s.mu.Lock()
-		grant, err := s.book.Begin(ref, client, ids)
-		err = s.refuse(err)
-		gone := s.displaced()
+		gone, err := s.admit(a.staged)
 		s.mu.Unlock()
 		s.drop(gone)
 		if err != nil {
 			return nil, err
 		}
-		a.grant = grant
 	}
 	defer s.did()
 	for _, d := range []string{"", "pack"} {
@@ -316,57 +522,63 @@ func (s *Staging) begin(ref graspsync.RepoRef, client string, ids []graspsync.Ev
 	return a, nil
 }
 
-// roomless are the reasons why something has no room, by the names that metrics have.
-var roomless = map[string]error{
-	"all": staged.ErrAll, "repository": staged.ErrRepo, "client": staged.ErrClient, "event": staged.ErrEvent,
+// admit gives a push room to begin with, and returns the folders of pushes that yield. It is called with mu
+// held.
+func (s *Staging) admit(u *staged) (gone []string, err error) {
+	yield := make(map[graspsync.EventID]*staged)
+	for _, id := range u.ids {
+		o, err := s.crowd(u, id)
+		if err != nil {
+			return nil, s.refuse(err)
+		}
+		if o != nil {
+			yield[id] = o
+		}
+	}
+	if gone, err = s.charge(u, 0); err != nil {
+		return gone, s.refuse(err)
+	}
+	for id, o := range yield {
+		if o.name == "" {
+			gone = append(gone, s.evict(o)...)
+			continue
+		}
+		gone = append(gone, s.unstage(endedDisplaced, stagedFor{u.ref, id}, func(other *staged) bool { return other == o })...)
+	}
+	s.list(u)
+	return gone, nil
 }
 
 // refuse counts why something has no room. It is called with mu held.
 func (s *Staging) refuse(err error) error {
-	if err == nil {
-		return nil
-	}
 	for name, why := range roomless {
 		if errors.Is(err, why) {
 			s.refused[name]++
 		}
 	}
-	return &quotaError{err}
+	return err
 }
 
 // charge says how many bytes an arrival takes up by now. An error means that it has no
 // room for them.
 func (a *arrival) charge(bytes int64) error {
-	if a.grant == nil {
+	if a.staged == nil {
 		return nil
 	}
 	a.s.mu.Lock()
-	err := a.s.refuse(a.s.book.Charge(a.grant, bytes))
-	gone := a.s.displaced()
+	gone, err := a.s.charge(a.staged, bytes)
+	err = a.s.refuse(err)
 	a.s.mu.Unlock()
 	a.s.drop(gone)
 	return err
 }
 
-// displaced returns the folders of what had to make room. It is called with mu held.
-func (s *Staging) displaced() []string {
-	gone := s.book.Displaced()
-	s.ended[endedDisplaced] += uint64(len(gone))
-	return gone
-}
-
-// left is how many bytes more an arrival has room for.
-func (a *arrival) left() int64 {
-	a.s.mu.Lock()
-	defer a.s.mu.Unlock()
-	return a.s.book.Left(a.grant)
-}
-
-// bytes is what an arrival takes up, as far as it was charged.
-func (a *arrival) bytes() int64 {
-	a.s.mu.Lock()
-	defer a.s.mu.Unlock()
-	return a.grant.Bytes()
+// part is the maximum of what a client may have staged in the repositories of one owner, in bytes.
+func (s *Staging) part(who limit.Stranger) int64 {
+	if who.ID == "" {
+		return min(s.limits.perOwner, s.limits.all)
+	}
+	return min(s.limits.perClient, s.limits.perOwner, s.limits.all)
 }
 
 // measure charges an arrival with what lies in its folder now.
@@ -390,15 +602,17 @@ func (a *arrival) measure() error {
 
 // keep gives an arrival its place, durably: whoever was told that it is here can rely on
 // that.
-func (a *arrival) keep(ref graspsync.RepoRef, client string, tips map[graspsync.EventID]nip34.ObjectID) error {
+func (a *arrival) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 	if err := a.measure(); err != nil {
 		return err
 	}
-	s := a.s
+	s, u := a.s, a.staged
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
-	u := staged.Upload{Name: hex.EncodeToString(random[:]), Tips: tips, Since: time.Now()}
-	n := note{Repo: ref.String(), Client: client, Tips: make(map[string]string), Bytes: a.bytes(), Since: u.Since}
+	name, since := hex.EncodeToString(random[:]), time.Now()
+	s.mu.Lock()
+	n := note{Repo: u.ref.String(), Client: u.who.ID, Tips: make(map[string]string), Bytes: u.bytes, Since: since}
+	s.mu.Unlock()
 	for id, tip := range tips {
 		n.Tips[id.String()] = tip.String()
 	}
@@ -411,7 +625,7 @@ func (a *arrival) keep(ref graspsync.RepoRef, client string, tips map[graspsync.
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
 	s.did()
-	to := path.Join(area, u.Name)
+	to := path.Join(area, name)
 	if err := l.root.Rename(a.folder, to); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
@@ -420,25 +634,46 @@ func (a *arrival) keep(ref graspsync.RepoRef, client string, tips map[graspsync.
 	if err := l.sync(area); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
-	a.kept = true
 	s.mu.Lock()
-	gone := s.book.Keep(a.grant, u)
-	s.ended[endedReplaced] += uint64(len(gone))
-	s.schedule()
+	gone, err := s.keep(u, name, tips, since)
 	s.mu.Unlock()
 	s.drop(gone)
-	return nil
+	if err == nil {
+		a.kept, a.staged = true, nil
+	}
+	return err
+}
+
+// keep has a push be complete. It replaces those that the same client has pushed for the same events, and returns
+// their folders. It is called with mu held.
+func (s *Staging) keep(u *staged, name string, tips map[graspsync.EventID]nip34.ObjectID, since time.Time) (gone []string, err error) {
+	if u.evicted {
+		return nil, s.refuse(errStagedAll)
+	}
+	u.name, u.tips, u.since = name, tips, since
+	s.uploads.Touch(u) // the oldest are evicted first
+	s.owners[u.ref.Owner].Touch(u)
+	for _, id := range slices.Clone(u.ids) {
+		if _, here := tips[id]; !here { // its command was refused meanwhile
+			u.ids = slices.DeleteFunc(u.ids, func(other graspsync.EventID) bool { return other == id })
+			s.unlist(u, id)
+		} else if u.who.ID != "" {
+			gone = append(gone, s.unstage(endedReplaced, stagedFor{u.ref, id}, func(o *staged) bool { return o != u && o.who == u.who })...)
+		}
+	}
+	s.schedule()
+	return gone, nil
 }
 
 // release gives back the room of an arrival.
 func (a *arrival) release() {
-	if a.grant == nil {
+	if a.staged == nil {
 		return
 	}
 	a.s.mu.Lock()
-	a.s.book.End(a.grant)
+	a.s.remove(a.staged)
 	a.s.mu.Unlock()
-	a.grant = nil
+	a.staged = nil
 }
 
 // end removes what was not kept, and gives back its room.
@@ -480,7 +715,12 @@ func (c *stagingCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *stagingCollector) Collect(ch chan<- prometheus.Metric) {
 	c.s.mu.Lock()
-	bytes, uploads := c.s.book.Bytes(), c.s.book.Len()
+	bytes, uploads := c.s.uploads.Bytes(), 0
+	for u := range c.s.uploads.All() {
+		if u.name != "" {
+			uploads++
+		}
+	}
 	refused, ended := maps.Clone(c.s.refused), maps.Clone(c.s.ended)
 	c.s.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(bytes))

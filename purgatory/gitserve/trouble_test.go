@@ -14,7 +14,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitserve/internal/staged"
 )
 
 // A first start that failed took the marks of pushes that were killed with it: the next one
@@ -96,7 +95,7 @@ func TestStagedStaysThoughItCanNotBeRead(t *testing.T) {
 		require.NoError(t, r.Close())
 		text, err := json.Marshal(note{
 			Repo: ref.String(), Client: "203.0.113.1", Tips: map[string]string{stranger(1): strings.Repeat("1", 40)},
-			Bytes: staged.Least, Since: time.Now(),
+			Bytes: leastStaged, Since: time.Now(),
 		})
 		require.NoError(t, err)
 		upload := filepath.Join(dir, area, "upload")
