@@ -185,7 +185,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (owner graspsync.PubKey, body []byte, err error) {
 	client, now := h.client(r), time.Now()
 	wait := h.pace.wait(client, now)
-	may := func() bool { return wait == 0 || h.pace.check(time.Now()) }
+	may := func() bool { return wait == 0 || h.pace.checks.Allow() }
 	owner, body, err = h.authenticate(w, r, now, may)
 	if err == nil {
 		return owner, body, nil
