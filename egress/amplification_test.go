@@ -206,9 +206,8 @@ func TestPromiseP14_Victim(t *testing.T) {
 			len(urls), restarts, four, six, (int64(after.HeapAlloc)-int64(before.HeapAlloc))>>10, p.firstOK.Sub(began))
 		assert.Equal(t, 50, restarts)
 		// Eleven waits until they are an hour long, then one an hour: the promise, for an address. That two
-		// are one victim only names say, and a quarter of these URLs say none: by them alone it would be 66.
+		// are one victim only names say.
 		assert.LessOrEqual(t, max(four, six), 36, "connections to an address of the victim on its first day")
-		assert.LessOrEqual(t, four+six, 48, "connections to the victim under both addresses")
 		assert.Greater(t, four+six, 10, "it is tried, though")
 		assert.Less(t, p.firstOK.Sub(began), 2*time.Second, "an honest relay waits for nobody")
 		assert.Equal(t, 1, seen[netip.MustParseAddr(honest4)])

@@ -66,9 +66,9 @@ type budgetConstants struct {
 	// to 1. Defaults to 0.1; to have none, set Rand to a function that returns 0.
 	Jitter float64
 	// MaxAddresses and MaxHosts bound the addresses and the proven hosts that are
-	// remembered. Beyond them those heard of longest ago are dropped: an address
-	// loses its place in the backoff, a host its freedom. An address takes about
-	// 200 bytes. Default to 50,000 and 50,000.
+	// remembered. Beyond them those heard of longest ago are dropped: an address that
+	// waits for no attempt, and a host, which is unproven then. If all addresses wait, a
+	// new one is not dialed. An address takes about 200 bytes. Default to 50,000 and 50,000.
 	MaxAddresses, MaxHosts int
 	// Rand returns a random number in [0, 1). It is called under a lock and must
 	// not call the Budget. Defaults to [math/rand/v2.Float64].
@@ -103,48 +103,12 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 	return c
 }
 
-// validate expects defaults to be filled in.
-func (c BudgetConfig) validate() error {
-	var errs []error
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"BaseBackoff", c.fixed.BaseBackoff}, {"MaxBackoff", c.fixed.MaxBackoff}, {"DeadAfter", c.fixed.DeadAfter},
-		{"DeadInterval", c.fixed.DeadInterval}, {"RestartPause", c.fixed.RestartPause},
-	} {
-		if d.value < 0 || d.value > backoff.Longest {
-			errs = append(errs, fmt.Errorf("field %s: not between 0 and %v", d.name, backoff.Longest))
-		}
-	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{
-		{"PerAddress", c.fixed.PerAddress}, {"PerMinute", c.PerMinute},
-		{"MaxAddresses", c.fixed.MaxAddresses}, {"MaxHosts", c.fixed.MaxHosts},
-	} {
-		if n.value < 0 {
-			errs = append(errs, fmt.Errorf("field %s: negative", n.name))
-		}
-	}
-	if c.fixed.MaxBackoff < c.fixed.BaseBackoff || c.fixed.DeadInterval < c.fixed.MaxBackoff {
-		errs = append(errs, errors.New("field MaxBackoff: not between BaseBackoff and DeadInterval"))
-	}
-	if !(c.fixed.Jitter >= 0 && c.fixed.Jitter <= 1) { // also false for NaN
-		errs = append(errs, errors.New("field Jitter: not between 0 and 1"))
-	}
-	return errors.Join(errs...)
-}
-
 // Budget keeps strangers from having us attack somebody: what connects to an
 // address, a /32 of IPv4 or a /48 of IPv6, is counted together, under whichever
 // names and ports. While a host is unproven, which is until [Budget.Proven] is told
 // of it, its connections come out of the budget of the address: after n of them that
 // ended without proof, the address is left alone by unproven hosts for 5 s * 2^(n-1),
-// at most an hour, and once there was nothing but that for a day, for a day. One
-// that failed counts for all addresses that its name had, so that a server with two
-// is not tried twice as often.
+// at most an hour, and once there was nothing but that for a day, for a day.
 //
 // A proven host is free at the addresses at which it was proven, so that made-up
 // names behind a shared address can't starve a relay there. Should its name lead to
@@ -161,11 +125,10 @@ type Budget struct {
 
 // NewBudget returns an empty Budget. The error names every bad field of c.
 func NewBudget(c BudgetConfig) (*Budget, error) {
-	c = c.withDefaults()
-	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("egress budget: %w", err)
+	if c.PerMinute < 0 {
+		return nil, errors.New("egress budget: field PerMinute: negative")
 	}
-	return &Budget{ledger: newLedger(c)}, nil
+	return &Budget{ledger: newLedger(c.withDefaults())}, nil
 }
 
 // Proven says that host, a name or address without a port, answers as what it is
@@ -220,13 +183,12 @@ func (b *Budget) Import(s BudgetState) {
 	b.ledger.restore(s, time.Now())
 }
 
-// begin asks for a connection of a host to an address; others are the addresses
-// that its name has besides. A nil ticket is free. Any other one is given to end, or
+// begin asks for a connection of a host to an address. A nil ticket is free. Any other one is given to end, or
 // to cancel if no packet was sent.
-func (b *Budget) begin(host string, to netip.Prefix, others []netip.Prefix) (*ticket, error) {
+func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.ledger.begin(host, to, others, time.Now())
+	return b.ledger.begin(host, to, time.Now())
 }
 
 func (b *Budget) end(t *ticket) {

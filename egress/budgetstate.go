@@ -21,11 +21,8 @@ type BudgetState struct {
 type AddressRecord struct {
 	Address netip.Prefix `json:"address"`
 	// Moved: it is about hosts that were proven elsewhere.
-	Moved    bool `json:"moved,omitempty"`
-	Failures int  `json:"failures,omitempty"` // in a row
-	// Elsewhere are those of them that were at other addresses of a name since the last
-	// attempt here: a few count, and no more after a restart.
-	Elsewhere    int       `json:"elsewhere,omitempty"`
+	Moved        bool      `json:"moved,omitempty"`
+	Failures     int       `json:"failures,omitempty"` // in a row
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	LastFailure  time.Time `json:"last_failure,omitzero"`
 	LastAttempt  time.Time `json:"last_attempt,omitzero"`
@@ -56,7 +53,7 @@ func (l *ledger) export(now time.Time) BudgetState {
 			l.fail(&a, now)
 		}
 		s.Addresses = append(s.Addresses, AddressRecord{
-			Address: key.prefix, Moved: key.moved, Failures: a.Failures, Elsewhere: a.elsewhere, Shared: a.shared,
+			Address: key.prefix, Moved: key.moved, Failures: a.Failures, Shared: a.shared,
 			FailingSince: backoff.Saved(a.FailingSince), LastFailure: backoff.Saved(a.LastFailure),
 			LastAttempt: backoff.Saved(a.LastAttempt), NextAttempt: backoff.Saved(a.Next),
 		})
@@ -77,14 +74,13 @@ func (l *ledger) restore(s BudgetState, now time.Time) {
 		if known, ok := l.accounts.Get(key); ok {
 			known.Next = backoff.Later(known.Next, a.Next)
 			known.shared = known.shared && a.shared
-			known.elsewhere = max(known.elsewhere, a.elsewhere)
 			if a.Failures > known.Failures {
-				a.open, a.Next, a.shared, a.elsewhere = known.open, known.Next, known.shared, known.elsewhere
+				a.open, a.Next, a.shared = known.open, known.Next, known.shared
 			} else {
 				a = known
 			}
 		}
-		l.accounts.Put(key, limit.Stranger{}, 0, a)
+		l.put(key, a, now)
 	}
 	for _, h := range s.Hosts {
 		if canonical, err := (graspsync.HostPort{Host: h.Host}).Canonical(); err != nil || canonical.Host != h.Host {
@@ -108,8 +104,7 @@ func (l *ledger) sanitised(s AddressRecord, now time.Time) *account {
 		Failures: s.Failures, FailingSince: s.FailingSince, LastFailure: s.LastFailure,
 		LastAttempt: s.LastAttempt, Next: s.NextAttempt,
 	}.Believed(now)}
-	a.elsewhere = min(max(s.Elsewhere, 0), a.Failures, mostElsewhere)
-	if a.Failures > a.elsewhere && a.Untold() {
+	if a.Failures > 0 && a.Untold() {
 		a.FailingSince, a.LastFailure = now, now
 		a.Next = backoff.Later(a.Next, now.Add(l.cfg.fixed.MaxBackoff))
 	}

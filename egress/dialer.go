@@ -112,7 +112,7 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	addrs = d.cfg.Budget.order(target.Host, addrs)
 	return inOrder(ctx, addrs, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
-		return d.connect(ctx, target.Host, netip.AddrPortFrom(a, target.Port), addrs)
+		return d.connect(ctx, target.Host, netip.AddrPortFrom(a, target.Port))
 	})
 }
 
@@ -219,14 +219,14 @@ func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 
 // connect dials one address for a host, of the addresses that its name has. The last
 // judgement is on what the kernel is about to be given.
-func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort, all []netip.Addr) (net.Conn, error) {
+func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (net.Conn, error) {
 	var t *ticket
 	conn, err := d.socket(ctx, to, func(address string) (err error) {
 		if err := d.judge.socket(address); err != nil {
 			return err
 		}
 		if t == nil { // a second time would be the same connection
-			t, err = d.charge(host, to.Addr(), all)
+			t, err = d.charge(host, to.Addr())
 		}
 		return err
 	})
@@ -253,18 +253,12 @@ type spentError struct{ error }
 func (e *spentError) Unwrap() error { return e.error }
 
 // charge takes a connection out of the budget of its address; a nil ticket is free.
-func (d *Dialer) charge(host string, to netip.Addr, all []netip.Addr) (*ticket, error) {
+func (d *Dialer) charge(host string, to netip.Addr) (*ticket, error) {
 	to = d.charged(to)
 	if !to.IsValid() {
 		return nil, nil
 	}
-	others := make([]netip.Prefix, 0, len(all))
-	for _, a := range all {
-		if a = d.charged(a); a.IsValid() {
-			others = append(others, budgetPrefix(a))
-		}
-	}
-	return d.cfg.Budget.begin(host, budgetPrefix(to), others)
+	return d.cfg.Budget.begin(host, budgetPrefix(to))
 }
 
 // charged is the address whose budget a connection is taken out of: of one that

@@ -16,7 +16,7 @@ var (
 
 // Connect is the last step of a dial alone, after all earlier judgements.
 func Connect(ctx context.Context, d *Dialer, to netip.AddrPort) (net.Conn, error) {
-	return d.connect(ctx, to.Addr().String(), to, nil)
+	return d.connect(ctx, to.Addr().String(), to)
 }
 
 // SetSocket replaces the socket beneath a Dialer.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
 )
@@ -15,8 +17,7 @@ type ledger struct {
 	accounts *limit.Table[accountKey, *account]
 	hosts    *limit.Table[string, *provenHost]
 	open     map[string][]*ticket // by host; bounded by the connections that stand
-	tokens   float64
-	filledAt time.Time
+	pace     *rate.Limiter        // of connections that are begun
 	refused  uint64
 }
 
@@ -29,12 +30,9 @@ type accountKey struct {
 
 // account is the budget of an address.
 type account struct {
-	// Failures are with those elsewhere that count for it; FailingSince and LastFailure
-	// are about its own.
 	backoff.Record
-	elsewhere int  // of the failures, those since the last attempt at other addresses of a name that has this one
-	open      int  // connections that are made or stand, and are not proven
-	shared    bool // a host was proven here
+	open   int  // connections that are made or stand, and are not proven
+	shared bool // a host was proven here
 }
 
 // provenHost has the addresses at which a host was proven, the latest last.
@@ -42,11 +40,6 @@ type provenHost struct{ at []netip.Prefix }
 
 // mostProofs bounds the addresses kept of one host. Some names have dozens.
 const mostProofs = 16
-
-// mostElsewhere is how many failures in a row at other addresses count for one that is not
-// tried itself meanwhile. A server with two is tried at them in turn. For one that is dead
-// it is one: who comes back there waits a day longer at most.
-const mostElsewhere = 3
 
 // sharedBackoff is the longest wait at an address where a host was proven. It has a
 // server of the kind that is looked for, maybe the front end of many, to which an
@@ -58,9 +51,8 @@ const sharedBackoff = time.Minute
 type ticket struct {
 	host   string
 	key    accountKey
-	others []netip.Prefix // that the host's name has
-	second bool           // the host has another one here: one failure is enough
-	fine   bool           // its end is no failure
+	second bool // the host has another one here: one failure is enough
+	fine   bool // its end is no failure
 }
 
 func newLedger(c BudgetConfig) ledger {
@@ -69,11 +61,12 @@ func newLedger(c BudgetConfig) ledger {
 		accounts: limit.NewTable[accountKey, *account](c.fixed.MaxAddresses, 0),
 		hosts:    limit.NewTable[string, *provenHost](c.fixed.MaxHosts, 0),
 		open:     make(map[string][]*ticket),
+		pace:     rate.NewLimiter(rate.Limit(float64(c.PerMinute)/60), max(1, c.PerMinute/10)),
 	}
 }
 
 // begin returns a nil ticket for what is free.
-func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now time.Time) (*ticket, error) {
+func (l *ledger) begin(host string, to netip.Prefix, now time.Time) (*ticket, error) {
 	proven, known := l.hosts.Get(host)
 	if known {
 		l.hosts.Touch(host)
@@ -81,22 +74,32 @@ func (l *ledger) begin(host string, to netip.Prefix, others []netip.Prefix, now 
 			return nil, nil
 		}
 	}
-	t := &ticket{host: host, key: accountKey{to, known}, others: others}
+	t := &ticket{host: host, key: accountKey{to, known}}
 	a := l.account(t.key)
 	t.second = slices.ContainsFunc(l.open[host], func(o *ticket) bool { return o.key == t.key })
 	if wait := l.wait(a, t, now); wait > 0 {
 		l.refused++
 		return nil, &BudgetError{Address: to, Wait: wait}
 	}
-	if a.FailingSince.IsZero() {
-		a.Failures = 0 // others' have made it wait, and say no more of it
-	}
-	a.Record, a.elsewhere = l.rules(a).Begin(a.Record, now), 0
+	a.Record = l.rules(a).Begin(a.Record, now)
 	a.open++
-	l.tokens--
-	l.accounts.Put(t.key, limit.Stranger{}, 0, a)
+	if !l.put(t.key, a, now) {
+		l.refused++
+		return nil, &BudgetError{Address: to, Wait: l.cfg.fixed.BaseBackoff}
+	}
+	l.pace.AllowN(now, 1)
 	l.open[host] = append(l.open[host], t)
 	return t, nil
+}
+
+// put stores the account of an address, in place of the one heard of longest ago that waits for no attempt. It reports false
+// if a new one has no room.
+func (l *ledger) put(k accountKey, a *account, now time.Time) bool {
+	_, ok := l.accounts.PutKeeping(k, limit.Stranger{}, 0, a, func(k accountKey) bool {
+		known, _ := l.accounts.Get(k)
+		return known.open > 0 || now.Before(known.Next)
+	})
+	return ok
 }
 
 func (l *ledger) account(k accountKey) *account {
@@ -118,7 +121,6 @@ func (l *ledger) tried(host string, to netip.Prefix) time.Time {
 
 // wait returns how long a connection has to wait, 0 if it may be begun.
 func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
-	l.fill(now)
 	most := l.cfg.fixed.PerAddress
 	if !t.second {
 		most = max(1, most-1)
@@ -129,43 +131,17 @@ func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
 	if a.open >= most {
 		return l.cfg.fixed.BaseBackoff
 	}
-	if l.tokens < 1 {
-		return time.Duration((1 - l.tokens) * float64(time.Minute) / float64(l.cfg.PerMinute))
-	}
-	return 0
+	return time.Duration(max(0, 1-l.pace.TokensAt(now)) * float64(time.Minute) / float64(l.cfg.PerMinute))
 }
 
-// fill adds the tokens of the time since the last call.
-func (l *ledger) fill(now time.Time) {
-	most := max(1, float64(l.cfg.PerMinute)/10)
-	if l.filledAt.IsZero() {
-		l.tokens = most
-	}
-	l.tokens += max(0, now.Sub(l.filledAt).Minutes()) * float64(l.cfg.PerMinute)
-	l.tokens = min(l.tokens, most)
-	l.filledAt = now
-}
-
-// end ends a connection. Without proof it was a failure, whatever ended it. It counts for
-// the other addresses of the name as well, but lengthens a wait of theirs a few times only: a
-// name can be given anybody's address, and what fails elsewhere again and again must not keep
-// who is at home there from ever being tried.
+// end ends a connection. Without proof it was a failure, whatever ended it.
 func (l *ledger) end(t *ticket, now time.Time) {
 	if !l.cancel(t) || t.second || t.fine {
 		return
 	}
 	a := l.account(t.key)
 	l.fail(a, now)
-	l.accounts.Put(t.key, limit.Stranger{}, 0, a)
-	for i, p := range t.others {
-		if p == t.key.prefix || slices.Contains(t.others[:i], p) {
-			continue
-		}
-		k := accountKey{p, t.key.moved}
-		a := l.account(k)
-		l.failElsewhere(a, now)
-		l.accounts.Put(k, limit.Stranger{}, 0, a)
-	}
+	l.put(t.key, a, now)
 }
 
 // cancel ends a connection that is no failure. It returns false if the host was
@@ -199,17 +175,6 @@ func (l *ledger) fail(a *account, now time.Time) {
 	a.Record = l.waits(a).Fail(a.Record, now, l.random())
 }
 
-// failElsewhere counts what has failed at another address. It is no sign that this one is
-// dead: strangers say which names have it.
-func (l *ledger) failElsewhere(a *account, now time.Time) {
-	if a.elsewhere >= mostElsewhere || a.elsewhere > 0 && l.dead(a) {
-		return
-	}
-	a.elsewhere++
-	a.Failures++
-	a.Record = l.waits(a).PutOff(a.Record, a.Failures, now, l.random())
-}
-
 // rules are those of the backoff of an address. Where a host was proven there is a server
 // of the kind that is looked for, so that others that share its address are not put off
 // for a day: it is never dead.
@@ -232,8 +197,6 @@ func (l *ledger) waits(a *account) backoff.Rules {
 	}
 	return rules
 }
-
-func (l *ledger) dead(a *account) bool { return l.rules(a).Dead(a.Record) }
 
 // random returns a number in [0, 1), whatever a caller plugs in.
 func (l *ledger) random() float64 {
@@ -265,7 +228,7 @@ func (l *ledger) prove(host string) {
 		if a, ok := l.accounts.Get(t.key); ok {
 			a.open = max(0, a.open-1)
 			a.shared = true
-			l.accounts.Put(t.key, limit.Stranger{}, 0, a)
+			l.accounts.Touch(t.key)
 		}
 	}
 	delete(l.open, host)

@@ -62,7 +62,7 @@ func TestLedgerWorlds(t *testing.T) {
 			}
 			switch h, to := host(), at(); rng.IntN(12) {
 			default:
-				k, err := l.begin(h, to, []netip.Prefix{to, at(), at()}[:1+rng.IntN(3)], now)
+				k, err := l.begin(h, to, now)
 				if say("%d begin %s %v: %v %v", now.Unix(), h, to, k != nil, err); k != nil {
 					open = append(open, k)
 				}
@@ -91,7 +91,7 @@ func TestLedgerWorlds(t *testing.T) {
 					l.restore(states[rng.IntN(len(states))], now.Add(-time.Duration(rng.IntN(100))*time.Hour))
 				}
 			}
-			say("%+v refused %d tokens %.6f", l.export(now), l.refused, l.tokens)
+			say("%+v refused %d tokens %.6f", l.export(now), l.refused, l.pace.TokensAt(now))
 		}
 		sums.Equal(t, fmt.Sprintf("world%02d", seed), lines)
 	}
