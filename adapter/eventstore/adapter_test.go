@@ -49,11 +49,6 @@ func read(ctx context.Context, s relaysync.Store, f nostr.Filter) (ids []string,
 func TestNew(t *testing.T) {
 	_, err := eventstoreadapter.New(nil, eventstoreadapter.Config{})
 	require.Error(t, err)
-	_, err = eventstoreadapter.New(&fake{}, eventstoreadapter.Config{PageSize: -1, MaxValues: -3}.With(eventstoreadapter.Fixed{BatchSize: -2}))
-	require.Error(t, err)
-	for _, field := range []string{"PageSize", "BatchSize", "MaxValues"} {
-		assert.ErrorContains(t, err, field)
-	}
 }
 
 // 600 events in a second that nothing tells apart: what can't be proven complete
@@ -63,8 +58,6 @@ func TestNew(t *testing.T) {
 // T11: what was read at the start ended at the backend's default limit of 500.
 
 // A second that is larger than a batch is read in a larger one.
-
-// The same through a second view of the database, as the documentation advises.
 
 // Badger leaves events out of answers to filters with several values once the
 
@@ -349,8 +342,6 @@ func TestExecute(t *testing.T) {
 	require.Error(t, s.Execute(t.Context(), eventtest.Of(one)))
 	require.NoError(t, s.Remove(t.Context(), graspsync.Event{}))
 }
-
-// A slicestore on which Init was not called is taken for a stranger.
 
 // An answer is in memory until it was taken, once for each of a hundred filters that a client may
 // ask with: of large events it has the newest, and the others come with the next page.

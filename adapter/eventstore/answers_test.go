@@ -1,6 +1,7 @@
 package eventstoreadapter_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -19,6 +20,7 @@ import (
 // metered is a badger that counts what it is asked.
 type metered struct {
 	*badger.BadgerBackend
+	page           int // that it is asked for; 0: MaxLimit
 	queries, given int
 }
 
@@ -43,7 +45,7 @@ func (b *metered) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.
 
 func (b *metered) Traits() traits.Traits {
 	return traits.Traits{
-		Page: b.MaxLimit, Exempt: b.MaxLimitNegentropy, Values: 256, Trusted: true, Prefixes: true, Compact: true,
+		Page: cmp.Or(b.page, b.MaxLimit), Exempt: b.MaxLimitNegentropy, Prefixes: true,
 		Indexed: func(name, value string) bool { return len(name) == 1 && value != "" && len(value) <= 100 },
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/fiatjaf/eventstore"
@@ -22,49 +21,20 @@ func (b shared) Close()      {}
 // QueryEvents reads the whole answer first, so that a slow client holds neither a
 // read transaction nor the turn of others.
 func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
-	if !queryable(f, b.s.reader.profile) {
+	if f.Search != "" { // no supported backend has an index of words
 		none := make(chan *nostr.Event)
 		close(none)
 		return none, nil
 	}
-	if eventstore.IsNegentropySession(ctx) && !f.LimitZero && f.Search == "" {
+	if eventstore.IsNegentropySession(ctx) && !f.LimitZero {
 		f.Limit = 0 // NIP-77 knows none
 		return b.reconciled(ctx, f)
 	}
-	events, err := b.query(ctx, f, b.s.waiting.room())
+	events, err := b.newest(ctx, f, b.s.waiting.room())
 	if err != nil {
 		return nil, err
 	}
 	return b.s.waiting.answer(ctx, events), nil
-}
-
-// query returns the newest events that match and have room in so many bytes.
-func (b shared) query(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
-	p := b.s.reader.profile
-	if _, ok := plan(f, p); !ok || f.LimitZero {
-		return nil, ctx.Err()
-	}
-	if p.known() && f.Search == "" {
-		return b.newest(ctx, f, room)
-	}
-	ctx = forClient(ctx)
-	found, seen, want := newNewest(math.MaxInt, room), make(map[string]struct{}), compile(f)
-	take := func(e *nostr.Event) {
-		if _, twice := seen[e.ID]; !twice && want.match(e) {
-			seen[e.ID] = struct{}{}
-			found.add(e)
-		}
-	}
-	if p.exclusive && f.Since != nil && *f.Since > math.MinInt64 {
-		f.Since = ptr(*f.Since - 1)
-	}
-	var err error
-	if f.Search != "" { // it is not counted as it is answered
-		_, err = b.s.reader.once(ctx, f, false, take)
-	} else {
-		err = b.s.reader.each(ctx, f, false, take)
-	}
-	return found.sorted(), err
 }
 
 // looksPerQuestion is how many events and look-ups a client's question may cost: they take some seconds of turns.
@@ -73,18 +43,18 @@ const looksPerQuestion = 500_000
 // newest returns the newest events that match, as many as are asked for, and as the backend would give. badger and lmdb keep an address
 // under the same key whether it stands in an a, A or q tag, find "repository" for "repo", know 8 bytes of an id, give an event
 // once for each value that it has, each time read anew, and of several values not always the newest: so they are asked in
-// small parts. SQL databases answer an ordinary question in one go, and slicestore but for a second that a limit cuts.
+// small parts. slicestore answers in one go, but for a second that a limit cuts.
 // Where that takes too long it fails: less than was asked for would be taken for all there is.
 func (b shared) newest(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
-	f, ok := b.s.reader.profile.timely(f)
-	if !ok {
+	f, ok := timely(f)
+	if !ok || f.LimitZero {
 		return nil, ctx.Err()
 	}
-	most, page := f.Limit, b.s.reader.profile.page
+	most, page := f.Limit, b.s.profile.page
 	switch n := nostr.GetTheoreticalLimit(f); {
 	case n >= 0 && (most <= 0 || most > n):
 		most = n
-	case n < 0 && most <= 0 && b.s.reader.profile.compact:
+	case n < 0 && most <= 0 && !b.s.profile.memory:
 		most = max(1, page/4) // as they have it
 	case n < 0 && most <= 0:
 		most = page
@@ -130,40 +100,17 @@ func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	return ch, nil
 }
 
-// queryable reports whether a client's filter can be put to the backend without
-// harm: badger and lmdb crash over tags without a name.
-func queryable(f nostr.Filter, p profile) bool {
-	if !p.prefixes {
-		return true
-	}
-	for name := range f.Tags {
-		if name == "" {
-			return false
-		}
-	}
-	return true
-}
-
-// CountEvents counts what the same question would be answered with if it had no limit. Of backends that are not known it is what they count.
+// CountEvents counts what the same question would be answered with if it had no limit.
 func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) {
-	p := b.s.reader.profile
-	if !queryable(f, p) {
-		return 0, nil
-	}
 	f.Limit, f.LimitZero = 0, false
-	q, ok := plan(f, p)
-	if ok && p.known() {
-		f, ok = p.timely(f)
+	q, ok := plan(f, b.s.profile)
+	if f, inTime := timely(f); ok && inTime && f.Search == "" {
+		if b.s.counts() && b.s.profile.countsOnly(f) && len(b.s.profile.excess(q).Tags) == 0 { // of a tag an event may have values in two parts
+			return b.tallyEvents(ctx, q, f)
+		}
+		return b.counted(ctx, f)
 	}
-	switch {
-	case !ok, p.compact && f.Search != "":
-		return 0, ctx.Err()
-	case !p.known() || f.Search != "":
-		return b.tallyEvents(ctx, f, f)
-	case b.s.reader.counts() && p.countsOnly(f) && len(p.excess(q).Tags) == 0: // of a tag an event may have values in two parts
-		return b.tallyEvents(ctx, q, f)
-	}
-	return b.counted(ctx, f)
+	return 0, ctx.Err()
 }
 
 // tallyEvents is tally without records of versions.
@@ -179,8 +126,7 @@ func (b shared) tallyEvents(ctx context.Context, q, f nostr.Filter) (int64, erro
 
 // tally has the backend count q between the times of f, in parts where its authors or kinds are too many.
 func (b shared) tally(ctx context.Context, q, f nostr.Filter) (int64, error) {
-	p := b.s.reader.profile
-	if over := p.excess(q); p.known() && f.Search == "" && !single(over) {
+	if over := b.s.profile.excess(q); !single(over) {
 		one, two := halve(q, over)
 		n, err := b.tally(ctx, one, f)
 		if err != nil {
@@ -190,10 +136,10 @@ func (b shared) tally(ctx context.Context, q, f nostr.Filter) (int64, error) {
 		return n + rest, err
 	}
 	q.Since, q.Until = f.Since, f.Until
-	if p.exclusive && f.Since != nil && *f.Since > math.MinInt64 {
+	if b.s.profile.memory && f.Since != nil {
 		q.Since = ptr(*f.Since - 1) // count adds it again
 	}
-	n, err := b.s.reader.count(forClient(ctx), q)
+	n, err := b.s.count(forClient(ctx), q)
 	return int64(n), err
 }
 

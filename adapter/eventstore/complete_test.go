@@ -2,8 +2,6 @@ package eventstoreadapter_test
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,30 +12,13 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/internal/racetest"
 )
-
-func TestSuiteStrangeBackends(t *testing.T) {
-	racetest.Amounts(t)
-	backends := map[string]func() eventstore.Store{
-		"exclusive": func() eventstore.Store { return counting{fake: &fake{limit: 100, exclusive: true}} },
-		"sql": func() eventstore.Store {
-			return counting{fake: &fake{limit: 100, untagged: true, maxValues: 10}}
-		},
-	}
-	for _, name := range racetest.Some(1, slices.Sorted(maps.Keys(backends))) {
-		t.Run(name, func(t *testing.T) {
-			suite(t, func(*testing.T) eventstore.Store { return backends[name]() }, eventstoreadapter.Config{})
-		})
-	}
-}
 
 func TestIncompleteIsAnError(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{
-		"no count":     &fake{limit: 100},
-		"no narrowing": counting{fake: &fake{limit: 100}},
-		"slicestore":   newSlice(t, 500),
-		"badger":       newBadger(t, 500),
+		"no count":   &fake{limit: 100},
+		"slicestore": newSlice(t, 500),
+		"badger":     newBadger(t, 500),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, db, eventstoreadapter.Config{})
@@ -71,7 +52,7 @@ func TestTrapT11_ReadsBeyondTheDefaultLimit(t *testing.T) {
 }
 
 func TestSecondLargerThanBatch(t *testing.T) {
-	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{PageSize: 100}.With(eventstoreadapter.Fixed{BatchSize: 50}))
+	s := newStore(t, &metered{BadgerBackend: newBadger(t, 0), page: 100}, eventstoreadapter.Config{}.With(eventstoreadapter.Fixed{BatchSize: 50}))
 	var events []*nostr.Event
 	for range 900 {
 		events = append(events, event(alice, 1, start, nostr.Tag{"t", "x"}))
@@ -89,20 +70,6 @@ func TestSecondLargerThanBatch(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
-
-func TestReader(t *testing.T) {
-	db := newBadger(t, 500)
-	reader := newBadgerView(db)
-	s := newStore(t, db, eventstoreadapter.Config{Reader: reader})
-	var events []*nostr.Event
-	for range 1600 {
-		events = append(events, event(alice, 1, start))
-	}
-	save(t, s, events...)
-	ids, err := read(t.Context(), s, nostr.Filter{})
-	require.NoError(t, err)
-	assert.Len(t, ids, 1600)
-}
 
 func TestSeveralValuesOnBadger(t *testing.T) {
 	for _, maxLimit := range []int{0, 40, 300} {

@@ -2,9 +2,6 @@ package eventstoreadapter
 
 import (
 	"errors"
-	"fmt"
-
-	"github.com/fiatjaf/eventstore"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -26,28 +23,15 @@ var (
 	// ErrUnstorable is the reason for events that are refused: of an ephemeral kind,
 	// malformed, or beyond what the backend can hold without changing them.
 	ErrUnstorable = errors.New("event can't be stored")
+	// ErrUnsupported is wrapped by the error of [New] for a backend that is not supported.
+	ErrUnsupported = errors.New("event store backend not supported")
 	// ErrDeleted is returned by the methods of [Store.Backend] for events that a
 	// stored deletion covers.
 	ErrDeleted = errors.New("blocked: this event has been deleted")
 )
 
-// Config says how a backend is used. The zero Config is right for the backends of
-// the eventstore module, whose limits are read from their fields.
+// Config says how a backend is used. Limits of backends are read from their fields.
 type Config struct {
-	// Reader is what is queried in place of the backend: a view of the same data
-	// with other limits. Defaults to the backend.
-	Reader eventstore.Store
-	// PageSize is the most events asked for in one query. With a value above what
-	// the backend really answers to one query, answers would be cut short unseen. Defaults to the backend's own MaxLimit or
-	// QueryLimit, 100 where it has neither.
-	PageSize int
-	// MaxValues is the most values of all lists of one query together. Backends on
-	// SQL databases refuse more. Defaults to 256 for badger, lmdb and slicestore, to what their fields say of
-	// each list for SQL databases, and to 10 for others.
-	MaxValues int
-	// Serialize has at most one call to the backend run at a time, for backends
-	// that can't be used concurrently. Always on for slicestore.
-	Serialize bool
 	// Identity is the service whose events these are. Requests to vanish (NIP-62)
 	// are executed if they name it; with none, only those that name all relays are.
 	Identity nip34.Identity
@@ -69,31 +53,4 @@ type constants struct {
 	BatchSize int
 }
 
-const (
-	defaultBatchSize = 16_384
-	defaultPageSize  = 100
-	defaultMaxValues = 10
-)
-
-func (c Config) validate() error {
-	var errs []error
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"PageSize", c.PageSize}, {"BatchSize", c.fixed.BatchSize}, {"MaxValues", c.MaxValues}} {
-		if f.value < 0 {
-			errs = append(errs, fmt.Errorf("Config.%s is %d, less than 0", f.name, f.value))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (c Config) withDefaults(backend eventstore.Store) Config {
-	if c.Reader == nil {
-		c.Reader = backend
-	}
-	if c.fixed.BatchSize == 0 {
-		c.fixed.BatchSize = defaultBatchSize
-	}
-	return c
-}
+const defaultBatchSize = 16_384

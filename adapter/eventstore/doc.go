@@ -1,5 +1,6 @@
-// Package eventstoreadapter makes a [relaysync.Store] of any backend of
-// github.com/fiatjaf/eventstore.
+// Package eventstoreadapter makes a [relaysync.Store] of a backend of
+// github.com/fiatjaf/eventstore: badger, lmdb or slicestore. For any other database implement relaysync.Store, six methods, and
+// test it with package storetest.
 //
 //	db := &badger.BadgerBackend{Path: path}
 //	if err := db.Init(); err != nil {
@@ -12,8 +13,8 @@
 // A backend answers at most so many events to one query and does not say when it
 // left some out. The Store asks for less than that at a time and goes on until it
 // has proof that nothing is missing: lists are halved, time is walked back page by
-// page, seconds that hold more than a page are asked for kind by kind and author
-// by author until the backend's own count is reached. Every event is checked
+// page, and seconds that hold more than a page are asked for in a larger query, or kind by kind and
+// author by author until the backend's own count is reached. Every event is checked
 // against the filter again, and comes once. What can't be proven complete ends in
 // [ErrIncomplete], after all the rest, and never is just a short answer.
 //
@@ -30,28 +31,13 @@
 // 16,777,216 events, and the Store uses that for what is larger than a page. A
 // MaxLimit that is set holds for those queries too. Everything still works, with
 // more and smaller queries, but a second with more than MaxLimit events of one
-// kind by one author may be [ErrIncomplete]. Better leave MaxLimit at zero, or
-// give Config.Reader a second backend value over the same database:
-//
-//	eventstoreadapter.Config{Reader: &badger.BadgerBackend{
-//		DB: db.DB, MaxLimit: 1000, MaxLimitNegentropy: 1 << 20,
-//	}}
-//
-// Such a value is for reading only, and Init must not be called on it.
-//
-// # Limits of SQL databases
-//
-// QueryLimit, which is 100 if it is left at zero, is all that one query gives, to us and to clients. A second with
-// more events than that of one kind by one author, such as a long patch series, can't be read to its end, and is
-// [ErrIncomplete]. Set it to 5,000. A tag value is looked up as text in the JSON of all tags: that finds
-// too much, which is left out, and of a second of which it finds more than QueryLimit a client may not get all.
+// kind by one author may be [ErrIncomplete]. Better leave MaxLimit at zero.
 //
 // # One server per database
 //
-// A SQL database or an lmdb has one server at a time, because what the server knows of its events and of their git data is in memory: New
-// fails with [ErrInUse] and names the other process. The lock ends with the process, also after kill -9: it belongs to a
-// connection of its own (PostgreSQL, and MySQL without a cluster), or to the file <database>.graspsync-lock (SQLite), or
-// graspsync-lock in the folder (lmdb).
+// An lmdb has one server at a time, because what the server knows of its events and of their git data is in memory: New
+// fails with [ErrInUse] and names the other process. The lock is the file graspsync-lock in its folder, and ends with the process,
+// also after kill -9. badger has a lock of its own.
 //
 // # Writing
 //

@@ -12,29 +12,28 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// fake is a backend as strict and as lax as the fields say: a stranger to the
-// adapter, which takes it for the worst.
+// fake is like a slicestore, but as strict and as faulty as the fields say.
 type fake struct {
 	mu     sync.Mutex
 	events []*nostr.Event // newest first, lowest id first
 
-	limit     int  // most events of one answer
-	exclusive bool // since
-	untagged  bool // ignores the names of tags, as SQL backends do
-	maxValues int  // errors above
-
+	limit  int // most events of one answer
 	query  func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 	save   func(e *nostr.Event) error
 	remove func(e *nostr.Event) error
 
 	queries int
 	given   int // events of all answers
-	most    int // the most values of one query
 }
 
 var _ eventstore.Store = (*fake)(nil)
+
+func (b *fake) Traits() traits.Traits {
+	return traits.Traits{Page: max(b.limit, 1), Memory: true, Indexed: func(string, string) bool { return true }}
+}
 
 func (b *fake) Init() error { return nil }
 func (b *fake) Close()      {}
@@ -46,21 +45,13 @@ func (b *fake) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queries++
-	values := len(f.Kinds) + len(f.Authors)
-	for _, v := range f.Tags {
-		values += len(v)
-	}
-	b.most = max(b.most, values)
-	if b.maxValues > 0 && values > b.maxValues {
-		return nil, fmt.Errorf("too many values: %d", values)
-	}
 	limit := b.limit
 	if 0 < f.Limit && f.Limit <= b.limit {
 		limit = f.Limit
 	}
 	var found []*nostr.Event
 	for _, e := range b.events {
-		if len(found) < limit && b.matches(f, e) {
+		if len(found) < limit && f.Matches(e) {
 			found = append(found, e)
 		}
 	}
@@ -73,23 +64,6 @@ func (b *fake) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 		}
 	}()
 	return ch, nil
-}
-
-func (b *fake) matches(f nostr.Filter, e *nostr.Event) bool {
-	if b.exclusive && f.Since != nil && e.CreatedAt == *f.Since {
-		return false
-	}
-	if b.untagged {
-		for _, values := range f.Tags {
-			if !slices.ContainsFunc(e.Tags, func(t nostr.Tag) bool {
-				return len(t) > 1 && slices.Contains(values, t[1])
-			}) {
-				return false
-			}
-		}
-		f.Tags = nil
-	}
-	return f.Matches(e)
 }
 
 func (b *fake) SaveEvent(_ context.Context, e *nostr.Event) error {
@@ -138,11 +112,7 @@ func (b counting) CountEvents(_ context.Context, f nostr.Filter) (int64, error) 
 	defer b.mu.Unlock()
 	n := int64(0)
 	for _, e := range b.events {
-		if b.untagged {
-			if b.matches(f, e) {
-				n++
-			}
-		} else if f.Matches(e) {
+		if f.Matches(e) {
 			n++
 		}
 	}

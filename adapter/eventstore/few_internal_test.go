@@ -64,10 +64,10 @@ func TestFewEventsAreAskedForFirst(t *testing.T) {
 				e.ID = e.GetID()
 				b.events = append(b.events, e)
 			}
-			p := profile{page: 1000, values: 256, trusted: true, compact: true, indexed: indexedAnywhere}
+			p := profile{page: 1000, indexed: indexedCompactly}
 			had := 0
 			w := &walk{
-				guard: newGuard(b, p, nil, newUses(&lease{})), page: 1000, batch: 1000, seen: make(map[graspsync.EventID]struct{}),
+				guard: newGuard(b, p, nil), page: 1000, batch: 1000, seen: make(map[graspsync.EventID]struct{}),
 				yield: func(graspsync.Event) bool { had++; return true }, rare: c.rare,
 			}
 			require.NoError(t, w.run(t.Context(), nostr.Filter{Kinds: c.kinds}))

@@ -43,11 +43,6 @@ func (n *newest) past(t nostr.Timestamp) bool {
 	return n != nil && n.full() && t < n.events[0].CreatedAt
 }
 
-// behind reports whether nothing that comes after an event, in the order of NIP-01, has room. It is false for nil.
-func (n *newest) behind(e *nostr.Event) bool {
-	return n != nil && n.full() && order(e, n.events[0]) >= 0
-}
-
 // sorted returns the events, the newest first.
 func (n *newest) sorted() []*nostr.Event {
 	return slices.SortedFunc(slices.Values(n.events), order)

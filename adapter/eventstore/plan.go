@@ -22,7 +22,7 @@ func plan(f nostr.Filter, p profile) (nostr.Filter, bool) {
 		return q, len(q.IDs) > 0
 	case f.Since != nil && f.Until != nil && *f.Since > *f.Until,
 		f.Until != nil && *f.Until < 0,
-		f.Since != nil && *f.Since > p.latest() && (p.compact || p.signed):
+		f.Since != nil && *f.Since > latest:
 		return q, false
 	}
 	if f.Kinds != nil {
@@ -41,7 +41,7 @@ func plan(f nostr.Filter, p profile) (nostr.Filter, bool) {
 		if values == nil {
 			continue
 		}
-		if len(values) == 0 {
+		if len(values) == 0 || name == "" { // badger and lmdb crash over tags without a name
 			return q, false
 		}
 		// one value that is not indexed is reason enough not to use the index
@@ -52,7 +52,7 @@ func plan(f nostr.Filter, p profile) (nostr.Filter, bool) {
 			q.Tags[name] = all
 		}
 	}
-	if p.compact {
+	if !p.memory {
 		q.Tags = oneLookedUp(q.Tags)
 	}
 	return q, true
@@ -145,17 +145,6 @@ func size(q nostr.Filter) int {
 		n += len(values)
 	}
 	return n
-}
-
-// slim is a filter of which at most one list is so long that it has to be asked in parts.
-func (p profile) slim(q nostr.Filter) nostr.Filter {
-	if size(q) > p.values {
-		return slim(q, p.values)
-	}
-	if over := p.excess(q); boolToInt(over.Kinds != nil)+boolToInt(over.Authors != nil)+len(over.Tags) > 1 {
-		return slim(q, p.lists.tags)
-	}
-	return q
 }
 
 // slim drops lists of a filter with too many values, but one, so that there are not

@@ -1,9 +1,6 @@
 package eventstoreadapter
 
 import (
-	"encoding/json"
-	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -16,42 +13,27 @@ import (
 )
 
 func TestProfileOf(t *testing.T) {
-	p := profileOf(&badger.BadgerBackend{MaxLimit: 700, MaxLimitNegentropy: 9000})
-	assert.Equal(t, []any{700, 9000, false, true, true, true}, []any{p.page, p.exempt, p.sorted, p.trusted, p.prefixes, p.compact})
-	p = profileOf(&slicestore.SliceStore{MaxLimit: 600})
-	assert.Equal(t, []any{600, 0, true, true, false, true}, []any{p.page, p.exempt, p.sorted, p.trusted, p.prefixes, p.serialize})
-	p = profileOf(&badger.BadgerBackend{})
-	assert.Equal(t, []any{defaultPageSize, false}, []any{p.page, p.trusted}, "Init was not called")
-	for _, stranger := range []eventstore.Store{
-		struct{ eventstore.Store }{}, &struct{ eventstore.Store }{}, pointer{},
-	} {
-		p = profileOf(stranger)
-		assert.Equal(t, []any{defaultPageSize, defaultMaxValues, false, false, true}, []any{p.page, p.values, p.sorted, p.trusted, p.prefixes})
+	db := &badger.BadgerBackend{MaxLimit: 700, MaxLimitNegentropy: 9000}
+	for _, backend := range []eventstore.Store{db, pointer{db}, &pointer{db}, struct{ *badger.BadgerBackend }{db}} {
+		p, err := profileOf(backend)
+		require.NoError(t, err)
+		assert.Equal(t, []any{700, 9000, false, true}, []any{p.page, p.exempt, p.memory, p.prefixes})
 	}
-	p = p.with(Config{PageSize: 5, MaxValues: 6, Serialize: true})
-	assert.Equal(t, []any{5, 6, true}, []any{p.page, p.values, p.serialize})
+	p, err := profileOf(&slicestore.SliceStore{MaxLimit: 600})
+	require.NoError(t, err)
+	assert.Equal(t, []any{600, 0, true, false}, []any{p.page, p.exempt, p.memory, p.prefixes})
+	_, err = New(&badger.BadgerBackend{}, Config{})
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "Init of *badger.BadgerBackend was not called")
+	for _, other := range []eventstore.Store{struct{ eventstore.Store }{}, &pointer{}, &noting{}} {
+		_, err := New(other, Config{})
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorContains(t, err, "badger, lmdb or slicestore")
+		require.ErrorContains(t, err, "storetest")
+	}
 }
 
 type pointer struct{ eventstore.Store }
-
-func TestIndexed(t *testing.T) {
-	sqlite := ofSQL("sqlite3", reflect.ValueOf(struct{}{}))
-	for _, tt := range []struct {
-		name, value string
-		badger, sql bool
-	}{
-		{"a", "30617:x:repo", true, true}, {"Q", "x", true, true},
-		{"alt", "x", false, true}, {"", "x", false, true}, {"1", "x", false, true},
-		{"a", "", false, true},
-		{"a", strings.Repeat("x", 100), true, true}, {"a", strings.Repeat("x", 101), false, true},
-		{"a", "100%", true, true}, {"a", "<&>", true, true}, {"a", `back\slash`, true, true},
-		{"a", "\x00", true, true}, {"a", "\u00fc", true, true}, {"a", "\u2028", true, true}, {"a", "\xff", true, true},
-		{"a", "\b", true, false}, {"a", "\bx", true, true},
-	} {
-		assert.Equal(t, tt.badger, indexedAnywhere(tt.name, tt.value), tt)
-		assert.Equal(t, tt.sql, sqlite.indexed(tt.name, tt.value), tt)
-	}
-}
 
 // However long the lists, what is asked for keeps the one with the fewest events
 // and can be halved to single values.
@@ -83,25 +65,4 @@ func TestSlimAndHalve(t *testing.T) {
 	}
 	split(nostr.Filter{Kinds: kinds[:3], Authors: many[:5], Tags: nostr.TagMap{"a": many[:4], "b": many[:2]}})
 	assert.Equal(t, 3*5*4*2, combinations)
-}
-
-// What a database looks for is in all that encoding/json has ever written for a value, and says no more than that.
-func TestPatterns(t *testing.T) {
-	for value, is := range map[string]string{
-		"bug": `"bug"`, "": `""`, `say "hi"`: `"say __hi__"`, `a\b`: `"a__b"`, "a&b": `"a______b"`, "a\nb\x01": `"a__b______"`,
-		"ab\bcdef\f": `cdef`, "abc\b": `"abc`, "\b": `"`, "\u2028": `"______"`, "\x7f": "\"\x7f\"", "\xff": "\"\ufffd\"",
-		strings.Repeat("l", 1000): `"` + strings.Repeat("l", longestPattern),
-	} {
-		assert.Equal(t, is, inJSON(value, oddInJSON), "%q", value)
-	}
-	assert.Equal(t, `xyz"`, inJSON("a&xyz", oddInJSON+escapedForHTML))
-	for range 10_000 {
-		value := make([]rune, 1+rand.IntN(6))
-		for i := range value {
-			value[i] = []rune("ab\"\\<>&\u2028\u2029\n\r\t\x00\x1f\x7f\b\fü%_")[rand.IntN(20)]
-		}
-		text, err := json.Marshal(nostr.Tags{{"t", string(value)}})
-		require.NoError(t, err)
-		require.True(t, like(string(text), inJSON(string(value), oddInJSON)), "%q", value)
-	}
 }

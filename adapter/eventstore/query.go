@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -69,8 +70,12 @@ func (g *guard) writable() error {
 	return nil
 }
 
-func newGuard(backend eventstore.Store, p profile, turn chan struct{}, uses *uses) *guard {
-	return &guard{backend: backend, profile: p, turn: turn, places: newPlaces(), uses: uses}
+func newGuard(backend eventstore.Store, p profile, lock *os.File) *guard {
+	g := &guard{backend: backend, profile: p, places: newPlaces(), uses: newUses(lock)}
+	if p.memory {
+		g.turn = make(chan struct{}, 1)
+	}
+	return g
 }
 
 // enter waits for this call's turn. It returns what ends it.
@@ -157,7 +162,7 @@ func (g *guard) counts() bool {
 // count returns the number of events that the same query would give without a
 // limit. Since is inclusive here, whatever it is in queries.
 func (g *guard) count(ctx context.Context, f nostr.Filter) (n int, err error) {
-	if g.profile.exclusive && f.Since != nil {
+	if g.profile.memory && f.Since != nil {
 		f.Since = ptr(*f.Since + 1)
 	}
 	f.Limit = 0
@@ -166,7 +171,7 @@ func (g *guard) count(ctx context.Context, f nostr.Filter) (n int, err error) {
 		if !ok {
 			return fmt.Errorf("%w: it can't count", ErrBackend)
 		}
-		n64, err := counter.CountEvents(context.WithoutCancel(ctx), g.profile.asked(f))
+		n64, err := counter.CountEvents(context.WithoutCancel(ctx), f)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
@@ -207,7 +212,7 @@ func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool, take func
 	}
 }
 
-// open starts a query. Most backends do not close the channel when their context
+// open starts a query. Backends do not close the channel when their context
 // ends, so they get one that does not.
 func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
 	if c, ok := g.backend.(closed); ok {
@@ -219,14 +224,12 @@ func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan 
 			return nil, fmt.Errorf("%w: it is closed", ErrBackend)
 		}
 	}
-	if !g.profile.cancel {
-		ctx = context.WithoutCancel(ctx)
-	}
+	ctx = context.WithoutCancel(ctx)
 	if exempt {
 		ctx = eventstore.SetNegentropy(ctx)
 	}
 	err = protect(func() error {
-		ch, err = g.backend.QueryEvents(ctx, g.profile.asked(f))
+		ch, err = g.backend.QueryEvents(ctx, f)
 		return err
 	})
 	switch {

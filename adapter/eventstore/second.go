@@ -47,7 +47,7 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 	if w.newest != nil { // the rest of time is worth more than one second
 		return fmt.Errorf("%w: more than %d events at %d", ErrIncomplete, top, at)
 	}
-	if w.profile.prefixes && !fixed(q) || w.profile.alike {
+	if w.profile.prefixes && !fixed(q) {
 		q.Tags = nil // counts of what only looks alike prove nothing
 	}
 	return w.part(ctx, q, at)
@@ -98,7 +98,7 @@ func (w *walk) search(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 		before = len(s.found)
 		counted := w.bounded(q, nil, &at)
 		counted.Since = ptr(at)
-		if w.profile.exclusive {
+		if w.profile.memory {
 			*counted.Since-- // count adds it again
 		}
 		var err error

@@ -27,10 +27,8 @@ const stripes = 64
 // concurrent use if the backend is, or is serialised.
 type Store struct {
 	// set by New, read-only
-	cfg    Config
-	writer *guard
-	reader *guard
-	uses   *uses // of the backend, by both
+	cfg Config
+	*guard
 
 	waiting waiting // answers
 
@@ -43,32 +41,24 @@ type Store struct {
 var _ relaysync.Store = (*Store)(nil)
 
 // New returns a Store over a backend, on which Init was called. The backend is the
-// embedder's: its Close is not called. The error names every bad field of the Config. The Store has a SQL database or an lmdb
-// to itself until Close; if another Store has it, the error wraps [ErrInUse].
+// embedder's: its Close is not called. The error wraps [ErrUnsupported] for a backend other than badger, lmdb and slicestore, or a
+// struct that embeds one of these. The Store has an lmdb to itself until Close; if another Store has it, the error wraps [ErrInUse].
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
 	}
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("event store: %w", err)
+	if cfg.fixed.BatchSize == 0 {
+		cfg.fixed.BatchSize = defaultBatchSize
 	}
-	cfg = cfg.withDefaults(backend)
-	read, write := profileOf(cfg.Reader).with(cfg), profileOf(backend).with(cfg)
-	var turn chan struct{}
-	if read.serialize || write.serialize {
-		turn = make(chan struct{}, 1)
-	}
-	lease, err := newLease(backend, write.folder)
+	p, err := profileOf(backend)
 	if err != nil {
 		return nil, fmt.Errorf("event store: %w", err)
 	}
-	uses := newUses(lease)
-	return &Store{
-		cfg:    cfg,
-		uses:   uses,
-		writer: newGuard(backend, write, turn, uses),
-		reader: newGuard(cfg.Reader, read, turn, uses),
-	}, nil
+	lock, err := lockFolder(p.folder)
+	if err != nil {
+		return nil, fmt.Errorf("event store: %w", err)
+	}
+	return &Store{cfg: cfg, guard: newGuard(backend, p, lock)}, nil
 }
 
 // Close ends the use of the backend: it returns once nothing is read from it or written to it,
@@ -87,9 +77,8 @@ func (s *Store) Close() error { return s.uses.close() }
 // memory until it was taken, once for each filter that a client asks with, and where many wait for that it has less, but
 // 1 MiB. It is read to its end, or until its context has ended. The backend is read in small pages, few at once, so that
 // nobody can have it read much into memory. Those for a reconciliation (NIP-77) are answered completely, by id, time, kind and author
-// alone. Init and Close of what is returned do nothing. CountEvents counts what the same question would be answered with if it had no
-// limit, and reads that where the backend's own count is of what looks alike as well: for tags, and on badger for authors. Of a
-// backend that is not of the eventstore module it is that backend's own count, and fails if it can't count.
+// alone. A search (NIP-50) finds nothing. Init and Close of what is returned do nothing. CountEvents counts what the same question
+// would be answered with if it had no limit, and reads that where the backend's own count is of what looks alike as well.
 func (s *Store) Backend() interface {
 	eventstore.Store
 	eventstore.Counter
@@ -103,9 +92,8 @@ func (s *Store) Answer(ctx context.Context, events []*nostr.Event) chan *nostr.E
 	return s.waiting.answer(ctx, events)
 }
 
-// PageSize is how many events one query of the backend gives at most, as far as it is known:
-// what clients ask for beyond that they don't get.
-func (s *Store) PageSize() int { return s.reader.profile.page }
+// PageSize is how many events one query of the backend gives at most: what clients ask for beyond that they don't get.
+func (s *Store) PageSize() int { return s.profile.page }
 
 // Stamps implements [relaysync.Store]. Backends give whole events, so it costs as
 // much as Events.
@@ -144,7 +132,7 @@ func (s *Store) walkAs(ctx context.Context, f nostr.Filter, rare bool, yield fun
 
 // walkBy is a walk of which all is said but what it reads.
 func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
-	w.guard, w.seen = s.reader, make(map[graspsync.EventID]struct{})
+	w.guard, w.seen = s.guard, make(map[graspsync.EventID]struct{})
 	w.bound()
 	err := ctx.Err()
 	if err == nil {
@@ -259,14 +247,14 @@ func stripe(author graspsync.PubKey) int { return int(author[31]) % stripes }
 type syncer interface{ Sync() error }
 
 func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
-	backend, ok := s.writer.backend.(syncer)
+	backend, ok := s.backend.(syncer)
 	if !ok || s.cfg.NoSync || !slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool {
 		return o.Result == graspsync.Stored || o.Result == graspsync.Duplicate || o.Result == graspsync.Deleted
 	}) {
 		return nil
 	}
 	// not given up half-way: the events are stored already
-	return s.writer.call(context.WithoutCancel(ctx), "syncing the backend", func() error {
+	return s.call(context.WithoutCancel(ctx), "syncing the backend", func() error {
 		if err := backend.Sync(); err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
@@ -275,7 +263,12 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 }
 
 // MaxContent returns the length of the longest content that the backend keeps, in bytes, or 0 if it has no such bound.
-func (s *Store) MaxContent() int { return s.writer.profile.content }
+func (s *Store) MaxContent() int {
+	if s.profile.memory {
+		return 0
+	}
+	return math.MaxUint16
+}
 
 // Storable returns nil if the backend can keep an event as it is, and else why it can't. The error wraps
 // [ErrUnstorable].
@@ -291,13 +284,13 @@ func (s *Store) Storable(e graspsync.Event) error {
 		return fmt.Errorf("%w: malformed signature", ErrUnstorable)
 	case e.Kind < 0 || e.Kind > math.MaxUint16:
 		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
-	case e.CreatedAt < 0 || e.CreatedAt >= s.writer.profile.latest():
+	case e.CreatedAt < 0 || e.CreatedAt >= latest:
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
 	case s.MaxContent() > 0 && len(e.Content) > s.MaxContent():
 		return fmt.Errorf("%w: the content has %d bytes, and the backend keeps at most %d", ErrUnstorable, len(e.Content), s.MaxContent())
-	case s.writer.profile.fits != nil && !s.writer.profile.fits(e.Event):
+	case s.profile.fits != nil && !s.profile.fits(e.Event):
 		return fmt.Errorf("%w: too large, or text that the backend would change", ErrUnstorable)
-	case s.writer.profile.compact:
+	case !s.profile.memory:
 		return compactable(e.Event)
 	}
 	return nil
@@ -305,9 +298,6 @@ func (s *Store) Storable(e graspsync.Event) error {
 
 // compactable reports why an event exceeds the 16-bit and 8-bit counts of the binary form of badger and lmdb.
 func compactable(e *nostr.Event) error {
-	if len(e.Content) > math.MaxUint16 {
-		return fmt.Errorf("%w: the content has %d bytes, and the backend keeps at most %d", ErrUnstorable, len(e.Content), math.MaxUint16)
-	}
 	if len(e.Tags) > math.MaxUint16 {
 		return fmt.Errorf("%w: %d tags, and the backend keeps at most %d", ErrUnstorable, len(e.Tags), math.MaxUint16)
 	}
@@ -353,9 +343,6 @@ func (b *batch) prepare(ctx context.Context) (err error) {
 
 func (b *batch) save(ctx context.Context, e graspsync.Event) graspsync.Outcome {
 	result, err := b.try(ctx, e)
-	if errors.Is(err, ErrUnstorable) {
-		return graspsync.Outcome{Result: graspsync.Refused, Err: err}
-	}
 	if err != nil {
 		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
 	}
@@ -399,28 +386,19 @@ func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 // write has the backend save an event.
 func (s *Store) write(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
 	result := graspsync.Stored
-	err := s.writer.call(ctx, "saving an event", func() error {
-		err := s.writer.backend.SaveEvent(context.WithoutCancel(ctx), e)
+	err := s.call(ctx, "saving an event", func() error {
+		err := s.backend.SaveEvent(context.WithoutCancel(ctx), e)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, eventstore.ErrDupEvent):
 			result = graspsync.Duplicate
 			return nil
-		case isData(err):
-			return fmt.Errorf("%w: %w", ErrUnstorable, err)
 		}
 		return fmt.Errorf("%w: %w", ErrBackend, err)
 	})
-	s.writer.wrote(ctx, err)
+	s.wrote(ctx, err)
 	return result, err
-}
-
-// isData reports whether a database has refused an event for what the event is, so that another
-// attempt would fail as well: its SQLSTATE is of class 22, data exception, or 54, limit exceeded.
-func isData(err error) bool {
-	var e interface{ SQLState() string }
-	return errors.As(err, &e) && (strings.HasPrefix(e.SQLState(), "22") || strings.HasPrefix(e.SQLState(), "54"))
 }
 
 func (b *batch) forget(e graspsync.Event) { delete(b.have, e.ID) }
@@ -442,20 +420,19 @@ func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
-	err := s.writer.call(ctx, "removing an event", func() error {
-		if err := s.writer.backend.DeleteEvent(context.WithoutCancel(ctx), e.Event); err != nil {
+	err := s.call(ctx, "removing an event", func() error {
+		if err := s.backend.DeleteEvent(context.WithoutCancel(ctx), e.Event); err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
 		return nil
 	})
-	s.writer.wrote(ctx, err)
+	s.wrote(ctx, err)
 	return err
 }
 
 // Writable returns why the backend can't be written to, as far as that is known: why the last three
-// writes failed, or more, if the last of them was within the last minute, or why the lock on a SQL database is lost. It is nil
-// otherwise. It asks the backend nothing but, once a second, who has that lock.
-func (s *Store) Writable() error { return errors.Join(s.uses.lease.check(), s.writer.writable()) }
+// writes failed, or more, if the last of them was within the last minute. It is nil otherwise. It asks the backend nothing.
+func (s *Store) Writable() error { return s.writable() }
 
 // replace saves a version if it is the newest of its address, and then removes the
 // others: a crash in between leaves too much, which the next call repairs, rather
@@ -626,7 +603,7 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 		switch {
 		case wanted[c]:
 			continue
-		case nostr.IsAddressableKind(c.Kind) && c.Identifier != "" && s.reader.profile.indexed("d", c.Identifier):
+		case nostr.IsAddressableKind(c.Kind) && c.Identifier != "" && s.profile.indexed("d", c.Identifier):
 			exact = append(exact, c)
 		case nostr.IsAddressableKind(c.Kind), nostr.IsReplaceableKind(c.Kind) && c.Identifier == "":
 			kinds = append(kinds, c.Kind)

@@ -43,11 +43,6 @@ func newBadger(t testing.TB, maxLimit int) *esbadger.BadgerBackend {
 	return db
 }
 
-// newBadgerView is a second view of a database, for reading, with other limits.
-func newBadgerView(db *esbadger.BadgerBackend) eventstore.Store {
-	return &esbadger.BadgerBackend{DB: db.DB, MaxLimit: 1000, MaxLimitNegentropy: 1 << 20}
-}
-
 func newStore(t testing.TB, db eventstore.Store, cfg eventstoreadapter.Config) *eventstoreadapter.Store {
 	t.Helper()
 	s, err := eventstoreadapter.New(db, cfg)

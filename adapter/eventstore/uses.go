@@ -3,6 +3,7 @@ package eventstoreadapter
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 )
@@ -12,7 +13,7 @@ const closeWait = 10 * time.Second
 
 // uses are the calls of the backend that are under way. It is safe for concurrent use.
 type uses struct {
-	lease *lease // of the backend; set by newUses
+	lock *os.File // of the backend, or nil; set by newUses
 
 	mu sync.Mutex
 	// guarded by mu
@@ -21,13 +22,10 @@ type uses struct {
 	idle   chan struct{} // closed once it is closed and none is under way
 }
 
-func newUses(l *lease) *uses { return &uses{lease: l, idle: make(chan struct{})} }
+func newUses(lock *os.File) *uses { return &uses{lock: lock, idle: make(chan struct{})} }
 
 // begin has close wait for a call, until end is called; once closed there are no more.
 func (u *uses) begin() error {
-	if err := u.lease.check(); err != nil {
-		return err
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
@@ -58,7 +56,9 @@ func (u *uses) close() error {
 	defer timer.Stop()
 	select {
 	case <-u.idle:
-		u.lease.release()
+		if u.lock != nil {
+			_ = u.lock.Close() // nothing of use was written; a second time it fails
+		}
 		return nil
 	case <-timer.C:
 		return fmt.Errorf("%w: it still answers after %v", ErrBackend, closeWait)

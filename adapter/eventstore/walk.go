@@ -68,16 +68,16 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	if f.Since != nil && *f.Since > 0 {
 		w.since = f.Since
 	}
-	if f.Until != nil && *f.Until < w.profile.latest() {
+	if f.Until != nil && *f.Until < latest {
 		w.until = f.Until
 	}
 	if q.IDs != nil {
 		return w.ids(ctx, q.IDs)
 	}
-	if w.client && w.profile.compact {
+	if w.client && !w.profile.memory {
 		w.beside, q = q, indexed(q)
 	}
-	if err := w.lists(ctx, w.profile.slim(q)); err != nil {
+	if err := w.lists(ctx, slim(q, maxValues)); err != nil {
 		return err
 	}
 	if err := w.rounds(ctx); err != nil {
@@ -96,7 +96,7 @@ const (
 // safely is how many events several look-ups are asked for at once where nobody has counted them; 0: they can't be. badger gathers as many
 // for each if that is less than 50 in all, and crashes now and then where it is more, in a goroutine of its own.
 func (w *walk) safely(q nostr.Filter, limit int) int {
-	if n := w.profile.lookUps(w.bounded(q, w.since, w.until)); w.profile.compact && n > 1 {
+	if n := w.profile.lookUps(w.bounded(q, w.since, w.until)); !w.profile.memory && n > 1 {
 		return min(limit, 49/n)
 	}
 	return limit
@@ -105,7 +105,7 @@ func (w *walk) safely(q nostr.Filter, limit int) int {
 // bound sets how large queries are.
 func (w *walk) bound() {
 	w.page = w.profile.page
-	if w.client && w.profile.compact {
+	if w.client && !w.profile.memory {
 		w.page, w.batch = min(w.page, clientPage), min(w.batch, clientBatch)
 	}
 }
@@ -135,7 +135,7 @@ func (w *walk) take(events []*nostr.Event) error {
 
 func (w *walk) ids(ctx context.Context, ids []string) error {
 	size := min(idsPerQuery, w.page)
-	if w.client && w.profile.compact {
+	if w.client && !w.profile.memory {
 		size = min(size, clientLookUps)
 	}
 	for chunk := range slices.Chunk(ids, size) {
@@ -158,7 +158,7 @@ func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
 	case !single(over):
 		return w.halves(ctx, q, over)
 	case n == 1:
-		if w.profile.trusted && !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
+		if !w.profile.memory && nostr.GetTheoreticalLimit(q) >= 0 {
 			if done, err := w.versions(ctx, q); err != nil || done {
 				return err
 			}
@@ -253,15 +253,15 @@ func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error)
 
 // bounded is the query for q between two times.
 func (w *walk) bounded(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filter {
-	if !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
+	if !w.profile.memory && nostr.GetTheoreticalLimit(q) >= 0 {
 		q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
 	}
-	if until != nil && *until < w.profile.latest() {
+	if until != nil && *until < latest {
 		q.Until = ptr(*until)
 	}
 	if since != nil && *since > 0 && (!w.profile.prefixes || fixed(q)) {
 		q.Since = ptr(*since)
-		if w.profile.exclusive {
+		if w.profile.memory {
 			*q.Since--
 		}
 	}
@@ -312,10 +312,10 @@ type pages struct {
 
 // all reads all pages, or where it is the newest that are wanted has them read in turn.
 func (w *walk) all(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) error {
-	if !w.profile.sorted && nostr.GetTheoreticalLimit(q) >= 0 {
+	if !w.profile.memory && nostr.GetTheoreticalLimit(q) >= 0 {
 		q.Kinds = nil // else only so many are given as replaceable events should exist
 	}
-	if w.rare && w.profile.compact && w.counts() { // elsewhere counts may work where queries fail
+	if w.rare && !w.profile.memory && w.counts() { // slicestore counts what its queries do not give
 		if n, err := w.count(ctx, w.bounded(q, w.since, until)); err != nil || n == 0 {
 			return err
 		}
@@ -325,9 +325,7 @@ func (w *walk) all(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) 
 		w.open = append(w.open, p)
 		return nil
 	}
-	if p.size = w.page; w.profile.trusted {
-		p.size = min(w.page, fewEvents)
-	}
+	p.size = min(w.page, fewEvents)
 	for !p.done {
 		if err := w.next(ctx, p); err != nil {
 			return err
@@ -372,17 +370,16 @@ func (w *walk) next(ctx context.Context, p *pages) error {
 	if err != nil {
 		return err
 	}
-	full, whole := len(events) >= p.size, p.size >= w.page
-	if len(events) == 0 || !full && (w.profile.trusted || w.profile.sorted && w.bounds) { // a client's question is asked again
+	if len(events) < p.size {
 		p.done = true
 		return nil
 	}
 	low, ok := w.lowest(p.q, events)
-	switch {
-	case !ok && !full, ok && w.newest.past(low), w.profile.ordered && w.newest.behind(events[len(events)-1]):
+	switch whole := p.size >= w.page; {
+	case ok && w.newest.past(low):
 		p.done = true
 		return nil
-	case !ok && !whole, ok && p.until != nil && low == *p.until && full && !whole: // all of one second, or of what looks alike
+	case !ok && !whole, ok && p.until != nil && low == *p.until && !whole: // all of one second, or of what looks alike
 		p.size = w.page
 		return nil
 	case !ok:
@@ -395,14 +392,12 @@ func (w *walk) next(ctx context.Context, p *pages) error {
 	case low > *p.until:
 		return fmt.Errorf("%w: it ignores until", ErrBackend)
 	default:
-		if full {
-			err := w.second(ctx, p.q, low)
-			if err != nil && !errors.Is(err, ErrIncomplete) {
-				return err
-			}
-			if w.missed == nil {
-				w.missed = err
-			}
+		err := w.second(ctx, p.q, low)
+		if err != nil && !errors.Is(err, ErrIncomplete) {
+			return err
+		}
+		if w.missed == nil {
+			w.missed = err
 		}
 		p.until = ptr(low - 1)
 	}
@@ -418,7 +413,7 @@ func (w *walk) next(ctx context.Context, p *pages) error {
 // lowest returns the time down to which a page is complete: of the oldest event
 // that has what was asked for, and not what only looks like it as well. Others may be anywhere, but where all keys are of one length.
 func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestamp, ok bool) {
-	anywhere := w.profile.prefixes && !(w.profile.compact && fixed(q))
+	anywhere := w.profile.prefixes && !fixed(q)
 	for _, e := range events {
 		if anywhere && (!q.MatchesIgnoringTimestampConstraints(e) || looksLike(e, q)) {
 			continue

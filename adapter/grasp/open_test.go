@@ -94,7 +94,7 @@ func TestOpenAgain(t *testing.T) {
 	open(t, folder).stop()
 	o := open(t, folder)
 	defer o.stop()
-	_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{}, "127.0.0.1:3334", folder)
+	_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{MaxLimit: 500}, "127.0.0.1:3334", folder)
 	require.ErrorContains(t, err, folder)
 }
 
@@ -119,10 +119,10 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		`bootstrap relay "https://a.b/"`:  {"grasp.example.com", t.TempDir(), "https://a.b/"},
 		"want wss:// (or AllowPlaintext)": {"grasp.example.com", t.TempDir(), "ws://relay.example.com"},
 	} {
-		_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{}, args[0], args[1], args[2:]...)
+		_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{MaxLimit: 500}, args[0], args[1], args[2:]...)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{}, "", "", "https://a.b/")
+	_, err := grasp.Open(t.Context(), khatru.NewRelay(), &slicestore.SliceStore{MaxLimit: 500}, "", "", "https://a.b/")
 	for _, want := range []string{"domain", "folder", "bootstrap"} {
 		require.ErrorContains(t, err, want)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
@@ -53,7 +52,7 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 		relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
 		var s *Sync
 		expectLog(t, "ERROR an event that may be deleted could not be removed; it will be", "ERROR stored deletions could not be executed")
-		s, store, _ = embed(t, relay, db, Config{Store: eventstoreadapter.Config{Serialize: true}})
+		s, store, _ = embed(t, relay, db, Config{})
 		stop := run(t, s)
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
@@ -85,8 +84,8 @@ func TestExpiryOfFailingStore(t *testing.T) {
 		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(150 * time.Second).Unix())})
 		require.NoError(t, db.SaveEvent(t.Context(), e))
 		db.fail(errors.New("boom"))
-		expectLog(t, "ERROR expired events could not be removed", "ERROR deletions could not be looked up")
-		s, _, m := embed(t, relay, db, Config{Store: eventstoreadapter.Config{Serialize: true}})
+		expectLog(t, "ERROR expired events could not be removed", "ERROR deletions could not be looked up", "ERROR stored deletions could not be executed")
+		s, _, m := embed(t, relay, db, Config{})
 		stop := run(t, s)
 		time.Sleep(61 * time.Second)
 		db.fail(nil)
@@ -138,7 +137,7 @@ func TestExpiryOfOneThatStays(t *testing.T) {
 		others = all[1:]
 		db.id.Store(&all[0])
 		expectLog(t, "ERROR expired events could not be removed")
-		s, _, m := embed(t, relay, db, Config{fixed: constants{MaxExpiring: 3}, Store: eventstoreadapter.Config{Serialize: true}})
+		s, _, m := embed(t, relay, db, Config{fixed: constants{MaxExpiring: 3}})
 		stop := run(t, s)
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
@@ -207,7 +206,7 @@ func TestIncompleteStoreIsNotReadAgain(t *testing.T) {
 				require.NoError(t, db.SaveEvent(t.Context(), event(bob, kind, start+1, nostr.Tag{"e", expires.PubKey})))
 			}
 			expectLog(t, "WARN the store does not give all of its events")
-			s, _, m := embed(t, relay, db, Config{Store: eventstoreadapter.Config{Serialize: true}})
+			s, _, m := embed(t, relay, db, Config{})
 			stop := run(t, s)
 			time.Sleep(time.Minute / 2)
 			first := db.n.Load()

@@ -16,6 +16,7 @@ import (
 	gonostr "github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
@@ -34,52 +35,29 @@ var (
 )
 
 const (
-	modulePath = "fiatjaf.com/nostr/eventstore/"
+	module = "fiatjaf.com/nostr/eventstore"
 	// page is how many events a backend is asked for: it says by itself no number.
 	page = 1000
 	// exempt is how many it may be asked for where a second holds more than a page.
 	exempt = 1 << 18
-	// values is how many values one query may have.
-	values = 256
-	// foreignPage is how many events a backend that we do not know is expected to give.
-	foreignPage = 100
-	// foreignValues is how many values it is expected to take.
-	foreignValues = 10
 	// longestIndexed is the longest tag value that is in an index.
 	longestIndexed = 100
 )
 
-// traitsOf tells backends by the package of their type, so that none has to be linked in for it. One
-// that an embedder wrapped in a type of its own is taken for the worst of all.
-func traitsOf(db eventstore.Store) traits.Traits {
-	v := reflect.Indirect(reflect.ValueOf(db))
-	name, known := strings.CutPrefix(v.Type().PkgPath(), modulePath)
-	if known {
-		switch name {
-		case "boltdb":
-			return traits.Traits{
-				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexed, Fits: fitsEncoded,
-			}
-		case "lmdb":
-			return traits.Traits{
-				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexedByLmdb, Fits: fitsEncoded,
-				Folder: v.FieldByName("Path").String(),
-			}
-		case "mmm":
-			return traits.Traits{
-				Page: page, Exempt: exempt, Values: values, Trusted: true, Compact: true, Indexed: indexedByMmm, Fits: fitsMmm,
-				Serialize: true, // it writes where somebody may still read
-			}
-		case "slicestore":
-			return traits.Traits{
-				Page: page, Exempt: exempt, Values: values, Sorted: true, Trusted: true, Exclusive: true, Serialize: true,
-				Indexed: func(string, string) bool { return true },
-			}
-		}
+// traitsOf tells backends by the package of their type, so that none has to be linked in for it. A struct that embeds a backend is
+// taken for that one.
+func traitsOf(db eventstore.Store) (traits.Traits, error) {
+	t := traits.Traits{Page: page, Exempt: exempt, Indexed: indexed, Fits: fitsEncoded}
+	switch v, kind := traits.Find(reflect.ValueOf(db), module, "boltdb", "lmdb", "slicestore"); kind {
+	case "":
+		return t, fmt.Errorf("%w: %T. Use boltdb, lmdb or slicestore of %s, or implement sync.Store and test that with package storetest",
+			eventstoreadapter.ErrUnsupported, db, module)
+	case "lmdb":
+		t.Indexed, t.Folder = indexedByLmdb, v.FieldByName("Path").String()
+	case "slicestore":
+		t.Memory, t.Fits, t.Indexed = true, nil, func(string, string) bool { return true }
 	}
-	return traits.Traits{
-		Page: foreignPage, Values: foreignValues, Exclusive: true, Prefixes: true, Indexed: indexedByMmm,
-	}
+	return t, nil
 }
 
 // indexed reports whether boltdb finds a tag: it keeps those with one letter, and looks for names of
@@ -95,17 +73,6 @@ func indexedByLmdb(name, value string) bool {
 	return indexed(name, value) && strings.Count(value, ":") != 2
 }
 
-// indexedByMmm reports whether mmm finds a tag. The keys of all values but ids are as long as these are.
-func indexedByMmm(name, value string) bool {
-	_, err := graspsync.ParseEventID(value)
-	return len(name) == 1 && err == nil
-}
-
-// fitsMmm reports whether mmm takes an event: it has 16 bits for the size of all of it.
-func fitsMmm(e *gonostr.Event) bool {
-	return betterbinary.Measure(measured(e)) <= math.MaxUint16 && fitsEncoded(e)
-}
-
 // measured is what of an event has a size of its own.
 func measured(e *gonostr.Event) nostr.Event {
 	out := nostr.Event{Tags: make(nostr.Tags, len(e.Tags)), Content: e.Content}
@@ -115,7 +82,7 @@ func measured(e *gonostr.Event) nostr.Event {
 	return out
 }
 
-// fitsEncoded reports whether the binary form of boltdb, lmdb and mmm gives an event back. Where
+// fitsEncoded reports whether the binary form of boltdb and lmdb gives an event back. Where
 // its tags need more than 64 KiB the form relies on each one being less than that, and gives
 // something else, or nothing at all, where one is not.
 func fitsEncoded(e *gonostr.Event) bool {

@@ -25,16 +25,15 @@
 //   - A query is told how many events it may give, so that a second with thousands of them can be read.
 //   - For kinds of which there is one version of each address, it gives one for each, be there more.
 //   - Ids and tags are found by a part of them, and what only looks alike is left out again.
-//   - The binary form of boltdb, lmdb and mmm loses some of the events whose tags have more than 64 KiB
+//   - The binary form of boltdb and lmdb loses some of the events whose tags have more than 64 KiB
 //     together: those are refused.
-//   - lmdb does not find all events that name an address, nor mmm those with a tag that is no id: others
+//   - lmdb does not find all events that name an address, because others
 //     hide them. A Store looks through all of the other kinds or authors that it is asked for instead, which takes
 //     its time where there are many events: boltdb is the better choice. What a client asks goes by
 //     the backend's index all the same.
 //   - ReplaceEvent misses versions without or with a long identifier. It is not used.
-//   - slicestore takes since for exclusive, and can't be read while it is written. mmm writes into the place of what was
-//     removed while it may still be read, which ends the process. Their calls are serialised.
-//   - mmm takes no event of 64 KiB or more in all. It is refused.
+//   - slicestore takes since for exclusive, and can't be read while it is written. Its calls are serialised.
 //
-// A backend that is wrapped in another type is taken for the worst of all: Config says more.
+// Supported are boltdb, lmdb and slicestore, and structs that embed one of these. For any other database implement
+// relaysync.Store and test it with package storetest.
 package nostrlib

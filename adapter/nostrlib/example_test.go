@@ -15,7 +15,7 @@ import (
 // Any backend is a Store: older versions go, and what a deletion covers does not come back.
 func ExampleNewStore() {
 	ctx := context.Background()
-	db := &slicestore.SliceStore{} // or boltdb, lmdb, mmm
+	db := &slicestore.SliceStore{} // or boltdb, lmdb
 	if err := db.Init(); err != nil {
 		fmt.Println(err)
 		return

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
@@ -17,15 +16,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config says how a backend is used. The zero Config is right for boltdb, lmdb, mmm and slicestore.
+// Config says how a backend is used.
 type Config struct {
-	// PageSize is the most events asked for in one query. With a value above what a
-	// backend really answers to one query, whatever it is asked for, answers would be cut short
-	// unseen. Defaults to 1,000 for boltdb, lmdb, mmm and slicestore, and to 100 for others.
-	PageSize int
-	// Serialize has at most one call to the backend run at a time, for backends that
-	// can't be used concurrently. Always on for slicestore and mmm.
-	Serialize bool
 	// Identity is the service whose events these are. Requests to vanish (NIP-62) are
 	// executed if they name it; with none, only those that name all relays are.
 	Identity nip34.Identity
@@ -39,8 +31,7 @@ type Config struct {
 // concurrent use if the backend is, or is serialised.
 type Store struct {
 	*eventstoreadapter.Store
-	exclusive bool // it may take since for exclusive
-	shared    interface {
+	shared interface {
 		goeventstore.Store
 		goeventstore.Counter
 	}
@@ -49,19 +40,21 @@ type Store struct {
 var _ relaysync.Store = (*Store)(nil)
 
 // NewStore returns a Store over a backend, on which Init was called. The backend is the embedder's:
-// its Close is not called. The error names every bad field of the Config.
+// its Close is not called. The error wraps [eventstoreadapter.ErrUnsupported] for one other than boltdb, lmdb and slicestore, or a
+// struct that embeds one of these.
 func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 	if v := reflect.ValueOf(db); db == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("event store: no backend")
 	}
-	known := traitsOf(db)
-	s, err := eventstoreadapter.New(backend{Store: db, traits: known}, eventstoreadapter.Config{
-		PageSize: cfg.PageSize, Serialize: cfg.Serialize, Identity: cfg.Identity, Removed: cfg.Removed,
-	})
+	known, err := traitsOf(db)
+	if err != nil {
+		return nil, fmt.Errorf("event store: %w", err)
+	}
+	s, err := eventstoreadapter.New(backend{Store: db, traits: known}, eventstoreadapter.Config{Identity: cfg.Identity, Removed: cfg.Removed})
 	if err != nil {
 		return nil, err
 	}
-	return &Store{Store: s, exclusive: known.Exclusive, shared: s.Backend()}, nil
+	return &Store{Store: s, shared: s.Backend()}, nil
 }
 
 // Query returns what a client gets for a filter: the newest events that match, as many as its limit
@@ -76,12 +69,17 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Ev
 	if most = min(most, s.PageSize()); f.Limit <= 0 || f.Limit > most {
 		f.Limit = most
 	}
-	asked := f
-	if s.exclusive && f.Since > 0 {
-		asked.Since--
+	ch, err := s.shared.QueryEvents(ctx, FromFilter(f))
+	if err != nil {
+		return nil, err
 	}
-	events, err := s.query(ctx, asked)
-	return slices.DeleteFunc(events, func(e nostr.Event) bool { return !f.Matches(e) }), err
+	events := make([]nostr.Event, 0, len(ch))
+	for e := range ch {
+		if out, err := toTheirs(e); err == nil { // it came from there
+			events = append(events, out)
+		}
+	}
+	return events, nil
 }
 
 // Reconciled returns what a reconciliation (NIP-77) is about: times and ids of all that matches,
@@ -99,20 +97,6 @@ func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.Sta
 		all = append(all, stamp)
 	}
 	return all, nil
-}
-
-func (s *Store) query(ctx context.Context, f nostr.Filter) ([]nostr.Event, error) {
-	ch, err := s.shared.QueryEvents(ctx, FromFilter(f))
-	if err != nil {
-		return nil, err
-	}
-	events := make([]nostr.Event, 0, len(ch))
-	for e := range ch {
-		if out, err := toTheirs(e); err == nil { // it came from there
-			events = append(events, out)
-		}
-	}
-	return events, nil
 }
 
 // Count is CountEvents of the backend, with its errors. Backends may count what only looks alike.

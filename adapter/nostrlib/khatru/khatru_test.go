@@ -25,7 +25,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
-	"github.com/graspsync/graspsync/adapter/nostrlib"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -641,7 +640,7 @@ func (failing) SaveEvent(nostr.Event) error { return errors.New("input/output er
 
 func TestStoreThatFails(t *testing.T) {
 	relay := khatru.NewRelay()
-	cfg, book := logging(Config{Store: nostrlib.Config{Serialize: true}})
+	cfg, book := logging(Config{})
 	_, store, m := embed(t, relay, failing{newSlice(t)}, cfg)
 	require.EqualError(t, publish(t, relay, event(alice, 1, start)), msgStore)
 	require.Contains(t, book.String(), "input/output error")
@@ -661,7 +660,6 @@ func TestNew(t *testing.T) {
 		"no relay":   {nil, newSlice(t), Config{}},
 		"no backend": {khatru.NewRelay(), nil, Config{}},
 		"max query":  {khatru.NewRelay(), newSlice(t), Config{MaxQuery: -1}},
-		"page":       {khatru.NewRelay(), newSlice(t), Config{Store: nostrlib.Config{PageSize: -1}}},
 		"sync":       {khatru.NewRelay(), newSlice(t), Config{Sync: relaysync.Config{Times: relaysync.Times{BatchWindow: -1}}}},
 	} {
 		_, err := New(c.relay, c.db, identity, c.cfg)
