@@ -73,7 +73,7 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	}
 	if reason := f.servers.refuses(ask); reason != "" {
 		f.report.drop(reason)
-		f.report.answers.passed(ref, from, passes[reason])
+		f.report.answers.skipped(ref, from, reason)
 		done.Outcome = hunt.Unasked
 		return end
 	}
@@ -81,7 +81,7 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	defer f.gatherings.giveBack(pl, into)
 	had := into.quarantine != nil
 	if err := f.prepare(ctx, into, ask); err != nil {
-		f.report.answers.passed(ref, from, graspsync.Printable(err.Error()))
+		f.report.answers.skipped(ref, from, graspsync.Printable(err.Error()))
 		if !errors.Is(err, ErrFull) {
 			end.fault = f.failedHere(ctx, ref, from, err)
 		} else if ctx.Err() == nil {

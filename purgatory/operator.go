@@ -31,7 +31,7 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 // Forgive forgets that events have waited for git data of a repository in vain. An announcement of it that has
 // expired softly waits again. The others are taken from other relays again, which have to be asked: it returns their
 // ids, and a SyncManager does so when its Reconsider is told of [graspsync.OnAsked] for them. Of what waited in vain longer
-// ago than is told (Untold of [RepoExplanation]) nobody knows whose it was. The error is the first of the store; the
+// ago than is recorded (GivenUpUnknown of [DataState]) the repository is not known. The error is the first of the store; the
 // others were forgotten all the same.
 func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error

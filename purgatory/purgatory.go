@@ -388,18 +388,15 @@ func (p *Purgatory) Status() Status {
 	return st
 }
 
-// ExplainEvent returns what purgatory knows of an event: what it waits for, who was asked and said
-// what, or how its waiting ended. The last thousand of each way are remembered since the start;
-// that an event expired, and of which repository it was, is for a week, over restarts too. What is hunted for only Run knows: it is left out before
-// and after that. The error is that of ctx.
-func (p *Purgatory) ExplainEvent(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
+// EventState returns what an event waits for, or how that ended. It asks Run for the attempts to get the data, if
+// Run is running. The error is that of ctx.
+func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	return p.explainer.event(ctx, id)
 }
 
-// ExplainRepo returns what a repository lacks, and what is done about it; see
-// [Purgatory.ExplainEvent].
-func (p *Purgatory) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (RepoExplanation, error) {
-	return p.explainer.repo(ctx, ref)
+// DataState returns which git data a repository lacks, and what is done to get it. It asks as EventState does.
+func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
+	return p.explainer.data(ctx, ref)
 }
 
 // errNotRunning is returned by ask before Run and after it.

@@ -36,7 +36,7 @@ type departure struct {
 // load reads what was kept.
 func (r *remembered) load(ctx context.Context) error {
 	now := time.Now()
-	var told []ending
+	var told []EventState
 	err := readEach(ctx, r.keep, keyExpired, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
 		v, verr := decodeVain(value)

@@ -42,7 +42,7 @@ type report struct {
 	cfg   *Config // set by newReport, read-only
 	lines seldom.Lines[line]
 	// what is remembered for who asks
-	endings *memoryOfEndings
+	endings *endings
 	answers *answers
 	failing outage.Table
 
@@ -187,9 +187,7 @@ func (s *report) fetched(f Fetched) {
 // refused notes why an event was not let in.
 func (s *report) refused(e ledger.Entry, reason string) {
 	s.cfg.Logger.Debug("event can't wait for git data", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
-	s.endings.Add(reason, ending{
-		id: e.ID, class: e.Class, repos: e.Repos, byUser: e.ByUser, is: isRefused, why: reason, at: time.Now(),
-	})
+	s.endings.add(endingOf(e, IsNotHeld, reason))
 }
 
 func (s *report) began(e ledger.Entry) {
@@ -210,17 +208,15 @@ func (s *report) ended(e ledger.Entry, why Fate) {
 		s.cfg.Logger.Info("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}
-	s.endings.Add(why.String(), ending{
-		id: e.ID, class: e.Class, repos: e.Repos, byUser: e.ByUser, is: why.String(), since: e.Seen, at: time.Now(),
-	})
+	s.endings.add(endingOf(e, EventCode(why.String()), ""))
 	s.observe(Ended{ID: e.ID, Event: e.Signed(), Fate: why, Waited: time.Since(e.Seen)})
 }
 
-// restored takes in what had waited in vain before this start.
-func (s *report) restored(ended []ending) {
-	slices.SortFunc(ended, func(a, b ending) int { return a.at.Compare(b.at) }) // the newest stay, if they are too many
-	for _, n := range ended {
-		s.endings.Add(n.is, n)
+// restored takes in the events that expired before this start.
+func (s *report) restored(ended []EventState) {
+	slices.SortFunc(ended, func(a, b EventState) int { return a.At.Compare(b.At) }) // the newest stay, if they are too many
+	for _, e := range ended {
+		s.endings.add(e)
 	}
 }
 

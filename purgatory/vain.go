@@ -49,14 +49,14 @@ func decodeVain(data []byte) (v vain, err error) {
 	return v, nil
 }
 
-// ending is how that event ceased to wait; false if it is not known of which repository it was.
-func (v vain) ending(id graspsync.EventID, now time.Time) (n ending, is bool) {
+// ending returns the state of the event, false if its repositories are not known.
+func (v vain) ending(id graspsync.EventID, now time.Time) (EventState, bool) {
 	repos, err := refsIn(v.Repos)
 	if err != nil || len(repos) == 0 {
-		return ending{}, false
+		return EventState{}, false
 	}
-	return ending{
-		id: id, class: v.Class, repos: repos, more: v.More, byUser: v.ByUser, is: Expired.String(),
-		since: backoff.Past(v.Seen, now), at: backoff.Past(v.At, now),
+	return EventState{
+		ID: id, Class: v.Class.String(), Repos: repos, more: v.More, ByUser: v.ByUser, Is: EventCode(Expired.String()),
+		Since: backoff.Past(v.Seen, now), At: backoff.Past(v.At, now),
 	}, true
 }

@@ -59,7 +59,7 @@ func TestCaseC18_GitDataOfOneRepository(t *testing.T) {
 				s, err := r.manager.RepoStatus(t.Context(), ref)
 				require.NoError(t, err)
 				require.Equal(t, want, s.Git)
-				x, err := r.manager.ExplainRepo(t.Context(), ref)
+				x, err := r.manager.RepoFollowState(t.Context(), ref)
 				require.NoError(t, err)
 				require.Equal(t, want, x.Status.Git)
 				all, err := r.manager.Outlines(t.Context(), ref)

@@ -14,7 +14,7 @@ import (
 
 // Why is this event not here, nor the repository that it announces? Its clone URL has the wrong
 // name.
-func ExampleSyncManager_ExplainEvent() {
+func ExampleSyncManager_EventState() {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {
 		panic(err)
@@ -44,14 +44,14 @@ func ExampleSyncManager_ExplainEvent() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- manager.Run(ctx) }()
-	x, err := manager.ExplainEvent(ctx, <-rejected)
+	x, err := manager.EventState(ctx, <-rejected)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println(x.Is, "from", x.Relay)
-	fmt.Println(x.Why)
+	fmt.Println(x.Reason)
 	fmt.Println(x.Detail)
-	repo, err := manager.ExplainRepo(ctx, alice.Ref("demo"))
+	repo, err := manager.RepoFollowState(ctx, alice.Ref("demo"))
 	if err != nil {
 		panic(err)
 	}

@@ -32,9 +32,10 @@ func TestWhatIsNewIsNotLacking(t *testing.T) {
 		after(26 * time.Hour)
 		require.Equal(t, 1, r.relay("wss://a.example").Lacks)
 		require.Len(t, logs.find("peer lacks events that we have"), 1)
-		x, err := r.manager.ExplainRepo(t.Context(), owner.Ref("repo"))
+		x, err := r.manager.RepoFollowState(t.Context(), owner.Ref("repo"))
 		require.NoError(t, err)
-		require.Regexp(t, `as of [0-9-]*.?[0-9:]+.* it lacked 1 event that we have`, x.String())
+		require.Equal(t, 1, x.Status.Relays[0].Lacks)
+		require.NotZero(t, x.Status.Relays[0].ComparedAt)
 	})
 }
 

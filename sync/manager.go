@@ -197,6 +197,7 @@ func (m *SyncManager) Stored(event graspsync.Event) {
 // submitted takes in an event that a client submitted. A panic must cost no more than that.
 func (m *SyncManager) submitted(event graspsync.Event) {
 	m.ingest.absences.arrivals.add(event.ID, time.Now())
+	m.report.states.stored(event)
 	m.index.contain(func() { m.tookIn(event) })
 }
 
@@ -219,17 +220,17 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.ingest.letGo(event.ID)
 	m.ingest.removed(event)
 	_, rule := m.cfg.blocks(event)
-	m.report.verdicts.noteBlocked(graspsync.Incoming{Event: event}, IsRemoved, "", "", rule)
+	m.report.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved, Rule: rule})
 	m.report.say("event removed", graspsync.Incoming{Event: event})
 	m.feed.removed(event)
 	m.ingest.news.withdrawn(event)
 }
 
-// Departed takes note, for [SyncManager.ExplainEvent], of an event that the Store has removed since
+// Departed takes note, for [SyncManager.EventState], of an event that the Store has removed since
 // it stored a deletion or a newer version. It does not wait, and nothing else needs it.
 func (m *SyncManager) Departed(event graspsync.Event) {
 	if !event.IsZero() {
-		m.report.verdicts.note(graspsync.Incoming{Event: event}, IsGone, "", "")
+		m.report.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
 	}
 }
 
@@ -338,7 +339,7 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 }
 
 // Refused reports an event that a client submitted and that the relay itself would not have,
-// with what the client heard: that is logged, remembered for [SyncManager.ExplainEvent], and counted
+// with what the client heard: that is logged, remembered for [SyncManager.EventState], and counted
 // as rejected, by the rule's reason or as "refused by the relay". It never blocks.
 func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	if event.IsZero() {
@@ -348,10 +349,10 @@ func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	reason = graspsync.Printable(reason)
 	if blocked, rule := m.cfg.blocks(event); rule != "" {
 		m.report.reject(blocked)
-		m.report.verdicts.noteBlocked(in, IsRejected, blocked, "", rule)
+		m.report.states.note(in, EventState{Is: IsRejected, Reason: blocked, Rule: rule})
 	} else {
 		m.report.reject(reasonByRelay)
-		m.report.verdicts.note(in, IsRefused, "", reason)
+		m.report.states.note(in, EventState{Is: IsRefused, Detail: reason})
 	}
 	m.report.say("event refused", in, keyReason, reason)
 }
@@ -565,27 +566,22 @@ func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) (
 	return m.withGit(out), nil
 }
 
-// ExplainEvent returns what became of an event, and why. It asks the Store and the Holder, and
-// works before Run and after it. Why an event is not here is remembered of the last thousand for
-// each reason, since the start; that it came is for a week. The error is that of ctx or the Store.
-func (m *SyncManager) ExplainEvent(ctx context.Context, id graspsync.EventID) (EventExplanation, error) {
+// EventState returns what became of an event, and why. It asks the Store and the Holder, and works before Run and
+// after it. Reasons are kept of the last 20,000 events that were not stored, since the start; that an event arrived
+// is kept for a week. The error is that of ctx or the Store.
+func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	return m.explainer.event(ctx, id)
 }
 
-// Waiting returns which events wait for what they depend on, and for what, the newest first: at most so many, as far as it
-// is remembered. [EventStatus].Waiting counts all of them.
-func (m *SyncManager) Waiting(most int) []EventExplanation { return m.explainer.waiting(most) }
-
-// ExplainRepo returns why a repository is here, or is not. It waits as RepoStatus does. The error
-// is that of ctx or the Store, or [ErrNotRunning].
-func (m *SyncManager) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (RepoExplanation, error) {
+// RepoFollowState returns why a repository is followed, or is not. It waits as RepoStatus does. The error is that
+// of ctx or the Store, or [ErrNotRunning].
+func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
 	return m.explainer.repo(ctx, ref)
 }
 
-// ExplainRelay returns why a relay is followed, or is not, what it is asked for, and what of that
-// is left out. It waits as RepoStatus does, and reads no Store. The error is that of ctx, or
-// [ErrNotRunning].
-func (m *SyncManager) ExplainRelay(ctx context.Context, u graspsync.RelayURL) (RelayExplanation, error) {
+// RelayFollowState returns why a relay is followed, or is not, and what it is not asked for. It waits as
+// RepoStatus does, and reads no Store. The error is that of ctx, or [ErrNotRunning].
+func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
 	return m.explainer.relay(ctx, u)
 }
 

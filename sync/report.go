@@ -24,7 +24,7 @@ type report struct {
 	*observer // nil: there is nobody to tell
 	says      says
 	log       *slog.Logger
-	verdicts  *verdicts
+	states    *eventLog
 }
 
 func newReport(cfg Config) *report {
@@ -32,7 +32,7 @@ func newReport(cfg Config) *report {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &report{counters: c, observer: newObserver(cfg, c), log: cfg.Logger, verdicts: newVerdicts()}
+	return &report{counters: c, observer: newObserver(cfg, c), log: cfg.Logger, states: newEventLog()}
 }
 
 // say logs what became of an event, for whoever looks for one.
@@ -45,10 +45,10 @@ func (r *report) say(msg string, in graspsync.Incoming, more ...any) {
 }
 
 // rejected says, and remembers, that the policy does not want an event, or not now.
-func (r *report) rejected(in graspsync.Incoming, is Whereabouts, v graspsync.Verdict) {
+func (r *report) rejected(in graspsync.Incoming, is EventCode, v graspsync.Verdict) {
 	r.reject(v.Reason)
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
-	r.verdicts.noteBlocked(in, is, v.Reason, detail, ruleOf(v.DependsOn))
+	r.states.note(in, EventState{Is: is, Reason: v.Reason, Detail: detail, Rule: ruleOf(v.DependsOn)})
 	more := []any{keyReason, graspsync.Printable(v.Reason)}
 	if detail != "" {
 		more = append(more, "detail", detail)

@@ -29,7 +29,7 @@ type retrier struct {
 // verdict on the event.
 func (x *retrier) failed(j *job, err error) {
 	x.report.failed.Add(1)
-	x.report.verdicts.note(j.incoming, IsFailing, "", graspsync.Printable(err.Error()))
+	x.report.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	x.troubled(err)
 	x.absences.known.Forget(j.key.id) // whatever became of it before
 	if j.again {

@@ -297,3 +297,11 @@ func (r RelayStatus) isLive() bool {
 func (r RelayStatus) Missing() int { return max(0, r.Wanted-r.Confirmed) }
 
 func (r RelayStatus) dead() bool { return r.health == health.Dead }
+
+// plural returns a number of things.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -41,13 +41,13 @@ func (t *targeting) tooPlain(u graspsync.RelayURL) bool {
 	return u.Plaintext() && !t.plaintext
 }
 
-// unreachable is why a relay is never connected to, "" for others.
-func (t *targeting) unreachable(u graspsync.RelayURL) string {
+// unreachable returns why a relay is never connected to, "" for others.
+func (t *targeting) unreachable(u graspsync.RelayURL) OmitReason {
 	switch {
 	case !u.HostPort().Resolvable():
-		return "public DNS has no such name"
+		return OmitUnresolvable
 	case t.tooPlain(u):
-		return "it is not encrypted (ws://), and plaintext is not allowed here"
+		return OmitPlaintext
 	}
 	return ""
 }

@@ -249,7 +249,7 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 }
 
 // unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
-func (w *writer) unwanted(j *job, is Whereabouts, v graspsync.Verdict, n absent.Note) {
+func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n absent.Note) {
 	w.report.rejected(j.incoming, is, v)
 	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, j.stats
 	w.absences.note(n)
@@ -285,7 +285,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	}
 	w.listings.hearing.waits(deps)
 	w.report.say("event waits", j.incoming, "for", deps[0])
-	w.report.verdicts.note(j.incoming, IsWaiting, "", detail)
+	w.report.states.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
 	w.absences.note(absent.Note{
 		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Deps: absent.KeysOf(deps), Waits: true,
 	})
@@ -409,16 +409,17 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		w.absences.known.Add(j.key.id)
 		w.absences.arrivals.add(j.key.id, time.Now())
 		w.absences.absent.Stored(j.key.id)
+		w.report.states.stored(ev)
 		w.feed.stored(ev)
 		w.news.announced(ev)
 		woken = w.absences.arrived(ctx, absent.Fulfils(ev, true))
 	case graspsync.Superseded, graspsync.Deleted:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String())
-		w.report.verdicts.unsaved(j.incoming, o)
+		w.report.states.note(j.incoming, unsaved(o))
 		w.gone(j)
 	case graspsync.Refused:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
-		w.report.verdicts.unsaved(j.incoming, o)
+		w.report.states.note(j.incoming, unsaved(o))
 		w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id})
 	default:
 		w.retrier.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))

@@ -144,8 +144,8 @@ func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool
 // awaited is the rule that has to be lifted for an event to be judged again: an earlier process rejected or removed
 // it for that, and why is not remembered any more. Authors come first: of the repositories that an event names one
 // alone blocks nothing.
-func awaited(book *rules.Book, e *relaysync.EventExplanation) (rules.Rule, bool) {
-	if e.Is != relaysync.IsRejected && e.Is != relaysync.IsGone || e.Why != "" {
+func awaited(book *rules.Book, e *relaysync.EventState) (rules.Rule, bool) {
+	if e.Is != relaysync.IsRejected && e.Is != relaysync.IsGone || e.Reason != "" {
 		return rules.Rule{}, false
 	}
 	for _, r := range book.All() { // authors first
@@ -165,10 +165,9 @@ func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) erro
 	if err != nil || !is {
 		return err
 	}
-	if x.Event.Is == relaysync.IsRejected && x.Event.Why == "" { // by an earlier process
-		said := len(x.Event.Sentences())
-		x.Event.Why = "blocked: " + spelled(r.Subject)
-		x.Answer = append(x.Event.Sentences(), x.Answer[said:]...)
+	if x.Event.Is == relaysync.IsRejected && x.Event.Reason == "" { // by an earlier process
+		x.Event.Reason = "blocked: " + spelled(r.Subject)
+		x.Answer[0] = fmt.Sprintf("Event %s was rejected: %s.", x.Event.ID, x.Event.Reason)
 	}
 	head := x.Event.Event
 	switch {

@@ -30,22 +30,22 @@ type Explanation struct {
 	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
 	// Author is whose the event is by who asked, who may be wrong: zero if that was not said.
 	Author graspsync.PubKey `json:"author,omitzero"`
-	// Is says in a word or two what became of it: as in [relaysync.EventExplanation],
-	// [relaysync.RepoExplanation] or [relaysync.RelayExplanation], or what purgatory says of an
+	// Is says in a word or two what became of it: as in [relaysync.EventState],
+	// [relaysync.RepoFollowState] or [relaysync.RelayFollowState], or what purgatory says of an
 	// event where that knows better.
 	Is string `json:"is"`
 	// Answer says it in sentences for people, the most important first. Of strangers there is
 	// only printable text in it; who shows it escapes it as HTML wants.
 	Answer []string `json:"answer"`
 
-	Event      *relaysync.EventExplanation `json:"event,omitempty"`
-	Repository *relaysync.RepoExplanation  `json:"repository,omitempty"`
-	Relay      *relaysync.RelayExplanation `json:"relay,omitempty"`
+	Event      *relaysync.EventState       `json:"event,omitempty"`
+	Repository *relaysync.RepoFollowState  `json:"repository,omitempty"`
+	Relay      *relaysync.RelayFollowState `json:"relay,omitempty"`
 	// Waiting is what purgatory knows of an event, Data what a repository lacks, and Git what
 	// there is of it on the disk.
-	Waiting *purgatory.EventExplanation `json:"waiting,omitempty"`
-	Data    *purgatory.RepoExplanation  `json:"data,omitempty"`
-	Git     *gitserve.About             `json:"git,omitempty"`
+	Waiting *purgatory.EventState `json:"waiting,omitempty"`
+	Data    *purgatory.DataState  `json:"data,omitempty"`
+	Git     *gitserve.About       `json:"git,omitempty"`
 }
 
 // String is the answer, a line for each sentence.
@@ -53,15 +53,16 @@ func (x Explanation) String() string { return strings.Join(x.Answer, "\n") }
 
 // Sync is what an Explainer wants of a [relaysync.SyncManager].
 type Sync interface {
-	ExplainEvent(ctx context.Context, id graspsync.EventID) (relaysync.EventExplanation, error)
-	ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error)
-	ExplainRelay(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayExplanation, error)
+	EventState(ctx context.Context, id graspsync.EventID) (relaysync.EventState, error)
+	RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error)
+	RelayFollowState(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayFollowState, error)
+	Status() relaysync.Status
 }
 
 // Purgatory is what an Explainer wants of a [purgatory.Purgatory].
 type Purgatory interface {
-	ExplainEvent(ctx context.Context, id graspsync.EventID) (purgatory.EventExplanation, error)
-	ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (purgatory.RepoExplanation, error)
+	EventState(ctx context.Context, id graspsync.EventID) (purgatory.EventState, error)
+	DataState(ctx context.Context, ref graspsync.RepoRef) (purgatory.DataState, error)
 }
 
 // Repositories is what an Explainer wants of a [gitserve.Repositories].
@@ -102,73 +103,83 @@ func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error
 }
 
 func (e Explainer) event(ctx context.Context, x *Explanation, id graspsync.EventID) error {
-	s, err := e.Sync.ExplainEvent(ctx, id)
+	s, err := e.Sync.EventState(ctx, id)
 	if err != nil {
 		return err
 	}
-	x.Event, x.Is, x.Answer = &s, string(s.Is), s.Sentences()
-	if e.Purgatory == nil {
-		return nil
+	t := text{now: x.Now}
+	x.Event, x.Is = &s, string(s.Is)
+	if e.Purgatory != nil {
+		w, err := e.Purgatory.EventState(ctx, id)
+		if err != nil {
+			return err
+		}
+		if w.Is != purgatory.IsUnknown {
+			x.Waiting = &w
+		}
 	}
-	w, err := e.Purgatory.ExplainEvent(ctx, id)
-	if err != nil {
-		return err
+	if x.Waiting != nil && knowsBetter(x.Waiting, &s) {
+		x.Is = string(x.Waiting.Is)
+		t.add("Event %s is not stored.", id)
+	} else {
+		t.event(s, e.Sync.Status())
 	}
-	said := w.Sentences()
-	if len(said) == 0 {
-		return nil
+	if x.Waiting != nil {
+		t.held(*x.Waiting)
 	}
-	x.Waiting = &w
-	x.Answer = append(x.Answer, said...)
-	if knowsBetter(&w, &s) {
-		x.Is = w.Is
-		x.Answer = append([]string{fmt.Sprintf("Event %s is not here.", id)}, said...)
-	}
+	x.Answer = t.lines
 	return nil
 }
 
 // knowsBetter reports whether an event is not here for what purgatory says of it: not if it was
 // released, or let in later without having to wait.
-func knowsBetter(w *purgatory.EventExplanation, s *relaysync.EventExplanation) bool {
+func knowsBetter(w *purgatory.EventState, s *relaysync.EventState) bool {
 	switch s.Is { //nolint:exhaustive // the others say why
 	case relaysync.IsRemoved, relaysync.IsUnknown, relaysync.IsGone:
 	default:
 		return false
 	}
 	ended := s.At.IsZero() || w.At.IsZero() || w.At.After(s.At.Add(-time.Minute)) // its removal is told after that
-	return ended && w.Is != purgatory.Released.String()
+	return ended && w.Is != purgatory.EventCode(purgatory.Released.String())
 }
 
 func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync.RepoRef) error {
-	r, err := e.Sync.ExplainRepo(ctx, ref)
+	r, err := e.Sync.RepoFollowState(ctx, ref)
 	if err != nil {
 		return err
 	}
-	x.Repository, x.Is, x.Answer = &r, string(r.Is), r.Sentences()
+	x.Repository, x.Is = &r, string(r.Is)
+	t := text{now: x.Now}
+	t.repo(r, e.Sync.Status())
 	if e.Repositories != nil {
 		git, err := e.Repositories.About(ref)
 		if err != nil {
 			return fmt.Errorf("explaining %s: %w", ref, err)
 		}
 		x.Git = &git
-		x.Answer = append(x.Answer, git.String())
+		t.git(git)
 	}
-	if e.Purgatory == nil {
-		return nil
+	if e.Purgatory != nil {
+		data, err := e.Purgatory.DataState(ctx, ref)
+		if err != nil {
+			return err
+		}
+		x.Data = &data
+		if r.Is == relaysync.RepoFollowed || r.Is == relaysync.RepoHeld || len(data.Waiting)+len(data.Ended) > 0 {
+			t.repoData(data)
+		}
 	}
-	data, err := e.Purgatory.ExplainRepo(ctx, ref)
-	if err != nil {
-		return err
-	}
-	x.Data = &data
-	if r.Is == relaysync.RepoFollowed || r.Is == relaysync.RepoHeld || len(data.Waiting)+len(data.Ended) > 0 {
-		x.Answer = append(x.Answer, data.Sentences()...)
-	}
+	x.Answer = t.lines
 	return nil
 }
 
 func (e Explainer) relay(ctx context.Context, x *Explanation, u graspsync.RelayURL) error {
-	r, err := e.Sync.ExplainRelay(ctx, u)
-	x.Relay, x.Is, x.Answer = &r, string(r.Is), r.Sentences()
-	return err
+	r, err := e.Sync.RelayFollowState(ctx, u)
+	if err != nil {
+		return err
+	}
+	t := text{now: x.Now}
+	t.relay(r, e.Sync.Status())
+	x.Relay, x.Is, x.Answer = &r, string(r.Is), t.lines
+	return nil
 }

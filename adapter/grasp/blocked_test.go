@@ -71,7 +71,7 @@ func TestExplainBlocked(t *testing.T) {
 		require.False(t, x.Blocked.Since.IsZero())
 		require.True(t, strings.HasPrefix(x.Answer[0], "Blocked: "+rule+", by "+c.owner.Npub()+", since "), x.Answer[0])
 		require.True(t, strings.HasSuffix(x.Answer[0], `: "`+reason+`". It is lifted by the command: unset `+rule), x.Answer[0])
-		for _, wrong := range []string{"not remembered any more", "must list", "no announcement of it", "released", "never came here", "not among the bootstrap", "does not list"} {
+		for _, wrong := range []string{"no record", "must list", "no announcement of it", "released", "never arrived since", "no bootstrap relay", "does not list"} {
 			require.NotContains(t, x.String(), wrong)
 		}
 		data, err := json.Marshal(x)
@@ -143,7 +143,7 @@ func TestExplainBlockedThatARelayBrought(t *testing.T) {
 		x := c.explained(theirs[0])
 		require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule, when)
 		require.Equal(t, "spam", x.Blocked.Reason, when)
-		require.NotContains(t, x.String(), "not remembered", when)
+		require.NotContains(t, x.String(), "no record", when)
 		require.Regexp(t, "[Ii]t came from ws://"+other.addr, x.String(), when)
 		c.restart()
 	}

@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, "held", x.Is)
 	require.Equal(t, nip34.SubjectEvent, x.Subject)
 	require.Equal(t, "state", x.Waiting.Class)
-	require.Contains(t, x.String(), "has to be pushed to us")
+	require.Contains(t, x.String(), "has to be pushed to this server")
 
 	clone := "http://" + r.addr + "/" + alice.Npub() + "/repo.git"
 	x = explain(clone)
@@ -67,7 +67,6 @@ func TestExplain(t *testing.T) {
 	require.True(t, x.Git.Here)
 	require.Len(t, x.Data.Missing, 1)
 	require.Contains(t, x.String(), "has no branch and no tag yet")
-	require.NotContains(t, x.String(), "Its git data is here", "while it waits for some")
 	require.NotContains(t, x.String(), "attempt", "there is nobody to ask")
 
 	// A refusal says what was wanted and what was found.
@@ -96,7 +95,7 @@ func TestExplain(t *testing.T) {
 	alice.Sign(odd)
 	require.NoError(t, client.Publish(t.Context(), *odd))
 	require.NoError(t, client.Publish(t.Context(), *alice.State(nostr.Now(), "odd", map[string]string{"refs/heads/main": tip}, "main")))
-	require.Eventually(t, func() bool { return strings.Contains(explain(alice.Npub()+"/odd").String(), "has to be pushed to us") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(explain(alice.Npub()+"/odd").String(), "has to be pushed to this server") }, time.Minute, 20*time.Millisecond)
 	x = explain(alice.Npub() + "/odd")
 	require.Contains(t, x.String(), "Left out: clone http://127.0.0.1:9/odd.git: unusable URL: port 9 is never dialed: below 1024 only 80 and 443 are.")
 	require.Len(t, x.Repository.LeftOut, 1)
@@ -130,7 +129,7 @@ func TestExplain(t *testing.T) {
 	require.Eventually(t, func() bool { return explain(st2.ID).Is == "stored" }, time.Minute, 20*time.Millisecond)
 	x = explain(st.ID)
 	require.Equal(t, "superseded", x.Is, x)
-	require.Contains(t, x.String(), "has given way to a newer version")
+	require.Contains(t, x.String(), "is not stored because a newer version of it is")
 	served := alice.Issue(nostr.Now(), alice.Ref("repo"), "y")
 	deletion := alice.Deletion(nostr.Now(), served)
 	for _, ev := range []*nostr.Event{served, deletion, alice.Event(nostr.Now()+2, 5, "", []string{"a", "30618:" + alice.Hex() + ":repo"})} {
@@ -148,8 +147,8 @@ func TestExplain(t *testing.T) {
 	require.NoError(t, r.server.Sync().Remove(t.Context(), removed))
 	x = explain(announcement.ID)
 	require.Equal(t, "removed", x.Is, x)
-	require.Contains(t, x.Answer[0], "was removed from here")
-	require.Contains(t, x.String(), "it was released")
+	require.Contains(t, x.Answer[0], "was removed by moderation")
+	require.Contains(t, x.String(), "was released when its git data arrived")
 
 	require.Equal(t, "ours", explain("ws://"+r.addr).Is)
 	x = explain("wss://relay.example.com")

@@ -25,7 +25,7 @@ func (r *rig) explained(ev *nostr.Event) control.Explanation {
 	return x
 }
 
-// What a hook of the embedder's refused to a client "never came here since the start", whatever the
+// What a hook of the embedder's refused to a client "never arrived since the start", whatever the
 // client had heard.
 func TestExplainHookThatRefusesClients(t *testing.T) {
 	for when, want := range map[string]string{
@@ -52,10 +52,10 @@ func TestExplainHookThatRefusesClients(t *testing.T) {
 			require.Equal(t, "refused", x.Is)
 			require.Equal(t, bad.Hex(), x.Event.Event.Author.String())
 			require.Contains(t, x.Answer[0], want)
-			require.Contains(t, x.String(), "; it came from a client.")
+			require.Contains(t, x.String(), "It came from a client, and was judged at ")
 			require.Equal(t, "held", r.explained(taken).Is)
 			never := bad.Hosted(nostr.Now()-99, "never", "ws://"+r.addr)
-			require.Contains(t, r.explained(never).String(), "never came here since the start")
+			require.Contains(t, r.explained(never).String(), "never arrived since the start")
 		})
 	}
 }
@@ -117,5 +117,5 @@ func TestExplainHookThatRefusesRelays(t *testing.T) {
 	x := us.explained(theirs[0])
 	require.Contains(t, x.Answer[0], "refused by a hook of the relay")
 	require.Contains(t, x.Answer[0], "banned")
-	require.Contains(t, x.String(), fmt.Sprintf("; it came from ws://%s", other.addr))
+	require.Contains(t, x.String(), fmt.Sprintf("It came from ws://%s", other.addr))
 }

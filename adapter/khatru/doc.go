@@ -29,7 +29,7 @@
 //	                          for whom a hook keeps out. Again when an event is released
 //	                          that was held, and when one that a client published is judged
 //	                          again since it gave way: it is dropped if it is refused then.
-//	                          What one refuses is remembered for ExplainEvent, with its
+//	                          What one refuses is remembered for EventState, with its
 //	                          words if it was there before New. Of one that was added
 //	                          later it is known that it has refused what came to ours and
 //	                          no further, and not why: khatru tells the client only.

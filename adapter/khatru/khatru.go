@@ -127,9 +127,9 @@ type manager interface {
 	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
 	Refs(ctx context.Context) ([]graspsync.RepoRef, error)
 	Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
-	ExplainEvent(ctx context.Context, id graspsync.EventID) (relaysync.EventExplanation, error)
-	ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error)
-	ExplainRelay(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayExplanation, error)
+	EventState(ctx context.Context, id graspsync.EventID) (relaysync.EventState, error)
+	RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error)
+	RelayFollowState(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayFollowState, error)
 	Refused(event graspsync.Event, reason string)
 	Collector(namespace string) prometheus.Collector
 }
@@ -341,28 +341,28 @@ func (s *Sync) Writable() error {
 	return s.store.Writable()
 }
 
-// ExplainEvent is that of the SyncManager. It knows besides what hooks of the relay have refused to clients:
+// EventState is that of the SyncManager. It knows besides what hooks of the relay have refused to clients:
 // with their words, but of hooks that were added after New that they must have done so.
-func (s *Sync) ExplainEvent(ctx context.Context, id graspsync.EventID) (relaysync.EventExplanation, error) {
-	x, err := s.manager.ExplainEvent(ctx, id)
+func (s *Sync) EventState(ctx context.Context, id graspsync.EventID) (relaysync.EventState, error) {
+	x, err := s.manager.EventState(ctx, id)
 	if err == nil {
 		s.passing.explainEvent(&x)
 	}
 	return x, err
 }
 
-// ExplainRepo is that of the SyncManager, with what hooks of the relay have refused.
-func (s *Sync) ExplainRepo(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error) {
-	x, err := s.manager.ExplainRepo(ctx, ref)
+// RepoFollowState is that of the SyncManager, with what hooks of the relay have refused.
+func (s *Sync) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error) {
+	x, err := s.manager.RepoFollowState(ctx, ref)
 	if err == nil {
 		s.passing.explainRepo(&x)
 	}
 	return x, err
 }
 
-// ExplainRelay is that of the SyncManager.
-func (s *Sync) ExplainRelay(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayExplanation, error) {
-	return s.manager.ExplainRelay(ctx, u)
+// RelayFollowState is that of the SyncManager.
+func (s *Sync) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayFollowState, error) {
+	return s.manager.RelayFollowState(ctx, u)
 }
 
 // Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace. With [Open] it

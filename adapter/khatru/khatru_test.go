@@ -94,16 +94,16 @@ func (m *fakeManager) Refused(e graspsync.Event, reason string) {
 	m.refused = append(m.refused, reason+" "+e.ID.String())
 }
 
-func (m *fakeManager) ExplainEvent(_ context.Context, id graspsync.EventID) (relaysync.EventExplanation, error) {
-	return relaysync.EventExplanation{ID: id, Is: relaysync.IsStored}, nil
+func (m *fakeManager) EventState(_ context.Context, id graspsync.EventID) (relaysync.EventState, error) {
+	return relaysync.EventState{ID: id, Is: relaysync.IsStored}, nil
 }
 
-func (m *fakeManager) ExplainRepo(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoExplanation, error) {
-	return relaysync.RepoExplanation{Ref: ref, Is: relaysync.RepoFollowed}, nil
+func (m *fakeManager) RepoFollowState(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error) {
+	return relaysync.RepoFollowState{Ref: ref, Is: relaysync.RepoFollowed}, nil
 }
 
-func (m *fakeManager) ExplainRelay(_ context.Context, u graspsync.RelayURL) (relaysync.RelayExplanation, error) {
-	return relaysync.RelayExplanation{URL: u, Is: relaysync.RelayFollowed}, nil
+func (m *fakeManager) RelayFollowState(_ context.Context, u graspsync.RelayURL) (relaysync.RelayFollowState, error) {
+	return relaysync.RelayFollowState{URL: u, Is: relaysync.RelayFollowed}, nil
 }
 
 func (m *fakeManager) HeldFrom(id graspsync.EventID) graspsync.Source { return m.from[id] }

@@ -59,7 +59,7 @@ func (p *passing) arrived(id graspsync.EventID) {
 }
 
 // explainEvent says of an event of which nothing is known what is known here.
-func (p *passing) explainEvent(x *relaysync.EventExplanation) {
+func (p *passing) explainEvent(x *relaysync.EventState) {
 	if x.Is != relaysync.IsUnknown {
 		return
 	}
@@ -72,16 +72,16 @@ func (p *passing) explainEvent(x *relaysync.EventExplanation) {
 	}
 }
 
-func (e passed) explain(x *relaysync.EventExplanation) {
+func (e passed) explain(x *relaysync.EventState) {
 	head := e.EventHead
-	*x = relaysync.EventExplanation{
+	*x = relaysync.EventState{
 		Now: x.Now, ID: x.ID, Is: relaysync.IsRefused, Detail: whyPassed, At: e.at, Event: &head,
 		Source: graspsync.Direct.String(), NamedBy: x.NamedBy,
 	}
 }
 
 // explainRepo says of a repository of which no announcement is known that one was refused.
-func (p *passing) explainRepo(x *relaysync.RepoExplanation) {
+func (p *passing) explainRepo(x *relaysync.RepoFollowState) {
 	if x.Is != relaysync.RepoUnknown {
 		return
 	}
@@ -89,7 +89,7 @@ func (p *passing) explainRepo(x *relaysync.RepoExplanation) {
 	defer p.mu.Unlock()
 	for id, e := range p.events.All() { // the newest is the last one
 		if e.Kind == graspsync.KindAnnouncement && e.Author == x.Ref.Owner && e.Identifier == x.Ref.Identifier {
-			x.Is, x.Why, x.Announcement = relaysync.RepoRejected, whyPassed, &relaysync.EventExplanation{Now: x.Now, ID: id}
+			x.Is, x.Reason, x.Announcement = relaysync.RepoRejected, whyPassed, &relaysync.EventState{ID: id}
 			e.explain(x.Announcement)
 		}
 	}

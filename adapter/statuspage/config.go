@@ -70,17 +70,11 @@ type Sync interface {
 	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
 }
 
-// Waits is what a [Sync] may tell besides: which events wait for others, as [relaysync.SyncManager] does.
-type Waits interface {
-	Waiting(most int) []relaysync.EventExplanation
-}
-
 // Purgatory is what the page wants of a [purgatory.Purgatory].
 type Purgatory interface{ Status() purgatory.Status }
 
 var (
 	_ Sync      = (*relaysync.SyncManager)(nil)
-	_ Waits     = (*relaysync.SyncManager)(nil)
 	_ Purgatory = (*purgatory.Purgatory)(nil)
 )
 

@@ -30,18 +30,6 @@ func (s *server) Status() relaysync.Status {
 	return s.status
 }
 
-// Waiting is of as many events as the status has waiting.
-func (s *server) Waiting(most int) (out []relaysync.EventExplanation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range min(most, int(s.status.Events.Waiting)) {
-		out = append(out, relaysync.EventExplanation{
-			ID: graspsync.EventID{byte(i + 1)}, Is: relaysync.IsWaiting, Detail: fmt.Sprintf("event <%d>", i), Event: &relaysync.EventHead{Kind: 1111},
-		})
-	}
-	return out
-}
-
 func (s *server) Refs(context.Context) ([]graspsync.RepoRef, error) { return s.refs, nil }
 
 func (s *server) Outlines(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {

@@ -547,14 +547,3 @@ func BenchmarkViews(b *testing.B) {
 		})
 	}
 }
-
-// What waits for other events is named, with what it waits for.
-func TestWhatWaitsForOtherEventsIsNamed(t *testing.T) {
-	s := large(1, 1)
-	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Events.Waiting = 1 })
-	body := get(t, newPage(t, s, nil), "/").Body.String()
-	require.Contains(t, body, "Kind 1111 ")
-	require.Contains(t, body, "for <bdi>event &lt;0&gt;</bdi>")
-	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Events.Waiting = 0 })
-	require.NotContains(t, get(t, newPage(t, s, nil), "/").Body.String(), "Kind 1111")
-}

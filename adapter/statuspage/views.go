@@ -119,8 +119,6 @@ type overviewData struct {
 	Connected, Dead            int
 	State, Headline            string
 	Waits                      []string // what waits for relays that are not connected
-	Waiting                    []relaysync.EventExplanation
-	Asks                       bool
 	Stored                     uint64
 	PerMinute                  uint64
 	Notices                    []notice
@@ -152,12 +150,6 @@ func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, er
 	for _, n := range s.sync.Events.Sources {
 		d.Stored += n
 	}
-	if of, can := p.cfg.Sync.(Waits); can && s.sync.Events.Waiting > 0 {
-		d.Waiting, _ = ask(ctx, p.shared, "waiting", askTimeout, func(context.Context) ([]relaysync.EventExplanation, error) {
-			return of.Waiting(waitsShown), nil
-		})
-	}
-	d.Asks = p.cfg.Explain != nil
 	sp, ok := spans[d.Span]
 	if !ok {
 		sp = spans["hour"]

@@ -61,7 +61,7 @@ func TestAdminListen(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &wrong), body)
 	require.Contains(t, wrong.Error, "?event=")
 	never := strings.Repeat("ab", 32)
-	require.Contains(t, get(t, "http://"+admin+"/status/explain?q="+never), "never came here")
+	require.Contains(t, get(t, "http://"+admin+"/status/explain?q="+never), "never arrived")
 	require.Contains(t, get(t, "http://"+admin+"/status/explain?q=<b>"), "&lt;b&gt;")
 	for _, at := range []string{addr, admin} {
 		require.Equal(t, "ok\n", get(t, "http://"+at+"/healthz"))

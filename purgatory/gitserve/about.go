@@ -60,30 +60,3 @@ func (r *Repositories) aboutDeparted(at string) (a About, err error) {
 	a.Dir = aside
 	return a, nil
 }
-
-// String is the same in a sentence.
-func (a About) String() string {
-	switch {
-	case a.Here:
-		head := "without a default branch"
-		if a.HEAD != "" {
-			head = "HEAD is " + a.HEAD
-		}
-		if a.Branches+a.Tags == 0 {
-			return fmt.Sprintf("Its git repository is here and has no branch and no tag yet (%s).", a.Dir)
-		}
-		return fmt.Sprintf("Its git repository is here: %s, %s, %s (%s).", some(a.Branches, "branch", "branches"), some(a.Tags, "tag", "tags"), head, a.Dir)
-	case !a.Departed.IsZero():
-		return fmt.Sprintf("Its git data is out of service since %s, and kept for a week from then: nothing that is here announces it (%s).",
-			a.Departed.UTC().Format(time.DateTime), a.Dir)
-	}
-	return "There is no git data of it here."
-}
-
-// some is a number of things.
-func some(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}

@@ -23,7 +23,7 @@
 //	               stored, and where the policy holds events before the policy is asked,
 //	               so that no git data is fetched for whom the hook keeps out. Again
 //	               when an event is released that was held. What it refuses is remembered
-//	               for ExplainEvent of the SyncManager, in its words.
+//	               for EventState of the SyncManager, in its words.
 //	StoreEvent,    for what clients publish, before the backend stores it: an error refuses
 //	ReplaceEvent   it. For what is synced or released after the backend has stored it: a
 //	               second store is fed so. ErrDupEvent is no error.

@@ -96,7 +96,7 @@ func TestOperators(t *testing.T) {
 	}
 	require.Contains(t, ask("/explain?q="+announcement.ID), "is stored and served")
 	require.Eventually(t, func() bool {
-		return strings.Contains(ask("/explain?q="+alice.Npub()+"/repo"), "is one of ours")
+		return strings.Contains(ask("/explain?q="+alice.Npub()+"/repo"), "is hosted here")
 	}, time.Minute, 10*time.Millisecond)
 	require.Contains(t, ask("/explain?q=wss://nobody.example"), "is not followed")
 	require.Contains(t, ask("/metrics"), "ngit_sync_")

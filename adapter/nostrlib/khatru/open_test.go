@@ -3,6 +3,7 @@ package khatruadapter
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func TestOpen(t *testing.T) {
 	}
 	require.Eventually(t, has, time.Minute, 10*time.Millisecond)
 
-	about, err := second.sync.Manager().ExplainEvent(t.Context(), e.ID)
+	about, err := second.sync.Manager().EventState(t.Context(), e.ID)
 	require.NoError(t, err)
 	require.Equal(t, e.ID, about.ID)
 	told := make(chan nostr.ID, 1)
@@ -133,14 +134,14 @@ func TestExplainRefused(t *testing.T) {
 		client.say(`["EVENT",%s]`, data)
 		parsed, err := graspsync.ParseEvent(e)
 		require.NoError(t, err)
-		x, err := o.sync.Manager().ExplainEvent(t.Context(), parsed.ID)
+		x, err := o.sync.Manager().EventState(t.Context(), parsed.ID)
 		require.NoError(t, err)
-		return x.String()
+		return fmt.Sprint(x.Is, " ", x.Detail, " ", x.Source)
 	}
 	require.Contains(t, send(alice.Issue(gonostr.Now(), alice.Ref("repo"), "x")), "blocked: no issues")
-	require.Contains(t, send(announcement), "is stored")
-	require.Contains(t, send(deletion), "is stored")
+	require.Contains(t, send(announcement), "stored")
+	require.Contains(t, send(deletion), "stored")
 	again := send(announcement)
-	require.Contains(t, again, "is deleted")
-	require.Contains(t, again, "; it came from a client.")
+	require.Contains(t, again, "deleted")
+	require.Contains(t, again, " direct")
 }

@@ -1,0 +1,574 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// text collects sentences for people who read them at now.
+type text struct {
+	now   time.Time
+	lines []string
+}
+
+func (t *text) add(format string, args ...any) {
+	t.lines = append(t.lines, fmt.Sprintf(format, args...))
+}
+
+// at returns a time of the day, with the date if it is another day.
+func (t *text) at(when time.Time) string { return graspsync.TimeText(when, t.now) }
+
+// named is the number of objects, events and the like that are named; more are counted.
+const named = 5
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func repoName(ref graspsync.RepoRef) string {
+	return graspsync.Printable(nip34.NPub(ref.Owner) + "/" + ref.Identifier)
+}
+
+// reason returns why an event is not stored.
+func reason(s relaysync.EventState) string {
+	if s.Reason+s.Detail == "" {
+		return "there is no record of the reason"
+	}
+	return graspsync.Verdict{Reason: s.Reason, Detail: s.Detail}.Message()
+}
+
+// event explains an event. st is the status of the manager.
+func (t *text) event(s relaysync.EventState, st relaysync.Status) {
+	id := "Event " + s.ID.String()
+	if s.Event != nil && s.Event.Kind > 0 {
+		id += fmt.Sprintf(" (kind %d)", s.Event.Kind)
+	}
+	switch s.Is { //nolint:exhaustive // the default is IsUnknown
+	case relaysync.IsStored:
+		t.add("%s is stored and served.", id)
+	case relaysync.IsHeld:
+		t.add("%s is held until its git data arrives.", id)
+	case relaysync.IsInFlight:
+		t.add("%s is being judged or saved now.", id)
+	case relaysync.IsFailing:
+		t.add("%s could not be judged or saved, and is retried: %s.", id, reason(s))
+	case relaysync.IsWaiting:
+		t.add("%s waits for %s. It is judged again when that arrives.", id, reason(s))
+	case relaysync.IsPostponed:
+		t.add("%s is not accepted yet, and is judged again later: %s.", id, reason(s))
+	case relaysync.IsRejected:
+		t.add("%s was rejected: %s.", id, reason(s))
+	case relaysync.IsRefused:
+		t.add("%s was refused by this relay: %s.", id, reason(s))
+	case relaysync.IsSuperseded:
+		t.add("%s is not stored because a newer version of it is.", id)
+	case relaysync.IsDeleted:
+		t.add("%s is deleted, as its author asked.", id)
+	case relaysync.IsRemoved:
+		t.add("%s was removed by moderation, because it expired, or because its git data never arrived.", id)
+	case relaysync.IsGone:
+		t.add("%s was stored once, and is not stored any more.", id)
+	default:
+		t.unknown(id, s, st)
+	}
+	t.arrived(s)
+	if s.DeletedBy != (graspsync.EventID{}) {
+		t.add("The deletion is %s.", s.DeletedBy)
+	}
+	if s.NamedBy != (graspsync.EventID{}) {
+		t.add("Deletion %s names it. Whether its author signed that deletion is unknown.", s.NamedBy)
+	}
+	switch {
+	case !s.Again || s.Is != relaysync.IsRejected:
+	case strings.HasPrefix(s.Reason, "blocked: announcement"):
+		t.add("A newer announcement that lists this server is accepted. This one is accepted when a stored announcement lists its author as a maintainer.")
+	default:
+		t.add("It is judged again when one of its dependencies changes.")
+	}
+}
+
+func (t *text) unknown(id string, s relaysync.EventState, st relaysync.Status) {
+	switch {
+	case s.Reason != "":
+		t.add("Whether %s is stored is unknown.", id)
+	case s.Since.IsZero():
+		t.add("%s is not stored, and there is no record of it. Older records were evicted.", id)
+	default:
+		t.add("%s never arrived since the start at %s. Ask about its repository to learn more.", id, t.at(s.Since))
+	}
+	t.incomplete(st)
+}
+
+// arrived tells where an event came from, if that is recorded.
+func (t *text) arrived(s relaysync.EventState) {
+	from := ""
+	switch {
+	case s.Is == relaysync.IsRemoved:
+	case !s.Relay.IsZero():
+		from = s.Relay.String()
+	case s.Source == graspsync.Direct.String():
+		from = "a client"
+	}
+	switch {
+	case from != "" && !s.At.IsZero():
+		t.add("It came from %s, and was judged at %s.", from, t.at(s.At))
+	case from != "":
+		t.add("It came from %s.", from)
+	case !s.At.IsZero():
+		t.add("That was at %s.", t.at(s.At))
+	}
+}
+
+// incomplete names the relays that may have more events.
+func (t *text) incomplete(st relaysync.Status) {
+	var rest []relaysync.RelayStatus
+	for _, r := range st.Relays {
+		if !r.Synced {
+			rest = append(rest, r)
+		}
+	}
+	all := plural(len(st.Relays), "relay is followed", "relays are followed")
+	switch {
+	case st.Unread:
+		t.add("The store was not read yet%s. No relay is followed before that.", failed(st))
+	case len(st.Relays) == 0:
+		t.add("No relay is followed: no repository of this server lists one, and there are no bootstrap relays.")
+	case len(rest) == 0:
+		t.add("%s, and all requests to them are complete.", all)
+	default:
+		t.add("%s. The requests to %d of them are not complete:", all, len(rest))
+	}
+	for _, r := range rest[:min(len(rest), named)] {
+		line := "  " + r.URL.String() + " is " + r.Phase
+		if r.LastError != "" && !r.Connected() {
+			line += " (last error: " + r.LastError + ")"
+		}
+		if !r.NextAttempt.IsZero() {
+			line += "; next attempt at " + t.at(r.NextAttempt)
+		}
+		t.add("%s.", line)
+	}
+}
+
+// failed returns why the store was not read yet, if that is known.
+func failed(st relaysync.Status) string {
+	if st.StoreError == "" {
+		return ""
+	}
+	return " (the last attempt failed: " + st.StoreError + ")"
+}
+
+// repo explains a repository.
+func (t *text) repo(s relaysync.RepoFollowState, st relaysync.Status) {
+	repo := "Repository " + repoName(s.Ref)
+	switch s.Is { //nolint:exhaustive // the default is RepoUnknown
+	case relaysync.RepoFollowed:
+		t.add("%s is hosted here.", repo)
+		if s.Status != nil && s.Status.Level != "full" {
+			t.add("Its git data has just arrived. Its other events are requested within seconds.")
+		}
+	case relaysync.RepoHeld:
+		t.add("%s is announced, and is served when its git data arrives. Until then only its states are followed.", repo)
+	case relaysync.RepoStarting:
+		t.add("Whether %s is hosted here is unknown because the store was not read yet%s.", repo, failed(st))
+	case relaysync.RepoLeft:
+		t.add("%s is not hosted here: %s.", repo, s.Reason)
+		if s.Kept {
+			t.add("Its announcement is kept because an announcement of a hosted repository with the same identifier lists its author as a maintainer.")
+		}
+	case relaysync.RepoBlocked:
+		t.add("%s is not hosted here because the operator has blocked it or its owner.", repo)
+	case relaysync.RepoDeleted:
+		t.add("%s is not hosted here because its owner has deleted it (deletion %s).", repo, s.DeletedBy)
+	case relaysync.RepoRejected:
+		why := s.Reason
+		if why == "" {
+			why = "there is no record of the reason"
+		}
+		t.add("%s is not hosted here because its announcement was not stored: %s.", repo, why)
+	default:
+		t.add("%s is not hosted here: no announcement of it arrived.", repo)
+		t.add("Its announcement must list %s as relay and %s as clone URL.", s.Want[0], s.Want[1])
+	}
+	if a := s.Announcement; a != nil {
+		t.add("Its announcement is %s, %s.", a.ID, a.Is)
+		t.arrived(*a)
+	}
+	if s.Status != nil {
+		t.repoStatus(s.Status)
+	} else if s.Is == relaysync.RepoUnknown {
+		t.incomplete(st)
+	}
+	t.leftOut(s.LeftOut)
+	if s.Waiting > 0 {
+		t.add("%s for its announcement.", plural(s.Waiting, "event waits", "events wait"))
+	}
+	for _, r := range s.Refused[:min(len(s.Refused), named)] {
+		if s.Announcement == nil || r.ID != s.Announcement.ID {
+			why := ": " + reason(r)
+			if r.Is == relaysync.IsRemoved {
+				why = ""
+			}
+			t.add("Not stored: kind %d %s, %s at %s%s.", r.Event.Kind, r.ID, r.Is, t.at(r.At), why)
+		}
+	}
+	if more := len(s.Refused) - named; more > 0 {
+		t.add("%d more of its announcements and states were not stored.", more)
+	}
+}
+
+func (t *text) repoStatus(r *relaysync.RepoStatus) {
+	t.add("Stored: %s of it and of its %s, besides announcements and states.", plural(r.Ours, "event", "events"), plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues"))
+	if len(r.Relays) == 0 {
+		t.add("It is followed at no relay because its announcement lists no other relay that may be followed.")
+	}
+	for _, rel := range r.Relays {
+		line := fmt.Sprintf("%s is %s: %d of %d items are complete", rel.URL, rel.Phase, rel.Confirmed, rel.Wanted)
+		if rel.Live {
+			line += ", and all are followed live"
+		}
+		if rel.Lacks > 0 {
+			line += fmt.Sprintf("; at %s it lacked %s", t.at(rel.ComparedAt), plural(rel.Lacks, "stored event", "stored events"))
+		}
+		if rel.Missed > 0 {
+			line += fmt.Sprintf("; %s late", plural(rel.Missed, "event came", "events came"))
+		}
+		t.add("%s.", line)
+	}
+	for _, line := range r.Authority {
+		t.add("Maintainers: %s", line)
+	}
+}
+
+var omitted = map[relaysync.OmitReason]string{
+	relaysync.OmitUnresolvable: "public DNS has no such name",
+	relaysync.OmitPlaintext:    "it is not encrypted (ws://), and plaintext is not allowed",
+	relaysync.OmitUnusable:     "not usable",
+	relaysync.OmitUnnamed:      "not named here",
+	relaysync.OmitNoRoom:       "there is no room for more",
+	relaysync.OmitTooLarge:     "larger than a message that the relay accepts",
+	relaysync.OmitRefused:      "the relay refused the subscription",
+	relaysync.OmitFailing:      "requests with this value fail at the relay",
+	relaysync.OmitWindow:       "it is followed within seconds",
+}
+
+func (t *text) leftOut(all []relaysync.LeftOut) {
+	for _, l := range all {
+		what := l.What
+		if l.Count > 0 {
+			what = fmt.Sprintf("%d more", l.Count)
+		}
+		why := omitted[l.Reason]
+		switch l.Reason { //nolint:exhaustive // the others are in the map
+		case relaysync.OmitBeyond:
+			why = fmt.Sprintf("only the first %d of an announcement count", l.Limit)
+		case relaysync.OmitUndialed:
+			t.add("It waits for its turn to be dialed since %s.", t.at(l.At))
+			continue
+		}
+		if l.Detail != "" {
+			why = l.Detail
+		}
+		if !l.At.IsZero() {
+			why += ", repeated at " + t.at(l.At)
+		}
+		t.add("Left out: %s: %s.", what, why)
+	}
+}
+
+// relay explains a relay.
+func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
+	switch s.Is { //nolint:exhaustive // the default is RelayNotFollowed
+	case relaysync.RelayOurs:
+		t.add("%s is this server.", s.URL)
+		return
+	case relaysync.RelayFollowed:
+		t.add("%s is followed%s.", s.URL, whyFollowed(s.Status))
+		t.relayStatus(s.Status)
+		t.leftOut(s.LeftOut)
+		return
+	case relaysync.RelayBlocked:
+		t.add("%s is not followed because the operator has blocked it.", s.URL)
+	case relaysync.RelayUnread:
+		t.add("%s is not followed because the store was not read yet%s.", s.URL, failed(st))
+	case relaysync.RelayLeftOut:
+		t.add("%s is not followed: %s.", s.URL, omitted[s.Reason])
+	default:
+		t.add("%s is not followed: no repository of this server lists it, and it is no bootstrap relay.", s.URL)
+		if s.Reason != "" {
+			t.add("It can't be followed: %s.", omitted[s.Reason])
+		}
+	}
+	if s.Listed > 0 {
+		t.add("%s it.", plural(s.Listed, "repository lists", "repositories list"))
+	}
+	for _, r := range st.Relays { // another scheme or path
+		if r.URL.HostPort() == s.URL.HostPort() {
+			t.add("%s is followed.", r.URL)
+		}
+	}
+}
+
+func whyFollowed(r *relaysync.RelayStatus) (why string) {
+	if r.Bootstrap {
+		why = " as a bootstrap relay"
+	}
+	if r.Repos == 0 {
+		return why
+	}
+	var names []string
+	for _, ref := range r.Examples {
+		names = append(names, repoName(ref))
+	}
+	if more := r.Repos - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return why + " for " + plural(r.Repos, "repository", "repositories") + ": " + strings.Join(names, ", ")
+}
+
+func (t *text) relayStatus(r *relaysync.RelayStatus) {
+	phase := r.Phase
+	if trouble := r.Trouble(); trouble != "" {
+		phase += " (" + trouble + ")"
+	}
+	t.add("It is %s: %d of %d items are complete, %d in flight.", phase, r.Confirmed, r.Wanted, r.InFlight)
+	if r.LastError != "" {
+		t.add("The last error: %s.", r.LastError)
+	}
+	if !r.NextAttempt.IsZero() {
+		line := "The next attempt is at " + t.at(r.NextAttempt)
+		if !r.LastAttempt.IsZero() {
+			line += ", the last one was at " + t.at(r.LastAttempt)
+		}
+		t.add("%s.", line)
+	}
+	if !r.RateLimitedUntil.IsZero() {
+		t.add("It asked for fewer requests. No request is sent before %s.", t.at(r.RateLimitedUntil))
+	}
+	if r.Method != "" && r.Connected() {
+		following := r.Following
+		if following == "" {
+			following = "not yet"
+		}
+		t.add("History comes by %s. It is followed %s. It sent %d events with copies, of which %d were new.", r.Method, following, r.Events, r.Stored)
+	}
+	if r.GapBatches+r.Parked > 0 {
+		t.add("%s with gaps, %d are repeated later.", plural(r.GapBatches, "batch ended", "batches ended"), r.Parked)
+	}
+}
+
+// held explains what purgatory knows of an event, in no sentence for an event that it never met.
+func (t *text) held(s purgatory.EventState) {
+	what := "It"
+	if s.Class != "" {
+		what = "The " + s.Class
+	}
+	switch s.Is {
+	case purgatory.IsUnknown:
+		return
+	case purgatory.IsWaiting:
+		by := "sync brought it"
+		if s.ByUser {
+			by = "a client submitted it"
+		}
+		t.add("%s waits for git data since %s, %s; %s.", what, t.at(s.Since), t.until(s.Deadline), by)
+		for _, d := range s.Data {
+			t.data(d, true)
+		}
+		return
+	case purgatory.IsSoft:
+		t.soft(what, s.Deadline)
+		return
+	case purgatory.IsNotHeld:
+		t.add("%s may not wait for git data: %s.", what, s.Reason)
+	case purgatory.EventCode(purgatory.Expired.String()):
+		t.add("%s expired: its git data never arrived. Clients may submit it again. Copies from other relays are ignored for a week.", what)
+	case purgatory.EventCode(purgatory.Released.String()):
+		t.add("%s was released when its git data arrived.", what)
+	case purgatory.EventCode(purgatory.NotStored.String()):
+		t.add("%s was refused by the relay when its git data arrived.", what)
+	default:
+		t.add("%s does not wait for git data any more: it is %s.", what, s.Is)
+	}
+	if !s.At.IsZero() {
+		t.add("That was at %s.", t.at(s.At))
+	}
+	for _, d := range s.Data {
+		t.servers(d.Servers)
+	}
+}
+
+// soft explains an announcement that has expired softly.
+func (t *text) soft(what string, until time.Time) {
+	t.add("%s expired: its git data never arrived. Until %s a new state of a maintainer, or submitting it again, has it wait again.", what, t.at(until))
+}
+
+func (t *text) until(deadline time.Time) string {
+	if deadline.After(t.now) {
+		return "until " + t.at(deadline) + " at least"
+	}
+	return "and may expire now"
+}
+
+// repoData explains which git data a repository lacks.
+func (t *text) repoData(s purgatory.DataState) {
+	t.data(s, slices.ContainsFunc(s.Waiting, func(e purgatory.EntryStatus) bool { return !e.Soft }))
+	for _, e := range s.Waiting {
+		if e.Soft {
+			t.soft(e.Class+" "+e.ID, e.Deadline)
+			continue
+		}
+		t.add("%s %s waits, %s.", e.Class, e.ID, t.until(e.Deadline))
+	}
+	for _, e := range s.Ended[:min(len(s.Ended), named)] {
+		why := ""
+		if e.Reason != "" {
+			why = ": " + e.Reason
+		}
+		t.add("%s %s does not wait any more: %s at %s%s.", e.Class, e.ID, e.Is, t.at(e.At), why)
+	}
+}
+
+// data names the missing objects and the servers that were asked. waits reports whether an event waits for them.
+func (t *text) data(s purgatory.DataState, waits bool) {
+	if len(s.Missing) == 0 {
+		t.nothingMissing(s, waits)
+		return
+	}
+	for _, m := range s.Missing[:min(len(s.Missing), named)] {
+		of := ""
+		if len(m.For) > 0 {
+			of = " of " + strings.Join(m.For, ", ")
+		}
+		t.add("It waits for git object %s%s.", m.ID, of)
+	}
+	if more := len(s.Missing) - named + s.More; more > 0 {
+		t.add("%d more git objects are missing.", more)
+	}
+	t.servers(s.Servers)
+	switch {
+	case len(s.Servers) == 0:
+		t.add("No other git server can be asked, because no usable clone URL names one. The data has to be pushed to this server.")
+	case s.Running:
+		t.add("An attempt to get it is running.")
+	case !s.Next.IsZero() && s.Attempts > 0:
+		t.add("The next attempt to get it is at %s; %d in a row did not get everything.", t.at(s.Next), s.Attempts)
+	case !s.Next.IsZero():
+		t.add("The first attempt to get it is at %s.", t.at(s.Next))
+	}
+}
+
+func (t *text) nothingMissing(s purgatory.DataState, waits bool) {
+	repo := repoName(s.Ref)
+	is := func(class string) func(purgatory.EntryStatus) bool {
+		return func(e purgatory.EntryStatus) bool { return e.Class == class }
+	}
+	announcements := 0
+	for _, e := range s.Waiting {
+		if e.Class == "announcement" {
+			announcements++
+		}
+	}
+	givenUp := len(s.GivenUp) + s.GivenUpUnknown
+	switch {
+	case waits && announcements > 0 && announcements == len(s.Waiting):
+		t.add("Only the announcement of %s waits. The repository is served when a state of it (kind 30618) arrives, and the git data that the state names.", repo)
+		return
+	case waits || len(s.Servers) > 0 && givenUp == 0:
+		t.add("No git object of %s is known to be missing. Its events wait to be examined, or for their author to become a maintainer.", repo)
+		if slices.ContainsFunc(s.Waiting, is("pull request")) {
+			t.add("A pull request also waits while there is no room for its ref.")
+		}
+		return
+	case givenUp == 0:
+		t.add("No git data of %s is missing: all objects that its states and pull requests name are stored.", repo)
+		return
+	case slices.ContainsFunc(s.Waiting, func(e purgatory.EntryStatus) bool { return e.Soft }):
+		t.add("No git data of %s is requested any more.", repo)
+	default:
+		t.add("The git data of the served events of %s is stored.", repo)
+	}
+	for _, e := range s.GivenUp[:min(len(s.GivenUp), named)] {
+		t.add("%s %s was given up at %s: its git data never arrived, and it is not served.", e.Class, e.ID, t.at(e.At))
+	}
+	if more := len(s.GivenUp) - named; more > 0 {
+		t.add("At least %d more were given up.", more)
+	}
+	t.servers(s.Servers)
+	if s.GivenUpUnknown > 0 {
+		t.add("Whether more events of it were given up is unknown: the repositories of %d given up events are not recorded.", s.GivenUpUnknown)
+	}
+}
+
+var skipped = map[string]string{
+	"repo_day": "the repository has received its bytes of this day",
+	"host_day": "the server has sent its bytes of this day",
+	"lacking":  "it had none of these objects the last time, and the request is repeated later",
+}
+
+func (t *text) servers(all []purgatory.ServerState) {
+	for _, s := range all {
+		line := s.URL.String() + " was not asked yet"
+		if !s.Asked.IsZero() {
+			line = fmt.Sprintf("asked %s at %s: %s", s.URL, t.at(s.Asked), answer(s))
+		}
+		if why := s.Skipped; why != "" {
+			if words := skipped[why]; words != "" {
+				why = words
+			}
+			line += "; not asked after that: " + why
+		}
+		switch {
+		case s.Asking:
+			line += "; a request is running"
+		case !s.Until.IsZero():
+			line += "; not asked again before " + t.at(s.Until)
+		case s.Queued:
+			line += "; requests for other repositories come first"
+		}
+		t.add("%s.", line)
+	}
+}
+
+func answer(s purgatory.ServerState) string {
+	switch {
+	case s.Local:
+		return "it answered, and this server failed to store the data: " + s.Error
+	case s.Error != "":
+		return s.Error
+	case s.Missing == 0:
+		return "it had all objects"
+	case s.Missing < s.Wanted:
+		return fmt.Sprintf("it had %d of %d objects", s.Wanted-s.Missing, s.Wanted)
+	}
+	return "not found: it has none of the objects"
+}
+
+// git explains what there is of a repository on the disk.
+func (t *text) git(a gitserve.About) {
+	switch {
+	case a.Here && a.Branches+a.Tags == 0:
+		t.add("Its git repository has no branch and no tag yet (%s).", a.Dir)
+	case a.Here:
+		head := "no default branch"
+		if a.HEAD != "" {
+			head = "HEAD is " + a.HEAD
+		}
+		t.add("Its git repository has %s, %s, %s (%s).", plural(a.Branches, "branch", "branches"), plural(a.Tags, "tag", "tags"), head, a.Dir)
+	case !a.Departed.IsZero():
+		t.add("Its git repository is retired since %s because no stored event announces it, and is deleted a week later (%s).", t.at(a.Departed), a.Dir)
+	default:
+		t.add("It has no git repository here.")
+	}
+}

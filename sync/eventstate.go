@@ -1,0 +1,227 @@
+package sync
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+)
+
+// EventCode is what became of an event.
+type EventCode string
+
+// The codes of an [EventState].
+const (
+	IsStored     EventCode = "stored"
+	IsHeld       EventCode = "held"       // by the Policy
+	IsInFlight   EventCode = "in flight"  // it is being judged or saved
+	IsFailing    EventCode = "failing"    // judging or saving it failed, which is retried
+	IsWaiting    EventCode = "waiting"    // for its dependencies, which Detail names
+	IsPostponed  EventCode = "postponed"  // it is judged again later
+	IsRejected   EventCode = "rejected"   // by the Policy
+	IsRefused    EventCode = "refused"    // by the Store, or by the relay that the manager is part of
+	IsSuperseded EventCode = "superseded" // a newer version is stored
+	IsDeleted    EventCode = "deleted"    // its author asked for that
+	IsRemoved    EventCode = "removed"    // by moderation or expiry
+	IsGone       EventCode = "gone"       // it was accepted once, and is not stored any more
+	IsUnknown    EventCode = "unknown"    // it never arrived, or no record of it is left
+)
+
+// EventState is what became of one event, as far as a [SyncManager] knows.
+type EventState struct {
+	Now time.Time         `json:"now,omitzero"` // when the state was read
+	ID  graspsync.EventID `json:"id"`
+	Is  EventCode         `json:"is"`
+	// Reason is why the event is not stored: the reason of the verdict, as in an OK message. Detail is the part of the
+	// reason that concerns this event: an error, the wanted and the found URLs, or the dependencies.
+	Reason string `json:"reason,omitempty"`
+	Detail string `json:"detail,omitempty"`
+	// Rule is the subject of the one of [Config].Rules that blocks the event, as [graspsync.OnLifted] has it.
+	Rule string `json:"rule,omitempty"`
+	// At is when Is became true, zero if no record of that is left.
+	At time.Time `json:"at,omitzero"`
+	// Event is nil if only the id is known.
+	Event *EventHead `json:"event,omitempty"`
+	// Source is how the event arrived, as in [EventStatus].Sources, and Relay from which relay.
+	Source string             `json:"source,omitempty"`
+	Relay  graspsync.RelayURL `json:"relay,omitzero"`
+	// DeletedBy is a stored deletion (NIP-09) of the event by its author. NamedBy is a stored deletion
+	// of the event if the author of the event is unknown.
+	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
+	NamedBy   graspsync.EventID `json:"named_by,omitzero"`
+	// Again reports whether the event is judged again when one of its dependencies changes, or later.
+	Again bool `json:"again,omitempty"`
+	// Since is the time since which the states of all events are known, zero if some were evicted. It
+	// is set for an unknown event.
+	Since time.Time `json:"since,omitzero"`
+
+	awaits []absent.Key
+}
+
+// EventHead is what is known of an event besides its id.
+type EventHead struct {
+	Kind       int              `json:"kind"`
+	Author     graspsync.PubKey `json:"author,omitzero"`
+	CreatedAt  time.Time        `json:"created_at,omitzero"`
+	Identifier string           `json:"identifier,omitempty"` // of an addressable event
+}
+
+// Awaits reports whether the event, which is not stored, is judged again when d is fulfilled. With
+// [graspsync.OnLifted] it reports, also after a restart, whether a rule keeps the event out.
+func (s EventState) Awaits(d graspsync.Dependency) bool {
+	return slices.Contains(s.awaits, absent.KeyOf(d))
+}
+
+func headOf(ev graspsync.Event) *EventHead {
+	h := &EventHead{Kind: ev.Kind, Author: ev.PubKey, CreatedAt: ev.CreatedAt.Time()}
+	if nostr.IsAddressableKind(ev.Kind) {
+		// A copy, because a part of the text would keep all of it in memory.
+		h.Identifier = strings.Clone(graspsync.Clip(ev.Tags.GetD(), graspsync.MaxIdentifier+1))
+	}
+	return h
+}
+
+// event returns an event that has the same address, for comparisons. It returns false if the address is unknown.
+func (h *EventHead) event(id graspsync.EventID) (graspsync.Event, bool) {
+	if h == nil || h.Author == (graspsync.PubKey{}) || len(h.Identifier) > graspsync.MaxIdentifier {
+		return graspsync.Event{}, false
+	}
+	ev := &nostr.Event{ID: id.String(), PubKey: h.Author.String(), Kind: h.Kind, CreatedAt: nostr.Timestamp(h.CreatedAt.Unix())}
+	if nostr.IsAddressableKind(h.Kind) {
+		ev.Tags = nostr.Tags{{"d", h.Identifier}}
+	}
+	return graspsync.Event{Event: ev, ID: id, PubKey: h.Author}, true
+}
+
+const (
+	maxStates     = 20_000
+	maxStateBytes = 16 << 20
+	stateBytes    = 512 // of a state, besides its texts
+)
+
+// eventLog has the last known states of events that are not stored. It may be used concurrently.
+type eventLog struct {
+	since time.Time
+	mu    sync.Mutex
+	last  *limit.Table[graspsync.EventID, EventState] // guarded by mu
+}
+
+func newEventLog() *eventLog {
+	return &eventLog{since: time.Now(), last: limit.NewTable[graspsync.EventID, EventState](maxStates, maxStateBytes)}
+}
+
+// note records what became of an event. The texts of s must be printable.
+func (l *eventLog) note(in graspsync.Incoming, s EventState) {
+	s.ID, s.Event, s.At = in.Event.ID, headOf(in.Event), time.Now()
+	s.Source, s.Relay = in.Source.Kind.String(), in.Source.Relay
+	l.put(s)
+}
+
+func (l *eventLog) put(s EventState) {
+	who := limit.Stranger{} // all clients are one stranger, because keys are free
+	if !s.Relay.IsZero() {
+		who.ID = s.Relay.HostPort().Host
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last.Put(s.ID, who, stateBytes+int64(len(s.Reason)+len(s.Detail)+len(s.Event.Identifier)), s)
+}
+
+// stored records that an event was stored: an older state is void.
+func (l *eventLog) stored(ev graspsync.Event) {
+	if s, ok := l.get(ev.ID); ok && s.Is != IsGone {
+		l.put(EventState{ID: ev.ID, Is: IsGone, Event: s.Event})
+	}
+}
+
+func (l *eventLog) get(id graspsync.EventID) (EventState, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last.Get(id)
+}
+
+// complete returns the time since which all states are known, zero if some were evicted.
+func (l *eventLog) complete() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last.Evicted() > 0 {
+		return time.Time{}
+	}
+	return l.since
+}
+
+// of returns the states of the announcements and states of a repository, the newest first.
+func (l *eventLog) of(ref graspsync.RepoRef, most int) (out []EventState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.last.All() {
+		if k := s.Event.Kind; (k == graspsync.KindAnnouncement || k == graspsync.KindState) &&
+			s.Event.Author == ref.Owner && s.Event.Identifier == ref.Identifier {
+			out = append(out, s)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b EventState) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
+	return out[:min(len(out), most)]
+}
+
+// ruleOf returns the subject of the rule that must be lifted first, "" if there is none.
+func ruleOf(deps []graspsync.Dependency) string {
+	for _, d := range deps {
+		if d.Await == graspsync.AwaitLifted {
+			return d.Text
+		}
+	}
+	return ""
+}
+
+// unsaved returns the state of an event that the Store did not save.
+func unsaved(o graspsync.Outcome) (s EventState) {
+	s.Is = IsRefused
+	switch o.Result { //nolint:exhaustive // others are not recorded
+	case graspsync.Superseded:
+		s.Is = IsSuperseded
+	case graspsync.Deleted:
+		s.Is = IsDeleted
+	}
+	if o.Err != nil {
+		s.Detail = graspsync.Printable(o.Err.Error())
+	}
+	return s
+}
+
+// maxNamed is the number of dependencies that a text names.
+const maxNamed = 3
+
+// waitedFor names the dependencies of an event for people. Those of the event itself come before those of
+// events that mention it.
+func waitedFor(deps []graspsync.Dependency) string {
+	named := slices.Clone(deps)
+	slices.SortStableFunc(named, func(a, b graspsync.Dependency) int { return mention(a) - mention(b) })
+	var texts []string
+	for _, d := range named[:min(len(named), maxNamed)] {
+		text := d.String()
+		if d.Await == graspsync.AwaitSay {
+			text = "an announcement of " + d.Text + " by " + nip34.NPub(d.Author) + ", or one that lists them as a maintainer"
+		}
+		texts = append(texts, graspsync.Printable(text))
+	}
+	if len(deps) > maxNamed {
+		texts = append(texts, "another")
+	}
+	return strings.Join(texts, ", or ")
+}
+
+func mention(d graspsync.Dependency) int {
+	if d.Await == graspsync.AwaitMention || d.Await == graspsync.AwaitVersionMention {
+		return 1
+	}
+	return 0
+}

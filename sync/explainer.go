@@ -1,0 +1,170 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+)
+
+// explainer finds out what became of events, and why repositories and relays are followed or not. It changes nothing.
+type explainer struct {
+	cfg        *Config // read-only, as all of it
+	store      Store
+	index      *index
+	ingest     *ingest
+	report     *report
+	readable   *readable
+	targeting  *targeting
+	status     func() Status
+	repoStatus func(context.Context, graspsync.RepoRef) (RepoStatus, error)
+	ask        func(context.Context, func(l *loop)) error
+}
+
+// event is [SyncManager.EventState].
+func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState, error) {
+	x := EventState{Now: time.Now(), ID: id}
+	if why := q.unreadable(); why != "" {
+		x.Is, x.Reason = IsUnknown, why
+		return x, nil
+	}
+	_, held := q.ingest.policy.heldForUser(id) // first, because an event that is released meanwhile is in both
+	ev, err := q.readOne(ctx, nostr.Filter{IDs: []string{id.String()}})
+	if err != nil {
+		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
+	}
+	if !ev.IsZero() {
+		x.Is, x.Event = IsStored, headOf(ev)
+		return x, nil
+	}
+	if last, known := q.report.states.get(id); known {
+		last.Now = x.Now
+		x = last
+	}
+	if e, remembered := q.ingest.absences.absent.Look(id); remembered {
+		x.remembered(e)
+		x.awaits = q.ingest.absences.absent.Keys(id)
+	}
+	switch failing, coming := q.ingest.flights.of(id); {
+	case held:
+		x.Is, x.Reason, x.Detail, x.Again = IsHeld, "", "", false
+		if h, is := q.ingest.holds.get(id, false); is {
+			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
+		}
+		return x, nil
+	case failing:
+		x.Is = IsFailing
+	case coming:
+		x.Is = IsInFlight
+		return x, nil
+	case x.Is == "" && q.ingest.absences.known.Has(id):
+		x.Is = IsGone
+	case x.Is == "":
+		x.Is, x.Since = IsUnknown, q.report.states.complete()
+	}
+	if err := q.replaced(ctx, &x); err != nil {
+		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
+	}
+	return x, nil
+}
+
+// remembered adds what the table of absent events has, which survives a restart.
+func (s *EventState) remembered(e absent.State) {
+	s.Again = e.Awaits > 0 || e.Later || e.Judged || e.Asked
+	if s.Event == nil && e.CreatedAt >= 0 {
+		s.Event, s.Relay = &EventHead{Kind: e.Kind, CreatedAt: e.CreatedAt.Time()}, e.Relay
+		if e.Whole != nil {
+			s.Event = headOf(e.Whole.Incoming.Event)
+		}
+	}
+	switch {
+	case s.Is != "":
+		return
+	case e.Waits:
+		s.Is = IsWaiting
+	case e.Later || e.Tries > 0:
+		s.Is = IsPostponed
+	case e.Accepted:
+		s.Is = IsGone
+	default:
+		s.Is = IsRejected
+	}
+	s.At = e.Seen
+}
+
+// replaced finds out whether a stored event deletes or supersedes an event.
+func (q *explainer) replaced(ctx context.Context, x *EventState) error {
+	about, known := x.Event.event(x.ID)
+	by := nostr.Filter{Kinds: []int{graspsync.KindDeletion}, Tags: nostr.TagMap{"e": {x.ID.String()}}}
+	if known {
+		by.Authors = []string{about.PubKey.String()}
+	}
+	ev, err := q.readOne(ctx, by)
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		x.NamedBy = ev.ID
+		return nil
+	case !ev.IsZero():
+		x.Is, x.DeletedBy = IsDeleted, ev.ID
+		return nil
+	}
+	deleted, err := q.deleted(ctx, about)
+	if deleted {
+		x.Is = IsDeleted
+	}
+	at, ok := about.Address()
+	if err != nil || x.Is != IsGone || !ok {
+		return err
+	}
+	f := nostr.Filter{Kinds: []int{at.Kind}, Authors: []string{at.Author.String()}}
+	if nostr.IsAddressableKind(at.Kind) {
+		f.Tags = nostr.TagMap{"d": {at.Identifier}}
+	}
+	newest, err := q.readOne(ctx, f)
+	if !newest.IsZero() && newest.Stamp().Newer(about.Stamp()) {
+		x.Is = IsSuperseded
+	}
+	return err
+}
+
+// deleted asks the Store.
+func (q *explainer) deleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
+	defer q.report.recovered(&err, whoseStore)
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.fixed.StoreTimeout)
+	defer cancel()
+	return q.store.Deleted(ctx, ev)
+}
+
+// readOne returns the newest stored event that matches, the zero Event if there is none.
+func (q *explainer) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
+	defer q.report.recovered(&err, whoseStore)
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.fixed.StoreTimeout)
+	defer cancel()
+	for ev, err := range q.store.Events(ctx, f) {
+		if errors.Is(err, ErrIncomplete) {
+			break
+		}
+		if err != nil {
+			return graspsync.Event{}, err
+		}
+		if found.IsZero() || ev.Stamp().Newer(found.Stamp()) {
+			found = ev
+		}
+	}
+	return found, nil
+}
+
+// unreadable returns why reading the Store failed, if it was not read yet; else "".
+func (q *explainer) unreadable() string {
+	if q.readable.is() {
+		return ""
+	}
+	return q.status().StoreError
+}

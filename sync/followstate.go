@@ -1,0 +1,391 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/absent"
+)
+
+// RepoCode is what a repository is for a [SyncManager].
+type RepoCode string
+
+// The codes of a [RepoFollowState].
+const (
+	RepoFollowed RepoCode = "followed" // it is ours
+	RepoHeld     RepoCode = "held"     // the Policy holds its announcement; its states are followed
+	RepoLeft     RepoCode = "left"     // its stored announcement does not list us
+	RepoRejected RepoCode = "rejected" // its announcement arrived and was not stored
+	RepoDeleted  RepoCode = "deleted"  // its owner has deleted it
+	RepoStarting RepoCode = "not read" // the Store was not read yet
+	RepoUnknown  RepoCode = "unknown"  // no announcement of it arrived
+	RepoBlocked  RepoCode = "blocked"  // by [Config].Rules
+)
+
+// RepoFollowState is why a repository is followed, or is not.
+type RepoFollowState struct {
+	Now time.Time         `json:"now,omitzero"`
+	Ref graspsync.RepoRef `json:"ref"`
+	Is  RepoCode          `json:"is"`
+	// Reason is why a repository that is left or rejected is not ours, as in an OK message, or why the Store could
+	// not be read.
+	Reason string `json:"reason,omitempty"`
+	// DeletedBy is the deletion of a deleted repository.
+	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
+	// Kept reports whether the announcement of a repository that is left stays stored because the announcement of a
+	// repository of ours lists its author as a maintainer.
+	Kept bool `json:"kept,omitempty"`
+	// Want is what the announcement must list: our relay URL and our clone URL.
+	Want [2]string `json:"want"`
+	// Announcement is the newest announcement that is known, nil if there is none.
+	Announcement *EventState `json:"announcement,omitempty"`
+	// Status is nil for a repository that is not followed.
+	Status *RepoStatus `json:"status,omitempty"`
+	// LeftOut are URLs of the announcement that are not used.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// Refused are the states of at most 20 announcements and states of the owner that are not stored, the newest first.
+	Refused []EventState `json:"refused,omitempty"`
+	// Waiting is the number of events that wait for the announcement.
+	Waiting int `json:"waiting"`
+}
+
+// RelayCode is what a relay is for a [SyncManager].
+type RelayCode string
+
+// The codes of a [RelayFollowState].
+const (
+	RelayFollowed    RelayCode = "followed"
+	RelayOurs        RelayCode = "ours"         // it is this server
+	RelayLeftOut     RelayCode = "left out"     // a repository lists it, and it is not followed
+	RelayNotFollowed RelayCode = "not followed" // no repository lists it
+	RelayBlocked     RelayCode = "blocked"      // by [Config].Rules
+	RelayUnread      RelayCode = "not read"     // the Store was not read yet
+)
+
+// RelayFollowState is why a relay is followed, or is not.
+type RelayFollowState struct {
+	Now time.Time          `json:"now,omitzero"`
+	URL graspsync.RelayURL `json:"url"`
+	Is  RelayCode          `json:"is"`
+	// Reason is why a relay that is left out or not followed can't be followed, "" if it could be.
+	Reason OmitReason `json:"reason,omitempty"`
+	// Status is nil for a relay that is not followed.
+	Status *RelayStatus `json:"status,omitempty"`
+	// LeftOut are filters and values that the relay is not asked for.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// Listed is the number of our repositories that list the relay. Examples are up to 3 of them.
+	Listed   int                 `json:"listed"`
+	Examples []graspsync.RepoRef `json:"examples,omitempty"`
+}
+
+// OmitReason is why a URL, a filter or a relay is left out.
+type OmitReason string
+
+// The reasons.
+const (
+	OmitUnresolvable OmitReason = "unresolvable" // public DNS has no such name
+	OmitPlaintext    OmitReason = "plaintext"    // not encrypted
+	OmitBeyond       OmitReason = "beyond limit" // only the first Limit count
+	OmitUnusable     OmitReason = "unusable"     // no valid URL, as Detail says
+	OmitUnnamed      OmitReason = "unnamed"      // more of the same; a state names 64
+	OmitNoRoom       OmitReason = "no room"      // more filters than the relay takes subscriptions, or more relays than are followed
+	OmitTooLarge     OmitReason = "too large"    // filters that are larger than the messages that the relay takes
+	OmitRefused      OmitReason = "refused"      // the relay refused to have it followed; repeated at At
+	OmitFailing      OmitReason = "failing"      // requests with this value fail; repeated at At
+	OmitUndialed     OmitReason = "undialed"     // waits since At for its turn to be dialed
+	OmitWindow       OmitReason = "batch window" // followed when the batch window closes
+)
+
+// LeftOut is something that is not used.
+type LeftOut struct {
+	What   string     `json:"what,omitempty"` // printable; "" if Count are left out
+	Count  int        `json:"count,omitempty"`
+	Reason OmitReason `json:"reason"`
+	Detail string     `json:"detail,omitempty"` // printable
+	Limit  int        `json:"limit,omitempty"`
+	At     time.Time  `json:"at,omitzero"`
+}
+
+const (
+	maxRefused = 20
+	maxOmitted = 64
+)
+
+// levelFull is that of [RepoStatus].
+const levelFull = "full"
+
+// repo is [SyncManager.RepoFollowState].
+func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
+	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{q.index.us.RelayURL(), q.index.us.CloneURL(ref)}}
+	if why := q.unreadable(); why != "" {
+		x.Is, x.Reason = RepoStarting, why
+		return x, nil
+	}
+	if err := q.fillRepo(ctx, &x); err != nil {
+		return RepoFollowState{}, fmt.Errorf("explaining %s: %w", ref, err)
+	}
+	return x, nil
+}
+
+func (q *explainer) fillRepo(ctx context.Context, x *RepoFollowState) error {
+	switch s, err := q.repoStatus(ctx, x.Ref); {
+	case err == nil:
+		x.Status, x.Is = &s, RepoFollowed
+		if s.Level != levelFull {
+			x.Is = RepoHeld
+		}
+	case !errors.Is(err, ErrUnknownRepo):
+		return err
+	case !q.readable.is():
+		x.Is, x.Reason = RepoStarting, q.status().StoreError
+		return nil
+	}
+	announcements := nostr.Filter{
+		Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{x.Ref.Owner.String()}, Tags: nostr.TagMap{"d": {x.Ref.Identifier}},
+	}
+	stored, err := q.readOne(ctx, announcements)
+	if err == nil {
+		x.Refused, err = q.refused(ctx, x.Ref, stored)
+	}
+	switch {
+	case err != nil:
+	case !stored.IsZero():
+		q.storedAnnouncement(x, stored)
+	default:
+		err = q.otherAnnouncement(ctx, x, announcements)
+	}
+	if err != nil || x.Is != "" {
+		return err
+	}
+	return q.notOurs(ctx, x)
+}
+
+// refused returns the states of announcements and states of a repository's owner that are not stored. Those that
+// the stored announcement would supersede are left out.
+func (q *explainer) refused(ctx context.Context, ref graspsync.RepoRef, stored graspsync.Event) (out []EventState, err error) {
+	all := slices.DeleteFunc(q.report.states.of(ref, 2*maxRefused), func(s EventState) bool {
+		return s.Is == IsGone || !stored.IsZero() && s.Event.Kind == stored.Kind && s.Event.CreatedAt.Before(stored.CreatedAt.Time())
+	})
+	ids := make([]graspsync.EventID, len(all))
+	for i, s := range all {
+		ids[i] = s.ID
+	}
+	has, err := q.ingest.store.has(ctx, ids)
+	for i, s := range all {
+		if err == nil && !has[i] && len(out) < maxRefused {
+			out = append(out, s)
+		}
+	}
+	return out, err
+}
+
+// storedAnnouncement describes a repository by its stored announcement.
+func (q *explainer) storedAnnouncement(x *RepoFollowState, stored graspsync.Event) {
+	x.Announcement = &EventState{ID: stored.ID, Is: IsStored, Event: headOf(stored)}
+	a, err := nip34.ParseAnnouncement(stored)
+	if err != nil {
+		x.Is = RepoLeft
+		return
+	}
+	x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
+	switch ours, _ := q.index.listed(a); {
+	case x.Is == RepoFollowed:
+	case q.cfg.Rules != nil && q.cfg.Rules.BlocksRepository(x.Ref):
+		x.Is = RepoBlocked
+	case ours: // it is followed when the batch window closes
+		x.Is = RepoFollowed
+	case x.Is == RepoHeld:
+	default:
+		policy := NewGRASPPolicy(q.index.us)
+		x.Is, x.Reason = RepoLeft, unlisted(policy.identity, a).Message()
+		listed, _ := policy.kinOf(x.Ref.Identifier, storeView{q.index, q.store}).wanted()
+		_, x.Kept = listed[x.Ref.Owner]
+	}
+}
+
+// otherAnnouncement finds an announcement that the Policy holds, that waits, or that was not stored.
+func (q *explainer) otherAnnouncement(ctx context.Context, x *RepoFollowState, f nostr.Filter) error {
+	held, found, err := q.held(ctx, f)
+	if err != nil {
+		return err
+	}
+	if found {
+		x.Is = RepoHeld
+		x.Announcement = &EventState{ID: held.ID, Is: IsHeld, Event: &EventHead{
+			Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time(), Identifier: x.Ref.Identifier,
+		}}
+		if a := q.ingest.policy.heldAnnouncement(ctx, x.Ref); a != nil {
+			x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
+		}
+		return nil
+	}
+	waits, n := q.ingest.absences.absent.Awaiting(absent.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
+	for _, w := range waits {
+		if w.Kind != graspsync.KindAnnouncement {
+			continue
+		}
+		n--
+		if x.Announcement == nil {
+			e, err := q.event(ctx, w.ID)
+			if err != nil {
+				return err
+			}
+			x.Announcement = &e
+		}
+	}
+	x.Waiting = n
+	for i := range x.Refused {
+		if x.Announcement == nil && x.Refused[i].Event.Kind == graspsync.KindAnnouncement {
+			x.Announcement = &x.Refused[i]
+		}
+	}
+	return nil
+}
+
+// held asks the Holder for the newest event that matches.
+func (q *explainer) held(ctx context.Context, f nostr.Filter) (newest graspsync.Stamp, found bool, err error) {
+	if q.cfg.Holder == nil {
+		return newest, false, nil
+	}
+	defer q.report.recovered(&err, "policy")
+	stamps, err := q.cfg.Holder.Held(ctx, f)
+	for _, s := range stamps {
+		if !found || s.Newer(newest) {
+			newest, found = s, true
+		}
+	}
+	return newest, found, err
+}
+
+// notOurs finds out why a repository without a stored or held announcement is not ours.
+func (q *explainer) notOurs(ctx context.Context, x *RepoFollowState) error {
+	if q.cfg.Rules != nil && q.cfg.Rules.BlocksRepository(x.Ref) {
+		x.Is = RepoBlocked
+		return nil
+	}
+	ev, err := q.readOne(ctx, nostr.Filter{
+		Kinds: []int{graspsync.KindDeletion}, Authors: []string{x.Ref.Owner.String()}, Tags: nostr.TagMap{"a": {x.Ref.String()}},
+	})
+	a := x.Announcement
+	switch {
+	case err != nil:
+		return err
+	case !ev.IsZero() && (a == nil || a.Event == nil || !a.Event.CreatedAt.After(ev.CreatedAt.Time())):
+		x.Is, x.DeletedBy = RepoDeleted, ev.ID
+	case a != nil:
+		x.Is, x.Reason = RepoRejected, graspsync.Verdict{Reason: a.Reason, Detail: a.Detail}.Message()
+	default:
+		x.Is = RepoUnknown
+	}
+	return nil
+}
+
+// leftOut returns the URLs of an announcement that are not used.
+func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
+	more, places := 0, 0
+	add := func(l LeftOut) {
+		if l.What = graspsync.Printable(l.What); len(out) < maxOmitted {
+			out = append(out, l)
+		} else {
+			more++
+		}
+	}
+	for _, u := range a.Relays {
+		if u.HostPort().Resolvable() {
+			places++
+		}
+		switch why := t.unreachable(u); {
+		case t.ours(u): // our own URL is not left out
+		case why != "":
+			add(LeftOut{What: u.String(), Reason: why})
+		case places > most:
+			add(LeftOut{What: u.String(), Reason: OmitBeyond, Limit: most})
+		}
+	}
+	unusable := a.UnusableRelays + a.UnusableClones
+	if a.Event != nil {
+		unusable = 0
+		for u := range nip34.UnusableURLs(a.Event) {
+			add(LeftOut{What: u.List + " " + u.Value, Reason: OmitUnusable, Detail: graspsync.Printable(u.Err.Error())})
+		}
+	}
+	for _, l := range []LeftOut{
+		{Count: more, Reason: OmitUnnamed}, {Count: unusable, Reason: OmitUnusable},
+		{Count: a.DroppedRelays + a.DroppedClones, Reason: OmitBeyond, Limit: nip34.MaxListed},
+	} {
+		if l.Count > 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// relay is [SyncManager.RelayFollowState].
+func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
+	x := RelayFollowState{Now: time.Now(), URL: u}
+	if err := q.ask(ctx, func(l *loop) { l.explain(&x) }); err != nil {
+		return RelayFollowState{}, fmt.Errorf("explaining %s: %w", u, err)
+	}
+	t := q.targeting
+	x.Listed, x.Examples = q.index.listing(u)
+	x.Reason = t.unreachable(u)
+	switch {
+	case t.ours(u):
+		x.Is, x.Reason = RelayOurs, ""
+	case x.Status != nil:
+		x.Is = RelayFollowed
+	case t.blocked(u):
+		x.Is = RelayBlocked
+	case !q.readable.is():
+		x.Is = RelayUnread
+	case x.Listed == 0:
+		x.Is = RelayNotFollowed
+	default:
+		x.Is = RelayLeftOut
+		if full := len(q.status().Relays) >= q.cfg.fixed.MaxRelays; x.Reason == "" && full {
+			x.Reason = OmitNoRoom
+		} else if x.Reason == "" {
+			x.Reason = OmitWindow
+		}
+	}
+	return x, nil
+}
+
+// explain adds what the plan knows of a relay.
+func (l *loop) explain(x *RelayFollowState) {
+	p, ok := l.plan.Detail(x.URL)
+	if !ok {
+		return
+	}
+	s := l.overview.relayStatus(p.RelayStatus)
+	if snapshot := l.env.snapshot.Load(); snapshot != nil {
+		if i := slices.IndexFunc(snapshot.Relays, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
+			s.Synced, s.SyncTime = snapshot.Relays[i].Synced, snapshot.Relays[i].SyncTime
+		}
+	}
+	x.Status = &s
+	for _, of := range []LeftOut{{Count: p.NoRoom, Reason: OmitNoRoom}, {Count: p.TooLarge, Reason: OmitTooLarge}} {
+		if of.Count > 0 {
+			x.LeftOut = append(x.LeftOut, of)
+		}
+	}
+	for _, r := range p.Resting[:min(len(p.Resting), maxOmitted)] {
+		x.LeftOut = append(x.LeftOut, LeftOut{What: graspsync.Printable(r.Filter), Reason: OmitRefused, At: r.Until})
+	}
+	if st := l.stats[x.URL]; st != nil {
+		aside := st.allAside()
+		for _, v := range aside[:min(len(aside), maxOmitted)] {
+			x.LeftOut = append(x.LeftOut, LeftOut{What: graspsync.Printable(v.Tag + " " + v.Value), Reason: OmitFailing, At: v.Until})
+		}
+	}
+	if !p.WaitsSince.IsZero() {
+		x.LeftOut = append(x.LeftOut, LeftOut{Reason: OmitUndialed, At: p.WaitsSince})
+	}
+}
