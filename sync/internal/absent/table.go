@@ -60,7 +60,6 @@ type Table struct {
 	wait   holding // what waits
 	fresh  holding // what was rejected a moment ago
 	later  holding // what there was no room for, that was judged longest ago first
-	words  words   // of what is in the three of them
 	relays shares.Relays
 }
 
@@ -121,7 +120,6 @@ type Whole struct {
 	entry    *remembered
 	in       *holding
 	turn     shares.Member[*Whole]
-	words    []word
 }
 
 // holding is a bounded queue of whole events.
@@ -177,7 +175,6 @@ func New(cfg Config) *Table {
 		most:  max(1, cfg.Most),
 		byID:  make(map[graspsync.EventID]*list.Element),
 		byDep: make(map[Key]*depLink),
-		words: newWords(),
 		wait:  holding{most: cfg.Waiting, mostBytes: cfg.WaitingBytes},
 		fresh: holding{most: cfg.Waiting, mostBytes: cfg.WaitingBytes / 4},
 		later: holding{most: cfg.Waiting, mostBytes: cfg.WaitingBytes / 4},
@@ -208,7 +205,6 @@ type Dropped struct{ Waiting, Fresh, Later, Remembered int }
 // Add remembers an event. What it was said to have been once it stays.
 func (r *Table) Add(n Note) (d Dropped) {
 	ev := n.Incoming.Event
-	keys := r.words.ofTags(ev.Tags)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -238,7 +234,6 @@ func (r *Table) Add(n Note) (d Dropped) {
 			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, seq: r.seq, entry: e,
 		}
 		in.put(w)
-		r.words.add(w, keys)
 	}
 	return r.shrink(now)
 }
@@ -324,7 +319,6 @@ func (r *Table) unhold(e *remembered) *Whole {
 	}
 	w := wholeOf(e.whole)
 	w.in.remove(w)
-	r.words.remove(w)
 	return w
 }
 
@@ -701,14 +695,13 @@ func (r *Table) Len() int {
 
 // Stamps returns what is known to match a filter: of filters that name nothing but
 // kinds and a time everything remembered, of others what is still whole. Every event
-// that comes waits for the lock, so that nothing is matched under it but kinds and times, and
-// what is tagged is looked up.
+// that comes waits for the lock, so that nothing is matched under it but kinds and times.
 func (r *Table) Stamps(f nostr.Filter) (out []graspsync.Stamp) {
 	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
 		return r.stampsByKind(f)
 	}
 	match := filters.Compile([]nostr.Filter{f})
-	for _, w := range r.whole(f) {
+	for _, w := range r.whole() {
 		if match.Match(w.ev.Event) {
 			out = append(out, w.stamp)
 		}
@@ -738,21 +731,11 @@ type wholeStamp struct {
 	ev    graspsync.Event
 }
 
-// whole returns what is whole and known to be dealt with, without some of what does not match
-// a filter.
-func (r *Table) whole(f nostr.Filter) (out []wholeStamp) {
-	keys, ok := r.words.ofFilter(f)
+// whole returns the whole events that count as known.
+func (r *Table) whole() (out []wholeStamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if ok {
-		for _, w := range r.words.with(keys) {
-			if r.counts(w.entry, now) {
-				out = append(out, wholeStamp{w.entry.stamp(), w.Incoming.Event})
-			}
-		}
-		return out
-	}
 	out = make([]wholeStamp, 0, r.wait.queue.Len()+r.fresh.queue.Len()+r.later.queue.Len())
 	for _, in := range []*holding{&r.wait, &r.fresh, &r.later} {
 		for el := in.queue.Front(); el != nil; el = el.Next() {
@@ -785,7 +768,7 @@ func (r *Table) Audit() error {
 			return fmt.Errorf("relay %d owns %d: it has its number while there is anything of it", n, w)
 		}
 	}
-	links, whole, words := 0, 0, 0
+	links, whole := 0, 0
 	var size, weight int64
 	for el := r.order.Front(); el != nil; el = el.Next() {
 		e := entryOf(el)
@@ -794,19 +777,6 @@ func (r *Table) Audit() error {
 		if e.whole != nil {
 			whole++
 			size += wholeOf(e.whole).Size
-			words += len(wholeOf(e.whole).words)
-		}
-	}
-	tagged := 0
-	for _, first := range r.words.first {
-		for at := first; at != nil; {
-			if at.of.entry.whole == nil || wholeOf(at.of.entry.whole) != at.of {
-				return fmt.Errorf("%s is found by what it tags and is not whole", at.of.ID)
-			}
-			tagged++
-			if at = at.next; at == first {
-				break
-			}
 		}
 	}
 	rings := 0
@@ -821,7 +791,6 @@ func (r *Table) Audit() error {
 	for what, n := range map[string][2]int64{
 		"by id":          {int64(len(r.byID)), int64(r.order.Len())},
 		"links in rings": {int64(rings), int64(links)},
-		"words in rings": {int64(tagged), int64(words)},
 		"links":          {int64(r.links), int64(links)},
 		"weight of all":  {owned, weight},
 		"held whole":     {int64(r.wait.queue.Len() + r.fresh.queue.Len() + r.later.queue.Len()), int64(whole)},

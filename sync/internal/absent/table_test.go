@@ -411,30 +411,3 @@ func idsOf(events []*Whole) (ids []graspsync.EventID) {
 	}
 	return ids
 }
-
-// What tags very much is found as well, and takes no more memory for that.
-func TestWordyEventsAreFound(t *testing.T) {
-	r := testTable(100, 10, 1<<20)
-	for n, tags := range []int{3, maxWords, maxWords + 1, 5_000} {
-		ev := testEvent(n+1, graspsync.KindState, n+1, nostr.Timestamp(n+1))
-		for i := range tags {
-			ev.Tags = append(ev.Tags, nostr.Tag{"q", fmt.Sprint(i)})
-		}
-		note := waits(testNote(n + 1))
-		note.Incoming.Event = eventtest.Of(ev)
-		r.Add(note)
-	}
-	require.LessOrEqual(t, len(r.words.first), maxWords)
-	of := func(value string) int { return len(r.Stamps(nostr.Filter{Tags: nostr.TagMap{"q": {value}}})) }
-	require.Equal(t, 4, of("0"))
-	require.Equal(t, 3, of("4"))
-	require.Equal(t, 1, of("4999"))
-	require.Zero(t, of("5000"))
-	r.consistent(t)
-	for n := range 4 {
-		r.Forget(testID(n + 1))
-	}
-	r.consistent(t)
-	require.Empty(t, r.words.wordy)
-	require.Empty(t, r.words.first)
-}
