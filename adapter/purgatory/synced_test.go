@@ -59,7 +59,7 @@ func (r *rig) standing() (s standing) {
 			s.metrics[name] = m.GetGauge().GetValue()
 		}
 	}
-	s.log = s.status.Summary(relaysync.Status{}).String()
+	s.log = s.status.LogValue().String()
 	return s
 }
 

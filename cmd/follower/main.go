@@ -169,12 +169,10 @@ func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error
 func summarize(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
-	for before := (relaysync.Status{}); ; {
+	for {
 		select {
 		case <-tick.C:
-			now := manager.Status()
-			log.Info("sync", "status", now.Summary(before))
-			before = now
+			log.Info("sync", "status", manager.Status())
 		case <-ctx.Done():
 			return
 		}

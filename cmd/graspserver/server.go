@@ -218,12 +218,10 @@ func newFront(h http.Handler, log *slog.Logger) *http.Server {
 func summarize(ctx context.Context, sync *khatruadapter.Sync, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for before := (relaysync.Status{}); ; {
+	for {
 		select {
 		case <-tick.C:
-			now := sync.Status()
-			log.Info("sync", "status", now.Summary(before))
-			before = now
+			log.Info("sync", "status", sync.Status())
 		case <-ctx.Done():
 			return
 		}
