@@ -111,5 +111,4 @@ func (h *chronicle) peerLacks(u graspsync.RelayURL, st *relayStats, now time.Tim
 	}
 	h.log.Info("peer lacks events that we have", keyRelay, u.String(),
 		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
-	h.report.observe(PeerLacks{Relay: u, Repo: ref, Count: count})
 }

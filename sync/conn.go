@@ -866,7 +866,6 @@ func (c *conn) refusedLive(reason string) {
 	if c.env.report.mayLog(c.url, classRefusal) {
 		c.env.cfg.Logger.Debug("live subscription refused", keyRelay, c.url.String(), keyReason, reason)
 	}
-	c.env.report.observe(RelayRefused{Relay: c.url, Reason: reason})
 }
 
 // learned reports a fact that the relay has taught. Reason may be the relay's.

@@ -394,7 +394,6 @@ func (l *loop) handle(ctx context.Context, msg any) {
 	case rateLimited:
 		if l.conns[msg.conn.url] == msg.conn {
 			l.env.health.RateLimited(msg.conn.url, msg.until)
-			l.env.report.observe(RelayLimited{Relay: msg.conn.url, Until: msg.until})
 			l.chronicle.failing(msg.conn, graspsync.Printable(msg.reason))
 			if msg.log {
 				l.env.cfg.Logger.Info("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))

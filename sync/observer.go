@@ -46,18 +46,6 @@ type (
 		Fact  string
 		Value int
 	}
-	// RelayLimited says that a relay asked for fewer requests: none are sent before
-	// Until.
-	RelayLimited struct {
-		Relay graspsync.RelayURL
-		Until time.Time
-	}
-	// RelayRefused says that a relay ended, or did not grant, a live subscription.
-	// Reason is the relay's, made safe to show.
-	RelayRefused struct {
-		Relay  graspsync.RelayURL
-		Reason string
-	}
 	// RelayHostile says that a connection was ended since its relay proved hostile.
 	RelayHostile struct{ Relay graspsync.RelayURL }
 	// RelaySynced says that everything wanted of a relay has been fetched, Duration
@@ -103,14 +91,6 @@ type (
 		ID      graspsync.EventID
 		Lasting bool
 	}
-	// PeerLacks says that reconciliation showed a relay to lack events that we have,
-	// of a repository that lists it. Told with the log's warning: at most once a day
-	// per relay, of the repository it lacks most of.
-	PeerLacks struct {
-		Relay graspsync.RelayURL
-		Repo  graspsync.RepoRef
-		Count int
-	}
 )
 
 // What happens with events.
@@ -154,15 +134,12 @@ func (RelayLost) observation()      {}
 func (RelayDead) observation()      {}
 func (RelayForgotten) observation() {}
 func (RelayLearned) observation()   {}
-func (RelayLimited) observation()   {}
-func (RelayRefused) observation()   {}
 func (RelayHostile) observation()   {}
 func (RelaySynced) observation()    {}
 func (PassStarted) observation()    {}
 func (BatchConfirmed) observation() {}
 func (BatchFailed) observation()    {}
 func (GapFound) observation()       {}
-func (PeerLacks) observation()      {}
 func (EventStored) observation()    {}
 func (EventRejected) observation()  {}
 func (StoreFailed) observation()    {}

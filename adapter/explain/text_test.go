@@ -48,7 +48,9 @@ func TestEvents(t *testing.T) {
 			require.Contains(t, said, want)
 		}
 	}
-	unread := told(func(x *text) { x.event(relaysync.EventState{Is: relaysync.IsUnknown, Reason: "disk"}, relaysync.Status{Unread: true, StoreError: "disk"}) })
+	unread := told(func(x *text) {
+		x.event(relaysync.EventState{Is: relaysync.IsUnknown, Reason: "disk"}, relaysync.Status{Unread: true, StoreError: "disk"})
+	})
 	require.Contains(t, unread, "The store was not read yet (the last attempt failed: disk).")
 }
 

@@ -95,7 +95,9 @@ func TestExplain(t *testing.T) {
 	alice.Sign(odd)
 	require.NoError(t, client.Publish(t.Context(), *odd))
 	require.NoError(t, client.Publish(t.Context(), *alice.State(nostr.Now(), "odd", map[string]string{"refs/heads/main": tip}, "main")))
-	require.Eventually(t, func() bool { return strings.Contains(explain(alice.Npub()+"/odd").String(), "has to be pushed to this server") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(explain(alice.Npub()+"/odd").String(), "has to be pushed to this server")
+	}, time.Minute, 20*time.Millisecond)
 	x = explain(alice.Npub() + "/odd")
 	require.Contains(t, x.String(), "Left out: clone http://127.0.0.1:9/odd.git: unusable URL: port 9 is never dialed: below 1024 only 80 and 443 are.")
 	require.Len(t, x.Repository.LeftOut, 1)
