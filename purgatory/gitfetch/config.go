@@ -8,7 +8,6 @@ import (
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
-	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -74,9 +73,6 @@ type constants struct {
 	// which a server sends its answer. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
-	// Small is up to what histories are walked without git, which takes a process longer to
-	// begin. Defaults to 512 KiB of packs, and 2 MiB that are unpacked of them.
-	Small barerepo.Small
 }
 
 // pace is how many times MinRate a server must have sent on average to be given more time
@@ -105,7 +101,6 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.Timeout, 10*time.Minute)
 	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
-	def(&c.fixed.Small, barerepo.Small{Packs: 512 << 10, Unpacked: 2 << 20})
 	if c.Memory == nil {
 		c.Memory = gitrun.NewMemory(gitrun.DefaultMemory)
 	}

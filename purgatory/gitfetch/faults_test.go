@@ -222,9 +222,6 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			seen := make(map[string]bool)
 			for _, ofGit := range []bool{false, true} {
 				f := fetcher(t, Config{})
-				if ofGit {
-					f = fetcher(t, Config{fixed: byGit})
-				}
 				for n := range racetest.Steps(5) {
 					here := bare(t, nip34.SHA1)
 					faults := &faultyFiles{apart: strings.HasPrefix(name, "apart")}

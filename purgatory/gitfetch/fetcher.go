@@ -61,7 +61,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	}
 	git := &program{path: cfg.Git, memory: cfg.Memory, children: newSlots(cfg.MaxChildren)}
 	storage := &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk}
-	objects := &objectReader{git: git, disk: storage, small: cfg.fixed.Small}
+	objects := &objectReader{git: git, disk: storage}
 	parts := newParts()
 	client := cfg.Dialer.HTTPClient(0)
 	receiver := newReceiver(cfg, faults, client, storage)

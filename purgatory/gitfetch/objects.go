@@ -23,9 +23,8 @@ import (
 // objectReader says which objects a repository has, and what they need. Beside is the folder, in
 // that of the repository, of a quarantine that has objects as well, or empty.
 type objectReader struct {
-	git   *program
-	disk  *storage
-	small barerepo.Small // whose histories are walked without git
+	git  *program
+	disk *storage
 }
 
 // inside is the environment in which git sees the objects of a quarantine, and writes to it.
@@ -259,44 +258,12 @@ func (o *objectReader) incomplete(ctx context.Context, dir string, beside string
 	return append(first, second...), err
 }
 
-// walkSmall is walk for a small history that is whole. known is false if only git can say.
-func (o *objectReader) walkSmall(ctx context.Context, dir, beside string, ids []nip34.ObjectID) (needed []barerepo.Needed, known bool, err error) {
-	r, err := o.reader(ctx, dir)
-	if err != nil {
-		return nil, false, unlessForGit(err)
-	}
-	refs, err := r.Refs()
-	if err != nil {
-		return nil, false, unlessForGit(err)
-	}
-	needed, err = r.Needs(beside, ids, slices.Collect(maps.Values(refs)), o.small)
-	return needed, err == nil, unlessForGit(err)
-}
-
-// unlessForGit returns an error that says more than that only git can say.
-func unlessForGit(err error) error {
-	if errors.Is(err, barerepo.ErrAskGit) {
-		return nil
-	}
-	return err
-}
-
 // walk calls each for every object that can be reached from ids and from no ref.
 func (o *objectReader) walk(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	needed, known, err := o.walkSmall(ctx, dir, beside, ids)
-	if err != nil {
-		return err
-	}
-	if known {
-		for _, n := range needed {
-			each([]byte(n.ID))
-		}
-		return nil
-	}
-	_, err = o.git.run(ctx, child{
+	_, err := o.git.run(ctx, child{
 		dir: dir, extra: inside(beside), stdin: lines(ids), each: each, long: true,
 		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all"},
 	})
@@ -463,20 +430,6 @@ func (o *objectReader) kept(dir string, idLen int) (packIndexes, error) {
 // weigh is the size of objects as git says it, which counts a delta as it lies there, and
 // no index.
 func (o *objectReader) weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
-	r, err := o.reader(ctx, dir)
-	if err == nil {
-		var needed []barerepo.Needed
-		if needed, err = r.Needs("", []nip34.ObjectID{id}, but, o.small); err == nil {
-			sum := int64(0)
-			for _, n := range needed {
-				sum += n.Bytes
-			}
-			return sum, nil
-		}
-	}
-	if unlessForGit(err) != nil {
-		return 0, fmt.Errorf("weighing objects: %w", err)
-	}
 	var in bytes.Buffer
 	fmt.Fprintf(&in, "%s\n", id)
 	for _, o := range but {

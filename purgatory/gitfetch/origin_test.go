@@ -26,7 +26,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // TestMain has the folders of tests in memory, where there is such a place: there are
@@ -101,9 +100,6 @@ func inMemory(t testing.TB, dir string) fstest.MapFS {
 	}))
 	return all
 }
-
-// byGit has git walk all histories: none is so small.
-var byGit = constants{Small: barerepo.Small{Packs: 1, Unpacked: 1}}
 
 // configured makes a repository one that somebody has configured: only git can read it then.
 func configured(t testing.TB, dir string) string {

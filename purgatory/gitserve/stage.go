@@ -390,9 +390,6 @@ func (p *upload) each(some []*command, do func([]*command) error) error {
 	return p.each(some[half:], do)
 }
 
-// small bounds the repositories in which it is found out without git what commands need.
-var small = barerepo.Small{Packs: 512 << 10, Unpacked: 2 << 20}
-
 // pack returns where a pack is that has what commands need and the repository has not: how the names
 // of its files begin, below the root, empty if they need nothing. It is the one that came, unless
 // that has more.
@@ -440,28 +437,7 @@ func (h *Handler) needs(ctx context.Context, p *upload, ids []nip34.ObjectID, li
 	for _, id := range ids {
 		fmt.Fprintln(&in, id)
 	}
-	at := h.repos.at(p.ref)
-	from, err := barerepo.Read(h.repos.root, filepath.FromSlash(at))
-	var refs map[string]nip34.ObjectID
-	if err == nil {
-		refs, err = from.Refs()
-	}
-	if err == nil {
-		var needed []barerepo.Needed
-		needed, err = from.Needs(path.Join("../..", p.arrival.folder), ids, slices.Collect(maps.Values(refs)), small)
-		if err == nil {
-			in.Reset()
-			for _, n := range needed {
-				fmt.Fprintln(&in, n.ID)
-			}
-			_, err = in.WriteTo(list)
-			return err
-		}
-	}
-	if !errors.Is(err, barerepo.ErrAskGit) {
-		return err
-	}
-	err = h.aside(ctx, p, &in, list, "rev-list", "--objects", "--stdin", "--not", "--exclude="+barerepo.HiddenRefs+"*", "--all")
+	err := h.aside(ctx, p, &in, list, "rev-list", "--objects", "--stdin", "--not", "--exclude="+barerepo.HiddenRefs+"*", "--all")
 	if fault := (*faultError)(nil); errors.As(err, &fault) {
 		fault.why = refusedMissing
 	}
