@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
@@ -24,11 +22,7 @@ import (
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/wstransport"
 )
-
-// broadcastGrace is how long Run waits at its end for a client that does not read.
-const broadcastGrace = time.Second
 
 // Config is what may be set about the embedding. The zero Config works.
 type Config struct {
@@ -112,26 +106,12 @@ func (c Config) validate() error {
 
 // manager is what is needed of a [relaysync.SyncManager].
 type manager interface {
-	Run(ctx context.Context) error
-	Stored(event graspsync.Event)
-	Removed(event graspsync.Event)
-	Departed(event graspsync.Event)
-	Postponed(event graspsync.Event)
-	Held(event graspsync.Event)
-	HeldFrom(id graspsync.EventID) graspsync.Source
-	NotReleased(id graspsync.EventID, o graspsync.Outcome)
-	Ready() <-chan struct{}
-	Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error)
-	Status() relaysync.Status
-	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
-	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
+	embedding.SyncManager
 	Refs(ctx context.Context) ([]graspsync.RepoRef, error)
 	Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
 	EventState(ctx context.Context, id graspsync.EventID) (relaysync.EventState, error)
 	RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error)
 	RelayFollowState(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayFollowState, error)
-	Refused(event graspsync.Event, reason string)
-	Collector(namespace string) prometheus.Collector
 }
 
 // Sync is graspsync embedded in a relay. Use [New].
@@ -190,7 +170,7 @@ func Prepare(
 	transport := cfg.Transport
 	if transport == nil {
 		cfg.Egress.OwnNames = append(identity.HostPorts(), cfg.Egress.OwnNames...)
-		if transport, err = dialWith(cfg.Egress, cfg.Sync.Logger); err != nil {
+		if transport, err = embedding.Dial(cfg.Egress, cfg.Sync.Logger); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -256,18 +236,6 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	return s, cfg, nil
 }
 
-func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {
-	dialer, err := egress.NewDialer(rules)
-	if err != nil {
-		return nil, fmt.Errorf("khatru adapter: %w", err)
-	}
-	transport, err := wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("khatru adapter: %w", err)
-	}
-	return transport, nil
-}
-
 // Run syncs until ctx ends and returns what ended it; [relaysync.ErrRunning] if it
 // was called before. A broadcast that a client has been blocking for a second is
 // left behind; it ends with that client's connection.
@@ -275,26 +243,7 @@ func (s *Sync) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return relaysync.ErrRunning
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() { s.upkeep.Run(ctx) })
-	broadcasting := make(chan struct{})
-	go func() {
-		defer close(broadcasting)
-		s.broadcasts.Run(ctx, func(e *nostr.Event) { s.send(e) })
-	}()
-	err := s.manager.Run(ctx)
-	cancel()
-	wg.Wait()
-	grace := time.NewTimer(broadcastGrace)
-	defer grace.Stop()
-	select {
-	case <-broadcasting:
-	case <-grace.C:
-		s.log.Warn("a client that does not read still blocks a broadcast")
-	}
-	return err
+	return embedding.Run(ctx, s.manager, s.upkeep, s.broadcasts, s.send)
 }
 
 // Close ends the use of the backend by the relay, as far as its hooks are ours: clients are

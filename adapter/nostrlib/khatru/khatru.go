@@ -7,9 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
@@ -26,12 +24,9 @@ import (
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
 const (
-	// broadcastGrace is how long Run waits at its end for a client that does not read.
-	broadcastGrace = time.Second
 	// broadcastQueue bounds the synced events that wait for being sent to subscribers; more
 	// are stored but not broadcast.
 	broadcastQueue = 1024
@@ -110,32 +105,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// manager is what is needed of a [relaysync.SyncManager].
-type manager interface {
-	Run(ctx context.Context) error
-	Stored(event graspsync.Event)
-	Removed(event graspsync.Event)
-	Departed(event graspsync.Event)
-	Postponed(event graspsync.Event)
-	Held(event graspsync.Event)
-	HeldFrom(id graspsync.EventID) graspsync.Source
-	NotReleased(id graspsync.EventID, o graspsync.Outcome)
-	Refused(event graspsync.Event, reason string)
-	Ready() <-chan struct{}
-	Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error)
-	Status() relaysync.Status
-	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
-	Repositories(ctx context.Context) iter.Seq2[relaysync.RepoStatus, error]
-	Collector(namespace string) prometheus.Collector
-}
-
 // Sync is graspsync embedded in a relay. Use [New].
 type Sync struct {
 	// set by New, read-only
 	relay    *khatru.Relay
 	theirs   hooks // those that the relay had
 	store    *nostrlib.Store
-	manager  manager
+	manager  embedding.SyncManager
 	syncs    *relaysync.SyncManager  // the manager, if New made it
 	records  settings.Opened         // nil if they are whose State it is
 	send     func(e nostr.Event) int // to subscribers; may block
@@ -185,7 +161,7 @@ func Prepare(
 	transport := cfg.Transport
 	if transport == nil {
 		cfg.Egress.OwnNames = append(identity.HostPorts(), cfg.Egress.OwnNames...)
-		if transport, err = dialWith(cfg.Egress, cfg.Sync.Logger); err != nil {
+		if transport, err = embedding.Dial(cfg.Egress, cfg.Sync.Logger); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -207,7 +183,7 @@ func Prepare(
 }
 
 // managed sets the manager, before anything is stored.
-func (s *Sync) managed(m manager) { s.manager, s.env.Manager = m, m }
+func (s *Sync) managed(m embedding.SyncManager) { s.manager, s.env.Manager = m, m }
 
 // build makes all but the manager, and leaves the relay alone.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Config, error) {
@@ -251,18 +227,6 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 	return s, cfg, nil
 }
 
-func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error) {
-	dialer, err := egress.NewDialer(rules)
-	if err != nil {
-		return nil, fmt.Errorf("khatru adapter: %w", err)
-	}
-	transport, err := wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("khatru adapter: %w", err)
-	}
-	return transport, nil
-}
-
 // Run syncs until ctx ends and returns what ended it; [relaysync.ErrRunning] if it
 // was called before, and an error that wraps [ErrReplaced] if a hook of the relay was set after New.
 // A broadcast that a client has been blocking for a second is left behind; it ends with that
@@ -277,26 +241,7 @@ func (s *Sync) Run(ctx context.Context) error {
 	if s.theirs.queryStored != nil && s.relay.Negentropy {
 		s.log.Warn("the relay keeps its own QueryStored: other servers can reconcile (NIP-77) with no more than that gives")
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() { s.upkeep.Run(ctx) })
-	broadcasting := make(chan struct{})
-	go func() {
-		defer close(broadcasting)
-		s.broadcasts.Run(ctx, func(e nostr.Event) { s.send(e) })
-	}()
-	err := s.manager.Run(ctx)
-	cancel()
-	wg.Wait()
-	grace := time.NewTimer(broadcastGrace)
-	defer grace.Stop()
-	select {
-	case <-broadcasting:
-	case <-grace.C:
-		s.log.Warn("a client that does not read still blocks a broadcast")
-	}
-	return err
+	return embedding.Run(ctx, s.manager, s.upkeep, s.broadcasts, s.send)
 }
 
 // Close ends the use of the backend by the relay, as far as its hooks are ours: clients are
