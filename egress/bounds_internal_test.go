@@ -24,7 +24,6 @@ import (
 
 // What is just within the bounds of a budget is taken, what is just outside is not.
 func TestBudgetConfigBounds(t *testing.T) {
-	const longest = 3650 * 24 * time.Hour
 	require.Equal(t, BudgetConfig{
 		fixed: budgetConstants{
 			BaseBackoff:  5 * time.Second,
