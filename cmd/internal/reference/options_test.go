@@ -1,20 +1,19 @@
 package reference
 
 import (
-	"cmp"
-	"fmt"
 	"go/ast"
-	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/goldentest"
@@ -25,46 +24,63 @@ const root = "../../.."
 // optionTypes are the names of structs that hold what an embedder may set.
 var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits", "Times", "RepositoriesConfig"}
 
-// fixedTypes are those of structs that hold what only tests set otherwise.
-var fixedTypes = []string{"constants", "numbers", "budgetConstants", "folderNumbers"}
-
 var (
-	defaults = regexp.MustCompile(`(?s)^(.*?)(?:[,;.]?\s*\bDefaults?|, defaults?) to (.*?)(?:[.;:] |[.;:]?$)`)
-	link     = regexp.MustCompile(`\[([\w./]+)\]`)
+	defaults = regexp.MustCompile(`\bDefaults? to (.*?)(?:[.;:] |[.;:]?$)`)
+	quantity = regexp.MustCompile(`(?:^| )\d[\d,]*(?: (?:ms|s|min|h|days?|[KMG]iB)\b)?`)
+	flag     = regexp.MustCompile(`(?m)^\tfs\.[^"\n]*"([a-z-]+)",`)
 )
 
-// option is a field, or several that are documented together.
-type option struct{ fields, about, byDefault string }
-
-// TestOptions: docs/limits.md has each option with its default, as the documentation of its
-// field has it, which is held to the code by tests of its package.
+// TestOptions: docs/configuration.md has every option whose default is a number, with this number as the documentation of
+// its field has it, which tests of its package compare with the code.
 func TestOptions(t *testing.T) {
-	var out strings.Builder
+	page, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
+	require.NoError(t, err)
+	options := 0
 	for _, dir := range publicPackages(t) {
-		for _, s := range optionStructs(t, dir) {
-			if slices.Contains(fixedTypes, s.name) {
-				fmt.Fprintf(&out, "\n### Fixed in %s\n\n| number | value | what |\n|---|---|---|\n", dir)
-			} else {
-				fmt.Fprintf(&out, "\n### %s.%s\n\n| option | default | what |\n|---|---|---|\n", dir, s.name)
-			}
-			for _, o := range s.options {
-				fmt.Fprintf(&out, "| %s | %s | %s |\n", o.fields, cell(o.byDefault), cell(o.about))
+		for _, file := range goFiles(t, dir) {
+			for name, said := range defaultsIn(t, file) {
+				name = path.Base(dir) + "." + name
+				options++
+				assert.True(t, row(string(page), "`"+name+"`", said), "docs/configuration.md has no row of %s with its default, %s", name, said)
 			}
 		}
 	}
-	generated(t, "limits.md", out.String())
+	require.Greater(t, options, 30)
+}
+
+// row reports whether a line of a table contains both texts.
+func row(page, name, value string) bool {
+	for line := range strings.Lines(page) {
+		if strings.Contains(line, name) && strings.Contains(line, value) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestFlags: docs/configuration.md has every flag of graspserver.
+func TestFlags(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
+	require.NoError(t, err)
+	source, err := os.ReadFile(filepath.Join(root, "cmd", "graspserver", "main.go"))
+	require.NoError(t, err)
+	flags := flag.FindAllStringSubmatch(string(source), -1)
+	require.Greater(t, len(flags), 40)
+	for _, m := range flags {
+		assert.Contains(t, string(page), "`-"+m[1]+"`")
+	}
 }
 
 // generated checks, or with -update writes, what a file of docs has below its marker.
 func generated(t *testing.T, file, want string) {
 	t.Helper()
 	const marker = "<!-- Made by go test ./cmd/internal/reference -update. -->\n"
-	path := filepath.Join(root, "docs", file)
-	text, err := os.ReadFile(path)
+	file = filepath.Join(root, "docs", file)
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	before, _, ok := strings.Cut(string(text), marker)
 	require.True(t, ok, "%s has no marker", file)
-	goldentest.Equal(t, path, before+marker+want)
+	goldentest.Equal(t, file, before+marker+want)
 }
 
 // publicPackages are the folders of packages that others may import, and whose options they set.
@@ -87,71 +103,46 @@ func publicPackages(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-type optionStruct struct {
-	name    string
-	options []option
-}
-
-func optionStructs(t *testing.T, dir string) (structs []optionStruct) {
+func goFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 	require.NoError(t, err)
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		require.NoError(t, err)
-		for _, decl := range tree.Decls {
-			types, ok := decl.(*ast.GenDecl)
-			if !ok {
-				continue
-			}
-			for _, spec := range types.Specs {
-				spec, ok := spec.(*ast.TypeSpec)
-				if !ok || !slices.Contains(optionTypes, spec.Name.Name) && !slices.Contains(fixedTypes, spec.Name.Name) {
-					continue
-				}
-				if options := optionsOf(spec); len(options) > 0 {
-					structs = append(structs, optionStruct{spec.Name.Name, options})
-				}
-			}
-		}
-	}
-	return structs
+	return slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
 }
 
-func optionsOf(spec *ast.TypeSpec) (options []option) {
-	s, ok := spec.Type.(*ast.StructType)
-	if !ok {
-		return nil
-	}
-	var names []string
-	var text string
-	end := func() {
-		if len(names) > 0 {
-			o := option{fields: "`" + strings.Join(names, "`, `") + "`", about: text}
-			if m := defaults.FindStringSubmatch(text); m != nil {
-				o.about, o.byDefault = m[1], link.ReplaceAllString(m[2], "$1")
+// defaultsIn returns the default of each option of a file that is a number, by Type.Field.
+func defaultsIn(t *testing.T, file string) map[string]string {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	require.NoError(t, err)
+	found := make(map[string]string)
+	ast.Inspect(tree, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok || !slices.Contains(optionTypes, spec.Name.Name) {
+			return true
+		}
+		s, ok := spec.Type.(*ast.StructType)
+		if !ok {
+			return true
+		}
+		var numbers []string
+		for _, field := range s.Fields.List {
+			if about := field.Doc.Text(); about != "" {
+				m := defaults.FindStringSubmatch(strings.Join(strings.Fields(about), " "))
+				if numbers = nil; m != nil {
+					numbers = quantity.FindAllString(m[1], -1)
+				}
 			}
-			o.about = link.ReplaceAllString(new(doc.Package).Synopsis(o.about), "$1")
-			options = append(options, o)
-		}
-		names = nil
-	}
-	for _, field := range s.Fields.List {
-		if about := cmp.Or(field.Doc.Text(), field.Comment.Text()); about != "" {
-			end()
-			text = strings.Join(strings.Fields(about), " ")
-		}
-		for _, name := range field.Names {
-			if name.IsExported() {
-				names = append(names, name.Name)
+			for _, name := range field.Names {
+				if name.IsExported() && len(numbers) > 0 {
+					found[spec.Name.Name+"."+name.Name] = strings.Trim(numbers[0], " ,")
+					numbers = numbers[1:]
+				}
 			}
 		}
-	}
-	end()
-	return options
+		return true
+	})
+	return found
 }
 
 // cell makes a text fit into a table.
