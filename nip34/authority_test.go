@@ -173,21 +173,54 @@ func TestAuthorityTable(t *testing.T) {
 	goldentest.Equal(t, "../docs/authority.md", out.String())
 }
 
-const tableHead = `# Who has a say about the refs
+const tableHead = `# Who may push
 
-The owner of a repository has a say, or the lead whom the owner names. Besides, everybody has a say whom somebody with a say
-lists as "m" or "M", and whose own announcement lists, in turn, somebody with a say. "o" gives none, and an ended role
-gives none. "/status.json?repo=..." of a server shows it for one repository, and so does its page.
+A push is accepted if the newest state event (kind 30618) of a *member* of the repository names exactly these refs. Fetched Git data
+follows the same rule. The owner of a repository is a member. Other keys become members in two steps:
+
+1. A member's announcement lists the key, by a role tag "m" (maintainer) or "M" (lead).
+2. The announcement of the listed key, with the same identifier, lists a member in return.
+
+~~~
+   ann's announcement          bob's announcement          cat's announcement
+   m=bob  ───── lists ───────▶ m=ann
+          ◀──── lists ──────── m=cat ───── lists ───────▶  (none)
+
+   owner: member               member: he answered         invited: she has not answered
+~~~
+
+- **Bob pushes.** Ann lists Bob, and Bob lists Ann. Bob publishes a state that names his commit, and pushes to Ann's URL. The push
+  is accepted.
+- **Cat pushes.** Bob lists Cat, but Cat has no announcement. Her push is refused, because no member's state names her commit.
+  When she publishes an announcement that lists Bob or Ann, she becomes a member.
+- **Dan announces a repository of the same name and lists Ann.** Nobody lists Dan, so he is not a member of Ann's repository. In
+  his own repository he decides alone, unless Ann answers him.
+
+More rules:
+
+- A role tag may contain times: start, end, start, and so on. A role with an end is over.
+- If an announcement names one other key as lead ("M"), its first member is that lead instead of the owner. The lead must name
+  itself or a further lead. Two leads, or leads that name each other, give no members.
+- The tag "maintainers" counts only if the announcement has no role tag at all. The role "o" (moderator) gives no right to push.
+- The newest state of any member decides about all refs. Refs below refs/nostr/ are different: anybody may push the commit that a pull
+  request event names.
+- With Membership.OneSided (-one-sided) step 2 is not needed, as on servers before 2026.
+
+"/status.json?repo=..." and the page of a repository show its members. A *view* below is the set of members as one owner's URL shows it.
+
+## Cases
 
 The cases below are made from the scripts in nip34/testdata by TestAuthorityTable; don't edit. In an announcement
-"m=bob:10:20" is the tag ["m", <key of bob>, "10", "20"]. What is asked:
+"m=bob:10:20" is the tag ["m", <key of bob>, "10", "20"]. The column "asked" has one of these:
 
-- view bob: who has a say in the repository of bob's announcement. "root" is where the view begins, "member" who has a say
-  besides, "invited" who is listed and has not answered.
-- onesided bob: the same where listings need no answer.
-- somewhere bob: whether bob has a say in any view.
-- wanted ann: whose announcements are taken in although they don't list this server, if that of ann does.
-- relays ann: at which relays ann's repository is followed then, and who names them.
+- view bob: the members of bob's repository. "root" is the owner or lead with whom the set begins, "invited" a listed key that has
+  not answered.
+- onesided bob: the same with Membership.OneSided.
+- somewhere bob: whether bob is a member in any view.
+- wanted ann: the authors whose announcements are accepted although they do not list this server, if ann's announcement does.
+- relays ann: the relays at which ann's repository is followed, and the announcement that names each.
+
+<!-- Made by go test ./nip34 -run TestAuthorityTable -update. -->
 `
 
 func writeTable(out *strings.Builder, script string) (cases int) {
