@@ -245,7 +245,7 @@ func writeTable(out *strings.Builder, script string) (cases int) {
 		case word == "case":
 			flush()
 			if said != "" {
-				fmt.Fprintf(out, "\n## %s\n\n| case | announcements | asked | answer |\n|---|---|---|---|\n", said)
+				fmt.Fprintf(out, "\n### %s\n\n| case | announcements | asked | answer |\n|---|---|---|---|\n", said)
 				said = ""
 			}
 			title, announced = rest, nil

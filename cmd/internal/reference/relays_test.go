@@ -20,7 +20,7 @@ func TestRelays(t *testing.T) {
 	require.NoError(t, err)
 	_, table, ok := strings.Cut(string(phrases), "\n\n")
 	require.True(t, ok)
-	generated(t, "relays.md", "\n## Limits\n\n"+relayLimits()+"\n## Refusals\n\n"+table)
+	generated(t, "relays.md", "\n### Limits\n\n"+relayLimits()+"\n### Refusals\n\n"+table)
 }
 
 // relayLimits has a column for each relay and a line for each limit that one of them has.
