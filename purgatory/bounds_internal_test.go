@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
 // What an event of each kind must say is what makes it one that can wait: without it, it is
@@ -173,135 +170,4 @@ func TestServersWithMetricsOfTheirOwn(t *testing.T) {
 	require.False(t, all[0].LastFailure.IsZero())
 	require.Zero(t, all[1].Failed)
 	require.True(t, all[1].LastFailure.IsZero())
-}
-
-// What waits with its data here counts until it has a ref, and not for itself.
-func TestWhatWaitsCountsUntilItHasARef(t *testing.T) {
-	_, x := displacing()
-	one, other := &nip34.PullRequest{ID: graspsync.EventID{1}}, &nip34.PullRequest{ID: graspsync.EventID{2}}
-	ref := graspsync.RepoRef{Identifier: "r"}
-	asks := func(pulls ...*nip34.PullRequest) asked {
-		return asked{&repository{Repository: &resolve.Repository{Ref: ref}}, pulls, -1}
-	}
-	x.displacement.placed(ref, one.ID, 99)
-	require.Empty(t, x.displacement.displaced)
-	x.displacement.displace(ref, 30)
-	began := time.Now()
-	require.EqualValues(t, 5+7+10, x.displacement.pruned(ref, began, 30, 5, map[graspsync.EventID]int64{one.ID: 7, other.ID: 10}))
-	require.Equal(t, began, x.displacement.at(ref).since)
-	require.EqualValues(t, 22, x.displacement.besides(asks(), nil, nil))
-	require.EqualValues(t, 15, x.displacement.besides(asks(one), nil, nil))
-	require.EqualValues(t, 12, x.displacement.besides(asks(one, other), nil, []graspsync.EventID{one.ID}))
-	require.EqualValues(t, 5, x.displacement.besides(asks(one, other), nil, nil))
-	x.displacement.placed(ref, one.ID, 99)
-	x.displacement.placed(ref, one.ID, 99)
-	require.EqualValues(t, 15, x.displacement.at(ref).bytes)
-	x.displacement.placed(ref, other.ID, 99)
-	require.EqualValues(t, 5, x.displacement.at(ref).bytes)
-	require.Zero(t, x.displacement.pruned(ref, began, 5, 0, nil))
-	require.EqualValues(t, 3, x.displacement.pruned(ref, began, 0, 9, map[graspsync.EventID]int64{one.ID: 3}), "after a restart")
-	x.displacement.placed(ref, one.ID, 99)
-	require.Empty(t, x.displacement.displaced)
-}
-
-// What is fetched counts but for what refs are found to need, or waits of it, once each.
-func TestWhatIsFetchedCountsOnce(t *testing.T) {
-	cfg, x := displacing()
-	ref := graspsync.RepoRef{Identifier: "r"}
-	one, other := &nip34.PullRequest{ID: graspsync.EventID{1}}, &nip34.PullRequest{ID: graspsync.EventID{2}}
-	asks := func(pulls ...*nip34.PullRequest) asked {
-		return asked{&repository{Repository: &resolve.Repository{Ref: ref}}, pulls, -1}
-	}
-	x.displacement.displace(ref, 3)
-	x.displacement.fetched(ref, 0)
-	x.displacement.fetched(ref, 40)
-	require.EqualValues(t, 43, x.displacement.at(ref).bytes)
-	weights := map[graspsync.EventID]int64{one.ID: 10, other.ID: 50}
-	require.EqualValues(t, 33, x.displacement.besides(asks(one), weights, nil))
-	require.EqualValues(t, 3, x.displacement.besides(asks(one, other), weights, nil))
-	require.EqualValues(t, 33, x.displacement.besides(asks(one, other), weights, []graspsync.EventID{other.ID}))
-	x.displacement.placed(ref, one.ID, 10)
-	require.EqualValues(t, 33, x.displacement.at(ref).bytes)
-	x.displacement.came(ref, map[graspsync.EventID]int64{other.ID: 20})
-	require.EqualValues(t, 33, x.displacement.at(ref).bytes)
-	require.EqualValues(t, 13, x.displacement.besides(asks(other), weights, nil))
-	x.displacement.placed(ref, graspsync.EventID{3}, 15)
-	require.EqualValues(t, 23, x.displacement.at(ref).bytes, "no more than has come")
-	x.displacement.came(ref, map[graspsync.EventID]int64{{4}: 7})
-	require.EqualValues(t, 30, x.displacement.at(ref).bytes)
-	cfg.NoMaintenance = true
-	x.displacement.fetched(ref, 5)
-	require.EqualValues(t, 30, x.displacement.at(ref).bytes)
-}
-
-// Pull requests are weighed so that nobody's many keep others' from that.
-func TestInTurns(t *testing.T) {
-	var pulls, want []*nip34.PullRequest
-	for _, p := range []struct {
-		author byte
-		at     int64
-	}{{1, 90}, {2, 50}, {3, 10}, {1, 80}, {2, 40}, {1, 70}, {1, 60}} { // as they should be
-		want = append(want, &nip34.PullRequest{
-			ID: graspsync.EventID{byte(p.at)}, Author: graspsync.PubKey{p.author}, CreatedAt: nostr.Timestamp(p.at),
-		})
-	}
-	for _, i := range rand.Perm(len(want)) {
-		pulls = append(pulls, want[i])
-	}
-	require.Equal(t, want, inTurns(pulls))
-	same := []*nip34.PullRequest{{ID: graspsync.EventID{2}}, {ID: graspsync.EventID{1}}}
-	require.Equal(t, graspsync.EventID{1}, inTurns(same)[0].ID)
-}
-
-// displacing are rations of which nothing but the displacement is used.
-func displacing() (*Config, *rations) {
-	cfg, git := &Config{Limits: Limits{MaxPullBytes: 100}}, containedGit{}
-	report := newReport(cfg)
-	return cfg, newRations(cfg, report, git, nil, nil, nil, nil, newDisplacement(cfg, git, newSchedule(report)))
-}
-
-// What has given way is counted in so many repositories at most, and for none that has left.
-func TestDisplacedIsBounded(t *testing.T) {
-	cfg, x := displacing()
-	refs := make([]graspsync.RepoRef, maxUpkeep+2)
-	for i := range refs {
-		refs[i].Owner = graspsync.PubKey{byte(i), byte(i >> 8), byte(i >> 16)}
-		x.displacement.displace(refs[i], 1)
-	}
-	require.Len(t, x.displacement.displaced, maxUpkeep)
-	last := refs[len(refs)-1]
-	require.EqualValues(t, 1, x.displacement.at(last).bytes)
-	x.displacement.displace(last, 2)
-	require.Len(t, x.displacement.displaced, maxUpkeep, "it is one of them")
-	require.EqualValues(t, 3, x.displacement.at(last).bytes)
-	x.displacement.displace(last, 0)
-	x.displacement.displace(last, -1)
-	require.EqualValues(t, 3, x.displacement.at(last).bytes)
-	require.EqualValues(t, 2, x.displacement.pruned(last, time.Now(), 3, 2, nil))
-	require.EqualValues(t, 2, x.displacement.at(last).bytes)
-	require.Zero(t, x.displacement.pruned(last, time.Now(), 2, 0, nil))
-	require.Zero(t, x.displacement.pruned(last, time.Now(), 0, 5, nil), "nothing was displaced")
-	require.Zero(t, x.displacement.pruned(last, time.Now(), 1, 5, map[graspsync.EventID]int64{{1}: 7}), "it has left")
-	require.NotContains(t, x.displacement.displaced, last)
-	require.Empty(t, x.displacement.crowded())
-	x.displacement.displace(last, 49)
-	require.Empty(t, x.displacement.crowded())
-	x.displacement.displace(last, 1)
-	require.Equal(t, []graspsync.RepoRef{last}, x.displacement.crowded(), "half of what pull requests may take up")
-	cfg.NoMaintenance = true
-	x.displacement.displace(refs[0], 50)
-	require.Len(t, x.displacement.crowded(), 1, "nobody would say that it is gone")
-}
-
-// Weights are remembered of so many repositories.
-func TestWeightsAreBounded(t *testing.T) {
-	_, x := displacing()
-	for n := range maxWalked + 2 {
-		r := &repository{Repository: &resolve.Repository{Ref: graspsync.RepoRef{Identifier: fmt.Sprint(n)}}}
-		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[graspsync.EventID]int64{{1}: 5}}})
-		x.note(asked{r, nil, -1}, answered{weighed: weighed{of: map[graspsync.EventID]int64{{1}: 6}}})
-	}
-	require.Len(t, x.weights, maxWalked)
-	require.EqualValues(t, 6, x.weights[graspsync.RepoRef{Identifier: fmt.Sprint(maxWalked + 1)}].of[graspsync.EventID{1}])
-	require.NotContains(t, x.weights, graspsync.RepoRef{})
 }

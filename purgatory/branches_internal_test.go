@@ -64,14 +64,14 @@ func TestPullsOfOthersThatCanNotBeWeighed(t *testing.T) {
 		require.ErrorIs(t, err, ErrCrowded)
 		require.False(t, has)
 		g, r := w.look()
-		_, err = p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
+		_, _, err = p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
 		require.ErrorIs(t, err, ErrCrowded)
 		w.err = nil
 		w.fail = "probe"
-		_, err = p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
+		_, _, err = p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{pr.Tip})
 		require.ErrorIs(t, err, errScales)
 		w.sizes[pr.Tip] = 100
-		ids, err := p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{objectOf(99), pr.Tip})
+		ids, _, err := p.looker.withRoom(t.Context(), g, r, "dir", []nip34.ObjectID{objectOf(99), pr.Tip})
 		require.NoError(t, err)
 		require.Equal(t, []nip34.ObjectID{pr.Tip}, ids, "nothing names the other")
 		require.True(t, r.more)
@@ -336,10 +336,10 @@ func TestPushToARepositoryInDoubt(t *testing.T) {
 		gone := resolve.RefChange{Name: ref, Old: objectOf(1)}
 		for what, moves := range map[string]func() error{
 			"push": func() error {
-				_, err := p.rations.forPush(t.Context(), w.ref, "dir", w.pulls[:1], 0)
+				_, err := p.quota.forPush(t.Context(), w.ref, "dir", w.pulls[:1], 0)
 				return err
 			},
-			"remove": func() error { return p.rations.remove(t.Context(), w.ref, "dir", resolve.Refs{At: w.refs}, gone) },
+			"remove": func() error { return p.mover.remove(t.Context(), w.ref, "dir", []resolve.RefChange{gone}) },
 		} {
 			w.fail = "align" // nothing can be moved, nor taken back
 			require.ErrorIs(t, moves(), errScales, what)
@@ -347,7 +347,7 @@ func TestPushToARepositoryInDoubt(t *testing.T) {
 			_, err = p.mover.keep.Get(t.Context(), key)
 			require.NoError(t, err, what)
 		}
-		_, err = p.rations.forPush(t.Context(), w.ref, "dir", w.pulls[:1], 0)
+		_, err = p.quota.forPush(t.Context(), w.ref, "dir", w.pulls[:1], 0)
 		require.NoError(t, err)
 		require.NotContains(t, w.refs, mainBranch(), "taken back")
 		require.Empty(t, p.mover.doubted)

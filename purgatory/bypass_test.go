@@ -176,7 +176,7 @@ func TestWhatIsSharedHasRoomTogether(t *testing.T) {
 			worst = max(worst, w.bytesOf(alice))
 		}
 		require.LessOrEqual(t, worst, int64(3*most))
-		require.LessOrEqual(t, w.p.Displaced(alice.PubKey()), int64(2*most))
+		require.LessOrEqual(t, w.p.PullBytes(alice.PubKey()), int64(2*most))
 		for _, ev := range small {
 			require.True(t, w.hasRef(ev), "one after the other")
 		}

@@ -136,10 +136,9 @@ type Limits struct {
 	MaxBytes   int64
 	// MaxPullBytes bounds the bytes of the pull requests in one repository whose authors have no
 	// say in it, besides what branches and tags need. If there is no room for a new one, the author
-	// with most refs loses the oldest; if each author has one, the new one is refused. Removed data stays on
-	// the disk until the repository is maintained, at once if it is half of this, and for an
-	// hour at least: where it is as much as this, a pull request that needs others to go is refused
-	// until then. Defaults to 1 GiB.
+	// with most refs loses the oldest; if each author has one, the new one is refused. It also bounds the
+	// bytes that come for pull requests between two prunes of a repository: more are refused until the
+	// next prune. A prune is due when half of this has come. Defaults to 1 GiB.
 	MaxPullBytes int64
 	// MaxHunts bounds the repositories hunted for at once. At most half of the hunts are for
 	// repositories whose requests took long before, and half as many requests more are

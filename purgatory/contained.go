@@ -197,9 +197,9 @@ func (g containedGit) Missing(ctx context.Context, dir string, ids []nip34.Objec
 	return g.git.Missing(ctx, dir, ids)
 }
 
-func (g containedGit) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (_ int64, err error) {
+func (g containedGit) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (_ int64, err error) {
 	defer g.report.recovered(&err, ofGit)
-	return g.git.Weigh(ctx, dir, id, but)
+	return g.git.Weigh(ctx, dir, ids, but)
 }
 
 func (g containedGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {

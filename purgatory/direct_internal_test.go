@@ -2,7 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -18,8 +17,6 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
-	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -88,76 +85,6 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 			_, err = p.Authorised(t.Context(), w.ref)
 			require.ErrorIs(t, err, errScales)
 		}
-	})
-}
-
-// Where others have all places in which git may run, no pull request has a ref for now, and what
-// has come for them is looked for; none of that says anything about the repository.
-func TestCrowdedPullRequestsWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newRationed(t, 0)
-		p := w.p
-		var theirs, own *nip34.PullRequest
-		for _, pr := range w.pulls {
-			if pr.Author == w.ref.Owner {
-				own = pr
-			} else if w.sizes[pr.Tip] > 0 {
-				theirs = pr
-			}
-		}
-		w.held(theirs, own)
-		for _, came := range []bool{false, true} {
-			for _, err := range []error{fmt.Errorf("busy: %w", ErrCrowded), errors.New("boom")} {
-				w.err = err
-				g, gerr := p.reader.gather(t.Context(), w.ref, false)
-				require.NoError(t, gerr)
-				r := &repository{Repository: g.Repository(w.ref)}
-				r.dir, r.until, r.watch = "dir", pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-				r.Refs = resolve.Refs{At: w.refs, Format: nip34.SHA1}
-				r.Found = setOf([]nip34.ObjectID{theirs.Tip, own.Tip})
-				if came {
-					r.came = r.Found
-				}
-				rerr := p.rations.ration(t.Context(), g, r)
-				if !errors.Is(err, ErrCrowded) {
-					require.ErrorIs(t, rerr, err)
-					require.Nil(t, r.Over)
-					continue
-				}
-				require.NoError(t, rerr)
-				require.ErrorIs(t, r.trouble, ErrCrowded)
-				require.ErrorContains(t, r.trouble, "pull request: ")
-				require.Equal(t, setOf([]graspsync.EventID{theirs.ID, own.ID}), r.Over)
-				d := p.displacement.at(w.ref)
-				require.Equal(t, came, d.bytes == p.displacement.much() && d.waits[theirs.ID] == p.displacement.much(), d)
-				require.Equal(t, came, p.schedule.queue.Len() == 1, "it is looked for")
-			}
-		}
-	})
-}
-
-// What can't be weighed is taken for much when it goes, and what another ref has for nothing.
-func TestWeightOfWhatGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newRationed(t, 0)
-		w.sizes[objectOf(10)] = 300
-		one, other := nip34.EventRef(graspsync.EventID{1}), nip34.EventRef(graspsync.EventID{2})
-		c := resolve.RefChange{Name: one, Old: objectOf(10)}
-		weigh := func(refs map[nip34.RefName]nip34.ObjectID) int64 {
-			return w.p.rations.weightOf(t.Context(), w.ref, "dir", resolve.Refs{At: refs}, c)
-		}
-		alone := map[nip34.RefName]nip34.ObjectID{one: objectOf(10), other: objectOf(11)}
-		require.EqualValues(t, 300, weigh(alone))
-		require.Zero(t, weigh(map[nip34.RefName]nip34.ObjectID{one: objectOf(10), other: objectOf(10)}))
-		w.fail = "weigh"
-		require.EqualValues(t, 512, weigh(alone))
-		w.takes = time.Second - 1
-		require.EqualValues(t, 300, weigh(alone))
-		w.takes = time.Second + 1
-		require.EqualValues(t, 512, weigh(alone))
-		w.takes = 0
-		w.p.rations.weights[w.ref] = weighed{of: map[graspsync.EventID]int64{{1}: 7}}
-		require.EqualValues(t, 7, weigh(alone))
 	})
 }
 

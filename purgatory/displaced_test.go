@@ -133,8 +133,8 @@ func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
 	})
 }
 
-// What gave way in a repository that has left counted for its owner until the next start, as if
-// it were strangers': who had repositories come and go had no ceiling any more.
+// What pull requests took up in a repository that has left counted for them until the next start: an
+// owner who had repositories come and go had no limit any more.
 func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		a := served(w)
@@ -148,12 +148,12 @@ func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 		w.git.Put(repoOf(alice), object(102))
 		w.held(proposes(relaytest.NewKey("eve"), now()+5, 102, "one too many"))
 		wait(time.Second)
-		require.Positive(t, w.p.Displaced(alice.PubKey()))
+		require.Positive(t, w.p.PullBytes(alice.PubKey()))
 		w.relay.gone(a)
 		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
 		wait(time.Second)
 		require.False(t, w.git.Has(repoOf(alice)))
-		require.Zero(t, w.p.Displaced(alice.PubKey()))
+		require.Zero(t, w.p.PullBytes(alice.PubKey()))
 	})
 }
 
@@ -180,11 +180,12 @@ func TestWhatFailsToGoIsLeftAloneForAWhile(t *testing.T) {
 		w.serveAlice()
 		for i := range 2 {
 			w.git.Size(object(100+i), 900)
-			w.git.Put(repoOf(alice), object(100+i))
-			w.held(proposes(relaytest.NewKey("eve"), now()+nostrTime(i), 100+i, "and another one"))
+			ev := proposes(relaytest.NewKey("eve"), now()+nostrTime(i), 100+i, "and another one")
+			w.relay.put(ev)
+			_ = w.pushFor(ev, 900)
 			wait(time.Second)
 		}
-		require.Positive(t, w.p.Displaced(alice.PubKey()))
+		require.Positive(t, w.p.PullBytes(alice.PubKey()))
 		wait(3 * time.Hour)
 		git.mu.Lock()
 		tried := len(git.order)

@@ -13,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
-	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -95,43 +94,7 @@ func (p *Purgatory) Left() (out []string) {
 	}
 	f.gatherings.mu.Unlock()
 	f.servers.mu.Unlock()
-	p.displacement.mu.Lock()
-	defer p.displacement.mu.Unlock()
-	for ref, d := range p.displacement.displaced {
-		wrong(d.bytes <= 0, "nothing gave way in %s", ref)
-	}
 	return out
-}
-
-// Weights returns what the refs of pull requests count for in a repository, when all that must
-// be weighed has been, however long that takes.
-func (p *Purgatory) Weights(ctx context.Context, ref graspsync.RepoRef, dir string) (map[graspsync.EventID]int64, error) {
-	for {
-		g, err := p.reader.announced(ctx, ref.Identifier, false)
-		if err != nil {
-			return nil, err
-		}
-		r := &repository{Repository: g.Repository(ref)}
-		r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
-		if r.Refs, err = p.looker.git.Refs(ctx, dir); err != nil {
-			return nil, err
-		}
-		a := asked{r, nil, -1}
-		w, err := p.rations.weigh(ctx, a)
-		if err != nil {
-			return nil, err
-		}
-		p.rations.note(a, answered{weighed: w})
-		whole := len(w.stale) == 0 && !w.again
-		for name := range r.Refs.At {
-			id, of := resolve.EventOf(name)
-			_, weighed := w.of[id]
-			whole = whole && (!of || weighed)
-		}
-		if whole {
-			return w.of, nil
-		}
-	}
 }
 
 // Undo is what takes back a transaction, of which a part was done.

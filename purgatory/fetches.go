@@ -18,19 +18,18 @@ import (
 // fetches are the requests under way. What comes for one repository is gathered in
 // one quarantine, whoever sends it, until something is complete.
 type fetches struct {
-	cfg          *Config
-	report       *report
-	repos        containedRepositories
-	git          containedGit
-	inbox        *inbox
-	findings     *findings
-	gatherings   *gatherings
-	servers      *servers
-	schedule     *schedule
-	displacement *displacement
-	rations      *rations
-	looker       *looker
-	step         func(name string)
+	cfg        *Config
+	report     *report
+	repos      containedRepositories
+	git        containedGit
+	inbox      *inbox
+	findings   *findings
+	gatherings *gatherings
+	servers    *servers
+	schedule   *schedule
+	quota      *prQuota
+	looker     *looker
+	step       func(name string)
 }
 
 // errHere is wrapped when what failed is git, the disk or a lock of ours, and no server.
@@ -188,7 +187,7 @@ func (f *fetches) more(asked question, seen Fetched) bool {
 func (f *fetches) prepare(ctx context.Context, into *gathering, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q), f.displacement.ofOwner)
+	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q), f.quota.ofOwner)
 	if err != nil {
 		return err
 	}
@@ -228,7 +227,6 @@ func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched
 	if err != nil {
 		f.findings.touch(seen.Repo)
 	}
-	f.displacement.unneeded(seen.Repo)
 	f.inbox.tell(news{identifier: seen.Repo.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil { // which is not the server's fault; the news has it looked at again
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
@@ -275,7 +273,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := f.gatherings.bytesOf(pl) + seen.Bytes // of this one it is not noted yet
-	done, err := f.repos.Reserve(ctx, ref, pl.whose != (whose{}), bytes, f.displacement.ofOwner)
+	done, err := f.repos.Reserve(ctx, ref, pl.whose != (whose{}), bytes, f.quota.ofOwner)
 	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
 		f.gatherings.discard(pl)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
@@ -290,7 +288,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 	}
 	defer unlock()
 	q := pl.quarantine
-	switch room, soon, err := f.rations.hasRoomFor(ctx, ref, dir, came, bytes, pl.whose != (whose{})); {
+	switch room, soon, err := f.quota.hasRoomFor(ctx, ref, dir, came, bytes, pl.whose != (whose{})); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errHere, err)
 	case !room && soon:
@@ -313,7 +311,7 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 	f.step("promoted")
 	f.schedule.brought(ref)
 	if pl.whose != (whose{}) {
-		f.displacement.fetched(ref, bytes)
+		f.quota.brought(ref, bytes)
 	}
 	return nil
 }

@@ -80,12 +80,11 @@ type Repositories interface {
 
 	// Reserve makes so many bytes count that are about to come to a repository, for nothing
 	// but pull requests it may be, until done is called, once they are there or are not to
-	// come. None ask whether there is room for anything. displaced says how many bytes in an
-	// owner's repositories are for pull requests that have no ref any more: they count as what
-	// only pull requests need, not for the owner. It is quick, and not called after Reserve
-	// has returned. The error wraps ErrFull if there is no room. It may be called with or
+	// come. None ask whether there is room for anything. pullBytes returns how many bytes pull
+	// requests of strangers take up in an owner's repositories: they do not count for the owner.
+	// It is quick, and not called after Reserve has returned. The error wraps ErrFull if there is no room. It may be called with or
 	// without the lock, and returns soon once ctx has ended.
-	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error)
+	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) (done func(), err error)
 }
 
 // Upload is what one push has brought for an event.
@@ -120,9 +119,9 @@ type GitFetcher interface {
 	// Missing returns those of ids that are not in the repository with all that they
 	// need.
 	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
-	// Weigh returns how many bytes on the disk an object takes up with all that it needs,
+	// Weigh returns how many bytes on the disk some objects take up with all that they need,
 	// but for what others need as well. All are in the repository, whose lock is not needed.
-	Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error)
+	Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error)
 
 	// Quarantine makes a place beside a repository for objects that are not part of
 	// it yet.

@@ -23,30 +23,28 @@ import (
 // looker looks at repositories: it makes their refs what the events say whose objects are
 // here, and releases these.
 type looker struct {
-	cfg       *Config
-	report    *report
-	stored    stored
-	repos     containedRepositories
-	git       containedGit
-	keep      state.Store
-	step      func(name string)
-	naming    *keyed.Locks[graspsync.RepoRef] // who looks at a repository
-	inbox     *inbox
-	findings  *findings
-	waiting   *waiting
-	pins      *pins
-	served    *servedPulls
-	takes     *longTakes
-	entries   *entries
-	reader    *reader
-	mover     *mover
-	histories *histories
-	rations   *rations
-	remover   *remover
-	intake    *intake
-	// displacement is what counts for pull requests though it has no ref.
-	displacement *displacement
-	departures   *departures
+	cfg        *Config
+	report     *report
+	stored     stored
+	repos      containedRepositories
+	git        containedGit
+	keep       state.Store
+	step       func(name string)
+	naming     *keyed.Locks[graspsync.RepoRef] // who looks at a repository
+	inbox      *inbox
+	findings   *findings
+	waiting    *waiting
+	pins       *pins
+	served     *servedPulls
+	takes      *longTakes
+	entries    *entries
+	reader     *reader
+	mover      *mover
+	histories  *histories
+	quota      *prQuota
+	remover    *remover
+	intake     *intake
+	departures *departures
 }
 
 // The lock of a repository is waited for this part of the longest time of a look, since pushes may
@@ -243,8 +241,8 @@ func (k *looker) dropHere(ctx context.Context, r *repository, e ledger.Entry) er
 		return nil
 	}
 	change := resolve.RefChange{Name: name, Old: at}
-	if err := k.rations.remove(ctx, r.Ref, r.dir, r.Refs, change); err != nil {
-		return err
+	if err := k.mover.remove(ctx, r.Ref, r.dir, []resolve.RefChange{change}); err != nil {
+		return fmt.Errorf("removing a ref: %w", err)
 	}
 	r.Refs = r.Refs.Apply([]resolve.RefChange{change}, nip34.RefName{})
 	return nil
@@ -360,7 +358,7 @@ func (k *looker) alignPulls(ctx context.Context, g *resolve.Group, r *repository
 	if err := k.share(ctx, g, r, sets); err != nil {
 		return err
 	}
-	if err := k.rations.ration(ctx, g, r); err != nil {
+	if err := k.quota.ration(ctx, g, r); err != nil {
 		return err
 	}
 	return k.alignNow(ctx, g, r)
@@ -609,7 +607,8 @@ func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync
 	if ids, err = k.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
 		return false, err
 	}
-	if ids, err = k.withRoom(ctx, g, r, dir, ids); err != nil || len(ids) == 0 {
+	ids, bytes, err := k.withRoom(ctx, g, r, dir, ids)
+	if err != nil || len(ids) == 0 {
 		return false, err
 	}
 	err = r.work(ctx, r.left(), func(ctx context.Context) error { return k.git.Share(ctx, dir, r.dir, ids) })
@@ -617,43 +616,39 @@ func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync
 		return false, err
 	}
 	k.step("shared")
-	if r.came == nil {
-		r.came = make(map[nip34.ObjectID]struct{})
-	}
-	maps.Copy(r.came, setOf(ids))
+	k.quota.brought(r.Ref, bytes)
 	return true, nil
 }
 
 // withRoom returns those of ids, which are in the folder of another repository, that a state
 // names or a pull request that could have a ref: what came for one that can have none would
-// lie here for nobody.
-func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, err error) {
+// lie here for nobody. bytes come for pull requests.
+func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
 	decided := setOf(resolve.IDsOf(g.Decided(r.Repository)))
 	both, err := k.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	ids = slices.Clone(ids)
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // who has little time left is not always the same
-	sum := int64(0)                                                            // of those that have room, which need it together
 	for _, id := range ids {
 		_, room := decided[id]
 		if !room {
-			var bytes int64
-			if bytes, room, err = k.pullWithRoom(ctx, g, r, dir, id, both, sum); err != nil {
-				return nil, err
+			var n int64
+			if n, room, err = k.pullWithRoom(ctx, g, r, dir, id, both, bytes); err != nil {
+				return nil, 0, err
 			}
 			if room {
-				sum += bytes
+				bytes += n
 			}
 		}
 		if room {
 			out = append(out, id)
 		}
 	}
-	r.more = r.more || sum > 0 && len(out) < len(ids)
+	r.more = r.more || bytes > 0 && len(out) < len(ids)
 	slices.SortFunc(out, resolve.CompareIDs)
-	return out, nil
+	return out, bytes, nil
 }
 
 // pullWithRoom reports whether a pull request could have a ref whose tip is in the folder of
@@ -661,7 +656,7 @@ func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, 
 // come with it.
 func (k *looker) pullWithRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		bytes, err = k.git.Weigh(ctx, dir, tip, both)
+		bytes, err = k.git.Weigh(ctx, dir, []nip34.ObjectID{tip}, both)
 		return err
 	})
 	switch {
@@ -676,7 +671,7 @@ func (k *looker) pullWithRoom(ctx context.Context, g *resolve.Group, r *reposito
 		if room || h.Pull.Tip != tip || !slices.Contains(h.Pull.Repos, r.Ref) {
 			continue
 		}
-		if room, err = k.rations.hasRoom(ctx, r, h.Pull, bytes+more); err != nil {
+		if room, err = k.quota.hasRoom(ctx, r, h.Pull, bytes+more); err != nil {
 			return 0, false, err
 		}
 	}
@@ -731,12 +726,12 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 		if u.Tip != tip {
 			continue
 		}
-		if room, err := k.rations.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
+		if room, err := k.quota.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
 			return cmp.Or(err, errNoRoom)
 		}
 		var done func() // what lies there counts for nobody yet
 		err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-			done, err = k.repos.Reserve(ctx, r.Ref, true, u.Bytes, k.displacement.ofOwner)
+			done, err = k.repos.Reserve(ctx, r.Ref, true, u.Bytes, k.quota.ofOwner)
 			return err
 		})
 		if err != nil {
@@ -747,6 +742,7 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 		switch {
 		case err == nil:
 			k.step("taken")
+			k.quota.brought(r.Ref, u.Bytes)
 			delete(r.Missing, tip)
 			r.Found[tip] = struct{}{}
 			r.gained = true

@@ -46,16 +46,15 @@ const (
 // maintenance has our repositories put in order, one after the other.
 type maintenance struct {
 	// set once, read-only
-	cfg          *Config
-	report       *report
-	git          containedGit
-	schedule     *schedule
-	displacement *displacement
-	rations      *rations
-	reader       *reader
-	mover        *mover
-	findings     *findings
-	inbox        *inbox
+	cfg      *Config
+	report   *report
+	git      containedGit
+	schedule *schedule
+	quota    *prQuota
+	reader   *reader
+	mover    *mover
+	findings *findings
+	inbox    *inbox
 
 	lines seldom.Lines[graspsync.RepoRef]
 
@@ -132,9 +131,7 @@ func (m *maintenance) run(ctx context.Context) {
 			m.all(ctx)
 			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
 		case <-much.C:
-			for _, ref := range m.displacement.crowded() {
-				m.displacement.makeDue(ref)
-			}
+			m.quota.makeAllDue()
 		case <-m.schedule.wake:
 		case <-pause.C:
 			resting = false
@@ -192,35 +189,27 @@ func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now b
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
-	gone := m.displacement.at(ref)
-	var waits map[graspsync.EventID]int64
+	came := m.quota.at(ref).came
 	how := Maintenance{
-		Lock: func(ctx context.Context) (string, func(), error) { return m.mover.enter(ctx, ref, m.cfg.fixed.Timeout) },
-		Keep: func(ctx context.Context) ([]nip34.ObjectID, error) { return m.reader.namedBy(ctx, ref) },
-		Choose: func(ctx context.Context, dir string) (ids []nip34.ObjectID, err error) {
-			ids, waits, err = m.rations.worthKeeping(ctx, ref, dir)
-			return ids, err
-		},
-
+		Lock:  func(ctx context.Context) (string, func(), error) { return m.mover.enter(ctx, ref, m.cfg.fixed.Timeout) },
+		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return m.reader.namedBy(ctx, ref) },
 		Grace: m.cfg.Times.Grace, Remember: rememberRefs, Now: now,
 	}
-	if grace, may := m.displacement.mayPrune(ref, gone, began); may && !now {
+	if grace, may := m.quota.mayPrune(ref, began); may && !now {
 		how.Prune, how.Grace = true, min(how.Grace, grace)
+	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
+		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return m.quota.waiting.pullTips(ref), nil }
 	}
 	done, err := m.git.Maintain(ctx, how)
 	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
-	if done.Pruned && (gone.bytes > 0 || len(waits) > 0) {
-		left := m.displacement.pruned(ref, began, gone.bytes, done.Unnamed, waits)
-		m.displacement.pruneEnded(ref, began, left)
-		if done.Unnamed < gone.bytes { // who waited for that has room
-			m.findings.touch(ref)
-			m.inbox.tell(news{identifier: ref.Identifier})
-		}
-	} else if how.Prune {
-		m.displacement.pruneEnded(ref, began, gone.bytes) // what takes long and fails is left alone as long as what does not
+	if how.Prune && done.Pruned && m.quota.pruned(ref, began, came, done.Unnamed) { // pull requests that waited may have room
+		m.findings.touch(ref)
+		m.inbox.tell(news{identifier: ref.Identifier})
+	} else if how.Prune && err != nil {
+		m.quota.pruneFailed(ref, began)
 	}
 	m.mu.Lock()
 	st := &m.status

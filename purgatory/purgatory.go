@@ -39,32 +39,31 @@ type Purgatory struct {
 	ran atomic.Bool
 
 	// Set by Open, read-only. What stands below calls what stands above it.
-	cfg          *Config
-	report       *report
-	inbox        *inbox
-	findings     *findings
-	departures   *departures
-	gatherings   *gatherings
-	servers      *servers
-	entries      *entries
-	announcing   *announcing
-	reader       *reader
-	mover        *mover
-	histories    *histories
-	schedule     *schedule
-	displacement *displacement
-	rations      *rations
-	remover      *remover
-	intake       *intake
-	looker       *looker
-	surveyor     *surveyor
-	expirer      *expirer
-	checks       *checks
-	maintenance  *maintenance
-	fetches      *fetches
-	engine       *engine
-	explainer    *explainer
-	ended        chan struct{} // closed when Run ends
+	cfg         *Config
+	report      *report
+	inbox       *inbox
+	findings    *findings
+	departures  *departures
+	gatherings  *gatherings
+	servers     *servers
+	entries     *entries
+	announcing  *announcing
+	reader      *reader
+	mover       *mover
+	histories   *histories
+	schedule    *schedule
+	quota       *prQuota
+	remover     *remover
+	intake      *intake
+	looker      *looker
+	surveyor    *surveyor
+	expirer     *expirer
+	checks      *checks
+	maintenance *maintenance
+	fetches     *fetches
+	engine      *engine
+	explainer   *explainer
+	ended       chan struct{} // closed when Run ends
 }
 
 // Open reads what waits from a store, repairs what a crash has left, and returns when
@@ -122,12 +121,11 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p.mover = newMover(&cfg, outside.repos, outside.git, outside.keep, step)
 	p.histories = newHistories(outside.git)
 	p.schedule = newSchedule(p.report)
-	p.displacement = newDisplacement(&cfg, outside.git, p.schedule)
-	p.rations = newRations(&cfg, p.report, outside.git, waiting, p.findings, p.reader, p.mover, p.displacement)
+	p.quota = newPRQuota(&cfg, p.report, outside.git, waiting, p.findings, p.reader, p.mover, p.schedule)
 	naming := keyed.NewLocks[graspsync.RepoRef]()
 	p.remover = &remover{
 		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, naming: naming,
-		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, rations: p.rations,
+		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, quota: p.quota,
 	}
 	p.intake = &intake{
 		cfg: &cfg, report: p.report, repos: outside.repos, step: step,
@@ -138,7 +136,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 		keep: outside.keep, step: step, naming: naming,
 		inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, takes: p.entries.takes,
 		entries: p.entries, reader: p.reader, mover: p.mover,
-		histories: p.histories, displacement: p.displacement, rations: p.rations, remover: p.remover, intake: p.intake, departures: p.departures,
+		histories: p.histories, quota: p.quota, remover: p.remover, intake: p.intake, departures: p.departures,
 	}
 	p.surveyor = &surveyor{
 		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, entries: p.entries, reader: p.reader,
@@ -149,12 +147,12 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	}
 	p.checks = &checks{cfg: &cfg, repos: outside.repos, inbox: p.inbox, findings: p.findings, reader: p.reader, departures: p.departures}
 	p.maintenance = &maintenance{
-		cfg: &cfg, report: p.report, git: outside.git, schedule: p.schedule, displacement: p.displacement, rations: p.rations,
+		cfg: &cfg, report: p.report, git: outside.git, schedule: p.schedule, quota: p.quota,
 		reader: p.reader, mover: p.mover, findings: p.findings, inbox: p.inbox,
 	}
 	p.fetches = &fetches{
 		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, inbox: p.inbox, findings: p.findings,
-		gatherings: p.gatherings, servers: p.servers, schedule: p.schedule, displacement: p.displacement, rations: p.rations, looker: p.looker,
+		gatherings: p.gatherings, servers: p.servers, schedule: p.schedule, quota: p.quota, looker: p.looker,
 	}
 	p.engine = newEngine(p, outside, seed)
 	p.explainer = &explainer{
@@ -250,15 +248,15 @@ func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
 	return p.findings.await(ctx, ref)
 }
 
-// Displaced returns how many bytes are for pull requests in repositories of an owner that
-// have no ref any more, or none yet, and may be on the disk until these are maintained.
-func (p *Purgatory) Displaced(owner graspsync.PubKey) int64 { return p.displacement.ofOwner(owner) }
+// PullBytes returns how many bytes pull requests of authors who are no members take up at most in
+// the repositories of an owner, as far as that was measured since the start.
+func (p *Purgatory) PullBytes(owner graspsync.PubKey) int64 { return p.quota.ofOwner(owner) }
 
 // Ration says which of some pull requests a push may not make the refs of, that brings so
 // many bytes for them, and why; for the others it makes room. It must be called when git
 // is about to make them, with the lock of the repository, which is in dir.
 func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
-	return p.rations.forPush(ctx, ref, dir, pulls, bytes)
+	return p.quota.forPush(ctx, ref, dir, pulls, bytes)
 }
 
 // RemoveRepository removes a repository at once and for good, served or not. It is for who

@@ -267,7 +267,7 @@ func (l *drawnLife) all() {
 	l.write("held %d released %d expired %d replaced %d deleted %d refused %d displaced %d", st.Held, st.Released, st.Expired, st.Replaced, st.Deleted, st.Refused, st.Displaced)
 	l.write("fetches %d failed %d objects %d fetched %d dropped %v unreadable %d panics %v", st.Fetches, st.Failed, st.Objects, st.Fetched, st.Dropped, st.Unreadable, st.Panics)
 	ref := repoOf(alice)
-	l.write("refs %v %v %v, %d given way", l.git.RefsOf(ref), tipsOf(l.git.Objects(ref)), l.git.Kept(ref), l.p.Displaced(ref.Owner))
+	l.write("refs %v %v %v, %d of pull requests", l.git.RefsOf(ref), tipsOf(l.git.Objects(ref)), l.git.Kept(ref), l.p.PullBytes(ref.Owner))
 	l.write("%v", l.p.Sizes())
 }
 

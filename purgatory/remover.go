@@ -23,7 +23,7 @@ type remover struct {
 	gatherings *gatherings
 	histories  *histories
 	mover      *mover
-	rations    *rations
+	quota      *prQuota
 }
 
 // erase is [Purgatory.RemoveRepository].
@@ -104,11 +104,14 @@ func (rm *remover) dropRef(ctx context.Context, ref graspsync.RepoRef, id grasps
 	if !exists {
 		return nil
 	}
-	return rm.rations.remove(ctx, ref, dir, refs, resolve.RefChange{Name: name, Old: at})
+	if err := rm.mover.remove(ctx, ref, dir, []resolve.RefChange{{Name: name, Old: at}}); err != nil {
+		return fmt.Errorf("removing a ref: %w", err)
+	}
+	return nil
 }
 
 // forget forgets what was found out about a repository that is not here any more.
 func (rm *remover) forget(ref graspsync.RepoRef) {
 	rm.histories.forget(ref)
-	rm.rations.forget(ref)
+	rm.quota.forget(ref)
 }

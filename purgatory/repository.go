@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
@@ -18,15 +17,14 @@ type repository struct {
 
 	dir      string
 	unlock   func()
-	watch    *stopwatch.Watch            // of the look, which may be at others as well
-	until    time.Duration               // of watch: when its share of time is over
-	moves    int                         // refs that may be moved at once; 0: any number
-	gained   bool                        // objects came to it in this look
-	came     map[nip34.ObjectID]struct{} // those that did, from other repositories
-	occupied bool                        // somebody was at another repository, which may have some
-	more     bool                        // some did not, for which there may be room when these have refs
-	failed   error                       // it could not be dealt with; it is looked at again
-	trouble  error                       // something else went wrong; it is looked at again
+	watch    *stopwatch.Watch // of the look, which may be at others as well
+	until    time.Duration    // of watch: when its share of time is over
+	moves    int              // refs that may be moved at once; 0: any number
+	gained   bool             // objects came to it in this look
+	occupied bool             // somebody was at another repository, which may have some
+	more     bool             // some did not, for which there may be room when these have refs
+	failed   error            // it could not be dealt with; it is looked at again
+	trouble  error            // something else went wrong; it is looked at again
 }
 
 // fateOf is the fate of an entry whose waiting ended by what others did.

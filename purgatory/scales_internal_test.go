@@ -155,10 +155,10 @@ func (s *scales) Probe(_ context.Context, _ string, ids []nip34.ObjectID) (map[n
 	return kinds, "", s.fails("probe")
 }
 
-func (s *scales) Weigh(ctx context.Context, _ string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+func (s *scales) Weigh(ctx context.Context, _ string, ids, but []nip34.ObjectID) (int64, error) {
 	if s.takes > 0 {
 		left, _ := ctx.Deadline()
-		s.say("weighs %s, %d others, deadline %v", id.String()[38:], len(but), !left.IsZero())
+		s.say("weighs %v, %d others, deadline %v", tips(ids), len(but), !left.IsZero())
 		select {
 		case <-time.After(s.takes):
 		case <-ctx.Done():
@@ -168,29 +168,31 @@ func (s *scales) Weigh(ctx context.Context, _ string, id nip34.ObjectID, but []n
 	if s.err != nil {
 		return 0, s.err
 	}
-	if err := s.fails("weigh"); err != nil || slices.Contains(but, id) {
+	if err := s.fails("weigh"); err != nil {
 		return 0, err
 	}
-	return s.sizes[id], nil
+	sum := int64(0)
+	for _, id := range ids {
+		if !slices.Contains(but, id) {
+			sum += s.sizes[id]
+		}
+	}
+	return sum, nil
 }
 
 func (s *scales) Maintain(ctx context.Context, how Maintenance) (Maintained, error) {
-	dir, unlock, err := how.Lock(ctx)
+	_, unlock, err := how.Lock(ctx)
 	if err != nil {
 		return Maintained{}, err
 	}
 	unlock()
-	chosen, err := how.Choose(ctx, dir)
-	if err != nil {
-		return Maintained{}, err
-	}
 	keep, err := how.Keep(ctx)
 	if err != nil {
 		return Maintained{}, err
 	}
 	until, _ := ctx.Deadline()
-	s.say("maintains: now %v, prune %v, grace %v, remember %v, for %v, chosen %v, keep %v",
-		how.Now, how.Prune, how.Grace, how.Remember, time.Until(until), tips(chosen), tips(keep))
+	s.say("maintains: now %v, prune %v, grace %v, remember %v, for %v, keep %v",
+		how.Now, how.Prune, how.Grace, how.Remember, time.Until(until), tips(keep))
 	time.Sleep(s.done.Locked)
 	return s.done, s.fails("maintain")
 }

@@ -207,11 +207,6 @@ func TestNamedBy(t *testing.T) {
 			require.Equal(t, Held, answer.Decision)
 		}
 		require.Equal(t, []string{"52", "61", "63"}, named())
-		var waiting []nip34.ObjectID
-		for _, pr := range p.entries.waiting.pulls(w.ref) {
-			waiting = append(waiting, pr.Tip)
-		}
-		require.Equal(t, []string{"63", "64", "65"}, tips(waiting))
 		w.fail = "announcements"
 		_, err := p.reader.namedBy(t.Context(), w.ref)
 		require.ErrorIs(t, err, errScales)

@@ -198,17 +198,16 @@ func (w *waiting) allWait(ids []graspsync.EventID) bool {
 	})
 }
 
-// pulls returns the pull requests that wait, of those of a repository.
-func (w *waiting) pulls(ref graspsync.RepoRef) (pulls []*nip34.PullRequest) {
+// pullTips returns the commits of the pull requests that wait for a repository.
+func (w *waiting) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) {
 	w.mu.Lock()
-	entries := w.ledger.Of(ref)
-	w.mu.Unlock()
-	for _, e := range entries {
+	defer w.mu.Unlock()
+	for _, e := range w.ledger.Of(ref) {
 		if e.Pull != nil {
-			pulls = append(pulls, e.Pull)
+			tips = append(tips, e.Pull.Tip)
 		}
 	}
-	return pulls
+	return tips
 }
 
 // pullRequest is [Purgatory.PullRequest].

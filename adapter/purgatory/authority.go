@@ -70,8 +70,8 @@ func (a Authority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string
 	return a.Purgatory.Ration(ctx, ref, dir, pulls, bytes)
 }
 
-// Displaced implements [gitserve.Authority].
-func (a Authority) Displaced(owner graspsync.PubKey) int64 { return a.Purgatory.Displaced(owner) }
+// PullBytes implements [gitserve.Authority].
+func (a Authority) PullBytes(owner graspsync.PubKey) int64 { return a.Purgatory.PullBytes(owner) }
 
 func tipOf(pr *nip34.PullRequest, ref graspsync.RepoRef) nip34.ObjectID {
 	if !slices.Contains(pr.Repos, ref) {

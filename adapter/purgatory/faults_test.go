@@ -138,6 +138,6 @@ func TestTips(t *testing.T) {
 			require.Equal(t, c.known, known)
 			require.Equal(t, c.tip, got)
 		}
-		require.Zero(t, authority.Displaced(owner.PubKey()))
+		require.Zero(t, authority.PullBytes(owner.PubKey()))
 	})
 }

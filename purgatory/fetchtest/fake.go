@@ -399,7 +399,7 @@ func (f *Fake) Probe(_ context.Context, dir string, ids []nip34.ObjectID) (map[n
 }
 
 // Weigh implements [purgatory.GitFetcher].
-func (f *Fake) Weigh(_ context.Context, _ string, id nip34.ObjectID, but []nip34.ObjectID) (sum int64, _ error) {
+func (f *Fake) Weigh(_ context.Context, _ string, ids, but []nip34.ObjectID) (sum int64, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("weigh"); err != nil {
@@ -420,7 +420,9 @@ func (f *Fake) Weigh(_ context.Context, _ string, id nip34.ObjectID, but []nip34
 	for _, o := range but {
 		visit(o, func(nip34.ObjectID) {})
 	}
-	visit(id, func(id nip34.ObjectID) { sum += f.size(id) })
+	for _, id := range ids {
+		visit(id, func(id nip34.ObjectID) { sum += f.size(id) })
+	}
 	return sum, nil
 }
 

@@ -199,7 +199,7 @@ func TestEachQuestionThatGitDoesNotAnswer(t *testing.T) {
 	ids := history(t, dir, "main", 3)
 	f := fetcher(t, Config{})
 	weigh := func(but ...nip34.ObjectID) error {
-		n, err := f.Weigh(t.Context(), dir, ids[2], but)
+		n, err := f.Weigh(t.Context(), dir, ids[2:3], but)
 		if err != nil {
 			require.Zero(t, n)
 		}

@@ -221,8 +221,8 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 }
 
 // Weigh implements [purgatory.GitFetcher].
-func (f *Fetcher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
-	return f.objects.weigh(ctx, dir, id, but)
+func (f *Fetcher) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
+	return f.objects.weigh(ctx, dir, ids, but)
 }
 
 // Format returns how a repository hashes its objects.

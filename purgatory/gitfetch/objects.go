@@ -429,9 +429,11 @@ func (o *objectReader) kept(dir string, idLen int) (packIndexes, error) {
 
 // weigh is the size of objects as git says it, which counts a delta as it lies there, and
 // no index.
-func (o *objectReader) weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+func (o *objectReader) weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
 	var in bytes.Buffer
-	fmt.Fprintf(&in, "%s\n", id)
+	for _, id := range ids {
+		fmt.Fprintf(&in, "%s\n", id)
+	}
 	for _, o := range but {
 		fmt.Fprintf(&in, "^%s\n", o)
 	}

@@ -27,10 +27,10 @@ type Authority interface {
 	// make them. The repository is in dir; bytes is what came for all of them together, 0 if
 	// that is not known. It may remove others to make room. Without limits it returns nil.
 	Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
-	// Displaced returns how many bytes of pull requests that have no ref any more may be in
-	// the repositories of an owner: they count as what only pull requests need, not for the
-	// owner. It returns 0 if Ration removes nothing.
-	Displaced(owner graspsync.PubKey) int64
+	// PullBytes returns how many bytes pull requests of strangers take up in the repositories of
+	// an owner, as far as that is known: they do not count for the owner. It returns 0 if Ration
+	// removes nothing.
+	PullBytes(owner graspsync.PubKey) int64
 
 	// BeforePush is told which refs git is about to move: who gets the lock next must know
 	// that these are not to be moved back. It may do nothing.

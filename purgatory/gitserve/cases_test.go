@@ -62,7 +62,7 @@ func (s *stated) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.EventI
 func (*stated) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
 	return nil, nil
 }
-func (*stated) Displaced(graspsync.PubKey) int64                     { return 0 }
+func (*stated) PullBytes(graspsync.PubKey) int64                     { return 0 }
 func (*stated) BeforePush(graspsync.RepoRef, []nip34.RefName)        {}
 func (*stated) Staged(graspsync.RepoRef, []graspsync.EventID)        {}
 func (*stated) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }

@@ -31,7 +31,7 @@ func (mirror) Ration(context.Context, graspsync.RepoRef, string, []graspsync.Eve
 	return nil, nil
 }
 
-func (mirror) Displaced(graspsync.PubKey) int64                                    { return 0 }
+func (mirror) PullBytes(graspsync.PubKey) int64                                    { return 0 }
 func (mirror) BeforePush(graspsync.RepoRef, []nip34.RefName)                       {}
 func (mirror) AfterPush(context.Context, graspsync.RepoRef, []nip34.RefName) error { return nil }
 func (mirror) Staged(graspsync.RepoRef, []graspsync.EventID)                       {}

@@ -100,7 +100,7 @@ func (*authority) Ration(context.Context, graspsync.RepoRef, string, []graspsync
 	return nil, nil
 }
 
-func (*authority) Displaced(graspsync.PubKey) int64 { return 0 }
+func (*authority) PullBytes(graspsync.PubKey) int64 { return 0 }
 
 func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
 

@@ -95,13 +95,13 @@ type reservation struct {
 	bytes int64
 }
 
-// begin returns a reservation without bytes, or why there is no room. The caller must end it. displaced returns
-// how many bytes of an owner no pull request needs any more.
-func (q *diskQuota) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, displaced func(owner graspsync.PubKey) int64) (*reservation, error) {
+// begin returns a reservation without bytes, or why there is no room. The caller must end it. pullBytes returns
+// how many bytes pull requests of strangers take up in the repositories of an owner.
+func (q *diskQuota) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, pullBytes func(owner graspsync.PubKey) int64) (*reservation, error) {
 	if q.owner == 0 && q.all == 0 {
 		return nil, nil
 	}
-	if err := q.refresh(ctx, ref.Owner.String(), func(ctx context.Context, u *usage) { q.weighPulls(ctx, u, ref, displaced) }); err != nil {
+	if err := q.refresh(ctx, ref.Owner.String(), func(ctx context.Context, u *usage) { q.weighPulls(ctx, u, ref, pullBytes) }); err != nil {
 		return nil, err
 	}
 	r := &reservation{q: q, ref: ref, pulls: pulls}
@@ -243,7 +243,7 @@ func linksOf(info fs.FileInfo) int64 {
 
 // weighPulls finds out how many bytes only pull requests need, if that may matter: if an owner has more than half
 // of its limit. Strangers can make that fail. Then the last result stays, and it is tried again after quotaAge.
-func (q *diskQuota) weighPulls(ctx context.Context, u *usage, ref graspsync.RepoRef, displaced func(owner graspsync.PubKey) int64) {
+func (q *diskQuota) weighPulls(ctx context.Context, u *usage, ref graspsync.RepoRef, pullBytes func(owner graspsync.PubKey) int64) {
 	q.mu.Lock()
 	due := q.owner > 0 && u.bytes+u.pending > q.owner/2 &&
 		(time.Since(u.weighed) >= quotaAge || !u.failed && u.weighedBytes != u.bytes)
@@ -254,7 +254,7 @@ func (q *diskQuota) weighPulls(ctx context.Context, u *usage, ref graspsync.Repo
 	if !due {
 		return
 	}
-	gone := displaced(ref.Owner)
+	counted := pullBytes(ref.Owner)
 	pulls, err := q.weighAll(ctx, ref.Owner.String())
 	if err != nil && ctx.Err() == nil {
 		q.failures.warn(ref, fmt.Errorf("measuring pull requests: %w", err))
@@ -262,7 +262,7 @@ func (q *diskQuota) weighPulls(ctx context.Context, u *usage, ref graspsync.Repo
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if u.failed = err != nil; err == nil {
-		u.pulls, u.known = min(pulls+gone, u.bytes), true
+		u.pulls, u.known = min(max(pulls, counted), u.bytes), true
 	}
 }
 

@@ -669,8 +669,8 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 
 // Reserve implements [purgatory.Repositories], with MaxOwnerBytes and MaxBytes of
 // [RepositoriesConfig].
-func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
-	l, err := r.quota.begin(ctx, ref, pulls, displaced)
+func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) (done func(), err error) {
+	l, err := r.quota.begin(ctx, ref, pulls, pullBytes)
 	if err == nil {
 		err = l.charge(bytes)
 	}

@@ -68,7 +68,7 @@ func (h *Handler) take(ctx context.Context, p *upload) error {
 	if rest := p.req.left(false); len(rest) > 0 {
 		theirs, err := h.forEvents(p.ref, rest)
 		if err == nil {
-			l, err = h.repos.quota.begin(ctx, p.ref, theirs, h.auth.Displaced)
+			l, err = h.repos.quota.begin(ctx, p.ref, theirs, h.auth.PullBytes)
 		}
 		defer func() { l.end() }()
 		if err != nil {

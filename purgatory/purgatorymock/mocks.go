@@ -454,18 +454,18 @@ func (c *MockRepositoriesRemoveCall) DoAndReturn(f func(context.Context, graspsy
 }
 
 // Reserve mocks base method.
-func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(graspsync.PubKey) int64) (func(), error) {
+func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(graspsync.PubKey) int64) (func(), error) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes, displaced)
+	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes, pullBytes)
 	ret0, _ := ret[0].(func())
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
 
 // Reserve indicates an expected call of Reserve.
-func (mr *MockRepositoriesMockRecorder) Reserve(ctx, ref, pulls, bytes, displaced any) *MockRepositoriesReserveCall {
+func (mr *MockRepositoriesMockRecorder) Reserve(ctx, ref, pulls, bytes, pullBytes any) *MockRepositoriesReserveCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockRepositories)(nil).Reserve), ctx, ref, pulls, bytes, displaced)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockRepositories)(nil).Reserve), ctx, ref, pulls, bytes, pullBytes)
 	return &MockRepositoriesReserveCall{Call: call}
 }
 
@@ -1015,18 +1015,18 @@ func (c *MockGitFetcherUpdateRefsCall) DoAndReturn(f func(context.Context, strin
 }
 
 // Weigh mocks base method.
-func (m *MockGitFetcher) Weigh(ctx context.Context, dir string, id nip34.ObjectID, but []nip34.ObjectID) (int64, error) {
+func (m *MockGitFetcher) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Weigh", ctx, dir, id, but)
+	ret := m.ctrl.Call(m, "Weigh", ctx, dir, ids, but)
 	ret0, _ := ret[0].(int64)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
 
 // Weigh indicates an expected call of Weigh.
-func (mr *MockGitFetcherMockRecorder) Weigh(ctx, dir, id, but any) *MockGitFetcherWeighCall {
+func (mr *MockGitFetcherMockRecorder) Weigh(ctx, dir, ids, but any) *MockGitFetcherWeighCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Weigh", reflect.TypeOf((*MockGitFetcher)(nil).Weigh), ctx, dir, id, but)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Weigh", reflect.TypeOf((*MockGitFetcher)(nil).Weigh), ctx, dir, ids, but)
 	return &MockGitFetcherWeighCall{Call: call}
 }
 
@@ -1042,13 +1042,13 @@ func (c *MockGitFetcherWeighCall) Return(arg0 int64, arg1 error) *MockGitFetcher
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockGitFetcherWeighCall) Do(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
+func (c *MockGitFetcherWeighCall) Do(f func(context.Context, string, []nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockGitFetcherWeighCall) DoAndReturn(f func(context.Context, string, nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
+func (c *MockGitFetcherWeighCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

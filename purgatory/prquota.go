@@ -1,0 +1,635 @@
+package purgatory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+)
+
+// Refs of pull requests of authors who are no members. Every client that fetches receives the names
+// of all refs.
+const (
+	maxPullsOfAuthor = 100
+	maxPullsOfRepo   = 5_000
+)
+
+// prQuota decides which pull requests of authors who are no members have a ref in a repository.
+// Limits.MaxPullBytes bounds the bytes that only these refs need, and the bytes that came for pull
+// requests since objects that no ref needs were last removed. An event whose ref was removed stays
+// stored. An event whose ref was refused waits, and every release of the repository judges it again.
+type prQuota struct {
+	// set by newPRQuota, read-only
+	cfg      *Config
+	report   *report
+	git      containedGit
+	waiting  *waiting
+	findings *findings
+	reader   *reader
+	mover    *mover
+	schedule *schedule
+
+	mu    sync.Mutex
+	usage map[graspsync.RepoRef]prUsage // guarded by mu
+}
+
+// prUsage is the room that pull requests take up in a repository.
+type prUsage struct {
+	needed int64 // bytes that only their refs need: not less than there are, and measured again when they are too many
+	came   int64 // bytes that came for pull requests since the last prune, and those that it left
+	// unmeasured means that needed is not known.
+	unmeasured bool
+	refused    bool          // a pull request was refused because of came
+	pruned     time.Time     // start of the last prune
+	took       time.Duration // duration of the last prune
+}
+
+func newPRQuota(cfg *Config, report *report, git containedGit, waiting *waiting, findings *findings, reader *reader, mover *mover, schedule *schedule) *prQuota {
+	return &prQuota{
+		cfg: cfg, report: report, git: git, waiting: waiting, findings: findings, reader: reader, mover: mover, schedule: schedule,
+		usage: make(map[graspsync.RepoRef]prUsage),
+	}
+}
+
+// prPlan is a decision about pull requests that ask for a ref.
+type prPlan struct {
+	refused map[graspsync.EventID]struct{}
+	gone    []resolve.RefChange // refs that are removed for others
+	soon    bool                // some are refused only until the next prune
+	needed  int64               // bytes that only refs need, afterwards
+}
+
+// asks reports whether a pull request needs a place to have a ref.
+func asks(r *repository, pr *nip34.PullRequest) bool {
+	_, has := r.Refs.At[nip34.EventRef(pr.ID)]
+	return !has && !r.IsMember(pr.Author)
+}
+
+// plan decides which pull requests may have a ref in a locked repository, and which refs are removed
+// for them. bytes is the number of bytes that come for all of them together; -1 means that their
+// objects are in the repository.
+func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRequest, bytes int64) (prPlan, error) {
+	p := prPlan{refused: make(map[graspsync.EventID]struct{})}
+	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !asks(r, pr) })
+	u := x.at(r.Ref)
+	if p.needed = u.needed; len(pulls) == 0 {
+		return p, nil
+	}
+	if most := x.cfg.Limits.MaxPullBytes; bytes > most || bytes > 0 && u.came+bytes > most {
+		for _, pr := range pulls {
+			p.refused[pr.ID] = struct{}{}
+		}
+		if p.soon = bytes <= most; p.soon {
+			x.refuse(r.Ref)
+		}
+		return p, nil
+	}
+	s := newPRRefs(x, r)
+	if len(s.at) == 0 {
+		p.needed, u.unmeasured = 0, false
+	}
+	if u.unmeasured || len(s.at)+len(pulls) > maxPullsOfAuthor {
+		if err := s.load(ctx, pulls); err != nil {
+			return p, err
+		}
+	}
+	if u.unmeasured {
+		if err := s.measure(ctx, &p.needed); err != nil {
+			return p, err
+		}
+	}
+	slices.SortFunc(pulls, func(a, b *nip34.PullRequest) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), a.ID.Compare(b.ID))
+	})
+	for _, pr := range pulls {
+		need := bytes / int64(len(pulls))
+		if bytes < 0 {
+			var err error
+			if need, err = s.weigh(ctx, r.left()/2, pr.Tip, s.tips()); err != nil {
+				return p, err
+			}
+		}
+		room, err := s.admit(ctx, pr, need, pulls, &p)
+		if err != nil {
+			return p, err
+		}
+		if !room {
+			p.refused[pr.ID] = struct{}{}
+		}
+	}
+	return p, nil
+}
+
+// prRef is a ref of a pull request of an author who is no member.
+type prRef struct {
+	id     graspsync.EventID
+	author graspsync.PubKey // zero if the event is unknown
+	at     nostr.Timestamp
+	tip    nip34.ObjectID
+}
+
+func (p prRef) compare(o prRef) int { return cmp.Or(cmp.Compare(p.at, o.at), p.id.Compare(o.id)) }
+
+// prRefs are the refs of a repository as a plan leaves them.
+type prRefs struct {
+	x        *prQuota
+	r        *repository
+	at       map[graspsync.EventID]prRef
+	others   []nip34.ObjectID // tips of branches, tags and members' pull requests
+	loaded   bool             // the authors are known
+	measured bool
+	full     bool                       // all places are taken, by authors with one ref each
+	stays    map[graspsync.EventID]bool // to remove it frees nothing
+}
+
+func newPRRefs(x *prQuota, r *repository) *prRefs {
+	s := &prRefs{x: x, r: r, at: make(map[graspsync.EventID]prRef), stays: make(map[graspsync.EventID]bool)}
+	for name, at := range r.Refs.At {
+		if id, ok := resolve.EventOf(name); ok {
+			s.at[id] = prRef{id: id, tip: at}
+		} else {
+			s.others = append(s.others, at)
+		}
+	}
+	return s
+}
+
+func (s *prRefs) tips() []nip34.ObjectID {
+	tips := setOf(s.others)
+	for _, p := range s.at {
+		tips[p.tip] = struct{}{}
+	}
+	return slices.Collect(maps.Keys(tips))
+}
+
+// load reads the events of all refs.
+func (s *prRefs) load(ctx context.Context, asking []*nip34.PullRequest) error {
+	if s.loaded {
+		return nil
+	}
+	s.loaded = true
+	now := nostr.Now() // a date in the future counts as now
+	know := func(pr *nip34.PullRequest) {
+		p, has := s.at[pr.ID]
+		switch {
+		case !has:
+		case s.r.IsMember(pr.Author):
+			delete(s.at, pr.ID)
+			s.others = append(s.others, p.tip)
+		default:
+			p.author, p.at = pr.Author, min(pr.CreatedAt, now)
+			s.at[pr.ID] = p
+		}
+	}
+	for id := range s.at {
+		if pr := s.x.waiting.pullRequest(id); pr != nil {
+			know(pr)
+		}
+	}
+	for _, pr := range asking {
+		know(pr)
+	}
+	return s.x.reader.stored.pulls(ctx, s.r.Ref, know)
+}
+
+// measure finds out how many bytes only the refs need.
+func (s *prRefs) measure(ctx context.Context, needed *int64) error {
+	if s.measured {
+		return nil
+	}
+	s.measured = true
+	var tips []nip34.ObjectID
+	for _, p := range s.at {
+		tips = append(tips, p.tip)
+	}
+	bytes, err := int64(0), error(nil)
+	if len(tips) > 0 {
+		err = s.r.work(ctx, s.r.left()/2, func(ctx context.Context) (err error) {
+			bytes, err = s.x.git.Weigh(ctx, s.r.dir, tips, s.others)
+			return err
+		})
+	}
+	if errors.Is(err, errLong) {
+		*needed = s.x.cfg.Limits.MaxPullBytes
+		return nil
+	}
+	if err == nil {
+		*needed = bytes
+		s.x.change(s.r.Ref, func(u *prUsage) { u.needed, u.unmeasured = bytes, false })
+	}
+	return err
+}
+
+// weigh returns how many bytes an object needs that others don't. It returns more than there is room for
+// if that takes too long, because an author could make objects for which it does.
+func (s *prRefs) weigh(ctx context.Context, most time.Duration, tip nip34.ObjectID, but []nip34.ObjectID) (bytes int64, err error) {
+	err = s.r.work(ctx, most, func(ctx context.Context) (err error) {
+		bytes, err = s.x.git.Weigh(ctx, s.r.dir, []nip34.ObjectID{tip}, but)
+		return err
+	})
+	if errors.Is(err, errLong) {
+		return s.x.cfg.Limits.MaxPullBytes + 1, nil
+	}
+	return bytes, err
+}
+
+// admit reports whether a pull request that needs so many bytes may have a ref, and removes others from
+// the plan until it has room. It changes nothing if there is no room.
+func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, asking []*nip34.PullRequest, p *prPlan) (bool, error) {
+	most := s.x.cfg.Limits.MaxPullBytes
+	if need > most || s.full && !s.hasOf(pr.Author) {
+		return false, nil
+	}
+	added := prRef{pr.ID, pr.Author, min(pr.CreatedAt, nostr.Now()), pr.Tip}
+	if p.needed+need > most {
+		if err := errors.Join(s.load(ctx, asking), s.measure(ctx, &p.needed)); err != nil {
+			return false, err
+		}
+	}
+	before, needed := maps.Clone(s.at), p.needed
+	for {
+		v, found, full := s.victim(added, needed+need > most)
+		if !full {
+			break
+		}
+		if !found && len(s.at) >= maxPullsOfRepo && !s.full {
+			var err error
+			if v, found, err = s.merged(ctx); err != nil {
+				return false, err
+			}
+			s.full = !found
+		}
+		if !found {
+			s.at = before
+			return false, nil
+		}
+		delete(s.at, v.id)
+		if needed+need <= most {
+			continue
+		}
+		freed, err := s.weigh(ctx, s.r.left()/2, v.tip, s.tips())
+		if err != nil {
+			return false, err
+		}
+		if freed == 0 || freed > most { // it frees nothing, or there is no time to find out
+			s.at[v.id], s.stays[v.id] = v, true
+			continue
+		}
+		needed = max(0, needed-freed)
+	}
+	for id, v := range before {
+		if _, stays := s.at[id]; stays {
+			continue
+		}
+		if name := nip34.EventRef(id); !s.r.Refs.At[name].IsZero() {
+			p.gone = append(p.gone, resolve.RefChange{Name: name, Old: v.tip})
+		} else {
+			p.refused[id] = struct{}{}
+		}
+	}
+	slices.SortFunc(p.gone, func(a, b resolve.RefChange) int { return cmp.Compare(a.Name.String(), b.Name.String()) })
+	s.at[pr.ID], p.needed = added, needed+need
+	return true, nil
+}
+
+// victim returns the ref that is removed next for a new one. full means that there is no room without
+// that, and found that there is such a ref.
+func (s *prRefs) victim(added prRef, bytesFull bool) (v prRef, found, full bool) {
+	own, of := 0, make(map[graspsync.PubKey]int)
+	for id, p := range s.at {
+		if p.author == added.author {
+			own++
+		}
+		if !s.stays[id] {
+			of[p.author]++
+		}
+	}
+	var oldest prRef
+	largest := added.author
+	switch {
+	case own >= maxPullsOfAuthor:
+	case len(s.at) < maxPullsOfRepo && !bytesFull:
+		return v, false, false
+	default:
+		of[added.author]++
+		for who, n := range of {
+			if n > of[largest] || n == of[largest] && largest != added.author && bytes.Compare(who[:], largest[:]) < 0 {
+				largest = who
+			}
+		}
+		if of[largest] < 2 {
+			return v, false, true
+		}
+	}
+	for id, p := range s.at {
+		if p.author == largest && !s.stays[id] && (!found || p.compare(oldest) < 0) {
+			oldest, found = p, true
+		}
+	}
+	if largest == added.author && found && added.compare(oldest) < 0 {
+		return v, false, true // the new one is the oldest
+	}
+	return oldest, found, true
+}
+
+// mergedSample is the number of refs of which one plan finds out whether they need no place.
+const mergedSample = 16
+
+// merged returns a ref whose commit a branch or a tag contains by now, if a random sample has one.
+func (s *prRefs) merged(ctx context.Context) (v prRef, found bool, err error) {
+	n := 0
+	for _, p := range s.at { // in random order
+		bytes, err := s.weigh(ctx, s.r.left()/mergedSample, p.tip, s.r.Refs.State())
+		if err != nil || bytes == 0 {
+			return p, err == nil, err
+		}
+		if n++; n == mergedSample {
+			break
+		}
+	}
+	return v, false, nil
+}
+
+func (s *prRefs) hasOf(author graspsync.PubKey) bool {
+	for _, p := range s.at {
+		if p.author == author {
+			return true
+		}
+	}
+	return false
+}
+
+// apply records a plan whose refs are made and removed.
+func (x *prQuota) apply(ref graspsync.RepoRef, p prPlan) {
+	for range p.gone {
+		x.report.drop("pull_displaced")
+	}
+	for range p.refused {
+		if p.soon {
+			x.report.drop("pull_unswept")
+		} else {
+			x.report.drop("pull_refs")
+		}
+	}
+	x.change(ref, func(u *prUsage) { u.needed, u.unmeasured = p.needed, false })
+}
+
+// ration decides about the refs of pull requests that wait and whose objects are in the repository.
+func (x *prQuota) ration(ctx context.Context, g *resolve.Group, r *repository) error {
+	var pulls []*nip34.PullRequest
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Pull.Repos, r.Ref) && r.Has(h.Pull.Tip) {
+			pulls = append(pulls, h.Pull)
+		}
+	}
+	r.Merged = make(map[graspsync.EventID]struct{})
+	asking, err := x.unmerged(ctx, r, pulls)
+	var p prPlan
+	if err == nil {
+		p, err = x.plan(ctx, r, asking, -1)
+	}
+	if errors.Is(err, ErrCrowded) { // which is no fault of the repository
+		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
+		r.Over = make(map[graspsync.EventID]struct{})
+		for _, pr := range pulls {
+			r.Over[pr.ID] = struct{}{}
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(asking) > 0 {
+		x.apply(r.Ref, p)
+	}
+	r.Over, r.Displaced = p.refused, p.gone
+	return nil
+}
+
+// unmerged returns the pull requests that need a ref, and notes those that need none because a branch or
+// a tag contains their commit.
+func (x *prQuota) unmerged(ctx context.Context, r *repository, pulls []*nip34.PullRequest) (left []*nip34.PullRequest, err error) {
+	s := &prRefs{x: x, r: r}
+	state := r.Refs.State()
+	for _, pr := range pulls {
+		if !asks(r, pr) {
+			continue
+		}
+		merged := slices.Contains(state, pr.Tip)
+		if !merged {
+			bytes, err := s.weigh(ctx, r.left()/2, pr.Tip, state)
+			if err != nil {
+				return nil, err
+			}
+			merged = bytes == 0
+		}
+		if merged {
+			r.Merged[pr.ID] = struct{}{}
+		} else {
+			left = append(left, pr)
+		}
+	}
+	return left, nil
+}
+
+// hasRoom reports whether a pull request for which so many bytes come may have a ref.
+func (x *prQuota) hasRoom(ctx context.Context, r *repository, pr *nip34.PullRequest, bytes int64) (bool, error) {
+	p, err := x.plan(ctx, r, []*nip34.PullRequest{pr}, bytes)
+	_, refused := p.refused[pr.ID]
+	return !refused, err
+}
+
+// open reads what a plan needs to know of a repository that is locked, and is in dir.
+func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (*repository, error) {
+	g, err := x.reader.announced(ctx, ref.Identifier, false)
+	if err != nil {
+		return nil, err
+	}
+	r := &repository{Repository: g.Repository(ref)}
+	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
+	r.Refs, err = x.git.Refs(ctx, dir)
+	return r, err
+}
+
+// hasRoomFor reports whether objects that were fetched for a locked repository may become part of it:
+// unless only pull requests need them that may have no ref or wait no longer. soon means that there is
+// no room only until the next prune, or that nothing waits for the objects.
+func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
+	states := x.findings.lacked(ref).States
+	entries := x.waiting.of(ref)
+	if slices.ContainsFunc(came, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
+		return true, false, nil
+	}
+	var pulls []*nip34.PullRequest
+	for _, e := range entries {
+		if pr := x.waiting.pullRequest(e.ID); pr != nil && slices.Contains(came, pr.Tip) {
+			pulls = append(pulls, pr)
+		}
+	}
+	if len(pulls) == 0 {
+		return !forPulls, forPulls, nil
+	}
+	r, err := x.open(ctx, ref, dir)
+	if err != nil {
+		return false, false, err
+	}
+	p, err := x.plan(ctx, r, pulls, bytes)
+	room = slices.ContainsFunc(pulls, func(pr *nip34.PullRequest) bool {
+		_, refused := p.refused[pr.ID]
+		return !refused
+	})
+	return room, p.soon, err
+}
+
+// forPush is [Purgatory.Ration].
+func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
+	defer cancel()
+	if err := x.mover.mend(ctx, ref, dir); err != nil { // the push has locked it without that
+		return nil, fmt.Errorf("mending a repository: %w", err)
+	}
+	if len(pulls) == 0 {
+		return nil, nil
+	}
+	r, err := x.open(ctx, ref, dir)
+	if err != nil {
+		return nil, err
+	}
+	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !asks(r, pr) })
+	p, err := x.plan(ctx, r, pulls, bytes)
+	if err != nil || len(pulls) == 0 {
+		return nil, err
+	}
+	if len(p.gone) > 0 {
+		if err := x.mover.remove(ctx, ref, dir, p.gone); err != nil {
+			return nil, fmt.Errorf("removing refs: %w", err)
+		}
+	}
+	x.apply(ref, p)
+	if len(p.refused) < len(pulls) {
+		x.brought(ref, bytes)
+	}
+	refused := make(map[graspsync.EventID]string)
+	for id := range p.refused {
+		refused[id] = reasonPulls
+	}
+	return refused, nil
+}
+
+func (x *prQuota) at(ref graspsync.RepoRef) prUsage {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if u, known := x.usage[ref]; known {
+		return u
+	}
+	return prUsage{unmeasured: true}
+}
+
+func (x *prQuota) change(ref graspsync.RepoRef, how func(*prUsage)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	u, known := x.usage[ref]
+	if !known {
+		u.unmeasured = true
+		for other := range x.usage { // any: it is measured again
+			if len(x.usage) < maxUpkeep {
+				break
+			}
+			delete(x.usage, other)
+		}
+	}
+	how(&u)
+	x.usage[ref] = u
+}
+
+// brought notes that bytes came to a repository for pull requests. Nothing is pruned without
+// maintenance, so that nothing is counted without it.
+func (x *prQuota) brought(ref graspsync.RepoRef, bytes int64) {
+	if bytes > 0 && !x.cfg.NoMaintenance {
+		x.change(ref, func(u *prUsage) { u.came += bytes })
+		x.makeDue(ref)
+	}
+}
+
+// refuse notes that a pull request waits for a prune.
+func (x *prQuota) refuse(ref graspsync.RepoRef) {
+	x.change(ref, func(u *prUsage) { u.refused = true })
+	x.makeDue(ref)
+}
+
+// mayPrune returns the grace of objects that no ref needs, if much has come for pull requests or one
+// waits for a prune.
+func (x *prQuota) mayPrune(ref graspsync.RepoRef, now time.Time) (grace time.Duration, may bool) {
+	u := x.at(ref)
+	grace = min(crowdedGrace, x.cfg.Times.Grace)
+	wanted := u.refused || u.came > 0 && u.came >= x.cfg.Limits.MaxPullBytes/2
+	return grace, wanted && (u.pruned.IsZero() || now.Sub(u.pruned) >= max(grace, upkeepShare*u.took))
+}
+
+// makeDue has a repository be maintained now if it may be pruned.
+func (x *prQuota) makeDue(ref graspsync.RepoRef) {
+	if _, may := x.mayPrune(ref, time.Now()); may {
+		x.schedule.add(ref)
+		x.schedule.rouse()
+	}
+}
+
+// makeAllDue is makeDue for all repositories.
+func (x *prQuota) makeAllDue() {
+	x.mu.Lock()
+	refs := slices.Collect(maps.Keys(x.usage))
+	x.mu.Unlock()
+	for _, ref := range refs {
+		x.makeDue(ref)
+	}
+}
+
+// pruned notes the end of a prune that began when so many bytes had come, and left so many that no ref
+// needs. It reports whether there is more room.
+func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
+	x.change(ref, func(u *prUsage) {
+		was := *u
+		u.came = max(0, u.came-came) + min(came, left)
+		u.pruned, u.took = began, time.Since(began)
+		if u.came < was.came {
+			u.refused, more = false, true
+		}
+	})
+	return more
+}
+
+// pruneFailed notes that a prune has failed: it is left alone as long as after one that has not.
+func (x *prQuota) pruneFailed(ref graspsync.RepoRef, began time.Time) {
+	x.change(ref, func(u *prUsage) { u.pruned, u.took = began, time.Since(began) })
+}
+
+// forget is called when a repository is removed.
+func (x *prQuota) forget(ref graspsync.RepoRef) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.usage, ref)
+}
+
+// ofOwner is [Purgatory.PullBytes].
+func (x *prQuota) ofOwner(owner graspsync.PubKey) (bytes int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for ref, u := range x.usage {
+		if ref.Owner == owner {
+			bytes += u.needed + u.came
+		}
+	}
+	return bytes
+}
