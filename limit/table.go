@@ -125,7 +125,7 @@ func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evict
 }
 
 // maxKept is the number of entries that are passed over because they are in use.
-const maxKept = 64
+const maxKept = 1024
 
 // victim returns the entry that makes room: the oldest one of who has most. Of several who have most, the
 // one that brings the new entry comes first.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -244,13 +243,4 @@ func (y *Tally) audit(t *testing.T, m *SyncManager) {
 	for key, n := range want {
 		require.Equal(t, n, y.counts[key], key)
 	}
-}
-
-// Tenures returns since when owners have been here as an earlier process had kept it.
-func (m *SyncManager) Tenures() map[string]time.Time {
-	out := make(map[string]time.Time)
-	for _, tenure := range m.remember.tenures.restored {
-		out[tenure.Owner.String()] = tenure.Since
-	}
-	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,9 +55,7 @@ type conn struct {
 	cut       bool // by the relay, or on the way to it
 
 	// owned by the loop
-	stands   bool      // it is connected
-	stored   uint64    // events of its relay's that were stored when it was last looked at
-	usefulAt time.Time // when it was noted that there were more
+	stands bool // it is connected
 
 	believes believes
 	largest  largest
@@ -94,7 +91,6 @@ func newConn(ctx context.Context, env *connEnv, u graspsync.RelayURL, epoch uint
 		batches: make(map[plan.BatchID]*fetching),
 		live:    newToken(u),
 		room:    make(chan struct{}, 1),
-		stored:  stats.stored.Load(),
 	}
 	c.ctx, c.hangup = context.WithCancel(ctx)
 	return c
@@ -152,7 +148,7 @@ func (c *conn) begin() {
 		s.Skim(c.env.ingest.absences.dealtWith)
 	}
 	c.session = session.New(sessionConfig(c.env.cfg, c.stats, limits, info))
-	c.env.inbox.put(connected{conn: c, limits: limits.Requests, info: info, place: c.place()})
+	c.env.inbox.put(connected{conn: c, limits: limits.Requests, info: info})
 }
 
 // sessionConfig says how a session with a relay goes about it.
@@ -180,22 +176,6 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		c.IDChunk = min(n, c.IDChunk)
 	}
 	return c
-}
-
-// place is what shares the connections that relays have at one address: that of a network
-// of IPv4 of 256, or of IPv6 of 2^80, which is what one can have for the price of one.
-// Addresses that only an operator's own permission lets us dial are nobody's to share.
-func (c *conn) place() netip.Prefix {
-	at := c.conn.Traffic().RemoteAddr.Unmap().WithZone("")
-	if !at.IsGlobalUnicast() || at.IsPrivate() {
-		return netip.Prefix{}
-	}
-	bits := 24
-	if at.Is6() {
-		bits = 48
-	}
-	place, _ := at.Prefix(bits) // fails for the zero Addr only, which is no unicast one
-	return place
 }
 
 func (c *conn) close() {

@@ -12,8 +12,6 @@ import (
 // kept. Whoever changes one changes it here as well.
 func TestFiguresAreAsDecided(t *testing.T) {
 	for name, got := range map[string][2]int{
-		"tenureBytes":    {tenureBytes, 40},
-		"tenuresChunk":   {tenuresChunk, 1_000},
 		"wholeTries":     {wholeTries, 4},
 		"forgeries":      {forgeries, 2_000},
 		"failingShare":   {failingShare, 8},
@@ -89,7 +87,6 @@ func TestFiguresAreAsDecided(t *testing.T) {
 		"rescanMostFirst": {rescanMostFirst, time.Minute},
 		"rescanMost":      {rescanMost, time.Hour},
 		"completeEvery":   {completeEvery, time.Minute},
-		"usefulEvery":     {usefulEvery, time.Hour},
 		"resumeFirst":     {resumeFirst, time.Minute},
 		"resumeMost":      {resumeMost, time.Hour},
 	} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -86,7 +85,6 @@ type (
 		conn   *conn
 		limits relaylimits.Requests
 		info   wire.Info
-		place  netip.Prefix
 	}
 	dialFailed struct {
 		conn *conn
@@ -164,9 +162,7 @@ func (l *loop) run(ctx context.Context) {
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
 	l.begin()
-	l.step(ctx, plan.Restore{
-		Relays: l.env.remember.kept, Known: l.reputations(), Tenures: l.env.remember.tenures.restored,
-	})
+	l.step(ctx, plan.Restore{Relays: l.env.remember.kept})
 	l.scan(ctx)
 	for {
 		var due <-chan time.Time
@@ -204,9 +200,6 @@ func (l *loop) run(ctx context.Context) {
 		case <-due:
 			l.tick(ctx)
 		case <-keep.C:
-			for _, c := range l.conns {
-				l.useful(ctx, c)
-			}
 			l.keep(ctx)
 		case now := <-status.C:
 			l.watchClock(ctx, time.Now())
@@ -241,17 +234,6 @@ func (l *loop) planConfig() plan.Config {
 		RetryBase: t.RetryBase, RetryMax: t.RetryMax,
 		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, RotateRoots: cfg.Limits.MaxRootsPerRepo,
 	}
-}
-
-// reputations is what is known from before a restart of all relays.
-func (l *loop) reputations() []plan.Reputation {
-	var out []plan.Reputation
-	for u, s := range l.env.health.All() {
-		if s.KnownGood || s.Useful {
-			out = append(out, plan.Reputation{Relay: u, Good: s.KnownGood, UsefulAt: s.UsefulAt})
-		}
-	}
-	return out
 }
 
 func (l *loop) nextWake() (time.Time, bool) {
@@ -413,7 +395,7 @@ func (l *loop) onConnected(ctx context.Context, msg connected) {
 		l.env.cfg.Logger.Info("connected", keyRelay, c.url.String())
 		l.env.report.observe(RelayConnected{Relay: c.url})
 	}
-	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits, Address: msg.place})
+	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
 }
 
 func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
@@ -424,7 +406,7 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 	delete(l.conns, c.url)
 	if errors.Is(msg.err, errUnsaved) {
 		l.step(ctx, plan.DialFailed{
-			Relay: c.url, Epoch: c.epoch, RetryAt: l.notSaved(c.url), Good: l.env.health.KnownGood(c.url),
+			Relay: c.url, Epoch: c.epoch, RetryAt: l.notSaved(c.url),
 		})
 		return
 	}
@@ -441,7 +423,7 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
 	l.chronicle.failure(c, msg.err)
 	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: l.env.health.NextAttempt(c.url), Good: l.env.health.KnownGood(c.url),
+		Relay: c.url, Epoch: c.epoch, RetryAt: l.env.health.NextAttempt(c.url),
 	})
 }
 
@@ -458,7 +440,7 @@ func (l *loop) notDialed(ctx context.Context, c *conn, err error) {
 		at = latest(at, time.Now().Add(asks.RetryAfter()))
 	}
 	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: at, Good: l.env.health.KnownGood(c.url), NotDialed: true,
+		Relay: c.url, Epoch: c.epoch, RetryAt: at, NotDialed: true,
 	})
 }
 
@@ -490,7 +472,7 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 	l.chronicle.connectionLost(c, msg.err)
 	l.step(ctx, plan.Lost{
 		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
-		RetryAt: l.env.health.NextAttempt(c.url), Good: l.env.health.KnownGood(c.url),
+		RetryAt: l.env.health.NextAttempt(c.url),
 	})
 }
 
@@ -498,7 +480,6 @@ func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
 	c, done := msg.conn, l.cameTo(msg)
 	l.resume.late = l.resume.late || done.Unsaved
 	c.stats.batch(msg.done.Report, time.Now())
-	l.useful(ctx, c)
 	l.chronicle.batchEnded(msg, done.Result)
 	l.step(ctx, done)
 	if ids := msg.done.Report.Unserved; len(ids) > 0 {
@@ -525,21 +506,6 @@ func (l *loop) cameTo(msg batchDone) plan.Done {
 		done.Late = !done.Unsaved && report.Late
 	}
 	return done
-}
-
-// usefulEvery is how often it is noted that a relay goes on bringing what nobody else had.
-const usefulEvery = time.Hour
-
-// useful notes if a relay has brought what nobody else had since it was last looked at:
-// for some days it comes before others where connections are scarce.
-func (l *loop) useful(ctx context.Context, c *conn) {
-	stored, now := c.stats.stored.Load(), time.Now()
-	if stored == c.stored || !c.usefulAt.IsZero() && now.Sub(c.usefulAt) < usefulEvery {
-		return
-	}
-	c.stored, c.usefulAt = stored, now
-	l.env.health.Useful(c.url)
-	l.step(ctx, plan.Useful{Relay: c.url, Epoch: c.epoch})
 }
 
 // perform does what the plan wants done.
@@ -664,7 +630,7 @@ func (l *loop) dial(ctx context.Context, e plan.Dial) {
 		// A relay that was forgotten and is listed again keeps its backoff.
 		l.env.cfg.Logger.Debug("attempt skipped by backoff", keyRelay, e.Relay.String(), keyBackoff, time.Until(at))
 		l.env.inbox.put(planInput{plan.DialFailed{
-			Relay: e.Relay, Epoch: e.Epoch, RetryAt: at, Good: l.env.health.KnownGood(e.Relay),
+			Relay: e.Relay, Epoch: e.Epoch, RetryAt: at,
 		}})
 		return
 	}
@@ -853,7 +819,6 @@ func (l *loop) keep(ctx context.Context) {
 	}
 	r.busy = true
 	r.pending.capture(l.keeper)
-	l.keepTenures()
 	l.env.wg.Go(func() {
 		err := r.export(ctx)
 		l.env.inbox.put(asked{func(*loop) {
@@ -862,13 +827,6 @@ func (l *loop) keep(ctx context.Context) {
 			}
 		}})
 	})
-}
-
-// keepTenures has it kept since when owners are here, once it is known who they are.
-func (l *loop) keepTenures() {
-	if l.started {
-		l.env.remember.tenures.set(l.plan.Tenures())
-	}
 }
 
 // keepAll keeps everything, at the end.
@@ -881,7 +839,6 @@ func (l *loop) keepAll() {
 		r.relay(u, s)
 	}
 	r.pending.capture(l.keeper)
-	l.keepTenures()
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
 	if r.export(ctx) == nil {

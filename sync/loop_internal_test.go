@@ -422,37 +422,6 @@ func TestWhenWhatWasNotDialedIsTriedAgain(t *testing.T) {
 	}
 }
 
-// That a relay goes on bringing what nobody else had is noted once an hour.
-func TestUsefulOnceAnHour(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := madeLoop(t, &twinStore{}, Config{})
-		u := testURL(t, "wss://a.example")
-		c := newConn(t.Context(), l.env.conn, u, 1, l.m.remember.stats(u))
-		noted := func() bool {
-			before := c.usefulAt
-			l.useful(t.Context(), c)
-			return c.usefulAt != before
-		}
-		l.env.health.Attempt(u)
-		require.False(t, noted(), "it has brought nothing")
-		c.stats.stored.Add(1)
-		require.True(t, noted())
-		require.Equal(t, time.Now(), l.env.health.Status(u).UsefulAt)
-		time.Sleep(2 * time.Hour)
-		require.False(t, noted(), "it was that one")
-		c.stats.stored.Add(1)
-		require.True(t, noted())
-		c.stats.stored.Add(1)
-		time.Sleep(time.Hour - 1)
-		require.False(t, noted())
-		time.Sleep(time.Nanosecond)
-		require.True(t, noted())
-		require.Equal(t, []plan.Reputation{{Relay: u, UsefulAt: time.Now()}}, l.reputations())
-		l.env.health.Attempt(testURL(t, "wss://b.example"))
-		require.Len(t, l.reputations(), 1, "of others nothing is known")
-	})
-}
-
 // What could not be saved is asked for again with ever longer pauses as long as it fails,
 // and with short ones once it has not for a while. Relays that are not connected are asked
 // as soon as they are, and those that are forgotten are not.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -23,7 +22,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/memory"
-	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
@@ -35,7 +33,6 @@ const (
 
 const (
 	rejectedName  = "rejected"
-	tenuresName   = "tenures"
 	basisName     = "basis" // what the rejections were judged by
 	transportName = "transport"
 )
@@ -57,54 +54,6 @@ func (k rejectedKeeper) Import(chunks [][]byte) {
 		k.log.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
 	}
 	k.report.drop("remembered", d.Remembered)
-}
-
-// tenureKeeper keeps since when the owners of repositories have been here.
-type tenureKeeper struct {
-	restored []plan.Tenure // set by recall, read-only after that
-
-	mu   sync.Mutex
-	list []plan.Tenure // guarded by mu; nobody changes what it holds
-}
-
-const (
-	tenureBytes  = 32 + 8 // the key, and the time in Unix seconds
-	tenuresChunk = 1_000  // so that a newcomer, who comes last, changes little
-)
-
-func (k *tenureKeeper) set(list []plan.Tenure) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.list = list
-}
-
-// Export implements [memory.Exporter].
-func (k *tenureKeeper) Export() [][]byte {
-	k.mu.Lock()
-	list := k.list
-	k.mu.Unlock()
-	var out [][]byte
-	for part := range slices.Chunk(list, tenuresChunk) {
-		b := make([]byte, 0, len(part)*tenureBytes)
-		for _, t := range part {
-			b = append(b, t.Owner[:]...)
-			b = binary.BigEndian.AppendUint64(b, uint64(t.Since.Unix()))
-		}
-		out = append(out, b)
-	}
-	return out
-}
-
-// Import implements [memory.Exporter].
-func (k *tenureKeeper) Import(chunks [][]byte) {
-	k.restored = nil
-	for _, b := range chunks {
-		for ; len(b) >= tenureBytes; b = b[tenureBytes:] {
-			since := time.Unix(int64(binary.BigEndian.Uint64(b[32:])), 0)
-			k.restored = append(k.restored, plan.Tenure{Owner: graspsync.PubKey(b[:32]), Since: since})
-		}
-	}
-	k.set(k.restored) // until the plan says more
 }
 
 // transportKeeper keeps what the Transport says. A panic of it is an error.
@@ -157,7 +106,6 @@ type remember struct {
 	transport transportKeeper
 	basis     []byte // set by New, read-only
 	salt      []byte // set by recall, read-only after that
-	tenures   tenureKeeper
 
 	// owned by Run and its loop
 	busy    bool // exporting
@@ -183,7 +131,6 @@ func newRemember(
 		}),
 	}
 	r.keepers[rejectedName] = rejectedKeeper{table: table, log: cfg.Logger, report: rep}
-	r.keepers[tenuresName] = &r.tenures
 	return r
 }
 

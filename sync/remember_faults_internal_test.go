@@ -23,7 +23,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/memory"
-	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
@@ -201,7 +200,6 @@ func TestTransportThatPanicsOverWhatIsKept(t *testing.T) {
 		st := &faultyState{Memory: kept.NewMemory()}
 		before := newRemembering(t, st)
 		before.transport.chunks = [][]byte{[]byte("mine")}
-		before.r.tenures.set([]plan.Tenure{{Owner: testKey(3), Since: time.Unix(1_000, 0)}})
 		end := before.start(t.Context(), t)
 		before.l.keep(t.Context())
 		before.answer(t)
@@ -211,9 +209,7 @@ func TestTransportThatPanicsOverWhatIsKept(t *testing.T) {
 		k.r = newRemember(k.l.m.cfg, nip34.Identity{}, k.l.env.health, k.l.m.ingest.absences.absent, keepingBadly{}, k.l.m.report)
 		k.l.m.remember, k.l.env.remember = k.r, k.r
 		end = k.start(t.Context(), t)
-		require.Len(t, k.r.tenures.restored, 1)
 		require.Len(t, k.saysOf("what the transport kept could not be given back to it"), 1)
-		k.r.tenures.set(nil)
 		p := &keptPlan{marks: map[graspsync.RelayURL]time.Time{testURL(t, sayerRelay): time.Now().UTC()}}
 		k.l.keeper = p
 		k.l.keep(t.Context())
@@ -229,7 +225,6 @@ func TestTransportThatPanicsOverWhatIsKept(t *testing.T) {
 		next := newRemembering(t, st)
 		next.r.recall(t.Context())
 		require.Equal(t, [][]byte{[]byte("mine")}, next.transport.chunks)
-		require.Empty(t, next.r.tenures.restored)
 	})
 }
 
@@ -239,11 +234,11 @@ func TestTransportThatPanicsOverWhatIsKept(t *testing.T) {
 func TestWhatIsKeptWhateverFails(t *testing.T) {
 	u, gone, host := testURL(t, sayerRelay), testURL(t, "wss://gone.example"), "a.example"
 	everything := []string{
-		"sync/chunks/basis/0000", "sync/chunks/rejected/0000", "sync/chunks/tenures/0000", "sync/chunks/transport/0000", "sync/health/" + u.String(), "sync/host/" + host,
+		"sync/chunks/basis/0000", "sync/chunks/rejected/0000", "sync/chunks/transport/0000", "sync/health/" + u.String(), "sync/host/" + host,
 		"sync/kept/" + u.String(), "sync/learned/" + u.String(), "sync/marks", "sync/salt", "sync/set_aside/" + u.String(),
 	}
 	for _, fault := range []string{
-		"none", "sync/chunks/rejected", "sync/chunks/tenures", "sync/chunks/transport", "sync/health", "sync/host", "sync/kept", "sync/learned",
+		"none", "sync/chunks/rejected", "sync/chunks/transport", "sync/health", "sync/host", "sync/kept", "sync/learned",
 		"sync/marks", "sync/set_aside", "sync/",
 	} {
 		for _, atEnd := range []bool{false, true} {
@@ -260,8 +255,6 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					c.stats.learn(relaylimits.MaxFilters, 7, until)
 					c.stats.setAside(relaylimits.Value{Tag: "t", Value: "x"}, until)
 					k.l.m.ingest.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(1, 1, 1, 1))}, ID: testID(1)})
-					tenure := plan.Tenure{Owner: testKey(3), Since: time.Unix(1_000, 0)}
-					k.r.tenures.set([]plan.Tenure{tenure})
 					mark := time.Now().Add(-time.Minute).UTC()
 					p := &keptPlan{
 						changed: []graspsync.RelayURL{u, gone}, items: []memory.Kept{{Relay: u, Mark: mark, Items: []uint64{5}}},
@@ -321,9 +314,6 @@ func TestWhatIsKeptWhateverFails(t *testing.T) {
 					_, known = next.l.env.health.ExportHost(host)
 					require.True(t, known)
 					require.True(t, next.l.m.ingest.absences.absent.Has(testID(1)))
-					require.Len(t, next.r.tenures.restored, 1)
-					require.Equal(t, tenure.Owner, next.r.tenures.restored[0].Owner)
-					require.True(t, tenure.Since.Equal(next.r.tenures.restored[0].Since))
 					require.Len(t, next.r.kept, 1)
 					require.Equal(t, []uint64{5}, next.r.kept[0].Items)
 					require.True(t, mark.Add(time.Second).Equal(next.r.kept[0].Mark), "the newer mark")
@@ -556,20 +546,5 @@ func TestWhoseHealthIsKept(t *testing.T) {
 		require.Contains(t, st.all(t), "sync/health/"+other.String())
 		k.l.keepAll()
 		end()
-	})
-}
-
-// Since when owners are here is what the plan says, once it knows them.
-func TestTenuresAreThoseOfThePlan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newRemembering(t, nil)
-		before := []plan.Tenure{{Owner: testKey(9), Since: time.Unix(5, 0)}}
-		k.r.tenures.set(before)
-		k.l.keepTenures()
-		require.Equal(t, before, k.r.tenures.list, "the Store was not read")
-		k.l.plan.Step(time.Now(), plan.Changes{Repos: []plan.RepoChange{{Ref: testRepo(1, "x"), Level: plan.LevelFull}}})
-		k.l.started = true
-		k.l.keepTenures()
-		require.Equal(t, k.l.plan.Tenures(), k.r.tenures.list)
 	})
 }

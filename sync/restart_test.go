@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -412,68 +411,6 @@ func TestTransportKeepsThings(t *testing.T) {
 			require.Equal(t, [][]byte{{n}, []byte("same")}, second.imported)
 			r.stop()
 		}
-	})
-}
-
-// deaf is a Store that can't be read as long as it is told so.
-type deaf struct {
-	relaysync.Store
-	on atomic.Bool
-}
-
-func (d *deaf) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	if d.on.Load() {
-		return func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, errBroken) }
-	}
-	return d.Store.Events(ctx, f)
-}
-
-// Since when owners have been here is kept over restarts, of those too that came since, and
-// as it was by a process that never came to read the Store.
-func TestTenuresSurviveRestarts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net, kept := relaytest.NewNetwork(), state.NewMemory()
-		net.Add("wss://a.example", relaytest.Behavior{})
-		store := &deaf{Store: memstore.New()}
-		cfg := relaysync.Config{State: kept}
-		want := make(map[string]time.Time)
-		r := start(t, net, store, cfg)
-		restarted := func() {
-			r.stop()
-			r = r.again(cfg)
-			after(time.Second)
-			require.Equal(t, want, r.manager.Tenures())
-		}
-		after(time.Minute)
-		for i := range 3 {
-			after(time.Minute)
-			owner := relaytest.NewCheapKey(fmt.Sprint("owner", i))
-			r.save(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
-			after(5 * time.Second) // the window
-			want[owner.PubKey().String()] = time.Now().Truncate(time.Second)
-			for _, wait := range []time.Duration{0, 3 * time.Minute} { // told at the end, and meanwhile
-				after(wait)
-				got := copied(t, kept)
-				restarted()
-				if wait > 0 {
-					killed := r
-					killed.stop()
-					r = r.again(relaysync.Config{State: got})
-					after(time.Second)
-					require.Equal(t, want, r.manager.Tenures())
-					r.stop()
-					r = r.again(cfg)
-				}
-			}
-		}
-		store.on.Store(true)
-		for range 3 {
-			restarted()
-			after(5 * time.Minute)
-		}
-		store.on.Store(false)
-		restarted()
-		r.stop()
 	})
 }
 

@@ -91,11 +91,7 @@ func (w *wants) changes(c indexChange) plan.Changes {
 func (w *wants) follow(s *targets, c *plan.RepoChange) {
 	relays, left := s.of(c.Ref)
 	for _, r := range relays {
-		if r.By == c.Ref.Owner {
-			c.Relays = append(c.Relays, r.Relay)
-		} else {
-			c.Others = append(c.Others, r.Relay)
-		}
+		c.Relays = append(c.Relays, r.Relay)
 	}
 	counted := w.counted[c.Ref]
 	w.report.drop("relays_others", max(0, left-counted.relays))

@@ -85,15 +85,11 @@ var exhibits = []exhibit{
 	// Who and what.
 	{
 		"relays that only a listed maintainer names are not asked", "sync/wants.go",
-		"c.Others = append(c.Others, r.Relay)\n", "continue\n", "./sync", "RelaysOfThose", nil, "",
+		"		c.Relays = append(c.Relays, r.Relay)\n", "		if r.By == c.Ref.Owner {\n			c.Relays = append(c.Relays, r.Relay)\n		}\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
 		"that somebody is listed, or names another relay, is not noticed", "sync/tables.go",
 		"	for name := range later.names {\n		c.setName(name)\n", "	for name := range later.names {\n		_ = name\n", "./sync", "RelaysOfThose", nil, "",
-	},
-	{
-		"the owner pays for the relays that others name", "sync/internal/plan/targets.go",
-		"by = byOthers\n", "by = byOwner\n", "./sync/internal/plan", "WhatOthers", nil, "",
 	},
 	{
 		"who names most relays comes first", "nip34/targets.go",
@@ -229,9 +225,13 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"a key of today counts for as much as one of last year", "sync/internal/plan/owners.go",
-		"			weight = a.weight\n", "			weight, _ = ages[0].weight, a\n", "./sync/internal/plan", "TestPromiseP37_NewRelayBehindDeadOnes",
-		nil, "3000_a_key_each,_old",
+		"one owner has all attempts", "sync/internal/plan/dialer.go",
+		"if o.dialing >= ownerDials && o != &d.lines.operator {", "if false {", "./sync/internal/plan", "TestPromiseP37_AttemptsOfOneOwner",
+		nil, "",
+	},
+	{
+		"an owner yields to who has as much", "sync/internal/plan/dialer.go",
+		"	if o.connections < y.most {\n", "	if true {\n", "./sync/internal/plan", "TestPromiseP37_WhoYields", nil, "",
 	},
 	{
 		"git outlives the process it works for", "purgatory/internal/gitrun/limits_linux.go",

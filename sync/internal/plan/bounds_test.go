@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -23,56 +22,6 @@ func TestPlacesOfARelay(t *testing.T) {
 		require.Equal(t, c.live, l.LiveSubscriptions(), c)
 		require.Equal(t, c.historic, l.Historic(), c)
 	}
-}
-
-// What is known of addresses in a line is forgotten once their turns are over, if it is more
-// than a thousand besides two for each that waits.
-func TestFlowsOfALineAreBounded(t *testing.T) {
-	p := newPlan(defaults())
-	l, relays := &p.dialer.lines[lineNew], urls(t, 2)
-	came := func(n, claim int) *relay {
-		r := &relay{url: relays[0], claim: claimState{weight: uint64(claim)}}
-		r.dial.address = netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(n / 250), byte(n % 250)}), 32)
-		l.share(r)
-		return r
-	}
-	for n := range mostFlows {
-		came(n, 1)
-	}
-	require.Len(t, l.flows, 1_000)
-	l.waiting = append(l.waiting, &relay{}, &relay{})
-	for n := range 4 {
-		came(1_000+n, 1)
-	}
-	require.Len(t, l.flows, 1_004, "two for each that waits")
-	l.now = 5
-	r := &relay{claim: claimState{weight: 1}, turn: turnState{cost: 6}, dial: dialState{address: netip.MustParsePrefix("9.9.0.0/32")}}
-	l.share(r)
-	require.EqualValues(t, 6, r.turn.place)
-	came(1_004, 1)
-	require.Len(t, l.flows, 1, "whose turns are not over")
-	again := &relay{claim: claimState{weight: 1}, turn: turnState{cost: 6}, dial: dialState{address: r.dial.address}}
-	l.share(again)
-	require.EqualValues(t, 12, again.turn.place, "behind those at its address")
-	other := &relay{claim: claimState{weight: 2}, turn: turnState{cost: 6}, dial: dialState{address: r.dial.address}}
-	l.share(other)
-	require.EqualValues(t, 6, other.turn.place, "not behind those of less claim")
-}
-
-// Of two connections three quarters are one: the second is not for a relay that has yet to
-// prove that it is one.
-func TestOneOfTwoConnectionsIsForTheProven(t *testing.T) {
-	c := defaults()
-	c.MaxConnections = 2
-	p, us := newPlan(c), urls(t, 3)
-	for i, u := range us[:2] {
-		p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u}))
-	}
-	connect(t, p, start, us[0])
-	p.Step(start.Add(time.Minute), Tick{})
-	require.False(t, p.known.relays[us[1]].dial.connecting)
-	effects := p.Step(start.Add(time.Minute), Bootstrap{Relay: us[2]})
-	require.Equal(t, []Dial{{Relay: us[2], Epoch: 2}}, only[Dial](effects))
 }
 
 // Marks may be asked for one by one.
@@ -129,7 +78,7 @@ func TestAttemptsWhereThereIsNoRoom(t *testing.T) {
 		p.Step(start, full(ownedBy(16+i, "repo"), []graspsync.RelayURL{u}))
 	}
 	require.Zero(t, p.dialer.dialing)
-	effects := p.Step(start.Add(leastTenure), Tick{})
+	effects := p.Step(start.Add(yieldAfter), Tick{})
 	require.Len(t, only[Hangup](effects), 2)
 	require.Len(t, only[Dial](effects), 2)
 }

@@ -33,11 +33,10 @@ type checkpoints struct {
 	known  *known
 	dialer *dialer
 
-	restored    map[graspsync.RelayURL]*restored  // relays that are not known yet
-	reputations map[graspsync.RelayURL]Reputation // of such
-	restoredAt  time.Time
-	changed     map[graspsync.RelayURL]struct{} // since the last checkpoint
-	settledAt   time.Time
+	restored   map[graspsync.RelayURL]*restored // relays that are not known yet
+	restoredAt time.Time
+	changed    map[graspsync.RelayURL]struct{} // since the last checkpoint
+	settledAt  time.Time
 }
 
 func newCheckpoints(c *common, w *want, k *known, d *dialer) *checkpoints {
@@ -77,12 +76,6 @@ func (cp *checkpoints) restore(in Restore, now time.Time) {
 		}
 		cp.restored[k.Relay] = &restored{mark: k.Mark, passAt: k.PassAt, items: items}
 	}
-	cp.reputations = make(map[graspsync.RelayURL]Reputation)
-	for _, k := range in.Known {
-		if len(cp.reputations) < cp.cfg.MaxRelays && (k.Good || !k.UsefulAt.IsZero()) {
-			cp.reputations[k.Relay] = k
-		}
-	}
 	for _, r := range cp.known.relays {
 		if r.dial.aliveAt.IsZero() {
 			cp.recall(r)
@@ -95,13 +88,6 @@ func (cp *checkpoints) recall(r *relay) {
 	if k, ok := cp.restored[r.url]; ok {
 		r.checkpoint.restored = k
 		delete(cp.restored, r.url)
-	}
-	if k, ok := cp.reputations[r.url]; ok {
-		cp.dialer.setGood(r, r.dial.good || k.Good)
-		if r.dial.usefulAt.Before(k.UsefulAt) {
-			r.dial.usefulAt = k.UsefulAt
-		}
-		delete(cp.reputations, r.url)
 	}
 }
 
@@ -136,7 +122,7 @@ func (cp *checkpoints) settled(in Settled, now time.Time) {
 		}
 	}
 	if now.Sub(cp.restoredAt) > cp.cfg.QuickReconnect {
-		cp.restored, cp.reputations = nil, nil // nobody wants these relays any more
+		cp.restored = nil // nobody wants these relays any more
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -38,35 +37,22 @@ type crowdConn struct {
 }
 
 const (
-	crowdOwners = mostShown + 6
+	crowdOwners = 70
 	crowdRelays = 90
 )
 
 func newCrowd(t *testing.T, seed uint64) *crowd {
 	c := &crowd{t: t, rng: rand.New(rand.NewPCG(seed, 12)), now: start, urls: urls(t, crowdRelays), conns: make(map[graspsync.RelayURL]*crowdConn)}
 	cfg := defaults()
-	cfg.MaxDials, cfg.MaxConnections, cfg.MaxRelays = 1+c.rng.IntN(5), 4+c.rng.IntN(30), ownerLeast+2+c.rng.IntN(20)
+	cfg.MaxDials, cfg.MaxConnections, cfg.MaxRelays = 1+c.rng.IntN(5), 4+c.rng.IntN(30), 66+c.rng.IntN(20)
 	cfg.MaxAuthors, cfg.AuthorsPerPass = 5, 3
 	c.plan = newPlan(cfg)
 	c.restore()
 	return c
 }
 
-// restore has some owners been here for as long as an age takes, or a moment less.
+// restore has one relay listed by everybody, or not.
 func (c *crowd) restore() {
-	var in Restore
-	for n := range crowdOwners {
-		if c.rng.IntN(2) == 0 {
-			at := c.now.Add(-ages[c.rng.IntN(len(ages))].after).Add(time.Duration(c.rng.IntN(3)-1) * time.Minute)
-			in.Tenures = append(in.Tenures, Tenure{pubKey(n), at})
-		}
-	}
-	for _, u := range c.urls {
-		if c.rng.IntN(4) == 0 {
-			in.Known = append(in.Known, Reputation{u, c.rng.IntN(2) == 0, c.now.Add(-time.Duration(c.rng.IntN(100)) * time.Hour)})
-		}
-	}
-	c.step(in)
 	if c.rng.IntN(3) == 0 { // one relay that everybody lists
 		for n := range crowdOwners {
 			c.step(full(ownedBy(n, "all"), c.urls[:1]))
@@ -99,7 +85,6 @@ func (c *crowd) step(in Input) {
 		}
 	}
 	require.LessOrEqual(c.t, len(p.known.relays), p.cfg.MaxRelays+bootstrap)
-	require.Len(c.t, p.owners.table, len(p.known.relays))
 }
 
 func (c *crowd) perform(e Effect) {
@@ -162,11 +147,7 @@ func (c *crowd) change() {
 	}
 	rc := RepoChange{Ref: ownedBy(c.rng.IntN(crowdOwners), fmt.Sprint(c.rng.IntN(2))), Level: []Level{LevelFull, LevelFull, LevelFull, LevelStateOnly, LevelNone}[c.rng.IntN(5)]}
 	for _, i := range c.rng.Perm(len(c.urls))[:n] {
-		if c.rng.IntN(3) > 0 {
-			rc.Relays = append(rc.Relays, c.urls[i])
-		} else {
-			rc.Others = append(rc.Others, c.urls[i])
-		}
+		rc.Relays = append(rc.Relays, c.urls[i])
 	}
 	c.step(Changes{Repos: []RepoChange{rc}})
 }
@@ -184,19 +165,13 @@ func (c *crowd) connection() {
 	case !conn.stands && conn.silent && n > 0:
 	case !conn.stands && (conn.silent || n < 3):
 		delete(c.conns, u)
-		c.step(DialFailed{Relay: u, Epoch: conn.epoch, RetryAt: retry, Good: n == 1, NotDialed: n == 2})
+		c.step(DialFailed{Relay: u, Epoch: conn.epoch, RetryAt: retry, NotDialed: n == 2})
 	case !conn.stands:
 		conn.stands = true
-		in := Connected{Relay: u, Epoch: conn.epoch, Limits: usual}
-		if at := c.rng.IntN(6); at < 3 {
-			in.Address = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(at)}), 32)
-		}
-		c.step(in)
+		c.step(Connected{Relay: u, Epoch: conn.epoch, Limits: usual})
 	case n == 0:
 		delete(c.conns, u)
-		c.step(Lost{Relay: u, Epoch: conn.epoch, AliveAt: c.now, RetryAt: retry, Good: c.rng.IntN(2) == 0})
-	case n == 1:
-		c.step(Useful{Relay: u, Epoch: conn.epoch})
+		c.step(Lost{Relay: u, Epoch: conn.epoch, AliveAt: c.now, RetryAt: retry})
 	case n == 2:
 		for _, id := range slices.Sorted(maps.Keys(conn.live))[:min(1, len(conn.live))] {
 			delete(conn.live, id)
@@ -226,24 +201,4 @@ func TestCrowds(t *testing.T) {
 	t.Logf("hung up: %d, dropped: %d", gone, left)
 	require.Greater(t, gone, 100)
 	require.Greater(t, left, 100)
-}
-
-// What owners weigh grows at these ages, and not a moment sooner. Each step is by a
-// factor of eight.
-func TestAges(t *testing.T) {
-	want := []struct {
-		after  time.Duration
-		weight uint64
-	}{{0, 8}, {time.Hour, 64}, {24 * time.Hour, 512}, {168 * time.Hour, 4096}, {720 * time.Hour, 32768}}
-	p := newPlan(defaults())
-	p.Step(start, full(ownedBy(1, "x"), urls(t, 1)))
-	weight := func() uint64 { return p.owners.of[pubKey(1)].weight }
-	for i, w := range want {
-		if i > 0 {
-			p.Step(start.Add(w.after-1), Tick{})
-			require.Equal(t, want[i-1].weight, weight())
-		}
-		p.Step(start.Add(w.after), Tick{})
-		require.Equal(t, w.weight, weight())
-	}
 }

@@ -32,7 +32,7 @@ func (p *Plan) Detail(u graspsync.RelayURL) (Detail, bool) {
 			d.Resting = append(d.Resting, Resting{Filter: f.String(), Until: k.until})
 		}
 	}
-	if r.turn.line != nil {
+	if r.turn.waits() {
 		d.WaitsSince = r.dial.waitsSince
 	}
 	return d, true

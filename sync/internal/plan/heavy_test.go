@@ -112,7 +112,7 @@ func (h *heavy) snapshot() (s Snapshot) {
 // restart begins anew with what was kept.
 func (h *heavy) restart() {
 	cfg := h.plan.cfg
-	in := Restore{Relays: h.plan.Kept(), Tenures: h.plan.Tenures()}
+	in := Restore{Relays: h.plan.Kept()}
 	if h.rng.IntN(2) == 0 {
 		in.Relays = h.kept
 	}
@@ -277,7 +277,7 @@ func (h *heavy) step(in Input) {
 		marks = append(marks, u.String()+" "+clock(at))
 	}
 	slices.Sort(marks)
-	h.all = append(h.all, fmt.Sprint(marks), spell(h.t, p.Changed()), spell(h.t, p.Kept(h.url())), spell(h.t, p.Refs()), spell(h.t, p.Tenures()))
+	h.all = append(h.all, fmt.Sprint(marks), spell(h.t, p.Changed()), spell(h.t, p.Kept(h.url())), spell(h.t, p.Refs()))
 	if s, ok := p.RepoStatus(heavyRef(h.rng.IntN(6))); ok {
 		slices.SortFunc(s.Relays, func(a, b RelayItems) int { return graspsync.RelayURL.Compare(a.Relay, b.Relay) })
 		h.all = append(h.all, spell(h.t, s))

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -44,16 +43,12 @@ type (
 		Relay  graspsync.RelayURL
 		Epoch  uint64
 		Limits relaylimits.Requests
-		// Address is where it was found, with all that counts as one place; zero: it is
-		// not known, or nobody's business.
-		Address netip.Prefix
 	}
 	// DialFailed says that one did not.
 	DialFailed struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		RetryAt time.Time
-		Good    bool // it is known to work otherwise
 		// NotDialed: the relay knows nothing of it, since we refused.
 		NotDialed bool
 	}
@@ -63,7 +58,6 @@ type (
 		Epoch   uint64
 		AliveAt time.Time // last sign of life
 		RetryAt time.Time
-		Good    bool
 		// Cursors says how far the batches had got that were under way.
 		Cursors map[BatchID][]Cursor
 	}
@@ -86,12 +80,6 @@ type (
 	}
 	// Saving says that nothing that comes can be saved, or that it can again.
 	Saving struct{ Nothing bool }
-	// Useful says that a relay brought an event that nobody else had, and that is
-	// stored. For some days such relays come first where there is little to have.
-	Useful struct {
-		Relay graspsync.RelayURL
-		Epoch uint64
-	}
 	// Skipped says that of what came live since a moment something was left out that is to
 	// be asked for.
 	Skipped struct {
@@ -129,11 +117,7 @@ type (
 		IDs   []graspsync.EventID
 	}
 	// Restore is what [Plan.Kept] returned before a restart. It comes first.
-	Restore struct {
-		Relays  []Kept
-		Known   []Reputation
-		Tenures []Tenure
-	}
+	Restore struct{ Relays []Kept }
 	// Settled says that everything received before At was dealt with: it is durable,
 	// or refused for good. Of what came from the relays in Except some is not.
 	Settled struct {
@@ -155,19 +139,10 @@ type (
 	Tick struct{}
 )
 
-// Reputation is what is known of a relay from before a restart.
-type Reputation struct {
-	Relay graspsync.RelayURL
-	Good  bool // it is known to work
-	// UsefulAt is when it last brought what nobody else had, zero for never.
-	UsefulAt time.Time
-}
-
 // RepoChange sets what is wanted of a repository.
 type RepoChange struct {
 	Ref    graspsync.RepoRef
-	Relays []graspsync.RelayURL // that its owner names
-	Others []graspsync.RelayURL // that only those name whom the owner lists
+	Relays []graspsync.RelayURL // those that its owner names first
 	Level  Level
 }
 
@@ -205,7 +180,6 @@ func (Connected) input()     {}
 func (DialFailed) input()    {}
 func (Lost) input()          {}
 func (Done) input()          {}
-func (Useful) input()        {}
 func (LiveClosed) input()    {}
 func (Skipped) input()       {}
 func (Saving) input()        {}

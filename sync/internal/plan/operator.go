@@ -15,11 +15,12 @@ func (p *Plan) onBootstrap(in Bootstrap) {
 	case r == nil && in.Not:
 		return
 	case r == nil: // what an operator names does not wait for room
-		r = p.targets.know(in.Relay)
+		r = newRelay(in.Relay)
+		p.targets.know(r)
 	}
 	r.bootstrap = !in.Not
-	p.owners.table.fix(r)
-	r.turn.leave() // for a line that suits it
+	p.dialer.recount(r)
+	p.dialer.lines.leave(r) // for a line that suits it
 	p.markDirty(r)
 }
 
@@ -28,11 +29,10 @@ func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.known.relays[u] != ni
 
 // retry has a relay dialed as soon as there is room, and what it failed to answer asked again.
 func (p *Plan) retry(r *relay) {
-	r.dial.retryAt, r.dial.refusals, r.dial.failed = time.Time{}, 0, false
+	r.dial.retryAt, r.dial.refusals = time.Time{}, 0
 	r.coolUntil = time.Time{}
 	r.batches.failures = 0
 	r.retryNow()
-	r.turn.leave() // for the line of those that did not fail
 	p.markDirty(r)
 }
 

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"crypto/sha256"
 	"iter"
 	"maps"
 	"math/rand/v2"
@@ -70,16 +69,15 @@ type Plan struct {
 // the samples of the audit; the plan owns it.
 func New(cfg Config, rng *rand.Rand) *Plan {
 	c := &common{cfg: cfg, rng: rng}
-	lots := rand.New(rand.NewChaCha8(sha256.Sum256(cfg.Salt)))
 	p := &Plan{
 		common:        c,
 		want:          newWant(cfg.NarrowLayer1, cfg.Salt),
-		owners:        newOwners(),
-		known:         &known{lots: lots, relays: make(map[graspsync.RelayURL]*relay)},
+		owners:        newOwners(cfg.MaxRelays),
+		known:         &known{relays: make(map[graspsync.RelayURL]*relay)},
 		subscriptions: &subscriptions{common: c},
 		batches:       &batches{common: c},
 	}
-	p.dialer = newDialer(c, p.owners, lots)
+	p.dialer = newDialer(c)
 	p.checkpoints = newCheckpoints(c, p.want, p.known, p.dialer)
 	p.history = &history{c, p.want, p.batches}
 	p.catchUp = &catchUp{c, p.want, p.batches}
@@ -104,7 +102,6 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 // order. now must not go back.
 func (p *Plan) Step(now time.Time, in Input) []Effect {
 	p.now = now
-	p.owners.grow(now)
 	switch in := in.(type) {
 	case Bootstrap:
 		p.onBootstrap(in)
@@ -132,10 +129,6 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 		}
 	case Lost:
 		p.onLost(in)
-	case Useful:
-		if r := p.current(in.Relay, in.Epoch); r != nil {
-			p.dialer.wasUseful(r, now)
-		}
 	case Done:
 		p.onDone(now, in)
 	case Skipped:
@@ -170,13 +163,11 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 			p.markDirty(r)
 		}
 	case Restore:
-		p.owners.restore(in.Tenures, now)
 		p.checkpoints.restore(in, now)
 	case Settled:
 		p.checkpoints.settled(in, now)
-		p.owners.dropGone(now)
 	case ClockJumped:
-		p.onClockJumped(now, in.By)
+		p.onClockJumped(in.By)
 	case Tick:
 		for r := p.timers.due(now); r != nil; r = p.timers.due(now) {
 			p.markDirty(r)
@@ -201,7 +192,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 
 // advance does what is due for one relay and sets its next timer.
 func (p *Plan) advance(r *relay, now time.Time) {
-	if r.claim.listedBy == 0 && !r.bootstrap {
+	if r.listed.repos == 0 && !r.bootstrap {
 		p.targets.unwanted(r)
 		return
 	}
@@ -261,7 +252,7 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	if r == nil || !r.dial.connecting {
 		return
 	}
-	p.dialer.made(r, in.Address, now)
+	p.dialer.made(r, now)
 	r.limits = in.Limits
 	r.live.connected()
 	for it := range r.history.items.Keys() {
@@ -335,7 +326,6 @@ func (p *Plan) onLost(in Lost) {
 		return
 	}
 	r.dial.retryAt = in.RetryAt
-	p.dialer.setGood(r, in.Good)
 	p.dialer.lost(r)
 	p.disconnected(r, in.Cursors, in.AliveAt)
 	r.dial.absentSince = in.AliveAt
@@ -391,8 +381,6 @@ func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
 		return
 	}
 	r.batches.failures, r.batches.unsaved = 0, 0
-	p.dialer.leaveUnproven(r)
-	p.dialer.setAnswered(r)
 	r.audit.reconciles = r.audit.reconciles || in.Reconciled
 	if in.Result == Gaps {
 		r.batches.gaps++
@@ -456,13 +444,11 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 // back the times noted before lie ahead of those that events bear: whatever is
 // fetched since then is fetched since earlier. What is known to be complete starts
 // anew with the next Settled.
-func (p *Plan) onClockJumped(now time.Time, by time.Duration) {
+func (p *Plan) onClockJumped(by time.Duration) {
 	back := max(0, -by)
 	p.checkpoints.jumped(back)
-	p.owners.jumped(by, now)
 	for _, u := range sortedBy(p.known.relays, graspsync.RelayURL.Compare) {
 		r := p.known.relays[u]
-		r.claim.since = r.claim.since.Add(by)
 		r.checkpoint.jumped(back)
 		r.dial.jumped(back)
 		r.live.jumped(back)
@@ -488,6 +474,3 @@ func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoints.changes() }
 
 // Marks returns the marks of all relays of which something is kept, in no order.
 func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] { return p.checkpoints.marks() }
-
-// Tenures returns that of all owners, those who have been here for longest first.
-func (p *Plan) Tenures() []Tenure { return p.owners.listTenures() }

@@ -238,17 +238,17 @@ func TestNothingToAudit(t *testing.T) {
 	assert.Less(t, audits, 50, "the other half had nothing to ask for")
 }
 
-// P37: with nine of ten relays dead, an honest one that comes back is dialed at
-// once, however many attempts are under way.
+// P37: with nine of ten relays dead, an honest one that comes back is dialed when all owners that wait have had
+// a turn.
 func TestPromiseP37_DeadRelays(t *testing.T) {
 	p, all := newPlan(defaults()), urls(t, 500)
 	for i, u := range all {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}))
+		p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u}))
 	}
 	honest, now := all[:50], start
 	dead := func(u graspsync.RelayURL) bool { return !slices.Contains(honest, u) }
 	most := 0
-	for range 1000 { // dials that fail take ten seconds
+	second := func() { // dials that fail take ten seconds
 		now = now.Add(time.Second)
 		p.Step(now, Tick{})
 		for _, u := range all {
@@ -259,57 +259,52 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 				p.Step(now, DialFailed{Relay: u, Epoch: r.dial.epoch, RetryAt: now.Add(20 * time.Second)})
 			}
 		}
-		require.LessOrEqual(t, p.dialer.young.unproven, 8, "in a second")
-		require.LessOrEqual(t, p.dialer.dialingUnproven, 72)
+		require.LessOrEqual(t, p.dialer.young.all, 10)
 		most = max(most, p.dialer.dialing)
 	}
-	require.Equal(t, 72, most, "the dead take all the attempts that are for them")
+	for range 1000 {
+		second()
+	}
+	require.LessOrEqual(t, most, 90)
 	for _, u := range honest {
+		require.True(t, p.known.relays[u].dial.connected)
+	}
+	for _, u := range honest[:5] {
 		r := p.known.relays[u]
-		require.True(t, r.dial.connected)
-		effects := p.Step(now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: now, RetryAt: now, Good: true})
-		require.Len(t, only[Dial](effects), 1)
-		require.Equal(t, u, only[Dial](effects)[0].Relay)
-		connect(t, p, now, u)
+		p.Step(now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: now, RetryAt: now})
+		lost := now
+		for !r.dial.connected {
+			second()
+		}
+		require.LessOrEqual(t, now.Sub(lost), 60*time.Second, "450 others at 9 in a second")
 	}
 }
 
-// P37: relays that take a connection and never answer anything do not hold all of
-// them, and give way to others that wait after a while.
+// P37: relays that take a connection and never answer anything give way to others that wait after a while.
 func TestPromiseP37_SilentRelays(t *testing.T) {
 	c := defaults()
 	c.MaxDials, c.MaxConnections = 100, 8
 	p, all := newPlan(c), urls(t, 20)
 	for i, u := range all {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}))
+		p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u}))
 	}
 	good := all[19]
-	connectAll := func(now time.Time) (n int) {
+	now, met := start, make(map[graspsync.RelayURL]bool)
+	connectAll := func() {
 		for _, u := range all {
 			if r := p.known.relays[u]; r.dial.connecting {
 				connect(t, p, now, u)
-				n++
+				met[u] = true
 			}
 		}
-		return n
 	}
-	assert.Equal(t, 6, connectAll(start))
-	assert.Len(t, p.dialer.connected, 6)
-	// a bootstrap relay is dialed at once
+	connectAll()
 	p.Step(start, Bootstrap{Relay: good})
-	p.Step(start, DialFailed{Relay: good, Epoch: p.known.relays[good].dial.epoch, RetryAt: start})
-	require.True(t, p.known.relays[good].dial.connecting)
-	settle(p, start, good, connect(t, p, start, good))
-	// the silent ones take turns
-	now, met := start, make(map[graspsync.RelayURL]bool)
-	for range 60 {
+	for range 5 * 60 {
 		now = now.Add(time.Minute)
 		p.Step(now, Tick{})
-		connectAll(now)
-		for r := range p.dialer.connected {
-			met[r.url] = true
-		}
-		assert.LessOrEqual(t, p.dialer.unproven, 6)
+		connectAll()
+		require.LessOrEqual(t, len(p.dialer.connected), 8)
 	}
 	assert.Len(t, met, 20)
 	assert.True(t, p.known.relays[good].dial.connected)

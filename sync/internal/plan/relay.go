@@ -2,7 +2,6 @@ package plan
 
 import (
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -34,11 +33,12 @@ func (p Phase) String() string {
 type relay struct {
 	url       graspsync.RelayURL
 	name      string // its canonical spelling
+	host      string
 	bootstrap bool
 	limits    relaylimits.Requests
 	coolUntil time.Time // rate limited: no new requests before
 
-	claim       claimState
+	listed      listedState
 	dial        dialState
 	turn        turnState
 	timer       timerState
@@ -168,15 +168,6 @@ func (r *relay) nextWake(now time.Time) (next time.Time) {
 	return next
 }
 
-// worth is what a relay has to say for being known. One that never answered is worth
-// half of one that did.
-func (r *relay) worth() uint64 {
-	if r.dial.answered {
-		return 2 * r.claim.weight
-	}
-	return r.claim.weight
-}
-
 // liveRoom is how many standing subscriptions the relay takes.
 func (r *relay) liveRoom() int {
 	most := r.limits.LiveSubscriptions()
@@ -219,7 +210,6 @@ func (r *relay) liveFull() bool {
 
 // known are the relays that are known.
 type known struct {
-	lots      *rand.Rand // puts strangers in order, who must not know which
 	relays    map[graspsync.RelayURL]*relay
 	ordered   []*relay // by name
 	unordered bool     // relays have come or gone since

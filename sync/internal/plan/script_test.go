@@ -27,7 +27,7 @@ import (
 //	<time> snapshot ...                    the same
 //	<time> bootstrap <relay>
 //	<time> connected <relay> [subs=n] [filters=n]
-//	<time> failed <relay> <retry after> [good]
+//	<time> failed <relay> <retry after>
 //	<time> lost <relay> <alive ago> <retry after> [b<n>=<cursor>,...]...
 //	<time> done <relay> b<n> complete|gaps|failed|refused|reconciled|disproved [<cursor>,...]
 //	<time> liveclosed <relay> l<n> [many|bad|restricted|overflow|bytes]
@@ -211,9 +211,9 @@ func (s *player) relayInput(now time.Time, verb string, u graspsync.RelayURL, ep
 		}
 		return Unserved{Relay: u, IDs: ids}, err
 	case "failed":
-		return DialFailed{Relay: u, Epoch: epoch, RetryAt: now.Add(duration(0)), Good: len(args) > 1}, nil
+		return DialFailed{Relay: u, Epoch: epoch, RetryAt: now.Add(duration(0))}, nil
 	case "lost":
-		in := Lost{Relay: u, Epoch: epoch, AliveAt: now.Add(-duration(0)), RetryAt: now.Add(duration(1)), Good: true}
+		in := Lost{Relay: u, Epoch: epoch, AliveAt: now.Add(-duration(0)), RetryAt: now.Add(duration(1))}
 		in.Cursors = make(map[BatchID][]Cursor)
 		for _, a := range args[2:] {
 			b, cs, _ := strings.Cut(a, "=")
@@ -310,12 +310,8 @@ func (s *player) changes(words []string) (c Changes, err error) {
 		}
 		rc := RepoChange{Ref: repoRef(parts[0])}
 		rc.Level = map[string]Level{"full": LevelFull, "state": LevelStateOnly}[parts[1]]
-		own, others, _ := strings.Cut(parts[2], "+")
-		for _, name := range names(own) {
+		for _, name := range names(parts[2]) {
 			rc.Relays = append(rc.Relays, relayURL(s.t, name))
-		}
-		for _, name := range names(others) {
-			rc.Others = append(rc.Others, relayURL(s.t, name))
 		}
 		c.Repos = append(c.Repos, rc)
 	}

@@ -74,7 +74,7 @@ func (p *Plan) status(r *relay) RelayStatus {
 		Relay:       r.url,
 		Phase:       r.phase(),
 		Bootstrap:   r.bootstrap,
-		Repos:       r.claim.listedBy,
+		Repos:       r.listed.repos,
 		Wanted:      r.history.items.Len(),
 		InFlight:    r.history.ofStatus[inFlight],
 		Confirmed:   r.history.ofStatus[confirmed],

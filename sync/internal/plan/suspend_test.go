@@ -31,7 +31,7 @@ func TestSuspendedMachine(t *testing.T) {
 		require.Len(t, dials, 1)
 		p.Step(began, Connected{Relay: u, Epoch: dials[0].Epoch, Limits: usual})
 		lost := began.Add(time.Minute)
-		p.Step(lost, Lost{Relay: u, Epoch: dials[0].Epoch, AliveAt: lost, RetryAt: lost.Add(time.Second), Good: true})
+		p.Step(lost, Lost{Relay: u, Epoch: dials[0].Epoch, AliveAt: lost, RetryAt: lost.Add(time.Second)})
 		later := asleep(lost.Add(time.Second+slept), slept)
 		require.Equal(t, time.Second, later.Sub(lost))
 		dials = only[Dial](p.Step(later, Tick{}))

@@ -82,14 +82,11 @@ func (t *targets) replace(in Snapshot) {
 // of just the relays that it concerns.
 func (t *targets) setRepo(c RepoChange) {
 	if c.Level == LevelNone {
-		c.Relays, c.Others = nil, nil
+		c.Relays = nil
 	}
 	r := t.want.repoOf(c.Ref)
 	before, level := r.relays, r.level
-	served := func() { t.setServed(r, c.Level == LevelFull && len(c.Relays)+len(c.Others) > 0) }
-	served()
-	t.list(r, c)
-	served() // it may have been without any for a moment
+	t.list(r, c.Relays)
 	t.want.setLevel(r, c.Level)
 	after := r.relays
 	before = slices.DeleteFunc(slices.Clone(before), func(rel *relay) bool { return rel.gone })
@@ -120,33 +117,19 @@ func (t *targets) setRepo(c RepoChange) {
 	t.want.drop(r)
 }
 
-// list makes the relays of a repository those that c says, as far as there is room.
-func (t *targets) list(r *repo, c RepoChange) {
-	after := make([]*relay, 0, len(c.Relays)+len(c.Others))
-	for i, u := range slices.Concat(c.Relays, c.Others) {
-		by := byOwner
-		if i >= len(c.Relays) {
-			by = byOthers
-		}
-		rel := t.relayOf(u, r.ref.Owner, by) // which may have another one forgotten, one of these as well
+// list makes the relays of a repository these, as far as there is room.
+func (t *targets) list(r *repo, relays []graspsync.RelayURL) {
+	after := make([]*relay, 0, len(relays))
+	for _, u := range relays {
+		rel := t.relayOf(u, r.ref.Owner) // which may have another one forgotten, one of these as well
 		if rel == nil || slices.Contains(after, rel) {
 			continue
 		}
 		after = append(after, rel)
-		listed := slices.Contains(r.relays, rel)
-		if listed && r.names(rel) == by {
-			continue
+		if !slices.Contains(r.relays, rel) {
+			t.lists(r, rel)
+			r.relays = append(slices.Clone(r.relays), rel)
 		}
-		t.lists(r, rel, by)
-		if listed {
-			t.leaves(r, rel)
-		}
-		at := len(r.relays)
-		if by == byOwner {
-			at = r.named
-			r.named++
-		}
-		r.relays = slices.Insert(slices.Clone(r.relays), at, rel)
 	}
 	for _, rel := range r.relays {
 		if !slices.Contains(after, rel) {
@@ -156,29 +139,23 @@ func (t *targets) list(r *repo, c RepoChange) {
 	r.relays = slices.DeleteFunc(after, func(rel *relay) bool { return rel.gone })
 }
 
+// lists notes that a repository lists a relay.
+func (t *targets) lists(r *repo, rel *relay) {
+	if o, first := t.owners.list(r, rel); first {
+		t.dialer.listed(rel, o)
+	}
+	if len(rel.listed.examples) < maxExamples {
+		rel.listed.examples = append(rel.listed.examples, r.ref)
+	}
+}
+
 // leaves notes that a repository does not list a relay any more.
 func (t *targets) leaves(r *repo, rel *relay) {
-	from := r.names(rel)
-	if from == byOwner {
-		r.named--
-	}
 	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relay) bool { return o == rel })
-	t.unlists(r, rel, from)
-}
-
-// lists and unlists note that a repository lists a relay, or no longer does.
-func (t *targets) lists(r *repo, rel *relay, by side) {
-	rel.claim.listedBy++
-	t.owners.list(r, rel, by)
-	if len(rel.claim.examples) < maxExamples {
-		rel.claim.examples = append(rel.claim.examples, r.ref)
+	if o, last := t.owners.unlist(r, rel); last {
+		t.dialer.unlisted(rel, o)
 	}
-}
-
-func (t *targets) unlists(r *repo, rel *relay, by side) {
-	rel.claim.listedBy--
-	t.owners.unlist(r, rel, by)
-	rel.claim.examples = slices.DeleteFunc(rel.claim.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
+	rel.listed.examples = slices.DeleteFunc(rel.listed.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 }
 
 // follows makes a repository, its root events and what descends from it targets of a relay.
@@ -209,63 +186,59 @@ func (t *targets) unfollows(r *repo, rel *relay) {
 	t.markDirty(rel)
 }
 
-// setServed notes whether a repository is served, and lists relays.
-func (t *targets) setServed(r *repo, served bool) {
-	if r.served == served {
-		return
-	}
-	r.served = served
-	o := t.owners.owner(r.ref.Owner)
-	if !t.owners.serve(o, served, t.now) {
-		return
-	}
-	for _, rel := range sortedBy(o.listed(), byName) { // who is touched first is in line first
-		if rel.turn.line != nil && rel.turn.line.number == lineHeld {
-			rel.turn.leave() // for a better line
-			t.markDirty(rel)
-		}
-	}
-}
-
 // unlisted notes that a repository lists no relay any more, if that is so.
 func (t *targets) unlisted(r *repo) {
 	if len(r.relays) > 0 {
 		return
 	}
-	t.setServed(r, false)
 	if o := t.owners.of[r.ref.Owner]; o != nil {
 		delete(o.repos, r)
 		t.owners.drop(o)
 	}
 }
 
-// relayOf returns a relay that a repository of this owner lists, making it known; nil if
-// there are too many.
-func (t *targets) relayOf(u graspsync.RelayURL, owner graspsync.PubKey, by side) *relay {
-	if r, ok := t.known.relays[u]; ok {
+// relayOf returns a relay that a repository of this owner lists, making it known. It returns nil if there are
+// too many. If the table is full, a relay of the owner who has most is forgotten for the new one.
+func (t *targets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *relay {
+	r := t.known.relays[u]
+	if r != nil && r.listed.record != nil {
 		return r
 	}
-	if !t.room(owner, by) {
+	known := r != nil
+	if !known {
+		r = newRelay(u)
+	}
+	o := t.owners.owner(key)
+	evicted, ok := t.owners.enter(r, o)
+	for _, gone := range evicted {
+		t.evict(gone)
+	}
+	if !ok && !known {
+		t.owners.drop(o)
 		t.refuse()
 		return nil
 	}
-	return t.know(u)
+	if !known {
+		t.know(r)
+	}
+	return r
 }
 
-// know makes a relay known.
-func (t *targets) know(u graspsync.RelayURL) *relay {
-	r := &relay{url: u, name: u.String()}
-	r.claim.accounts = make(map[account]int)
+func newRelay(u graspsync.RelayURL) *relay {
+	r := &relay{url: u, name: u.String(), host: u.HostPort().Host}
+	r.listed.owners = make(map[*owner]int)
 	r.history.resume = make(map[Item]*cursors)
 	r.batches.open = make(map[BatchID]*batch)
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
-	t.known.relays[u], t.known.unordered = r, true
-	r.claim.lot = t.known.lots.Uint64()
-	heap.Push(&t.owners.table, r)
+	return r
+}
+
+// know makes a relay known.
+func (t *targets) know(r *relay) {
+	t.known.relays[r.url], t.known.unordered = r, true
 	t.checkpoints.recall(r)
 	t.markDirty(r)
-	return r
 }
 
 // unwanted forgets a relay that nothing is wanted of. If others found no room, there may be
@@ -284,53 +257,22 @@ func (t *targets) forget(r *relay) {
 	t.byID.reassign(r)
 	t.checkpoints.forget(r)
 	r.gone = true
-	heap.Remove(&t.owners.table, r.claim.index)
 	delete(t.known.relays, r.url)
 	t.known.unordered = true
 	t.emit(Forget{Relay: r.url})
 }
 
-// ownerShare is how many relays one owner may have us know, as a part of all. That is
-// far more than anybody has repositories on, and makes it some work to fill the table.
-const (
-	ownerShare = 64
-	ownerLeast = 64
-)
-
-// room makes sure that the table has room for one more relay, which a repository of
-// this owner lists. Where it is full, the relay goes that has least claim to be in it,
-// if that is less than the new one would have: so nobody who has least loses anything,
-// and nothing that was dropped comes back by being asked for again.
-func (t *targets) room(asks graspsync.PubKey, by side) bool {
-	a := account{t.owners.of[asks], by}
-	if a.owner == nil {
-		a.owner = &owner{weight: weightHeld}
-	}
-	if len(a.relays[by]) >= max(ownerLeast, t.cfg.MaxRelays/ownerShare) {
-		return false
-	}
-	if len(t.known.relays) < t.cfg.MaxRelays {
-		return true
-	}
-	victim := t.owners.table[0]
-	if victim.bootstrap || victim.worth() >= a.shareWith(1) {
-		return false
-	}
-	t.evict(victim)
-	return true
-}
-
-// evict forgets a relay that is wanted, for lack of room.
+// evict forgets a relay that has left the table although it is wanted.
 func (t *targets) evict(rel *relay) {
-	listing := make(map[*repo]struct{})
-	for a := range rel.claim.accounts {
-		for r := range a.repos {
+	var listing []*repo
+	for o := range rel.listed.owners {
+		for r := range o.repos {
 			if slices.Contains(r.relays, rel) {
-				listing[r] = struct{}{}
+				listing = append(listing, r)
 			}
 		}
 	}
-	for r := range listing {
+	for _, r := range listing {
 		t.leaves(r, rel)
 		t.unlisted(r)
 	}

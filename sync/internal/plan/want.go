@@ -65,9 +65,7 @@ type repo struct {
 	item   Item
 	states Item // 0 unless layer 1 is narrowed
 	level  Level
-	served bool // it is accepted, and lists relays
 	relays []*relay
-	named  int // of these, the first ones, by its owner
 	roots  dense.Set[Item]
 
 	descendants map[Item]struct{}
@@ -178,14 +176,6 @@ func (w *want) drop(r *repo) {
 // follows reports whether the repository makes its items targets of rel.
 func (r *repo) follows(rel *relay) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
-}
-
-// names returns who names one of the relays of the repository.
-func (r *repo) names(rel *relay) side {
-	if slices.Index(r.relays, rel) < r.named {
-		return byOwner
-	}
-	return byOthers
 }
 
 // wants reports whether an item is one of the repository, at its level.
@@ -500,18 +490,18 @@ const maxExamples = 3
 // examples returns some of the repositories that list a relay. Others are looked for
 // when one of them does no longer.
 func (w *want) examples(rel *relay) []graspsync.RepoRef {
-	if len(rel.claim.examples) < min(maxExamples, rel.claim.listedBy) {
-		rel.claim.examples = rel.claim.examples[:0]
+	if len(rel.listed.examples) < min(maxExamples, rel.listed.repos) {
+		rel.listed.examples = rel.listed.examples[:0]
 		for ref, r := range w.repos {
 			if !slices.Contains(r.relays, rel) {
 				continue
 			}
-			i, _ := slices.BinarySearchFunc(rel.claim.examples, ref, graspsync.RepoRef.Compare)
-			all := slices.Insert(rel.claim.examples, i, ref)
-			rel.claim.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
+			i, _ := slices.BinarySearchFunc(rel.listed.examples, ref, graspsync.RepoRef.Compare)
+			all := slices.Insert(rel.listed.examples, i, ref)
+			rel.listed.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
 		}
 	}
-	return rel.claim.examples
+	return rel.listed.examples
 }
 
 // rootTime cuts a created_at to what is kept of it.

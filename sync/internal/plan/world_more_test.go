@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"reflect"
 	"regexp"
@@ -56,10 +55,7 @@ func (w *world) more() {
 		}
 	case 5:
 		w.restart()
-	case 6:
-		u := w.url()
-		w.step(Useful{Relay: u, Epoch: w.epoch(u)})
-	case 7, 8:
+	case 6, 7, 8:
 		w.skip()
 	case 9:
 		w.step(Saving{Nothing: w.src.n(2) == 0})
@@ -151,12 +147,6 @@ func (w *world) refuse() {
 	}
 }
 
-// addresses are where relays are found: at two of them several.
-var addresses = []netip.Prefix{{}, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
-
-// worldTenure is since when an owner has had a repository served, and since when none.
-type worldTenure struct{ since, goneAt time.Time }
-
 // after takes over what an input has to do to the plan, and checks that it did.
 func (w *world) after(in Input) {
 	switch in := in.(type) {
@@ -171,19 +161,7 @@ func (w *world) after(in Input) {
 			delete(w.refusals, in.Relay)
 		}
 	case Restore:
-		clear(w.served)
-		for _, k := range in.Tenures {
-			w.served[k.Owner] = worldTenure{k.Since, w.now}
-		}
 		w.checkRestored(in)
-	case ClockJumped:
-		for key, t := range w.served {
-			t.since = t.since.Add(in.By)
-			if !t.goneAt.IsZero() {
-				t.goneAt = t.goneAt.Add(in.By)
-			}
-			w.served[key] = t
-		}
 	}
 	for u, r := range w.plan.known.relays {
 		if r.pass.at.Equal(w.passes[u]) {
@@ -194,60 +172,13 @@ func (w *world) after(in Input) {
 		}
 		w.passes[u] = r.pass.at
 	}
-	w.serve()
-	if _, ok := in.(Settled); ok {
-		maps.DeleteFunc(w.served, func(_ graspsync.PubKey, t worldTenure) bool {
-			return !t.goneAt.IsZero() && w.now.Sub(t.goneAt) > 24*time.Hour
-		})
-	}
-}
-
-// serve finds out anew which owners have a repository served.
-func (w *world) serve() {
-	now := make(map[graspsync.PubKey]bool)
-	for ref, rc := range w.repos {
-		if rc.Level == LevelFull && len(listing(rc)) > 0 {
-			now[ref.Owner] = true
-		}
-	}
-	for key := range now {
-		t, known := w.served[key]
-		if !known || !t.goneAt.IsZero() && w.now.Sub(t.goneAt) > 24*time.Hour {
-			t.since = w.now
-		}
-		w.served[key] = worldTenure{since: t.since}
-	}
-	for key, t := range w.served {
-		if !now[key] && t.goneAt.IsZero() {
-			w.served[key] = worldTenure{t.since, w.now}
-		}
-	}
-}
-
-// checkServed compares since when owners are here, and what they weigh for it.
-func (w *world) checkServed() {
-	for key, t := range w.served {
-		got, ok := w.plan.owners.tenures[key]
-		w.must(ok && got.since.Equal(t.since) && got.goneAt.Equal(t.goneAt), "since when an owner is here")
-		if !t.goneAt.IsZero() {
-			continue
-		}
-		weight := uint64(0)
-		for _, a := range ages {
-			if !w.now.Before(t.since.Add(a.after)) {
-				weight = a.weight
-			}
-		}
-		w.must(w.plan.owners.of[key].weight == weight, "what an owner weighs at its age")
-	}
-	w.must(len(w.served) == len(w.plan.owners.tenures), "of how many owners it is known since when they are here")
 }
 
 // checkRetried checks that a relay which somebody wants tried waits for nothing but its turn.
 func (w *world) checkRetried(u graspsync.RelayURL) {
 	delete(w.refusals, u)
 	if r := w.plan.known.relays[u]; r != nil {
-		w.must(r.dial.connecting || r.dial.connected || r.turn.line != nil, "it is its turn next")
+		w.must(r.dial.connecting || r.dial.connected || r.turn.waits(), "it is its turn next")
 	}
 }
 
@@ -279,7 +210,6 @@ func (w *world) checkRestored(in Restore) {
 	}
 	want = want[:min(len(want), w.plan.cfg.MaxRelays)]
 	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
-	require.LessOrEqual(w.t, len(w.plan.checkpoints.reputations), w.plan.cfg.MaxRelays)
 }
 
 // drawn counts for each type of input how often each of its fields was not zero.
@@ -408,19 +338,9 @@ func (w *world) tracked(ref graspsync.RepoRef) []graspsync.EventID {
 // restart kills the process. What it kept is from its end, or from earlier. The next
 // one may be configured otherwise.
 func (w *world) restart() {
-	in := Restore{Relays: w.kept, Tenures: w.plan.Tenures()}
+	in := Restore{Relays: w.kept}
 	if w.src.n(2) == 0 {
 		in.Relays = w.plan.Kept()
-	}
-	for _, u := range w.urls {
-		if w.src.n(3) > 0 {
-			continue
-		}
-		k := Reputation{Relay: u, Good: w.src.n(2) == 0}
-		if w.src.n(2) == 0 {
-			k.UsefulAt = w.now.Add(-time.Duration(w.src.n(100)) * time.Hour)
-		}
-		in.Known = append(in.Known, k)
 	}
 	w.now = w.now.Add(time.Duration(w.src.n(300)) * time.Second)
 	w.note(clock(w.now) + " restart")
@@ -477,24 +397,11 @@ func (w *world) restart() {
 	}
 	w.unchecked = unchecked
 	w.kept = w.plan.Kept()
-	for _, k := range in.Known {
-		if r := w.plan.known.relays[k.Relay]; r != nil && !fewer {
-			w.must(r.dial.good == k.Good && r.dial.usefulAt.Equal(k.UsefulAt), "what was known of a relay")
-		}
-	}
 }
 
-// checkUnproven counts the relays that have yet to prove themselves.
-func (w *world) checkUnproven() {
-	unproven, dialing := 0, 0
+// checkBackground counts the batches in the background, and what is fetched by name.
+func (w *world) checkBackground() {
 	for _, r := range w.plan.known.relays {
-		if r.dial.unproven {
-			unproven++
-			w.must(r.dial.connecting || r.dial.connected, "unproven without an attempt")
-			if r.dial.connecting {
-				dialing++
-			}
-		}
 		behind := 0
 		for _, b := range r.batches.open {
 			if b.background() {
@@ -511,9 +418,6 @@ func (w *world) checkUnproven() {
 			w.must(n == len(r.byID.ids.known) && n > 0, "named twice, or never asked for")
 		}
 	}
-	require.Equal(w.t, unproven, w.plan.dialer.unproven)
-	require.Equal(w.t, dialing, w.plan.dialer.dialingUnproven)
-	require.LessOrEqual(w.t, unproven, max(1, w.plan.cfg.MaxConnections*3/4))
 }
 
 // checkOther checks that what finds no room live is followed another way, and that
@@ -646,33 +550,6 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 	wait := r.live.retryAt.Sub(w.now)
 	w.must(wait >= least && wait <= least+least/10, fmt.Sprintf("closed for the %d. time, and opened again after %v", n+1, wait))
 	w.must(r.live.refused == n+1, "refusals in a row")
-}
-
-// answers returns the relay of which an input shows that it is one.
-func (w *world) answers(in Input) *relay {
-	var u graspsync.RelayURL
-	var epoch uint64
-	attempt := false
-	switch in := in.(type) {
-	case DialFailed:
-		if in.Good {
-			u, epoch, attempt = in.Relay, in.Epoch, true
-		}
-	case Lost:
-		if in.Good {
-			u, epoch = in.Relay, in.Epoch
-		}
-	case Useful:
-		u, epoch = in.Relay, in.Epoch
-	case Done:
-		if c := w.conns[in.Relay]; c != nil && in.Result < Failed && w.plan.known.relays[in.Relay].batches.open[in.Batch] != nil {
-			u, epoch = in.Relay, in.Epoch
-		}
-	}
-	if c := w.conns[u]; epoch == 0 || c == nil || c.epoch != epoch || c.connected == attempt {
-		return nil
-	}
-	return w.plan.known.relays[u]
 }
 
 // deletions notes whose deletions a relay was asked for.

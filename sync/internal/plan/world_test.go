@@ -55,11 +55,10 @@ type world struct {
 	rotated  int                // and of one that had not
 	jumps    int                // of the clock
 	audits   int
-	earliest int64         // that it has shown
-	shift    time.Duration // by which it was set in all
-	back     time.Duration // and set back, by which timers are late here
-	drawn    drawn         // inputs, and which fields of them were set
-	served   map[graspsync.PubKey]worldTenure
+	earliest int64                      // that it has shown
+	shift    time.Duration              // by which it was set in all
+	back     time.Duration              // and set back, by which timers are late here
+	drawn    drawn                      // inputs, and which fields of them were set
 	refusals map[graspsync.RelayURL]int // to dial, in a row
 
 	passes  map[graspsync.RelayURL]time.Time       // when the last pass began
@@ -133,7 +132,6 @@ func newWorld(t testing.TB, src source) *world {
 		methods:   make(map[LiveMethod]int),
 		drawn:     make(drawn),
 		earliest:  start.Unix(),
-		served:    make(map[graspsync.PubKey]worldTenure),
 		refusals:  make(map[graspsync.RelayURL]int),
 		passes:    make(map[graspsync.RelayURL]time.Time),
 		deleted:   make(map[graspsync.RelayURL]map[string]bool),
@@ -207,11 +205,7 @@ func (w *world) changes() (c Changes) {
 	for range w.src.n(3) {
 		rc := RepoChange{Ref: worldRef(w.src.n(worldRepos)), Level: []Level{LevelFull, LevelFull, LevelStateOnly, LevelNone}[w.src.n(4)]}
 		for range w.src.n(4) {
-			if u := w.url(); w.src.n(3) > 0 {
-				rc.Relays = append(rc.Relays, u)
-			} else {
-				rc.Others = append(rc.Others, u)
-			}
+			rc.Relays = append(rc.Relays, w.url())
 		}
 		c.Repos = append(c.Repos, rc)
 	}
@@ -274,13 +268,13 @@ func (w *world) dialed() {
 	for _, u := range w.urls {
 		if c := w.conns[u]; c != nil && !c.connected {
 			if w.src.n(3) == 0 {
-				in := DialFailed{Relay: u, Epoch: w.epoch(u), Good: w.src.n(2) == 0, NotDialed: w.src.n(3) == 0}
+				in := DialFailed{Relay: u, Epoch: w.epoch(u), NotDialed: w.src.n(3) == 0}
 				if !in.NotDialed {
 					in.RetryAt = w.now.Add(time.Duration(1+w.src.n(200)) * time.Second)
 				}
 				w.step(in)
 			} else {
-				w.step(Connected{Relay: u, Epoch: w.epoch(u), Limits: w.limits(), Address: addresses[w.src.n(len(addresses))]})
+				w.step(Connected{Relay: u, Epoch: w.epoch(u), Limits: w.limits()})
 			}
 			return
 		}
@@ -304,7 +298,7 @@ func (w *world) lose() {
 	if c == nil {
 		return
 	}
-	in := Lost{Relay: u, Epoch: w.epoch(u), AliveAt: w.now.Add(-time.Duration(w.src.n(60)) * time.Second), RetryAt: w.now.Add(time.Duration(1+w.src.n(100)) * time.Second), Good: w.src.n(2) == 0}
+	in := Lost{Relay: u, Epoch: w.epoch(u), AliveAt: w.now.Add(-time.Duration(w.src.n(60)) * time.Second), RetryAt: w.now.Add(time.Duration(1+w.src.n(100)) * time.Second)}
 	in.Cursors = make(map[BatchID][]Cursor)
 	for _, id := range slices.Sorted(maps.Keys(c.batches)) {
 		if w.src.n(4) > 0 {
@@ -401,7 +395,6 @@ func (w *world) wake() {
 // step hands an input to the plan and to the model, and checks what comes of it.
 func (w *world) step(in Input) {
 	w.drawn.note(in)
-	answers := w.answers(in)
 	w.before(in)
 	due, waits := w.plan.NextWake()
 	closing := w.closing(in)
@@ -410,9 +403,6 @@ func (w *world) step(in Input) {
 		require.Empty(w.t, effects, "nobody would have woken it for that")
 	}
 	w.checkClosed(in, closing)
-	if answers != nil {
-		w.must(answers.dial.answered, "it has answered")
-	}
 	w.note(fmt.Sprintf("%s %T", clock(w.now), in))
 	w.record(in, effects)
 	for _, e := range effects {

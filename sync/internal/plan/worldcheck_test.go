@@ -40,7 +40,7 @@ func (w *world) check() {
 			require.Empty(t, r.batches.open)
 			require.Zero(t, r.history.ofStatus[inFlight], "in flight on no connection")
 			require.Zero(t, r.catchUp.running)
-			require.True(t, r.dial.connecting || r.turn.line != nil || r.timer.index > 0, "T1: never tried again")
+			require.True(t, r.dial.connecting || r.turn.waits() || r.timer.index > 0, "T1: never tried again")
 		} else {
 			w.checkConnected(r, c, wanted)
 		}
@@ -51,10 +51,9 @@ func (w *world) check() {
 			connected++
 		}
 	}
-	w.checkUnproven()
+	w.checkBackground()
 	w.checkRepos()
 	w.checkOwners()
-	w.checkServed()
 	require.Equal(t, dialing, p.dialer.dialing)
 	require.Len(t, p.dialer.connected, connected)
 	require.LessOrEqual(t, p.dialer.young.all, p.cfg.MaxDials)
@@ -110,7 +109,7 @@ func (w *world) checkFacts(r *relay) {
 			listed++
 		}
 	}
-	require.Equal(t, listed, r.claim.listedBy)
+	require.Equal(t, listed, r.listed.repos)
 }
 
 func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {

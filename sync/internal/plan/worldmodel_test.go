@@ -85,7 +85,6 @@ func (w *world) before(in Input) {
 func (w *world) wantChanges(c Changes) {
 	for _, rc := range c.Repos {
 		w.wantRepo(rc)
-		w.serve()
 	}
 	for _, rc := range c.Roots {
 		w.wantRoot(rc)
@@ -130,7 +129,7 @@ func (w *world) wantedBelow(u graspsync.RelayURL) map[filters.Descendant][]strin
 func (w *world) wantRepo(rc RepoChange) {
 	if _, known := w.repos[rc.Ref]; known || rc.Level != LevelNone {
 		if rc.Level == LevelNone {
-			rc.Relays, rc.Others = nil, nil
+			rc.Relays = nil
 		}
 		w.repos[rc.Ref] = rc
 	}
@@ -138,7 +137,7 @@ func (w *world) wantRepo(rc RepoChange) {
 }
 
 // listing are the relays of a repository.
-func listing(rc RepoChange) []graspsync.RelayURL { return slices.Concat(rc.Relays, rc.Others) }
+func listing(rc RepoChange) []graspsync.RelayURL { return rc.Relays }
 
 func (w *world) wantRoot(rc RootChange) {
 	if len(rc.Repos) == 0 {
