@@ -566,7 +566,7 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.file)}
 	case exit.ExitCode() == died && gitrun.OutOfMemory(said.b.String()):
 		return &limitError{fmt.Sprintf("git %s needs more than the %d bytes of memory that it may have", args[0], limit.memory)}
-	case exit.ExitCode() == died:
+	case exit.ExitCode() == died && !strings.Contains(said.b.String(), "No space left on device"): // a full disk is not the client's fault
 		return &faultError{"git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
 	}
 	if err != nil {
