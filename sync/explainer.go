@@ -52,7 +52,8 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 	}
 	switch failing, coming := q.ingest.flights.of(id); {
 	case held:
-		x.Is, x.Reason, x.Detail, x.Again = IsHeld, "", "", false
+		// The record is of an earlier state, or of a later one if the event has just ceased to be held.
+		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
 		if h, is := q.ingest.holds.get(id, false); is {
 			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
 		}

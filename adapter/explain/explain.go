@@ -135,6 +135,8 @@ func (e Explainer) event(ctx context.Context, x *Explanation, id graspsync.Event
 // released, or let in later without having to wait.
 func knowsBetter(w *purgatory.EventState, s *relaysync.EventState) bool {
 	switch s.Is { //nolint:exhaustive // the others say why
+	case relaysync.IsHeld: // it was when sync was asked, and purgatory was asked after that
+		return w.Is != purgatory.IsWaiting && w.Is != purgatory.EventCode(purgatory.Released.String())
 	case relaysync.IsRemoved, relaysync.IsUnknown, relaysync.IsGone:
 	default:
 		return false
