@@ -105,7 +105,7 @@ func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 	require.Positive(t, refused)
 	// And any number whose commit a branch has, at its tip or before that.
 	var flood []*nostr.Event
-	for i := range 600 {
+	for i := range 200 {
 		flood = append(flood, proposes(fmt.Sprint("mallory", i), graspsync.KindPullRequest, []string{base, first}[i%2]))
 	}
 	require.Empty(t, r.publish(flood...))
