@@ -341,14 +341,11 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	}
 	r = r.with(f)
 	for _, t := range []*time.Time{
-		&r.LastSuccess, &r.RecoveredAt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince, &r.UsefulAt,
+		&r.LastSuccess, &r.RecoveredAt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince,
 	} {
 		*t = backoff.Past(*t, now)
 	}
 	r.RateLimitedUntil = backoff.Earlier(backoff.Plausible(r.RateLimitedUntil), now.Add(c.mostRateLimit()))
-	if r.Useful && r.UsefulAt.IsZero() { // by an older version, which did not say
-		r.UsefulAt = r.LastSuccess
-	}
 	r.Restarts = backoff.Count(r.Restarts)
 	r.Held = r.Held && r.connected()
 	r.Up = min(max(r.Up, 0), backoff.Longest)
@@ -370,7 +367,7 @@ func (r Record) saved() Record {
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,
-		&r.StoppedAt, &r.RestartsSince, &r.UsefulAt,
+		&r.StoppedAt, &r.RestartsSince,
 	} {
 		*t = backoff.Saved(*t)
 	}
@@ -384,8 +381,6 @@ func (c Config) status(r Record, now time.Time) Status {
 		State:            c.state(r, now),
 		Connected:        r.connected(),
 		KnownGood:        r.Proven,
-		Useful:           r.Useful,
-		UsefulAt:         r.UsefulAt,
 		Failures:         r.Failures,
 		FailingSince:     r.FailingSince,
 		LastFailure:      r.LastFailure,

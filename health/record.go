@@ -46,10 +46,6 @@ type Record struct {
 	Dialing bool `json:"dialing,omitempty"`
 	// Proven is true once a connection had held long enough.
 	Proven bool `json:"proven,omitempty"`
-	// Useful is true once it has brought something that nobody else had.
-	Useful bool `json:"useful,omitempty"`
-	// UsefulAt is when it last did. Records of older versions have none.
-	UsefulAt time.Time `json:"useful_at,omitzero"`
 	// LastError is the text of the last failure, escaped, at most [graspsync.MaxText] bytes.
 	LastError string `json:"last_error,omitempty"`
 

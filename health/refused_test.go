@@ -91,7 +91,6 @@ func TestAnyOrder(t *testing.T) {
 		func(x *RelayHealthTracker) { x.Closed(u) },
 		func(x *RelayHealthTracker) { x.Stopped(u) },
 		func(x *RelayHealthTracker) { x.Hostile(u) },
-		func(x *RelayHealthTracker) { x.Useful(u) },
 		func(x *RelayHealthTracker) { x.Forgive(u) },
 		func(x *RelayHealthTracker) { x.Forget(u) },
 	}

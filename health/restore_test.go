@@ -20,7 +20,7 @@ func full() Record {
 	return Record{
 		Failures: 1, FailingSince: at(1), LastFailure: at(2), LastSuccess: at(3), RecoveredAt: at(4),
 		LastAttempt: at(5), NextAttempt: at(6), StoppedAt: at(17), Restarts: 18, RestartsSince: at(19), RateLimitedUntil: at(7), ConnectedAt: at(8),
-		Held: true, Dialing: true, Proven: true, Useful: true, UsefulAt: at(20), LastError: "refused",
+		Held: true, Dialing: true, Proven: true, LastError: "refused",
 		Attempts: 9, Connections: 10, FailedAttempts: 11, Disconnects: 12, Reconnects: 13, WasLost: true,
 		Up: 14, Down: 15, CountedTo: at(16),
 	}
@@ -31,7 +31,7 @@ func full() Record {
 const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_failure":"2030-01-01T00:02:00Z",
 	"last_success":"2030-01-01T00:03:00Z","recovered_at":"2030-01-01T00:04:00Z","last_attempt":"2030-01-01T00:05:00Z",
 	"next_attempt":"2030-01-01T00:06:00Z","stopped_at":"2030-01-01T00:17:00Z","restarts":18,"restarts_since":"2030-01-01T00:19:00Z","rate_limited_until":"2030-01-01T00:07:00Z","connected_at":"2030-01-01T00:08:00Z",
-	"held":true,"dialing":true,"proven":true,"useful":true,"useful_at":"2030-01-01T00:20:00Z","last_error":"refused","attempts":9,"connections":10,"failed_attempts":11,
+	"held":true,"dialing":true,"proven":true,"last_error":"refused","attempts":9,"connections":10,"failed_attempts":11,
 	"disconnects":12,"reconnects":13,"was_lost":true,"up_ns":14,"down_ns":15,"counted_to":"2030-01-01T00:16:00Z"}`
 
 func TestRecordJSON(t *testing.T) {

@@ -53,10 +53,6 @@ type Status struct {
 	Connected bool  `json:"connected"`
 	// KnownGood is true once a connection had held for a minute.
 	KnownGood bool `json:"known_good"`
-	// Useful is true once it has brought something that nobody else had.
-	Useful bool `json:"useful,omitempty"`
-	// UsefulAt is when it last did, as far as [RelayHealthTracker.Useful] was told.
-	UsefulAt time.Time `json:"useful_at,omitzero"`
 	// Failures in a row.
 	Failures int `json:"failures"`
 	// FailingSince is when these failures began, less the time in which nobody tried.

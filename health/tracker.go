@@ -102,18 +102,6 @@ func (t *RelayHealthTracker) Hostile(u graspsync.RelayURL) {
 	t.apply(u, event{kind: hostile, text: "hostile"})
 }
 
-// Useful records that the relay brought something that nobody else had. It changes
-// nothing but what Status and the record say; for a relay without a record it is
-// nothing.
-func (t *RelayHealthTracker) Useful(u graspsync.RelayURL) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r, ok := t.records.get(u); ok {
-		r.Useful, r.UsefulAt = true, time.Now()
-		t.records.set(u, r)
-	}
-}
-
 // Forgive lets a relay be dialed now that is failing, or that asked to be left alone: somebody who
 // runs this server wants it tried. It keeps its failures: the next one is as long a wait as it
 // would have been.

@@ -490,33 +490,3 @@ func BenchmarkTracker(b *testing.B) {
 		_ = tr.NextAttempt(u)
 	}
 }
-
-// Who brought something of use is marked as that and changes in nothing else, and nobody
-// gets a record for it. Stopped ends a connection as Closed does.
-func TestTrackerUsefulAndStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := relay(t, "wss://relay.example.com")
-		one, other := tracker(t, health.Config{}), tracker(t, health.Config{})
-		one.Useful(u)
-		assert.Zero(t, one.Len())
-		for _, tr := range []*health.RelayHealthTracker{one, other} {
-			tr.Attempt(u)
-			tr.Connected(u)
-		}
-		time.Sleep(time.Minute)
-		before := one.Status(u)
-		one.Useful(u)
-		got := one.Status(u)
-		assert.True(t, got.Useful)
-		assert.Equal(t, time.Now(), got.UsefulAt)
-		got.Useful, got.UsefulAt = false, time.Time{}
-		assert.Equal(t, before, got)
-		one.Stopped(u)
-		other.Closed(u)
-		got = one.Status(u)
-		assert.True(t, got.Useful, "and stays so")
-		got.Useful, got.UsefulAt = false, time.Time{}
-		assert.Equal(t, other.Status(u), got)
-		assert.Equal(t, health.Disconnected, got.State)
-	})
-}

@@ -78,8 +78,6 @@ func (w *trackerWorld) step() {
 		tr.RateLimited(u, time.Now().Add(time.Duration(w.rng.IntN(80))*time.Minute))
 	case n < 23:
 		tr.Hostile(u)
-	case n < 24:
-		tr.Useful(u)
 	case n < 26:
 		tr.Forget(u)
 	case n < 28:
@@ -132,8 +130,8 @@ func (w *trackerWorld) imported() {
 	r := Record{
 		Failures: w.rng.IntN(8) - 2, FailingSince: at(), LastFailure: at(), LastSuccess: at(), RecoveredAt: at(),
 		LastAttempt: at(), NextAttempt: at(), StoppedAt: at(), Restarts: w.rng.IntN(6) - 1, RestartsSince: at(),
-		RateLimitedUntil: at(), ConnectedAt: at(), Held: may(), Dialing: may(), Proven: may(), Useful: may(),
-		UsefulAt: at(), LastError: "broken\n", WasLost: may(), Up: time.Duration(w.rng.IntN(3) - 1),
+		RateLimitedUntil: at(), ConnectedAt: at(), Held: may(), Dialing: may(), Proven: may(),
+		LastError: "broken\n", WasLost: may(), Up: time.Duration(w.rng.IntN(3) - 1),
 		Down: time.Duration(w.rng.IntN(3)-1) * backoff.Longest, CountedTo: at(),
 	}
 	u := w.url()
