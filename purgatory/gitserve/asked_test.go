@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"os"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
@@ -27,9 +28,7 @@ func configured(t testing.TB, dir string) {
 func (r *rig) asking() (asked func() []string) {
 	var mu sync.Mutex
 	var commands []string
-	r.git.tasks.mu.Lock() // which each request takes before it starts any
-	defer r.git.tasks.mu.Unlock()
-	r.git.git.started = func(cmd *exec.Cmd) {
+	r.git.SetStarted(func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, verb := range []string{"http-backend", "receive-pack"} {
@@ -37,7 +36,7 @@ func (r *rig) asking() (asked func() []string) {
 				commands = append(commands, verb)
 			}
 		}
-	}
+	})
 	return func() []string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -54,16 +53,16 @@ func unsized(text string) string {
 	text = agents.ReplaceAllString(text, "\n")
 	i := strings.Index(text, "\x00")
 	line := strings.LastIndexAny(text[:i], "\n") + 1
-	if strings.HasPrefix(text[line:], flushPacket) {
-		line += len(flushPacket)
+	if strings.HasPrefix(text[line:], "0000") {
+		line += len("0000")
 	}
-	return text[:line] + text[line+pktHead:]
+	return text[:line] + text[line+4:]
 }
 
 // Who wants to push was told what is here by three processes of git. What is told is what
 // these say.
 func TestWhatIsHereIsToldAsGitDoes(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	asked := r.asking()
 	git(t, r.work, "tag", "-a", "-m", "x", "v1")
 	tag := git(t, r.work, "rev-parse", "v1")
@@ -110,7 +109,7 @@ func TestWhatIsHereIsToldAsGitDoes(t *testing.T) {
 
 // A push that is reported to nobody is done; one that git can't do is told to be none.
 func TestPushWithoutAReport(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	pack := git(t, r.work, "pack-objects", "-q", "--all", filepath.Join(t.TempDir(), "pack"))
 	require.NotEmpty(t, pack)
@@ -127,7 +126,7 @@ func TestPushWithoutAReport(t *testing.T) {
 
 	tip, _ := r.file(t, "f", "x")
 	r.says(map[string]string{"refs/heads/main": tip})
-	r.git.git.path = filepath.Join(t.TempDir(), "git") // which is not there
+	r.git.SetStarted(func(cmd *exec.Cmd) { cmd.Path = "/nonexistent" })
 	resp, text = r.do(t, "POST", at, packet(r.tip+" "+tip+" refs/heads/main\x00report-status")+string(data))
 	require.Equal(t, 200, resp.StatusCode)
 	require.Contains(t, text, "ng refs/heads/main internal error")

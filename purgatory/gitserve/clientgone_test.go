@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"context"
@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // slowly is a rig whose git does things at once and answers as a script says.
-func slowly(t *testing.T, cfg Config, script string) *rig {
+func slowly(t *testing.T, cfg gitserve.Config, script string) *rig {
 	t.Helper()
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
@@ -24,7 +26,7 @@ func slowly(t *testing.T, cfg Config, script string) *rig {
 	shim := filepath.Join(dir, "git")
 	text := fmt.Sprintf("#!/bin/sh\n%s \"$@\" > %s/out || exit 1\n%s\n", real, dir, strings.ReplaceAll(script, "OUT", dir+"/out"))
 	require.NoError(t, os.WriteFile(shim, []byte(text), 0o700))
-	return rigWith(t, RepositoriesConfig{Git: shim}, cfg)
+	return rigWith(t, gitserve.RepositoriesConfig{Git: shim}, cfg)
 }
 
 // send begins a push for an event and returns the connection, without reading from it.
@@ -47,14 +49,14 @@ func (r *rig) send(t *testing.T) net.Conn {
 }
 
 func (r *rig) ref(name string) bool {
-	_, err := os.Stat(filepath.Join(r.repos.dir, hashed(owner.Ref("x")), filepath.FromSlash(name)))
+	_, err := os.Stat(filepath.Join(r.repos.Dir(), hashed(owner.Ref("x")), filepath.FromSlash(name)))
 	return err == nil
 }
 
 // A client that goes away while git moves refs: git is not killed in the middle of that,
 // and whoever has to know is told. A ref that nobody knows of would stay for ever.
 func TestClientGoneInMidPush(t *testing.T) {
-	r := slowly(t, Config{}, "sleep 1; cat OUT")
+	r := slowly(t, gitserve.Config{}, "sleep 1; cat OUT")
 	conn := r.send(t)
 	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
 	require.NoError(t, conn.Close())
@@ -67,7 +69,7 @@ func TestClientGoneInMidPush(t *testing.T) {
 
 // Who does not read the answer to a push does not hold the lock meanwhile.
 func TestSlowReaderOfAPush(t *testing.T) {
-	r := slowly(t, Config{}, `cat OUT; case "$*" in *rev-list*) ;; *) head -c 15000000 /dev/zero ;; esac`)
+	r := slowly(t, gitserve.Config{}, `cat OUT; case "$*" in *rev-list*) ;; *) head -c 15000000 /dev/zero ;; esac`)
 	conn := r.send(t)
 	defer conn.Close()
 	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
@@ -80,14 +82,14 @@ func TestSlowReaderOfAPush(t *testing.T) {
 
 // To end in the midst of a push killed git while it moved refs, some of which were moved.
 func TestCloseLetsAPushFinish(t *testing.T) {
-	r := slowly(t, Config{}, "sleep 1; cat OUT")
+	r := slowly(t, gitserve.Config{}, "sleep 1; cat OUT")
 	conn := r.send(t)
 	defer conn.Close()
 	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
 	r.git.Close()
 	require.Len(t, r.pushed, 1)
 	unused(t, r.repos)
-	entries, err := os.ReadDir(filepath.Join(r.repos.dir, incoming))
+	entries, err := os.ReadDir(filepath.Join(r.repos.Dir(), incoming))
 	require.NoError(t, err)
 	require.Empty(t, entries, "git has come to its end")
 }

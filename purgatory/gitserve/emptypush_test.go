@@ -1,16 +1,18 @@
-package gitserve
+package gitserve_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // A push that git would move nothing for, and that anybody could make again and again,
 // made all that came with it part of the repository.
 func TestPushThatMovesNothingBringsNothing(t *testing.T) {
 	for _, packed := range []bool{false, true} {
-		r := newRig(t, Config{})
+		r := newRig(t, gitserve.Config{})
 		first := r.tip
 		r.says(map[string]string{"refs/heads/main": first})
 		git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/nostr/"+event)

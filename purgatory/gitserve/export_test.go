@@ -1,20 +1,122 @@
 package gitserve
 
-import "github.com/graspsync/graspsync"
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"testing"
 
-// Fixed is what only tests set otherwise.
-type Fixed = numbers
+	"github.com/stretchr/testify/require"
 
-// Fixed returns it, to be changed.
-func (c *Config) Fixed() *Fixed { return &c.fixed }
+	"github.com/graspsync/graspsync/internal/doctest"
+	"github.com/graspsync/graspsync/limit"
+)
 
-// With returns a copy that has it.
+// Fixed are the numbers that only tests change.
+type (
+	Fixed       = numbers
+	FixedFolder = folderNumbers
+)
+
+// With returns a copy with other numbers.
 func (c Config) With(f Fixed) Config {
 	c.fixed = f
 	return c
 }
 
-// mark and marked are where these files are unless names are plain.
-func mark(ref graspsync.RepoRef) string { return new(layout).mark(ref) }
+// With returns a copy with other numbers.
+func (c RepositoriesConfig) With(f FixedFolder) RepositoriesConfig {
+	c.fixed = f
+	return c
+}
 
-func marked(with string, ref graspsync.RepoRef) string { return new(layout).marked(with, ref) }
+// Folder is the interface of a disk that fails.
+type Folder = folder
+
+// OpenAt opens a folder whose operations go through another one.
+func OpenAt(dir string, wrap func(Folder) Folder) (*Repositories, error) {
+	lock, err := lockFolder(dir, lockMost)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return openAt(dir, wrap(root), lock, RepositoriesConfig{}.withDefaults())
+}
+
+// SetFolder replaces the folder of repositories, and SetFlush the function that syncs a file.
+func (r *Repositories) SetFolder(wrap func(Folder) Folder) { r.root = wrap(r.root) }
+
+// SetFlush is called before anything uses the repositories.
+func (r *Repositories) SetFlush(flush func(*os.File) error) { r.flush = flush }
+
+// SetDisk replaces the function that returns the free bytes of the disk.
+func (h *Handler) SetDisk(free func(string) (uint64, error)) { h.disk.free = free }
+
+// SetStarted has a function called with each child process that is about to start.
+func (h *Handler) SetStarted(started func(*exec.Cmd)) { h.git.started = started }
+
+// Fill takes all processes of a kind until empty is called.
+func (h *Handler) Fill(kind string) (empty func()) {
+	s := map[string]*slots{"push": h.pushes.processes, "fetch": h.fetches.processes, "ask": h.asks.processes}[kind]
+	var all []*limit.Slot
+	for slot := s.TryAcquire(limit.Stranger{}, 1); slot != nil; slot = s.TryAcquire(limit.Stranger{}, 1) {
+		all = append(all, slot)
+	}
+	return func() {
+		for _, slot := range all {
+			slot.Release()
+		}
+	}
+}
+
+// CheckIdle checks that nobody uses a repository, that nothing is half done, and that as much is
+// staged as the disk has.
+func (r *Repositories) CheckIdle(t testing.TB) {
+	t.Helper()
+	require.Zero(t, r.inUse.Len(), "a repository is in use")
+	require.Zero(t, r.queues.Len(), "a push waits for a repository")
+	left, err := fs.ReadDir(r.root.FS(), incoming)
+	require.NoError(t, err)
+	require.Empty(t, left, "something is half done")
+	folders, err := fs.ReadDir(r.root.FS(), area)
+	require.NoError(t, err)
+	require.Len(t, folders, r.staging.uploads.Len())
+	require.True(t, r.staging.uploads.Len() > 0 || r.staging.uploads.Bytes() == 0)
+}
+
+// CheckIdle checks that nobody has a slot or waits for one. The handler is closed.
+func (h *Handler) CheckIdle(t testing.TB) {
+	t.Helper()
+	for _, s := range []*slots{
+		h.staging, h.settling, h.kept, h.pushes.processes, h.pushes.open, h.fetches.processes, h.fetches.open, h.asks.processes, h.asks.open,
+	} {
+		used, waiting := s.Stats()
+		require.Zero(t, used)
+		require.Zero(t, waiting)
+	}
+}
+
+// Dir returns the folder of repositories.
+func (r *Repositories) Dir() string { return r.dir }
+
+// InUse returns the number of repositories that are in use.
+func (r *Repositories) InUse() int { return r.inUse.Len() }
+
+func TestDefaultsAreAsDocumented(t *testing.T) {
+	doctest.Defaults(t, "config.go", Config{}.withDefaults())
+	doctest.Defaults(t, "repositoriesconfig.go", RepositoriesConfig{}.withDefaults())
+}
+
+// Every number of a configuration has a bound, and what is beyond it is named.
+func TestEachNumberIsBounded(t *testing.T) {
+	good := Config{}.withDefaults()
+	doctest.Bounded(t, good, Config.withDefaults, Config.validate)
+	doctest.OneWillDo(t, good, Config.validate)
+	folder := RepositoriesConfig{}.withDefaults()
+	doctest.Bounded(t, folder, RepositoriesConfig.withDefaults, RepositoriesConfig.validate)
+	require.ErrorContains(t, RepositoriesConfig{MaxMemory: 1}.withDefaults().validate(), "MaxMemory is 1, want at least 268435456 bytes")
+}

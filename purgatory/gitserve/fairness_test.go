@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // What honest users notice of those who are not, with sockets and with git. The figures
@@ -82,7 +83,7 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 	racetest.Amounts(t)
 	for _, n := range []int{8, 100, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r := newRig(t, Config{fixed: numbers{RateWindow: 3 * time.Second}})
+			r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{RateWindow: 3 * time.Second}))
 			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 			push := func() {
 				r.tip = r.commit(t, "next")
@@ -101,12 +102,12 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 				})
 				// All that may be here have been for a while.
 				require.Eventually(t, func() bool {
-					return has(r.git.pushes.open) >= min(n, r.git.cfg.fixed.MaxReaders*3/4)
+					return r.count(t, "requests", "push") >= min(n, 96)
 				}, 10*time.Second, time.Millisecond)
 			})
-			require.Zero(t, has(r.git.pushes.processes))
-			if n < r.git.cfg.fixed.MaxReaders*3/4 {
-				require.Zero(t, r.git.pushes.count(), "nobody had to leave")
+			require.Zero(t, r.count(t, "running", "push"))
+			if n < 96 {
+				require.Zero(t, r.count(t, "shed_total", "push"), "nobody had to leave")
 			}
 		})
 	}
@@ -115,7 +116,7 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 // Who pushes to a repository that is locked had a place while he waited for that.
 func TestHonestPushBesideALockedRepository(t *testing.T) {
 	racetest.Amounts(t)
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 	push := func() {
 		r.tip = r.commit(t, "next")
@@ -140,8 +141,8 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 				}
 			})
 		}
-		taken(t, r.git.pushes.open, 8)
-		taken(t, r.git.pushes.processes, 0)
+		r.taken(t, "requests", "push", 8)
+		r.taken(t, "running", "push", 0)
 	})
 	free()
 	wg.Wait()
@@ -151,7 +152,7 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 // others.
 func TestHonestPushBesideAFullQueue(t *testing.T) {
 	racetest.Amounts(t)
-	r := newRig(t, Config{fixed: numbers{MaxReaders: 8, RateWindow: 4 * time.Second}, Client: byHeader})
+	r := newRig(t, gitserve.Config{Client: byHeader}.With(gitserve.Fixed{MaxReaders: 8, RateWindow: 4 * time.Second}))
 	body := packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status") + string(packOf())
 	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
 	require.NoError(t, err)
@@ -164,38 +165,34 @@ func TestHonestPushBesideAFullQueue(t *testing.T) {
 			r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body, "X-Client", fmt.Sprintf("192.0.%d.1", i))
 		})
 	}
-	taken(t, r.git.pushes.open, 8)
+	r.taken(t, "requests", "push", 8)
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	out, err := try(t, r.work, "-c", "http.extraHeader=X-Client: 198.51.100.1", "push", r.at("y"), "main")
 	require.NoError(t, err, out)
-	require.Positive(t, r.git.pushes.count())
+	require.Positive(t, r.count(t, "shed_total", "push"))
 }
 
 // Who waits for a place does not have the lock of his repository meanwhile, and who waits
 // for that has no place, also when he had waited for one before.
 func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
-	r := newRig(t, Config{MaxPushes: 1})
+	r := newRig(t, gitserve.Config{MaxPushes: 1})
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	empty := fill(t, r.git.pushes.processes)
+	empty := r.git.Fill("push")
 	pushed := make(chan error)
 	go func() {
 		_, err := try(t, r.work, "push", r.at("x"), "main")
 		pushed <- err
 	}()
-	require.Eventually(t, func() bool {
-		_, waiting := r.git.pushes.processes.Stats()
-		return waiting == 1
-	}, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.count(t, "waiting", "run", "push") == 1 }, 10*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, unlock, err := r.repos.Lock(ctx, owner.Ref("x"))
 	require.NoError(t, err)
 	empty()
 	require.Eventually(t, func() bool {
-		taken, waiting := r.git.pushes.processes.Stats()
-		return taken == 0 && waiting == 0
+		return r.count(t, "running", "push") == 0 && r.count(t, "waiting", "run", "push") == 0
 	}, 10*time.Second, time.Millisecond)
-	require.Never(t, func() bool { return has(r.git.pushes.processes) > 0 }, 50*time.Millisecond, time.Millisecond)
+	require.Never(t, func() bool { return r.count(t, "running", "push") > 0 }, 50*time.Millisecond, time.Millisecond)
 	unlock()
 	require.NoError(t, <-pushed)
 	unused(t, r.repos)
@@ -217,7 +214,7 @@ esac
 `, filepath.Base(hashed(owner.Ref("y"))), real), 0o700))
 	for _, n := range []int{32, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r := rigWith(t, RepositoriesConfig{Git: shim}, Config{fixed: numbers{RateWindow: 10 * time.Second}})
+			r := rigWith(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{}.With(gitserve.Fixed{RateWindow: 10 * time.Second}))
 			require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 			r.says(map[string]string{"refs/heads/main": r.tip})
 			git(t, r.work, "push", "-q", r.at("x"), "main")
@@ -246,7 +243,7 @@ esac
 					}
 					return err
 				})
-				taken(t, r.git.fetches.processes, 32)
+				r.taken(t, "running", "fetch", 32)
 				// They are slow when they have been for a while.
 				_, _ = io.Copy(io.Discard, ticks(2*time.Second))
 			})
@@ -275,7 +272,7 @@ case "$*" in
 esac
 exec %s "$@"
 `, heavy, real), 0o700))
-	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
+	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{})
 	push := func() {
 		r.tip = r.commit(t, "next")
 		r.says(map[string]string{"refs/heads/main": r.tip})
@@ -293,10 +290,10 @@ exec %s "$@"
 				_ = cmd.Run() // it is ended
 			})
 		}
-		taken(t, r.git.staging, 3) // of four
-		require.Eventually(t, func() bool { return has(r.git.staging) == 3 && len(files(t, heavy)) == 4 }, 20*time.Second, time.Millisecond)
+		r.taken(t, "running", "stage", 3) // of four
+		require.Eventually(t, func() bool { return r.count(t, "running", "stage") == 3 && len(files(t, heavy)) == 4 }, 20*time.Second, time.Millisecond)
 	})
-	require.Equal(t, 3, has(r.git.staging), "they still work")
+	require.Equal(t, 3, r.count(t, "running", "stage"), "they still work")
 	cancel()
 	wg.Wait()
 }

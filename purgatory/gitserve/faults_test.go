@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"errors"
@@ -20,11 +20,12 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // faultyFolder fails once, at the n-th thing that is done to it.
 type faultyFolder struct {
-	folder
+	gitserve.Folder
 	only    string // what is counted; empty: what fails at once
 	mu      sync.Mutex
 	n, done int
@@ -62,28 +63,28 @@ func (f *faultyFolder) Stat(name string) (fs.FileInfo, error) {
 	if err := f.step("stat", name); err != nil {
 		return nil, err
 	}
-	return f.folder.Stat(name)
+	return f.Folder.Stat(name)
 }
 
 func (f *faultyFolder) Lstat(name string) (fs.FileInfo, error) {
 	if err := f.step("lstat", name); err != nil {
 		return nil, err
 	}
-	return f.folder.Lstat(name)
+	return f.Folder.Lstat(name)
 }
 
 func (f *faultyFolder) Open(name string) (*os.File, error) {
 	if err := f.step("open", name); err != nil {
 		return nil, err
 	}
-	return f.folder.Open(name)
+	return f.Folder.Open(name)
 }
 
 func (f *faultyFolder) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
 	if err := f.step("open", name); err != nil {
 		return nil, err
 	}
-	file, err := f.folder.OpenFile(name, flag, mode)
+	file, err := f.Folder.OpenFile(name, flag, mode)
 	if err == nil && flag&os.O_CREATE != 0 && f.step(ofFull, name) != nil {
 		_ = file.Close() // it stays as empty as it is
 		return os.OpenFile("/dev/full", os.O_RDWR, 0)
@@ -95,42 +96,42 @@ func (f *faultyFolder) Create(name string) (*os.File, error) {
 	if err := f.step("create", name); err != nil {
 		return nil, err
 	}
-	return f.folder.Create(name)
+	return f.Folder.Create(name)
 }
 
 func (f *faultyFolder) ReadFile(name string) ([]byte, error) {
 	if err := f.step("read", name); err != nil {
 		return nil, err
 	}
-	return f.folder.ReadFile(name)
+	return f.Folder.ReadFile(name)
 }
 
 func (f *faultyFolder) Mkdir(name string, mode fs.FileMode) error {
 	if err := f.step("mkdir", name); err != nil {
 		return err
 	}
-	return f.folder.Mkdir(name, mode)
+	return f.Folder.Mkdir(name, mode)
 }
 
 func (f *faultyFolder) Rename(from, to string) error {
 	if err := f.step("rename", to); err != nil {
 		return err
 	}
-	return f.folder.Rename(from, to)
+	return f.Folder.Rename(from, to)
 }
 
 func (f *faultyFolder) Remove(name string) error {
 	if err := f.step("remove", name); err != nil {
 		return err
 	}
-	return f.folder.Remove(name)
+	return f.Folder.Remove(name)
 }
 
 func (f *faultyFolder) RemoveAll(name string) error {
 	if err := f.step("removeall", name); err != nil {
 		return err
 	}
-	return f.folder.RemoveAll(name)
+	return f.Folder.RemoveAll(name)
 }
 
 // child is that of a handler for its children.
@@ -144,7 +145,7 @@ func (f *faultyFolder) child(cmd *exec.Cmd) {
 	}
 }
 
-func (f *faultyFolder) FS() fs.FS { return faultyTree{f.folder.FS(), f} }
+func (f *faultyFolder) FS() fs.FS { return faultyTree{f.Folder.FS(), f} }
 
 // heal has nothing fail any more.
 func (f *faultyFolder) heal() {
@@ -202,7 +203,7 @@ type handled struct {
 	t    *testing.T
 	dir  string
 	f    *faultyFolder
-	r    *Repositories
+	r    *gitserve.Repositories
 	told bool
 }
 
@@ -220,20 +221,19 @@ func (h *handled) try(do func() error) {
 
 func (h *handled) open() {
 	h.try(func() error {
-		lock, err := lockFolder(h.dir, lockMost)
-		require.NoError(h.t, err)
-		root, err := os.OpenRoot(h.dir)
-		require.NoError(h.t, err)
-		h.f.folder = root
-		h.r, err = openAt(h.dir, h.f, lock, RepositoriesConfig{}.withDefaults())
+		var err error
+		h.r, err = gitserve.OpenAt(h.dir, func(root gitserve.Folder) gitserve.Folder {
+			h.f.Folder = root
+			return h.f
+		})
 		return err
 	})
-	h.r.flush = func(file *os.File) error {
+	h.r.SetFlush(func(file *os.File) error {
 		if err := h.f.step("sync", filepath.Base(file.Name())); err != nil {
 			return err
 		}
 		return nil
-	}
+	})
 }
 
 func (h *handled) write(at, name, text string) {
@@ -271,25 +271,9 @@ func (h *handled) life() {
 	create(y, nip34.SHA256)
 	tip := strings.Repeat("1", 40)
 	h.write(hashed(x), "refs/heads/main", tip+"\n")
-	h.try(func() error {
-		_, unlock, err := h.r.Lock(ctx, x)
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		name, err := nip34.ParseRefName("refs/heads/main")
-		require.NoError(h.t, err)
-		id, err := nip34.ParseObjectID(tip)
-		require.NoError(h.t, err)
-		if err := h.r.prepare(x, []*command{{ref: name, old: id}}, map[nip34.RefName]nip34.ObjectID{name: id}); err != nil {
-			return err
-		}
-		return h.r.settle(x, []nip34.RefName{name})
-	})
 	for _, name := range []string{"refs/heads/a.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
 		h.write(hashed(x), name, "")
 	}
-	h.try(func() error { return h.r.sweep(hashed(x)) })
 	h.write(hashed(x), "refs/heads/b.lock", "")
 	h.write("", mark(x), "")
 	require.NoError(h.t, h.r.Close())
@@ -320,7 +304,7 @@ func (h *handled) life() {
 	h.open()
 	h.owned(y)
 	h.f.heal()
-	h.r.idle(h.t)
+	h.r.CheckIdle(h.t)
 	require.NoError(h.t, h.r.Close())
 }
 

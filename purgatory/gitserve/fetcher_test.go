@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"net/netip"
@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // What we serve package gitfetch can fetch: a tip, what can be reached from one, in both
@@ -23,7 +24,7 @@ func TestGitfetchFetchesFromUs(t *testing.T) {
 	f, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1})
 	require.NoError(t, err)
 	defer f.Close()
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
 		work := t.TempDir()
 		git(t, work, "init", "-q", "-b", "main", "--object-format="+format.String())

@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"bufio"
@@ -15,158 +15,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
-
-func try(t testing.TB, dir string, args ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", args...)
-	cmd.Dir = dir
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
-	}
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
-}
-
-func git(t testing.TB, dir string, args ...string) string {
-	t.Helper()
-	out, err := try(t, dir, args...)
-	require.NoError(t, err, "git %v: %s", args, out)
-	return out
-}
-
-// authority is one in memory.
-type authority struct {
-	mu     sync.Mutex
-	refs   map[string]string // what the state says; nil: there is none
-	tips   map[string]string
-	pushed []string
-	told   int      // how often what was pushed was told, also that nothing was
-	before []string // what was told before a push
-	asked  int
-	after  func(asked int)
-}
-
-func (a *authority) AuthorizedState(context.Context, graspsync.RepoRef) (*nip34.State, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.asked++
-	if a.after != nil {
-		a.after(a.asked)
-	}
-	if a.refs == nil {
-		return nil, nil
-	}
-	return nip34.ParseState(eventtest.Of(owner.State(1, "x", a.refs, "")))
-}
-
-func (a *authority) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	text, known := a.tips[id.String()]
-	tip, _ := nip34.ParseObjectID(text) // zero if it is none
-	return tip, known, nil
-}
-
-func (a *authority) AfterPush(_ context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.told++
-	for _, n := range names {
-		a.pushed = append(a.pushed, ref.Identifier+" "+n.String())
-	}
-	return nil
-}
-
-func (a *authority) BeforePush(ref graspsync.RepoRef, names []nip34.RefName) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, n := range names {
-		a.before = append(a.before, ref.Identifier+" "+n.String())
-	}
-}
-
-func (*authority) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
-	return nil, nil
-}
-
-func (*authority) PullBytes(graspsync.PubKey) int64 { return 0 }
-
-func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
-
-func (*authority) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }
-
-// rig is a server with one repository, and somebody who has commits for it.
-type rig struct {
-	*authority
-	repos *Repositories
-	git   *Handler
-	url   string // of the server
-	work  string
-	tip   string
-}
-
-func newRig(t *testing.T, cfg Config) *rig {
-	t.Helper()
-	return rigWith(t, RepositoriesConfig{}, cfg)
-}
-
-func rigWith(t *testing.T, folder RepositoriesConfig, cfg Config) *rig {
-	t.Helper()
-	r := &rig{authority: &authority{}, repos: repositoriesWith(t, folder), work: t.TempDir()}
-	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
-	var err error
-	r.git, err = New(r.repos, r.authority, cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if !t.Failed() {
-			r.git.idle(t)
-		}
-	})
-	server := httptest.NewServer(r.git.Before(http.NotFoundHandler()))
-	t.Cleanup(server.Close)
-	t.Cleanup(r.git.Close)
-	r.url = server.URL
-	git(t, r.work, "init", "-q", "-b", "main")
-	r.tip = r.commit(t, "first")
-	r.tips = map[string]string{event: r.tip}
-	return r
-}
-
-func (r *rig) commit(t *testing.T, text string) string {
-	git(t, r.work, "commit", "-q", "--allow-empty", "-m", text)
-	return git(t, r.work, "rev-parse", "HEAD")
-}
-
-// repo is where git finds the repository. Requests see what a test has set before: each takes
-// this lock first of all.
-func (r *rig) repo() string {
-	r.git.tasks.mu.Lock()
-	defer r.git.tasks.mu.Unlock()
-	return r.url + "/" + owner.Npub() + "/x.git"
-}
-
-func (r *rig) has(t *testing.T) string { return git(t, r.work, "ls-remote", r.repo()) }
-
-func (r *rig) says(refs map[string]string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.refs = refs
-}
 
 // A push is done if the newest state says just that, and else refused with the reason.
 func TestPush(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	refused := func(reason string, args ...string) {
 		t.Helper()
 		out, err := try(t, r.work, append([]string{"push", r.repo()}, args...)...)
@@ -192,12 +53,12 @@ func TestPush(t *testing.T) {
 	require.Contains(t, r.has(t), second+"\trefs/heads/main")
 	refused("only branches, tags", "main:refs/pull/1")
 	refused("wants the id of an event", "main:refs/nostr/1")
-	git(t, r.repos.dir+"/"+hashed(owner.Ref("x")), "fsck", "--strict")
+	git(t, r.repos.Dir()+"/"+hashed(owner.Ref("x")), "fsck", "--strict")
 }
 
 // Events that are known say what may be pushed for them, by anybody.
 func TestPushForAnEvent(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	other := strings.Repeat("c", 64)
 	r.tips[other] = ""
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
@@ -222,7 +83,7 @@ func (g gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 // Who pushes and does not wait for the answer has moved refs that nobody was told of:
 // what waited for them went on waiting, and what came for an event stayed for ever.
 func TestPushWithoutWaitingForTheAnswer(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip, "refs/tags/v1": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
 	r.says(map[string]string{"refs/heads/main": r.tip})
@@ -258,9 +119,9 @@ func (a *rationer) Ration(_ context.Context, _ graspsync.RepoRef, dir string, id
 // A ref that was pushed after its event was asked for nobody's ration: who may have one is
 // asked whatever comes first.
 func TestRefsOfEventsAreRationed(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	a := &rationer{authority: r.authority, over: map[string]string{event: "rate-limited: too many"}}
-	r.git.auth = a
+	r.authorize(a)
 	out, err := try(t, r.work, "push", r.repo(), "main:refs/nostr/"+event)
 	require.Error(t, err)
 	require.Contains(t, out, "rate-limited: too many")
@@ -280,9 +141,9 @@ func TestRefsOfEventsAreRationed(t *testing.T) {
 // counted for nobody, and taken for the owner's: it went past both bounds.
 func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
 	for i := range 3 {
-		r := rigWith(t, RepositoriesConfig{MaxOwnerBytes: 1 << 20}, Config{})
+		r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 20}, gitserve.Config{})
 		a := &rationer{authority: r.authority}
-		r.git.auth = a
+		r.authorize(a)
 		first := r.tip
 		r.says(map[string]string{"refs/heads/main": first})
 		git(t, r.work, "push", "-q", r.repo(), "main")
@@ -305,7 +166,7 @@ func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
 
 // A newer state may come while a pack does: what counts is the state under the lock.
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	r.after = func(asked int) {
 		if asked == 2 {
@@ -321,20 +182,20 @@ func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 
 // A shallow push made the repository shallow for good.
 func TestTrapG6_ShallowPush(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	r.commit(t, "second")
 	shallow := filepath.Join(t.TempDir(), "x")
 	git(t, r.work, "clone", "-q", "--depth=1", "file://"+r.work, shallow)
 	r.says(map[string]string{"refs/heads/main": git(t, shallow, "rev-parse", "HEAD")})
 	_, err := try(t, shallow, "push", r.repo(), "main")
 	require.Error(t, err)
-	require.NoFileExists(t, filepath.Join(r.repos.dir, hashed(owner.Ref("x")), "shallow"))
+	require.NoFileExists(t, filepath.Join(r.repos.Dir(), hashed(owner.Ref("x")), "shallow"))
 	require.Empty(t, r.has(t))
 }
 
 // To ask whether one may push is a sign of nothing: whoever did kept a repository alive.
 func TestPushOfNothingIsNotTold(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", "0000")
 	require.Equal(t, 200, resp.StatusCode)
 	require.Equal(t, "application/x-git-receive-pack-result", resp.Header.Get("Content-Type"))
@@ -348,7 +209,7 @@ func TestPushOfNothingIsNotTold(t *testing.T) {
 // Who has cloned a part of a history could not push what comes after it, as automatic
 // builds do: only what can't do without the rest of the history is refused.
 func TestPushFromAShallowClone(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	second := r.commit(t, "second")
 	r.says(map[string]string{"refs/heads/main": second})
 	git(t, r.work, "push", "-q", r.repo(), "main")
@@ -367,7 +228,7 @@ func TestPushFromAShallowClone(t *testing.T) {
 // What was moved meanwhile to just where a push wants it was refused, since it was not
 // where the client thought that it is.
 func TestPushOfWhatIsThereAlready(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	first := r.tip
 	second := r.commit(t, "second")
 	git(t, r.work, "push", "-q", "file://"+r.dir(), first+":refs/heads/gone", second+":refs/heads/made", first+":refs/heads/late", first+":refs/heads/main")
@@ -394,7 +255,7 @@ func TestPushOfWhatIsThereAlready(t *testing.T) {
 
 // Git forgets the log of a ref with the ref: what a push had removed was in no log.
 func TestDeletionByAPushIsLogged(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip, "refs/heads/x": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main", "main:x")
 	r.says(map[string]string{"refs/heads/main": r.tip})
@@ -407,7 +268,7 @@ func TestDeletionByAPushIsLogged(t *testing.T) {
 
 // What everybody may ask of a repository: any tip, any reachable commit, a part.
 func TestFetch(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	first := r.tip
 	second := r.commit(t, "second")
 	r.says(map[string]string{"refs/heads/main": second})
@@ -427,7 +288,7 @@ func TestFetch(t *testing.T) {
 // Filters that let a client say how much work git has are refused, those that partial
 // clones use are not.
 func TestFiltersOfAFetch(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	main := r.commit(t, "one")
 	r.says(map[string]string{"refs/heads/main": main})
 	git(t, r.work, "push", "-q", r.repo(), "main")
@@ -459,7 +320,7 @@ func (r *rig) do(t *testing.T, method, path, body string, header ...string) (*ht
 }
 
 func TestRequests(t *testing.T) {
-	r := newRig(t, Config{MaxPush: 3000, fixed: numbers{MaxAsk: 3000}})
+	r := newRig(t, gitserve.Config{MaxPush: 3000}.With(gitserve.Fixed{MaxAsk: 3000}))
 	at := "/" + owner.Npub() + "/x.git"
 	upload, receive := at+"/git-upload-pack", at+"/git-receive-pack"
 	command := packet(null + " " + r.tip + " refs/heads/main\x00report-status")
@@ -509,7 +370,7 @@ func TestRequests(t *testing.T) {
 		require.Equal(t, tt.status, resp.StatusCode, "%s %s: %.200s", tt.method, tt.path, text)
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"), tt.path)
 	}
-	left, err := os.ReadDir(filepath.Join(r.repos.dir, incoming))
+	left, err := os.ReadDir(filepath.Join(r.repos.Dir(), incoming))
 	require.NoError(t, err)
 	require.Empty(t, left)
 	unused(t, r.repos)
@@ -517,15 +378,16 @@ func TestRequests(t *testing.T) {
 
 // Who opened the address of a repository in a browser was told that there is no such thing.
 func TestPageOfARepository(t *testing.T) {
-	r := newRig(t, Config{})
-	odd := owner.Ref("<script>alert(1)</script>")
+	r := newRig(t, gitserve.Config{})
+	odd := owner.Ref("<script>alert(1)</script>;$(id)")
 	require.NoError(t, r.repos.Create(t.Context(), odd, nip34.SHA1))
-	for ref, title := range map[graspsync.RepoRef]string{owner.Ref("x"): "<h1>x</h1>", odd: "<h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1>"} {
+	for ref, title := range map[graspsync.RepoRef]string{owner.Ref("x"): "<h1>x</h1>", odd: "<h1>&lt;script&gt;alert(1)&lt;/script&gt;;$(id)</h1>"} {
 		resp, text := r.do(t, "GET", "/"+owner.Npub()+"/"+url.PathEscape(ref.Identifier)+".git", "")
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		require.Contains(t, text, title)
 		require.Contains(t, text, owner.Npub())
 		require.NotContains(t, text, "<script>")
+		require.NotRegexp(t, "git clone [^\n<]*[;$(]", text, "somebody pastes that into a shell")
 		require.Equal(t, "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", resp.Header.Get("Content-Security-Policy"))
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 	}
@@ -533,7 +395,7 @@ func TestPageOfARepository(t *testing.T) {
 
 // Who stops in the middle of a push holds no lock meanwhile, and not forever a place.
 func TestSlowPush(t *testing.T) {
-	r := newRig(t, Config{fixed: numbers{RateWindow: 200 * time.Millisecond}, MaxPushes: 1})
+	r := newRig(t, gitserve.Config{MaxPushes: 1}.With(gitserve.Fixed{RateWindow: 200 * time.Millisecond}))
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", u.Host)
@@ -562,7 +424,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
 	script := fmt.Sprintf("#!/bin/sh\n{ printf '%%s\\n' \"$@\"; env; } >> %s\nexec %s \"$@\"\n", log, real)
 	require.NoError(t, os.WriteFile(shim, []byte(script), 0o700))
-	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
+	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{})
 	const mark = "attacker"
 	ref := owner.Ref(mark + "$(id)")
 	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
@@ -581,8 +443,8 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := New(nil, nil, Config{MaxPush: -1, fixed: numbers{MinRate: -1}})
-	require.ErrorIs(t, err, ErrConfig)
+	_, err := gitserve.New(nil, nil, gitserve.Config{MaxPush: -1}.With(gitserve.Fixed{MinRate: -1}))
+	require.ErrorIs(t, err, gitserve.ErrConfig)
 	for _, name := range []string{"repos", "authority", "MaxPush", "MinRate"} {
 		require.ErrorContains(t, err, name)
 	}
@@ -591,7 +453,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 // Whoever says what may be pushed panicked while he had the repository's lock: nobody had
 // it again, and each push to the repository kept a place.
 func TestPanicUnderTheLock(t *testing.T) {
-	r := newRig(t, Config{fixed: numbers{Wait: 3 * time.Second}})
+	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{Wait: 3 * time.Second}))
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	r.after = func(asked int) {
 		if asked == 2 {
@@ -601,6 +463,6 @@ func TestPanicUnderTheLock(t *testing.T) {
 	_, _ = try(t, r.work, "push", r.repo(), "main") // git may try again by itself
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
-	taken(t, r.git.pushes.processes, 0)
+	r.taken(t, "running", "push", 0)
 	unused(t, r.repos)
 }

@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // mixed is a push of some KiB for a branch and for an event that nobody has, with a thin
@@ -39,12 +40,12 @@ func (r *rig) mixed(t *testing.T, n int, name func(i int) string) (body, tip str
 		for at := 0; at < len(big); at += 1 << 16 { // a size of 0x10000 is said by no byte
 			delta = append(delta, 0x80|0x0f, byte(at), byte(at>>8), byte(at>>16), byte(at>>24))
 		}
-		entries = append(entries, entry(7, from, delta))
+		entries = append(entries, packEntry(7, from, delta))
 	}
 	commit := []byte("tree " + idOf("tree", tree) + "\nparent " + parent + "\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n")
 	tip = idOf("commit", commit)
 	r.says(map[string]string{"refs/heads/main": tip})
-	pack := packOf(append(entries, entry(2, nil, tree), entry(1, nil, commit))...)
+	pack := packOf(append(entries, packEntry(2, nil, tree), packEntry(1, nil, commit))...)
 	return packet(r.tip+" "+tip+" refs/heads/main\x00report-status", null+" "+tip+" refs/nostr/"+stranger(1)) + string(pack), tip
 }
 
@@ -55,16 +56,16 @@ func variant(i int) string { return fmt.Sprintf("v%02d", i) }
 func TestRestOfAMixedPushIsBounded(t *testing.T) {
 	racetest.Amounts(t)
 	const most = 1 << 20
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	body, tip := r.mixed(t, 20, variant)
-	r.git.cfg.MaxPush = most // the large file was there before
+	r.serve(t, gitserve.Config{MaxPush: most}) // the large file was there before
 	before := files(t, r.dir())
 	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body)
 	require.Equal(t, 200, resp.StatusCode, text)
 	require.Contains(t, text, fmt.Sprintf("more than %d bytes", most))
 	require.NotContains(t, r.has(t), tip)
 	require.Equal(t, before, files(t, r.dir()))
-	require.Empty(t, lies(t, r.repos.dir))
+	require.Empty(t, lies(t, r.repos.Dir()))
 }
 
 // Deltas stay small on the way to git.
@@ -78,9 +79,9 @@ func TestRestOfAMixedPushIsThin(t *testing.T) {
 		"under new ones": {20, variant, 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newRig(t, gitserve.Config{})
 			body, tip := r.mixed(t, c.n, c.name)
-			r.git.cfg.MaxPush = c.most
+			r.serve(t, gitserve.Config{MaxPush: c.most})
 			before := sizeOf(t, r.dir())
 			resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body)
 			require.Equal(t, 200, resp.StatusCode, text)

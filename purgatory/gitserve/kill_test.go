@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"bufio"
@@ -9,12 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // What is set for the process that is killed: its folder, its git, and what may be pushed
@@ -27,12 +29,12 @@ const (
 
 // serveUntilKilled is that process.
 func serveUntilKilled() {
-	repos, err := Open(os.Getenv(envServe), RepositoriesConfig{Git: os.Getenv(envGit)})
+	repos, err := gitserve.Open(os.Getenv(envServe), gitserve.RepositoriesConfig{Git: os.Getenv(envGit)})
 	if err != nil {
 		panic(err)
 	}
 	auth := &authority{refs: map[string]string{"refs/heads/main": os.Getenv(envTip)}}
-	h, err := New(repos, auth, Config{})
+	h, err := gitserve.New(repos, auth, gitserve.Config{})
 	if err != nil {
 		panic(err)
 	}
@@ -58,7 +60,7 @@ case "$*" in
 esac
 `, began, real), 0o700))
 	folder, work := filepath.Join(dir, "git-data"), t.TempDir()
-	repos, err := Open(folder, RepositoriesConfig{})
+	repos, err := gitserve.Open(folder, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	require.NoError(t, repos.Close())
@@ -83,12 +85,14 @@ esac
 		_, err := os.Stat(began)
 		return err == nil
 	}, 20*time.Second, time.Millisecond)
-	_, err = lockFolder(folder, 0)
-	require.ErrorIs(t, err, ErrLocked, "another process has it")
+	held, err := os.Open(folder)
+	require.NoError(t, err)
+	require.ErrorIs(t, syscall.Flock(int(held.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK, "another process has it")
+	require.NoError(t, held.Close())
 	require.NoError(t, server.Process.Kill())
 	_ = server.Wait() // it was killed
 	require.Error(t, <-pushed)
-	repos, err = Open(folder, RepositoriesConfig{})
+	repos, err = gitserve.Open(folder, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, repos.Close()) }()
 	require.Equal(t, before, refsOf(t, at), "no lock is left, and nothing has moved")

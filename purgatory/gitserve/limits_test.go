@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"bytes"
@@ -22,10 +22,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// entry is an object as it is in a pack; before goes between its head and its data.
-func entry(typ byte, before, content []byte) []byte {
+// packEntry is an object as it is in a pack; before goes between its head and its data.
+func packEntry(typ byte, before, content []byte) []byte {
 	n := len(content)
 	b := []byte{typ<<4 | byte(n&15)}
 	for n >>= 4; n > 0; n >>= 7 {
@@ -64,7 +66,7 @@ func bomb(size int) (pack []byte, tip string) {
 	tree := append([]byte("100644 f\x00"), blob...)
 	commit := []byte("tree " + idOf("tree", tree) + "\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n")
 	from, _ := hex.DecodeString(idOf("blob", base))
-	return packOf(entry(3, nil, base), entry(2, nil, tree), entry(1, nil, commit), entry(7, from, delta)), idOf("commit", commit)
+	return packOf(packEntry(3, nil, base), packEntry(2, nil, tree), packEntry(1, nil, commit), packEntry(7, from, delta)), idOf("commit", commit)
 }
 
 // memoryOf watches the address space of the processes of git below us, in KiB.
@@ -115,7 +117,7 @@ func files(t *testing.T, dir string) (out []string) {
 }
 
 func (r *rig) dir() string {
-	return filepath.Join(r.repos.dir, filepath.FromSlash(hashed(owner.Ref("x"))))
+	return filepath.Join(r.repos.Dir(), filepath.FromSlash(hashed(owner.Ref("x"))))
 }
 
 // A small pack that stands for a large object is refused when git reaches the limit of
@@ -124,8 +126,8 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no such limit")
 	}
-	r := rigWith(t, RepositoriesConfig{MaxMemory: 512 << 20}, Config{})
-	before := files(t, r.repos.dir)
+	r := rigWith(t, gitserve.RepositoriesConfig{MaxMemory: 512 << 20}, gitserve.Config{})
+	before := files(t, r.repos.Dir())
 	pack, tip := bomb(200 << 20)
 	r.tips[event] = tip
 	require.Less(t, len(pack), 32<<10)
@@ -137,7 +139,7 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	require.Regexp(t, `(?i)of memory that it may have|out of memory|unable to mmap|cannot allocate memory|attempting to allocate`, text)
 	require.Contains(t, text, "ng refs/nostr/"+event+" ")
 	require.Empty(t, r.has(t))
-	require.Equal(t, before, files(t, r.repos.dir), "something is left")
+	require.Equal(t, before, files(t, r.repos.Dir()), "something is left")
 	t.Logf("at most %d KiB of address space", peak) // 0: it was too fast to be seen
 	require.LessOrEqual(t, peak, int64(128<<10))
 
@@ -159,7 +161,7 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	dir := t.TempDir()
 	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -d >> %s\nulimit -Hd >> %s\nexec %s \"$@\"\n", log, log, real), 0o700))
-	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{})
+	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	git(t, t.TempDir(), "clone", "-q", r.repo(), "x")
@@ -178,7 +180,7 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 // before git sees it, and while git takes it in. Nothing of it is left.
 func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	const floor = 1000 << 20
-	r := newRig(t, Config{MinFreeDisk: floor})
+	r := newRig(t, gitserve.Config{MinFreeDisk: floor})
 	big := make([]byte, 10<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // never fails
 	require.NoError(t, os.WriteFile(filepath.Join(r.work, "big"), big, 0o600))
@@ -186,21 +188,21 @@ func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	git(t, r.work, "add", "big")
 	r.tip = r.commit(t, "big")
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	before := files(t, r.repos.dir)
+	before := files(t, r.repos.Dir())
 	var asked atomic.Int64
 	refuse := func(when string, free func(n int64) uint64) {
 		t.Helper()
 		asked.Store(0)
-		r.git.disk.free = func(dir string) (uint64, error) {
-			require.Equal(t, r.repos.dir, dir)
+		r.git.SetDisk(func(dir string) (uint64, error) {
+			require.Equal(t, r.repos.Dir(), dir)
 			return free(asked.Add(1)), nil
-		}
+		})
 		out, err := try(t, r.work, "push", r.repo(), "main")
 		require.Error(t, err, when)
 		require.Contains(t, out, refusedDisk, when)
 		require.Empty(t, r.has(t), when)
 		require.Empty(t, r.pushed, when)
-		require.Equal(t, before, files(t, r.repos.dir), when)
+		require.Equal(t, before, files(t, r.repos.Dir()), when)
 	}
 	refuse("before", func(int64) uint64 { return floor - 1 })
 	require.EqualValues(t, 1, asked.Load(), "nothing was read")
@@ -210,18 +212,18 @@ func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	require.EqualValues(t, 4, asked.Load())
 
 	// Who can't hear the reason has it as the status.
-	r.git.disk.free = func(string) (uint64, error) { return 0, nil }
+	r.git.SetDisk(func(string) (uint64, error) { return 0, nil })
 	receive := "/" + owner.Npub() + "/x.git/git-receive-pack"
 	resp, text := r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main"))
 	require.Equal(t, 507, resp.StatusCode)
 	require.Contains(t, text, "not enough free disk")
 	resp, _ = r.do(t, "POST", receive, "0000") // git asks like this whether it may
 	require.Equal(t, 200, resp.StatusCode)
-	r.git.disk.free = func(string) (uint64, error) { return 0, errors.New("no disk") }
+	r.git.SetDisk(func(string) (uint64, error) { return 0, errors.New("no disk") })
 	_, text = r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main\x00report-status"))
 	require.Contains(t, text, "ng refs/heads/main internal error")
 
-	r.git.disk.free = func(string) (uint64, error) { return floor + 11<<20, nil }
+	r.git.SetDisk(func(string) (uint64, error) { return floor + 11<<20, nil })
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
 }
@@ -239,20 +241,20 @@ case "$*" in
 *) exec %s "$@";;
 esac
 `, real), 0o700))
-	r := rigWith(t, RepositoriesConfig{Git: shim}, Config{MinFreeDisk: 10})
+	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{MinFreeDisk: 10})
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	before := files(t, r.repos.dir)
+	before := files(t, r.repos.Dir())
 	var asked atomic.Int64
-	r.git.disk.free = func(string) (uint64, error) {
+	r.git.SetDisk(func(string) (uint64, error) {
 		if asked.Add(1) <= 3 { // before it is read, and after
 			return 1 << 30, nil
 		}
 		return 9, nil
-	}
+	})
 	began := time.Now()
 	out, err := try(t, r.work, "push", r.repo(), "main")
 	require.Error(t, err)
 	require.Contains(t, out, refusedDisk)
 	require.Less(t, time.Since(began), 20*time.Second)
-	require.Equal(t, before, files(t, r.repos.dir))
+	require.Equal(t, before, files(t, r.repos.Dir()))
 }

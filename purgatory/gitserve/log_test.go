@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"log/slog"
@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // P11: a repository that git can't serve is a line in the log, and not one for each
 // request that somebody makes.
 func TestPromiseP11_FailedRequests(t *testing.T) {
 	var log strings.Builder
-	r := newRig(t, Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	r := newRig(t, gitserve.Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	ref := owner.Ref("\u202e" + strings.Repeat("é", 40))
 	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
-	dir := filepath.Join(r.repos.dir, filepath.FromSlash(hashed(ref)))
+	dir := filepath.Join(r.repos.Dir(), filepath.FromSlash(hashed(ref)))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config"), []byte("[core\n\x1b[31m"), 0o600))
 	for range 10 {
 		resp, err := http.Get(r.url + "/" + owner.Npub() + "/" + ref.Identifier + ".git/info/refs?service=git-upload-pack")

@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"strings"
@@ -8,13 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 func TestCollector(t *testing.T) {
-	r := newRig(t, Config{fixed: numbers{Wait: time.Second}})
+	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{Wait: time.Second}))
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
-	empty := fill(t, r.git.fetches.processes)
+	empty := r.git.Fill("fetch")
 	r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	c := r.git.Collector("ngit")
 	problems, err := testutil.CollectAndLint(c)

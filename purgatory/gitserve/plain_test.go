@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"os"
@@ -12,9 +12,10 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-func owned(t *testing.T, r *Repositories) (names []string) {
+func owned(t *testing.T, r *gitserve.Repositories) (names []string) {
 	t.Helper()
 	for ref, err := range r.Owned(t.Context(), graspsync.PubKey{}) {
 		require.NoError(t, err)
@@ -37,11 +38,11 @@ func TestPlainNames(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(theirs, "refs", "heads", "main"), []byte(strings.Repeat("a1", 20)+"\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, owner.Hex(), "notes.txt"), nil, 0o600))
 
-	r, err := Open(folder, RepositoriesConfig{PlainNames: true})
+	r, err := gitserve.Open(folder, gitserve.RepositoriesConfig{PlainNames: true})
 	require.NoError(t, err)
 	digest := filepath.Base(hashed(owner.Ref("x")))
-	plain := []string{"a-b_c.d", "theirs", "x", strings.Repeat("n", longestPlain)}
-	others := []string{".", "..", "a b", "a/b", "é", digest, strings.Repeat("n", longestPlain+1)}
+	plain := []string{"a-b_c.d", "theirs", "x", strings.Repeat("n", 150)}
+	others := []string{".", "..", "a b", "a/b", "é", digest, strings.Repeat("n", 150+1)}
 	for _, name := range append(slices.Clone(plain), others...) {
 		require.NoError(t, r.Create(t.Context(), owner.Ref(name), nip34.SHA1), name)
 		dir, unlock, err := r.Lock(t.Context(), owner.Ref(name))
@@ -87,11 +88,11 @@ func TestPlainNames(t *testing.T) {
 
 	// What a push left that was killed goes when the folder is opened again.
 	require.NoError(t, r.Create(t.Context(), owner.Ref("a-b_c.d"), nip34.SHA1))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.FromSlash(r.mark(owner.Ref("a-b_c.d")))), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, incoming, pushMark+owner.Hex()+"-a-b_c.d"), nil, 0o600))
 	lock := filepath.Join(folder, owner.Hex(), "a-b_c.d", "refs", "heads", "main.lock")
 	require.NoError(t, os.WriteFile(lock, nil, 0o600))
 	require.NoError(t, r.Close())
-	r, err = Open(folder, RepositoriesConfig{PlainNames: true})
+	r, err = gitserve.Open(folder, gitserve.RepositoriesConfig{PlainNames: true})
 	require.NoError(t, err)
 	require.NoFileExists(t, lock)
 	require.NoError(t, r.Close())

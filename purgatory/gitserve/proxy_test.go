@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // Who asks is told apart by what proxies of ours say, and by nothing that he says himself.
@@ -60,7 +61,7 @@ func TestBehindProxy(t *testing.T) {
 			for _, s := range c.said {
 				r.Header.Add(c.header, s)
 			}
-			require.Equal(t, c.want, BehindProxy(c.header, c.networks...)(r))
+			require.Equal(t, c.want, gitserve.BehindProxy(c.header, c.networks...)(r))
 		})
 	}
 }
@@ -96,14 +97,14 @@ func from(t *testing.T, ip string, to *url.URL) net.Conn {
 }
 
 // who tells clients of the proxy apart, whose own address is another one.
-var behind = BehindProxy(DefaultClientHeader, netip.MustParsePrefix("127.0.0.1/32"))
+var behind = gitserve.BehindProxy(gitserve.DefaultClientHeader, netip.MustParsePrefix("127.0.0.1/32"))
 
 // Behind a proxy that reads as fast as its clients do and keeps a little, a clone at 20 KB/s
 // was cut off. Here all is 120 times as fast, and the answer is one of 20 minutes.
 func TestSlowCloneBehindAProxy(t *testing.T) {
 	racetest.Amounts(t)
 	const size, faster = 16 << 20, 120
-	r := slowly(t, Config{fixed: numbers{MinRate: faster << 10, RateWindow: 30 * time.Second / faster}, Client: behind},
+	r := slowly(t, gitserve.Config{Client: behind}.With(gitserve.Fixed{MinRate: faster << 10, RateWindow: 30 * time.Second / faster}),
 		fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
 	conn := from(t, "127.0.0.2", r.proxied(t))
 	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(256<<10))
@@ -123,55 +124,30 @@ func TestSlowCloneBehindAProxy(t *testing.T) {
 	require.Greater(t, time.Since(began), 5*time.Second, "it was slow")
 }
 
-// Behind a proxy nobody had a name: one client could take all places that there are for a
-// repository, and the next one waited for him. With names he has half of them at most, and
-// with headers of his own no more.
+// Behind a proxy nobody had a name: one client could take all places, and the next one waited. With
+// names a client has its part, whatever headers it sends.
 func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		client func(*http.Request) string
-		most   int
-		next   bool
-	}{"no names": {nil, 32, false}, "names": {behind, 8, true}} {
+		next   int
+	}{"no names": {nil, http.StatusServiceUnavailable}, "names": {behind, http.StatusOK}} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, Config{Client: c.client})
-			var at *http.Request
-			proxy := httptest.NewServer(&httputil.ReverseProxy{
-				Rewrite: func(p *httputil.ProxyRequest) {
-					p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
-					p.SetXForwarded()
-					p.Out.URL.Scheme, p.Out.URL.Host = "http", "x"
-				},
-				Transport: transport(func(out *http.Request) (*http.Response, error) {
-					at = out
-					return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: out}, nil
-				}),
-			})
-			defer proxy.Close()
-			u, err := url.Parse(proxy.URL)
+			r := newRig(t, gitserve.Config{Client: c.client}.With(gitserve.Fixed{MaxReaders: 8, MaxPerClient: 4, Wait: 200 * time.Millisecond}))
+			proxy := r.proxied(t)
+			for i := range 8 {
+				conn := from(t, "127.0.0.3", proxy)
+				_, err := fmt.Fprintf(conn, "POST /%s/x.git/%s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 8.8.%d.8\r\nContent-Length: 9\r\n\r\n0", owner.Npub(), uploadPack, i)
+				require.NoError(t, err)
+			}
+			most := 8
+			if c.client != nil {
+				most = 4
+			}
+			r.taken(t, "requests", "fetch", most)
+			conn := from(t, "127.0.0.2", proxy)
+			_, err := fmt.Fprintf(conn, "POST /%s/x.git/%s HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n0000", owner.Npub(), uploadPack)
 			require.NoError(t, err)
-			enter := func(ip, said string) bool {
-				conn := from(t, ip, u)
-				_, err := fmt.Fprintf(conn, "GET / HTTP/1.0\r\nHost: x\r\nX-Forwarded-For: %s\r\n\r\n", said)
-				require.NoError(t, err)
-				_, err = io.ReadAll(conn)
-				require.NoError(t, err)
-				at.RemoteAddr = "127.0.0.1:1" // the proxy's
-				slot := r.git.fetches.processes.TryAcquire(clientNamed(r.git.cfg.Client(at)), 1)
-				if slot != nil {
-					t.Cleanup(slot.Release)
-				}
-				return slot != nil
-			}
-			n := 0
-			for enter("127.0.0.3", fmt.Sprintf("8.8.%d.8", n)) {
-				n++
-			}
-			require.Equal(t, c.most, n)
-			require.Equal(t, c.next, enter("127.0.0.2", "8.8.8.8"))
+			require.Equal(t, c.next, status(t, conn))
 		})
 	}
 }
-
-type transport func(*http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }

@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"bytes"
@@ -23,6 +23,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // faultyAuthority fails when its folder says so.
@@ -64,8 +65,8 @@ type pushed struct {
 	*authority
 	t     *testing.T
 	f     *faultyFolder
-	repos *Repositories
-	git   *Handler
+	repos *gitserve.Repositories
+	git   *gitserve.Handler
 	log   bytes.Buffer // written to by one request at a time
 }
 
@@ -75,15 +76,18 @@ func newPushed(t *testing.T, only string, n int, known, state map[string]string)
 	t.Helper()
 	p := &pushed{t: t, authority: &authority{refs: state, tips: maps.Clone(known)}, f: &faultyFolder{only: only, n: n}}
 	log := slog.New(slog.NewTextHandler(&p.log, nil))
-	p.repos = repositoriesWith(t, RepositoriesConfig{MaxOwnerBytes: 1 << 30, Logger: log})
+	p.repos = repositoriesWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 30, Logger: log})
 	require.NoError(t, p.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
-	p.f.folder, p.repos.root = p.repos.root, p.f
-	p.repos.flush = func(file *os.File) error { return p.f.step("sync", filepath.Base(file.Name())) }
+	p.repos.SetFolder(func(root gitserve.Folder) gitserve.Folder {
+		p.f.Folder = root
+		return p.f
+	})
+	p.repos.SetFlush(func(file *os.File) error { return p.f.step("sync", filepath.Base(file.Name())) })
 	var err error
-	p.git, err = New(p.repos, faultyAuthority{&rationer{authority: p.authority}, p.f}, Config{MinFreeDisk: 1, Logger: log})
+	p.git, err = gitserve.New(p.repos, faultyAuthority{&rationer{authority: p.authority}, p.f}, gitserve.Config{MinFreeDisk: 1, Logger: log})
 	require.NoError(t, err)
-	p.git.disk.free = func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") }
-	p.git.git.started = p.f.child
+	p.git.SetDisk(func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") })
+	p.git.SetStarted(p.f.child)
 	return p
 }
 
@@ -108,7 +112,7 @@ func reported(t *testing.T, h http.Header) {
 // has is what is there: the refs, and for which events something is staged.
 func (p *pushed) has(names ...string) (out []string) {
 	for _, name := range names {
-		_, err := os.Stat(filepath.Join(p.repos.dir, filepath.FromSlash(hashed(owner.Ref("x"))), filepath.FromSlash(name)))
+		_, err := os.Stat(filepath.Join(p.repos.Dir(), filepath.FromSlash(hashed(owner.Ref("x"))), filepath.FromSlash(name)))
 		if err == nil {
 			out = append(out, name)
 		}
@@ -126,7 +130,7 @@ func (p *pushed) has(names ...string) (out []string) {
 // nothing had failed.
 func TestEachFaultOfAPushIsTold(t *testing.T) {
 	racetest.Amounts(t)
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
 	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")
 	pack, err := cmd.Output()
@@ -211,16 +215,15 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 					require.Equal(t, push.then, p.has(push.refs...), "%d: %s", n, what)
 					p.f.heal()
 					p.git.Close()
-					p.git.idle(t)
+					p.git.CheckIdle(t)
 					_, unlock, err := p.repos.Lock(t.Context(), owner.Ref("x")) // who has it next makes durable what may not be
 					require.NoError(t, err)
 					unlock()
-					_ = p.repos.root.Remove(mark(owner.Ref("x"))) // that it could not be removed was told
+					_ = p.f.Folder.Remove(mark(owner.Ref("x"))) // that it could not be removed was told
 					if folder, ok := strings.CutPrefix(what, "removeall "); ok && path.Dir(folder) == incoming {
-						require.NoError(t, p.repos.root.RemoveAll(folder)) // it goes when the folder is opened
+						require.NoError(t, p.f.Folder.RemoveAll(folder)) // it goes when the folder is opened
 					}
-					require.Empty(t, p.repos.unsure)
-					p.repos.idle(t)
+					p.repos.CheckIdle(t)
 					if what == "" {
 						break
 					}
@@ -233,7 +236,7 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 // Who pushes may go away at any moment, or send less than he says: nothing of that is done,
 // nobody counts as being there, and it is not taken for a fault of ours.
 func TestPushThatBreaksOff(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
 	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")
 	pack, err := cmd.Output()
@@ -268,7 +271,7 @@ func TestPushThatBreaksOff(t *testing.T) {
 			require.Contains(t, said, "ok "+name)
 		}
 		p.git.Close()
-		p.git.idle(t)
-		p.repos.idle(t)
+		p.git.CheckIdle(t)
+		p.repos.CheckIdle(t)
 	}
 }

@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"log/slog"
@@ -7,12 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // Whoever asked for an object that is not here yet caused a warning.
 func TestCaseC28_ObjectThatIsNotHereYet(t *testing.T) {
 	var log strings.Builder
-	r := newRig(t, Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	r := newRig(t, gitserve.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	out, err := try(t, r.work, "fetch", r.repo(), "00000000000000000000000000000000000000aa")

@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"log/slog"
@@ -7,13 +7,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // A push that was refused left no trace but at the client, who heard only that the state says
 // otherwise: not which one, nor what to do. Each push counts once, by its first reason.
 func TestRefusedPushesAreTold(t *testing.T) {
 	var log strings.Builder
-	r := newRig(t, Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r := newRig(t, gitserve.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	push := func(args ...string) string {
 		t.Helper()
 		out, err := try(t, r.work, append([]string{"push", r.repo()}, args...)...)

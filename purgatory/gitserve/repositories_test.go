@@ -1,8 +1,9 @@
-package gitserve
+package gitserve_test
 
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -37,18 +39,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func newRepositories(t testing.TB) *Repositories {
+func newRepositories(t testing.TB) *gitserve.Repositories {
 	t.Helper()
-	return repositoriesWith(t, RepositoriesConfig{})
+	return repositoriesWith(t, gitserve.RepositoriesConfig{})
 }
 
-func repositoriesWith(t testing.TB, cfg RepositoriesConfig) *Repositories {
+func repositoriesWith(t testing.TB, cfg gitserve.RepositoriesConfig) *gitserve.Repositories {
 	t.Helper()
-	r, err := Open(filepath.Join(t.TempDir(), "git"), cfg)
+	r, err := gitserve.Open(filepath.Join(t.TempDir(), "git"), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if !t.Failed() {
-			r.idle(t)
+			r.CheckIdle(t)
 		}
 		require.NoError(t, r.Close())
 	})
@@ -91,59 +93,53 @@ func TestCreateAndRemove(t *testing.T) {
 	require.NoError(t, r.Remove(t.Context(), ref))
 	require.NoDirExists(t, dir)
 	require.NoDirExists(t, filepath.Dir(dir), "its owner has no other")
-	require.Zero(t, r.inUse.Len())
+	require.Zero(t, r.InUse())
 }
 
 // Expiry deleted a repository that a push or a fetch was using.
 func TestTrapP2_InUse(t *testing.T) {
-	r := newRepositories(t)
+	r := newRig(t, gitserve.Config{})
 	ref := owner.Ref("x")
-	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
-	dir, done, err := r.use(t.Context(), ref)
-	require.NoError(t, err)
-	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse)
-	_, unlock, err := r.Lock(t.Context(), ref)
+	conn := r.post(t, uploadPack, "00")
+	r.taken(t, "requests", "fetch", 1)
+	require.Eventually(t, func() bool { return r.repos.InUse() == 1 }, 10*time.Second, time.Millisecond)
+	require.ErrorIs(t, r.repos.Remove(t.Context(), ref), purgatory.ErrInUse)
+	dir, unlock, err := r.repos.Lock(t.Context(), ref)
 	require.NoError(t, err, "a reader does not hold it up")
+	require.NoError(t, conn.Close())
 	unlock()
-	done()
-	_, unlock, err = r.Lock(t.Context(), ref)
+	unused(t, r.repos)
+	_, unlock, err = r.repos.Lock(t.Context(), ref)
 	require.NoError(t, err)
-	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse)
+	require.ErrorIs(t, r.repos.Remove(t.Context(), ref), purgatory.ErrInUse)
 	require.DirExists(t, dir)
 	unlock()
-	require.NoError(t, r.Remove(t.Context(), ref))
-	_, _, err = r.use(t.Context(), ref)
-	require.ErrorIs(t, err, purgatory.ErrNoRepository)
-	require.Zero(t, r.inUse.Len())
+	require.NoError(t, r.repos.Remove(t.Context(), ref))
+	resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
 
 // Whoever came while an empty repository was made anew heard that there is none: the first push of
 // a repository whose objects have SHA-256 ids, which comes right after its first state.
 func TestWhoComesWhileARepositoryIsMadeAnewWaits(t *testing.T) {
-	r := newRepositories(t)
-	ref := owner.Ref("x")
-	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
-	came := make(chan error, 1)
-	r.flush = func(f *os.File) error {
+	r := newRig(t, gitserve.Config{})
+	came := make(chan int, 1)
+	var once sync.Once
+	r.repos.SetFlush(func(f *os.File) error {
 		if strings.HasSuffix(f.Name(), "config") { // the old one is gone, the new one is not there
-			r.flush = (*os.File).Sync
-			ctx, cancel := context.WithCancelCause(t.Context())
-			cancel(errBusy)
-			_, _, err := r.use(ctx, ref)
-			require.ErrorIs(t, err, errBusy)
-			go func() {
-				_, done, err := r.use(t.Context(), ref)
-				if err == nil {
-					done()
-				}
-				came <- err
-			}()
+			once.Do(func() {
+				go func() {
+					resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service="+uploadPack, "")
+					came <- resp.StatusCode
+				}()
+				require.Eventually(t, func() bool { return r.repos.InUse() == 1 && r.count(t, "requests", "ask") == 1 }, 10*time.Second, time.Millisecond)
+			})
 		}
 		return f.Sync()
-	}
-	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA256))
-	require.NoError(t, <-came)
-	require.Zero(t, r.inUse.Len())
+	})
+	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA256))
+	require.Equal(t, http.StatusOK, <-came)
+	unused(t, r.repos)
 }
 
 func TestLock(t *testing.T) {
@@ -172,7 +168,7 @@ func TestLock(t *testing.T) {
 	_, _, err = r.Lock(ctx, ref)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	unlock()
-	require.Zero(t, r.inUse.Len())
+	require.Zero(t, r.InUse())
 }
 
 // Nothing that a stranger wrote is part of a path, and no two repositories share one,
@@ -189,10 +185,10 @@ func TestPromiseP8_Paths(t *testing.T) {
 		places[strings.ToLower(hashed(ref))] = true
 	}
 	require.Len(t, places, 15)
-	top, err := os.ReadDir(r.dir)
+	top, err := os.ReadDir(r.Dir())
 	require.NoError(t, err)
 	require.Len(t, top, 4, "and what is not there yet, staged, or out of service")
-	up, err := os.ReadDir(filepath.Dir(r.dir))
+	up, err := os.ReadDir(filepath.Dir(r.Dir()))
 	require.NoError(t, err)
 	require.Len(t, up, 1)
 }
@@ -200,24 +196,24 @@ func TestPromiseP8_Paths(t *testing.T) {
 // A repository that is there after a loss of power is all there, and one that a push was
 // confirmed to is: nothing is confirmed before the folders are on the disk, too.
 func TestFoldersAreOnTheDisk(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	var flushed []string
 	var broken string
-	r.repos.flush = func(f *os.File) error {
-		name, err := filepath.Rel(r.repos.dir, f.Name())
+	r.repos.SetFlush(func(f *os.File) error {
+		name, err := filepath.Rel(r.repos.Dir(), f.Name())
 		require.NoError(t, err)
 		if flushed = append(flushed, name); name == broken {
 			return os.ErrDeadlineExceeded
 		}
 		return f.Sync()
-	}
+	})
 	ref := owner.Ref("y")
 	require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
 	tmp := filepath.Dir(flushed[0])
 	require.ElementsMatch(t, []string{tmp + "/HEAD", tmp + "/config", tmp + "/description"}, flushed[:3])
 	require.Equal(t, []string{tmp + "/objects", tmp + "/refs", tmp, owner.Hex(), "."}, flushed[3:])
-	require.NoError(t, filepath.WalkDir(r.repos.dir, func(name string, d os.DirEntry, err error) error {
-		if info, ierr := d.Info(); err == nil && ierr == nil && name != r.repos.dir {
+	require.NoError(t, filepath.WalkDir(r.repos.Dir(), func(name string, d os.DirEntry, err error) error {
+		if info, ierr := d.Info(); err == nil && ierr == nil && name != r.repos.Dir() {
 			require.Zero(t, info.Mode()&0o077, name)
 		}
 		return err
@@ -225,27 +221,25 @@ func TestFoldersAreOnTheDisk(t *testing.T) {
 	for i := range len(flushed) {
 		ref := owner.Ref(fmt.Sprint(i))
 		broken, flushed = "", nil
-		r.repos.flush = func(f *os.File) error {
+		r.repos.SetFlush(func(f *os.File) error {
 			if flushed = append(flushed, f.Name()); len(flushed) == i+1 {
 				return os.ErrDeadlineExceeded
 			}
 			return nil
-		}
+		})
 		require.ErrorIs(t, r.repos.Create(t.Context(), ref, nip34.SHA1), os.ErrDeadlineExceeded, i)
-		_, _, err := r.repos.use(t.Context(), ref)
+		_, _, err := r.repos.Lock(t.Context(), ref)
 		require.ErrorIs(t, err, purgatory.ErrNoRepository, i)
 	}
 
 	r.says(map[string]string{"refs/heads/a/b": r.tip, "refs/tags/v1": r.tip})
 	flushed = nil
-	r.repos.flush = func(f *os.File) error {
+	r.repos.SetFlush(func(f *os.File) error {
 		name, err := filepath.Rel(r.dir(), f.Name())
 		require.NoError(t, err)
-		if _, free, _ := r.repos.tryLock(owner.Ref("x")); !free {
-			flushed = append(flushed, name)
-		}
+		flushed = append(flushed, name)
 		return nil
-	}
+	})
 	git(t, r.work, "push", "-q", r.repo(), "main:a/b", "main:refs/tags/v1")
 	require.ElementsMatch(t, []string{
 		"objects/pack", "refs/heads/a", "refs/heads", "refs/tags", "refs", ".",
@@ -256,13 +250,13 @@ func TestFoldersAreOnTheDisk(t *testing.T) {
 // What a crash has left half made is gone after a start, and what is there stays.
 func TestOpenClears(t *testing.T) {
 	dir := t.TempDir()
-	r, err := Open(dir, RepositoriesConfig{})
+	r, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	require.NoError(t, r.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
-	require.NoError(t, r.root.Mkdir(incoming+"/7", 0o700))
-	require.NoError(t, r.write(incoming+"/7/HEAD", "ref: refs/heads/main\n"))
 	require.NoError(t, r.Close())
-	r, err = Open(dir, RepositoriesConfig{})
+	require.NoError(t, os.Mkdir(filepath.Join(dir, incoming, "7"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, incoming, "7", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
+	r, err = gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
 	left, err := os.ReadDir(filepath.Join(dir, incoming))
@@ -277,44 +271,42 @@ func TestOpenClears(t *testing.T) {
 // What a push leaves that is killed while it changes packed refs keeps no later one out, but
 // who collects garbage is not disturbed.
 func TestSweepOfPackedRefs(t *testing.T) {
-	r := newRig(t, Config{})
-	r.says(map[string]string{"refs/heads/main": r.tip, "refs/heads/x": r.tip})
-	git(t, r.work, "push", "-q", r.repo(), "main", "main:x")
-	git(t, r.dir(), "pack-refs", "--all")
-	left := []string{"packed-refs.lock", "packed-refs.new", "HEAD.lock", "refs/heads/x.lock"}
-	for _, name := range left {
-		require.NoError(t, os.WriteFile(filepath.Join(r.dir(), name), nil, 0o600))
-	}
-	note := filepath.Join(r.dir(), "gc.pid")
-	require.NoError(t, os.WriteFile(note, nil, 0o600))
-	require.NoError(t, r.repos.sweep(hashed(owner.Ref("x"))))
-	require.FileExists(t, filepath.Join(r.dir(), left[0]))
-	require.FileExists(t, filepath.Join(r.dir(), left[1]))
-	require.NoError(t, os.Remove(note))
-	file, err := r.repos.root.Create(mark(owner.Ref("x")))
+	folder := filepath.Join(t.TempDir(), "git")
+	r, err := gitserve.Open(folder, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
-	require.NoError(t, file.Close())
-	require.NoError(t, r.repos.sweepPushes())
+	require.NoError(t, r.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
+	dir := filepath.Join(folder, hashed(owner.Ref("x")))
+	left := []string{"packed-refs.lock", "packed-refs.new", "HEAD.lock", "refs/heads/x.lock", "gc.pid"}
 	for _, name := range left {
-		require.NoFileExists(t, filepath.Join(r.dir(), name))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	git(t, r.work, "push", "-q", r.repo(), ":x")
+	open := func() {
+		require.NoError(t, r.Close())
+		require.NoError(t, os.WriteFile(filepath.Join(folder, mark(owner.Ref("x"))), nil, 0o600))
+		r, err = gitserve.Open(folder, gitserve.RepositoriesConfig{})
+		require.NoError(t, err)
+	}
+	open()
+	require.FileExists(t, filepath.Join(dir, left[0]))
+	require.FileExists(t, filepath.Join(dir, left[1]))
+	require.NoError(t, os.Remove(filepath.Join(dir, "gc.pid")))
+	open()
+	for _, name := range left {
+		require.NoFileExists(t, filepath.Join(dir, name))
+	}
+	require.NoError(t, r.Close())
 }
 
 // Who has waited for a place finds out that the repository has left meanwhile.
 func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
-	r := newRig(t, Config{MaxPushes: 1})
-	empty := fill(t, r.git.pushes.processes)
+	r := newRig(t, gitserve.Config{MaxPushes: 1})
+	empty := r.git.Fill("push")
 	ended := make(chan string)
 	go func() {
 		_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", r.allowed()+string(packOf()))
 		ended <- text
 	}()
-	require.Eventually(t, func() bool {
-		_, waiting := r.git.pushes.processes.Stats()
-		return waiting == 1
-	}, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.count(t, "waiting", "run", "push") == 1 }, 10*time.Second, time.Millisecond)
 	require.NoError(t, r.repos.Depart(t.Context(), owner.Ref("x")))
 	empty()
 	require.Contains(t, <-ended, "unpack no such repository: ")
@@ -323,7 +315,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 // Two who create one repository at the same time both have it then.
 func TestCreatedTwiceAtOnce(t *testing.T) {
 	for range 20 {
-		repos, err := Open(t.TempDir(), RepositoriesConfig{})
+		repos, err := gitserve.Open(t.TempDir(), gitserve.RepositoriesConfig{})
 		require.NoError(t, err)
 		ref := graspsync.RepoRef{Identifier: "r"}
 		var wg sync.WaitGroup
@@ -344,7 +336,7 @@ func TestCreatedTwiceAtOnce(t *testing.T) {
 // again; what is not is gone after a while, restarts or not.
 func TestDepart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")
-	r, err := Open(dir, RepositoriesConfig{})
+	r, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	x, y := owner.Ref("x"), owner.Ref("y")
 	heads := make(map[graspsync.RepoRef]string)
@@ -373,22 +365,17 @@ func TestDepart(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, r.Depart(short, x), context.DeadlineExceeded, "somebody pushes")
 	unlock()
-	_, done, err := r.use(t.Context(), y)
-	require.NoError(t, err)
 	for _, ref := range []graspsync.RepoRef{x, y} {
 		require.NoError(t, r.Depart(t.Context(), ref))
 		require.NoError(t, r.Depart(t.Context(), ref), "it is not there")
 		_, _, err = r.Lock(t.Context(), ref)
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
-		_, _, err = r.use(t.Context(), ref)
-		require.ErrorIs(t, err, purgatory.ErrNoRepository)
 	}
-	done()
 	require.Empty(t, owned(graspsync.PubKey{}))
 	require.NoDirExists(t, filepath.Join(dir, owner.Hex()), "nor is a folder of its owner")
 
 	require.NoError(t, r.Close())
-	r, err = Open(dir, RepositoriesConfig{})
+	r, err = gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(-time.Hour)))
@@ -421,39 +408,42 @@ func TestDepart(t *testing.T) {
 // A push of which the folders could not be synced was told of like any other: its event
 // was stored, and after a loss of power its refs were not there.
 func TestPushThatMayNotBeOnTheDisk(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	x := owner.Ref("x")
 	broken := true
 	var flushed []string
-	r.repos.flush = func(f *os.File) error {
+	r.repos.SetFlush(func(f *os.File) error {
 		name, err := filepath.Rel(r.dir(), f.Name())
 		require.NoError(t, err)
 		if flushed = append(flushed, name); broken && name == "refs/heads" {
 			return os.ErrDeadlineExceeded
 		}
 		return nil
-	}
+	})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Equal(t, r.tip, git(t, r.dir(), "rev-parse", "main"))
 	_, _, err := r.repos.Lock(t.Context(), x)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "whoever would release its event")
-	_, _, err = r.repos.tryLock(x)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-
-	all := []string{"objects/pack", "refs", "refs/heads", "logs", "logs/refs", "logs/refs/heads", "."}
-	flushed = nil
-	require.ErrorIs(t, r.repos.sweepPushes(), os.ErrDeadlineExceeded, "after a restart as well")
-	require.Subset(t, flushed, all)
 	broken, flushed = false, nil
 	_, unlock, err := r.repos.Lock(t.Context(), x)
 	require.NoError(t, err)
 	unlock()
-	require.Subset(t, flushed, all)
+	require.Subset(t, flushed, []string{"objects/pack", "refs", "refs/heads", "logs", "logs/refs", "logs/refs/heads", "."})
 	flushed = nil
 	_, unlock, err = r.repos.Lock(t.Context(), x)
 	require.NoError(t, err)
 	unlock()
-	require.NoError(t, r.repos.sweepPushes())
 	require.Empty(t, flushed, "once")
+}
+
+// A configuration that can't be used opens nothing, and is told field by field.
+func TestOpenNamesWhatCanNotBeUsed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "git")
+	_, err := gitserve.Open(dir, gitserve.RepositoriesConfig{Git: "/nonexistent", StageHold: -1, MaxStaged: -1, MaxBytes: -1})
+	require.ErrorIs(t, err, gitserve.ErrConfig)
+	for _, name := range []string{"Git", "StageHold", "MaxStaged", "MaxBytes"} {
+		require.ErrorContains(t, err, name)
+	}
+	require.NoDirExists(t, dir)
 }

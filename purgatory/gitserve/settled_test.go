@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // settling is an Authority of which somebody waits for what a push has brought.
@@ -22,9 +23,9 @@ func (s settling) AwaitServed(ctx context.Context, _ graspsync.RepoRef) error { 
 // Whoever pushed heard that it was done before its events were served: who read at once
 // found the old ones.
 func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	asked, served := make(chan struct{}), make(chan struct{})
-	r.git.auth = settling{r.authority, func(ctx context.Context) error {
+	r.authorize(settling{r.authority, func(ctx context.Context) error {
 		close(asked)
 		select {
 		case <-served:
@@ -32,7 +33,7 @@ func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}}
+	}})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	pushed := make(chan error, 1)
 	go func() {
@@ -53,13 +54,13 @@ func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
 // Who waits for the events of a push that is done keeps nobody else from pushing, however many
 // wait; where too many do the answer comes at once.
 func TestWaitForEventsTakesNoPlace(t *testing.T) {
-	r := newRig(t, Config{fixed: numbers{MaxReaders: 3, Wait: time.Second}})
+	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{MaxReaders: 3, Wait: time.Second}))
 	asked, served := make(chan struct{}, 4), make(chan struct{})
-	r.git.auth = settling{r.authority, func(ctx context.Context) error {
+	r.authorize(settling{r.authority, func(ctx context.Context) error {
 		asked <- struct{}{}
 		<-served
 		return nil
-	}}
+	}})
 	r.says(map[string]string{"refs/heads/a": r.tip, "refs/heads/b": r.tip, "refs/heads/c": r.tip, "refs/heads/d": r.tip})
 	var pushes []chan error
 	for _, branch := range []string{"a", "b", "c"} {
@@ -71,8 +72,7 @@ func TestWaitForEventsTakesNoPlace(t *testing.T) {
 		}()
 		<-asked
 	}
-	taken(t, r.git.pushes.open, 0)
-	taken(t, r.git.settling, 3)
+	r.taken(t, "requests", "push", 0)
 	git(t, r.work, "push", "-q", r.repo(), "main:d")
 	require.Contains(t, r.has(t), "refs/heads/d")
 	require.Empty(t, asked)
@@ -80,5 +80,4 @@ func TestWaitForEventsTakesNoPlace(t *testing.T) {
 	for _, pushed := range pushes {
 		require.NoError(t, <-pushed)
 	}
-	taken(t, r.git.settling, 0)
 }

@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"bufio"
@@ -24,6 +24,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // stranger is the id of an event that nobody has.
@@ -79,7 +80,7 @@ func lies(t testing.TB, dir string) (out []string) {
 // What anybody pushed for an event that nobody has was part of the repository, was served
 // by id, and stayed there for ever.
 func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
-	r := rigWith(t, RepositoriesConfig{StageHold: 3 * time.Second}, Config{})
+	r := rigWith(t, gitserve.RepositoriesConfig{StageHold: 3 * time.Second}, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	before := files(t, r.dir())
@@ -95,11 +96,11 @@ func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
 	for _, id := range []string{commit, blob} {
 		require.False(t, r.downloads(t, id), "while it is staged")
 	}
-	require.Eventually(t, func() bool { return len(lies(t, r.repos.dir)) == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(lies(t, r.repos.Dir())) == 0 }, time.Minute, 20*time.Millisecond)
 	require.Empty(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))))
 	require.False(t, r.downloads(t, blob), "afterwards")
 	require.Equal(t, before, files(t, r.dir()))
-	require.Zero(t, r.repos.staging.uploads.Bytes())
+	require.Zero(t, stagedBytes(t, r.repos))
 	require.NoError(t, testutil.CollectAndCompare(r.repos.Staging().Collector("x"), strings.NewReader(`
 # HELP x_staging_bytes What pushes for events that are not here take up, those under way included.
 # TYPE x_staging_bytes gauge
@@ -126,7 +127,7 @@ x_staging_uploads 0
 
 // A push for an event needs no lock, and so waits for nobody: anybody can make one.
 func TestUploadDoesNotLockTheRepository(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
 	require.NoError(t, err)
 	defer unlock()
@@ -140,7 +141,7 @@ func TestUploadDoesNotLockTheRepository(t *testing.T) {
 func TestMixedPush(t *testing.T) {
 	for _, atomic := range []string{"--no-atomic", "--atomic"} {
 		t.Run(atomic, func(t *testing.T) {
-			r := newRig(t, Config{})
+			r := newRig(t, gitserve.Config{})
 			mine, _ := r.file(t, "mine", "mine")
 			git(t, r.work, "switch", "-qc", "theirs")
 			theirs, blob := r.file(t, "theirs", "theirs")
@@ -184,7 +185,7 @@ func (r *rig) rawPush(t *testing.T, revisions string, commands ...string) string
 // nothing then.
 func TestMixedPushThatGitRefuses(t *testing.T) {
 	for capability, kept := range map[string]int{"": 1, " atomic": 0} {
-		r := newRig(t, Config{})
+		r := newRig(t, gitserve.Config{})
 		r.says(map[string]string{"refs/heads/main": r.tip})
 		text := r.rawPush(t, r.tip+"\n", // the branch is not what the client takes it to be
 			one+" "+r.tip+" refs/heads/main\x00report-status"+capability, null+" "+r.tip+" refs/nostr/"+stranger(1))
@@ -192,13 +193,13 @@ func TestMixedPushThatGitRefuses(t *testing.T) {
 		require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), kept)
 		require.Equal(t, kept == 1, strings.Contains(text, "ok refs/nostr/"), text)
 		require.Empty(t, r.has(t))
-		require.Len(t, lies(t, r.repos.dir), kept)
+		require.Len(t, lies(t, r.repos.Dir()), kept)
 	}
 }
 
 // A push that is refused, or is not whole, leaves nothing.
 func TestUploadThatIsRefused(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	first := r.tip
 	second, _ := r.file(t, "f", "text")
 	for name, text := range map[string]string{
@@ -213,29 +214,29 @@ func TestUploadThatIsRefused(t *testing.T) {
 	require.Contains(t, out, refusedOther)
 	resp, _ := r.do(t, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", packet(null+" "+second+" refs/nostr/"+stranger(1))+"PACK")
 	require.Equal(t, http.StatusForbidden, resp.StatusCode, "it could not hear why")
-	require.Empty(t, lies(t, r.repos.dir))
-	require.Zero(t, r.repos.staging.uploads.Bytes())
+	require.Empty(t, lies(t, r.repos.Dir()))
+	require.Zero(t, stagedBytes(t, r.repos))
 }
 
 // The event may come while the pack does: it is not asked twice whether it is here.
 func TestEventComesWhileItsDataDoes(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	id := stranger(1)
 	asked := 0
-	r.git.auth = &lateAuthority{r.authority, func() {
+	r.authorize(&lateAuthority{r.authority, func() {
 		if asked++; asked == 1 {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.tips[id] = r.tip
 		}
-	}}
+	}})
 	out, err := r.pushAs(t, "", "main:refs/nostr/"+id)
 	require.Error(t, err)
 	require.Contains(t, out, refusedMeanwhile)
 	out, err = r.pushAs(t, "", "main:refs/nostr/"+id)
 	require.NoError(t, err, out)
 	require.Contains(t, r.has(t), "refs/nostr/"+id)
-	require.Empty(t, lies(t, r.repos.dir))
+	require.Empty(t, lies(t, r.repos.Dir()))
 }
 
 // lateAuthority does something after it has been asked for an event.
@@ -253,7 +254,7 @@ func (a *lateAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id grasp
 // author out until the event was here. Now each lies for itself, and the event will say
 // whose it is.
 func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
-	r := newRig(t, Config{Client: byHeader})
+	r := newRig(t, gitserve.Config{Client: byHeader})
 	id := stranger(1)
 	out, err := r.pushAs(t, "eve", "main:refs/nostr/"+id)
 	require.NoError(t, err, out)
@@ -284,9 +285,9 @@ func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
 	require.Contains(t, out, "publish the event first")
 	out, err = r.pushAs(t, "alice", "-f", "main:refs/nostr/"+id)
 	require.NoError(t, err, out)
-	require.Len(t, lies(t, r.repos.dir), maxPerEvent)
+	require.Len(t, lies(t, r.repos.Dir()), maxPerEvent)
 	r.repos.Unstage(owner.Ref("x"), eventID(t, id))
-	require.Empty(t, lies(t, r.repos.dir))
+	require.Empty(t, lies(t, r.repos.Dir()))
 }
 
 // endless is the body of a push that does not end, and counts what is read of it.
@@ -309,13 +310,13 @@ func (e *endless) Read(p []byte) (int, error) {
 // is, and told what helps; what others have pushed stays, and they go on pushing.
 func TestQuotasCountWhileAPushComes(t *testing.T) {
 	const mib = 1 << 20
-	for name, cfg := range map[string]RepositoriesConfig{
-		"client": {fixed: folderNumbers{MaxStagedPerClient: mib}},
-		"owner":  {fixed: folderNumbers{MaxStagedPerOwner: mib}},
-		"all":    {MaxStaged: mib, fixed: folderNumbers{MaxStagedPerOwner: 2 * mib, MaxStagedPerClient: 2 * mib}},
+	for name, cfg := range map[string]gitserve.RepositoriesConfig{
+		"client": gitserve.RepositoriesConfig{}.With(gitserve.FixedFolder{MaxStagedPerClient: mib}),
+		"owner":  gitserve.RepositoriesConfig{}.With(gitserve.FixedFolder{MaxStagedPerOwner: mib}),
+		"all":    gitserve.RepositoriesConfig{MaxStaged: mib}.With(gitserve.FixedFolder{MaxStagedPerOwner: 2 * mib, MaxStagedPerClient: 2 * mib}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rigWith(t, cfg, Config{Client: byHeader, MaxPush: 64 * mib})
+			r := rigWith(t, cfg, gitserve.Config{Client: byHeader, MaxPush: 64 * mib})
 			out, err := r.pushAs(t, "alice", "main:refs/nostr/"+stranger(1))
 			require.NoError(t, err, out)
 			body := &endless{head: strings.NewReader(packet(null + " " + r.tip + " refs/nostr/" + stranger(2) + "\x00report-status"))}
@@ -326,13 +327,13 @@ func TestQuotasCountWhileAPushComes(t *testing.T) {
 			require.Equal(t, http.StatusOK, answer.Code)
 			require.Contains(t, answer.Body.String(), "publish the event first")
 			require.Less(t, body.read, int64(2*roomEvery+keptPushes*64*mib))
-			require.Len(t, lies(t, r.repos.dir), 1)
-			require.Equal(t, int64(leastStaged), r.repos.staging.uploads.Bytes(), "what she took is free again")
-			refused := uint64(0)
-			for _, n := range r.repos.staging.refused {
-				refused += n
+			require.Len(t, lies(t, r.repos.Dir()), 1)
+			require.Equal(t, leastStaged, stagedBytes(t, r.repos), "what she took is free again")
+			refused := 0
+			for _, why := range []string{"client", "owner", "all", "event"} {
+				refused += stagingMetric(t, r.repos, "refused_total", why)
 			}
-			require.EqualValues(t, 1, refused)
+			require.Equal(t, 1, refused)
 
 			commit, _ := r.file(t, "large", random(t, 2*mib))
 			out, err = r.pushAs(t, "eve", "main:refs/nostr/"+stranger(3))
@@ -351,12 +352,12 @@ func TestQuotasCountWhileAPushComes(t *testing.T) {
 // that nobody has, and did so again as soon as they went: nobody else could push first.
 func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 	const places = 10
-	for name, cfg := range map[string]RepositoriesConfig{
-		"repository": {fixed: folderNumbers{MaxStagedPerOwner: places * leastStaged}},
-		"all":        {MaxStaged: places * leastStaged, fixed: folderNumbers{MaxStagedPerOwner: 1 << 30, MaxStagedPerClient: 1 << 30}},
+	for name, cfg := range map[string]gitserve.RepositoriesConfig{
+		"repository": gitserve.RepositoriesConfig{}.With(gitserve.FixedFolder{MaxStagedPerOwner: places * leastStaged}),
+		"all":        gitserve.RepositoriesConfig{MaxStaged: places * leastStaged}.With(gitserve.FixedFolder{MaxStagedPerOwner: 1 << 30, MaxStagedPerClient: 1 << 30}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rigWith(t, cfg, Config{Client: byHeader})
+			r := rigWith(t, cfg, gitserve.Config{Client: byHeader})
 			attack := func(from, n int) (refused int) {
 				for i := range n {
 					if _, err := r.pushAs(t, fmt.Sprint("203.0.113.", from+i), "main:refs/nostr/"+stranger(from+i)); err != nil {
@@ -370,15 +371,14 @@ func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 			for i := range 2 { // each more than one of his uploads
 				out, err := r.pushAs(t, fmt.Sprint("198.51.100.", i), "main:refs/nostr/"+stranger(100+i))
 				require.NoError(t, err, out)
-				require.LessOrEqual(t, r.repos.staging.uploads.Bytes(), int64(places*leastStaged))
+				require.LessOrEqual(t, stagedBytes(t, r.repos), places*leastStaged)
 			}
 			require.Zero(t, attack(20, 5))
 			for i := range 2 {
 				require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(100+i))), 1)
 			}
-			require.Len(t, lies(t, r.repos.dir), r.repos.staging.uploads.Len(), "what was displaced is gone")
-			require.Positive(t, r.repos.staging.ended[endedDisplaced])
-			t.Logf("%d of %d uploads of the network displaced", r.repos.staging.ended[endedDisplaced], places)
+			require.Len(t, lies(t, r.repos.Dir()), stagingMetric(t, r.repos, "uploads"), "what was displaced is gone")
+			require.Positive(t, stagingMetric(t, r.repos, "ended_total", "displaced"))
 		})
 	}
 }
@@ -397,28 +397,28 @@ func random(t *testing.T, n int) string {
 // One push of a hundred refs filled the quota of a repository: whoever pushed for an
 // honest event after that was told that it was done, and it was thrown away.
 func TestManyRefsOfOnePushKeepNobodyOut(t *testing.T) {
-	r := newRig(t, Config{Client: byHeader})
+	r := newRig(t, gitserve.Config{Client: byHeader})
 	var refs []string
 	for i := range 100 {
 		refs = append(refs, "main:refs/nostr/"+stranger(i))
 	}
 	out, err := r.pushAs(t, "eve", refs...)
 	require.NoError(t, err, out)
-	require.Len(t, lies(t, r.repos.dir), 1, "one pack for all of them")
+	require.Len(t, lies(t, r.repos.Dir()), 1, "one pack for all of them")
 	out, err = r.pushAs(t, "alice", "main:refs/nostr/"+stranger(100))
 	require.NoError(t, err, out)
 	require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(100))), 1)
 	for i := range 100 {
-		require.Len(t, lies(t, r.repos.dir), 2)
+		require.Len(t, lies(t, r.repos.Dir()), 2)
 		r.repos.Unstage(owner.Ref("x"), eventID(t, stranger(i)))
 	}
-	require.Len(t, lies(t, r.repos.dir), 1)
+	require.Len(t, lies(t, r.repos.Dir()), 1)
 }
 
 // A small thin pack may stand for a large object that is in the repository: what git
 // writes for it counts, and is not written when there is no room.
 func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
-	r := rigWith(t, RepositoriesConfig{MaxStaged: 1 << 20}, Config{})
+	r := rigWith(t, gitserve.RepositoriesConfig{MaxStaged: 1 << 20}, gitserve.Config{})
 	large := random(t, 4<<20)
 	tip, _ := r.file(t, "large", large)
 	r.says(map[string]string{"refs/heads/main": tip})
@@ -426,8 +426,8 @@ func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
 	r.file(t, "large", large+"x")
 	out, err := r.pushAs(t, "", "--thin", "main:refs/nostr/"+stranger(1))
 	require.Error(t, err, out)
-	require.Empty(t, lies(t, r.repos.dir))
-	require.Zero(t, r.repos.staging.uploads.Bytes())
+	require.Empty(t, lies(t, r.repos.Dir()))
+	require.Zero(t, stagedBytes(t, r.repos))
 }
 
 // copyTree copies what is in a folder, as a crash would leave it.
@@ -441,10 +441,15 @@ func copyTree(t *testing.T, from string) string {
 // kill -9 between any two steps: what was pushed is here as a whole, and goes in time, or
 // nothing of it is left.
 func TestKilledWhileSomethingIsStaged(t *testing.T) {
-	r := newRig(t, Config{Client: byHeader})
+	r := newRig(t, gitserve.Config{Client: byHeader})
 	var snapshots []string
 	began := time.Now()
-	r.repos.staging.step = func() { snapshots = append(snapshots, copyTree(t, r.repos.dir)) }
+	snap := func() { snapshots = append(snapshots, copyTree(t, r.repos.Dir())) }
+	r.repos.SetFolder(func(root gitserve.Folder) gitserve.Folder { return snapped{root, snap} })
+	r.repos.SetFlush(func(f *os.File) error {
+		snap()
+		return f.Sync()
+	})
 	id := eventID(t, stranger(1))
 	for range 2 { // the second replaces the first
 		r.file(t, "f", random(t, 100))
@@ -452,13 +457,12 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 		require.NoError(t, err, out)
 	}
 	r.repos.Unstage(owner.Ref("x"), id)
-	require.Len(t, snapshots, 8)
-	var seen []int
+	seen := make(map[int]bool)
 	for i, dir := range snapshots {
-		repos, err := Open(dir, RepositoriesConfig{})
+		repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
 		require.NoError(t, err)
 		uploads := repos.Staged(owner.Ref("x"), id)
-		seen = append(seen, len(uploads))
+		seen[len(uploads)] = true
 		require.Len(t, lies(t, dir), len(uploads), "step %d", i)
 		for _, u := range uploads {
 			packs, err := filepath.Glob(filepath.Join(u.Dir, "pack", "*.idx"))
@@ -467,12 +471,24 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 			git(t, r.work, "verify-pack", packs[0])
 		}
 		require.NoError(t, repos.Close())
-		repos, err = Open(dir, RepositoriesConfig{StageHold: time.Since(began) + 200*time.Millisecond})
+		repos, err = gitserve.Open(dir, gitserve.RepositoriesConfig{StageHold: time.Since(began) + 200*time.Millisecond})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return len(lies(t, dir)) == 0 }, time.Minute, 10*time.Millisecond, "step %d", i)
 		require.NoError(t, repos.Close())
 	}
-	require.Equal(t, []int{0, 0, 1, 1, 1, 2, 1, 0}, seen)
+	require.True(t, seen[0] && seen[1] && seen[2], "%v", seen)
+}
+
+// snapped is a folder that is copied whenever something gets another place.
+type snapped struct {
+	gitserve.Folder
+	snap func()
+}
+
+func (s snapped) Rename(from, to string) error {
+	err := s.Folder.Rename(from, to)
+	s.snap()
+	return err
 }
 
 // SIGKILL for the server: while git indexes what comes, of which nothing is left; and when
@@ -495,7 +511,7 @@ exec %s "$@"
 			}
 			require.NoError(t, os.WriteFile(shim, []byte(script), 0o700))
 			folder, work := filepath.Join(dir, "git-data"), t.TempDir()
-			repos, err := Open(folder, RepositoriesConfig{})
+			repos, err := gitserve.Open(folder, gitserve.RepositoriesConfig{})
 			require.NoError(t, err)
 			require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 			require.NoError(t, repos.Close())
@@ -528,7 +544,7 @@ exec %s "$@"
 			if slow {
 				require.Error(t, <-pushed)
 			}
-			repos, err = Open(folder, RepositoriesConfig{})
+			repos, err = gitserve.Open(folder, gitserve.RepositoriesConfig{})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, repos.Close()) }()
 			require.Equal(t, before, files(t, filepath.Join(folder, hashed(owner.Ref("x")))))
@@ -538,7 +554,7 @@ exec %s "$@"
 			}
 			require.Len(t, repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), 1)
 			require.NoError(t, repos.Close())
-			repos, err = Open(folder, RepositoriesConfig{StageHold: time.Millisecond})
+			repos, err = gitserve.Open(folder, gitserve.RepositoriesConfig{StageHold: time.Millisecond})
 			require.NoError(t, err)
 			require.Empty(t, lies(t, folder))
 		})
@@ -548,17 +564,19 @@ exec %s "$@"
 // What is staged survives a restart with the time it has left, and who had pushed too
 // much still has.
 func TestStagedSurvivesARestart(t *testing.T) {
-	r := newRig(t, Config{Client: byHeader})
+	r := newRig(t, gitserve.Config{Client: byHeader})
 	out, err := r.pushAs(t, "eve", "main:refs/nostr/"+stranger(1), "main:refs/nostr/"+stranger(2))
 	require.NoError(t, err, out)
-	dir := copyTree(t, r.repos.dir)
-	repos, err := Open(dir, RepositoriesConfig{fixed: folderNumbers{MaxStagedPerClient: 2 * leastStaged}})
+	dir := copyTree(t, r.repos.Dir())
+	repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
-	defer repos.Close()
-	require.Equal(t, int64(2*leastStaged), repos.staging.uploads.Bytes())
-	require.WithinDuration(t, oldest(r.repos), oldest(repos), time.Millisecond)
-	_, err = repos.staging.begin(owner.Ref("x"), clientNamed("eve"), []graspsync.EventID{eventID(t, stranger(3))})
-	require.ErrorIs(t, err, errStagedClient)
+	require.Equal(t, 2*leastStaged, stagedBytes(t, repos))
+	require.NoError(t, repos.Close())
+	repos, err = gitserve.Open(dir, gitserve.RepositoriesConfig{}.With(gitserve.FixedFolder{MaxStagedPerClient: 1}))
+	require.NoError(t, err, "the limits are those of the operator now")
+	require.Empty(t, lies(t, dir))
+	require.Equal(t, 1, stagingMetric(t, repos, "ended_total", "displaced"))
+	require.NoError(t, repos.Close())
 
 	// What can't be read, and what is for a repository that has gone, is of no use.
 	for _, broken := range []func(dir string) error{
@@ -568,39 +586,29 @@ func TestStagedSurvivesARestart(t *testing.T) {
 			return os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(dir)), filepath.FromSlash(hashed(owner.Ref("x")))))
 		},
 	} {
-		dir := copyTree(t, r.repos.dir)
+		dir := copyTree(t, r.repos.Dir())
 		require.NoError(t, broken(filepath.Join(dir, lies(t, dir)[0])))
-		repos, err := Open(dir, RepositoriesConfig{})
+		repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
 		require.NoError(t, err)
 		require.Empty(t, lies(t, dir))
-		require.Zero(t, repos.staging.uploads.Bytes())
+		require.Zero(t, stagedBytes(t, repos))
 		require.NoError(t, repos.Close())
 	}
 }
 
-// oldest is when the oldest upload came.
-func oldest(r *Repositories) time.Time {
-	r.staging.mu.Lock()
-	defer r.staging.mu.Unlock()
-	for u := range r.staging.uploads.All() {
-		return u.since
-	}
-	return time.Time{}
-}
-
 // A repository that goes takes with it what was pushed to it, and is not kept by that.
 func TestRepositoryGoesWithWhatIsStaged(t *testing.T) {
-	r := newRig(t, Config{})
+	r := newRig(t, gitserve.Config{})
 	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
 	out, err := r.pushAs(t, "", "main:refs/nostr/"+stranger(1))
 	require.NoError(t, err, out)
 	require.NoError(t, r.repos.Remove(t.Context(), owner.Ref("y")))
-	require.Len(t, lies(t, r.repos.dir), 1)
+	require.Len(t, lies(t, r.repos.Dir()), 1)
 	require.Eventually(t, func() bool { // the request has just ended
 		return r.repos.Remove(t.Context(), owner.Ref("x")) == nil
 	}, 5*time.Second, 10*time.Millisecond)
-	require.Empty(t, lies(t, r.repos.dir))
-	require.Zero(t, r.repos.staging.uploads.Bytes())
+	require.Empty(t, lies(t, r.repos.Dir()))
+	require.Zero(t, stagedBytes(t, r.repos))
 }
 
 // strangers are packs that 30 clients have, each of its own.
@@ -637,7 +645,7 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	if *full {
 		each = 334
 	}
-	r := rigWith(t, RepositoriesConfig{StageHold: time.Hour}, Config{Client: byHeader})
+	r := rigWith(t, gitserve.RepositoriesConfig{StageHold: time.Hour}, gitserve.Config{Client: byHeader})
 	before := files(t, r.dir())
 	var wg sync.WaitGroup
 	for i, body := range r.strangers(t) {
@@ -650,13 +658,15 @@ func TestUploadsLeaveNothing(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d uploads, %d folders, %d bytes", 30*each, len(lies(t, r.repos.dir)), r.repos.staging.uploads.Bytes())
-	require.Len(t, lies(t, r.repos.dir), 30*each)
+	t.Logf("%d uploads, %d folders, %d bytes", 30*each, len(lies(t, r.repos.Dir())), stagedBytes(t, r.repos))
+	require.Len(t, lies(t, r.repos.Dir()), 30*each)
 	require.Equal(t, before, files(t, r.dir()))
-	r.repos.staging.limits.hold = 0
-	r.repos.staging.sweep()
-	require.Empty(t, lies(t, r.repos.dir))
-	require.Zero(t, r.repos.staging.uploads.Bytes())
+	dir := copyTree(t, r.repos.Dir())
+	later, err := gitserve.Open(dir, gitserve.RepositoriesConfig{StageHold: 1})
+	require.NoError(t, err)
+	require.Empty(t, lies(t, dir))
+	require.Zero(t, stagedBytes(t, later))
+	require.NoError(t, later.Close())
 	require.Empty(t, r.has(t))
 	require.Equal(t, before, files(t, r.dir()))
 }
@@ -665,7 +675,7 @@ func TestUploadsLeaveNothing(t *testing.T) {
 // waiting, not even to the same repository.
 func TestHonestPushBesideUploads(t *testing.T) {
 	racetest.Amounts(t)
-	r := newRig(t, Config{Client: byHeader})
+	r := newRig(t, gitserve.Config{Client: byHeader})
 	bodies := r.strangers(t)
 	push := func() {
 		r.tip = r.commit(t, "next")

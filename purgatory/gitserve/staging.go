@@ -32,7 +32,6 @@ type Staging struct {
 	log    *slog.Logger
 	limits stagingLimits
 	wg     sync.WaitGroup // sweeps
-	step   func()         // for tests, nil otherwise: something was done on the disk
 
 	mu sync.Mutex
 	// guarded by mu
@@ -292,14 +291,7 @@ func (s *Staging) discard(name string) error {
 	if err != nil {
 		return fmt.Errorf("removing an upload: %w", err)
 	}
-	s.did()
 	return s.layout.root.RemoveAll(old)
-}
-
-func (s *Staging) did() {
-	if s.step != nil {
-		s.step()
-	}
 }
 
 // of returns what was pushed for an event, as [purgatory.Repositories] has it.
@@ -513,7 +505,6 @@ func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsy
 			return nil, err
 		}
 	}
-	defer s.did()
 	for _, d := range []string{"", "pack"} {
 		if err := s.layout.root.Mkdir(path.Join(a.folder, d), 0o700); err != nil {
 			return nil, errors.Join(fmt.Errorf("making room for an upload: %w", err), a.end())
@@ -624,13 +615,11 @@ func (a *arrival) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 	if err := errors.Join(l.write(path.Join(a.folder, noteName), string(text)), l.sync(path.Join(a.folder, "pack")), l.sync(a.folder)); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
-	s.did()
 	to := path.Join(area, name)
 	if err := l.root.Rename(a.folder, to); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}
 	a.folder = to // it is removed from there, if it may not be on the disk
-	s.did()
 	if err := l.sync(area); err != nil {
 		return fmt.Errorf("keeping an upload: %w", err)
 	}

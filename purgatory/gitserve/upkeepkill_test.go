@@ -1,4 +1,4 @@
-package gitserve
+package gitserve_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // What is set for the process that maintains a repository until it is killed: an object that
@@ -35,7 +36,7 @@ func maintainUntilKilled() {
 }
 
 func maintainOnce(ctx context.Context, folder, program, waits string) error {
-	repos, err := Open(folder, RepositoriesConfig{})
+	repos, err := gitserve.Open(folder, gitserve.RepositoriesConfig{})
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ type upkeep struct {
 
 func newUpkeep(t *testing.T) *upkeep {
 	u := &upkeep{folder: filepath.Join(t.TempDir(), "git-data"), work: t.TempDir()}
-	repos, err := Open(u.folder, RepositoriesConfig{})
+	repos, err := gitserve.Open(u.folder, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	require.NoError(t, repos.Close())
@@ -189,10 +190,10 @@ func killMaintenance(t *testing.T, nth int, after bool) bool {
 	u.sound(t)
 	require.Equal(t, u.refs, git(t, u.dir(), "for-each-ref", "refs/heads"), verb)
 	began := time.Now()
-	repos, err := Open(u.folder, RepositoriesConfig{})
+	repos, err := gitserve.Open(u.folder, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	next := git(t, u.work, "commit-tree", "-p", "HEAD", "-m", "next", "HEAD^{tree}")
-	h, err := New(repos, &authority{refs: map[string]string{"refs/heads/main": next}}, Config{MinFreeDisk: 1})
+	h, err := gitserve.New(repos, &authority{refs: map[string]string{"refs/heads/main": next}}, gitserve.Config{MinFreeDisk: 1})
 	require.NoError(t, err)
 	server := httptest.NewServer(h)
 	out, err := try(t, u.work, "push", server.URL+"/"+owner.Npub()+"/x.git", next+":refs/heads/main", ":refs/heads/b1")
@@ -236,9 +237,9 @@ func TestHeldRefsAreHidden(t *testing.T) {
 	require.NoError(t, maintainOnce(t.Context(), u.folder, "git", u.waits))
 	held := "refs/graspsync/held/" + u.waits
 	require.Contains(t, git(t, u.dir(), "for-each-ref"), held)
-	repos, err := Open(u.folder, RepositoriesConfig{})
+	repos, err := gitserve.Open(u.folder, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
-	h, err := New(repos, &authority{}, Config{MinFreeDisk: 1})
+	h, err := gitserve.New(repos, &authority{}, gitserve.Config{MinFreeDisk: 1})
 	require.NoError(t, err)
 	server := httptest.NewServer(h)
 	url := server.URL + "/" + owner.Npub() + "/x.git"
