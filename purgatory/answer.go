@@ -30,5 +30,4 @@ const (
 	reasonFull       = "error: too many events wait for git data"
 	reasonListed     = "rate-limited: too many are listed by announcements of this name that wait for git data"
 	reasonPulls      = "rate-limited: the refs of pull requests take up all the room in this repository. Try again later"
-	reasonPushed     = "rate-limited: too much was pushed for events that are not here"
 )

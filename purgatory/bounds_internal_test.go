@@ -15,7 +15,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // What an event of each kind must say is what makes it one that can wait: without it, it is
@@ -57,47 +56,6 @@ func TestMalformedEventsAreNone(t *testing.T) {
 	answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(signedBy(1, "hello")), graspsync.Source{Kind: graspsync.CatchUp})
 	require.NoError(t, err)
 	require.Equal(t, Answer{Decision: Pass}, answer)
-}
-
-// Lists of repositories on the disk are read up to the longest that can be written, and no
-// text is taken for a repository that is none.
-func TestReposOfARecord(t *testing.T) {
-	list := func(n int) (out []string) {
-		for i := range n {
-			out = append(out, graspsync.RepoRef{Owner: graspsync.PubKey{1}, Identifier: fmt.Sprint(i)}.String())
-		}
-		return out
-	}
-	for n, fits := range map[int]bool{0: true, 1: true, 2 * ledger.MaxPushed: true, 2*ledger.MaxPushed + 1: false} {
-		refs, err := refsIn(list(n))
-		if require.Equal(t, fits, err == nil, n); fits {
-			require.Len(t, refs, n)
-			require.Equal(t, list(n), texts(refs)[:n:n])
-		} else {
-			require.ErrorIs(t, err, errRecord)
-		}
-	}
-	for _, e := range entriesToKeep(t) {
-		data, err := encode(e)
-		require.NoError(t, err)
-		var r record
-		require.NoError(t, json.Unmarshal(data, &r))
-		for what, spoil := range map[string]func(r *record){
-			"repo":   func(r *record) { r.Repo = "none" },
-			"repos":  func(r *record) { r.Repos = append(r.Repos, "none") },
-			"strays": func(r *record) { r.Strays = append(r.Strays, "none") },
-		} {
-			spoilt := r
-			spoil(&spoilt)
-			data, err := json.Marshal(spoilt)
-			require.NoError(t, err)
-			if _, err = decode(e.ID, data); e.Class == ledger.Placeholder || what == "strays" {
-				require.ErrorIs(t, err, errRecord, what)
-			} else {
-				require.NoError(t, err, "of no meaning for others")
-			}
-		}
-	}
 }
 
 // A hash that was kept is read if it is one, and only then.

@@ -76,7 +76,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.packs, gauge, float64(m.Packs))
 	send(c.looseRefs, gauge, float64(m.LooseRefs))
 	for class, n := range map[string]int{
-		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "placeholder": st.Placeholders, "relative": st.Relatives,
+		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "relative": st.Relatives,
 	} {
 		send(c.waiting, gauge, float64(n), class)
 	}

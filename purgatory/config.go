@@ -61,10 +61,6 @@ type constants struct {
 	// more signs of life than a day of them brings nothing any more. It must not be less than
 	// Hold. Defaults to 24 h, or as much as Hold.
 	MaxHold time.Duration
-	// PlaceholderHold is how long data that was pushed for a pull request waits for its
-	// event, in a repository: what publishes one pushes and sends the event within seconds.
-	// What [Repositories] keep outside has its own time, which its operator sets. Defaults to 20 min.
-	PlaceholderHold time.Duration
 	// UserDelay and SyncDelay are the times before the first hunt for what a user
 	// submitted, whose push usually follows, so that hunting would be in vain, and for what
 	// came by sync, so that what comes with it is hunted for in one go. Default to 3 min, or a
@@ -94,12 +90,6 @@ type constants struct {
 	// Check is the time between two checks of a listed repository against its latest
 	// state. Defaults to 1 h.
 	Check time.Duration
-	// MaxPlaceholders and MaxPlaceholdersPerRepo bound what was pushed for events that
-	// are not here, in all and to one repository. Anybody can push that, so that it has
-	// a share of its own: it takes no place of an event. Too small a value has pushes
-	// undone that come before their events. What is staged has none of them.
-	// Default to 5,000 and 100.
-	MaxPlaceholders, MaxPlaceholdersPerRepo int
 	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
 	MaxRemembered int
 	// MaxKept bounds the git servers, and the repositories, of which it is kept on the disk
@@ -179,7 +169,6 @@ func (c Config) withDefaults() Config {
 	def(&c.Times.Hold, 30*time.Minute)
 	def(&c.fixed.MaxHold, max(24*time.Hour, c.Times.Hold))
 	def(&c.fixed.SoftExpiry, 24*time.Hour)
-	def(&c.fixed.PlaceholderHold, 20*time.Minute)
 	def(&c.fixed.Remember, 7*24*time.Hour)
 	def(&c.Times.Departed, 7*24*time.Hour)
 	def(&c.fixed.UserDelay, min(3*time.Minute, c.Times.Hold/4))
@@ -192,8 +181,6 @@ func (c Config) withDefaults() Config {
 	def(&c.Limits.MaxEntries, 10_000)
 	def(&c.Limits.MaxBytes, 64<<20)
 	def(&c.fixed.MaxPerAuthor, 100)
-	def(&c.fixed.MaxPlaceholders, 5_000)
-	def(&c.fixed.MaxPlaceholdersPerRepo, 100)
 	def(&c.fixed.MaxRemembered, 50_000)
 	def(&c.fixed.MaxKept, 20_000)
 	def(&c.fixed.MaxClones, 16)
@@ -229,7 +216,7 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"Hold", c.Times.Hold}, {"MaxHold", c.fixed.MaxHold}, {"SoftExpiry", c.fixed.SoftExpiry}, {"PlaceholderHold", c.fixed.PlaceholderHold},
+		{"Hold", c.Times.Hold}, {"MaxHold", c.fixed.MaxHold}, {"SoftExpiry", c.fixed.SoftExpiry},
 		{"Remember", c.fixed.Remember}, {"Departed", c.Times.Departed}, {"UserDelay", c.fixed.UserDelay}, {"SyncDelay", c.fixed.SyncDelay}, {"Backoff", c.Times.Backoff},
 		{"MaxBackoff", c.fixed.MaxBackoff}, {"Check", c.fixed.Check}, {"Grace", c.Times.Grace}, {"Timeout", c.fixed.Timeout},
 		{"FetchTimeout", c.fixed.FetchTimeout},
@@ -243,7 +230,6 @@ func (c Config) validate() error {
 		value int64
 	}{
 		{"MaxEntries", int64(c.Limits.MaxEntries)}, {"MaxBytes", c.Limits.MaxBytes}, {"MaxPerAuthor", int64(c.fixed.MaxPerAuthor)},
-		{"MaxPlaceholders", int64(c.fixed.MaxPlaceholders)}, {"MaxPlaceholdersPerRepo", int64(c.fixed.MaxPlaceholdersPerRepo)},
 		{"MaxRemembered", int64(c.fixed.MaxRemembered)}, {"MaxKept", int64(c.fixed.MaxKept)},
 		{"MaxClones", int64(c.fixed.MaxClones)}, {"MaxHunts", int64(c.Limits.MaxHunts)}, {"MaxLooks", int64(c.fixed.MaxLooks)},
 		{"MaxRepositories", int64(c.fixed.MaxRepositories)}, {"MaxRepoDay", c.Limits.MaxRepoDay}, {"MaxHostDay", c.Limits.MaxHostDay},

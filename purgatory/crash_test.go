@@ -337,7 +337,7 @@ func (c *crashes) act(n int) {
 				}
 			}
 			c.git.Push(ref, s.Refs, append(slices.Collect(maps.Values(s.Refs)), object(8))...)
-			_ = c.p.Pushed(c.t.Context(), ref, slices.Collect(maps.Keys(s.Refs)))
+			c.p.Pushed(c.t.Context(), ref, slices.Collect(maps.Keys(s.Refs)))
 		}
 	case 7:
 		if len(c.all) > 0 {

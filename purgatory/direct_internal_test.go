@@ -49,10 +49,6 @@ func TestWhatWaitsCanBeAsked(t *testing.T) {
 			byUser, waits := p.entries.waiting.submitted(c.id)
 			require.Equal(t, []bool{c.byUser, c.waits}, []bool{byUser, waits})
 		}
-		p.entries.waiting.ledger.Put(ledger.Entry{ID: graspsync.EventID{2}, Class: ledger.Placeholder, Author: pr.Author, Repos: []graspsync.RepoRef{w.ref}, ByUser: true})
-		byUser, waits := p.entries.waiting.submitted(graspsync.EventID{2})
-		require.True(t, byUser && !waits, "its event is not here")
-		require.Nil(t, p.entries.waiting.pullRequest(graspsync.EventID{2}))
 		var own []graspsync.Event
 		for _, x := range []*nip34.PullRequest{pr, other} {
 			if x.Author == pr.Author {

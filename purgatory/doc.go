@@ -10,7 +10,7 @@
 //	...
 //	go p.Run(ctx)
 //	answer, err := p.Submit(ctx, event, source) // what the relay's policy accepts
-//	err = p.Pushed(ctx, repository, refs)       // after a push
+//	p.Pushed(ctx, repository, refs)             // after a push
 //	p.Arrived(event)                            // after the relay stored something
 //
 // # Release
@@ -48,15 +48,14 @@
 // What decides is the newest state of a maintainer, stored or waiting. A push may bring
 // a part of it: what that has moved stays, while an older state whose data is complete
 // decides about the other refs. A state that is older than one of its author that is
-// stored does not wait. Data may come before its event, under refs/nostr: it goes if the
-// event does not come. What is staged lies outside of the repository until then, where
-// nobody can fetch it, and what the event names of it is taken from there; refs of that
-// kind which are in a repository wait as placeholders, with a share of their own.
+// stored does not wait. Data that comes before its event is staged outside of the
+// repository, where nobody can fetch it. When the event comes, the objects that it names are
+// taken from there.
 //
 // A pull request is served when its ref is in one repository that it is for: one that
 // fails or has no data holds up no other. As long as its time is not over it gets the
-// ref in the others as well. When it is deleted after that its refs go as those of data
-// without event: at the next hourly check they begin to wait.
+// ref in the others as well. A ref whose event neither waits nor is stored, because it was
+// deleted, say, is removed by the second hourly check that finds it.
 //
 // # Inside
 //

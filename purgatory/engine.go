@@ -97,10 +97,7 @@ func (e *engine) resume(ctx context.Context) {
 }
 
 func (e *engine) want(ctx context.Context, entry ledger.Entry) {
-	if len(entry.Strays) > 0 {
-		e.dropStrays(ctx, entry)
-	}
-	if entry.Class == ledger.Placeholder || entry.Soft {
+	if entry.Soft {
 		return
 	}
 	why := resolve.Reasons{Fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
@@ -177,8 +174,6 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		e.surveys.want(msg.identifier, msg.why)
 	case arrived:
 		e.arrived(ctx, msg)
-	case stray:
-		e.dropStrays(ctx, msg.entry)
 	case renewed:
 		e.renew(ctx, msg)
 	case fetchDone:
@@ -208,18 +203,11 @@ func (e *engine) handle(ctx context.Context, msg any) {
 // arrived takes note of an event that is stored.
 func (e *engine) arrived(ctx context.Context, msg arrived) {
 	author := msg.event.PubKey
-	entry, waits := e.waiting.get(msg.event.ID)
+	_, waits := e.waiting.get(msg.event.ID)
 	var affected []ledger.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
 		affected = e.waiting.byAuthor(author)
 		e.leavers[author] = true
-	}
-	if waits && entry.Class == ledger.Placeholder {
-		e.wg.Go(func() {
-			if err := e.entries.forget(ctx, entry, Released); err != nil && ctx.Err() == nil {
-				e.cfg.Logger.Warn("a placeholder could not be struck off", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
-			}
-		})
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
@@ -245,26 +233,6 @@ func (e *engine) renew(ctx context.Context, msg renewed) {
 	e.findings.hunted(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), hunt.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.surveys.want(msg.ref.Identifier, resolve.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
-}
-
-// strayTries is how often it is tried to remove the ref of a stray: once its event is served
-// nobody looks for that again.
-const strayTries = 6
-
-func (e *engine) dropStrays(ctx context.Context, entry ledger.Entry) {
-	e.wg.Go(func() {
-		for n := range strayTries {
-			err := e.expirer.dropStrays(ctx, entry)
-			if err == nil || ctx.Err() != nil {
-				return
-			}
-			e.cfg.Logger.Warn("data that nothing waits for could not be removed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
-			select {
-			case <-ctx.Done():
-			case <-time.After(backoff.Doubled(time.Minute, time.Hour, n+1)):
-			}
-		}
-	})
 }
 
 // start has identifiers surveyed, as many at once as may be.

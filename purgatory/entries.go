@@ -17,8 +17,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// entries are the events that wait, in memory and on the disk, and the data that was pushed
-// for events which are not here.
+// entries are the events that wait, in memory and on the disk.
 type entries struct {
 	// set by newEntries, read-only
 	cfg      *Config
@@ -70,6 +69,9 @@ func (l *entries) load(ctx context.Context) error {
 		if err == nil {
 			e, err = decode(id, value)
 		}
+		if errors.Is(err, errObsolete) {
+			return l.keep.Delete(ctx, keyEntry+key)
+		}
 		if err != nil {
 			l.report.unreadable.Add(1)
 			l.cfg.Logger.Error("what waited can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
@@ -100,7 +102,7 @@ func (l *entries) load(ctx context.Context) error {
 func (l *entries) held(filter nostr.Filter) []graspsync.Stamp {
 	var out []graspsync.Stamp
 	for _, e := range l.waiting.all() {
-		if e.Event != nil && filter.Matches(e.Event) && !l.served.has(e.ID) {
+		if filter.Matches(e.Event) && !l.served.has(e.ID) {
 			out = append(out, graspsync.Stamp{CreatedAt: e.Event.CreatedAt, ID: e.ID})
 		}
 	}
@@ -144,8 +146,7 @@ func (l *entries) soften(ctx context.Context, e ledger.Entry) error {
 	return nil
 }
 
-// expireForGood has an event remembered, and strikes it off. The event of a
-// placeholder may still come.
+// expireForGood has an event remembered, and strikes it off.
 func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 	unlock, err := l.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -153,7 +154,7 @@ func (l *entries) expireForGood(ctx context.Context, e ledger.Entry) error {
 	}
 	defer unlock()
 	now := time.Now()
-	if e.Class != ledger.Placeholder && e.Class != ledger.Relative {
+	if e.Class != ledger.Relative {
 		if err := l.remembered.noteExpired(ctx, now, e); err != nil {
 			return err
 		}
@@ -311,8 +312,6 @@ func (l *entries) count(st *Status) {
 			st.States++
 		case ledger.PullRequest:
 			st.PullRequests++
-		case ledger.Placeholder:
-			st.Placeholders++
 		case ledger.Relative:
 			st.Relatives++
 		}
@@ -362,7 +361,7 @@ func (l *entries) admit(ctx context.Context, e ledger.Entry, payers []graspsync.
 	if e.Class == ledger.Announcement {
 		l.findings.touch(e.Repos[0])
 	}
-	if e.Class != ledger.Placeholder && l.waiting.again(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
+	if l.waiting.again(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
 		if err := l.remembered.forgetExpired(ctx, []graspsync.EventID{e.ID}); err != nil {
 			l.cfg.Logger.Warn("ids could not be forgotten", keyError, graspsync.Printable(err.Error()))
 		}
@@ -468,36 +467,6 @@ func (l *entries) sign(ctx context.Context, ref graspsync.RepoRef, newState bool
 	if revived {
 		l.report.began(e)
 	}
-}
-
-// join adds a repository to what waits for data of an event, or has its event wait.
-// It reports whether there was any.
-func (l *entries) join(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (done bool, err error) {
-	unlock, err := l.writing.Lock(ctx, id)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	e, waits, changed, room := l.waiting.join(id, ref)
-	if !waits {
-		return false, nil
-	}
-	if !room {
-		l.report.drop("pushed")
-		l.inbox.tell(stray{entry: placeholder(ref, id)})
-		return true, nil
-	}
-	if !changed {
-		return true, nil
-	}
-	if err := l.write(ctx, e); err != nil {
-		return true, err
-	}
-	l.waiting.put(e)
-	if e.Class == ledger.PullRequest {
-		l.inbox.tell(stray{entry: placeholder(ref, id)})
-	}
-	return true, nil
 }
 
 // elsewhere reports whether an entry is a pull request for several repositories, of which

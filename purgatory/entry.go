@@ -87,8 +87,3 @@ func sizeOf(ev *nostr.Event) int {
 	}
 	return n
 }
-
-// placeholder is an entry for data that was pushed for an event that is not here.
-func placeholder(ref graspsync.RepoRef, id graspsync.EventID) ledger.Entry {
-	return ledger.Entry{ID: id, Class: ledger.Placeholder, Author: ref.Owner, Repos: []graspsync.RepoRef{ref}, ByUser: true}
-}

@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // expirer ends the waiting of what was waited for in vain.
 type expirer struct {
 	cfg      *Config
-	naming   *keyed.Locks[graspsync.RepoRef] // who looks at a repository
 	findings *findings
 	waiting  *waiting
 	pins     *pins
@@ -76,43 +73,14 @@ func (x *expirer) expireSoftly(ctx context.Context, e ledger.Entry) error {
 	return x.entries.soften(ctx, e)
 }
 
-// dropRefs removes the refs of data whose event did not come, or whose event was
-// never served.
+// dropRefs removes the refs of a pull request that was never served.
 func (x *expirer) dropRefs(ctx context.Context, e ledger.Entry) error {
-	if e.Class != ledger.Placeholder && e.Class != ledger.PullRequest {
+	if e.Class != ledger.PullRequest {
 		return nil
 	}
 	var errs []error
-	for _, ref := range slices.Concat(e.Repos, e.Strays) {
-		errs = append(errs, x.remover.dropRef(ctx, ref, e.ID))
-	}
-	return errors.Join(errs...)
-}
-
-// dropStrays removes refs of data that was pushed to repositories which its event does
-// not name, or whose event can't wait, and is not stored.
-func (x *expirer) dropStrays(ctx context.Context, e ledger.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
-	defer cancel()
-	refs := e.Strays
-	if e.Class == ledger.Placeholder {
-		unlock, err := x.naming.LockAll(ctx, slices.SortedFunc(slices.Values(e.Repos), graspsync.RepoRef.Compare)) // its event must not be released meanwhile
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		if has, err := x.reader.stored.has(ctx, e.ID); err != nil || has {
-			return err
-		}
-		waits, ok := x.waiting.get(e.ID)
-		if ok && slices.Contains(waits.Repos, e.Repos[0]) {
-			return nil // it has found room by now
-		}
-		refs = e.Repos
-	}
-	var errs []error
-	for _, ref := range refs {
-		errs = append(errs, x.remover.dropRef(ctx, ref, e.ID))
+	for _, ref := range e.Repos {
+		errs = append(errs, x.remover.dropRefs(ctx, ref, e.ID))
 	}
 	return errors.Join(errs...)
 }

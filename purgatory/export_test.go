@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -116,10 +115,6 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 	a, _ := entryOf(eventtest.Of(announcement), false)
 	e, _ := entryOf(eventtest.Of(pull), false)
 	ref := e.Repos[0]
-	free := graspsync.RepoRef{Owner: ref.Owner, Identifier: "free"}
-	both := placeholder(free, e.ID)
-	both.Repos = append(both.Repos, ref)
-	slices.SortFunc(both.Repos, graspsync.RepoRef.Compare)
 	var unlocks []func()
 	have := func(unlock func(), err error) {
 		if err == nil {
@@ -129,13 +124,12 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 	have(p.entries.writing.Lock(context.Background(), a.ID))
 	have(p.entries.writing.Lock(context.Background(), e.ID))
 	have(p.entries.storing.Lock(context.Background(), e.ID))
-	have(p.looker.naming.Lock(context.Background(), both.Repos[1]))
+	have(p.looker.naming.Lock(context.Background(), ref))
 	defer func() {
 		for _, u := range unlocks {
 			u()
 		}
 	}()
-	held := both.Repos[1]
 	out := map[string]error{
 		"strike":          p.entries.strike(ctx, e),
 		"rewrite":         p.entries.rewrite(ctx, e.ID),
@@ -143,11 +137,9 @@ func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event
 		"save":            p.entries.save(ctx, e),
 		"expire for good": p.entries.expireForGood(ctx, e),
 		"expire softly":   p.expirer.expireSoftly(ctx, a),
-		"drop strays":     p.expirer.dropStrays(ctx, both),
-		"remove":          p.remover.erase(ctx, held),
+		"remove":          p.remover.erase(ctx, ref),
 	}
-	_, out["look"] = p.looker.look(ctx, held, resolve.Reasons{}, budget{share: pullsShare})
-	_, out["join"] = p.entries.join(ctx, ref, e.ID)
+	_, out["look"] = p.looker.look(ctx, ref, resolve.Reasons{}, budget{share: pullsShare})
 	_, out["hold"] = p.intake.hold(ctx, ledger.Entry{ID: e.ID, Class: e.Class})
 	pr, _ := nip34.ParsePullRequest(eventtest.Of(pull))
 	_, out["release"] = p.looker.releasePull(ctx, &repository{Repository: &resolve.Repository{Ref: ref, Active: true, Found: setOf([]nip34.ObjectID{pr.Tip})}}, resolve.Pull{Entry: e, Pull: pr})

@@ -206,7 +206,7 @@ func (l *faultyLife) comes(evs ...*nostrEvent) {
 func (l *faultyLife) goes(to graspsync.RepoRef, name nip34.RefName, tip int) {
 	l.t.Helper()
 	l.pushRefs(to, map[nip34.RefName]nip34.ObjectID{name: object(tip)})
-	l.try(func() error { return l.p.Pushed(l.t.Context(), to, []nip34.RefName{name}) })
+	l.p.Pushed(l.t.Context(), to, []nip34.RefName{name})
 }
 
 // eachFailure has each call of the relay, of git and of what is kept fail once in a life: it

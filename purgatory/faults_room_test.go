@@ -161,7 +161,7 @@ func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
 		if l.git.Has(repoOf(bob)) {
 			l.git.Push(repoOf(bob), nil, object(3))
 		}
-		l.try(func() error { return l.p.Pushed(l.t.Context(), repoOf(bob), nil) })
+		l.p.Pushed(l.t.Context(), repoOf(bob), nil)
 		wait(5 * time.Hour)
 		st := l.p.Status()
 		return fmt.Sprint(l.git.RefsOf(repoOf(alice)), l.git.RefsOf(repoOf(bob)), st.Waiting)
@@ -209,7 +209,7 @@ func TestEachFailureOfMakingARepositoryAnewIsMadeUpFor(t *testing.T) {
 		l.comes(s)
 		wait(10 * time.Minute)
 		l.git.Push(repoOf(alice), nil, object256(1))
-		l.try(func() error { return l.p.Pushed(l.t.Context(), repoOf(alice), nil) })
+		l.p.Pushed(l.t.Context(), repoOf(alice), nil)
 		wait(10 * time.Minute)
 		require.True(l.t, l.relay.has(s), l.f.failed())
 		return fmt.Sprint(l.git.RefsOf(repoOf(alice)))

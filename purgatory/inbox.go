@@ -20,8 +20,6 @@ type (
 	}
 	// arrived: an event was stored.
 	arrived struct{ event graspsync.Event }
-	// stray: data was pushed for an event that can't wait.
-	stray struct{ entry ledger.Entry }
 	// renewed: somebody wants a repository hunted for now, which these servers may have.
 	renewed struct {
 		ref  graspsync.RepoRef

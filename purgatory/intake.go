@@ -116,9 +116,6 @@ func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.
 	case ledger.AuthorFull:
 		in.report.drop("author")
 		return Answer{Full, reasonAuthor}, nil
-	case ledger.PushedFull:
-		in.report.drop("pushed")
-		return Answer{Refused, reasonPushed}, nil
 	case ledger.Full:
 		in.report.drop("full")
 		return Answer{Full, reasonFull}, nil
@@ -282,43 +279,15 @@ func (in *intake) revive(ctx context.Context, ref graspsync.RepoRef) {
 }
 
 // pushed is [Purgatory.Pushed].
-func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
+func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
 	in.entries.pushing(ref, refs) // who did not say so before says it now
 	in.schedule.brought(ref)
 	// Anybody may push for an event: only what a state authorises is a sign of life.
 	if len(refs) == 0 || slices.ContainsFunc(refs, resolve.IsState) {
 		in.entries.sign(ctx, ref, false)
 	}
-	var errs []error
-	for _, name := range refs {
-		if id, ok := resolve.EventOf(name); ok {
-			errs = append(errs, in.pushedFor(ctx, ref, id, true))
-		}
-	}
 	in.findings.touch(ref)
 	in.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
-	return errors.Join(errs...)
-}
-
-// pushedFor keeps data for an event that is not stored. If that has waited in vain before,
-// only who pushes it now has it wait again.
-func (in *intake) pushedFor(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID, now bool) error {
-	if has, err := in.reader.stored.has(ctx, id); err != nil || has {
-		return err
-	}
-	if done, err := in.entries.join(ctx, ref, id); err != nil || done {
-		return err
-	}
-	e := placeholder(ref, id)
-	e.ByUser = now
-	answer, err := in.hold(ctx, e)
-	if err != nil {
-		return fmt.Errorf("keeping data for %s: %w", id, err)
-	}
-	if answer.Decision == Refused {
-		in.inbox.tell(stray{entry: e})
-	}
-	return nil
 }
 
 // arrived is [Purgatory.Arrived].

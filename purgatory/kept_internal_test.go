@@ -460,14 +460,13 @@ func TestEachFieldIsChecked(t *testing.T) {
 	require.NoError(t, good.validate())
 	for name, spoil := range map[string]func(c *Config){
 		"Hold": func(c *Config) { c.Times.Hold = 0 }, "MaxHold": func(c *Config) { c.fixed.MaxHold = 0 }, "SoftExpiry": func(c *Config) { c.fixed.SoftExpiry = 0 },
-		"PlaceholderHold": func(c *Config) { c.fixed.PlaceholderHold = 0 }, "Remember": func(c *Config) { c.fixed.Remember = 0 },
+		"Remember": func(c *Config) { c.fixed.Remember = 0 },
 		"Departed": func(c *Config) { c.Times.Departed = 0 }, "UserDelay": func(c *Config) { c.fixed.UserDelay = 0 },
 		"SyncDelay": func(c *Config) { c.fixed.SyncDelay = 0 }, "Backoff": func(c *Config) { c.Times.Backoff = 0 },
 		"MaxBackoff": func(c *Config) { c.fixed.MaxBackoff = 0 }, "Check": func(c *Config) { c.fixed.Check = 0 }, "Grace": func(c *Config) { c.Times.Grace = 0 },
 		"Timeout": func(c *Config) { c.fixed.Timeout = 0 }, "FetchTimeout": func(c *Config) { c.fixed.FetchTimeout = 0 },
 		"MaxEntries": func(c *Config) { c.Limits.MaxEntries = 0 }, "MaxBytes": func(c *Config) { c.Limits.MaxBytes = 0 },
-		"MaxPerAuthor": func(c *Config) { c.fixed.MaxPerAuthor = 0 }, "MaxPlaceholders": func(c *Config) { c.fixed.MaxPlaceholders = 0 },
-		"MaxPlaceholdersPerRepo": func(c *Config) { c.fixed.MaxPlaceholdersPerRepo = 0 }, "MaxRemembered": func(c *Config) { c.fixed.MaxRemembered = 0 },
+		"MaxPerAuthor": func(c *Config) { c.fixed.MaxPerAuthor = 0 }, "MaxRemembered": func(c *Config) { c.fixed.MaxRemembered = 0 },
 		"MaxKept": func(c *Config) { c.fixed.MaxKept = 0 }, "MaxClones": func(c *Config) { c.fixed.MaxClones = 0 },
 		"MaxHunts": func(c *Config) { c.Limits.MaxHunts = 0 }, "MaxLooks": func(c *Config) { c.fixed.MaxLooks = 0 },
 		"MaxRepositories": func(c *Config) { c.fixed.MaxRepositories = 0 }, "MaxRepoDay": func(c *Config) { c.Limits.MaxRepoDay = 0 },

@@ -91,7 +91,7 @@ func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Re
 	r.unlock()
 	err = errors.Join(err, k.endElsewhere(ctx, g))
 	if why.Check && k.departures.unconfirmed() == 0 {
-		err = errors.Join(err, k.adoptIn(ctx, ref, r))
+		err = errors.Join(err, k.dropOrphans(ctx, ref, r))
 	}
 	return f, err
 }
@@ -222,7 +222,7 @@ func (k *looker) endElsewhere(ctx context.Context, g *resolve.Group) error {
 		}
 		var failed []error
 		for _, ref := range o.Entry.Repos {
-			failed = append(failed, k.remover.dropRef(ctx, ref, o.Entry.ID))
+			failed = append(failed, k.remover.dropRefs(ctx, ref, o.Entry.ID))
 		}
 		err := errors.Join(failed...)
 		if err == nil {
@@ -278,36 +278,27 @@ func (k *looker) leaves(ctx context.Context, g *resolve.Group, ref graspsync.Rep
 	return err
 }
 
-// adoptIn looks for refs of events in a repository that was looked at, and has those wait
-// for their events whose event is not here: what was pushed when the process was
-// killed before anybody could be told, whose ref could not be removed, or whose event
-// was served and then deleted. It is called without the lock of the repository.
-//
-// Nothing of that is removed at once: who has lost events gets them again by sync, and
-// must not have lost their data by then.
-func (k *looker) adoptIn(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
+// dropOrphans removes the refs of pull requests whose events are unknown. Such events were evicted or deleted, or a
+// push was not reported. A ref stays until a later check, because lost events may come again by sync. It is
+// called without the lock of the repository.
+func (k *looker) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
 	if looked.failed != nil {
-		return nil //nolint:nilerr // what failed was told of by who looked; the refs of what is served look the same
+		return nil //nolint:nilerr // the look returns it
 	}
 	var ids []graspsync.EventID
 	for name := range looked.Refs.At {
-		if id, ok := resolve.EventOf(name); ok && k.waiting.roomFor(ref, id) {
+		if id, ok := resolve.EventOf(name); ok && !k.waiting.waitsFor(id, ref) {
 			ids = append(ids, id)
 		}
 	}
-	strays, err := k.reader.stored.lacks(ctx, ids)
+	unknown, err := k.reader.stored.lacks(ctx, ids)
 	if err != nil {
 		return err
 	}
-	for _, id := range strays {
-		if !k.waiting.roomFor(ref, id) {
-			continue // those before it have taken that
-		}
-		if err := k.intake.pushedFor(ctx, ref, id, false); err != nil {
-			return err
-		}
-	}
-	return nil
+	old := slices.DeleteFunc(k.remover.orphans.note(ref, unknown, time.Now()), func(id graspsync.EventID) bool {
+		return k.waiting.waitsFor(id, ref)
+	})
+	return k.remover.dropRefs(ctx, ref, old...)
 }
 
 // align finds out which objects are missing of some that a repository should have, has

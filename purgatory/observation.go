@@ -16,14 +16,14 @@ type (
 	// Began says that an event waits.
 	Began struct {
 		ID       graspsync.EventID
-		Event    graspsync.Event // zero for a placeholder
+		Event    graspsync.Event
 		ByUser   bool
 		Deadline time.Time
 	}
 	// Ended says that an event waits no longer.
 	Ended struct {
 		ID     graspsync.EventID
-		Event  graspsync.Event // zero for a placeholder
+		Event  graspsync.Event
 		Fate   Fate
 		Waited time.Duration
 	}

@@ -50,7 +50,7 @@ func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []g
 // is for who must take that down, after its event is gone. What it brought goes with the next
 // maintenance, or with Maintain. One that is not there is no error.
 func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
-	return p.remover.dropRef(ctx, ref, id)
+	return p.remover.dropRefs(ctx, ref, id)
 }
 
 // Dismiss ends the waiting of all events that an operator does not want any more, and has what was

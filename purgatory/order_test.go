@@ -180,6 +180,6 @@ func push(w *world) {
 	ref := repoOf(alice)
 	if s, err := w.p.Authorised(w.t.Context(), ref); err == nil && s != nil && w.git.Has(ref) {
 		w.git.Push(ref, s.Refs, append(slices.Collect(maps.Values(s.Refs)), object(8))...)
-		_ = w.p.Pushed(w.t.Context(), ref, slices.Collect(maps.Keys(s.Refs)))
+		w.p.Pushed(w.t.Context(), ref, slices.Collect(maps.Keys(s.Refs)))
 	}
 }

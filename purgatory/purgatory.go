@@ -125,7 +125,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	naming := keyed.NewLocks[graspsync.RepoRef]()
 	p.remover = &remover{
 		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, naming: naming,
-		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, quota: p.quota,
+		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, quota: p.quota, orphans: newOrphans(),
 	}
 	p.intake = &intake{
 		cfg: &cfg, report: p.report, repos: outside.repos, step: step,
@@ -142,7 +142,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, entries: p.entries, reader: p.reader,
 	}
 	p.expirer = &expirer{
-		cfg: &cfg, naming: naming,
+		cfg:      &cfg,
 		findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, entries: p.entries, reader: p.reader, remover: p.remover,
 	}
 	p.checks = &checks{cfg: &cfg, repos: outside.repos, inbox: p.inbox, findings: p.findings, reader: p.reader, departures: p.departures}
@@ -268,17 +268,15 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 }
 
 // Pushed tells that a push has brought data to a repository and moved refs. It must
-// be called after the push has let go of the lock. Data for a pull request whose
-// event is not here is kept for it for a while; if there is no room for it to wait,
-// its ref is removed. What could not be told, or not be removed, is found at the
-// hourly check.
-func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
-	return p.intake.pushed(ctx, ref, refs)
+// be called after the push has let go of the lock. A ref of a pull request whose event
+// neither waits nor is stored is removed by the second hourly check that finds it: such
+// data is for [Repositories] to stage. What could not be told is found at the hourly check.
+func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
+	p.intake.pushed(ctx, ref, refs)
 }
 
-// Arrived tells that an event is stored that did not come from here: a placeholder
-// for it is of no more use, what a deletion covers does not wait any longer, and an
-// announcement may say anew who decides and where data can be had.
+// Arrived tells that an event is stored that did not come from here: what a
+// deletion covers does not wait any longer, and an announcement may say anew who decides and where data can be had.
 func (p *Purgatory) Arrived(ev graspsync.Event) { p.intake.arrived(ev) }
 
 // Departed tells that an event is not stored any more: an announcement may say no longer

@@ -104,7 +104,7 @@ func TestPushReleases(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s.ID, want.ID.String(), "a push is judged by what waits")
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, object(1))
-		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{branch("main")}))
+		w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{branch("main")})
 		wait(time.Millisecond)
 		require.True(t, w.relay.has(a))
 		require.True(t, w.relay.has(s))
@@ -143,12 +143,12 @@ func TestOlderStateDoesNotMoveRefsBack(t *testing.T) {
 		w.held(old)
 		w.held(young)
 		w.git.Put(repoOf(alice), object(2))
-		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		w.p.Pushed(t.Context(), repoOf(alice), nil)
 		wait(time.Second)
 		require.True(t, w.relay.has(young))
 		require.False(t, w.relay.has(old))
 		w.git.Put(repoOf(alice), object(1))
-		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		w.p.Pushed(t.Context(), repoOf(alice), nil)
 		wait(time.Second)
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
 	})
@@ -204,28 +204,6 @@ func TestSoftExpiry(t *testing.T) {
 	})
 }
 
-// Data for a pull request that comes before its event is kept for it for a while.
-func TestPlaceholder(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		require.NoError(t, w.git.Create(t.Context(), repoOf(alice), nip34.SHA1))
-		early, never := pull(bob, repoOf(alice), 5, graspsync.KindPullRequest), pull(bob, repoOf(alice), 6, graspsync.KindPullRequest)
-		var names []nip34.RefName
-		for i, ev := range []*nostrEvent{early, never} {
-			id, _ := graspsync.ParseEventID(ev.ID)
-			names = append(names, nip34.EventRef(id))
-			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{names[i]: object(5 + i)}, object(5+i))
-		}
-		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), names))
-		wait(10 * time.Minute)
-		w.held(early)
-		wait(time.Millisecond)
-		require.True(t, w.relay.has(early), "at once")
-		wait(11 * time.Minute)
-		require.Equal(t, map[nip34.RefName]nip34.ObjectID{names[0]: object(5)}, w.git.RefsOf(repoOf(alice)))
-	})
-}
-
 // Deletion applies to what waits.
 func TestDeletedWhileWaiting(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -238,7 +216,7 @@ func TestDeletedWhileWaiting(t *testing.T) {
 		wait(time.Second)
 		require.Empty(t, w.p.Held(nostrFilter{}))
 		w.git.Put(repoOf(alice), object(1))
-		require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), nil))
+		w.p.Pushed(t.Context(), repoOf(alice), nil)
 		wait(time.Second)
 		require.False(t, w.relay.has(s))
 	})

@@ -44,46 +44,7 @@ func (w *world) pushRefs(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.Obj
 // pushed is a push to one ref that ends as it should.
 func (w *world) pushed(ref graspsync.RepoRef, name nip34.RefName, id nip34.ObjectID) {
 	w.pushRefs(ref, map[nip34.RefName]nip34.ObjectID{name: id})
-	require.NoError(w.t, w.p.Pushed(w.t.Context(), ref, []nip34.RefName{name}))
-}
-
-// Strangers who push to every repository there is keep no event out, however many they
-// are; what has no room in their share is counted, and leaves no ref behind.
-func TestTrapP10_PushesHaveTheirOwnShare(t *testing.T) {
-	cfg := purgatory.Config{Limits: purgatory.Limits{MaxEntries: 2, MaxBytes: 4000}}.With(purgatory.Fixed{MaxPlaceholders: 5, MaxPlaceholdersPerRepo: 3})
-	run(t, cfg, func(t *testing.T, w *world) {
-		owners := []*relaytest.Key{alice, bob, carol}
-		for i, k := range owners {
-			w.relay.put(announce(k, now()-500))
-			w.git.Put(repoOf(k))
-			for j := range 5 {
-				w.pushed(repoOf(k), junk(10*i+j), object(1))
-			}
-		}
-		wait(time.Second)
-		require.Equal(t, 5, w.p.Status().Placeholders)
-		require.Len(t, w.git.RefsOf(repoOf(alice)), 3)
-		require.Len(t, w.git.RefsOf(repoOf(bob)), 2)
-		require.Empty(t, w.git.RefsOf(repoOf(carol)))
-		require.Equal(t, uint64(10), w.p.Status().Dropped["pushed"])
-		w.held(says(alice, now(), "main", 99))
-		w.held(says(bob, now(), "main", 99))
-		require.Equal(t, purgatory.Full, w.submit(says(carol, now(), "main", 99), false), "events have bounds as well")
-		// A push to a second repository for the same event is one more in that.
-		w.pushed(repoOf(carol), junk(0), object(1))
-		wait(time.Second)
-		require.Len(t, w.git.RefsOf(repoOf(carol)), 1)
-		w.pushed(repoOf(alice), junk(10), object(1))
-		wait(time.Second)
-		require.Len(t, w.git.RefsOf(repoOf(alice)), 3, "alice's has its most already")
-		wait(21 * time.Minute)
-		for _, k := range owners {
-			require.Empty(t, w.git.RefsOf(repoOf(k)))
-		}
-		w.pushed(repoOf(carol), junk(50), object(1))
-		wait(time.Second)
-		require.Len(t, w.git.RefsOf(repoOf(carol)), 1, "there is room again")
-	})
+	w.p.Pushed(w.t.Context(), ref, []nip34.RefName{name})
 }
 
 // Git has moved a ref, and then the process is killed, or nobody could be told: the ref
@@ -107,18 +68,15 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 		wait(3 * time.Second)
 		require.True(t, w.relay.has(waits))
 		wait(13 * time.Minute)
-		require.NotZero(t, w.p.Status().Placeholders)
 		w.held(late)
-		wait(time.Hour)
+		wait(3 * time.Hour)
 		require.Equal(t, map[nip34.RefName]nip34.ObjectID{
 			refOf(served): object(1), refOf(waits): object(2), refOf(late): object(3),
 		}, w.git.RefsOf(repoOf(alice)))
 		require.True(t, w.relay.has(late))
 		require.False(t, w.git.Has(carol.Ref("waits")), "and does not keep what waits from expiring")
-		require.Zero(t, w.p.Status().Placeholders)
 	})
-	// More than have room have their turn.
-	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholdersPerRepo: 2}), func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
 		for i := range 5 {
@@ -127,27 +85,6 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 		wait(15 * time.Minute)
 		require.Len(t, w.git.RefsOf(repoOf(alice)), 5, "nothing goes at once")
 		wait(4 * time.Hour)
-		require.Empty(t, w.git.RefsOf(repoOf(alice)))
-	})
-}
-
-// The ref of a push that was refused goes, though removing it fails at first.
-func TestRefusedPushThatCanNotBeRemoved(t *testing.T) {
-	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholdersPerRepo: 1}), func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice))
-		w.git.FailWith(func(op string) error {
-			if op == "align" {
-				return errDisk
-			}
-			return nil
-		})
-		w.pushed(repoOf(alice), junk(1), object(1))
-		w.pushed(repoOf(alice), junk(2), object(1))
-		wait(time.Minute)
-		require.Len(t, w.git.RefsOf(repoOf(alice)), 2)
-		w.git.FailWith(nil)
-		wait(3 * time.Hour)
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
 	})
 }
@@ -207,35 +144,6 @@ func TestOlderThanServed(t *testing.T) {
 	})
 }
 
-// The ref of a push that had no room is not removed when its event has come meanwhile and
-// is served.
-func TestRefusedPushWhoseEventComes(t *testing.T) {
-	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholders: 1}), func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()))
-		w.git.Put(repoOf(alice))
-		other, p := pull(bob, repoOf(alice), 6, graspsync.KindPullRequest), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
-		push := func(ev *nostrEvent, tip int) {
-			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(ev): object(tip)}, object(tip))
-			require.NoError(t, w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{refOf(ev)}))
-		}
-		push(other, 6)
-		wait(time.Second)
-		asked := 0
-		w.relay.after = func() {
-			if asked++; asked == 2 { // by who is about to remove the ref
-				time.Sleep(time.Minute)
-			}
-		}
-		push(p, 5)
-		wait(time.Second)
-		require.Equal(t, 2, asked)
-		w.held(p)
-		wait(2 * time.Minute)
-		require.True(t, w.relay.has(p))
-		require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[refOf(p)])
-	})
-}
-
 // A push to one repository is no reason to look at that of another owner who lists the
 // first as a maintainer, and is as it should be.
 func TestPushConcernsNoOtherRepository(t *testing.T) {
@@ -261,42 +169,13 @@ func TestPushConcernsNoOtherRepository(t *testing.T) {
 		maps.Copy(before, locked)
 		mu.Unlock()
 		for range 10 {
-			require.NoError(t, w.p.Pushed(t.Context(), repoOf(bob), []nip34.RefName{branch("main")}))
+			w.p.Pushed(t.Context(), repoOf(bob), []nip34.RefName{branch("main")})
 			wait(10 * time.Second)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		require.GreaterOrEqual(t, locked[repoOf(bob)], before[repoOf(bob)]+10)
 		require.Equal(t, before[repoOf(alice)], locked[repoOf(alice)])
-	})
-}
-
-// Nor when there was room for it by then, and it waits for its event after all.
-func TestRefusedPushThatFindsRoom(t *testing.T) {
-	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPlaceholders: 1}), func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()))
-		w.git.Put(repoOf(alice))
-		other, p := pull(bob, repoOf(alice), 6, graspsync.KindPullRequest), pull(carol, repoOf(alice), 5, graspsync.KindPullRequest)
-		w.pushed(repoOf(alice), refOf(other), object(6))
-		wait(time.Second)
-		asked := 0
-		w.relay.after = func() {
-			if asked++; asked == 2 { // by who is about to remove the ref
-				time.Sleep(time.Minute)
-			}
-		}
-		w.pushed(repoOf(alice), refOf(p), object(5))
-		wait(time.Second)
-		require.Equal(t, 2, asked)
-		w.held(other)
-		wait(time.Second)
-		w.pushed(repoOf(alice), refOf(p), object(5))
-		require.Equal(t, 1, w.p.Status().Placeholders)
-		wait(2 * time.Minute)
-		require.Equal(t, object(5), w.git.RefsOf(repoOf(alice))[refOf(p)])
-		w.held(p)
-		wait(time.Minute)
-		require.True(t, w.relay.has(p))
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -27,10 +26,7 @@ const (
 // meaning.
 type record struct {
 	Class    ledger.Class `json:"class"`
-	Event    *nostr.Event `json:"event,omitempty"`
-	Repo     string       `json:"repo,omitempty"`   // of a placeholder
-	Repos    []string     `json:"repos,omitempty"`  // the others of it
-	Strays   []string     `json:"strays,omitempty"` // of a pull request
+	Event    *nostr.Event `json:"event"`
 	ByUser   bool         `json:"by_user,omitempty"`
 	Seen     time.Time    `json:"seen"`
 	Deadline time.Time    `json:"deadline"`
@@ -44,13 +40,9 @@ func encode(e ledger.Entry) ([]byte, error) {
 		Class: e.Class, Event: e.Event, ByUser: e.ByUser, Soft: e.Soft, From: e.From,
 		Seen: e.Seen.Round(0).UTC(), Deadline: e.Deadline.Round(0).UTC(),
 	}
-	if e.Class == ledger.Placeholder {
-		r.Repo, r.Repos = e.Repos[0].String(), texts(e.Repos[1:])
-	}
 	if e.Class == ledger.Relative {
 		r.For = e.For.String()
 	}
-	r.Strays = texts(e.Strays)
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding an entry: %w", err)
@@ -58,7 +50,14 @@ func encode(e ledger.Entry) ([]byte, error) {
 	return data, nil
 }
 
-var errRecord = errors.New("not an entry of ours")
+var (
+	errRecord = errors.New("not an entry of ours")
+	// errObsolete is returned for a record of data that was pushed before its event, which is staged today.
+	errObsolete = errors.New("a record of an earlier version")
+)
+
+// obsoleteClass is the class of these records.
+const obsoleteClass = 4
 
 // decode reads what encode wrote under an id. Whatever the disk holds, what it
 // returns is an entry as it can have been made, or an error.
@@ -68,19 +67,9 @@ func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
 		return ledger.Entry{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	var e ledger.Entry
-	var err error
 	switch {
-	case r.Class == ledger.Placeholder:
-		ref, err := graspsync.ParseRepoRef(r.Repo)
-		if err != nil {
-			return e, fmt.Errorf("%w: %w", errRecord, err)
-		}
-		e = placeholder(ref, id)
-		others, err := refsIn(r.Repos)
-		if err != nil {
-			return e, err
-		}
-		e.Repos = append(e.Repos, others...)
+	case r.Class == obsoleteClass:
+		return e, errObsolete
 	case r.Event == nil || !r.Event.CheckID():
 		return e, fmt.Errorf("%w: event does not match its id", errRecord)
 	case !isSignature(r.Event.Sig): // the id does not cover it
@@ -100,15 +89,8 @@ func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
 			}
 		}
 	}
-	if e.Strays, err = refsIn(r.Strays); err != nil {
-		return e, err
-	}
-	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() || (e.Event == nil && len(e.Strays) > 0) {
+	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {
 		return e, errRecord
-	}
-	// The ref of an event is removed from strays: never from where it belongs.
-	if all := slices.Concat(e.Repos, e.Strays); len(setOf(all)) < len(all) {
-		return e, fmt.Errorf("%w: a repository twice", errRecord)
 	}
 	e.Seen, e.Deadline, e.Soft = r.Seen, r.Deadline, r.Soft && r.Class == ledger.Announcement
 	e.From = r.From
@@ -129,7 +111,7 @@ func texts(refs []graspsync.RepoRef) (out []string) {
 }
 
 func refsIn(list []string) (out []graspsync.RepoRef, err error) {
-	if len(list) > 2*ledger.MaxPushed {
+	if len(list) > mostVainRepos {
 		return nil, fmt.Errorf("%w: %d repositories", errRecord, len(list))
 	}
 	for _, s := range list {

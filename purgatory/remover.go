@@ -24,6 +24,7 @@ type remover struct {
 	histories  *histories
 	mover      *mover
 	quota      *prQuota
+	orphans    *orphans
 }
 
 // erase is [Purgatory.RemoveRepository].
@@ -86,7 +87,11 @@ func (rm *remover) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, e
 	return refs.HasState(), err
 }
 
-func (rm *remover) dropRef(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
+// dropRefs removes the refs of pull requests from a repository, as far as they exist.
+func (rm *remover) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...graspsync.EventID) error {
+	if len(ids) == 0 {
+		return nil
+	}
 	dir, unlock, err := rm.mover.enter(ctx, ref, rm.cfg.fixed.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return nil
@@ -99,13 +104,18 @@ func (rm *remover) dropRef(ctx context.Context, ref graspsync.RepoRef, id grasps
 	if err != nil {
 		return err
 	}
-	name := nip34.EventRef(id)
-	at, exists := refs.At[name]
-	if !exists {
+	var changes []resolve.RefChange
+	for _, id := range ids {
+		name := nip34.EventRef(id)
+		if at, exists := refs.At[name]; exists {
+			changes = append(changes, resolve.RefChange{Name: name, Old: at})
+		}
+	}
+	if len(changes) == 0 {
 		return nil
 	}
-	if err := rm.mover.remove(ctx, ref, dir, []resolve.RefChange{{Name: name, Old: at}}); err != nil {
-		return fmt.Errorf("removing a ref: %w", err)
+	if err := rm.mover.remove(ctx, ref, dir, changes); err != nil {
+		return fmt.Errorf("removing refs: %w", err)
 	}
 	return nil
 }
@@ -114,4 +124,5 @@ func (rm *remover) dropRef(ctx context.Context, ref graspsync.RepoRef, id grasps
 func (rm *remover) forget(ref graspsync.RepoRef) {
 	rm.histories.forget(ref)
 	rm.quota.forget(ref)
+	rm.orphans.forget(ref)
 }

@@ -14,7 +14,6 @@ type Status struct {
 	Announcements int   `json:"announcements"`
 	States        int   `json:"states"`
 	PullRequests  int   `json:"pull_requests"`
-	Placeholders  int   `json:"placeholders"`
 	Relatives     int   `json:"relatives"` // announcements of those whom others list that wait
 	Bytes         int64 `json:"bytes"`
 	// Since the start.
@@ -68,7 +67,7 @@ const StatusEntries = 100
 // EntryStatus is one event that waits.
 type EntryStatus struct {
 	ID       string    `json:"id"`
-	Class    string    `json:"class"` // announcement, state, pull request, placeholder
+	Class    string    `json:"class"` // announcement, state, pull request, relative
 	Repos    []string  `json:"repos"`
 	ByUser   bool      `json:"by_user"`
 	Since    time.Time `json:"since"`

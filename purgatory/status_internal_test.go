@@ -44,9 +44,6 @@ func TestStatusIsWhole(t *testing.T) {
 		for n := range 95 {
 			put(n, ledger.PullRequest, ledger.Entry{})
 		}
-		for n := range 5 {
-			put(n, ledger.Placeholder, ledger.Entry{})
-		}
 		for n := range 2 {
 			put(n, ledger.Relative, ledger.Entry{For: graspsync.PubKey{9}})
 		}

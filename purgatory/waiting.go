@@ -28,10 +28,10 @@ type waiting struct {
 // newWaiting returns what waits. Entries for which inUse reports true are not evicted.
 func newWaiting(cfg *Config, inUse func(ledger.Entry) bool) *waiting {
 	return &waiting{grace: cfg.Times.Hold / restartShare, ledger: ledger.New(ledger.Config{
-		Hold: cfg.Times.Hold, Longest: cfg.fixed.MaxHold, Soft: cfg.fixed.SoftExpiry, Placeholder: cfg.fixed.PlaceholderHold,
+		Hold: cfg.Times.Hold, Longest: cfg.fixed.MaxHold, Soft: cfg.fixed.SoftExpiry,
 		Remember: cfg.fixed.Remember, Entries: cfg.Limits.MaxEntries, Bytes: cfg.Limits.MaxBytes,
 		PerAuthor: cfg.fixed.MaxPerAuthor, InUse: inUse,
-		Pushed: cfg.fixed.MaxPlaceholders, PerRepo: cfg.fixed.MaxPlaceholdersPerRepo, Remembered: cfg.fixed.MaxRemembered,
+		Remembered: cfg.fixed.MaxRemembered,
 	})}
 }
 
@@ -231,9 +231,7 @@ func (w *waiting) eventsOf(author graspsync.PubKey) (out []graspsync.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.ledger.ByAuthor(author) {
-		if e.Event != nil {
-			out = append(out, e.Signed())
-		}
+		out = append(out, e.Signed())
 	}
 	return out
 }
@@ -243,7 +241,7 @@ func (w *waiting) submitted(id graspsync.EventID) (byUser, waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e, waits := w.ledger.Get(id)
-	return e.ByUser, waits && e.Event != nil
+	return e.ByUser, waits
 }
 
 // hasExpired reports whether an event is remembered to have waited in vain.
@@ -308,16 +306,12 @@ func (w *waiting) due(
 	return due, prolonged
 }
 
-// roomFor reports whether data that was pushed for an event has room, or waits
-// already.
-func (w *waiting) roomFor(ref graspsync.RepoRef, id graspsync.EventID) bool {
+// waitsFor reports whether an event waits for data of a repository.
+func (w *waiting) waitsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, waits := w.ledger.Get(id); waits {
-		_, _, room := w.ledger.Join(id, ref)
-		return room
-	}
-	return w.ledger.Check(time.Now(), placeholder(ref, id)) != ledger.PushedFull
+	e, waits := w.ledger.Get(id)
+	return waits && slices.Contains(e.Repos, ref)
 }
 
 // everything returns all entries, and how many bytes they take up.
@@ -425,15 +419,6 @@ func (w *waiting) sign(now time.Time, ref graspsync.RepoRef, newState bool) (e l
 	return w.ledger.Sign(now, ref, newState)
 }
 
-// join returns what waits for data of an event with a repository more.
-func (w *waiting) join(id graspsync.EventID, ref graspsync.RepoRef) (e ledger.Entry, waits, changed, room bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, waits = w.ledger.Get(id)
-	e, changed, room = w.ledger.Join(id, ref)
-	return e, waits, changed, room
-}
-
 // leave remembers the version of a relative, and returns of which repositories none is
 // remembered any more.
 func (w *waiting) leave(now time.Time, ref graspsync.RepoRef, version graspsync.Stamp, until time.Time) []graspsync.RepoRef {
@@ -457,7 +442,7 @@ func (w *waiting) restore(now time.Time, e ledger.Entry) (replaced []ledger.Entr
 	if w.ledger.HasLeft(now, e) {
 		return nil, true
 	}
-	if grace := now.Add(w.grace); e.Deadline.Before(grace) && e.Class != ledger.Placeholder && !e.Soft {
+	if grace := now.Add(w.grace); e.Deadline.Before(grace) && !e.Soft {
 		e.Deadline = grace
 	}
 	return w.ledger.Restore(now, e), false

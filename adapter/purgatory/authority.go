@@ -100,32 +100,10 @@ func (a Authority) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	a.Purgatory.Staged(ref, ids)
 }
 
-// AfterPush implements [gitserve.Authority]. Of events that are served already purgatory
-// is not told: it would take the refs away after a while, for want of their events. Of a
-// push for nothing else it is not told at all: no refs would be a sign of life, and
-// anybody may push for an event.
+// AfterPush implements [gitserve.Authority].
 func (a Authority) AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
-	var told []nip34.RefName
-	for _, name := range refs {
-		if digits, ok := strings.CutPrefix(name.String(), "refs/nostr/"); ok {
-			id, err := graspsync.ParseEventID(digits)
-			if err != nil {
-				continue
-			}
-			ev, err := a.event(ctx, id)
-			if err != nil {
-				return err
-			}
-			if !ev.IsZero() {
-				continue
-			}
-		}
-		told = append(told, name)
-	}
-	if len(told) == 0 && len(refs) > 0 {
-		return nil
-	}
-	return a.Purgatory.Pushed(ctx, ref, told)
+	a.Purgatory.Pushed(ctx, ref, refs)
+	return nil
 }
 
 // AwaitServed implements [gitserve.Authority].

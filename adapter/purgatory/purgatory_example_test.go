@@ -75,9 +75,7 @@ func Example() {
 		return
 	}
 	git.Push(alice.Ref("repo"), map[nip34.RefName]nip34.ObjectID{main: id}, id)
-	if err := p.Pushed(ctx, alice.Ref("repo"), []nip34.RefName{main}); err != nil {
-		fmt.Println(err)
-	}
+	p.Pushed(ctx, alice.Ref("repo"), []nip34.RefName{main})
 	for range 2 {
 		select {
 		case o := <-released:

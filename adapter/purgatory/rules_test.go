@@ -137,7 +137,7 @@ func TestLeavingWhileWaiting(t *testing.T) {
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
 		main, err := nip34.ParseRefName("refs/heads/main")
 		require.NoError(t, err)
-		_ = r.waits.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main})
+		r.waits.Pushed(t.Context(), owner.Ref("repo"), []nip34.RefName{main})
 		after(time.Hour)
 		require.False(t, r.has(first))
 		require.False(t, r.has(leaves))
@@ -173,7 +173,7 @@ func TestReleasedAfterARestartIsCounted(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, graspsync.Hold, v.Decision, purgatory.Message)
 			r.git.Push(repo, map[nip34.RefName]nip34.ObjectID{main: id}, id)
-			require.NoError(t, r.waits.Pushed(t.Context(), repo, []nip34.RefName{main}))
+			r.waits.Pushed(t.Context(), repo, []nip34.RefName{main})
 		}
 		after(2 * time.Minute)
 		s := r.manager.Status().Events

@@ -122,7 +122,7 @@ func large(relays, repos int) *server {
 		s.status.Relays[i].Examples = s.refs[:min(3, len(s.refs))]
 	}
 	s.git = purgatory.Status{
-		At: now, Announcements: 14, States: 33, PullRequests: 120, Placeholders: 2, Held: 900, Released: 700, Expired: 31, Fetches: 812, Failed: 97, Fetched: 3 << 30, Queue: 9,
+		At: now, Announcements: 14, States: 33, PullRequests: 120, Held: 900, Released: 700, Expired: 31, Fetches: 812, Failed: 97, Fetched: 3 << 30, Queue: 9,
 		Dropped: map[string]uint64{"busy": 12, "author": 4}, Panics: map[string]uint64{},
 	}
 	for i := range min(100, repos) {

@@ -65,7 +65,7 @@ func sampleOf(at time.Time, s relaysync.Status, git *purgatory.Status) sample {
 		out.confirmed += int64(r.Confirmed)
 	}
 	if git != nil {
-		out.waiting = git.Announcements + git.States + git.PullRequests + git.Placeholders + git.Relatives
+		out.waiting = git.Announcements + git.States + git.PullRequests + git.Relatives
 	}
 	return out
 }

@@ -46,7 +46,6 @@ var meanings = map[string]map[string]reason{
 	"purgatory": {
 		"author":          {"events of an author of whom 100 wait already", "yes, when one of theirs has ended"},
 		"full":            {"events that found all places taken", "yes, when there is room"},
-		"pushed":          {"pushes without an event that found all places taken", "no: it has to be pushed again"},
 		"listed":          {"strangers' announcements that nobody pays for", "yes, when there is room"},
 		"displaced":       {"events that gave way to others", "yes, when there is room"},
 		"hunts":           {"repositories beyond those that are hunted for", "yes, when others are done"},

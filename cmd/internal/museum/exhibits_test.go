@@ -419,7 +419,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a user may not try again", "purgatory/internal/ledger/ledger.go",
-		"if l.HasExpired(e.ID, now) && !e.ByUser &&", "if l.HasExpired(e.ID, now) &&", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
+		"if l.HasExpired(e.ID, now) && !e.ByUser {", "if l.HasExpired(e.ID, now) {", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
 	},
 	{
 		"who has a part of the history may not push", "purgatory/gitserve/push.go",

@@ -18,7 +18,7 @@ const (
 	Announcement Class = iota + 1
 	State
 	PullRequest // and updates of one
-	Placeholder // of a pull request's event, whose data came first
+	_           // records of earlier versions have it
 	// Relative is an announcement that makes no repository ours, of somebody who is listed
 	// by one that waits: it waits with that.
 	Relative
@@ -33,8 +33,6 @@ func (c Class) String() string {
 		return "state"
 	case PullRequest:
 		return "pull request"
-	case Placeholder:
-		return "placeholder"
 	case Relative:
 		return "relative"
 	}
@@ -45,7 +43,7 @@ func (c Class) String() string {
 type Entry struct {
 	ID    graspsync.EventID
 	Class Class
-	Event *nostr.Event // nil for a Placeholder
+	Event *nostr.Event
 	// What Event says, by its class: all that look at it would parse it again. It does not change.
 	Announces *nip34.Announcement // an Announcement or a Relative
 	State     *nip34.State
@@ -53,8 +51,7 @@ type Entry struct {
 	Expires   int64 // Unix seconds, by what it says itself (NIP-40); zero: never
 	Author    graspsync.PubKey
 	// Repos are the repositories that it names: an announcement its own, a state the
-	// one of its author, a pull request those of its a tags, a placeholder the one
-	// that was pushed to.
+	// one of its author, a pull request those of its a tags.
 	Repos    []graspsync.RepoRef
 	Version  graspsync.Stamp // of an announcement or state
 	ByUser   bool            // it was submitted, not synced
@@ -69,19 +66,12 @@ type Entry struct {
 	// For is the key that lists the author of a Relative, which counts for that key: the author
 	// itself if it takes the place of an announcement of theirs.
 	For graspsync.PubKey
-	// Strays are repositories that data for a pull request was pushed to before its
-	// event came, which does not name them.
-	Strays []graspsync.RepoRef
 
 	try time.Time // not to be expired before; zero: at its Deadline
 }
 
-// Signed is its event, whose id and author were read when it came in; the zero Event if there
-// is none.
+// Signed is its event, whose id and author were read when it came in.
 func (e Entry) Signed() graspsync.Event {
-	if e.Event == nil {
-		return graspsync.Event{}
-	}
 	return graspsync.Event{Event: e.Event, ID: e.ID, PubKey: e.Author}
 }
 
@@ -109,25 +99,15 @@ func sortByID(es []Entry) {
 	slices.SortFunc(es, func(a, b Entry) int { return a.ID.Compare(b.ID) })
 }
 
-// payer is whose quota an entry counts for: that of its author, or, since anybody can
-// push, that of each repository that was pushed to. What strangers push does not count
-// for what its owner has waiting, nor do the announcements of those whom they list, of which
-// there may be as many again. States count apart as well: announcements that had all places would
-// wait, until their time is over, for states that find none.
+// payer is the quota that an entry counts in: that of its author, or of who lists its author. States count apart:
+// announcements that had all places would wait, until their time is over, for states that find none. So do relatives,
+// of which there may be as many again.
 type payer struct {
 	author graspsync.PubKey
-	pushed graspsync.RepoRef
 	wants  bool
 	states bool
 }
 
-func (e *Entry) payers() []payer {
-	if e.Class != Placeholder {
-		return []payer{{author: e.owes(), wants: e.Class == Relative, states: e.Class == State}}
-	}
-	out := make([]payer, len(e.Repos))
-	for i, ref := range e.Repos {
-		out[i].pushed = ref
-	}
-	return out
+func (e *Entry) payer() payer {
+	return payer{author: e.owes(), wants: e.Class == Relative, states: e.Class == State}
 }

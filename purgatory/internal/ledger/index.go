@@ -55,9 +55,7 @@ func (x *index) add(e *Entry) {
 			into(x.byName, r.Identifier, e.ID)
 		}
 	}
-	for _, p := range e.payers() {
-		into(x.payers, p, e.ID)
-	}
+	into(x.payers, e.payer(), e.ID)
 }
 
 // replace makes e what is known under its id. It is looked for by the same as before.
@@ -78,9 +76,7 @@ func (x *index) drop(e *Entry) {
 	if x.changed(e); e.announces() && x.byName[e.Repos[0].Identifier] == nil {
 		delete(x.generations, e.Repos[0].Identifier)
 	}
-	for _, p := range e.payers() {
-		outOf(x.payers, p, e.ID)
-	}
+	outOf(x.payers, e.payer(), e.ID)
 	if e.announces() {
 		delete(x.announced, e.Repos[0])
 		x.known.Remove(e.Announces)

@@ -9,17 +9,14 @@ import (
 
 // Config configures a [Ledger]. All must be set.
 type Config struct {
-	Hold        time.Duration // how long an entry waits
-	Longest     time.Duration // how long signs of life can make it wait in all
-	Soft        time.Duration // how long an announcement that expired can be revived
-	Placeholder time.Duration // how long a push waits for its event
-	Remember    time.Duration // how long an expired id is remembered, and a version by which somebody left
-	Entries     int           // events that wait, in all
-	Bytes       int64         // of these
-	PerAuthor   int           // states of one author, and as much else
-	Pushed      int           // placeholders, in all
-	PerRepo     int           // those of one repository
-	Remembered  int           // expired ids, and as many versions
+	Hold       time.Duration // how long an entry waits
+	Longest    time.Duration // how long signs of life can make it wait in all
+	Soft       time.Duration // how long an announcement that expired can be revived
+	Remember   time.Duration // how long an expired id is remembered, and a version by which somebody left
+	Entries    int           // events that wait, in all
+	Bytes      int64         // of these
+	PerAuthor  int           // states of one author, and as much else
+	Remembered int           // expired ids, and as many versions
 
 	InUse func(Entry) bool // reports whether an entry must not be evicted
 }
@@ -32,12 +29,9 @@ type Ledger struct {
 	past
 
 	due    deadlines
-	pushed int    // of all entries, the placeholders
-	places places // the others
+	places places
 
-	// entries that are about to wait
-	reservedPushed int
-	reservedFor    map[payer]int
+	reservedFor map[payer]int // entries that are about to wait
 }
 
 // New returns an empty ledger.
@@ -63,14 +57,10 @@ func (l *Ledger) Put(e Entry) (replaced []Entry) {
 		}
 	}
 	if old, ok := l.entries[e.ID]; ok {
-		l.forget(old) // it keeps its place
+		l.drop(old) // it keeps its place
 	}
 	l.add(&e)
 	l.expect(&e)
-	if e.Class == Placeholder {
-		l.pushed++
-		return replaced
-	}
 	if _, has := l.places.table.Get(e.ID); !has {
 		replaced = append(replaced, l.put(&e)...)
 	}
@@ -114,8 +104,6 @@ func (l *Ledger) Restore(now time.Time, e Entry) (replaced []Entry) {
 	switch {
 	case e.Soft:
 		most = l.cfg.Soft
-	case e.Class == Placeholder:
-		most = l.cfg.Placeholder
 	case e.Class == Relative:
 		most = l.waits(&e)
 	}
@@ -140,16 +128,9 @@ func (l *Ledger) Remove(id graspsync.EventID) {
 }
 
 func (l *Ledger) remove(e *Entry) {
-	l.forget(e)
+	l.drop(e)
 	if _, reserved := l.places.reserved[e.ID]; !reserved {
 		l.places.table.Delete(e.ID)
-	}
-}
-
-// forget removes an entry, but not its place.
-func (l *Ledger) forget(e *Entry) {
-	if l.drop(e); e.Class == Placeholder {
-		l.pushed--
 	}
 }
 
@@ -171,8 +152,6 @@ const (
 	Expired
 	// AuthorFull: its author has too many entries.
 	AuthorFull
-	// PushedFull: too much was pushed for events that are not here.
-	PushedFull
 	// Full: there are too many entries, or too many bytes. Reserve finds that out.
 	Full
 )
@@ -180,12 +159,10 @@ const (
 // Check says whether an entry may wait. It changes nothing.
 func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 	old, ok := l.entries[e.ID]
-	if ok && (old.Class == e.Class || e.Class == Placeholder) {
+	if ok && old.Class == e.Class {
 		return Known
 	}
-	// Who has the data now may try again; so may whoever brings the event for data that is
-	// here by now.
-	if l.HasExpired(e.ID, now) && !e.ByUser && !(ok && old.Class == Placeholder) {
+	if l.HasExpired(e.ID, now) && !e.ByUser { // who has the data now may try again
 		return Expired
 	}
 	if e.announces() {
@@ -196,14 +173,8 @@ func (l *Ledger) Check(now time.Time, e Entry) Verdict {
 	if l.HasLeft(now, e) {
 		return Superseded
 	}
-	if e.Class == Placeholder {
-		if !l.room(e) || l.pushed+l.reservedPushed >= l.cfg.Pushed {
-			return PushedFull
-		}
-		return Welcome
-	}
-	mine, author := 0, e.payers()[0]
-	if old = l.replacedBy(&e); old != nil && old.payers()[0] == author {
+	mine, author := 0, e.payer()
+	if old = l.replacedBy(&e); old != nil && old.payer() == author {
 		mine = 1
 	}
 	if len(l.payers[author])+l.reservedFor[author]-mine >= l.cfg.PerAuthor {
@@ -219,7 +190,7 @@ func (l *Ledger) MakeRoom(e Entry) (gone []Entry) {
 		return nil
 	}
 	var oldest *Entry
-	for id := range l.payers[e.payers()[0]] {
+	for id := range l.payers[e.payer()] {
 		if o := l.entries[id]; o.Soft && !l.isKept(id) && (oldest == nil || o.Deadline.Before(oldest.Deadline)) {
 			oldest = o
 		}
@@ -234,7 +205,7 @@ func (l *Ledger) MakeRoom(e Entry) (gone []Entry) {
 // it in their quotas; false if none has. It waits as one does that has come just now.
 func (l *Ledger) Charge(now time.Time, e Entry, among []graspsync.PubKey) (Entry, bool) {
 	for _, e.For = range among {
-		p := e.payers()[0]
+		p := e.payer()
 		if len(l.payers[p])+l.reservedFor[p] < l.cfg.PerAuthor {
 			e.Deadline, e.try = now.Add(l.waits(&e)), time.Time{}
 			return e, true
@@ -243,21 +214,11 @@ func (l *Ledger) Charge(now time.Time, e Entry, among []graspsync.PubKey) (Entry
 	return e, false
 }
 
-// room reports whether the repositories of a placeholder have room for one more.
-func (l *Ledger) room(e Entry) bool {
-	return !slices.ContainsFunc(e.payers(), func(p payer) bool {
-		return len(l.payers[p])+l.reservedFor[p] >= l.cfg.PerRepo
-	})
-}
-
 // Admit completes an entry that is about to wait: its times. An announcement that
 // replaces one that waits is a sign of life, but inherits since when the repository
 // has waited.
 func (l *Ledger) Admit(now time.Time, e Entry) Entry {
 	e.Seen, e.Deadline = now, now.Add(l.cfg.Hold)
-	if e.Class == Placeholder {
-		e.Deadline = now.Add(l.cfg.Placeholder)
-	}
 	if e.Class == Relative {
 		e.Deadline = now.Add(l.waits(&e))
 	}
@@ -266,13 +227,6 @@ func (l *Ledger) Admit(now time.Time, e Entry) Entry {
 			e.Seen, e.Soft = old.Seen, old.Soft
 			e.Deadline = old.Deadline
 			e.Deadline = l.extended(now, e)
-		}
-	}
-	if old, ok := l.entries[e.ID]; ok && old.Class == Placeholder && e.Class == PullRequest {
-		for _, r := range old.Repos {
-			if !slices.Contains(e.Repos, r) {
-				e.Strays = append(e.Strays, r)
-			}
 		}
 	}
 	return e
@@ -285,35 +239,6 @@ func (l *Ledger) waits(e *Entry) time.Duration {
 		return l.cfg.Hold
 	}
 	return l.cfg.Longest + l.cfg.Soft
-}
-
-// MaxPushed is how many repositories one placeholder can be for.
-const MaxPushed = 16
-
-// Join returns the entry of a placeholder, or of a pull request, as it is when data
-// for its event was pushed to one more repository. False means that nothing changes,
-// or that there is no room.
-func (l *Ledger) Join(id graspsync.EventID, ref graspsync.RepoRef) (e Entry, changed, room bool) {
-	old, ok := l.entries[id]
-	if !ok {
-		return Entry{}, false, false
-	}
-	e = *old
-	if slices.Contains(e.Repos, ref) || slices.Contains(e.Strays, ref) {
-		return e, false, true
-	}
-	if len(e.Repos)+len(e.Strays) >= 2*MaxPushed || (e.Class != Placeholder && e.Class != PullRequest) {
-		return e, false, false
-	}
-	if e.Class == Placeholder {
-		if !l.room(Entry{Class: Placeholder, Repos: []graspsync.RepoRef{ref}}) {
-			return e, false, false
-		}
-		e.Repos = append(slices.Clone(e.Repos), ref)
-	} else {
-		e.Strays = append(slices.Clone(e.Strays), ref)
-	}
-	return e, true, true
 }
 
 // Sign notes a sign of life of a repository whose announcement waits, and returns
@@ -345,7 +270,7 @@ func (l *Ledger) Sign(now time.Time, ref graspsync.RepoRef, submitted bool) (e E
 // does not wait, has waited as long as may be, or is of a kind that others decide about.
 func (l *Ledger) Prolong(now time.Time, id graspsync.EventID) bool {
 	old, ok := l.entries[id]
-	if !ok || old.Class == Placeholder || old.Class == Relative {
+	if !ok || old.Class == Relative {
 		return false
 	}
 	e := *old
@@ -432,7 +357,7 @@ func (l *Ledger) Expire(now time.Time, id graspsync.EventID) (soft Entry, isSoft
 		return soft, true, nil
 	}
 	l.remove(e)
-	if e.Class != Placeholder && e.Class != Relative {
+	if e.Class != Relative {
 		forgotten = l.RememberExpired(now, id, now.Add(l.cfg.Remember))
 	}
 	return Entry{}, false, forgotten

@@ -11,7 +11,7 @@ import (
 // expire.
 const maxDependents = 100
 
-// places are the entries that are not placeholders, and those that are being written down, in one table
+// places are the entries, and those that are being written down, in one table
 // for all strangers.
 type places struct {
 	table    *limit.Table[graspsync.EventID, struct{}]
@@ -42,9 +42,6 @@ func (e *Entry) stranger() limit.Stranger {
 // and whether there is room. Nothing is remembered of evicted entries: they may come again.
 func (l *Ledger) Reserve(e Entry) (gone []Entry, ok bool) {
 	l.count(&e, 1)
-	if e.Class == Placeholder {
-		return nil, true
-	}
 	if old := l.replacedBy(&e); old != nil {
 		l.places.table.Delete(old.ID)
 	}
@@ -59,9 +56,6 @@ func (l *Ledger) Reserve(e Entry) (gone []Entry, ok bool) {
 // replaced has its place again.
 func (l *Ledger) Unreserve(e Entry) (gone []Entry) {
 	l.unreserve(e)
-	if e.Class == Placeholder {
-		return nil
-	}
 	l.places.table.Delete(e.ID)
 	if old := l.replacedBy(&e); old != nil {
 		return l.put(old)
@@ -77,13 +71,9 @@ func (l *Ledger) unreserve(e Entry) {
 
 // count notes that an entry is about to be Put, or is not any more.
 func (l *Ledger) count(e *Entry, n int) {
-	if e.Class == Placeholder {
-		l.reservedPushed += n
-	}
-	for _, p := range e.payers() {
-		if l.reservedFor[p] += n; l.reservedFor[p] == 0 {
-			delete(l.reservedFor, p)
-		}
+	p := e.payer()
+	if l.reservedFor[p] += n; l.reservedFor[p] == 0 {
+		delete(l.reservedFor, p)
 	}
 }
 
@@ -144,7 +134,7 @@ func (l *Ledger) dependents(e *Entry) (out []*Entry) {
 		}
 	}
 	for id := range l.byRepo[e.Repos[0]] {
-		if o := l.entries[id]; o.Class != Placeholder && len(o.Repos) == 1 {
+		if o := l.entries[id]; len(o.Repos) == 1 {
 			add(o)
 		}
 	}
@@ -166,14 +156,10 @@ func (e *Entry) needs(x *Entry) bool {
 	return slices.Contains(e.Repos, ref) || e.Class == Relative && ref.Identifier == e.Repos[0].Identifier && e.For == x.Author
 }
 
-// replacedBy returns the entry whose place another one takes. A placeholder has none.
+// replacedBy returns the entry whose place another one takes.
 func (l *Ledger) replacedBy(e *Entry) *Entry {
-	old := l.entries[e.ID]
 	if e.announces() {
-		old = l.announces(e.Repos[0])
+		return l.announces(e.Repos[0])
 	}
-	if old == nil || old.Class == Placeholder {
-		return nil
-	}
-	return old
+	return l.entries[e.ID]
 }
