@@ -146,26 +146,26 @@ func TestMaintenanceIsVisible(t *testing.T) {
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
 		wait(30 * time.Hour)
 		require.NoError(t, testutil.CollectAndCompare(w.p.Collector(""), strings.NewReader(`
-			# HELP purgatory_loose_refs Refs with a file of their own of all repositories, when all had been put in order last.
+			# HELP purgatory_loose_refs Number of loose refs in all repositories after the last complete round of maintenance.
 			# TYPE purgatory_loose_refs gauge
 			purgatory_loose_refs 1
-			# HELP purgatory_maintenance_due Repositories that wait to be put in order.
+			# HELP purgatory_maintenance_due Number of repositories that wait for maintenance.
 			# TYPE purgatory_maintenance_due gauge
 			purgatory_maintenance_due 0
-			# HELP purgatory_maintenance_freed_bytes Bytes that putting repositories in order has freed; less where it keeps two copies for a while.
+			# HELP purgatory_maintenance_freed_bytes Bytes that maintenance has freed. The value falls while two copies of objects are kept.
 			# TYPE purgatory_maintenance_freed_bytes gauge
 			purgatory_maintenance_freed_bytes 300
-			# HELP purgatory_maintenance_packs_removed_total Packs that became part of others, or were not needed.
+			# HELP purgatory_maintenance_packs_removed_total Total packs that were merged into others or deleted.
 			# TYPE purgatory_maintenance_packs_removed_total counter
 			purgatory_maintenance_packs_removed_total 9
-			# HELP purgatory_maintenance_runs_total How often a repository was put in order, by what it came to.
+			# HELP purgatory_maintenance_runs_total Total maintenance runs by result.
 			# TYPE purgatory_maintenance_runs_total counter
 			purgatory_maintenance_runs_total{result="failure"} 0
 			purgatory_maintenance_runs_total{result="success"} 3
-			# HELP purgatory_maintenance_seconds_total Time that was spent putting repositories in order.
+			# HELP purgatory_maintenance_seconds_total Total seconds of maintenance.
 			# TYPE purgatory_maintenance_seconds_total counter
 			purgatory_maintenance_seconds_total 6
-			# HELP purgatory_packs Packs of all repositories, when all had been put in order last.
+			# HELP purgatory_packs Number of packs in all repositories after the last complete round of maintenance.
 			# TYPE purgatory_packs gauge
 			purgatory_packs 2
 		`), "purgatory_loose_refs", "purgatory_packs", "purgatory_maintenance_due", "purgatory_maintenance_freed_bytes",

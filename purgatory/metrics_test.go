@@ -29,10 +29,10 @@ func TestMetrics(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
 		require.NoError(t, registry.Register(c))
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP purgatory_sync_oids_fetched_total Wanted objects that came.
+# HELP purgatory_sync_oids_fetched_total Total received objects that were missing.
 # TYPE purgatory_sync_oids_fetched_total counter
 purgatory_sync_oids_fetched_total 1
-# HELP purgatory_sync_queue_size Repositories that git data is hunted for.
+# HELP purgatory_sync_queue_size Number of repositories whose git data is being fetched or waits for a fetch.
 # TYPE purgatory_sync_queue_size gauge
 purgatory_sync_queue_size 1
 `), "purgatory_sync_oids_fetched_total", "purgatory_sync_queue_size"))
@@ -66,11 +66,11 @@ func TestMetricsOfServers(t *testing.T) {
 			require.NotZero(t, asked["a.example:443"])
 			require.NotZero(t, asked["b.example:443"])
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
-# HELP purgatory_domain_in_flight Requests under way.
+# HELP purgatory_domain_in_flight Number of requests in flight.
 # TYPE purgatory_domain_in_flight gauge
 purgatory_domain_in_flight{domain="a.example:443"} 0
 purgatory_domain_in_flight{domain="b.example:443"} %d
-# HELP purgatory_domain_requests_total Requests for git data.
+# HELP purgatory_domain_requests_total Total requests for git data.
 # TYPE purgatory_domain_requests_total counter
 purgatory_domain_requests_total{domain="a.example:443"} %d
 purgatory_domain_requests_total{domain="b.example:443"} %d

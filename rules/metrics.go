@@ -6,6 +6,6 @@ import "github.com/prometheus/client_golang/prometheus"
 // registers it on a registry of its own.
 func (b *Book) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Namespace: namespace, Subsystem: "rules", Name: "failures_total", Help: "Decisions of the operator that could not be kept.",
+		Namespace: namespace, Subsystem: "rules", Name: "failures_total", Help: "Total commands of the operator that could not be saved.",
 	}, func() float64 { return float64(b.failed.Load()) })
 }

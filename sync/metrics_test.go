@@ -32,21 +32,21 @@ func TestMetrics(t *testing.T) {
 		defer r.stop()
 		after(62 * time.Second)
 		require.NoError(t, testutil.CollectAndCompare(r.manager.Collector("ngit"), strings.NewReader(`
-# HELP ngit_sync_relay_connected 0 disconnected, 1 connecting, 2 syncing, 3 connected, 4 connected with historic failures.
+# HELP ngit_sync_relay_connected Phase of the connection. 0 is disconnected, 1 connecting, 2 syncing, 3 live, 4 live with gaps.
 # TYPE ngit_sync_relay_connected gauge
 ngit_sync_relay_connected{relay="wss://a.example"} 3
 ngit_sync_relay_connected{relay="wss://b.example"} 0
-# HELP ngit_sync_relay_status 1 healthy, 2 disconnected, 3 degraded, 4 dead, 5 rate limited.
+# HELP ngit_sync_relay_status Health of the relay. 1 is healthy, 2 disconnected, 3 degraded, 4 dead, 5 rate limited.
 # TYPE ngit_sync_relay_status gauge
 ngit_sync_relay_status{relay="wss://a.example"} 1
 ngit_sync_relay_status{relay="wss://b.example"} 3
-# HELP ngit_sync_events_total Events newly stored, by the way they came.
+# HELP ngit_sync_events_total Total newly stored events by source.
 # TYPE ngit_sync_events_total counter
 ngit_sync_events_total{source="catchup"} 1
 ngit_sync_events_total{source="daily"} 0
 ngit_sync_events_total{source="direct"} 0
 ngit_sync_events_total{source="live"} 0
-# HELP ngit_sync_events_synced_total Events newly stored by sync.
+# HELP ngit_sync_events_synced_total Total events newly stored by sync.
 # TYPE ngit_sync_events_synced_total counter
 ngit_sync_events_synced_total 1
 `), "ngit_sync_relay_connected", "ngit_sync_relay_status", "ngit_sync_events_total", "ngit_sync_events_synced_total"))
@@ -183,15 +183,15 @@ func TestMetricsLint(t *testing.T) {
 
 		c := r.manager.Collector("ngit")
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
-# HELP ngit_sync_gap_events_total Events found by history that a live subscription should have brought.
+# HELP ngit_sync_gap_events_total Total events that arrived as history, although a live subscription should have brought them.
 # TYPE ngit_sync_gap_events_total counter
 ngit_sync_gap_events_total{relay="other"} 0
 ngit_sync_gap_events_total{relay="wss://a.example"} 1
-# HELP ngit_sync_lasting_gap_events_total Of these, found by the daily pass only.
+# HELP ngit_sync_lasting_gap_events_total Total events that only the daily pass found, although a live subscription should have brought them.
 # TYPE ngit_sync_lasting_gap_events_total counter
 ngit_sync_lasting_gap_events_total{relay="other"} 0
 ngit_sync_lasting_gap_events_total{relay="wss://a.example"} 1
-# HELP ngit_sync_learned_total Facts that relays taught about themselves.
+# HELP ngit_sync_learned_total Total limits and refusals that relays taught.
 # TYPE ngit_sync_learned_total counter
 ngit_sync_learned_total{fact="no_negentropy"} 1
 `), "ngit_sync_gap_events_total", "ngit_sync_lasting_gap_events_total", "ngit_sync_learned_total"))

@@ -75,7 +75,7 @@ type control struct {
 func (c Control) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "rules", Name: "reload_failed",
-		Help: "1 if the file of rules could not be read, or not all of it be put in force, when that was asked for last; else 0.",
+		Help: "1 if the last reload of the rules file failed, completely or in part, otherwise 0.",
 	}, func() float64 {
 		if c.stale.Load() {
 			return 1

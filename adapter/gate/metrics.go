@@ -14,13 +14,13 @@ func (g *Gate) Collector(namespace string) prometheus.Collector {
 	}
 	return &collector{
 		g:           g,
-		connections: desc("connections", "Websockets of clients."),
-		clients:     desc("clients", "Clients that they are of."),
-		queued:      desc("queued_bytes", "What waits to be written to clients, or is being written."),
-		taken:       desc("taken", "Places that are taken, of those that clients share.", "of"),
-		waiting:     desc("waiting", "Messages of clients that wait for a place.", "for"),
-		refused:     desc("refused_total", "What was refused for want of room.", "what"),
-		hungUp:      desc("hung_up_total", "Connections that were ended: since others needed the room, or since they did not read or gave no sign of life.", "why"),
+		connections: desc("connections", "Number of open websockets."),
+		clients:     desc("clients", "Number of clients with an open websocket."),
+		queued:      desc("queued_bytes", "Bytes that wait to be written to clients or are being written."),
+		taken:       desc("taken", "Number of used slots by shared resource.", "of"),
+		waiting:     desc("waiting", "Number of messages that wait for a slot by shared resource.", "for"),
+		refused:     desc("refused_total", "Total refused requests by exhausted resource.", "what"),
+		hungUp:      desc("hung_up_total", "Total websockets closed by the server by reason.", "why"),
 	}
 }
 

@@ -240,7 +240,7 @@ func TestRules(t *testing.T) {
 func TestMeaningsAreThoseOfTheDocumentation(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
-	for part, heading := range map[string]string{"sync": "## What a bound dropped: `ngit_sync_dropped_total`", "purgatory": "## What a bound dropped: `purgatory_dropped_total`"} {
+	for part, heading := range map[string]string{"sync": "## Reasons of `ngit_sync_dropped_total`", "purgatory": "## Reasons of `purgatory_dropped_total`"} {
 		_, rest, ok := strings.Cut(string(doc), heading)
 		require.True(t, ok)
 		section, _, _ := strings.Cut(rest, "\n## ")

@@ -88,7 +88,7 @@ func (f *Fetcher) Close() { f.http.CloseIdleConnections() }
 func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "git", Name: "info",
-		Help:        "Always 1; the version of git that is run is the label.",
+		Help:        "Always 1. The label is the version of git.",
 		ConstLabels: prometheus.Labels{"version": graspsync.Printable(strings.TrimPrefix(f.version, "git version "))},
 	}, func() float64 { return 1 })
 }

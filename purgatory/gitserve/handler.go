@@ -742,14 +742,14 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 	}
 	return &collector{
 		h:       h,
-		open:    desc("requests", "Requests that are here: being read, waiting, or being answered.", "kind"),
-		running: desc("running", "Runs of git for requests.", "kind"),
-		waiting: desc("waiting", "Requests that wait, for room or for a run of git.", "kind", "for"),
-		refused: desc("refused_total", "Requests that were told to come again, for want of room or of a run of git.", "kind", "for"),
-		pushes:  desc("pushes_refused_total", "Pushes that were refused, by why.", "reason"),
-		yielded: desc("shed_total", "Requests that had to make room for others, since their clients were slow.", "kind"),
-		locks:   desc("lock_waited_seconds_total", "Time that pushes have waited for the locks of repositories."),
-		absent:  desc("absent_requests_total", "Number of requests for objects that are not in the repository."),
-		free:    desc("disk_free_bytes", "Free space of the disk of the repositories."),
+		open:    desc("requests", "Number of requests that are being read, wait, or are being answered.", "kind"),
+		running: desc("running", "Number of git processes that answer requests.", "kind"),
+		waiting: desc("waiting", "Number of requests that wait for a request slot or for git.", "kind", "for"),
+		refused: desc("refused_total", "Total requests refused with status 503, because no request slot or no git process was free.", "kind", "for"),
+		pushes:  desc("pushes_refused_total", "Total refused pushes by reason of the first refused ref.", "reason"),
+		yielded: desc("shed_total", "Total requests ended because their clients were slow while others waited.", "kind"),
+		locks:   desc("lock_waited_seconds_total", "Total seconds that pushes waited for locks of repositories."),
+		absent:  desc("absent_requests_total", "Total requests for objects that are not in the repository."),
+		free:    desc("disk_free_bytes", "Free bytes on the disk of the repositories."),
 	}
 }

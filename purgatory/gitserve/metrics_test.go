@@ -23,7 +23,7 @@ func TestCollector(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
-# HELP ngit_gitserve_refused_total Requests that were told to come again, for want of room or of a run of git.
+# HELP ngit_gitserve_refused_total Total requests refused with status 503, because no request slot or no git process was free.
 # TYPE ngit_gitserve_refused_total counter
 ngit_gitserve_refused_total{for="room",kind="ask"} 0
 ngit_gitserve_refused_total{for="room",kind="fetch"} 0
@@ -32,7 +32,7 @@ ngit_gitserve_refused_total{for="run",kind="ask"} 0
 ngit_gitserve_refused_total{for="run",kind="fetch"} 1
 ngit_gitserve_refused_total{for="run",kind="push"} 0
 ngit_gitserve_refused_total{for="run",kind="stage"} 0
-# HELP ngit_gitserve_running Runs of git for requests.
+# HELP ngit_gitserve_running Number of git processes that answer requests.
 # TYPE ngit_gitserve_running gauge
 ngit_gitserve_running{kind="ask"} 0
 ngit_gitserve_running{kind="fetch"} 32

@@ -34,7 +34,7 @@ func TestRefusedPushesAreTold(t *testing.T) {
 	require.Contains(t, log.String(), `level=DEBUG msg="push refused" repo=`)
 	require.Contains(t, log.String(), `ref=refs/heads/other refs=2 reason="the newest state event says otherwise: state `)
 	require.NoError(t, testutil.CollectAndCompare(r.git.Collector("ngit"), strings.NewReader(`
-# HELP ngit_gitserve_pushes_refused_total Pushes that were refused, by why.
+# HELP ngit_gitserve_pushes_refused_total Total refused pushes by reason of the first refused ref.
 # TYPE ngit_gitserve_pushes_refused_total counter
 ngit_gitserve_pushes_refused_total{reason="deletion"} 0
 ngit_gitserve_pushes_refused_total{reason="disk"} 0

@@ -682,10 +682,10 @@ func (s *Staging) Collector(namespace string) prometheus.Collector {
 	}
 	return &stagingCollector{
 		s:       s,
-		bytes:   desc("bytes", "What pushes for events that are not here take up, those under way included."),
-		uploads: desc("uploads", "Pushes for events that are not here."),
-		refused: desc("refused_total", "Pushes for events that are not here that had no room, by whose.", "reason"),
-		ended:   desc("ended_total", "Pushes for events that were not here and are gone, by why.", "reason"),
+		bytes:   desc("bytes", "Bytes of pushes whose events are not stored, including pushes in progress."),
+		uploads: desc("uploads", "Number of pushes whose events are not stored."),
+		refused: desc("refused_total", "Total pushes without stored events that were refused, by the exhausted limit.", "reason"),
+		ended:   desc("ended_total", "Total pushes without stored events that ended, by reason.", "reason"),
 	}
 }
 

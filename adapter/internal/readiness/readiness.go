@@ -117,7 +117,7 @@ type collector struct {
 // Collector returns that as a metric.
 func (r *Readiness) Collector(namespace string) prometheus.Collector {
 	return collector{r, prometheus.NewDesc(prometheus.BuildFQName(namespace, "server", "ready"),
-		"1 if the store was read, and store, records and repositories can be written to; else 0.", nil, nil)}
+		"1 if the stored events were read, and events, records and repositories can be written, otherwise 0.", nil, nil)}
 }
 
 // Describe implements [prometheus.Collector].

@@ -94,6 +94,6 @@ func TestReady(t *testing.T) {
 func TestReadyMetricIsDescribed(t *testing.T) {
 	r := &Readiness{read: make(chan struct{})}
 	require.NoError(t, testutil.CollectAndCompare(r.Collector("ngit"), strings.NewReader(
-		"# HELP ngit_server_ready 1 if the store was read, and store, records and repositories can be written to; else 0.\n"+
+		"# HELP ngit_server_ready 1 if the stored events were read, and events, records and repositories can be written, otherwise 0.\n"+
 			"# TYPE ngit_server_ready gauge\nngit_server_ready 0\n")))
 }
