@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -22,12 +22,10 @@ import (
 const (
 	// maxDepth is how far a descendant is from its root event or repository.
 	maxDepth = 8
-	// maxOfBranch is how many there are of one root event, or of one repository beside its
-	// root events. Where there are more, those of the authors who have fewest are kept, and of
-	// each author the newest: they are what is still answered.
+	// maxOfBranch is the maximum number of them below one root event, or below one repository beside its
+	// root events. The newest are kept, because they are still answered.
 	maxOfBranch = 500
-	// maxDescendants is how many there are in all: some 50 MB. Where there are more, those of
-	// the owners of repositories that have fewest are kept.
+	// maxDescendants is the maximum number of all of them, in about 100 MB. Repository owners share it.
 	maxDescendants = 100_000
 	// maxRefs is how many of the events and addresses that one refers to may be what it
 	// answers: the rest is not looked at.
@@ -40,17 +38,14 @@ const (
 // event of one. It follows from the events alone, in whatever order they come, as long as no
 // bound is reached. The zero value is not ready: see newDescent.
 type descent struct {
-	nodes    map[refKey]*node                          // by id, and by address
-	children map[refKey]*edge                          // to what is referred to, be it here or not: the first one
-	ours     map[refKey]*indexRepo                     // the repositories
-	authors  map[unique.Handle[graspsync.PubKey]]*node // of nodes: the first one, see next
-	roots    *indexRoots                               // read-only: they are the tables'
-	branches map[refKey]*branch                        // those that have begun
-	owners   map[graspsync.PubKey]*ownerShare
-	shares   portions // those of the owners
-	size     int      // nodes with a place
-
-	mostOfBranch, most int // what [maxOfBranch] and [maxDescendants] are elsewhere than in small tests
+	nodes        map[refKey]*node                          // by id, and by address
+	children     map[refKey]*edge                          // to what is referred to, be it here or not: the first one
+	ours         map[refKey]*indexRepo                     // the repositories
+	authors      map[unique.Handle[graspsync.PubKey]]*node // of nodes: the first one, see next
+	roots        *indexRoots                               // read-only: they are the tables'
+	branches     map[refKey]map[*node]struct{}             // with a place, by its top; none is empty
+	placed       *limit.Table[*node, graspsync.PubKey]     // the same, by the owner of the top
+	mostOfBranch int                                       // [maxOfBranch], smaller in tests
 
 	orphans []*node // a ring: what came before that which it answers
 	oldest  int
@@ -70,8 +65,8 @@ type answer struct {
 	refs    []refKey
 }
 
-// node is an answer that descends from something of ours, or an orphan. There may be many: what
-// they hang on, and are counted in, is linked through them.
+// node is an answer that descends from something of ours, or an orphan. There may be many: the nodes
+// that refer to the same thing, and those of one author, are linked through them.
 type node struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
@@ -81,10 +76,7 @@ type node struct {
 	place   place
 	orphan  bool
 
-	prev, next *node   // of the same author
-	in         *branch // where it counts, nil for nowhere
-	nextIn     *node   // of these
-	prevIn     *node
+	prev, next *node // of the same author
 }
 
 // edge is that a node refers to something. Those to the same thing are linked.
@@ -115,100 +107,12 @@ func (p place) before(other place) bool {
 	return bytes.Compare(p.top[:], other.top[:]) < 0
 }
 
-// branch is what descends from one top.
-type branch struct {
-	portion                  // of what its owner has; its size is how many nodes there are
-	owner   graspsync.PubKey // who pays for it
-	first   *node            // of the nodes
-	by      []authorShare    // each once
-}
-
-// authorShare is how many nodes of a branch an author has.
-type authorShare struct {
-	author unique.Handle[graspsync.PubKey]
-	nodes  int
-}
-
-// nodes yields the nodes of a branch. Meanwhile none may come or go.
-func (b *branch) nodes() iter.Seq[*node] {
-	return func(yield func(*node) bool) {
-		for n := b.first; n != nil; n = n.nextIn {
-			if !yield(n) {
-				return
-			}
-		}
-	}
-}
-
-// authors yields who has how many.
-func (b *branch) authors() iter.Seq2[unique.Handle[graspsync.PubKey], int] {
-	return func(yield func(unique.Handle[graspsync.PubKey], int) bool) {
-		for _, s := range b.by {
-			if !yield(s.author, s.nodes) {
-				return
-			}
-		}
-	}
-}
-
-// of is how many nodes are an author's.
-func (b *branch) of(author unique.Handle[graspsync.PubKey]) int {
-	if i := b.spotOf(author); i >= 0 {
-		return b.by[i].nodes
-	}
-	return 0
-}
-
-func (b *branch) spotOf(author unique.Handle[graspsync.PubKey]) int {
-	return slices.IndexFunc(b.by, func(s authorShare) bool { return s.author == author })
-}
-
-// add puts a node into a branch.
-func (b *branch) add(n *node) {
-	n.in, n.prevIn, n.nextIn = b, nil, b.first
-	if b.first != nil {
-		b.first.prevIn = n
-	}
-	b.first = n
-	if i := b.spotOf(n.author); i >= 0 {
-		b.by[i].nodes++
-		return
-	}
-	b.by = append(b.by, authorShare{n.author, 1})
-}
-
-// remove takes one out.
-func (b *branch) remove(n *node) {
-	if n.prevIn == nil {
-		b.first = n.nextIn
-	} else {
-		n.prevIn.nextIn = n.nextIn
-	}
-	if n.nextIn != nil {
-		n.nextIn.prevIn = n.prevIn
-	}
-	n.in, n.prevIn, n.nextIn = nil, nil, nil
-	i := b.spotOf(n.author)
-	if b.by[i].nodes--; b.by[i].nodes == 0 {
-		last := len(b.by) - 1
-		b.by[i] = b.by[last]
-		b.by[last] = authorShare{}
-		b.by = b.by[:last]
-	}
-}
-
-// ownerShare is what descends from the repositories of one owner.
-type ownerShare struct {
-	portion  // of all
-	branches portions
-}
-
 func newDescent(roots *indexRoots) *descent {
 	return &descent{
-		roots: roots, mostOfBranch: maxOfBranch, most: maxDescendants,
+		roots: roots, mostOfBranch: maxOfBranch, placed: limit.NewTable[*node, graspsync.PubKey](maxDescendants, 0),
 		nodes: make(map[refKey]*node), children: make(map[refKey]*edge), ours: make(map[refKey]*indexRepo),
 		authors:  make(map[unique.Handle[graspsync.PubKey]]*node),
-		branches: make(map[refKey]*branch), owners: make(map[graspsync.PubKey]*ownerShare),
+		branches: make(map[refKey]map[*node]struct{}),
 	}
 }
 
@@ -457,10 +361,9 @@ func (d *descent) settle(work []*node, c *indexChange) {
 			n.place = at
 		default:
 			d.vacate(n)
-			gone, fits := d.makeRoom(n, at, c)
+			gone, fits := d.take(n, at, c)
 			work = append(work, gone...)
 			if fits {
-				d.take(n, at)
 				c.setDescendant(n.key(), d.reposBelow(at))
 				break
 			}
@@ -480,46 +383,59 @@ func (d *descent) reposBelow(at place) []graspsync.RepoRef {
 	return d.roots.get(graspsync.EventID(at.top)).refs()
 }
 
-// take has a node take a place.
-func (d *descent) take(n *node, at place) {
-	b := d.branches[at.top]
-	if b == nil {
-		b = &branch{portion: portion{key: at.top}}
-		b.owner, _, _ = d.top(at.top)
-		d.branches[at.top] = b
-		if d.owners[b.owner] == nil {
-			d.owners[b.owner] = &ownerShare{portion: portion{key: b.owner}}
+// take has a node take a place. In a full branch the oldest node gives way, and in a full table the oldest
+// of the owner that has most. A newer node of the same branch or owner stays, and so does a node on which
+// another one hangs. It returns the nodes that may have hung on those that gave way.
+func (d *descent) take(n *node, at place, c *indexChange) (hung []*node, fits bool) {
+	above := d.above(n, at.top)
+	stays := func(o *node) bool { return has(above, o) || d.carries(o) }
+	if b := d.branches[at.top]; len(b) >= d.mostOfBranch {
+		oldest := n
+		for o := range b {
+			if o.before(oldest) && !stays(o) {
+				oldest = o
+			}
 		}
+		if oldest == n {
+			return nil, false
+		}
+		hung = d.giveUp(oldest, c)
+	}
+	owner, _, _ := d.top(at.top)
+	gone, fits := d.placed.PutKeeping(n, limit.Stranger{ID: string(owner[:])}, 0, owner, func(o *node) bool {
+		of, _ := d.placed.Get(o)
+		return of == owner && n.before(o) || stays(o)
+	})
+	for _, g := range gone {
+		hung = append(hung, d.giveUp(g.Key, c)...)
+	}
+	if !fits {
+		return hung, false
 	}
 	n.place, n.orphan = at, false
-	b.add(n)
-	d.count(b, 1)
+	if d.branches[at.top] == nil {
+		d.branches[at.top] = make(map[*node]struct{})
+	}
+	d.branches[at.top][n] = struct{}{}
+	return hung, true
 }
 
-// count takes note that a branch has one node more, or less. It forgets who has none.
-func (d *descent) count(b *branch, more int) {
-	share := d.owners[b.owner]
-	share.branches.change(&b.portion, more)
-	d.shares.change(&share.portion, more)
-	d.size += more
-	if b.size == 0 {
-		delete(d.branches, b.key)
-	}
-	if share.size == 0 {
-		delete(d.owners, b.owner)
-	}
+// giveUp drops a node for another one. It returns the nodes that may have hung on it.
+func (d *descent) giveUp(n *node, c *indexChange) (hung []*node) {
+	hung = d.below(n.keys()...)
+	d.drop(n, c)
+	c.leaveOut()
+	return hung
 }
 
 // vacate undoes that.
 func (d *descent) vacate(n *node) {
-	if n.place.depth == 0 {
-		return
+	b := d.branches[n.place.top]
+	if delete(b, n); len(b) == 0 {
+		delete(d.branches, n.place.top)
 	}
+	d.placed.Delete(n)
 	n.place = place{}
-	if b := n.in; b != nil {
-		b.remove(n)
-		d.count(b, -1)
-	}
 }
 
 func has[K comparable, V any](m map[K]V, k K) bool {
@@ -548,123 +464,6 @@ func (d *descent) remove(k refKey, author graspsync.PubKey, c *indexChange) {
 	d.settle(below, c)
 }
 
-// makeRoom sees to room for a node at a place. Where there is none, somebody who has more than
-// others gives up something; if that is the author, or the owner, of this one, then something
-// older. Where all authors have as much, that is the oldest there is. It returns what may have hung on what is given up.
-func (d *descent) makeRoom(n *node, at place, c *indexChange) (hung []*node, fits bool) {
-	byAuthor := func(x, y unique.Handle[graspsync.PubKey]) int { return x.Value().Compare(y.Value()) }
-	if b := d.branches[at.top]; b != nil && b.size >= d.mostOfBranch {
-		who, other := fullest(b.authors(), n.author, byAuthor)
-		switch {
-		case !other && b.of(n.author) > 0:
-			who = n.author
-		case !other: // all have as much
-			who = b.oldest()
-		}
-		if hung, fits = d.giveUp(b, who, n, other, c); !fits {
-			return nil, false
-		}
-	}
-	if d.size < d.most {
-		return hung, true
-	}
-	owner, _, _ := d.top(at.top)
-	share, other := d.richest(owner)
-	if share == nil {
-		return hung, false
-	}
-	b := d.branches[share.branches[0].key]
-	who, _ := fullest(b.authors(), unique.Handle[graspsync.PubKey]{}, byAuthor)
-	more, fits := d.giveUp(b, who, n, other, c)
-	return append(hung, more...), fits
-}
-
-// richest returns the share of the owner who has most, if asks has less than an equal share; else
-// that of asks, nil if there is none. It is for when something is followed.
-func (d *descent) richest(asks graspsync.PubKey) (share *ownerShare, other bool) {
-	size, shares := 0, len(d.owners)
-	if share = d.owners[asks]; share == nil {
-		shares++
-	} else {
-		size = share.size
-	}
-	if most := d.shares[0]; size < d.size/shares && size < most.size {
-		return d.owners[most.key], true
-	}
-	return share, false
-}
-
-// oldest returns whose the oldest node is of those who have most.
-func (b *branch) oldest() (who unique.Handle[graspsync.PubKey]) {
-	most := 0
-	for _, s := range b.by {
-		most = max(most, s.nodes)
-	}
-	var found *node
-	for n := range b.nodes() {
-		if (found == nil || n.before(found)) && b.of(n.author) == most {
-			found = n
-		}
-	}
-	return found.author
-}
-
-// fullest returns who has most of what is shared, if asks has less than an equal share of it.
-func fullest[K comparable](sizes iter.Seq2[K, int], asks K, compare func(a, b K) int) (who K, ok bool) {
-	all, shares, own, most := 0, 0, 0, 0
-	for k, size := range sizes {
-		all += size
-		shares++
-		if k == asks {
-			own = size
-		}
-		if size > most || size == most && compare(k, who) < 0 {
-			who, most = k, size
-		}
-	}
-	if own == 0 {
-		shares++
-	}
-	return who, own < all/shares && own < most
-}
-
-// giveUp drops the oldest of an author's in a branch, and of these rather one that nothing
-// hangs on, for another node: none that this one hangs on, and none that is newer, unless the
-// other one has a claim to its room.
-func (d *descent) giveUp(
-	b *branch, who unique.Handle[graspsync.PubKey], other *node, claim bool, c *indexChange,
-) (hung []*node, ok bool) {
-	spare := d.above(other, b)
-	var victim *node
-	carries := false // something hangs on it
-	for n := range b.nodes() {
-		if has(spare, n) || n.author != who {
-			continue
-		}
-		if victim != nil && !carries && victim.before(n) {
-			continue
-		}
-		if more := d.carries(n); victim == nil || carries && !more || carries == more && n.before(victim) {
-			victim, carries = n, more
-		}
-	}
-	if victim == nil || !claim && other.before(victim) {
-		return nil, false
-	}
-	hung = d.below(victim.keys()...)
-	d.drop(victim, c)
-	c.leaveOut()
-	return hung, true
-}
-
-// before reports whether a node is older than another one.
-func (n *node) before(other *node) bool { return order(n, other) < 0 }
-
-// order compares nodes by age, the oldest first.
-func order(n, other *node) int {
-	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
-}
-
 // carries reports whether anything that has a place refers to a node.
 func (d *descent) carries(n *node) bool {
 	for _, k := range n.keys() {
@@ -677,13 +476,21 @@ func (d *descent) carries(n *node) bool {
 	return false
 }
 
-// above returns what a node hangs on, directly or not.
-func (d *descent) above(n *node, b *branch) map[*node]struct{} {
+// before reports whether a node is older than another one.
+func (n *node) before(other *node) bool { return order(n, other) < 0 }
+
+// order compares nodes by age, the oldest first.
+func order(n, other *node) int {
+	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
+}
+
+// above returns the nodes below a top that a node hangs on, directly or not.
+func (d *descent) above(n *node, top refKey) map[*node]struct{} {
 	found := make(map[*node]struct{})
 	for work := []*node{n}; len(work) > 0; work = work[1:] {
 		for i := range work[0].edges {
 			p := d.nodes[work[0].edges[i].to]
-			if p != nil && p.in == b && !has(found, p) {
+			if p != nil && p.place.depth > 0 && p.place.top == top && !has(found, p) {
 				found[p] = struct{}{}
 				work = append(work, p)
 			}
@@ -711,8 +518,8 @@ func (d *descent) stands(r *indexRepo, c *indexChange) {
 
 // reportBelow adds to a change what descends from a top.
 func (d *descent) reportBelow(top refKey, c *indexChange) {
-	if b := d.branches[top]; b != nil && c != nil {
-		for n := range b.nodes() {
+	if c != nil {
+		for n := range d.branches[top] {
 			c.setDescendant(n.key(), d.reposBelow(n.place))
 		}
 	}

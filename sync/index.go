@@ -595,7 +595,7 @@ func (x *index) swap(s *snapshot) (late indexChange, ok bool) {
 func (x *index) size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return len(x.tables.repos) + x.tables.roots.len() + x.tables.descent.size
+	return len(x.tables.repos) + x.tables.roots.len() + x.tables.descent.placed.Len()
 }
 
 // announcedRepos is how many repositories are announced.
@@ -786,8 +786,8 @@ func (x *index) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 				branches = append(branches, refKey(id))
 			}
 			for _, k := range branches {
-				if b := t.descent.branches[k]; b != nil && depth > 0 {
-					for n := range b.nodes() {
+				for n := range t.descent.branches[k] {
+					if depth > 0 {
 						below(n)
 					}
 				}

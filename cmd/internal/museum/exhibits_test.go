@@ -40,8 +40,8 @@ var exhibits = []exhibit{
 		"case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
 	},
 	{
-		"of who writes much it is the oldest that is followed", "sync/descent.go",
-		"victim == nil || !claim && other.before(victim)", "victim == nil || !claim", "./sync", "TestBranchIsSharedByAuthors", nil, "",
+		"of many answers the oldest are followed", "sync/descent.go",
+		"if oldest == n {", "if true {", "./sync", "TestBranchKeepsTheNewest", nil, "",
 	},
 	{
 		"live subscriptions ask for the past", "filters/builders.go",
