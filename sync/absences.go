@@ -7,25 +7,25 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // absences is what is known of events that are not here, and what has them judged again; of
 // those that are here it knows that. It may be used by any goroutine.
 type absences struct {
-	known   *absent.Known
-	absent  *absent.Table
-	store   *containedStore
-	policy  *containedPolicy
-	report  *report
-	refetch *refetch
-	waiting atomic.Int64 // events that wait whole
+	known    *pending.Known
+	rejected *pending.RejectedIndex
+	store    *containedStore
+	policy   *containedPolicy
+	report   *report
+	refetch  *refetch
+	waiting  atomic.Int64 // events that wait whole
 
 	arrivals arrivals // of those that are here, the newest
 }
 
-func absentConfig(cfg Config) absent.Config {
-	return absent.Config{
+func rejectedConfig(cfg Config) pending.Config {
+	return pending.Config{
 		Most: cfg.fixed.Remembered, Waiting: cfg.fixed.Waiting, WaitingBytes: cfg.fixed.WaitingBytes,
 		KeepFor: cfg.fixed.RejectedFor, WholeFor: cfg.fixed.WholeFor,
 	}
@@ -33,7 +33,7 @@ func absentConfig(cfg Config) absent.Config {
 
 // dealtWith reports whether an event needs no second look.
 func (x *absences) dealtWith(id graspsync.EventID) bool {
-	return x.known.Has(id) || x.absent.Has(id)
+	return x.known.Has(id) || x.rejected.Has(id)
 }
 
 // needed returns those of ids that are neither known nor stored.
@@ -62,13 +62,13 @@ func (x *absences) needed(ctx context.Context, ids []graspsync.EventID) ([]grasp
 }
 
 // note remembers an event and counts what had to go for that.
-func (x *absences) note(n absent.Note) {
-	d := x.absent.Add(n)
+func (x *absences) note(n pending.Note) {
+	d := x.rejected.Add(n)
 	x.report.drop("waiting", d.Waiting)
 	x.report.drop("rejected", d.Fresh)
 	x.report.drop("postponed", d.Later)
 	x.report.drop("remembered", d.Remembered)
-	x.waiting.Store(int64(x.absent.Held().Waiting))
+	x.waiting.Store(int64(x.rejected.Held().Waiting))
 }
 
 // countsAgain reports whether it is to be remembered of an event that it was accepted: what
@@ -79,47 +79,47 @@ func countsAgain(ev graspsync.Event) bool {
 
 // fulfilsHeld returns what events may have waited for that ev is held. A policy that can't tell
 // whose word counts has those tried whom it may be about: no view but the policy's has it.
-func (x *absences) fulfilsHeld(ev graspsync.Event) []absent.Key {
-	keys := append(absent.Fulfils(ev, false), absent.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
+func (x *absences) fulfilsHeld(ev graspsync.Event) []pending.Key {
+	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !x.policy.canTell(a.Ref.Identifier) {
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			keys = append(keys, absent.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)), absent.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
+			keys = append(keys, pending.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)), pending.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
 		}
 	}
 	return keys
 }
 
 // awaited adds to keys what a stored event fulfils and something waits for.
-func (x *absences) awaited(ev graspsync.Event, keys map[absent.Key]struct{}) {
-	if x.absent.Idle() {
+func (x *absences) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
+	if x.rejected.Idle() {
 		return
 	}
-	awaited := func(k absent.Key) {
-		if x.absent.Awaits(k) {
+	awaited := func(k pending.Key) {
+		if x.rejected.Awaits(k) {
 			keys[k] = struct{}{}
 		}
 	}
-	for _, k := range absent.Fulfils(ev, true) {
+	for _, k := range pending.Fulfils(ev, true) {
 		awaited(k)
 	}
 	if a, err := nip34.ParseAnnouncement(ev); err == nil { // who is heard is by one, or listed by one
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			awaited(absent.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)))
-			awaited(absent.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
+			awaited(pending.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)))
+			awaited(pending.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
 		}
 	}
 }
 
 // arrived returns the whole events that waited for any of keys, and has those asked
 // for again of which only the id is left.
-func (x *absences) arrived(ctx context.Context, keys []absent.Key) []*absent.Whole {
-	whole, ask := x.absent.Arrived(keys)
+func (x *absences) arrived(ctx context.Context, keys []pending.Key) []*pending.PendingEvent {
+	whole, ask := x.rejected.Arrived(keys)
 	for relay, ids := range ask {
 		has, err := x.store.has(ctx, ids)
 		missing := ids[:0]
 		for i, id := range ids {
 			if err == nil && has[i] {
-				x.absent.Here(id)
+				x.rejected.Forget(id)
 				continue
 			}
 			x.known.Forget(id)
@@ -131,7 +131,7 @@ func (x *absences) arrived(ctx context.Context, keys []absent.Key) []*absent.Who
 }
 
 // revived makes jobs of events that have waited. Nobody counts on them any more.
-func (x *absences) revived(waiting []*absent.Whole) []*job {
+func (x *absences) revived(waiting []*pending.PendingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
 		stats, _ := w.Payer.(*relayStats)
@@ -139,6 +139,6 @@ func (x *absences) revived(waiting []*absent.Whole) []*job {
 			key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true,
 		}
 	}
-	x.waiting.Store(int64(x.absent.Held().Waiting))
+	x.waiting.Store(int64(x.rejected.Held().Waiting))
 	return jobs
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // EventCode is what became of an event.
@@ -63,7 +63,7 @@ type EventState struct {
 	// is set for an unknown event.
 	Since time.Time `json:"since,omitzero"`
 
-	awaits []absent.Key
+	awaits []pending.Key
 }
 
 // EventHead is what is known of an event besides its id.
@@ -77,7 +77,7 @@ type EventHead struct {
 // Awaits reports whether the event, which is not stored, is judged again when d is fulfilled. With
 // [graspsync.OnLifted] it reports, also after a restart, whether a rule keeps the event out.
 func (s EventState) Awaits(d graspsync.Dependency) bool {
-	return slices.Contains(s.awaits, absent.KeyOf(d))
+	return slices.Contains(s.awaits, pending.KeyOf(d))
 }
 
 func headOf(ev graspsync.Event) *EventHead {

@@ -9,7 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // explainer finds out what became of events, and why repositories and relays are followed or not. It changes nothing.
@@ -46,9 +46,9 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 		last.Now = x.Now
 		x = last
 	}
-	if e, remembered := q.ingest.absences.absent.Look(id); remembered {
+	if e, remembered := q.ingest.absences.rejected.Look(id); remembered {
 		x.remembered(e)
-		x.awaits = q.ingest.absences.absent.Keys(id)
+		x.awaits = q.ingest.absences.rejected.Keys(id)
 	}
 	switch failing, coming := q.ingest.flights.of(id); {
 	case held:
@@ -75,8 +75,8 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 }
 
 // remembered adds what the table of absent events has, which survives a restart.
-func (s *EventState) remembered(e absent.State) {
-	s.Again = e.Awaits > 0 || e.Later || e.Judged || e.Asked
+func (s *EventState) remembered(e pending.State) {
+	s.Again = e.Awaits > 0 || e.Later || e.Wanted
 	if s.Event == nil && e.CreatedAt >= 0 {
 		s.Event, s.Relay = &EventHead{Kind: e.Kind, CreatedAt: e.CreatedAt.Time()}, e.Relay
 		if e.Whole != nil {

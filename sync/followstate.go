@@ -11,7 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // RepoCode is what a repository is for a [SyncManager].
@@ -226,7 +226,7 @@ func (q *explainer) otherAnnouncement(ctx context.Context, x *RepoFollowState, f
 		}
 		return nil
 	}
-	waits, n := q.ingest.absences.absent.Awaiting(absent.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
+	waits, n := q.ingest.absences.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
 	for _, w := range waits {
 		if w.Kind != graspsync.KindAnnouncement {
 			continue

@@ -10,7 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // GRASPPolicy is the [Policy] of a GRASP server: repositories whose announcement
@@ -154,7 +154,7 @@ func reject(reason string) graspsync.Verdict {
 type waitingFor []graspsync.Dependency
 
 func (w *waitingFor) add(d graspsync.Dependency) {
-	if len(*w) < absent.MaxDependencies && (len(*w) > 16 || !slices.Contains(*w, d)) {
+	if len(*w) < pending.MaxDependencies && (len(*w) > 16 || !slices.Contains(*w, d)) {
 		*w = append(*w, d)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // twinView is a View made of literals that counts what reads the Store.
@@ -202,7 +202,7 @@ func judge(t *testing.T, ev *nostr.Event, v View) graspsync.Verdict {
 	require.Equal(t, verdict.Decision == graspsync.Reject, verdict.Reason != "")
 	require.NotEqual(t, graspsync.Accept == verdict.Decision, verdict.Decision == graspsync.Depend || verdict.Decision == graspsync.Reject)
 	require.False(t, verdict.Decision == graspsync.Depend && len(verdict.DependsOn) == 0)
-	require.LessOrEqual(t, len(verdict.DependsOn), absent.MaxDependencies)
+	require.LessOrEqual(t, len(verdict.DependsOn), pending.MaxDependencies)
 	return verdict
 }
 

@@ -4,8 +4,8 @@ import (
 	"maps"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // maxHeard is of how many people it is remembered that what they say counts, of all
@@ -22,15 +22,15 @@ type hearing struct {
 }
 
 // gained returns what is fulfilled by who is heard now and was not, and remembers who is.
-func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (keys []absent.Key) {
+func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (keys []pending.Key) {
 	before := h.of[identifier]
 	for k, say := range heard {
 		had, was := before[k]
 		if !was {
-			keys = append(keys, absent.KeyOf(graspsync.OnWanted(identifier, k)))
+			keys = append(keys, pending.KeyOf(graspsync.OnWanted(identifier, k)))
 		}
 		if say && !had {
-			keys = append(keys, absent.KeyOf(graspsync.OnSay(identifier, k)))
+			keys = append(keys, pending.KeyOf(graspsync.OnSay(identifier, k)))
 		}
 	}
 	h.forget(identifier)

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // countingPolicy counts what is judged.
@@ -122,19 +122,19 @@ func TestOnlyWhoGainsASayIsJudgedAgain(t *testing.T) {
 		}
 		r.g.writer.process(t.Context(), states)
 	}
-	require.Equal(t, people*each, r.g.absences.absent.Held().Waiting)
+	require.Equal(t, people*each, r.g.absences.rejected.Held().Waiting)
 	for range 5 {
 		require.Equal(t, 1, r.announce(1, true, listed...), "a version that changes nothing")
 	}
 	require.Equal(t, 1, r.announce(100, false, 999), "one that gives nobody a say")
 	require.Equal(t, 1+each, r.announce(100, false, 1), "one that gives its author a say")
-	require.Equal(t, (people-1)*each, r.g.absences.absent.Held().Waiting)
+	require.Equal(t, (people-1)*each, r.g.absences.rejected.Held().Waiting)
 
 	require.Equal(t, 1, r.announce(100, false), "who leaves")
 	lost := r.state(100)
 	r.g.writer.process(t.Context(), []*job{lost})
 	require.Equal(t, 1+1, r.announce(100, false, 1), "and comes back")
-	require.Equal(t, (people-1)*each, r.g.absences.absent.Held().Waiting)
+	require.Equal(t, (people-1)*each, r.g.absences.rejected.Held().Waiting)
 
 	// Somebody may be listed before their announcement comes, or after.
 	require.Equal(t, 1, r.announce(500, false, 101))
@@ -199,7 +199,7 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 			for _, who := range last[most+1 : fewer] {
 				require.Equal(t, 1, r.announce(who, false))
 			}
-			left := r.g.absences.absent.Held().Fresh
+			left := r.g.absences.rejected.Held().Fresh
 			require.Equal(t, fewer-most-1, left)
 			before := r.policy.judged
 			goes(r, listing)
@@ -211,7 +211,7 @@ func TestWhoWasLeftOutIsJudgedAgainWhenOthersGo(t *testing.T) {
 			default:
 				require.Equal(t, "deleted", name)
 			}
-			require.Zero(t, r.g.absences.absent.Held().Fresh)
+			require.Zero(t, r.g.absences.rejected.Held().Fresh)
 			require.LessOrEqual(t, r.policy.judged-before, left+1, "nobody twice")
 		})
 	}
@@ -237,7 +237,7 @@ func TestWithoutAHearerAllAreJudgedAgain(t *testing.T) {
 	r.g.writer.process(t.Context(), []*job{r.state(2), r.state(3), r.state(9)})
 	require.Equal(t, 3, r.announce(1, true, 2, 3))
 	require.Equal(t, 3, r.announce(2, false, 1), "the state of 3 as well")
-	require.Equal(t, 2, r.g.absences.absent.Held().Waiting)
+	require.Equal(t, 2, r.g.absences.rejected.Held().Waiting)
 }
 
 // What comes now does not wait until all is judged again that has waited.
@@ -261,7 +261,7 @@ func TestWhatComesHasItsTurn(t *testing.T) {
 	all := r.announce(2, false, 1)
 	require.Equal(t, 4*saveBatch+2, all)
 	require.Less(t, came, 4*saveBatch+4+saveBatch)
-	require.Zero(t, r.g.absences.absent.Held().Waiting)
+	require.Zero(t, r.g.absences.rejected.Held().Waiting)
 }
 
 // Who is heard is remembered for a bounded number of people.
@@ -284,7 +284,7 @@ func TestHearingIsBounded(t *testing.T) {
 		require.Equal(t, n, h.people)
 	}
 	h.waits([]graspsync.Dependency{graspsync.OnSay("39", testKey(0)), graspsync.OnSay("39", testKey(1)), graspsync.OnWanted("39", testKey(2)), graspsync.OnSay("none", testKey(2)), graspsync.OnAuthor(testKey(4))})
-	require.ElementsMatch(t, []absent.Key{absent.KeyOf(graspsync.OnSay("39", testKey(0))), absent.KeyOf(graspsync.OnSay("39", testKey(2))), absent.KeyOf(graspsync.OnWanted("39", testKey(2)))}, h.gained("39", all))
+	require.ElementsMatch(t, []pending.Key{pending.KeyOf(graspsync.OnSay("39", testKey(0))), pending.KeyOf(graspsync.OnSay("39", testKey(2))), pending.KeyOf(graspsync.OnWanted("39", testKey(2)))}, h.gained("39", all))
 	require.Empty(t, h.gained("39", nil))
 	require.LessOrEqual(t, h.people, maxHeard)
 	all[testKey(-1)] = true
@@ -542,7 +542,7 @@ func TestUnlistedGo(t *testing.T) {
 			require.Len(t, r.g.policy.view.Family("x"), 2+spared, "those that are newer")
 			id, err := graspsync.ParseEventID(three.ID)
 			require.NoError(t, err)
-			require.True(t, r.g.absences.absent.Has(id), "nobody is asked for it")
+			require.True(t, r.g.absences.rejected.Has(id), "nobody is asked for it")
 			var again []graspsync.EventID
 			r.g.refetch.ask = func(_ graspsync.RelayURL, ids []graspsync.EventID) { again = append(again, ids...) }
 			r.announce(1, true, 2, 3)

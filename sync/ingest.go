@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 const saveBatch = 256 // events given to the Store at once
@@ -69,7 +69,7 @@ func newIngest(
 		ended:    make(chan struct{}),
 	}
 	g.absences = &absences{
-		known: absent.NewKnown(cfg.fixed.Remembered), absent: absent.New(absentConfig(cfg)),
+		known: pending.NewKnown(cfg.fixed.Remembered), rejected: pending.NewRejectedIndex(rejectedConfig(cfg)),
 		store: g.store, policy: g.policy, report: r, refetch: g.refetch,
 	}
 	g.intake = &intake{
@@ -142,30 +142,30 @@ func (g *ingest) met(id graspsync.EventID) bool {
 // again what waits for that.
 func (g *ingest) fulfil(ev graspsync.Event) {
 	g.news.announced(ev)
-	g.news.wakeFor(absent.Fulfils(ev, true))
+	g.news.wakeFor(pending.Fulfils(ev, true))
 }
 
 // discovered has judged again what waits for what a scan of the Store has found.
 func (g *ingest) discovered(c indexChange) {
-	g.news.foundAll(func() []absent.Key { return fulfilledBy(c) })
+	g.news.foundAll(func() []pending.Key { return fulfilledBy(c) })
 }
 
 // fulfilledBy returns what events may have waited for that is here now.
-func fulfilledBy(c indexChange) (keys []absent.Key) {
+func fulfilledBy(c indexChange) (keys []pending.Key) {
 	for ref, a := range c.repos {
 		if a == nil {
 			continue
 		}
-		keys = append(keys, absent.KeyOf(graspsync.OnRepo(ref)), absent.KeyOf(graspsync.OnEvent(a.ID)),
-			absent.KeyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), absent.KeyOf(graspsync.OnSay(ref.Identifier, ref.Owner)), absent.KeyOf(graspsync.OnWanted(ref.Identifier, ref.Owner)), absent.KeyOf(graspsync.OnAuthor(ref.Owner)))
+		keys = append(keys, pending.KeyOf(graspsync.OnRepo(ref)), pending.KeyOf(graspsync.OnEvent(a.ID)),
+			pending.KeyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnSay(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnWanted(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnAuthor(ref.Owner)))
 		for _, m := range a.Maintainers {
-			keys = append(keys, absent.KeyOf(graspsync.OnMaintainer(ref.Identifier, m)),
-				absent.KeyOf(graspsync.OnSay(ref.Identifier, m)), absent.KeyOf(graspsync.OnWanted(ref.Identifier, m)))
+			keys = append(keys, pending.KeyOf(graspsync.OnMaintainer(ref.Identifier, m)),
+				pending.KeyOf(graspsync.OnSay(ref.Identifier, m)), pending.KeyOf(graspsync.OnWanted(ref.Identifier, m)))
 		}
 	}
 	for id, refs := range c.roots {
 		if len(refs) > 0 {
-			keys = append(keys, absent.KeyOf(graspsync.OnEvent(id)))
+			keys = append(keys, pending.KeyOf(graspsync.OnEvent(id)))
 		}
 	}
 	return keys
@@ -174,9 +174,9 @@ func fulfilledBy(c indexChange) (keys []absent.Key) {
 // recalled goes on with what an earlier process had remembered: with what waits for
 // keys, which may have been stored when that process ended or after, and with what it
 // wanted and did not get.
-func (g *ingest) recalled(keys map[absent.Key]struct{}) {
+func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	g.news.wakeFor(slices.Collect(maps.Keys(keys)))
-	for relay, ids := range g.absences.absent.Wanted() {
+	for relay, ids := range g.absences.rejected.Wanted() {
 		g.refetch.again(relay, ids)
 	}
 	g.later.known.Store(true)
@@ -186,12 +186,12 @@ func (g *ingest) recalled(keys map[absent.Key]struct{}) {
 // long as what is not here is remembered, unless it was for a rule, and that is lifted, or somebody who runs the server
 // wants it back. What has no such end would keep it out for good: what it waited for in vain may be there since.
 func (g *ingest) removed(ev graspsync.Event) {
-	g.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), absent.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
+	g.absences.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
 	g.absences.known.Forget(ev.ID) // then, or a copy that comes at this moment would be stored
 }
 
 // untilLifted is what has an event asked for again that a rule blocks.
-func (g *ingest) untilLifted(ev graspsync.Event) []absent.Key {
+func (g *ingest) untilLifted(ev graspsync.Event) []pending.Key {
 	if g.rules == nil {
 		return nil
 	}
@@ -199,7 +199,7 @@ func (g *ingest) untilLifted(ev graspsync.Event) []absent.Key {
 	if reason == "" {
 		return nil
 	}
-	return absent.KeysOf(until)
+	return pending.KeysOf(until)
 }
 
 // displaced has an event judged again for which the Policy has no room any more. Data that
@@ -213,7 +213,7 @@ func (g *ingest) displaced(ev graspsync.Event) {
 	if h.size == 0 {
 		h.size = held(ev, len(ev.String()))
 	}
-	g.absences.note(absent.Note{
+	g.absences.note(pending.Note{
 		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.most), Payer: h.stats,
 		Later: true, Tries: h.tries,
 	})

@@ -11,8 +11,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // listings is what follows from who lists whom: whose events are judged again, and which
@@ -31,12 +31,12 @@ type listings struct {
 // heard returns what is to be judged again since announcements have come or gone, and has those
 // removed that were stored for nothing but that they were listed. The policy is asked once for
 // each identifier, however many have.
-func (x *listings) heard(ctx context.Context) (woken []*absent.Whole) {
+func (x *listings) heard(ctx context.Context) (woken []*pending.PendingEvent) {
 	stored, all := x.feed.index.takeNews()
 	changed, unsure := x.news.takeChanged()
 	unsure = unsure || all
 	if all {
-		woken = append(woken, x.absences.absent.Anything()...)
+		woken = append(woken, x.absences.rejected.Anything()...)
 	}
 	if unsure {
 		for _, identifier := range x.feed.index.related() {
@@ -48,7 +48,7 @@ func (x *listings) heard(ctx context.Context) (woken []*absent.Whole) {
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
 		relatives := x.relatives(identifier)
-		idle := x.absences.absent.Idle() // who is heard meanwhile has nothing that waits
+		idle := x.absences.rejected.Idle() // who is heard meanwhile has nothing that waits
 		if idle {
 			x.hearing.forget(identifier)
 		}
@@ -62,7 +62,7 @@ func (x *listings) heard(ctx context.Context) (woken []*absent.Whole) {
 		if idle {
 			continue
 		}
-		keys := slices.DeleteFunc(x.newlyHeard(identifier, heard, can), func(k absent.Key) bool { return !x.absences.absent.Awaits(k) })
+		keys := slices.DeleteFunc(x.newlyHeard(identifier, heard, can), func(k pending.Key) bool { return !x.absences.rejected.Awaits(k) })
 		woken = append(woken, x.absences.arrived(ctx, keys)...)
 	}
 	return woken
@@ -133,8 +133,8 @@ func (x *listings) remove(ctx context.Context, a *nip34.Announcement, ev graspsy
 	if err := x.store.remove(ctx, ev); err != nil {
 		return err
 	}
-	deps := absent.KeysOf([]graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
-	x.absences.note(absent.Note{
+	deps := pending.KeysOf([]graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
+	x.absences.note(pending.Note{
 		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID, Deps: deps,
 	})
 	x.absences.known.Forget(a.ID)
@@ -147,7 +147,7 @@ func (x *listings) remove(ctx context.Context, a *nip34.Announcement, ev graspsy
 
 // newlyHeard returns what is fulfilled by whose word counts now that did not. A policy that
 // can't tell has everybody tried.
-func (x *listings) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []absent.Key) {
+func (x *listings) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []pending.Key) {
 	if can {
 		return x.hearing.gained(identifier, heard)
 	}
@@ -159,7 +159,7 @@ func (x *listings) newlyHeard(identifier string, heard map[graspsync.PubKey]bool
 		}
 	}
 	for who := range known {
-		keys = append(keys, absent.KeyOf(graspsync.OnSay(identifier, who)), absent.KeyOf(graspsync.OnWanted(identifier, who)))
+		keys = append(keys, pending.KeyOf(graspsync.OnSay(identifier, who)), pending.KeyOf(graspsync.OnWanted(identifier, who)))
 	}
 	return keys
 }

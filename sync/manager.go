@@ -101,12 +101,12 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	g.policy.identity = identity
 	m := &SyncManager{
 		cfg: &cfg, store: store, index: x, feed: f, ingest: g, report: rep,
-		remember: newRemember(&cfg, identity, tracker, g.absences.absent, transport, rep), readable: newReadable(),
+		remember: newRemember(&cfg, identity, tracker, g.absences.rejected, transport, rep), readable: newReadable(),
 		inbox: &inbox, wg: &sync.WaitGroup{}, snapshot: &atomic.Pointer[Status]{}, ended: make(chan struct{}),
 	}
 	m.submissions = newSubmissions(m.submitted)
 	m.own = &ownFeed{cfg: &cfg, report: rep, readable: m.readable.done, stored: m.ownEvent}
-	s := newSets(store, cfg.Holder, cfg.fixed.MaxSet, g.absences.absent, rep.counters)
+	s := newSets(store, cfg.Holder, cfg.fixed.MaxSet, g.absences.rejected, rep.counters)
 	m.loop = newLoop(&loopEnv{
 		cfg: &cfg, health: tracker, index: x, feed: f, ingest: g, sets: s, report: rep, remember: m.remember,
 		inbox: &inbox, own: m.own, wg: m.wg, snapshot: m.snapshot,

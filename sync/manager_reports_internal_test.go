@@ -215,7 +215,7 @@ func TestReportsOfOddEvents(t *testing.T) {
 			report(m.SyncManager, graspsync.Event{Event: testAnnouncement(1, 1, "repo", nostr.Now(), "ours")})
 			require.Zero(t, m.report.sources[graspsync.Direct].Load(), name)
 			require.Empty(t, m.feed.take().held)
-			require.Zero(t, m.ingest.absences.absent.Len())
+			require.Zero(t, m.ingest.absences.rejected.Len())
 
 			m.ingest.holds.add(testID(1), heldEvent{source: graspsync.Source{Kind: graspsync.Live}})
 			report(m.SyncManager, eventtest.Of(testAnnouncement(1, 1, "repo", nostr.Now(), "ours")))
@@ -223,7 +223,7 @@ func TestReportsOfOddEvents(t *testing.T) {
 			require.Equal(t, name == "held", m.ingest.holds.has(testID(1)), name)
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
 			require.Equal(t, name == "stored", m.report.sources[graspsync.Live].Load() == 1)
-			require.Equal(t, name == "removed" || name == "postponed", m.ingest.absences.absent.Len() == 1, name)
+			require.Equal(t, name == "removed" || name == "postponed", m.ingest.absences.rejected.Len() == 1, name)
 			require.Equal(t, name == "postponed", m.ingest.later.more.Load())
 		}
 	})

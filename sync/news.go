@@ -6,8 +6,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // news is what the writer is told from elsewhere: it has some events judged again for that. It
@@ -18,15 +18,15 @@ type news struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	fulfilled []absent.Key        // by events that did not come through here
-	found     func() []absent.Key // the same, by what a scan has found; nil: nothing
-	changed   map[string]struct{} // identifiers of which announcements have come or gone
-	overrun   bool                // one of these was full: judge all that waits
-	unsure    bool                // changed was: see who is listed under all of them
+	fulfilled []pending.Key        // by events that did not come through here
+	found     func() []pending.Key // the same, by what a scan has found; nil: nothing
+	changed   map[string]struct{}  // identifiers of which announcements have come or gone
+	overrun   bool                 // one of these was full: judge all that waits
+	unsure    bool                 // changed was: see who is listed under all of them
 }
 
 // wakeFor has the writer judge again what waits for any of keys.
-func (n *news) wakeFor(keys []absent.Key) {
+func (n *news) wakeFor(keys []pending.Key) {
 	n.mu.Lock()
 	if len(n.fulfilled) < n.most {
 		n.fulfilled = append(n.fulfilled, keys...)
@@ -38,7 +38,7 @@ func (n *news) wakeFor(keys []absent.Key) {
 }
 
 // foundAll is wakeFor for what a scan has found, which may be all there is.
-func (n *news) foundAll(keys func() []absent.Key) {
+func (n *news) foundAll(keys func() []pending.Key) {
 	n.mu.Lock()
 	n.overrun = n.overrun || n.found != nil
 	n.found = keys
@@ -54,7 +54,7 @@ func (n *news) poke() {
 	}
 }
 
-func (n *news) takeFulfilled() (keys []absent.Key, all bool) {
+func (n *news) takeFulfilled() (keys []pending.Key, all bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	keys, all = n.fulfilled, n.overrun
@@ -63,7 +63,7 @@ func (n *news) takeFulfilled() (keys []absent.Key, all bool) {
 }
 
 // takeFound returns what foundAll was told, nil if it was not.
-func (n *news) takeFound() func() []absent.Key {
+func (n *news) takeFound() func() []pending.Key {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	found := n.found

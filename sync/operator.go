@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -101,7 +101,7 @@ func (m *SyncManager) Reconsider(ctx context.Context, lifted ...graspsync.Depend
 	if err != nil {
 		return err
 	}
-	m.ingest.news.wakeFor(absent.KeysOf(lifted))
+	m.ingest.news.wakeFor(pending.KeysOf(lifted))
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -423,13 +423,13 @@ func TestWhatIsFulfilledIsGathered(t *testing.T) {
 	s := tune(Config{fixed: constants{FeedQueue: 10}})
 	g := s.manager.ingest
 	for n, all := range map[int]bool{9: false, 10: false, 11: true, 15: true} {
-		var want []absent.Key
+		var want []pending.Key
 		for i := range n {
-			k := absent.Key(i)
+			k := pending.Key(i)
 			if i < 10 {
 				want = append(want, k)
 			}
-			g.news.wakeFor([]absent.Key{k})
+			g.news.wakeFor([]pending.Key{k})
 			require.Len(t, g.news.wake, 1)
 		}
 		got, overrun := g.news.takeFulfilled()
@@ -460,29 +460,29 @@ func TestWhatAScanFulfils(t *testing.T) {
 	require.False(t, all)
 	got = g.news.takeFound()()
 	require.Nil(t, g.news.takeFound())
-	want := []absent.Key{absent.KeyOf(graspsync.OnEvent(testID(7)))}
-	for _, k := range absent.Fulfils(eventtest.Of(a), true) {
-		if c, _ := eventtest.Of(a).Address(); k != absent.KeyOf(graspsync.OnVersion(c)) { // any version may have been there before
+	want := []pending.Key{pending.KeyOf(graspsync.OnEvent(testID(7)))}
+	for _, k := range pending.Fulfils(eventtest.Of(a), true) {
+		if c, _ := eventtest.Of(a).Address(); k != pending.KeyOf(graspsync.OnVersion(c)) { // any version may have been there before
 			want = append(want, k)
 		}
 	}
 	for n := range 3 {
-		want = append(want, absent.KeyOf(graspsync.OnSay("x", testKey(1+n))), absent.KeyOf(graspsync.OnWanted("x", testKey(1+n))))
+		want = append(want, pending.KeyOf(graspsync.OnSay("x", testKey(1+n))), pending.KeyOf(graspsync.OnWanted("x", testKey(1+n))))
 	}
 	slices.Sort(got)
 	slices.Sort(want)
 	require.Equal(t, slices.Compact(want), slices.Compact(got))
 
 	// Of what was stored meanwhile that counts for which something waits.
-	keys := make(map[absent.Key]struct{})
+	keys := make(map[pending.Key]struct{})
 	g.absences.awaited(eventtest.Of(a), keys)
 	require.Empty(t, keys, "nothing waits")
 	note := testNote(9, graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(2)), graspsync.OnMaintainer("x", testKey(3)), graspsync.OnSay("x", testKey(3)), graspsync.OnWanted("x", testKey(2)), graspsync.OnSay("x", testKey(4)))
 	note.Waits = true
-	g.absences.absent.Add(note)
+	g.absences.rejected.Add(note)
 	g.absences.awaited(eventtest.Of(a), keys)
-	require.Equal(t, map[absent.Key]struct{}{absent.KeyOf(graspsync.OnEvent(testID(1))): {}, absent.KeyOf(graspsync.OnMaintainer("x", testKey(3))): {},
-		absent.KeyOf(graspsync.OnSay("x", testKey(3))): {}, absent.KeyOf(graspsync.OnWanted("x", testKey(2))): {}}, keys)
+	require.Equal(t, map[pending.Key]struct{}{pending.KeyOf(graspsync.OnEvent(testID(1))): {}, pending.KeyOf(graspsync.OnMaintainer("x", testKey(3))): {},
+		pending.KeyOf(graspsync.OnSay("x", testKey(3))): {}, pending.KeyOf(graspsync.OnWanted("x", testKey(2))): {}}, keys)
 	require.False(t, g.later.known.Load())
 	g.recalled(keys)
 	require.True(t, g.later.known.Load(), "relays are known by now")
@@ -499,7 +499,7 @@ func TestRemovedIsDealtWith(t *testing.T) {
 	g.removed(eventtest.Of(ev))
 	require.False(t, g.absences.known.Has(testID(1)))
 	require.True(t, g.absences.dealtWith(testID(1)))
-	require.True(t, g.absences.absent.Has(testID(1)), "nor after a restart")
+	require.True(t, g.absences.rejected.Has(testID(1)), "nor after a restart")
 }
 
 // The turns of what there was no room for: every five seconds, every second once there was
@@ -587,10 +587,10 @@ func TestTurnsLeaveTimeForOthers(t *testing.T) {
 			for i := range n {
 				n := testNote(from + i)
 				n.Later = true
-				g.absences.absent.Add(n)
+				g.absences.rejected.Add(n)
 			}
 		}
-		left := func() int { return g.absences.absent.Held().Later }
+		left := func() int { return g.absences.rejected.Held().Later }
 		add(0, 600)
 		require.Equal(t, 600, left())
 		time.Sleep(time.Minute)

@@ -19,9 +19,9 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/memory"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
@@ -32,14 +32,15 @@ const (
 )
 
 const (
-	rejectedName  = "rejected"
-	basisName     = "basis" // what the rejections were judged by
-	transportName = "transport"
+	rejectedName   = "rejected"
+	rejectedFormat = "2"     // of the chunks: rejections in another one are forgotten, and what relied on them
+	basisName      = "basis" // what the rejections were judged by
+	transportName  = "transport"
 )
 
 // rejectedKeeper keeps what is remembered of events that are not here.
 type rejectedKeeper struct {
-	table  *absent.Table
+	table  *pending.RejectedIndex
 	log    *slog.Logger
 	report *report
 }
@@ -109,7 +110,7 @@ type remember struct {
 
 	// owned by Run and its loop
 	busy    bool // exporting
-	pending pending
+	pending unkept
 	facts   map[graspsync.RelayURL]relaylimits.Facts // of relays that nobody has listed yet
 	aside   map[graspsync.RelayURL][]relaylimits.Aside
 	kept    []memory.Kept
@@ -117,7 +118,7 @@ type remember struct {
 
 // newRemember keeps what there is of a table of events, and of a Transport.
 func newRemember(
-	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *absent.Table, transport Transport, rep *report,
+	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *pending.RejectedIndex, transport Transport, rep *report,
 ) *remember {
 	store := cfg.State
 	if store != nil {
@@ -197,7 +198,7 @@ func (r *remember) recall(running context.Context) (based bool) {
 func basisOf(identity nip34.Identity, policy string) []byte {
 	addresses := strings.Fields(identity.String())
 	slices.Sort(addresses)
-	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(addresses), " ") + "\n" + policy))
+	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(addresses), " ") + "\n" + policy + "\n" + rejectedFormat))
 	return sum[:]
 }
 
@@ -298,17 +299,17 @@ func (r *remember) forget(u graspsync.RelayURL) {
 	}
 }
 
-// pending is what the plan has confirmed that may be kept once all is durable that it
+// unkept is what the plan has confirmed that may be kept once all is durable that it
 // rests on. What was received and waits for something counts as dealt with: the memory
 // of rejected events must have its id first.
-type pending struct {
+type unkept struct {
 	kept  map[graspsync.RelayURL]*memory.Kept // nil: nothing any more
 	marks map[graspsync.RelayURL]time.Time
 }
 
 // capture takes in what the plan has confirmed by now. All of it is stored: a batch
 // ends when its events are saved.
-func (p *pending) capture(k keeper) {
+func (p *unkept) capture(k keeper) {
 	if k == nil {
 		return
 	}
@@ -333,7 +334,7 @@ func (r *remember) confirmed() {
 		}
 	}
 	r.memory.Marks(maps.All(r.pending.marks))
-	r.pending = pending{}
+	r.pending = unkept{}
 }
 
 // export returns when what others export is durable, as of now or later. It takes a while.

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // saidWriter is the pipeline of a manager whose steps a test takes one by one.
@@ -207,7 +207,7 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 							require.True(t, w.flights.enter(j))
 						}
 						if j.again = how == "again"; j.again {
-							w.absences.absent.Add(absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Later: true})
+							w.absences.rejected.Add(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Later: true})
 						}
 
 						accepted, woken := w.writer.judge(t.Context(), []*job{j})
@@ -245,7 +245,7 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 						require.Equal(t, c.came == "held", w.absences.known.Has(testID(1)))
 						require.Equal(t, c.came == "held", w.holds.has(testID(1)))
 						require.Len(t, w.feed.take().held, map[bool]int{true: 1}[c.came == "held"], "its states are followed")
-						e, remembered := w.absences.absent.Look(testID(1))
+						e, remembered := w.absences.rejected.Look(testID(1))
 						switch c.came {
 						case "waits", "rejected", "later":
 							require.True(t, remembered)
@@ -268,7 +268,7 @@ func TestWhatBecomesOfWhatIsJudged(t *testing.T) {
 							if c.came == "failed" {
 								require.Equal(t, []*job{j}, w.retrier.retries.jobs)
 								require.False(t, j.again, "what is remembered of it is that it is judged")
-								require.Equal(t, how == "again", e.Judged)
+								require.Equal(t, how == "again", e.Wanted)
 							}
 							return
 						}
@@ -342,7 +342,7 @@ func TestCountOfWhatTheWriterDidNotStore(t *testing.T) {
 					case "known":
 						w.absences.known.Add(testID(1))
 					case "rejected":
-						w.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: eventtest.Of(ev)}, ID: testID(1)})
+						w.absences.note(pending.Note{Incoming: graspsync.Incoming{Event: eventtest.Of(ev)}, ID: testID(1)})
 					case "coming":
 						w.flights.coming[testID(1)] = 1
 					}
@@ -390,7 +390,7 @@ func TestWhatIsLetGoOfUnsaved(t *testing.T) {
 				time.Sleep(time.Hour)
 				w.flights.failing(w.retrier.retries.all(), false)
 				w.absences.known.Add(j.key.id)
-				w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id})
+				w.absences.note(pending.Note{Incoming: j.incoming, ID: j.key.id})
 				w.told()
 				w.retrier.drop(j)
 				w.said(t, nil, []Observation{Dropped{Reason: "unsaved", Count: 1}})
@@ -436,7 +436,7 @@ func TestAskedForUnlessItIsHere(t *testing.T) {
 					}
 					_, ok := w.retrier.retries.owe(&job{key: copyKey{id: id}}, time.Now())
 					require.True(t, ok)
-					w.absences.note(absent.Note{Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(n, 1, 1, 1))}, ID: id})
+					w.absences.note(pending.Note{Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(n, 1, 1, 1))}, ID: id})
 				}
 				w.retrier.owed.Store(3)
 				w.retrier.askAgain(t.Context(), relay, append([]graspsync.EventID(nil), ids...))
@@ -449,7 +449,7 @@ func TestAskedForUnlessItIsHere(t *testing.T) {
 				for _, id := range ids {
 					wanted := fails || !store.stored[id]
 					require.Equal(t, wanted, w.retrier.retries.isOwed(id))
-					require.Equal(t, wanted, w.absences.absent.Has(id))
+					require.Equal(t, wanted, w.absences.rejected.Has(id))
 				}
 				w.said(t, nil, nil)
 			})
@@ -483,7 +483,7 @@ func TestWhatGaveWay(t *testing.T) {
 				w.l.m.Postponed(eventtest.Of(ev))
 				require.False(t, w.holds.has(testID(1)))
 				require.False(t, w.absences.known.Has(testID(1)))
-				e, remembered := w.absences.absent.Look(testID(1))
+				e, remembered := w.absences.rejected.Look(testID(1))
 				require.True(t, remembered)
 				if wantSize > w.writer.cfg.fixed.WaitingBytes/4 { // there is no room to keep it whole
 					require.Nil(t, e.Whole)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // retrier is what becomes of events that could not be judged or saved: they are tried again
@@ -35,7 +35,7 @@ func (x *retrier) failed(j *job, err error) {
 	if j.again {
 		// There was room for it.
 		j.again = false
-		x.absences.absent.Judging(j.key.id)
+		x.absences.rejected.Judging(j.key.id)
 	}
 	x.retry(j)
 }
@@ -107,7 +107,7 @@ func (x *retrier) lose(jobs []*job) {
 	for _, j := range jobs {
 		if j.revived {
 			x.absences.known.Forget(j.key.id)
-			x.absences.absent.Forget(j.key.id)
+			x.absences.rejected.Forget(j.key.id)
 			x.report.drop("unsaved", 1)
 			x.refetch.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 		}
@@ -165,7 +165,7 @@ func (x *retrier) relieve() {
 // that brought it is repeated; a live event is asked for by its id.
 func (x *retrier) drop(j *job) {
 	x.absences.known.Forget(j.key.id)
-	x.absences.absent.Forget(j.key.id)
+	x.absences.rejected.Forget(j.key.id)
 	x.report.drop("unsaved", 1)
 	relay := j.incoming.Source.Relay
 	x.miss(relay, j.since)
@@ -196,7 +196,7 @@ func (x *retrier) owe(j *job) bool {
 	}
 	x.owed.Store(int64(len(x.retries.owed)))
 	x.absences.known.Forget(j.key.id)
-	x.absences.absent.Owe(absent.Note{Incoming: j.incoming, ID: j.key.id})
+	x.absences.rejected.Want(pending.Note{Incoming: j.incoming, ID: j.key.id})
 	return true
 }
 
@@ -213,7 +213,7 @@ func (x *retrier) askAgain(ctx context.Context, relay graspsync.RelayURL, ids []
 	missing := ids[:0]
 	for i, id := range ids {
 		if err == nil && has[i] {
-			x.absences.absent.Stored(id)
+			x.absences.rejected.Forget(id)
 			x.paid(id)
 			continue
 		}

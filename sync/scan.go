@@ -10,8 +10,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -48,9 +48,9 @@ type scanner struct {
 
 // scan reads all there is, and makes the index that.
 func (x *scanner) scan(ctx context.Context) {
-	first, waited := !x.readable.is(), make(map[absent.Key]struct{})
+	first, waited := !x.readable.is(), make(map[pending.Key]struct{})
 	// What begins to wait from now on finds what is here once the index has it.
-	recalls := first && !x.ingest.absences.absent.Idle()
+	recalls := first && !x.ingest.absences.rejected.Idle()
 	authors := writers{most: x.cfg.fixed.MaxAuthors}
 	announcements := 0
 	snap, missed, err := x.reader.scan(ctx, func(ev graspsync.Event) {

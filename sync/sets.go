@@ -10,8 +10,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/absent"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 const (
@@ -30,11 +30,11 @@ type sets struct {
 	store    Store
 	counters *counters // nil: panics are contained but not counted
 	holder   Holder    // nil if nothing is held
-	// absent is what is known and not here; it counts as ours, or relays would be
+	// rejected is what is known and not here; it counts as ours, or relays would be
 	// asked for it again at each reconciliation.
-	absent *absent.Table
-	most   int
-	places chan struct{}
+	rejected *pending.RejectedIndex
+	most     int
+	places   chan struct{}
 
 	mu sync.Mutex
 	// guarded by mu
@@ -52,9 +52,9 @@ type loading struct {
 }
 
 // newSets returns one that has loaded nothing. All but the Store may be nil.
-func newSets(store Store, holder Holder, most int, notHere *absent.Table, c *counters) *sets {
+func newSets(store Store, holder Holder, most int, notHere *pending.RejectedIndex, c *counters) *sets {
 	return &sets{
-		store: store, holder: holder, absent: notHere, counters: c, most: most,
+		store: store, holder: holder, rejected: notHere, counters: c, most: most,
 		places: make(chan struct{}, setLoads), loaded: make(map[string]*loading),
 	}
 }
@@ -171,8 +171,8 @@ func (s *sets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, e
 			return nil, err
 		}
 	}
-	if s.absent != nil {
-		for _, st := range s.absent.Stamps(f) {
+	if s.rejected != nil {
+		for _, st := range s.rejected.Stamps(f) {
 			if err := add(st); err != nil {
 				return nil, err
 			}

@@ -140,9 +140,9 @@ func TestSetOfWhatCannotBeReadWhole(t *testing.T) {
 					store, policy := &stampStore{stamps: stampsFrom(0, stored)}, &holdingPolicy{held: stampsFrom(100, held)}
 					s := newSets(store, policy, most, nil, nil)
 					s.counters = &counters{}
-					s.absent = testAbsent(100, 10, 1<<20)
+					s.rejected = testAbsent(100, 10, 1<<20)
 					for i := range rejected {
-						s.absent.Add(testNote(200 + i))
+						s.rejected.Add(testNote(200 + i))
 					}
 					all := stored + held + rejected
 					set, err := s.load(t.Context(), nostr.Filter{})

@@ -180,7 +180,7 @@ func TestTuningHasAnEffect(t *testing.T) {
 		"Refill": {7_777, func(c tuned) int64 {
 			return c.manager.cfg.fixed.Refill // TestRefill
 		}},
-		"WholeFor": {77, func(c tuned) int64 { return int64(absentConfig(*c.manager.cfg).WholeFor) }},
+		"WholeFor": {77, func(c tuned) int64 { return int64(rejectedConfig(*c.manager.cfg).WholeFor) }},
 		"GapAge":   {77, func(c tuned) int64 { return int64(c.session.GapAge) }},
 	}
 	for name, value := range numbers(constants{}.withDefaults()) {

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -396,10 +396,10 @@ func TestDependenciesAreWhatWasKept(t *testing.T) {
 	for i, kind := range []graspsync.Awaited{graspsync.AwaitEvent, graspsync.AwaitMention, graspsync.AwaitRepo, 4, graspsync.AwaitMaintainer, graspsync.AwaitAuthor, 7, 8, graspsync.AwaitVersion, graspsync.AwaitHeldBy} {
 		require.EqualValues(t, i+1, kind)
 	}
-	of := map[string]absent.Key{
-		"event": absent.KeyOf(graspsync.OnEvent(testID(1))), "mention": absent.KeyOf(graspsync.OnMention(testID(1))), "repo": absent.KeyOf(graspsync.OnRepo(testRepo(1, "x"))),
-		"maintainer": absent.KeyOf(graspsync.OnMaintainer("x", testKey(1))), "author": absent.KeyOf(graspsync.OnAuthor(testKey(1))),
-		"version": absent.KeyOf(graspsync.OnVersion(coordinates(30617, 1, "x"))), "held": absent.KeyOf(graspsync.OnHeldBy(testKey(1))),
+	of := map[string]pending.Key{
+		"event": pending.KeyOf(graspsync.OnEvent(testID(1))), "mention": pending.KeyOf(graspsync.OnMention(testID(1))), "repo": pending.KeyOf(graspsync.OnRepo(testRepo(1, "x"))),
+		"maintainer": pending.KeyOf(graspsync.OnMaintainer("x", testKey(1))), "author": pending.KeyOf(graspsync.OnAuthor(testKey(1))),
+		"version": pending.KeyOf(graspsync.OnVersion(coordinates(30617, 1, "x"))), "held": pending.KeyOf(graspsync.OnHeldBy(testKey(1))),
 	}
 	require.Equal(t, keptKeys, of)
 }
@@ -407,9 +407,9 @@ func TestDependenciesAreWhatWasKept(t *testing.T) {
 // Of what an event waits for, or fulfils, each thing counts once, and so many.
 func TestKeysAreBounded(t *testing.T) {
 	some := []graspsync.Dependency{graspsync.OnEvent(testID(3)), graspsync.OnEvent(testID(1)), graspsync.OnEvent(testID(3)), graspsync.OnAuthor(testKey(1))}
-	keys := absent.KeysOf(some)
+	keys := pending.KeysOf(some)
 	require.True(t, slices.IsSorted(keys))
-	require.ElementsMatch(t, []absent.Key{absent.KeyOf(some[0]), absent.KeyOf(some[1]), absent.KeyOf(some[3])}, keys)
+	require.ElementsMatch(t, []pending.Key{pending.KeyOf(some[0]), pending.KeyOf(some[1]), pending.KeyOf(some[3])}, keys)
 	for n, want := range map[int]int{0: 0, 9_999: 9_999, 10_000: 10_000, 10_001: 10_000} {
 		var w waitingFor
 		deps := make([]graspsync.Dependency, n)
@@ -417,7 +417,7 @@ func TestKeysAreBounded(t *testing.T) {
 			deps[i] = graspsync.OnEvent(testID(i))
 			w.add(deps[i])
 		}
-		require.Len(t, absent.KeysOf(deps), want)
+		require.Len(t, pending.KeysOf(deps), want)
 		require.Len(t, w, want)
 	}
 	var w waitingFor
@@ -433,7 +433,7 @@ func TestKeysAreBounded(t *testing.T) {
 		for i := range n {
 			ev.Tags = append(ev.Tags, tagEvent(10+i))
 		}
-		require.Len(t, absent.Fulfils(eventtest.Of(ev), true), want)
+		require.Len(t, pending.Fulfils(eventtest.Of(ev), true), want)
 	}
 }
 
@@ -458,7 +458,7 @@ func TestWhatAnEventFulfils(t *testing.T) {
 			if stored && want != nil {
 				want = append(slices.Clone(want), graspsync.OnAuthor(testKey(1)))
 			}
-			require.ElementsMatch(t, absent.KeysOf(want), absent.Fulfils(eventtest.Of(c.ev), stored), "%s, stored %t", name, stored)
+			require.ElementsMatch(t, pending.KeysOf(want), pending.Fulfils(eventtest.Of(c.ev), stored), "%s, stored %t", name, stored)
 		}
 	}
 }
@@ -484,7 +484,7 @@ func TestWakersHaveOneSlot(t *testing.T) {
 }
 
 // keptKeys are what is kept in the State of servers that run.
-var keptKeys = map[string]absent.Key{
+var keptKeys = map[string]pending.Key{
 	"event": 0x79c9dd74aae9089a, "mention": 0x3910f1c220731d6d, "repo": 0x4489c559824c36b4,
 	"maintainer": 0x8d160777af2f1e48, "author": 0x5f37c2de7353633b,
 	"version": 0x4256fb2146207eae, "held": 0xecb3915a5b54d7b7,

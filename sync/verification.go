@@ -124,7 +124,7 @@ func (v *verification) run(ctx context.Context) {
 				v.lost(j)
 			case errors.Is(verdicts[i], ErrSignature):
 				j.from.badSignature(j.key)
-				if e, known := v.absences.absent.Look(j.key.id); known && e.Asked { // other relays may have the real one
+				if e, known := v.absences.rejected.Look(j.key.id); known && e.Wanted { // other relays may have the real one
 					v.refetch.again(graspsync.RelayURL{}, []graspsync.EventID{j.key.id})
 				}
 				v.flights.settled(j, true)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // writer is the end of the pipeline: one goroutine judges and saves, so that an event sees
@@ -73,7 +73,7 @@ func (w *writer) contain(j *job, step func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.report.panickedIn(whosePipeline, p)
-			w.absences.absent.Forget(j.key.id)
+			w.absences.rejected.Forget(j.key.id)
 			w.absences.known.Add(j.key.id)
 			if !j.over && !j.waits {
 				w.retrier.done(j)
@@ -93,16 +93,16 @@ func (w *writer) catchUp(ctx context.Context) {
 	keys, all := w.fulfilled()
 	waiting := append(w.absences.arrived(ctx, keys), w.listings.heard(ctx)...)
 	if all {
-		waiting = append(waiting, w.absences.absent.Anything()...)
+		waiting = append(waiting, w.absences.rejected.Anything()...)
 	}
 	w.process(ctx, w.absences.revived(waiting))
 }
 
 // fulfilled returns what is here now that events may wait for; all: and more than that. What begins
 // to wait does so here, so that where nothing waits it is not worked out what a scan has found.
-func (w *writer) fulfilled() (keys []absent.Key, all bool) {
+func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 	keys, all = w.news.takeFulfilled()
-	if found := w.news.takeFound(); found != nil && !w.absences.absent.Idle() {
+	if found := w.news.takeFound(); found != nil && !w.absences.rejected.Idle() {
 		keys = append(keys, found()...)
 	}
 	return keys, all
@@ -162,7 +162,7 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 
 // judge settles what is not accepted and returns the rest, and what waited for
 // something that has come too late to be stored.
-func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*absent.Whole) {
+func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*pending.PendingEvent) {
 	accepted = make([]*job, 0, len(jobs))
 	for _, j := range jobs {
 		w.contain(j, func() {
@@ -175,7 +175,7 @@ func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 	return accepted, woken
 }
 
-func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*absent.Whole) {
+func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*pending.PendingEvent) {
 	if w.overtaken(j) {
 		return false, nil
 	}
@@ -212,7 +212,7 @@ func (w *writer) judgeForeign(j *job) {
 		w.reject(j, v)
 		return
 	}
-	w.absences.absent.Owe(absent.Note{Incoming: j.incoming, ID: j.key.id})
+	w.absences.rejected.Want(pending.Note{Incoming: j.incoming, ID: j.key.id})
 	w.retrier.refetch.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 	w.retrier.done(j)
 }
@@ -235,7 +235,7 @@ func (w *writer) overtaken(j *job) bool {
 // was: if it counts later, it is requested again and verified then.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
 	w.listings.hearing.waits(v.DependsOn)
-	w.unwanted(j, IsRejected, v, absent.Note{Deps: absent.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0 && !j.foreign})
+	w.unwanted(j, IsRejected, v, pending.Note{Deps: pending.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0 && !j.foreign})
 }
 
 // postpone keeps an event to be judged again for which there is no room now.
@@ -244,12 +244,12 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 		w.retrier.done(j)
 		return
 	}
-	w.unwanted(j, IsPostponed, v, absent.Note{Later: true})
+	w.unwanted(j, IsPostponed, v, pending.Note{Later: true})
 	w.later.come()
 }
 
 // unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
-func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n absent.Note) {
+func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
 	w.report.rejected(j.incoming, is, v)
 	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, j.stats
 	w.absences.note(n)
@@ -259,12 +259,12 @@ func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n absent.No
 
 // held takes note of an event that the Policy keeps, and returns what waited for it: a
 // state may be held as well once its announcement is, a deletion of it be accepted.
-func (w *writer) held(ctx context.Context, j *job) (woken []*absent.Whole) {
+func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.report.say("event held", j.incoming, "by", "the policy")
 	j.useful = true
 	w.absences.known.Add(j.key.id)
-	e, _ := w.absences.absent.Look(j.key.id)
-	w.absences.absent.Stored(j.key.id)
+	e, _ := w.absences.rejected.Look(j.key.id)
+	w.absences.rejected.Forget(j.key.id)
 	w.report.held.Add(1)
 	w.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
@@ -286,14 +286,14 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	w.listings.hearing.waits(deps)
 	w.report.say("event waits", j.incoming, "for", deps[0])
 	w.report.states.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
-	w.absences.note(absent.Note{
-		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Deps: absent.KeysOf(deps), Waits: true,
+	w.absences.note(pending.Note{
+		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Deps: pending.KeysOf(deps), Waits: true,
 	})
 	w.retrier.done(j)
 }
 
 // save saves jobs and returns what waited for them.
-func (w *writer) save(ctx context.Context, jobs []*job) (woken []*absent.Whole) {
+func (w *writer) save(ctx context.Context, jobs []*job) (woken []*pending.PendingEvent) {
 	p := patience{call: w.cfg.fixed.StoreTimeout}
 	if len(jobs) == 1 && jobs[0].slow && jobs[0].tries%slowTries != 0 {
 		p.call = w.cfg.fixed.StoreTimeout / leastPatience
@@ -330,7 +330,7 @@ func (p patience) apart(most time.Duration, now time.Time) patience {
 
 func (p patience) over(now time.Time) bool { return !p.end.IsZero() && !now.Before(p.end) }
 
-func (w *writer) saveFor(ctx context.Context, jobs []*job, p patience) (woken []*absent.Whole) {
+func (w *writer) saveFor(ctx context.Context, jobs []*job, p patience) (woken []*pending.PendingEvent) {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -378,7 +378,7 @@ func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 // them that the Store can't stand, or comes to no end with: when they have failed before,
 // one is saved alone, another one each time, and if the Store works for that, or has
 // worked for others since, so are the rest, in smaller parts.
-func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*absent.Whole) {
+func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*pending.PendingEvent) {
 	r, last := &w.retrier.retries, len(jobs)-1
 	slow := errors.Is(err, context.DeadlineExceeded)
 	if slow {
@@ -401,18 +401,18 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 }
 
 // outcome takes in what the Store did with an event.
-func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*absent.Whole) {
+func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*pending.PendingEvent) {
 	ev := j.incoming.Event
 	w.report.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
 		w.absences.known.Add(j.key.id)
 		w.absences.arrivals.add(j.key.id, time.Now())
-		w.absences.absent.Stored(j.key.id)
+		w.absences.rejected.Forget(j.key.id)
 		w.report.states.stored(ev)
 		w.feed.stored(ev)
 		w.news.announced(ev)
-		woken = w.absences.arrived(ctx, absent.Fulfils(ev, true))
+		woken = w.absences.arrived(ctx, pending.Fulfils(ev, true))
 	case graspsync.Superseded, graspsync.Deleted:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String())
 		w.report.states.note(j.incoming, unsaved(o))
@@ -420,7 +420,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	case graspsync.Refused:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
 		w.report.states.note(j.incoming, unsaved(o))
-		w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id})
+		w.absences.note(pending.Note{Incoming: j.incoming, ID: j.key.id})
 	default:
 		w.retrier.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
 		return nil
@@ -439,7 +439,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 
 // gone remembers an event that was accepted but is no more.
 func (w *writer) gone(j *job) {
-	w.absences.note(absent.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Accepted: countsAgain(j.incoming.Event)})
+	w.absences.note(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Accepted: countsAgain(j.incoming.Event)})
 }
 
 // brought counts a new event for the relay that had it.
@@ -472,7 +472,7 @@ func (w *writer) judgeLater(ctx context.Context) {
 		w.laterTurn(ctx, now)
 	}
 	if l.asks(now) {
-		ask, any := w.absences.absent.Overdue(laterAskMost)
+		ask, any := w.absences.rejected.Overdue(laterAskMost)
 		for relay, ids := range ask {
 			w.retrier.askAgain(ctx, relay, ids)
 		}
@@ -483,7 +483,7 @@ func (w *writer) judgeLater(ctx context.Context) {
 // laterTurn judges again those whose turn it is.
 func (w *writer) laterTurn(ctx context.Context, now time.Time) {
 	l := w.later
-	jobs := w.absences.revived(w.absences.absent.InTurn(laterTurn, l.since(now), now))
+	jobs := w.absences.revived(w.absences.rejected.InTurn(laterTurn, l.since(now), now))
 	for _, j := range jobs {
 		j.again = true
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/sync/internal/absent"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // moodyStore saves or not as each event has it.
@@ -276,7 +276,7 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	here := result == graspsync.Stored || result == graspsync.Duplicate
 	require.Equal(t, result == graspsync.Stored, b.report.sources[graspsync.CatchUp].Load() == 1)
 	require.Equal(t, here, b.absences.known.Has(j.key.id))
-	e, remembered := b.absences.absent.Look(j.key.id)
+	e, remembered := b.absences.rejected.Look(j.key.id)
 	switch result {
 	case graspsync.Superseded, graspsync.Deleted:
 		require.True(t, remembered)
@@ -286,7 +286,7 @@ func becomes(t *testing.T, result graspsync.Result, tries int, owed bool, kind i
 	case graspsync.Refused:
 		require.True(t, remembered)
 		require.Equal(t, j.key.id, e.ID)
-		e.Heard = absent.Heard{}
+		e.Heard = pending.Heard{}
 		require.Zero(t, e)
 	case graspsync.Stored, graspsync.Duplicate:
 		require.False(t, remembered)

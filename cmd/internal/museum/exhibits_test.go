@@ -161,7 +161,7 @@ var exhibits = []exhibit{
 		oneSeed(6), "bytes sent by a deletion",
 	},
 	{
-		"a deletion of many ids waits for sixteen", "sync/internal/absent/key.go",
+		"a deletion of many ids waits for sixteen", "sync/internal/pending/key.go",
 		"const MaxDependencies = 10_000", "const MaxDependencies = 16", "./sync", "TestDeletionOfManyIDs", nil, "",
 	},
 	{
@@ -195,8 +195,8 @@ var exhibits = []exhibit{
 		oneSeed(6), "foreign",
 	},
 	{
-		"the oldest id goes, whoever brought most", "sync/internal/absent/table.go",
-		"last := r.owners.Next().Item\n", "last := entryOf(r.order.Front())\n", "./sync", "TestWaitingEventsOfOneRelayDriveOutNoOthers",
+		"the oldest id goes, whoever brought most", "sync/internal/pending/rejected.go",
+		"return limit.Stranger{ID: u.Value().HostPort().Host}", "_ = u\n	return limit.Stranger{}", "./sync", "TestWaitingEventsOfOneRelayDriveOutNoOthers",
 		nil, "at once; dropped",
 	},
 	{

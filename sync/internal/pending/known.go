@@ -1,4 +1,4 @@
-package absent
+package pending
 
 import (
 	"sync"

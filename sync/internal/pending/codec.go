@@ -1,0 +1,139 @@
+package pending
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+	"unique"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+)
+
+const (
+	rejectedVersion = 2
+	// chunks is the number of chunks, so that a new id changes a small part of what is written.
+	chunks  = 256
+	keySize = 8
+)
+
+var errChunk = errors.New("not a chunk of remembered events")
+
+// record is an entry in a chunk. The text of the relay URL and the dependencies follow.
+type record struct {
+	ID              graspsync.EventID
+	CreatedAt, Seen int64
+	Kind            int32
+	Accepted        bool
+	Wanted          bool
+	Tries           uint8
+	Relay, Deps     uint16 // bytes, and number
+}
+
+// Export returns the ids and what is known of them, without the whole events, in chunks. Only chunks with a
+// changed entry differ from those of an earlier call.
+func (r *RejectedIndex) Export() [][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([][]byte, chunks)
+	for _, e := range r.ids.All() {
+		b := &out[maphash.Comparable(r.seed, e.id)%chunks]
+		if *b == nil {
+			*b = []byte{rejectedVersion}
+		}
+		*b = e.append(*b)
+	}
+	return out
+}
+
+// append encodes an entry. An event without room is wanted by the next process, because nothing else is left
+// of it there.
+func (e *entry) append(b []byte) []byte {
+	relay := e.relay.Value().String()
+	b, _ = binary.Append(b, binary.BigEndian, record{ // never fails
+		ID: e.id, CreatedAt: int64(e.createdAt), Seen: e.seen, Kind: e.kind, Accepted: e.accepted, Wanted: e.wanted || e.tries > 0,
+		Tries: e.tries, Relay: uint16(len(relay)), Deps: uint16(len(e.deps)), //nolint:gosec // bounded by MaxDependencies, and by a URL
+	})
+	b = append(b, relay...)
+	for i := range e.deps {
+		b = binary.BigEndian.AppendUint64(b, uint64(e.deps[i].key))
+	}
+	return b
+}
+
+// restored is an entry as it was read.
+type restored struct {
+	entry
+	keys []Key
+}
+
+// Restore takes in what Export returned, as far as it can be read, before anything else is added. A chunk
+// with an error is left out.
+func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
+	var all []restored
+	for _, c := range chunks {
+		entries, cerr := decode(c)
+		if cerr != nil {
+			err = cerr
+			continue
+		}
+		all = append(all, entries...)
+	}
+	slices.SortStableFunc(all, func(a, b restored) int { return cmp.Compare(a.seen, b.seen) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for _, in := range all {
+		e := &in.entry
+		e.seen = min(e.seen, now.Unix()) // a clock that was set back makes nothing last longer
+		if _, known := r.ids.Get(e.id); known || r.old(e, now) {
+			continue
+		}
+		if e.tries > 0 { // nothing is whole any more: it has its turn now
+			e.wanted = false
+			e.seen = min(e.seen, now.Unix()-int64(e.wait()/time.Second))
+		}
+		r.link(e, in.keys)
+		d.Remembered += r.put(e)
+	}
+	return d, err
+}
+
+func decode(chunk []byte) (out []restored, err error) {
+	if len(chunk) == 0 {
+		return nil, nil
+	}
+	if chunk[0] != rejectedVersion {
+		return nil, fmt.Errorf("%w: version %d", errChunk, chunk[0])
+	}
+	for rest := chunk[1:]; len(rest) > 0; {
+		var rec record
+		n, err := binary.Decode(rest, binary.BigEndian, &rec)
+		end := n + int(rec.Relay) + keySize*int(rec.Deps)
+		if err != nil || rec.Deps > MaxDependencies || rec.Tries > maxTries || len(rest) < end {
+			return nil, errChunk
+		}
+		in := restored{entry: entry{
+			id: rec.ID, createdAt: nostr.Timestamp(rec.CreatedAt), seen: rec.Seen, kind: rec.Kind,
+			accepted: rec.Accepted, wanted: rec.Wanted, tries: rec.Tries,
+		}}
+		var u graspsync.RelayURL
+		if rec.Relay > 0 {
+			if u, err = graspsync.ParseRelayURL(string(rest[n : n+int(rec.Relay)])); err != nil {
+				return nil, fmt.Errorf("%w: %w", errChunk, err)
+			}
+		}
+		in.relay = unique.Make(u)
+		for keys := rest[n+int(rec.Relay) : end]; len(keys) > 0; keys = keys[keySize:] {
+			in.keys = append(in.keys, Key(binary.BigEndian.Uint64(keys)))
+		}
+		out = append(out, in)
+		rest = rest[end:]
+	}
+	return out, nil
+}

@@ -1,0 +1,614 @@
+package pending
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
+)
+
+const (
+	// linksPerEntry is the maximum average number of dependencies of an event. A deletion may have
+	// thousands. Most events have one or two.
+	linksPerEntry = 16
+
+	noTime nostr.Timestamp = -1 // of an event of which only the id is known
+)
+
+// RejectedIndex has the ids of verified events that are not stored: rejected, pending, without room,
+// superseded, deleted or removed events. An id is never added before an event with this id was verified, so
+// a forged copy cannot hide the real event.
+//
+// Ids are kept for days with their dependencies. Whole events are kept as [PendingEvent] as long as there is
+// room. When a dependency arrives, whole events are judged again, and the other ids are wanted, that is, they
+// are requested again. Relay hosts share the ids and the events, see [limit.Table]. A RejectedIndex may be
+// used concurrently.
+type RejectedIndex struct {
+	keepFor  time.Duration // an id; read-only
+	wholeFor time.Duration // a rejected event; read-only
+	seed     maphash.Seed  // of the chunks that are exported; read-only
+
+	mu sync.Mutex
+	// guarded by mu
+	seq    uint64
+	ids    *limit.Table[graspsync.EventID, *entry] // the bytes are those of dependencies
+	byDep  map[Key]*depLink
+	events [states]*limit.Table[graspsync.EventID, *PendingEvent]
+}
+
+// state is why a whole event is kept.
+type state int
+
+const (
+	waits state = iota // for a dependency
+	fresh              // it was rejected a moment ago
+	later              // there was no room for it
+	states
+)
+
+// entry is what is remembered of one event. It is small, because there are many.
+type entry struct {
+	id        graspsync.EventID
+	createdAt nostr.Timestamp // noTime if it is not known
+	seen      int64           // Unix seconds
+	deps      []depLink
+	event     *PendingEvent // nil if only this is left
+	relay     unique.Handle[graspsync.RelayURL]
+	kind      int32
+	accepted  bool  // the policy accepted it once
+	wanted    bool  // the event is judged again, or requested again
+	tries     uint8 // how often there was no room for it
+}
+
+// depLink is one dependency of one event, in the ring of all that have it.
+type depLink struct {
+	key        Key
+	prev, next *depLink
+	of         *entry
+}
+
+// PendingEvent is a whole event that is judged again.
+type PendingEvent struct {
+	Incoming graspsync.Incoming
+	ID       graspsync.EventID
+	Size     int64
+	Payer    any // of the Note
+
+	since time.Time // when it was added, or judged last
+	seq   uint64
+	entry *entry
+	in    state
+}
+
+const (
+	// laterFirst is the time until an id without room is requested again. It doubles each time that the event
+	// comes without finding room, to at most laterMost.
+	laterFirst = time.Hour
+	laterMost  = 20 * time.Hour
+	// laterAsks is the maximum number of requests by id, and of times that a held event is kept whole after it
+	// gave way to another one. Otherwise events without room would take turns forever. A pass brings the rest.
+	laterAsks = 4
+	maxTries  = 7
+)
+
+// Config bounds a [RejectedIndex].
+type Config struct {
+	Most         int           // ids
+	Waiting      int           // events that wait whole; as many that were rejected, and that had no room
+	WaitingBytes int64         // of the first; a quarter of that for each of the others
+	KeepFor      time.Duration // an id is remembered
+	WholeFor     time.Duration // a rejected event stays whole
+}
+
+// NewRejectedIndex returns an empty index.
+func NewRejectedIndex(cfg Config) *RejectedIndex {
+	most := max(1, cfg.Most)
+	r := &RejectedIndex{
+		keepFor: cfg.KeepFor, wholeFor: cfg.WholeFor, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
+		ids: limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
+	}
+	for s := range r.events {
+		bytes := cfg.WaitingBytes
+		if state(s) != waits {
+			bytes /= 4
+		}
+		r.events[s] = limit.NewTable[graspsync.EventID, *PendingEvent](cfg.Waiting, max(1, bytes))
+	}
+	return r
+}
+
+// Note is what is to be remembered of an event.
+type Note struct {
+	Incoming graspsync.Incoming
+	ID       graspsync.EventID
+	Size     int64
+	Payer    any // returned with the whole event
+	Deps     []Key
+	Accepted bool // the policy accepted it once
+	Waits    bool // keep it whole while there is room
+	Fresh    bool // keep it whole for a moment
+	Later    bool // there is no room for it now: keep it whole to be judged again
+	Tries    int  // with Later: how often it gave way before, after which only the id is kept
+}
+
+// Dropped counts what bounds took.
+type Dropped struct{ Waiting, Fresh, Later, Remembered int }
+
+// Add remembers an event.
+func (r *RejectedIndex) Add(n Note) (d Dropped) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.expire(now)
+	e := r.entry(n, now)
+	e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
+	e.wanted, e.accepted = false, e.accepted || n.Accepted
+	if e.tries = uint8(min(max(int(e.tries), n.Tries)+1, maxTries)); !n.Later { //nolint:gosec // bounded
+		e.tries = 0
+	}
+	r.link(e, n.Deps)
+	if d.Remembered = r.put(e); d.Remembered > 0 {
+		if _, ok := r.ids.Get(e.id); !ok {
+			return d
+		}
+	}
+	if n.Waits || n.Fresh || n.Later && n.Tries < laterAsks {
+		in := waits
+		switch {
+		case n.Fresh:
+			in = fresh
+		case n.Later:
+			in = later
+		}
+		r.seq++
+		lost := r.hold(&PendingEvent{
+			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, seq: r.seq, entry: e, in: in,
+		})
+		*[states]*int{&d.Waiting, &d.Fresh, &d.Later}[in] += lost
+	}
+	return d
+}
+
+// entry returns the entry of an id, without a whole event and without dependencies. It is new if need be.
+func (r *RejectedIndex) entry(n Note, now time.Time) *entry {
+	e, ok := r.ids.Get(n.ID)
+	if !ok {
+		e = &entry{id: n.ID, createdAt: noTime}
+	}
+	r.unlink(e)
+	e.seen, e.relay = now.Unix(), unique.Make(n.Incoming.Source.Relay)
+	return e
+}
+
+func host(u unique.Handle[graspsync.RelayURL]) limit.Stranger {
+	return limit.Stranger{ID: u.Value().HostPort().Host}
+}
+
+// put makes an entry the newest one of its relay host. It returns how many entries were lost to the bounds.
+func (r *RejectedIndex) put(e *entry) (lost int) {
+	gone, ok := r.ids.Put(e.id, host(e.relay), keySize*int64(len(e.deps)), e)
+	for _, g := range gone {
+		r.unlink(g.Value)
+	}
+	if !ok {
+		r.unlink(e)
+		return len(gone) + 1
+	}
+	return len(gone)
+}
+
+// hold keeps a whole event. It returns how many are no longer kept.
+func (r *RejectedIndex) hold(w *PendingEvent) (lost int) {
+	gone, ok := r.events[w.in].Put(w.ID, host(w.entry.relay), w.Size, w)
+	for _, g := range gone {
+		g.Value.entry.event = nil
+	}
+	if !ok {
+		return len(gone) + 1
+	}
+	w.entry.event = w
+	return len(gone)
+}
+
+// link has an entry depend on keys.
+func (r *RejectedIndex) link(e *entry, keys []Key) {
+	e.deps = make([]depLink, len(keys))
+	for i, k := range keys {
+		d := &e.deps[i]
+		*d = depLink{key: k, of: e}
+		if first := r.byDep[k]; first != nil {
+			d.prev, d.next = first.prev, first
+			first.prev.next, first.prev = d, d
+		} else {
+			d.prev, d.next = d, d
+			r.byDep[k] = d
+		}
+	}
+}
+
+// unlink has an entry depend on nothing, and takes its event from it.
+func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
+	for i := range e.deps {
+		d := &e.deps[i]
+		switch {
+		case d.next == d:
+			delete(r.byDep, d.key)
+		case r.byDep[d.key] == d:
+			r.byDep[d.key] = d.next
+		}
+		d.prev.next, d.next.prev = d.next, d.prev
+	}
+	e.deps = nil
+	return r.unhold(e)
+}
+
+// unhold leaves of a whole event only the entry.
+func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
+	w := e.event
+	if w != nil {
+		r.events[w.in].Delete(e.id)
+		e.event = nil
+	}
+	return w
+}
+
+func (r *RejectedIndex) remove(e *entry) {
+	r.unlink(e)
+	r.ids.Delete(e.id)
+}
+
+// expire removes what is too old.
+func (r *RejectedIndex) expire(now time.Time) {
+	var old []*entry
+	for _, e := range r.ids.All() {
+		if !r.old(e, now) {
+			break
+		}
+		old = append(old, e)
+	}
+	for _, e := range old {
+		r.remove(e)
+	}
+	old = old[:0]
+	for _, w := range r.events[fresh].All() {
+		if now.Sub(w.since) < r.wholeFor {
+			break
+		}
+		old = append(old, w.entry)
+	}
+	for _, e := range old {
+		r.unhold(e)
+	}
+}
+
+func (r *RejectedIndex) old(e *entry, now time.Time) bool {
+	return now.Unix()-e.seen > int64(r.keepFor/time.Second)
+}
+
+// due reports whether the id of an event without room is to be requested again. A whole event is judged again.
+func (e *entry) due(now time.Time) bool {
+	return e.tries > 0 && e.event == nil && now.Unix()-e.seen >= int64(e.wait()/time.Second)
+}
+
+func (e *entry) wait() time.Duration { return backoff.Doubled(laterFirst, laterMost, int(e.tries)) }
+
+// get returns the entry of an id, nil if there is none.
+func (r *RejectedIndex) get(id graspsync.EventID) *entry {
+	e, ok := r.ids.Get(id)
+	if !ok || r.old(e, time.Now()) {
+		return nil
+	}
+	return e
+}
+
+// Has reports whether an event needs no second look.
+func (r *RejectedIndex) Has(id graspsync.EventID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.get(id)
+	return e != nil && !e.wanted && !e.due(time.Now())
+}
+
+// Forget removes an event.
+func (r *RejectedIndex) Forget(id graspsync.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := r.ids.Get(id); ok {
+		r.remove(e)
+	}
+}
+
+// Want remembers that an event is to be requested again, because it could not be saved.
+func (r *RejectedIndex) Want(n Note) (d Dropped) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.expire(now)
+	e := r.entry(n, now)
+	if e.createdAt == noTime {
+		e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
+	}
+	e.wanted, e.tries = true, 0
+	return Dropped{Remembered: r.put(e)}
+}
+
+// Arrived returns what depends on any of the keys: whole events in the order in which they came, and the ids
+// of the others by the relay that brought them. All of these are wanted.
+func (r *RejectedIndex) Arrived(keys []Key) (whole []*PendingEvent, ask map[graspsync.RelayURL][]graspsync.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expire(time.Now())
+	for i, k := range keys {
+		if i%arrivedAtOnce == arrivedAtOnce-1 { // others have their turn
+			r.mu.Unlock()
+			r.mu.Lock()
+		}
+		for _, e := range r.waitingFor(k) {
+			if e.event != nil {
+				whole = append(whole, r.unlink(e))
+			} else if !e.wanted {
+				lazy.Put(&ask, e.relay.Value(), append(ask[e.relay.Value()], e.id))
+			}
+			e.wanted = true
+		}
+	}
+	sortPending(whole)
+	return whole, ask
+}
+
+// arrivedAtOnce is how many keys are looked up while others wait. A scan may have found as many as
+// there are repositories and root events.
+const arrivedAtOnce = 256
+
+// waitingFor returns the entries that depend on a key.
+func (r *RejectedIndex) waitingFor(k Key) (all []*entry) {
+	first := r.byDep[k]
+	for d := first; d != nil; {
+		all = append(all, d.of)
+		if d = d.next; d == first {
+			break
+		}
+	}
+	return all
+}
+
+// Idle reports whether no event has a dependency.
+func (r *RejectedIndex) Idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byDep) == 0
+}
+
+// Awaits reports whether an event depends on a key.
+func (r *RejectedIndex) Awaits(k Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byDep[k] != nil
+}
+
+// Wanted returns the ids that an earlier process wanted and did not get, by the relay that had them.
+func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, e := range r.ids.All() {
+		if e.wanted && e.tries == 0 {
+			lazy.Put(&ask, e.relay.Value(), append(ask[e.relay.Value()], id))
+		}
+	}
+	return ask
+}
+
+// InTurn returns at most so many events without room that were judged last at a time or before, the one that
+// was judged longest ago first. They stay.
+func (r *RejectedIndex) InTurn(most int, last, now time.Time) (turn []*PendingEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.events[later].All() {
+		if len(turn) == most || w.since.After(last) {
+			break
+		}
+		turn = append(turn, w)
+	}
+	for _, w := range turn {
+		w.since = now
+		r.events[later].Touch(w.ID)
+	}
+	return turn
+}
+
+// State is what is remembered of one event.
+type State struct {
+	Accepted bool // once
+	Waits    bool // it is whole for that, as with the next two
+	Fresh    bool
+	Later    bool
+	Awaits   int // number of dependencies
+	Tries    int // how often there was no room for it
+	Whole    *PendingEvent
+	Wanted   bool // it is judged again, or requested again
+	Heard
+}
+
+// Heard is when an event was seen last, and what is known of it.
+type Heard struct {
+	ID        graspsync.EventID
+	Seen      time.Time // to the second
+	Relay     graspsync.RelayURL
+	Kind      int
+	CreatedAt nostr.Timestamp // less than 0 if it is not known
+}
+
+func (e *entry) heard() Heard {
+	return Heard{ID: e.id, Seen: time.Unix(e.seen, 0), Relay: e.relay.Value(), Kind: int(e.kind), CreatedAt: e.createdAt}
+}
+
+// Awaiting returns the events that depend on a key, at most so many of those that were seen last, and how
+// many there are.
+func (r *RejectedIndex) Awaiting(k Key, most int) (out []Heard, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.waitingFor(k) {
+		out = append(out, e.heard())
+	}
+	slices.SortStableFunc(out, func(a, b Heard) int { return b.Seen.Compare(a.Seen) })
+	return out[:min(len(out), most)], len(out)
+}
+
+// Look returns what is remembered of an event. It returns false if that is nothing.
+func (r *RejectedIndex) Look(id graspsync.EventID) (s State, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.get(id)
+	if e == nil {
+		return s, false
+	}
+	s = State{Accepted: e.accepted, Wanted: e.wanted, Awaits: len(e.deps), Tries: int(e.tries), Heard: e.heard(), Whole: e.event}
+	if e.event != nil {
+		s.Waits, s.Fresh, s.Later = e.event.in == waits, e.event.in == fresh, e.event.in == later
+	}
+	return s, true
+}
+
+// Keys returns the dependencies of an event.
+func (r *RejectedIndex) Keys(id graspsync.EventID) []Key {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.get(id)
+	if e == nil {
+		return nil
+	}
+	keys := make([]Key, len(e.deps))
+	for i := range e.deps {
+		keys[i] = e.deps[i].key
+	}
+	return keys
+}
+
+// Judging takes an event out of those without room: it is judged or saved again until that works.
+func (r *RejectedIndex) Judging(id graspsync.EventID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := r.ids.Get(id); ok {
+		r.unhold(e)
+		e.wanted = true
+	}
+}
+
+// Overdue returns ids without room of which only the id is left, at most so many of each relay that had them.
+// They are wanted. any is false if there is no event without room.
+func (r *RejectedIndex) Overdue(most int) (ask map[graspsync.RelayURL][]graspsync.EventID, any bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for id, e := range r.ids.All() {
+		if e.tries == 0 {
+			continue
+		}
+		any = true
+		if u := e.relay.Value(); !e.wanted && e.tries <= laterAsks && e.due(now) && len(ask[u]) < most {
+			e.wanted = true
+			lazy.Put(&ask, u, append(ask[u], id))
+		}
+	}
+	return ask, any
+}
+
+func sortPending(whole []*PendingEvent) {
+	slices.SortFunc(whole, func(a, b *PendingEvent) int { return cmp.Compare(a.seq, b.seq) })
+}
+
+// Anything returns all whole events with dependencies, and the ids of the others are wanted: it is not
+// known what has arrived.
+func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.ids.All() {
+		if len(e.deps) == 0 || e.accepted {
+			continue
+		}
+		if w := r.unlink(e); w != nil {
+			whole = append(whole, w)
+		}
+		e.wanted = true
+	}
+	sortPending(whole)
+	return whole
+}
+
+// Held is how many events are held whole.
+type Held struct{ Waiting, Fresh, Later int }
+
+// Held returns how many events are held whole.
+func (r *RejectedIndex) Held() Held {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Held{Waiting: r.events[waits].Len(), Fresh: r.events[fresh].Len(), Later: r.events[later].Len()}
+}
+
+// Len returns the number of ids.
+func (r *RejectedIndex) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ids.Len()
+}
+
+// Stamps returns what is known to match a filter. If the filter contains only kinds and times, all ids are
+// compared, otherwise the whole events. Under the lock only kinds and times are compared, because every event
+// that comes waits for it.
+func (r *RejectedIndex) Stamps(f nostr.Filter) (out []graspsync.Stamp) {
+	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
+		return r.stampsByKind(f)
+	}
+	match := filters.Compile([]nostr.Filter{f})
+	for _, ev := range r.whole() {
+		if match.Match(ev.Event) {
+			out = append(out, ev.Stamp())
+		}
+	}
+	return out
+}
+
+func (r *RejectedIndex) stampsByKind(f nostr.Filter) (out []graspsync.Stamp) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for _, e := range r.ids.All() {
+		switch {
+		case f.Kinds != nil && !slices.Contains(f.Kinds, int(e.kind)):
+		case f.Since != nil && e.createdAt < *f.Since, f.Until != nil && e.createdAt > *f.Until:
+		case r.counts(e, now):
+			out = append(out, graspsync.Stamp{CreatedAt: e.createdAt, ID: e.id})
+		}
+	}
+	return out
+}
+
+// whole returns the whole events that count as known.
+func (r *RejectedIndex) whole() (out []graspsync.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for _, table := range r.events {
+		for _, w := range table.All() {
+			if r.counts(w.entry, now) {
+				out = append(out, w.Incoming.Event)
+			}
+		}
+	}
+	return out
+}
+
+// counts reports whether an entry says that an event is known, and when it was made.
+func (r *RejectedIndex) counts(e *entry, now time.Time) bool {
+	return !e.wanted && e.createdAt >= 0 && !r.old(e, now) && !e.due(now)
+}

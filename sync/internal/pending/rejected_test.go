@@ -1,0 +1,199 @@
+package pending_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/sync/internal/pending"
+)
+
+func id(n int) graspsync.EventID { return graspsync.EventID{0: byte(n >> 8), 1: byte(n), 2: 1} }
+
+func relay(t *testing.T, n int) graspsync.RelayURL {
+	u, err := graspsync.ParseRelayURL(fmt.Sprintf("wss://r%d.example", n))
+	require.NoError(t, err)
+	return u
+}
+
+// note is an event of a relay.
+func note(t *testing.T, n, from int, deps ...graspsync.Dependency) pending.Note {
+	ev := eventtest.Of(&nostr.Event{ID: id(n).String(), Kind: graspsync.KindState, CreatedAt: nostr.Timestamp(n)})
+	return pending.Note{
+		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.Live, Relay: relay(t, from)}},
+		ID:       id(n), Size: 100, Deps: pending.KeysOf(deps),
+	}
+}
+
+func index(most, waiting int) *pending.RejectedIndex {
+	return pending.NewRejectedIndex(pending.Config{
+		Most: most, Waiting: waiting, WaitingBytes: 1 << 20, KeepFor: 7 * 24 * time.Hour, WholeFor: 2 * time.Minute,
+	})
+}
+
+// What waits is returned in the order in which it came, once; ids without their events are requested of their relay.
+func TestArrived(t *testing.T) {
+	r := index(100, 10)
+	on := graspsync.OnEvent(id(99))
+	for i := range 4 {
+		n := note(t, 10-i, i%2, on, graspsync.OnEvent(id(50+i)))
+		n.Waits = i > 0
+		r.Add(n)
+	}
+	require.True(t, r.Awaits(pending.KeyOf(on)))
+	whole, ask := r.Arrived([]pending.Key{pending.KeyOf(on), pending.KeyOf(graspsync.OnEvent(id(51)))})
+	var ids []graspsync.EventID
+	for _, w := range whole {
+		ids = append(ids, w.ID)
+	}
+	require.Equal(t, []graspsync.EventID{id(9), id(8), id(7)}, ids)
+	require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 0): {id(10)}}, ask)
+	require.False(t, r.Has(id(10)), "it is requested")
+	whole, ask = r.Arrived([]pending.Key{pending.KeyOf(on)})
+	require.Empty(t, whole)
+	require.Empty(t, ask)
+	for i := range 4 {
+		r.Forget(id(10 - i))
+	}
+	require.True(t, r.Idle())
+	require.Zero(t, r.Len())
+	require.Zero(t, r.Held())
+}
+
+// A relay host that fills the index loses its own oldest ids and events.
+func TestRelayHostsShare(t *testing.T) {
+	r := index(30, 9)
+	for i := range 3 {
+		n := note(t, i, 1)
+		n.Waits = true
+		r.Add(n)
+	}
+	var dropped pending.Dropped
+	for i := 100; i < 300; i++ {
+		n := note(t, i, 2)
+		n.Waits = true
+		d := r.Add(n)
+		dropped.Remembered += d.Remembered
+		dropped.Waiting += d.Waiting
+	}
+	require.Equal(t, pending.Dropped{Remembered: 173, Waiting: 194}, dropped)
+	for i := range 3 {
+		s, known := r.Look(id(i))
+		require.True(t, known && s.Waits)
+	}
+	require.False(t, r.Has(id(272)))
+	require.True(t, r.Has(id(273)))
+	for i := 400; i < 500; i++ { // dependencies count as well
+		n := note(t, i, 3)
+		for k := range 100 {
+			n.Deps = append(n.Deps, pending.Key(1000*i+k))
+		}
+		r.Add(n)
+	}
+	require.True(t, r.Has(id(0)))
+	for i := range 3 {
+		r.Forget(id(i))
+	}
+	require.LessOrEqual(t, r.Len(), 30)
+}
+
+// Ids last for days, whole rejected events for minutes.
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := index(100, 10)
+		n := note(t, 1, 1, graspsync.OnEvent(id(9)))
+		n.Fresh = true
+		r.Add(n)
+		time.Sleep(3 * time.Minute)
+		r.Add(note(t, 2, 1))
+		require.Equal(t, pending.Held{}, r.Held())
+		require.Len(t, r.Stamps(nostr.Filter{Kinds: []int{graspsync.KindState}}), 2)
+		time.Sleep(7*24*time.Hour - 2*time.Minute)
+		require.False(t, r.Has(id(1)))
+		require.True(t, r.Has(id(2)))
+		r.Add(note(t, 3, 1))
+		require.Equal(t, 2, r.Len())
+		require.True(t, r.Idle())
+	})
+}
+
+// An event without room is judged again in turn. If only the id is left, it is requested after an hour.
+func TestWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := index(100, 2)
+		for i := range 3 {
+			n := note(t, i, 1)
+			n.Later = true
+			r.Add(n)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, pending.Held{Later: 2}, r.Held())
+		turn := r.InTurn(1, time.Now(), time.Now())
+		require.Equal(t, id(1), turn[0].ID)
+		time.Sleep(time.Second)
+		require.Equal(t, id(2), r.InTurn(1, time.Now(), time.Now())[0].ID)
+		ask, any := r.Overdue(10)
+		require.True(t, any)
+		require.Empty(t, ask)
+		time.Sleep(2 * time.Hour)
+		require.False(t, r.Has(id(0)))
+		ask, _ = r.Overdue(10)
+		require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 1): {id(0)}}, ask)
+		ask, _ = r.Overdue(10)
+		require.Empty(t, ask)
+	})
+}
+
+// Ids survive a restart with all that is known of them. A damaged chunk is left out.
+func TestRestart(t *testing.T) {
+	r := index(1_000, 10)
+	on := graspsync.OnEvent(id(999))
+	for i := range 500 {
+		n := note(t, i, i%3, on, graspsync.OnEvent(id(600+i)))
+		n.Accepted, n.Later = i%2 == 0, i == 7
+		r.Add(n)
+	}
+	r.Want(note(t, 8, 2))
+	before := r.Export()
+	r.Add(note(t, 500, 1))
+	changed := 0
+	for i, c := range r.Export() {
+		if !slices.Equal(c, before[i]) {
+			changed++
+		}
+	}
+	require.Equal(t, 1, changed, "chunks that are written for one id")
+	next := index(1_000, 10)
+	d, err := next.Restore(r.Export())
+	require.NoError(t, err)
+	require.Zero(t, d)
+	for i := range 501 {
+		a, _ := r.Look(id(i))
+		b, known := next.Look(id(i))
+		require.True(t, known)
+		a.Whole, a.Later = nil, false
+		if i == 7 {
+			a.Seen, b.Seen = time.Time{}, time.Time{} // it has its turn now
+		}
+		require.Equal(t, a, b)
+		require.Equal(t, r.Keys(id(i)), next.Keys(id(i)))
+	}
+	require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 2): {id(8)}}, next.Wanted())
+
+	chunk := slices.MaxFunc(before, func(a, b []byte) int { return len(a) - len(b) })
+	for n := range chunk {
+		some := index(1_000, 10)
+		_, err := some.Restore([][]byte{chunk[:n], nil, {1, 2}})
+		require.Error(t, err, "the last one")
+		flipped := slices.Clone(chunk)
+		flipped[n] ^= 0xff
+		_, _ = some.Restore([][]byte{flipped})
+	}
+}
