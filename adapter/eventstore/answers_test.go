@@ -202,7 +202,7 @@ func TestWhatAnAnswerCosts(t *testing.T) {
 		"by id":           {nostr.Filter{IDs: []string{repo.ID}}, 1, 1, 1},
 		"by a lost id":    {nostr.Filter{IDs: []string{alice}}, 0, 1, 0},
 		"by its address":  {nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: nostr.TagMap{"d": {"repo"}}}, 1, 1, 1},
-		"a profile":       {nostr.Filter{Kinds: []int{0, 10317}, Authors: []string{alice, bob}}, 0, 1, 0},
+		"a profile":       {nostr.Filter{Kinds: []int{0, 10317}, Authors: []string{alice, bob}}, 0, 4, 0},
 		"issues":          {nostr.Filter{Tags: nostr.TagMap{"a": {address}}, Limit: 50}, 50, 1, 51},
 		"issues and more": {nostr.Filter{Kinds: []int{1617, 1621}, Tags: nostr.TagMap{"a": {address, address + "-2"}}}, 25, 3, 52},
 		"of no index":     {nostr.Filter{Tags: nostr.TagMap{"a": {strings.Repeat("x", 101)}}}, 0, 80, 5106},

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/asker"
 )
 
 // shared is the view of a Store that relays get.
@@ -30,11 +30,17 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 		f.Limit = 0 // NIP-77 knows none
 		return b.reconciled(ctx, f)
 	}
-	events, err := b.newest(ctx, f, b.s.waiting.room())
+	slot, err := b.s.answers.Acquire(ctx, asker.Of(ctx), maxAnswer)
 	if err != nil {
 		return nil, err
 	}
-	return b.s.waiting.answer(ctx, events), nil
+	events, err := b.newest(ctx, f)
+	if err != nil {
+		slot.Release()
+		return nil, err
+	}
+	slot.Shrink(size(events))
+	return answer(ctx, events, slot), nil
 }
 
 // looksPerQuestion is how many events and look-ups a client's question may cost: they take some seconds of turns.
@@ -45,16 +51,16 @@ const looksPerQuestion = 500_000
 // once for each value that it has, each time read anew, and of several values not always the newest: so they are asked in
 // small parts. slicestore answers in one go, but for a second that a limit cuts.
 // Where that takes too long it fails: less than was asked for would be taken for all there is.
-func (b shared) newest(ctx context.Context, f nostr.Filter, room int) ([]*nostr.Event, error) {
+func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	f, ok := timely(f)
 	if !ok || f.LimitZero {
 		return nil, ctx.Err()
 	}
-	most, page := f.Limit, b.s.profile.page
+	most, page := f.Limit, b.s.traits.Page
 	switch n := nostr.GetTheoreticalLimit(f); {
 	case n >= 0 && (most <= 0 || most > n):
 		most = n
-	case n < 0 && most <= 0 && !b.s.profile.memory:
+	case n < 0 && most <= 0 && !b.s.traits.Memory:
 		most = max(1, page/4) // as they have it
 	case n < 0 && most <= 0:
 		most = page
@@ -62,7 +68,7 @@ func (b shared) newest(ctx context.Context, f nostr.Filter, room int) ([]*nostr.
 		most = min(most, page)
 	}
 	f.Limit = 0
-	w := walk{client: true, batch: clientBatch, bounds: true, left: looksPerQuestion, newest: newNewest(most, room)}
+	w := walk{client: true, bounded: true, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
 	err := b.s.walkBy(ctx, f, &w)
 	if err != nil && !errors.Is(err, ErrIncomplete) { // of a second, of which more is there than badger gives
 		return nil, err
@@ -79,7 +85,7 @@ func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 		kind   int
 	}
 	var all []entry
-	err := b.s.walkBy(ctx, f, &walk{client: true, batch: clientBatch, yield: func(e graspsync.Event) bool {
+	err := b.s.walkBy(ctx, f, &walk{client: true, yield: func(e graspsync.Event) bool {
 		all = append(all, entry{e.Stamp(), e.PubKey, e.Kind})
 		return true
 	}})
@@ -100,52 +106,15 @@ func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	return ch, nil
 }
 
-// CountEvents counts what the same question would be answered with if it had no limit.
-func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (int64, error) {
+// CountEvents counts what the same question would be answered with if it had no limit. It reads that, because what badger and lmdb
+// count may look alike.
+func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (n int64, err error) {
 	f.Limit, f.LimitZero = 0, false
-	q, ok := plan(f, b.s.profile)
-	if f, inTime := timely(f); ok && inTime && f.Search == "" {
-		if b.s.counts() && b.s.profile.countsOnly(f) && len(b.s.profile.excess(q).Tags) == 0 { // of a tag an event may have values in two parts
-			return b.tallyEvents(ctx, q, f)
-		}
-		return b.counted(ctx, f)
+	f, ok := timely(f)
+	if !ok || f.Search != "" {
+		return 0, ctx.Err()
 	}
-	return 0, ctx.Err()
-}
-
-// tallyEvents is tally without records of versions.
-func (b shared) tallyEvents(ctx context.Context, q, f nostr.Filter) (int64, error) {
-	n, err := b.tally(ctx, q, f)
-	if err != nil || q.Kinds != nil && !slices.Contains(q.Kinds, kindVersion) {
-		return n, err
-	}
-	q.Kinds = []int{kindVersion}
-	records, err := b.tally(ctx, q, f)
-	return n - records, err
-}
-
-// tally has the backend count q between the times of f, in parts where its authors or kinds are too many.
-func (b shared) tally(ctx context.Context, q, f nostr.Filter) (int64, error) {
-	if over := b.s.profile.excess(q); !single(over) {
-		one, two := halve(q, over)
-		n, err := b.tally(ctx, one, f)
-		if err != nil {
-			return 0, err
-		}
-		rest, err := b.tally(ctx, two, f)
-		return n + rest, err
-	}
-	q.Since, q.Until = f.Since, f.Until
-	if b.s.profile.memory && f.Since != nil {
-		q.Since = ptr(*f.Since - 1) // count adds it again
-	}
-	n, err := b.s.count(forClient(ctx), q)
-	return int64(n), err
-}
-
-// counted counts by reading: what is counted without that may look alike.
-func (b shared) counted(ctx context.Context, f nostr.Filter) (n int64, err error) {
-	err = b.s.walkBy(ctx, f, &walk{client: true, batch: clientBatch, bounds: true, left: looksPerQuestion, yield: func(graspsync.Event) bool {
+	err = b.s.walkBy(ctx, f, &walk{client: true, bounded: true, left: looksPerQuestion, yield: func(graspsync.Event) bool {
 		n++
 		return true
 	}})

@@ -42,15 +42,4 @@ type Config struct {
 	// NoSync leaves out the call of the backend's Sync after each Save. What was
 	// saved last is then lost with the machine's power.
 	NoSync bool
-
-	fixed constants
 }
-
-// constants are the numbers about which no two operators would differ. Only tests have others.
-type constants struct {
-	// BatchSize is the most events that a query larger than a page asks for, of
-	// backends that allow it. They are all in memory at once. Defaults to 16,384.
-	BatchSize int
-}
-
-const defaultBatchSize = 16_384

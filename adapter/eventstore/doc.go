@@ -11,27 +11,20 @@
 // # Complete answers
 //
 // A backend answers at most so many events to one query and does not say when it
-// left some out. The Store asks for less than that at a time and goes on until it
-// has proof that nothing is missing: lists are halved, time is walked back page by
-// page, and seconds that hold more than a page are asked for in a larger query, or kind by kind and
-// author by author until the backend's own count is reached. Every event is checked
-// against the filter again, and comes once. What can't be proven complete ends in
-// [ErrIncomplete], after all the rest, and never is just a short answer.
+// left some out. So the Store asks for one value at a time, and walks back in time page by page.
+// A second that holds more than a page is asked for in a larger query. Every event is checked
+// against the filter again, and comes once. A filter that can't be read completely ends with
+// [ErrIncomplete], after all other events.
 //
-// Badger and lmdb need particular care, which the Store takes: their answers to a
+// New raises MaxLimitNegentropy of badger and lmdb and MaxLimit of slicestore to 262,144, the most events of one second that
+// the Store can read. Answers to clients keep to the MaxLimit that was set.
+//
+// Badger and lmdb need particular care: their answers to a
 // query with several values leave out some of the newest events once the limit is
 // reached; tag values longer than 100 bytes, among them the addresses of repositories with
 // long names, are in no index; a tag value that begins like the one asked for, such
 // as "repo-cli", turns up among the answers for "repo" and ends the search early
-// when since is given; and errors while reading look like the end of the answer.
-//
-// # Limits of badger and lmdb
-//
-// With MaxLimit left at zero these two answer reconciliation queries of up to
-// 16,777,216 events, and the Store uses that for what is larger than a page. A
-// MaxLimit that is set holds for those queries too. Everything still works, with
-// more and smaller queries, but a second with more than MaxLimit events of one
-// kind by one author may be [ErrIncomplete]. Better leave MaxLimit at zero.
+// when since is given.
 //
 // # One server per database
 //

@@ -119,7 +119,10 @@ func TestAnyBackendIsLikeAnyOther(t *testing.T) {
 					f.Until = ptr(some.CreatedAt + nostr.Timestamp(rnd.IntN(60)))
 				}
 				for range rnd.IntN(3) {
-					f.Tags = withTag(f.Tags, names[rnd.IntN(len(names))], pick(values))
+					if f.Tags == nil {
+						f.Tags = nostr.TagMap{}
+					}
+					f.Tags[names[rnd.IntN(len(names))]] = pick(values)
 				}
 				questions = append(questions, f)
 			}

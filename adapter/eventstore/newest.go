@@ -17,10 +17,6 @@ type newest struct {
 	cut        bool // something had no room: nothing that is older than the others has any
 }
 
-func newNewest(most, room int) *newest {
-	return &newest{most: most, room: room}
-}
-
 // add keeps an event if it is among the newest. No event is added twice.
 func (n *newest) add(e *nostr.Event) {
 	if n.most <= 0 || n.full() && order(e, n.events[0]) > 0 {
@@ -67,6 +63,14 @@ func (h *byAge) Pop() any {
 	(*h)[last] = nil
 	*h = (*h)[:last]
 	return e
+}
+
+// size is about how many bytes events take.
+func size(events []*nostr.Event) (bytes int64) {
+	for _, e := range events {
+		bytes += int64(bytesOf(e))
+	}
+	return bytes
 }
 
 // bytesOf is about how many bytes an event takes.

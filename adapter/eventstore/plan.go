@@ -8,106 +8,138 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// plan returns the lists that a backend is asked for: at least what the filter
-// matches, within what the backend can look up. It is false for a filter that
-// nothing matches. Bounds of time are left out; ids are left alone, since backends
-// that look up ids ignore the rest.
-func plan(f nostr.Filter, p profile) (nostr.Filter, bool) {
-	var q nostr.Filter
-	switch {
-	case f.IDs != nil:
-		q.IDs = clean(f.IDs, isID)
-		return q, len(q.IDs) > 0
-	case f.Since != nil && f.Until != nil && *f.Since > *f.Until,
-		f.Until != nil && *f.Until < 0,
-		f.Since != nil && *f.Since > latest:
-		return q, false
+const (
+	// maxValues is the maximum length of a list by which a backend sorts out what it has looked up.
+	maxValues = 256
+	// maxProducts is the maximum number of combinations of authors and kinds that are looked up. Beyond
+	// it the authors are, because a look-up of all kinds is cheaper than one of each.
+	maxProducts = 1000
+)
+
+// plan returns the ids of a filter, or the queries that together find at least the events that match it.
+// badger and lmdb look up each combination of values of a query by itself, give not always the newest
+// events of several, and crash over some. So each query is one look-up. Queries have no bounds of time.
+// Both results are empty if no event can match. client is set for a client's filter.
+func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries []nostr.Filter) {
+	if f.IDs != nil {
+		return clean(f.IDs, isID), nil
 	}
-	if f.Kinds != nil {
-		q.Kinds = clean(f.Kinds, func(k int) bool { return 0 <= k && k <= math.MaxUint16 })
-		if len(q.Kinds) == 0 {
-			return q, false
-		}
+	if f.Since != nil && f.Until != nil && *f.Since > *f.Until || f.Until != nil && *f.Until < 0 || f.Since != nil && *f.Since > latest {
+		return nil, nil
 	}
-	if f.Authors != nil {
-		q.Authors = clean(f.Authors, isID)
-		if len(q.Authors) == 0 {
-			return q, false
-		}
+	q := nostr.Filter{
+		Kinds: clean(f.Kinds, func(k int) bool { return 0 <= k && k <= math.MaxUint16 }), Authors: clean(f.Authors, isID),
+		Tags: make(nostr.TagMap),
+	}
+	if f.Kinds != nil && len(q.Kinds) == 0 || f.Authors != nil && len(q.Authors) == 0 {
+		return nil, nil
 	}
 	for name, values := range f.Tags {
 		if values == nil {
 			continue
 		}
 		if len(values) == 0 || name == "" { // badger and lmdb crash over tags without a name
-			return q, false
+			return nil, nil
 		}
 		// one value that is not indexed is reason enough not to use the index
-		if all := clean(values, func(v string) bool { return p.indexed(name, v) }); len(all) == len(clean(values, nil)) {
-			if q.Tags == nil {
-				q.Tags = make(nostr.TagMap, len(f.Tags))
-			}
+		if all := clean(values, nil); !slices.ContainsFunc(all, func(v string) bool { return !p.Indexed(name, v) }) {
 			q.Tags[name] = all
 		}
 	}
-	if !p.memory {
-		q.Tags = oneLookedUp(q.Tags)
+	if p.Memory {
+		return nil, []nostr.Filter{short(q)}
 	}
-	return q, true
+	return nil, lookUps(q, client)
 }
 
-// oneLookedUp leaves out tags of which badger and lmdb would look up one by chance, and another one when they count: all but that of
-// which a value has fewest events. Of those beside one that they rather look up they look up none.
-func oneLookedUp(tags nostr.TagMap) nostr.TagMap {
-	if len(tags) < 2 {
-		return tags
+// short returns a query without lists that are long: they take a time for each event that is stored.
+func short(q nostr.Filter) nostr.Filter {
+	if len(q.Kinds) > maxValues {
+		q.Kinds = nil
 	}
-	best := bestOf(tags)
-	left := make(nostr.TagMap, len(tags))
-	for name, values := range tags {
-		if name == best || isNarrow(best) && !isNarrow(name) {
-			left[name] = values
+	if len(q.Authors) > maxValues {
+		q.Authors = nil
+	}
+	for name, values := range q.Tags {
+		if len(values) > maxValues {
+			delete(q.Tags, name)
 		}
 	}
-	return left
+	return q
 }
 
-// bestOf is the name of the tag that is best looked up, empty if there is none.
+// lookUps returns a query for each value of the tag that has fewest events, or for each combination of
+// authors and kinds. badger and lmdb read what does not match the rest of a query, however much that is, and
+// give nothing until something matches. So a client's queries have nothing but the look-up, because each
+// comes to an end then.
+func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
+	best := bestOf(q.Tags)
+	if best == "" || len(q.Authors) > 0 && !isNarrow(best) || client && isBroad(best, q) {
+		if len(q.Authors)*len(q.Kinds) > maxProducts {
+			q.Kinds = nil
+		}
+		for _, author := range each(q.Authors) {
+			for _, kind := range each(q.Kinds) {
+				queries = append(queries, nostr.Filter{Authors: author, Kinds: kind})
+			}
+		}
+		return queries
+	}
+	var rest nostr.Filter
+	if !client && isNarrow(best) {
+		rest = short(nostr.Filter{Authors: q.Authors, Kinds: q.Kinds})
+	}
+	for _, v := range q.Tags[best] {
+		queries = append(queries, nostr.Filter{Authors: rest.Authors, Kinds: rest.Kinds, Tags: nostr.TagMap{best: {v}}})
+	}
+	return queries
+}
+
+// each returns a list of each value, or one of no list.
+func each[T any](list []T) [][]T {
+	if len(list) == 0 {
+		return [][]T{nil}
+	}
+	return slices.Collect(slices.Chunk(list, 1))
+}
+
+// isBroad reports whether a tag has more events than the authors or kinds of a query.
+func isBroad(tag string, q nostr.Filter) bool {
+	return len(q.Authors) > 0 && (tag == "d" || selectivity(tag) < 2) || // of an author there is less than of those who have something of a name
+		len(q.Kinds) > 0 && (tag == "K" || tag == "k") // nearly all that has a kind has that
+}
+
+// bestOf returns the name of the tag of which a value has fewest events, or "".
 func bestOf(tags nostr.TagMap) (best string) {
 	for name := range tags {
-		if best == "" || cmp.Or(isNarrower(name, best), cmp.Compare(best, name)) > 0 {
+		if best == "" || cmp.Or(cmp.Compare(selectivity(name), selectivity(best)), cmp.Compare(best, name)) > 0 {
 			best = name
 		}
 	}
 	return best
 }
 
-// indexed returns what of lists badger and lmdb look up in one index. What they hold against the rest of a filter they read, however much
-// that is, and say nothing until something matches: a client asks for that in parts, each of which comes to an end.
-func indexed(q nostr.Filter) nostr.Filter {
-	best := bestOf(q.Tags)
-	switch {
-	case best == "",
-		len(q.Authors) > 0 && (best == "d" || selectivity(best) < 2), // of an author there is less than of those who have something of a name
-		len(q.Kinds) > 0 && (best == "K" || best == "k"):             // nearly all that has a kind has that
-		return nostr.Filter{Authors: q.Authors, Kinds: q.Kinds}
-	}
-	return nostr.Filter{Tags: nostr.TagMap{best: q.Tags[best]}}
-}
-
-// isNarrower is positive for a tag name rather looked up than another.
-func isNarrower(name, than string) int {
-	return cmp.Or(boolToInt(isNarrow(name))-boolToInt(isNarrow(than)), cmp.Compare(selectivity(name), selectivity(than)))
-}
-
-func boolToInt(b bool) int {
-	if b {
+// selectivity orders tag names by how few events a value has, and those last that badger and lmdb look up
+// after authors and kinds.
+func selectivity(name string) int {
+	switch name {
+	case "e", "E", "q":
+		return 3
+	case "a", "A", "d":
+		return 2
+	case "i", "I", "g", "r", "h", "l", "k", "K":
 		return 1
+	case "t":
+		return 0
 	}
-	return 0
+	return -1
 }
+
+// isNarrow reports whether badger and lmdb look up a tag before authors and kinds.
+func isNarrow(name string) bool { return selectivity(name) >= 0 }
 
 // clean returns a sorted copy without duplicates and without what is not ok.
 func clean[T int | string](list []T, ok func(T) bool) []T {
@@ -123,106 +155,6 @@ func clean[T int | string](list []T, ok func(T) bool) []T {
 func isID(s string) bool {
 	_, err := graspsync.ParseEventID(s)
 	return err == nil
-}
-
-// single reports whether each list has at most one value.
-func single(q nostr.Filter) bool {
-	if len(q.Kinds) > 1 || len(q.Authors) > 1 {
-		return false
-	}
-	for _, values := range q.Tags {
-		if len(values) > 1 {
-			return false
-		}
-	}
-	return true
-}
-
-// size is the number of values of all lists.
-func size(q nostr.Filter) int {
-	n := len(q.Kinds) + len(q.Authors)
-	for _, values := range q.Tags {
-		n += len(values)
-	}
-	return n
-}
-
-// slim drops lists of a filter with too many values, but one, so that there are not
-// as many queries as combinations: what is matched too much is sorted out later.
-// The list that is kept is the one likely to have the fewest events.
-func slim(q nostr.Filter, values int) nostr.Filter {
-	if size(q) <= values {
-		return q
-	}
-	kept := ""
-	for name := range q.Tags {
-		if kept == "" || selectivity(name) > selectivity(kept) ||
-			selectivity(name) == selectivity(kept) && name < kept {
-			kept = name
-		}
-	}
-	small := max(1, values/4)
-	tags := make(nostr.TagMap, len(q.Tags))
-	for name, v := range q.Tags {
-		if name == kept || len(v) <= small && len(q.Tags) <= values {
-			tags[name] = v
-		}
-	}
-	if kept != "" {
-		q.Tags = tags
-	}
-	if len(q.Authors) > small && kept != "" {
-		q.Authors = nil
-	}
-	if len(q.Kinds) > small && (kept != "" || q.Authors != nil) {
-		q.Kinds = nil
-	}
-	return q
-}
-
-// selectivity orders tag names by how few events a value of theirs has.
-func selectivity(name string) int {
-	switch name {
-	case "e", "E", "q":
-		return 3
-	case "a", "A", "d":
-		return 2
-	case "t", "p", "P":
-		return 0
-	}
-	return 1
-}
-
-// halve splits the longest list of those that by has, of which one must have several values.
-func halve(q, by nostr.Filter) (a, b nostr.Filter) {
-	a, b = q, q
-	longest, name := len(by.Kinds), ""
-	for n, values := range by.Tags {
-		if len(values) > longest || len(values) == longest && name != "" && n < name {
-			longest, name = len(values), n
-		}
-	}
-	switch {
-	case len(by.Authors) > longest:
-		n := len(q.Authors) / 2
-		a.Authors, b.Authors = q.Authors[:n], q.Authors[n:]
-	case name != "":
-		n := longest / 2
-		a.Tags, b.Tags = withTag(q.Tags, name, q.Tags[name][:n]), withTag(q.Tags, name, q.Tags[name][n:])
-	default:
-		n := longest / 2
-		a.Kinds, b.Kinds = q.Kinds[:n], q.Kinds[n:]
-	}
-	return a, b
-}
-
-func withTag(tags nostr.TagMap, name string, values []string) nostr.TagMap {
-	c := make(nostr.TagMap, len(tags)+1)
-	for n, v := range tags {
-		c[n] = v
-	}
-	c[name] = values
-	return c
 }
 
 // matcher is a filter with its tag values as sets, so that an event costs as much

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"strings"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
@@ -13,61 +12,39 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// profile is what is known of a kind of backend. Backends other than slicestore keep events in a binary form with limits on
-// sizes, and look up each combination of values by itself: only for one combination does a full answer hold the newest matches.
-type profile struct {
-	page   int // most events that one query gives
-	exempt int // the same for reconciliation queries; 0 if they are no exception
-	// memory: it is a slicestore. A full answer holds the newest matches, since is exclusive, and calls must not be concurrent.
-	memory bool
-	// prefixes: answers to a query for a tag value also hold events with values that
-	// begin with it, neither in order of time, and since ends the search early.
-	prefixes bool
-	// folder is the folder of a database that lets several processes open it.
-	folder string
-	// uncounted: it is not to be asked to count. lmdb never comes to an end.
-	uncounted bool
-	// indexed reports whether a query for this tag finds all events that have it.
-	indexed func(name, value string) bool
-	// fits reports whether an event can be kept as it is, beyond the sizes of parts; nil if any can.
-	fits func(e *nostr.Event) bool
-}
-
-// maxValues is the most values of all lists of one query.
-const maxValues = 256
-
 const module = "github.com/fiatjaf/eventstore"
 
-// profileOf tells backends by the package of their type, so that no backend has to be linked in for it. A struct that embeds a
+// traitsOf tells backends by the package of their type, so that no backend has to be linked in for it. A struct that embeds a
 // backend is taken for that one.
-func profileOf(backend eventstore.Store) (profile, error) {
+func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
 	if b, ok := backend.(traits.Teller); ok {
-		t := b.Traits()
-		return profile{
-			page: t.Page, exempt: t.Exempt, memory: t.Memory, prefixes: t.Prefixes, folder: t.Folder, indexed: t.Indexed, fits: t.Fits,
-		}, nil
+		return b.Traits(), nil
 	}
 	v, kind := traits.Find(reflect.ValueOf(backend), module, "badger", "lmdb", "slicestore")
-	var p profile
 	switch kind {
 	default:
-		return p, fmt.Errorf("%w: %T. Use badger, lmdb or slicestore of %s, or implement sync.Store and test that with package storetest",
+		return t, fmt.Errorf("%w: %T. Use badger, lmdb or slicestore of %s, or implement sync.Store and test that with package storetest",
 			ErrUnsupported, backend, module)
 	case "slicestore":
-		p = profile{memory: true, indexed: func(string, string) bool { return true }}
-	case "badger", "lmdb":
-		p = profile{exempt: limitOf(v, "MaxLimitNegentropy"), prefixes: true, indexed: indexedCompactly}
-		if kind == "lmdb" {
-			p.uncounted, p.indexed, p.folder = true, indexedByLmdb, v.FieldByName("Path").String()
-		}
+		t = traits.Traits{Memory: true, Indexed: func(string, string) bool { return true }}
+	case "badger":
+		t = traits.Traits{Prefixes: true, Indexed: indexedCompactly}
+	case "lmdb":
+		t = traits.Traits{Prefixes: true, Uncounted: true, Indexed: indexedByLmdb, Folder: v.FieldByName("Path").String()}
 	}
-	if p.page = limitOf(v, "MaxLimit"); p.page <= 0 {
-		return p, fmt.Errorf("%w: Init of %T was not called", ErrUnsupported, backend)
+	most := v.FieldByName("MaxLimit")
+	if t.Page = int(most.Int()); t.Page <= 0 {
+		return t, fmt.Errorf("%w: Init of %T was not called", ErrUnsupported, backend)
 	}
-	return p, nil
+	if kind != "slicestore" {
+		most = v.FieldByName("MaxLimitNegentropy")
+	}
+	if most.CanSet() { // a second may have more events than an answer
+		most.SetInt(max(most.Int(), maxSecond))
+	}
+	t.Exempt = int(most.Int())
+	return t, nil
 }
-
-func limitOf(v reflect.Value, field string) int { return int(v.FieldByName(field).Int()) }
 
 // longestIndexed is the longest tag value that badger and lmdb index.
 const longestIndexed = 100
@@ -79,19 +56,6 @@ func indexedCompactly(name, value string) bool {
 
 // indexedByLmdb: lmdb looks up p tags by kind, and not by time where there is none.
 func indexedByLmdb(name, value string) bool { return name != "p" && indexedCompactly(name, value) }
-
-// countsOnly reports whether what the backend counts for a filter is just what matches: and not all that has the same key.
-func (p profile) countsOnly(f nostr.Filter) bool {
-	if f.IDs != nil || p.memory {
-		return f.IDs == nil
-	}
-	for _, values := range f.Tags {
-		if values != nil {
-			return false
-		}
-	}
-	return f.Authors == nil
-}
 
 // latest is the last time that an event may have.
 const latest = math.MaxUint32
@@ -106,51 +70,6 @@ func timely(f nostr.Filter) (nostr.Filter, bool) {
 		f.Since = nil
 	}
 	return f, (f.Until == nil || *f.Until >= 0) && (f.Since == nil || *f.Since < latest)
-}
-
-// excess has the lists of a filter that are to be shorter, because they are too long together.
-func (p profile) excess(q nostr.Filter) nostr.Filter {
-	if size(q) > maxValues {
-		return p.lookedUp(q)
-	}
-	return nostr.Filter{}
-}
-
-// lookedUp is the part of a filter of which a backend looks up each combination of values by itself, at worst. What comes it
-// holds against the rest. Those with compact events look up one tag, if there is one of which a value has few events.
-func (p profile) lookedUp(q nostr.Filter) nostr.Filter {
-	all := nostr.Filter{Kinds: q.Kinds, Authors: q.Authors, Tags: q.Tags}
-	if p.memory {
-		return all
-	}
-	narrow := make(nostr.TagMap, len(q.Tags))
-	for name, values := range q.Tags {
-		if isNarrow(name) {
-			narrow[name] = values
-		}
-	}
-	if len(narrow) == 0 {
-		return all
-	}
-	return nostr.Filter{Tags: narrow}
-}
-
-// narrowTags are the names of tags that badger and lmdb look up rather than authors and kinds.
-const narrowTags = "eEqaAiIgrdhtlkK"
-
-func isNarrow(name string) bool { return len(name) == 1 && strings.Contains(narrowTags, name) }
-
-// lookUps is how many combinations of values a backend looks up for a filter, at worst.
-func (p profile) lookUps(q nostr.Filter) int {
-	if p.memory {
-		return 1
-	}
-	q = p.lookedUp(q)
-	n := 1
-	for _, values := range q.Tags {
-		n = max(n, len(values))
-	}
-	return n * max(1, len(q.Authors)) * max(1, len(q.Kinds))
 }
 
 // fixed reports whether all tag values of a filter have index keys of one length,

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync/adapter/internal/asker"
+	"github.com/graspsync/graspsync/internal/traits"
 	"github.com/graspsync/graspsync/limit"
 )
 
@@ -18,16 +21,14 @@ import (
 // event, in case the backend never closes the channel.
 const drainIdle = 30 * time.Second
 
-// maxRecounts is how often an empty answer and a count of more are compared.
-const maxRecounts = 3
-
 // guard makes single calls to a backend safe: panics become errors, channels are
 // drained, calls are serialised where that is needed.
 type guard struct {
 	backend eventstore.Store
-	profile profile
+	traits  traits.Traits
 	turn    chan struct{} // holds one token; nil without serialisation
-	places  *limit.Slots  // of what is read for clients
+	places  *limit.Slots  // pages that are read for clients
+	answers *limit.Slots  // bytes of answers that clients have not read to their end
 	uses    *uses
 
 	trouble atomic.Pointer[trouble] // the last writes failed so; nil: the last one did not
@@ -70,12 +71,44 @@ func (g *guard) writable() error {
 	return nil
 }
 
-func newGuard(backend eventstore.Store, p profile, lock *os.File) *guard {
-	g := &guard{backend: backend, profile: p, places: newPlaces(), uses: newUses(lock)}
-	if p.memory {
+const (
+	// fewestPlaces is how many pages are read concurrently on a small machine.
+	fewestPlaces = 4
+	// maxAnswer is how large an answer is at most, in bytes, unless it has but one event. maxAnswers is the
+	// total of those that were not read to their end, and answersPart the part of a client.
+	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
+	smallAnswer                        = 64 << 10
+)
+
+func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {
+	g := &guard{
+		backend: backend, traits: t, uses: newUses(lock),
+		places:  limit.NewSlots(int64(max(fewestPlaces, runtime.GOMAXPROCS(0))), 1),
+		answers: limit.NewSlots(maxAnswers, answersPart),
+	}
+	if t.Memory {
 		g.turn = make(chan struct{}, 1)
 	}
 	return g
+}
+
+// reading is the key of a context whose reads answer a client.
+type reading struct{}
+
+// forClient returns a context whose reads take a place. A query keeps its place until the backend is through with it: that
+// does not end with the client that asked.
+func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
+
+// place waits for a place if a call is for a client.
+func (g *guard) place(ctx context.Context) (leave func(), err error) {
+	if ctx.Value(reading{}) == nil {
+		return func() {}, nil
+	}
+	slot, err := g.places.Acquire(ctx, asker.Of(ctx), 1)
+	if err != nil {
+		return nil, err
+	}
+	return slot.Release, nil
 }
 
 // enter waits for this call's turn. It returns what ends it.
@@ -130,87 +163,71 @@ func protect(f func() error) (err error) {
 // closed is what backends over badger have: queries of a closed one never end.
 type closed interface{ IsClosed() bool }
 
-// query returns the whole answer to one filter, as each has it.
+// maxRecounts is how often an empty answer and a count of more are compared.
+const maxRecounts = 3
+
+// query returns the whole answer to one filter. With exempt the query is marked as a reconciliation. An empty answer is
+// confirmed by a count, because backends that fail while reading close the channel as if that was all.
 func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
-	err = g.each(ctx, f, exempt, func(e *nostr.Event) { events = append(events, e) })
-	return events, err
-}
-
-// each has take told each event of the whole answer to one filter. With exempt the query is marked
-// as a reconciliation. An empty answer is confirmed by a count if the backend can
-// count: backends that fail while reading close the channel as if that was all.
-func (g *guard) each(ctx context.Context, f nostr.Filter, exempt bool, take func(*nostr.Event)) error {
 	for range maxRecounts {
-		given, err := g.once(ctx, f, exempt, take)
-		if err != nil || given > 0 || !g.counts() {
-			return err
+		events, err := g.once(ctx, f, exempt)
+		if err != nil || len(events) > 0 {
+			return events, err
 		}
-		n, err := g.count(ctx, f)
-		if err != nil || n == 0 {
-			return err
+		if n, err := g.count(ctx, f); err != nil || n == 0 {
+			return nil, err
 		}
 	}
-	return fmt.Errorf("querying the backend: %w: no answer where it counts some", ErrBackend)
+	return nil, fmt.Errorf("querying the backend: %w: no answer where it counts some", ErrBackend)
 }
 
-// counts reports whether the backend can count.
-func (g *guard) counts() bool {
-	_, ok := g.backend.(eventstore.Counter)
-	return ok && !g.profile.uncounted
-}
-
-// count returns the number of events that the same query would give without a
-// limit. Since is inclusive here, whatever it is in queries.
-func (g *guard) count(ctx context.Context, f nostr.Filter) (n int, err error) {
-	if g.profile.memory && f.Since != nil {
-		f.Since = ptr(*f.Since + 1)
+// count returns the number of events that the backend counts for a query, or 0 if it can't count.
+func (g *guard) count(ctx context.Context, f nostr.Filter) (n int64, err error) {
+	counter, ok := g.backend.(eventstore.Counter)
+	if !ok || g.traits.Uncounted {
+		return 0, nil
 	}
-	f.Limit = 0
+	if f.Limit = 0; g.traits.Memory && f.Since != nil {
+		f.Since = ptr(*f.Since + 1) // it is inclusive in counts
+	}
 	err = g.call(ctx, "counting events", func() error {
-		counter, ok := g.backend.(eventstore.Counter)
-		if !ok {
-			return fmt.Errorf("%w: it can't count", ErrBackend)
-		}
-		n64, err := counter.CountEvents(context.WithoutCancel(ctx), f)
-		if err != nil {
+		if n, err = counter.CountEvents(context.WithoutCancel(ctx), f); err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
-		n = int(n64)
 		return nil
 	})
 	return n, err
 }
 
-func ptr[T any](v T) *T { return &v }
-
-// once is each without the count.
-func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool, take func(*nostr.Event)) (given int, err error) {
+// once is query without the count.
+func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	leave, err := g.enter(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("querying the backend: %w", err)
+		return nil, fmt.Errorf("querying the backend: %w", err)
 	}
 	ch, err := g.open(ctx, f, exempt)
 	if err != nil {
 		leave()
-		return 0, fmt.Errorf("querying the backend: %w", err)
+		return nil, fmt.Errorf("querying the backend: %w", err)
 	}
 	for {
 		select {
 		case event, ok := <-ch:
 			if !ok {
 				leave()
-				return given, nil
+				return events, nil
 			}
 			if event != nil {
-				given++
-				take(event)
+				events = append(events, event)
 			}
 		case <-ctx.Done():
 			go drain(ch, leave)
-			return given, fmt.Errorf("querying the backend: %w", ctx.Err())
+			return nil, fmt.Errorf("querying the backend: %w", ctx.Err())
 		}
 	}
 }
+
+func ptr[T any](v T) *T { return &v }
 
 // open starts a query. Backends do not close the channel when their context
 // ends, so they get one that does not.

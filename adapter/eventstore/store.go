@@ -16,6 +16,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/asker"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -29,8 +31,6 @@ type Store struct {
 	// set by New, read-only
 	cfg Config
 	*guard
-
-	waiting waiting // answers
 
 	authors [stripes]sync.Mutex // guards what is stored of the authors of a stripe
 	// removing is held for each removal: badger's counts them in a variable without
@@ -47,18 +47,15 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
 	}
-	if cfg.fixed.BatchSize == 0 {
-		cfg.fixed.BatchSize = defaultBatchSize
-	}
-	p, err := profileOf(backend)
+	t, err := traitsOf(backend)
 	if err != nil {
 		return nil, fmt.Errorf("event store: %w", err)
 	}
-	lock, err := lockFolder(p.folder)
+	lock, err := lockFolder(t.Folder)
 	if err != nil {
 		return nil, fmt.Errorf("event store: %w", err)
 	}
-	return &Store{cfg: cfg, guard: newGuard(backend, p, lock)}, nil
+	return &Store{cfg: cfg, guard: newGuard(backend, t, lock)}, nil
 }
 
 // Close ends the use of the backend: it returns once nothing is read from it or written to it,
@@ -73,12 +70,12 @@ func (s *Store) Close() error { return s.uses.close() }
 // What no index finds, such as the long address of a repository, and what stands behind events that have another kind, author or tag
 // than what is asked for besides, is looked for among half a million events; a question for which that is not enough fails with
 // ErrTooMuch. A client is whom a context of a gate (package gate) is for: none has all places in which is read.
-// An answer has the newest events that match, as many as the backend itself would give, and of these the newest 8 MiB: it is in
-// memory until it was taken, once for each filter that a client asks with, and where many wait for that it has less, but
-// 1 MiB. It is read to its end, or until its context has ended. The backend is read in small pages, few at once, so that
+// An answer has the newest events that match, as many as the backend itself would give, and of these the newest 8 MiB. It is in
+// memory until the client has read it or its context has ended. Clients that have not read answers of 32 MiB wait with the next one,
+// as all clients do beyond 128 MiB. The backend is read in small pages, few at once, so that
 // nobody can have it read much into memory. Those for a reconciliation (NIP-77) are answered completely, by id, time, kind and author
 // alone. A search (NIP-50) finds nothing. Init and Close of what is returned do nothing. CountEvents counts what the same question
-// would be answered with if it had no limit, and reads that where the backend's own count is of what looks alike as well.
+// would be answered with if it had no limit.
 func (s *Store) Backend() interface {
 	eventstore.Store
 	eventstore.Counter
@@ -89,11 +86,44 @@ func (s *Store) Backend() interface {
 // Answer has a client read events one after the other, until ctx ends: an answer that was put together of those that Backend gives.
 // What clients have not read yet is bounded (see Backend), and it counts as such.
 func (s *Store) Answer(ctx context.Context, events []*nostr.Event) chan *nostr.Event {
-	return s.waiting.answer(ctx, events)
+	slot, err := s.answers.Acquire(ctx, asker.Of(ctx), min(size(events), answersPart))
+	if err != nil { // nobody waits for them any more
+		none := make(chan *nostr.Event)
+		close(none)
+		return none
+	}
+	return answer(ctx, events, slot)
+}
+
+// answer has events read one after the other, until ctx ends, and releases the slot then. A small answer does
+// not wait for that, because a caller that wants one event may not read to the end.
+func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *nostr.Event {
+	if len(events) <= 1 || size(events) <= smallAnswer {
+		ch := make(chan *nostr.Event, len(events))
+		for _, e := range events {
+			ch <- e
+		}
+		close(ch)
+		slot.Release()
+		return ch
+	}
+	ch := make(chan *nostr.Event)
+	go func() {
+		defer close(ch)
+		defer slot.Release()
+		for _, e := range events {
+			select {
+			case ch <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ch
 }
 
 // PageSize is how many events one query of the backend gives at most: what clients ask for beyond that they don't get.
-func (s *Store) PageSize() int { return s.profile.page }
+func (s *Store) PageSize() int { return s.traits.Page }
 
 // Stamps implements [relaysync.Store]. Backends give whole events, so it costs as
 // much as Events.
@@ -125,15 +155,14 @@ func (s *Store) walk(
 	return s.walkAs(ctx, f, false, yield)
 }
 
-// walkAs is walk. If rare is set, records of versions are among the events.
-func (s *Store) walkAs(ctx context.Context, f nostr.Filter, rare bool, yield func(graspsync.Event) bool) error {
-	return s.walkBy(ctx, f, &walk{batch: s.cfg.fixed.BatchSize, yield: yield, rare: rare})
+// walkAs is walk. If records is set, records of versions are among the events.
+func (s *Store) walkAs(ctx context.Context, f nostr.Filter, records bool, yield func(graspsync.Event) bool) error {
+	return s.walkBy(ctx, f, &walk{yield: yield, records: records})
 }
 
 // walkBy is a walk of which all is said but what it reads.
 func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
 	w.guard, w.seen = s.guard, make(map[graspsync.EventID]struct{})
-	w.bound()
 	err := ctx.Err()
 	if err == nil {
 		err = w.run(ctx, f)
@@ -264,7 +293,7 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 
 // MaxContent returns the length of the longest content that the backend keeps, in bytes, or 0 if it has no such bound.
 func (s *Store) MaxContent() int {
-	if s.profile.memory {
+	if s.traits.Memory {
 		return 0
 	}
 	return math.MaxUint16
@@ -288,9 +317,9 @@ func (s *Store) Storable(e graspsync.Event) error {
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
 	case s.MaxContent() > 0 && len(e.Content) > s.MaxContent():
 		return fmt.Errorf("%w: the content has %d bytes, and the backend keeps at most %d", ErrUnstorable, len(e.Content), s.MaxContent())
-	case s.profile.fits != nil && !s.profile.fits(e.Event):
+	case s.traits.Fits != nil && !s.traits.Fits(e.Event):
 		return fmt.Errorf("%w: too large, or text that the backend would change", ErrUnstorable)
-	case !s.profile.memory:
+	case !s.traits.Memory:
 		return compactable(e.Event)
 	}
 	return nil
@@ -603,7 +632,7 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 		switch {
 		case wanted[c]:
 			continue
-		case nostr.IsAddressableKind(c.Kind) && c.Identifier != "" && s.profile.indexed("d", c.Identifier):
+		case nostr.IsAddressableKind(c.Kind) && c.Identifier != "" && s.traits.Indexed("d", c.Identifier):
 			exact = append(exact, c)
 		case nostr.IsAddressableKind(c.Kind), nostr.IsReplaceableKind(c.Kind) && c.Identifier == "":
 			kinds = append(kinds, c.Kind)

@@ -78,8 +78,7 @@ func TestDurableBadger(t *testing.T) {
 	})
 }
 
-// With MaxLimit set, reconciliation queries are no exception any more and answers
-// end at that many events: what other adapters then see is a store of that size.
+// With MaxLimit set answers to clients end at that many events, and those to sync do not.
 func TestSuiteBadgerMaxLimit(t *testing.T) {
 	racetest.Amounts(t)
 	suite(t, func(t *testing.T) eventstore.Store { return newBadger(t, 500) }, eventstoreadapter.Config{NoSync: true})

@@ -1,6 +1,7 @@
 package eventstoreadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,43 +16,53 @@ import (
 var (
 	// errStop ends a walk whose consumer has had enough.
 	errStop = errors.New("stop")
+	// errAlike ends a look-up of a tag of which a page has nothing but values that look alike.
+	errAlike = errors.New("answers do not match the query")
 )
 
-// idsPerQuery is the most ids looked up at once.
-const idsPerQuery = 256
-
-// kindOfNone is a kind added to queries that badger and lmdb would otherwise limit
-// by what they think such a filter can match.
-const kindOfNone = math.MaxUint16
+const (
+	// idsPerQuery is the maximum number of ids that are looked up in one query, and clientIDs the same for a
+	// client: each id has an event of its own in memory.
+	idsPerQuery, clientIDs = 256, 16
+	// clientPage is the maximum number of events of one query for a client, whose events may be meant to cost memory.
+	clientPage = 64
+	// fewEvents is the size of the first page, because most look-ups find few events, and badger makes room
+	// for twice as many as it is asked for.
+	fewEvents = 32
+	// fewVersions is the same for a query to which kindOfNone is added: badger gives the newest of two
+	// look-ups, and does not crash, if they are asked for less than 25 each.
+	fewVersions = 24
+	// leastFirst is the least number of events that a first look at one of several look-ups is asked for.
+	leastFirst = 4
+	// larger is the factor by which a query grows if a page brings no progress.
+	larger = 4
+	// maxSecond is the maximum number of events of one second that are read in one query, and
+	// clientSecond the same for a client.
+	maxSecond, clientSecond = 1 << 18, 1 << 12
+	// kindOfNone is a kind added to queries that badger and lmdb would otherwise limit
+	// by what they think such a filter can match.
+	kindOfNone = math.MaxUint16
+)
 
 // walk reads all events that match one filter. Owned by one iteration.
 type walk struct {
 	*guard
-	batch int
 	want  matcher
 	since *nostr.Timestamp
 	until *nostr.Timestamp
 	seen  map[graspsync.EventID]struct{}
 	yield func(graspsync.Event) bool
-	// rare: a look-up of deletions and records of versions. Most often there are none, which badger and
-	// lmdb report fastest when they count.
-	rare bool
-	// client: somebody asks of whom nothing is known, and what was stored to be asked for may be meant to cost memory. Queries
-	// are small then, and few run at once.
+	// records: records of versions are yielded as well.
+	records bool
+	// client: a client asks. Queries are small then, and take a place.
 	client bool
-	// page is how many events one query is asked for, unless a second has more.
-	page int
-	// left is how many events and look-ups it may still cost, with the time that these take; what is bounded is.
-	bounds bool
-	left   int
-	// beside is what a client's filter has besides what is looked up.
-	beside nostr.Filter
-	// newest, if it is set, keeps what is wanted. open is what is read a page of at a time, in turn: so that soon what is newest is known, and little is
-	// read of the rest.
+	page   int
+	// left is the number of events and look-ups that the walk may still cost, if it is bounded.
+	bounded bool
+	left    int
+	// newest, if it is set, keeps the newest of the events that match, in place of yield.
 	newest *newest
-	open   []*pages
-	// missed is about the first second of which not all could be read: the others are
-	// read all the same.
+	// missed is the first second of which not all could be read. The others are read.
 	missed error
 }
 
@@ -59,55 +70,56 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	if f.Limit != 0 || f.LimitZero || f.Search != "" {
 		return fmt.Errorf("%w: limit or search", ErrFilter)
 	}
-	q, ok := plan(f, w.profile)
-	if !ok {
-		return ctx.Err()
+	ids, queries := plan(f, w.traits, w.client)
+	w.page = w.traits.Page
+	if w.client && !w.traits.Memory {
+		w.page = min(w.page, clientPage)
 	}
 	w.want = compile(f)
-	w.want.records = w.rare
+	w.want.records = w.records
 	if f.Since != nil && *f.Since > 0 {
 		w.since = f.Since
 	}
 	if f.Until != nil && *f.Until < latest {
 		w.until = f.Until
 	}
-	if q.IDs != nil {
-		return w.ids(ctx, q.IDs)
+	err := w.ids(ctx, ids)
+	if err == nil {
+		err = w.each(ctx, queries)
 	}
-	if w.client && !w.profile.memory {
-		w.beside, q = q, indexed(q)
+	if errors.Is(err, errAlike) { // whatever has the authors and kinds, and no look-up of tags
+		_, queries = plan(w.want.filter, w.traits, w.client)
+		err = w.each(ctx, queries)
 	}
-	if err := w.lists(ctx, slim(q, maxValues)); err != nil {
-		return err
-	}
-	if err := w.rounds(ctx); err != nil {
-		return err
-	}
-	return w.missed
+	return cmp.Or(err, w.missed)
 }
 
-// What one query is asked for where a client's question is answered.
-const (
-	clientPage    = 64  // events; as many bytes as they have are in memory, with those of other queries that run
-	clientBatch   = 256 // the same where more are counted
-	clientLookUps = 16  // combinations of values: each may find the same event, and has one of its own in memory
-)
-
-// safely is how many events several look-ups are asked for at once where nobody has counted them; 0: they can't be. badger gathers as many
-// for each if that is less than 50 in all, and crashes now and then where it is more, in a goroutine of its own.
-func (w *walk) safely(q nostr.Filter, limit int) int {
-	if n := w.profile.lookUps(w.bounded(q, w.since, w.until)); !w.profile.memory && n > 1 {
-		return min(limit, 49/n)
+func (w *walk) each(ctx context.Context, queries []nostr.Filter) error {
+	size := min(w.page, fewEvents)
+	if w.newest != nil {
+		size = min(w.page, w.newest.most+1) // one more shows that there are no others of their second
+		if len(queries) > 1 {
+			// A first look at each shows about when the newest are, so that less is read of each.
+			size = min(size, 2*w.newest.most/len(queries)+leastFirst)
+			first, open := min(size, fewVersions), queries[:0]
+			for _, q := range queries {
+				events, err := w.ask(ctx, q, w.since, w.until, first)
+				if err != nil {
+					return err
+				}
+				if len(events) == first {
+					open = append(open, q)
+				}
+			}
+			queries = open
+		}
 	}
-	return limit
-}
-
-// bound sets how large queries are.
-func (w *walk) bound() {
-	w.page = w.profile.page
-	if w.client && !w.profile.memory {
-		w.page, w.batch = min(w.page, clientPage), min(w.batch, clientBatch)
+	for _, q := range queries {
+		if err := w.pages(ctx, q, w.until, size); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // take yields what matches and was not yielded before.
@@ -135,285 +147,147 @@ func (w *walk) take(events []*nostr.Event) error {
 
 func (w *walk) ids(ctx context.Context, ids []string) error {
 	size := min(idsPerQuery, w.page)
-	if w.client && !w.profile.memory {
-		size = min(size, clientLookUps)
+	if w.client && !w.traits.Memory {
+		size = min(size, clientIDs)
 	}
 	for chunk := range slices.Chunk(ids, size) {
-		events, err := w.put(ctx, nostr.Filter{IDs: chunk, Limit: len(chunk)}, false)
-		if err == nil {
-			err = w.take(events)
-		}
-		if err != nil {
+		if _, err := w.put(ctx, nostr.Filter{IDs: chunk, Limit: len(chunk)}, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lists reads a filter with lists of any length. Where an answer is the newest
-// events whatever the filter, pages do; elsewhere an answer with several values is
-// only good if it is not full, and lists are halved until it is not.
-func (w *walk) lists(ctx context.Context, q nostr.Filter) error {
-	switch n, over := w.profile.lookUps(q), w.profile.excess(q); {
-	case !single(over):
-		return w.halves(ctx, q, over)
-	case n == 1:
-		if !w.profile.memory && nostr.GetTheoreticalLimit(q) >= 0 {
-			if done, err := w.versions(ctx, q); err != nil || done {
-				return err
-			}
-		}
-	case w.client && n > clientLookUps:
-		return w.halves(ctx, q, w.profile.lookedUp(q))
-	default:
-		done, err := w.whole(ctx, q)
-		if err != nil || done {
+// pages reads one look-up back in time, page by page, until all of it was read or nothing that is left is among the newest.
+// The first page has so many events.
+func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp, size int) error {
+	if !w.traits.Memory && len(q.Tags) == 0 && nostr.GetTheoreticalLimit(q) >= 0 {
+		events, err := w.ask(ctx, q, w.since, until, min(size, fewVersions))
+		if err != nil || len(events) < min(size, fewVersions) {
 			return err
 		}
-		if w.newest != nil {
-			return w.singles(ctx, q)
-		}
-		return w.halves(ctx, q, w.profile.lookedUp(q))
+		q.Kinds = nil // only as many are given as replaceable events should exist
 	}
-	return w.all(ctx, q, w.until)
+	for until == nil || *until >= 0 && (w.since == nil || *until >= *w.since) && !w.newest.past(*until) {
+		events, err := w.ask(ctx, q, w.since, until, size)
+		if err != nil || len(events) < size {
+			return err
+		}
+		low, ok := w.lowest(q, events)
+		switch stuck := !ok || until != nil && low == *until; {
+		case ok && w.newest.past(low):
+			return nil
+		case stuck && size < w.page: // all of one second, or of what looks alike
+		case !ok:
+			if low, ok, err = w.beyond(ctx, q, until); err != nil || !ok {
+				return err
+			}
+			until = &low
+		case until == nil || low < *until:
+			until = &low
+		case low > *until:
+			return fmt.Errorf("%w: it ignores until", ErrBackend)
+		default:
+			err := w.second(ctx, q, low)
+			if err != nil && !errors.Is(err, ErrIncomplete) {
+				return err
+			}
+			w.missed = cmp.Or(w.missed, err)
+			until = ptr(low - 1)
+		}
+		if size *= larger; w.newest == nil {
+			size = w.page
+		}
+		size = min(size, w.page)
+	}
+	return nil
 }
 
-// singles is lists of a filter of which each combination is looked up by itself.
-func (w *walk) singles(ctx context.Context, q nostr.Filter) error {
-	if w.profile.lookUps(q) == 1 {
-		return w.lists(ctx, q)
+// second reads one second that holds more than a page.
+func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
+	top := max(w.traits.Exempt, w.traits.Page)
+	if top = min(top, maxSecond); w.newest != nil {
+		top = min(top, clientSecond)
 	}
-	a, b := halve(q, w.profile.lookedUp(q))
-	if err := w.singles(ctx, a); err != nil {
-		return err
+	for limit := w.page; limit < top; {
+		limit = min(larger*limit, top)
+		events, err := w.ask(ctx, q, &at, &at, limit)
+		if err != nil || len(events) < limit {
+			return err
+		}
+		if low, ok := w.lowest(q, events); ok && low < at || w.newest.past(at-1) {
+			return nil
+		}
 	}
-	return w.singles(ctx, b)
+	if w.newest == nil && w.traits.Prefixes && !fixed(q) { // it may be that most only look alike
+		return errAlike
+	}
+	return fmt.Errorf("%w: more than %d events at %d", ErrIncomplete, top, at)
 }
 
-// versions reads what one author has at one address, or what looks like it, if that is not much. Pages can't be asked
-// for by kind there, and the author may have thousands of events of others.
-func (w *walk) versions(ctx context.Context, q nostr.Filter) (done bool, err error) {
-	limit := w.safely(q, min(w.page, fewEvents))
-	events, err := w.ask(ctx, q, w.since, w.until, limit)
-	if err == nil {
-		err = w.take(events)
+// beyond goes on where a page is full of events that only look alike, with a larger page. It returns the time down to which
+// that is complete, and false if there is nothing more.
+func (w *walk) beyond(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) (low nostr.Timestamp, more bool, err error) {
+	if limit := min(w.traits.Exempt, larger*w.page); limit > w.page {
+		events, err := w.ask(ctx, q, w.since, until, limit)
+		if err != nil || len(events) < limit {
+			return 0, false, err
+		}
+		if low, ok := w.lowest(q, events); ok && (until == nil || low < *until) {
+			return low, true, nil
+		}
 	}
-	if err != nil || len(events) < limit {
-		return true, err
+	if q.Tags == nil {
+		return 0, false, fmt.Errorf("%w: %w", ErrBackend, errAlike)
 	}
-	return w.whole(ctx, q)
+	return 0, false, errAlike
 }
 
-func (w *walk) halves(ctx context.Context, q, by nostr.Filter) error {
-	a, b := halve(q, by)
-	if err := w.lists(ctx, a); err != nil {
-		return err
-	}
-	return w.lists(ctx, b)
-}
-
-// whole reads a filter with one query, if one can hold the answer. It counts
-// first, because an answer of badger and lmdb that reaches its limit is of no use,
-// and one that is empty or cut short by an error looks like any other.
-func (w *walk) whole(ctx context.Context, q nostr.Filter) (done bool, err error) {
-	if !w.counts() || w.client { // a count has no end
-		limit := w.safely(q, w.first())
-		if limit == 0 {
-			return false, nil
-		}
-		events, err := w.ask(ctx, q, w.since, w.until, limit)
-		if err == nil {
-			err = w.take(events)
-		}
-		return len(events) < limit, err
-	}
-	for range maxRecounts {
-		n, err := w.count(ctx, w.bounded(q, w.since, w.until))
-		if err != nil || n == 0 {
-			return true, err
-		}
-		room := max(w.page, min(w.profile.exempt, w.batch))
-		limit := min(n+n/8+16, room) // some may come in between
-		if n >= limit {
-			return false, nil
-		}
-		events, err := w.ask(ctx, q, w.since, w.until, limit)
-		if err != nil {
-			return false, err
-		}
-		if err := w.take(events); err != nil {
-			return false, err
-		}
-		if len(events) >= n && len(events) < limit {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// bounded is the query for q between two times.
-func (w *walk) bounded(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filter {
-	if !w.profile.memory && nostr.GetTheoreticalLimit(q) >= 0 {
+// between returns a query for events between two times.
+func (w *walk) between(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filter {
+	if !w.traits.Memory && nostr.GetTheoreticalLimit(q) >= 0 {
 		q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
 	}
 	if until != nil && *until < latest {
 		q.Until = ptr(*until)
 	}
-	if since != nil && *since > 0 && (!w.profile.prefixes || fixed(q)) {
+	if since != nil && *since > 0 && (!w.traits.Prefixes || fixed(q)) {
 		q.Since = ptr(*since)
-		if w.profile.memory {
+		if w.traits.Memory {
 			*q.Since--
 		}
 	}
 	return q
 }
 
-func (w *walk) ask(
-	ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int,
-) ([]*nostr.Event, error) {
-	if w.bounds && w.left <= 0 {
+// ask takes the events of a query, and returns them.
+func (w *walk) ask(ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int) ([]*nostr.Event, error) {
+	if w.bounded && w.left <= 0 {
 		return nil, ErrTooMuch
 	}
-	q = w.bounded(q, since, until)
+	q = w.between(q, since, until)
 	q.Limit = limit
-	events, err := w.put(ctx, q, limit > w.profile.page)
-	w.left -= w.profile.lookUps(q) + len(events)
+	events, err := w.put(ctx, q, limit > w.traits.Page)
+	w.left -= 1 + len(events)
 	return events, err
 }
 
-// put puts a query to the backend.
+// put puts a query to the backend, and takes its events.
 func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.Event, error) {
 	if w.client {
 		ctx = forClient(ctx)
 	}
-	return w.query(ctx, q, exempt)
-}
-
-// first is how many events are asked for first: where it is the newest that are wanted one more than these, which shows that
-// there are no others of their second.
-func (w *walk) first() int {
-	if w.newest == nil {
-		return w.page
-	}
-	return min(w.page, w.newest.most+1)
-}
-
-// fewEvents is the size of the first page where more is asked for only if that is full: most
-// walks are of few events, and badger makes room for twice as many as it is asked for.
-const fewEvents = 32
-
-// pages is what is read back in time: look-ups of one combination of values.
-type pages struct {
-	q     nostr.Filter
-	until *nostr.Timestamp
-	size  int // events that are asked for next
-	done  bool
-}
-
-// all reads all pages, or where it is the newest that are wanted has them read in turn.
-func (w *walk) all(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) error {
-	if !w.profile.memory && nostr.GetTheoreticalLimit(q) >= 0 {
-		q.Kinds = nil // else only so many are given as replaceable events should exist
-	}
-	if w.rare && !w.profile.memory && w.counts() { // slicestore counts what its queries do not give
-		if n, err := w.count(ctx, w.bounded(q, w.since, until)); err != nil || n == 0 {
-			return err
-		}
-	}
-	p := &pages{q: q, until: until}
-	if w.newest != nil {
-		w.open = append(w.open, p)
-		return nil
-	}
-	p.size = min(w.page, fewEvents)
-	for !p.done {
-		if err := w.next(ctx, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rounds reads a page of each of what is open, until there is nothing more of any that has room among the newest.
-func (w *walk) rounds(ctx context.Context) error {
-	for len(w.open) > 0 {
-		open := w.open
-		w.open = nil
-		share := 2*w.newest.most/len(open) + leastShare // some have more of the newest than others
-		for _, p := range open {
-			if p.until != nil && w.newest.past(*p.until) {
-				continue
-			}
-			if p.size == 0 {
-				p.size = min(share, w.first())
-			}
-			if err := w.next(ctx, p); err != nil {
-				return err
-			}
-			if !p.done {
-				w.open = append(w.open, p)
-			}
-		}
-	}
-	return nil
-}
-
-// leastShare is how many events of each combination are asked for at least where there are many.
-const leastShare = 4
-
-// next reads a page.
-func (w *walk) next(ctx context.Context, p *pages) error {
-	events, err := w.ask(ctx, p.q, w.since, p.until, p.size)
-	if err == nil {
-		err = w.take(events)
-	}
+	events, err := w.query(ctx, q, exempt)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(events) < p.size {
-		p.done = true
-		return nil
-	}
-	low, ok := w.lowest(p.q, events)
-	switch whole := p.size >= w.page; {
-	case ok && w.newest.past(low):
-		p.done = true
-		return nil
-	case !ok && !whole, ok && p.until != nil && low == *p.until && !whole: // all of one second, or of what looks alike
-		p.size = w.page
-		return nil
-	case !ok:
-		p.until, p.done, err = w.beyond(ctx, p.q, p.until)
-		if err != nil || p.done {
-			return err
-		}
-	case p.until == nil || low < *p.until:
-		p.until = &low
-	case low > *p.until:
-		return fmt.Errorf("%w: it ignores until", ErrBackend)
-	default:
-		err := w.second(ctx, p.q, low)
-		if err != nil && !errors.Is(err, ErrIncomplete) {
-			return err
-		}
-		if w.missed == nil {
-			w.missed = err
-		}
-		p.until = ptr(low - 1)
-	}
-	if w.newest != nil {
-		p.size = min(w.page, 4*p.size)
-	} else {
-		p.size = w.page
-	}
-	p.done = p.until != nil && (*p.until < 0 || w.since != nil && *p.until < *w.since || w.newest.past(*p.until))
-	return nil
+	return events, w.take(events)
 }
 
 // lowest returns the time down to which a page is complete: of the oldest event
 // that has what was asked for, and not what only looks like it as well. Others may be anywhere, but where all keys are of one length.
 func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestamp, ok bool) {
-	anywhere := w.profile.prefixes && !fixed(q)
+	anywhere := w.traits.Prefixes && !fixed(q)
 	for _, e := range events {
 		if anywhere && (!q.MatchesIgnoringTimestampConstraints(e) || looksLike(e, q)) {
 			continue
@@ -423,34 +297,4 @@ func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestam
 		}
 	}
 	return low, ok
-}
-
-// beyond goes on where a page is full of events that only look alike: with a
-// larger page, and else without the index of tags. It returns where to continue,
-// or that everything is done.
-func (w *walk) beyond(
-	ctx context.Context, q nostr.Filter, until *nostr.Timestamp,
-) (next *nostr.Timestamp, done bool, err error) {
-	if limit := min(w.profile.exempt, w.batch); limit > w.page {
-		events, err := w.ask(ctx, q, w.since, until, limit)
-		if err == nil {
-			err = w.take(events)
-		}
-		if err != nil || len(events) < limit {
-			return nil, true, err
-		}
-		if low, ok := w.lowest(q, events); ok && (until == nil || low < *until) {
-			return &low, false, nil
-		}
-	}
-	if q.Tags == nil {
-		return nil, true, fmt.Errorf("%w: answers do not match the query", ErrBackend)
-	}
-	if q.Tags = nil; w.client {
-		q.Authors, q.Kinds = w.beside.Authors, w.beside.Kinds
-	}
-	if w.profile.lookUps(q) > 1 { // pages of that are no pages
-		return nil, true, w.lists(ctx, q)
-	}
-	return nil, true, w.all(ctx, q, until)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/internal/traits"
 )
 
 func TestExpiry(t *testing.T) {
@@ -190,6 +191,11 @@ type counted struct {
 func (c *counted) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	c.n.Add(1)
 	return c.SliceStore.QueryEvents(ctx, f)
+}
+
+// Traits implements [traits.Teller]: a second of more than 500 events can't be read.
+func (c *counted) Traits() traits.Traits {
+	return traits.Traits{Page: 500, Memory: true, Uncounted: true, Indexed: func(string, string) bool { return true }}
 }
 
 // More events of one second than the store gives at once had all of it read each minute.

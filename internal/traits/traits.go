@@ -25,6 +25,8 @@ type Traits struct {
 	// Prefixes: answers to a query for a tag value also hold events with values that
 	// begin with it, neither in order of time, and since ends the search early.
 	Prefixes bool
+	// Uncounted: it is not to be asked to count. lmdb never comes to an end.
+	Uncounted bool
 	// Folder is the folder of a database that lets several processes open it, "" for others.
 	Folder string
 	// Indexed reports whether a query for this tag finds all events that have it.
