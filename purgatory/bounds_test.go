@@ -244,3 +244,13 @@ func TestStagedDataWithoutRoomOrTime(t *testing.T) {
 		require.NotContains(t, w.git.Objects(repoOf(alice)), object(40))
 	})
 }
+
+// kept is all that is on the disk.
+func (w *world) kept() map[string]string {
+	out := make(map[string]string)
+	for r, err := range w.state.Each(w.t.Context(), "") {
+		require.NoError(w.t, err)
+		out[r.Key] = string(r.Value)
+	}
+	return out
+}

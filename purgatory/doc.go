@@ -64,14 +64,14 @@
 //
 // Each part has fields and a lock of its own, and calls those that were made before it:
 //
-//	intake      takes in what is submitted; entries has what waits, on the disk too
+//	intake      takes in what is submitted; pendingEvents has what waits, in memory and on
+//	            the disk, stores what is released, and strikes it off
 //	engine      decides when: surveyor finds which repositories something concerns,
 //	            looker goes through the steps above with one of them
 //	resolve     decides what, in values: what is looked at, whose state decides, which refs change, what
 //	            is missing, what may be served (internal/resolve)
 //	hunt        decides which server is asked next (internal/hunt); fetches asks it
 //	mover       moves refs, and has the journal
-//	entries     stores what is released, and strikes it off
 //	expirer, remover, checks, maintenance
 //	            end what is over, take away what is deleted, find what was lost, and
 //	            keep repositories in order

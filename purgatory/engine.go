@@ -28,7 +28,6 @@ type engine struct {
 	retries  retries[graspsync.RepoRef] // whose look failed
 	expiring map[graspsync.EventID]bool
 	troubles *troubles
-	vain     map[graspsync.EventID]int // how often an entry could not be expired
 	// leavers have deleted something: their repositories may be among that. They are looked
 	// for by one goroutine, while leaving.
 	leavers map[graspsync.PubKey]bool
@@ -39,9 +38,8 @@ type engine struct {
 	fetches    *fetches
 	servers    *servers
 	gatherings *gatherings
-	waiting    *waiting
+	pending    *pendingEvents
 	uses       uses
-	entries    *entries
 	findings   *findings
 	inbox      *inbox
 	report     *report
@@ -74,8 +72,8 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 	return &engine{
 		queue:   hunt.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }), retries: make(retries[graspsync.RepoRef]),
-		expiring: make(map[graspsync.EventID]bool), vain: make(map[graspsync.EventID]int), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[hunt.RequestID]*request), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, waiting: p.entries.waiting, uses: p.entries.uses, entries: p.entries, findings: p.findings, inbox: p.inbox, report: p.report,
+		expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
+		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[hunt.RequestID]*request), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, pending: p.pending, uses: p.pending.uses, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
@@ -90,13 +88,13 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 }
 
 // resume has everything looked at that waits.
-func (e *engine) resume(ctx context.Context) {
-	for _, entry := range e.waiting.all() {
-		e.want(ctx, entry)
+func (e *engine) resume() {
+	for _, entry := range e.pending.all() {
+		e.want(entry)
 	}
 }
 
-func (e *engine) want(ctx context.Context, entry ledger.Entry) {
+func (e *engine) want(entry ledger.Entry) {
 	if entry.Soft {
 		return
 	}
@@ -125,7 +123,7 @@ func (e *engine) loop(ctx context.Context) {
 				e.handle(ctx, msg)
 			}
 			if lost {
-				e.resume(ctx)
+				e.resume()
 			}
 		case <-timer.C:
 		}
@@ -151,7 +149,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 		consider(t)
 	}
 	if len(e.expiring) < e.cfg.fixed.MaxLooks {
-		if t, ok := e.waiting.nextDue(); ok {
+		if t, ok := e.pending.nextDue(); ok {
 			consider(t)
 		}
 	}
@@ -169,7 +167,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 func (e *engine) handle(ctx context.Context, msg any) {
 	switch msg := msg.(type) {
 	case wanted:
-		e.want(ctx, msg.entry)
+		e.want(msg.entry)
 	case news:
 		e.surveys.want(msg.identifier, msg.why)
 	case arrived:
@@ -203,10 +201,10 @@ func (e *engine) handle(ctx context.Context, msg any) {
 // arrived takes note of an event that is stored.
 func (e *engine) arrived(ctx context.Context, msg arrived) {
 	author := msg.event.PubKey
-	_, waits := e.waiting.get(msg.event.ID)
+	_, waits := e.pending.get(msg.event.ID)
 	var affected []ledger.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
-		affected = e.waiting.byAuthor(author)
+		affected = e.pending.ofAuthor(author)
 		e.leavers[author] = true
 	}
 	for _, w := range affected {
@@ -416,7 +414,7 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 		"next", time.Until(x.Next).Round(time.Millisecond))
 	e.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	since := time.Time{}.Add(1)
-	for _, w := range e.waiting.of(x.Repo) {
+	for _, w := range e.pending.of(x.Repo) {
 		since = backoff.Later(since, w.Seen)
 	}
 	if x.Number < attemptsPerCheck || e.queue.Owes(time.Now(), x.Repo, since) {
@@ -456,11 +454,11 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 // due returns at most n of the entries whose time is over, and that are not waited with on.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
 	e.troubles.lapse(now)
-	due, prolonged := e.waiting.due(now, n, e.troubles.keep, e.owed)
+	due, prolonged := e.pending.due(now, n, e.troubles.keep, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
-				if err := e.entries.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
+				if err := e.pending.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
 					e.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 				}
 			}
@@ -478,7 +476,7 @@ func (e *engine) owed(now time.Time, entry ledger.Entry) bool {
 // to hunt for any more, or, if something was in use, data to release it with.
 func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	delete(e.expiring, msg.entry.ID)
-	entry, waits := e.waiting.get(msg.entry.ID)
+	entry, waits := e.pending.get(msg.entry.ID)
 	if waits { // no look has taken it in meanwhile
 		for _, ref := range entry.Repos {
 			e.findings.touch(ref)
@@ -488,15 +486,13 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 		e.surveys.want(identifier, resolve.Reasons{})
 	}
 	if msg.err == nil || !waits {
-		delete(e.vain, msg.entry.ID)
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	now := time.Now()
-	e.vain[msg.entry.ID]++
-	e.waiting.postpone(msg.entry.ID, now.Add(backoff.Doubled(expiryPause, expiryMost, e.vain[msg.entry.ID])))
+	e.pending.postpone(msg.entry.ID, now)
 	if e.report.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
 		e.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
 	}

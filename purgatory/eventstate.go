@@ -155,8 +155,7 @@ func endingOf(e ledger.Entry, is EventCode, reason string) EventState {
 // explainer finds out why events wait, or do not. It changes nothing.
 type explainer struct {
 	cfg      *Config
-	waiting  *waiting
-	entries  *entries
+	pending  *pendingEvents
 	findings *findings
 	endings  *endings
 	answers  *answers
@@ -166,7 +165,7 @@ type explainer struct {
 // event is [Purgatory.EventState].
 func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	out := EventState{ID: id, Is: IsUnknown}
-	e, waits := x.waiting.get(id)
+	e, waits := x.pending.get(id)
 	if waits {
 		out = endingOf(e, IsWaiting, "")
 		out.At, out.Deadline = time.Time{}, e.Deadline
@@ -175,7 +174,7 @@ func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 		}
 	} else if last, ok := x.endings.get(id); ok {
 		out = last
-	} else if x.waiting.hasExpired(id) {
+	} else if x.pending.hasExpired(id) {
 		out.Is = EventCode(Expired.String())
 	}
 	out.Now, out.Repos = time.Now(), slices.Clone(out.Repos)
@@ -204,14 +203,14 @@ func (x *explainer) data(ctx context.Context, ref graspsync.RepoRef) (DataState,
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}
 	need := x.findings.lacked(ref)
-	entries := x.waiting.of(ref)
+	entries := x.pending.of(ref)
 	names := x.names(entries)
 	for _, id := range need.IDs[:min(len(need.IDs), maxMissing)] {
 		out.Missing = append(out.Missing, MissingObject{ID: id.String(), For: names[id.String()]})
 	}
 	out.More = len(need.IDs) - len(out.Missing)
 	for _, e := range entries[:min(len(entries), maxListed)] {
-		out.Waiting = append(out.Waiting, x.entries.status(e))
+		out.Waiting = append(out.Waiting, x.pending.status(e))
 	}
 	out.Ended = x.endings.all(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
@@ -299,8 +298,8 @@ func (x *explainer) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
 // givenUp returns the expired events of a repository that are still ignored, and the number of those whose
 // repositories are not all known.
 func (x *explainer) givenUp(ref graspsync.RepoRef) (out []EventState, unknown int) {
-	unknown = x.waiting.countExpired()
-	for _, s := range x.endings.all(func(s EventState) bool { return !s.gaveUp.IsZero() && x.waiting.hasExpired(s.ID) }) {
+	unknown = x.pending.countExpired()
+	for _, s := range x.endings.all(func(s EventState) bool { return !s.gaveUp.IsZero() && x.pending.hasExpired(s.ID) }) {
 		if !s.more {
 			unknown--
 		}

@@ -13,10 +13,7 @@ import (
 type expirer struct {
 	cfg      *Config
 	findings *findings
-	waiting  *waiting
-	pins     *pins
-	served   *servedPulls
-	entries  *entries
+	pending  *pendingEvents
 	reader   *reader
 	remover  *remover
 }
@@ -26,11 +23,11 @@ type expirer struct {
 func (x *expirer) expire(ctx context.Context, id graspsync.EventID) error {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
 	defer cancel()
-	e, due := x.entries.overdue(id)
+	e, due := x.pending.overdue(id)
 	if !due {
 		return nil // or it is being released: it is due again soon
 	}
-	defer x.pins.notEnding(id)
+	defer x.pending.notEnding(id)
 	if e.Class == ledger.Announcement && !e.Soft {
 		return x.expireSoftly(ctx, e)
 	}
@@ -38,13 +35,13 @@ func (x *expirer) expire(ctx context.Context, id graspsync.EventID) error {
 	if err != nil {
 		return err
 	}
-	if has || x.served.has(id) { // before a crash, or it waited on for another repository
-		return x.entries.forget(ctx, e, Released)
+	if has || x.pending.isServed(id) { // before a crash, or it waited on for another repository
+		return x.pending.forget(ctx, e, Released)
 	}
 	if err := x.dropRefs(ctx, e); err != nil {
 		return err
 	}
-	return x.entries.expireForGood(ctx, e)
+	return x.pending.expire(ctx, e)
 }
 
 // expireSoftly removes the repository of an announcement, unless a push or a fetch is
@@ -70,7 +67,7 @@ func (x *expirer) expireSoftly(ctx context.Context, e ledger.Entry) error {
 	if err := x.remover.remove(ctx, ref); err != nil {
 		return err
 	}
-	return x.entries.soften(ctx, e)
+	return x.pending.soften(ctx, e)
 }
 
 // dropRefs removes the refs of a pull request that was never served.

@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/state"
 )
@@ -24,10 +20,14 @@ func OpenWithStep(ctx context.Context, relay Relay, repos Repositories, git GitF
 
 // Sizes says how much is kept in memory, by what.
 func (p *Purgatory) Sizes() map[string]int {
-	p.entries.pins.mu.Lock()
-	defer p.entries.pins.mu.Unlock()
-	p.entries.served.mu.Lock()
-	defer p.entries.served.mu.Unlock()
+	p.pending.mu.Lock()
+	defer p.pending.mu.Unlock()
+	served := 0
+	for _, h := range p.pending.events {
+		if h.refIn != nil {
+			served++
+		}
+	}
 	p.findings.mu.Lock()
 	defer p.findings.mu.Unlock()
 	p.mover.mu.Lock()
@@ -37,8 +37,8 @@ func (p *Purgatory) Sizes() map[string]int {
 	p.servers.mu.Lock()
 	defer p.servers.mu.Unlock()
 	return map[string]int{
-		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.mover.doubted), "pushed": len(p.findings.pushed), "served": len(p.entries.served.in),
-		"pinned": len(p.entries.pins.pinned), "ending": len(p.entries.pins.ending),
+		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.mover.doubted), "pushed": len(p.findings.pushed), "served": served,
+		"pinned": len(p.pending.pinned), "ending": len(p.pending.ending),
 		"places": len(p.gatherings.places),
 		"lacks":  p.servers.memory.size,
 	}
@@ -52,14 +52,13 @@ func (p *Purgatory) Left() (out []string) {
 			out = append(out, fmt.Sprintf(what, args...))
 		}
 	}
-	wrong(p.entries.writing.Len() > 0, "entries are locked")
-	wrong(p.entries.storing.Len() > 0, "events are being stored")
+	wrong(p.pending.writing.Len() > 0, "entries are locked")
+	wrong(p.pending.storing.Len() > 0, "events are being stored")
 	wrong(p.looker.naming.Len() > 0, "repositories are looked at")
-	p.entries.pins.mu.Lock()
-	p.entries.served.mu.Lock()
+	p.pending.mu.Lock()
 	p.findings.mu.Lock()
-	wrong(len(p.entries.pins.pinned) > 0, "entries are pinned: %v", p.entries.pins.pinned)
-	wrong(len(p.entries.pins.ending) > 0, "entries are ending: %v", p.entries.pins.ending)
+	wrong(len(p.pending.pinned) > 0, "entries are pinned: %v", p.pending.pinned)
+	wrong(len(p.pending.ending) > 0, "entries are ending: %v", p.pending.ending)
 	wrong(len(p.findings.looks) > 0, "looks go on: %v", p.findings.looks)
 	for identifier, refs := range p.findings.needs {
 		wrong(len(refs) == 0, "nobody needs anything under %q", identifier)
@@ -70,12 +69,21 @@ func (p *Purgatory) Left() (out []string) {
 	for identifier, refs := range p.findings.pushed {
 		wrong(len(refs) == 0, "nothing was pushed under %q", identifier)
 	}
-	for id, refs := range p.entries.served.in {
-		wrong(len(refs) == 0, "%s is served nowhere", id)
+	writing := 0
+	for id := range p.pending.room.All() {
+		if p.pending.events[id] == nil {
+			writing++
+		}
 	}
+	wrong(writing > 0, "%d events are being written", writing)
+	wrong(p.pending.room.Len() != len(p.pending.events), "%d events have %d places", len(p.pending.events), p.pending.room.Len())
+	counted := 0
+	for _, n := range p.pending.quotas {
+		counted += n
+	}
+	wrong(counted != len(p.pending.events), "%d events count as %d", len(p.pending.events), counted)
 	p.findings.mu.Unlock()
-	p.entries.served.mu.Unlock()
-	p.entries.pins.mu.Unlock()
+	p.pending.mu.Unlock()
 	f := p.fetches
 	f.servers.mu.Lock()
 	f.gatherings.mu.Lock()
@@ -107,43 +115,6 @@ func Undo(changes []RefChange, was Refs, head nip34.RefName, now Refs) (back []R
 		back = append(back, RefChange(c))
 	}
 	return back, backTo
-}
-
-// AtLocks has all who may have to wait for a lock do so while somebody else has it, and returns
-// what they say: ctx is to be over.
-func (p *Purgatory) AtLocks(ctx context.Context, announcement, pull *nostr.Event) map[string]error {
-	a, _ := entryOf(eventtest.Of(announcement), false)
-	e, _ := entryOf(eventtest.Of(pull), false)
-	ref := e.Repos[0]
-	var unlocks []func()
-	have := func(unlock func(), err error) {
-		if err == nil {
-			unlocks = append(unlocks, unlock)
-		}
-	}
-	have(p.entries.writing.Lock(context.Background(), a.ID))
-	have(p.entries.writing.Lock(context.Background(), e.ID))
-	have(p.entries.storing.Lock(context.Background(), e.ID))
-	have(p.looker.naming.Lock(context.Background(), ref))
-	defer func() {
-		for _, u := range unlocks {
-			u()
-		}
-	}()
-	out := map[string]error{
-		"strike":          p.entries.strike(ctx, e),
-		"rewrite":         p.entries.rewrite(ctx, e.ID),
-		"forget":          p.entries.forget(ctx, e, Released),
-		"save":            p.entries.save(ctx, e),
-		"expire for good": p.entries.expireForGood(ctx, e),
-		"expire softly":   p.expirer.expireSoftly(ctx, a),
-		"remove":          p.remover.erase(ctx, ref),
-	}
-	_, out["look"] = p.looker.look(ctx, ref, resolve.Reasons{}, budget{share: pullsShare})
-	_, out["hold"] = p.intake.hold(ctx, ledger.Entry{ID: e.ID, Class: e.Class})
-	pr, _ := nip34.ParsePullRequest(eventtest.Of(pull))
-	_, out["release"] = p.looker.releasePull(ctx, &repository{Repository: &resolve.Repository{Ref: ref, Active: true, Found: setOf([]nip34.ObjectID{pr.Tip})}}, resolve.Pull{Entry: e, Pull: pr})
-	return out
 }
 
 // OpenSeeded is Open with waits of lengths that are not at random.

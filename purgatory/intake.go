@@ -24,8 +24,7 @@ type intake struct {
 	findings *findings
 	// gatherings fetch into repositories
 	gatherings *gatherings
-	waiting    *waiting
-	entries    *entries
+	pending    *pendingEvents
 	reader     *reader
 	schedule   *schedule
 }
@@ -84,7 +83,7 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 		return answer, err
 	}
 	in.revive(ctx, e.Repos[0])
-	if waiting, ok := in.waiting.announcement(e.Repos[0]); !ok || waiting.Soft {
+	if waiting, ok := in.pending.announcement(e.Repos[0]); !ok || waiting.Soft {
 		return answer, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.fixed.Timeout)
@@ -99,30 +98,27 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 // hold makes an entry one that waits: on the disk first. payers are those for whom a relative
 // may count.
 func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.PubKey) (Answer, error) {
-	e, verdict, replaced, displaced, err := in.entries.admit(ctx, e, payers)
-	for _, old := range displaced {
-		in.entries.gaveWay(ctx, old)
+	e, refusal, replaced, evicted, err := in.pending.admit(ctx, e, payers)
+	for _, old := range evicted {
+		in.pending.gaveWay(ctx, old)
 	}
 	if err != nil {
 		return Answer{}, err
 	}
-	switch verdict {
-	case ledger.Known:
-		return Answer{Held, Message}, nil
-	case ledger.Superseded:
-		return Answer{Refused, reasonSuperseded}, nil
-	case ledger.Expired:
-		return Answer{Refused, reasonExpired}, nil
-	case ledger.AuthorFull:
+	switch refusal.Reason {
+	case "":
+	case reasonAuthor:
 		in.report.drop("author")
-		return Answer{Full, reasonAuthor}, nil
-	case ledger.Full:
+		return refusal, nil
+	case reasonFull:
 		in.report.drop("full")
-		return Answer{Full, reasonFull}, nil
+		return refusal, nil
+	default:
+		return refusal, nil
 	}
 	in.step("held")
 	for _, old := range replaced {
-		in.entries.strikeReplaced(ctx, old)
+		in.pending.strike(ctx, old)
 		if old.ID == e.ID {
 			return Answer{Refused, reasonSuperseded}, nil
 		}
@@ -209,7 +205,7 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 	if err != nil {
 		return Answer{}, nil, fmt.Errorf("reading announcements: %w", err)
 	}
-	w, err := in.reader.wanting(ctx, a.Ref.Identifier, served, in.waiting.relatives(a.Ref.Identifier))
+	w, err := in.reader.wanting(ctx, a.Ref.Identifier, served, in.pending.relatives(a.Ref.Identifier))
 	if err != nil {
 		return Answer{}, nil, err
 	}
@@ -218,7 +214,7 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 	}
 	e.Class = ledger.Relative
 	payers = w.payers(a)
-	if _, leaves := in.waiting.announcement(a.Ref); leaves {
+	if _, leaves := in.pending.announcement(a.Ref); leaves {
 		payers = append(payers, e.Author)
 	}
 	if len(payers) == 0 {
@@ -231,7 +227,7 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 // staged is [Purgatory.Staged].
 func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
-		e, ok := in.waiting.get(id)
+		e, ok := in.pending.get(id)
 		return ok && e.Class == ledger.PullRequest
 	})
 	if waits {
@@ -244,7 +240,7 @@ func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 // whose maintainers its author is one of, and revives those that expired softly.
 func (in *intake) alive(ctx context.Context, state ledger.Entry) {
 	identifier := state.Repos[0].Identifier
-	entries := in.waiting.announcementsUnder(identifier)
+	entries := in.pending.announcementsUnder(identifier)
 	if len(entries) == 0 {
 		return
 	}
@@ -257,14 +253,14 @@ func (in *intake) alive(ctx context.Context, state ledger.Entry) {
 	for _, e := range entries {
 		waiting = append(waiting, e.Announces)
 	}
-	family, err := in.reader.family(ctx, identifier, served, waiting, in.waiting.relatives(identifier))
+	family, err := in.reader.family(ctx, identifier, served, waiting, in.pending.relatives(identifier))
 	if err != nil {
 		in.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
 		family = in.cfg.Membership.Family(identifier, slices.Concat(served, waiting))
 	}
 	for _, e := range entries {
 		if family.Authority(e.Repos[0]).Has(state.Author) {
-			in.entries.sign(ctx, e.Repos[0], true)
+			in.pending.sign(ctx, e.Repos[0], true)
 		}
 	}
 }
@@ -272,19 +268,19 @@ func (in *intake) alive(ctx context.Context, state ledger.Entry) {
 // revive has an announcement wait again that has expired softly: the user who submits it
 // again is about to push.
 func (in *intake) revive(ctx context.Context, ref graspsync.RepoRef) {
-	if waiting, ok := in.waiting.announcement(ref); ok && waiting.Soft {
-		in.entries.sign(ctx, ref, true)
+	if waiting, ok := in.pending.announcement(ref); ok && waiting.Soft {
+		in.pending.sign(ctx, ref, true)
 		in.inbox.tell(news{identifier: ref.Identifier})
 	}
 }
 
 // pushed is [Purgatory.Pushed].
 func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
-	in.entries.pushing(ref, refs) // who did not say so before says it now
+	in.pending.pushing(ref, refs) // who did not say so before says it now
 	in.schedule.brought(ref)
 	// Anybody may push for an event: only what a state authorises is a sign of life.
 	if len(refs) == 0 || slices.ContainsFunc(refs, resolve.IsState) {
-		in.entries.sign(ctx, ref, false)
+		in.pending.sign(ctx, ref, false)
 	}
 	in.findings.touch(ref)
 	in.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
@@ -296,7 +292,7 @@ func (in *intake) arrived(ev graspsync.Event) {
 		return
 	}
 	if ev.Kind == graspsync.KindAnnouncement {
-		if _, waits := in.waiting.get(ev.ID); !waits { // else it was counted when it was let in
+		if _, waits := in.pending.get(ev.ID); !waits { // else it was counted when it was let in
 			if a, err := nip34.ParseAnnouncement(ev); err == nil {
 				in.countListed(a)
 			}
@@ -304,7 +300,7 @@ func (in *intake) arrived(ev graspsync.Event) {
 	}
 	switch ev.Kind {
 	case graspsync.KindDeletion, kindVanish:
-		in.waiting.askAgain(ev.PubKey) // at once: who looks meanwhile asks
+		in.pending.askAgain(ev.PubKey) // at once: who looks meanwhile asks
 		in.inbox.tell(arrived{ev})
 	case graspsync.KindAnnouncement, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		in.inbox.tell(arrived{ev})

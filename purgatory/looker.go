@@ -33,11 +33,7 @@ type looker struct {
 	naming     *keyed.Locks[graspsync.RepoRef] // who looks at a repository
 	inbox      *inbox
 	findings   *findings
-	waiting    *waiting
-	pins       *pins
-	served     *servedPulls
-	takes      *longTakes
-	entries    *entries
+	pending    *pendingEvents
 	reader     *reader
 	mover      *mover
 	histories  *histories
@@ -78,9 +74,9 @@ func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Re
 		k.findings.touch(ref) // what waited for it may be released without it
 		return found{}, err
 	}
-	defer k.pins.unpin(g)
+	defer k.pending.unpin(g)
 	if r == nil {
-		if k.waiting.stillWaits(g, ref) {
+		if k.pending.stillWaits(g, ref) {
 			k.findings.touch(ref)
 			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
 		}
@@ -150,7 +146,7 @@ func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*r
 		}
 		format, _ := g.FormatOf(r.Repository)
 		err = k.makeFor(ctx, ref, format, absent)
-		k.pins.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
+		k.pending.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
 		if err != nil {
 			return nil, nil, err
 		}
@@ -164,7 +160,7 @@ func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, la
 	if err != nil {
 		return nil, nil, err
 	}
-	k.pins.pin(g, ref)
+	k.pending.pin(g, ref)
 	r := &repository{Repository: g.Repository(ref)}
 	if !g.IsOurs(ref) {
 		return g, nil, nil
@@ -174,7 +170,7 @@ func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, la
 		return g, r, nil
 	}
 	if r.Refs, err = k.git.Refs(ctx, dir); err != nil {
-		k.pins.unpin(g)
+		k.pending.unpin(g)
 		return nil, nil, err
 	}
 	r.dir = dir
@@ -206,7 +202,7 @@ func (k *looker) end(ctx context.Context, g *resolve.Group, r *repository) error
 		}
 		err := k.dropHere(ctx, r, o.Entry)
 		if err == nil {
-			err = k.entries.forget(ctx, o.Entry, fateOf(o.Fate))
+			err = k.pending.forget(ctx, o.Entry, fateOf(o.Fate))
 		}
 		errs = append(errs, err)
 	}
@@ -226,7 +222,7 @@ func (k *looker) endElsewhere(ctx context.Context, g *resolve.Group) error {
 		}
 		err := errors.Join(failed...)
 		if err == nil {
-			err = k.entries.forget(ctx, o.Entry, fateOf(o.Fate))
+			err = k.pending.forget(ctx, o.Entry, fateOf(o.Fate))
 		}
 		errs = append(errs, err)
 	}
@@ -273,7 +269,7 @@ func (k *looker) leaves(ctx context.Context, g *resolve.Group, ref graspsync.Rep
 		return err
 	}
 	for _, o := range waited {
-		err = errors.Join(err, k.entries.forget(ctx, o.Entry, fateOf(o.Fate)))
+		err = errors.Join(err, k.pending.forget(ctx, o.Entry, fateOf(o.Fate)))
 	}
 	return err
 }
@@ -287,7 +283,7 @@ func (k *looker) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked 
 	}
 	var ids []graspsync.EventID
 	for name := range looked.Refs.At {
-		if id, ok := resolve.EventOf(name); ok && !k.waiting.waitsFor(id, ref) {
+		if id, ok := resolve.EventOf(name); ok && !k.pending.waitsFor(id, ref) {
 			ids = append(ids, id)
 		}
 	}
@@ -296,7 +292,7 @@ func (k *looker) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked 
 		return err
 	}
 	old := slices.DeleteFunc(k.remover.orphans.note(ref, unknown, time.Now()), func(id graspsync.EventID) bool {
-		return k.waiting.waitsFor(id, ref)
+		return k.pending.waitsFor(id, ref)
 	})
 	return k.remover.dropRefs(ctx, ref, old...)
 }
@@ -410,7 +406,7 @@ func (k *looker) confirm(ctx context.Context, g *resolve.Group, r *repository) e
 		return errors.Join(errs...)
 	}
 	g.Pulls = slices.DeleteFunc(g.Pulls, func(h resolve.Pull) bool {
-		if !slices.Contains(h.Pull.Repos, r.Ref) || k.served.has(h.Entry.ID) {
+		if !slices.Contains(h.Pull.Repos, r.Ref) || k.pending.isServed(h.Entry.ID) {
 			return false
 		}
 		_, over := r.Over[h.Entry.ID]
@@ -498,7 +494,7 @@ func (k *looker) alignOther(ctx context.Context, by *resolve.Group, ref graspsyn
 	}
 	defer unlock()
 	g, o, err := k.read(ctx, ref, dir, by.Late)
-	defer k.pins.unpin(g) // what waits for it is pinned though nobody announces it any more
+	defer k.pending.unpin(g) // what waits for it is pinned though nobody announces it any more
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
@@ -684,7 +680,7 @@ func (k *looker) takeStaged(ctx context.Context, g *resolve.Group, r *repository
 			continue
 		}
 		uploads := k.repos.Staged(r.Ref, h.Entry.ID)
-		if len(uploads) == 0 || k.takes.took(h.Entry.ID) {
+		if len(uploads) == 0 || k.pending.wasSlow(h.Entry.ID) {
 			continue
 		}
 		err := k.takeOne(ctx, r, h.Pull, uploads)
@@ -695,7 +691,7 @@ func (k *looker) takeStaged(ctx context.Context, g *resolve.Group, r *repository
 		if err != nil {
 			// It is tried again; nothing else waits for that.
 			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
-				k.takes.note(h.Entry.ID)
+				k.pending.noteSlow(h.Entry.ID)
 				err = errors.New(err.Error())
 			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
@@ -752,12 +748,12 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 func (k *looker) release(ctx context.Context, g *resolve.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
-		err := k.entries.save(ctx, e)
+		err := k.pending.save(ctx, e)
 		if errors.Is(err, ErrRefused) {
 			delete(g.Waiting, r.Ref) // of its states the relay says itself what becomes of them
 			k.findings.touch(r.Ref)
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
-			err = k.entries.forget(ctx, e, NotStored)
+			err = k.pending.forget(ctx, e, NotStored)
 		} else if errors.Is(err, errOver) {
 			r.Active, err = g.Accepted[r.Ref] != nil, nil
 			k.findings.touch(r.Ref)
@@ -773,7 +769,7 @@ func (k *looker) release(ctx context.Context, g *resolve.Group, r *repository) e
 		if !r.Releases(h) {
 			return false
 		}
-		err := k.entries.save(ctx, h.Entry)
+		err := k.pending.save(ctx, h.Entry)
 		switch {
 		case err == nil:
 			g.Stored = append(g.Stored, h.State)
@@ -829,7 +825,7 @@ func (k *looker) takeBack(ctx context.Context, g *resolve.Group, r *repository, 
 	}
 	for _, h := range refused {
 		k.touchOthers(g, r, h)
-		errs = append(errs, k.entries.forget(ctx, h.Entry, NotStored))
+		errs = append(errs, k.pending.forget(ctx, h.Entry, NotStored))
 	}
 	return errors.Join(errs...)
 }
@@ -882,7 +878,7 @@ func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref grasp
 	}
 	defer unlock()
 	g, o, err := k.read(ctx, ref, dir, by.Late)
-	defer k.pins.unpin(g)
+	defer k.pending.unpin(g)
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
@@ -914,29 +910,29 @@ func (k *looker) releasePull(ctx context.Context, r *repository, h resolve.Pull)
 	has := slices.Contains(h.Pull.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.Entry.ID)] == h.Pull.Tip)
 	if len(h.Pull.Repos) == 1 {
 		if has && r.Active {
-			err = k.entries.save(ctx, h.Entry)
+			err = k.pending.save(ctx, h.Entry)
 		}
 		if errors.Is(err, errOver) {
 			return true, nil
 		}
 		return has && r.Active && err == nil, err
 	}
-	unlock, err := k.entries.storing.Lock(ctx, h.Entry.ID) // its other repositories may have it as well
+	unlock, err := k.pending.storing.Lock(ctx, h.Entry.ID) // its other repositories may have it as well
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if served := k.served.has(h.Entry.ID); !served && !(has && r.Active) {
+	if served := k.pending.isServed(h.Entry.ID); !served && !(has && r.Active) {
 		return false, nil
 	} else if !served {
-		if err := k.entries.store(ctx, h.Entry); err != nil {
+		if err := k.pending.store(ctx, h.Entry); err != nil {
 			return false, err
 		}
 	}
-	if lacks, err := k.reader.lackRef(ctx, r, h, k.served.note(h.Entry.ID, r.Ref, has)); err != nil || lacks {
+	if lacks, err := k.reader.lackRef(ctx, r, h, k.pending.noteServed(h.Entry.ID, r.Ref, has)); err != nil || lacks {
 		return false, err
 	}
-	return true, k.entries.strikeOff(ctx, h.Entry)
+	return true, k.pending.strikeOff(ctx, h.Entry)
 }
 
 // refusePull ends the waiting of a pull request that the relay refuses, when its ref is gone
@@ -949,7 +945,7 @@ func (k *looker) refusePull(ctx context.Context, g *resolve.Group, r *repository
 	if err := k.dropHere(ctx, r, h.Entry); err != nil {
 		return err
 	}
-	return k.entries.forget(ctx, h.Entry, NotStored)
+	return k.pending.forget(ctx, h.Entry, NotStored)
 }
 
 // touchOthers has the other repositories looked at that a state concerns which is stored

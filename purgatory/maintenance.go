@@ -198,7 +198,7 @@ func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now b
 	if grace, may := m.quota.mayPrune(ref, began); may && !now {
 		how.Prune, how.Grace = true, min(how.Grace, grace)
 	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
-		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return m.quota.waiting.pullTips(ref), nil }
+		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return m.quota.pending.pullTips(ref), nil }
 	}
 	done, err := m.git.Maintain(ctx, how)
 	if errors.Is(err, ErrNoRepository) { // it was removed before its turn

@@ -36,7 +36,7 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error
 	for _, id := range p.explainer.gaveUp(ref) {
-		if err := p.entries.again(ctx, id); err != nil {
+		if err := p.pending.again(ctx, id); err != nil {
 			errs = append(errs, fmt.Errorf("forgetting that event %s waited in vain: %w", id, err))
 			continue
 		}
@@ -59,7 +59,7 @@ func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id gr
 // be repeated.
 func (p *Purgatory) Dismiss(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
 	var errs []error
-	for _, e := range p.entries.waiting.all() {
+	for _, e := range p.pending.all() {
 		if e.Event == nil || !unwanted(e.Signed()) {
 			continue
 		}
@@ -76,7 +76,7 @@ func (p *Purgatory) dismiss(ctx context.Context, e ledger.Entry) error {
 	if err := p.expirer.dropRefs(ctx, e); err != nil {
 		return err
 	}
-	if err := p.entries.forget(ctx, e, Displaced); err != nil {
+	if err := p.pending.forget(ctx, e, Displaced); err != nil {
 		return err
 	}
 	var why resolve.Reasons

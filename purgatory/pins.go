@@ -2,29 +2,15 @@ package purgatory
 
 import (
 	"slices"
-	"sync"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 )
 
-// pins say which entries must not be ended by the clock, since looks go by them, and by which
-// no look may go, since the clock ends them.
-type pins struct {
-	mu sync.Mutex
-	// guarded by mu
-	pinned map[graspsync.EventID]int      // entries that looks go by
-	ending map[graspsync.EventID]struct{} // entries whose waiting is being ended by the clock
-}
-
-func newPins() *pins {
-	return &pins{pinned: make(map[graspsync.EventID]int), ending: make(map[graspsync.EventID]struct{})}
-}
-
 // lasting drops from some entries those that have expired softly and those whose waiting is
 // being ended.
-func (p *pins) lasting(some []ledger.Entry) []ledger.Entry {
+func (p *pendingEvents) lasting(some []ledger.Entry) []ledger.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(some, func(e ledger.Entry) bool {
@@ -34,7 +20,7 @@ func (p *pins) lasting(some []ledger.Entry) []ledger.Entry {
 }
 
 // pin keeps what a look has found waiting from being ended by the clock.
-func (p *pins) pin(g *resolve.Group, ref graspsync.RepoRef) {
+func (p *pendingEvents) pin(g *resolve.Group, ref graspsync.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hold := func(id graspsync.EventID) bool { return p.keepFor(g, id) }
@@ -46,7 +32,7 @@ func (p *pins) pin(g *resolve.Group, ref graspsync.RepoRef) {
 }
 
 // pinRelatives keeps those that were found waiting from being ended by the clock.
-func (p *pins) pinRelatives(g *resolve.Group) {
+func (p *pendingEvents) pinRelatives(g *resolve.Group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g.Relatives = slices.DeleteFunc(g.Relatives, func(h resolve.Relative) bool { return !p.keepFor(g, h.Entry.ID) })
@@ -54,7 +40,7 @@ func (p *pins) pinRelatives(g *resolve.Group) {
 
 // keepFor keeps one entry from being ended; false if it is being ended already. It is called
 // with mu held.
-func (p *pins) keepFor(g *resolve.Group, id graspsync.EventID) bool {
+func (p *pendingEvents) keepFor(g *resolve.Group, id graspsync.EventID) bool {
 	if _, ending := p.ending[id]; ending {
 		return false
 	}
@@ -64,7 +50,7 @@ func (p *pins) keepFor(g *resolve.Group, id graspsync.EventID) bool {
 }
 
 // unpin lets go of what pin has kept.
-func (p *pins) unpin(g *resolve.Group) {
+func (p *pendingEvents) unpin(g *resolve.Group) {
 	if g == nil {
 		return
 	}
@@ -79,7 +65,7 @@ func (p *pins) unpin(g *resolve.Group) {
 }
 
 // end keeps looks from going by an entry until notEnding; false if one does already.
-func (p *pins) end(id graspsync.EventID) bool {
+func (p *pendingEvents) end(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pinned[id] > 0 {
@@ -90,18 +76,8 @@ func (p *pins) end(id graspsync.EventID) bool {
 }
 
 // notEnding has looks go by an entry again.
-func (p *pins) notEnding(id graspsync.EventID) {
+func (p *pendingEvents) notEnding(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.ending, id)
-}
-
-// isFixed reports whether an entry must not give way: the clock ends it, or a look goes by it
-// that may move branches and tags for it. One looks at all pull requests of a repository: that
-// keeps none of these, since a look that finds that one does not wait any more lets it be.
-func (p *pins) isFixed(e ledger.Entry) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ending := p.ending[e.ID]
-	return ending || e.Class != ledger.PullRequest && p.pinned[e.ID] > 0
 }

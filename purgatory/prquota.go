@@ -35,7 +35,7 @@ type prQuota struct {
 	cfg      *Config
 	report   *report
 	git      containedGit
-	waiting  *waiting
+	pending  *pendingEvents
 	findings *findings
 	reader   *reader
 	mover    *mover
@@ -56,9 +56,9 @@ type prUsage struct {
 	took       time.Duration // duration of the last prune
 }
 
-func newPRQuota(cfg *Config, report *report, git containedGit, waiting *waiting, findings *findings, reader *reader, mover *mover, schedule *schedule) *prQuota {
+func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, findings *findings, reader *reader, mover *mover, schedule *schedule) *prQuota {
 	return &prQuota{
-		cfg: cfg, report: report, git: git, waiting: waiting, findings: findings, reader: reader, mover: mover, schedule: schedule,
+		cfg: cfg, report: report, git: git, pending: pending, findings: findings, reader: reader, mover: mover, schedule: schedule,
 		usage: make(map[graspsync.RepoRef]prUsage),
 	}
 }
@@ -194,8 +194,8 @@ func (s *prRefs) load(ctx context.Context, asking []*nip34.PullRequest) error {
 		}
 	}
 	for id := range s.at {
-		if pr := s.x.waiting.pullRequest(id); pr != nil {
-			know(pr)
+		if e, _ := s.x.pending.get(id); e.Pull != nil {
+			know(e.Pull)
 		}
 	}
 	for _, pr := range asking {
@@ -468,13 +468,13 @@ func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (
 // no room only until the next prune, or that nothing waits for the objects.
 func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
 	states := x.findings.lacked(ref).States
-	entries := x.waiting.of(ref)
+	entries := x.pending.of(ref)
 	if slices.ContainsFunc(came, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
 		return true, false, nil
 	}
 	var pulls []*nip34.PullRequest
 	for _, e := range entries {
-		if pr := x.waiting.pullRequest(e.ID); pr != nil && slices.Contains(came, pr.Tip) {
+		if pr := e.Pull; pr != nil && slices.Contains(came, pr.Tip) {
 			pulls = append(pulls, pr)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +47,7 @@ type Purgatory struct {
 	departures  *departures
 	gatherings  *gatherings
 	servers     *servers
-	entries     *entries
-	announcing  *announcing
+	pending     *pendingEvents
 	reader      *reader
 	mover       *mover
 	histories   *histories
@@ -95,7 +95,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	if err := p.engine.recall(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.entries.load(ctx); err != nil {
+	if err := p.pending.load(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.departures.load(ctx); err != nil {
@@ -114,14 +114,12 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p.departures = &departures{store: outside.keep}
 	p.inbox, p.gatherings = newInbox(p.report), newGatherings(&cfg, p.report)
 	p.servers = newServers(&cfg, p.report, outside.keep)
-	p.entries = newEntries(&cfg, p.report, p.inbox, p.findings, p.gatherings, outside.relay, outside.keep, step)
-	waiting, pins := p.entries.waiting, p.entries.pins
-	p.announcing = newAnnouncing(waiting)
-	p.reader = &reader{cfg: &cfg, stored: stored{outside.relay}, waiting: waiting, pins: pins, uses: p.entries.uses}
+	p.pending = newPendingEvents(&cfg, p.report, p.inbox, p.findings, p.gatherings, outside.relay, outside.keep, step)
+	p.reader = &reader{cfg: &cfg, stored: stored{outside.relay}, pending: p.pending, uses: p.pending.uses}
 	p.mover = newMover(&cfg, outside.repos, outside.git, outside.keep, step)
 	p.histories = newHistories(outside.git)
 	p.schedule = newSchedule(p.report)
-	p.quota = newPRQuota(&cfg, p.report, outside.git, waiting, p.findings, p.reader, p.mover, p.schedule)
+	p.quota = newPRQuota(&cfg, p.report, outside.git, p.pending, p.findings, p.reader, p.mover, p.schedule)
 	naming := keyed.NewLocks[graspsync.RepoRef]()
 	p.remover = &remover{
 		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, naming: naming,
@@ -129,21 +127,20 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	}
 	p.intake = &intake{
 		cfg: &cfg, report: p.report, repos: outside.repos, step: step,
-		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, waiting: waiting, entries: p.entries, reader: p.reader, schedule: p.schedule,
+		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, pending: p.pending, reader: p.reader, schedule: p.schedule,
 	}
 	p.looker = &looker{
 		cfg: &cfg, report: p.report, stored: p.reader.stored, repos: outside.repos, git: outside.git,
 		keep: outside.keep, step: step, naming: naming,
-		inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, takes: p.entries.takes,
-		entries: p.entries, reader: p.reader, mover: p.mover,
+		inbox: p.inbox, findings: p.findings, pending: p.pending, reader: p.reader, mover: p.mover,
 		histories: p.histories, quota: p.quota, remover: p.remover, intake: p.intake, departures: p.departures,
 	}
 	p.surveyor = &surveyor{
-		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, waiting: waiting, pins: pins, entries: p.entries, reader: p.reader,
+		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, pending: p.pending, reader: p.reader,
 	}
 	p.expirer = &expirer{
 		cfg:      &cfg,
-		findings: p.findings, waiting: waiting, pins: pins, served: p.entries.served, entries: p.entries, reader: p.reader, remover: p.remover,
+		findings: p.findings, pending: p.pending, reader: p.reader, remover: p.remover,
 	}
 	p.checks = &checks{cfg: &cfg, repos: outside.repos, inbox: p.inbox, findings: p.findings, reader: p.reader, departures: p.departures}
 	p.maintenance = &maintenance{
@@ -156,7 +153,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	}
 	p.engine = newEngine(p, outside, seed)
 	p.explainer = &explainer{
-		cfg: &cfg, waiting: waiting, entries: p.entries, findings: p.findings, endings: p.report.endings, answers: p.report.answers, ask: p.ask,
+		cfg: &cfg, pending: p.pending, findings: p.findings, endings: p.report.endings, answers: p.report.answers, ask: p.ask,
 	}
 	return p
 }
@@ -164,56 +161,75 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 // Held returns the stamps of the events that wait and match a filter, as of one moment. What is
 // stored, and waits on for another repository, is not among them. An event is stored before it
 // waits no longer: who wants to have all that is here asks Held first, and then the [Relay].
-func (p *Purgatory) Held(filter nostr.Filter) []graspsync.Stamp { return p.entries.held(filter) }
+func (p *Purgatory) Held(filter nostr.Filter) []graspsync.Stamp { return p.pending.held(filter) }
 
 // Announcements returns the announcements under an identifier that wait, and have not
 // expired.
 func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
-	return p.announcing.hard(identifier)
+	if list := p.pending.announcements(identifier); list != nil {
+		return slices.Clip(list.hard)
+	}
+	return nil
 }
 
 // Remembered returns the announcements under an identifier that wait, those that expired
 // softly, which a new state of one of their maintainers revives, and of those whom these list
 // the announcements that wait with them.
 func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
-	return p.announcing.soft(identifier)
+	if list := p.pending.announcements(identifier); list != nil {
+		return slices.Clip(list.soft)
+	}
+	return nil
 }
 
 // Generation is another one whenever Announcements or Remembered would return something else
 // for an identifier, and nil where they return nothing.
-func (p *Purgatory) Generation(identifier string) any { return p.announcing.generation(identifier) }
+func (p *Purgatory) Generation(identifier string) any {
+	if list := p.pending.announcements(identifier); list != nil {
+		return list
+	}
+	return nil
+}
 
 // Knows reports whether somebody has an announcement that waits under an identifier, softly
 // expired or not, or is listed in one, without looking at these. It may report that of others.
 func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
-	return p.entries.waiting.knows(identifier, who)
+	return p.pending.knows(identifier, who)
 }
 
 // PullRequest returns the pull request, or update of one, with this id that waits;
 // nil if none does.
 func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
-	return p.entries.waiting.pullRequest(id)
+	e, _ := p.pending.get(id)
+	return e.Pull
 }
 
 // Event returns the event with this id that waits, the zero Event if none does. An announcement
 // that has expired softly waits.
-func (p *Purgatory) Event(id graspsync.EventID) graspsync.Event { return p.entries.waiting.event(id) }
+func (p *Purgatory) Event(id graspsync.EventID) graspsync.Event {
+	e, _ := p.pending.get(id)
+	return e.Signed()
+}
 
 // Submitted reports whether the event with this id waits, and if so, whether a client
 // submitted it.
 func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, waits bool) {
-	return p.entries.waiting.submitted(id)
+	e, waits := p.pending.get(id)
+	return e.ByUser, waits
 }
 
 // EventsOf returns the events of an author that wait, in order of their ids.
-func (p *Purgatory) EventsOf(author graspsync.PubKey) []graspsync.Event {
-	return p.entries.waiting.eventsOf(author)
+func (p *Purgatory) EventsOf(author graspsync.PubKey) (out []graspsync.Event) {
+	for _, e := range p.pending.ofAuthor(author) {
+		out = append(out, e.Signed())
+	}
+	return out
 }
 
 // AllAnnouncements returns all announcements that wait and have not expired, in order
 // of their repositories.
 func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
-	return p.entries.waiting.allAnnouncements()
+	return p.pending.allAnnouncements()
 }
 
 // Lacking returns the repositories that lack git data, each with whether a git server may still
@@ -222,7 +238,7 @@ func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
 // to be looked at counts as one that lacks data which may be had.
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
-	for _, e := range p.entries.waiting.all() {
+	for _, e := range p.pending.all() {
 		if e.Class == ledger.Announcement {
 			out[e.Repos[0]] = false
 		}
@@ -237,7 +253,7 @@ func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 // back to what an older one says. It is not kept on the disk: after a restart the
 // refs are those of the older state until the data of the newer one is complete.
 func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
-	p.entries.pushing(ref, refs)
+	p.pending.pushing(ref, refs)
 }
 
 // Settled waits until a repository was looked at for what was told of it before, or ctx ends,
@@ -347,7 +363,7 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	defer cancel()
 	e := p.engine
 	end := e.servers.start(ctx)
-	e.resume(ctx)
+	e.resume()
 	e.wg.Go(func() { p.checks.run(ctx) })
 	e.wg.Go(func() { e.servers.runSweeping(ctx) })
 	e.wg.Go(func() { p.checks.sweep(ctx) })
@@ -379,7 +395,7 @@ func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsyn
 func (p *Purgatory) Status() Status {
 	st := Status{At: time.Now(), Maintenance: p.maintenance.snapshot()}
 	p.report.count(&st)
-	p.entries.count(&st)
+	p.pending.count(&st)
 	st.Unconfirmed = p.departures.unconfirmed()
 	return st
 }

@@ -20,8 +20,7 @@ import (
 type reader struct {
 	cfg     *Config
 	stored  stored
-	waiting *waiting
-	pins    *pins
+	pending *pendingEvents
 	uses    uses
 
 	families families
@@ -67,12 +66,12 @@ func (w wanting) payers(a *nip34.Announcement) []graspsync.PubKey {
 
 // gather reads what is known of a repository. It changes nothing.
 func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*resolve.Group, error) {
-	return d.gatherOf(ctx, ref, late, d.waiting.of)
+	return d.gatherOf(ctx, ref, late, d.pending.of)
 }
 
 // gatherAgain is gather for what was known before: what came since has its own turn.
 func (d *reader) gatherAgain(ctx context.Context, ref graspsync.RepoRef, late bool, known []ledger.Entry) (*resolve.Group, error) {
-	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []ledger.Entry { return d.waiting.still(known) })
+	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []ledger.Entry { return d.pending.still(known) })
 }
 
 func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool, of func(ref graspsync.RepoRef) []ledger.Entry) (*resolve.Group, error) {
@@ -94,7 +93,7 @@ func (d *reader) gatherAll(ctx context.Context, identifier string, anew bool) (*
 	if err != nil {
 		return nil, err
 	}
-	err = d.sortAll(ctx, g, d.waiting.under(g))
+	err = d.sortAll(ctx, g, d.pending.under(g))
 	return g, err
 }
 
@@ -110,7 +109,7 @@ func (d *reader) group(ctx context.Context, g *resolve.Group) (*resolve.Group, e
 	g.Accepted, g.Waiting = make(map[graspsync.RepoRef]*nip34.Announcement), make(map[graspsync.RepoRef]ledger.Entry)
 	// What waits is read before what is stored: what is released meanwhile is found twice, and
 	// not taken for what nobody has announced.
-	waiting := d.waiting.waitingUnder(identifier)
+	waiting := d.pending.waitingUnder(identifier)
 	announcements, err := d.stored.announcements(ctx, identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
@@ -147,8 +146,8 @@ func (d *reader) group(ctx context.Context, g *resolve.Group) (*resolve.Group, e
 
 // sortAll puts entries where they belong, but for those whose waiting is being ended.
 func (d *reader) sortAll(ctx context.Context, g *resolve.Group, entries []ledger.Entry) error {
-	entries = d.pins.lasting(entries)
-	ask, now := d.waiting.toAsk(entries), time.Now()
+	entries = d.pending.lasting(entries)
+	ask, now := d.pending.toAsk(entries), time.Now()
 	for i := range entries {
 		_, unknown := ask[entries[i].ID]
 		if err := d.sort(ctx, g, &entries[i], unknown || g.Anew, now); err != nil {
@@ -206,15 +205,15 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, entry *ledger.Entry
 // deleted asks the relay, which has to look for that, whether an entry was deleted. That it was
 // not is known until its author deletes something.
 func (d *reader) deleted(ctx context.Context, e ledger.Entry) (bool, error) {
-	asked := d.waiting.asked(e.ID)
+	asking := d.pending.asking()
 	deleted, err := d.stored.relay.Deleted(ctx, e.Signed())
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("asking for deletions: %w", err)
 	case deleted:
-		d.waiting.askAgain(e.Author)
+		d.pending.askAgain(e.Author)
 	default:
-		d.waiting.undeleted(e.ID, asked)
+		d.pending.undeleted(e.ID, asking)
 	}
 	return deleted, nil
 }
@@ -275,7 +274,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 
 // wanting returns that. What has expired softly wants what it did: it may be revived.
 func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []resolve.Relative) (w wanting, err error) {
-	entries := d.waiting.announcementsUnder(identifier)
+	entries := d.pending.announcementsUnder(identifier)
 	var waiting []*nip34.Announcement
 	for _, e := range entries {
 		waiting = append(waiting, e.Announces)
@@ -294,7 +293,7 @@ func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34
 func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
-	waiting := d.waiting.all() // first: a released one is in both
+	waiting := d.pending.all() // first: a released one is in both
 	out, err := d.stored.announcedRefs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
@@ -318,7 +317,7 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 	if s := g.NewestStored(r); s != nil {
 		ids = slices.Collect(maps.Values(s.Refs))
 	}
-	entries := d.waiting.of(ref)
+	entries := d.pending.of(ref)
 	for _, e := range entries {
 		switch {
 		case !r.IsMember(e.Author):
@@ -341,7 +340,7 @@ func (d *reader) lackRef(ctx context.Context, r *repository, h resolve.Pull, has
 		if r.Ref == ref && r.Refs.Format != h.Pull.Tip.Format() {
 			continue
 		}
-		if waiting, ok := d.waiting.announcement(ref); ok && !waiting.Soft {
+		if waiting, ok := d.pending.announcement(ref); ok && !waiting.Soft {
 			return true, nil
 		}
 		if ours, err := d.accepted(ctx, ref); err != nil || ours {

@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
@@ -111,7 +112,7 @@ func texts(refs []graspsync.RepoRef) (out []string) {
 }
 
 func refsIn(list []string) (out []graspsync.RepoRef, err error) {
-	if len(list) > mostVainRepos {
+	if len(list) > mostExpiredRepos {
 		return nil, fmt.Errorf("%w: %d repositories", errRecord, len(list))
 	}
 	for _, s := range list {
@@ -122,4 +123,64 @@ func refsIn(list []string) (out []graspsync.RepoRef, err error) {
 		out = append(out, ref)
 	}
 	return out, nil
+}
+
+// departure is what is kept of the version by which an owner took a repository from us. The
+// names of its JSON fields never change their meaning.
+type departure struct {
+	Repo      string          `json:"repo"`
+	CreatedAt nostr.Timestamp `json:"created_at"`
+	ID        string          `json:"id"`
+	Until     time.Time       `json:"until"`
+}
+
+// mostExpiredRepos is how many repositories are kept of an event that waited in vain: nearly all are about
+// one, and there may be very many such events.
+const mostExpiredRepos = 4
+
+// expiredRecord is what is kept of an event that waited in vain. The names of its
+// JSON fields never change their meaning.
+type expiredRecord struct {
+	Until  time.Time    `json:"until"` // it is remembered
+	Class  ledger.Class `json:"class"`
+	Repos  []string     `json:"repos,omitempty"`
+	More   bool         `json:"more,omitempty"` // repositories than are kept
+	ByUser bool         `json:"by_user,omitempty"`
+	Seen   time.Time    `json:"seen,omitzero"`
+	At     time.Time    `json:"at,omitzero"`
+}
+
+func encodeExpired(e ledger.Entry, now, until time.Time) ([]byte, error) {
+	kept := e.Repos[:min(len(e.Repos), mostExpiredRepos)]
+	data, err := json.Marshal(expiredRecord{
+		Until: backoff.Saved(until), Class: e.Class, Repos: texts(kept), More: len(kept) < len(e.Repos),
+		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding an expired event: %w", err)
+	}
+	return data, nil
+}
+
+// decodeExpired reads what encodeExpired wrote. Older versions wrote until when it is remembered, and no more.
+func decodeExpired(data []byte) (r expiredRecord, err error) {
+	if r.Until.UnmarshalText(data) == nil {
+		return r, nil
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return expiredRecord{}, fmt.Errorf("decoding an expired event: %w", err)
+	}
+	return r, nil
+}
+
+// ending returns the state of the event, false if its repositories are not known.
+func (r expiredRecord) ending(id graspsync.EventID, now time.Time) (EventState, bool) {
+	repos, err := refsIn(r.Repos)
+	if err != nil || len(repos) == 0 {
+		return EventState{}, false
+	}
+	return EventState{
+		ID: id, Class: r.Class.String(), Repos: repos, more: r.More, ByUser: r.ByUser, Is: EventCode(Expired.String()),
+		Since: backoff.Past(r.Seen, now), At: backoff.Past(r.At, now),
+	}, true
 }

@@ -33,7 +33,7 @@ func TestStatusIsWhole(t *testing.T) {
 			if class == ledger.Announcement {
 				e.Repos[0].Identifier += fmt.Sprint(n)
 			}
-			p.entries.waiting.ledger.Put(e)
+			p.pending.fill(&e)
 		}
 		for n := range 2 {
 			put(n, ledger.Announcement, ledger.Entry{Soft: n == 1})

@@ -18,9 +18,7 @@ type surveyor struct {
 	report   *report
 	inbox    *inbox
 	findings *findings
-	waiting  *waiting
-	pins     *pins
-	entries  *entries
+	pending  *pendingEvents
 	reader   *reader
 }
 
@@ -39,7 +37,7 @@ func (su *surveyor) survey(ctx context.Context, identifier string, why resolve.R
 	var errs []error
 	for _, o := range g.Over {
 		if o.Entry.Class != ledger.PullRequest && !g.Ends(o) {
-			errs = append(errs, su.entries.forget(ctx, o.Entry, fateOf(o.Fate)))
+			errs = append(errs, su.pending.forget(ctx, o.Entry, fateOf(o.Fate)))
 		}
 	}
 	errs = append(errs, su.reviewRelatives(ctx, g))
@@ -65,8 +63,8 @@ func (su *surveyor) reviewRelatives(ctx context.Context, g *resolve.Group) error
 	if err != nil {
 		return err
 	}
-	su.pins.pinRelatives(g)
-	defer su.pins.unpin(g)
+	su.pending.pinRelatives(g)
+	defer su.pending.unpin(g)
 	var errs []error
 	for _, h := range g.Relatives {
 		payers := w.payers(h.Announcement)
@@ -76,9 +74,9 @@ func (su *surveyor) reviewRelatives(ctx context.Context, g *resolve.Group) error
 			errs = append(errs, su.release(ctx, h.Entry))
 		case len(payers) == 0 && h.Entry.For == h.Entry.Author: // until its time is over
 		case len(payers) == 0:
-			errs = append(errs, su.entries.forget(ctx, h.Entry, Unwanted))
+			errs = append(errs, su.pending.forget(ctx, h.Entry, Unwanted))
 		case !slices.Contains(payers, h.Entry.For):
-			errs = append(errs, su.entries.charge(ctx, h.Entry, payers))
+			errs = append(errs, su.pending.charge(ctx, h.Entry, payers))
 		}
 	}
 	return errors.Join(errs...)
@@ -91,11 +89,11 @@ func (su *surveyor) release(ctx context.Context, e ledger.Entry) error {
 	case err != nil:
 		return err
 	case deleted:
-		return su.entries.forget(ctx, e, Deleted)
+		return su.pending.forget(ctx, e, Deleted)
 	}
-	switch err := su.entries.save(ctx, e); {
+	switch err := su.pending.save(ctx, e); {
 	case errors.Is(err, ErrRefused):
-		return su.entries.forget(ctx, e, NotStored)
+		return su.pending.forget(ctx, e, NotStored)
 	case errors.Is(err, errOver):
 		return nil
 	default:
@@ -110,7 +108,7 @@ func (su *surveyor) known(identifier string, why resolve.Reasons) *resolve.Surve
 	v.Touched, v.Looks, lacked = su.findings.under(identifier)
 	for ref, n := range lacked {
 		v.Lacking[ref] = true
-		v.Stale[ref] = !su.waiting.allWait(n.Entries)
+		v.Stale[ref] = !su.pending.allWait(n.Entries)
 	}
 	return v
 }

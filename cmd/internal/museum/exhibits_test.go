@@ -418,20 +418,20 @@ var exhibits = []exhibit{
 		"isPage := ok && rest == \"\" && (", "isPage := ok && rest == \"page\" && (", "./purgatory/gitserve", "TestPageOfARepository", nil, "actual  : 404",
 	},
 	{
-		"a user may not try again", "purgatory/internal/ledger/ledger.go",
-		"if l.HasExpired(e.ID, now) && !e.ByUser {", "if l.HasExpired(e.ID, now) {", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
+		"a user may not try again", "purgatory/pending.go",
+		"p.isExpired(e.ID, now) && !e.ByUser:", "p.isExpired(e.ID, now):", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
 	},
 	{
 		"who has a part of the history may not push", "purgatory/gitserve/push.go",
 		"		if err == nil && id.IsZero() {\n			err = fmt", "		if err == nil || id.IsZero() {\n			err = fmt", "./purgatory/gitserve", "TestPushFromAShallowClone", nil, "git [push",
 	},
 	{
-		"what is being fetched for expires", "purgatory/entries.go",
-		"&& !l.uses.fetchesFor(e)\n", "&& (e.Class != ledger.Announcement || !l.uses.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+		"what is being fetched for expires", "purgatory/pendingstore.go",
+		"&& !p.uses.fetchesFor(e)\n", "&& (e.Class != ledger.Announcement || !p.uses.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
 	},
 	{
-		"what nobody was asked for expires", "purgatory/waiting.go",
-		"|| owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "|| !owed(now, entry) && w.ledger.Prolong(now, entry.ID) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
+		"what nobody was asked for expires", "purgatory/pendingstore.go",
+		"|| owed(now, h.Entry) && p.prolong(now, h) {", "|| !owed(now, h.Entry) && p.prolong(now, h) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
 	},
 	{
 		"what takes long never comes", "purgatory/gitfetch/receiver.go",

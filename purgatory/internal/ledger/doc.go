@@ -1,4 +1,2 @@
-// Package ledger is the book of what waits for git data: who may wait, until when,
-// and what is remembered of what waited in vain. It is pure: it has no clock, does no
-// I/O and is not safe for concurrent use.
+// Package ledger has the events that wait for git data, as they are returned by value.
 package ledger

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -66,48 +65,24 @@ type Entry struct {
 	// For is the key that lists the author of a Relative, which counts for that key: the author
 	// itself if it takes the place of an announcement of theirs.
 	For graspsync.PubKey
-
-	try time.Time // not to be expired before; zero: at its Deadline
 }
 
-// Signed is its event, whose id and author were read when it came in.
+// Signed is its event, whose id and author were read when it came in; the zero Event for the zero Entry.
 func (e Entry) Signed() graspsync.Event {
+	if e.Event == nil {
+		return graspsync.Event{}
+	}
 	return graspsync.Event{Event: e.Event, ID: e.ID, PubKey: e.Author}
 }
 
-// announces reports whether an entry is an announcement: of each repository one waits, whether
+// IsAnnouncement reports whether an entry is an announcement: of each repository one waits, whether
 // it makes that ours or not.
-func (e *Entry) announces() bool { return e.Class == Announcement || e.Class == Relative }
+func (e *Entry) IsAnnouncement() bool { return e.Class == Announcement || e.Class == Relative }
 
-// owes is whose share of the places an entry has.
-func (e *Entry) owes() graspsync.PubKey {
+// Owes is whose share of the places an entry has.
+func (e *Entry) Owes() graspsync.PubKey {
 	if e.Class == Relative {
 		return e.For
 	}
 	return e.Author
-}
-
-// due is when an entry is to be expired.
-func (e *Entry) due() time.Time {
-	if e.try.After(e.Deadline) {
-		return e.try
-	}
-	return e.Deadline
-}
-
-func sortByID(es []Entry) {
-	slices.SortFunc(es, func(a, b Entry) int { return a.ID.Compare(b.ID) })
-}
-
-// payer is the quota that an entry counts in: that of its author, or of who lists its author. States count apart:
-// announcements that had all places would wait, until their time is over, for states that find none. So do relatives,
-// of which there may be as many again.
-type payer struct {
-	author graspsync.PubKey
-	wants  bool
-	states bool
-}
-
-func (e *Entry) payer() payer {
-	return payer{author: e.owes(), wants: e.Class == Relative, states: e.Class == State}
 }

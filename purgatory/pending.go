@@ -1,0 +1,766 @@
+package purgatory
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/keyed"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/state"
+)
+
+const (
+	// restartShare is the part of Hold, one of so many, for which an overdue event is looked at after a start before it
+	// expires, because it may be complete.
+	restartShare = 30
+	// maxDependents is the maximum number of events that leave with an evicted announcement. The others expire.
+	maxDependents = 100
+)
+
+// pendingEvents are the events that wait for git data, in memory and on the disk. An event is on the disk before it
+// waits, and leaves the disk before it waits no longer.
+type pendingEvents struct {
+	// set by newPendingEvents, read-only
+	cfg      *Config
+	report   *report
+	inbox    *inbox
+	findings *findings
+	relay    containedRelay
+	keep     state.Store
+	step     func(name string)
+	uses     uses
+
+	writing *keyed.Locks[graspsync.EventID] // held while the record of an event is written or deleted
+	storing *keyed.Locks[graspsync.EventID] // held while the relay stores an event
+
+	mu sync.Mutex
+	// guarded by mu
+	events    map[graspsync.EventID]*pendingEvent
+	byRepo    map[graspsync.RepoRef]idSet
+	byName    map[string]idSet // announcements, relatives and states by identifier
+	byAuthor  map[graspsync.PubKey]idSet
+	announced map[graspsync.RepoRef]graspsync.EventID
+	known     *nip34.Known         // by announcements
+	lists     map[string]*nameList // by identifier; absent after a change
+	next      time.Time            // no event is due before; the zero time if none is known
+	deletions uint64               // number of calls of askAgain
+
+	// room has a place for each event, and for those that are being written: true.
+	room     *limit.Table[graspsync.EventID, bool]
+	quotas   map[quotaKey]int // of the same
+	expired  *limit.Table[graspsync.EventID, past]
+	departed *limit.Table[graspsync.RepoRef, past] // relatives that wait no longer
+
+	pinned map[graspsync.EventID]int // events that looks go by
+	ending idSet                     // events whose waiting is being ended by the clock
+}
+
+// pendingEvent is an event that waits. An [ledger.Entry] that was returned is a copy.
+type pendingEvent struct {
+	ledger.Entry
+	retryAt   time.Time                      // it does not expire before; zero: at its Deadline
+	tries     int                            // to expire it
+	undeleted bool                           // its author has deleted nothing since the relay was asked
+	refIn     map[graspsync.RepoRef]struct{} // nil unless it is stored already: the repositories that have its ref
+	slowAt    time.Time                      // the last time at which walking its data took long
+}
+
+// nameList are the announcements under an identifier.
+type nameList struct {
+	hard []*nip34.Announcement // those that have not expired
+	soft []*nip34.Announcement // all, and the relatives
+}
+
+// past is a memory of an event that waits no longer.
+type past struct {
+	until   time.Time
+	version graspsync.Stamp // of a relative
+}
+
+type idSet = map[graspsync.EventID]struct{}
+
+// quotaKey is the quota that an event counts in. States count apart: announcements that had all places would wait, until
+// their time is over, for states that find none. So do relatives, of which there may be as many again.
+type quotaKey struct {
+	author    graspsync.PubKey
+	relatives bool
+	states    bool
+}
+
+func quotaOf(e *ledger.Entry) quotaKey {
+	return quotaKey{author: e.Owes(), relatives: e.Class == ledger.Relative, states: e.Class == ledger.State}
+}
+
+func newPendingEvents(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay containedRelay, keep state.Store,
+	step func(name string),
+) *pendingEvents {
+	return &pendingEvents{
+		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step, uses: uses{findings, gatherings},
+		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
+		events: make(map[graspsync.EventID]*pendingEvent), byRepo: make(map[graspsync.RepoRef]idSet), byName: make(map[string]idSet),
+		byAuthor: make(map[graspsync.PubKey]idSet), announced: make(map[graspsync.RepoRef]graspsync.EventID),
+		known: nip34.NewKnown(), lists: make(map[string]*nameList),
+		room:     limit.NewTable[graspsync.EventID, bool](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
+		quotas:   make(map[quotaKey]int),
+		expired:  limit.NewTable[graspsync.EventID, past](cfg.fixed.MaxRemembered, 0),
+		departed: limit.NewTable[graspsync.RepoRef, past](cfg.fixed.MaxRemembered, 0),
+		pinned:   make(map[graspsync.EventID]int), ending: make(idSet),
+	}
+}
+
+// get returns the event with an id, if it waits.
+func (p *pendingEvents) get(id graspsync.EventID) (e ledger.Entry, waits bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.entry(id)
+}
+
+// entry is get with mu held.
+func (p *pendingEvents) entry(id graspsync.EventID) (ledger.Entry, bool) {
+	if h := p.events[id]; h != nil {
+		return h.Entry, true
+	}
+	return ledger.Entry{}, false
+}
+
+// all returns all events, in order of their ids.
+func (p *pendingEvents) all() []ledger.Entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.some(maps.Keys(p.events), nil)
+}
+
+// some returns those of some events for which a function is true, in order of their ids. It is called with mu held.
+func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEvent) bool) (out []ledger.Entry) {
+	var found []*pendingEvent // what is sorted is small
+	for id := range ids {
+		if h := p.events[id]; is == nil || is(h) {
+			found = append(found, h)
+		}
+	}
+	slices.SortFunc(found, func(a, b *pendingEvent) int { return a.ID.Compare(b.ID) })
+	for _, h := range found {
+		out = append(out, h.Entry)
+	}
+	return out
+}
+
+// named returns the announcements, relatives and states under an identifier for which a function is true.
+func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []ledger.Entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.some(maps.Keys(p.byName[identifier]), is)
+}
+
+// of returns the events that name a repository, and the states with its identifier of any author.
+func (p *pendingEvents) of(ref graspsync.RepoRef) []ledger.Entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ofRepo(ref)
+}
+
+// ofRepo is of with mu held.
+func (p *pendingEvents) ofRepo(ref graspsync.RepoRef) []ledger.Entry {
+	ids := maps.Clone(p.byRepo[ref])
+	for id := range p.byName[ref.Identifier] {
+		if p.events[id].Class == ledger.State {
+			into(&ids, id)
+		}
+	}
+	return p.some(maps.Keys(ids), nil)
+}
+
+// stateOf reports whether a state waits that may concern a repository.
+func (p *pendingEvents) stateOf(ref graspsync.RepoRef) bool {
+	return len(p.named(ref.Identifier, func(h *pendingEvent) bool { return h.Class == ledger.State })) > 0
+}
+
+// still returns those of some events that wait, as they are now.
+func (p *pendingEvents) still(some []ledger.Entry) (out []ledger.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range some {
+		if e, waits := p.entry(some[i].ID); waits {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// ofAuthor returns the events of an author.
+func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []ledger.Entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.some(maps.Keys(p.byAuthor[author]), nil)
+}
+
+// waitingUnder returns the announcements and relatives under an identifier that have not expired.
+func (p *pendingEvents) waitingUnder(identifier string) []ledger.Entry {
+	return p.named(identifier, func(h *pendingEvent) bool { return h.IsAnnouncement() && !h.Soft })
+}
+
+// announcementsUnder returns the announcements under an identifier, softly expired or not.
+func (p *pendingEvents) announcementsUnder(identifier string) []ledger.Entry {
+	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == ledger.Announcement })
+}
+
+// relatives returns the announcements of those who are listed by what waits.
+func (p *pendingEvents) relatives(identifier string) (out []resolve.Relative) {
+	for _, e := range p.named(identifier, func(h *pendingEvent) bool { return h.Class == ledger.Relative }) {
+		out = append(out, resolve.Relative{Entry: e, Announcement: e.Announces})
+	}
+	return out
+}
+
+// under returns the events that may concern a repository of a group, each once, but for the announcements.
+func (p *pendingEvents) under(g *resolve.Group) (out []ledger.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := make(idSet)
+	for ref := range g.Ours() {
+		for _, e := range p.ofRepo(ref) {
+			if _, again := seen[e.ID]; !again && e.Class != ledger.Announcement {
+				seen[e.ID] = struct{}{}
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// announcement returns the announcement of a repository, softly expired or not.
+func (p *pendingEvents) announcement(ref graspsync.RepoRef) (ledger.Entry, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.events[p.announced[ref]]; h != nil && h.Class == ledger.Announcement {
+		return h.Entry, true
+	}
+	return ledger.Entry{}, false
+}
+
+// allAnnouncements is [Purgatory.AllAnnouncements].
+func (p *pendingEvents) allAnnouncements() (out []*nip34.Announcement) {
+	for _, e := range p.all() {
+		if e.Class == ledger.Announcement && !e.Soft {
+			out = append(out, e.Announces)
+		}
+	}
+	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return graspsync.RepoRef.Compare(a.Ref, b.Ref) })
+	return out
+}
+
+// announcements returns the announcements under an identifier, the same list until one of them changes; nil if none wait.
+func (p *pendingEvents) announcements(identifier string) *nameList {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.lists[identifier]
+	if list != nil {
+		return list
+	}
+	for _, e := range p.some(maps.Keys(p.byName[identifier]), func(h *pendingEvent) bool { return h.IsAnnouncement() }) {
+		if list == nil {
+			list = new(nameList)
+			p.lists[identifier] = list
+		}
+		if list.soft = append(list.soft, e.Announces); e.Class == ledger.Announcement && !e.Soft {
+			list.hard = append(list.hard, e.Announces)
+		}
+	}
+	return list
+}
+
+// stillWaits reports whether a repository that a look took for nobody's has an announcement that waits. It was being
+// ended by the clock, which decides alone what becomes of the repository, because there may be data in it.
+func (p *pendingEvents) stillWaits(g *resolve.Group, ref graspsync.RepoRef) bool {
+	e, waits := p.announcement(ref)
+	return waits && !e.Soft && !slices.ContainsFunc(g.Over, func(o resolve.Ended) bool { return o.Entry.ID == e.ID })
+}
+
+// allWait reports whether all events with these ids wait.
+func (p *pendingEvents) allWait(ids []graspsync.EventID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return p.events[id] == nil })
+}
+
+// waitsFor reports whether an event waits for data of a repository.
+func (p *pendingEvents) waitsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
+	e, _ := p.get(id)
+	return slices.Contains(e.Repos, ref)
+}
+
+// pullTips returns the commits of the pull requests that wait for a repository.
+func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) {
+	for _, e := range p.of(ref) {
+		if e.Pull != nil {
+			tips = append(tips, e.Pull.Tip)
+		}
+	}
+	return tips
+}
+
+// held is [Purgatory.Held].
+func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.Stamp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, h := range p.events {
+		if h.refIn == nil && filter.Matches(h.Event) {
+			out = append(out, graspsync.Stamp{CreatedAt: h.Event.CreatedAt, ID: id})
+		}
+	}
+	slices.SortFunc(out, func(a, b graspsync.Stamp) int { return a.ID.Compare(b.ID) })
+	return out
+}
+
+// knows is [Purgatory.Knows].
+func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known.Has(identifier, who)
+}
+
+// toAsk returns of which of some events it is not known that they were not deleted.
+func (p *pendingEvents) toAsk(some []ledger.Entry) idSet {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(idSet)
+	for i := range some {
+		if h := p.events[some[i].ID]; h == nil || !h.undeleted {
+			out[some[i].ID] = struct{}{}
+		}
+	}
+	return out
+}
+
+// asking returns what undeleted is told afterwards.
+func (p *pendingEvents) asking() (deletions uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deletions
+}
+
+// undeleted records that an event was not deleted, unless something was deleted since asking.
+func (p *pendingEvents) undeleted(id graspsync.EventID, deletions uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.events[id]; h != nil && p.deletions == deletions {
+		h.undeleted = true
+	}
+}
+
+// askAgain records that an author has deleted something.
+func (p *pendingEvents) askAgain(author graspsync.PubKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deletions++
+	for id := range p.byAuthor[author] {
+		p.events[id].undeleted = false
+	}
+}
+
+// noteServed records that a pull request is stored, and whether a repository has its ref. It returns all
+// repositories that have it.
+func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.events[id]
+	if h == nil {
+		h = new(pendingEvent)
+	}
+	if h.refIn == nil {
+		h.refIn = make(map[graspsync.RepoRef]struct{})
+	}
+	if has {
+		h.refIn[ref] = struct{}{}
+	}
+	return maps.Clone(h.refIn)
+}
+
+// isServed reports whether a pull request waits on though it is stored, because some of its repositories lack its ref.
+func (p *pendingEvents) isServed(id graspsync.EventID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.events[id]
+	return h != nil && h.refIn != nil
+}
+
+// noteSlow records that walking the data of an event took long.
+func (p *pendingEvents) noteSlow(id graspsync.EventID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.events[id]; h != nil {
+		h.slowAt = time.Now()
+	}
+}
+
+// wasSlow reports whether walking the data of an event took long a short time ago.
+func (p *pendingEvents) wasSlow(id graspsync.EventID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.events[id]
+	return h != nil && time.Since(h.slowAt) < longAgain
+}
+
+// sortByAge orders the events that were restored: those that have waited for longest are the oldest of their strangers.
+func (p *pendingEvents) sortByAge() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.some(maps.Keys(p.events), nil)
+	slices.SortStableFunc(all, func(a, b ledger.Entry) int { return a.Seen.Compare(b.Seen) })
+	for _, e := range all {
+		p.room.Touch(e.ID)
+	}
+}
+
+// What follows is called with mu held.
+
+// add has an event wait that does not.
+func (p *pendingEvents) add(h *pendingEvent) {
+	p.events[h.ID] = h
+	p.quotas[quotaOf(&h.Entry)]++
+	intoKey(p.byAuthor, h.Author, h.ID)
+	for _, ref := range h.Repos {
+		if h.Class != ledger.Relative {
+			intoKey(p.byRepo, ref, h.ID)
+		}
+		if h.Class != ledger.PullRequest {
+			intoKey(p.byName, ref.Identifier, h.ID)
+		}
+	}
+	if h.IsAnnouncement() {
+		p.announced[h.Repos[0]] = h.ID
+		p.known.Add(h.Announces)
+		delete(p.lists, h.Repos[0].Identifier)
+	}
+	p.expect(h)
+}
+
+// drop has an event wait no longer. It keeps its place in room.
+func (p *pendingEvents) drop(h *pendingEvent) {
+	delete(p.events, h.ID)
+	p.uncount(&h.Entry)
+	outOf(p.byAuthor, h.Author, h.ID)
+	for _, ref := range h.Repos {
+		outOf(p.byRepo, ref, h.ID)
+		outOf(p.byName, ref.Identifier, h.ID)
+	}
+	if h.IsAnnouncement() {
+		delete(p.announced, h.Repos[0])
+		p.known.Remove(h.Announces)
+		delete(p.lists, h.Repos[0].Identifier)
+	}
+}
+
+// remove is drop for an event and its place.
+func (p *pendingEvents) remove(h *pendingEvent) {
+	p.drop(h)
+	if writing, _ := p.room.Get(h.ID); !writing {
+		p.room.Delete(h.ID)
+	}
+}
+
+func (p *pendingEvents) uncount(e *ledger.Entry) {
+	k := quotaOf(e)
+	if p.quotas[k]--; p.quotas[k] == 0 {
+		delete(p.quotas, k)
+	}
+}
+
+// full reports whether the quota of an event, of which so many leave for it, has no room.
+func (p *pendingEvents) full(e *ledger.Entry, leave int) bool {
+	return p.quotas[quotaOf(e)]-leave >= p.cfg.fixed.MaxPerAuthor
+}
+
+// check returns why an event may not wait; the zero Answer if it may.
+func (p *pendingEvents) check(now time.Time, e *ledger.Entry) Answer {
+	old := p.replacedBy(e)
+	switch {
+	case p.events[e.ID] != nil && p.events[e.ID].Class == e.Class:
+		return Answer{Held, Message}
+	case p.isExpired(e.ID, now) && !e.ByUser: // who has the data now may try again
+		return Answer{Refused, reasonExpired}
+	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version), p.hasLeft(now, e):
+		return Answer{Refused, reasonSuperseded}
+	}
+	leave := 0
+	if old != nil && quotaOf(&old.Entry) == quotaOf(e) {
+		leave = 1
+	}
+	if p.full(e, leave) {
+		return Answer{Full, reasonAuthor}
+	}
+	return Answer{}
+}
+
+// replacedBy returns the event whose place another one takes: an older version, or the event itself.
+func (p *pendingEvents) replacedBy(e *ledger.Entry) *pendingEvent {
+	if e.IsAnnouncement() {
+		return p.events[p.announced[e.Repos[0]]]
+	}
+	return p.events[e.ID]
+}
+
+// evictSoft evicts the oldest announcement of an author that has expired softly, for an announcement or a pull request of
+// the same author.
+func (p *pendingEvents) evictSoft(e *ledger.Entry) []ledger.Entry {
+	var oldest *pendingEvent
+	for id := range p.byAuthor[e.Author] {
+		if h := p.events[id]; h.Soft && !p.isKept(id) && (oldest == nil || h.Deadline.Before(oldest.Deadline)) {
+			oldest = h
+		}
+	}
+	if oldest == nil || e.Class == ledger.Relative || e.Class == ledger.State {
+		return nil
+	}
+	return p.evict(oldest)
+}
+
+// reserve makes room for an event that is about to be written, so that the bounds hold for it as well. It returns the
+// events that were evicted for it, with those that depend on evicted announcements. Nothing is remembered of evicted
+// events: they may come again.
+func (p *pendingEvents) reserve(e *ledger.Entry) (gone []ledger.Entry, ok bool) {
+	p.quotas[quotaOf(e)]++
+	if old := p.replacedBy(e); old != nil {
+		p.room.Delete(old.ID)
+	}
+	if gone, ok = p.place(e, true); !ok {
+		gone = append(gone, p.release(e)...)
+	}
+	return gone, ok
+}
+
+// release takes back reserve. It returns the events that were evicted because the event that was to be replaced has its
+// place again.
+func (p *pendingEvents) release(e *ledger.Entry) []ledger.Entry {
+	p.uncount(e)
+	p.room.Delete(e.ID)
+	if old := p.replacedBy(e); old != nil {
+		return p.put(old)
+	}
+	return nil
+}
+
+// place gives an event its place in room. It returns the events that were evicted for it.
+func (p *pendingEvents) place(e *ledger.Entry, writing bool) (gone []ledger.Entry, ok bool) {
+	evicted, ok := p.room.PutKeeping(e.ID, strangerOf(e), e.Size, writing, func(id graspsync.EventID) bool {
+		return p.isKept(id) || needs(e, &p.events[id].Entry)
+	})
+	for _, x := range evicted {
+		if old := p.events[x.Key]; old != nil { // else it left with its announcement
+			gone = append(gone, p.evict(old)...)
+		}
+	}
+	return gone, ok
+}
+
+// put is place for an event that waits, and leaves if there is no room.
+func (p *pendingEvents) put(h *pendingEvent) []ledger.Entry {
+	gone, ok := p.place(&h.Entry, false)
+	if !ok {
+		gone = append(gone, p.evict(h)...)
+	}
+	return gone
+}
+
+// evict removes an event and, if it is an announcement, the events that depend on it.
+func (p *pendingEvents) evict(h *pendingEvent) []ledger.Entry {
+	gone := []ledger.Entry{h.Entry}
+	p.remove(h)
+	if h.Class != ledger.Announcement {
+		return gone
+	}
+	dependents := slices.Concat(p.some(maps.Keys(p.byRepo[h.Repos[0]]), func(o *pendingEvent) bool { return len(o.Repos) == 1 }),
+		p.some(maps.Keys(p.byName[h.Repos[0].Identifier]), func(o *pendingEvent) bool { return o.Class == ledger.Relative && o.For == h.Author }))
+	dependents = slices.DeleteFunc(dependents, func(e ledger.Entry) bool { return p.isKept(e.ID) })
+	for _, e := range dependents[:min(len(dependents), maxDependents)] {
+		p.remove(p.events[e.ID])
+		gone = append(gone, e)
+	}
+	return gone
+}
+
+// isKept reports whether an event must not be evicted: it is being written, the clock ends it, or a look goes by it that
+// may move branches and tags for it. A look goes by all pull requests of a repository, and keeps none of them: it
+// leaves out those that wait no longer.
+func (p *pendingEvents) isKept(id graspsync.EventID) bool {
+	writing, _ := p.room.Get(id)
+	_, ending := p.ending[id]
+	return writing || ending || p.events[id].Class != ledger.PullRequest && p.pinned[id] > 0
+}
+
+// strangerOf returns the stranger for whom an event counts. Announcements that have expired softly count for one stranger
+// together, so that the oldest of them make room before others do.
+func strangerOf(e *ledger.Entry) limit.Stranger {
+	switch {
+	case e.Soft:
+		return limit.Stranger{ID: "expired announcements"}
+	case e.Class == ledger.PullRequest:
+		return limit.Stranger{ID: e.From}
+	}
+	return limit.Stranger{ID: e.Owes().String()}
+}
+
+// needs reports whether an event is of no use without another one, an announcement.
+func needs(e, x *ledger.Entry) bool {
+	if x.Class != ledger.Announcement {
+		return false
+	}
+	ref := x.Repos[0]
+	return slices.Contains(e.Repos, ref) || e.Class == ledger.Relative && ref.Identifier == e.Repos[0].Identifier && e.For == x.Author
+}
+
+// fill has an event wait for which there is a place. It returns the events that it replaces: itself, if a newer version
+// waits. What else check says of it does not matter: it may have been read from the disk.
+func (p *pendingEvents) fill(e *ledger.Entry) (replaced []ledger.Entry) {
+	if old := p.replacedBy(e); old != nil && old.ID != e.ID {
+		if old.Version.Newer(e.Version) {
+			p.room.Delete(e.ID)
+			return []ledger.Entry{*e}
+		}
+		replaced = append(replaced, old.Entry)
+		p.remove(old)
+	}
+	if old := p.events[e.ID]; old != nil {
+		p.drop(old)
+	}
+	h := &pendingEvent{Entry: *e}
+	p.add(h)
+	return append(replaced, p.put(h)...)
+}
+
+// expect takes note of the time at which an event is due.
+func (p *pendingEvents) expect(h *pendingEvent) {
+	if at := h.due(); p.next.IsZero() || at.Before(p.next) {
+		p.next = at
+	}
+}
+
+// due is the time at which an event is to be expired.
+func (h *pendingEvent) due() time.Time {
+	if h.retryAt.After(h.Deadline) {
+		return h.retryAt
+	}
+	return h.Deadline
+}
+
+// renew is for an announcement that expires softly, or is revived: it is the newest of another stranger.
+func (p *pendingEvents) renew(h *pendingEvent) {
+	h.retryAt, h.tries = time.Time{}, 0
+	p.expect(h)
+	delete(p.lists, h.Repos[0].Identifier)
+	if writing, has := p.room.Get(h.ID); has {
+		p.room.Put(h.ID, strangerOf(&h.Entry), h.Size, writing)
+	}
+}
+
+// extended is the deadline of an event after a sign of life.
+func (p *pendingEvents) extended(now time.Time, e *ledger.Entry) time.Time {
+	if e.Soft {
+		return e.Deadline
+	}
+	d, most := now.Add(p.cfg.Times.Hold), e.Seen.Add(p.cfg.fixed.MaxHold)
+	if d.After(most) {
+		d = most
+	}
+	if d.Before(e.Deadline) {
+		return e.Deadline
+	}
+	return d
+}
+
+// longest is how long an event waits at most that has come now. A relative waits no longer than the events that list its
+// author can. It goes as soon as nothing lists its author.
+func (p *pendingEvents) longest(e *ledger.Entry) time.Duration {
+	if e.Class == ledger.Relative && e.For != e.Author {
+		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
+	}
+	return p.cfg.Times.Hold
+}
+
+// dated returns an event that is about to wait with its times. An announcement that replaces one that waits is a sign of
+// life, but inherits since when the repository has waited.
+func (p *pendingEvents) dated(now time.Time, e ledger.Entry) ledger.Entry {
+	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
+	if old := p.replacedBy(&e); old != nil && e.Class == ledger.Announcement && old.Class == ledger.Announcement {
+		e.Seen, e.Soft, e.Deadline = old.Seen, old.Soft, old.Deadline
+		e.Deadline = p.extended(now, &e)
+	}
+	return e
+}
+
+// isExpired reports whether an event is remembered to have waited in vain.
+func (p *pendingEvents) isExpired(id graspsync.EventID, now time.Time) bool {
+	m, ok := p.expired.Get(id)
+	return ok && now.Before(m.until)
+}
+
+// hasLeft reports whether an announcement is older than one by which its repository is not ours.
+func (p *pendingEvents) hasLeft(now time.Time, e *ledger.Entry) bool {
+	if !e.IsAnnouncement() {
+		return false
+	}
+	m, ok := p.departed.Get(e.Repos[0])
+	return ok && now.Before(m.until) && m.version.Newer(e.Version)
+}
+
+// remember keeps a memory, for at most so long: a time on the disk may be wrong. It returns the keys that were forgotten for
+// it, and those whose time is over.
+func remember[K comparable](t *limit.Table[K, past], key K, owner graspsync.PubKey, m past, now time.Time, most time.Duration) (forgotten []K) {
+	if latest := now.Add(most); m.until.After(latest) {
+		m.until = latest
+	}
+	if !now.Before(m.until) {
+		return []K{key}
+	}
+	m.until = steady(now, m.until)
+	if old, again := t.Get(key); again && old.version.Newer(m.version) {
+		m.version = old.version
+	}
+	evicted, _ := t.Displace(key, limit.Stranger{ID: owner.String()}, 0, m)
+	for _, e := range evicted {
+		forgotten = append(forgotten, e.Key)
+	}
+	over := len(forgotten)
+	for key, m := range t.All() {
+		if now.Before(m.until) {
+			break
+		}
+		forgotten = append(forgotten, key)
+	}
+	for _, key := range forgotten[over:] {
+		t.Delete(key)
+	}
+	return forgotten
+}
+
+// steady is a time with the monotonic reading of now, if that has one.
+func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
+
+func into(m *idSet, id graspsync.EventID) {
+	if *m == nil {
+		*m = make(idSet)
+	}
+	(*m)[id] = struct{}{}
+}
+
+func intoKey[K comparable](m map[K]idSet, k K, id graspsync.EventID) {
+	ids := m[k]
+	into(&ids, id)
+	m[k] = ids
+}
+
+func outOf[K comparable](m map[K]idSet, k K, id graspsync.EventID) {
+	delete(m[k], id)
+	if len(m[k]) == 0 {
+		delete(m, k)
+	}
+}

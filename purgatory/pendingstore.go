@@ -1,0 +1,736 @@
+package purgatory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/state"
+)
+
+var (
+	// errOver is returned by save if an event does not wait any more: it was stored for another
+	// repository, or is not to be.
+	errOver = errors.New("does not wait any more")
+	// errUnsaved is wrapped by the error for an event that was to be released, and could not be stored: troubles has
+	// what follows from that.
+	errUnsaved = errors.New("storing a released event")
+)
+
+// load reads what waits. What can't be read is left where it is, counted and logged:
+// the rest must not wait for it.
+func (p *pendingEvents) load(ctx context.Context) error {
+	now := time.Now()
+	if err := p.loadLeft(ctx, now); err != nil {
+		return err
+	}
+	err := readEach(ctx, p.keep, keyEntry, func(key string, value []byte) error {
+		id, err := graspsync.ParseEventID(key)
+		var e ledger.Entry
+		if err == nil {
+			e, err = decode(id, value)
+		}
+		if errors.Is(err, errObsolete) {
+			return p.keep.Delete(ctx, keyEntry+key)
+		}
+		if err != nil {
+			p.report.unreadable.Add(1)
+			p.cfg.Logger.Error("what waited can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+			return nil
+		}
+		var gone []string
+		for _, old := range p.restore(now, e) {
+			gone = append(gone, keyEntry+old.ID.String())
+		}
+		if e.Class == ledger.Announcement && !e.Soft {
+			p.findings.touch(e.Repos[0]) // its repository may have to be made
+		}
+		return p.deleteAll(ctx, gone)
+	})
+	if err != nil {
+		return err
+	}
+	p.sortByAge()
+	return p.loadExpired(ctx, now)
+}
+
+// restore has an event wait that was kept, and returns the events that it replaces: itself, if its version is
+// remembered as one that has left. A clock that was set back can't make it wait longer than it could have at most.
+func (p *pendingEvents) restore(now time.Time, e ledger.Entry) (replaced []ledger.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hasLeft(now, &e) { // we were killed before it was struck off
+		return []ledger.Entry{e}
+	}
+	most := p.longest(&e)
+	if e.Soft {
+		most = p.cfg.fixed.SoftExpiry
+	} else if grace := now.Add(p.cfg.Times.Hold / restartShare); e.Deadline.Before(grace) {
+		e.Deadline = grace
+	}
+	if latest := now.Add(most); e.Deadline.After(latest) {
+		e.Deadline = latest
+	}
+	if e.Seen.After(now) {
+		e.Seen = now
+	}
+	e.Seen, e.Deadline = steady(now, e.Seen), steady(now, e.Deadline)
+	return p.fill(&e)
+}
+
+// loadExpired reads which events have waited in vain.
+func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
+	var told []EventState
+	err := readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
+		id, err := graspsync.ParseEventID(key)
+		v, verr := decodeExpired(value)
+		if err = errors.Join(err, verr); err != nil {
+			p.report.unreadable.Add(1)
+			return p.keep.Delete(ctx, keyExpired+key) // to forget it costs little
+		}
+		n, is := v.ending(id, now)
+		if is {
+			told = append(told, n)
+		}
+		return p.forgetExpired(ctx, p.rememberExpired(now, id, n.Repos, v.Until))
+	})
+	p.report.restored(told)
+	return err
+}
+
+// loadLeft reads the departures that were kept.
+func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
+	return readEach(ctx, p.keep, keyLeft, func(key string, value []byte) error {
+		var d departure
+		err := json.Unmarshal(value, &d)
+		ref, rerr := graspsync.ParseRepoRef(d.Repo)
+		id, ierr := graspsync.ParseEventID(d.ID)
+		if err = errors.Join(err, rerr, ierr); err != nil || hashed(ref) != key {
+			p.report.unreadable.Add(1)
+			return p.keep.Delete(ctx, keyLeft+key) // to forget it costs little
+		}
+		return p.leave(ctx, now, ref, past{until: d.Until, version: graspsync.Stamp{CreatedAt: d.CreatedAt, ID: id}})
+	})
+}
+
+// rememberExpired remembers that an event has waited in vain, and returns which ids are not remembered any more.
+func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, until time.Time) []graspsync.EventID {
+	var owner graspsync.PubKey
+	if len(repos) > 0 {
+		owner = repos[0].Owner
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return remember(p.expired, id, owner, past{until: until}, now, p.cfg.fixed.Remember)
+}
+
+// leave remembers the version of a relative that waits no longer.
+func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.RepoRef, m past) error {
+	p.mu.Lock()
+	forgotten := remember(p.departed, ref, ref.Owner, m, now, p.cfg.fixed.Remember)
+	p.mu.Unlock()
+	var keys []string
+	for _, ref := range forgotten {
+		keys = append(keys, keyLeft+hashed(ref))
+	}
+	return p.deleteAll(ctx, keys)
+}
+
+// forgetExpired drops the records of ids that are not remembered any more.
+func (p *pendingEvents) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
+	var keys []string
+	for _, id := range ids {
+		keys = append(keys, keyExpired+id.String())
+	}
+	return p.deleteAll(ctx, keys)
+}
+
+func (p *pendingEvents) deleteAll(ctx context.Context, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	return p.keep.Delete(ctx, keys...)
+}
+
+// putPast writes a memory. If there is no room for it, that is counted: else nothing would ever make room.
+func (p *pendingEvents) putPast(ctx context.Context, key string, value []byte, err error) error {
+	if err == nil {
+		err = p.keep.Put(ctx, state.Record{Key: key, Value: value})
+	}
+	if errors.Is(err, state.ErrFull) {
+		p.report.drop("remembered")
+		return nil
+	}
+	return err
+}
+
+// noteLeft remembers the version of a relative that waits no longer and is not stored: nobody
+// brings back one by which its repository was ours.
+func (p *pendingEvents) noteLeft(ctx context.Context, e *ledger.Entry) error {
+	now := time.Now()
+	until, ref := now.Add(p.cfg.fixed.Remember), e.Repos[0]
+	data, err := json.Marshal(departure{ref.String(), e.Version.CreatedAt, e.Version.ID.String(), backoff.Saved(until)})
+	if err := p.putPast(ctx, keyLeft+hashed(ref), data, err); err != nil {
+		return err
+	}
+	p.warn(e, "departures could not be forgotten", p.leave(ctx, now, ref, past{until, e.Version}))
+	return nil
+}
+
+// countExpired returns how many events are remembered to have waited in vain.
+func (p *pendingEvents) countExpired() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, m := range p.expired.All() {
+		if now.Before(m.until) {
+			n++
+		}
+	}
+	return n
+}
+
+// hasExpired reports whether an event is remembered to have waited in vain.
+func (p *pendingEvents) hasExpired(id graspsync.EventID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.isExpired(id, time.Now())
+}
+
+// again forgets that an event has waited in vain.
+func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
+	if err := p.forgetExpired(ctx, []graspsync.EventID{id}); err != nil {
+		return err
+	}
+	p.forgive(id)
+	return nil
+}
+
+// forgive is again in memory. It reports whether the event had waited in vain.
+func (p *pendingEvents) forgive(id graspsync.EventID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.expired.Delete(id)
+}
+
+// nextDue returns a time before which no event is due; false if none waits.
+func (p *pendingEvents) nextDue() (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next, !p.next.IsZero()
+}
+
+// postpone is for an event that could not be expired: that is tried again later.
+func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.events[id]; h != nil {
+		h.tries++
+		h.retryAt = now.Add(backoff.Doubled(expiryPause, expiryMost, h.tries))
+	}
+}
+
+// due returns at most n of the events whose time is over, and postpones what is done about
+// them. What servers were not even asked for, as owed says, waits on: who has very many
+// repositories is asked for some of them a minute. So does, however long that takes, what may be complete while
+// something of ours fails, as kept says.
+func (p *pendingEvents) due(
+	now time.Time, n int, kept func(entry ledger.Entry) bool, owed func(now time.Time, entry ledger.Entry) bool,
+) (due, prolonged []ledger.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next.IsZero() || now.Before(p.next) {
+		return nil, nil
+	}
+	var over []*pendingEvent
+	for _, h := range p.events {
+		if !now.Before(h.due()) {
+			over = append(over, h)
+		}
+	}
+	slices.SortFunc(over, func(a, b *pendingEvent) int {
+		if c := a.due().Compare(b.due()); c != 0 {
+			return c
+		}
+		return a.ID.Compare(b.ID)
+	})
+	for _, h := range over {
+		if len(due) == n {
+			break
+		}
+		if kept(h.Entry) && p.await(now, h) || owed(now, h.Entry) && p.prolong(now, h) {
+			prolonged = append(prolonged, h.Entry)
+			continue
+		}
+		h.retryAt = now.Add(expiryPause)
+		due = append(due, h.Entry)
+	}
+	p.next = time.Time{}
+	for _, h := range p.events {
+		p.expect(h)
+	}
+	return due, prolonged
+}
+
+// await has an event wait on for another Hold, however long it has waited: it is not others who are awaited. False means
+// that it has expired softly. It is called with mu held.
+func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
+	if !h.Soft {
+		h.Deadline, h.retryAt = now.Add(p.cfg.Times.Hold), time.Time{}
+	}
+	return !h.Soft
+}
+
+// prolong has an event wait on that is due through no fault of its own. False means that it has waited as long as may
+// be, or is of a kind that others decide about. It is called with mu held.
+func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
+	d := p.extended(now, &h.Entry)
+	if h.Class == ledger.Relative || !d.After(now) {
+		return false
+	}
+	h.Deadline, h.retryAt = d, time.Time{}
+	return true
+}
+
+// overdue returns an event whose deadline has passed and that no look goes by, and keeps
+// looks from going by it until notEnding.
+func (p *pendingEvents) overdue(id graspsync.EventID) (ledger.Entry, bool) {
+	is := func() (ledger.Entry, bool) {
+		e, waits := p.get(id)
+		return e, waits && !time.Now().Before(e.Deadline) && !p.uses.fetchesFor(e)
+	}
+	e, over := is()
+	if !over || !p.end(id) {
+		return e, false
+	}
+	if e, over = is(); !over { // by now
+		p.notEnding(id)
+	}
+	return e, over
+}
+
+// soften has an announcement whose repository is gone be one that has expired softly.
+func (p *pendingEvents) soften(ctx context.Context, e ledger.Entry) error {
+	unlock, err := p.writing.Lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p.mu.Lock()
+	h := p.events[e.ID]
+	if h == nil || h.Soft || h.Class != ledger.Announcement {
+		p.mu.Unlock()
+		return nil
+	}
+	h.Soft, h.Deadline = true, h.Deadline.Add(p.cfg.fixed.SoftExpiry)
+	p.renew(h)
+	soft := h.Entry
+	p.mu.Unlock()
+	// Should this fail, it expires softly again after a crash, for the same time.
+	p.warn(&e, "a soft expiry could not be kept", p.write(ctx, soft))
+	p.step("expired softly")
+	p.report.ended(e, Expired)
+	return nil
+}
+
+// expire has an event remembered whose time is over, and strikes it off.
+func (p *pendingEvents) expire(ctx context.Context, e ledger.Entry) error {
+	unlock, err := p.writing.Lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now := time.Now()
+	until := now.Add(p.cfg.fixed.Remember)
+	if e.Class == ledger.Relative {
+		err = p.noteLeft(ctx, &e)
+	} else {
+		var data []byte
+		data, err = encodeExpired(e, now, until)
+		if err = p.putPast(ctx, keyExpired+e.ID.String(), data, err); err == nil {
+			p.step("remembered")
+		}
+	}
+	if err == nil {
+		err = p.keep.Delete(ctx, keyEntry+e.ID.String())
+	}
+	if err != nil {
+		return err
+	}
+	p.step("expired")
+	if e.Class != ledger.Relative {
+		p.warn(&e, "ids could not be forgotten", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
+	}
+	p.take(e.ID)
+	if e.Soft { // that was told when it expired softly
+		p.report.observe(Lapsed{ID: e.ID, Event: e.Signed()})
+	} else {
+		p.report.ended(e, Expired)
+	}
+	return nil
+}
+
+// take has an event wait no longer.
+func (p *pendingEvents) take(id graspsync.EventID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.events[id]; h != nil {
+		p.remove(h)
+	}
+}
+
+// warn logs what failed and is not worth more.
+func (p *pendingEvents) warn(e *ledger.Entry, what string, err error) {
+	if err != nil {
+		p.cfg.Logger.Warn(what, keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
+	}
+}
+
+// store has the relay store an event. The error wraps ErrRefused or errUnsaved.
+func (p *pendingEvents) store(ctx context.Context, e ledger.Entry) error {
+	switch err := p.relay.Save(ctx, e.Signed()); {
+	case errors.Is(err, ErrRefused):
+		return fmt.Errorf("storing a released event: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUnsaved, err)
+	}
+	p.step("stored")
+	return nil
+}
+
+// strikeOff ends the waiting of what is stored.
+func (p *pendingEvents) strikeOff(ctx context.Context, e ledger.Entry) error {
+	if err := p.forget(ctx, e, Released); err != nil {
+		return err
+	}
+	p.step("struck off")
+	return nil
+}
+
+// pushing is [Purgatory.Pushing].
+func (p *pendingEvents) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
+	if slices.ContainsFunc(refs, resolve.IsState) && p.stateOf(ref) {
+		p.findings.movedBy(ref, refs)
+	}
+}
+
+// save stores an event and then strikes it off, in this order: what is stored twice
+// is stored once. The error wraps ErrRefused if the relay does not want it.
+func (p *pendingEvents) save(ctx context.Context, e ledger.Entry) error {
+	unlock, err := p.storing.Lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, waits := p.get(e.ID); !waits {
+		return errOver
+	}
+	if err := p.store(ctx, e); err != nil {
+		return err
+	}
+	return p.strikeOff(ctx, e)
+}
+
+// forget strikes an event off, first on the disk. One that does not wait any more is
+// no error.
+func (p *pendingEvents) forget(ctx context.Context, e ledger.Entry, why Fate) error {
+	unlock, err := p.writing.Lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, waits := p.get(e.ID); !waits {
+		return nil
+	}
+	if e.Class == ledger.Relative && (why == Unwanted || why == Displaced) {
+		if err := p.noteLeft(ctx, &e); err != nil {
+			return err
+		}
+	}
+	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
+		return err
+	}
+	p.take(e.ID)
+	p.report.ended(e, why)
+	if e.Class == ledger.Announcement {
+		p.inbox.tell(news{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
+	}
+	return nil
+}
+
+// count notes what waits.
+func (p *pendingEvents) count(st *Status) {
+	p.mu.Lock()
+	all := p.some(maps.Keys(p.events), nil)
+	st.Bytes = p.room.Bytes()
+	p.mu.Unlock()
+	for _, e := range all {
+		switch e.Class {
+		case ledger.Announcement:
+			st.Announcements++
+		case ledger.State:
+			st.States++
+		case ledger.PullRequest:
+			st.PullRequests++
+		case ledger.Relative:
+			st.Relatives++
+		}
+	}
+	slices.SortStableFunc(all, func(a, b ledger.Entry) int { return a.Deadline.Compare(b.Deadline) })
+	st.Waiting = make([]EntryStatus, 0, min(len(all), StatusEntries))
+	for _, e := range all[:min(len(all), StatusEntries)] {
+		st.Waiting = append(st.Waiting, p.status(e))
+	}
+}
+
+func (p *pendingEvents) status(e ledger.Entry) EntryStatus {
+	st := EntryStatus{
+		ID: e.ID.String(), Class: e.Class.String(), ByUser: e.ByUser, Since: e.Seen, Deadline: e.Deadline, Soft: e.Soft,
+	}
+	for _, ref := range e.Repos {
+		st.Repos = append(st.Repos, ref.String())
+		st.Missing += len(p.findings.lacked(ref).IDs)
+	}
+	return st
+}
+
+// admit writes an event down and then makes it one that waits, if it may. Two who submit the same event both return after
+// it is on the disk. What was evicted is to be struck off even if it could not be written down: after a crash there
+// is one too many, and none too few. refusal is why it may not wait, or waits already. A relative counts for the first
+// of its payers that has room.
+func (p *pendingEvents) admit(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, refusal Answer, replaced, evicted []ledger.Entry, err error) {
+	unlock, err := p.writing.Lock(ctx, e.ID)
+	if err != nil {
+		return e, refusal, nil, nil, err
+	}
+	defer unlock()
+	ctx, cancel := p.outlasting(ctx)
+	defer cancel()
+	e, refusal, evicted = p.reserveFor(time.Now(), e, payers)
+	if refusal != (Answer{}) {
+		return e, refusal, nil, evicted, nil
+	}
+	if err = p.write(ctx, e); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return e, refusal, nil, append(evicted, p.release(&e)...), err
+	}
+	replaced = p.filled(e)
+	if e.Class == ledger.Announcement {
+		p.findings.touch(e.Repos[0])
+	}
+	if p.forgive(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
+		p.warn(&e, "ids could not be forgotten", p.forgetExpired(ctx, []graspsync.EventID{e.ID}))
+	}
+	return e, refusal, replaced, evicted, nil
+}
+
+// reserveFor reserves a place for an event, if it may wait, until filled or release. It returns the events that were
+// evicted.
+func (p *pendingEvents) reserveFor(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, refusal Answer, evicted []ledger.Entry) {
+	if e.Class != ledger.Relative {
+		payers = []graspsync.PubKey{e.For}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e.For = range payers {
+		refusal = p.check(now, &e)
+		if refusal.Reason != reasonAuthor {
+			break
+		}
+		if evicted = p.evictSoft(&e); len(evicted) > 0 {
+			refusal = Answer{}
+			break
+		}
+	}
+	if refusal != (Answer{}) {
+		return e, refusal, evicted
+	}
+	e = p.dated(now, e)
+	gone, ok := p.reserve(&e)
+	if !ok {
+		refusal = Answer{Full, reasonFull}
+	}
+	return e, refusal, append(evicted, gone...)
+}
+
+// filled has an event wait in the place that was reserved for it.
+func (p *pendingEvents) filled(e ledger.Entry) (replaced []ledger.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.uncount(&e)
+	return p.fill(&e)
+}
+
+// outlasting is a context that does not end with another one: that is over when a client goes, and
+// what is written then for nobody counts for nothing that bounds what waits. Who sends events
+// and goes could fill the disk.
+func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
+}
+
+// charge has a relative count for one of those who want it by now, for as long as it may if
+// it had come just now. If none of them has room it waits no longer, unless it does so for
+// its author.
+func (p *pendingEvents) charge(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) error {
+	charged, evicted, err := p.chargeFor(ctx, e, payers)
+	for _, old := range evicted {
+		p.gaveWay(ctx, old)
+	}
+	if err == nil && !charged && e.For != e.Author {
+		err = p.forget(ctx, e, Displaced)
+	}
+	return err
+}
+
+func (p *pendingEvents) chargeFor(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (charged bool, evicted []ledger.Entry, err error) {
+	unlock, err := p.writing.Lock(ctx, e.ID)
+	if err != nil {
+		return false, nil, err
+	}
+	defer unlock()
+	p.mu.Lock()
+	if p.events[e.ID] == nil {
+		p.mu.Unlock()
+		return true, nil, nil
+	}
+	for _, e.For = range payers {
+		if !p.full(&e, 0) {
+			e.Deadline = time.Now().Add(p.longest(&e))
+			evicted, charged = p.reserve(&e) // it has a place, unless a newer version is being written down
+			break
+		}
+	}
+	p.mu.Unlock()
+	if !charged {
+		return false, evicted, nil
+	}
+	if err := p.write(ctx, e); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return true, append(evicted, p.release(&e)...), err
+	}
+	p.filled(e)
+	return true, evicted, nil
+}
+
+// gaveWay strikes off what another event has taken the place of, unless it waits again by
+// now. It may come again: nothing is remembered of it. The repository of an announcement
+// goes; the refs of a pull request are found at the hourly check.
+func (p *pendingEvents) gaveWay(ctx context.Context, old ledger.Entry) {
+	ctx, cancel := p.outlasting(ctx)
+	defer cancel()
+	p.report.drop("displaced")
+	if old.Class == ledger.Relative {
+		p.warn(&old, "a departure could not be kept", p.noteLeft(ctx, &old))
+	}
+	p.strike(ctx, old)
+	if !old.Soft { // else it was told when it expired softly
+		p.report.ended(old, Displaced)
+	}
+	var why resolve.Reasons
+	if old.Class == ledger.Announcement {
+		p.findings.touch(old.Repos[0])
+		why.Left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
+	}
+	for _, identifier := range identifiersOf(old) {
+		p.inbox.tell(news{identifier: identifier, why: why})
+	}
+}
+
+// strike has nothing on the disk of an event that was evicted or replaced, unless it waits again by now, whether its
+// client is still there or not: each version that stayed on the disk would take up room that counts for nobody. If
+// that fails it waits again after a restart, or is struck off then.
+func (p *pendingEvents) strike(ctx context.Context, old ledger.Entry) {
+	ctx, cancel := p.outlasting(ctx)
+	defer cancel()
+	unlock, err := p.writing.Lock(ctx, old.ID)
+	if err == nil {
+		defer unlock()
+		if _, waits := p.get(old.ID); !waits {
+			err = p.keep.Delete(ctx, keyEntry+old.ID.String())
+		}
+	}
+	p.warn(&old, "an event that gave way could not be struck off", err)
+}
+
+// write puts an event on the disk. The caller has its lock.
+func (p *pendingEvents) write(ctx context.Context, e ledger.Entry) error {
+	data, err := encode(e)
+	if err != nil {
+		return err
+	}
+	return p.keep.Put(ctx, state.Record{Key: keyEntry + e.ID.String(), Value: data})
+}
+
+// rewrite puts an event on the disk as it is now, if it still waits.
+func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error {
+	unlock, err := p.writing.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e, waits := p.get(id)
+	if !waits {
+		return nil
+	}
+	return p.write(ctx, e)
+}
+
+// sign notes a sign of life of a repository whose announcement waits. A submission revives one that has expired softly.
+// Not to have that on the disk costs a shorter wait after a crash, so that an error is only logged.
+func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
+	e, revived, changed := p.signed(time.Now(), ref, submitted)
+	if revived {
+		p.findings.touch(ref) // its repository is made again
+	}
+	if !changed {
+		return
+	}
+	p.warn(&e, "a sign of life could not be kept", p.rewrite(ctx, e.ID))
+	if revived {
+		p.report.began(e)
+	}
+}
+
+func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted bool) (e ledger.Entry, revived, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.events[p.announced[ref]]
+	if h == nil || h.Class != ledger.Announcement || h.Soft && !submitted {
+		return e, false, false
+	}
+	if revived = h.Soft; revived {
+		h.Soft, h.Seen, h.Deadline = false, now, now.Add(p.cfg.Times.Hold)
+	} else {
+		d := p.extended(now, &h.Entry)
+		if d.Equal(h.Deadline) {
+			return h.Entry, false, false
+		}
+		h.Deadline = d
+	}
+	p.renew(h)
+	return h.Entry, revived, true
+}
+
+// elsewhere reports whether an entry is a pull request for several repositories, of which
+// one is locked at a time.
+func elsewhere(e ledger.Entry) bool { return e.Class == ledger.PullRequest && len(e.Repos) > 1 }
+
+// identifiersOf returns the identifiers that an entry is under, in order, each once.
+func identifiersOf(e ledger.Entry) (out []string) {
+	for _, ref := range e.Repos {
+		out = append(out, ref.Identifier)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
