@@ -35,12 +35,12 @@ func TestStoredAnswersWait(t *testing.T) {
 	require.NoError(t, c.Write(t.Context(), websocket.MessageText, []byte(`["REQ","x",{"kinds":[1]}]`)))
 	held := func() bool {
 		err := testutil.CollectAndCompare(r.server.Gate().Collector("x"), strings.NewReader(`
-# HELP x_gate_hung_up_total Connections that were ended: since others needed the room, or since they did not read or gave no sign of life.
+# HELP x_gate_hung_up_total Total websockets closed by the server by reason.
 # TYPE x_gate_hung_up_total counter
 x_gate_hung_up_total{why="quiet"} 0
 x_gate_hung_up_total{why="room"} 0
 x_gate_hung_up_total{why="slow"} 0
-# HELP x_gate_taken Places that are taken, of those that clients share.
+# HELP x_gate_taken Number of used slots by shared resource.
 # TYPE x_gate_taken gauge
 x_gate_taken{of="body_bytes"} 0
 x_gate_taken{of="held"} 1

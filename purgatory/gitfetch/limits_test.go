@@ -309,7 +309,7 @@ func TestPromiseP36_Versions(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "git version 3.0.1", f.GitVersion())
 		require.NoError(t, testutil.CollectAndCompare(f.Collector("x"), strings.NewReader(
-			"# HELP x_git_info Always 1; the version of git that is run is the label.\n# TYPE x_git_info gauge\nx_git_info{version=\"3.0.1\"} 1\n")))
+			"# HELP x_git_info Always 1. The label is the version of git.\n# TYPE x_git_info gauge\nx_git_info{version=\"3.0.1\"} 1\n")))
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}

@@ -29,7 +29,7 @@ func TestPromiseP36_VersionIsAMetric(t *testing.T) {
 		require.NoError(t, err)
 		registry := prometheus.NewPedanticRegistry()
 		require.NoError(t, registry.Register(f.Collector("graspsync")))
-		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`# HELP graspsync_git_info Always 1; the version of git that is run is the label.
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`# HELP graspsync_git_info Always 1. The label is the version of git.
 # TYPE graspsync_git_info gauge
 graspsync_git_info{version="`+want+`"} 1
 `)))

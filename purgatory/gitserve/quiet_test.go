@@ -22,6 +22,6 @@ func TestCaseC28_ObjectThatIsNotHereYet(t *testing.T) {
 	require.Contains(t, out, "not our ref")
 	require.Empty(t, log.String())
 	require.NoError(t, testutil.CollectAndCompare(r.git.Collector("x"), strings.NewReader(
-		"# HELP x_gitserve_absent_requests_total Number of requests for objects that are not in the repository.\n"+
+		"# HELP x_gitserve_absent_requests_total Total requests for objects that are not in the repository.\n"+
 			"# TYPE x_gitserve_absent_requests_total counter\nx_gitserve_absent_requests_total 1\n"), "x_gitserve_absent_requests_total"))
 }

@@ -102,10 +102,10 @@ func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
 	require.Equal(t, before, files(t, r.dir()))
 	require.Zero(t, stagedBytes(t, r.repos))
 	require.NoError(t, testutil.CollectAndCompare(r.repos.Staging().Collector("x"), strings.NewReader(`
-# HELP x_staging_bytes What pushes for events that are not here take up, those under way included.
+# HELP x_staging_bytes Bytes of pushes whose events are not stored, including pushes in progress.
 # TYPE x_staging_bytes gauge
 x_staging_bytes 0
-# HELP x_staging_ended_total Pushes for events that were not here and are gone, by why.
+# HELP x_staging_ended_total Total pushes without stored events that ended, by reason.
 # TYPE x_staging_ended_total counter
 x_staging_ended_total{reason="displaced"} 0
 x_staging_ended_total{reason="event"} 0
@@ -113,13 +113,13 @@ x_staging_ended_total{reason="expired"} 1
 x_staging_ended_total{reason="replaced"} 0
 x_staging_ended_total{reason="repository"} 0
 x_staging_ended_total{reason="unreadable"} 0
-# HELP x_staging_refused_total Pushes for events that are not here that had no room, by whose.
+# HELP x_staging_refused_total Total pushes without stored events that were refused, by the exhausted limit.
 # TYPE x_staging_refused_total counter
 x_staging_refused_total{reason="all"} 0
 x_staging_refused_total{reason="client"} 0
 x_staging_refused_total{reason="event"} 0
 x_staging_refused_total{reason="owner"} 0
-# HELP x_staging_uploads Pushes for events that are not here.
+# HELP x_staging_uploads Number of pushes whose events are not stored.
 # TYPE x_staging_uploads gauge
 x_staging_uploads 0
 `)))
