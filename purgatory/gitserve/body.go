@@ -31,7 +31,7 @@ type body struct {
 	file *os.File
 	from io.Reader
 	wire *http.ResponseController
-	pace *pace
+	wait *patience
 	most int64 // bytes that may still come
 	max  int64
 	// room, if not nil, is asked now and then whether there is room for more.
@@ -103,7 +103,7 @@ type onlyReader struct{ io.Reader }
 // skip reads what is left without keeping it; more than most bytes are an error, and so
 // are those that have not come at end.
 func (b *body) skip(most int64, end time.Time) error {
-	b.pace.end = end
+	b.wait.end = end
 	n, err := io.Copy(io.Discard, io.LimitReader(b.from, most+1))
 	switch {
 	case err != nil:
@@ -121,7 +121,7 @@ func (b *body) skip(most int64, end time.Time) error {
 func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has one
 
 // until is when the client must have sent what is left.
-func (b *body) until(end time.Time) { b.pace.end = end }
+func (b *body) until(end time.Time) { b.wait.end = end }
 
 func (b *body) close() {
 	_ = b.file.Close() // it is gone with that
@@ -134,20 +134,20 @@ func (b *body) close() {
 // patientBody gives each read its time.
 type patientBody struct {
 	io.Reader
-	c    *http.ResponseController
-	pace *pace
+	c        *http.ResponseController
+	patience *patience
 }
 
 // Read implements [io.Reader].
 func (p *patientBody) Read(b []byte) (int, error) {
-	return p.pace.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
+	return p.patience.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
 }
 
 // patient gives each write its time.
 type patient struct {
 	http.ResponseWriter
-	c    *http.ResponseController
-	pace *pace
+	c        *http.ResponseController
+	patience patience
 }
 
 // Unwrap is for [http.ResponseController].
@@ -161,7 +161,7 @@ const piece = 4 << 10
 func (p *patient) Write(b []byte) (done int, err error) {
 	for err == nil && done < len(b) {
 		var n int
-		n, err = p.pace.during(p.c.SetWriteDeadline, func() (int, error) {
+		n, err = p.patience.during(p.c.SetWriteDeadline, func() (int, error) {
 			return p.ResponseWriter.Write(b[done:min(done+piece, len(b))])
 		})
 		done += n
@@ -171,7 +171,7 @@ func (p *patient) Write(b []byte) (done int, err error) {
 
 // FlushError is for [http.ResponseController].
 func (p *patient) FlushError() error {
-	_, err := p.pace.during(p.c.SetWriteDeadline, func() (int, error) {
+	_, err := p.patience.during(p.c.SetWriteDeadline, func() (int, error) {
 		return 0, http.NewResponseController(p.ResponseWriter).Flush()
 	})
 	return err

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nbd-wtf/go-nostr/nip19"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
@@ -43,8 +42,7 @@ type Handler struct {
 	staging  *slots    // git processes that index uploads for unknown events
 	settling *slots    // pushes that are done and wait until their events are served
 	tasks    *tasks
-	failures *failures
-	refusals *refusals
+	log      *requestLog
 	locks    atomic.Int64 // for how long pushes have waited for them
 }
 
@@ -64,7 +62,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	}
 	asks := max(1, min((cfg.MaxFetches+1)/2, int(repos.git.memory.Asks/gitrun.AskMemory)))
 	return &Handler{
-		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), failures: &failures{log: cfg.Logger}, refusals: newRefusals(cfg.Logger),
+		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), log: newRequestLog(cfg.Logger),
 		disk:   &storage{layout: repos.layout, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newRequests(cfg, cfg.MaxPushes, quarter(cfg.MaxPushes)), fetches: newRequests(cfg, cfg.MaxFetches, quarter(cfg.MaxFetches)),
 		asks: newRequests(cfg, asks, quarter(asks)),
@@ -271,7 +269,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
-	out := &patient{ResponseWriter: w, c: c, pace: h.cfg.newPace(t, writeWindows)}
+	out := &patient{ResponseWriter: w, c: c, patience: h.cfg.patience(t, writeWindows, time.Time{})}
 	switch {
 	case isPage:
 		h.page(ctx, out, t, r, ref)
@@ -282,7 +280,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	case service == uploadPack:
 		h.fetch(ctx, out, r, t, ref, dir)
 	default:
-		h.push(ctx, out, r, &upload{ref: ref, dir: dir, transfer: t})
+		h.push(ctx, out, r, &push{ref: ref, dir: dir, transfer: t})
 	}
 }
 
@@ -329,10 +327,10 @@ func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text st
 		err = &limitError{fmt.Sprintf("the request took more than %v", h.cfg.fixed.Timeout)}
 	}
 	if errors.As(err, &fault) {
-		h.failures.say(slog.LevelInfo, ref, "push refused", err)
+		h.log.seldom(slog.LevelInfo, ref, "push refused", err)
 		return http.StatusForbidden, fault.why
 	}
-	h.failures.warn(ref, err)
+	h.log.failed(ref, err)
 	switch {
 	case errors.As(err, &limit):
 		return http.StatusRequestEntityTooLarge, limit.Error()
@@ -427,7 +425,7 @@ func serviceOf(service string) string { return "service=" + service }
 // push reads what a push wants, judges that, takes in what is allowed, and reports what became of
 // each ref. From the first line on that says that the client reads a report, every refusal is one: of a status
 // git shows no text.
-func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *upload) {
+func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *push) {
 	var err error
 	if p.body, err = h.open(w, r, p.transfer, h.cfg.MaxPush, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
 		h.fail(w, p.ref, err)
@@ -470,7 +468,7 @@ func beginReport(w http.ResponseWriter) {
 // report tells the client of a push what became of each ref. err is why those were not done that
 // have no reason yet. The rest of the body is read first, as long as it comes fast enough and is no more than all
 // pushes together may keep: clients listen only when they have sent everything.
-func (h *Handler) report(ctx context.Context, w *patient, p *upload, err error) {
+func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 	status, problem := http.StatusForbidden, ""
 	if err != nil {
 		if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) { // who had to leave, or took too long
@@ -479,10 +477,10 @@ func (h *Handler) report(ctx context.Context, w *patient, p *upload, err error) 
 		status, problem = h.problem(p.ref, err)
 		p.req.refuse(problem)
 	}
-	h.refusals.push(p.ref, p.who.ID, p.req)
+	h.log.pushRefused(p.ref, p.who.ID, p.req)
 	end, _ := ctx.Deadline()
-	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                            // the client may be gone
-	w.pace.transfer, w.pace.end = nil, time.Now().Add(h.cfg.fixed.RateWindow) // also if the request has to end
+	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                                    // the client may be gone
+	w.patience.transfer, w.patience.end = nil, time.Now().Add(h.cfg.fixed.RateWindow) // also if the request has to end
 	if !p.req.report && !p.req.sideband && p.req.over() {
 		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
 		return
@@ -581,14 +579,14 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.
 	switch {
 	case errors.As(err, &fault):
 		writeLine(w, "ERR "+fault.why) // git shows it as "remote error", and reads no further
-		h.failures.fault(ref, fault)
+		h.log.fetchRefused(ref, fault)
 	case status == 0:
 		h.fail(w, ref, err)
 	case err != nil && ctx.Err() == nil:
 		if c.path == "/"+uploadPack && status == http.StatusOK {
 			writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in its side band
 		}
-		h.failures.warn(ref, err)
+		h.log.failed(ref, err)
 	}
 }
 
@@ -639,7 +637,7 @@ func (h *Handler) settled(ctx context.Context, t *transfer, ref graspsync.RepoRe
 		select {
 		case err := <-done:
 			if err != nil {
-				h.failures.say(slog.LevelWarn, ref, "a push was answered before its events are served", err)
+				h.log.seldom(slog.LevelWarn, ref, "a push was answered before its events are served", err)
 			}
 			return
 		case <-tick.C:
@@ -691,7 +689,7 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.R
 	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
 	about, err := h.cfg.Describe(ctx, ref)
 	if err != nil {
-		h.failures.warn(ref, err) // the page has less then
+		h.log.failed(ref, err) // the page has less then
 	}
 	p.describe(about)
 	return p, nil
@@ -712,9 +710,8 @@ func (h *Handler) forEvents(ref graspsync.RepoRef, commands []*command) (bool, e
 
 // open begins to read a body of at most as many bytes, unpacked, until end.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most int64, end time.Time) (*body, error) {
-	wire, pace := http.NewResponseController(w), h.cfg.newPace(t, 1)
-	pace.end = end
-	var from io.Reader = &patientBody{Reader: r.Body, c: wire, pace: pace}
+	wire, wait := http.NewResponseController(w), h.cfg.patience(t, 1, end)
+	var from io.Reader = &patientBody{Reader: r.Body, c: wire, patience: &wait}
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -731,25 +728,5 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most
 	if err != nil {
 		return nil, fmt.Errorf("keeping a request: %w", err)
 	}
-	return &body{file: file, from: from, wire: wire, pace: pace, most: most, max: most}, nil
-}
-
-// Collector returns the metrics, computed when they are asked for. The caller registers
-// it. namespace goes before their names, without an underscore.
-func (h *Handler) Collector(namespace string) prometheus.Collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gitserve", name), help, labels, nil)
-	}
-	return &collector{
-		h:       h,
-		open:    desc("requests", "Number of requests that are being read, wait, or are being answered.", "kind"),
-		running: desc("running", "Number of git processes that answer requests.", "kind"),
-		waiting: desc("waiting", "Number of requests that wait for a request slot or for git.", "kind", "for"),
-		refused: desc("refused_total", "Total requests refused with status 503, because no request slot or no git process was free.", "kind", "for"),
-		pushes:  desc("pushes_refused_total", "Total refused pushes by reason of the first refused ref.", "reason"),
-		yielded: desc("shed_total", "Total requests ended because their clients were slow while others waited.", "kind"),
-		locks:   desc("lock_waited_seconds_total", "Total seconds that pushes waited for locks of repositories."),
-		absent:  desc("absent_requests_total", "Total requests for objects that are not in the repository."),
-		free:    desc("disk_free_bytes", "Free bytes on the disk of the repositories."),
-	}
+	return &body{file: file, from: from, wire: wire, wait: &wait, most: most, max: most}, nil
 }

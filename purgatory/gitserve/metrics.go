@@ -4,44 +4,71 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// collector computes metrics when they are asked for.
 type collector struct {
-	h                                                                     *Handler
-	open, running, waiting, refused, pushes, yielded, locks, free, absent *prometheus.Desc
+	descs   []*prometheus.Desc
+	collect func(metrics)
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.open, c.running, c.waiting, c.refused, c.pushes, c.yielded, c.locks, c.free, c.absent} {
+	for _, d := range c.descs {
 		ch <- d
 	}
 }
 
 // Collect implements [prometheus.Collector].
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+func (c *collector) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
+
+type metrics chan<- prometheus.Metric
+
+func (m metrics) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	m <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (m metrics) counter(d *prometheus.Desc, v float64, labels ...string) {
+	m <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+// Collector returns the metrics, computed when they are asked for. The caller registers
+// it. namespace goes before their names, without an underscore.
+func (h *Handler) Collector(namespace string) prometheus.Collector {
+	c := &collector{}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		d := prometheus.NewDesc(prometheus.BuildFQName(namespace, "gitserve", name), help, labels, nil)
+		c.descs = append(c.descs, d)
+		return d
 	}
-	counter := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	open := desc("requests", "Number of requests that are being read, wait, or are being answered.", "kind")
+	running := desc("running", "Number of git processes that answer requests.", "kind")
+	waiting := desc("waiting", "Number of requests that wait for a request slot or for git.", "kind", "for")
+	refused := desc("refused_total", "Total requests refused with status 503, because no request slot or no git process was free.", "kind", "for")
+	pushes := desc("pushes_refused_total", "Total refused pushes by reason of the first refused ref.", "reason")
+	yielded := desc("shed_total", "Total requests ended because their clients were slow while others waited.", "kind")
+	locks := desc("lock_waited_seconds_total", "Total seconds that pushes waited for locks of repositories.")
+	absent := desc("absent_requests_total", "Total requests for objects that are not in the repository.")
+	free := desc("disk_free_bytes", "Free bytes on the disk of the repositories.")
+	c.collect = func(m metrics) {
+		use := func(d *prometheus.Desc, s *slots, kind, what string) {
+			used, n := s.Stats()
+			m.gauge(d, float64(used), kind)
+			m.gauge(waiting, float64(n), kind, what)
+			m.counter(refused, float64(s.refused.Load()), kind, what)
+		}
+		for kind, r := range map[string]*requests{"push": h.pushes, "fetch": h.fetches, "ask": h.asks} {
+			use(open, r.open, kind, "room")
+			use(running, r.processes, kind, "run")
+			m.counter(yielded, float64(r.count()), kind)
+		}
+		use(running, h.staging, "stage", "run")
+		for reason, n := range h.log.count() {
+			m.counter(pushes, float64(n), reason)
+		}
+		m.counter(absent, float64(h.log.absent.Load()))
+		m.counter(locks, float64(h.locks.Load())/1e9)
+		if bytes, err := h.disk.free(h.repos.dir); err == nil { // else there is nothing to say
+			m.gauge(free, float64(bytes))
+		}
 	}
-	use := func(d *prometheus.Desc, s *slots, kind, what string) {
-		used, waiting := s.Stats()
-		gauge(d, float64(used), kind)
-		gauge(c.waiting, float64(waiting), kind, what)
-		counter(c.refused, float64(s.refused.Load()), kind, what)
-	}
-	for kind, r := range map[string]*requests{"push": c.h.pushes, "fetch": c.h.fetches, "ask": c.h.asks} {
-		use(c.open, r.open, kind, "room")
-		use(c.running, r.processes, kind, "run")
-		counter(c.yielded, float64(r.count()), kind)
-	}
-	use(c.running, c.h.staging, "stage", "run")
-	for reason, n := range c.h.refusals.count() {
-		counter(c.pushes, float64(n), reason)
-	}
-	counter(c.absent, float64(c.h.failures.absent.Load()))
-	counter(c.locks, float64(c.h.locks.Load())/1e9)
-	if free, err := c.h.disk.free(c.h.repos.dir); err == nil { // else there is nothing to say
-		gauge(c.free, float64(free))
-	}
+	return c
 }

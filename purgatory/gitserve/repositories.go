@@ -106,7 +106,10 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	if r.faults, err = fsck.New(cfg.AllowFaults); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err), r.Close())
 	}
-	r.quota = newDiskQuota(r.layout, cfg, r.git.weighPulls, r.tasks, &failures{log: cfg.Logger})
+	r.quota = &diskQuota{
+		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.git.weighPulls, tasks: r.tasks, log: cfg.Logger,
+		measuring: keyed.NewLocks[string](), usages: make(map[string]*usage),
+	}
 	if err = r.sweepPushes(); err == nil { // else the marks stay for the next time
 		err = errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700))
 	}
@@ -116,7 +119,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	if err := root.Mkdir(departed, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), r.Close())
 	}
-	if r.staging, err = openStaging(r.layout, cfg.staged(), cfg.Logger); err != nil {
+	if r.staging, err = openStaging(r.layout, cfg.staged(), cfg.Logger, r.tasks); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), r.Close())
 	}
 	return r, nil
@@ -167,9 +170,6 @@ func (r *Repositories) Writable() error {
 // Close lets go of the folder. Nothing else may be called afterwards.
 func (r *Repositories) Close() error {
 	r.tasks.close()
-	if r.staging != nil {
-		r.staging.close()
-	}
 	err := r.lock.Close()
 	if errors.Is(err, os.ErrClosed) {
 		err = nil // again

@@ -77,7 +77,6 @@ func busy(w http.ResponseWriter) {
 type requests struct {
 	open, processes *slots
 	settle          time.Duration // the speed of a client is not judged earlier
-	fast            float64       // bytes per second; a faster client does not yield
 
 	mu sync.Mutex
 	// guarded by mu
@@ -85,17 +84,17 @@ type requests struct {
 	yielded  uint64
 }
 
-// The speed of a client is judged after settleShare of RateWindow, and about that much of it counts. A
-// client of fastShare times MinRate (64 KiB/s by default) does not yield.
 const (
-	settleShare = 10
-	fastShare   = 64
+	fast        = 64 << 10 // bytes per second; a client that is faster does not yield
+	settleShare = 10       // the speed of a client is judged after this share of RateWindow, and of about as long
+	checkShare  = 4        // a transfer is checked as often in that time
+	checkPause  = 10 * time.Millisecond
 )
 
 func newRequests(cfg Config, processes, part int) *requests {
 	return &requests{
 		open: newSlots(cfg.fixed.MaxReaders, cfg.fixed.MaxPerClient), processes: newSlots(processes, part),
-		settle: cfg.fixed.RateWindow / settleShare, fast: float64(cfg.fixed.MinRate) * fastShare,
+		settle: cfg.fixed.RateWindow / settleShare,
 	}
 }
 
@@ -162,13 +161,6 @@ func (t *transfer) hold(slot *limit.Slot) (release func()) {
 	}
 }
 
-// A transfer is checked checkShare times while its speed settles, and after checkPause if another one
-// yields at that moment.
-const (
-	checkShare = 4
-	checkPause = 10 * time.Millisecond
-)
-
 // check ends a transfer if others wait for one of its slots, and its client is slow. One transfer yields
 // at a time, so that no more of them end than others wait.
 func (t *transfer) check() {
@@ -212,13 +204,7 @@ func (t *transfer) isSlow(now time.Time) bool {
 	}
 	this := now.Sub(t.began)
 	waited := t.waited + this
-	switch {
-	case waited < t.of.settle:
-		return false
-	case this >= t.of.settle: // nothing has moved for as long
-		return true
-	}
-	return float64(t.moved)/waited.Seconds() < t.of.fast
+	return waited >= t.of.settle && (this >= t.of.settle || float64(t.moved)/waited.Seconds() < fast)
 }
 
 // fail ends a transfer, and the read or write that waits for its client.
@@ -243,51 +229,22 @@ func (t *transfer) setQueued(queued bool) error {
 	return t.err
 }
 
-// arm begins a wait for the client, until a moment.
-func (t *transfer) arm(limit func(time.Time) error, now, until time.Time) error {
-	if t == nil {
-		return limit(until)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.err != nil {
-		return t.err
-	}
-	t.limit, t.began = limit, now
-	return limit(until)
-}
-
-// disarm ends a wait that has moved so many bytes.
-func (t *transfer) disarm(n int, took time.Duration) error {
-	if t == nil {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.limit = nil
-	t.moved += int64(n)
-	if t.waited += took; t.waited > 2*t.of.settle {
-		t.moved, t.waited = t.moved/2, t.waited/2
-	}
-	return t.err
-}
-
-// pace sets the deadlines of the reads from a client, or of the writes to it: each window in which we wait
+// patience sets the deadlines of the reads from a client, or of the writes to it: each window in which we wait
 // for the client must move some bytes. The time in which the client waits for us does not count.
-type pace struct {
+type patience struct {
+	transfer *transfer // nil: it yields to nobody
 	window   time.Duration
 	least    int64     // bytes for each window
 	end      time.Time // of everything; zero: never
-	transfer *transfer // nil: no slot is held
 
 	moved  int64         // in this window
 	waited time.Duration // of this window
 }
 
-// newPace returns the pace of a transfer over windows of so many times RateWindow.
-func (c Config) newPace(t *transfer, windows int) *pace {
+// patience returns that of a transfer over windows of so many times RateWindow.
+func (c Config) patience(t *transfer, windows int, end time.Time) patience {
 	window := time.Duration(windows) * c.fixed.RateWindow
-	return &pace{transfer: t, window: window, least: max(int64(float64(c.fixed.MinRate)*window.Seconds()), 1)}
+	return patience{transfer: t, window: window, least: max(int64(float64(c.fixed.MinRate)*window.Seconds()), 1), end: end}
 }
 
 // writeWindows is the number of windows of reads that a write has. Writes are seen late: Linux takes more
@@ -295,23 +252,48 @@ func (c Config) newPace(t *transfer, windows int) *pace {
 const writeWindows = 8
 
 // during gives one wait for the client its deadline.
-func (p *pace) during(limit func(time.Time) error, f func() (int, error)) (int, error) {
+func (p *patience) during(limit func(time.Time) error, f func() (int, error)) (n int, err error) {
 	began := time.Now()
 	until := began.Add(p.window - p.waited)
 	if !p.end.IsZero() && p.end.Before(until) {
 		until = p.end
 	}
-	if err := p.transfer.arm(limit, began, until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if p.transfer == nil {
+		_ = limit(until) // not every connection has deadlines
+		n, err = f()
+	} else {
+		n, err = p.transfer.during(limit, until, f)
+	}
+	p.moved += int64(n)
+	if p.waited += time.Since(began); p.moved >= p.least {
+		p.moved, p.waited = 0, 0
+	}
+	return n, err
+}
+
+func (t *transfer) during(limit func(time.Time) error, until time.Time, f func() (int, error)) (int, error) {
+	began := time.Now()
+	t.mu.Lock()
+	if t.err != nil {
+		defer t.mu.Unlock()
+		return 0, t.err
+	}
+	t.limit, t.began = limit, began
+	err := limit(until)
+	t.mu.Unlock()
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
 	n, err := f()
-	took := time.Since(began)
-	p.moved += int64(n)
-	if p.waited += took; p.moved >= p.least {
-		p.moved, p.waited = 0, 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.limit = nil
+	t.moved += int64(n)
+	if t.waited += time.Since(began); t.waited > 2*t.of.settle {
+		t.moved, t.waited = t.moved/2, t.waited/2
 	}
-	if ended := p.transfer.disarm(n, took); ended != nil && err != nil {
-		return n, ended
+	if t.err != nil && err != nil {
+		err = t.err
 	}
 	return n, err
 }

@@ -162,8 +162,8 @@ type rig struct {
 	work  string
 	tip   string
 
-	set   sync.Mutex         // makes what a test sets visible to requests
-	asked gitserve.Authority // guarded by set
+	set  sync.Mutex         // makes what a test sets visible to requests
+	auth gitserve.Authority // guarded by set
 }
 
 // replaceable is the Authority of a rig, which a test may replace.
@@ -172,7 +172,7 @@ type replaceable struct{ r *rig }
 func (a replaceable) of() gitserve.Authority {
 	a.r.set.Lock()
 	defer a.r.set.Unlock()
-	return a.r.asked
+	return a.r.auth
 }
 
 func (a replaceable) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
@@ -207,7 +207,7 @@ func (a replaceable) AwaitServed(ctx context.Context, ref graspsync.RepoRef) err
 func (r *rig) authorize(a gitserve.Authority) {
 	r.set.Lock()
 	defer r.set.Unlock()
-	r.asked = a
+	r.auth = a
 }
 
 func newRig(t *testing.T, cfg gitserve.Config) *rig {
@@ -218,7 +218,7 @@ func newRig(t *testing.T, cfg gitserve.Config) *rig {
 func rigWith(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Config) *rig {
 	t.Helper()
 	r := &rig{authority: &authority{}, repos: repositoriesWith(t, folder), work: t.TempDir()}
-	r.asked = r.authority
+	r.auth = r.authority
 	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	r.serve(t, cfg)
 	git(t, r.work, "init", "-q", "-b", "main")

@@ -159,8 +159,7 @@ func TestSlowReadersAreServed(t *testing.T) {
 	racetest.Amounts(t)
 	const size = 16 << 20
 	r := slowly(t, gitserve.Config{}.With(gitserve.Fixed{
-		MinRate:    100 << 10,
-		RateWindow: 150 * time.Millisecond,
+		MinRate: 100 << 10, RateWindow: 150 * time.Millisecond,
 	}), fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)

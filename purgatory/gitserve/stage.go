@@ -27,14 +27,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// upload is a push while it is taken in.
-type upload struct {
+// push is a push while it is taken in.
+type push struct {
 	ref graspsync.RepoRef
 	dir string // of the repository
 	*transfer
 	body    *body
 	req     *request
-	arrival *arrival
+	folder  *upload  // what git writes goes there
 	objects int      // in the pack, as the client sent it
 	tries   int      // of each
 	alive   func()   // tells the client that we are here
@@ -46,7 +46,7 @@ type upload struct {
 // What is for events that are not stored stays in its folder and goes to the staging area. Every
 // command that is refused has its reason then; an error is the reason of all the others, of which
 // none is done.
-func (h *Handler) take(ctx context.Context, p *upload) error {
+func (h *Handler) take(ctx context.Context, p *push) error {
 	if err := judge(ctx, h.auth, p.ref, p.req, false); err != nil || p.req.over() {
 		return err
 	}
@@ -57,8 +57,8 @@ func (h *Handler) take(ctx context.Context, p *upload) error {
 		return err
 	}
 	defer func() {
-		if eerr := p.arrival.end(); eerr != nil {
-			h.failures.warn(p.ref, eerr)
+		if eerr := p.folder.end(); eerr != nil {
+			h.log.failed(p.ref, eerr)
 		}
 	}()
 	if p.req.over() {
@@ -109,21 +109,21 @@ func (h *Handler) take(ctx context.Context, p *upload) error {
 
 // begin makes a folder for a push, with room for what is for events that are not stored. Where there
 // is none these commands are refused.
-func (h *Handler) begin(p *upload) (err error) {
+func (h *Handler) begin(p *push) (err error) {
 	var ids []graspsync.EventID
 	for _, c := range p.req.left(true) {
 		id, _ := eventOf(c.ref) // or it would not be one of them
 		ids = append(ids, id)
 	}
-	p.arrival, err = h.repos.staging.begin(p.ref, p.who, ids)
+	p.folder, err = h.repos.staging.begin(p.ref, p.who, ids)
 	if p.refuseStaged(err) {
-		p.arrival, err = h.repos.staging.begin(p.ref, p.who, nil)
+		p.folder, err = h.repos.staging.begin(p.ref, p.who, nil)
 	}
 	return err
 }
 
 // refuseStaged refuses what is for events that are not stored if err is that there is no room for it.
-func (p *upload) refuseStaged(err error) bool {
+func (p *push) refuseStaged(err error) bool {
 	var quota quotaError
 	if !errors.As(err, &quota) {
 		return false
@@ -131,16 +131,16 @@ func (p *upload) refuseStaged(err error) bool {
 	for _, c := range p.req.left(true) {
 		c.reason = quota.Error()
 	}
-	if p.arrival != nil {
-		p.arrival.release()
+	if p.folder != nil {
+		p.folder.release()
 	}
 	return true
 }
 
 // receive reads what is left of a push, as long as there is room for it.
-func (h *Handler) receive(ctx context.Context, p *upload) error {
+func (h *Handler) receive(ctx context.Context, p *push) error {
 	charge := func() error {
-		if err := p.arrival.charge(p.body.size()); !p.refuseStaged(err) && err != nil {
+		if err := p.folder.charge(p.body.size()); !p.refuseStaged(err) && err != nil {
 			return err
 		}
 		if p.req.over() {
@@ -177,7 +177,7 @@ var errOver = errors.New("nothing is left of the push")
 
 // index has git index the pack of a push into its folder, when there is a place for that: what
 // anybody may push has places of its own, and few.
-func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
+func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	sets := slices.ContainsFunc(p.req.commands, func(c *command) bool { return !c.new.IsZero() })
 	head := make([]byte, packHead)
 	if n, err := p.body.file.ReadAt(head, offset); !sets && n == 0 {
@@ -199,8 +199,8 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 		if err := h.indexPack(ctx, p, offset); err != nil {
 			return err
 		}
-		if p.arrival.staged != nil {
-			if err := p.arrival.measure(); !p.refuseStaged(err) && err != nil {
+		if p.folder.staged() {
+			if err := p.folder.measure(); !p.refuseStaged(err) && err != nil {
 				return err
 			}
 		}
@@ -210,7 +210,7 @@ func (h *Handler) index(ctx context.Context, p *upload, offset int64) error {
 
 // indexPack has git index the pack of a push, which begins somewhere in its body, and refuses faults of
 // objects by the rules of package fsck.
-func (h *Handler) indexPack(ctx context.Context, p *upload, offset int64) error {
+func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 	err := h.repos.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
 			if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
@@ -247,7 +247,7 @@ func (h *Handler) indexPack(ctx context.Context, p *upload, offset int64) error 
 const packHead = 12
 
 // processes returns the slots for git processes that check the objects of a push.
-func (h *Handler) processes(p *upload) *slots {
+func (h *Handler) processes(p *push) *slots {
 	if len(p.req.left(true)) > 0 {
 		return h.staging
 	}
@@ -255,7 +255,7 @@ func (h *Handler) processes(p *upload) *slots {
 }
 
 // hasTips refuses what is for events that are not stored and did not come.
-func (h *Handler) hasTips(ctx context.Context, p *upload) error {
+func (h *Handler) hasTips(ctx context.Context, p *push) error {
 	staged := p.req.left(true)
 	if len(staged) == 0 {
 		return nil
@@ -279,7 +279,7 @@ func (h *Handler) hasTips(ctx context.Context, p *upload) error {
 // change moves the refs of a push when it is its turn, unless that is not allowed any more. What
 // they need becomes part of the repository first, and nothing else: anybody may push what a state
 // allows. told reports whether the Authority was told of it.
-func (h *Handler) change(ctx context.Context, p *upload, l *reservation) (told bool, err error) {
+func (h *Handler) change(ctx context.Context, p *push, l *reservation) (told bool, err error) {
 	_ = p.setQueued(true) // turn returns if it has to end
 	done, err := h.turn(ctx, p.who, p.ref)
 	left := p.setQueued(false) // also at the last moment: nothing was done yet
@@ -371,7 +371,7 @@ const maxTries = 100
 
 // each does something for commands. If that fails by the fault of some it is done for each half, so
 // that only those are refused, or all if the client wants all or nothing.
-func (p *upload) each(some []*command, do func([]*command) error) error {
+func (p *push) each(some []*command, do func([]*command) error) error {
 	err := do(some)
 	var fault *faultError
 	if !errors.As(err, &fault) {
@@ -393,7 +393,7 @@ func (p *upload) each(some []*command, do func([]*command) error) error {
 // pack returns where a pack is that has what commands need and the repository has not: how the names
 // of its files begin, below the root, empty if they need nothing. It is the one that came, unless
 // that has more.
-func (h *Handler) pack(ctx context.Context, p *upload, some []*command) (string, error) {
+func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, error) {
 	var ids []nip34.ObjectID
 	for _, c := range some {
 		if !c.new.IsZero() {
@@ -411,7 +411,7 @@ func (h *Handler) pack(ctx context.Context, p *upload, some []*command) (string,
 	if err := h.needs(ctx, p, ids, list); err != nil {
 		return "", err
 	}
-	came, err := h.repos.packs(path.Join(p.arrival.folder, "pack"))
+	came, err := h.repos.packs(path.Join(p.folder.path, "pack"))
 	if err != nil || len(came) == 0 {
 		return "", err
 	}
@@ -426,13 +426,13 @@ func (h *Handler) pack(ctx context.Context, p *upload, some []*command) (string,
 		return "", fmt.Errorf("keeping what is needed: %w", err)
 	}
 	var name bytes.Buffer
-	to := path.Join(p.arrival.folder, "needed")
+	to := path.Join(p.folder.path, "needed")
 	err = h.aside(ctx, p, list, &name, "pack-objects", "--delta-base-offset", "--threads=1", "--progress", filepath.Join(h.repos.dir, filepath.FromSlash(to)))
 	return to + "-" + strings.TrimSpace(name.String()), err
 }
 
 // needs lists the objects that ids need and no ref has.
-func (h *Handler) needs(ctx context.Context, p *upload, ids []nip34.ObjectID, list *os.File) error {
+func (h *Handler) needs(ctx context.Context, p *push, ids []nip34.ObjectID, list *os.File) error {
 	var in bytes.Buffer
 	for _, id := range ids {
 		fmt.Fprintln(&in, id)
@@ -475,7 +475,7 @@ func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 
 // move gives a pack its place and moves refs. It goes on to its end whether the client is there or
 // not. If no ref has moved the pack goes.
-func (h *Handler) move(ctx context.Context, p *upload, pack string, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
+func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
 	ctx, stop := h.toItsEnd(ctx)
 	defer stop()
 	memory, err := h.takeMemory(ctx, p.who, gitrun.AskMemory)
@@ -517,13 +517,13 @@ var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=an
 
 // aside runs git in a repository, with the folder of a push before its objects: what is written goes
 // there. It may take as long as it gets on and no others wait for its place.
-func (h *Handler) aside(ctx context.Context, p *upload, in io.Reader, out io.Writer, args ...string) error {
+func (h *Handler) aside(ctx context.Context, p *push, in io.Reader, out io.Writer, args ...string) error {
 	return h.among(ctx, p, gitrun.Beside, &tail{}, in, out, args...)
 }
 
 // among is aside with a choice of the objects that git sees.
-func (h *Handler) among(ctx context.Context, p *upload, objects func(folder string) []string, said *tail, in io.Reader, out io.Writer, args ...string) error {
-	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.arrival.folder)))
+func (h *Handler) among(ctx context.Context, p *push, objects func(folder string) []string, said *tail, in io.Reader, out io.Writer, args ...string) error {
+	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.folder.path)))
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
 	}
@@ -537,7 +537,7 @@ func (h *Handler) among(ctx context.Context, p *upload, objects func(folder stri
 	switch {
 	case args[0] == "pack-objects": // deltas on what is stored are written out in full
 		limit.file = h.cfg.MaxPush
-	case p.arrival.staged != nil:
+	case p.folder.staged():
 		limit.file = h.repos.staging.part(p.who)
 	}
 	ctx, stop := h.watch(ctx, p, said, out)
@@ -589,7 +589,7 @@ const (
 // watch ends a context when there is no more room on the disk, when git has not said or written
 // anything for long, and when it has taken its share and others wait. It tells the client now and
 // then that we are here.
-func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Writer) (_ context.Context, stop func()) {
+func (h *Handler) watch(ctx context.Context, p *push, said *tail, out io.Writer) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, &limitError{fmt.Sprintf("git took more than %v", h.cfg.fixed.Timeout)})
 	ctx, end := context.WithCancelCause(ctx)
 	ended, processes := make(chan struct{}), h.processes(p)
@@ -635,7 +635,7 @@ func (h *Handler) watch(ctx context.Context, p *upload, said *tail, out io.Write
 }
 
 // keep stages what is for events that are not stored.
-func (h *Handler) keep(p *upload) error {
+func (h *Handler) keep(p *push) error {
 	staged := p.req.left(true)
 	if len(staged) == 0 {
 		return nil
@@ -645,7 +645,7 @@ func (h *Handler) keep(p *upload) error {
 		id, _ := eventOf(c.ref) // or it would not be one of them
 		tips[id] = c.new
 	}
-	if err := p.arrival.keep(tips); err != nil {
+	if err := p.folder.keep(tips); err != nil {
 		if p.refuseStaged(err) {
 			return nil
 		}

@@ -323,7 +323,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what was pushed for no event stays", "purgatory/gitserve/staging.go",
-		"	now := time.Now()\n	due := s.end(endedExpired", "	now := time.Time{}\n	due := s.end(endedExpired", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
+		"		now := time.Now()\n		s.end(endedExpired", "		now := time.Time{}\n		s.end(endedExpired", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
 	},
 	{
 		"what nothing names stays", "purgatory/gitfetch/maintain.go",

@@ -1,0 +1,90 @@
+package gitserve
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/seldom"
+)
+
+// requestLog logs and counts refused and failed requests. Failures of one repository are logged once in a
+// while, because anybody can cause them. It is safe for concurrent use.
+type requestLog struct {
+	*slog.Logger
+	absent atomic.Uint64 // requests for objects that are not in the repository
+	lines  seldom.Lines[graspsync.RepoRef]
+
+	mu sync.Mutex
+	// guarded by mu
+	refused map[string]uint64 // pushes, by the names of refusalNames
+}
+
+// refusalNames are the labels of refusals. All others are "other": a limit of the Authority, or a reason of git.
+var refusalNames = map[string]string{
+	refusedNoState: "no_state", refusedState: "state", refusedTip: "tip", refusedDelete: "deletion", refusedDisk: "disk",
+	refusedStale: "stale", refusedMeanwhile: "meanwhile",
+	errOwnerFull.Error(): "room", errPullsFull.Error(): "room", errFull.Error(): "room",
+}
+
+const refusalOther = "other"
+
+func newRequestLog(log *slog.Logger) *requestLog {
+	l := &requestLog{Logger: log, refused: map[string]uint64{refusalOther: 0}}
+	for _, name := range refusalNames {
+		l.refused[name] = 0
+	}
+	return l
+}
+
+// fetchRefused logs why git refused a fetch request. A missing object causes no warning, because other
+// servers ask for it until it is here.
+func (l *requestLog) fetchRefused(ref graspsync.RepoRef, fault *faultError) {
+	if strings.Contains(fault.why, "not our ref") || strings.Contains(fault.why, "unadvertised object") {
+		l.absent.Add(1)
+	}
+	l.Debug("fetch refused", "repo", graspsync.Printable(ref.String()), "reason", fault.why)
+}
+
+// failed logs that a request failed.
+func (l *requestLog) failed(ref graspsync.RepoRef, err error) {
+	l.seldom(slog.LevelWarn, ref, "git request failed", err)
+}
+
+func (l *requestLog) seldom(level slog.Level, ref graspsync.RepoRef, what string, err error) {
+	if l.lines.May(ref, time.Now()) {
+		l.Log(context.Background(), level, what, "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
+	}
+}
+
+// pushRefused notes a push that was refused: once, with the reason of the first of its refs that has one.
+func (l *requestLog) pushRefused(ref graspsync.RepoRef, client string, req *request) {
+	refused := slices.DeleteFunc(slices.Clone(req.commands), func(c *command) bool { return c.reason == "" || c.reason == refusedOther })
+	if len(refused) == 0 {
+		return
+	}
+	first, name := refused[0], refusalOther
+	for reason, n := range refusalNames {
+		if strings.HasPrefix(first.reason, reason) { // a state is named after the reason
+			name = n
+		}
+	}
+	l.mu.Lock()
+	l.refused[name]++
+	l.mu.Unlock()
+	l.Debug("push refused", "repo", graspsync.Printable(ref.String()), "ref", graspsync.Printable(first.name),
+		"refs", len(refused), "reason", graspsync.Printable(first.reason), "client", graspsync.Printable(client))
+}
+
+// count returns the numbers of refused pushes by reason.
+func (l *requestLog) count() map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.refused)
+}
