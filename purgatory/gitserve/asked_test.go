@@ -31,7 +31,7 @@ func (r *rig) asking() (asked func() []string) {
 	r.git.SetStarted(func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, verb := range []string{"http-backend", "receive-pack"} {
+		for _, verb := range []string{"upload-pack", "receive-pack"} {
 			if slices.Contains(cmd.Args, verb) {
 				commands = append(commands, verb)
 			}
@@ -85,7 +85,7 @@ func TestWhatIsHereIsToldAsGitDoes(t *testing.T) {
 			require.Empty(t, asked())
 			configured(t, r.dir())
 			theirs := ask(protocol)
-			require.Equal(t, []string{"http-backend"}, asked())
+			require.Equal(t, []string{"receive-pack"}, asked())
 			require.NoError(t, os.WriteFile(filepath.Join(r.dir(), "config"), []byte(barerepo.Config(nip34.SHA1)), 0o600))
 			require.Equal(t, unsized(theirs), unsized(ours), protocol)
 			for _, text := range has {

@@ -20,59 +20,19 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
-	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-var alice = relaytest.NewKey("alice")
-
-// stated is an Authority in memory: a state, and the tips of events.
-type stated struct {
-	mu   sync.Mutex
-	refs map[string]string // guarded by mu; nil: there is no state
-	tips map[string]string // guarded by mu
-}
-
-func (s *stated) AuthorizedState(context.Context, graspsync.RepoRef) (*nip34.State, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refs == nil {
-		return nil, nil
-	}
-	return nip34.ParseState(eventtest.Of(alice.State(1, "x", s.refs, "")))
-}
-
-func (s *stated) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	text, known := s.tips[id.String()]
-	tip, _ := nip34.ParseObjectID(text) // zero if there is none
-	return tip, known, nil
-}
-
-func (*stated) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
-	return nil, nil
-}
-func (*stated) PullBytes(graspsync.PubKey) int64                     { return 0 }
-func (*stated) BeforePush(graspsync.RepoRef, []nip34.RefName)        {}
-func (*stated) Staged(graspsync.RepoRef, []graspsync.EventID)        {}
-func (*stated) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }
-func (*stated) AfterPush(context.Context, graspsync.RepoRef, []nip34.RefName) error {
-	return nil
-}
-
-// served is a server with one empty repository of alice, and a work tree of somebody.
+// served is a server with one empty repository of owner, and a work tree of somebody.
 type served struct {
-	*stated
+	*authority
 	t     *testing.T
 	dir   string // of the server
 	work  string
@@ -83,22 +43,22 @@ type served struct {
 
 func serve(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Config) *served {
 	t.Helper()
-	s := &served{stated: &stated{tips: make(map[string]string)}, t: t, dir: t.TempDir(), work: t.TempDir(), log: &racetest.Buffer{}}
+	s := &served{authority: &authority{tips: make(map[string]string)}, t: t, dir: t.TempDir(), work: t.TempDir(), log: &racetest.Buffer{}}
 	repos, err := gitserve.Open(s.dir, folder)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, repos.Close()) })
-	require.NoError(t, repos.Create(t.Context(), alice.Ref("x"), nip34.SHA1))
+	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	cfg.Logger = slog.New(slog.NewTextHandler(s.log, nil))
 	cfg.Describe = func(context.Context, graspsync.RepoRef) (gitserve.Description, error) { return s.about, nil }
 	if cfg.MinFreeDisk == 0 {
 		cfg.MinFreeDisk = 1
 	}
-	h, err := gitserve.New(repos, s.stated, cfg)
+	h, err := gitserve.New(repos, s.authority, cfg)
 	require.NoError(t, err)
 	t.Cleanup(h.Close)
 	server := httptest.NewServer(h.Before(http.NotFoundHandler()))
 	t.Cleanup(server.Close)
-	s.url = server.URL + "/" + alice.Npub() + "/x.git"
+	s.url = server.URL + "/" + owner.Npub() + "/x.git"
 	s.git("init", "-q", "-b", "main")
 	return s
 }

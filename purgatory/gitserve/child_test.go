@@ -62,7 +62,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 			require.Contains(t, line, "-c "+setting+" ")
 		}
 	}
-	require.Contains(t, string(seen), " http-backend\n")
+	require.Contains(t, string(seen), " upload-pack --stateless-rpc ")
 	require.Contains(t, string(seen), " index-pack ")
 	require.Contains(t, string(seen), " update-ref ")
 	seen, err = os.ReadFile(env)

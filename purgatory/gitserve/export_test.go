@@ -108,7 +108,7 @@ func (r *Repositories) InUse() int { return r.inUse.Len() }
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
 	doctest.Defaults(t, "config.go", Config{}.withDefaults())
-	doctest.Defaults(t, "repositoriesconfig.go", RepositoriesConfig{}.withDefaults())
+	doctest.Defaults(t, "config.go", RepositoriesConfig{}.withDefaults())
 }
 
 // Every number of a configuration has a bound, and what is beyond it is named.

@@ -274,9 +274,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	case isPage:
 		h.page(ctx, out, t, r, ref)
 	case method == http.MethodGet:
-		h.answer(ctx, out, t, ref, h.asks, call{
-			dir: dir, path: "/info/refs", query: serviceOf(service), method: http.MethodGet, protocol: protocolOf(r),
-		})
+		c := call{
+			dir: dir, args: []string{strings.TrimPrefix(service, "git-"), "--http-backend-info-refs"},
+			kind: "application/x-" + service + "-advertisement", protocol: protocolOf(r),
+		}
+		if c.protocol != "version=2" {
+			c.prefix = pktLine("# service="+service+"\n") + flushPacket
+		}
+		h.answer(ctx, out, t, ref, h.asks, c)
 	case service == uploadPack:
 		h.fetch(ctx, out, r, t, ref, dir)
 	default:
@@ -309,11 +314,11 @@ func (h *Handler) fail(w http.ResponseWriter, ref graspsync.RepoRef, err error) 
 func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text string) {
 	var (
 		limit *limitError
-		quota *quotaError
+		full  fullError
 		fault *faultError
 	)
 	switch {
-	case errors.As(err, &quota), errors.Is(err, errRequest):
+	case errors.Is(err, errRequest):
 		return http.StatusForbidden, graspsync.Printable(err.Error())
 	case errors.Is(err, errBusy):
 		return http.StatusServiceUnavailable, graspsync.Printable(err.Error())
@@ -334,8 +339,8 @@ func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text st
 	switch {
 	case errors.As(err, &limit):
 		return http.StatusRequestEntityTooLarge, limit.Error()
-	case noRoom(err) != "":
-		return http.StatusInsufficientStorage, noRoom(err)
+	case errors.As(err, &full):
+		return http.StatusInsufficientStorage, full.Error()
 	}
 	return http.StatusInternalServerError, "internal error"
 }
@@ -366,7 +371,7 @@ func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		of = h.asks
 	}
 	h.answer(ctx, w, t, ref, of, call{
-		dir: dir, path: "/" + uploadPack, method: http.MethodPost, kind: "application/x-git-upload-pack-request",
+		dir: dir, args: []string{"upload-pack", "--stateless-rpc"}, kind: "application/x-git-upload-pack-result",
 		protocol: protocolOf(r), body: body.file,
 	})
 }
@@ -407,20 +412,17 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, t *transfer
 // advertise writes the refs for a client that wants to push, as git receive-pack does. It reports false if
 // the client asks for something else or if only git can read the refs.
 func (h *Handler) advertise(w http.ResponseWriter, ref graspsync.RepoRef, c call) bool {
-	if c.query != serviceOf(receivePack) {
+	if c.args[0] != "receive-pack" {
 		return false
 	}
 	refs, format, err := h.repos.refs(h.repos.at(ref))
 	if err != nil {
 		return false
 	}
-	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
-	_ = writeRefs(w, c.protocol, refs, format) // the client is gone if this fails
+	noCache(w.Header(), c.kind)
+	_ = writeRefs(w, c.prefix, c.protocol, refs, format) // the client is gone if this fails
 	return true
 }
-
-// serviceOf is the query of who asks what a service has.
-func serviceOf(service string) string { return "service=" + service }
 
 // push reads what a push wants, judges that, takes in what is allowed, and reports what became of
 // each ref. From the first line on that says that the client reads a report, every refusal is one: of a status
@@ -557,33 +559,18 @@ func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip
 	}
 }
 
-// noRoom is what an error says of room to who pushed; empty if it is about something else.
-func noRoom(err error) string {
-	switch {
-	case errors.Is(err, errOwnerFull):
-		return errOwnerFull.Error()
-	case errors.Is(err, errPullsFull):
-		return errPullsFull.Error()
-	case errors.Is(err, errFull):
-		return errFull.Error()
-	case errors.Is(err, errDisk):
-		return refusedDisk
-	}
-	return ""
-}
-
 // run has git answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
-	status, err := h.git.serve(ctx, w, c)
+	begun, err := h.git.serve(ctx, w, c)
 	var fault *faultError
 	switch {
 	case errors.As(err, &fault):
 		writeLine(w, "ERR "+fault.why) // git shows it as "remote error", and reads no further
 		h.log.fetchRefused(ref, fault)
-	case status == 0:
+	case err != nil && !begun:
 		h.fail(w, ref, err)
 	case err != nil && ctx.Err() == nil:
-		if c.path == "/"+uploadPack && status == http.StatusOK {
+		if c.body != nil {
 			writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in its side band
 		}
 		h.log.failed(ref, err)
@@ -655,45 +642,6 @@ const (
 	// they hear nothing for 10 seconds.
 	aliveEvery = 5 * time.Second
 )
-
-// page is for who opens the address of a repository in a browser. What it says takes as much
-// reading as git does for who asks for the refs: it has a place for that as well.
-func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef) {
-	process, err := h.asks.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
-	if err != nil {
-		busy(w)
-		return
-	}
-	defer process.Release() // Describe may panic
-	p, err := h.describe(ctx, r, ref)
-	process.Release()
-	if err != nil {
-		h.fail(w, ref, missing(err))
-		return
-	}
-	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
-}
-
-// describe finds out what the page of a repository shows.
-func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
-	refs, head, err := h.repos.shown(h.repos.at(ref))
-	if err != nil {
-		return pageOf{}, err
-	}
-	owner := nip34.NPub(ref.Owner)
-	p := pageOf{
-		Title: shown(ref.Identifier), Owner: owner, Identifier: shown(ref.Identifier), Path: ref.Identifier,
-		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
-		HEAD: shown(strings.TrimPrefix(head, "refs/heads/")), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
-	}
-	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
-	about, err := h.cfg.Describe(ctx, ref)
-	if err != nil {
-		h.log.failed(ref, err) // the page has less then
-	}
-	p.describe(about)
-	return p, nil
-}
 
 // forEvents reports whether commands are for nothing but the refs of events: what they say of
 // branches and tags is so already. It does not wait for the lock.

@@ -437,7 +437,7 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	seen, err := os.ReadFile(log)
 	require.NoError(t, err)
 	require.Contains(t, string(seen), "GIT_PROTOCOL=version=2")
-	require.Contains(t, string(seen), "http-backend")
+	require.Contains(t, string(seen), "upload-pack")
 	require.Contains(t, string(seen), "index-pack")
 	require.NotContains(t, string(seen), mark)
 }

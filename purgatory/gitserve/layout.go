@@ -4,12 +4,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/graspsync/graspsync"
 )
@@ -61,11 +64,9 @@ func isPlain(identifier string) bool {
 		!hashedName.MatchString(identifier)
 }
 
-// mark is the file that is there while a push goes on.
-func (l *layout) mark(ref graspsync.RepoRef) string { return l.marked(pushMark, ref) }
-
-func (l *layout) marked(with string, ref graspsync.RepoRef) string {
-	return path.Join(incoming, with+strings.Replace(l.at(ref), "/", "-", 1))
+// mark is the file that is there while a repository is locked.
+func (l *layout) mark(ref graspsync.RepoRef) string {
+	return path.Join(incoming, lockMark+strings.Replace(l.at(ref), "/", "-", 1))
 }
 
 // incoming has what is not there yet, and what is not there any more.
@@ -109,4 +110,57 @@ func (l *layout) away(at string) error {
 func (l *layout) isThere(at string) (bool, error) {
 	_, err := l.root.Stat(path.Join(at, "HEAD"))
 	return err == nil, ifExists(err)
+}
+
+// folder is the folder of repositories. It is an [os.Root], but in tests of disks that fail.
+type folder interface {
+	Stat(name string) (fs.FileInfo, error)
+	Lstat(name string) (fs.FileInfo, error)
+	Open(name string) (*os.File, error)
+	OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error)
+	Create(name string) (*os.File, error)
+	ReadFile(name string) ([]byte, error)
+	Mkdir(name string, mode fs.FileMode) error
+	Rename(from, to string) error
+	Remove(name string) error
+	RemoveAll(name string) error
+	FS() fs.FS
+	Close() error
+}
+
+var _ folder = (*os.Root)(nil)
+
+// storage is the disk that the repositories are on. It is safe for concurrent use.
+type storage struct {
+	layout *layout
+	free   func(dir string) (uint64, error)
+	least  uint64 // bytes that stay free
+}
+
+// room reports whether there is room for more bytes.
+func (d *storage) room(more int64) error {
+	free, err := d.free(d.layout.dir)
+	if err != nil {
+		return fmt.Errorf("looking at the disk: %w", err)
+	}
+	if free < d.least || free-d.least < uint64(more) {
+		return fmt.Errorf("%w: %d bytes are free", errDisk, free)
+	}
+	return nil
+}
+
+// roomPeriod is how often the disk is looked at while git works on a push.
+const roomPeriod = time.Second
+
+// scratch makes a file that is on no folder's list, and gone when it is closed.
+func (d *storage) scratch() (*os.File, error) {
+	name := d.layout.fresh()
+	file, err := d.layout.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.layout.root.Remove(name); err != nil {
+		return nil, errors.Join(err, file.Close(), d.layout.root.RemoveAll(name))
+	}
+	return file, nil
 }

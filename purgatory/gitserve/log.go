@@ -30,7 +30,7 @@ type requestLog struct {
 var refusalNames = map[string]string{
 	refusedNoState: "no_state", refusedState: "state", refusedTip: "tip", refusedDelete: "deletion", refusedDisk: "disk",
 	refusedStale: "stale", refusedMeanwhile: "meanwhile",
-	errOwnerFull.Error(): "room", errPullsFull.Error(): "room", errFull.Error(): "room",
+	string(errOwnerFull): "room", string(errPullsFull): "room", string(errFull): "room",
 }
 
 const refusalOther = "other"

@@ -216,7 +216,7 @@ func large(size int) func(*packed) string {
 
 // faulty is a server, and a program that fetches, which both allow some faults.
 type faulty struct {
-	*stated
+	*authority
 	repos   *gitserve.Repositories
 	fetcher *gitfetch.Fetcher
 	url     string
@@ -225,12 +225,12 @@ type faulty struct {
 
 // AuthorizedState is the state of each repository.
 func (f *faulty) AuthorizedState(_ context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	return nip34.ParseState(eventtest.Of(alice.State(1, ref.Identifier, f.refs, "")))
+	return nip34.ParseState(eventtest.Of(owner.State(1, ref.Identifier, f.refs, "")))
 }
 
 func faultyServer(t *testing.T, allow ...string) *faulty {
 	t.Helper()
-	f := &faulty{stated: &stated{}, dir: t.TempDir()}
+	f := &faulty{authority: &authority{}, dir: t.TempDir()}
 	var err error
 	f.repos, err = gitserve.Open(f.dir, gitserve.RepositoriesConfig{AllowFaults: allow})
 	require.NoError(t, err)
@@ -252,9 +252,9 @@ func faultyServer(t *testing.T, allow ...string) *faulty {
 // repository makes an empty repository, and returns its URL.
 func (f *faulty) repository(t *testing.T, identifier string) (ref graspsync.RepoRef, url string) {
 	t.Helper()
-	ref = alice.Ref(identifier)
+	ref = owner.Ref(identifier)
 	require.NoError(t, f.repos.Create(t.Context(), ref, nip34.SHA1))
-	return ref, f.url + "/" + alice.Npub() + "/" + identifier + ".git"
+	return ref, f.url + "/" + owner.Npub() + "/" + identifier + ".git"
 }
 
 func run(t *testing.T, dir, stdin string, args ...string) (string, error) {

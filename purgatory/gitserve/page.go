@@ -1,6 +1,7 @@
 package gitserve
 
 import (
+	"context"
 	"fmt"
 	"html/template"
 	"maps"
@@ -8,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -186,4 +189,43 @@ func shownOf(refs map[string]string, kind string) (out shownRefs) {
 		}
 	}
 	return out
+}
+
+// page is for who opens the address of a repository in a browser. What it says takes as much
+// reading as git does for who asks for the refs: it has a place for that as well.
+func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef) {
+	process, err := h.asks.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
+	if err != nil {
+		busy(w)
+		return
+	}
+	defer process.Release() // Describe may panic
+	p, err := h.describe(ctx, r, ref)
+	process.Release()
+	if err != nil {
+		h.fail(w, ref, missing(err))
+		return
+	}
+	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
+}
+
+// describe finds out what the page of a repository shows.
+func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
+	refs, head, err := h.repos.shown(h.repos.at(ref))
+	if err != nil {
+		return pageOf{}, err
+	}
+	owner := nip34.NPub(ref.Owner)
+	p := pageOf{
+		Title: shown(ref.Identifier), Owner: owner, Identifier: shown(ref.Identifier), Path: ref.Identifier,
+		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
+		HEAD: shown(strings.TrimPrefix(head, "refs/heads/")), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
+	}
+	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
+	about, err := h.cfg.Describe(ctx, ref)
+	if err != nil {
+		h.log.failed(ref, err) // the page has less then
+	}
+	p.describe(about)
+	return p, nil
 }

@@ -88,7 +88,7 @@ func TestPlainNames(t *testing.T) {
 
 	// What a push left that was killed goes when the folder is opened again.
 	require.NoError(t, r.Create(t.Context(), owner.Ref("a-b_c.d"), nip34.SHA1))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, incoming, pushMark+owner.Hex()+"-a-b_c.d"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, incoming, lockMark+owner.Hex()+"-a-b_c.d"), nil, 0o600))
 	lock := filepath.Join(folder, owner.Hex(), "a-b_c.d", "refs", "heads", "main.lock")
 	require.NoError(t, os.WriteFile(lock, nil, 0o600))
 	require.NoError(t, r.Close())

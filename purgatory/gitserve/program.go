@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/textproto"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -24,10 +22,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// environment is what git sees of ours, as a CGI program.
-var environment = append(gitrun.Environment(),
-	"GIT_HTTP_EXPORT_ALL=1", "GATEWAY_INTERFACE=CGI/1.1", "SERVER_PROTOCOL=HTTP/1.1", "REMOTE_ADDR=0.0.0.0",
-	"GIT_HTTP_MAX_REQUEST_BUFFER=1073741824") // bytes: a request has come to its end, within our own limit
+// environment is what git sees of ours.
+var environment = gitrun.Environment()
 
 // settings are the configuration of git and of what it starts.
 func settings() []string { return append(gitrun.Settings(), constants...) }
@@ -37,7 +33,6 @@ var constants = []string{
 	// What packing for a client takes must fit into the limit of memory, whatever the
 	// number of processors is.
 	"-c", "pack.threads=1",
-	"-c", "http.receivepack=true",
 	"-c", "receive.advertisePushOptions=false",
 	"-c", "uploadpack.allowTipSHA1InWant=true",
 	"-c", "uploadpack.allowReachableSHA1InWant=true",
@@ -52,14 +47,13 @@ var constants = []string{
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
-// call is one request as git http-backend is to see it. Nothing in it is a client's text.
+// call is a request that git answers. Nothing in it is a client's text.
 type call struct {
-	dir      string // of the repository
-	path     string // below it
-	query    string
-	method   string
-	kind     string // content type
-	protocol string // version of the git protocol; empty for the first
+	dir      string   // of the repository
+	args     []string // a service of git, and its options
+	kind     string   // content type of the answer
+	prefix   string   // of the answer
+	protocol string   // version of the git protocol; empty for the first
 	body     *os.File
 	cpu      time.Duration // that each process may have; in full seconds
 	memory   int64         // that each process may have, in bytes
@@ -140,69 +134,52 @@ func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 	return cmd, func() { _, _ = life.Close(), ours.Close() }, nil
 }
 
-// serve runs git http-backend and hands on what it answers. When ctx ends, or the
-// client takes nothing any more, its whole process group is killed. The status
-// is 0 if nothing was answered.
-func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (status int, err error) {
+// serve has git answer a request. When ctx ends, or the client takes nothing any more, its whole process group
+// is killed. begun reports whether something was answered.
+func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (begun bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	said := &tail{}
-	cmd, out, release, err := g.start(ctx, c, said)
+	line := append(append([]string{g.path}, g.settings...), append(c.args, ".")...)
+	cmd, release, err := g.guarded(ctx, limits{memory: c.memory, cpu: c.cpu}, line...)
 	if err != nil {
-		return 0, fmt.Errorf("running git: %w", err)
+		return false, fmt.Errorf("running git: %w", err)
 	}
 	defer release()
-	status, err = answer(w, out)
+	said := &tail{}
+	cmd.Dir, cmd.Stderr = c.dir, said
+	cmd.Env = append([]string{gitrun.AllocLimit(uint64(c.memory / 2)), "GIT_PROTOCOL=" + c.protocol}, environment...)
+	if c.body != nil { // not a nil that is an io.Reader
+		cmd.Stdin = c.body
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = startNice(cmd)
+	}
 	if err != nil {
-		cancel()
+		return false, fmt.Errorf("running git: %w", err)
+	}
+	noCache(w.Header(), c.kind)
+	answer := bufio.NewReader(out)
+	if _, eof := answer.Peek(1); eof == nil {
+		begun = true
+		if _, err = io.Copy(flusher{w, http.NewResponseController(w)}, io.MultiReader(strings.NewReader(c.prefix), answer)); err != nil {
+			err = fmt.Errorf("answering: %w", err)
+			cancel()
+		}
 	}
 	if werr := cmd.Wait(); werr != nil && err == nil {
-		err = fmt.Errorf("git http-backend: %w: %s", werr, said)
+		err = fmt.Errorf("git %s: %w: %s", c.args[0], werr, said)
 		if why := said.reasons(); requestFault.MatchString(why) {
 			err = &faultError{why}
 		}
 	}
-	if status == 0 && err == nil { // the client has asked for nothing
-		status = http.StatusOK
-		w.WriteHeader(status)
-	}
-	return status, err
+	return begun, err
 }
 
 // requestFault matches what git upload-pack writes of a request that it does not understand, or cannot do.
 var requestFault = regexp.MustCompile("protocol error|unknown capability|no command requested|invalid command|already requesting command|" +
 	"unexpected line|mismatched object format|remote end hung up|expected SHA1|invalid shallow|[Dd]eepen|not negotiated|" +
 	"no commits selected|filter|not our ref|unadvertised object")
-
-// start starts git http-backend. It ends when release is called, at the latest.
-func (g *program) start(ctx context.Context, c call, said io.Writer) (cmd *exec.Cmd, out io.Reader, release func(), err error) {
-	line := append(append([]string{g.path}, g.settings...), "http-backend")
-	cmd, release, err = g.guarded(ctx, limits{memory: c.memory, cpu: c.cpu}, line...)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	cmd.Dir = c.dir
-	cmd.Env = append([]string{
-		gitrun.AllocLimit(uint64(c.memory / 2)),
-		"GIT_PROJECT_ROOT=" + filepath.Dir(c.dir), "PATH_INFO=/" + filepath.Base(c.dir) + c.path,
-		"REQUEST_METHOD=" + c.method, "QUERY_STRING=" + c.query, "CONTENT_TYPE=" + c.kind,
-	}, environment...)
-	if c.protocol != "" {
-		cmd.Env = append(cmd.Env, "GIT_PROTOCOL="+c.protocol)
-	}
-	if c.body != nil { // not a nil that is an io.Reader
-		cmd.Stdin = c.body
-	}
-	cmd.Stderr = said
-	if out, err = cmd.StdoutPipe(); err == nil {
-		err = startNice(cmd)
-	}
-	if err != nil {
-		release()
-		return nil, nil, nil, err
-	}
-	return cmd, out, release, nil
-}
 
 // inside is a run of git in a repository that is not for a client: extra is what it has in
 // its environment besides. It ends when release is called, at the latest.
@@ -251,41 +228,12 @@ func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 }
 
-// noCache sets the headers that git http-backend has for what changes.
+// noCache sets the headers of an answer that changes.
 func noCache(h http.Header, kind string) {
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
 	h.Set("Expires", "Fri, 01 Jan 1980 00:00:00 GMT")
 	h.Set("Pragma", "no-cache")
-}
-
-// answer hands on what a CGI program answers.
-func answer(w http.ResponseWriter, out io.Reader) (status int, err error) {
-	r := bufio.NewReader(out)
-	header, err := textproto.NewReader(r).ReadMIMEHeader()
-	if err != nil {
-		return 0, fmt.Errorf("reading git's answer: %w", err)
-	}
-	status = http.StatusOK
-	if s := header.Get("Status"); s != "" {
-		code, _, _ := strings.Cut(s, " ")
-		if status, err = strconv.Atoi(code); err != nil {
-			return 0, fmt.Errorf("reading git's answer: %w", err)
-		}
-	}
-	for _, name := range []string{"Content-Type", "Cache-Control", "Expires", "Pragma"} {
-		if v := header.Get(name); v != "" {
-			w.Header().Set(name, v)
-		}
-	}
-	if _, err := r.Peek(1); errors.Is(err, io.EOF) && status == http.StatusOK {
-		return 0, nil // how git ends says what that is
-	}
-	w.WriteHeader(status)
-	if _, err := io.Copy(flusher{w, http.NewResponseController(w)}, r); err != nil {
-		return status, fmt.Errorf("answering: %w", err)
-	}
-	return status, nil
 }
 
 // flusher sends at once what is written: a client that waits for progress sees some.

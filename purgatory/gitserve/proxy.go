@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/graspsync/graspsync/limit"
 )
 
 // DefaultClientHeader is where most proxies note whom a request comes from.
@@ -76,4 +78,30 @@ func forwardedFor(element string) string {
 // private reports whether an address is one that other networks have as well.
 func private(addr netip.Addr) bool {
 	return addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast()
+}
+
+// clientNamed returns the stranger that [Config.Client] names: the client behind an address or a network,
+// or a stranger without a group if the name is neither.
+func clientNamed(name string) limit.Stranger {
+	if prefix, err := netip.ParsePrefix(name); err == nil {
+		return limit.Client(prefix.Addr())
+	}
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return limit.Client(addr)
+	}
+	return limit.Stranger{ID: name}
+}
+
+// remote returns the public address that a request comes from. It returns "" for other addresses, because
+// a proxy has one of these, and many clients are behind it.
+func remote(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || private(addr.Unmap()) {
+		return ""
+	}
+	return addr.Unmap().String()
 }

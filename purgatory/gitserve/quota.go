@@ -64,11 +64,17 @@ const (
 	weighMost   = 20 * time.Second // for the pull requests of one owner
 )
 
-// The reasons for refusing pushes to full repositories.
-var (
-	errOwnerFull = errors.New("the repositories of this owner take up all that they may on this server")
-	errPullsFull = errors.New("pull requests for the repositories of this owner take up all that they may on this server")
-	errFull      = errors.New("the repositories of this server take up all that they may")
+// fullError is the reason why there is no room on the disk, as clients are told.
+type fullError string
+
+// Error returns the reason.
+func (e fullError) Error() string { return string(e) }
+
+const (
+	errOwnerFull fullError = "the repositories of this owner take up all that they may on this server"
+	errPullsFull fullError = "pull requests for the repositories of this owner take up all that they may on this server"
+	errFull      fullError = "the repositories of this server take up all that they may"
+	errDisk      fullError = refusedDisk // less than MinFreeDisk of Config would be free
 )
 
 // reservation is the room of a push or fetch under way. A nil one is unlimited.

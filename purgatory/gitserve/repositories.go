@@ -110,7 +110,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.git.weighPulls, tasks: r.tasks, log: cfg.Logger,
 		measuring: keyed.NewLocks[string](), usages: make(map[string]*usage),
 	}
-	if err = r.sweepPushes(); err == nil { // else the marks stay for the next time
+	if err = r.sweepLocked(); err == nil { // else the marks stay for the next time
 		err = errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700))
 	}
 	if err != nil {
@@ -209,32 +209,45 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 	if err != nil {
 		return "", nil, fmt.Errorf("locking a repository: %w", err)
 	}
-	if err := r.ready(ref); err != nil {
-		release()
+	if unlock, err = r.locked(ref, release); err != nil {
 		return "", nil, err
 	}
-	mark := r.marked(lockMark, ref)
-	if file, err := r.root.Create(mark); err == nil { // on a full disk the next maintenance does what Open does for a mark
+	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), unlock, nil
+}
+
+// locked makes a lock that was taken one of a repository, with a mark that tells Open of it if we are killed.
+func (r *Repositories) locked(ref graspsync.RepoRef, release func()) (unlock func(), err error) {
+	if err := r.ready(ref); err != nil {
+		release()
+		return nil, err
+	}
+	if file, err := r.root.Create(r.mark(ref)); err == nil { // on a full disk the next maintenance does what Open does for a mark
 		_ = file.Close() // it is empty
 	}
-	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), func() {
-		_ = r.root.Remove(mark) // one that stays costs a look
+	return func() {
+		if !r.isUnsure(ref) {
+			_ = r.root.Remove(r.mark(ref)) // one that stays costs a look
+		}
 		release()
 	}, nil
+}
+
+func (r *Repositories) isUnsure(ref graspsync.RepoRef) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, unsure := r.unsure[ref]
+	return unsure
 }
 
 // ready reports whether a repository is there, and all that was pushed to it on the disk.
 // It is called with the lock of the repository.
 func (r *Repositories) ready(ref graspsync.RepoRef) error {
 	_, err := r.root.Stat(path.Join(r.at(ref), "HEAD"))
-	r.mu.Lock()
-	_, unsure := r.unsure[ref]
-	r.mu.Unlock()
+	unsure := r.isUnsure(ref)
 	if err == nil && unsure {
-		if err = r.syncPushed(r.at(ref)); err != nil {
+		if err := r.syncPushed(r.at(ref)); err != nil {
 			return fmt.Errorf("what was pushed may not be on the disk: %w", err)
 		}
-		err = ifExists(r.root.Remove(r.mark(ref)))
 	}
 	if unsure && (err == nil || errors.Is(err, fs.ErrNotExist)) { // it may have gone
 		r.mu.Lock()
@@ -253,11 +266,8 @@ func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, e
 	if !ok {
 		return nil, false, nil
 	}
-	if err := r.ready(ref); err != nil {
-		unlock()
-		return nil, false, err
-	}
-	return unlock, true, nil
+	unlock, err = r.locked(ref, unlock)
+	return unlock, err == nil, err
 }
 
 // queue waits until no other push waits for the lock of a repository, or has it.
@@ -378,34 +388,47 @@ func (r *Repositories) Departed(ctx context.Context, owner graspsync.PubKey) ite
 // below yields the repositories in the folders of owners that are in a folder.
 func (r *Repositories) below(ctx context.Context, folder string, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(yield func(graspsync.RepoRef, error) bool) {
-		owners := []string{owner.String()}
-		if owner == (graspsync.PubKey{}) {
-			all, err := fs.ReadDir(r.root.FS(), folder)
+		for at, err := range r.folders(folder, owner) {
+			var ref graspsync.RepoRef
+			var ok bool
+			if err = errors.Join(err, ctx.Err()); err == nil {
+				ref, ok, err = r.refAt(folder, at)
+			}
 			if err != nil {
 				yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
 				return
 			}
+			if ok && !yield(ref, nil) {
+				return
+			}
+		}
+	}
+}
+
+// folders yields what is in the folder of an owner, or in those of all owners for the zero key, in a folder.
+func (r *Repositories) folders(folder string, owner graspsync.PubKey) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		owners := []string{owner.String()}
+		if owner == (graspsync.PubKey{}) {
+			all, err := fs.ReadDir(r.root.FS(), folder)
+			if err != nil {
+				yield("", err)
+				return
+			}
 			owners = nil
 			for _, d := range all {
-				owners = append(owners, d.Name())
+				if _, err := graspsync.ParsePubKey(d.Name()); err == nil {
+					owners = append(owners, d.Name())
+				}
 			}
 		}
 		for _, name := range owners {
-			if _, err := graspsync.ParsePubKey(name); err != nil {
-				continue // no owner's
-			}
-			folders, err := fs.ReadDir(r.root.FS(), path.Join(folder, name))
-			if err = errors.Join(ifExists(err), ctx.Err()); err != nil {
-				yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
+			found, err := fs.ReadDir(r.root.FS(), path.Join(folder, name))
+			if err = ifExists(err); err != nil && !errors.Is(err, syscall.ENOTDIR) && !yield("", err) {
 				return
 			}
-			for _, d := range folders {
-				ref, ok, err := r.refAt(folder, path.Join(name, d.Name()))
-				if err != nil {
-					yield(graspsync.RepoRef{}, fmt.Errorf("listing repositories: %w", err))
-					return
-				}
-				if ok && !yield(ref, nil) {
+			for _, d := range found {
+				if !yield(path.Join(name, d.Name()), nil) {
 					return
 				}
 			}
@@ -478,12 +501,19 @@ func (r *Repositories) depart(at string) error {
 
 // Sweep implements [purgatory.Repositories].
 func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
-	folders, err := r.departures()
-	errs := []error{err}
-	for _, at := range folders {
+	var errs []error
+	for at, err := range r.folders(departed, graspsync.PubKey{}) {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if name := path.Base(at); path.Ext(name) != ".git" && !(r.plain && isPlain(name)) {
+			continue
+		}
+		at = path.Join(departed, at)
 		text, err := r.root.ReadFile(path.Join(at, since))
 		if errors.Is(err, fs.ErrNotExist) {
 			there, err := r.isThere(at)
@@ -509,24 +539,6 @@ func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 		return fmt.Errorf("removing repositories: %w", err)
 	}
 	return nil
-}
-
-// departures are the folders of what has departed.
-func (r *Repositories) departures() (all []string, err error) {
-	owners, err := fs.ReadDir(r.root.FS(), departed)
-	errs := []error{err}
-	for _, o := range owners {
-		folders, err := fs.ReadDir(r.root.FS(), path.Join(departed, o.Name()))
-		if !errors.Is(err, syscall.ENOTDIR) {
-			errs = append(errs, ifExists(err))
-		}
-		for _, d := range folders {
-			if path.Ext(d.Name()) == ".git" || r.plain && isPlain(d.Name()) {
-				all = append(all, path.Join(departed, o.Name(), d.Name()))
-			}
-		}
-	}
-	return all, errors.Join(errs...)
 }
 
 // Erase implements [purgatory.Repositories].
@@ -603,23 +615,38 @@ func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error 
 	})
 }
 
-// hasRefs looks for refs without git: nobody changes them now.
+// hasRefs reports whether a repository has refs. Nobody changes them now.
 func (r *Repositories) hasRefs(at string) (bool, error) {
+	refs, err := r.listRefs(at)
+	return len(refs) > 0, err
+}
+
+// listRefs reads all refs without git. Refs that move meanwhile may be missing.
+func (r *Repositories) listRefs(at string) (map[string]string, error) {
+	refs := make(map[string]string)
 	packed, err := r.root.ReadFile(path.Join(at, "packed-refs"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+	if err = ifExists(err); err != nil {
+		return nil, err
 	}
 	for line := range strings.Lines(string(packed)) {
-		if line[0] != '#' && line[0] != '^' {
-			return true, nil
+		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && line[0] != '#' {
+			refs[name] = id
 		}
 	}
-	found := false
-	err = fs.WalkDir(r.root.FS(), path.Join(at, "refs"), func(_ string, d fs.DirEntry, err error) error {
-		found = found || err == nil && !d.IsDir() && path.Ext(d.Name()) != ".lock"
-		return err
+	top := path.Join(at, "refs")
+	return refs, fs.WalkDir(r.root.FS(), top, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path.Ext(name) == ".lock" {
+			if name == top {
+				return err
+			}
+			return ifExists(err)
+		}
+		id, err := r.root.ReadFile(name)
+		if err == nil {
+			refs[strings.TrimPrefix(name, at+"/")] = strings.TrimSpace(string(id))
+		}
+		return ifExists(err)
 	})
-	return found, err
 }
 
 // discard removes a repository: in one step for all who look, and durably. What was
@@ -678,49 +705,23 @@ func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls
 		return l.end, nil
 	}
 	l.end()
-	if errors.Is(err, errOwnerFull) || errors.Is(err, errPullsFull) || errors.Is(err, errFull) {
+	if full := fullError(""); errors.As(err, &full) {
 		err = fmt.Errorf("%w: %w", purgatory.ErrFull, err)
 	}
 	return nil, err
 }
 
-// shown reads the branches and tags of a repository and the default branch, without git: the
-// page is for everybody, and what moves meanwhile may be missing in it.
+// shown reads the refs of a repository and the name of the default branch.
 func (r *Repositories) shown(at string) (refs map[string]string, head string, err error) {
 	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
-	if err != nil {
-		return nil, "", err
+	if err == nil {
+		refs, err = r.listRefs(at)
 	}
 	head, _ = strings.CutPrefix(strings.TrimSpace(string(text)), "ref: ")
-	refs = make(map[string]string)
-	packed, err := r.root.ReadFile(path.Join(at, "packed-refs"))
-	if err = ifExists(err); err != nil {
-		return nil, "", err
-	}
-	for line := range strings.Lines(string(packed)) {
-		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && line[0] != '#' {
-			refs[name] = id
-		}
-	}
-	for _, kind := range []string{"refs/heads", "refs/tags"} {
-		err := fs.WalkDir(r.root.FS(), path.Join(at, kind), func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || path.Ext(name) == ".lock" {
-				return ifExists(err)
-			}
-			id, err := r.root.ReadFile(name)
-			if err == nil {
-				refs[strings.TrimPrefix(name, at+"/")] = strings.TrimSpace(string(id))
-			}
-			return ifExists(err)
-		})
-		if err != nil {
-			return nil, "", err
-		}
-	}
 	if _, ok := refs[head]; !ok {
 		head = ""
 	}
-	return refs, head, nil
+	return refs, head, err
 }
 
 // refs reads all refs, as git does. The error wraps [barerepo.ErrAskGit] if only git can say.
@@ -745,3 +746,53 @@ func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 
 // Staging is where what was pushed for events that are not here lies.
 func (r *Repositories) Staging() *Staging { return r.staging }
+
+// About is what there is of a repository on the disk, for people.
+type About struct {
+	Here bool   `json:"here"`
+	Dir  string `json:"dir,omitempty"` // where it is, or was put aside, below the folder of repositories
+	// Branches and Tags that it has; HEAD is the default branch, "" if there is none.
+	Branches int    `json:"branches"`
+	Tags     int    `json:"tags"`
+	HEAD     string `json:"head,omitempty"`
+	// Departed is since when it is out of service, zero if it is not; it is kept for a week.
+	Departed time.Time `json:"departed,omitzero"`
+}
+
+// About returns what there is of a repository. It reads the names of its refs, without git.
+func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
+	at := r.at(ref)
+	refs, head, err := r.shown(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r.aboutDeparted(at)
+	case err != nil:
+		return About{}, fmt.Errorf("looking at a repository: %w", err)
+	}
+	a = About{Here: true, Dir: at, HEAD: graspsync.Printable(head)}
+	for name := range refs {
+		switch {
+		case strings.HasPrefix(name, "refs/heads/"):
+			a.Branches++
+		case strings.HasPrefix(name, "refs/tags/"):
+			a.Tags++
+		}
+	}
+	return a, nil
+}
+
+func (r *Repositories) aboutDeparted(at string) (a About, err error) {
+	aside := path.Join(departed, at)
+	text, err := r.root.ReadFile(path.Join(aside, since))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return About{}, nil
+	case err != nil:
+		return About{}, fmt.Errorf("looking at a repository: %w", err)
+	}
+	if a.Departed, err = time.Parse(time.RFC3339, strings.TrimSpace(string(text))); err != nil {
+		return About{}, fmt.Errorf("looking at a repository: %w", err)
+	}
+	a.Dir = aside
+	return a, nil
+}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,32 +12,6 @@ import (
 
 	"github.com/graspsync/graspsync/limit"
 )
-
-// clientNamed returns the stranger that [Config.Client] names: the client behind an address or a network,
-// or a stranger without a group if the name is neither.
-func clientNamed(name string) limit.Stranger {
-	if prefix, err := netip.ParsePrefix(name); err == nil {
-		return limit.Client(prefix.Addr())
-	}
-	if addr, err := netip.ParseAddr(name); err == nil {
-		return limit.Client(addr)
-	}
-	return limit.Stranger{ID: name}
-}
-
-// remote returns the public address that a request comes from. It returns "" for other addresses, because
-// a proxy has one of these, and many clients are behind it.
-func remote(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return ""
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil || private(addr.Unmap()) {
-		return ""
-	}
-	return addr.Unmap().String()
-}
 
 // slots are [limit.Slots] for which a caller waits for a limited time.
 type slots struct {
@@ -296,4 +268,53 @@ func (t *transfer) during(limit func(time.Time) error, until time.Time, f func()
 		err = t.err
 	}
 	return n, err
+}
+
+// tasks are what is under way: close ends all of it, and returns when nothing of it is
+// left. It is safe for concurrent use.
+type tasks struct {
+	ctx  context.Context //nolint:containedctx // ends with close: requests have their own
+	stop context.CancelFunc
+	mu   sync.Mutex // taken to begin something, and to close
+	wg   sync.WaitGroup
+}
+
+func newTasks() *tasks {
+	ctx, stop := context.WithCancel(context.Background())
+	return &tasks{ctx: ctx, stop: stop}
+}
+
+func (t *tasks) close() {
+	t.mu.Lock()
+	t.stop()
+	t.mu.Unlock()
+	t.wg.Wait()
+}
+
+// begin makes a request one that close ends and waits for.
+func (t *tasks) begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return nil, nil, false
+	}
+	t.wg.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(t.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		t.wg.Done()
+	}, true
+}
+
+// beside does something that may outlast whoever begins it, unless all was closed. close ends it.
+func (t *tasks) beside(f func(context.Context)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return false
+	}
+	t.wg.Go(func() { f(t.ctx) })
+	return true
 }

@@ -28,7 +28,7 @@ import (
 const (
 	uploadPack, receivePack  = "git-upload-pack", "git-receive-pack"
 	area, incoming, departed = "staged", "incoming", "departed"
-	lockMark, pushMark       = "lock-", "push-"
+	lockMark                 = "lock-"
 	noteName                 = "upload.json"
 
 	leastStaged = 64 << 10 // bytes that each event of a push counts for
@@ -68,9 +68,9 @@ func hashed(ref graspsync.RepoRef) string {
 	return filepath.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
-// mark is the file that exists while a push goes on.
+// mark is the file that exists while a repository is locked.
 func mark(ref graspsync.RepoRef) string {
-	return filepath.Join(incoming, pushMark+strings.ReplaceAll(hashed(ref), "/", "-"))
+	return filepath.Join(incoming, lockMark+strings.ReplaceAll(hashed(ref), "/", "-"))
 }
 
 func try(t testing.TB, dir string, args ...string) (string, error) {

@@ -249,7 +249,7 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 	{
-		"what a push deletes is in no log", "purgatory/gitserve/taking.go",
+		"what a push deletes is in no log", "purgatory/gitserve/push.go",
 		"if len(removed) > 0 {", "if len(removed) > 1<<20 {", "./purgatory/gitserve", "TestDeletionByAPushIsLogged",
 		nil, "",
 	},
@@ -330,7 +330,7 @@ var exhibits = []exhibit{
 		"	case prune:\n		return m.prune(ctx, last)\n", "	case prune:\n		_, m.done.Pruned = last, true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
 	},
 	{
-		"what a push has moved may not be on the disk", "purgatory/gitserve/taking.go",
+		"what a push has moved may not be on the disk", "purgatory/gitserve/push.go",
 		"return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)", "return remove, nil", "./purgatory/gitserve", "TestFoldersAreOnTheDisk", nil, "\"objects/pack\"",
 	},
 	{
@@ -354,7 +354,7 @@ var exhibits = []exhibit{
 		"if slow && slices.ContainsFunc(", "if slow && len(held) > 99 && slices.ContainsFunc(", "./purgatory/gitserve", "TestSlowReaderYields", nil, "actual  : 503",
 	},
 	{
-		"a panic keeps a repository locked", "purgatory/gitserve/stage.go",
+		"a panic keeps a repository locked", "purgatory/gitserve/push.go",
 		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "too many requests at once",
 	},
 	{
@@ -366,11 +366,11 @@ var exhibits = []exhibit{
 		"		if ref != r.Ref && (looks", "		if false && ref != r.Ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
 	},
 	{
-		"a push of what is there already is refused", "purgatory/gitserve/stage.go",
+		"a push of what is there already is refused", "purgatory/gitserve/push.go",
 		"if now[c.ref] != c.new && now[c.ref] != c.old {", "if now[c.ref] != c.old {", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "it has changed meanwhile",
 	},
 	{
-		"a push that moves nothing brings its objects", "purgatory/gitserve/stage.go",
+		"a push that moves nothing brings its objects", "purgatory/gitserve/push.go",
 		"			if now[c.ref] != c.new {\n", "			if true {\n", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
 	},
 	{
@@ -422,7 +422,7 @@ var exhibits = []exhibit{
 		"p.isExpired(e.ID, now) && !e.ByUser:", "p.isExpired(e.ID, now):", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
 	},
 	{
-		"who has a part of the history may not push", "purgatory/gitserve/push.go",
+		"who has a part of the history may not push", "purgatory/gitserve/pushrequest.go",
 		"		if err == nil && id.IsZero() {\n			err = fmt", "		if err == nil || id.IsZero() {\n			err = fmt", "./purgatory/gitserve", "TestPushFromAShallowClone", nil, "git [push",
 	},
 	{
