@@ -308,13 +308,11 @@ func (t *tasks) begin(ctx context.Context) (_ context.Context, end func(), ok bo
 	}, true
 }
 
-// beside does something that may outlast whoever begins it, unless all was closed. close ends it.
-func (t *tasks) beside(f func(context.Context)) bool {
+// beside does something that may outlast its caller, unless all was closed. close ends it.
+func (t *tasks) beside(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() != nil {
-		return false
+	if t.ctx.Err() == nil {
+		t.wg.Go(func() { f(t.ctx) })
 	}
-	t.wg.Go(func() { f(t.ctx) })
-	return true
 }
