@@ -130,16 +130,11 @@ type Limits struct {
 	// bytes that come for pull requests between two prunes of a repository: more are refused until the
 	// next prune. A prune is due when half of this has come. Defaults to 1 GiB.
 	MaxPullBytes int64
-	// MaxHunts bounds the repositories hunted for at once. At most half of the hunts are for
-	// repositories whose requests took long before, and half as many requests more are
-	// made to servers that many wait for. Defaults to 10.
+	// MaxHunts is the maximum number of requests to git servers in flight, of which one owner has at most
+	// half. More wait, round-robin by owner. Defaults to 10.
 	MaxHunts int
-	// DomainLimit is what one server (host and port) is burdened with, DomainLimits
-	// has exceptions, in which both numbers must be set. Requests at once are those to all servers
-	// together that have one registered domain, or one network (/24, of IPv6 /48) where they are
-	// named by addresses, since more of these cost whoever has one nothing. Those that have
-	// delivered count apart from those that never have, and one of DomainLimits by itself.
-	// Defaults to 5 requests at once and 30 a minute.
+	// DomainLimit bounds the requests to one server (host and port): concurrent ones, and those in any 60 s.
+	// DomainLimits has exceptions, in which both numbers must be set. Defaults to 5 and 30.
 	DomainLimit  Limit
 	DomainLimits map[graspsync.HostPort]Limit
 	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from

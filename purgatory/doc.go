@@ -70,7 +70,7 @@
 //	            looker goes through the steps above with one of them
 //	resolve     decides what, in values: what is looked at, whose state decides, which refs change, what
 //	            is missing, what may be served (internal/resolve)
-//	hunt        decides which server is asked next (internal/hunt); fetches asks it
+//	syncqueue   decides which server is asked next (internal/syncqueue); fetches asks it
 //	mover       moves refs, and has the journal
 //	expirer, remover, checks, maintenance
 //	            end what is over, take away what is deleted, find what was lost, and

@@ -13,15 +13,15 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // engine is the goroutine that decides when what is looked at, fetched and expired.
 // It does no I/O: workers do. Its fields belong to it.
 type engine struct {
-	queue    *hunt.Queue
+	queue    *syncqueue.Queue
 	wg       sync.WaitGroup
 	surveys  surveys
 	looks    looks
@@ -33,7 +33,7 @@ type engine struct {
 	leavers map[graspsync.PubKey]bool
 	leaving bool
 	patient map[graspsync.RepoRef]patience
-	asking  map[hunt.RequestID]*request
+	asking  map[syncqueue.RequestID]*request
 	// safe for concurrent use
 	fetches    *fetches
 	servers    *servers
@@ -61,19 +61,19 @@ const (
 )
 
 func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
-	limits := func(l Limit) hunt.Limit { return hunt.Limit(l) }
-	cfg := hunt.Config{
+	limits := func(l Limit) syncqueue.Limit { return syncqueue.Limit(l) }
+	cfg := syncqueue.Config{
 		UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
 		BrokenMin: brokenMin, BrokenMax: brokenMost,
-		MaxAttempts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
+		MaxHunts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
 		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,
 	}
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return &engine{
-		queue:   hunt.New(cfg),
+		queue:   syncqueue.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[hunt.RequestID]*request), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, pending: p.pending, uses: p.pending.uses, findings: p.findings, inbox: p.inbox, report: p.report,
+		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[syncqueue.RequestID]*request), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, pending: p.pending, uses: p.pending.uses, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
@@ -132,7 +132,7 @@ func (e *engine) loop(ctx context.Context) {
 		e.retry(now)
 		e.start(ctx)
 		e.leave(ctx)
-		e.stepQueue(ctx, now, hunt.Tick{})
+		e.stepQueue(ctx, now, syncqueue.Tick{Received: e.received()})
 		e.report.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
 	}
@@ -145,7 +145,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 			next = t
 		}
 	}
-	if t, ok := e.queue.NextWake(now); ok {
+	if t, ok := e.queue.NextWake(); ok {
 		consider(t)
 	}
 	if len(e.expiring) < e.cfg.fixed.MaxLooks {
@@ -229,7 +229,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 func (e *engine) renew(ctx context.Context, msg renewed) {
 	delete(e.patient, msg.ref)
 	e.findings.hunted(msg.ref, false)
-	e.stepQueue(ctx, time.Now(), hunt.Renew{Repo: msg.ref, URLs: msg.urls})
+	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.surveys.want(msg.ref.Identifier, resolve.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
@@ -331,7 +331,7 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 	for _, ref := range refs {
 		delete(e.patient, ref)
 		e.wg.Go(func() { e.fetches.forget(ref) })
-		e.stepQueue(ctx, now, hunt.Whole{Repo: ref})
+		e.stepQueue(ctx, now, syncqueue.Whole{Repo: ref})
 	}
 }
 
@@ -345,7 +345,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 			}
 			return
 		}
-		by = hunt.BySync
+		by = syncqueue.BySync
 		k := e.patient[ref]
 		k.failures++
 		k.until = now.Add(backoff.Doubled(e.cfg.fixed.Check*9/10, patienceMost, k.failures))
@@ -353,7 +353,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 		e.servers.inVain(ref, k)
 	}
 	e.findings.hunted(ref, false)
-	e.stepQueue(ctx, now, hunt.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
+	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
 	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
 
@@ -372,40 +372,40 @@ func (e *engine) retry(now time.Time) {
 }
 
 // stepQueue tells the queue what happened, and does what it wants done.
-func (e *engine) stepQueue(ctx context.Context, now time.Time, in hunt.Input) {
-	e.perform(ctx, e.queue.Step(now, in, e.received()))
+func (e *engine) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
+	e.perform(ctx, e.queue.Step(now, in))
 }
 
 // perform does what the queue wants done.
-func (e *engine) perform(ctx context.Context, effects []hunt.Effect) {
+func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	for _, x := range effects {
 		switch x := x.(type) {
-		case hunt.Fetch:
+		case syncqueue.Fetch:
 			e.servers.started(x)
 			asking, stop := context.WithCancelCause(ctx)
 			r := &request{Fetch: x, stop: stop}
 			e.asking[x.ID] = r
 			e.wg.Go(func() { e.inbox.put(e.fetches.fetch(ctx, asking, r)) })
-		case hunt.Stop:
+		case syncqueue.Stop:
 			e.asking[x.ID].stop(errGaveWay)
-		case hunt.Attempted:
+		case syncqueue.Attempted:
 			e.attempted(ctx, x)
-		case hunt.Dropped:
+		case syncqueue.Dropped:
 			e.report.drop("hunts")
 		}
 	}
 }
 
 // received is how many bytes the requests under way have brought.
-func (e *engine) received() map[hunt.RequestID]int64 {
-	out := make(map[hunt.RequestID]int64, len(e.asking))
+func (e *engine) received() map[syncqueue.RequestID]int64 {
+	out := make(map[syncqueue.RequestID]int64, len(e.asking))
 	for id, r := range e.asking {
 		out[id] = r.received()
 	}
 	return out
 }
 
-func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
+func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	if x.Next.IsZero() {
 		e.cfg.Logger.Info("hunt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
 		return
@@ -422,7 +422,7 @@ func (e *engine) attempted(ctx context.Context, x hunt.Attempted) {
 	}
 	e.findings.hunted(x.Repo, true)
 	if !e.waits(x.Repo) {
-		e.stepQueue(ctx, time.Now(), hunt.Whole{Repo: x.Repo})
+		e.stepQueue(ctx, time.Now(), syncqueue.Whole{Repo: x.Repo})
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // EventCode is what became of an event: one of the constants below, or the text of a [Fate].
@@ -216,11 +216,11 @@ func (x *explainer) data(ctx context.Context, ref graspsync.RepoRef) (DataState,
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
 	out.GivenUp, out.GivenUpUnknown = x.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
-	var about hunt.About
+	var about syncqueue.About
 	var patient time.Time
 	err := x.ask(ctx, func(e *engine) { about, patient = e.queue.About(now, ref), e.patient[ref].until })
 	if errors.Is(err, errNotRunning) {
-		about = hunt.About{}
+		about = syncqueue.About{}
 	} else if err != nil {
 		return DataState{}, fmt.Errorf("explaining %s: %w", graspsync.Printable(ref.String()), err)
 	}
@@ -246,7 +246,7 @@ func (x *explainer) data(ctx context.Context, ref graspsync.RepoRef) (DataState,
 }
 
 // server returns the state of one git server.
-func (x *explainer) server(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is hunt.AboutServer) ServerState {
+func (x *explainer) server(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is syncqueue.AboutServer) ServerState {
 	s := x.answers.of(ref, u)
 	s.URL, s.Asking, s.Queued = u, is.Asking, is.Queued
 	for _, until := range []time.Time{is.BrokenUntil, is.Opens} {

@@ -16,8 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Sixty keys that nobody knew, with git servers that drip, came before a newcomer: for each ten of them that had to wait for ten
-// minutes, and who was served already as well.
+// Sixty keys with git servers that drip come before a newcomer, who waits for one turn of each: a minute at one
+// of ten places.
 func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		strangers := 0
@@ -37,7 +37,7 @@ func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
 		w.held(announce(alice, now(), "good.example/r.git"))
 		first := says(alice, now(), "main", 1)
 		w.held(first)
-		wait(2 * time.Minute)
+		wait(7 * time.Minute)
 		require.True(t, w.relay.has(first), "a newcomer waits for strangers")
 		require.Positive(t, w.p.Status().Dropped["gave_way"])
 
@@ -46,7 +46,7 @@ func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
 		second := says(alice, now(), "main", 2)
 		w.held(second)
-		wait(10 * time.Second)
+		wait(9 * time.Minute) // they are eighty
 		require.True(t, w.relay.has(second), "who is served waits for strangers")
 	})
 }
@@ -103,7 +103,7 @@ func TestLargeRepositoryIsLetFinish(t *testing.T) {
 				w.held(says(mallory, now(), "main", 100_000+strangers))
 			}
 		}
-		w.git.Serve(clone("large.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 3 * time.Minute, Bytes: 10_000_000})
+		w.git.Serve(clone("large.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 3 * time.Minute, Bytes: 20_000_000})
 		w.held(announce(alice, now(), "large.example/r.git"))
 		state := says(alice, now(), "main", 1)
 		w.held(state)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // fetches are the requests under way. What comes for one repository is gathered in
@@ -37,7 +37,7 @@ var errHere = errors.New("taking in git data")
 
 // request is what the engine has asked for.
 type request struct {
-	hunt.Fetch
+	syncqueue.Fetch
 	stop context.CancelCauseFunc    // has it give way to others
 	into atomic.Pointer[Quarantine] // nil: nothing comes yet
 }
@@ -53,7 +53,7 @@ func (r *request) received() int64 {
 // fetch asks one URL for what is missing of a repository, as long as asking lasts. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
 func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone) {
-	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: hunt.Fetched{ID: x.ID, Outcome: hunt.Nothing}}
+	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Nothing}}
 	done := &end.fetched
 	ref, from := x.Repo, x.URL
 	pl := f.gatherings.enter(ref)
@@ -61,19 +61,19 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	select {
 	case pl.turns <- struct{}{}:
 	case <-asking.Done():
-		done.Outcome = hunt.Unasked
+		done.Outcome = syncqueue.Unasked
 		return end
 	}
 	defer func() { <-pl.turns }()
 	ask := f.servers.question(ref, from, f.findings.lacked(ref))
 	if len(ask.ids) == 0 && !ask.roomless {
-		done.Outcome = hunt.Complete
+		done.Outcome = syncqueue.Complete
 		return end
 	}
 	if reason := f.servers.refuses(ask); reason != "" {
 		f.report.drop(reason)
 		f.report.answers.skipped(ref, from, reason)
-		done.Outcome = hunt.Unasked
+		done.Outcome = syncqueue.Unasked
 		return end
 	}
 	into := f.gatherings.gathering(pl, ask)
@@ -86,7 +86,7 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 		} else if ctx.Err() == nil {
 			f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", ref, from, err)
 		}
-		done.Outcome = hunt.Unasked
+		done.Outcome = syncqueue.Unasked
 		return end
 	}
 	written, err := f.servers.begin(ctx, ask, x.Wait)
@@ -108,13 +108,12 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	quarantine := into.quarantine
 	x.into.Store(&quarantine)
 	done.Outcome, end.took, err = f.into(ctx, asking, into, &seen, ask.ids, had)
-	done.Received = seen.Bytes
 	if ask.several { // nobody could tell what of it is whose
 		f.gatherings.discard(into)
 	}
 	f.gatherings.began(into, time.Time{})
 	seen.Err = err
-	f.servers.charge(ask, seen, done.Outcome == hunt.Complete)
+	f.servers.charge(ask, seen, done.Outcome == syncqueue.Complete)
 	if errors.Is(err, errHere) {
 		seen.Err, seen.Local = nil, err
 		end.fault = f.failedHere(ctx, ref, from, err)
@@ -129,7 +128,7 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 		f.report.drop("busy")
 		done.Pause = max(busy.After, 1)
 	}
-	done.More = done.Outcome != hunt.Complete && (err == nil || errors.Is(err, ErrNotServed)) && f.more(ask, seen)
+	done.More = done.Outcome != syncqueue.Complete && (err == nil || errors.Is(err, ErrNotServed)) && f.more(ask, seen)
 	return end
 }
 
@@ -206,22 +205,22 @@ func (f *fetches) prepare(ctx context.Context, into *gathering, q question) erro
 
 // into fetches into a place. What became complete is promoted, which took says, and released. A server
 // that brought nothing that is wanted is of no use, and has no place filled.
-func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID, had bool) (_ hunt.Outcome, took bool, _ error) {
+func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
 	came, err := f.gather(ctx, asking, pl, seen, want)
 	if err != nil {
 		if !had && !errors.Is(err, errHere) {
 			f.gatherings.discard(pl)
 		}
 		if errors.Is(err, ErrBroken) {
-			return hunt.Broken, false, err
+			return syncqueue.Broken, false, err
 		}
-		return hunt.Nothing, false, err
+		return syncqueue.Nothing, false, err
 	}
 	if len(came) == 0 {
-		return hunt.Partial, false, nil
+		return syncqueue.Partial, false, nil
 	}
 	if err := f.promote(ctx, pl, seen, came); err != nil {
-		return hunt.Nothing, false, err
+		return syncqueue.Nothing, false, err
 	}
 	found, err := f.looker.look(ctx, seen.Repo, resolve.Reasons{Late: true}, budget{share: f.cfg.fixed.Timeout / lockShare})
 	if err != nil {
@@ -232,12 +231,12 @@ func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
 			f.report.fault(seen.Repo.String(), lookFailed, err)
 		}
-		return hunt.Partial, true, nil
+		return syncqueue.Partial, true, nil
 	}
 	if len(found.need.IDs) == 0 {
-		return hunt.Complete, true, nil
+		return syncqueue.Complete, true, nil
 	}
-	return hunt.Partial, true, nil
+	return syncqueue.Partial, true, nil
 }
 
 // gather asks a server, and finds out what is missing after that. It returns what is not. The error wraps errHere if

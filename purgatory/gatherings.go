@@ -11,8 +11,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // gatherings are what was fetched for repositories and is not part of them yet, and who
@@ -31,7 +31,7 @@ func newGatherings(cfg *Config, report *report) *gatherings {
 }
 
 // atOnce is how many servers are asked for one repository at once.
-const atOnce = hunt.AtOnce
+const atOnce = syncqueue.AtOnce
 
 // place is where the data of one repository is gathered. What states need and what only
 // pull requests name is never gathered together, nor what different authors do: anybody can
@@ -153,14 +153,14 @@ func (gs *gatherings) request(ctx context.Context, g *gathering, from graspsync.
 
 // count notes what has come into a gathering. When nothing is missing any more, who
 // fetches the same from another server need not go on.
-func (gs *gatherings) count(pl *place, g *gathering, seen Fetched, outcome hunt.Outcome) {
+func (gs *gatherings) count(pl *place, g *gathering, seen Fetched, outcome syncqueue.Outcome) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	if g.bytes += seen.Bytes; g.quarantine == nil {
 		g.bytes = 0
 	}
 	for _, other := range pl.all {
-		if outcome == hunt.Complete && other != g && other.cancel != nil {
+		if outcome == syncqueue.Complete && other != g && other.cancel != nil {
 			other.cancel(errNotNeeded)
 		}
 	}

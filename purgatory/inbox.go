@@ -4,9 +4,9 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // What the engine is told.
@@ -29,7 +29,7 @@ type (
 	fetchDone struct {
 		repo    graspsync.RepoRef
 		server  graspsync.HostPort
-		fetched hunt.Fetched
+		fetched syncqueue.Fetched
 		took    bool  // what came is part of the repository
 		fault   error // what failed here, and not at the server
 	}
@@ -122,12 +122,12 @@ func (b *inbox) tell(item any) {
 
 // anew reports whether what is missing is to be hunted for anew, and how urgent that
 // is: what came by sync is more so than what a user is about to push.
-func anew(why resolve.Reasons, n resolve.Need) (by hunt.Origin, anew bool) {
-	by = hunt.ByUser
+func anew(why resolve.Reasons, n resolve.Need) (by syncqueue.Origin, anew bool) {
+	by = syncqueue.ByUser
 	because := func(byUser bool) {
 		anew = true
 		if !byUser {
-			by = hunt.BySync
+			by = syncqueue.BySync
 		}
 	}
 	for _, id := range n.Entries {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -93,7 +93,7 @@ func TestRecordsOfServers(t *testing.T) {
 			past, worth, err := f.servers.recallServer(text, now)
 			require.NoError(t, err)
 			require.Equal(t, c.worth, worth, name)
-			want := hunt.PastDomain{Domain: u, Last: c.s.last, Recent: 3, Failures: 4, BrokenUntil: c.s.brokenUntil}
+			want := syncqueue.PastDomain{Domain: u, Last: c.s.last, Recent: 3, Failures: 4, BrokenUntil: c.s.brokenUntil}
 			require.True(t, want.Last.Equal(past.Last) && want.BrokenUntil.Equal(past.BrokenUntil), name)
 			past.Last, past.BrokenUntil = want.Last, want.BrokenUntil
 			require.Equal(t, want, past, name)
@@ -309,7 +309,7 @@ func TestWhatIsNotedOfRequests(t *testing.T) {
 		}
 		f.servers.found(u.HostPort(), 1, time.Now())
 		changes(false, false, "nobody asked it")
-		f.servers.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
+		f.servers.started(syncqueue.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
 		s, h := f.servers.servers[u.HostPort()], f.servers.hunted[ref]
 		require.Equal(t, server{last: time.Now(), recent: 2}, *s)
 		require.Equal(t, hunted{attempts: 3, next: time.Now().Add(time.Minute)}, *h)
@@ -384,7 +384,7 @@ func TestRequestThatCannotBeNoted(t *testing.T) {
 		f.servers = newServers(f.cfg, f.report, disk)
 		end := f.servers.start(t.Context())
 		defer end()
-		f.servers.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
+		f.servers.started(syncqueue.Fetch{Repo: ref, URL: u, Attempt: 3, Recent: 2, Wait: time.Minute})
 		_, err := f.servers.begin(t.Context(), question{repo: ref, from: u}, time.Hour)
 		require.ErrorIs(t, err, errScales)
 		over := errors.New("it is over")
@@ -419,7 +419,7 @@ func TestServersAreBoundedWhileTheDiskFails(t *testing.T) {
 		for i := range 100 {
 			u := serverAt(t, fmt.Sprintf("https://a%d.example/r.git", i))
 			ref := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: fmt.Sprint(i)}
-			sv.started(hunt.Fetch{Repo: ref, URL: u, Attempt: 1, Wait: time.Minute})
+			sv.started(syncqueue.Fetch{Repo: ref, URL: u, Attempt: 1, Wait: time.Minute})
 			_, err := sv.begin(t.Context(), question{repo: ref, from: u}, time.Hour)
 			require.ErrorIs(t, err, errScales)
 			sv.found(u.HostPort(), 1, until)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -26,7 +26,7 @@ func TestRecalledGoesByTheMonotonicClock(t *testing.T) {
 	}
 	f := fetches()
 	end := f.servers.start(t.Context())
-	f.servers.started(hunt.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
+	f.servers.started(syncqueue.Fetch{Repo: ref, URL: from, Attempt: 3, Wait: time.Minute})
 	f.servers.found(from.HostPort(), 2, now.Add(time.Hour))
 	f.servers.inVain(ref, patience{failures: 2, until: now.Add(time.Hour)})
 	f.servers.memory.put(ref, keyOf(from, false), lack{whatever: true, until: now.Add(time.Hour)})

@@ -12,8 +12,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/writebehind"
-	"github.com/graspsync/graspsync/purgatory/internal/hunt"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -257,7 +257,7 @@ func (sv *servers) day(b *dayBudget, underWay int, now time.Time) (r dayRecord) 
 
 // started notes a request, in the order of the queue. It is written down by begin, if
 // it is made.
-func (sv *servers) started(x hunt.Fetch) {
+func (sv *servers) started(x syncqueue.Fetch) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
@@ -357,7 +357,7 @@ func (sv *servers) repository(ref graspsync.RepoRef) *hunted {
 
 // recall reads what earlier processes kept of hunting. What can't be read is counted and
 // dropped: the next request writes it anew.
-func (sv *servers) recall(ctx context.Context, now time.Time) (repos []hunt.PastRepo, domains []hunt.PastDomain, vain map[graspsync.RepoRef]patience, err error) {
+func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, vain map[graspsync.RepoRef]patience, err error) {
 	err = sv.recallEach(ctx, keyServer, func(value []byte) (worth bool, err error) {
 		d, worth, err := sv.recallServer(value, now)
 		if err == nil && worth {
@@ -403,7 +403,7 @@ func (sv *servers) recallEach(ctx context.Context, prefix string, read func(valu
 	return nil
 }
 
-func (sv *servers) recallServer(value []byte, now time.Time) (d hunt.PastDomain, worth bool, err error) {
+func (sv *servers) recallServer(value []byte, now time.Time) (d syncqueue.PastDomain, worth bool, err error) {
 	var r serverRecord
 	if err := json.Unmarshal(value, &r); err != nil {
 		return d, false, fmt.Errorf("%w: %w", errRecord, err)
@@ -428,10 +428,10 @@ func (sv *servers) recallServer(value []byte, now time.Time) (d hunt.PastDomain,
 	if _, worth = sv.serverRecord(a, now); !worth {
 		delete(sv.servers, a)
 	}
-	return hunt.PastDomain{Domain: a, Last: s.last, Recent: s.recent, Failures: s.failures, BrokenUntil: s.brokenUntil}, worth, nil
+	return syncqueue.PastDomain{Domain: a, Last: s.last, Recent: s.recent, Failures: s.failures, BrokenUntil: s.brokenUntil}, worth, nil
 }
 
-func (sv *servers) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, worth bool, err error) {
+func (sv *servers) recallHunted(value []byte, now time.Time) (p syncqueue.PastRepo, worth bool, err error) {
 	var r huntedRecord
 	if err := json.Unmarshal(value, &r); err != nil {
 		return p, false, fmt.Errorf("%w: %w", errRecord, err)
@@ -465,7 +465,7 @@ func (sv *servers) recallHunted(value []byte, now time.Time) (p hunt.PastRepo, w
 	if _, worth = sv.huntedRecord(ref, now); !worth {
 		delete(sv.hunted, ref)
 	}
-	return hunt.PastRepo{Repo: ref, Attempts: h.attempts, Next: h.next}, worth, nil
+	return syncqueue.PastRepo{Repo: ref, Attempts: h.attempts, Next: h.next}, worth, nil
 }
 
 // The keys of what is kept of hunting: without it whoever makes us crash makes us an

@@ -386,12 +386,12 @@ var exhibits = []exhibit{
 		" && f.more(ask, seen)", " && false", "./purgatory", "TestOneServerHasBoth$", nil, "without a backoff",
 	},
 	{
-		"who goes on with one server leaves no place to others", "purgatory/internal/hunt/turns.go",
-		"len(e.tried)+len(e.further) > 0", "len(e.tried) > 0", "./purgatory/internal/hunt", "TestFairToOwnersWhileOthersGoOn", nil, "good.example",
+		"a slow server keeps its place while others wait", "purgatory/internal/syncqueue/syncqueue.go",
+		"return age >= slowAfter &&", "return age >= 60*slowAfter &&", "./purgatory/internal/syncqueue", "TestSlowRequestsYield", nil, "is not less than",
 	},
 	{
-		"all servers wait for the same time", "purgatory/internal/hunt/attempt.go",
-		"	if q.cfg.Seed == 0 {\n		return wait\n	}", "	if q.cfg.Seed != 1 {\n		return wait\n	}", "./purgatory/internal/hunt", "TestWaitsAreLengthened", nil, "Should be true",
+		"all servers wait for the same time", "purgatory/internal/syncqueue/syncqueue.go",
+		"	if q.cfg.Seed != 0 {", "	if false {", "./purgatory/internal/syncqueue", "TestWaitsAreLengthened", nil, "is not greater than",
 	},
 	{
 		"an owner has a folder for ever", "purgatory/gitserve/repositories.go",
@@ -442,8 +442,8 @@ var exhibits = []exhibit{
 		"case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
 	},
 	{
-		"one slow server holds a repository", "purgatory/internal/hunt/attempt.go",
-		"const hedgeAfter = 30 * time.Second", "const hedgeAfter = 30 * time.Hour", "./purgatory", "TestOneSlowServerDoesNotHoldARepository", nil, "half a minute, and no ten",
+		"one slow server holds a repository", "purgatory/internal/syncqueue/syncqueue.go",
+		"secondAfter = 30 * time.Second", "secondAfter = 30 * time.Hour", "./purgatory", "TestOneSlowServerDoesNotHoldARepository", nil, "half a minute, and no ten",
 	},
 	{
 		"what is malformed is judged again and again", "adapter/purgatory/policy.go",

@@ -1,4 +1,4 @@
-package hunt
+package syncqueue
 
 import (
 	"errors"
@@ -53,7 +53,7 @@ func (s *script) command(words []string) ([]string, error) {
 	}
 	now := start.Add(after)
 	if words[1] == "wake" {
-		at, ok := s.q.NextWake(now)
+		at, ok := s.q.NextWake()
 		if !ok {
 			return []string{"never"}, nil
 		}
@@ -64,7 +64,7 @@ func (s *script) command(words []string) ([]string, error) {
 		return nil, err
 	}
 	var out []string
-	for _, e := range s.q.Step(now, in, nil) {
+	for _, e := range s.q.Step(now, in) {
 		out = append(out, show(e))
 	}
 	return out, nil
@@ -78,7 +78,7 @@ func (s *script) configure(words []string) error {
 			return err
 		}
 		field := map[string]*int{
-			"attempts": &s.cfg.MaxAttempts, "repos": &s.cfg.MaxRepos,
+			"attempts": &s.cfg.MaxHunts, "repos": &s.cfg.MaxRepos,
 			"concurrent": &s.cfg.DefaultLimit.Concurrent, "minute": &s.cfg.DefaultLimit.PerMinute,
 		}[name]
 		if field == nil {

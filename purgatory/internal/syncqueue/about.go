@@ -1,0 +1,125 @@
+package syncqueue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+)
+
+// About is the state of a repository in the queue.
+type About struct {
+	Waits    bool      // it is in the queue
+	Attempts int       // incomplete ones in a row
+	Running  bool      // an attempt is under way
+	Due      time.Time // when the next one is due
+	Servers  map[graspsync.CloneURL]AboutServer
+}
+
+// AboutServer is the state of one URL of a repository.
+type AboutServer struct {
+	Asking      bool      // a request is in flight
+	Queued      bool      // the URL waits for its domain
+	Opens       time.Time // when the rate of its domain allows a request; zero: now
+	BrokenUntil time.Time // the domain is not asked before; zero: it is
+}
+
+// About returns the state of a repository.
+func (q *Queue) About(now time.Time, repo graspsync.RepoRef) (a About) {
+	e := q.repos[repo]
+	if e == nil {
+		return a
+	}
+	a = About{Waits: true, Attempts: e.number, Running: e.active, Due: e.due, Servers: make(map[graspsync.CloneURL]AboutServer)}
+	for u := range e.targets {
+		s := AboutServer{Asking: q.isAsking(e, u), Queued: slices.Contains(e.queued, u)}
+		if d := q.throttle.domains[u.HostPort()]; d != nil {
+			if d.broken.Waits(now) {
+				s.BrokenUntil = d.broken.Until
+			}
+			if at := d.opens(now); at.After(now) {
+				s.Opens = at
+			}
+		}
+		a.Servers[u] = s
+	}
+	return a
+}
+
+// Due returns when the next attempt at a repository is due, or when the current one was. It is zero for a
+// repository that does not wait.
+func (q *Queue) Due(repo graspsync.RepoRef) time.Time {
+	if e := q.repos[repo]; e != nil {
+		return e.due
+	}
+	return time.Time{}
+}
+
+// Owes reports whether a server of a repository waits for its turn and was not asked since a time.
+func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) bool {
+	e := q.repos[repo]
+	if e == nil {
+		return false
+	}
+	own, _ := q.inFlight(e)
+	for u, t := range e.targets {
+		waits := slices.Contains(e.queued, u) || !e.active && !now.Before(e.due) || e.active && own == 0 && !t.tried
+		if waits && t.asked.Before(since) && !q.throttle.of(u.HostPort()).broken.Waits(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// InFlight returns the number of requests to each domain, for metrics.
+func (q *Queue) InFlight() map[graspsync.HostPort]int {
+	out := make(map[graspsync.HostPort]int)
+	for _, r := range q.requests {
+		out[r.url.HostPort()]++
+	}
+	return out
+}
+
+// Broken returns how often in a row a domain was broken, and until when it is not asked.
+func (q *Queue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
+	if d := q.throttle.domains[a]; d != nil {
+		return d.broken.Times, d.broken.Until
+	}
+	return 0, time.Time{}
+}
+
+// PastRepo is the record of a repository that an earlier process left.
+type PastRepo struct {
+	Repo     graspsync.RepoRef
+	Attempts int       // incomplete ones in a row
+	Next     time.Time // when the next one was due
+}
+
+// PastDomain is the record of a domain that an earlier process left.
+type PastDomain struct {
+	Domain      graspsync.HostPort
+	Last        time.Time // of its requests
+	Recent      int       // requests in the minute before Last
+	Failures    int       // in a row that were Broken
+	BrokenUntil time.Time
+}
+
+// Restore takes in the records of an earlier process, before the first Step, so that a restart has no
+// server asked sooner. All recent requests of a domain count as made at the time of the last one. Times in
+// the future are corrected, because the clock may have been set back.
+func (q *Queue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
+	for _, r := range repos {
+		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)
+	}
+	for _, p := range domains {
+		d := q.throttle.of(p.Domain)
+		d.usedAt = backoff.Earlier(p.Last, now)
+		d.broken = backoff.Streak{Times: p.Failures, Until: p.BrokenUntil}.Restored(now, q.cfg.BrokenMax)
+		if now.Sub(d.usedAt) < window {
+			for range min(p.Recent, d.limit.PerMinute) {
+				d.starts = append(d.starts, d.usedAt)
+			}
+		}
+	}
+}

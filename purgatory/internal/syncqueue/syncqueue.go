@@ -1,0 +1,589 @@
+package syncqueue
+
+import (
+	"cmp"
+	"container/list"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
+)
+
+const (
+	// AtOnce is the maximum number of concurrent requests for one repository: two to servers of its members,
+	// and one to a server that only pull requests name.
+	AtOnce = maxOwn + maxPulls
+
+	maxOwn, maxPulls = 2, 1
+
+	// secondAfter is the age of a request at which the attempt asks a second server.
+	secondAfter = 30 * time.Second
+	// A request that is older than slowAfter and brought fewer than slowRate bytes per second is stopped while
+	// another owner waits for its place. The URL is then left alone for stopMin, doubling to stopMax.
+	slowAfter        = time.Minute
+	slowRate         = 64 << 10
+	stopMin, stopMax = 2 * time.Minute, 32 * time.Minute
+	// maxFurther is how often one attempt asks a server again that has more: objects of states and of pull
+	// requests are asked for separately.
+	maxFurther = 3
+)
+
+// Config holds the constants of a [Queue]. All but Limits must be set.
+type Config struct {
+	UserDelay           time.Duration // before the first attempt for an event of a client: its push usually follows
+	SyncDelay           time.Duration // before the first attempt for a synced event
+	Backoff, MaxBackoff time.Duration // after an incomplete attempt, doubling
+	// Before a server is asked again that is broken, doubling. BrokenMax also bounds the pause of a busy one.
+	BrokenMin, BrokenMax time.Duration
+	MaxHunts             int // requests in flight
+	MaxRepos             int // repositories in the queue
+	MaxDomains           int // domains that are remembered
+	DefaultLimit         Limit
+	Limits               map[graspsync.HostPort]Limit // instead of DefaultLimit
+	// Seed is the seed of the random lengthening of waits, up to a tenth. Waits are exact if it is 0.
+	Seed uint64
+}
+
+// Queue is the state. Make one with [New]. It is not safe for concurrent use.
+type Queue struct {
+	cfg      Config
+	repos    map[graspsync.RepoRef]*entry
+	owners   map[graspsync.PubKey]*owner
+	ring     list.List                            // of *owner, the one served longest ago first
+	past     map[graspsync.RepoRef]backoff.Streak // attempts of an earlier process
+	throttle domainThrottle
+	places   *limit.Slots
+	requests map[RequestID]*request
+	last     RequestID
+	turn     uint64 // counts requests and attempts
+	ticking  bool   // the step is a Tick, and knows how much each request brought
+	wake     time.Time
+	effects  []Effect
+}
+
+// owner is a key whose repositories wait.
+type owner struct {
+	key     graspsync.PubKey
+	entries list.List // of *entry, the one served longest ago first
+	place   *list.Element
+}
+
+// entry is a repository that lacks objects.
+type entry struct {
+	repo    graspsync.RepoRef
+	owner   *owner
+	place   *list.Element
+	own     []graspsync.CloneURL // of the announcements of its members
+	pulls   []graspsync.CloneURL // that only pull requests name
+	targets map[graspsync.CloneURL]*target
+	queued  []graspsync.CloneURL // URLs that wait for their domains, the oldest first
+	version uint64               // number of Wanted inputs
+	number  int                  // incomplete attempts in a row
+	due     time.Time            // of the next attempt
+	active  bool                 // an attempt is under way
+	began   uint64               // the turn at which it began
+	renewed time.Time            // when the attempt may ask all servers again; zero: it is not wanted again
+}
+
+// target is one URL of a repository.
+type target struct {
+	tried   bool      // by the current attempt
+	asked   time.Time // last
+	turn    uint64    // at which it was asked last
+	further int       // how often the current attempt asked it for more
+	stopped backoff.Streak
+}
+
+// request is a Fetch that has not ended.
+type request struct {
+	id       RequestID
+	entry    *entry
+	url      graspsync.CloneURL
+	domain   *domain
+	slots    [2]*limit.Slot
+	at       time.Time
+	version  uint64
+	received int64
+	own      bool
+	stopped  bool
+	reserved bool // its place is for an owner that waits; only within a step
+}
+
+func (r *request) isSlow(now time.Time) bool {
+	age := now.Sub(r.at)
+	return age >= slowAfter && float64(r.received) < slowRate*age.Seconds()
+}
+
+// New returns an empty queue.
+func New(cfg Config) *Queue {
+	return &Queue{
+		cfg: cfg, repos: make(map[graspsync.RepoRef]*entry), owners: make(map[graspsync.PubKey]*owner),
+		past:     make(map[graspsync.RepoRef]backoff.Streak),
+		throttle: domainThrottle{limit: cfg.DefaultLimit, limits: cfg.Limits, domains: make(map[graspsync.HostPort]*domain)},
+		places:   limit.NewSlots(int64(cfg.MaxHunts), int64(cfg.MaxHunts+1)/2),
+		requests: make(map[RequestID]*request),
+	}
+}
+
+// Len returns the number of repositories that wait for git data.
+func (q *Queue) Len() int { return len(q.repos) }
+
+// Step takes in an input and returns the effects.
+func (q *Queue) Step(now time.Time, in Input) []Effect {
+	q.ticking = false
+	switch in := in.(type) {
+	case Wanted:
+		q.wanted(now, in)
+	case Renew:
+		q.renew(now, in)
+	case Whole:
+		delete(q.past, in.Repo)
+		if e := q.repos[in.Repo]; e != nil {
+			q.remove(e)
+		}
+	case Fetched:
+		q.fetched(now, in)
+	case Tick:
+		q.ticking = true
+		for id, n := range in.Received {
+			if r := q.requests[id]; r != nil {
+				r.received = n
+			}
+		}
+	}
+	q.work(now)
+	out := q.effects
+	q.effects = nil
+	return out
+}
+
+func (q *Queue) wanted(now time.Time, in Wanted) {
+	at := now.Add(q.cfg.SyncDelay)
+	if in.Origin == ByUser {
+		at = now.Add(q.cfg.UserDelay)
+	}
+	e := q.repos[in.Repo]
+	if e == nil {
+		if len(q.repos) >= q.cfg.MaxRepos {
+			q.effects = append(q.effects, Dropped{in.Repo})
+			return
+		}
+		e = q.add(in.Repo)
+		e.due = at
+	}
+	e.own, e.pulls = in.URLs, in.Strangers
+	names := make(map[graspsync.CloneURL]struct{}, len(in.URLs)+len(in.Strangers))
+	for _, u := range slices.Concat(in.URLs, in.Strangers) {
+		names[u] = struct{}{}
+		if e.targets[u] == nil {
+			e.targets[u] = &target{}
+		}
+		e.targets[u].stopped = backoff.Streak{}
+	}
+	named := func(u graspsync.CloneURL) bool { _, ok := names[u]; return ok }
+	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool { return !named(u) })
+	maps.DeleteFunc(e.targets, func(u graspsync.CloneURL, _ *target) bool { return !named(u) })
+	e.version++
+	e.number = 0
+	switch p, ok := q.past[in.Repo]; {
+	case ok: // an earlier process made attempts
+		delete(q.past, in.Repo)
+		e.number = p.Times
+		e.due = backoff.Later(e.due, p.Until)
+		for _, t := range e.targets {
+			t.asked = now
+		}
+	case !e.active:
+		e.due = backoff.Earlier(e.due, at)
+	case e.renewed.IsZero() || at.Before(e.renewed):
+		e.renewed = at
+	}
+}
+
+func (q *Queue) add(repo graspsync.RepoRef) *entry {
+	o := q.owners[repo.Owner]
+	if o == nil {
+		o = &owner{key: repo.Owner}
+		o.place = q.ring.PushBack(o)
+		q.owners[repo.Owner] = o
+	}
+	e := &entry{repo: repo, owner: o, targets: make(map[graspsync.CloneURL]*target)}
+	e.place = o.entries.PushBack(e)
+	q.repos[repo] = e
+	return e
+}
+
+// remove drops a repository. Requests for it that are in flight keep their places.
+func (q *Queue) remove(e *entry) {
+	if e.active {
+		q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number)})
+	}
+	delete(q.repos, e.repo)
+	if e.owner.entries.Remove(e.place); e.owner.entries.Len() == 0 {
+		q.ring.Remove(e.owner.place)
+		delete(q.owners, e.owner.key)
+	}
+}
+
+func (q *Queue) renew(now time.Time, in Renew) {
+	delete(q.past, in.Repo)
+	urls := in.URLs
+	if e := q.repos[in.Repo]; e != nil {
+		e.due, e.number = now, 0
+		for _, t := range e.targets {
+			t.asked, t.stopped = time.Time{}, backoff.Streak{}
+		}
+		urls = slices.Concat(urls, e.own, e.pulls)
+	}
+	for _, u := range urls {
+		if d := q.throttle.domains[u.HostPort()]; d != nil {
+			d.broken = backoff.Streak{}
+		}
+	}
+}
+
+func (q *Queue) fetched(now time.Time, in Fetched) {
+	r := q.requests[in.ID]
+	if r == nil {
+		return
+	}
+	delete(q.requests, in.ID)
+	for _, s := range r.slots {
+		s.Release()
+	}
+	r.domain.end(now, r.at, in, q.cfg)
+	e := r.entry
+	t := e.targets[r.url]
+	if q.repos[e.repo] != e || t == nil {
+		return
+	}
+	switch {
+	case in.Outcome == Complete && e.version == r.version: // else an event came that may want more
+		q.remove(e)
+		return
+	case in.Outcome == Complete || in.Outcome == Partial:
+		t.stopped = backoff.Streak{}
+	case r.stopped:
+		t.stopped.Again(now, stopMin, stopMax)
+	}
+	if in.More && t.further < maxFurther {
+		t.further++
+		if t.tried = false; !e.active || !r.own {
+			e.enqueue(r.url)
+		}
+	}
+}
+
+// work starts the requests that may start, and stops slow ones for owners that wait.
+func (q *Queue) work(now time.Time) {
+	q.wake = time.Time{}
+	for _, r := range q.requests {
+		r.reserved = false
+	}
+	for el := q.ring.Front(); el != nil; {
+		next := el.Next()
+		if q.serve(now, el.Value.(*owner)) {
+			q.ring.MoveToBack(el)
+			if next == nil {
+				next = el
+			}
+		}
+		el = next
+	}
+	for _, id := range slices.Sorted(maps.Keys(q.requests)) {
+		q.askSecond(now, q.requests[id])
+	}
+	q.throttle.forget(now, q.cfg.MaxDomains)
+}
+
+// serve starts one request for an owner, and reports whether one could start.
+func (q *Queue) serve(now time.Time, o *owner) bool {
+	for el := o.entries.Front(); el != nil; el = el.Next() {
+		e := el.Value.(*entry)
+		u, found := q.choose(now, e)
+		if !found {
+			continue
+		}
+		if !q.start(now, e, u) {
+			q.makeRoom(now, o, nil)
+			return false
+		}
+		o.entries.MoveToBack(el)
+		return true
+	}
+	return false
+}
+
+// choose returns the URL that a repository may ask now, as far as its domain is concerned.
+func (q *Queue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found bool) {
+	switch {
+	case !e.active && now.Before(e.due):
+		q.wakeAt(e.due)
+	case !e.active:
+		q.turn++
+		e.active, e.began = true, q.turn
+		q.askAll(now, e)
+	case !e.renewed.IsZero() && now.Before(e.renewed):
+		q.wakeAt(e.renewed)
+	case !e.renewed.IsZero():
+		q.askAll(now, e)
+	}
+	if !e.active && len(e.queued) == 0 {
+		return u, false
+	}
+	own, pulls := q.inFlight(e)
+	if e.active && own == 0 {
+		if u, found = q.nextOwn(now, e, ""); found {
+			return u, true
+		}
+		q.endAttempt(now, e)
+	}
+	return q.nextQueued(now, e, own, pulls)
+}
+
+// askAll makes an attempt ask all servers, from the first one on.
+func (q *Queue) askAll(now time.Time, e *entry) {
+	e.renewed = time.Time{}
+	for _, t := range e.targets {
+		t.tried, t.further = false, 0
+	}
+	for _, u := range e.pulls {
+		if !q.throttle.of(u.HostPort()).broken.Waits(now) && !e.targets[u].stopped.Waits(now) && !q.isAsking(e, u) {
+			e.enqueue(u)
+		}
+	}
+}
+
+func (e *entry) enqueue(u graspsync.CloneURL) {
+	if !slices.Contains(e.queued, u) {
+		e.queued = append(e.queued, u)
+	}
+}
+
+// nextOwn returns the URL of a member that an attempt asks next, on another host than notHost. URLs that
+// cannot be asked now are skipped or wait for their domains.
+func (q *Queue) nextOwn(now time.Time, e *entry, notHost string) (u graspsync.CloneURL, found bool) {
+	for {
+		u, found = q.untried(e, notHost)
+		if !found {
+			return u, false
+		}
+		d, t := q.throttle.of(u.HostPort()), e.targets[u]
+		switch {
+		case d.broken.Waits(now), t.stopped.Waits(now), q.isAsking(e, u):
+			t.tried = true
+		case !d.isOpen(now), !q.sharedUntil(now, e, u).IsZero():
+			t.tried = true
+			e.enqueue(u)
+		default:
+			return u, true
+		}
+	}
+}
+
+// untried returns the next URL of a member that the attempt has not tried: servers first that it has not
+// asked at all, of these the ones first that delivered before.
+func (q *Queue) untried(e *entry, notHost string) (best graspsync.CloneURL, found bool) {
+	for _, u := range e.own {
+		if t := e.targets[u]; t.tried || slices.Contains(e.queued, u) || u.HostPort().Host == notHost {
+			continue
+		}
+		if !found || q.compare(e, u, best) < 0 {
+			best, found = u, true
+		}
+	}
+	return best, found
+}
+
+func (q *Queue) compare(e *entry, a, b graspsync.CloneURL) int {
+	turn := func(u graspsync.CloneURL) uint64 {
+		if n := e.targets[u].turn; n > e.began {
+			return n
+		}
+		return 0
+	}
+	first := func(u graspsync.CloneURL) int {
+		if d := q.throttle.domains[u.HostPort()]; d != nil && d.delivered {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(first(a), first(b)))
+}
+
+// nextQueued returns the first URL of a repository that waited for its domain and may be asked now.
+func (q *Queue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
+	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
+		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
+	})
+	for _, u := range e.queued {
+		if slices.Contains(e.own, u) && own >= maxOwn || !slices.Contains(e.own, u) && pulls >= maxPulls || q.isAsking(e, u) {
+			continue
+		}
+		d, shared := q.throttle.of(u.HostPort()), q.sharedUntil(now, e, u)
+		switch opens := d.opens(now); {
+		case !shared.IsZero():
+			q.wakeAt(shared)
+		case opens.After(now):
+			q.wakeAt(opens)
+		case d.full():
+			q.makeRoom(now, e.owner, d)
+		default:
+			return u, true
+		}
+	}
+	return u, false
+}
+
+// endAttempt ends an attempt that has asked all servers.
+func (q *Queue) endAttempt(now time.Time, e *entry) {
+	e.number++
+	next := now.Add(q.backoff(e.repo, e.number))
+	if !e.renewed.IsZero() {
+		e.number, next = 0, backoff.Earlier(next, e.renewed)
+	}
+	q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number), Next: next})
+	e.active, e.due, e.renewed = false, next, time.Time{}
+	q.wakeAt(next)
+}
+
+// backoff returns the wait after incomplete attempt n. It depends on the arguments only, so that equal inputs
+// have equal effects in any order.
+func (q *Queue) backoff(repo graspsync.RepoRef, n int) time.Duration {
+	jitter := 0.0
+	if q.cfg.Seed != 0 {
+		h := fnv.New64a()
+		_, _ = fmt.Fprint(h, repo, q.cfg.Seed, n) // never fails
+		jitter = float64(h.Sum64()%1024) / 1024
+	}
+	return backoff.Rules{Base: q.cfg.Backoff, Max: q.cfg.MaxBackoff, Jitter: backoff.Jitter}.Wait(n, jitter)
+}
+
+// start starts a request to a domain that is open. It returns false if all places that the owner may have
+// are in use.
+func (q *Queue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
+	if used, _ := q.places.Stats(); int(used) >= q.cfg.MaxHunts {
+		return false
+	}
+	place := q.places.TryAcquire(limit.Stranger{ID: e.owner.key.String()}, 1)
+	if place == nil {
+		return false
+	}
+	d, t := q.throttle.of(u.HostPort()), e.targets[u]
+	q.last++
+	q.turn++
+	q.requests[q.last] = &request{
+		id: q.last, entry: e, url: u, domain: d, slots: [2]*limit.Slot{place, d.start(now)}, at: now, version: e.version,
+		own: slices.Contains(e.own, u),
+	}
+	t.tried, t.asked, t.turn = true, now, q.turn
+	e.queued = slices.DeleteFunc(e.queued, func(o graspsync.CloneURL) bool { return o == u })
+	q.effects = append(q.effects, Fetch{
+		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.repo, e.number+1), Recent: len(d.starts),
+	})
+	return true
+}
+
+// askSecond asks a second server for a repository whose first one takes long.
+func (q *Queue) askSecond(now time.Time, r *request) {
+	e := r.entry
+	own, pulls := q.inFlight(e)
+	if !r.own || own >= maxOwn || !e.active || q.repos[e.repo] != e {
+		return
+	}
+	if at := r.at.Add(secondAfter); now.Before(at) {
+		q.wakeAt(at)
+		return
+	}
+	u, found := q.nextOwn(now, e, r.url.HostPort().Host)
+	if !found {
+		u, found = q.nextQueued(now, e, own, pulls)
+	}
+	if found {
+		q.start(now, e, u)
+	}
+}
+
+// makeRoom stops a slow request of another owner, to one domain or to any, for an owner that waits.
+func (q *Queue) makeRoom(now time.Time, o *owner, d *domain) {
+	running := 0
+	for _, r := range q.requests {
+		if r.entry.owner.key == o.key {
+			running++
+		}
+	}
+	if running >= (q.cfg.MaxHunts+1)/2 {
+		return
+	}
+	var slow *request
+	for _, r := range q.requests {
+		switch {
+		case r.entry.owner.key == o.key || d != nil && r.domain != d || r.reserved:
+		case r.stopped:
+			r.reserved = true
+			return
+		case !r.isSlow(now):
+			q.wakeAt(r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter))
+		case slow == nil || r.id < slow.id:
+			slow = r
+		}
+	}
+	switch {
+	case slow == nil:
+	case !q.ticking:
+		q.wakeAt(now)
+	default:
+		slow.stopped, slow.reserved = true, true
+		q.effects = append(q.effects, Stop{slow.id})
+	}
+}
+
+// inFlight returns the number of requests for a repository.
+func (q *Queue) inFlight(e *entry) (own, pulls int) {
+	for _, r := range q.requests {
+		switch {
+		case r.entry.repo != e.repo:
+		case r.own:
+			own++
+		default:
+			pulls++
+		}
+	}
+	return own, pulls
+}
+
+func (q *Queue) isAsking(e *entry, u graspsync.CloneURL) bool {
+	for _, r := range q.requests {
+		if r.url == u && r.entry.repo == e.repo {
+			return true
+		}
+	}
+	return false
+}
+
+// sharedUntil returns until when a URL is not asked because it is being asked for another repository of
+// the same identifier, which shares the objects: at most slowAfter, because anybody can list the URL of
+// somebody else. It is zero if the URL may be asked.
+func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (until time.Time) {
+	for _, r := range q.requests {
+		at := r.at.Add(slowAfter)
+		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier && now.Before(at) {
+			until = backoff.Later(until, at)
+		}
+	}
+	return until
+}
+
+func (q *Queue) wakeAt(t time.Time) {
+	if q.wake.IsZero() || t.Before(q.wake) {
+		q.wake = t
+	}
+}
+
+// NextWake returns when a Tick is due; false if only other inputs can bring news.
+func (q *Queue) NextWake() (at time.Time, ok bool) { return q.wake, !q.wake.IsZero() }

@@ -1,0 +1,573 @@
+package syncqueue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/internal/racetest"
+)
+
+var start = time.Unix(1_700_000_000, 0)
+
+func config() Config {
+	return Config{
+		UserDelay: 3 * time.Minute, SyncDelay: 500 * time.Millisecond,
+		Backoff: 20 * time.Second, MaxBackoff: 2 * time.Minute,
+		BrokenMin: time.Hour, BrokenMax: 24 * time.Hour,
+		MaxHunts: 10, MaxRepos: 1000, MaxDomains: 100,
+		DefaultLimit: Limit{Concurrent: 5, PerMinute: 30},
+	}
+}
+
+// repoOf returns a repository of an owner.
+func repoOf(owner byte, i int) graspsync.RepoRef {
+	k, _ := graspsync.ParsePubKey(fmt.Sprintf("%064x", owner))
+	return graspsync.RepoRef{Owner: k, Identifier: fmt.Sprint("r", i)}
+}
+
+func url(t testing.TB, s string) graspsync.CloneURL {
+	u, err := graspsync.ParseCloneURL("https://" + s)
+	require.NoError(t, err)
+	return u
+}
+
+func urls(t testing.TB, all []string) (out []graspsync.CloneURL) {
+	for _, s := range all {
+		out = append(out, url(t, s))
+	}
+	return out
+}
+
+// player drives a queue, ends requests, and records its effects.
+type player struct {
+	t       *testing.T
+	q       *Queue
+	now     time.Time
+	open    []Fetch // in flight
+	fetches []Fetch
+	ends    []Attempted
+	dropped int
+	stopped []Fetch
+	began   map[RequestID]time.Time
+	rate    func(Fetch) int64 // bytes per second; nil: none
+}
+
+func play(t *testing.T, cfg Config) *player {
+	return &player{t: t, q: New(cfg), now: start, began: make(map[RequestID]time.Time)}
+}
+
+func (p *player) step(in Input) {
+	if tick, is := in.(Tick); is && p.rate != nil {
+		tick.Received = make(map[RequestID]int64)
+		for _, f := range p.open {
+			tick.Received[f.ID] = p.rate(f) * int64(p.now.Sub(p.began[f.ID]).Seconds())
+		}
+		in = tick
+	}
+	var stopped []RequestID
+	for _, e := range p.q.Step(p.now, in) {
+		switch e := e.(type) {
+		case Stop:
+			i := slices.IndexFunc(p.open, func(f Fetch) bool { return f.ID == e.ID })
+			require.GreaterOrEqual(p.t, i, 0, "it is not in flight")
+			p.stopped = append(p.stopped, p.open[i])
+			p.open = slices.Delete(p.open, i, i+1)
+			stopped = append(stopped, e.ID)
+		case Fetch:
+			p.open = append(p.open, e)
+			p.began[e.ID] = p.now
+			p.fetches = append(p.fetches, e)
+		case Attempted:
+			p.ends = append(p.ends, e)
+		case Dropped:
+			p.dropped++
+		}
+	}
+	for _, id := range stopped {
+		p.step(Fetched{ID: id, Outcome: Nothing})
+	}
+}
+
+// wait ticks whenever the queue asks for it.
+func (p *player) wait(d time.Duration) {
+	p.run(d, func(Fetch) (time.Duration, Outcome) { return 1000 * time.Hour, Nothing })
+}
+
+// run is wait with requests that end after some time.
+func (p *player) run(d time.Duration, ends func(Fetch) (time.Duration, Outcome)) {
+	end, idle := p.now.Add(d), 0
+	for {
+		at, first := end, -1
+		for i, f := range p.open {
+			took, _ := ends(f)
+			if by := p.began[f.ID].Add(took); by.Before(at) {
+				at, first = by, i
+			}
+		}
+		wake, ok := p.q.NextWake()
+		switch {
+		case ok && (wake.Before(at) || first < 0 && wake.Equal(at)):
+			idle++
+			require.Less(p.t, idle, 1000, "the queue wakes itself without end")
+			if wake.After(p.now) {
+				p.now, idle = wake, 0
+			}
+			p.step(Tick{})
+		case first < 0:
+			p.now = end
+			return
+		default:
+			p.now = backoff.Later(p.now, at)
+			p.open[0], p.open[first] = p.open[first], p.open[0]
+			_, o := ends(p.open[0])
+			p.answer(o)
+		}
+	}
+}
+
+func (p *player) answer(o Outcome) { p.fetched(Fetched{Outcome: o}) }
+
+// fetched ends the first of the requests in flight.
+func (p *player) fetched(in Fetched) {
+	require.NotEmpty(p.t, p.open, "nothing is being fetched")
+	in.ID = p.open[0].ID
+	p.open = p.open[1:]
+	p.step(in)
+}
+
+// want wants a repository of an owner of its own.
+func (p *player) want(i int, by Origin, at ...string) {
+	p.step(Wanted{Repo: repoOf(byte(i), i), URLs: urls(p.t, at), Origin: by})
+}
+
+func (p *player) wantOf(owner byte, i int, at ...string) {
+	p.step(Wanted{Repo: repoOf(owner, i), URLs: urls(p.t, at)})
+}
+
+func (p *player) asked() (out []string) {
+	for _, f := range p.fetches {
+		out = append(out, strings.TrimPrefix(f.URL.String(), "https://"))
+	}
+	return out
+}
+
+func TestDelays(t *testing.T) {
+	for by, delay := range map[Origin]time.Duration{BySync: 500 * time.Millisecond, ByUser: 3 * time.Minute} {
+		p := play(t, config())
+		p.want(1, by, "a.example/x.git")
+		p.wait(delay - 1)
+		require.Empty(t, p.fetches)
+		p.wait(1)
+		require.Len(t, p.fetches, 1)
+	}
+}
+
+// A new event takes the earlier of two times, and the attempts begin anew.
+func TestWantedAgain(t *testing.T) {
+	p := play(t, config())
+	p.want(1, ByUser, "a.example/x.git")
+	p.wait(time.Second)
+	p.want(1, BySync, "a.example/x.git")
+	p.wait(500 * time.Millisecond)
+	require.Len(t, p.fetches, 1)
+	p.want(1, ByUser, "a.example/x.git", "b.example/x.git") // during an attempt
+	p.answer(Nothing)
+	p.answer(Nothing)
+	require.Equal(t, []string{"a.example/x.git", "b.example/x.git"}, p.asked())
+	require.Equal(t, p.now.Add(20*time.Second), p.ends[0].Next, "the backoff is shorter than the delay for clients")
+	p.want(1, ByUser)
+	require.Equal(t, p.now.Add(20*time.Second), p.q.Due(repoOf(1, 1)), "and stays")
+
+	// A server is asked again while another one takes long.
+	p = play(t, config())
+	p.want(1, BySync, "a.example/x.git", "slow.example/x.git")
+	p.wait(time.Second)
+	p.answer(Nothing)
+	p.want(1, BySync, "a.example/x.git", "slow.example/x.git")
+	p.wait(31 * time.Second)
+	require.Equal(t, []string{"a.example/x.git", "slow.example/x.git", "a.example/x.git"}, p.asked())
+}
+
+// An event for a repository during a request means that its answer does not complete the repository, and
+// an answer to a request of before says nothing of a repository that is wanted anew.
+func TestCompleteTooEarly(t *testing.T) {
+	p := play(t, config())
+	p.want(1, BySync, "a.example/x.git", "b.example/x.git")
+	p.wait(time.Second)
+	p.want(1, BySync, "a.example/x.git", "b.example/x.git")
+	p.answer(Complete)
+	require.Len(t, p.open, 1)
+	p.answer(Complete)
+	require.Zero(t, p.q.Len())
+	_, ok := p.q.NextWake()
+	require.False(t, ok)
+
+	p.want(1, BySync, "a.example/x.git")
+	p.wait(time.Second)
+	p.step(Whole{repoOf(1, 1)})
+	p.want(1, BySync, "a.example/x.git")
+	p.answer(Complete)
+	require.Equal(t, 1, p.q.Len())
+	p.step(Fetched{ID: 99, Outcome: Complete})
+	require.Equal(t, 1, p.q.Len())
+}
+
+func TestOverrides(t *testing.T) {
+	cfg := config()
+	cfg.Limits = map[graspsync.HostPort]Limit{url(t, "big.example").HostPort(): {Concurrent: 8, PerMinute: 60}}
+	p := play(t, cfg)
+	for i := range 10 {
+		p.want(i, BySync, fmt.Sprintf("big.example/%d.git", i))
+	}
+	p.wait(time.Second)
+	require.Equal(t, map[graspsync.HostPort]int{{Host: "big.example", Port: 443}: 8}, p.q.InFlight())
+}
+
+// The domains used longest ago are forgotten, beyond the number of those that are remembered.
+func TestBounds(t *testing.T) {
+	cfg := config()
+	cfg.MaxRepos, cfg.MaxHunts, cfg.MaxDomains = 5, 2, 3
+	p := play(t, cfg)
+	for i := range 8 {
+		p.want(i, BySync, fmt.Sprintf("h%d.example/x.git", i))
+	}
+	require.Equal(t, 3, p.dropped)
+	p.wait(time.Second)
+	require.Len(t, p.open, 2)
+	for len(p.open) > 0 {
+		p.wait(time.Second)
+		p.answer(Complete)
+	}
+	p.wait(2 * time.Minute)
+	p.step(Tick{})
+	require.Len(t, p.q.throttle.domains, 3)
+	for _, host := range []string{"h2.example", "h3.example", "h4.example"} {
+		require.Contains(t, p.q.throttle.domains, url(t, host).HostPort())
+	}
+}
+
+// Records of an earlier process are taken over; times that cannot be are corrected.
+func TestRestore(t *testing.T) {
+	a, b := url(t, "a.example"), url(t, "b.example")
+	p := play(t, config())
+	p.q.Restore(p.now, []PastRepo{
+		{repoOf(1, 1), 2, p.now.Add(30 * time.Second)}, {repoOf(2, 2), 1 << 40, p.now.Add(1000 * time.Hour)},
+		{repoOf(3, 3), -1, p.now.Add(-time.Hour)}, {repoOf(4, 4), 3, p.now.Add(time.Minute)},
+	}, []PastDomain{
+		{Domain: a.HostPort(), Last: p.now.Add(-20 * time.Second), Recent: 29},
+		{Domain: b.HostPort(), Last: p.now.Add(time.Hour), Failures: 1, BrokenUntil: p.now.Add(1000 * time.Hour)},
+	})
+	for i := 1; i <= 3; i++ {
+		p.want(i, BySync, fmt.Sprintf("a.example/%d.git", i), fmt.Sprintf("b.example/%d.git", i))
+	}
+	p.step(Whole{repoOf(4, 4)})
+	p.want(4, BySync, "a.example/4.git")
+	p.wait(time.Second)
+	require.Len(t, p.fetches, 1, "one more this minute, and b is broken")
+	require.Equal(t, Fetch{ID: 1, Repo: repoOf(3, 3), URL: url(t, "a.example/3.git"), Attempt: 1, Wait: 20 * time.Second, Recent: 30}, p.fetches[0])
+	p.answer(Nothing)
+	p.wait(38 * time.Second)
+	require.Len(t, p.fetches, 1)
+	p.run(140*time.Second, func(Fetch) (time.Duration, Outcome) { return time.Second, Nothing })
+	number := make(map[string]int)
+	for _, f := range p.fetches {
+		require.Equal(t, a.HostPort(), f.URL.HostPort())
+		number[f.Repo.Identifier] = max(number[f.Repo.Identifier], f.Attempt)
+	}
+	require.GreaterOrEqual(t, number["r1"], 3, "it goes on where it was")
+	require.NotZero(t, number["r2"], "no later than the longest backoff")
+	failures, until := p.q.Broken(b.HostPort())
+	require.Equal(t, 1, failures)
+	require.Equal(t, start.Add(24*time.Hour), until)
+}
+
+// A server is owed that waits for its turn, may be asked soon, and was not asked since the event came.
+func TestOwes(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit = Limit{Concurrent: 1, PerMinute: 2}
+	p := play(t, cfg)
+	came := p.now
+	owes := func() (out []bool) {
+		for i := range 3 {
+			out = append(out, p.q.Owes(p.now, repoOf(byte(i), i), came))
+		}
+		return out
+	}
+	none := []bool{false, false, false}
+	require.Equal(t, none, owes())
+	for i := range 3 {
+		p.want(i, BySync, "a.example/"+string(rune('x'+i))+".git")
+	}
+	require.Equal(t, none, owes(), "their attempts are not due")
+	p.wait(time.Second)
+	require.Equal(t, []bool{false, true, true}, owes())
+	p.answer(Nothing)
+	require.Equal(t, []bool{false, false, true}, owes())
+	p.answer(Nothing)
+	p.wait(time.Minute)
+	require.Equal(t, none, owes())
+	require.True(t, p.q.Owes(p.now, repoOf(0, 0), p.now), "it was not asked for an event of now")
+	p.answer(Broken)
+	p.wait(30 * time.Second)
+	require.Equal(t, none, owes(), "nobody is asked soon")
+
+	p.now = p.now.Add(time.Hour)
+	p.q.Restore(p.now, []PastRepo{{Repo: repoOf(7, 7), Attempts: 1, Next: p.now}}, nil)
+	p.want(7, BySync, "a.example/7.git")
+	p.want(8, BySync, "a.example/8.git")
+	p.now = p.now.Add(time.Second) // without a step
+	require.False(t, p.q.Owes(p.now, repoOf(7, 7), came), "it was asked before a restart")
+	require.True(t, p.q.Owes(p.now, repoOf(8, 8), came))
+}
+
+// A request that was not made does not count for the domain.
+func TestUnaskedIsNotCounted(t *testing.T) {
+	cfg := config()
+	cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 5}
+	p := play(t, cfg)
+	for i := range 20 {
+		p.want(i, BySync, fmt.Sprintf("a.example/%d.git", i))
+	}
+	p.want(99, BySync, "a.example/good.git")
+	p.wait(time.Second)
+	for len(p.open) > 0 {
+		p.answer(Unasked)
+	}
+	require.Contains(t, p.asked(), "a.example/good.git")
+	for i := range 20 {
+		p.want(i, BySync, fmt.Sprintf("a.example/%d.git", i))
+	}
+	p.wait(time.Second)
+	for len(p.open) > 0 {
+		p.answer(Nothing)
+	}
+	require.Len(t, p.fetches, 21+5)
+	require.Empty(t, p.q.InFlight())
+}
+
+func TestWaitsAreLengthened(t *testing.T) {
+	cfg := config()
+	cfg.Seed = 7
+	q := New(cfg)
+	seen := make(map[time.Duration]bool)
+	for i := range 100 {
+		wait := q.backoff(repoOf(1, i), 1+i%5)
+		plain := backoff.Doubled(cfg.Backoff, cfg.MaxBackoff, 1+i%5)
+		require.GreaterOrEqual(t, wait, plain)
+		require.LessOrEqual(t, wait, plain+plain/10)
+		seen[wait] = true
+	}
+	require.Greater(t, len(seen), 50)
+}
+
+// One owner has at most half of the places, however many repositories it has, and at a domain its
+// repositories take one turn together.
+func TestRoundRobinByOwner(t *testing.T) {
+	drip := func(Fetch) (time.Duration, Outcome) { return 5 * time.Hour, Nothing }
+	p := play(t, config())
+	for i := range 40 {
+		p.wantOf(1, i, fmt.Sprintf("slow%d.example/r.git", i))
+	}
+	p.run(20*time.Second, drip)
+	require.Len(t, p.open, 5)
+	for n := range 20 {
+		p.wantOf(byte(2+n), n, fmt.Sprintf("good%d.example/r.git", n))
+		p.run(time.Second, func(f Fetch) (time.Duration, Outcome) {
+			if f.Repo.Owner == repoOf(1, 0).Owner {
+				return drip(f)
+			}
+			return 100 * time.Millisecond, Complete
+		})
+		require.Contains(t, p.asked(), fmt.Sprintf("good%d.example/r.git", n))
+	}
+
+	p = play(t, config())
+	for i := range 100 {
+		p.wantOf(1, i, fmt.Sprintf("hub.example/%d.git", i))
+	}
+	p.run(time.Minute, func(Fetch) (time.Duration, Outcome) { return time.Second, Nothing })
+	p.wantOf(2, 0, "hub.example/good.git")
+	p.run(time.Minute, func(Fetch) (time.Duration, Outcome) { return time.Second, Nothing })
+	require.Contains(t, p.asked(), "hub.example/good.git")
+	require.LessOrEqual(t, len(p.fetches), 60, "30 a minute")
+}
+
+// Whatever any number of owners do, each gets its part of the places: a slow request ends for another
+// owner after a minute, one that brings much does not, and a stopped URL is left alone for longer each
+// time.
+func TestSlowRequestsYield(t *testing.T) {
+	for name, at := range map[string]string{
+		"a domain each": "drip%d.example/r.git", "one domain": "hub.example/drip%d.git", "ports": "drip.example:%d/r.git",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := play(t, config())
+			honest, large := repoOf(1, 0), repoOf(2, 0)
+			ends := func(f Fetch) (time.Duration, Outcome) {
+				switch f.Repo {
+				case honest:
+					return time.Second, Complete
+				case large:
+					return time.Hour, Complete
+				}
+				return 5 * time.Hour, Nothing
+			}
+			p.rate = func(f Fetch) int64 {
+				if f.Repo == large {
+					return 100_000
+				}
+				return 50_000
+			}
+			p.wantOf(2, 0, "large.example/r.git")
+			p.run(time.Second, ends)
+			const strangers = 60
+			for i := range strangers {
+				p.wantOf(byte(100+i), i, fmt.Sprintf(at, 2000+i))
+			}
+			for range 5 {
+				p.run(20*time.Minute, ends)
+				p.wantOf(1, 0, "hub.example/r.git")
+				since := p.now
+				for p.q.repos[honest] != nil {
+					p.run(time.Second, ends)
+					require.Less(t, p.now.Sub(since), (strangers/4+1)*time.Minute)
+				}
+			}
+			require.Nil(t, p.q.repos[large])
+			stops := make(map[graspsync.CloneURL][]time.Duration)
+			for _, f := range p.stopped {
+				require.NotEqual(t, large, f.Repo)
+				stops[f.URL] = append(stops[f.URL], p.began[f.ID].Sub(start))
+			}
+			require.Greater(t, len(stops), strangers/2)
+			for u, at := range stops {
+				for i := range len(at) - 1 {
+					require.GreaterOrEqual(t, at[i+1]-at[i], slowAfter+backoff.Doubled(stopMin, stopMax, i+1), u)
+				}
+			}
+		})
+	}
+	p := play(t, config())
+	for i := range 10 {
+		p.want(i, BySync, fmt.Sprintf("drip%d.example/r.git", i))
+	}
+	p.wait(10 * time.Minute)
+	require.Empty(t, p.stopped, "nobody waits")
+}
+
+// URLs that only pull requests name hold up neither the servers of members nor the next attempt.
+func TestServersOfPullRequests(t *testing.T) {
+	for _, n := range []int{2, 16, 100} {
+		p := play(t, config())
+		in := Wanted{Repo: repoOf(1, 1), URLs: urls(t, []string{"hub.example/r.git"})}
+		for i := range n {
+			in.Strangers = append(in.Strangers, url(t, fmt.Sprintf("slow%d.example/r.git", i)))
+		}
+		p.step(in)
+		p.run(time.Hour, func(f Fetch) (time.Duration, Outcome) {
+			if f.URL.HostPort().Host == "hub.example" {
+				return time.Second, Nothing
+			}
+			return 10 * time.Minute, Nothing
+		})
+		hub, most := 0, 0
+		for _, f := range p.fetches {
+			if f.URL.HostPort().Host == "hub.example" {
+				hub++
+			} else {
+				most++
+			}
+		}
+		require.GreaterOrEqual(t, hub, 25, "%d servers", n)
+		require.LessOrEqual(t, most, 7, "one at a time")
+	}
+}
+
+// In drawn worlds the limits hold at every moment, a tick that NextWake does not ask for does nothing, and
+// the queue ends empty.
+func TestDrawnWorlds(t *testing.T) {
+	takes := map[byte]time.Duration{'q': time.Second, 'm': 75 * time.Second, 's': 10 * time.Minute}
+	for seed := range uint64(racetest.Rounds(80)) {
+		rng := rand.New(rand.NewPCG(seed, 31))
+		cfg := config()
+		cfg.MaxHunts, cfg.MaxRepos, cfg.MaxDomains = 1+rng.IntN(7), 40, 12 // servers, and none is forgotten
+		cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(4), PerMinute: 1 + rng.IntN(30)}
+		p := play(t, cfg)
+		p.rate = func(f Fetch) int64 { return []int64{0, 1000, 60_000, 1_000_000}[f.ID%4] }
+		ends := func(f Fetch) (time.Duration, Outcome) {
+			return takes[f.URL.HostPort().Host[0]], Outcome(uint64(f.ID) * 7 % 4)
+		}
+		for range 150 {
+			p.run(time.Duration(rng.IntN(40))*time.Second, ends)
+			before, stopped := len(p.fetches), len(p.stopped)
+			p.step(Tick{})
+			require.Len(t, p.fetches, before, "seed %d", seed)
+			require.Len(t, p.stopped, stopped, "seed %d", seed)
+			if len(p.open) > 0 && rng.IntN(4) == 0 {
+				p.fetched(Fetched{Outcome: Outcome(rng.IntN(4)), More: rng.IntN(3) > 0})
+			}
+			drawn(t, p, rng)
+			limitsHold(t, p)
+		}
+		p.run(24*time.Hour, func(Fetch) (time.Duration, Outcome) { return time.Second, Complete })
+		require.Zero(t, p.q.Len(), "seed %d", seed)
+		require.Empty(t, p.q.requests)
+		require.Empty(t, p.q.owners)
+		require.Zero(t, p.q.ring.Len())
+	}
+}
+
+// drawn sends an input for a random repository.
+func drawn(t *testing.T, p *player, rng *rand.Rand) {
+	n := rng.IntN(12)
+	ref := repoOf(byte(n%5), n%3)
+	switch rng.IntN(6) {
+	case 0:
+		p.step(Whole{ref})
+	case 1:
+		p.step(Renew{Repo: ref})
+	default:
+		var at []graspsync.CloneURL
+		for range 1 + rng.IntN(4) {
+			at = append(at, url(t, fmt.Sprintf("%c%d.example/%d.git", "qms"[rng.IntN(3)], rng.IntN(4), rng.IntN(3))))
+		}
+		slices.SortFunc(at, func(a, b graspsync.CloneURL) int { return strings.Compare(a.String(), b.String()) })
+		at = slices.Compact(at)
+		own := rng.IntN(len(at) + 1)
+		p.step(Wanted{Repo: ref, URLs: at[:own], Strangers: at[own:], Origin: Origin(rng.IntN(2))})
+	}
+}
+
+func limitsHold(t *testing.T, p *player) {
+	cfg, repos, owners, at := p.q.cfg, make(map[graspsync.RepoRef]int), make(map[graspsync.PubKey]int), make(map[Fetch]int)
+	require.LessOrEqual(t, len(p.open), cfg.MaxHunts)
+	for _, f := range p.open {
+		owners[f.Repo.Owner]++
+		require.LessOrEqual(t, owners[f.Repo.Owner], (cfg.MaxHunts+1)/2)
+		repos[f.Repo]++
+		require.LessOrEqual(t, repos[f.Repo], AtOnce)
+		at[Fetch{Repo: f.Repo, URL: f.URL}]++
+		require.Equal(t, 1, at[Fetch{Repo: f.Repo, URL: f.URL}])
+	}
+	recent := make(map[graspsync.HostPort]int)
+	for _, f := range p.fetches {
+		if p.now.Sub(p.began[f.ID]) < time.Minute {
+			recent[f.URL.HostPort()]++
+		}
+	}
+	for a, n := range p.q.InFlight() {
+		require.LessOrEqual(t, n, cfg.DefaultLimit.Concurrent)
+		require.NotNil(t, p.q.throttle.domains[a])
+		require.Equal(t, n, p.q.throttle.domains[a].inFlight())
+	}
+	for a, n := range recent {
+		require.LessOrEqual(t, n, cfg.DefaultLimit.PerMinute, a)
+	}
+}
