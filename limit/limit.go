@@ -6,7 +6,7 @@
 //
 //   - [Table] is for things that are kept: records, connections, pending events.
 //   - [Slots] is for things that are used for a while: processes, memory, places.
-//   - [Rate] is for things per second: requests, events, bytes.
+//   - [Rate] is for things per second: requests, events, bytes. [Daily] counts what came in a day.
 package limit
 
 import (

@@ -1,12 +1,8 @@
 package gitfetch
 
 import (
-	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,31 +37,4 @@ func TestPromiseP17_ManyNamesOfOneAddress(t *testing.T) {
 	require.Positive(t, got)
 	require.Less(t, got, 4)
 	require.Positive(t, refused)
-}
-
-func TestAddressesOfADay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &addresses{most: 100}
-		a, same := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::ffff:1")
-		next, four := netip.MustParseAddr("2001:db8:0:1::1"), netip.MustParseAddr("::ffff:192.0.2.1")
-		s.add(a, 60, time.Now())
-		require.NoError(t, s.check(same, time.Now()))
-		s.add(same, 40, time.Now())
-		require.Error(t, s.check(a, time.Now()))
-		require.NoError(t, s.check(next, time.Now()))
-		s.add(four, 100, time.Now())
-		require.Error(t, s.check(netip.MustParseAddr("192.0.2.1"), time.Now()))
-		require.NoError(t, s.check(netip.MustParseAddr("192.0.2.2"), time.Now()))
-		s.add(netip.Addr{}, 1000, time.Now())
-		s.add(next, 0, time.Now())
-		require.Len(t, s.spent, 2)
-		time.Sleep(24 * time.Hour)
-		require.NoError(t, s.check(a, time.Now()))
-		s.add(a, 1, time.Now())
-		require.NoError(t, s.check(a, time.Now()))
-		for i := range maxAddresses + 1000 {
-			s.add(netip.MustParseAddr(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), 1, time.Now())
-		}
-		require.Len(t, s.spent, 50_000)
-	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -19,12 +20,13 @@ func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
 	tip := history(t, there, "main", 1)[0]
 	o := serve(t, there, nil)
 	f := fetcher(t, Config{MaxFetches: 1, fixed: constants{Timeout: time.Second}})
-	f.receiver.fetching <- struct{}{}
+	place, err := f.receiver.fetching.Acquire(t.Context(), limit.Stranger{}, 1)
+	require.NoError(t, err)
 	here := bare(t, nip34.SHA1)
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	time.Sleep(1500 * time.Millisecond)
-	<-f.receiver.fetching
+	place.Release()
 	require.NoError(t, <-done)
 }
 
@@ -44,7 +46,7 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	require.Eventually(t, func() bool { return len(o.seen()) == 2 }, 10*time.Second, time.Millisecond)
-	release, err := f.git.children.acquire(t.Context(), here, false)
+	release, err := f.git.acquire(t.Context(), here, false)
 	require.NoError(t, err)
 	close(answered)
 	time.Sleep(2500 * time.Millisecond)
@@ -53,29 +55,23 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 }
 
 // A repository that did not come within ten minutes never came, however fast it came. Now
-// it has the more time the more has come, but only some at once, and a server that drips
-// has no more than before.
+// it has the more time the more has come, and a server that drips has no more than before.
 func TestWhatComesFastEnoughMayTakeLong(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		rate    int64 // bytes a second
-		total   time.Duration
-		crowded bool
-		ends    time.Duration // 0: when all has come
+		name  string
+		rate  int64 // bytes a second
+		total time.Duration
+		ends  time.Duration // 0: when all has come
 	}{
-		{"fast", 1 << 20, time.Hour, false, 0},
-		{"just fast enough", 64<<10 + 100, 5 * time.Hour, false, 0},
-		{"half of that", 32 << 10, time.Hour, false, 1200 * time.Second},
-		{"a drip", 1100, time.Hour, false, 610 * time.Second},
-		{"short", 1100, 9 * time.Minute, false, 0},
-		{"fast, and others are", 1 << 20, time.Hour, true, 600 * time.Second},
+		{"fast", 1 << 20, time.Hour, 0},
+		{"just fast enough", 64<<10 + 100, 5 * time.Hour, 0},
+		{"half of that", 32 << 10, time.Hour, 1200 * time.Second},
+		{"a drip", 1100, time.Hour, 610 * time.Second},
+		{"short", 1100, 9 * time.Minute, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &receiver{cfg: Config{}.withDefaults(), long: make(chan struct{}, 1)}
-				if c.crowded {
-					r.long <- struct{}{}
-				}
+				r := &receiver{cfg: Config{}.withDefaults()}
 				ctx, end := context.WithCancelCause(t.Context())
 				m := &meter{}
 				done := r.allow(m, end)
@@ -90,18 +86,13 @@ func TestWhatComesFastEnoughMayTakeLong(t *testing.T) {
 				}
 				done()
 				took := time.Since(began)
-				require.Equal(t, c.crowded, len(r.long) == 1)
 				if c.ends == 0 {
 					require.NoError(t, ctx.Err())
 					end(nil)
 					return
 				}
 				require.InDelta(t, c.ends.Seconds(), took.Seconds(), 15)
-				if c.crowded {
-					require.ErrorIs(t, context.Cause(ctx), errCrowded)
-				} else {
-					require.True(t, limited("seconds")(context.Cause(ctx)))
-				}
+				require.True(t, limited("seconds")(context.Cause(ctx)))
 			})
 		})
 	}

@@ -62,8 +62,7 @@ type Config struct {
 // constants are the numbers about which no two operators would differ. Only tests have others.
 type constants struct {
 	// Timeout bounds one fetch that does not bring much; one that does may take longer, by
-	// as much as the bytes that came take at 64 times MinRate. A quarter of MaxFetches may
-	// take longer at once. Defaults to 10 min.
+	// as much as the bytes that came take at 64 times MinRate. Defaults to 10 min.
 	Timeout time.Duration
 	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
 	// Default to 64 MiB and 500,000.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
@@ -59,7 +60,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	if weakHash(build) {
 		cfg.Logger.Warn("git was built with a SHA-1 that does not detect collisions", "version", version)
 	}
-	git := &program{path: cfg.Git, memory: cfg.Memory, children: newSlots(cfg.MaxChildren)}
+	git := &program{path: cfg.Git, memory: cfg.Memory, children: halves(cfg.MaxChildren), long: halves(max(1, cfg.MaxChildren/4))}
 	storage := &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk}
 	objects := &objectReader{git: git, disk: storage}
 	parts := newParts()
@@ -71,11 +72,14 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		refs: &refStore{git: git, disk: storage, objects: objects},
 		http: client, receiver: receiver, quarantines: quarantines,
 		sharer: &sharer{
-			git: git, disk: storage, objects: objects, quarantines: quarantines, copies: newCopies(maxCopies), log: cfg.Logger,
+			git: git, disk: storage, objects: objects, quarantines: quarantines, copied: limit.NewDaily[string](maxRemembered), log: cfg.Logger,
 		},
 		maintainer: newMaintainer(git, storage, objects),
 	}, nil
 }
+
+// halves returns so many places, of which one owner has at most half.
+func halves(total int) *limit.Slots { return limit.NewSlots(int64(total), int64(total+1)/2) }
 
 // GitVersion is what git says of itself.
 func (f *Fetcher) GitVersion() string { return f.version }

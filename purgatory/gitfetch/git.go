@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -116,7 +117,8 @@ const (
 type program struct {
 	path     string
 	memory   *gitrun.Memory
-	children *slots
+	children *limit.Slots // places to run a child, by owner
+	long     *limit.Slots // a quarter of them: places of walks that may take longer than longAfter
 	// started, for tests, nil otherwise: which child is about to start.
 	started func(cmd *exec.Cmd)
 }
@@ -125,7 +127,7 @@ type program struct {
 // is killed.
 func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	began := time.Now()
-	release, err := g.children.acquire(ctx, c.dir, c.long)
+	release, err := g.acquire(ctx, c.dir, c.long)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +139,45 @@ func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	}
 	return out, err
 }
+
+// longAfter separates walks that may take long from others. The owner of a repository decides how long
+// a walk takes.
+const longAfter = 10 * time.Second
+
+// acquire waits for the right to run a child in a repository, one owner after another. A walk may take long unless its context
+// ends soon.
+func (g *program) acquire(ctx context.Context, dir string, walk bool) (release func(), err error) {
+	if left, limited := stopwatch.Left(ctx); limited {
+		walk = walk && left > longAfter
+	} else if end, ok := ctx.Deadline(); ok && time.Until(end) <= longAfter {
+		walk = false
+	}
+	defer stopwatch.Waits(ctx)()
+	who := limit.Stranger{ID: ownerOf(dir)}
+	places := []*limit.Slots{g.children}
+	if walk {
+		places = []*limit.Slots{g.long, g.children}
+	}
+	var held []*limit.Slot
+	release = func() {
+		for _, slot := range held {
+			slot.Release()
+		}
+	}
+	for _, of := range places {
+		slot, err := of.Acquire(ctx, who, 1)
+		if err != nil {
+			release()
+			return nil, fmt.Errorf("waiting to run git: %w: %w", purgatory.ErrCrowded, err)
+		}
+		held = append(held, slot)
+	}
+	return release, nil
+}
+
+// ownerOf returns the owner of a repository by the name of its folder: package gitserve keeps the
+// repositories of an owner in one folder.
+func ownerOf(dir string) string { return filepath.Dir(dir) }
 
 // runNow is run for who has the right already.
 func (g *program) runNow(outer context.Context, c child) ([]byte, error) {

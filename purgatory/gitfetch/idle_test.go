@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/limit"
 )
 
 // idle checks that nobody has the right to run git any more, or waits for it, or is counted
@@ -11,17 +13,11 @@ import (
 // keeps others out for good.
 func (f *Fetcher) idle(t testing.TB) {
 	t.Helper()
-	c := f.git.children
-	c.mu.Lock()
-	require.Zero(t, c.running)
-	require.Zero(t, c.walks)
-	require.Zero(t, c.long)
-	require.Empty(t, c.busy)
-	require.Empty(t, c.waiting)
-	c.mu.Unlock()
-	require.Empty(t, f.receiver.fetching)
-	require.Empty(t, f.receiver.long)
-	require.Empty(t, f.maintainer.slots)
+	for _, places := range []*limit.Slots{f.git.children, f.git.long, f.receiver.fetching, f.maintainer.places} {
+		used, waiting := places.Stats()
+		require.Zero(t, used)
+		require.Zero(t, waiting)
+	}
 	f.maintainer.mu.Lock()
 	require.Empty(t, f.maintainer.busy)
 	f.maintainer.mu.Unlock()

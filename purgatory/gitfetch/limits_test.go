@@ -178,6 +178,12 @@ func gone(pid string) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
+// running returns the number of children that may run now.
+func (f *Fetcher) running() int {
+	used, _ := f.git.children.Stats()
+	return int(used)
+}
+
 // Never more children than allowed, and servers that take their time have none: they
 // keep nobody from running git, and from fetching only those beyond MaxFetches.
 func TestPromiseP30_Children(t *testing.T) {
@@ -200,7 +206,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	f.git.started = func(*exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
-		most = max(most, f.git.children.len())
+		most = max(most, f.running())
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -210,7 +216,7 @@ func TestPromiseP30_Children(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return hanging.Load() == 6 }, time.Minute, time.Millisecond)
-	require.Eventually(t, func() bool { return f.git.children.len() == 0 }, time.Minute, time.Millisecond, "none while they drip")
+	require.Eventually(t, func() bool { return f.running() == 0 }, time.Minute, time.Millisecond, "none while they drip")
 	here := configured(t, sample(t))
 	ours := sample(t)
 	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
@@ -226,8 +232,8 @@ func TestPromiseP30_Children(t *testing.T) {
 	require.Empty(t, children(t))
 	full, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 2 {
-		release, err := f.git.children.acquire(t.Context(), here, false)
+	for _, dir := range []string{here, "/another owner/r.git"} {
+		release, err := f.git.acquire(t.Context(), dir, false)
 		require.NoError(t, err)
 		defer release()
 	}

@@ -2,7 +2,6 @@ package gitfetch
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,9 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
@@ -30,9 +29,6 @@ const (
 	// fewPacks and fewRefs are worth no work: a reader does not notice them.
 	fewPacks = 8
 	fewRefs  = 64
-	// maxShared is how many packs stay as they are because another repository has them too:
-	// the largest. The others are like our own, though that takes room.
-	maxShared = 16
 	// pruneEvery is the least time between two full repacks of a repository. It is longer for one
 	// where that takes long: at most one part in pruneShare of the time goes there.
 	pruneEvery = 7 * 24 * time.Hour
@@ -53,23 +49,23 @@ type maintainer struct {
 	git     *program
 	disk    *storage
 	objects *objectReader
-	slots   chan struct{} // one for each repository that is maintained
+	places  *limit.Slots // one for each repository that is maintained
 
 	mu   sync.Mutex
 	busy map[string]bool // guarded by mu: the folders that are maintained
 }
 
 func newMaintainer(git *program, disk *storage, objects *objectReader) *maintainer {
-	return &maintainer{git: git, disk: disk, objects: objects, slots: make(chan struct{}, maxMaintained), busy: make(map[string]bool)}
+	return &maintainer{git: git, disk: disk, objects: objects, places: limit.NewSlots(maxMaintained, maxMaintained), busy: make(map[string]bool)}
 }
 
 // maintain does what [Fetcher.Maintain] says.
 func (mr *maintainer) maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
-	release, err := acquire(ctx, mr.slots)
+	place, err := mr.places.Acquire(ctx, limit.Stranger{}, 1)
 	if err != nil {
-		return purgatory.Maintained{}, err
+		return purgatory.Maintained{}, fmt.Errorf("waiting to run git: %w", err)
 	}
-	defer release()
+	defer place.Release()
 	m := &maintenance{maintainer: mr, how: how, now: time.Now()}
 	defer m.leave()
 	if err := m.run(ctx); err != nil {
@@ -100,7 +96,6 @@ type packFile struct {
 	kept   bool // by a note
 	marked bool // that is ours
 	cruft  bool // it has what nothing named when it was made
-	linked bool // it came here from another repository, which has it still
 }
 
 // record is what is kept beside a repository of its maintenance. To lose it costs a full repack.
@@ -221,10 +216,6 @@ func (m *maintenance) look() error {
 	if err != nil {
 		return err
 	}
-	came, err := linked(m.disk.files, m.dir)
-	if err != nil {
-		return err
-	}
 	ours, err := marks(m.disk.files, m.dir)
 	if err != nil {
 		return err
@@ -243,8 +234,6 @@ func (m *maintenance) look() error {
 		p := m.packs[base]
 		switch ext {
 		case "pack":
-			st, ok := info.Sys().(*syscall.Stat_t)
-			p.linked = ok && st.Nlink > 1 && came[base]
 			p.size += info.Size()
 		case "idx":
 			p.size += info.Size()
@@ -349,32 +338,18 @@ func (m *maintenance) write(last record) error {
 // It takes no object away, whether or not something names it, so that it needs no lock.
 func (m *maintenance) gather(ctx context.Context) error {
 	few := m.names(func(p packFile) bool { return !p.kept && !p.cruft })
-	if len(few)-len(m.shared())+m.loose/fewPacks < fewPacks {
+	if len(few)+m.loose/fewPacks < fewPacks {
 		return nil
 	}
 	return m.repack(ctx, "--geometric=2", "--write-midx")
 }
 
-// shared returns the packs that stay as they are since they came from another repository, which has
-// them still: to write them anew would take room, whoever only named them.
-func (m *maintenance) shared() []string {
-	if m.how.Now {
-		return nil
-	}
-	shared := m.names(func(p packFile) bool { return p.linked && !p.kept && !p.cruft })
-	slices.SortStableFunc(shared, func(a, b string) int { return cmp.Compare(m.packs[b].size, m.packs[a].size) })
-	return shared[:min(len(shared), maxShared)]
-}
-
-// repack has git repack what is not shared.
+// repack has git repack the packs.
 func (m *maintenance) repack(ctx context.Context, args ...string) error {
 	if err := m.room(); err != nil {
 		return err
 	}
 	args = append([]string{"repack", "-d", "-n", "--quiet", "--threads=1"}, args...)
-	for _, base := range m.shared() {
-		args = append(args, "--keep-pack="+base+".pack")
-	}
 	if _, err := m.child(ctx, nil, args...); err != nil {
 		return fmt.Errorf("packing: %w", err)
 	}

@@ -282,49 +282,6 @@ func TestMarkedPacksStay(t *testing.T) {
 	git(t, dir, "fsck", "--strict")
 }
 
-// Repositories that have a pack in common, which takes no room, were each given a copy of it
-// by the first full repack. It stays what it is, where it came to, as long as the other one
-// has it.
-func TestSharedPacksStayShared(t *testing.T) {
-	f := fetcher(t, Config{})
-	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	history(t, from, "main", 3)
-	tip := oid(t, git(t, from, "rev-parse", "main"))
-	git(t, from, "repack", "-adq")
-	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{tip}))
-	git(t, to, "update-ref", "refs/heads/main", tip.String())
-	require.NoError(t, f.Cleanup(t.Context(), to))
-	k := keeping(t, f, to)
-	before := k.packs()
-	require.Len(t, before, 1)
-	more := packed(t, to, tip, "more")
-	git(t, to, "update-ref", "refs/heads/more", more.String())
-	require.True(t, k.maintain().Pruned)
-	require.Subset(t, k.packs(), before)
-	require.Len(t, k.packs(), 2)
-	for i := range 2 * fewPacks {
-		more = packed(t, to, more, fmt.Sprint(i))
-		git(t, to, "update-ref", "refs/heads/more", more.String())
-	}
-	k.maintain()
-	require.Subset(t, k.packs(), before)
-	require.Less(t, len(k.packs()), 5)
-	git(t, to, "fsck", "--connectivity-only")
-	git(t, to, "update-ref", "-d", "refs/heads/main")
-	git(t, to, "update-ref", "-d", "refs/heads/more")
-	k.later(15 * 24 * time.Hour)
-	require.True(t, k.maintain().Pruned)
-	require.True(t, k.has(tip), "it takes no room")
-	origin := keeping(t, f, from)
-	origin.how.Prune = true
-	require.True(t, origin.maintain().Pruned)
-	k.later(15 * 24 * time.Hour)
-	require.True(t, k.maintain().Pruned)
-	require.False(t, k.has(tip))
-	git(t, from, "fsck", "--connectivity-only")
-	require.Equal(t, tip.String(), git(t, from, "rev-parse", "main"))
-}
-
 // What is damaged, or a git that fails or is killed at any step, leaves what was there.
 func TestMaintenanceThatIsKilled(t *testing.T) {
 	real, err := exec.LookPath("git")

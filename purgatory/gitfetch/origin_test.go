@@ -265,5 +265,3 @@ func fetcherTrusting(t testing.TB, cfg Config, srv *httptest.Server) *Fetcher {
 	t.Cleanup(f.Close)
 	return f
 }
-
-func mkdir(dir string) error { return os.Mkdir(dir, 0o700) }

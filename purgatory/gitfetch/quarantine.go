@@ -269,10 +269,10 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 		return err
 	}
 	defer pack.close()
-	if err := q.receiver.receive(ctx, pack, from, wants, haves, format, m); err != nil {
+	if err := q.receiver.receive(ctx, q.dir, pack, from, wants, haves, format, m); err != nil {
 		return err
 	}
-	release, err := q.git.children.acquire(ctx, q.dir, true)
+	release, err := q.git.acquire(ctx, q.dir, true)
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
@@ -19,19 +23,18 @@ import (
 // and time. It is safe for concurrent use.
 type receiver struct {
 	// set by newReceiver, read-only
-	cfg       Config
-	faults    fsck.Rules
-	client    *upload.Client
-	disk      *storage
-	addresses *addresses
+	cfg    Config
+	faults fsck.Rules
+	client *upload.Client
+	disk   *storage
+	came   *limit.Daily[string] // bytes, by client address
 
-	fetching chan struct{} // and one for each fetch that waits for a server
-	long     chan struct{} // and one for each of them that takes longer than Timeout
+	fetching *limit.Slots // places of fetches that wait for a server
 }
 
 func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *storage) *receiver {
 	return &receiver{
-		cfg: cfg, faults: faults, disk: disk, addresses: &addresses{most: cfg.MaxAddressDay},
+		cfg: cfg, faults: faults, disk: disk, came: limit.NewDaily[string](maxRemembered),
 		client: &upload.Client{
 			HTTP: client, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
 			Limits: upload.Limits{
@@ -39,65 +42,71 @@ func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *stora
 				PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
 			},
 		},
-		fetching: make(chan struct{}, cfg.MaxFetches),
-		long:     make(chan struct{}, max(1, cfg.MaxFetches/4)),
+		fetching: halves(cfg.MaxFetches),
 	}
+}
+
+// maxRemembered is the number of addresses, and of owners, whose bytes of a day are counted.
+const maxRemembered = 50_000
+
+// peer learns which address a request goes to.
+type peer struct{ addr atomic.Value }
+
+// trace makes requests of a context report the address that they go to.
+func (p *peer) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
+			p.addr.Store(limit.Client(at.Addr()).ID)
+		}
+	}})
+}
+
+// address returns the IPv4 address, or the /64 of an IPv6 address, because that may be one host; empty if
+// there was no connection.
+func (p *peer) address() string {
+	at, _ := p.addr.Load().(string)
+	return at
 }
 
 // maxRequests is how many requests one fetch makes, redirects and all.
 const maxRequests = 4
 
-// allow gives a fetch its time, which ends it when it is over: Timeout, and more if enough
-// comes and not too many others take long. done must be called once.
+// allow gives a fetch its time, which ends it when it is over: Timeout, and more if enough comes. done must be
+// called once.
 func (r *receiver) allow(m *meter, end context.CancelCauseFunc) (done func()) {
-	long := false
 	m.clock = newClock(r.cfg.fixed.Timeout, func(took time.Duration) time.Duration {
 		more := r.cfg.earned(m.n.Load()) - took
 		if more < time.Second { // it would come to nothing
 			end(fmt.Errorf("%w: %w", purgatory.ErrSlow, &LimitError{Limit: "seconds", Most: int64(took / time.Second)}))
 			return 0
 		}
-		if !long {
-			select {
-			case r.long <- struct{}{}:
-				long = true
-			default:
-				end(errCrowded)
-				return 0
-			}
-		}
 		return more
 	})
-	return func() {
-		m.clock.end()
-		if long {
-			<-r.long
-		}
-	}
+	return m.clock.end
 }
 
-// errCrowded ends a fetch that would take long while others do. It is not the server's
-// fault, and it may be asked again.
-var errCrowded = errors.New("too many fetches take long")
-
-// receive has a pack in a file, or an error.
-func (r *receiver) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
-	release, err := acquire(ctx, r.fetching)
+// receive writes the pack that a server sends for a repository to a file.
+func (r *receiver) receive(ctx context.Context, dir string, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(dir)}, 1)
 	if err != nil {
-		return err
+		return fmt.Errorf("waiting to ask a server: %w", err)
 	}
-	defer release()
+	defer place.Release()
 	m.clock.run()
 	defer m.clock.stop()
 	var p peer
 	ctx = p.trace(ctx)
-	defer func() { r.addresses.add(p.address(), m.n.Load(), time.Now()) }()
+	defer func() {
+		if at := p.address(); at != "" {
+			r.came.Add(at, m.n.Load())
+		}
+	}()
 	server, err := r.client.Discover(ctx, from, m)
 	if err != nil {
 		return err
 	}
-	if err := r.addresses.check(p.address(), time.Now()); err != nil {
-		return err
+	if r.came.Today(p.address()).Units >= r.cfg.MaxAddressDay {
+		return &LimitError{Limit: "bytes of one address a day", Most: r.cfg.MaxAddressDay}
 	}
 	if server.Format != format {
 		return fmt.Errorf("%w: %s, ours %s", ErrFormat, server.Format, format)

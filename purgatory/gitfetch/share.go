@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
@@ -26,7 +26,7 @@ type sharer struct {
 	disk        *storage
 	objects     *objectReader
 	quarantines *quarantines
-	copies      *copies
+	copied      *limit.Daily[string] // bytes, by owner; of all under the empty name
 	log         *slog.Logger
 }
 
@@ -66,9 +66,6 @@ func (s *sharer) share(ctx context.Context, from, to string, ids []nip34.ObjectI
 	}
 	packs, loose, err := s.packsOf(ctx, from, in.Bytes(), len(ids[0].String())/2)
 	if err != nil {
-		return fmt.Errorf("sharing objects: %w", err)
-	}
-	if err := noteLinked(s.disk.files, to, packs); err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
 	}
 	all, err := s.linkPacks(from, to, packs)
@@ -197,58 +194,19 @@ func (s *sharer) linkPack(from, to string) error {
 	return s.disk.sync(to + ".keep")
 }
 
-// linkedName is of the file beside a repository that lists the packs which came to it by a
-// second name. To lose it costs room on the disk at most.
-const linkedName = "graspsync-linked"
+const (
+	// maxCopies is the number of bytes that are copied in a day, of which one owner has a part. Keys are free,
+	// and each may say that it needs what another repository has.
+	maxCopies   = 4 << 30
+	copiesShare = 8
+	// maxGrowth: a delta whose base is not copied is written out in full. A copy may have so
+	// many times the bytes that its objects have in their repository.
+	maxGrowth = 4
+)
 
-// linked reads that list, but for packs that have gone.
-func linked(on files, dir string) (map[string]bool, error) {
-	data, err := on.ReadFile(filepath.Join(dir, linkedName))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	bases := make(map[string]bool)
-	for base := range strings.FieldsSeq(string(data)) {
-		_, err := on.Lstat(filepath.Join(dir, "objects", "pack", filepath.Base(base)+".pack"))
-		switch {
-		case err == nil:
-			bases[base] = true
-		case !errors.Is(err, os.ErrNotExist):
-			return nil, err
-		}
-	}
-	return bases, nil
-}
+var errCopies = errors.New("too much was copied between repositories today")
 
-// noteLinked adds packs to the list that are about to come, under the lock of the repository.
-// Those that are there already are its own.
-func noteLinked(on files, dir string, bases []string) error {
-	all, err := linked(on, dir)
-	if err != nil {
-		return err
-	}
-	for _, base := range bases {
-		_, err := on.Lstat(filepath.Join(dir, "objects", "pack", base+".pack"))
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			all[base] = true
-		case err != nil:
-			return err
-		}
-	}
-	var text strings.Builder
-	for base := range all {
-		fmt.Fprintln(&text, base)
-	}
-	path := filepath.Join(dir, linkedName)
-	if err := on.WriteFile(path+".new", []byte(text.String()), 0o600); err != nil {
-		return err
-	}
-	return on.Rename(path+".new", path)
-}
-
-// shareCopy copies what revisions name. It is paid for before anything is packed: who may
-// have no more has no work done for him either.
+// shareCopy copies what revisions name, if its owner may have so much more today.
 func (s *sharer) shareCopy(ctx context.Context, from, to string, revisions []byte) error {
 	out, err := s.git.run(ctx, child{
 		dir: from, stdin: bytes.NewReader(revisions), long: true,
@@ -261,20 +219,18 @@ func (s *sharer) shareCopy(ctx context.Context, from, to string, revisions []byt
 	if err != nil {
 		return fmt.Errorf("sharing objects: git says %s", graspsync.Printable(string(out)))
 	}
-	who, err := payerOf(ctx, s.git, s.disk, to)
-	if err != nil {
-		return fmt.Errorf("sharing objects: %w", err)
-	}
-	more, err := s.copies.spend(time.Now(), who, size)
-	if err != nil {
-		return fmt.Errorf("sharing objects: %w", err)
+	owner := ownerOf(to)
+	if s.copied.Today(owner).Units+size > maxCopies/copiesShare || s.copied.Today("").Units+size > maxCopies {
+		return fmt.Errorf("sharing objects: %w", errCopies)
 	}
 	q, err := s.quarantines.open(to)
 	if err != nil {
 		return err
 	}
 	made, err := s.copyObjects(ctx, from, q, bytes.NewReader(revisions), maxGrowth*size+packSlack)
-	more(made - size)
+	for _, who := range []string{owner, ""} {
+		s.copied.Add(who, max(made, size))
+	}
 	if err == nil {
 		err = q.Promote(ctx)
 	}

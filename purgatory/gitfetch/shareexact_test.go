@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,69 +18,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
-
-// What is copied in a day is counted to the byte: who may have so many more gets just them,
-// a day is over after 24 hours, and what one is charged with is no other's.
-func TestCopiesAreCountedToTheByte(t *testing.T) {
-	began := time.Unix(1_700_000_000, 0)
-	c := copies{most: 16_000} // a thousand bytes for the first
-	spend := func(at time.Duration, who payer, bytes int64) bool {
-		more, err := c.spend(began.Add(at), who, bytes)
-		require.Equal(t, err == nil, more != nil)
-		return err == nil
-	}
-	a := payer{owner: "a"}
-	require.False(t, spend(0, a, 1001))
-	require.True(t, spend(0, a, 600))
-	require.False(t, spend(0, a, 401))
-	require.True(t, spend(0, a, 400))
-	require.False(t, spend(0, a, 1))
-	require.False(t, spend(0, payer{owner: "b"}, 876))
-	require.True(t, spend(0, payer{owner: "b"}, 875), "an eighth of what the first has left")
-	a.served = true
-	require.True(t, spend(0, a, 1000), "half of it is for who has served")
-	require.False(t, spend(0, a, 1))
-	require.Equal(t, [2]pool{{1875, map[string]int64{"a": 1000, "b": 875}}, {1000, map[string]int64{"a": 1000}}}, c.pools)
-	require.EqualValues(t, 5, c.refused)
-	require.False(t, spend(24*time.Hour-1, a, 1))
-	require.True(t, spend(24*time.Hour, a, 1))
-	require.Equal(t, [2]pool{{1, map[string]int64{"a": 1}}, {}}, c.pools)
-	require.False(t, spend(48*time.Hour-1, payer{owner: "c"}, 1000))
-	require.Equal(t, began.Add(24*time.Hour), c.since)
-	require.True(t, spend(48*time.Hour, payer{owner: "c"}, 1000))
-
-	more, err := c.spend(began.Add(48*time.Hour), payer{owner: "d"}, 1)
-	require.NoError(t, err)
-	more(41)
-	require.Equal(t, pool{1042, map[string]int64{"c": 1000, "d": 42}}, c.pools[0])
-}
-
-// Who has served something for a day has branches or tags: what strangers pushed is no such
-// thing, and neither is a repository of yesterday.
-func TestWhoHasServed(t *testing.T) {
-	f := fetcher(t, Config{})
-	for name, want := range map[string]bool{"": false, "refs/heads/main": true, "refs/tags/v1": true, "refs/nostr/" + strings.Repeat("a", 64): false} {
-		dir := bare(t, nip34.SHA1)
-		if name != "" {
-			o := blobs("x", 1)[0]
-			commit := thing{packedCommit, fmt.Appendf(nil, "tree %x\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx\n", o.id())}
-			place(t, dir, o, commit)
-			path := filepath.Join(dir, filepath.FromSlash(name))
-			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-			require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "%x\n", commit.id()), 0o600))
-		}
-		for old, served := range map[time.Duration]bool{24*time.Hour - time.Minute: false, 24*time.Hour + time.Minute: want} {
-			at := time.Now().Add(-old)
-			require.NoError(t, os.Chtimes(filepath.Join(dir, "config"), at, at))
-			who, err := payerOf(t.Context(), f.git, f.disk, dir)
-			require.NoError(t, err)
-			require.Equal(t, payer{owner: filepath.Dir(dir), served: served}, who, "%q, %v", name, old)
-		}
-		require.NoError(t, os.Remove(filepath.Join(dir, "config")))
-		_, err := payerOf(t.Context(), f.git, f.disk, dir)
-		require.ErrorIs(t, err, os.ErrNotExist)
-	}
-}
 
 // Packs are shared if what is in them is no more than twice what is needed and a thousand
 // objects; what is in no pack is copied besides.
@@ -199,28 +135,6 @@ func (n *noted) WriteFile(name string, data []byte, mode os.FileMode) error {
 func (n *noted) Rename(from, to string) error {
 	n.note("rename", to)
 	return n.openFiles.Rename(from, to)
-}
-
-// The list of packs that came by a second name has those that are about to come, once, and
-// forgets those that have gone; what a stranger may have written there names nothing elsewhere.
-func TestListOfWhatCame(t *testing.T) {
-	dir := bare(t, nip34.SHA1)
-	own, came := place(t, dir, blobs("own", 1)...), place(t, dir, blobs("came", 1)...)
-	list := filepath.Join(dir, linkedName)
-	require.NoError(t, os.WriteFile(list, []byte(came+"\npack-gone\n"), 0o600))
-	steps := &noted{to: dir}
-	require.NoError(t, noteLinked(steps, dir, []string{own, "pack-new", "pack-new"}))
-	require.Equal(t, []string{"write " + linkedName + ".new", "rename " + linkedName}, steps.steps)
-	lines := strings.Fields(readFile(t, list))
-	slices.Sort(lines)
-	require.Equal(t, []string{came, "pack-new"}, lines, "what is there already is its own")
-	got, err := linked(osFiles{}, dir)
-	require.NoError(t, err)
-	require.Equal(t, map[string]bool{came: true}, got)
-	require.NoError(t, os.Remove(list))
-	got, err = linked(osFiles{}, dir)
-	require.NoError(t, err)
-	require.Empty(t, got)
 }
 
 // What both repositories have is left out, and nothing is done where nothing is to be shared
