@@ -19,6 +19,7 @@ type absences struct {
 	policy   *containedPolicy
 	report   *report
 	refetch  *refetch
+	saving   *saving
 	waiting  atomic.Int64 // events that wait whole
 
 	arrivals arrivals // of those that are here, the newest
@@ -68,6 +69,7 @@ func (x *absences) note(n pending.Note) {
 	x.report.drop("rejected", d.Fresh)
 	x.report.drop("postponed", d.Later)
 	x.report.drop("remembered", d.Remembered)
+	x.lost(d.Unsaved)
 	x.waiting.Store(int64(x.rejected.Held().Waiting))
 }
 
@@ -134,9 +136,9 @@ func (x *absences) arrived(ctx context.Context, keys []pending.Key) []*pending.P
 func (x *absences) revived(waiting []*pending.PendingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
-		stats, _ := w.Payer.(*relayStats)
+		p, _ := w.Payer.(payer)
 		jobs[i] = &job{
-			key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true,
+			key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: p.stats, retry: p.retry, revived: true,
 		}
 	}
 	x.waiting.Store(int64(x.rejected.Held().Waiting))

@@ -63,46 +63,14 @@ func (g *ingest) audit(t *testing.T) {
 		}
 	}
 	require.Equal(t, coming, g.flights.coming)
-	require.Equal(t, g.retrier.owed.Load(), int64(len(g.retrier.retries.owed)))
 	if writing { // between two of its steps
 		return
-	}
-	r := &g.retrier.retries
-	var held, apart int64
-	waiting := make(map[*job]bool)
-	for _, j := range r.jobs {
-		require.False(t, j.apart && r.room == 0)
-		switch {
-		case j.apart:
-			apart += j.size
-		case !j.revived:
-			held += j.size
-		}
-		require.False(t, j.due.Before(r.soonest), "the first of them is not overslept")
-		if !j.revived {
-			waiting[j] = true
-			require.Same(t, j, g.flights.inFlight[j.key])
-		}
-	}
-	for _, j := range r.missed {
-		waiting[j] = true
-	}
-	require.Equal(t, held, r.held)
-	require.Equal(t, apart, r.apart)
-	require.Len(t, g.flights.waits, len(waiting))
-	for j := range g.flights.waits {
-		require.True(t, waiting[j], "it is said to wait")
-	}
-	if len(r.owed) > 0 {
-		require.False(t, r.askAt.IsZero(), "what is owed is asked for")
 	}
 	require.Equal(t, int64(len(g.flights.inFlight)), g.flights.unsettled.Load())
 	require.Equal(t, int64(g.absences.rejected.Held().Waiting), g.absences.waiting.Load())
 	inside := int64(0)
 	for _, j := range g.flights.inFlight {
-		if !j.apart {
-			inside += j.size
-		}
+		inside += j.size
 	}
 	used, _ := g.flights.room.Stats()
 	require.GreaterOrEqual(t, used, inside, "bytes in flight; some wait for their check yet")
@@ -128,11 +96,7 @@ func (g *ingest) leftOver(t *testing.T) {
 	t.Helper()
 	require.Empty(t, g.flights.inFlight)
 	require.Empty(t, g.flights.coming)
-	for j := range g.flights.waits {
-		require.Same(t, g.retrier.retries.missed[j.tokens[0].relay], j)
-	}
 	require.Zero(t, g.flights.unsettled.Load())
-	require.Zero(t, g.retrier.retries.apart)
 	for _, s := range []*limit.Slots{g.flights.room, g.flights.checks} {
 		used, waiting := s.Stats()
 		require.Zero(t, used)

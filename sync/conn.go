@@ -89,7 +89,7 @@ func newConn(ctx context.Context, env *connEnv, u graspsync.RelayURL, epoch uint
 		env: env, url: u, epoch: epoch, stats: stats,
 		mailbox: newMailbox[command](),
 		batches: make(map[plan.BatchID]*fetching),
-		live:    newToken(u),
+		live:    newToken(),
 		room:    make(chan struct{}, 1),
 	}
 	c.ctx, c.hangup = context.WithCancel(ctx)
@@ -545,7 +545,7 @@ func (c *conn) unfollow(id plan.LiveID) {
 // fetch starts a batch.
 func (c *conn) fetch(b plan.Batch) {
 	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
-		c.batches[b.ID] = &fetching{batch: b, token: newToken(c.url), since: now}
+		c.batches[b.ID] = &fetching{batch: b, token: newToken(), since: now}
 		c.outgrow(now)
 		return s.Fetch(now, b)
 	})

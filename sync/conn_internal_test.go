@@ -46,7 +46,7 @@ func (quiet) Traffic() Traffic { return Traffic{} }
 func TestDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := madeConn(t, Config{})
-		f := &fetching{batch: plan.Batch{ID: 3}, token: newToken(c.url)}
+		f := &fetching{batch: plan.Batch{ID: 3}, token: newToken()}
 		c.batches[3] = f
 		n := 0
 		deliver := func(a session.Deliver) {
@@ -319,7 +319,7 @@ func TestEndWaitsForWhatIsOnItsWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := madeConn(t, Config{})
 				for i, d := range w.settles {
-					f := &fetching{token: newToken(c.url)}
+					f := &fetching{token: newToken()}
 					f.token.hold()
 					c.batches[plan.BatchID(i+1)] = f //nolint:gosec // small
 					if d > 0 {

@@ -50,7 +50,7 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 		x.remembered(e)
 		x.awaits = q.ingest.absences.rejected.Keys(id)
 	}
-	switch failing, coming := q.ingest.flights.of(id); {
+	switch {
 	case held:
 		// The record is of an earlier state, or of a later one if the event has just ceased to be held.
 		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
@@ -58,9 +58,7 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
 		}
 		return x, nil
-	case failing:
-		x.Is = IsFailing
-	case coming:
+	case q.ingest.flights.has(id):
 		x.Is = IsInFlight
 		return x, nil
 	case x.Is == "" && q.ingest.absences.known.Has(id):
@@ -76,7 +74,7 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 
 // remembered adds what the table of absent events has, which survives a restart.
 func (s *EventState) remembered(e pending.State) {
-	s.Again = e.Awaits > 0 || e.Later || e.Wanted
+	s.Again = e.Awaits > 0 || e.Later || e.Wanted || e.Unsaved
 	if s.Event == nil && e.CreatedAt >= 0 {
 		s.Event, s.Relay = &EventHead{Kind: e.Kind, CreatedAt: e.CreatedAt.Time()}, e.Relay
 		if e.Whole != nil {
@@ -84,6 +82,8 @@ func (s *EventState) remembered(e pending.State) {
 		}
 	}
 	switch {
+	case e.Unsaved:
+		s.Is = IsFailing
 	case s.Is != "":
 		return
 	case e.Waits:

@@ -13,7 +13,7 @@ import (
 
 // Submit has an event go the way of one that a relay sent.
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
-	t := newToken(src.Relay)
+	t := newToken()
 	t.ended = func() {}
 	defer m.ingest.verification.hurry() // it is all that comes
 	return m.ingest.intake.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t, ids: new(wire.IDChecker)})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // flights is what is on its way into the Store: the copies that are looked at, who counts on
@@ -22,7 +21,6 @@ type flights struct {
 	// guarded by mu
 	inFlight map[copyKey]*job
 	coming   map[graspsync.EventID]int // jobs in flight, by the id of their event
-	waits    map[*job]struct{}         // of these, those that failed and wait to be tried again
 	entered  uint64                    // jobs, ever
 
 	unsettled atomic.Int64  // events in the pipeline
@@ -35,7 +33,7 @@ func hostShare(most int64) int64 { return max(1, most/4) }
 func newFlights(most int64) *flights {
 	return &flights{
 		room: limit.NewSlots(most, hostShare(most)), checks: limit.NewSlots(2*verifyBatch, verifyBatch),
-		claims: newClaims(), claimable: newClaimable(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), waits: make(map[*job]struct{}),
+		claims: newClaims(), claimable: newClaimable(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int),
 	}
 }
 
@@ -120,33 +118,6 @@ func (f *flights) has(id graspsync.EventID) bool {
 	return f.coming[id] > 0
 }
 
-// of reports whether a copy of an event is on its way, and whether one failed and waits to be tried
-// again.
-func (f *flights) of(id graspsync.EventID) (failing, coming bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for j := range f.waits {
-		failing = failing || j.key.id == id
-	}
-	return failing, f.coming[id] > 0
-}
-
-// failing takes note of jobs that wait to be tried again, or no more. Only what the
-// relays had that brought them is incomplete by that.
-func (f *flights) failing(jobs []*job, waiting bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, j := range jobs {
-		switch {
-		case j.revived: // does not count
-		case waiting:
-			f.waits[j] = struct{}{}
-		default:
-			delete(f.waits, j)
-		}
-	}
-}
-
 // stage is how far the pipeline has got.
 type stage struct{ entered, turn uint64 }
 
@@ -157,23 +128,17 @@ func (f *flights) stage() stage {
 	return stage{entered: f.entered, turn: f.turn.Load()}
 }
 
-// resting reports whether all that was in the pipeline at a stage is dealt with, but for
-// events that fail and wait to be tried again, and returns the relays that brought those.
-func (f *flights) resting(at stage) (failing map[graspsync.RelayURL]struct{}, resting bool) {
+// resting reports whether all that was in the pipeline at a stage is dealt with.
+func (f *flights) resting(at stage) bool {
 	if working := at.turn%2 == 1; working && f.turn.Load() == at.turn {
-		return nil, false // what is revived is in no table
+		return false // what is revived is in no table
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, j := range f.inFlight {
-		if _, waits := f.waits[j]; !waits && j.number <= at.entered {
-			return nil, false
+		if j.number <= at.entered {
+			return false
 		}
 	}
-	for j := range f.waits {
-		for _, t := range j.tokens {
-			lazy.Put(&failing, t.relay, struct{}{})
-		}
-	}
-	return failing, true
+	return true
 }

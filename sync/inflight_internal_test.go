@@ -7,14 +7,10 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -47,35 +43,6 @@ func (b *bench) id() (id graspsync.EventID) {
 	b.n++
 	binary.BigEndian.PutUint64(id[:], b.n)
 	return id
-}
-
-// waiting puts a job into the pipeline that has failed and waits to be tried again.
-func (b *bench) waiting(t *testing.T, relay graspsync.RelayURL, size int64, change ...func(*job)) *job {
-	t.Helper()
-	id := b.id()
-	tok := newToken(relay)
-	tok.ended = func() {}
-	j := &job{key: copyKey{id: id}, size: size, tries: 1, since: time.Now(), tokens: []*token{tok}}
-	j.incoming = graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id.String()}), Source: graspsync.Source{Kind: graspsync.CatchUp, Relay: relay}}
-	for _, f := range change {
-		f(j)
-	}
-	if !j.revived {
-		var err error
-		j.bytes, err = b.flights.room.Acquire(t.Context(), limit.Stranger{}, size)
-		require.NoError(t, err)
-		tok.hold()
-		require.True(t, b.flights.enter(j))
-	}
-	if j.apart {
-		b.retrier.retries.apart += size
-		if j.bytes != nil {
-			j.release()
-		}
-	}
-	b.flights.failing([]*job{j}, true)
-	b.retrier.retries.add(j, time.Now())
-	return j
 }
 
 // The Store's error is told, and so is that it answers another question.

@@ -36,7 +36,6 @@ type ingest struct {
 	flights  *flights
 	news     *news
 	saving   *saving
-	later    *laterTurns
 
 	// The steps, in order.
 	intake       *intake
@@ -63,14 +62,13 @@ func newIngest(
 		flights:  newFlights(cfg.Limits.InFlight),
 		news:     &news{most: cfg.fixed.FeedQueue, wake: make(chan struct{}, 1)},
 		saving:   &saving{},
-		later:    &laterTurns{},
 		toVerify: make(chan *job, 2*verifyBatch),
 		toSave:   make(chan *job, 2*saveBatch),
 		ended:    make(chan struct{}),
 	}
 	g.absences = &absences{
 		known: pending.NewKnown(cfg.fixed.Remembered), rejected: pending.NewRejectedIndex(rejectedConfig(cfg)),
-		store: g.store, policy: g.policy, report: r, refetch: g.refetch,
+		store: g.store, policy: g.policy, report: r, refetch: g.refetch, saving: g.saving,
 	}
 	g.intake = &intake{
 		most: hostShare(cfg.Limits.InFlight), absences: g.absences, flights: g.flights, policy: g.policy, report: r,
@@ -81,7 +79,7 @@ func newIngest(
 		toVerify: g.toVerify, toSave: g.toSave,
 	})
 	g.retrier = &retrier{
-		cfg: &cfg, retries: retries{room: cfg.Limits.InFlight / failingShare}, flights: g.flights, absences: g.absences,
+		cfg: &cfg, flights: g.flights, absences: g.absences,
 		saving: g.saving, store: g.store, refetch: g.refetch, report: r,
 	}
 	g.listings = &listings{
@@ -89,7 +87,7 @@ func newIngest(
 	}
 	g.writer = &writer{
 		cfg: &cfg, policy: g.policy, store: g.store, feed: f, holds: g.holds, flights: g.flights, absences: g.absences,
-		news: g.news, saving: g.saving, retrier: g.retrier, listings: g.listings, later: g.later, report: r, toSave: g.toSave,
+		news: g.news, saving: g.saving, retrier: g.retrier, listings: g.listings, report: r, toSave: g.toSave,
 	}
 	return g
 }
@@ -179,7 +177,6 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	for relay, ids := range g.absences.rejected.Wanted() {
 		g.refetch.again(relay, ids)
 	}
-	g.later.known.Store(true)
 }
 
 // removed remembers an event that our relay has removed, or that the Policy holds no more: it must not come back for as
@@ -214,12 +211,11 @@ func (g *ingest) displaced(ev graspsync.Event) {
 		h.size = held(ev, len(ev.String()))
 	}
 	g.absences.note(pending.Note{
-		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.most), Payer: h.stats,
+		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.most), Payer: payer{stats: h.stats},
 		Later: true, Tries: h.tries,
 	})
 	g.absences.known.Forget(ev.ID)
-	g.later.more.Store(true)
-	g.news.poke()
+	g.news.judgeLater()
 }
 
 // heldFrom returns what is known of an event that the Policy holds: after a restart
@@ -240,8 +236,8 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldEvent {
 
 // letGo takes note that the Policy holds an event no more: there may be room for others.
 func (g *ingest) letGo(id graspsync.EventID) {
-	if _, held := g.holds.get(id, true); held {
-		g.later.freed()
+	if _, held := g.holds.get(id, true); held && g.absences.rejected.Held().Later > 0 {
+		g.news.freed()
 	}
 }
 

@@ -1,10 +1,9 @@
 package sync
 
 import (
-	"time"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // copyKey is the same for two deliveries of which one needs to be looked at. The
@@ -28,19 +27,14 @@ type job struct {
 	turn     *limit.Slot // for the check of its signature
 	foreign  bool        // its signature was not checked, because its announcement is for another service
 	revived  bool        // it has waited in the pool and was settled then
-	again    bool        // there was no room for it: it is kept until something else is said of it
-	useful   bool        // it was stored, or is held
+	again    bool        // it stays pending until something else is said of it
+	over     bool        // it is settled
+	retry
+}
 
-	// Of one that could not be judged or saved.
-	attempts int       // while others could be saved
-	tries    int       // all of them
-	works    uint64    // retries.works at the last one
-	due      time.Time // of the next one
-	since    time.Time // of the first
-	slow     bool      // the Store came to no end with it alone
-	apart    bool      // its bytes are taken from the share of what fails
-	waits    bool      // it is to be tried again
-	over     bool      // it is settled
+// note is what is remembered of a job's event, at least.
+func (j *job) note() pending.Note {
+	return pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{j.stats, j.retry}}
 }
 
 // What an event takes up besides its text, in bytes, on a machine of 64 bits.

@@ -712,13 +712,12 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 	if !s.in {
 		s.in, s.last = true, l.env.ingest.flights.stage()
 	}
-	failing, resting := l.env.ingest.flights.resting(s.last)
-	if !resting {
+	if !l.env.ingest.flights.resting(s.last) {
 		return
 	}
 	at := s.at
 	*s, l.settledAt = settling{}, now
-	l.step(ctx, plan.Settled{At: at, Except: failing})
+	l.step(ctx, plan.Settled{At: at})
 }
 
 // watchClock tells the plan if the wall clock was set. The plan compares times by

@@ -537,7 +537,7 @@ func TestWhatABatchCameTo(t *testing.T) {
 						l := madeLoop(t, &twinStore{}, Config{})
 						u := testURL(t, "wss://a.example")
 						c := newConn(t.Context(), l.env.conn, u, 3, l.m.remember.stats(u))
-						f := &fetching{batch: plan.Batch{ID: 5}, token: newToken(u), since: began}
+						f := &fetching{batch: plan.Batch{ID: 5}, token: newToken(), since: began}
 						f.token.failed.Store(lost)
 						l.m.ingest.saving.stuckAt = since
 						msg := batchDone{conn: c, fetching: f, done: session.Done{
@@ -556,7 +556,7 @@ func TestWhatABatchCameTo(t *testing.T) {
 						l.handle(t.Context(), msg)
 						require.Equal(t, want.Unsaved, l.resume.late)
 						l.resume.late = true
-						l.handle(t.Context(), batchDone{conn: c, fetching: &fetching{token: newToken(u)}})
+						l.handle(t.Context(), batchDone{conn: c, fetching: &fetching{token: newToken()}})
 						require.True(t, l.resume.late, "until all was asked for again")
 					}
 				}

@@ -224,7 +224,7 @@ func TestReportsOfOddEvents(t *testing.T) {
 			require.Len(t, m.feed.take().held, map[bool]int{true: 1}[name == "held"])
 			require.Equal(t, name == "stored", m.report.sources[graspsync.Live].Load() == 1)
 			require.Equal(t, name == "removed" || name == "postponed", m.ingest.absences.rejected.Len() == 1, name)
-			require.Equal(t, name == "postponed", m.ingest.later.more.Load())
+			require.Equal(t, name == "postponed", m.ingest.news.later.Load())
 		}
 	})
 }

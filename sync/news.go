@@ -3,6 +3,8 @@ package sync
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -15,6 +17,9 @@ import (
 type news struct {
 	most int           // keys, and identifiers
 	wake chan struct{} // one slot: there is something
+
+	roomAt atomic.Pointer[time.Time] // since when there may be room: the Policy let go of an event; nil: never
+	later  atomic.Bool               // there is something without room
 
 	mu sync.Mutex
 	// guarded by mu
@@ -44,6 +49,27 @@ func (n *news) foundAll(keys func() []pending.Key) {
 	n.found = keys
 	n.mu.Unlock()
 	n.poke()
+}
+
+// judgeLater has the writer judge again what has no room.
+func (n *news) judgeLater() {
+	n.later.Store(true)
+	n.poke()
+}
+
+// freed takes note that there may be room.
+func (n *news) freed() {
+	now := time.Now()
+	n.roomAt.Store(&now)
+	n.judgeLater()
+}
+
+// room returns since when there may be room.
+func (n *news) room() (at time.Time) {
+	if p := n.roomAt.Load(); p != nil {
+		at = *p
+	}
+	return at
 }
 
 // poke has the writer look.

@@ -87,7 +87,7 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 	s.OwnFeed = o.own.status()
 	s.Relays = []RelayStatus{}
 	s.Repos, s.Roots = by.Repos()
-	quiet := known && !o.feed.pending() && s.Events.InFlight == 0 && g.retrier.owed.Load() == 0 &&
+	quiet := known && !o.feed.pending() && s.Events.InFlight == 0 && g.absences.rejected.Unsaved() == 0 &&
 		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
 	s.Synced = quiet
 	some := false // relays that were fetched from to their end

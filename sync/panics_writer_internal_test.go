@@ -117,7 +117,7 @@ func panicking(s Store, p Policy, log slog.Handler) *bench {
 }
 
 func idleToken() *token {
-	tok := newToken(graspsync.RelayURL{})
+	tok := newToken()
 	tok.ended = func() {}
 	return tok
 }

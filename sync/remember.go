@@ -33,7 +33,7 @@ const (
 
 const (
 	rejectedName   = "rejected"
-	rejectedFormat = "2"     // of the chunks: rejections in another one are forgotten, and what relied on them
+	rejectedFormat = "3"     // of the chunks: rejections in another one are forgotten, and what relied on them
 	basisName      = "basis" // what the rejections were judged by
 	transportName  = "transport"
 )

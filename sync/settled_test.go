@@ -90,45 +90,14 @@ func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
 	g := testLoop(t).env.ingest
 	g.flights.turn.Add(1)
 	at := g.flights.stage()
-	_, resting := g.flights.resting(at)
+	resting := g.flights.resting(at)
 	assert.False(t, resting)
 	g.flights.turn.Add(1)
-	_, resting = g.flights.resting(at)
+	resting = g.flights.resting(at)
 	assert.True(t, resting)
 	g.flights.turn.Add(1) // another one: what it has came later
-	_, resting = g.flights.resting(at)
+	resting = g.flights.resting(at)
 	assert.True(t, resting)
-}
-
-// An event that can't be saved held up the marks of all relays, and with it what a
-// restart would fetch again.
-func TestWhatFailsHoldsUpItsOwnRelays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := testLoop(t)
-		l.started = true
-		g := l.env.ingest
-		a, err := graspsync.ParseRelayURL("wss://a.example")
-		require.NoError(t, err)
-		of := newToken(a)
-		of.ended = func() {}
-		j := &job{key: copyKey{id: graspsync.EventID{1}}, tokens: []*token{of}}
-		require.True(t, g.flights.enter(j))
-		_, resting := g.flights.resting(g.flights.stage())
-		assert.False(t, resting, "it is on its way")
-		g.flights.failing([]*job{j}, true)
-		failing, resting := g.flights.resting(g.flights.stage())
-		assert.True(t, resting)
-		assert.Equal(t, map[graspsync.RelayURL]struct{}{a: {}}, failing)
-		l.settle(t.Context(), time.Now())
-		assert.Equal(t, time.Now(), l.settledAt)
-		g.flights.failing([]*job{j}, false)
-		_, resting = g.flights.resting(g.flights.stage())
-		assert.False(t, resting, "it is tried again")
-		g.flights.leave(j, true)
-		failing, resting = g.flights.resting(g.flights.stage())
-		assert.True(t, resting)
-		assert.Empty(t, failing)
-	})
 }
 
 func TestClockJump(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -115,10 +116,12 @@ func TestWhatKeepsAllFromBeingSynced(t *testing.T) {
 			l.window = make(chan time.Time)
 			l.m.feed.change.setDescendant(filters.Descendant{ID: testID(1)}, []graspsync.RepoRef{testRepo(1, "x")})
 		},
-		"changes":     func(l *loopRig) { l.m.feed.stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 1, nostr.Now()))) },
-		"an event":    func(l *loopRig) { l.m.ingest.flights.unsettled.Add(1) },
-		"owed events": func(l *loopRig) { l.m.ingest.retrier.owed.Store(1) },
-		"own feed":    func(l *loopRig) { l.m.own.update(func(*OwnFeedStatus) {}) },
+		"changes":  func(l *loopRig) { l.m.feed.stored(eventtest.Of(testEvent(1, graspsync.KindIssue, 1, nostr.Now()))) },
+		"an event": func(l *loopRig) { l.m.ingest.flights.unsettled.Add(1) },
+		"an unsaved event": func(l *loopRig) {
+			l.m.ingest.absences.rejected.Add(pending.Note{ID: testID(1), Incoming: graspsync.Incoming{Event: eventtest.Of(testEvent(1, 1, 1, 1))}, Unsaved: true})
+		},
+		"own feed": func(l *loopRig) { l.m.own.update(func(*OwnFeedStatus) {}) },
 		"own feed, half read": func(l *loopRig) {
 			l.m.own.update(func(s *OwnFeedStatus) { s.Connected = true })
 		},

@@ -1,24 +1,19 @@
 package sync
 
-import (
-	"sync/atomic"
-
-	"github.com/graspsync/graspsync"
-)
+import "sync/atomic"
 
 // token counts the events of one batch that are on their way into the Store. The
 // batch has ended when its request has, and every one of them is settled: counted,
 // not waited for.
 type token struct {
-	relay  graspsync.RelayURL // read-only
-	open   atomic.Int64       // events, and one for the request itself
-	failed atomic.Bool        // some event could not be saved; the batch must be repeated
-	ended  func()             // set before the request lets go
+	open   atomic.Int64 // events, and one for the request itself
+	failed atomic.Bool  // some event could not be saved; the batch must be repeated
+	ended  func()       // set before the request lets go
 }
 
-// newToken returns a token that is held by the request, of a relay.
-func newToken(relay graspsync.RelayURL) *token {
-	t := &token{relay: relay}
+// newToken returns a token that is held by the request.
+func newToken() *token {
+	t := &token{}
 	t.open.Store(1)
 	return t
 }

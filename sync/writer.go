@@ -26,28 +26,22 @@ type writer struct {
 	saving   *saving
 	retrier  *retrier
 	listings *listings
-	later    *laterTurns
 	report   *report
 	toSave   <-chan *job
 }
 
 // run works until ctx ends.
 func (w *writer) run(ctx context.Context) {
-	w.later.come() // what an earlier process has left
+	w.retrier.arm(time.Time{}) // what an earlier process has left
 	for {
 		select {
 		case j := <-w.toSave:
 			w.turn(func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
 		case <-w.news.wake:
 			w.turn(func() { w.catchUp(ctx) })
-		case <-w.retrier.retries.due():
-			w.turn(func() { w.tryAgain(ctx) })
-		case <-w.later.due():
-			w.turn(func() { w.judgeLater(ctx) })
+		case <-w.retrier.due():
+			w.turn(func() { w.judgeAgain(ctx) })
 		case <-ctx.Done():
-			jobs := w.retrier.retries.all()
-			w.flights.failing(jobs, false)
-			w.retrier.giveUp(jobs)
 			return
 		}
 	}
@@ -75,7 +69,7 @@ func (w *writer) contain(j *job, step func()) {
 			w.report.panickedIn(whosePipeline, p)
 			w.absences.rejected.Forget(j.key.id)
 			w.absences.known.Add(j.key.id)
-			if !j.over && !j.waits {
+			if !j.over {
 				w.retrier.done(j)
 			}
 		}
@@ -87,8 +81,8 @@ func (w *writer) contain(j *job, step func()) {
 func (w *writer) catchUp(ctx context.Context) {
 	w.flights.unsettled.Add(1) // what waits is taken out of where it is remembered
 	defer w.flights.unsettled.Add(-1)
-	if w.later.more.Swap(false) {
-		w.later.come()
+	if w.news.later.Swap(false) {
+		w.retrier.arm(time.Time{})
 	}
 	keys, all := w.fulfilled()
 	waiting := append(w.absences.arrived(ctx, keys), w.listings.heard(ctx)...)
@@ -108,28 +102,52 @@ func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 	return keys, all
 }
 
-// tryAgain tries what could not be judged or saved, and asks for what is known by its
-// id only.
-func (w *writer) tryAgain(ctx context.Context) {
-	r := &w.retrier.retries
-	defer func() { // should this panic, too: else nobody comes back to what is left
-		w.retrier.owed.Store(int64(len(r.owed)))
-		r.arm(time.Now())
-	}()
-	jobs := r.take(time.Now())
-	w.flights.failing(append(r.over(time.Now()), jobs...), false)
-	works, failures := r.works, w.retrier.trouble.failures
-	w.process(ctx, jobs)
-	now := time.Now()
-	if w.retrier.trouble.failures != failures && r.works == works {
-		r.failed(now)
-		w.saving.stuck(now)
+// judgeAgain judges and saves again some events that had no room or could not be saved, and requests others of
+// which only the ids are left.
+func (w *writer) judgeAgain(ctx context.Context) {
+	x, now := w.retrier, time.Now()
+	x.timer = nil
+	if now.Before(x.next) {
+		x.arm(x.next)
+		return
 	}
-	w.retrier.relieve()
-	due, gone := r.ask(now)
-	w.report.drop("unsaved", gone)
-	for relay, ids := range due {
-		w.retrier.askAgain(ctx, relay, ids)
+	next := now.Add(askEvery)
+	defer func() { // should this panic, too
+		if least := time.Now().Add(turnShare * time.Since(now)); !next.IsZero() && next.Before(least) {
+			next = least
+		}
+		if !next.IsZero() {
+			x.arm(next)
+		}
+	}()
+	index, freed := w.absences.rejected, w.news.room()
+	waiting, _ := index.InTurn(saveBatch, now, freed, x.workedAt)
+	jobs := w.absences.revived(waiting)
+	for _, j := range jobs {
+		j.again = true
+	}
+	works, failures := x.works, x.failures
+	w.process(ctx, jobs)
+	if x.failures != failures && x.works == works {
+		x.stuck(now)
+	}
+	any := true
+	if x.wait == 0 && !now.Before(x.askAt) {
+		var ask map[graspsync.RelayURL][]graspsync.EventID
+		var gone int
+		ask, gone, any = index.Overdue(askMost)
+		w.report.drop("unsaved", gone)
+		x.askAt = now.Add(askEvery)
+		for relay, ids := range ask {
+			x.askAgain(ctx, relay, ids)
+		}
+	}
+	_, at := index.InTurn(0, now, freed, x.workedAt)
+	switch {
+	case !at.IsZero() && at.Before(next):
+		next = at
+	case !any:
+		next = time.Time{}
 	}
 }
 
@@ -139,12 +157,14 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 	w.flights.unsettled.Add(1) // what is revived does not count by itself
 	defer w.flights.unsettled.Add(-1)
 	defer func() { // all of them, should this panic
-		left := slices.DeleteFunc(jobs, func(j *job) bool { return j.over || j.waits })
-		if ctx.Err() != nil {
-			w.retrier.giveUp(left)
+		left := slices.DeleteFunc(jobs, func(j *job) bool { return j.over })
+		if ctx.Err() == nil {
+			w.retrier.lose(left)
 			return
 		}
-		w.retrier.lose(left)
+		for _, j := range left {
+			w.retrier.end(j, false)
+		}
 	}()
 	for len(jobs) > 0 {
 		if ctx.Err() != nil {
@@ -212,7 +232,7 @@ func (w *writer) judgeForeign(j *job) {
 		w.reject(j, v)
 		return
 	}
-	w.absences.rejected.Want(pending.Note{Incoming: j.incoming, ID: j.key.id})
+	w.absences.lost(w.absences.rejected.Want(j.note()).Unsaved)
 	w.retrier.refetch.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 	w.retrier.done(j)
 }
@@ -225,6 +245,7 @@ func (w *writer) overtaken(j *job) bool {
 	}
 	w.report.duplicates.Add(1)
 	if j.tries > 0 {
+		w.absences.rejected.Forget(j.key.id)
 		w.retrier.savedAgain()
 	}
 	w.retrier.done(j)
@@ -240,18 +261,18 @@ func (w *writer) reject(j *job, v graspsync.Verdict) {
 
 // postpone keeps an event to be judged again for which there is no room now.
 func (w *writer) postpone(j *job, v graspsync.Verdict) {
-	if j.again { // it is kept, and was counted when it came
+	if j.again && j.tries == 0 { // it is kept, and was counted when it came
 		w.retrier.done(j)
 		return
 	}
 	w.unwanted(j, IsPostponed, v, pending.Note{Later: true})
-	w.later.come()
+	w.retrier.arm(time.Now().Add(turnEvery))
 }
 
 // unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
 func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
 	w.report.rejected(j.incoming, is, v)
-	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, j.stats
+	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, payer{stats: j.stats}
 	w.absences.note(n)
 	w.retrier.done(j)
 	w.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
@@ -261,7 +282,6 @@ func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.N
 // state may be held as well once its announcement is, a deletion of it be accepted.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.report.say("event held", j.incoming, "by", "the policy")
-	j.useful = true
 	w.absences.known.Add(j.key.id)
 	e, _ := w.absences.rejected.Look(j.key.id)
 	w.absences.rejected.Forget(j.key.id)
@@ -287,7 +307,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	w.report.say("event waits", j.incoming, "for", deps[0])
 	w.report.states.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
 	w.absences.note(pending.Note{
-		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Deps: pending.KeysOf(deps), Waits: true,
+		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Deps: pending.KeysOf(deps), Waits: true,
 	})
 	w.retrier.done(j)
 }
@@ -341,9 +361,7 @@ func (w *writer) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 	}
 	if slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool { return o.Result != graspsync.Failed }) {
 		w.report.depends("store outcome", nil)
-		if w.retrier.retries.worked(time.Now()) {
-			w.saving.works()
-		}
+		w.retrier.worked()
 	} else {
 		w.report.depends("store outcome", cmp.Or(outcomes[0].Err, errOutcomes))
 	}
@@ -379,7 +397,7 @@ func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 // one is saved alone, another one each time, and if the Store works for that, or has
 // worked for others since, so are the rest, in smaller parts.
 func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*pending.PendingEvent) {
-	r, last := &w.retrier.retries, len(jobs)-1
+	r, last := w.retrier, len(jobs)-1
 	slow := errors.Is(err, context.DeadlineExceeded)
 	if slow {
 		p = p.apart(w.cfg.fixed.StoreTimeout, time.Now())
@@ -403,6 +421,7 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 // outcome takes in what the Store did with an event.
 func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*pending.PendingEvent) {
 	ev := j.incoming.Event
+	before, _ := w.absences.rejected.Look(j.key.id)
 	w.report.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
@@ -428,9 +447,8 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	switch o.Result { //nolint:exhaustive // the others were of no use
 	case graspsync.Stored:
 		w.brought(j)
-		j.useful = true
 	}
-	if j.tries > 0 || w.retrier.retries.isOwed(j.key.id) {
+	if j.tries > 0 || before.Unsaved {
 		w.retrier.savedAgain()
 	}
 	w.retrier.done(j)
@@ -439,7 +457,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 
 // gone remembers an event that was accepted but is no more.
 func (w *writer) gone(j *job) {
-	w.absences.note(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats, Accepted: countsAgain(j.incoming.Event)})
+	w.absences.note(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Accepted: countsAgain(j.incoming.Event)})
 }
 
 // brought counts a new event for the relay that had it.
@@ -454,42 +472,5 @@ func (w *writer) brought(j *job) {
 	}
 	if j.gap {
 		j.from.gap(j.incoming)
-	}
-}
-
-// judgeLater judges again some of what there was no room for, and has some of that asked
-// for of which only the id is left.
-func (w *writer) judgeLater(ctx context.Context) {
-	l, now := w.later, time.Now()
-	defer func() { // should this panic, too
-		wait := laterEvery
-		if l.hurrying {
-			wait = laterHurry
-		}
-		l.arm(max(wait, laterShare*time.Since(now)))
-	}()
-	if w.retrier.retries.wait == 0 { // else nothing can be saved
-		w.laterTurn(ctx, now)
-	}
-	if l.asks(now) {
-		ask, any := w.absences.rejected.Overdue(laterAskMost)
-		for relay, ids := range ask {
-			w.retrier.askAgain(ctx, relay, ids)
-		}
-		l.any = any
-	}
-}
-
-// laterTurn judges again those whose turn it is.
-func (w *writer) laterTurn(ctx context.Context, now time.Time) {
-	l := w.later
-	jobs := w.absences.revived(w.absences.rejected.InTurn(laterTurn, l.since(now), now))
-	for _, j := range jobs {
-		j.again = true
-	}
-	w.process(ctx, jobs)
-	l.hurrying = l.hurrying && len(jobs) > 0
-	if slices.ContainsFunc(jobs, func(j *job) bool { return j.useful }) {
-		l.found(now)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	rejectedVersion = 2
+	rejectedVersion = 3
 	// chunks is the number of chunks, so that a new id changes a small part of what is written.
 	chunks  = 256
 	keySize = 8
@@ -31,6 +31,7 @@ type record struct {
 	Kind            int32
 	Accepted        bool
 	Wanted          bool
+	Unsaved         bool
 	Tries           uint8
 	Relay, Deps     uint16 // bytes, and number
 }
@@ -51,13 +52,12 @@ func (r *RejectedIndex) Export() [][]byte {
 	return out
 }
 
-// append encodes an entry. An event without room is wanted by the next process, because nothing else is left
-// of it there.
+// append encodes an entry.
 func (e *entry) append(b []byte) []byte {
 	relay := e.relay.Value().String()
 	b, _ = binary.Append(b, binary.BigEndian, record{ // never fails
-		ID: e.id, CreatedAt: int64(e.createdAt), Seen: e.seen, Kind: e.kind, Accepted: e.accepted, Wanted: e.wanted || e.tries > 0,
-		Tries: e.tries, Relay: uint16(len(relay)), Deps: uint16(len(e.deps)), //nolint:gosec // bounded by MaxDependencies, and by a URL
+		ID: e.id, CreatedAt: int64(e.createdAt), Seen: e.seen, Kind: e.kind, Accepted: e.accepted, Wanted: e.wanted,
+		Unsaved: e.unsaved, Tries: e.tries, Relay: uint16(len(relay)), Deps: uint16(len(e.deps)), //nolint:gosec // bounded by MaxDependencies, and by a URL
 	})
 	b = append(b, relay...)
 	for i := range e.deps {
@@ -94,12 +94,14 @@ func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
 		if _, known := r.ids.Get(e.id); known || r.old(e, now) {
 			continue
 		}
+		if e.unsaved {
+			r.unsaved++
+		}
 		if e.tries > 0 { // nothing is whole any more: it has its turn now
-			e.wanted = false
 			e.seen = min(e.seen, now.Unix()-int64(e.wait()/time.Second))
 		}
 		r.link(e, in.keys)
-		d.Remembered += r.put(e)
+		r.put(e, &d)
 	}
 	return d, err
 }
@@ -120,7 +122,7 @@ func decode(chunk []byte) (out []restored, err error) {
 		}
 		in := restored{entry: entry{
 			id: rec.ID, createdAt: nostr.Timestamp(rec.CreatedAt), seen: rec.Seen, kind: rec.Kind,
-			accepted: rec.Accepted, wanted: rec.Wanted, tries: rec.Tries,
+			accepted: rec.Accepted, wanted: rec.Wanted, unsaved: rec.Unsaved, tries: rec.Tries,
 		}}
 		var u graspsync.RelayURL
 		if rec.Relay > 0 {

@@ -34,9 +34,8 @@ const (
 // are requested again. Relay hosts share the ids and the events, see [limit.Table]. A RejectedIndex may be
 // used concurrently.
 type RejectedIndex struct {
-	keepFor  time.Duration // an id; read-only
-	wholeFor time.Duration // a rejected event; read-only
-	seed     maphash.Seed  // of the chunks that are exported; read-only
+	cfg  Config       // read-only
+	seed maphash.Seed // of the chunks that are exported; read-only
 
 	mu sync.Mutex
 	// guarded by mu
@@ -44,6 +43,8 @@ type RejectedIndex struct {
 	ids    *limit.Table[graspsync.EventID, *entry] // the bytes are those of dependencies
 	byDep  map[Key]*depLink
 	events [states]*limit.Table[graspsync.EventID, *PendingEvent]
+	// unsaved is the number of ids of events that could not be saved.
+	unsaved int
 }
 
 // state is why a whole event is kept.
@@ -52,7 +53,7 @@ type state int
 const (
 	waits state = iota // for a dependency
 	fresh              // it was rejected a moment ago
-	later              // there was no room for it
+	later              // there was no room for it, or it could not be saved
 	states
 )
 
@@ -67,7 +68,8 @@ type entry struct {
 	kind      int32
 	accepted  bool  // the policy accepted it once
 	wanted    bool  // the event is judged again, or requested again
-	tries     uint8 // how often there was no room for it
+	unsaved   bool  // it could not be saved
+	tries     uint8 // it is requested again after tries-1 failures; 0 if it had room and could be saved
 }
 
 // depLink is one dependency of one event, in the ring of all that have it.
@@ -85,20 +87,30 @@ type PendingEvent struct {
 	Payer    any // of the Note
 
 	since time.Time // when it was added, or judged last
+	due   time.Time // when it is saved again
 	seq   uint64
 	entry *entry
 	in    state
 }
 
 const (
-	// laterFirst is the time until an id without room is requested again. It doubles each time that the event
-	// comes without finding room, to at most laterMost.
+	// laterFirst is the time until an id without room is requested again. It doubles with each request and each
+	// time that the event comes without finding room, to at most laterMost.
 	laterFirst = time.Hour
 	laterMost  = 20 * time.Hour
-	// laterAsks is the maximum number of requests by id, and of times that a held event is kept whole after it
-	// gave way to another one. Otherwise events without room would take turns forever. A pass brings the rest.
-	laterAsks = 4
-	maxTries  = 7
+	// unsavedFirst and unsavedMost are the same for an id that could not be saved.
+	unsavedFirst = time.Minute
+	unsavedMost  = 4 * time.Hour
+	// laterAgain is the time until an event without room is judged again, unless there may be room earlier.
+	laterAgain = time.Minute
+	// laterWhole is the maximum number of times that a held event is kept whole after it gave way to another
+	// one. Otherwise events without room would take turns forever.
+	laterWhole = 4
+	// maxTries is the maximum number of requests by id. Then the relay no longer has the event, and a pass may
+	// bring it from another one. An event that comes and cannot be saved is requested at least maxTries-mostWait
+	// times more.
+	maxTries = 14
+	mostWait = 9
 )
 
 // Config bounds a [RejectedIndex].
@@ -114,7 +126,7 @@ type Config struct {
 func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
 	r := &RejectedIndex{
-		keepFor: cfg.KeepFor, wholeFor: cfg.WholeFor, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
+		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
 		ids: limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
 	}
 	for s := range r.events {
@@ -139,10 +151,17 @@ type Note struct {
 	Fresh    bool // keep it whole for a moment
 	Later    bool // there is no room for it now: keep it whole to be judged again
 	Tries    int  // with Later: how often it gave way before, after which only the id is kept
+	Unsaved  bool // it could not be saved
+	// Due is when an unsaved event is saved again. It is zero if only the id is to be kept.
+	Due time.Time
 }
 
-// Dropped counts what bounds took.
-type Dropped struct{ Waiting, Fresh, Later, Remembered int }
+// Dropped counts what bounds took. Unsaved are the events among these that could not be saved, since when they
+// could not.
+type Dropped struct {
+	Waiting, Fresh, Later, Remembered int
+	Unsaved                           []Heard
+}
 
 // Add remembers an event.
 func (r *RejectedIndex) Add(n Note) (d Dropped) {
@@ -150,43 +169,54 @@ func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	defer r.mu.Unlock()
 	now := time.Now()
 	r.expire(now)
-	e := r.entry(n, now)
+	seen := now.Unix()
+	if old, ok := r.ids.Get(n.ID); ok && old.unsaved && !n.Due.IsZero() {
+		seen = old.seen // since then it could not be saved
+	}
+	e := r.entry(n, seen)
 	e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
 	e.wanted, e.accepted = false, e.accepted || n.Accepted
-	if e.tries = uint8(min(max(int(e.tries), n.Tries)+1, maxTries)); !n.Later { //nolint:gosec // bounded
+	switch {
+	case n.Later:
+		e.tries = uint8(min(max(int(e.tries), n.Tries)+1, mostWait)) //nolint:gosec // bounded
+	case n.Unsaved:
+		e.tries = max(1, min(e.tries, mostWait))
+	default:
 		e.tries = 0
 	}
-	r.link(e, n.Deps)
-	if d.Remembered = r.put(e); d.Remembered > 0 {
-		if _, ok := r.ids.Get(e.id); !ok {
-			return d
-		}
+	if n.Unsaved {
+		e.unsaved = true
+		r.unsaved++
 	}
-	if n.Waits || n.Fresh || n.Later && n.Tries < laterAsks {
+	r.link(e, n.Deps)
+	r.put(e, &d)
+	if _, ok := r.ids.Get(e.id); !ok {
+		return d
+	}
+	if n.Waits || n.Fresh || n.Later && n.Tries < laterWhole || n.Unsaved && !n.Due.IsZero() {
 		in := waits
 		switch {
 		case n.Fresh:
 			in = fresh
-		case n.Later:
+		case n.Later, n.Unsaved:
 			in = later
 		}
 		r.seq++
-		lost := r.hold(&PendingEvent{
-			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, seq: r.seq, entry: e, in: in,
-		})
-		*[states]*int{&d.Waiting, &d.Fresh, &d.Later}[in] += lost
+		r.hold(&PendingEvent{
+			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, due: n.Due, seq: r.seq, entry: e, in: in,
+		}, &d)
 	}
 	return d
 }
 
 // entry returns the entry of an id, without a whole event and without dependencies. It is new if need be.
-func (r *RejectedIndex) entry(n Note, now time.Time) *entry {
+func (r *RejectedIndex) entry(n Note, seen int64) *entry {
 	e, ok := r.ids.Get(n.ID)
 	if !ok {
 		e = &entry{id: n.ID, createdAt: noTime}
 	}
 	r.unlink(e)
-	e.seen, e.relay = now.Unix(), unique.Make(n.Incoming.Source.Relay)
+	e.seen, e.relay = seen, unique.Make(n.Incoming.Source.Relay)
 	return e
 }
 
@@ -194,30 +224,37 @@ func host(u unique.Handle[graspsync.RelayURL]) limit.Stranger {
 	return limit.Stranger{ID: u.Value().HostPort().Host}
 }
 
-// put makes an entry the newest one of its relay host. It returns how many entries were lost to the bounds.
-func (r *RejectedIndex) put(e *entry) (lost int) {
+// put makes an entry the newest one of its relay host. It adds the entries to d that are lost to the bounds.
+func (r *RejectedIndex) put(e *entry, d *Dropped) {
 	gone, ok := r.ids.Put(e.id, host(e.relay), keySize*int64(len(e.deps)), e)
+	if !ok {
+		gone = append(gone, limit.Entry[graspsync.EventID, *entry]{Value: e})
+	}
 	for _, g := range gone {
+		d.Remembered++
+		if g.Value.unsaved {
+			d.Unsaved = append(d.Unsaved, g.Value.heard())
+		}
 		r.unlink(g.Value)
 	}
-	if !ok {
-		r.unlink(e)
-		return len(gone) + 1
-	}
-	return len(gone)
 }
 
-// hold keeps a whole event. It returns how many are no longer kept.
-func (r *RejectedIndex) hold(w *PendingEvent) (lost int) {
-	gone, ok := r.events[w.in].Put(w.ID, host(w.entry.relay), w.Size, w)
-	for _, g := range gone {
-		g.Value.entry.event = nil
-	}
-	if !ok {
-		return len(gone) + 1
-	}
+// hold keeps a whole event. It adds the events to d that are no longer kept. Of an event that could not be saved
+// the id goes as well: the time since then is requested again, since ids would take hours.
+func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	w.entry.event = w
-	return len(gone)
+	gone, ok := r.events[w.in].Put(w.ID, host(w.entry.relay), w.Size, w)
+	if !ok {
+		gone = append(gone, limit.Entry[graspsync.EventID, *PendingEvent]{Value: w})
+	}
+	for _, g := range gone {
+		*[states]*int{&d.Waiting, &d.Fresh, &d.Later}[w.in]++
+		e := g.Value.entry
+		if e.event = nil; e.unsaved {
+			d.Unsaved = append(d.Unsaved, e.heard())
+			r.remove(e)
+		}
+	}
 }
 
 // link has an entry depend on keys.
@@ -236,7 +273,7 @@ func (r *RejectedIndex) link(e *entry, keys []Key) {
 	}
 }
 
-// unlink has an entry depend on nothing, and takes its event from it.
+// unlink has an entry depend on nothing and wait for nothing, and takes its event from it.
 func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
 	for i := range e.deps {
 		d := &e.deps[i]
@@ -249,6 +286,10 @@ func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
 		d.prev.next, d.next.prev = d.next, d.prev
 	}
 	e.deps = nil
+	if e.unsaved {
+		e.unsaved = false
+		r.unsaved--
+	}
 	return r.unhold(e)
 }
 
@@ -281,7 +322,7 @@ func (r *RejectedIndex) expire(now time.Time) {
 	}
 	old = old[:0]
 	for _, w := range r.events[fresh].All() {
-		if now.Sub(w.since) < r.wholeFor {
+		if now.Sub(w.since) < r.cfg.WholeFor {
 			break
 		}
 		old = append(old, w.entry)
@@ -292,15 +333,21 @@ func (r *RejectedIndex) expire(now time.Time) {
 }
 
 func (r *RejectedIndex) old(e *entry, now time.Time) bool {
-	return now.Unix()-e.seen > int64(r.keepFor/time.Second)
+	return !e.unsaved && now.Unix()-e.seen > int64(r.cfg.KeepFor/time.Second)
 }
 
-// due reports whether the id of an event without room is to be requested again. A whole event is judged again.
+// due reports whether the id of an event that had no room, or could not be saved, is to be requested again. A
+// whole event is judged again.
 func (e *entry) due(now time.Time) bool {
 	return e.tries > 0 && e.event == nil && now.Unix()-e.seen >= int64(e.wait()/time.Second)
 }
 
-func (e *entry) wait() time.Duration { return backoff.Doubled(laterFirst, laterMost, int(e.tries)) }
+func (e *entry) wait() time.Duration {
+	if e.unsaved {
+		return backoff.Doubled(unsavedFirst, unsavedMost, int(e.tries))
+	}
+	return backoff.Doubled(laterFirst, laterMost, int(e.tries))
+}
 
 // get returns the entry of an id, nil if there is none.
 func (r *RejectedIndex) get(id graspsync.EventID) *entry {
@@ -316,7 +363,7 @@ func (r *RejectedIndex) Has(id graspsync.EventID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.get(id)
-	return e != nil && !e.wanted && !e.due(time.Now())
+	return e != nil && !e.wanted && !e.due(time.Now()) && (!e.unsaved || e.event != nil)
 }
 
 // Forget removes an event.
@@ -328,18 +375,15 @@ func (r *RejectedIndex) Forget(id graspsync.EventID) {
 	}
 }
 
-// Want remembers that an event is to be requested again, because it could not be saved.
+// Want remembers that an event is to be requested again.
 func (r *RejectedIndex) Want(n Note) (d Dropped) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	r.expire(now)
-	e := r.entry(n, now)
-	if e.createdAt == noTime {
-		e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
-	}
+	e := r.entry(n, time.Now().Unix())
+	e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
 	e.wanted, e.tries = true, 0
-	return Dropped{Remembered: r.put(e)}
+	r.put(e, &d)
+	return d
 }
 
 // Arrived returns what depends on any of the keys: whole events in the order in which they came, and the ids
@@ -401,29 +445,53 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, e := range r.ids.All() {
-		if e.wanted && e.tries == 0 {
+		if e.wanted {
 			lazy.Put(&ask, e.relay.Value(), append(ask[e.relay.Value()], id))
 		}
 	}
 	return ask
 }
 
-// InTurn returns at most so many events without room that were judged last at a time or before, the one that
-// was judged longest ago first. They stay.
-func (r *RejectedIndex) InTurn(most int, last, now time.Time) (turn []*PendingEvent) {
+// InTurn returns at most so many events that had no room, or could not be saved, and are due, and the time when
+// the next one is. An event without room is due early if it was judged before freed, and an unsaved one if it was
+// tried before works. The events stay until something else is said of them.
+func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.events[later].All() {
-		if len(turn) == most || w.since.After(last) {
-			break
+		due, early := w.since.Add(laterAgain), freed
+		if w.entry.unsaved {
+			due, early = w.due, works
 		}
-		turn = append(turn, w)
+		if w.since.Before(early) {
+			due = now
+		}
+		if len(turn) < most && !due.After(now) {
+			turn = append(turn, w)
+		} else if next.IsZero() || due.Before(next) {
+			next = due
+		}
 	}
 	for _, w := range turn {
 		w.since = now
 		r.events[later].Touch(w.ID)
 	}
-	return turn
+	return turn, next
+}
+
+// Unsaved returns the number of events that could not be saved and are to be saved again.
+func (r *RejectedIndex) Unsaved() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unsaved
+}
+
+// HasRoom reports whether one more event that could not be saved is kept whole without evicting another one.
+func (r *RejectedIndex) HasRoom(size int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.events[later]
+	return t.Len() < r.cfg.Waiting && t.Bytes()+size <= r.cfg.WaitingBytes/4
 }
 
 // State is what is remembered of one event.
@@ -432,8 +500,9 @@ type State struct {
 	Waits    bool // it is whole for that, as with the next two
 	Fresh    bool
 	Later    bool
-	Awaits   int // number of dependencies
-	Tries    int // how often there was no room for it
+	Awaits   int  // number of dependencies
+	Tries    int  // as an entry has them
+	Unsaved  bool // it could not be saved
 	Whole    *PendingEvent
 	Wanted   bool // it is judged again, or requested again
 	Heard
@@ -472,7 +541,7 @@ func (r *RejectedIndex) Look(id graspsync.EventID) (s State, known bool) {
 	if e == nil {
 		return s, false
 	}
-	s = State{Accepted: e.accepted, Wanted: e.wanted, Awaits: len(e.deps), Tries: int(e.tries), Heard: e.heard(), Whole: e.event}
+	s = State{Accepted: e.accepted, Wanted: e.wanted, Unsaved: e.unsaved, Awaits: len(e.deps), Tries: int(e.tries), Heard: e.heard(), Whole: e.event}
 	if e.event != nil {
 		s.Waits, s.Fresh, s.Later = e.event.in == waits, e.event.in == fresh, e.event.in == later
 	}
@@ -494,33 +563,43 @@ func (r *RejectedIndex) Keys(id graspsync.EventID) []Key {
 	return keys
 }
 
-// Judging takes an event out of those without room: it is judged or saved again until that works.
-func (r *RejectedIndex) Judging(id graspsync.EventID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e, ok := r.ids.Get(id); ok {
-		r.unhold(e)
-		e.wanted = true
-	}
-}
-
-// Overdue returns ids without room of which only the id is left, at most so many of each relay that had them.
-// They are wanted. any is false if there is no event without room.
-func (r *RejectedIndex) Overdue(most int) (ask map[graspsync.RelayURL][]graspsync.EventID, any bool) {
+// Overdue returns ids that had no room, or could not be saved, of which only the id is left, at most so many
+// of each relay that had them. They are wanted. Those that were requested too often are forgotten; gone is the
+// number of the unsaved ones among them. any is false if there is no such id, and no such event.
+func (r *RejectedIndex) Overdue(most int) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int, any bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
+	var old []*entry
+	var asked []graspsync.EventID
 	for id, e := range r.ids.All() {
 		if e.tries == 0 {
 			continue
 		}
 		any = true
-		if u := e.relay.Value(); !e.wanted && e.tries <= laterAsks && e.due(now) && len(ask[u]) < most {
+		u := e.relay.Value()
+		switch {
+		case !e.due(now) || len(ask[u]) >= most:
+		case e.tries >= maxTries:
+			old = append(old, e)
+		default:
 			e.wanted = true
+			e.tries++
+			e.seen = now.Unix()
+			asked = append(asked, id)
 			lazy.Put(&ask, u, append(ask[u], id))
 		}
 	}
-	return ask, any
+	for _, id := range asked {
+		r.ids.Touch(id)
+	}
+	for _, e := range old {
+		if e.unsaved {
+			gone++
+		}
+		r.remove(e)
+	}
+	return ask, gone, any
 }
 
 func sortPending(whole []*PendingEvent) {
@@ -610,5 +689,5 @@ func (r *RejectedIndex) whole() (out []graspsync.Event) {
 
 // counts reports whether an entry says that an event is known, and when it was made.
 func (r *RejectedIndex) counts(e *entry, now time.Time) bool {
-	return !e.wanted && e.createdAt >= 0 && !r.old(e, now) && !e.due(now)
+	return !e.wanted && !e.unsaved && e.createdAt >= 0 && !r.old(e, now) && !e.due(now)
 }

@@ -135,19 +135,58 @@ func TestWithoutRoom(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		require.Equal(t, pending.Held{Later: 2}, r.Held())
-		turn := r.InTurn(1, time.Now(), time.Now())
+		time.Sleep(time.Minute)
+		turn, _ := r.InTurn(1, time.Now(), time.Time{}, time.Time{})
 		require.Equal(t, id(1), turn[0].ID)
 		time.Sleep(time.Second)
-		require.Equal(t, id(2), r.InTurn(1, time.Now(), time.Now())[0].ID)
-		ask, any := r.Overdue(10)
+		turn, next := r.InTurn(2, time.Now(), time.Time{}, time.Time{})
+		require.Equal(t, id(2), turn[0].ID)
+		require.Len(t, turn, 1)
+		require.Equal(t, time.Now().Add(59*time.Second), next)
+		turn, _ = r.InTurn(2, time.Now(), time.Now().Add(-time.Second/2), time.Time{})
+		require.Equal(t, id(1), turn[0].ID, "there may be room")
+		ask, _, any := r.Overdue(10)
 		require.True(t, any)
 		require.Empty(t, ask)
 		time.Sleep(2 * time.Hour)
 		require.False(t, r.Has(id(0)))
-		ask, _ = r.Overdue(10)
+		ask, _, _ = r.Overdue(10)
 		require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 1): {id(0)}}, ask)
-		ask, _ = r.Overdue(10)
+		ask, _, _ = r.Overdue(10)
 		require.Empty(t, ask)
+	})
+}
+
+// An event that could not be saved is kept whole until it is due. If only the id is left, it is requested, less and
+// less often, until its relay no longer has it.
+func TestUnsaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := index(100, 10)
+		n := note(t, 1, 1)
+		n.Unsaved, n.Due = true, time.Now().Add(4*time.Second)
+		r.Add(n)
+		require.True(t, r.Has(id(1)))
+		require.Empty(t, r.Stamps(nostr.Filter{}), "it is not stored")
+		turn, next := r.InTurn(9, time.Now(), time.Time{}, time.Time{})
+		require.Empty(t, turn)
+		require.Equal(t, n.Due, next)
+		time.Sleep(time.Second)
+		turn, _ = r.InTurn(9, time.Now(), time.Time{}, time.Now())
+		require.Len(t, turn, 1, "others are saved")
+		n.Due = time.Time{}
+		r.Add(n)
+		require.Equal(t, 1, r.Unsaved())
+		require.False(t, r.Has(id(1)))
+		began, requests := time.Now(), 0
+		for gone := 0; gone == 0; time.Sleep(time.Minute) {
+			var ask map[graspsync.RelayURL][]graspsync.EventID
+			ask, gone, _ = r.Overdue(10)
+			requests += len(ask)
+		}
+		require.Equal(t, 13, requests)
+		require.InDelta(t, 28, time.Since(began).Hours(), 1)
+		require.Zero(t, r.Unsaved())
+		require.Zero(t, r.Len())
 	})
 }
 
@@ -161,6 +200,9 @@ func TestRestart(t *testing.T) {
 		r.Add(n)
 	}
 	r.Want(note(t, 8, 2))
+	n := note(t, 9, 2)
+	n.Unsaved, n.Due = true, time.Now()
+	r.Add(n)
 	before := r.Export()
 	r.Add(note(t, 500, 1))
 	changed := 0
@@ -179,7 +221,7 @@ func TestRestart(t *testing.T) {
 		b, known := next.Look(id(i))
 		require.True(t, known)
 		a.Whole, a.Later = nil, false
-		if i == 7 {
+		if i == 7 || i == 9 {
 			a.Seen, b.Seen = time.Time{}, time.Time{} // it has its turn now
 		}
 		require.Equal(t, a, b)
