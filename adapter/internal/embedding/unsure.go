@@ -4,46 +4,30 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 )
 
-// MaxUnsure is how many ids of events are remembered whose saving failed.
+// MaxUnsure is the maximum number of ids of events whose saving failed; the oldest are forgotten.
 const MaxUnsure = 10_000
 
-// Unsure remembers events that may be stored although that failed, the latest of them. The zero Unsure
+// Unsure remembers events that may be stored although saving them failed. The zero Unsure
 // is ready, and safe for concurrent use.
 type Unsure struct {
-	mu sync.Mutex
-	// guarded by mu
-	ids   map[graspsync.EventID]int // places in order
-	order []graspsync.EventID       // a ring
-	next  int                       // place in it
+	mu  sync.Mutex
+	ids *limit.Table[graspsync.EventID, struct{}] // guarded by mu; nil before the first
 }
 
 // Add takes note of events.
 func (u *Unsure) Add(events ...graspsync.Incoming) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.ids == nil {
+		u.ids = limit.NewTable[graspsync.EventID, struct{}](MaxUnsure, 0)
+	}
 	for _, in := range events {
-		if in.Event.IsZero() {
-			continue
+		if !in.Event.IsZero() {
+			u.ids.Put(in.Event.ID, limit.Stranger{}, 0, struct{}{})
 		}
-		id := in.Event.ID
-		if _, known := u.ids[id]; known {
-			continue
-		}
-		if u.ids == nil {
-			u.ids = make(map[graspsync.EventID]int)
-		}
-		if len(u.order) < MaxUnsure {
-			u.ids[id] = len(u.order)
-			u.order = append(u.order, id)
-			continue
-		}
-		if old := u.order[u.next]; u.ids[old] == u.next {
-			delete(u.ids, old)
-		}
-		u.ids[id], u.order[u.next] = u.next, id
-		u.next = (u.next + 1) % MaxUnsure
 	}
 }
 
@@ -51,7 +35,5 @@ func (u *Unsure) Add(events ...graspsync.Incoming) {
 func (u *Unsure) Take(id graspsync.EventID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	_, known := u.ids[id]
-	delete(u.ids, id)
-	return known
+	return u.ids != nil && u.ids.Delete(id)
 }

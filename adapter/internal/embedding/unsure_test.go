@@ -19,7 +19,7 @@ func TestUnsureIsBounded(t *testing.T) {
 	for i := range MaxUnsure + 10 {
 		u.Add(tried(i), tried(i))
 	}
-	assert.Len(t, u.ids, MaxUnsure)
+	assert.Equal(t, MaxUnsure, u.ids.Len())
 	assert.False(t, u.Take(id(9)), "the oldest go")
 	assert.True(t, u.Take(id(10)))
 	assert.False(t, u.Take(id(10)))
