@@ -15,6 +15,15 @@ import (
 // shared is the view of a Store that relays get.
 type shared struct{ s *Store }
 
+// withoutKey is the key of a context whose answers leave out events.
+type withoutKey struct{}
+
+// Without returns a context for queries of [Store.Backend] whose answers leave out some events. Others take their place, so that
+// an answer has as many events as without it.
+func Without(ctx context.Context, withheld func(graspsync.Event) bool) context.Context {
+	return context.WithValue(ctx, withoutKey{}, withheld)
+}
+
 func (b shared) Init() error { return nil }
 func (b shared) Close()      {}
 
@@ -68,7 +77,8 @@ func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, err
 		most = min(most, page)
 	}
 	f.Limit = 0
-	w := walk{client: true, bounded: true, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
+	without, _ := ctx.Value(withoutKey{}).(func(graspsync.Event) bool)
+	w := walk{client: true, without: without, bounded: true, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
 	err := b.s.walkBy(ctx, f, &w)
 	if err != nil && !errors.Is(err, ErrIncomplete) { // of a second, of which more is there than badger gives
 		return nil, err

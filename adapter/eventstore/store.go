@@ -16,7 +16,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/internal/asker"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -81,18 +80,6 @@ func (s *Store) Backend() interface {
 	eventstore.Counter
 } {
 	return shared{s}
-}
-
-// Answer has a client read events one after the other, until ctx ends: an answer that was put together of those that Backend gives.
-// What clients have not read yet is bounded (see Backend), and it counts as such.
-func (s *Store) Answer(ctx context.Context, events []*nostr.Event) chan *nostr.Event {
-	slot, err := s.answers.Acquire(ctx, asker.Of(ctx), min(size(events), answersPart))
-	if err != nil { // nobody waits for them any more
-		none := make(chan *nostr.Event)
-		close(none)
-		return none
-	}
-	return answer(ctx, events, slot)
 }
 
 // answer has events read one after the other, until ctx ends, and releases the slot then. A small answer does

@@ -60,6 +60,8 @@ type walk struct {
 	// left is the number of events and look-ups that the walk may still cost, if it is bounded.
 	bounded bool
 	left    int
+	// without, if it is set, reports whether an event is left out.
+	without func(graspsync.Event) bool
 	// newest, if it is set, keeps the newest of the events that match, in place of yield.
 	newest *newest
 	// missed is the first second of which not all could be read. The others are read.
@@ -133,6 +135,9 @@ func (w *walk) take(events []*nostr.Event) error {
 			continue
 		}
 		w.seen[parsed.ID] = struct{}{}
+		if w.without != nil && w.without(parsed) {
+			continue
+		}
 		if w.newest != nil {
 			w.newest.add(e)
 		} else if !w.yield(parsed) {

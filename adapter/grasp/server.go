@@ -128,7 +128,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	embed() // nothing may fail any more: a relay whose New failed is to be one that another New can have
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
-	withheld{cfg.Rules, s.sync.Store(), s.sync.Store().PageSize(), s.sync.Store().Answer}.wire(relay)
+	withheld{cfg.Rules}.wire(relay)
 	policy.Join(bounded{s.purgatory, s.sync.Room})
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.purgatory.Arrived, e) })
 	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {

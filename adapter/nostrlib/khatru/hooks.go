@@ -279,7 +279,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 			s.reconciled(ctx, f, yield)
 			return
 		}
-		events, err := s.withheld.page(ctx, f, func(f nostr.Filter) ([]nostr.Event, error) { return s.store.Query(ctx, f, s.maxQuery) })
+		events, err := s.store.Query(s.withheld.context(ctx, f), f, s.maxQuery)
 		if err != nil {
 			s.unanswered(ctx, err)
 			return

@@ -80,7 +80,8 @@ type Config struct {
 	// Withholds says which deletions (kind 5) and requests to vanish (kind 62) are served to no client, though they
 	// are stored and count: what they removed would come back without them, and anybody can write anything into them.
 	// It may change over time, and is called concurrently. With it hooks of the relay called QueryStored and
-	// PreventBroadcast are to be set before New as well. Defaults to none.
+	// PreventBroadcast are to be set before New as well. Where much is withheld an answer of the relay's own QueryStored has
+	// fewer events than the client asked for. Defaults to none.
 	Withholds func(event graspsync.Event) bool
 }
 
@@ -215,7 +216,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, Co
 		beside:     beside,
 		replaced:   cfg.Store.Removed,
 		questions:  embedding.NewQuestions(cfg.Sync.Logger),
-		withheld:   withheld{names: cfg.Withholds, store: store, most: min(cfg.MaxQuery, store.PageSize())},
+		withheld:   withheld{names: cfg.Withholds, store: store},
 	}
 	s.env = &embedding.Env{
 		Store: store.Store, Rules: cfg.Sync.Rules, Us: cfg.Store.Identity, Holding: cfg.Sync.Holder != nil, Removed: removed,

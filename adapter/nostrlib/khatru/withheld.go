@@ -7,10 +7,9 @@ import (
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/khatru"
-	gonostr "github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/internal/embedding"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 )
 
@@ -18,7 +17,6 @@ import (
 type withheld struct {
 	names func(graspsync.Event) bool // nil: nothing is withheld
 	store *nostrlib.Store
-	most  int // events that a query gives at most
 }
 
 // stays are the kinds of what is withheld.
@@ -46,59 +44,14 @@ func (w withheld) from(ctx context.Context, f nostr.Filter) bool {
 	return w.names != nil && !khatru.IsInternalCall(ctx) && len(among(f)) > 0
 }
 
-// page is what a client gets for a filter, of what ask gives of one.
-func (w withheld) page(ctx context.Context, f nostr.Filter, ask func(nostr.Filter) ([]nostr.Event, error)) ([]nostr.Event, error) {
+// context is one for queries of who gets nothing that is withheld.
+func (w withheld) context(ctx context.Context, f nostr.Filter) context.Context {
 	if !w.from(ctx, f) {
-		return ask(f)
+		return ctx
 	}
-	if len(f.IDs) > 0 { // nobody takes it for a page
-		events, err := ask(f)
-		return slices.DeleteFunc(events, w.is), err
-	}
-	wanted := f.Limit
-	if wanted <= 0 || wanted > w.most {
-		wanted = w.most
-	}
-	return embedding.Withholding[nostr.Event]{
-		Is: w.is,
-		Of: func(e nostr.Event) (string, gonostr.Timestamp, int) {
-			return e.ID.Hex(), gonostr.Timestamp(e.CreatedAt), len(e.Content)
-		},
-		Second: func(ctx context.Context, at gonostr.Timestamp) iter.Seq2[nostr.Event, error] {
-			return w.second(ctx, f, at)
-		},
-	}.Page(ctx, func(_ context.Context, until *gonostr.Timestamp, limit int) ([]nostr.Event, error) {
-		f := f
-		f.Limit = limit
-		if until != nil {
-			if f.Until = nostr.Timestamp(*until); f.Until <= 0 { // which a filter can't say
-				return nil, nil
-			}
-		}
-		return ask(f)
-	}, wanted, w.most)
-}
-
-// second is all of a second that matches.
-func (w withheld) second(ctx context.Context, f nostr.Filter, at gonostr.Timestamp) iter.Seq2[nostr.Event, error] {
-	return func(yield func(nostr.Event, error) bool) {
-		theirs := nostrlib.FromFilter(f)
-		if f.Search != "" || f.LimitZero { // a Store knows nothing of a search
-			return
-		}
-		theirs.Since, theirs.Until, theirs.Limit = &at, &at, 0
-		for e, err := range w.store.Events(ctx, theirs) {
-			var out nostr.Event
-			if err == nil {
-				if out, err = nostrlib.ToEvent(e); err != nil {
-					continue // it is none of theirs
-				}
-			}
-			if !yield(out, err) {
-				return
-			}
-		}
-	}
+	return eventstoreadapter.Without(ctx, func(e graspsync.Event) bool {
+		return (e.Kind == graspsync.KindDeletion || e.Kind == graspsync.KindVanish) && w.names(e)
+	})
 }
 
 // reconciled returns what a reconciliation is about. Of most there are only times and ids, so what is withheld is looked
@@ -126,30 +79,24 @@ func (w withheld) reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.S
 
 // queryTheirs is the relay's QueryStored where it has one and something is withheld.
 func (s *Sync) queryTheirs(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
-	switch {
-	case !s.withheld.from(ctx, f):
+	if !s.withheld.from(ctx, f) {
 		return s.theirs.queryStored(ctx, f)
-	case khatru.IsNegentropySession(ctx): // which is not by pages
-		return func(yield func(nostr.Event) bool) {
-			for e := range s.theirs.queryStored(ctx, f) {
-				if !s.withheld.is(e) && !yield(e) {
+	}
+	return func(yield func(nostr.Event) bool) {
+		f, ctx, wanted := f, s.withheld.context(ctx, f), f.Limit
+		for ; ; f.Limit *= 2 { // to have others in place of what is withheld
+			found := slices.Collect(s.theirs.queryStored(ctx, f))
+			n := len(found)
+			found = slices.DeleteFunc(found, s.withheld.is)
+			if 0 < f.Limit && f.Limit <= n && f.Limit < s.maxQuery && len(found) < wanted {
+				continue
+			}
+			for i, e := range found {
+				if i > 0 && i == wanted || !yield(e) {
 					return
 				}
 			}
-		}
-	}
-	return func(yield func(nostr.Event) bool) {
-		events, err := s.withheld.page(ctx, f, func(f nostr.Filter) ([]nostr.Event, error) {
-			return slices.Collect(s.theirs.queryStored(ctx, f)), nil
-		})
-		if err != nil {
-			s.unanswered(ctx, err)
 			return
-		}
-		for _, e := range events {
-			if !yield(e) {
-				return
-			}
 		}
 	}
 }
