@@ -87,7 +87,7 @@ func (j *judge) address(to netip.AddrPort, host []netip.Addr) error {
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.Zone() != "":
 		// The unspecified address is this host, the loopback of either family.
-		return fmt.Errorf("%w: %s is no destination", ErrAddress, addr)
+		return fmt.Errorf("%w: %s is not a destination", ErrAddress, addr)
 	case !graspsync.DialablePort(port):
 		return fmt.Errorf("%w: port %d", ErrAddress, port)
 	}

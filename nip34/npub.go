@@ -29,7 +29,7 @@ func ParseNPub(s string) (graspsync.PubKey, error) {
 	case err != nil:
 		return graspsync.PubKey{}, fmt.Errorf("%w: %w", ErrNPub, err)
 	case prefix != "npub" || len(data) != len(graspsync.PubKey{}):
-		return graspsync.PubKey{}, fmt.Errorf("%w: something else of NIP-19", ErrNPub)
+		return graspsync.PubKey{}, fmt.Errorf("%w: another NIP-19 entity", ErrNPub)
 	}
 	return graspsync.PubKey(data), nil
 }

@@ -99,12 +99,12 @@ func ParseSubject(s string) (Subject, error) {
 }
 
 var (
-	errEmpty  = errors.New("nothing is asked about")
+	errEmpty  = errors.New("empty question")
 	errLong   = fmt.Errorf("more than %d bytes", graspsync.MaxURLLength)
 	errAuthor = errors.New("a key alone: add the identifier, as in npub/identifier")
-	errSecret = errors.New("this is a secret key: show it to nobody, and take another one where it was shown")
+	errSecret = errors.New("this is a secret key: keep it private, and replace it if it was shown")
 	errWeb    = errors.New("a web address without an npub and an identifier in its path; that of a relay begins with wss://")
-	errName   = errors.New("the owner is not named by a key: ask with their npub in place of their name")
+	errName   = errors.New("the owner is not a key: use the npub instead of the name")
 )
 
 func parseSubject(s string) (Subject, error) {
@@ -293,7 +293,7 @@ func codeSubject(s string) (Subject, error) {
 		}
 		kind := binary.BigEndian.Uint32(of[tlvKind])
 		if kind > 1<<16-1 {
-			return Subject{}, errors.New("an naddr of a kind that there is not")
+			return Subject{}, errors.New("an naddr of an unknown kind")
 		}
 		return addressSubject(graspsync.Address{
 			Kind: int(kind), Author: graspsync.PubKey(of[tlvAuthor]), Identifier: string(of[tlvSpecial]),

@@ -96,9 +96,9 @@ func TestNoSubject(t *testing.T) {
 	other, err := nip19.EncodeEntity(someKey, 30023, "post", nil)
 	require.NoError(t, err)
 	for s, want := range map[string]string{
-		"": "nothing is asked", "what": "want an event's id", secret: "secret key", "nostr:" + secret: "secret key",
+		"": "empty question", "what": "want an event's id", secret: "secret key", "nostr:" + secret: "secret key",
 		npub: "key alone", npub + "/": "key alone", profile: "key alone", other: "kind 30023", "https://example.com/x": "without an npub",
-		"nostr://user@example.com/demo": "not named by a key", "note1qqqq": "checksum", npub[:62] + "q/demo": "checksum",
+		"nostr://user@example.com/demo": "not a key", "note1qqqq": "checksum", npub[:62] + "q/demo": "checksum",
 		npub + "/my.repo/issues": "npub/my.repo or npub/issues", "https://page.example/" + npub + "/relay.example.com/demo": "npub/relay.example.com or npub/demo",
 		"ws": "want an event's id", "wss": "want an event's id", "https": "want an event's id",
 		"wss://user:pw@example.com": "user-info", strings.Repeat("x", 3000): "more than", "1:" + someKey + ":x": "kind 1",

@@ -42,13 +42,13 @@ const (
 // Sentinels of what is read and set.
 var (
 	// ErrSubject is wrapped where a text is no subject of a rule, or a kind is none.
-	ErrSubject = errors.New("not what a rule can be about")
+	ErrSubject = errors.New("not a subject of rules")
 	// ErrRule is wrapped by what Set and ParseFile say of a rule that can't be used.
 	ErrRule = errors.New("not a rule")
 	// ErrFull is wrapped where there are as many rules as may be.
 	ErrFull = errors.New("too many rules")
 	// ErrNoRule is wrapped by what Unset returns where there is none.
-	ErrNoRule = errors.New("there is no such rule")
+	ErrNoRule = errors.New("rule not found")
 )
 
 const (
@@ -129,7 +129,7 @@ func ParseSubject(kind, text string) (Subject, error) {
 		id, err = parseEvent(text)
 		s = OfEvent(id)
 	default:
-		return Subject{}, fmt.Errorf("%w: %q is none of relay, author, repository, event", ErrSubject, graspsync.Clip(kind, 50))
+		return Subject{}, fmt.Errorf("%w: %q is not relay, author, repository or event", ErrSubject, graspsync.Clip(kind, 50))
 	}
 	if err != nil {
 		if strings.HasPrefix(text, "nsec") {
@@ -179,7 +179,7 @@ func ParseAuthor(text string) (graspsync.PubKey, error) {
 	}
 	k, err := graspsync.ParsePubKey(text)
 	if err != nil {
-		return graspsync.PubKey{}, fmt.Errorf("no npub, and %w", err)
+		return graspsync.PubKey{}, fmt.Errorf("not an npub, and %w", err)
 	}
 	return k, nil
 }

@@ -43,7 +43,7 @@ func (d *DB) convert(dir string) error {
 	}
 	if left > 0 { // the end of an append that was cut, or worse
 		d.stats.SetAside++
-		d.cfg.Logger.Error("end of the log of an earlier version is damaged and was not taken over", "bytes", left, "kept_as", path+".old")
+		d.cfg.Logger.Error("damaged end of the earlier log not converted", "bytes", left, "kept_as", path+".old")
 	}
 	return os.Rename(path, path+".old")
 }

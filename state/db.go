@@ -205,7 +205,7 @@ func (d *DB) count(tx *bbolt.Tx) error {
 	return b.ForEach(func(k, v []byte) error {
 		value, err := decode(k, v)
 		if err == nil && (bytes.Compare(k, last) <= 0 || !bytes.Equal(b.Get(k), v)) {
-			err = fmt.Errorf("%w: record %q is not in its place", ErrDamaged, k)
+			err = fmt.Errorf("%w: record %q is misplaced", ErrDamaged, k)
 		}
 		last = k
 		d.stats.Keys++
@@ -492,7 +492,7 @@ func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err e
 		for k, v := c.Seek([]byte(from)); k != nil && bytes.HasPrefix(k, []byte(prefix)) && size < partSize; k, v = c.Next() {
 			value, err := decode(k, v)
 			if err == nil && string(k) < from {
-				err = fmt.Errorf("%w: record %q is not in its place", ErrDamaged, k)
+				err = fmt.Errorf("%w: record %q is misplaced", ErrDamaged, k)
 			}
 			if err != nil {
 				return err

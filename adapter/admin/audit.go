@@ -92,13 +92,13 @@ func (l *Log) Record(e Entry) error {
 	case l.closed:
 		return fmt.Errorf("writing the audit log: %w", os.ErrClosed)
 	case l.file == nil, l.size > mostAudit:
-		return fmt.Errorf("beginning the audit log anew: %w", old)
+		return fmt.Errorf("rotating the audit log: %w", old)
 	}
 	if err := l.write(append(line, '\n')); err != nil {
 		return fmt.Errorf("writing the audit log: %w", err)
 	}
 	if old != nil {
-		return fmt.Errorf("the audit log is gone on with, as it could not be begun anew: %w", old)
+		return fmt.Errorf("rotating the audit log, which is continued: %w", old)
 	}
 	return nil
 }

@@ -48,9 +48,9 @@ func TestLogThatCanNotBeRenamed(t *testing.T) {
 		require.NoError(t, l.Record(admin.Entry{Command: "long", Error: long}))
 	}
 	for range 2 {
-		require.ErrorContains(t, l.Record(admin.Entry{Command: "kept", Error: long}), "gone on with")
+		require.ErrorContains(t, l.Record(admin.Entry{Command: "kept", Error: long}), "which is continued")
 	}
-	for err := error(nil); err == nil || strings.Contains(err.Error(), "gone on with"); {
+	for err := error(nil); err == nil || strings.Contains(err.Error(), "which is continued"); {
 		err = l.Record(admin.Entry{Command: "more", Error: long + long})
 	}
 	info, err := os.Stat(path)

@@ -32,14 +32,14 @@ const (
 
 // Why a request is not obeyed.
 var (
-	errNoAuth   = errors.New("no authorization: want one header \"Authorization: Nostr <base64 of an event of kind 27235>\"")
+	errNoAuth   = errors.New("authorization missing: want one header \"Authorization: Nostr <base64 of an event of kind 27235>\"")
 	errAuth     = errors.New("unusable authorization")
 	errOwner    = errors.New("not by an owner of this server")
-	errReplayed = errors.New("this very request was made before")
+	errReplayed = errors.New("request was already used")
 	errBusy     = errors.New("too many requests in two minutes")
-	errEarly    = errors.New("signed before this server was started, or no later than what it obeyed before that")
-	errKeeping  = errors.New("that this was obeyed could not be kept")
-	errOver     = errors.New("wrong too often: wait")
+	errEarly    = errors.New("signed before the server started, or before a request of its last run")
+	errKeeping  = errors.New("saving the time of the request failed")
+	errOver     = errors.New("too many wrong requests: wait")
 )
 
 // auth is what decides whether a request is an owner's. Its zero value obeys nobody.
@@ -98,7 +98,7 @@ func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c clai
 	}
 	at := int64(ev.CreatedAt)
 	if off := at - now.Unix(); off > int64(window/time.Second) || off < -int64(window/time.Second) {
-		return c, fmt.Errorf("%w: created_at is %d, our clock says %d", errAuth, at, now.Unix())
+		return c, fmt.Errorf("%w: created_at is %d, the clock of the server %d", errAuth, at, now.Unix())
 	}
 	said := make(map[string]string, 3)
 	for _, name := range []string{"u", "method", "payload"} {
@@ -164,7 +164,7 @@ func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, 
 	case err != nil:
 		return err
 	case at <= after:
-		return fmt.Errorf("%w: sign it anew after %s", errEarly, time.Unix(after, 0).UTC().Format("15:04:05 UTC"))
+		return fmt.Errorf("%w: sign it again after %s", errEarly, time.Unix(after, 0).UTC().Format("15:04:05 UTC"))
 	}
 	if err := a.take(c.event.ID, now); err != nil {
 		return err

@@ -82,10 +82,10 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 		Error  string          `json:"error"`
 	}
 	if err := json.Unmarshal(data, &said); err != nil || said.Error == "" && said.Result == nil {
-		return nil, fmt.Errorf("%w nothing that NIP-86 has: %s, %.200q", ErrAnswer, resp.Status, data)
+		return nil, fmt.Errorf("%w no NIP-86 response: %s, %.200q", ErrAnswer, resp.Status, data)
 	}
 	if strings.Contains(said.Error, "unknown method") { // khatru's own words, where nobody is obeyed
-		said.Error += " (or the server was not told whom to obey: graspserver by -admin)"
+		said.Error += " (or the server has no owner, see graspserver -admin)"
 	}
 	if said.Error != "" {
 		return nil, fmt.Errorf("%w: %s", ErrAnswer, said.Error)

@@ -85,10 +85,10 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 		errs = append(errs, errors.New("operator is nil"))
 	}
 	if len(cfg.Owners) == 0 {
-		errs = append(errs, errors.New("Owners is empty: nobody could command"))
+		errs = append(errs, errors.New("Owners is empty"))
 	}
 	if len(cfg.URLs) == 0 && cfg.Identity.IsZero() {
-		errs = append(errs, errors.New("Identity and URLs are empty: no request could be for us"))
+		errs = append(errs, errors.New("Identity and URLs are empty"))
 	}
 	urls := make(map[graspsync.URL]bool)
 	for _, text := range cfg.URLs {
@@ -190,7 +190,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (owner graspsync
 	if err == nil {
 		return owner, body, nil
 	}
-	h.log.Debug("a command was not obeyed", "client", client, "error", graspsync.Printable(err.Error()))
+	h.log.Debug("command refused", "client", client, "error", graspsync.Printable(err.Error()))
 	if wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(1+int(wait/time.Second)))
 		return owner, nil, errOver
@@ -234,7 +234,7 @@ func statusOf(err error) int {
 func (h *Handler) write(w http.ResponseWriter, status int, a answer) {
 	data, err := json.Marshal(a)
 	if err != nil {
-		h.log.Error("an answer could not be written", "error", err)
+		h.log.Error("writing a response failed", "error", err)
 		status, data = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
 	}
 	// What was commanded may have taken longer than whoever serves us lets an answer take.

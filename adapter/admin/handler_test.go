@@ -146,9 +146,9 @@ func TestAttacks(t *testing.T) {
 			status  int
 			says    string
 		}{
-			"nothing is signed":  {post(http.Header{}), 401, "no authorization"},
-			"two authorizations": {post(http.Header{"Authorization": {good.Get("Authorization"), good.Get("Authorization")}}), 401, "no authorization"},
-			"basic":              {post(http.Header{"Authorization": {"Basic b3duZXI6"}}), 401, "no authorization"},
+			"nothing is signed":  {post(http.Header{}), 401, "authorization missing"},
+			"two authorizations": {post(http.Header{"Authorization": {good.Get("Authorization"), good.Get("Authorization")}}), 401, "authorization missing"},
+			"basic":              {post(http.Header{"Authorization": {"Basic b3duZXI6"}}), 401, "authorization missing"},
 			"no base64":          {post(http.Header{"Authorization": {"Nostr !!!"}}), 401, "base64"},
 			"no event":           {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`{"kind":"x"}`))}}), 401, "not an event"},
 			"null":               {post(http.Header{"Authorization": {"Nostr " + base64.StdEncoding.EncodeToString([]byte(`null`))}}), 401, "not an event"},
@@ -181,8 +181,8 @@ func TestAttacks(t *testing.T) {
 			"u without a value":       {post(resigned(func(ev *nostr.Event) { ev.Tags[0] = nostr.Tag{"u"} })), 401, `\"u\"`},
 			"two of u":                {post(resigned(func(ev *nostr.Event) { ev.Tags = append(ev.Tags, nostr.Tag{"u", "wss://other.example"}) })), 401, `\"u\"`},
 			"two payloads":            {post(resigned(func(ev *nostr.Event) { ev.Tags = append(ev.Tags, ev.Tags[2]) })), 401, `\"payload\"`},
-			"a minute ago":            {post(signed(t, ownerKey, relayURL, http.MethodPost, body, now.Add(-61*time.Second))), 401, "our clock"},
-			"in a minute":             {post(signed(t, ownerKey, relayURL, http.MethodPost, body, now.Add(61*time.Second))), 401, "our clock"},
+			"a minute ago":            {post(signed(t, ownerKey, relayURL, http.MethodPost, body, now.Add(-61*time.Second))), 401, "the clock of the server"},
+			"in a minute":             {post(signed(t, ownerKey, relayURL, http.MethodPost, body, now.Add(61*time.Second))), 401, "the clock of the server"},
 			"in a thousand years":     {post(resigned(func(ev *nostr.Event) { ev.CreatedAt = 1 << 62 })), 401, ""},
 			"another content type":    {attempt{method: http.MethodPost, contentType: "application/json", body: body, header: good}, 415, ""},
 			"GET":                     {attempt{method: http.MethodGet, contentType: admin.ContentType, header: signed(t, ownerKey, relayURL, http.MethodGet, "", now)}, 405, ""},
@@ -202,7 +202,7 @@ func TestAttacks(t *testing.T) {
 			require.JSONEq(t, `{"result":true}`, said)
 			status, said = again.do(t, h)
 			require.Equal(t, 401, status, "%s, again", url)
-			require.Contains(t, said, "before")
+			require.Contains(t, said, "already used")
 		}
 		require.Len(t, o.told, 5)
 		for _, off := range []time.Duration{-time.Minute, time.Minute} {
@@ -225,7 +225,7 @@ func TestAttacks(t *testing.T) {
 		again, after := newHandler(t)
 		status, said := post(last).do(t, again)
 		require.Equal(t, http.StatusTooEarly, status, said)
-		require.Contains(t, said, "sign it anew after "+time.Now().UTC().Format("15:04:05 UTC"))
+		require.Contains(t, said, "sign it again after "+time.Now().UTC().Format("15:04:05 UTC"))
 		require.Empty(t, after.told)
 		time.Sleep(time.Second)
 		status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, again)
@@ -362,8 +362,8 @@ func TestMethods(t *testing.T) {
 	_, err := admin.New(nil, admin.Config{})
 	require.ErrorIs(t, err, admin.ErrConfig)
 	require.ErrorContains(t, err, "operator is nil")
-	require.ErrorContains(t, err, "nobody could command")
-	require.ErrorContains(t, err, "no request could be for us")
+	require.ErrorContains(t, err, "Owners is empty")
+	require.ErrorContains(t, err, "Identity and URLs are empty")
 }
 
 // What else comes to a relay is none of the handler's business.

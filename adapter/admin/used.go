@@ -49,7 +49,7 @@ func (u *used) load(ctx context.Context) error {
 	}
 	at, err := strconv.ParseInt(string(data), 10, 64)
 	if err != nil {
-		return fmt.Errorf("%w: record %q can't be read", errKeeping, usedKey)
+		return fmt.Errorf("%w: record %q is unreadable", errKeeping, usedKey)
 	}
 	u.last = max(u.last, at)
 	return nil

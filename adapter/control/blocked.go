@@ -81,9 +81,9 @@ func (b *Blocked) sentence(now time.Time) string {
 		said += ": " + strconv.Quote(b.Reason)
 	}
 	if b.By == byFile {
-		return said + ". It is lifted where it is taken out of that file, or by the command: " + b.Lift
+		return said + ". To lift it, change the file, or use the command: " + b.Lift
 	}
-	return said + ". It is lifted by the command: " + b.Lift // no full stop: it is copied
+	return said + ". To lift it, use the command: " + b.Lift // no full stop: it is copied
 }
 
 // blocked puts first that a rule is the reason.
@@ -175,9 +175,9 @@ func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) erro
 		x.Is = isBlocked
 	case head != nil && (head.Kind == graspsync.KindDeletion || head.Kind == graspsync.KindVanish):
 		x.Is = isWithheld
-		x.Answer = []string{fmt.Sprintf("Event %s (kind %d) is stored and in force, and is served to nobody as long as that is so.", x.Event.ID, head.Kind)}
+		x.Answer = []string{fmt.Sprintf("Event %s (kind %d) is stored and in force, and is not served while it is blocked.", x.Event.ID, head.Kind)}
 	default:
-		x.Answer = append(x.Answer, "What is here of what is blocked stays until it is purged.")
+		x.Answer = append(x.Answer, "Stored events and git data of a blocked subject stay until they are purged.")
 	}
 	x.blocked(r)
 	return nil
@@ -188,7 +188,7 @@ func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) erro
 func (s Explainer) explainUnknown(x *Explanation) {
 	if x.Author == (graspsync.PubKey{}) {
 		if slices.ContainsFunc(s.Rules.All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {
-			x.Answer = append(x.Answer, "Whether its author is blocked can't be told by its id: ask with an nevent that names them.")
+			x.Answer = append(x.Answer, "To learn whether its author is blocked, ask with an nevent that names the author.")
 		}
 		return
 	}

@@ -37,7 +37,7 @@ var commands = map[string]command{
 			return nil, fmt.Errorf("%w: want: confirm departures", admin.ErrUsage)
 		}
 		n, err := c.ConfirmDepartures()
-		return fmt.Sprintf("%d repositories leave that were kept although nobody announces them. Each comes back if it is announced before its folder is removed.", n), err
+		return fmt.Sprintf("%d repositories without an announcement go out of service. Each returns if it is announced before its folder is deleted.", n), err
 	}},
 	"bootstrap": {"bootstrap add|remove <relay>", 2, 2, bootstrap},
 	"describe":  {"describe name|description|icon <text>", 2, 2, describe},

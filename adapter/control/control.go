@@ -91,7 +91,7 @@ type unacted struct {
 }
 
 // ErrNothingToPurge is wrapped by what Purge says of a subject of which nothing can be here: a relay.
-var ErrNothingToPurge = errors.New("nothing is kept of that")
+var ErrNothingToPurge = errors.New("relays have no stored data")
 
 // Rules returns what is decided.
 func (c Control) Rules() *rules.Book { return c.rules }

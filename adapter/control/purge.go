@@ -88,7 +88,7 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 
 // ErrStays is wrapped by what [Control.Purge] returns for a deletion or a request to vanish that nothing keeps
 // from being served: without it what it has removed would come back.
-var ErrStays = errors.New("a deletion or a request to vanish stays, as what it removed would come back; removed or blocked, it is served to nobody")
+var ErrStays = errors.New("deletions and requests to vanish stay, because their events would come back; removed or blocked, they are not served")
 
 // staying counts, of what matches, what stays and is not served, and reports if something is. Of a second of which the
 // store can't give all it counts what that gives: what else is there stays as well.
@@ -97,7 +97,7 @@ func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
 		switch {
 		case errors.Is(rerr, relaysync.ErrIncomplete):
 		case rerr != nil:
-			return fmt.Errorf("looking for what is left: %w", rerr)
+			return fmt.Errorf("searching remaining events: %w", rerr)
 		case !stays(ev):
 		default:
 			if _, is := p.rules.Withholds(ev); is {
@@ -160,7 +160,7 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 func listed(refs iter.Seq2[graspsync.RepoRef, error]) (all []graspsync.RepoRef, err error) {
 	for ref, err := range refs {
 		if err != nil {
-			return all, fmt.Errorf("looking for what is to go: %w", err)
+			return all, fmt.Errorf("searching events to remove: %w", err)
 		}
 		all = append(all, ref)
 	}
@@ -232,7 +232,7 @@ func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	var errs []error
 	for s, err := range p.store.Stamps(ctx, f) {
 		if err != nil {
-			errs = append(errs, fmt.Errorf("looking for what is to go: %w", err))
+			errs = append(errs, fmt.Errorf("searching events to remove: %w", err))
 			break
 		}
 		ids = append(ids, s.ID.String())
@@ -254,7 +254,7 @@ func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event, err error) {
 	for ev, err := range p.store.Events(ctx, nostr.Filter{IDs: ids}) {
 		if err != nil {
-			return nil, fmt.Errorf("looking for what is to go: %w", err)
+			return nil, fmt.Errorf("searching events to remove: %w", err)
 		}
 		if !stays(ev) && !p.gone[ev.ID] {
 			out = append(out, ev)
@@ -410,7 +410,7 @@ func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref g
 	}
 	for ev, err := range p.store.Events(ctx, f) {
 		if err != nil {
-			return false, fmt.Errorf("looking for what is to go: %w", err)
+			return false, fmt.Errorf("searching events to remove: %w", err)
 		}
 		if !concerns(ev, ref) && len(nip34.Addresses(ev.Event)) > 0 {
 			return true, nil

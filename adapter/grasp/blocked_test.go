@@ -42,8 +42,8 @@ func TestExplainBlocked(t *testing.T) {
 	x, err := c.server.Explain(t.Context(), issue.ID)
 	require.NoError(t, err)
 	require.Equal(t, "stored", x.Is)
-	require.Equal(t, `Blocked: author `+stranger.Npub()+`, by file: "of the file". It is lifted where it is taken out of that file, or by the command: allow author `+stranger.Npub(), x.Answer[0])
-	require.Contains(t, x.String(), "stays until it is purged")
+	require.Equal(t, `Blocked: author `+stranger.Npub()+`, by file: "of the file". To lift it, change the file, or use the command: allow author `+stranger.Npub(), x.Answer[0])
+	require.Contains(t, x.String(), "stay until they are purged")
 	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), reads(rules.File{})))
 	x, err = c.server.Explain(t.Context(), issue.ID)
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestExplainBlocked(t *testing.T) {
 		require.Equal(t, reason, x.Blocked.Reason)
 		require.False(t, x.Blocked.Since.IsZero())
 		require.True(t, strings.HasPrefix(x.Answer[0], "Blocked: "+rule+", by "+c.owner.Npub()+", since "), x.Answer[0])
-		require.True(t, strings.HasSuffix(x.Answer[0], `: "`+reason+`". It is lifted by the command: unset `+rule), x.Answer[0])
+		require.True(t, strings.HasSuffix(x.Answer[0], `: "`+reason+`". To lift it, use the command: unset `+rule), x.Answer[0])
 		for _, wrong := range []string{"no record", "must list", "no announcement of it", "released", "never arrived since", "no bootstrap relay", "does not list"} {
 			require.NotContains(t, x.String(), wrong)
 		}

@@ -139,7 +139,7 @@ func TestRepositoryIsBlockedAndRemoved(t *testing.T) {
 	require.Empty(t, c.publish(announcement, state))
 	require.True(t, c.waits(announcement), "it begins anew")
 	_, err := c.do("unset", "repository", owner.Ref("repo").String())
-	require.ErrorContains(t, err, "there is no such rule")
+	require.ErrorContains(t, err, "rule not found")
 
 	entries, err := c.log.Recent(100)
 	require.NoError(t, err)

@@ -113,7 +113,7 @@ func TestTextOfADeletionIsTakenDown(t *testing.T) {
 	require.Equal(t, []string{deletion.ID, fine.ID}, c.asked(all))
 
 	_, err := c.do("purge", "event", deletion.ID)
-	require.ErrorContains(t, err, "a deletion or a request to vanish stays", "nothing keeps it from being served")
+	require.ErrorContains(t, err, "deletions and requests to vanish stay", "nothing keeps it from being served")
 	require.JSONEq(t, `{"events":0,"waiting":0,"withheld":1}`, c.must("remove", "event", deletion.ID))
 	gone := func() {
 		t.Helper()
@@ -172,7 +172,7 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "withheld", x.Is)
 	require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule)
-	require.Contains(t, x.String(), "is stored and in force, and is served to nobody")
+	require.Contains(t, x.String(), "is stored and in force, and is not served")
 	require.NotContains(t, x.String(), "stored and served")
 }
 

@@ -36,7 +36,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-p.viewers }()
 	default:
 		w.Header().Set("Retry-After", "30")
-		http.Error(w, "too many look at this page", http.StatusServiceUnavailable)
+		http.Error(w, "too many viewers of this page", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

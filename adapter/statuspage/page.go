@@ -52,7 +52,7 @@ func New(cfg Config) (*Page, error) {
 		p.mux.Handle("GET /assets/"+name, a)
 	}
 	p.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		p.write(w, http.StatusNotFound, &views404, nil, fragment{lines: []string{"<h1>Not found</h1>", "<p>There is no such page.</p>"}})
+		p.write(w, http.StatusNotFound, &views404, nil, fragment{lines: []string{"<h1>Not found</h1>", "<p>Page not found.</p>"}})
 	})
 	return p, nil
 }

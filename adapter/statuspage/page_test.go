@@ -147,8 +147,8 @@ func TestNotices(t *testing.T) {
 	body := get(t, page, "/").Body.String()
 	for _, says := range []string{
 		"Not ready", "no room on the disk", "&lt;b&gt;read-only&lt;/b&gt;", "No relay is connected.", "2 events could not be saved", "A panic was contained",
-		"3 events were found by the daily pass only", "1 of 6 relays have failed for a day", "6 times a relay was proven hostile",
-		"events were given up since the start", "More than nine of ten requests",
+		"3 events were found only by the daily pass", "1 of 6 relays have failed for a day", "6 times a relay was proven hostile",
+		"events expired since the start", "More than nine of ten requests",
 	} {
 		require.Contains(t, body, says)
 	}
@@ -211,7 +211,7 @@ func TestDroppedIsExplainedBeforehand(t *testing.T) {
 	s := large(1, 1)
 	s.change(func(st *relaysync.Status, git *purgatory.Status) { st.Events.Dropped, git.Dropped = nil, nil })
 	body := get(t, newPage(t, s, nil), "/dropped").Body.String()
-	require.Contains(t, body, `<bdi>postponed</bdi></th><td class="n">0</td><td>events that there was no room for and that gave way</td><td>yes</td>`)
+	require.Contains(t, body, `<bdi>postponed</bdi></th><td class="n">0</td><td>events evicted while they waited for room</td><td>Yes</td>`)
 	require.Contains(t, body, `<bdi>host_day</bdi></th><td class="n">0</td>`)
 }
 

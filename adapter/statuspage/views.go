@@ -68,7 +68,7 @@ var (
 	errUnknown = errors.New("not followed")
 	errNoRules = errors.New("this server has no rules of its operator")
 	errAsk     = errors.New("this page does not answer questions")
-	errBusy    = errors.New("too many questions are being answered: try again in a moment")
+	errBusy    = errors.New("too many questions, try again in a moment")
 )
 
 func statusOf(err error) int {
@@ -179,7 +179,7 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 		say(true, fmt.Sprintf("%s fails (%s times in a row, for the first time %s): %s.", f.Of, number(f.Count), ago(s.at, f.Since), text(f.Error)), "")
 	}
 	say(known > 0 && connected == 0, "No relay is connected.", "relays")
-	say(known == 0 && !s.sync.Unread, "No relay is known: there is nobody to sync with.", "relays")
+	say(known == 0 && !s.sync.Unread, "No relay is known.", "relays")
 	say(e.Dropped["unsaved"] > 0, number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "dropped")
 	panics := e.Panics
 	if s.git != nil {
@@ -191,17 +191,17 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 			panics[whose] += n
 		}
 	}
-	say(len(panics) > 0, "A panic was contained: that is a bug, and the log has where.", "dropped")
+	say(len(panics) > 0, "A panic was contained. It is a bug, and the log has the stack.", "dropped")
 	var lasting, strikes uint64
 	for _, r := range s.sync.Relays {
 		lasting += r.Lasting
 		strikes += r.Strikes
 	}
-	say(lasting > 0, number(lasting)+" events were found by the daily pass only: a live subscription did not do its work.", "relays?state=gaps")
+	say(lasting > 0, number(lasting)+" events were found only by the daily pass, although a live subscription should have brought them.", "relays?state=gaps")
 	say(dead > 0, number(dead)+" of "+number(known)+" relays have failed for a day, and are tried once a day.", "relays?state=dead")
 	say(strikes > 0, number(strikes)+" times a relay was proven hostile.", "relays?sort=gaps")
 	if s.git != nil {
-		say(s.git.Expired > 0, number(s.git.Expired)+" events were given up since the start: their git data never came.", "git")
+		say(s.git.Expired > 0, number(s.git.Expired)+" events expired since the start, because their git data never arrived.", "git")
 		say(s.git.Fetches >= 20 && s.git.Failed*10 > s.git.Fetches*9, "More than nine of ten requests for git data failed.", "git")
 	}
 	return out

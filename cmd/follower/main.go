@@ -73,7 +73,7 @@ func parse(args []string) (opt options, err error) {
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
 	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
-	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "`time` in which changes are gathered before relays are asked")
+	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "`time` to gather changes before relays are asked")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fs.SetOutput(os.Stdout)

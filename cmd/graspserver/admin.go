@@ -55,7 +55,7 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 func notHere(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", admin.ContentType)
 	w.WriteHeader(http.StatusNotFound)
-	fmt.Fprintln(w, `{"error":"this is -admin-listen, which takes no commands: -url is to be that of -listen"}`)
+	fmt.Fprintln(w, `{"error":"this is -admin-listen, which accepts no commands; -url must be the -listen address"}`)
 }
 
 // guarded keeps other sites that a browser here has open from what is served: over a loopback address
@@ -65,7 +65,7 @@ func guarded(h http.Handler, ours []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case overLoopback(r) && !isLocal(r.Host) && !slices.Contains(ours, hostname(r.Host)):
-			http.Error(w, "at a loopback address the status is served under an IP address, localhost or -domain only", http.StatusMisdirectedRequest)
+			http.Error(w, "Host must be an IP address, localhost or -domain at a loopback address", http.StatusMisdirectedRequest)
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 			http.Error(w, "not for other sites", http.StatusForbidden)
 		default:
@@ -143,13 +143,13 @@ func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Add
 	site := guarded(a, namesOf(opt))
 	switch address {
 	case adminOff:
-		log.Info("nobody is served the status: -admin-listen is off")
+		log.Info("status page disabled by -admin-listen")
 		return func() {}, nil
 	case opt.listen:
 		for _, path := range []string{"GET /metrics", "GET /status.json", "GET /status/"} {
 			everybody.Handle(path, site)
 		}
-		log.Info("serving the status to everybody", "path", "/status/")
+		log.Info("serving the status page publicly", "path", "/status/")
 		return func() {}, nil
 	}
 	listener, err := net.Listen("tcp", address)
@@ -157,17 +157,17 @@ func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Add
 		if chosen {
 			return nil, fmt.Errorf("-admin-listen: %w", err)
 		}
-		log.Error("the status is not served: set -admin-listen", "error", err)
+		log.Error("status page not served, set -admin-listen", "error", err)
 		return func() {}, nil
 	}
 	front, done := newFront(withDeadline(site), log), make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := front.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("serving the status", "error", err)
+			log.Error("serving the status page failed", "error", err)
 		}
 	}()
-	log.Info("serving the status", "page", "http://"+listener.Addr().String()+"/")
+	log.Info("serving the status page", "page", "http://"+listener.Addr().String()+"/")
 	return func() {
 		front.Close() // also those who follow the page
 		<-done

@@ -53,7 +53,7 @@ func TestAdminListen(t *testing.T) {
 	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")
 	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
 	err := command(t.Context(), []string{"-url", "http://" + admin, "rules"}, func(string) string { return relaytest.NewKey("x").Secret() }, io.Discard)
-	require.ErrorContains(t, err, "this is -admin-listen, which takes no commands")
+	require.ErrorContains(t, err, "this is -admin-listen, which accepts no commands")
 	require.Contains(t, get(t, "http://"+admin+"/status/rules"), "<h1>Rules")
 	code, body := answer(t, "http://"+admin+"/status.json?event=zzz")
 	require.Equal(t, http.StatusBadRequest, code)
@@ -168,7 +168,7 @@ func TestAdminAddress(t *testing.T) {
 	stop, err := serveAdmin(nil, nil, options{}, &before, log)
 	require.NoError(t, err)
 	stop()
-	require.Contains(t, said.String(), "the status is not served: set -admin-listen")
+	require.Contains(t, said.String(), "status page not served, set -admin-listen")
 }
 
 func TestLogFormat(t *testing.T) {

@@ -31,9 +31,9 @@ read from the file, or from GRASPSERVER_ADMIN_KEY.
 func command(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	fs := flag.NewFlagSet("graspserver admin", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	url := fs.String("url", "http://127.0.0.1:7334", "`URL` at which the server is reached")
-	signed := fs.String("for", "", "`URL` to sign for, if the server knows itself by another one: that of its -domain (default: that of -url)")
-	file := fs.String("key", "", "`file` with your secret key (default: it is in GRASPSERVER_ADMIN_KEY)")
+	url := fs.String("url", "http://127.0.0.1:7334", "`URL` of the server")
+	signed := fs.String("for", "", "`URL` to sign for, if -domain of the server differs (default -url)")
+	file := fs.String("key", "", "`file` with your secret key (default GRASPSERVER_ADMIN_KEY)")
 	if slices.ContainsFunc(args, isSecret) {
 		return errSecret
 	}

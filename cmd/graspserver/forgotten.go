@@ -25,16 +25,16 @@ func (o *operator) remember(configured []graspsync.RelayURL) error {
 	}
 	cut := cutOff(entries)
 	for _, e := range cut[:min(len(cut), maxForgotten)] {
-		o.log.Error("a command was cut off in the middle: give it again", "command", spelled(e), "by", e.By, "at", e.At)
+		o.log.Error("command was cut off, repeat it", "command", spelled(e), "by", e.By, "at", e.At)
 	}
 	lost := forgotten(entries, o.book, configured)
 	if len(lost) == 0 {
 		return nil
 	}
-	o.log.Error("audit.log has commands that are not in force and were not taken back: rules were lost; do these again, or take them back with unset",
+	o.log.Error("rules were lost: repeat these commands of audit.log, or revoke them with unset",
 		"commands", len(lost))
 	for _, e := range lost[:min(len(lost), maxForgotten)] {
-		o.log.Error("not in force any more", "command", spelled(e), "by", e.By, "at", e.At)
+		o.log.Error("command not in force", "command", spelled(e), "by", e.By, "at", e.At)
 	}
 	return nil
 }

@@ -168,55 +168,55 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs := flag.NewFlagSet("graspserver", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
 	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
-	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the status page, /metrics and /status.json, for whoever runs this server; \"off\" for none, the -listen address for everybody (default: 127.0.0.1 and the port after that of -listen)")
-	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default: the -listen address)")
-	fs.Func("also-domain", "`host[:port][/path]` that announcements may have instead, such as the one before it was changed (repeatable; in the environment separated by commas)",
+	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the operator's pages, or \"off\" (default 127.0.0.1, port after -listen)")
+	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default -listen)")
+	fs.Func("also-domain", "other `host[:port][/path]` that announcements may list (repeat, or separate by commas)",
 		list(&opt.also, func(s string) (string, error) { return s, nil }))
-	fs.StringVar(&opt.name, "name", "", "`name` of this server (default: the -domain)")
-	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` on what this server is")
-	fs.Func("pubkey", "`npub` or hex key of whoever is responsible for this server (NIP-11; NIP-05 says that they are _ of a -domain without a path)", pubkey(&opt.pubkey))
-	fs.StringVar(&opt.contact, "contact", "", "`URL` or address under which they can be reached")
+	fs.StringVar(&opt.name, "name", "", "`name` of this server (default -domain)")
+	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` that describes this server")
+	fs.Func("pubkey", "`npub` or hex key of the operator (NIP-11, NIP-05)", pubkey(&opt.pubkey))
+	fs.StringVar(&opt.contact, "contact", "", "`URL` or address of the operator")
 	fs.StringVar(&opt.icon, "icon", "", "`URL` of an icon of this server")
-	fs.StringVar(&opt.curation, "curation", "", "`text` on what is kept here and what is not, if somebody chooses that")
-	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for git repositories, events, and what is remembered of relays")
-	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable; in the environment separated by commas)", list(&opt.bootstrap, graspsync.ParseRelayURL))
-	fs.Func("allow-net", "`CIDR` that outgoing connections may reach though it is not public (repeatable; in the environment separated by commas)", list(&opt.allowNet, network))
-	fs.BoolVar(&opt.graspLists, "grasp-lists", false, "accept anybody's list of preferred GRASP servers (kind 10317)")
-	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// and http:// URLs of others")
-	fs.Func("client-header", "`header` in which a proxy before us notes the address of the client, such as X-Real-IP, X-Forwarded-For or Forwarded: each client may do only so much at once", headerName(&opt.clientHeader))
-	fs.Func("trusted-proxy", "`CIDR` of proxies that are believed in -client-header, by default X-Forwarded-For then (repeatable; in the environment separated by commas; default: all addresses that are not public)", list(&opt.proxies, network))
-	fs.Func("max-owner-bytes", "`bytes` that the repositories of one owner may take up (default: any number)", ceiling(&opt.maxOwnerBytes))
-	fs.Func("max-bytes", "`bytes` that all repositories may take up (default: any number)", ceiling(&opt.maxBytes))
-	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "`bytes` that one push may send")
-	fs.Func("fsck-allow", "`fault` of objects to accept, by its name in git fsck, such as hasDotgit (repeatable; in the environment separated by commas)",
+	fs.StringVar(&opt.curation, "curation", "", "`text` about the curation of events (NIP-11)")
+	fs.StringVar(&opt.data, "data", "graspserver-data", "`folder` for repositories, events and records")
+	fs.Func("bootstrap", "`URL` of a relay to follow always (repeat, or separate by commas)", list(&opt.bootstrap, graspsync.ParseRelayURL))
+	fs.Func("allow-net", "`CIDR` of private addresses to connect to (repeat, or separate by commas)", list(&opt.allowNet, network))
+	fs.BoolVar(&opt.graspLists, "grasp-lists", false, "accept lists of preferred GRASP servers (kind 10317) by any author")
+	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "connect to ws:// relays and http:// git servers")
+	fs.Func("client-header", "`header` in which the proxy passes the client address, such as X-Real-IP", headerName(&opt.clientHeader))
+	fs.Func("trusted-proxy", "`CIDR` of trusted proxies (repeat, or separate by commas; default all private addresses)", list(&opt.proxies, network))
+	fs.Func("max-owner-bytes", "maximum `bytes` of the repositories of one owner (default no limit)", ceiling(&opt.maxOwnerBytes))
+	fs.Func("max-bytes", "maximum `bytes` of all repositories (default no limit)", ceiling(&opt.maxBytes))
+	fs.Var(positive(&opt.maxPushBytes, 512<<20, parseBytes), "max-push-bytes", "maximum `bytes` of one push")
+	fs.Func("fsck-allow", "object `fault` to accept, such as hasDotgit (repeat, or separate by commas)",
 		list(&opt.fsckAllow, func(s string) (string, error) { return s, nil }))
-	fs.Var(positive(&opt.maxGitMemory, 2<<30, parseBytes), "max-git-memory", "`bytes` of memory for all git processes together")
-	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "`bytes` that all pushes may take up together whose pull requests are not here yet; a quarter of it those to one owner's repositories, a 16th those of one client")
-	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that objects stay in a repository which nothing names any more")
-	fs.BoolVar(&opt.maintenance, "maintenance", true, "keep repositories in order: without it packs and refs become ever more, and nothing goes")
-	fs.BoolVar(&opt.oneSided, "one-sided", false, "whoever is listed as a maintainer has a say, agreed or not, as servers had it before there were role tags: anybody may be given a say by a typo")
-	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "`time` in which changes are gathered before relays are asked")
-	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "`time` to wait after a first failed connection, doubling")
-	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "shortest `time` between two connections to a relay when restarted in between")
-	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two lines of the log that sum up what goes on")
+	fs.Var(positive(&opt.maxGitMemory, 2<<30, parseBytes), "max-git-memory", "memory of all git processes in `bytes`")
+	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "maximum `bytes` of pushes whose pull request has not arrived")
+	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that unreferenced objects are kept")
+	fs.BoolVar(&opt.maintenance, "maintenance", true, "repack repositories and delete unreferenced objects")
+	fs.BoolVar(&opt.oneSided, "one-sided", false, "accept listed maintainers that have not accepted the role")
+	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "`time` to gather changes before relays are asked")
+	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "`time` to wait after a failed connection, doubling")
+	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "minimum `time` between connections to a relay across a restart")
+	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two summaries in the log")
 	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "`time` that an event waits for its git data")
-	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "`time` that what was pushed for a pull request waits for its event")
-	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after a first hunt that did not complete, doubling")
-	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of requests for git data to one server at once")
-	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests for git data to one server in a minute")
+	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "`time` that a push for a pull request waits for its event")
+	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after an incomplete fetch of git data, doubling")
+	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of concurrent requests to one git server")
+	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests per minute to one git server")
 	opt.domainLimits = make(map[graspsync.HostPort]purgatory.Limit)
-	fs.Func("domain-limit", "`host:concurrent,rate` for one server instead (repeatable; in the environment separated by spaces)",
+	fs.Func("domain-limit", "limits of one git server, as `host:concurrent,rate` (repeat, or separate by spaces)",
 		func(s string) error { return limits(opt.domainLimits, s) })
 	opt.logFormat = "text"
-	fs.Func("log-format", "`text or json`, a line for each record (default text)", oneOf(&opt.logFormat, "text", "json"))
-	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "`level` from which on records are logged: debug, info, warn or error")
-	fs.BoolVar(&opt.debug, "debug", false, "log every decision: the same as -log-level debug")
-	fs.BoolVar(&opt.version, "version", false, "say which version this is, and nothing else")
-	fs.Func("admin", "`npub` or hex key of an owner, who may command this server: see graspserver admin -h (repeatable; in the environment separated by commas; default: nobody)", owners(&opt.admins))
-	fs.StringVar(&opt.rules, "rules", "", "`file` of what is blocked, a line each; SIGHUP has it read again")
-	fs.BoolVar(&opt.once, "once", false, "sync, say what came and what is missing, and end: with 0 if nothing is, else with 1; serve nobody")
-	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once: store nothing, leave nothing behind, fetch no git data, and say what would be stored")
-	fs.Var(positive(&opt.onceWait, 2*time.Minute, time.ParseDuration), "once-wait", "with -once: `time` after which git data is given up if none comes")
+	fs.Func("log-format", "format of the log, `text or json` (default text)", oneOf(&opt.logFormat, "text", "json"))
+	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "minimum `level` of the log (debug, info, warn or error)")
+	fs.BoolVar(&opt.debug, "debug", false, "log every verdict (as -log-level debug)")
+	fs.BoolVar(&opt.version, "version", false, "print the version and exit")
+	fs.Func("admin", "`npub` or hex key that may send commands (repeat, or separate by commas)", owners(&opt.admins))
+	fs.StringVar(&opt.rules, "rules", "", "`file` of rules, read again on SIGHUP")
+	fs.BoolVar(&opt.once, "once", false, "sync, print a report and exit, with 0 if complete, otherwise 1")
+	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once, report events that would be stored, without storing them")
+	fs.Var(positive(&opt.onceWait, 2*time.Minute, time.ParseDuration), "once-wait", "with -once, `time` to wait for git data without progress")
 	if slices.ContainsFunc(args, isSecret) {
 		return opt, errSecret
 	}
@@ -238,7 +238,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	if !opt.allowPlaintext {
 		if i := slices.IndexFunc(opt.bootstrap, graspsync.RelayURL.Plaintext); i >= 0 {
-			return opt, fmt.Errorf("-bootstrap %s: not encrypted, needs -allow-plaintext", opt.bootstrap[i])
+			return opt, fmt.Errorf("-bootstrap %s: plaintext URL, needs -allow-plaintext", opt.bootstrap[i])
 		}
 	}
 	if opt.dryRun && !opt.once {
@@ -250,7 +250,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 			return opt, fmt.Errorf("-listen: %w", err)
 		}
 		if ip, err := netip.ParseAddr(host); host == "" || (err == nil && ip.IsUnspecified()) {
-			return opt, errors.New("-domain is needed: others can't list " + opt.listen)
+			return opt, errors.New("-domain is missing, and announcements cannot list " + opt.listen)
 		}
 		opt.domain = opt.listen
 	}
@@ -258,7 +258,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 }
 
 // errSecret does not say which it is: what is wrong with a flag is printed and logged.
-var errSecret = errors.New("that is a secret key, which no flag takes: give the npub that belongs to it, and take the key for known by others")
+var errSecret = errors.New("secret key in a flag: use the npub, and replace the key because it may be known now")
 
 // isSecret reports whether a text has a secret key in it, as NIP-19 has one.
 func isSecret(s string) bool { return strings.Contains(strings.ToLower(s), "nsec1") }
@@ -308,7 +308,7 @@ func ceiling(to *int64) func(string) error {
 	return func(s string) error {
 		v, err := parseBytes(s)
 		if err == nil && v < 0 {
-			err = errors.New("want 0, for any number, or more")
+			err = errors.New("want 0 (no limit) or more")
 		}
 		*to = v
 		return err
@@ -361,7 +361,7 @@ func parseBytes(s string) (int64, error) {
 func network(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return p, fmt.Errorf("want an address and how many bits of it count, such as 127.0.0.0/8 or ::1/128: %q", s)
+		return p, fmt.Errorf("want a CIDR such as 127.0.0.0/8 or ::1/128: %q", s)
 	}
 	return p, nil
 }
@@ -431,7 +431,7 @@ func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
 	for _, set := range os.Environ() {
 		name, _, _ := strings.Cut(set, "=")
 		if strings.HasPrefix(strings.ToUpper(name), prefix) && !slices.Contains(known, name) {
-			errs = append(errs, fmt.Errorf("%.100q is no setting, the nearest is %s", name, nearest.Of(strings.ToUpper(name), known)))
+			errs = append(errs, fmt.Errorf("%.100q is an unknown setting, the nearest is %s", name, nearest.Of(strings.ToUpper(name), known)))
 		}
 	}
 	return errors.Join(errs...)

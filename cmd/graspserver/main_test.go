@@ -90,7 +90,7 @@ func TestParse(t *testing.T) {
 		"-max-git-memory=2G": "without a unit, such as 2147483648",
 		"-expiry=30":         "missing unit", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
 		"-domain-rate=-1": "-domain-rate: want more than 0", "-grace=0s": "-grace: want more than 0",
-		"-bootstrap=ws://a.example":   "-bootstrap ws://a.example: not encrypted, needs -allow-plaintext",
+		"-bootstrap=ws://a.example":   "-bootstrap ws://a.example: plaintext URL, needs -allow-plaintext",
 		"-domain-limit=a.example:0,0": "-domain-limit: \"a.example:0,0\": want more than 0",
 		"-max-bytes=-1":               "-max-bytes: want 0", "-max-owner-bytes=-1": "-max-owner-bytes: want 0",
 		"-client-header=X Real": "-client-header: not the name of a header",
@@ -114,9 +114,9 @@ func TestHelpOfLists(t *testing.T) {
 	require.ErrorIs(t, err, flag.ErrHelp)
 	help, err := os.ReadFile(to.Name())
 	require.NoError(t, err)
-	require.Contains(t, string(help), "for git repositories, events,")
-	require.Equal(t, strings.Count(string(help), "repeatable"), strings.Count(string(help), "(repeatable; in the environment separated by "))
-	require.Equal(t, 7, strings.Count(string(help), "(repeatable; in the environment separated by "))
+	require.Contains(t, string(help), "for repositories, events and records")
+	require.Equal(t, strings.Count(string(help), "(repeat"), strings.Count(string(help), "(repeat, or separate by "))
+	require.Equal(t, 7, strings.Count(string(help), "(repeat, or separate by "))
 }
 
 // The settings that come with it are such as there are, commented out or not.

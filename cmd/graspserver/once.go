@@ -235,7 +235,7 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 		how, problem := "in part", r.LastError
 		switch {
 		case r.Synced && r.GapBatches > 0:
-			how, problem = "gaps", "not all that it has could be had"
+			how, problem = "gaps", "some of its events are unreachable"
 		case r.Synced:
 			how, problem = "caught up", ""
 		case givenUp(r):
@@ -250,16 +250,16 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 	}
 	fmt.Fprintf(out, "repositories: %d; patches, pull requests and issues: %d; events that %s: %d\n", w.status.Repos, w.status.Roots, verb, w.subject.stored())
 	for _, e := range w.git.Waiting {
-		fmt.Fprintf(out, "waits for git data: %s %s of %s, missing %d objects\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)
+		fmt.Fprintf(out, "held: %s %s of %s, %d objects missing\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)
 	}
 	if w.status.Repos == 0 {
-		fmt.Fprintln(out, "no repository is hosted: no announcement that came lists", w.opt.domain)
+		fmt.Fprintln(out, "no repository is hosted, because no received announcement lists", w.opt.domain)
 	}
 	if len(w.status.Relays) == 0 {
-		fmt.Fprintln(out, "no relay is followed: see -bootstrap, and what is blocked")
+		fmt.Fprintln(out, "no relay is followed, see -bootstrap and the blocked relays")
 	}
 	if n := w.git.Expired + w.git.Displaced; n > 0 {
-		fmt.Fprintf(out, "given up: %d events whose git data did not come\n", n)
+		fmt.Fprintf(out, "expired: %d events whose git data never arrived\n", n)
 	}
 	if w.subject.lacks != nil {
 		for _, ref := range slices.SortedFunc(maps.Keys(w.subject.lacks()), graspsync.RepoRef.Compare) {

@@ -53,7 +53,7 @@ func openOperator(ctx context.Context, records state.Store, opt options, log *sl
 		return nil, err
 	}
 	if moved > 0 {
-		log.Info("the rules have a folder of their own now, which belongs into backups", "folder", rulesDir(opt), "records", moved)
+		log.Info("rules moved to their own folder, include it in backups", "folder", rulesDir(opt), "records", moved)
 	}
 	if o.book, err = rules.Open(ctx, o.kept, rules.Config{File: file}); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func readRules(path string) (rules.File, error) {
 // record keeps a command. That it could not be kept undoes nothing, and is said.
 func (o *operator) record(e admin.Entry) {
 	if err := o.audit.Record(e); err != nil {
-		o.log.Error("a command is not in the audit log", "command", e.Command, "error", err)
+		o.log.Error("command not written to the audit log", "command", e.Command, "error", err)
 	}
 }
 
@@ -113,13 +113,13 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 			return
 		}
 		if o.path == "" {
-			o.log.Warn("nothing to reload: there is no -rules file")
+			o.log.Warn("reload ignored, -rules names no file")
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, reloadFor)
 		err := server.Control("SIGHUP").Reload(limited, func() (rules.File, error) { return readRules(o.path) })
 		if err != nil && ctx.Err() == nil {
-			o.log.Error("what the file of rules says is not in force, or not all of it", "error", err)
+			o.log.Error("rules file not applied, or only in part", "error", err)
 		}
 		cancel()
 	}

@@ -104,7 +104,7 @@ func TestReload(t *testing.T) {
 	write("blok author " + mallory.Npub())
 	hangups <- syscall.SIGHUP
 	for line := range said {
-		if strings.Contains(line, "is not in force") {
+		if strings.Contains(line, "rules file not applied") {
 			require.Contains(t, line, "line 1")
 			break
 		}

@@ -129,7 +129,7 @@ func TestCommandThatWasCutOffIsNamed(t *testing.T) {
 		_, stop := serverTo(t, opt, said)
 		cut := 0
 		for len(said) > 0 {
-			if strings.Contains(<-said, `a command was cut off in the middle: give it again" command="purge author `+args[1]) {
+			if strings.Contains(<-said, `command was cut off, repeat it" command="purge author `+args[1]) {
 				cut++
 			}
 		}

@@ -23,7 +23,7 @@ import (
 const statusTime = time.Minute
 
 // errAsked is wrapped by what is wrong with a question.
-var errAsked = errors.New("/status.json is asked about nothing (all there is), ?event=, ?repo= (or ?repo=all) or ?relay=, one at a time")
+var errAsked = errors.New("/status.json takes no parameter, or one of ?event=, ?repo= (?repo=all) and ?relay=")
 
 // statusHandler serves /status.json: all about relays, and what waits for git data; about all
 // repositories for ?repo=all, which takes a while where there are many; or why one event,
@@ -89,7 +89,7 @@ func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error
 		return nil, fmt.Errorf("%w: ?%s=: %w", errAsked, name, err)
 	}
 	if about.Kind != subjects[name] {
-		return nil, fmt.Errorf("%w: ?%s= has what is of a %s", errAsked, name, about.Kind)
+		return nil, fmt.Errorf("%w: ?%s= names a %s", errAsked, name, about.Kind)
 	}
 	return server.Explain(ctx, text)
 }

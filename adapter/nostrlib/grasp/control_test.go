@@ -256,7 +256,7 @@ func TestOwnerCommands(t *testing.T) {
 	require.NoError(t, c.submit(announcement))
 	require.NotEmpty(t, c.server.Purgatory().Status().Waiting, "it begins anew")
 	_, err = c.do("unset", "author", mallory.Npub())
-	require.ErrorContains(t, err, "there is no such rule")
+	require.ErrorContains(t, err, "rule not found")
 
 	entries, err := log.Recent(100)
 	require.NoError(t, err)

@@ -26,7 +26,7 @@
     source.onopen = () => say('Followed live.');
     source.onmessage = (e) => take(JSON.parse(e.data));
     source.onerror = () => {
-      say('Not followed: the server does not answer, or too many look. Tried again soon.');
+      say('Not followed: the server does not answer, or it has too many viewers. Tried again soon.');
       if (source && source.readyState === EventSource.CLOSED) {
         close();
         again = setTimeout(open, 15000);
