@@ -68,7 +68,7 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 				s.come(at...)
 			}
 			wait(2 * time.Minute)
-		}, 90 * time.Second},
+		}, 130 * time.Second}, // one turn of each of 46 owners, at 30 a minute
 		// The same places, taken by requests that were left to one server, and drip.
 		"left to a server that drips": {func(w *world, s *strangers) {
 			fill := func(host string, as fetchtest.Server) (all []string) {

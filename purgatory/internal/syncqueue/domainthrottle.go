@@ -98,7 +98,9 @@ func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	case Nothing:
 		d.broken.Times = 0
 	case Broken:
-		d.broken.Again(now, cfg.BrokenMin, cfg.BrokenMax)
+		if !d.broken.Waits(now) { // else another request that was in flight has counted
+			d.broken.Again(now, cfg.BrokenMin, cfg.BrokenMax)
+		}
 	}
 	if in.Pause > 0 {
 		d.broken.Until = backoff.Later(d.broken.Until, now.Add(min(max(in.Pause, minPause), cfg.BrokenMax)))
