@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -60,25 +58,6 @@ func (h *heard) lines() []string {
 		return nil
 	}
 	return strings.Split(all, "\n")
-}
-
-// told returns what was observed since it was asked last.
-func (h *heard) told() (out []Observation) {
-	for {
-		select {
-		case o := <-h.observer.queue:
-			out = append(out, o)
-		default:
-			return out
-		}
-	}
-}
-
-// said checks what was said since that was done last.
-func (h *heard) said(t *testing.T, lines []string, told []Observation, what ...any) {
-	t.Helper()
-	require.Equal(t, lines, h.lines(), what...)
-	require.Equal(t, told, h.told(), what...)
 }
 
 // sayer is a loop with connections, none of which runs.

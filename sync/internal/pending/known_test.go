@@ -1,12 +1,13 @@
 package pending_test
 
 import (
-	"github.com/graspsync/graspsync/sync/internal/pending"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // known remembers as much as it may: always the later half of that.
