@@ -89,7 +89,7 @@ func TestCaseC6_LostEventsAreSaid(t *testing.T) {
 		var out bytes.Buffer
 		err := command(t.Context(), []string{"-url", "http://" + addr, "confirm", "departures"}, func(string) string { return admin.Secret() }, &out)
 		if err == nil {
-			require.Contains(t, out.String(), "3 repositories leave")
+			require.Contains(t, out.String(), "3 repositories without an announcement go out of service")
 			break
 		}
 		require.ErrorContains(t, err, "signed before")

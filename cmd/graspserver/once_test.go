@@ -67,5 +67,5 @@ func TestCaseC18_OnceHasTheWordsOfThePage(t *testing.T) {
 	hub.Publish(owner.State(nostr.Now()-10, "repo", map[string]string{"refs/heads/main": "1111111111111111111111111111111111111111"}, "main"))
 	opt.expiry, opt.onceWait = time.Second, 4*time.Second
 	_, said = try(opt)
-	require.Contains(t, said, "given up: 1 events")
+	require.Contains(t, said, "expired: 1 events whose git data never arrived")
 }
