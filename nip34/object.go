@@ -56,6 +56,11 @@ func parseNamed(s string) (ObjectID, error) {
 	return id, err
 }
 
+// isAbbreviated reports whether git could take s for an abbreviated id of SHA-1.
+func isAbbreviated(s string) bool {
+	return len(s) >= 4 && len(s) < 40 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
 // String returns the hex digits.
 func (id ObjectID) String() string { return id.hex }
 

@@ -24,6 +24,9 @@ type State struct {
 	// Refs has the branches and tags with the objects they point to. It may be empty,
 	// which means a repository without refs. No name is a folder of another one.
 	Refs map[RefName]ObjectID
+	// Abbreviated reports whether a ref has an abbreviated object id. It names no object, so no
+	// repository can have the refs of this state, and the ref is not in Refs.
+	Abbreviated bool
 }
 
 // What a state takes up besides its event, in bytes, and a ref without the text of its name, which
@@ -46,7 +49,8 @@ const symbolic = "ref: "
 const maxRefShown = 150
 
 // ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags (^{}),
-// symbolic values ("ref: ") and repetitions. An event of another kind, without a usable identifier, or
+// symbolic values ("ref: ") and repetitions. An abbreviated object id, of 4 to 39 lower-case hex digits, sets
+// Abbreviated, because the compliance suite of GRASP has servers hold such a state. An event of another kind, without a usable identifier, or
 // with a ref that no repository can have is an error that wraps [ErrInvalid]. A ref that cannot be read
 // is an error because a state without that ref asks for its deletion.
 func ParseState(ev graspsync.Event) (*State, error) {
@@ -98,6 +102,10 @@ func (s *State) add(tag nostr.Tag) error {
 		return errNoObject
 	}
 	if _, again := s.Refs[name]; again || strings.HasPrefix(tag[1], symbolic) {
+		return nil
+	}
+	if isAbbreviated(tag[1]) {
+		s.Abbreviated = true
 		return nil
 	}
 	object, err := parseNamed(tag[1])

@@ -59,7 +59,7 @@ func TestTrapG10_NotObjects(t *testing.T) {
 // A branch or tag that could not be read was left out of the state, which asked for its deletion.
 func TestUnreadableRefsAreRefused(t *testing.T) {
 	for _, tag := range []nostr.Tag{
-		{"refs/heads/main"}, {"refs/tags/v1"}, {"refs/heads/main", ""}, {"refs/heads/main", "abc123"},
+		{"refs/heads/main"}, {"refs/tags/v1"}, {"refs/heads/main", ""}, {"refs/heads/main", "abc"}, {"refs/heads/main", "abc12g"},
 		{"refs/heads/main", strings.ToUpper(sha1)}, {"refs/heads/main", sha1 + " "}, {"refs/heads/main", strings.Repeat("0", 40)},
 		{"refs/tags/v1", strings.Repeat("0", 64)}, {"refs/heads/", sha1}, {"refs/heads/main ", sha1}, {"refs/heads/a..b", sha1},
 		{"refs/heads/a\x1b", sha1}, {"refs/heads/a.lock", "ref: refs/heads/x"}, {"refs/heads/" + strings.Repeat("n", 251), sha1},
@@ -73,6 +73,16 @@ func TestUnreadableRefsAreRefused(t *testing.T) {
 		nostr.Tag{"refs/nostr/" + eventID(1).String(), "x"}, nostr.Tag{"refs/tags/v1^{}", "x"}, nostr.Tag{"HEAD"})))
 	require.NoError(t, err, "these say nothing about a branch or a tag")
 	require.Len(t, s.Refs, 1)
+	require.False(t, s.Abbreviated)
+}
+
+func TestAbbreviatedObjectID(t *testing.T) {
+	for _, value := range []string{"abc1", "abc123", sha1[1:]} {
+		s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"refs/tags/v1", sha1}, nostr.Tag{"refs/heads/main", value})))
+		require.NoError(t, err)
+		require.True(t, s.Abbreviated)
+		require.Len(t, s.Refs, 1)
+	}
 }
 
 // Values reached git's command line unchecked.

@@ -250,3 +250,34 @@ func TestBeyondExpiry(t *testing.T) {
 		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
 	})
 }
+
+// A state with an abbreviated object id is held until it expires. It is not served, and it decides nothing.
+func TestStateWithAbbreviatedObjectID(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		at := now()
+		abbreviated := func(at nostrTime, more ...nostrTag) *nostrEvent {
+			tags := append([]nostrTag{{"d", "r"}, {"refs/heads/main", "abc123"}, {"HEAD", "ref: refs/heads/main"}}, more...)
+			return alice.Event(at, graspsync.KindState, "", tags...)
+		}
+		w.held(announce(alice, at))
+		first, older := abbreviated(at), says(alice, at-10, "main", 1)
+		w.held(first)
+		w.held(older)
+		wait(time.Second)
+		s, err := w.p.Authorised(t.Context(), repoOf(alice))
+		require.NoError(t, err)
+		require.Equal(t, older.ID, s.ID.String(), "no push can match the other one")
+		w.pushed(repoOf(alice), branch("main"), object(1))
+		wait(time.Second)
+		require.True(t, w.relay.has(older))
+		second := abbreviated(at+20, nostrTag{"refs/heads/dev", object(1).String()})
+		w.held(second)
+		wait(20 * time.Minute)
+		require.False(t, w.relay.has(first))
+		require.False(t, w.relay.has(second))
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
+		wait(time.Hour)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+		require.Empty(t, w.git.Calls())
+	})
+}

@@ -103,9 +103,10 @@ func (r *Repository) NotThere(ids []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.Kinds[id] != 0 })
 }
 
-// IsUnfit reports whether git would refuse a state: it has before, or a branch of it is no commit.
+// IsUnfit reports whether git would refuse a state: it has before, a branch of it is no
+// commit, or a ref of it has an abbreviated object id.
 func (r *Repository) IsUnfit(s *nip34.State) bool {
-	if _, refused := r.Unfit[s.ID]; refused {
+	if _, refused := r.Unfit[s.ID]; refused || s.Abbreviated {
 		return true
 	}
 	for name, id := range s.Refs {
