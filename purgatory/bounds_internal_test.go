@@ -1,7 +1,6 @@
 package purgatory
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,19 +55,6 @@ func TestMalformedEventsAreNone(t *testing.T) {
 	answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(signedBy(1, "hello")), graspsync.Source{Kind: graspsync.CatchUp})
 	require.NoError(t, err)
 	require.Equal(t, Answer{Decision: Pass}, answer)
-}
-
-// A hash that was kept is read if it is one, and only then.
-func TestHashesOfARecord(t *testing.T) {
-	var to [4]byte
-	for s, ok := range map[string]bool{"01020304": true, "0102030": false, "010203045": false, "0102030405": false, "0102030g": false, "": false} {
-		err := decodeHex(to[:], s)
-		require.Equal(t, ok, err == nil, s)
-		if !ok {
-			require.ErrorIs(t, err, errRecord)
-		}
-	}
-	require.Equal(t, "01020304", hex.EncodeToString(to[:]))
 }
 
 // The engine is told of so much at once. Beyond that it is told that it must look at everything,

@@ -3,7 +3,6 @@ package purgatory
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,32 +31,29 @@ type engine struct {
 	// for by one goroutine, while leaving.
 	leavers map[graspsync.PubKey]bool
 	leaving bool
-	patient map[graspsync.RepoRef]patience
 	asking  map[syncqueue.RequestID]*request
 	// safe for concurrent use
-	fetches    *fetches
-	servers    *servers
-	gatherings *gatherings
-	pending    *pendingEvents
-	uses       uses
-	findings   *findings
-	inbox      *inbox
-	report     *report
-	cfg        *Config
-	repos      containedRepositories
-	looker     *looker
-	surveyor   *surveyor
-	expirer    *expirer
-	intake     *intake
-	checks     *checks
+	fetches  *fetches
+	servers  *servers
+	pending  *pendingEvents
+	uses     uses
+	findings *findings
+	inbox    *inbox
+	report   *report
+	cfg      *Config
+	repos    containedRepositories
+	looker   *looker
+	surveyor *surveyor
+	expirer  *expirer
+	intake   *intake
+	checks   *checks
 }
 
 const (
-	retryFirst   = time.Second
-	retryMost    = 5 * time.Minute
-	patienceMost = 24 * time.Hour
-	expiryPause  = 10 * time.Second // before what can't be expired is tried again
-	expiryMost   = time.Hour        // and at most
+	retryFirst  = time.Second
+	retryMost   = 5 * time.Minute
+	expiryPause = 10 * time.Second // before what can't be expired is tried again
+	expiryMost  = time.Hour        // and at most
 )
 
 func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
@@ -73,7 +69,7 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 		queue:   syncqueue.New(cfg),
 		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }), retries: make(retries[graspsync.RepoRef]),
 		expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), patient: make(map[graspsync.RepoRef]patience), asking: make(map[syncqueue.RequestID]*request), fetches: p.fetches, servers: p.servers, gatherings: p.gatherings, pending: p.pending, uses: p.pending.uses, findings: p.findings, inbox: p.inbox, report: p.report,
+		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request), fetches: p.fetches, servers: p.servers, pending: p.pending, uses: p.pending.uses, findings: p.findings, inbox: p.inbox, report: p.report,
 		cfg: p.cfg, repos: outside.repos,
 		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
 	}
@@ -182,7 +178,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		delete(e.asking, msg.fetched.ID)
 		e.stepQueue(ctx, time.Now(), msg.fetched)
 		failures, until := e.queue.Broken(msg.server)
-		e.servers.found(msg.server, failures, until)
+		e.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
 	case surveyed:
 		e.surveyed(ctx, msg)
 	case turn:
@@ -227,7 +223,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 
 // renew has a repository looked at, and what it lacks hunted for as if it had just come.
 func (e *engine) renew(ctx context.Context, msg renewed) {
-	delete(e.patient, msg.ref)
+	e.servers.renewed(msg.ref)
 	e.findings.hunted(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.surveys.want(msg.ref.Identifier, resolve.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
@@ -329,8 +325,8 @@ func (e *engine) looked(ctx context.Context, msg lookDone) {
 // wholes ends the hunt for what lacks nothing any more.
 func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.RepoRef) {
 	for _, ref := range refs {
-		delete(e.patient, ref)
-		e.wg.Go(func() { e.fetches.forget(ref) })
+		e.servers.forget(ref)
+		e.wg.Go(func() { e.fetches.sessions.forget(ref) })
 		e.stepQueue(ctx, now, syncqueue.Whole{Repo: ref})
 	}
 }
@@ -339,18 +335,14 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n resolve.Need, why resolve.Reasons) {
 	by, told := anew(why, n)
 	if !told {
-		if !why.Check && len(why.Unsaid) == 0 || now.Before(e.patient[ref].until) {
+		if !why.Check && len(why.Unsaid) == 0 || e.servers.vain(ref).Waits(now) {
 			if e.queue.Due(ref).IsZero() {
 				e.findings.hunted(ref, true)
 			}
 			return
 		}
 		by = syncqueue.BySync
-		k := e.patient[ref]
-		k.failures++
-		k.until = now.Add(backoff.Doubled(e.cfg.fixed.Check*9/10, patienceMost, k.failures))
-		e.patient[ref] = k
-		e.servers.inVain(ref, k)
+		e.servers.inVain(ref)
 	}
 	e.findings.hunted(ref, false)
 	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
@@ -520,11 +512,10 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 // anything else knows of the engine.
 func (e *engine) recall(ctx context.Context) error {
 	now := time.Now()
-	repos, domains, vain, err := e.servers.recall(ctx, now)
+	repos, domains, err := e.servers.recall(ctx, now)
 	if err != nil {
 		return err
 	}
-	maps.Copy(e.patient, vain)
 	e.queue.Restore(now, repos, domains)
 	return nil
 }

@@ -159,6 +159,7 @@ type explainer struct {
 	findings *findings
 	endings  *endings
 	answers  *answers
+	servers  *servers
 	ask      func(ctx context.Context, question func(e *engine)) error
 }
 
@@ -217,8 +218,7 @@ func (x *explainer) data(ctx context.Context, ref graspsync.RepoRef) (DataState,
 	out.GivenUp, out.GivenUpUnknown = x.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
 	var about syncqueue.About
-	var patient time.Time
-	err := x.ask(ctx, func(e *engine) { about, patient = e.queue.About(now, ref), e.patient[ref].until })
+	err := x.ask(ctx, func(e *engine) { about = e.queue.About(now, ref) })
 	if errors.Is(err, errNotRunning) {
 		about = syncqueue.About{}
 	} else if err != nil {
@@ -228,8 +228,8 @@ func (x *explainer) data(ctx context.Context, ref graspsync.RepoRef) (DataState,
 	if out.Running {
 		out.Next = time.Time{}
 	}
-	if !about.Waits && patient.After(now) && len(need.IDs) > 0 {
-		out.Next = patient
+	if patient := x.servers.vain(ref); err == nil && !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
+		out.Next = patient.Until
 	}
 	urls := need.URLs()
 	if len(out.GivenUp) > 0 {

@@ -32,15 +32,18 @@ func (p *Purgatory) Sizes() map[string]int {
 	defer p.findings.mu.Unlock()
 	p.mover.mu.Lock()
 	defer p.mover.mu.Unlock()
-	p.gatherings.mu.Lock()
-	defer p.gatherings.mu.Unlock()
+	p.sessions.mu.Lock()
+	defer p.sessions.mu.Unlock()
 	p.servers.mu.Lock()
 	defer p.servers.mu.Unlock()
+	lacks := 0
+	for _, h := range p.servers.hunted.All() {
+		lacks += len(h.lacks)
+	}
 	return map[string]int{
 		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.mover.doubted), "pushed": len(p.findings.pushed), "served": served,
 		"pinned": len(p.pending.pinned), "ending": len(p.pending.ending),
-		"places": len(p.gatherings.places),
-		"lacks":  p.servers.memory.size,
+		"places": len(p.sessions.all), "lacks": lacks,
 	}
 }
 
@@ -86,20 +89,17 @@ func (p *Purgatory) Left() (out []string) {
 	p.pending.mu.Unlock()
 	f := p.fetches
 	f.servers.mu.Lock()
-	f.gatherings.mu.Lock()
-	lacks := 0
-	for ref, of := range f.servers.memory.lacks {
-		wrong(len(of) == 0, "nobody lacks anything for %s", ref)
-		lacks += len(of)
+	f.sessions.mu.Lock()
+	for ref, h := range f.servers.hunted.All() {
+		wrong(h.own.requests+h.strange.requests > 0, "servers are asked for %s", ref)
 	}
-	wrong(lacks != f.servers.memory.size, "%d lacks count as %d", lacks, f.servers.memory.size)
-	for ref, pl := range f.gatherings.places {
-		wrong(pl.users != 0 || len(pl.turns) > 0, "%d fetch for %s", pl.users, ref)
-		for _, g := range pl.all {
-			wrong(g.taken || g.cancel != nil || g.quarantine == nil, "something is gathered for %s by nobody", ref)
-		}
+	for ref, n := range f.sessions.fetching {
+		wrong(true, "%d fetch for %s", n, ref)
 	}
-	f.gatherings.mu.Unlock()
+	for _, s := range f.sessions.all {
+		wrong(s.inUse || s.cancel != nil || s.quarantine == nil, "a session of %s is nobody's", s.repo)
+	}
+	f.sessions.mu.Unlock()
 	f.servers.mu.Unlock()
 	return out
 }
@@ -119,15 +119,7 @@ func Undo(changes []RefChange, was Refs, head nip34.RefName, now Refs) (back []R
 
 // OpenSeeded is Open with waits of lengths that are not at random.
 func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, seed uint64) (*Purgatory, error) {
-	p, err := open(ctx, relay, repos, git, store, cfg, func(string) {}, seed)
-	if err != nil {
-		return nil, err
-	}
-	// What was kept of hunting is recalled once more, from a disk without what is not worth it.
-	p.servers = newServers(p.cfg, p.report, p.servers.keep)
-	p.fetches.servers = p.servers
-	p.engine = newEngine(p, contained{repos: p.engine.repos}, seed)
-	return p, p.engine.recall(ctx)
+	return open(ctx, relay, repos, git, store, cfg, func(string) {}, seed)
 }
 
 // Fixed is what only tests set otherwise.

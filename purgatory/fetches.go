@@ -15,21 +15,20 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// fetches are the requests under way. What comes for one repository is gathered in
-// one quarantine, whoever sends it, until something is complete.
+// fetches are the requests in flight.
 type fetches struct {
-	cfg        *Config
-	report     *report
-	repos      containedRepositories
-	git        containedGit
-	inbox      *inbox
-	findings   *findings
-	gatherings *gatherings
-	servers    *servers
-	schedule   *schedule
-	quota      *prQuota
-	looker     *looker
-	step       func(name string)
+	cfg      *Config
+	report   *report
+	repos    containedRepositories
+	git      containedGit
+	inbox    *inbox
+	findings *findings
+	sessions *fetchSessions
+	servers  *servers
+	schedule *schedule
+	quota    *prQuota
+	looker   *looker
+	step     func(name string)
 }
 
 // errHere is wrapped when what failed is git, the disk or a lock of ours, and no server.
@@ -56,15 +55,12 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Nothing}}
 	done := &end.fetched
 	ref, from := x.Repo, x.URL
-	pl := f.gatherings.enter(ref)
-	defer f.gatherings.leave(ref, pl)
-	select {
-	case pl.turns <- struct{}{}:
-	case <-asking.Done():
+	leave, ok := f.sessions.enter(ref)
+	if !ok { // the repository is being removed or made anew
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
-	defer func() { <-pl.turns }()
+	defer leave()
 	ask := f.servers.question(ref, from, f.findings.lacked(ref))
 	if len(ask.ids) == 0 && !ask.roomless {
 		done.Outcome = syncqueue.Complete
@@ -76,8 +72,8 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
-	into := f.gatherings.gathering(pl, ask)
-	defer f.gatherings.giveBack(pl, into)
+	into := f.sessions.open(ask)
+	defer f.sessions.done(into)
 	had := into.quarantine != nil
 	if err := f.prepare(ctx, into, ask); err != nil {
 		f.report.answers.skipped(ref, from, graspsync.Printable(err.Error()))
@@ -92,7 +88,7 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	written, err := f.servers.begin(ctx, ask, x.Wait)
 	if err != nil {
 		if !had {
-			f.gatherings.discard(into)
+			f.sessions.discard(into)
 		}
 		if ctx.Err() == nil {
 			f.report.drop("unsaved")
@@ -104,21 +100,21 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 	defer written()
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	told := f.report.request(from.HostPort().String())
-	f.gatherings.began(into, time.Now())
+	f.sessions.began(into, time.Now())
 	quarantine := into.quarantine
 	x.into.Store(&quarantine)
 	done.Outcome, end.took, err = f.into(ctx, asking, into, &seen, ask.ids, had)
 	if ask.several { // nobody could tell what of it is whose
-		f.gatherings.discard(into)
+		f.sessions.discard(into)
 	}
-	f.gatherings.began(into, time.Time{})
+	f.sessions.began(into, time.Time{})
 	seen.Err = err
 	f.servers.charge(ask, seen, done.Outcome == syncqueue.Complete)
 	if errors.Is(err, errHere) {
 		seen.Err, seen.Local = nil, err
 		end.fault = f.failedHere(ctx, ref, from, err)
 	}
-	f.gatherings.count(pl, into, seen, done.Outcome)
+	f.sessions.came(into, seen.Bytes, done.Outcome)
 	f.tell(ctx, seen, told)
 	if errors.Is(err, errGaveWay) {
 		f.report.drop("gave_way")
@@ -182,8 +178,8 @@ func (f *fetches) more(asked question, seen Fetched) bool {
 	return next.beyond(asked) && (brought || !next.lacked) && f.servers.refuses(next) == ""
 }
 
-// prepare has a gathering ready for what comes. The error wraps ErrFull if nothing can come to the repository.
-func (f *fetches) prepare(ctx context.Context, into *gathering, q question) error {
+// prepare has a session ready for what comes. The error wraps ErrFull if nothing can come to the repository.
+func (f *fetches) prepare(ctx context.Context, s *fetchSession, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q), f.quota.ofOwner)
@@ -191,7 +187,7 @@ func (f *fetches) prepare(ctx context.Context, into *gathering, q question) erro
 		return err
 	}
 	done()
-	if into.quarantine != nil {
+	if s.quarantine != nil {
 		return nil
 	}
 	dir, unlock, err := f.repos.Lock(ctx, q.repo)
@@ -199,17 +195,17 @@ func (f *fetches) prepare(ctx context.Context, into *gathering, q question) erro
 		return fmt.Errorf("locking repository: %w", err)
 	}
 	defer unlock()
-	into.quarantine, err = f.git.Quarantine(ctx, dir)
+	s.quarantine, err = f.git.Quarantine(ctx, dir)
 	return err
 }
 
-// into fetches into a place. What became complete is promoted, which took says, and released. A server
+// into fetches into a session. What became complete is promoted, which took says, and released. A server
 // that brought nothing that is wanted is of no use, and has no place filled.
-func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
-	came, err := f.gather(ctx, asking, pl, seen, want)
+func (f *fetches) into(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
+	came, err := f.gather(ctx, asking, s, seen, want)
 	if err != nil {
 		if !had && !errors.Is(err, errHere) {
-			f.gatherings.discard(pl)
+			f.sessions.discard(s)
 		}
 		if errors.Is(err, ErrBroken) {
 			return syncqueue.Broken, false, err
@@ -219,7 +215,7 @@ func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched
 	if len(came) == 0 {
 		return syncqueue.Partial, false, nil
 	}
-	if err := f.promote(ctx, pl, seen, came); err != nil {
+	if err := f.promote(ctx, s, seen, came); err != nil {
 		return syncqueue.Nothing, false, err
 	}
 	found, err := f.looker.look(ctx, seen.Repo, resolve.Reasons{Late: true}, budget{share: f.cfg.fixed.Timeout / lockShare})
@@ -241,19 +237,19 @@ func (f *fetches) into(ctx, asking context.Context, pl *gathering, seen *Fetched
 
 // gather asks a server, and finds out what is missing after that. It returns what is not. The error wraps errHere if
 // it is not the server that failed.
-func (f *fetches) gather(ctx, asking context.Context, pl *gathering, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	n, err := f.gatherings.request(asking, pl, seen.URL, want)
+func (f *fetches) gather(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	n, err := f.sessions.request(asking, s, seen.URL, want)
 	seen.Bytes = n
 	if err != nil {
 		if errors.Is(err, errSpoilt) {
-			f.gatherings.discard(pl)
+			f.sessions.discard(s)
 		}
 		return nil, err
 	}
 	f.step("fetched")
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
-	missing, err := pl.quarantine.Missing(ctx, want)
+	missing, err := s.quarantine.Missing(ctx, want)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errHere, err)
 	}
@@ -267,14 +263,14 @@ func (f *fetches) gather(ctx, asking context.Context, pl *gathering, seen *Fetch
 
 // promote makes what came part of the repository, if anything of it may have a ref there. The error wraps errHere,
 // unless it says that there is no room for so much.
-func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, came []nip34.ObjectID) error {
+func (f *fetches) promote(ctx context.Context, s *fetchSession, seen *Fetched, came []nip34.ObjectID) error {
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
 	defer cancel()
-	bytes := f.gatherings.bytesOf(pl) + seen.Bytes // of this one it is not noted yet
-	done, err := f.repos.Reserve(ctx, ref, pl.whose != (whose{}), bytes, f.quota.ofOwner)
+	bytes := s.bytes + seen.Bytes // of this one it is not noted yet
+	done, err := f.repos.Reserve(ctx, ref, s.whose != (whose{}), bytes, f.quota.ofOwner)
 	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
-		f.gatherings.discard(pl)
+		f.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
 	}
 	if err != nil {
@@ -286,37 +282,31 @@ func (f *fetches) promote(ctx context.Context, pl *gathering, seen *Fetched, cam
 		return fmt.Errorf("%w: locking repository: %w", errHere, err)
 	}
 	defer unlock()
-	q := pl.quarantine
-	switch room, soon, err := f.quota.hasRoomFor(ctx, ref, dir, came, bytes, pl.whose != (whose{})); {
+	q := s.quarantine
+	switch room, soon, err := f.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (whose{})); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errHere, err)
 	case !room && soon:
 		f.report.drop("pull_unswept")
-		pl.quarantine = nil
+		s.quarantine = nil
 		return errors.Join(errNoRoom, q.Discard())
 	case !room:
 		f.report.drop("pull_refs")
-		pl.quarantine = nil
+		s.quarantine = nil
 		err := errNoRoom
 		if bytes == seen.Bytes { // else nobody knows how much of it is whose
 			err = fmt.Errorf("%w: %w", ErrLimit, errNoRoom)
 		}
 		return errors.Join(err, q.Discard())
 	}
-	pl.quarantine = nil
+	s.quarantine = nil
 	if err := q.Promote(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errHere, errors.Join(err, q.Discard()))
 	}
 	f.step("promoted")
 	f.schedule.brought(ref)
-	if pl.whose != (whose{}) {
+	if s.whose != (whose{}) {
 		f.quota.brought(ref, bytes)
 	}
 	return nil
-}
-
-// forget discards what was gathered for a repository that needs it no more.
-func (f *fetches) forget(ref graspsync.RepoRef) {
-	f.servers.forget(ref)
-	f.gatherings.forget(ref)
 }

@@ -22,11 +22,10 @@ type intake struct {
 	step     func(name string)
 	inbox    *inbox
 	findings *findings
-	// gatherings fetch into repositories
-	gatherings *gatherings
-	pending    *pendingEvents
-	reader     *reader
-	schedule   *schedule
+	sessions *fetchSessions
+	pending  *pendingEvents
+	reader   *reader
+	schedule *schedule
 }
 
 // submit is [Purgatory.Submit].
@@ -170,7 +169,7 @@ func (in *intake) makeAnew(ctx context.Context, state ledger.Entry) {
 
 // remake makes an empty repository anew, unless something is being fetched for it.
 func (in *intake) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
-	leave, free := in.gatherings.take(ref)
+	leave, free := in.sessions.take(ref)
 	if !free {
 		return ErrInUse
 	}

@@ -100,11 +100,11 @@ func quotaOf(e *ledger.Entry) quotaKey {
 	return quotaKey{author: e.Owes(), relatives: e.Class == ledger.Relative, states: e.Class == ledger.State}
 }
 
-func newPendingEvents(cfg *Config, report *report, inbox *inbox, findings *findings, gatherings *gatherings, relay containedRelay, keep state.Store,
+func newPendingEvents(cfg *Config, report *report, inbox *inbox, findings *findings, sessions *fetchSessions, relay containedRelay, keep state.Store,
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
-		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step, uses: uses{findings, gatherings},
+		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step, uses: uses{findings, sessions},
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		events: make(map[graspsync.EventID]*pendingEvent), byRepo: make(map[graspsync.RepoRef]idSet), byName: make(map[string]idSet),
 		byAuthor: make(map[graspsync.PubKey]idSet), announced: make(map[graspsync.RepoRef]graspsync.EventID),

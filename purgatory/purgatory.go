@@ -45,7 +45,7 @@ type Purgatory struct {
 	inbox       *inbox
 	findings    *findings
 	departures  *departures
-	gatherings  *gatherings
+	sessions    *fetchSessions
 	servers     *servers
 	pending     *pendingEvents
 	reader      *reader
@@ -112,9 +112,9 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings(), ended: make(chan struct{})}
 	outside := contain(relay, repos, git, store, p.report)
 	p.departures = &departures{store: outside.keep}
-	p.inbox, p.gatherings = newInbox(p.report), newGatherings(&cfg, p.report)
+	p.inbox, p.sessions = newInbox(p.report), newFetchSessions(&cfg, p.report)
 	p.servers = newServers(&cfg, p.report, outside.keep)
-	p.pending = newPendingEvents(&cfg, p.report, p.inbox, p.findings, p.gatherings, outside.relay, outside.keep, step)
+	p.pending = newPendingEvents(&cfg, p.report, p.inbox, p.findings, p.sessions, outside.relay, outside.keep, step)
 	p.reader = &reader{cfg: &cfg, stored: stored{outside.relay}, pending: p.pending, uses: p.pending.uses}
 	p.mover = newMover(&cfg, outside.repos, outside.git, outside.keep, step)
 	p.histories = newHistories(outside.git)
@@ -123,11 +123,11 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	naming := keyed.NewLocks[graspsync.RepoRef]()
 	p.remover = &remover{
 		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, naming: naming,
-		findings: p.findings, gatherings: p.gatherings, histories: p.histories, mover: p.mover, quota: p.quota, orphans: newOrphans(),
+		findings: p.findings, sessions: p.sessions, histories: p.histories, mover: p.mover, quota: p.quota, orphans: newOrphans(),
 	}
 	p.intake = &intake{
 		cfg: &cfg, report: p.report, repos: outside.repos, step: step,
-		inbox: p.inbox, findings: p.findings, gatherings: p.gatherings, pending: p.pending, reader: p.reader, schedule: p.schedule,
+		inbox: p.inbox, findings: p.findings, sessions: p.sessions, pending: p.pending, reader: p.reader, schedule: p.schedule,
 	}
 	p.looker = &looker{
 		cfg: &cfg, report: p.report, stored: p.reader.stored, repos: outside.repos, git: outside.git,
@@ -149,11 +149,11 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	}
 	p.fetches = &fetches{
 		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, inbox: p.inbox, findings: p.findings,
-		gatherings: p.gatherings, servers: p.servers, schedule: p.schedule, quota: p.quota, looker: p.looker,
+		sessions: p.sessions, servers: p.servers, schedule: p.schedule, quota: p.quota, looker: p.looker,
 	}
 	p.engine = newEngine(p, outside, seed)
 	p.explainer = &explainer{
-		cfg: &cfg, pending: p.pending, findings: p.findings, endings: p.report.endings, answers: p.report.answers, ask: p.ask,
+		cfg: &cfg, pending: p.pending, findings: p.findings, endings: p.report.endings, answers: p.report.answers, servers: p.servers, ask: p.ask,
 	}
 	return p
 }
@@ -365,12 +365,12 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	end := e.servers.start(ctx)
 	e.resume()
 	e.wg.Go(func() { p.checks.run(ctx) })
-	e.wg.Go(func() { e.servers.runSweeping(ctx) })
+	e.wg.Go(func() { e.servers.sweep(ctx) })
 	e.wg.Go(func() { p.checks.sweep(ctx) })
 	e.wg.Go(func() { p.maintenance.run(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
-	e.gatherings.discardAll()
+	e.fetches.sessions.discardAll()
 	end()
 	close(p.ended)
 	return context.Cause(ctx)

@@ -13,18 +13,18 @@ import (
 
 // remover takes away what nothing needs any more: refs of events, and repositories.
 type remover struct {
-	cfg        *Config
-	report     *report
-	repos      containedRepositories
-	git        containedGit
-	step       func(name string)
-	naming     *keyed.Locks[graspsync.RepoRef] // who looks at a repository
-	findings   *findings
-	gatherings *gatherings
-	histories  *histories
-	mover      *mover
-	quota      *prQuota
-	orphans    *orphans
+	cfg       *Config
+	report    *report
+	repos     containedRepositories
+	git       containedGit
+	step      func(name string)
+	naming    *keyed.Locks[graspsync.RepoRef] // who looks at a repository
+	findings  *findings
+	sessions  *fetchSessions
+	histories *histories
+	mover     *mover
+	quota     *prQuota
+	orphans   *orphans
 }
 
 // erase is [Purgatory.RemoveRepository].
@@ -34,7 +34,7 @@ func (rm *remover) erase(ctx context.Context, ref graspsync.RepoRef) error {
 		return err
 	}
 	defer done()
-	leave, free := rm.gatherings.take(ref)
+	leave, free := rm.sessions.take(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
@@ -51,7 +51,7 @@ func (rm *remover) erase(ctx context.Context, ref graspsync.RepoRef) error {
 // remove removes a repository that nobody announces: one with refs is taken out
 // of service, and kept for a while. The error wraps ErrInUse if somebody is at it.
 func (rm *remover) remove(ctx context.Context, ref graspsync.RepoRef) error {
-	leave, free := rm.gatherings.take(ref)
+	leave, free := rm.sessions.take(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}

@@ -11,190 +11,367 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/writebehind"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
-// servers are what is known of git servers, and of hunting for repositories: what they sent,
-// what they lack, and when they may be asked again. What of it is to survive a restart is
-// written behind; that a server is asked is on the disk before.
+const (
+	day = 24 * time.Hour
+	// brokenMin and brokenMost bound how long a broken server is not asked. A name that cannot be resolved once must
+	// not outlast the events that wait for the server.
+	brokenMin, brokenMost = time.Minute, day
+	patienceMost          = day
+	// lackMost bounds how long a server is not asked for objects that it lacks, because it may get them.
+	lackMost = 10 * time.Minute
+	// maxLacks is the maximum number of lacks of one repository, savedLacks of those in its record.
+	maxLacks, savedLacks = 1000, 64
+	// hostHardly is the part of the daily bytes of a host that every owner may have.
+	hostHardly = 1024
+	// maxOwners is the maximum number of owners whose bytes from one host are counted in a day.
+	maxOwners = 10_000
+	// keepDelay is the time from a change to its write. It is short, because until the end of a request is written
+	// the record charges the request with all that it could have brought.
+	keepDelay = time.Second
+	keepSweep = time.Hour       // between two searches for records that say nothing any more
+	lastWords = 2 * time.Second // bounds the write at the end
+	maxRecord = 1 << 20         // bytes of a record
+	// maxChanges is the maximum number of records that wait while the disk fails.
+	maxChanges = 100_000
+)
+
+// servers remembers of git servers, and of the repositories that need them, what they sent, what they lack, and when
+// they may be asked again. Records that survive a restart are written behind. That a server is asked is durable before
+// it is asked.
 type servers struct {
 	// set by newServers, read-only
 	cfg    *Config
 	report *report
 	keep   state.Store
-	buffer *writebehind.Buffer // its methods may be called with mu held, but for Save and Flush
+	buffer *writebehind.Buffer // Put may be called with mu held, Save and Flush may not
 
 	mu sync.Mutex
 	// guarded by mu
-	memory  memory
-	servers map[graspsync.HostPort]*server // of which something is on the disk, or will be
-	hunted  map[graspsync.RepoRef]*hunted
+	hosts  *limit.Table[graspsync.HostPort, *server]
+	hunted *limit.Table[graspsync.RepoRef, *hunted]
+}
+
+// usage is the bytes that came in a day, and the requests in flight.
+type usage struct {
+	limit.Day
+	requests int
+}
+
+// today returns the bytes of a day. A day without bytes begins now.
+func (u *usage) today(now time.Time) int64 {
+	if u.Units == 0 || now.Sub(u.Since) >= day {
+		u.Day = limit.Day{Since: now}
+	}
+	return u.Units
+}
+
+// server is the record of a git server.
+type server struct {
+	usage
+	last   time.Time // of its requests
+	recent int       // requests in the minute before last
+	broken backoff.Streak
+	owners map[graspsync.PubKey]int64 // bytes of the day by owner; not written
+}
+
+// hunted is the record of a repository.
+type hunted struct {
+	attempts backoff.Streak // incomplete ones
+	vain     backoff.Streak // of a repository for which no event waits
+	own      usage          // of its maintainers' servers
+	strange  usage          // of requests of which only pull requests name the server or the objects
+	lacks    map[lackKey]lack
+}
+
+func (h *hunted) usage(q question) *usage {
+	if q.stranger {
+		return &h.strange
+	}
+	return &h.own
 }
 
 func newServers(cfg *Config, report *report, keep state.Store) *servers {
 	return &servers{
-		cfg: cfg, report: report, keep: keep, memory: newMemory(*cfg),
+		cfg: cfg, report: report, keep: keep,
 		buffer: writebehind.New(keep, writebehind.Config{
 			Delay: keepDelay, Timeout: cfg.fixed.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
 			Logger: cfg.Logger, Dropped: func(_ string, n int) { report.dropSome("kept", n) },
 		}),
-		servers: make(map[graspsync.HostPort]*server), hunted: make(map[graspsync.RepoRef]*hunted),
+		hosts:  limit.NewTable[graspsync.HostPort, *server](cfg.fixed.MaxKept, 0),
+		hunted: limit.NewTable[graspsync.RepoRef, *hunted](cfg.fixed.MaxKept, 0),
 	}
 }
 
-// server is what is kept of a git server, besides the bytes that it sent. It is
-// guarded by servers.mu, as hunted is.
-type server struct {
-	last        time.Time
-	recent      int
-	failures    int
-	brokenUntil time.Time
-	underWay    int
-}
-
-// hunted is what is kept of a repository, besides what memory has.
-type hunted struct {
-	attempts          int
-	next              time.Time
-	vain              patience
-	underWay          int // requests to servers of its maintainers
-	underWayStrangers int
-}
-
-func (s *server) inUse() bool { return s.underWay > 0 }
-
-func (h *hunted) inUse() bool { return h.underWay+h.underWayStrangers > 0 }
-
-// book is one of the things of which something is kept.
-type book interface {
-	inUse() bool // somebody is asked: it can't be dropped
-}
-
-// patience is how long a listed repository is not hunted for that was hunted for in
-// vain.
-type patience struct {
-	until    time.Time
-	failures int
-}
-
-const (
-	// maxLacks bounds what is kept that servers lack for one repository.
-	maxLacks = 64
-	// brokenMin and brokenMost are how long a server is left alone that is of no use: a name that
-	// can't be resolved once must not outlast what waits for it.
-	brokenMin, brokenMost = time.Minute, 24 * time.Hour
-)
-
-// question is what one URL is asked for of what is missing of a repository now.
+// question returns the request that one URL would get for the missing objects of a repository.
 func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	return sv.memory.choose(time.Now(), ref, from, n)
+	h, _ := sv.hunted.Get(ref)
+	return h.choose(sv, time.Now(), ref, from, n)
 }
 
+// refuses returns why a request is not made now, or "" if it is made.
 func (sv *servers) refuses(q question) string {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	return sv.memory.refuses(time.Now(), q)
+	return sv.refusesAt(time.Now(), q)
 }
 
-// charge remembers what a server sent, and what it lacks as long as anything is
-// missing.
+func (sv *servers) refusesAt(now time.Time, q question) string {
+	h, known := sv.hunted.Get(q.repo)
+	if known {
+		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.Limits.MaxRepoDay
+		if own+strangers >= most || q.stranger && strangers >= most/2 {
+			return "repo_day"
+		}
+	}
+	switch {
+	case sv.hostSpent(now, q):
+		return "host_day"
+	case len(q.ids) == 0 || h.lacking(now, q) && h.full(q) == 0:
+		return "lacking"
+	}
+	return ""
+}
+
+// hostSpent reports whether an owner has had enough of a host today. A few keys use up a day, so that its second half
+// is for owners who have had no more than others in the mean, or hardly anything.
+func (sv *servers) hostSpent(now time.Time, q question) bool {
+	s, known := sv.hosts.Get(q.from.HostPort())
+	if !known {
+		return false
+	}
+	all, most := s.today(now), sv.cfg.Limits.MaxHostDay
+	return all >= most || all >= most/2 && s.owners[q.repo.Owner] > max(all/int64(max(1, len(s.owners))), most/hostHardly)
+}
+
+// charge records what a server sent, and what it lacks if anything is still missing.
 func (sv *servers) charge(q question, seen Fetched, complete bool) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	sv.memory.learn(time.Now(), q, seen)
+	now := time.Now()
+	h, s := sv.repository(q.repo), sv.server(q.from.HostPort())
+	if seen.Bytes > 0 {
+		for _, u := range []*usage{h.usage(q), &s.usage} {
+			u.Units = u.today(now) + seen.Bytes
+		}
+		if s.Units == seen.Bytes || s.owners == nil {
+			s.owners = make(map[graspsync.PubKey]int64)
+		}
+		if _, known := s.owners[q.repo.Owner]; known || len(s.owners) < maxOwners {
+			s.owners[q.repo.Owner] += seen.Bytes
+		}
+	}
+	h.learn(now, sv.cfg.Times.Backoff/2, q, seen)
 	if complete {
 		sv.rest(q.repo)
 	}
 }
 
-// full returns for how many bytes there must be room before a server is asked.
+// full returns the number of bytes for which there must be room before a server is asked.
 func (sv *servers) full(q question) int64 {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	return sv.memory.full(q)
+	h, _ := sv.hunted.Get(q.repo)
+	return h.full(q)
 }
 
-// forget notes that a repository lacks nothing any more.
+// forget records that a repository lacks nothing.
 func (sv *servers) forget(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	sv.rest(ref)
 }
 
-// ofServer is what is on the disk of a server, as it is when that is written: nothing, if
-// nothing is kept of it or that says nothing any more.
-func (sv *servers) ofServer(a graspsync.HostPort) writebehind.Change {
-	return writebehind.Change{Key: serverKey(a), Value: func() ([]byte, bool) {
-		sv.mu.Lock()
-		defer sv.mu.Unlock()
-		return written(sv.servers, a, sv.serverRecord)
-	}}
+// rest is forget with mu held. It keeps the lacks that last until the next day.
+func (sv *servers) rest(ref graspsync.RepoRef) {
+	if h, known := sv.hunted.Get(ref); known {
+		for u, l := range h.lacks {
+			if !l.whatever {
+				delete(h.lacks, u)
+			}
+		}
+		h.attempts, h.vain = backoff.Streak{}, backoff.Streak{}
+		sv.soonHunted(ref)
+	}
 }
 
-// ofHunted is the same of a repository.
-func (sv *servers) ofHunted(ref graspsync.RepoRef) writebehind.Change {
-	return writebehind.Change{Key: huntedKey(ref), Value: func() ([]byte, bool) {
+// started records a request, in the order of the queue. begin writes it.
+func (sv *servers) started(x syncqueue.Fetch) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	now := time.Now()
+	s, h := sv.server(x.URL.HostPort()), sv.repository(x.Repo)
+	s.last, s.recent = now, x.Recent
+	h.attempts = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
+}
+
+// broke records until when a broken server is not asked.
+func (sv *servers) broke(a graspsync.HostPort, broken backoff.Streak) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if s, known := sv.hosts.Get(a); known && s.broken != broken {
+		s.broken = broken
+		sv.soonServer(a)
+	}
+}
+
+// vain returns until when a repository is left alone for which no event waits.
+func (sv *servers) vain(ref graspsync.RepoRef) backoff.Streak {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if h, known := sv.hunted.Get(ref); known {
+		return h.vain
+	}
+	return backoff.Streak{}
+}
+
+// inVain records an attempt for a repository for which no event waits.
+func (sv *servers) inVain(ref graspsync.RepoRef) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	sv.repository(ref).vain.Again(time.Now(), sv.cfg.fixed.Check*9/10, patienceMost)
+	sv.soonHunted(ref)
+}
+
+// renewed forgets that a repository was to be left alone.
+func (sv *servers) renewed(ref graspsync.RepoRef) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if h, known := sv.hunted.Get(ref); known {
+		h.vain = backoff.Streak{}
+	}
+}
+
+// begin writes a request before it is made. end must be called after it.
+func (sv *servers) begin(ctx context.Context, q question, wait time.Duration) (end func(), err error) {
+	a := q.from.HostPort()
+	count := func(n int) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		s, h := sv.server(a), sv.repository(q.repo)
+		s.requests = max(0, s.requests+n)
+		u := h.usage(q)
+		u.requests = max(0, u.requests+n)
+		if n < 0 {
+			if h.attempts.Times > 0 {
+				h.attempts.Until = time.Now().Add(wait)
+			}
+			sv.soonServer(a)
+			sv.soonHunted(q.repo)
+		}
+	}
+	count(1)
+	ctx, cancel := context.WithTimeout(ctx, sv.cfg.fixed.Timeout)
+	defer cancel()
+	err = sv.buffer.Save(ctx, writebehind.Change{Key: serverKey(a), Value: sv.serverValue(a)},
+		writebehind.Change{Key: huntedKey(q.repo), Value: sv.huntedValue(q.repo)})
+	if err != nil {
+		count(-1)
+		return nil, fmt.Errorf("keeping that a server is asked: %w", err)
+	}
+	return func() { count(-1) }, nil
+}
+
+// server returns the record of a server, making room for it. It is called with mu held, as repository is. A record that
+// has no room is forgotten: the server may be asked again sooner.
+func (sv *servers) server(a graspsync.HostPort) *server {
+	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
+}
+
+func (sv *servers) repository(ref graspsync.RepoRef) *hunted {
+	return obtain(sv, sv.hunted, ref, &hunted{lacks: make(map[lackKey]lack)},
+		func(h *hunted) bool { return h.own.requests+h.strange.requests > 0 }, sv.soonHunted)
+}
+
+func obtain[K comparable, V any](sv *servers, of *limit.Table[K, V], k K, fresh V, inUse func(V) bool, soon func(K)) V {
+	v, known := of.Get(k)
+	if !known {
+		v = fresh
+		gone, _ := of.PutKeeping(k, limit.Stranger{}, 0, v, func(k K) bool { v, _ := of.Get(k); return inUse(v) })
+		for _, e := range gone {
+			soon(e.Key)
+			sv.report.drop("kept")
+		}
+	}
+	of.Touch(k)
+	return v
+}
+
+// soonServer and soonHunted have a record written soon, with all that changes until then.
+func (sv *servers) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
+
+func (sv *servers) soonHunted(ref graspsync.RepoRef) {
+	sv.buffer.Put(huntedKey(ref), sv.huntedValue(ref))
+}
+
+func (sv *servers) serverValue(a graspsync.HostPort) writebehind.Value {
+	return func() ([]byte, bool) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		return written(sv.hosts, a, sv.serverRecord)
+	}
+}
+
+func (sv *servers) huntedValue(ref graspsync.RepoRef) writebehind.Value {
+	return func() ([]byte, bool) {
 		sv.mu.Lock()
 		defer sv.mu.Unlock()
 		return written(sv.hunted, ref, sv.huntedRecord)
-	}}
+	}
 }
 
-// written is a record as text. What is not worth one is forgotten.
-func written[K comparable, B book, R any](books map[K]B, k K, record func(K, time.Time) (R, bool)) ([]byte, bool) {
-	if _, ok := books[k]; !ok {
+// written returns a record as text, or false for one that says nothing any more. Such a record is forgotten.
+func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, V, time.Time) (R, bool)) ([]byte, bool) {
+	v, known := of.Get(k)
+	if !known {
 		return nil, false
 	}
-	r, worth := record(k, time.Now())
+	r, worth := record(k, v, time.Now())
 	if !worth {
-		delete(books, k)
+		of.Delete(k)
 		return nil, false
 	}
 	data, err := json.Marshal(r)
 	return data, err == nil
 }
 
-// soon has something on the disk soon, with what else changes until then. It is counted if
-// there is no room for it.
-func (sv *servers) soon(c writebehind.Change) { sv.buffer.Put(c.Key, c.Value) }
-
-// sweep has dropped what says nothing any more.
-func (sv *servers) sweep() {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	now := time.Now()
-	for a := range sv.servers {
-		if _, worth := sv.serverRecord(a, now); !worth {
-			sv.soon(sv.ofServer(a))
-		}
-	}
-	for ref := range sv.hunted {
-		if _, worth := sv.huntedRecord(ref, now); !worth {
-			sv.soon(sv.ofHunted(ref))
-		}
-	}
-}
-
-func (sv *servers) runSweeping(ctx context.Context) {
-	sweep := time.NewTicker(keepSweep)
-	defer sweep.Stop()
+// sweep deletes the records that say nothing any more, once in a while.
+func (sv *servers) sweep(ctx context.Context) {
+	ticks := time.NewTicker(keepSweep)
+	defer ticks.Stop()
 	for {
 		select {
-		case <-sweep.C:
-			sv.sweep()
+		case <-ticks.C:
 		case <-ctx.Done():
 			return
 		}
+		sv.mu.Lock()
+		now := time.Now()
+		for a, s := range sv.hosts.All() {
+			if _, worth := sv.serverRecord(a, s, now); !worth {
+				sv.soonServer(a)
+			}
+		}
+		for ref, h := range sv.hunted.All() {
+			if _, worth := sv.huntedRecord(ref, h, now); !worth {
+				sv.soonHunted(ref)
+			}
+		}
+		sv.mu.Unlock()
 	}
 }
 
-// start begins to keep what is learned. end must be called when nothing happens any more: what
-// was learned by then is on the disk when it returns.
+// start begins to write records. end must be called when nothing happens any more. It returns when all of them are
+// durable.
 func (sv *servers) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -210,273 +387,68 @@ func (sv *servers) start(ctx context.Context) (end func()) {
 	}
 }
 
-// serverRecord is called with mu held. A request under way counts for as much as it
-// can bring: should we not see its end, that may have come.
-func (sv *servers) serverRecord(a graspsync.HostPort, now time.Time) (r serverRecord, worth bool) {
-	s := sv.servers[a]
-	r = serverRecord{
-		Server: a.String(), Last: saved(s.last), Recent: s.recent, Failures: s.failures, BrokenUntil: saved(s.brokenUntil),
-		Day: sv.day(sv.memory.hosts[a], s.underWay, now),
-	}
-	return r, r.Day.Bytes > 0 || now.Before(s.brokenUntil.Add(brokenMost)) || now.Sub(s.last) < time.Minute
-}
-
-// huntedRecord is called with mu held.
-func (sv *servers) huntedRecord(ref graspsync.RepoRef, now time.Time) (r huntedRecord, worth bool) {
-	h := sv.hunted[ref]
-	r = huntedRecord{
-		Repo: ref.String(), Attempts: h.attempts, Next: saved(h.next), Vain: h.vain.failures, VainUntil: saved(h.vain.until),
-		Own:       sv.day(sv.memory.repos[repoDay{ref, false}], h.underWay, now),
-		Strangers: sv.day(sv.memory.repos[repoDay{ref, true}], h.underWayStrangers, now),
-	}
-	for u, l := range sv.memory.lacks[ref] {
-		if now.Before(l.until) || !l.whatever {
-			r.Lacks = append(r.Lacks, lackToRecord(u, l))
-		}
-	}
-	slices.SortFunc(r.Lacks, func(a, b lackRecord) int { return b.Until.Compare(a.Until) })
-	r.Lacks = r.Lacks[:min(len(r.Lacks), maxLacks)]
-	waits := h.attempts > 0 && now.Before(h.next.Add(sv.cfg.fixed.MaxBackoff))
-	lacks := len(r.Lacks) > 0 && now.Before(r.Lacks[0].Until)
-	vain := h.vain.failures > 0 && now.Before(h.vain.until.Add(patienceMost)) // it goes on growing
-	return r, waits || lacks || vain || r.Own.Bytes+r.Strangers.Bytes > 0
-}
-
-func (sv *servers) day(b *dayBudget, underWay int, now time.Time) (r dayRecord) {
-	if b != nil && now.Sub(b.since) < day {
-		r = dayRecord{Since: saved(b.since), Bytes: b.bytes}
-	}
-	if underWay > 0 {
-		if r.Bytes == 0 {
-			r.Since = saved(now)
-		}
-		r.Bytes += int64(underWay) * sv.cfg.fixed.MaxFetch
-	}
-	return r
-}
-
-// started notes a request, in the order of the queue. It is written down by begin, if
-// it is made.
-func (sv *servers) started(x syncqueue.Fetch) {
+// recall reads the records of earlier processes. What cannot be read is counted and deleted.
+func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	now := time.Now()
-	s, h := sv.server(x.URL.HostPort()), sv.repository(x.Repo)
-	s.last, s.recent = now, x.Recent
-	h.attempts, h.next = x.Attempt, now.Add(x.Wait)
-}
-
-// found notes for how long a server is of no use.
-func (sv *servers) found(a graspsync.HostPort, failures int, until time.Time) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	s := sv.servers[a]
-	if s == nil || (s.failures == failures && s.brokenUntil.Equal(until)) {
-		return
-	}
-	s.failures, s.brokenUntil = failures, until
-	sv.soon(sv.ofServer(a))
-}
-
-// inVain notes for how long a repository that nothing waits for is not hunted for.
-func (sv *servers) inVain(ref graspsync.RepoRef, p patience) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	h := sv.repository(ref)
-	h.vain = p
-	sv.soon(sv.ofHunted(ref))
-}
-
-// rest notes that a repository lacks nothing. It is called with mu held.
-func (sv *servers) rest(ref graspsync.RepoRef) {
-	sv.memory.forget(ref)
-	if h := sv.hunted[ref]; h != nil {
-		h.attempts, h.next, h.vain = 0, time.Time{}, patience{}
-		sv.soon(sv.ofHunted(ref))
-	}
-}
-
-// begin has a request on the disk before it is made. end must be called after it; it
-// is on the disk soon.
-func (sv *servers) begin(ctx context.Context, q question, wait time.Duration) (end func(), err error) {
-	ofServer, ofHunted := sv.ofServer(q.from.HostPort()), sv.ofHunted(q.repo)
-	add := func(n int) {
-		s, h := sv.server(q.from.HostPort()), sv.repository(q.repo)
-		s.underWay += n
-		if q.stranger {
-			h.underWayStrangers += n
-		} else {
-			h.underWay += n
-		}
-		if n < 0 && h.attempts > 0 {
-			h.next = time.Now().Add(wait)
-		}
-	}
-	end = func() {
-		sv.mu.Lock()
-		defer sv.mu.Unlock()
-		add(-1)
-		sv.soon(ofServer)
-		sv.soon(ofHunted)
-		trim(sv, sv.servers, sv.ofServer, sv.cfg.fixed.MaxKept) // many may have been in use at once
-		trim(sv, sv.hunted, sv.ofHunted, sv.cfg.fixed.MaxKept)
-	}
-	sv.mu.Lock()
-	add(1)
-	sv.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, sv.cfg.fixed.Timeout)
-	defer cancel()
-	if err := sv.buffer.Save(ctx, ofServer, ofHunted); err != nil {
-		end()
-		return nil, fmt.Errorf("keeping that a server is asked: %w", err)
-	}
-	return end, nil
-}
-
-// server returns what is kept of a server, making room for it. It is called with mu
-// held, as repository is.
-func (sv *servers) server(a graspsync.HostPort) *server {
-	if s := sv.servers[a]; s != nil {
-		return s
-	}
-	trim(sv, sv.servers, sv.ofServer, sv.cfg.fixed.MaxKept-1)
-	s := &server{}
-	sv.servers[a] = s
-	return s
-}
-
-func (sv *servers) repository(ref graspsync.RepoRef) *hunted {
-	if h := sv.hunted[ref]; h != nil {
-		return h
-	}
-	trim(sv, sv.hunted, sv.ofHunted, sv.cfg.fixed.MaxKept-1)
-	h := &hunted{}
-	sv.hunted[ref] = h
-	return h
-}
-
-// recall reads what earlier processes kept of hunting. What can't be read is counted and
-// dropped: the next request writes it anew.
-func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, vain map[graspsync.RepoRef]patience, err error) {
-	err = sv.recallEach(ctx, keyServer, func(value []byte) (worth bool, err error) {
-		d, worth, err := sv.recallServer(value, now)
-		if err == nil && worth {
-			domains = append(domains, d)
-		}
-		return worth, err
-	})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	vain = make(map[graspsync.RepoRef]patience)
-	err = sv.recallEach(ctx, keyHunted, func(value []byte) (worth bool, err error) {
-		r, worth, err := sv.recallHunted(value, now)
-		if err == nil && worth {
-			if r.Attempts > 0 {
-				repos = append(repos, r)
+	err = errors.Join(
+		recallEach(ctx, sv, keyServer, sv.hosts, func(r *serverRecord) (a graspsync.HostPort, s *server, err error) {
+			if a, s, err = r.read(now); err == nil {
+				domains = append(domains, syncqueue.PastDomain{Domain: a, Last: s.last, Recent: s.recent, Failures: s.broken.Times, BrokenUntil: s.broken.Until})
 			}
-			if h := sv.hunted[r.Repo]; h.vain.failures > 0 {
-				vain[r.Repo] = h.vain
+			return a, s, err
+		}, sv.serverRecord),
+		recallEach(ctx, sv, keyHunted, sv.hunted, func(r *huntedRecord) (ref graspsync.RepoRef, h *hunted, err error) {
+			if ref, h, err = r.read(now, sv.cfg.fixed.MaxBackoff); err == nil && h.attempts.Times > 0 {
+				repos = append(repos, syncqueue.PastRepo{Repo: ref, Attempts: h.attempts.Times, Next: h.attempts.Until})
+			}
+			return ref, h, err
+		}, sv.huntedRecord))
+	if err != nil {
+		return nil, nil, fmt.Errorf("recalling what was kept of hunting: %w", err)
+	}
+	return repos, domains, nil
+}
+
+// recallEach reads the records under a prefix, and deletes those that are of no use.
+func recallEach[K comparable, V, R any](ctx context.Context, sv *servers, prefix string, into *limit.Table[K, V],
+	read func(*R) (K, V, error), record func(K, V, time.Time) (R, bool),
+) error {
+	return sv.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
+		var r R
+		err = json.Unmarshal(value, &r)
+		if err == nil {
+			var k K
+			var v V
+			if k, v, err = read(&r); err == nil {
+				_, worth := record(k, v, time.Now())
+				if worth && into.Len() < sv.cfg.fixed.MaxKept {
+					into.Put(k, limit.Stranger{}, 0, v)
+					return true, nil
+				}
+				if worth {
+					sv.report.drop("kept")
+				}
+				return false, sv.keep.Delete(ctx, key)
 			}
 		}
-		return worth, err
+		sv.report.unreadable.Add(1)
+		sv.cfg.Logger.Error("what was kept of hunting can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+		return false, sv.keep.Delete(ctx, key)
 	})
-	return repos, domains, vain, err
 }
 
-// recallEach reads the records under a prefix, and drops those that are of no use.
-func (sv *servers) recallEach(ctx context.Context, prefix string, read func(value []byte) (worth bool, err error)) error {
-	err := sv.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
-		worth, err := read(value)
-		if err != nil {
-			sv.report.unreadable.Add(1)
-			sv.cfg.Logger.Error("what was kept of hunting can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
-		}
-		if err != nil || !worth {
-			return false, sv.keep.Delete(ctx, key)
-		}
-		return true, nil
-	})
-	if err != nil {
-		return fmt.Errorf("recalling what was kept of hunting: %w", err)
-	}
-	return nil
-}
-
-func (sv *servers) recallServer(value []byte, now time.Time) (d syncqueue.PastDomain, worth bool, err error) {
-	var r serverRecord
-	if err := json.Unmarshal(value, &r); err != nil {
-		return d, false, fmt.Errorf("%w: %w", errRecord, err)
-	}
-	u, err := graspsync.ParseCloneURL("https://" + r.Server)
-	if err != nil || u.HostPort().String() != r.Server {
-		return d, false, fmt.Errorf("%w: server %s", errRecord, graspsync.Printable(r.Server))
-	}
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	a := u.HostPort()
-	if len(sv.servers) >= sv.cfg.fixed.MaxKept {
-		sv.report.drop("kept")
-		return d, false, nil
-	}
-	if b := r.Day.budget(now); b != nil {
-		sv.memory.hosts[a] = b
-	}
-	s := sv.server(a)
-	s.last, s.recent, s.failures = recalled(now, r.Last, 0), r.Recent, r.Failures
-	s.brokenUntil = recalled(now, r.BrokenUntil, brokenMost)
-	if _, worth = sv.serverRecord(a, now); !worth {
-		delete(sv.servers, a)
-	}
-	return syncqueue.PastDomain{Domain: a, Last: s.last, Recent: s.recent, Failures: s.failures, BrokenUntil: s.brokenUntil}, worth, nil
-}
-
-func (sv *servers) recallHunted(value []byte, now time.Time) (p syncqueue.PastRepo, worth bool, err error) {
-	var r huntedRecord
-	if err := json.Unmarshal(value, &r); err != nil {
-		return p, false, fmt.Errorf("%w: %w", errRecord, err)
-	}
-	ref, err := graspsync.ParseRepoRef(r.Repo)
-	if err != nil || len(r.Lacks) > maxLacks {
-		return p, false, errors.Join(errRecord, err)
-	}
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	if len(sv.hunted) >= sv.cfg.fixed.MaxKept {
-		sv.report.drop("kept")
-		return p, false, nil
-	}
-	for _, d := range []struct {
-		day      dayRecord
-		stranger bool
-	}{{r.Own, false}, {r.Strangers, true}} {
-		if b := d.day.budget(now); b != nil {
-			sv.memory.repos[repoDay{ref, d.stranger}] = b
-		}
-	}
-	for _, l := range r.Lacks {
-		if err := sv.memory.recall(ref, l, now); err != nil {
-			return p, false, err
-		}
-	}
-	h := sv.repository(ref)
-	h.attempts, h.next = r.Attempts, recalled(now, r.Next, sv.cfg.fixed.MaxBackoff)
-	h.vain = patience{failures: max(0, min(r.Vain, mostVain)), until: recalled(now, r.VainUntil, patienceMost)}
-	if _, worth = sv.huntedRecord(ref, now); !worth {
-		delete(sv.hunted, ref)
-	}
-	return syncqueue.PastRepo{Repo: ref, Attempts: h.attempts, Next: h.next}, worth, nil
-}
-
-// The keys of what is kept of hunting: without it whoever makes us crash makes us an
-// attack on others, who are asked anew after each start.
+// The keys of the records. Without them, whoever makes us crash has us ask others again after each start.
 const (
 	keyServer = "purgatory/server/"
 	keyHunted = "purgatory/hunted/"
 )
 
-// serverRecord is a git server as it is kept. The names of the JSON fields of all
-// records never change their meaning.
+func serverKey(a graspsync.HostPort) string { return keyServer + hashedText(a.String()) }
+
+func huntedKey(ref graspsync.RepoRef) string { return keyHunted + hashed(ref) }
+
+// serverRecord is a server as it is written. The JSON fields of all records never change their meaning.
 type serverRecord struct {
 	Server      string    `json:"server"`
 	Last        time.Time `json:"last"`             // when it was asked
@@ -486,7 +458,7 @@ type serverRecord struct {
 	Day         dayRecord `json:"day,omitzero"`
 }
 
-// huntedRecord is what is kept of hunting for a repository.
+// huntedRecord is a hunted as it is written.
 type huntedRecord struct {
 	Repo      string       `json:"repo"`
 	Attempts  int          `json:"attempts,omitempty"`
@@ -510,64 +482,91 @@ type lackRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// budget is what is left of a day; nil if it is over.
-func (r dayRecord) budget(now time.Time) *dayBudget {
-	since := recalled(now, r.Since, 0)
-	if r.Bytes <= 0 || now.Sub(since) >= day {
-		return nil
+// serverRecord returns the record of a server, and whether it says anything.
+func (sv *servers) serverRecord(a graspsync.HostPort, s *server, now time.Time) (r serverRecord, worth bool) {
+	r = serverRecord{
+		Server: a.String(), Last: saved(s.last), Recent: s.recent, Failures: s.broken.Times, BrokenUntil: saved(s.broken.Until),
+		Day: sv.day(&s.usage, now),
 	}
-	return &dayBudget{since: since, bytes: r.Bytes}
+	return r, r.Day.Bytes > 0 || now.Before(s.broken.Until.Add(brokenMost)) || now.Sub(s.last) < time.Minute
 }
 
-func lackToRecord(u urlKey, l lack) lackRecord {
-	r := lackRecord{URL: hex.EncodeToString(u[:]), Times: l.times, Until: saved(l.until)}
-	if !l.whatever {
-		r.IDs = hex.EncodeToString(l.hash[:])
+func (sv *servers) huntedRecord(ref graspsync.RepoRef, h *hunted, now time.Time) (r huntedRecord, worth bool) {
+	r = huntedRecord{
+		Repo: ref.String(), Attempts: h.attempts.Times, Next: saved(h.attempts.Until), Vain: h.vain.Times, VainUntil: saved(h.vain.Until),
+		Own: sv.day(&h.own, now), Strangers: sv.day(&h.strange, now),
+	}
+	for u, l := range h.lacks {
+		if l.Waits(now) || !l.whatever {
+			lr := lackRecord{URL: hex.EncodeToString(u[:]), Times: l.Times, Until: saved(l.Until)}
+			if !l.whatever {
+				lr.IDs = hex.EncodeToString(l.hash[:])
+			}
+			r.Lacks = append(r.Lacks, lr)
+		}
+	}
+	slices.SortFunc(r.Lacks, func(a, b lackRecord) int { return b.Until.Compare(a.Until) })
+	r.Lacks = r.Lacks[:min(len(r.Lacks), savedLacks)]
+	waits := h.attempts.Times > 0 && now.Before(h.attempts.Until.Add(sv.cfg.fixed.MaxBackoff))
+	lacks := len(r.Lacks) > 0 && now.Before(r.Lacks[0].Until)
+	vain := h.vain.Times > 0 && now.Before(h.vain.Until.Add(patienceMost)) // it goes on growing
+	return r, waits || lacks || vain || r.Own.Bytes+r.Strangers.Bytes > 0
+}
+
+// day returns the bytes of a day. A request in flight counts for as much as it can bring, because that may have come
+// when the process ends.
+func (sv *servers) day(u *usage, now time.Time) (r dayRecord) {
+	if bytes := u.today(now) + int64(u.requests)*sv.cfg.fixed.MaxFetch; bytes > 0 {
+		r = dayRecord{Since: saved(u.Since), Bytes: bytes}
 	}
 	return r
 }
 
-// saved drops the reading of the monotonic clock, which means nothing to another
-// process.
+func (r *serverRecord) read(now time.Time) (a graspsync.HostPort, s *server, err error) {
+	u, err := graspsync.ParseCloneURL("https://" + r.Server)
+	if err != nil || u.HostPort().String() != r.Server {
+		return a, nil, fmt.Errorf("%w: server %s", errRecord, graspsync.Printable(r.Server))
+	}
+	return u.HostPort(), &server{
+		usage: r.Day.usage(now), last: backoff.Within(r.Last, now, 0), recent: r.Recent,
+		broken: backoff.Streak{Times: r.Failures, Until: r.BrokenUntil}.Restored(now, brokenMost),
+	}, nil
+}
+
+func (r *huntedRecord) read(now time.Time, most time.Duration) (ref graspsync.RepoRef, h *hunted, err error) {
+	ref, err = graspsync.ParseRepoRef(r.Repo)
+	h = &hunted{
+		attempts: backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, most),
+		vain:     backoff.Streak{Times: r.Vain, Until: r.VainUntil}.Restored(now, patienceMost),
+		own:      r.Own.usage(now), strange: r.Strangers.usage(now), lacks: make(map[lackKey]lack),
+	}
+	for _, x := range r.Lacks[:min(len(r.Lacks), savedLacks)] {
+		var u lackKey
+		l := lack{whatever: x.IDs == ""}
+		longest := lackMost
+		if l.whatever {
+			longest = day
+		} else {
+			err = errors.Join(err, decodeHex(l.hash[:], x.IDs))
+		}
+		err = errors.Join(err, decodeHex(u[:], x.URL))
+		l.Streak = backoff.Streak{Times: x.Times, Until: x.Until}.Restored(now, longest)
+		h.lacks[u] = l
+	}
+	return ref, h, err
+}
+
+func (r dayRecord) usage(now time.Time) usage {
+	return usage{Day: limit.Day{Since: backoff.Within(r.Since, now, 0), Units: max(0, r.Bytes)}}
+}
+
+// saved drops the reading of the monotonic clock, which means nothing to another process.
 func saved(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	return t.Round(0).UTC()
+	return backoff.Saved(t)
 }
-
-func serverKey(a graspsync.HostPort) string { return keyServer + hashedText(a.String()) }
-
-func huntedKey(ref graspsync.RepoRef) string { return keyHunted + hashed(ref) }
-
-// trim drops what is not in use where there is more than most.
-func trim[K comparable, B book](sv *servers, books map[K]B, of func(K) writebehind.Change, most int) {
-	for k, b := range books {
-		if len(books) <= most {
-			return
-		}
-		if !b.inUse() {
-			delete(books, k)
-			sv.soon(of(k))
-			sv.report.drop("kept")
-		}
-	}
-}
-
-const (
-	// keepDelay is how long changes are gathered. It is short: until the end of a request is on
-	// the disk, the request counts there for all that it could have brought.
-	keepDelay = time.Second
-	keepSweep = time.Hour       // between two looks at what may go
-	lastWords = 2 * time.Second // at the end
-	maxRecord = 1 << 20         // bytes, which no record has: an event is smaller, lacks are few
-	// maxChanges is of how many records changes wait while the disk fails: all that are kept,
-	// and more that had no room and are to go.
-	maxChanges = 100_000
-)
-
-// mostVain is what is believed of a count on the disk: doubling has ended long before.
-const mostVain = 1000
 
 func decodeHex(to []byte, s string) error {
 	if len(s) != hex.EncodedLen(len(to)) {
@@ -577,14 +576,4 @@ func decodeHex(to []byte, s string) error {
 		return fmt.Errorf("%w: %w", errRecord, err)
 	}
 	return nil
-}
-
-// recalled is a time that was read from a disk, which is not later than so long from now.
-// It goes by the monotonic clock, as all else does: one that is set from here on moves
-// nothing.
-func recalled(now, at time.Time, most time.Duration) time.Time {
-	if at.IsZero() {
-		return at
-	}
-	return now.Add(min(at.Sub(now), most))
 }

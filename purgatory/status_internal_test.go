@@ -18,13 +18,14 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/state"
 )
 
 // Each number of a status and each metric is that of what it is called after, with a number of
 // its own for everything there is.
 func TestStatusIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newRationed(t, 1).p
+		p := newPurgatory(nil, nil, nil, state.NewMemory(), Config{}.withDefaults(), func(string) {}, 1)
 		put := func(n int, class ledger.Class, e ledger.Entry) {
 			e.ID, e.Class, e.Seen, e.Size = graspsync.EventID{byte(class), byte(n)}, class, time.Unix(int64(n), 0).UTC(), int64(class)
 			e.Deadline = time.Unix(int64(10_000*int(class)-2*n), 0).UTC()
@@ -48,7 +49,7 @@ func TestStatusIsWhole(t *testing.T) {
 			put(n, ledger.Relative, ledger.Entry{For: graspsync.PubKey{9}})
 		}
 		two := graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "state"}
-		p.findings.needs["state"] = map[graspsync.RepoRef]resolve.Need{two: {IDs: []nip34.ObjectID{objectOf(1), objectOf(2), objectOf(3)}}}
+		p.findings.needs["state"] = map[graspsync.RepoRef]resolve.Need{two: {IDs: make([]nip34.ObjectID, 3)}}
 		s := p.report
 		s.held.Store(11)
 		for fate := Released; fate <= Unwanted; fate++ {

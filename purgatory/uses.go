@@ -10,8 +10,8 @@ import (
 
 // uses say what data is coming for.
 type uses struct {
-	findings   *findings
-	gatherings *gatherings
+	findings *findings
+	sessions *fetchSessions
 }
 
 // needing returns the repositories that lack what an entry waits for.
@@ -30,7 +30,7 @@ func (u uses) needing(e ledger.Entry) (refs []graspsync.RepoRef) {
 // while it is being ended nobody has one, and what waits for that would end as well.
 func (u uses) fetchesFor(e ledger.Entry) bool {
 	return slices.ContainsFunc(u.needing(e), func(ref graspsync.RepoRef) bool {
-		began := u.gatherings.since(ref)
+		began := u.sessions.since(ref)
 		return !began.IsZero() && began.Before(e.Deadline)
 	})
 }

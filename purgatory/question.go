@@ -1,0 +1,247 @@
+package purgatory
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+)
+
+// question is a request to one server: for objects of states, or for objects that only pull requests name. They do not
+// share a request, because anybody can write a pull request, and a server refuses the whole request for one object that
+// it lacks.
+type question struct {
+	repo     graspsync.RepoRef
+	from     graspsync.CloneURL
+	pulls    bool // for objects that only pull requests name
+	stranger bool // only pull requests name the server or the objects
+	ids      []nip34.ObjectID
+	hash     [32]byte // of all that may be requested
+	next     int      // the position in these after ids
+	last     bool     // ids has the last of these
+	roomless bool     // objects were left out that have no room
+	whose    whose    // unless several
+	several  bool     // the objects are those of several authors
+	apart    bool     // one author's objects are requested, of several
+	lacked   bool     // the last request for all of these brought nothing
+}
+
+// whose is the author for whom objects are fetched, or the commit that pull requests of several authors name. It is zero
+// for the objects of states.
+type whose struct {
+	author graspsync.PubKey
+	id     nip34.ObjectID
+}
+
+func whoseOf(n resolve.Need, id nip34.ObjectID) whose {
+	if by := n.Authors[id]; by != (graspsync.PubKey{}) {
+		return whose{author: by}
+	}
+	return whose{id: id}
+}
+
+func (w whose) compare(o whose) int {
+	return cmp.Or(w.author.Compare(o.author), resolve.CompareIDs(w.id, o.id))
+}
+
+// lackKey is the hash of a URL and of what is requested there.
+type lackKey [12]byte
+
+func keyOf(from graspsync.CloneURL, what string) lackKey {
+	sum := sha256.Sum256([]byte(from.String() + what))
+	return lackKey(sum[:12])
+}
+
+func keyOfRoomless(from graspsync.CloneURL, id nip34.ObjectID) lackKey {
+	return keyOf(from, " "+id.String())
+}
+
+func (q question) key() lackKey {
+	if q.pulls {
+		return keyOf(q.from, " pulls")
+	}
+	return keyOf(q.from, "")
+}
+
+// lack is that a server did not have the requested objects.
+type lack struct {
+	backoff.Streak          // in a row; the server is not asked before its end
+	hash           [32]byte // of all that could be requested
+	whatever       bool     // it is about every request, not only that of hash
+	passed         bool     // the other kind of objects was requested since
+	// full is the number of bytes that had no room, because repositories take up all that they may. The server is
+	// asked again as soon as there is room for them.
+	full int64
+	// One answer is beyond a limit: one of 2^halved parts of the objects is requested, the first one at position from.
+	halved, from int
+	// An answer for several authors was not complete: the objects of one author are requested at a time.
+	apart bool
+}
+
+func (h *hunted) lackOf(k lackKey) (l lack, known bool) {
+	if h != nil {
+		l, known = h.lacks[k]
+	}
+	return l, known
+}
+
+func (h *hunted) put(k lackKey, l lack) {
+	h.lacks[k] = l
+	for other := range h.lacks { // any: to forget it costs a request
+		if len(h.lacks) <= maxLacks {
+			break
+		}
+		if other != k {
+			delete(h.lacks, other)
+		}
+	}
+}
+
+// lacking reports whether a server is known not to have the objects.
+func (h *hunted) lacking(now time.Time, q question) bool {
+	l, _ := h.lackOf(q.key())
+	return l.Waits(now) && (l.hash == q.hash || l.whatever)
+}
+
+// full returns the number of bytes for which there must be room before the server is asked, or zero.
+func (h *hunted) full(q question) int64 {
+	if l, _ := h.lackOf(q.key()); l.hash == q.hash {
+		return l.full
+	}
+	return 0
+}
+
+// all returns the question for all objects of one kind.
+func (h *hunted) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need, pulls bool) question {
+	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from)}
+	sum := sha256.New()
+	for _, id := range n.IDs {
+		if _, ofState := slices.BinarySearchFunc(n.States, id, resolve.CompareIDs); ofState == pulls {
+			continue
+		}
+		if pulls {
+			if l, _ := h.lackOf(keyOfRoomless(from, id)); l.Waits(now) {
+				q.roomless = true
+				continue
+			}
+		}
+		q.ids = append(q.ids, id)
+		sum.Write([]byte(id.String()))
+	}
+	sum.Sum(q.hash[:0])
+	return q
+}
+
+// prefer returns the question for the objects of states, or for those of pull requests if only these name the server.
+// While the server lacks these objects, every other question is for the other kind.
+func (h *hunted) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
+	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
+	if !slices.Contains(n.Own, from) {
+		first, rest = rest, first
+	}
+	switch {
+	case len(first.ids) == 0 && (len(rest.ids) > 0 || rest.roomless):
+		return rest
+	case len(first.ids) == 0 || len(rest.ids) == 0:
+		return first
+	case h.lacking(now, first):
+		return rest
+	}
+	l, known := h.lackOf(first.key())
+	if known && l.hash == first.hash && !l.whatever && !l.passed && sv.refusesAt(now, rest) == "" {
+		return rest
+	}
+	return first
+}
+
+// choose returns the question that a server gets.
+func (h *hunted) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
+	q := h.prefer(sv, now, ref, from, n)
+	l, _ := h.lackOf(q.key())
+	all, at := q.ids, 0
+	if l.halved > 0 || l.apart {
+		at = l.from % max(1, len(all))
+	}
+	q.lacked = l.Times > 0 && l.hash == q.hash
+	if q.apart = l.apart && q.pulls; q.apart {
+		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return whoseOf(n, a).compare(whoseOf(n, b)) })
+		end := at
+		for end < len(all) && whoseOf(n, all[end]) == whoseOf(n, all[at]) {
+			end++
+		}
+		q.ids = all[at:end]
+	} else {
+		q.ids = slices.Concat(all[at:], all[:at])
+	}
+	if len(q.ids) > 1 {
+		q.ids = q.ids[:min(len(q.ids), max(1, len(all)>>l.halved))]
+	}
+	q.next = at + len(q.ids)
+	q.last = q.next >= len(all)
+	if q.pulls && len(q.ids) > 0 {
+		q.whose = whoseOf(n, q.ids[0])
+		q.several = slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { return whoseOf(n, id) != q.whose })
+	}
+	return q
+}
+
+// beyond reports whether a question is for other objects than one that was asked, or for those of one author where
+// nobody could tell the objects of several authors apart.
+func (q question) beyond(asked question) bool {
+	if q.pulls != asked.pulls || q.apart && asked.several {
+		return len(q.ids) > 0
+	}
+	had := setOf(asked.ids)
+	return slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { _, again := had[id]; return !again })
+}
+
+// learn takes in an answer. A server that lacks the objects is asked less and less often, until other objects are
+// missing. After an answer beyond a limit half of the objects is requested. If that was one object, the server is not
+// asked for 24 h, or not for this object if a pull request has no room for it, or for minutes if the time was up.
+func (h *hunted) learn(now time.Time, wait time.Duration, q question, seen Fetched) {
+	other := q
+	other.pulls = !q.pulls
+	if l, known := h.lackOf(other.key()); known {
+		l.passed = true
+		h.put(other.key(), l)
+	}
+	l, _ := h.lackOf(q.key())
+	if l.hash != q.hash || l.whatever {
+		l = lack{hash: q.hash, halved: l.halved, from: l.from, apart: l.apart}
+	}
+	tomorrow := backoff.Streak{Until: now.Add(day)}
+	tooMuch := errors.Is(seen.Err, ErrLimit)
+	switch {
+	case tooMuch && len(q.ids) > 1:
+		l = lack{hash: q.hash, halved: l.halved + 1, from: l.from, apart: l.apart, passed: true}
+	case tooMuch && errors.Is(seen.Err, errNoRoom):
+		h.put(keyOfRoomless(q.from, q.ids[0]), lack{whatever: true, Streak: tomorrow})
+		if l.halved == 0 {
+			return
+		}
+		l.halved-- // the others are fewer now
+	case errors.Is(seen.Err, ErrFull):
+		l = lack{hash: q.hash, Streak: tomorrow, full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart}
+	case errors.Is(seen.Err, ErrSlow):
+		l.Again(now, wait, lackMost)
+	case tooMuch:
+		l = lack{whatever: true, Streak: tomorrow}
+	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
+		l.from, l.passed, l.full = q.next, false, 0
+		switch {
+		case q.several && seen.Err == nil: // it has objects of some author
+			l.apart, l.from = true, 0
+		case !l.apart || q.last:
+			l.Again(now, wait, lackMost)
+		}
+	default:
+		return
+	}
+	h.put(q.key(), l)
+}
