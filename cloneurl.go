@@ -2,15 +2,14 @@ package graspsync
 
 import "strings"
 
-// CloneURL is where a repository can be fetched from over smart HTTP, in its one canonical
-// spelling, so CloneURL works as a map key. The zero value is none. It is made only by
-// [ParseCloneURL].
+// CloneURL is the smart HTTP URL of a repository in canonical spelling, so CloneURL works as a map
+// key. Only [ParseCloneURL] makes one. The zero value stands for a missing URL.
 type CloneURL struct {
 	url URL
 }
 
-// ParseCloneURL reads a clone URL as an announcement lists it: http and https only. What
-// [ParseURL] says of spellings holds. All errors wrap [ErrURL].
+// ParseCloneURL reads a clone URL of an announcement. Only http and https are allowed; [ParseURL]
+// documents the canonical spelling. All errors wrap [ErrURL].
 func ParseCloneURL(s string) (CloneURL, error) {
 	u, err := ParseURL(s, HTTPSchemes)
 	if err != nil {
@@ -34,16 +33,16 @@ func (u CloneURL) Path() string { return u.url.Path }
 // Plaintext reports whether the server is reached without TLS (http).
 func (u CloneURL) Plaintext() bool { return u.url.Plaintext() }
 
-// IsZero reports whether u is no clone URL.
+// IsZero reports whether u is the zero value.
 func (u CloneURL) IsZero() bool { return u == CloneURL{} }
 
 // Compare orders clone URLs by their canonical spelling.
 func (u CloneURL) Compare(other CloneURL) int { return strings.Compare(u.String(), other.String()) }
 
-// MarshalText gives the canonical spelling.
+// MarshalText returns the canonical spelling.
 func (u CloneURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalText reads what [ParseCloneURL] reads; empty text is the zero value.
+// UnmarshalText is [ParseCloneURL], except that empty text becomes the zero value.
 func (u *CloneURL) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*u = CloneURL{}

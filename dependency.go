@@ -5,51 +5,51 @@ import (
 	"log/slog"
 )
 
-// Dependency is something that an event may wait for, made by one of the functions On...
-// Comparable.
+// Dependency is an event, or an act of the operator, after which another event is judged again.
+// Functions On... make it. Comparable.
 type Dependency struct {
 	Await  Awaited
 	ID     EventID // of AwaitEvent and AwaitMention
-	Author PubKey  // whom the name of Await speaks of; the owner of a repository
-	// Text is the identifier of a repository, or an address.
+	Author PubKey  // the author, the maintainer, or the owner of the repository
+	// Text is the identifier of a repository, an address, or the subject of a rule.
 	Text string
 }
 
 // Awaited is the kind of a [Dependency].
 type Awaited uint8
 
-// What the functions On... are named after. The numbers are kept in what survives restarts.
+// The kinds of dependencies. Their numbers are stored in records that survive restarts.
 const (
-	// AwaitEvent is an event, by its id.
+	// AwaitEvent is the event with an id.
 	AwaitEvent Awaited = iota + 1
-	// AwaitMention is anything that tags the id of an event.
+	// AwaitMention is an event that tags an event id.
 	AwaitMention
 	// AwaitRepo is the announcement of a repository.
 	AwaitRepo
-	_ // is taken, in what an earlier version has kept
-	// AwaitMaintainer is an announcement with an identifier, by somebody or that lists them.
+	_ // in records of earlier versions
+	// AwaitMaintainer is an announcement with an identifier, by an author or listing them.
 	AwaitMaintainer
 	// AwaitAuthor is any event of an author.
 	AwaitAuthor
-	_ // is taken, in what an earlier version has kept
-	_ // is taken as well
+	_ // in records of earlier versions
+	_ // in records of earlier versions
 	// AwaitVersion is any version of the event at an address.
 	AwaitVersion
-	// AwaitHeldBy is any event of an author that the Policy holds.
+	// AwaitHeldBy is any event of an author that the Policy holds ([Hold]).
 	AwaitHeldBy
-	// AwaitVersionMention is anything that tags an address.
+	// AwaitVersionMention is an event that tags an address.
 	AwaitVersionMention
-	// AwaitSay is whatever gives somebody a say under an identifier.
+	// AwaitSay is an announcement that makes an author a maintainer under an identifier.
 	AwaitSay
-	// AwaitWanted is whatever has the announcement of somebody wanted under an identifier.
+	// AwaitWanted is an announcement because of which that of an author is wanted too.
 	AwaitWanted
-	// AwaitLifted is that a rule of the operator's is lifted.
+	// AwaitLifted is the removal of a rule of the operator.
 	AwaitLifted
-	// AwaitAsked is that the operator wants the event asked for again.
+	// AwaitAsked is an order of the operator to request the event again.
 	AwaitAsked
 )
 
-// String says what is waited for, as a log has it.
+// String describes the dependency in English, for a log.
 func (d Dependency) String() string {
 	repo := RepoRef{Owner: d.Author, Identifier: d.Text}.String()
 	switch d.Await {
@@ -79,7 +79,7 @@ func (d Dependency) String() string {
 	return fmt.Sprintf("dependency(%d)", d.Await)
 }
 
-// LogValue implements [slog.LogValuer]: nothing is spelled where nothing is logged.
+// LogValue implements [slog.LogValuer], so that the text is built only if it is logged.
 func (d Dependency) LogValue() slog.Value { return slog.StringValue(Printable(d.String())) }
 
 // OnEvent is fulfilled by the event with this id.
@@ -99,14 +99,15 @@ func OnMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitMaintainer, Author: author, Text: identifier}
 }
 
-// OnSay is fulfilled by an announcement with this identifier by which states of this author
-// may count that did not: by what the Policy says, if it can tell, else by any if it or
-// another one that is here lists the author, or is by them.
+// OnSay is fulfilled by an announcement with this identifier that may make the author a maintainer,
+// so that states of the author count. The Policy decides whether it may. If the Policy cannot, any
+// announcement with this identifier fulfills it that lists the author or is by the author, or beside
+// which such an announcement is stored.
 func OnSay(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitSay, Author: author, Text: identifier}
 }
 
-// OnWanted is OnSay for announcements of the author.
+// OnWanted is like [OnSay], for announcements of the author instead of states.
 func OnWanted(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitWanted, Author: author, Text: identifier}
 }
@@ -125,12 +126,11 @@ func OnVersionMention(c Address) Dependency {
 	return Dependency{Await: AwaitVersionMention, Text: c.String()}
 }
 
-// OnLifted is fulfilled when a rule of the operator's is lifted, of which what says what it is
-// about: nothing that comes fulfils it.
-func OnLifted(what string) Dependency { return Dependency{Await: AwaitLifted, Text: what} }
+// OnLifted is fulfilled when the operator removes the rule about a subject. No event fulfills it.
+func OnLifted(subject string) Dependency { return Dependency{Await: AwaitLifted, Text: subject} }
 
-// OnAsked is fulfilled when whoever runs the server wants this event, which was removed or given up, asked for again:
-// nothing that comes fulfils it.
+// OnAsked is fulfilled when the operator orders that this event, which was removed or given up, be
+// requested again. No event fulfills it.
 func OnAsked(id EventID) Dependency { return Dependency{Await: AwaitAsked, ID: id} }
 
 // OnHeldBy is fulfilled by any event of this author that the Policy holds.

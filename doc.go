@@ -1,47 +1,46 @@
-// Package graspsync has the words that all packages of this module share: the names of events,
-// people, repositories, relays and git servers, each parsed once and spelled in one way, and
-// what is said of an event on its way into a store. It imports no other package of the module,
-// and everybody imports it.
+// Package graspsync contains the types that all packages of this module share. Each type is parsed
+// once and has one spelling. The package imports no other package of the module.
 //
-//	[Event]                a signed event, with its id and author parsed: what everybody inside uses
-//	[EventID], [PubKey]    the names of an event and of its author
-//	[RepoRef], [Address]   a repository; any addressable event (NIP-01)
-//	[RelayURL], [CloneURL] where a relay is, and a git server; [URL] and [HostPort] are their parts
-//	[Stamp]                an event as NIP-77 knows it, and as its versions are ordered
-//	[Source]               where an event came from
-//	[Outcome], [Result]    what became of it in a Store
-//	[Verdict], [Dependency]  what a Policy says of it, and what it waits for
+//	[Event]                  a signed event with its id and author parsed
+//	[EventID], [PubKey]      the id of an event; the public key of its author
+//	[RepoRef], [Address]     a repository; any addressable event (NIP-01)
+//	[RelayURL], [CloneURL]   a relay; a Git server; [URL] and [HostPort] are their parts
+//	[Stamp]                  creation time and id, the order of versions and of NIP-77
+//	[Source]                 the way by which an event came
+//	[Outcome], [Result]      the answer of a Store
+//	[Verdict], [Dependency]  the answer of a Policy; a reason to judge an event again
 //
-// # The house
+// # Packages
 //
-// What decides is pure, and knows nothing of networks, disks and clocks:
+// Pure functions and state, without network, disk and clock:
 //
-//	filters   what relays are asked for
-//	nip34     what the events of Git over Nostr say, and who has a say in a repository
-//	health    which relay may be dialed when
+//	filters   builders of the filters that are sent to relays
+//	nip34     events of Git over Nostr, and the maintainers of a repository
+//	health    when a relay may be dialed
+//	limit     fair sharing among strangers
 //
-// What keeps a server in sync stands on that:
+// The two halves of a server in sync:
 //
-//	sync       events: SyncManager, behind the interfaces Store, Transport and Policy
-//	purgatory  git data: events wait in it until what they name is here; behind the
+//	sync       events: SyncManager, with the interfaces Store, Transport and Policy
+//	purgatory  Git data: Purgatory holds events until their objects have arrived, with the
 //	           interfaces Relay, Repositories and GitFetcher
-//	egress     the only way to the network, for both
-//	state      what survives a restart, for both
+//	egress     the guarded dialer of both
+//	state      records that survive a restart
 //
-// What joins them to others' programs:
+// Implementations and adapters:
 //
 //	sync/wstransport, sync/memstore, sync/batchverify   Transport, Store and Verifier
 //	purgatory/gitfetch, purgatory/gitserve              GitFetcher; repositories over smart HTTP
-//	adapter/khatru, adapter/eventstore, adapter/remote  relays, and stores of events
-//	adapter/purgatory, adapter/gate, adapter/grasp      purgatory for sync; khatru's door; a whole server
-//	adapter/control, adapter/admin                      what its operator has it do; over HTTP
+//	adapter/khatru, adapter/eventstore, adapter/remote  relays and event stores
+//	adapter/purgatory, adapter/gate, adapter/grasp      purgatory for sync; limits for clients; a whole server
+//	adapter/control, adapter/admin                      commands of the operator; the same over HTTP
 //
-// What helps to test:
+// Test helpers:
 //
 //	sync/relaytest, sync/storetest, sync/syncmock
 //	purgatory/fetchtest, purgatory/purgatorymock
 //	state/statetest
 //
-// Most start with adapter/grasp, a GRASP server in one call, or with sync alone beside a relay
-// that they have: examples shows both.
+// Start with adapter/grasp, a GRASP server in one call, or with package sync beside a relay of
+// your own. The examples folder shows both.
 package graspsync

@@ -8,25 +8,24 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// ErrEvent is wrapped by the errors of [ParseEvent], and by what is said of an Event that it did
-// not make.
+// ErrEvent is wrapped by the errors of [ParseEvent], and by errors about an [Event] that ParseEvent
+// did not make.
 var ErrEvent = errors.New("malformed event")
 
-// Event is a signed event whose id and author were read once, where it came in: by
-// [ParseEvent]. That these are 64 hex digits each is all that is known of it: whether the id
-// is that of what it says, and the signature one of its author's, is for others to verify, and
-// they say so. Nobody changes it any more, nor what it points to, so it may be shared.
+// Event is a signed event with its id and author parsed by [ParseEvent]. The id and the signature are
+// not verified; functions that need verified events say so in their documentation. An Event and the
+// data it points to are never changed, so goroutines may share it.
 //
-// ID and PubKey stand before the texts of the same names, which are Event.Event.ID and
-// Event.Event.PubKey. The zero Event is none, and neither is one whose id nobody read.
+// The fields ID and PubKey hide the texts Event.Event.ID and Event.Event.PubKey. The zero Event is
+// not an event ([Event.IsZero]).
 type Event struct {
 	*nostr.Event
 	ID     EventID
 	PubKey PubKey
 }
 
-// ParseEvent reads id and author of an event, which must not be changed any more. The error
-// wraps [ErrEvent], and [ErrID] if one of them is no hex.
+// ParseEvent reads the id and the author of an event. The caller must not change the event later. The
+// error wraps [ErrEvent], and also [ErrID] if the id or the author is not 64 hex digits.
 func ParseEvent(ev *nostr.Event) (Event, error) {
 	if ev == nil {
 		return Event{}, fmt.Errorf("%w: nil", ErrEvent)
@@ -35,7 +34,7 @@ func ParseEvent(ev *nostr.Event) (Event, error) {
 	switch {
 	case err != nil:
 		return Event{}, fmt.Errorf("%w: id: %w", ErrEvent, err)
-	case id == (EventID{}): // no event has it: it is the hash of none that anybody knows
+	case id == (EventID{}): // the zero id marks the zero Event
 		return Event{}, fmt.Errorf("%w: id: zero", ErrEvent)
 	}
 	author, err := ParsePubKey(ev.PubKey)
@@ -45,16 +44,16 @@ func ParseEvent(ev *nostr.Event) (Event, error) {
 	return Event{Event: ev, ID: id, PubKey: author}, nil
 }
 
-// IsZero reports whether e is no event: none at all, or one that was put in here without being
-// parsed. It would be known by no id, and so pass for any other such.
+// IsZero reports whether e is not a parsed event. A literal without an id counts as zero, because all
+// such events would share one id.
 func (e Event) IsZero() bool { return e.Event == nil || e.ID == (EventID{}) }
 
-// Stamp returns what decides between e and other versions of it.
+// Stamp returns the creation time and id of e, which order its versions.
 func (e Event) Stamp() Stamp { return Stamp{CreatedAt: e.CreatedAt, ID: e.ID} }
 
-// Address returns the address that e is a version of; false for kinds that have none. The
-// identifier is the value of the first d tag that has one, else empty: it is not checked, since
-// a store compares what is written.
+// Address returns the address of e. It returns false if the kind is neither replaceable nor
+// addressable. The identifier is the value of the first d tag with a value, or empty. It is not
+// checked, because a store compares identifiers as they are written.
 func (e Event) Address() (Address, bool) {
 	switch {
 	case nostr.IsAddressableKind(e.Kind):
@@ -65,7 +64,7 @@ func (e Event) Address() (Address, bool) {
 	return Address{}, false
 }
 
-// String returns the event as JSON, nothing for the zero Event.
+// String returns the event as JSON, and "" for the zero Event.
 func (e Event) String() string {
 	if e.Event == nil {
 		return ""
@@ -73,7 +72,7 @@ func (e Event) String() string {
 	return e.Event.String()
 }
 
-// MarshalJSON gives the event as NIP-01 has it, null for the zero Event.
+// MarshalJSON returns the event in the form of NIP-01, and null for the zero Event.
 func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Event == nil {
 		return []byte("null"), nil
@@ -81,7 +80,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return e.Event.MarshalJSON()
 }
 
-// UnmarshalJSON reads what MarshalJSON gives, and parses it like [ParseEvent].
+// UnmarshalJSON reads the output of MarshalJSON with [ParseEvent].
 func (e *Event) UnmarshalJSON(b []byte) error {
 	var ev *nostr.Event
 	err := json.Unmarshal(b, &ev)

@@ -2,9 +2,9 @@ package graspsync
 
 import "time"
 
-// Failure is a dependency of a part, such as its store, whose calls fail: the last one did.
+// Failure describes a dependency, such as a Store, whose last call failed.
 type Failure struct {
-	Of    string    `json:"of"`    // the dependency, and the operation if they fail apart
+	Of    string    `json:"of"`    // the dependency, with the operation if operations are counted separately
 	Error string    `json:"error"` // of the last call, one line of printable text
 	Count uint64    `json:"count"` // failed calls in a row
 	Since time.Time `json:"since"` // of the first of these

@@ -12,10 +12,8 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// HostPort is the host and port that a URL points to, the port spelled out:
-// what two URLs share exactly if they reach the same server. Host is lower-case
-// ASCII without a trailing dot; an IPv6 address has no brackets. The zero value
-// is none. Comparable.
+// HostPort is the host and port of a URL. URLs with equal HostPorts reach the same server. Host is
+// lower-case ASCII without a trailing dot, and an IPv6 address has no brackets. Comparable.
 type HostPort struct {
 	Host string
 	Port uint16
@@ -33,19 +31,19 @@ func bracket(host string) string {
 	return host
 }
 
-// Resolvable reports whether public DNS can have the host. It has no name below onion (RFC 7686), alt
-// (RFC 9476) and i2p: a host there is neither looked up nor counted.
+// Resolvable reports whether public DNS may know the host. Hosts below onion (RFC 7686), alt
+// (RFC 9476) and i2p are not in public DNS, and are not looked up.
 func (h HostPort) Resolvable() bool {
 	return !slices.Contains([]string{"onion", "alt", "i2p"}, h.Host[strings.LastIndexByte(h.Host, '.')+1:])
 }
 
-// Canonical returns h with the host in the spelling of [ParseURL]. The error wraps [ErrURL].
+// Canonical returns h with the host in the canonical spelling of [ParseURL]. The error wraps [ErrURL].
 func (h HostPort) Canonical() (HostPort, error) {
 	host, err := canonicalHost(h.Host, strings.Contains(h.Host, ":"))
 	return HostPort{Host: host, Port: h.Port}, err
 }
 
-// ParseHostPort reads what [net.Dial] takes, "host:port", both as in a URL. The error wraps
+// ParseHostPort reads "host:port" and applies the rules of [ParseURL] to both. The error wraps
 // [ErrURL].
 func ParseHostPort(s string) (HostPort, error) {
 	host, port, err := net.SplitHostPort(s)
@@ -59,7 +57,7 @@ func ParseHostPort(s string) (HostPort, error) {
 	return HostPort{Host: host, Port: n}.Canonical()
 }
 
-// parseHostPort reads what stands between "://" and the path.
+// parseHostPort reads the authority of a URL (RFC 3986, 3.2).
 func parseHostPort(s string, defaultPort uint16) (HostPort, error) {
 	if strings.Contains(s, "@") {
 		return HostPort{}, fmt.Errorf("%w: user-info", ErrURL)
@@ -91,7 +89,7 @@ func parseHostPort(s string, defaultPort uint16) (HostPort, error) {
 // parsePort reads a decimal port that may be dialed.
 func parsePort(s string) (uint16, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		// Not repeated: this may be a password with a slash or a "#" in it.
+		// The text is not quoted, because it may be part of a password that contains "/" or "#".
 		return 0, fmt.Errorf("%w: port is not a number", ErrURL)
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
@@ -104,12 +102,12 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// DialablePort reports whether a stranger's URL may name the port: 80, 443 and from 1024 on.
-// The rest of the well-known range has mail, SSH and other servers that a stranger must not
-// have us talk to.
+// DialablePort reports whether a URL of an event may name the port. Ports 80, 443 and 1024 to 65,535
+// are allowed. Other ports below 1024 belong to mail, SSH and similar servers, to which an event
+// must not direct requests.
 func DialablePort(p uint16) bool { return p >= 1024 || p == 80 || p == 443 }
 
-// canonicalHost gives the one spelling of a host name or of an address.
+// canonicalHost returns the canonical spelling of a host name or an address.
 func canonicalHost(h string, bracketed bool) (string, error) {
 	if bracketed {
 		a, err := netip.ParseAddr(h)
@@ -119,7 +117,7 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 		return a.Unmap().String(), nil
 	}
 	ascii, err := idna.Lookup.ToASCII(h)
-	if err != nil || !utf8.ValidString(h) { // bytes that are no text would become U+FFFD
+	if err != nil || !utf8.ValidString(h) { // ToASCII replaces invalid UTF-8 by U+FFFD
 		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 	}
 	ascii = strings.TrimSuffix(strings.ToLower(ascii), ".")
@@ -127,8 +125,8 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 	}
 	if numeric(ascii[strings.LastIndexByte(ascii, '.')+1:]) {
-		// What ends in a number is an IPv4 address to some resolvers, in any of
-		// its historic spellings; only the plain one is read. There is no colon in it.
+		// Some resolvers read a name that ends in a number as an IPv4 address, in several historic
+		// spellings. Only the dotted decimal spelling is allowed.
 		if _, err := netip.ParseAddr(ascii); err != nil {
 			return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 		}
@@ -136,8 +134,8 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 	return ascii, nil
 }
 
-// wellFormed checks the sizes and bytes of DNS names. The IDNA lookup profile checks no
-// sizes; what it checks of the bytes is not left to its version.
+// wellFormed checks the sizes and bytes of a DNS name. The IDNA lookup profile does not check sizes,
+// and which bytes it rejects depends on its version.
 func wellFormed(host string) bool {
 	if len(host) > 253 {
 		return false

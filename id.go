@@ -10,11 +10,11 @@ import (
 // ErrID is wrapped by the errors of [ParseEventID] and [ParsePubKey].
 var ErrID = errors.New("not 64 lower-case hex digits")
 
-// EventID is the id of an event, the SHA-256 of its NIP-01 serialisation.
+// EventID is the id of an event, the SHA-256 of its NIP-01 serialization.
 type EventID [32]byte
 
-// ParseEventID reads exactly 64 lower-case hex digits, the only spelling that
-// NIP-01 allows. The error wraps [ErrID].
+// ParseEventID reads exactly 64 lower-case hex digits, the only spelling that NIP-01 allows. The error
+// wraps [ErrID].
 func ParseEventID(s string) (EventID, error) {
 	b, err := parseHex32(s)
 	return EventID(b), err
@@ -23,23 +23,23 @@ func ParseEventID(s string) (EventID, error) {
 // String returns 64 lower-case hex digits.
 func (id EventID) String() string { return hex.EncodeToString(id[:]) }
 
-// MarshalText gives what String does.
+// MarshalText returns the text of String.
 func (id EventID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads what [ParseEventID] reads.
+// UnmarshalText is [ParseEventID].
 func (id *EventID) UnmarshalText(text []byte) (err error) {
 	*id, err = ParseEventID(string(text))
 	return err
 }
 
-// Compare orders ids by their bytes, as strings of them sort.
+// Compare orders ids by their bytes, which is also the order of their texts.
 func (id EventID) Compare(other EventID) int { return bytes.Compare(id[:], other[:]) }
 
 // PubKey is the x-only public key (BIP-340) of an event's author.
 type PubKey [32]byte
 
-// ParsePubKey reads exactly 64 lower-case hex digits. Whether they are a point of
-// the curve is not looked at. The error wraps [ErrID].
+// ParsePubKey reads exactly 64 lower-case hex digits. It does not check whether they are a point of
+// the curve. The error wraps [ErrID].
 func ParsePubKey(s string) (PubKey, error) {
 	b, err := parseHex32(s)
 	return PubKey(b), err
@@ -48,16 +48,16 @@ func ParsePubKey(s string) (PubKey, error) {
 // String returns 64 lower-case hex digits.
 func (k PubKey) String() string { return hex.EncodeToString(k[:]) }
 
-// MarshalText gives what String does.
+// MarshalText returns the text of String.
 func (k PubKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads what [ParsePubKey] reads.
+// UnmarshalText is [ParsePubKey].
 func (k *PubKey) UnmarshalText(text []byte) (err error) {
 	*k, err = ParsePubKey(string(text))
 	return err
 }
 
-// Compare orders keys by their bytes, as strings of them sort.
+// Compare orders keys by their bytes, which is also the order of their texts.
 func (k PubKey) Compare(other PubKey) int { return bytes.Compare(k[:], other[:]) }
 
 func parseHex32(s string) (b [32]byte, err error) {
@@ -68,7 +68,7 @@ func parseHex32(s string) (b [32]byte, err error) {
 	copy(digits[:], s)
 	_, err = hex.Decode(b[:], digits[:])
 	for _, c := range digits {
-		if c-'A' < 6 { // encoding/hex takes these as well
+		if c-'A' < 6 { // encoding/hex accepts A to F, NIP-01 does not
 			err = ErrID
 		}
 	}

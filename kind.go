@@ -1,6 +1,6 @@
 package graspsync
 
-// The kinds of events that something is done about by name.
+// Kinds of events that the packages of this module treat specially.
 const (
 	KindNote              = 1  // short text note (NIP-10)
 	KindVanish            = 62 // request to vanish (NIP-62)
@@ -11,5 +11,5 @@ const (
 	KindPullRequestUpdate = 1619
 	KindIssue             = 1621
 	KindDeletion          = 5
-	KindGRASPList         = 10317 // the GRASP servers that somebody prefers
+	KindGRASPList         = 10317 // the GRASP servers that a user prefers (NIP-34)
 )

@@ -4,35 +4,35 @@ import (
 	"fmt"
 )
 
-// Incoming is an event on its way into a Store (package sync), with where it came from.
+// Incoming is an event that is to be saved in a Store (package sync), with its source.
 type Incoming struct {
 	Event  Event
 	Source Source
 }
 
-// Outcome says what became of an event when it was to be saved.
+// Outcome is the answer of a Store to one event.
 type Outcome struct {
 	Result Result
-	// Err says why, for Refused and Failed.
+	// Err is the cause of Refused and Failed, and nil for other results.
 	Err error
 }
 
 // Result is the kind of an [Outcome].
 type Result uint8
 
-// What a Store can do with an event. The zero Result is not a valid answer.
+// The results of saving an event. The zero Result is not valid.
 const (
-	// Stored: it is new here and now durable.
+	// Stored means that the event is new and durable.
 	Stored Result = iota + 1
-	// Duplicate: it was here already.
+	// Duplicate means that the event was stored before.
 	Duplicate
-	// Superseded: a newer version of it is here. It was not stored.
+	// Superseded means that a newer version is stored, and this version is not.
 	Superseded
-	// Deleted: a deletion that is here covers it. It was not stored.
+	// Deleted means that a stored deletion (NIP-09) covers the event, which is not stored.
 	Deleted
-	// Refused: the store does not want this event, now or later.
+	// Refused means that the Store will never store this event.
 	Refused
-	// Failed: it could not be stored; the next attempt may succeed.
+	// Failed means that this attempt failed. A later one may succeed.
 	Failed
 )
 

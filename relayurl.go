@@ -4,17 +4,17 @@ import (
 	"strings"
 )
 
-// RelayURL is the URL of a relay in its one canonical spelling: every spelling of
-// a relay gives the same value, so RelayURL works as a map key. The zero value is
-// no relay. It is made only by [ParseRelayURL].
+// RelayURL is the URL of a relay in canonical spelling. All spellings of a URL give the same value,
+// so RelayURL works as a map key. Only [ParseRelayURL] makes one. The zero value stands for a
+// missing relay.
 type RelayURL struct {
 	url URL
 }
 
-// ParseRelayURL reads a relay URL as people write it: ws and wss only, a bare
-// host means wss. Scheme and host are lower-cased, international host names
-// become ASCII, and default port, trailing slash, trailing dot and fragment are
-// removed. What is dialed is [URL.Written], which keeps the slash of a path. All errors wrap [ErrURL].
+// ParseRelayURL reads a relay URL as people write it. Only ws and wss are allowed, and a URL without
+// a scheme is wss. [ParseURL] documents the canonical spelling. Dial [URL.Written], because a relay
+// may accept only the spelling with the trailing slash of the path, or only the one without. All
+// errors wrap [ErrURL].
 func ParseRelayURL(s string) (RelayURL, error) {
 	u, err := ParseURL(s, RelaySchemes)
 	if err != nil {
@@ -38,16 +38,16 @@ func (u RelayURL) Path() string { return u.url.Path }
 // Plaintext reports whether the relay is reached without TLS (ws).
 func (u RelayURL) Plaintext() bool { return u.url.Plaintext() }
 
-// IsZero reports whether u is no relay.
+// IsZero reports whether u is the zero value.
 func (u RelayURL) IsZero() bool { return u == RelayURL{} }
 
 // Compare orders relays by their canonical spelling.
 func (u RelayURL) Compare(other RelayURL) int { return strings.Compare(u.String(), other.String()) }
 
-// MarshalText gives the canonical spelling.
+// MarshalText returns the canonical spelling.
 func (u RelayURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalText reads what [ParseRelayURL] reads; empty text is the zero value.
+// UnmarshalText is [ParseRelayURL], except that empty text becomes the zero value.
 func (u *RelayURL) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*u = RelayURL{}

@@ -11,21 +11,19 @@ import (
 // ErrRepoRef is wrapped by the errors of [ParseRepoRef] and [CheckIdentifier].
 var ErrRepoRef = errors.New("not a repository address")
 
-// MaxIdentifier is the longest repository identifier that is ever asked for, in
-// bytes. A longer one makes an `a` value of more than 255 bytes, for which common
-// relays refuse the whole request.
+// MaxIdentifier is the maximum length of a repository identifier, in bytes. A longer identifier makes
+// an `a` value of more than 255 bytes, for which common relays refuse the whole request.
 const MaxIdentifier = 255 - len("30617:") - 64 - len(":")
 
-// RepoRef names a repository: the address of its announcement (NIP-34, kind
-// 30617). It is comparable; the zero value is no repository.
+// RepoRef identifies a repository by the address of its announcement (NIP-34, kind 30617). Comparable.
+// The zero value stands for a missing repository.
 type RepoRef struct {
 	Owner      PubKey
 	Identifier string // the announcement's d tag; may contain ":"
 }
 
-// ParseRepoRef reads "30617:<owner>:<identifier>". The identifier is everything
-// after the second colon, colons included; it has 1 to [MaxIdentifier] bytes of
-// UTF-8 and no control bytes. The error wraps [ErrRepoRef].
+// ParseRepoRef reads "30617:<owner>:<identifier>". The identifier may contain colons. It must pass
+// [CheckIdentifier]. The error wraps [ErrRepoRef].
 func ParseRepoRef(s string) (RepoRef, error) {
 	a, err := ParseAddress(s)
 	if err != nil {
@@ -40,8 +38,8 @@ func ParseRepoRef(s string) (RepoRef, error) {
 	return RepoRef{Owner: a.Author, Identifier: a.Identifier}, nil
 }
 
-// CheckIdentifier reports why s can't be the identifier of a repository that is
-// asked for; nil if it can. The error wraps [ErrRepoRef].
+// CheckIdentifier returns an error unless s is 1 to [MaxIdentifier] bytes of UTF-8 without control
+// bytes. The error wraps [ErrRepoRef].
 func CheckIdentifier(s string) error {
 	if s == "" {
 		return fmt.Errorf("%w: identifier is empty", ErrRepoRef)
@@ -76,13 +74,13 @@ func (r RepoRef) Compare(other RepoRef) int {
 	return strings.Compare(r.Identifier, other.Identifier)
 }
 
-// IsZero reports whether r is no repository.
+// IsZero reports whether r is the zero value.
 func (r RepoRef) IsZero() bool { return r == RepoRef{} }
 
-// MarshalText returns what String does.
+// MarshalText returns the text of String.
 func (r RepoRef) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what [ParseRepoRef] reads.
+// UnmarshalText is [ParseRepoRef].
 func (r *RepoRef) UnmarshalText(text []byte) error {
 	ref, err := ParseRepoRef(string(text))
 	if err != nil {

@@ -4,29 +4,29 @@ import (
 	"fmt"
 )
 
-// Source says where an event came from. The zero value is a direct submission.
+// Source is the origin of an event. The zero value is a submission by a client.
 type Source struct {
 	Kind SourceKind
-	// Relay that the event was read from; zero for a direct submission.
+	// Relay is the relay that sent the event, and zero for Direct.
 	Relay RelayURL
 }
 
-// SourceKind is the way by which an event came.
+// SourceKind is the kind of a [Source].
 type SourceKind uint8
 
-// The ways by which events come.
+// The kinds of sources.
 const (
-	// Direct: a client of our relay submitted it.
+	// Direct means that a client of this server submitted the event.
 	Direct SourceKind = iota
-	// Live: it came on a standing subscription.
+	// Live means that it came on an open subscription to another relay.
 	Live
-	// CatchUp: it was fetched as history.
+	// CatchUp means that it was fetched as history after a connection was made.
 	CatchUp
-	// Daily: it was fetched by the daily pass over history.
+	// Daily means that it was fetched by the daily comparison of all history.
 	Daily
 )
 
-// String returns the name of the kind as the metrics label "source" has it.
+// String returns the value of the metrics label "source".
 func (k SourceKind) String() string {
 	switch k {
 	case Direct:

@@ -4,14 +4,16 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Stamp is an event as reconciliation (NIP-77) knows it, and as versions of it are ordered.
+// Stamp is the creation time and id of an event. Reconciliation (NIP-77) compares stamps, and they
+// order the versions of an event.
 type Stamp struct {
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	ID        EventID
 }
 
-// Newer reports whether s replaces other where both are versions of a replaceable or addressable
-// event (NIP-01): it is later, or of the same second with the lower id. None is newer than itself.
+// Newer reports whether version s of a replaceable or addressable event replaces version other
+// (NIP-01). The later version wins, and in the same second the version with the lower id. A stamp is
+// not newer than itself.
 func (s Stamp) Newer(other Stamp) bool {
 	if s.CreatedAt != other.CreatedAt {
 		return s.CreatedAt > other.CreatedAt

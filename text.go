@@ -10,16 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText is how much of a stranger's text is kept and shown, in bytes.
+// MaxText is the maximum length of remote text in logs, errors and pages, in bytes.
 const MaxText = 300
 
-// Printable makes a stranger's text fit for a log, an error, a status page and a terminal: one
-// line of characters that [IsPrintable] has, of at most [MaxText] bytes, in valid UTF-8. Anything else, such
-// as what moves a cursor, changes a colour or turns the direction of what follows, is escaped
-// as in Go. What is printable already stays as it is.
+// Printable makes remote text safe for a log, an error, a page and a terminal. It returns one line of
+// valid UTF-8 of at most [MaxText] bytes. Characters that are not [IsPrintable] are escaped as in Go,
+// because they may move a cursor, change a color or reverse the direction of the text after them.
 func Printable(s string) string { return PrintableAtMost(s, MaxText) }
 
-// PrintableAtMost is [Printable] for a text that may have another number of bytes.
+// PrintableAtMost is [Printable] with a maximum of most bytes.
 func PrintableAtMost(s string, most int) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -40,14 +39,15 @@ func PrintableAtMost(s string, most int) string {
 	return b.String()
 }
 
-// IsPrintable reports whether a character can be seen, or is a space, and changes nothing around it. That a
-// font shows nothing for some letters and marks, such as U+3164 and U+FE0F, [unicode.IsPrint] does not know.
+// IsPrintable reports whether a character is visible or a space, and does not affect the text around
+// it. It also rejects letters and marks that [unicode.IsPrint] accepts but fonts show as nothing, such
+// as U+3164 and U+FE0F.
 func IsPrintable(r rune) bool {
 	return unicode.IsPrint(r) && r != '\u2800' && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// PrintableJSON returns a JSON text with all characters escaped that [IsPrintable] does not have, but for line
-// feeds. It means the same.
+// PrintableJSON returns an equivalent JSON text in which all characters except line feeds are escaped
+// that are not [IsPrintable].
 func PrintableJSON(text []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {
@@ -62,7 +62,7 @@ func PrintableJSON(text []byte) []byte {
 	return out
 }
 
-// Clip returns the first bytes of a text, at most most of them, and no half character.
+// Clip returns the longest prefix of s of at most most bytes that does not end within a character.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -73,8 +73,8 @@ func Clip(s string, most int) string {
 	return s[:most]
 }
 
-// TimeText is a time for people who look at it at now: that of the day in UTC, with the date unless
-// it is less than 12 hours away.
+// TimeText formats t in UTC for a reader at time now. The date is left out if t is less than 12 hours
+// from now.
 func TimeText(t, now time.Time) string {
 	if d := t.Sub(now).Abs(); d < 12*time.Hour {
 		return t.UTC().Format("15:04:05 UTC")

@@ -9,47 +9,46 @@ import (
 	"strings"
 )
 
-// MaxURLLength is the longest URL that is read, in bytes, and the longest that
-// [URL.String] gives.
+// MaxURLLength is the maximum length of a URL, in bytes, both of the text that is parsed and of its
+// canonical spelling.
 const MaxURLLength = 2048
 
-// mostQuoted is how much of a URL stands in an error, in bytes.
+// mostQuoted is the maximum length of a quoted part of a URL in an error, in bytes.
 const mostQuoted = 100
 
-// ErrURL is what every error of [ParseURL] wraps.
+// ErrURL is wrapped by all errors of [ParseURL].
 var ErrURL = errors.New("unusable URL")
 
-// URL is a URL in its one canonical spelling. It is comparable; the zero value is
-// no URL. It is made by [ParseURL]; it never holds a user name or a password.
+// URL is a URL in canonical spelling. [ParseURL] makes it. It never contains a user name or a
+// password. Comparable. The zero value stands for a missing URL.
 type URL struct {
 	Scheme   string // as given to ParseURL, lower-case
 	HostPort HostPort
 	Path     string // "" or starts with "/"; never ends in "/"; ASCII, percent-encoded where needed
 	Query    string // without "?"; ASCII, percent-encoded where needed
-	// slash is -0 if the path was written with a trailing slash, and else 0. These are equal to == and
-	// to maps: a path is dialed as it was written, and compared without its trailing slash.
+	// slash is -0 if the path was written with a trailing slash, and 0 otherwise. Operator == and maps
+	// treat both as equal, because URLs are compared without the trailing slash but dialed with it.
 	slash float64
 }
 
-// Scheme says which port a URL of that scheme has when it names none. Name is
-// lower-case.
+// Scheme is a URL scheme with its default port. Name is lower-case.
 type Scheme struct {
 	Name        string
 	DefaultPort uint16
 }
 
-// The schemes of relays and of clone URLs, to be given to [ParseURL].
+// The schemes of relay URLs and clone URLs, for [ParseURL].
 var (
 	RelaySchemes = []Scheme{{"wss", 443}, {"ws", 80}}
 	HTTPSchemes  = []Scheme{{"https", 443}, {"http", 80}}
 )
 
-// String returns the canonical spelling: the port only where it is not the
-// scheme's default.
+// String returns the canonical spelling. It contains the port only if it is not the default port of
+// the scheme.
 func (u URL) String() string { return u.text("") }
 
-// Written returns what is dialed: String, with the trailing slash of a path if one was written. A
-// server may have either of the two only.
+// Written returns the spelling to dial, which is String with the trailing slash of the path if the URL
+// was written with one. Some servers accept only one of the two spellings.
 func (u URL) Written() string {
 	if math.Signbit(u.slash) {
 		return u.text("/")
@@ -57,7 +56,7 @@ func (u URL) Written() string {
 	return u.text("")
 }
 
-// OtherSlash returns u with a trailing slash in Written if it has none, and without it if it has one.
+// OtherSlash returns u with the trailing slash of [URL.Written] added or removed.
 func (u URL) OtherSlash() URL {
 	u.slash = -u.slash
 	return u
@@ -82,7 +81,7 @@ func (u URL) text(slash string) string {
 	return b.String()
 }
 
-// Plaintext reports whether the URL asks for an unencrypted connection.
+// Plaintext reports whether the scheme is without TLS (ws or http).
 func (u URL) Plaintext() bool { return u.Scheme == "ws" || u.Scheme == "http" }
 
 func defaultPort(scheme string) uint16 {
@@ -93,18 +92,19 @@ func defaultPort(scheme string) uint16 {
 	return 443
 }
 
-// ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]); the first of
-// them is taken where s has none. Scheme and host become lower-case, an
-// international host name its ASCII form, an IPv4-mapped IPv6 address the IPv4
-// address; default port, trailing slashes, dot segments, needless
-// percent-encoding, a trailing dot of the host and the fragment are removed. Only
-// [URL.Written] keeps the trailing slash of a path.
-// User-info, control bytes (also percent-encoded ones), backslashes, ports below
-// 1024 other than 80 and 443, numeric hosts that are not a plain IPv4 address, and
-// everything over [MaxURLLength] are refused.
+// ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]). If s has no scheme,
+// the first of schemes is used.
 //
-// All errors wrap [ErrURL]. They are short and never repeat what may be a
-// password.
+// The canonical spelling has a lower-case scheme and host, an international host name in ASCII, and an
+// IPv4-mapped IPv6 address as IPv4. It has no default port, trailing slash, dot segment, needless
+// percent-encoding, trailing dot of the host, or fragment. Only [URL.Written] keeps the trailing slash
+// of a path.
+//
+// ParseURL rejects user information, control bytes (also percent-encoded), backslashes, ports that
+// [DialablePort] does not allow, numeric hosts other than dotted IPv4 addresses, and URLs longer than
+// [MaxURLLength].
+//
+// All errors wrap [ErrURL]. They are short, and do not quote a part that may be a password.
 func ParseURL(s string, schemes []Scheme) (URL, error) {
 	if len(s) > MaxURLLength {
 		return URL{}, fmt.Errorf("%w: %d bytes, more than %d", ErrURL, len(s), MaxURLLength)
@@ -138,8 +138,7 @@ func ParseURL(s string, schemes []Scheme) (URL, error) {
 	if u.Query, err = canonicalEscapes(query); err != nil {
 		return URL{}, err
 	}
-	// Encoding can lengthen a URL to three times its size; what we made must be
-	// readable again.
+	// Percent-encoding can triple the length, and ParseURL must accept its own output.
 	if u.Path != "" && strings.HasSuffix(path, "/") {
 		u = u.OtherSlash()
 	}
@@ -149,8 +148,7 @@ func ParseURL(s string, schemes []Scheme) (URL, error) {
 	return u, nil
 }
 
-// cutScheme splits off the scheme. A "://" that comes after the first slash, "?"
-// or "#" belongs to a path, not to a scheme.
+// cutScheme splits off the scheme. A "://" after the first "/", "?" or "#" is part of the path.
 func cutScheme(s string, schemes []Scheme) (Scheme, string, error) {
 	if len(schemes) == 0 {
 		return Scheme{}, "", fmt.Errorf("%w: no scheme is allowed", ErrURL)
@@ -171,7 +169,7 @@ func cutScheme(s string, schemes []Scheme) (Scheme, string, error) {
 	return Scheme{}, "", fmt.Errorf("%w: scheme %q, want %s", ErrURL, Clip(name, mostQuoted), names(schemes))
 }
 
-// names lists schemes as they are written.
+// names lists schemes for an error.
 func names(schemes []Scheme) string {
 	all := make([]string, 0, len(schemes))
 	for _, s := range schemes {
@@ -180,7 +178,7 @@ func names(schemes []Scheme) string {
 	return strings.Join(all, " or ")
 }
 
-// byteName is what a byte is called that no URL has.
+// byteName returns the name of a forbidden byte for an error.
 func byteName(b byte) string {
 	switch b {
 	case ' ':
@@ -191,8 +189,8 @@ func byteName(b byte) string {
 	return fmt.Sprintf("byte %#02x", b)
 }
 
-// canonicalPath gives one spelling to equivalent paths (RFC 3986, 6.2.2); p is ""
-// or starts with a slash.
+// canonicalPath returns the canonical spelling of a path (RFC 3986, 6.2.2). p is "" or starts with a
+// slash.
 func canonicalPath(p string) (string, error) {
 	p, err := canonicalEscapes(p)
 	if err != nil {
@@ -214,9 +212,8 @@ func canonicalPath(p string) (string, error) {
 	return strings.TrimRight(strings.Join(kept, ""), "/"), nil
 }
 
-// canonicalEscapes percent-encodes what must be, and nothing that need not be.
-// Percent-encoded control bytes are refused: somebody decodes them later, into a
-// log line, a header or a path.
+// canonicalEscapes percent-encodes exactly the bytes that require it. It rejects percent-encoded
+// control bytes, because later code may decode them into a log line, a header or a path.
 func canonicalEscapes(s string) (string, error) {
 	const upperHex = "0123456789ABCDEF"
 	out := make([]byte, 0, len(s))

@@ -2,27 +2,25 @@ package graspsync
 
 import "fmt"
 
-// Verdict is what a Policy (package sync) says of an event.
+// Verdict is the answer of a Policy (package sync) to one event.
 type Verdict struct {
 	Decision Decision
-	// Reason for Reject and Later, in the words of an OK message (NIP-01), such as
-	// "blocked: not a repository of ours". A constant text: it is logged.
+	// Reason of Reject and Later as an OK message (NIP-01), such as "blocked: not a repository of
+	// ours". It must be a constant, because it is logged and counted.
 	Reason string
-	// Detail is what is particular to this event, for whoever submitted it or asks about it: what
-	// was wanted, and what was found. It is not counted. At most [MaxDetail] bytes are kept. With Depend
-	// it is told in place of what DependsOn names.
+	// Detail describes this event for its author and the operator: the expected and the actual value.
+	// At most [MaxDetail] bytes are kept. With Depend it is shown instead of DependsOn.
 	Detail string
-	// DependsOn names what Depend waits for; any one of them is enough to judge
-	// again. With Reject it names what would have the event judged anew. At most
-	// 10,000 count.
+	// DependsOn lists the dependencies of Depend. The event is judged again when any of them is
+	// fulfilled. A rejected event may list dependencies too. At most 10,000 are used.
 	DependsOn []Dependency
 }
 
-// MaxDetail is how much of a [Verdict.Detail] is kept and told, in bytes.
+// MaxDetail is the maximum length of a [Verdict.Detail], in bytes. Longer details are cut.
 const MaxDetail = 1200
 
-// Message is the Reason with the Detail, one line of printable characters of no more than 1,500
-// bytes: what a client hears.
+// Message returns the text for a client, which is the Reason followed by the Detail. It is one line of
+// printable characters of at most 1,500 bytes.
 func (v Verdict) Message() string {
 	detail := PrintableAtMost(v.Detail, MaxDetail)
 	if v.Reason == "" || detail == "" {
@@ -31,26 +29,24 @@ func (v Verdict) Message() string {
 	return v.Reason + ": " + detail
 }
 
-// Decision is the kind of a [Verdict]. The zero Decision is not a valid answer.
+// Decision is the kind of a [Verdict]. The zero Decision is not valid.
 type Decision uint8
 
-// The answers of a Policy.
+// The decisions of a Policy.
 const (
-	// Accept: it is saved.
+	// Accept means that the event is saved.
 	Accept Decision = iota + 1
-	// Hold: the Policy keeps it, durably, until something else is here. It is not
-	// saved, and not asked for again.
+	// Hold means that the Policy keeps the event durably until its data has arrived. The event is
+	// not saved now, and not requested again.
 	Hold
-	// Reject: it is not for us.
+	// Reject means that this server does not store the event.
 	Reject
-	// Depend: it can't be judged before something that we do not have yet. It
-	// waits as long as there is room, and is judged again when that arrives; where
-	// there was no room it is then asked for again.
+	// Depend means that the event cannot be judged before one of DependsOn is fulfilled. It waits, and
+	// is judged again then. If it was evicted meanwhile, it is requested again.
 	Depend
-	// Later: there is no room for it now. It is judged again every minute or less
-	// often, and soon after there was room for another one, as long as it can be kept
-	// whole; where only its id is left it is asked for again a few times within a day, and
-	// comes with a later daily pass. Meanwhile nobody is asked for it.
+	// Later means that there is no room for the event now. It waits, and is judged again each minute
+	// or less often, and soon after an event was accepted that had waited too. If it was evicted, its
+	// id stays: it is requested again a few times within a day, and by the next daily comparison.
 	Later
 )
 
