@@ -2,7 +2,6 @@ package sync
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -55,25 +54,6 @@ type GitStatus struct {
 
 // All returns the number of repositories.
 func (g GitStatus) All() int { return g.Complete + g.Missing + g.Unobtainable }
-
-// String returns "35 of 120 repositories, about 2 min left", without the parts that are 0. It
-// returns "" if there are no repositories.
-func (g GitStatus) String() string {
-	if g.All() == 0 {
-		return ""
-	}
-	out := fmt.Sprintf("%d of %s", g.Complete, plural(g.All(), "repository", "repositories"))
-	if g.Unobtainable > 0 {
-		out += fmt.Sprintf(", %d unobtainable", g.Unobtainable)
-	}
-	switch {
-	case g.SecondsLeft >= 60:
-		out += fmt.Sprintf(", about %d min left", (g.SecondsLeft+30)/60)
-	case g.SecondsLeft > 0:
-		out += ", less than 1 min left"
-	}
-	return out
-}
 
 // gitPace is when the number of complete repositories was first seen since no git data was
 // missing, for an estimate.
@@ -268,40 +248,13 @@ func (r *RelayStatus) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Trouble says what is wrong with a relay besides what its Phase says, in words for people; "" is nothing.
-func (r RelayStatus) Trouble() string {
-	switch {
-	case r.Health == health.Dead.String():
-		return "failing for a day or more, and tried once a day"
-	case r.Health == health.RateLimited.String():
-		return "asked for fewer requests"
-	case r.Health == health.Degraded.String() && r.Connected():
-		return "connected for a short while only"
-	case !r.Connected() && r.Failures > 0:
-		return plural(r.Failures, "attempt", "attempts") + " in a row failed"
-	}
-	return ""
-}
-
 // Connected reports whether the relay is connected. It goes by Phase: Health is about earlier
 // connections as well.
 func (r RelayStatus) Connected() bool {
-	return r.Phase == plan.Syncing.String() || r.isLive()
-}
-
-func (r RelayStatus) isLive() bool {
-	return r.Phase == plan.Live.String() || r.Phase == plan.LiveWithGaps.String()
+	return r.Phase == plan.Syncing.String() || r.Phase == plan.Live.String() || r.Phase == plan.LiveWithGaps.String()
 }
 
 // Missing returns the number of items that are not complete.
 func (r RelayStatus) Missing() int { return max(0, r.Wanted-r.Confirmed) }
 
 func (r RelayStatus) dead() bool { return r.health == health.Dead }
-
-// plural returns a number of things.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}

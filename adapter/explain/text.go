@@ -339,7 +339,7 @@ func whyFollowed(r *relaysync.RelayStatus) (why string) {
 
 func (t *text) relayStatus(r *relaysync.RelayStatus) {
 	phase := r.Phase
-	if trouble := r.Trouble(); trouble != "" {
+	if trouble := Trouble(*r); trouble != "" {
 		phase += " (" + trouble + ")"
 	}
 	t.add("It is %s: %d of %d items are complete, %d in flight.", phase, r.Confirmed, r.Wanted, r.InFlight)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -156,7 +157,7 @@ func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, er
 	}
 	d.Span = sp.name
 	d.Events, d.RelayPlots, d.Waited = plotsOf(p.history.since(s.at.Add(-sp.length)), s.at, sp)
-	d.State, d.Headline = s.sync.Headline()
+	d.State, d.Headline = explain.Headline(s.sync)
 	d.Waits = waitsOf(s.sync)
 	d.Notices = notices(s, d.Connected, d.Dead)
 	return d, nil

@@ -18,6 +18,7 @@ import (
 	eventbadger "github.com/fiatjaf/eventstore/badger"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -266,7 +267,7 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 			fmt.Fprintln(out, "lacks git data:", graspsync.Printable(ref.String()))
 		}
 	}
-	_, text := w.status.Headline()
+	_, text := explain.Headline(w.status)
 	switch {
 	case w.cut:
 		fmt.Fprintln(out, "incomplete: interrupted")

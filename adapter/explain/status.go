@@ -1,0 +1,88 @@
+package explain
+
+import (
+	"fmt"
+
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Headline returns a status in a few words, and the phase of a relay, or "dead", that shows its color. The
+// words begin with "In sync" if and only if Synced is true.
+func Headline(s relaysync.Status) (state, words string) {
+	synced, connected, failing, unfollowed, lacking := 0, 0, 0, 0, 0
+	for _, r := range s.Relays {
+		switch {
+		case r.Synced:
+			synced++
+		case !r.Connected() && r.Failures > 0:
+			failing++
+		case r.Connected() && r.Missing() > 0:
+			lacking++
+		case r.Connected() && r.Phase != "syncing" && r.Following == "":
+			unfollowed++
+		}
+		if r.Connected() {
+			connected++
+		}
+	}
+	switch all := len(s.Relays); {
+	case s.StoreError != "":
+		return "dead", "The store cannot be read"
+	case s.Unread:
+		return "connecting", "Reading what is stored"
+	case all == 0:
+		return "disconnected", "Nobody to sync with"
+	case s.Synced:
+		words = "In sync"
+		if synced < all {
+			words += fmt.Sprintf(" with %d of %s", synced, plural(all, "relay", "relays"))
+		}
+		if n := s.Git.Unobtainable; n > 0 {
+			words += ", " + plural(n, "repository", "repositories") + " unobtainable"
+		}
+		return "live", words
+	case failing == all:
+		return "dead", "No relay can be reached"
+	case connected == 0:
+		return "connecting", "Connecting"
+	case s.Git.Missing > 0:
+		words = "Catching up: " + progress(s.Git)
+	case lacking > 0:
+		words = "Catching up"
+	case unfollowed > 0:
+		words = plural(unfollowed, "relay takes", "relays take") + " no subscription"
+	default: // changes are collected, or received events are stored
+		words = "Taking in what has changed"
+	}
+	return "syncing", words
+}
+
+// progress returns "35 of 120 repositories, about 2 min left", without the parts that are 0.
+func progress(g relaysync.GitStatus) string {
+	out := fmt.Sprintf("%d of %s", g.Complete, plural(g.All(), "repository", "repositories"))
+	if g.Unobtainable > 0 {
+		out += fmt.Sprintf(", %d unobtainable", g.Unobtainable)
+	}
+	switch {
+	case g.SecondsLeft >= 60:
+		out += fmt.Sprintf(", about %d min left", (g.SecondsLeft+30)/60)
+	case g.SecondsLeft > 0:
+		out += ", less than 1 min left"
+	}
+	return out
+}
+
+// Trouble returns what is wrong with a relay besides what its Phase says, "" if nothing is.
+func Trouble(r relaysync.RelayStatus) string {
+	switch {
+	case r.Health == "dead":
+		return "failing for a day or more, and tried once a day"
+	case r.Health == "rate limited":
+		return "asked for fewer requests"
+	case r.Health == "degraded" && r.Connected():
+		return "connected for a short while only"
+	case !r.Connected() && r.Failures > 0:
+		return plural(r.Failures, "attempt", "attempts") + " in a row failed"
+	}
+	return ""
+}
