@@ -11,27 +11,25 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// MaxValues is the most tag values, authors or ids that a builder puts into one
-// filter.
+// MaxValues is the maximum number of tag values, authors or ids in one filter of a builder.
 const MaxValues = 100
 
-// Layer1 asks for all announcements and states. Its JSON is the same for every
-// relay and every server, {"kinds":[30617,30618]}, so that a relay may keep one
-// index for all of them.
+// Layer1 returns the filter of all announcements and states. Its JSON is the same for every relay
+// and every server, {"kinds":[30617,30618]}, so a relay can keep one index for all of them.
 func Layer1() nostr.Filter {
 	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}
 }
 
-// Announcements asks for all announcements: layer 1 narrowed to {"kinds":[30617]}.
-// [States] then asks for the states.
+// Announcements returns the filter of all announcements, {"kinds":[30617]}, a narrower layer 1.
+// Request the states with [States] then.
 func Announcements() nostr.Filter {
 	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
 }
 
-// Repos asks for whatever tags one of the repositories (layer 2): `a`, `A` and
-// `q` tags with the address of the announcement, and deletions of the
-// announcement or of the state. Repositories whose address no relay would take
-// (see [graspsync.CheckIdentifier]) are left out. No repositories, no filters.
+// Repos returns the filters of layer 2, which match events that tag one of the repositories. The
+// tags are `a`, `A` and `q` with the address of the announcement. Deletions of the announcement or
+// of the state match too. Repositories that [graspsync.CheckIdentifier] rejects are left out,
+// because relays refuse their addresses. Without repositories it returns no filters.
 func Repos(refs []graspsync.RepoRef) []nostr.Filter {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(r graspsync.RepoRef) bool {
 		return graspsync.CheckIdentifier(r.Identifier) != nil
@@ -55,8 +53,8 @@ func Repos(refs []graspsync.RepoRef) []nostr.Filter {
 	return fs
 }
 
-// Roots asks for whatever tags one of the events (layer 3): `e`, `E` and `q` tags
-// with its id. No ids, no filters.
+// Roots returns the filters of layer 3, which match events that tag one of the events with `e`, `E`
+// or `q`. Without ids it returns no filters.
 func Roots(ids []graspsync.EventID) []nostr.Filter {
 	var fs []nostr.Filter
 	for chunk := range slices.Chunk(hexes(sorted(ids, graspsync.EventID.Compare)), MaxValues) {
@@ -65,20 +63,21 @@ func Roots(ids []graspsync.EventID) []nostr.Filter {
 	return fs
 }
 
-// Descendant is an event that is not of layers 1 to 3 but belongs to something that is: a
-// comment, and an answer to it. It is what answers to it name.
+// Descendant is an event that refers to a repository only through other events, such as a comment
+// on an issue and an answer to that comment.
 type Descendant struct {
-	ID      graspsync.EventID // of an event; zero if Address is set
-	Address string            // of a replaceable or addressable one, "<kind>:<pubkey>:<identifier>"
+	ID      graspsync.EventID // the id, or zero if Address is set
+	Address string            // the address of a replaceable or addressable event, "<kind>:<pubkey>:<identifier>"
 }
 
-// Compare orders descendants: those without an address first.
+// Compare orders descendants. Those without an address come first.
 func (d Descendant) Compare(other Descendant) int {
 	return cmp.Or(cmp.Compare(d.Address, other.Address), d.ID.Compare(other.ID))
 }
 
-// Descendants asks for whatever tags one of the events (layer 4): `e`, `E` and `q` tags with
-// its id, or `a`, `A` and `q` tags with its address. Nothing to ask about, no filters.
+// Descendants returns the filters of layer 4, which match events that tag the id of one of the
+// events with `e`, `E` or `q`, or its address with `a`, `A` or `q`. Without events it returns no
+// filters.
 func Descendants(of []Descendant) []nostr.Filter {
 	var ids []graspsync.EventID
 	var at []string
@@ -96,8 +95,8 @@ func Descendants(of []Descendant) []nostr.Filter {
 	return fs
 }
 
-// Deletions asks for all deletions and requests to vanish (NIP-62) by the authors.
-// No authors, no filters.
+// Deletions returns the filters of all deletions and requests to vanish (NIP-62) by the authors.
+// Without authors it returns no filters.
 func Deletions(authors []graspsync.PubKey) []nostr.Filter {
 	var fs []nostr.Filter
 	for chunk := range slices.Chunk(hexes(sorted(authors, graspsync.PubKey.Compare)), MaxValues) {
@@ -106,9 +105,9 @@ func Deletions(authors []graspsync.PubKey) []nostr.Filter {
 	return fs
 }
 
-// States asks for the states of the repositories by identifier, whoever signed
-// them: any maintainer may. It serves where layer 1 is narrowed to [Announcements],
-// and for spot checks. Identifiers that no relay would take are left out.
+// States returns the filters of all states of the repositories by identifier. They do not name
+// authors, because each maintainer may sign states. They complete a layer 1 that is narrowed to
+// [Announcements]. Identifiers that [graspsync.CheckIdentifier] rejects are left out.
 func States(refs []graspsync.RepoRef) []nostr.Filter {
 	identifiers := make([]string, 0, len(refs))
 	for _, r := range refs {
@@ -127,10 +126,9 @@ func States(refs []graspsync.RepoRef) []nostr.Filter {
 	return fs
 }
 
-// ByID asks for the events with these ids, size of them in a filter, in the order
-// given and each once. The limit of each filter is the number of its ids, since
-// some relays take a small limit of their own where none is given. A size below 1
-// means [MaxValues].
+// ByID returns filters of the events with these ids, with size ids in each filter, in the given
+// order and without repetitions. The limit of each filter is the number of its ids, because some
+// relays apply a small default limit. A size below 1 means [MaxValues].
 func ByID(ids []graspsync.EventID, size int) []nostr.Filter {
 	if size < 1 {
 		size = MaxValues
@@ -150,29 +148,28 @@ func ByID(ids []graspsync.EventID, size int) []nostr.Filter {
 	return fs
 }
 
-// Live returns a copy of f that asks for no stored events, only for those to
-// come: limit 0, no since, no until.
+// Live returns a copy of f that matches only events to come. It has limit 0, no since and no until.
 func Live(f nostr.Filter) nostr.Filter {
 	f = Between(f, nil, nil, 0)
 	f.LimitZero = true
 	return f
 }
 
-// LiveShared is [Live] for filters that nobody changes any more: it shares the lists of f.
+// LiveShared is [Live] for a filter that is never changed. The result shares the lists of f.
 func LiveShared(f nostr.Filter) nostr.Filter {
 	f.Since, f.Until, f.Limit, f.LimitZero = nil, nil, 0, true
 	return f
 }
 
-// Between returns a copy of f with these bounds, both inclusive, in place of its
-// own; nil is no bound. A limit below 1 is no limit.
+// Between returns a copy of f with the given since and until, both inclusive. A nil since or until
+// is no bound. A limit below 1 is no limit.
 func Between(f nostr.Filter, since, until *nostr.Timestamp, limit int) nostr.Filter {
 	f.Since, f.Until = since, until
 	f.Limit, f.LimitZero = max(limit, 0), false
 	return f.Clone()
 }
 
-// WithKinds returns a copy of f that names the kinds of [RelatedKinds] if f names none:
+// WithKinds returns a copy of f that names the kinds of [RelatedKinds] if f names none, because
 // some relays refuse filters without kinds.
 func WithKinds(f nostr.Filter) nostr.Filter {
 	f = f.Clone()
@@ -182,10 +179,10 @@ func WithKinds(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// WithoutNotes returns a copy of f that names the kinds of [RelatedKinds] if f names none,
-// and not kind 1, unless f names authors: some relays refuse to look for the notes of
-// anybody, and what names no kinds as that (policies.AntiSyncBots of khatru). If f is
-// about kind 1 alone nothing matches what is returned.
+// WithoutNotes returns a copy of f without kind 1, unless f names authors. If f names no kinds, the
+// copy names [RelatedKinds] without kind 1. Some relays refuse requests for notes of unnamed
+// authors, also if a filter names no kinds (policies.AntiSyncBots of khatru). If kind 1 is the only
+// kind of f, the result matches nothing.
 func WithoutNotes(f nostr.Filter) nostr.Filter {
 	if f.Authors != nil {
 		return f.Clone()
@@ -195,9 +192,9 @@ func WithoutNotes(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// Kinds returns the kinds that belong to a repository by themselves (NIP-34, comments of
-// NIP-22, cover notes, what CI says, and deletions), ascending: those that may be asked for
-// without naming anything. The slice is the caller's.
+// Kinds returns the kinds that always belong to a repository, in ascending order. They are those of
+// NIP-34, comments (NIP-22), cover notes, CI results and deletions. They can be requested without
+// naming a repository. The caller owns the slice.
 func Kinds() []int {
 	return []int{
 		graspsync.KindDeletion,
@@ -212,13 +209,13 @@ func Kinds() []int {
 	}
 }
 
-// RelatedKinds returns those of [Kinds], and those that are seen to refer to repositories
-// and to what belongs to them but are about all kinds of things, ascending: a relay has too
-// much of them to be asked without naming anything. The slice is the caller's.
+// RelatedKinds returns [Kinds] and the kinds that refer to repositories but are mostly about other
+// things, in ascending order. A relay has too many events of these kinds to request them without
+// naming a repository. The caller owns the slice.
 func RelatedKinds() []int {
 	kinds := append(Kinds(),
 		graspsync.KindNote, 7, 9735, // note, reaction, zap
-		1985,               // label: the subject of an issue may be changed by one
+		1985,               // label: it may change the subject of an issue
 		3063, 30063, 32267, // asset, release, application (NIP-82)
 		15128, 35128, // site
 	)
@@ -226,9 +223,9 @@ func RelatedKinds() []int {
 	return kinds
 }
 
-// Empty reports whether f has a list of values that is empty (and not just
-// absent). No event matches it, and it must never go on the wire: the encoder
-// leaves an empty list of ids out, which then asks for everything.
+// Empty reports whether f contains an empty list of values. No event matches such a filter. It must
+// not be sent, because the encoder leaves an empty list out, and the filter then matches
+// everything.
 func Empty(f nostr.Filter) bool {
 	if f.IDs != nil && len(f.IDs) == 0 ||
 		f.Kinds != nil && len(f.Kinds) == 0 ||
@@ -243,7 +240,7 @@ func Empty(f nostr.Filter) bool {
 	return false
 }
 
-// tagged returns one filter for each tag name. They share values.
+// tagged returns one filter for each tag name. The filters share values.
 func tagged(values []string, names ...string) []nostr.Filter {
 	fs := make([]nostr.Filter, len(names))
 	for i, name := range names {
@@ -267,8 +264,7 @@ func sorted[T comparable](in []T, compare func(a, b T) int) []T {
 	return slices.Compact(out)
 }
 
-// hexes spells values in hex. All the strings share one allocation: they are
-// kept, and dropped, together.
+// hexes returns values in hex. The strings share one allocation, because they live equally long.
 func hexes[T ~[32]byte](values []T) []string {
 	buf := make([]byte, 0, 64*len(values))
 	for _, v := range values {

@@ -1,17 +1,16 @@
-// Package filters decides what relays are asked for: the filters of the four layers, how
-// filters are packed into requests, how a page that was cut is continued, and whether an event
-// is one that was asked for.
+// Package filters builds the filters of the four layers, packs filters into requests, reads the
+// history of a filter page by page, and matches events with filters.
 //
-//	layer 1   [Layer1]   announcements and states, the same JSON for every relay
-//	layer 2   [Repos]    whatever tags a repository
-//	layer 3   [Roots]    whatever tags a patch, pull request or issue
-//	layer 4   [Descendants] whatever tags what was found by layers 2, 3 and 4
-//	          [Deletions] deletions by the authors of what is stored
+//	layer 1   [Layer1]      announcements and states, the same JSON for every relay
+//	layer 2   [Repos]       events that tag a repository
+//	layer 3   [Roots]       events that tag a patch, pull request or issue
+//	layer 4   [Descendants] events that tag an event of layers 2, 3 and 4
+//	          [Deletions]   deletions by the authors of stored events
 //
-// Layer 1 may be narrowed to [Announcements]; [States] asks for states by identifier.
+// Layer 1 may be narrowed to [Announcements]. [States] then requests states by identifier.
 //
-// Builders take sets in any order, with repetitions, and always give the same
-// filters for the same set, of at most [MaxValues] tag values each:
+// Builders accept sets in any order, with repetitions. They return the same filters for the same
+// set, with at most [MaxValues] tag values in each filter:
 //
 //	fs := append(filters.Repos(refs), filters.Roots(ids)...)
 //	for i := range fs {
@@ -19,8 +18,8 @@
 //	}
 //	reqs, tooLarge := filters.Pack(fs, maxMessageLength, maxFilters)
 //
-// The past of one filter is read with a [Walk], which is told what came and says
-// what to ask next:
+// A [Walk] reads the history of one filter. Its caller reports each received event, and gets the
+// filter of the next page:
 //
 //	w := filters.NewWalk(f, filters.WalkStart{})
 //	for step := filters.StepMore; step == filters.StepMore; {
@@ -29,18 +28,16 @@
 //	}
 //	// w.Gaps() are the seconds that may hold more than the relay gave
 //
-// # An empty list of values
+// # Empty lists of values
 //
-// A list of values that is there but empty matches no event, yet on the wire it
-// means everything to some relays, nothing to others and an error to the rest. No
-// builder makes one. [Pack] leaves such filters out, a [Walk] over one is over
-// before it begins, and a [Matcher] matches nothing by it; [Empty] tells.
+// An empty list of values matches no event. Relays disagree about it: some treat it as everything,
+// some as nothing, some as an error. Builders therefore never return one. [Pack] leaves such
+// filters out, a [Walk] over one is done from the start, and a [Matcher] ignores it. [Empty]
+// detects one.
 //
-// # Purity
+// # Concurrency
 //
-// Everything here is a value or a function of its arguments: no clock, no
-// network, no goroutine. Functions and immutable values ([Matcher] among them)
-// may be used concurrently; a [Walk] belongs to one goroutine at a time. The
-// filters that builders return share lists of values with each other: to change
-// one, take a copy of it first.
+// The package has no clock, network or goroutine. Functions and immutable values such as [Matcher]
+// may be used concurrently. A [Walk] belongs to one goroutine at a time. Filters of builders share
+// lists of values, so copy a filter before you change it.
 package filters

@@ -4,15 +4,15 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// The names of the lists of a filter that are not tags, beside the one-letter names of
-// those that are.
+// Names of the lists of a filter that are not tags. Lists of tags have the one-letter name of the
+// tag.
 const (
 	ListIDs     = "ids"
 	ListAuthors = "authors"
 	ListKinds   = "kinds"
 )
 
-// WithList returns tags with another list under one name. Nothing of tags is changed.
+// WithList returns a copy of tags in which one list is replaced.
 func WithList(tags nostr.TagMap, tag string, values []string) nostr.TagMap {
 	out := make(nostr.TagMap, len(tags))
 	for k, v := range tags {
@@ -22,7 +22,7 @@ func WithList(tags nostr.TagMap, tag string, values []string) nostr.TagMap {
 	return out
 }
 
-// AtMost splits f until no list has more than n values; 0 is no bound.
+// AtMost splits f until no list has more than n values. If n is 0, f is not split.
 func AtMost(f nostr.Filter, n int) []nostr.Filter {
 	list, size := Longest(f, true)
 	if n < 1 || size <= n {
@@ -36,7 +36,8 @@ func AtMost(f nostr.Filter, n int) []nostr.Filter {
 	return out
 }
 
-// Longest names the list of f with the most values; of several the first by name.
+// Longest returns the name of the list of f with the most values. Of equally long lists it returns
+// the first name in order.
 func Longest(f nostr.Filter, kinds bool) (list string, size int) {
 	consider := func(name string, n int) {
 		if n > size || n == size && n > 0 && name < list {
@@ -54,7 +55,7 @@ func Longest(f nostr.Filter, kinds bool) (list string, size int) {
 	return list, size
 }
 
-// Part returns f with a part of one list only.
+// Part returns f with only a part of one list.
 func Part(f nostr.Filter, list string, from, to int) nostr.Filter {
 	switch list {
 	case ListIDs:

@@ -7,30 +7,30 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Matcher tells whether an event matches at least one of a set of filters, as
-// NIP-01 defines it: all conditions of a filter, since and until included; of a
-// tag only its first value. Limits say nothing about an event and are ignored, and
-// so is search, whose meaning only the relay knows.
+// Matcher reports whether an event matches at least one of a set of filters (NIP-01). All
+// conditions of a filter count, including since and until. Only the first value of a tag counts.
+// Limits and search are ignored, because a limit does not depend on the event and only the relay
+// knows what search means.
 //
-// The work for an event is a look at the ends of the lists that a filter has for one of its
-// tags, and a binary search in those that its value lies between: of what was split into
-// lists in order, as builders do, in one. A Matcher is immutable and may be used concurrently.
+// To match an event, the Matcher compares each tag value with the first and last value of each list
+// of that tag, and searches only the lists in whose range the value is. The lists of builders do
+// not overlap, so one list is searched. A Matcher is immutable and may be used concurrently.
 type Matcher struct {
-	// Every filter is found through one of its lists, in this order of
-	// preference; those without any are tried for every event.
+	// Each filter is indexed by one of its lists, in this order of preference. Filters without
+	// lists are tried for every event.
 	byID     map[string][]*compiled
 	byTag    map[string][]byValue // by the name of the tag
 	byAuthor map[string][]*compiled
 	others   []*compiled
 }
 
-// byValue is a filter that is found through the values of a tag.
+// byValue is a filter that is indexed by the values of a tag.
 type byValue struct {
 	values values
-	rest   *compiled // nil: it has nothing but these
+	rest   *compiled // nil if the filter has no other conditions
 }
 
-// compiled is a filter without the list by which it is found.
+// compiled is a filter without the list by which it is indexed.
 type compiled struct {
 	kinds        []int // sorted; nil matches all
 	authors      values
@@ -38,7 +38,7 @@ type compiled struct {
 	since, until nostr.Timestamp
 }
 
-// values is a list in order; nil matches all.
+// values is a sorted list. A nil list matches every value.
 type values []string
 
 type tagValues struct {
@@ -46,12 +46,12 @@ type tagValues struct {
 	values values
 }
 
-// Compile makes a Matcher. Without filters it matches nothing. The filters may be changed
-// afterwards.
+// Compile returns a Matcher of the filters. Without filters it matches nothing. The filters may be
+// changed later.
 func Compile(fs []nostr.Filter) *Matcher { return compile(fs, false) }
 
-// CompileShared makes a Matcher that shares the lists of the filters that are in order, as those
-// of builders are: they must not be changed any more. It takes next to no memory then.
+// CompileShared returns a Matcher that shares sorted lists with the filters, such as those of
+// builders. It needs little memory of its own. The filters must not be changed later.
 func CompileShared(fs []nostr.Filter) *Matcher { return compile(fs, true) }
 
 func compile(fs []nostr.Filter, shared bool) *Matcher {
@@ -66,7 +66,7 @@ func compile(fs []nostr.Filter, shared bool) *Matcher {
 
 func (m *Matcher) add(f nostr.Filter, shared bool) {
 	if f.IDs == nil && f.Kinds == nil && f.Authors == nil && len(f.Tags) == 1 && f.Since == nil && f.Until == nil {
-		for name, list := range f.Tags { // as most filters are, of which there are many
+		for name, list := range f.Tags { // fast path for filters that have tags only
 			m.addTag(name, inOrder(list, shared), nil)
 		}
 		return
@@ -82,7 +82,7 @@ func (m *Matcher) add(f nostr.Filter, shared bool) {
 	if f.Until != nil {
 		c.until = *f.Until
 	}
-	by := "" // the tag by which it is found
+	by := "" // the name of the tag by which the filter is indexed
 	if f.IDs == nil {
 		by = longestTag(f.Tags)
 	}
@@ -115,7 +115,7 @@ func (m *Matcher) addTag(name string, of values, rest *compiled) {
 	m.byTag[name] = append(m.byTag[name], byValue{of, rest})
 }
 
-// longestTag returns the name with the most values, the most telling one.
+// longestTag returns the name of the tag with the most values, because it excludes most events.
 func longestTag(tags nostr.TagMap) (name string) {
 	most := -1
 	for n, list := range tags {
@@ -126,13 +126,13 @@ func longestTag(tags nostr.TagMap) (name string) {
 	return name
 }
 
-// index lets a filter be found by keys, of which there are few for long.
+// index indexes a filter by keys.
 func index(to *map[string][]*compiled, keys []string, c *compiled) {
 	if *to == nil {
 		*to = make(map[string][]*compiled, len(keys))
 	}
-	// Nearly every key belongs to one filter: those share a slice, which has no
-	// room to be appended to in place.
+	// Nearly every key belongs to one filter. Such keys share a slice without spare capacity, so
+	// that append copies it.
 	alone := []*compiled{c}
 	for _, k := range keys {
 		if others := (*to)[k]; others != nil {
@@ -143,7 +143,8 @@ func index(to *map[string][]*compiled, keys []string, c *compiled) {
 	}
 }
 
-// inOrder returns a list in order, the same one if that may be shared.
+// inOrder returns a sorted list. It returns the same list if sharing is allowed and the list is
+// sorted.
 func inOrder(list []string, shared bool) values {
 	if shared && slices.IsSorted(list) {
 		return list
@@ -162,8 +163,8 @@ func (l values) has(v string) bool {
 	return ok
 }
 
-// Match reports whether ev matches one of the filters; a nil event matches none.
-// The event's own words are taken for its id and author: nothing is verified.
+// Match reports whether ev matches one of the filters. It returns false for nil. The id and the
+// author of ev are not verified.
 func (m *Matcher) Match(ev *nostr.Event) bool {
 	if ev == nil {
 		return false

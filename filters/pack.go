@@ -9,32 +9,32 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// What [Pack] goes by where a relay says nothing.
+// Limits that [Pack] uses for a relay that publishes none.
 const (
 	DefaultMaxBytes   = 64 << 10
 	DefaultMaxFilters = 20
 )
 
-// RequestOverhead is what a REQ adds to its filters, in bytes: brackets, label
-// and a subscription id of 64 bytes. Each filter adds its comma.
+// RequestOverhead is the size of a REQ without filters, in bytes. It includes a subscription id of
+// 64 bytes. Each filter adds a comma.
 const RequestOverhead = len(`["REQ",""]`) + 64
 
-// Pack spreads filters over as few REQs as first fit finds: each goes into the
-// first REQ that has room, in the order given. maxBytes bounds the whole REQ
-// message with a subscription id of 64 bytes, maxFilters the filters in it; below
-// 1 they mean [DefaultMaxBytes] and [DefaultMaxFilters].
+// Pack distributes filters over REQs by first fit. Each filter, in the given order, goes into the
+// first REQ that has room. maxBytes limits the whole REQ message with a subscription id of 64
+// bytes, and maxFilters the number of its filters. Values below 1 mean [DefaultMaxBytes] and
+// [DefaultMaxFilters].
 //
-// A filter that is too large for a REQ of its own is halved at its longest list
-// of values until the parts fit. Parts that can't be halved any further are
-// returned in tooLarge. Filters that are [Empty] are left out.
+// A filter that is too large for one REQ is halved at its longest list of values until the parts
+// fit. Parts that cannot be halved further are returned in tooLarge. Filters that are [Empty] are
+// left out.
 //
-// The filters returned share their lists with those given.
+// The returned filters share lists with the given ones.
 func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, tooLarge []nostr.Filter) {
 	reqs, _, tooLarge = PackSized(fs, maxBytes, maxFilters)
 	return reqs, tooLarge
 }
 
-// PackSized is [Pack], and says besides how many bytes each REQ takes.
+// PackSized is [Pack], and also returns the size of each REQ in bytes.
 func PackSized(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, sizes []int, tooLarge []nostr.Filter) {
 	if maxBytes < 1 {
 		maxBytes = DefaultMaxBytes
@@ -47,7 +47,7 @@ func PackSized(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filt
 	for _, it := range items {
 		smallest = min(smallest, it.size)
 	}
-	var open []bin // those that may still take one, in the order of reqs
+	var open []bin // REQs that have room, in the order of reqs
 	var in, count []int
 	for _, it := range items {
 		i := slices.IndexFunc(open, func(b bin) bool { return b.room >= it.size })
@@ -61,13 +61,13 @@ func PackSized(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filt
 		count[b.req]++
 		sizes[b.req] += it.size
 		b.room -= it.size
-		// A bin that nothing fits into any more is not looked at again: packing
-		// stays linear for filters of about one size, which ours are.
+		// A REQ that is nearly full is not tried again, so that packing filters of similar size
+		// takes linear time.
 		if b.room < smallest || count[b.req] == maxFilters {
 			open = slices.Delete(open, i, i+1)
 		}
 	}
-	for _, n := range count { // no larger than need be: most are kept for long
+	for _, n := range count { // exact capacity, because most of these slices live long
 		reqs = append(reqs, make([]nostr.Filter, 0, n))
 	}
 	for i, it := range items {
@@ -76,19 +76,19 @@ func PackSized(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filt
 	return reqs, sizes, tooLarge
 }
 
-// bin is a REQ that has room for more.
+// bin is a REQ that has room for more filters.
 type bin struct {
-	req  int // index
-	room int // bytes
+	req  int // index of the REQ
+	room int // free bytes
 }
 
-// sized is a filter with what it takes in a REQ, its comma included.
+// sized is a filter with its size in a REQ, including the comma.
 type sized struct {
 	filter nostr.Filter
 	size   int
 }
 
-// fitting halves what does not fit into room.
+// fitting halves the filters that do not fit into room.
 func fitting(fs []nostr.Filter, room int) (items []sized, tooLarge []nostr.Filter) {
 	items = make([]sized, 0, len(fs))
 	var visit func(f nostr.Filter)
@@ -114,10 +114,9 @@ func fitting(fs []nostr.Filter, room int) (items []sized, tooLarge []nostr.Filte
 	return items, tooLarge
 }
 
-// halve splits f at its longest list of values, in bytes, into two filters that
-// together match what f matches; since, until and limit stay as they are. It
-// reports false, and no filters, if no list has two values. The halves share
-// lists with f.
+// halve splits f at its longest list of values, in bytes, into two filters that together match the
+// same events. Since, until and limit do not change. It returns false if no list has two values.
+// The halves share lists with f.
 func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	const (
 		ids = iota
@@ -127,8 +126,8 @@ func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	)
 	which, tag, longest := ids, "", 0
 	consider := func(list int, name string, n, size int) {
-		// Of lists of one size the first by name is taken: the order of a map is
-		// another one each time.
+		// Of lists of equal size the first name in order is taken, because the iteration order of a
+		// map is random.
 		if n > 1 && (size > longest || size == longest && list == which && name < tag) {
 			which, tag, longest = list, name, size
 		}
@@ -171,8 +170,8 @@ func withTag(tags nostr.TagMap, name string, values []string) nostr.TagMap {
 	return out
 }
 
-// Size returns the length of f's JSON in bytes, exactly as the encoder of go-nostr
-// writes it, without writing it.
+// Size returns the length in bytes of the JSON that the encoder of go-nostr writes for f, without
+// writing it.
 func Size(f nostr.Filter) int {
 	n := len("{}")
 	fields := 0
@@ -202,7 +201,7 @@ func Size(f nostr.Filter) int {
 		field(len("search"), sizeString(f.Search))
 	}
 	for name, values := range f.Tags {
-		field(len("#")+len(name), sizeStrings(values)) // names are written unescaped
+		field(len("#")+len(name), sizeStrings(values)) // names are not escaped
 	}
 	return n + max(fields-1, 0) // commas
 }
@@ -232,7 +231,7 @@ func sizeInt(v int64) int {
 func sizeString(s string) int {
 	n := len(s) + len(`""`)
 	i := 0
-	for i+8 <= len(s) && plain(s[i:i+8]) { // nearly all that we ask for is
+	for i+8 <= len(s) && plain(s[i:i+8]) { // fast path for text without escapes
 		i += 8
 	}
 	for ; i < len(s); i++ {
@@ -252,15 +251,15 @@ func sizeString(s string) int {
 	return n
 }
 
-// plain reports whether eight bytes are written as they are: of none the high bit is set, and
-// none is below a space, a quote or a backslash. They are looked at all at once, as one number.
+// plain reports whether eight bytes need no escape. It tests them as one number: no byte has its
+// high bit set, is below a space, or is a quote or a backslash.
 func plain(s string) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	_ = s[7]
 	v := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-	control := v - ones*' '    // borrows where a byte is less
-	quote := v ^ ones*'"'      // zero where it is one
-	backslash := v ^ ones*'\\' // likewise
+	control := v - ones*' '    // borrows for a byte below a space
+	quote := v ^ ones*'"'      // zero for a quote
+	backslash := v ^ ones*'\\' // zero for a backslash
 	return (v|control|(quote-ones)|(backslash-ones))&highs == 0
 }

@@ -8,77 +8,76 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// maxSplitAuthors and maxSplitKinds bound what a [Split] goes by where a filter
-// names no authors or kinds itself.
+// maxSplitAuthors and maxSplitKinds limit the observed authors and kinds by which a [Split] narrows
+// a filter that names none.
 const (
 	maxSplitAuthors = MaxValues
 	maxSplitKinds   = 64
 )
 
-// SplitBounds says what is known of the relay that a [Split] asks.
+// SplitBounds contains the known limits of the relay of a [Split].
 type SplitBounds struct {
-	// Limit is the page size asked for, in events. Defaults to DefaultLimit.
+	// Limit is the requested page size in events. Defaults to DefaultLimit.
 	Limit int
-	// Page is the size from which on an answer may have been cut, in events: the
-	// largest page that the relay gave for the filter that is split. If it is too
-	// large, answers that were cut are taken for whole; if it is too small, more is
-	// split than need be. Defaults to Limit.
+	// Page is the number of events from which a page counts as cut. Set it to the largest page that
+	// the relay returned for the filter. If it is too large, cut pages count as complete. If it is
+	// too small, more requests are sent than needed. Defaults to Limit.
 	Page int
-	// Requests is the most pages that are asked for. Defaults to 200.
+	// Requests is the maximum number of requested pages. Defaults to 200.
 	Requests int
 }
 
-// Split reads one second that holds more events than a page, so that a [Walk]
-// can't: the filter is halved at its lists of values, again and again, until the
-// answers are smaller than a page.
+// Split reads one second that contains more events than a page, which a [Walk] cannot do. It halves
+// the filter at its lists of values until each answer is smaller than a page.
 //
-// The two halves of a filter match together what it matches, so once an answer
-// that was not cut was had for each part, the second is complete. A filter that
-// has nothing left to halve is narrowed by kinds and by authors, as far as they
-// occur in this second or are those of [Kinds]. What that brings is worth having,
-// but proves nothing: there may be others.
+// Two halves of a filter match together what the filter matches. The second is complete when each
+// part has had an answer that was not cut. A filter that cannot be halved is narrowed by the kinds
+// and authors that occur in this second, and by [Kinds]. The events of a narrowed filter are
+// useful, but do not prove that the second is complete, because there may be other kinds and
+// authors.
 //
-// A part both of whose halves bring a full page without any id that is new is given
-// up: a relay that always sends the same is soon seen through. The order of
-// requests depends on the answers only. A Split must not be used concurrently.
+// If both halves of a part bring a full page without a new id, the part is given up, because the
+// relay probably sends the same events for any filter. The requests depend only on the answers. A
+// Split must not be used concurrently.
 type Split struct {
 	at       nostr.Timestamp
 	limit    int
 	page     int
-	left     int // requests
+	left     int // remaining requests
 	queue    []splitPart
 	leaves   []splitLeaf
-	doubtful bool // something can't be proven
+	doubtful bool // completeness of some part cannot be proven
 
-	size, fresh int // of the page under way
+	size, fresh int // of the current page
 	ids         map[graspsync.EventID]struct{}
 	kinds       []int
 	authors     []string
 }
 
-// splitPart is a filter that is to be asked for.
+// splitPart is a filter that is still to be requested.
 type splitPart struct {
 	filter nostr.Filter
 	of     *splitPair
 }
 
-// splitPair is one filter, or the two halves of one, which are judged together.
+// splitPair is one filter, or the two halves of a filter, which are judged together.
 type splitPair struct {
 	size int
-	left int            // not answered yet
-	idle int            // answered by a full page that brought nothing new
-	full []nostr.Filter // answered by a full page
+	left int            // requests without an answer
+	idle int            // full pages that brought nothing new
+	full []nostr.Filter // filters whose answer was a full page
 }
 
-// splitLeaf is a filter with nothing left to halve, and how many of the kinds and
-// authors that were seen it was narrowed by.
+// splitLeaf is a filter that cannot be halved, with the number of observed kinds and authors by
+// which it was narrowed.
 type splitLeaf struct {
 	filter         nostr.Filter
 	kinds, authors int
 }
 
-// NewSplit begins to split what f matches in the second at, of which a full page
-// was had. The since, until and limit of f are replaced. Nothing of f is shared.
+// NewSplit returns a Split of the events that match f in the second at, after a full page of that
+// second was received. The since, until and limit of f are replaced. The Split shares nothing with
+// f.
 func NewSplit(f nostr.Filter, at nostr.Timestamp, opt SplitBounds) *Split {
 	s := &Split{at: at, limit: opt.Limit, page: opt.Page, left: opt.Requests, ids: make(map[graspsync.EventID]struct{}), kinds: Kinds()}
 	if s.limit < 1 {
@@ -92,15 +91,14 @@ func NewSplit(f nostr.Filter, at nostr.Timestamp, opt SplitBounds) *Split {
 	}
 	f = Between(f, &at, &at, s.limit)
 	if !Empty(f) && !s.halve(f) {
-		// Its first page is asked for again: it shows who wrote in this second.
+		// The first page is requested again, because it shows authors of this second.
 		s.push(f)
 	}
 	return s
 }
 
-// Next returns the filter of the page to ask for; until End is called it is the
-// same each time, and what was counted of it is dropped. It reports false when
-// there is nothing left to ask.
+// Next returns the filter of the page to request. Until End is called it returns the same filter,
+// and discards the counts of the interrupted page. It returns false if nothing is left to request.
 func (s *Split) Next() (f nostr.Filter, ok bool) {
 	if s.Done() {
 		return nostr.Filter{}, false
@@ -109,8 +107,8 @@ func (s *Split) Next() (f nostr.Filter, ok bool) {
 	return s.queue[0].filter, true
 }
 
-// Saw counts an event of the page. It must be called for each EVENT as it comes off
-// the wire, wanted or not.
+// Saw counts an event of the page. Call it for each received EVENT, whether or not the event is
+// wanted.
 func (s *Split) Saw(id graspsync.EventID, ev *nostr.Event) {
 	s.size++
 	if ev.CreatedAt == s.at {
@@ -121,8 +119,8 @@ func (s *Split) Saw(id graspsync.EventID, ev *nostr.Event) {
 	s.Heard(ev)
 }
 
-// Heard takes in an event that came on another way: if it is of this second, its
-// kind and author are among those by which filters are narrowed.
+// Heard reports an event that came by another subscription. If it is of this second, its kind and
+// author are used to narrow filters.
 func (s *Split) Heard(ev *nostr.Event) {
 	if ev.CreatedAt != s.at {
 		return
@@ -135,8 +133,7 @@ func (s *Split) Heard(ev *nostr.Event) {
 	}
 }
 
-// End closes the page: the relay sent EOSE. complete and more are what NIP-67 says
-// with it, as in [Walk.End].
+// End ends the page after EOSE. complete and more are the flags of NIP-67, as in [Walk.End].
 func (s *Split) End(complete, more bool) {
 	if s.Done() {
 		return
@@ -160,7 +157,7 @@ func (s *Split) End(complete, more bool) {
 	}
 }
 
-// descend splits further what was cut.
+// descend splits filters whose answer was cut.
 func (s *Split) descend(pair *splitPair) {
 	if pair.size > 1 && pair.idle == pair.size {
 		s.doubtful = true
@@ -189,8 +186,8 @@ func (s *Split) push(fs ...nostr.Filter) {
 	}
 }
 
-// widen narrows the leaves by kinds and authors that they were not narrowed by
-// yet: by kinds first, and what is left of a full page by authors.
+// widen narrows the leaves by observed kinds that were not used yet. Leaves whose page is still
+// full are then narrowed by authors.
 func (s *Split) widen() {
 	for i := range s.leaves {
 		switch l := &s.leaves[i]; {
@@ -208,20 +205,19 @@ func (s *Split) widen() {
 	}
 }
 
-// ask asks for the halves of a filter that was just narrowed, since the whole of
-// it is as good as what it was before; or for all of it, if there are no halves.
+// ask requests the halves of a filter that was just narrowed, because the whole would probably be
+// cut again. A filter that cannot be halved is requested as a whole.
 func (s *Split) ask(f nostr.Filter) {
 	if !s.halve(f) {
 		s.push(f)
 	}
 }
 
-// Done reports whether there is nothing left to ask, or no request left to ask it
-// with.
+// Done reports whether nothing is left to request, or no request is left.
 func (s *Split) Done() bool { return len(s.queue) == 0 || s.left == 0 }
 
-// Complete reports whether all events of the second that match were had.
+// Complete reports whether all matching events of the second were received.
 func (s *Split) Complete() bool { return len(s.queue) == 0 && !s.doubtful }
 
-// Seen returns how many different events of the second came, at most 65,536.
+// Seen returns the number of distinct events of the second that were received, at most 65,536.
 func (s *Split) Seen() int { return len(s.ids) }

@@ -9,40 +9,40 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// DefaultLimit is the page size that a [Walk] asks for by default, in events. It
-// is the cap of most relays.
+// DefaultLimit is the page size that a [Walk] requests by default, in events. Most relays return at
+// most that many events.
 const DefaultLimit = 500
 
-// maxKnown bounds how many ids of one second a [Walk] remembers (a few MB).
+// maxKnown is the maximum number of ids of one second that a [Walk] remembers. They take a few MB.
 const maxKnown = 1 << 16
 
-// noUntil is the until of a page that has no upper bound.
+// noUntil is the until of a page without an upper bound.
 const noUntil nostr.Timestamp = math.MaxInt64
 
-// WalkStart says where a [Walk] begins and what is known of the relay. The zero
-// value works.
+// WalkStart contains the starting point of a [Walk] and known properties of the relay. The zero
+// value is valid.
 type WalkStart struct {
-	// Limit is the page size asked for, in events. If it is above the relay's own
-	// cap, an old event that is published right before EOSE passes for the end of
-	// the page, and what lies between is missed. Defaults to DefaultLimit.
+	// Limit is the requested page size in events. If it is larger than the maximum of the relay, an
+	// old event that is published just before EOSE looks like the end of the page, and the events
+	// between are missed. Defaults to DefaultLimit.
 	Limit int
-	// PageSize is the largest page that this relay ever gave, in events, or what
-	// it says its limit is. If it is too small, complete seconds are reported as
-	// gaps. Defaults to 0, unknown.
+	// PageSize is the largest page that the relay has returned, or its published limit, in events.
+	// If it is too small, complete seconds are reported as gaps. Defaults to 0, which means
+	// unknown.
 	PageSize int
-	// Until is where an earlier walk over the same filter had come to ([Walk.Until]),
-	// in seconds: everything newer was fetched. Defaults to 0, nothing was.
+	// Until is the position of an earlier walk of the same filter ([Walk.Until]), in Unix seconds.
+	// All newer events were fetched. Defaults to 0, which means none.
 	Until int64
 }
 
-// Step says how a [Walk] goes on.
+// Step is the next step of a [Walk].
 type Step uint8
 
-// What follows a page.
+// The steps after a page.
 const (
-	// StepMore: ask for Next.
+	// StepMore means that the next page must be requested ([Walk.Next]).
 	StepMore Step = iota + 1
-	// StepDone: the walk is over.
+	// StepDone means that the walk is over.
 	StepDone
 )
 
@@ -57,69 +57,66 @@ func (s Step) String() string {
 	return "invalid"
 }
 
-// Walk reads the past of one filter from one relay, page by page, newest first.
+// Walk reads the history of one filter from one relay, page by page, the newest events first.
 //
-// A relay answers a REQ with its newest events up to a cap that it may or may not
-// tell, so the next page begins where this one ended: at the second of the event
-// that came last, inclusive, since more events of that second may have been cut
-// off. The walk ends when the relay says that it has sent everything (NIP-67), or
-// when there is nothing below the last second. A page's size never ends it.
+// A relay answers a REQ with its newest events, up to a maximum that it may not publish. The next
+// page therefore begins at the second of the last received event, inclusive, because more events of
+// that second may have been cut off. The walk ends when the relay declares the answer complete
+// (NIP-67), or when nothing below the last second is left. The size of a page never ends it.
 //
-// A second that holds more events than a page can't be read this way. Such a
-// second is reported by Gaps, and the walk goes on below it; [Split] reads it.
+// A Walk cannot read a second that contains more events than a page. It reports such a second in
+// Gaps and continues below it. [Split] reads it.
 //
-// Nor is there a way to see that a relay leaves out of a page what is newer than
-// the end of it. Relays on badger (eventstore) do that now and then, if a filter
-// has several values and its limit is reached; NIP-77 finds what is missing.
+// A Walk cannot detect that a relay leaves newer events out of a page. Relays on badger
+// (eventstore) sometimes do so if a filter has several values and reaches its limit. NIP-77 finds
+// the missing events.
 //
-// An event that was published while the page was under way may come in between,
-// however old it is: some relays send it on the same subscription. That is why the
-// event that came last counts and not the oldest. Only what comes in between
-// after the last event of a page is mistaken for its end, and only if the relay's
-// cap is below the limit asked for.
+// While a page is sent, some relays send newly published events on the same subscription, however
+// old they are. Therefore the last received event counts and not the oldest. Only a new event after
+// the last event of a page is mistaken for its end, and only if the maximum of the relay is below
+// the requested limit.
 //
-// Each page but the last two either brings an id that is new or moves until back,
-// so a walk ends however the relay behaves, as long as it runs out of events. It
-// remembers the ids of one second only, at most 65,536. A Walk must not be used
-// concurrently. Times before 1970 are not asked for.
+// Each page except the last two brings a new id or lowers until. So a walk of finitely many events
+// ends for every behavior of the relay. It remembers the ids of one second, at most 65,536. A Walk
+// must not be used concurrently. Times before 1970 are not requested.
 type Walk struct {
 	filter nostr.Filter // private copy, without until and limit
 	limit  int
-	floor  nostr.Timestamp                // the oldest second asked for
-	until  nostr.Timestamp                // newest second of this page; noUntil at the top
-	known  map[graspsync.EventID]struct{} // of second until: what came
+	floor  nostr.Timestamp                // oldest requested second
+	until  nostr.Timestamp                // newest second of this page, or noUntil
+	known  map[graspsync.EventID]struct{} // received ids of second until
 	page   page
-	idle   int // pages in a row without anything new
+	idle   int // consecutive pages without a new id
 
 	largest  int // page of this walk
-	pageSize int // what was known before
+	pageSize int // from WalkStart
 
-	// suspect is a second that was cut if there is anything below it.
+	// suspect is a second that was cut if any older event exists.
 	suspect     nostr.Timestamp
-	suspectSize int // of its page; 0: there is none
+	suspectSize int // of its page, or 0
 	gaps        []nostr.Timestamp
 	doubt       nostr.Timestamp
-	doubtSize   int // 0: there is none
+	doubtSize   int // 0 if there is no doubt
 
 	pages      int
 	done       bool
-	unfinished bool // it ended though the relay may have more
+	unfinished bool // the walk ended although the relay may have more
 }
 
-// page is what came since the last EOSE.
+// page counts the events since the last EOSE.
 type page struct {
-	size    int                            // events between floor and until, repetitions included
-	rises   int                            // events newer than the one before
-	above   int                            // events newer than until: not asked for
+	size    int                            // events between floor and until, with repetitions
+	rises   int                            // events newer than the event before
+	above   int                            // events newer than until, which were not requested
 	below   int                            // events older than until
-	atUntil int                            // ids of second until that were new
-	last    nostr.Timestamp                // of the event that came last
-	edge    nostr.Timestamp                // where the next page begins
-	ids     map[graspsync.EventID]struct{} // of second edge, while that is below until
+	atUntil int                            // new ids of second until
+	last    nostr.Timestamp                // of the last received event
+	edge    nostr.Timestamp                // until of the next page
+	ids     map[graspsync.EventID]struct{} // of second edge, while it is below until
 }
 
-// NewWalk begins a walk over what matches f, whose limit is replaced; its since
-// and until are kept. Nothing of f is shared.
+// NewWalk returns a walk of the events that match f. It keeps the since and until of f and replaces
+// the limit. The Walk shares nothing with f.
 func NewWalk(f nostr.Filter, opt WalkStart) *Walk {
 	w := &Walk{
 		filter:   f.Clone(),
@@ -145,10 +142,10 @@ func NewWalk(f nostr.Filter, opt WalkStart) *Walk {
 	return w
 }
 
-// Next begins a page and returns its filter. Until End is called it is the same
-// filter each time, so a page that failed is repeated by calling Next again: what
-// was counted of it is dropped, and events that come again may be reported as new
-// again. When the walk is over, Next returns a filter that matches no event.
+// Next begins a page and returns its filter. Until End is called it returns the same filter, so a
+// failed page is repeated by calling Next again. The counts of the failed page are discarded, and
+// its events may be reported as new again. When the walk is over, Next returns a filter that
+// matches no event.
 func (w *Walk) Next() nostr.Filter {
 	if w.done {
 		return nostr.Filter{IDs: []string{graspsync.EventID{}.String()}, Limit: 1}
@@ -161,11 +158,9 @@ func (w *Walk) Next() nostr.Filter {
 	return Between(w.filter, w.filter.Since, until, w.limit)
 }
 
-// Saw counts an event of the page. It must be called for each EVENT as it comes
-// off the wire, before any dedupe and whatever becomes of the event: a page of
-// events that nobody wants is still a page. It reports whether the event is new to
-// this walk, as far as the walk remembers. What lies outside of the page's bounds
-// is not, and does not move the walk.
+// Saw counts an event of the page and reports whether it is new to this walk, as far as the walk
+// remembers. Call it for each received EVENT, before deduplication and whether or not the event is
+// wanted. An event outside the bounds of the page is never new and does not advance the walk.
 func (w *Walk) Saw(id graspsync.EventID, createdAt nostr.Timestamp) (isNew bool) {
 	p := &w.page
 	if w.done || createdAt < w.floor {
@@ -198,10 +193,10 @@ func (w *Walk) Saw(id graspsync.EventID, createdAt nostr.Timestamp) (isNew bool)
 	return true
 }
 
-// moveEdge lets the next page begin at t, the second of the event that came last.
-// If more come than were asked for, some came in between, and the real end of the
-// page is among those from the last one asked for on: the newest of these is
-// safe. But a relay that sends twice as many plainly ignores limits.
+// moveEdge sets the beginning of the next page to t, the second of the last received event. If more
+// events came than requested, some of them were published just now, and the real end of the page is
+// among the events from number limit on. The newest of these is safe. A relay that sends twice the
+// limit ignores limits.
 func (w *Walk) moveEdge(t nostr.Timestamp) {
 	p := &w.page
 	if p.size > 1 && t == p.edge || p.size > w.limit && p.size/2 < w.limit && t < p.edge {
@@ -209,15 +204,15 @@ func (w *Walk) moveEdge(t nostr.Timestamp) {
 	}
 	p.edge = t
 	if len(p.ids) > 64 {
-		// Clearing takes time in proportion to what a map once held.
+		// clear takes time in proportion to the largest size that the map had.
 		p.ids = make(map[graspsync.EventID]struct{})
 	} else {
 		clear(p.ids)
 	}
 }
 
-// remember adds id to a set. An id that the set has no room for is new each time,
-// but is never counted as progress.
+// remember adds id to a set. An id for which the set has no room counts as new each time, but never
+// as progress.
 func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, remembered bool) {
 	if _, again := ids[id]; again {
 		return false, false
@@ -229,9 +224,9 @@ func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, 
 	return true, true
 }
 
-// End closes the page: the relay sent EOSE. complete and more are what NIP-67 says
-// with it ("finish", "more"); both are false if it said nothing. A page that was
-// broken off, by CLOSED, a time-out or the loss of the connection, has no End.
+// End ends the page after EOSE. complete and more are the flags "finish" and "more" of NIP-67, both
+// false if the relay sent none. Do not call End for a page that was interrupted by CLOSED, a
+// timeout or a lost connection.
 func (w *Walk) End(complete, more bool) Step {
 	if w.done {
 		return StepDone
@@ -253,7 +248,7 @@ func (w *Walk) End(complete, more bool) Step {
 		w.until = p.edge
 		return StepMore
 	case p.atUntil > 0:
-		// The whole page is of this second. The next one may bring the rest.
+		// The whole page is of this second. The next page may bring the rest.
 		w.idle = 0
 		return StepMore
 	}
@@ -262,8 +257,7 @@ func (w *Walk) End(complete, more bool) Step {
 	return w.below()
 }
 
-// endEmpty ends the walk, unless the relay says that it has more: then it may show
-// it on a second try.
+// endEmpty ends the walk, unless the relay claims to have more events. A second try may show them.
 func (w *Walk) endEmpty(p page, more bool) Step {
 	w.idle++
 	if more && w.idle < 2 {
@@ -273,7 +267,7 @@ func (w *Walk) endEmpty(p page, more bool) Step {
 		return w.below()
 	}
 	if more || p.above > 0 {
-		// It has something that it did not give, or does not know until.
+		// The relay holds back events, or ignores until.
 		w.unfinished = true
 		known := slices.ContainsFunc(w.gaps, func(t nostr.Timestamp) bool { return t == w.until || t == w.until+1 })
 		if w.until != noUntil && !known {
@@ -283,10 +277,10 @@ func (w *Walk) endEmpty(p page, more bool) Step {
 	return w.finish()
 }
 
-// judgeSecond decides whether the second until, of which a whole page brought
-// nothing new, may hold more than a page. Where the relay gave larger pages the
-// next page tells: one that was not cut would hold what comes below. Caps differ
-// from filter to filter with some relays, and change.
+// judgeSecond decides whether the second until may contain more events than a page, after a whole
+// page of it brought nothing new. If the relay returned larger pages, the next page decides,
+// because a page that was not cut would contain older events. Some relays have a maximum per
+// filter, and it may change.
 func (w *Walk) judgeSecond(p page, more bool) {
 	switch {
 	case more, p.above > 0, p.size >= min(w.limit, w.PageSize()):
@@ -296,20 +290,20 @@ func (w *Walk) judgeSecond(p page, more bool) {
 	}
 }
 
-// judgeSuspect decides by the page below a suspect.
+// judgeSuspect judges the suspect second by the page below it.
 func (w *Walk) judgeSuspect(p page) {
 	switch {
 	case w.suspectSize == 0:
 	case p.size > 0:
 		w.addGap(w.suspect)
 	case w.suspectSize >= min(w.limit, w.largest):
-		// All that came is of one second: this may be a cap, or all there is.
+		// All events are of one second. The page was cut, or these are all events.
 		w.doubt, w.doubtSize = w.suspect, w.suspectSize
 	}
 	w.suspectSize = 0
 }
 
-// below goes on under the second until.
+// below continues below the second until.
 func (w *Walk) below() Step {
 	if w.until <= w.floor {
 		w.judgeSuspect(page{})
@@ -328,30 +322,27 @@ func (w *Walk) finish() Step {
 
 func (w *Walk) addGap(t nostr.Timestamp) { w.gaps = append(w.gaps, t) }
 
-// Gaps returns the seconds that may hold more events than the relay gave, newest
-// first. The slice is the caller's.
+// Gaps returns the seconds that may contain more events than were received, the newest first. The
+// caller owns the slice.
 func (w *Walk) Gaps() []nostr.Timestamp { return slices.Clone(w.gaps) }
 
-// Doubt returns the one second at the end of a walk that may have been cut although
-// the relay gave larger pages for other filters, and how many events it gave: no
-// page was larger, and there is nothing below by which to tell. The size is 0 if
-// there is no such second.
+// Doubt returns a last second that may have been cut although the relay returned larger pages for
+// other filters, and the number of its events. It is the largest page of this walk, and no older
+// event exists that could decide. The size is 0 if there is no such second.
 func (w *Walk) Doubt() (at nostr.Timestamp, size int) { return w.doubt, w.doubtSize }
 
-// Ended reports whether the walk is over and the relay showed that it has nothing
-// more, gaps apart.
+// Ended reports whether the walk is over and the relay has nothing more, except for gaps.
 func (w *Walk) Ended() bool { return w.done && !w.unfinished }
 
-// Done reports whether the walk is over. It is from the start if no event can
-// match.
+// Done reports whether the walk is over. It is over from the start if no event can match.
 func (w *Walk) Done() bool { return w.done }
 
-// Complete reports whether the walk is over and nothing is left in doubt.
+// Complete reports whether the walk is over without gaps or doubt.
 func (w *Walk) Complete() bool { return w.done && !w.unfinished && len(w.gaps) == 0 }
 
-// Until returns the cursor for [WalkStart]: everything newer than this second
-// was fetched, gaps apart. It is 0 as long as that is true of nothing. It moves at
-// End only, so it is safe to keep when a page is broken off.
+// Until returns the cursor for [WalkStart]. All events newer than this second were fetched, except
+// for gaps. It is 0 before the first page has ended. Only End changes it, so it may be stored while
+// a page is interrupted.
 func (w *Walk) Until() int64 {
 	if w.until == noUntil {
 		return 0
@@ -362,12 +353,11 @@ func (w *Walk) Until() int64 {
 	return int64(w.until)
 }
 
-// PageSize returns the largest page that this relay is known to have given, in
-// events.
+// PageSize returns the largest page that the relay is known to have returned, in events.
 func (w *Walk) PageSize() int { return max(w.largest, w.pageSize) }
 
 // Largest returns the largest page of this walk, in events.
 func (w *Walk) Largest() int { return w.largest }
 
-// Pages returns how many pages have ended.
+// Pages returns the number of ended pages.
 func (w *Walk) Pages() int { return w.pages }
