@@ -5,19 +5,18 @@ import (
 	"net/netip"
 )
 
-// globalUnicast6 is all of IPv6 that has been given out for public use.
+// globalUnicast6 contains all public IPv6 addresses (2000::/3).
 var globalUnicast6 = netip.MustParsePrefix("2000::/3")
 
-// special holds what lies inside IPv4, or inside globalUnicast6, and is not for
-// public servers: the IANA special-purpose registries, the whole of each range
-// even where a few addresses of it are reachable, and what clouds use for
-// themselves.
+// special contains the ranges within IPv4 or globalUnicast6 that are not for public servers: the
+// IANA special-purpose registries and addresses of cloud providers. A range is listed as a whole
+// even if a few of its addresses are reachable.
 var special = parsePrefixes(
-	"0.0.0.0/8",         // this network; Linux connects 0.0.0.0 to itself
+	"0.0.0.0/8",         // this network; Linux connects 0.0.0.0 to localhost
 	"10.0.0.0/8",        // private
 	"100.64.0.0/10",     // carrier-grade NAT, and 100.100.100.200 (metadata)
 	"127.0.0.0/8",       // loopback
-	"168.63.129.16/32",  // a cloud's host agent, in a range that looks public
+	"168.63.129.16/32",  // host agent of a cloud, in a range that looks public
 	"169.254.0.0/16",    // link-local, and 169.254.169.254 (metadata)
 	"172.16.0.0/12",     // private
 	"192.0.0.0/24",      // IETF protocols, and 192.0.0.192 (metadata)
@@ -47,12 +46,10 @@ func parsePrefixes(list ...string) []netip.Prefix {
 	return prefixes
 }
 
-// Public reports whether addr is an address of the public Internet: global
-// unicast and in no special-purpose range. An IPv4-mapped IPv6 address is judged
-// as the IPv4 address. All other forms that carry an IPv4 address inside an IPv6
-// one (6to4, Teredo, NAT64, ISATAP, IPv4-compatible, IPv4-translated) are not
-// public, whichever address they carry. An address with a zone is not public, nor
-// is the zero Addr.
+// Public reports whether addr is a public Internet address, which is global unicast and outside the
+// special-purpose ranges. An IPv4-mapped IPv6 address is judged as its IPv4 address. Other IPv6
+// addresses that contain an IPv4 address (6to4, Teredo, NAT64, ISATAP, IPv4-compatible,
+// IPv4-translated) are not public. An address with a zone and the zero Addr are not public.
 func Public(addr netip.Addr) bool {
 	if !addr.IsValid() || addr.Zone() != "" {
 		return false
@@ -69,7 +66,7 @@ func Public(addr netip.Addr) bool {
 	return true
 }
 
-// Where the forms other than IPv4-mapped keep the IPv4 address.
+// Prefixes of forms other than IPv4-mapped, with the position of the IPv4 address.
 var (
 	sixToFour      = netip.MustParsePrefix("2002::/16") // bytes 2 to 5
 	teredo         = netip.MustParsePrefix("2001::/32") // last 4 bytes, inverted
@@ -77,9 +74,8 @@ var (
 	notCompatible6 = parsePrefixes("::/128", "::1/128")
 )
 
-// embedded returns the IPv4 address inside addr, an unmapped address, if addr is of
-// a form that carries one. Of the prefixes for local NAT64 (64:ff9b:1::/48) only
-// those of 96 bits are understood.
+// embedded returns the IPv4 address that addr contains. addr must be unmapped. Within the prefix
+// for local NAT64 (64:ff9b:1::/48) only the form with a prefix of 96 bits is recognized.
 func embedded(addr netip.Addr) (netip.Addr, bool) {
 	if !addr.Is6() || within(notCompatible6, addr) {
 		return netip.Addr{}, false
@@ -96,7 +92,7 @@ func embedded(addr netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// isISATAP recognises interface identifiers of RFC 5214.
+// isISATAP recognizes interface identifiers of RFC 5214.
 func isISATAP(addr netip.Addr) bool {
 	b := addr.As16()
 	const universal = 0x02000000

@@ -12,10 +12,9 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// ErrBudget is wrapped when a dial is refused for now, because strangers have
-// brought the address too many attempts. The error has a method RetryAfter that
-// says how long it is refused for at least; see [BudgetError]. No connection was
-// attempted.
+// ErrBudget is wrapped by the error of a dial that is refused temporarily, because unproven hosts
+// made too many attempts at the address. No connection was attempted. The error is a [BudgetError]
+// with the time to wait.
 var ErrBudget = errors.New("address had its share of attempts")
 
 // BudgetError is the error that wraps [ErrBudget].
@@ -29,49 +28,47 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("%s: %s, again in %s", ErrBudget.Error(), e.Address, e.Wait.Round(time.Second))
 }
 
-// Unwrap returns ErrBudget.
+// Unwrap returns [ErrBudget].
 func (e *BudgetError) Unwrap() error { return ErrBudget }
 
-// RetryAfter returns the time after which the dial may be tried again.
+// RetryAfter returns the time after which the dial may be repeated.
 func (e *BudgetError) RetryAfter() time.Duration { return e.Wait }
 
 // BudgetConfig holds the bounds of a [Budget]. The zero value is usable.
 type BudgetConfig struct {
-	// PerMinute is how many connections of unproven hosts are begun in a minute,
-	// to all addresses together; a tenth of them may come at once. Defaults to 600.
+	// PerMinute is the maximum number of connections of unproven hosts that are started in a
+	// minute, to all addresses together. A tenth of them may start together. Defaults to 600.
 	PerMinute int
 
 	fixed budgetConstants
 }
 
-// budgetConstants are the numbers about which no two operators would differ. Only tests have others.
+// budgetConstants are constants that only tests change.
 type budgetConstants struct {
-	// PerAddress is how many connections of unproven hosts are made or stand at one
-	// address at once. One place of them is kept for second connections of a host
-	// that has one, as for a NIP-11 document. Too small a value makes relays behind
-	// one shared address wait for each other when all are new. Defaults to 4.
+	// PerAddress is the maximum number of concurrent connections of unproven hosts to one address.
+	// One of them is reserved for second connections of a connected host, such as a NIP-11 request.
+	// If it is too small, new relays behind one shared address wait for each other. Defaults to 4.
 	PerAddress int
-	// BaseBackoff is how long an address is left alone by unproven hosts after a
-	// first failure of one of them; each further failure doubles it, up to
-	// MaxBackoff. Default to 5 s and 1 h.
+	// BaseBackoff is the wait of unproven hosts at an address after the first failure there. Each
+	// further failure doubles the wait, up to MaxBackoff. Default to 5 s and 1 h.
 	BaseBackoff, MaxBackoff time.Duration
-	// DeadAfter is how long there must be nothing but failures until an address is
-	// tried once every DeadInterval only. Default to 24 h and 24 h. With an interval
-	// that is short the promise of one attempt a day is gone.
+	// DeadAfter is the time without success after which an address is tried only once per
+	// DeadInterval. Default to 24 h and 24 h. A shorter interval breaks the promise of one attempt
+	// per day.
 	DeadAfter, DeadInterval time.Duration
-	// RestartPause is the shortest time between two attempts of unproven hosts at
-	// an address when the process was started anew in between. Defaults to 1 min.
+	// RestartPause is the minimum time between two attempts of unproven hosts at an address if the
+	// process was restarted between them. Defaults to 1 min.
 	RestartPause time.Duration
-	// Jitter is the largest share by which a wait is lengthened at random, from 0
-	// to 1. Defaults to 0.1; to have none, set Rand to a function that returns 0.
+	// Jitter is the maximum fraction by which a wait is lengthened at random, from 0 to 1. Defaults
+	// to 0.1. Set Rand to a function that returns 0 for no jitter.
 	Jitter float64
-	// MaxAddresses and MaxHosts bound the addresses and the proven hosts that are
-	// remembered. Beyond them those heard of longest ago are dropped: an address that
-	// waits for no attempt, and a host, which is unproven then. If all addresses wait, a
-	// new one is not dialed. An address takes about 200 bytes. Default to 50,000 and 50,000.
+	// MaxAddresses and MaxHosts are the maximum numbers of remembered addresses and proven hosts.
+	// Beyond them the least recently used record is dropped. A dropped host is unproven again. An
+	// address is dropped only if it waits for no attempt. If all addresses wait, a new address is
+	// not dialed. An address takes about 200 bytes. Default to 50,000 and 50,000.
 	MaxAddresses, MaxHosts int
-	// Rand returns a random number in [0, 1). It is called under a lock and must
-	// not call the Budget. Defaults to [math/rand/v2.Float64].
+	// Rand returns a random number in [0, 1). It is called with a lock held and must not call the
+	// Budget. Defaults to [math/rand/v2.Float64].
 	Rand func() float64
 }
 
@@ -103,27 +100,26 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 	return c
 }
 
-// Budget keeps strangers from having us attack somebody: what connects to an
-// address, a /32 of IPv4 or a /48 of IPv6, is counted together, under whichever
-// names and ports. While a host is unproven, which is until [Budget.Proven] is told
-// of it, its connections come out of the budget of the address: after n of them that
-// ended without proof, the address is left alone by unproven hosts for 5 s * 2^(n-1),
-// at most an hour, and once there was nothing but that for a day, for a day.
+// Budget limits the connections to one address, so that strangers cannot use this server to attack
+// a third party. The connections to one IPv4 address, or to one IPv6 /48, count together for all
+// host names and ports. A host is unproven until [Budget.Proven] is called for it. After n
+// connections of unproven hosts ended without proof, the address gets no connection of unproven
+// hosts for 5 s * 2^(n-1), at most 1 h. After a day with failures only, the wait is one day.
 //
-// A proven host is free at the addresses at which it was proven, so that made-up
-// names behind a shared address can't starve a relay there. Should its name lead to
-// another address later, that one has a second budget for such hosts: who proves a
-// host and then points its name at a victim gains no more than others, and who uses
-// up the first budget does not keep a relay from moving.
+// A proven host is exempt at the addresses where it was proven. So invented names behind a shared
+// address cannot starve a relay there. If the name of a proven host leads to another address later,
+// a second budget applies there, which only hosts proven elsewhere share. So a stranger who proves
+// a host and then points its name to a victim gains nothing, and a stranger who exhausts the first
+// budget does not prevent a relay from moving.
 //
-// A Budget is made by [NewBudget], starts nothing and needs no closing. Its methods
-// may be called concurrently. Several Dialers may share one.
+// [NewBudget] makes a Budget. It starts no goroutine and needs no closing. Its methods may be
+// called concurrently, and several Dialers may share it.
 type Budget struct {
 	mu     sync.Mutex
 	ledger ledger // guarded by mu
 }
 
-// NewBudget returns an empty Budget. The error names every bad field of c.
+// NewBudget returns an empty Budget. The error names every invalid field of c.
 func NewBudget(c BudgetConfig) (*Budget, error) {
 	if c.PerMinute < 0 {
 		return nil, errors.New("egress budget: field PerMinute: negative")
@@ -131,60 +127,58 @@ func NewBudget(c BudgetConfig) (*Budget, error) {
 	return &Budget{ledger: newLedger(c.withDefaults())}, nil
 }
 
-// Proven says that host, a name or address without a port, answers as what it is
-// dialed for: a relay that held a connection for a minute, a git server that
-// answered as one. Its connections that stand now, and later ones to the same
-// addresses, are free.
+// Proven records that host, a name or address without a port, is the kind of server it was dialed
+// as: a relay that held a connection for a minute, or a git server that answered as one. Its
+// current connections, and later ones to the same addresses, are exempt from the Budget.
 func (b *Budget) Proven(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ledger.prove(host)
 }
 
-// Answered says that we end the connections of a host for reasons of our own, and that
-// it has answered as what it was dialed for: their end is no failure. It proves nothing.
+// Answered records that this process ends the connections of a host although the host answered
+// correctly. They do not count as failures. The host is not proven by it.
 func (b *Budget) Answered(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ledger.answered(host)
 }
 
-// Refused returns how many dials were refused since the start.
+// Refused returns the number of dials that were refused since the start.
 func (b *Budget) Refused() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.ledger.refused
 }
 
-// Dropped returns how many addresses and hosts were dropped, since the start,
-// because there were too many.
+// Dropped returns the number of addresses and hosts that were dropped since the start because their
+// table was full.
 func (b *Budget) Dropped() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.ledger.accounts.Evicted() + b.ledger.hosts.Evicted()
 }
 
-// Export returns all that is to be kept over a restart. Connections that are being
-// made or stand count as failed in it, since a process that dies of one must not be
-// freer afterwards. Saved once in a while it costs at most what happened since.
+// Export returns the records that must survive a restart. Current connections count as failed in
+// them, because a process that crashes by a connection must not repeat it sooner afterwards. Save
+// the records periodically. A crash then loses only the changes since the last save.
 func (b *Budget) Export() BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.ledger.export(time.Now())
 }
 
-// Import takes over what an earlier process exported; it belongs before the first
-// dial. What is known already stays where it is stricter. Times that lie too far in
-// the future, as after the clock was set back, are corrected. After it nothing is
-// freer than it was for the earlier process.
+// Import adds records of an earlier process. Call it before the first dial. If the Budget already
+// has a record, the stricter one stays. Times too far in the future, as after the clock was set
+// back, are corrected. After Import no limit is weaker than it was in the earlier process.
 func (b *Budget) Import(s BudgetState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ledger.restore(s, time.Now())
 }
 
-// begin asks for a connection of a host to an address. A nil ticket is free. Any other one is given to end, or
-// to cancel if no packet was sent.
+// begin requests a connection of a host to an address. A nil ticket means that the connection is
+// exempt. Pass any other ticket to end, or to cancel if no packet was sent.
 func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +197,7 @@ func (b *Budget) cancel(t *ticket) {
 	b.ledger.cancel(t)
 }
 
-// order sorts the addresses of a host by when they were last tried.
+// order sorts the addresses of a host by the time of the last attempt.
 func (b *Budget) order(host string, addrs []netip.Addr) []netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,13 +207,13 @@ func (b *Budget) order(host string, addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// budgetPrefix is what is counted together with addr.
+// budgetPrefix returns the prefix of the addresses that are counted together with addr.
 func budgetPrefix(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32
 	if addr.Is6() {
 		bits = 48
 	}
-	p, _ := addr.Prefix(bits) // only fails for the zero Addr, and so for what is never dialed
+	p, _ := addr.Prefix(bits) // Prefix fails only for the zero Addr, which is never dialed
 	return p
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// BudgetState is what a [Budget] keeps over a restart. It is JSON; the names of its
-// fields never change their meaning.
+// BudgetState contains the records of a [Budget] that survive a restart, as JSON. The meaning of
+// its field names never changes.
 type BudgetState struct {
-	Addresses []AddressRecord `json:"addresses,omitempty"` // heard of longest ago first
-	Hosts     []ProvenHost    `json:"hosts,omitempty"`     // heard of longest ago first
+	Addresses []AddressRecord `json:"addresses,omitempty"` // least recently used first
+	Hosts     []ProvenHost    `json:"hosts,omitempty"`     // least recently used first
 }
 
-// AddressRecord is how an address fared with hosts that were unproven there.
+// AddressRecord is the record of an address for unproven hosts.
 type AddressRecord struct {
 	Address netip.Prefix `json:"address"`
-	// Moved: it is about hosts that were proven elsewhere.
+	// Moved marks the record for hosts that were proven at other addresses.
 	Moved        bool      `json:"moved,omitempty"`
-	Failures     int       `json:"failures,omitempty"` // in a row
+	Failures     int       `json:"failures,omitempty"` // consecutive failures
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	LastFailure  time.Time `json:"last_failure,omitzero"`
 	LastAttempt  time.Time `json:"last_attempt,omitzero"`
 	NextAttempt  time.Time `json:"next_attempt,omitzero"`
-	// Shared: some host was proven here.
+	// Shared reports whether some host was proven at this address.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// ProvenHost is a host that was proven, and where.
+// ProvenHost is a proven host with its addresses.
 type ProvenHost struct {
 	Host      string         `json:"host"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`

@@ -20,25 +20,23 @@ const (
 	mostIdlePerHost  = 2
 )
 
-// HTTPClient returns a client whose requests all go through d: each URL, that of a
-// redirect too, is read by [graspsync.ParseURL] and must pass [Dialer.Check]; each
-// connection is made by [Dialer.DialContext]. timeout bounds a whole exchange
-// including its body; 0 leaves that to the request's context.
+// HTTPClient returns a client that sends all requests through d. Each URL, including those of
+// redirects, must pass [graspsync.ParseURL] and [Dialer.Check]. Each connection is made by
+// [Dialer.DialContext]. timeout limits a whole exchange including the body. If it is 0, only the
+// context of the request limits it.
 //
-// Redirects are followed for plain GET requests only, at most
-// 3 of them, never from https to http; a request that asks for
-// an upgrade, as websockets do, follows none. A redirect that is not followed is an
-// error that wraps [ErrRedirect]. There are no proxies, cookies or referers;
-// headers of a response may have 64 KiB, and their arrival may take 30 s. Bodies
-// are for the caller to bound, as is the number of requests.
+// The client follows at most 3 redirects of a plain GET request, and none from https to http. It
+// follows no redirect of a request for an upgrade, such as a websocket. A redirect that is not
+// followed returns an error that wraps [ErrRedirect]. There are no proxies, cookies or referers.
+// Response headers may have 64 KiB and must arrive within 30 s. The caller must limit the size of
+// bodies and the number of requests.
 //
-// The client speaks HTTP/1.1. It keeps idle connections for 30 s, unless the
-// caller ends them with CloseIdleConnections.
+// The client uses HTTP/1.1. It keeps idle connections for 30 s, or until CloseIdleConnections.
 func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	guard := &guardedTransport{d: d, next: &http.Transport{
-		Proxy:                  nil, // not even from the environment
+		Proxy:                  nil, // also not from the environment
 		DialContext:            d.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: d.cfg.RootCAs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    handshakeTimeout,
@@ -62,8 +60,8 @@ func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	}
 }
 
-// guardedTransport judges every request, and the target of every redirect before
-// http.Client sees it: what http.Client says about a bad one repeats it in full.
+// guardedTransport checks every request, including redirects, before http.Client does, because
+// errors of http.Client quote the whole URL.
 type guardedTransport struct {
 	d    *Dialer
 	next *http.Transport
@@ -73,7 +71,7 @@ type guardedTransport struct {
 func (g *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := g.check(req.URL); err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // the contract of RoundTripper; nothing was read
+			_ = req.Body.Close() // RoundTrip must close the body
 		}
 		return nil, err
 	}
@@ -82,13 +80,13 @@ func (g *guardedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		return nil, err
 	}
 	if err := g.checkRedirect(req, resp); err != nil {
-		_ = resp.Body.Close() // the error at hand says more
+		_ = resp.Body.Close() // the other error explains more
 		return nil, err
 	}
 	return resp, nil
 }
 
-// CloseIdleConnections is found by [http.Client.CloseIdleConnections].
+// CloseIdleConnections implements the method that [http.Client.CloseIdleConnections] calls.
 func (g *guardedTransport) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
 func (g *guardedTransport) check(u *url.URL) error {

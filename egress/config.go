@@ -11,76 +11,68 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Resolver answers the one DNS question of a dial. [net.Resolver] is one.
+// Resolver resolves host names. [net.Resolver] is one.
 //
-// LookupNetIP is called concurrently, with network "ip" (addresses of both
-// families) and a name that is lower-case ASCII without a trailing dot. It returns
-// when it has an answer, has failed, or ctx is done; nothing else bounds it, and
-// it is not called again for the same dial. The returned slice belongs to the
-// caller. For a name without addresses it returns an error or nothing.
+// LookupNetIP is called concurrently, once per dial, with network "ip" (both address families) and
+// a name in lower-case ASCII without a trailing dot. It must return when ctx is done. The caller
+// owns the returned slice. For a name without addresses it returns an error or an empty slice.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Config says what a [Dialer] may reach. The zero value reaches public addresses
-// over TLS.
+// Config configures a [Dialer]. The zero value allows public addresses over TLS.
 type Config struct {
-	// Allow lists what may be dialed although it is not public, or is an address
-	// of this host. Too wide a prefix gives strangers' URLs the internal network.
-	// An IPv4 prefix covers IPv4-mapped addresses, and is written as IPv4. For the
-	// other forms that carry an IPv4 address (64:ff9b::/96 on a network with
-	// NAT64) the carried address must be public or allowed as well.
-	// Defaults to none.
+	// Allow lists prefixes that may be dialed although they are not public or belong to this host.
+	// A prefix that is too wide opens the internal network to URLs of strangers. An IPv4 prefix
+	// also covers IPv4-mapped addresses and must be written as IPv4. For other forms that contain
+	// an IPv4 address (64:ff9b::/96 on a network with NAT64) the contained address must be public
+	// or allowed too. Defaults to none.
 	Allow []netip.Prefix
 
-	// Own lists our own listeners: they are never dialed, even where Allow opens
-	// their address. An unspecified address (0.0.0.0 or ::) stands for every
-	// address of this host, of both families, at that port. If one is missing,
-	// a relay on an allowed address may be made to sync from itself.
-	// Defaults to none.
+	// Own lists the listeners of this server. They are never dialed, even if Allow contains them.
+	// An unspecified address (0.0.0.0 or ::) means every address of this host, of both families, at
+	// that port. If a listener is missing, a relay on an allowed address may make this server sync
+	// from itself. Defaults to none.
 	Own []netip.AddrPort
 
-	// OwnNames lists the names under which others reach us, with their ports:
-	// never dialed either, though the address may be that of a proxy or of a
-	// router before us. Names are compared whole. Defaults to none.
+	// OwnNames lists the public names of this server with their ports. They are never dialed,
+	// because their address may be that of a proxy or router in front of this server. Names are
+	// compared as a whole. Defaults to none.
 	OwnNames []graspsync.HostPort
 
-	// Deny reports whether nothing is to be connected to at a host and port, both in their one
-	// spelling: what an operator has blocked. It is asked before each dial and each redirect,
-	// must be safe for concurrent use and must not block; its answer may change. What stands
-	// already stays. Defaults to nothing.
+	// Deny reports whether the operator blocked a host and port, both in canonical spelling. It is
+	// called before each dial and each redirect. It must be safe for concurrent use and must not
+	// block. Its answer may change, which does not affect open connections. Defaults to no blocks.
 	Deny func(graspsync.HostPort) bool
 
-	// AllowPlaintext lets [Dialer.Check] and the HTTP client accept ws and http.
-	// It does not weaken the rule that a redirect never leaves https for http.
-	// Defaults to false.
+	// AllowPlaintext makes [Dialer.Check] and the HTTP client accept ws and http. A redirect from
+	// https to http is never followed. Defaults to false.
 	AllowPlaintext bool
 
-	// Budget bounds what unproven hosts may bring one address. Dialers that reach
-	// the same strangers share one. Defaults to one of this Dialer with the default
-	// bounds.
+	// Budget limits the connections of unproven hosts to one address. Dialers for the same
+	// strangers should share one. Defaults to a new Budget with default limits.
 	Budget *Budget
 
-	// BudgetAllowed has Budget count addresses of Allow too, for networks of strangers whose
-	// addresses are not public, such as an overlay. Defaults to false:
-	// what the operator has opened may be dialed as often as callers like.
+	// BudgetAllowed makes the Budget also count addresses that Allow contains, for a network of
+	// strangers whose addresses are not public, such as an overlay network. Defaults to false, so
+	// that allowed addresses may be dialed without limit.
 	BudgetAllowed bool
 
-	// Resolver answers DNS questions. Defaults to the system's resolver.
+	// Resolver resolves host names. Defaults to the resolver of the system.
 	Resolver Resolver
 
-	// RootCAs is what server certificates of the HTTP client are checked against.
-	// Defaults to the system's.
+	// RootCAs verifies server certificates for the HTTP client. Defaults to the roots of the
+	// system.
 	RootCAs *x509.CertPool
 
 	fixed constants
 }
 
-// constants are what only tests have otherwise.
+// constants are values that only tests change.
 type constants struct {
-	// HostAddrs returns the addresses of this host. It is called at least twice
-	// per dial and must not block; when it fails, nothing is dialed. Defaults to
-	// the addresses of the network interfaces.
+	// HostAddrs returns the addresses of this host. It is called at least twice per dial and must
+	// not block. If it fails, nothing is dialed. Defaults to the addresses of the network
+	// interfaces.
 	HostAddrs func() ([]netip.Addr, error)
 }
 
@@ -104,7 +96,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names every bad field.
+// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	for i, p := range c.Allow {

@@ -14,43 +14,40 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Sentinels that errors of a [Dialer] wrap. None of them is expected to go away by
-// trying again, unless a DNS answer changes.
+// Errors that a [Dialer] wraps. Another attempt does not help, unless a DNS answer changes.
 var (
-	// ErrAddress is wrapped when an address, a port or a name must not be dialed.
-	// No connection was attempted.
+	// ErrAddress means that an address, a port or a name must not be dialed. No connection was
+	// attempted.
 	ErrAddress = errors.New("address not allowed")
-	// ErrOwn is wrapped when that is because it is ourselves; it wraps ErrAddress.
+	// ErrOwn means that the address is one of this server. It wraps ErrAddress.
 	ErrOwn = fmt.Errorf("%w: own listener", ErrAddress)
-	// ErrDenied is wrapped when that is since [Config.Deny] says so; it wraps ErrAddress.
+	// ErrDenied means that [Config.Deny] blocks the host. It wraps ErrAddress.
 	ErrDenied = fmt.Errorf("%w: blocked by the operator", ErrAddress)
-	// ErrPlaintext is wrapped when a URL asks for an unencrypted connection and
-	// [Config.AllowPlaintext] is not set.
+	// ErrPlaintext means that the URL is without TLS and [Config.AllowPlaintext] is not set.
 	ErrPlaintext = errors.New("plaintext not allowed by AllowPlaintext of egress.Config")
-	// ErrRedirect is wrapped when a redirect is not followed.
+	// ErrRedirect means that a redirect was not followed.
 	ErrRedirect = errors.New("redirect not allowed")
 )
 
 const (
-	// dialTimeout bounds one dial, the DNS answer and all attempts together: shorter, and
-	// distant servers are out of reach; longer, and dead ones occupy their callers.
+	// dialTimeout limits one dial, including the DNS lookup and all attempts. A shorter limit would
+	// exclude distant servers, and with a longer one dead servers would occupy their callers.
 	dialTimeout  = 10 * time.Second
-	mostAttempts = 4               // addresses tried per dial
-	leastShare   = 2 * time.Second // of the time left, for one address
+	mostAttempts = 4               // maximum number of addresses per dial
+	leastShare   = 2 * time.Second // minimum part of the remaining time for one address
 )
 
-// Dialer opens TCP connections to where a [Config] permits. It is made by
-// [NewDialer]; it holds nothing that has to be closed. All methods may be called
-// concurrently.
+// Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It needs no
+// closing. All methods may be called concurrently.
 type Dialer struct {
 	cfg   Config // set by NewDialer, read-only
 	judge judge
-	// socket opens a socket and has what is about to be connected judged. It is
-	// openSocket but in tests.
+	// socket opens a socket and checks the address before it connects. It is openSocket except in
+	// tests.
 	socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)
 }
 
-// NewDialer returns a Dialer. The error names every bad field of c.
+// NewDialer returns a Dialer. The error names every invalid field of c.
 func NewDialer(c Config) (*Dialer, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("egress config: %w", err)
@@ -59,10 +56,9 @@ func NewDialer(c Config) (*Dialer, error) {
 	return &Dialer{cfg: c, judge: newJudge(c), socket: openSocket}, nil
 }
 
-// Check says whether u is worth dialing, as far as the URL alone tells: it asks no
-// resolver and opens no connection. It returns nil, or an error that wraps
-// [graspsync.ErrURL] (u is no URL), [ErrPlaintext], [ErrAddress] or [ErrOwn]. A name that
-// passes may still be refused by [Dialer.DialContext].
+// Check checks a URL without DNS and without a connection. It returns nil, or an error that wraps
+// [graspsync.ErrURL] (u is zero), [ErrPlaintext], [ErrAddress] or [ErrOwn]. [Dialer.DialContext]
+// may still refuse a name that passes.
 func (d *Dialer) Check(u graspsync.URL) error {
 	isScheme := func(s graspsync.Scheme) bool { return s.Name == u.Scheme }
 	if !slices.ContainsFunc(graspsync.RelaySchemes, isScheme) && !slices.ContainsFunc(graspsync.HTTPSchemes, isScheme) {
@@ -75,15 +71,13 @@ func (d *Dialer) Check(u graspsync.URL) error {
 	return err
 }
 
-// DialContext connects to addr, a host and a decimal port, over network "tcp",
-// "tcp4" or "tcp6". A name is resolved once; if any of its addresses, of either
-// family, must not be dialed then none is. Up to four addresses are tried one
-// after the other, the families taking turns, and each is judged again on the
-// socket that is about to connect. Of a host that is unproven (see [Budget]) one
-// address is tried, the next time another. ctx and 10 s bound the dial, not
-// the connection. The errors are those of [Dialer.Check], of the resolver and of
-// the network, and one that wraps [ErrBudget] where [Config.Budget] refuses all that
-// is left to try.
+// DialContext connects to addr, a host and a decimal port, over network "tcp", "tcp4" or "tcp6". A
+// name is resolved once. If any of its addresses must not be dialed, none is. Up to four addresses
+// are tried in turn, alternating between the families, and the socket checks each address again
+// before it connects. For an unproven host (see [Budget]) one address is tried per dial, and
+// another one next time. ctx and 10 s limit the dial but not the connection. The errors are those
+// of [Dialer.Check], of the resolver and of the network. An error wraps [ErrBudget] if the Budget
+// refuses all remaining addresses.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr)
 	if err != nil {
@@ -116,7 +110,7 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	})
 }
 
-// resolve returns the addresses of a target, all of them permitted.
+// resolve returns the addresses of a target. All of them are permitted.
 func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]netip.Addr, error) {
 	literal, isLiteral, err := d.judge.hostPort(target)
 	if err != nil {
@@ -149,9 +143,8 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	return addrs, nil
 }
 
-// attempts picks the addresses to try for a network: the order of the answer, but
-// with the families taking turns, so that a family which is broken here costs one
-// attempt and not all of them.
+// attempts selects the addresses to try for a network. It keeps the order of the answer but
+// alternates between the families, so that a family without a route costs one attempt only.
 func attempts(addrs []netip.Addr, network string) []netip.Addr {
 	var first, second []netip.Addr
 	for _, a := range addrs {
@@ -171,8 +164,8 @@ func attempts(addrs []netip.Addr, network string) []netip.Addr {
 	return picked[:min(len(picked), mostAttempts)]
 }
 
-// inOrder calls try with one address after the other until one connects, none is
-// left, ctx is done, or an address turns out to be forbidden.
+// inOrder calls try with one address after the other until one connects, none is left, ctx is done,
+// or an address is forbidden.
 func inOrder(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (net.Conn, error),
 ) (net.Conn, error) {
@@ -194,12 +187,12 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 		}
 	}
 	if len(errs) == 0 {
-		errs = refused // nothing was tried
+		errs = refused // no address was tried
 	}
 	return nil, errors.Join(errs...)
 }
 
-// shareOf gives one of n attempts its part of the time that ctx leaves.
+// shareOf returns the part of the remaining time of ctx for one of n attempts.
 func shareOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -209,23 +202,23 @@ func shareOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(share, leastShare))
 }
 
-// Proven says that a host, given without its port, answers as what it was dialed
-// for. See [Budget.Proven].
+// Proven records that a host, without port, is the kind of server it was dialed as. See
+// [Budget.Proven].
 func (d *Dialer) Proven(host string) { d.cfg.Budget.Proven(host) }
 
-// Budget returns what counts the attempts at addresses: [Config.Budget], or the
-// Dialer's own. What it exports is to be kept over a restart.
+// Budget returns the Budget of the Dialer, which is [Config.Budget] or its own. Export it to keep
+// its records over a restart.
 func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 
-// connect dials one address for a host, of the addresses that its name has. The last
-// judgement is on what the kernel is about to be given.
+// connect dials one address of a host. addrs are all addresses of its name. The socket makes the
+// last check, on the address that is passed to the kernel.
 func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (net.Conn, error) {
 	var t *ticket
 	conn, err := d.socket(ctx, to, func(address string) (err error) {
 		if err := d.judge.socket(address); err != nil {
 			return err
 		}
-		if t == nil { // a second time would be the same connection
+		if t == nil { // the resolver called twice for one connection
 			t, err = d.charge(host, to.Addr())
 		}
 		return err
@@ -236,23 +229,23 @@ func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (n
 	case err == nil:
 		return &budgetedConn{Conn: conn, end: sync.OnceFunc(func() { d.cfg.Budget.end(t) })}, nil
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL):
-		d.cfg.Budget.cancel(t) // it is our network that has no way there
+		d.cfg.Budget.cancel(t) // the local network has no route
 		return nil, err
 	}
 	d.cfg.Budget.end(t)
 	if t.key.moved {
-		return nil, err // it may be at home at the next address
+		return nil, err // the next address may have budget left
 	}
 	return nil, &spentError{err}
 }
 
-// spentError marks the one attempt that a dial of an unproven host has.
+// spentError marks the error of the only attempt that a dial of an unproven host has.
 type spentError struct{ error }
 
 // Unwrap returns the error of the attempt.
 func (e *spentError) Unwrap() error { return e.error }
 
-// charge takes a connection out of the budget of its address; a nil ticket is free.
+// charge takes a connection from the budget of its address. A nil ticket means that it is exempt.
 func (d *Dialer) charge(host string, to netip.Addr) (*ticket, error) {
 	to = d.charged(to)
 	if !to.IsValid() {
@@ -261,9 +254,8 @@ func (d *Dialer) charge(host string, to netip.Addr) (*ticket, error) {
 	return d.cfg.Budget.begin(host, budgetPrefix(to))
 }
 
-// charged is the address whose budget a connection is taken out of: of one that
-// carries another one, that one. It is the zero Addr for what the operator has
-// opened: that is no stranger's business.
+// charged returns the address whose budget a connection uses. If an address contains another one,
+// the contained address is charged. It is the zero Addr for addresses that the operator allowed.
 func (d *Dialer) charged(to netip.Addr) netip.Addr {
 	to = to.Unmap()
 	if inner, ok := embedded(to); ok {
@@ -275,19 +267,19 @@ func (d *Dialer) charged(to netip.Addr) netip.Addr {
 	return to
 }
 
-// budgetedConn tells when it is closed.
+// budgetedConn reports its end to the Budget.
 type budgetedConn struct {
 	net.Conn
 	end func()
 }
 
-// Close closes the connection and ends what it takes of the budget.
+// Close closes the connection and releases its part of the budget.
 func (c *budgetedConn) Close() error {
 	defer c.end()
 	return c.Conn.Close()
 }
 
-// openSocket is the only place that opens a socket.
+// openSocket is the only function that opens a socket.
 func openSocket(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error) {
 	socket := net.Dialer{
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return judge(address) },

@@ -8,32 +8,32 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// judge decides which addresses may be dialed at all. It is safe for concurrent use.
+// judge decides which addresses may be dialed. It is safe for concurrent use.
 type judge struct {
 	// set by newJudge, read-only
 	allow     []netip.Prefix
 	own       []netip.AddrPort
 	ownNames  map[graspsync.HostPort]struct{}
 	hostAddrs func() ([]netip.Addr, error)
-	deny      func(graspsync.HostPort) bool // nil: nothing is
+	deny      func(graspsync.HostPort) bool // nil means no blocks
 }
 
-// newJudge expects a config that was validated.
+// newJudge expects a validated config.
 func newJudge(c Config) judge {
 	j := judge{allow: c.Allow, ownNames: make(map[graspsync.HostPort]struct{}, len(c.OwnNames)), hostAddrs: c.fixed.HostAddrs, deny: c.Deny}
 	for _, o := range c.Own {
 		j.own = append(j.own, netip.AddrPortFrom(o.Addr().Unmap().WithZone(""), o.Port()))
 	}
 	for _, n := range c.OwnNames {
-		if n, err := n.Canonical(); err == nil { // it is: n was validated
+		if n, err := n.Canonical(); err == nil { // always nil, because n was validated
 			j.ownNames[n] = struct{}{}
 		}
 	}
 	return j
 }
 
-// hostPort judges what can be judged without DNS. If the host is an address
-// it is returned, and was judged.
+// hostPort checks a host and port without DNS. If the host is an address, it is checked and
+// returned.
 func (j *judge) hostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bool, err error) {
 	canonical, err := a.Canonical()
 	if err != nil {
@@ -50,7 +50,7 @@ func (j *judge) hostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bo
 	}
 	literal, err = netip.ParseAddr(canonical.Host)
 	if err != nil {
-		return netip.Addr{}, false, nil //nolint:nilerr // it is a name, not an address
+		return netip.Addr{}, false, nil //nolint:nilerr // a name, not an address
 	}
 	host, err := j.ours()
 	if err != nil {
@@ -59,7 +59,7 @@ func (j *judge) hostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bo
 	return literal, true, j.address(netip.AddrPortFrom(literal, a.Port), host)
 }
 
-// socket judges the address that a socket is about to connect to.
+// socket checks the address that a socket is about to connect to.
 func (j *judge) socket(address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -80,13 +80,13 @@ func (j *judge) ours() ([]netip.Addr, error) {
 	return host, nil
 }
 
-// address decides about one address; host are this host's own. Everything that
-// connects comes through here.
+// address checks one address. host contains the addresses of this host. Every connection passes
+// here.
 func (j *judge) address(to netip.AddrPort, host []netip.Addr) error {
 	addr, port := to.Addr().Unmap(), to.Port()
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.Zone() != "":
-		// The unspecified address is this host, the loopback of either family.
+		// The unspecified address connects to the loopback address of either family.
 		return fmt.Errorf("%w: %s is not a destination", ErrAddress, addr)
 	case !graspsync.DialablePort(port):
 		return fmt.Errorf("%w: port %d", ErrAddress, port)

@@ -11,48 +11,47 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// ledger is what a [Budget] knows. It is told the time and does no I/O.
+// ledger contains the records of a [Budget]. It gets the time as an argument and does no I/O.
 type ledger struct {
 	cfg      BudgetConfig
 	accounts *limit.Table[accountKey, *account]
 	hosts    *limit.Table[string, *provenHost]
-	open     map[string][]*ticket // by host; bounded by the connections that stand
-	pace     *rate.Limiter        // of connections that are begun
+	open     map[string][]*ticket // by host; bounded by the number of connections
+	pace     *rate.Limiter        // of new connections
 	refused  uint64
 }
 
-// accountKey names a budget: that of an address for unproven hosts, and that for
-// hosts which were proven elsewhere.
+// accountKey identifies one of the two budgets of an address: for unproven hosts, and for hosts
+// that were proven at other addresses.
 type accountKey struct {
 	prefix netip.Prefix
 	moved  bool
 }
 
-// account is the budget of an address.
+// account is a budget of an address.
 type account struct {
 	backoff.Record
-	open   int  // connections that are made or stand, and are not proven
-	shared bool // a host was proven here
+	open   int  // connections that are being made or open, and unproven
+	shared bool // a host was proven at this address
 }
 
-// provenHost has the addresses at which a host was proven, the latest last.
+// provenHost contains the addresses at which a host was proven, the latest last.
 type provenHost struct{ at []netip.Prefix }
 
-// mostProofs bounds the addresses kept of one host. Some names have dozens.
+// mostProofs is the maximum number of kept addresses of one host. Some names have dozens.
 const mostProofs = 16
 
-// sharedBackoff is the longest wait at an address where a host was proven. It has a
-// server of the kind that is looked for, maybe the front end of many, to which an
-// attempt a minute is nothing; and made-up names behind it, of which one fails at each
-// turn, must not keep a new one waiting for days.
+// sharedBackoff is the maximum wait at an address where a host was proven. Such a server, maybe the
+// front end of many, can stand one attempt per minute. Without this maximum, invented names behind
+// the address that fail in turn would delay a new host for days.
 const sharedBackoff = time.Minute
 
-// ticket is a connection that is being made or stands.
+// ticket is a connection that is being made or is open.
 type ticket struct {
 	host   string
 	key    accountKey
-	second bool // the host has another one here: one failure is enough
-	fine   bool // its end is no failure
+	second bool // the host has another one at this address; count one failure
+	fine   bool // its end is not a failure
 }
 
 func newLedger(c BudgetConfig) ledger {
@@ -65,7 +64,7 @@ func newLedger(c BudgetConfig) ledger {
 	}
 }
 
-// begin returns a nil ticket for what is free.
+// begin returns a nil ticket if the connection is exempt.
 func (l *ledger) begin(host string, to netip.Prefix, now time.Time) (*ticket, error) {
 	proven, known := l.hosts.Get(host)
 	if known {
@@ -92,8 +91,8 @@ func (l *ledger) begin(host string, to netip.Prefix, now time.Time) (*ticket, er
 	return t, nil
 }
 
-// put stores the account of an address, in place of the one heard of longest ago that waits for no attempt. It reports false
-// if a new one has no room.
+// put stores the account of an address. If the table is full, the least recently used account that
+// waits for no attempt is dropped. It returns false if there is none.
 func (l *ledger) put(k accountKey, a *account, now time.Time) bool {
 	_, ok := l.accounts.PutKeeping(k, limit.Stranger{}, 0, a, func(k accountKey) bool {
 		known, _ := l.accounts.Get(k)
@@ -109,8 +108,8 @@ func (l *ledger) account(k accountKey) *account {
 	return &account{}
 }
 
-// tried is when an unproven host last tried the address; never, if this host is free
-// there.
+// tried returns the time of the last attempt of an unproven host at the address, or zero if this
+// host is exempt there.
 func (l *ledger) tried(host string, to netip.Prefix) time.Time {
 	proven, known := l.hosts.Get(host)
 	if known && slices.Contains(proven.at, to) {
@@ -119,7 +118,7 @@ func (l *ledger) tried(host string, to netip.Prefix) time.Time {
 	return l.account(accountKey{to, known}).LastAttempt
 }
 
-// wait returns how long a connection has to wait, 0 if it may be begun.
+// wait returns the time until a connection may begin, or 0.
 func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
 	most := l.cfg.fixed.PerAddress
 	if !t.second {
@@ -134,7 +133,7 @@ func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
 	return time.Duration(max(0, 1-l.pace.TokensAt(now)) * float64(time.Minute) / float64(l.cfg.PerMinute))
 }
 
-// end ends a connection. Without proof it was a failure, whatever ended it.
+// end ends a connection. Without proof it counts as a failure, whatever ended it.
 func (l *ledger) end(t *ticket, now time.Time) {
 	if !l.cancel(t) || t.second || t.fine {
 		return
@@ -144,8 +143,8 @@ func (l *ledger) end(t *ticket, now time.Time) {
 	l.put(t.key, a, now)
 }
 
-// cancel ends a connection that is no failure. It returns false if the host was
-// proven meanwhile.
+// cancel ends a connection without counting a failure. It returns false if the host was proven in
+// the meantime.
 func (l *ledger) cancel(t *ticket) bool {
 	if !l.leave(t) {
 		return false
@@ -156,7 +155,7 @@ func (l *ledger) cancel(t *ticket) bool {
 	return true
 }
 
-// leave takes a ticket out of those that are open, and reports whether it was there.
+// leave removes a ticket from the open ones and reports whether it was open.
 func (l *ledger) leave(t *ticket) bool {
 	list := l.open[t.host]
 	i := slices.Index(list, t)
@@ -175,9 +174,8 @@ func (l *ledger) fail(a *account, now time.Time) {
 	a.Record = l.waits(a).Fail(a.Record, now, l.random())
 }
 
-// rules are those of the backoff of an address. Where a host was proven there is a server
-// of the kind that is looked for, so that others that share its address are not put off
-// for a day: it is never dead.
+// rules returns the backoff rules of an address. An address where a host was proven is never dead,
+// so that other hosts at this address are not delayed for a day.
 func (l *ledger) rules(a *account) backoff.Rules {
 	rules := backoff.Rules{
 		Base: l.cfg.fixed.BaseBackoff, Max: l.cfg.fixed.MaxBackoff, DeadAfter: l.cfg.fixed.DeadAfter, DeadInterval: l.cfg.fixed.DeadInterval,
@@ -189,7 +187,7 @@ func (l *ledger) rules(a *account) backoff.Rules {
 	return rules
 }
 
-// waits are the rules by which a failure lengthens the wait.
+// waits contains the rules by which a failure lengthens the wait.
 func (l *ledger) waits(a *account) backoff.Rules {
 	rules := l.rules(a)
 	if a.shared {
@@ -198,16 +196,16 @@ func (l *ledger) waits(a *account) backoff.Rules {
 	return rules
 }
 
-// random returns a number in [0, 1), whatever a caller plugs in.
+// random returns a number in [0, 1) for any Rand of the caller.
 func (l *ledger) random() float64 {
 	if r := l.cfg.fixed.Rand(); r >= 0 && r < 1 {
 		return r
 	}
-	return 0 // also for what is no number
+	return 0 // also for NaN
 }
 
-// answered has the connections of a host that stand end without being failures. An
-// address where there was none owes no pause after a restart either.
+// answered marks the open connections of a host, so that their end is not a failure. An address
+// without other attempts owes no pause after a restart.
 func (l *ledger) answered(host string) {
 	for _, t := range l.open[host] {
 		t.fine = true
@@ -217,7 +215,7 @@ func (l *ledger) answered(host string) {
 	}
 }
 
-// prove makes a host free at the addresses to which it is connected.
+// prove makes a host exempt at the addresses to which it is connected.
 func (l *ledger) prove(host string) {
 	p, ok := l.hosts.Get(host)
 	if !ok {
