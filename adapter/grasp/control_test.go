@@ -188,7 +188,7 @@ func TestAuthorIsBannedAndPurged(t *testing.T) {
 		}
 		require.Len(t, c.served(), 3)
 		c.eventually("counted", func() bool {
-			return c.server.Sync().Status().Events.Rejected["blocked: this server takes nothing by this author"] == 3 // of ephemeral ones nothing is kept
+			return c.server.Sync().Manager().Status().Events.Rejected["blocked: this server takes nothing by this author"] == 3 // of ephemeral ones nothing is kept
 		})
 		c.restart()
 	}
@@ -235,12 +235,12 @@ func TestOtherCommands(t *testing.T) {
 		require.Equal(t, "a text", info["description"])
 		require.Equal(t, "https://icon.example/x.png", info["icon"])
 		c.eventually("followed", func() bool {
-			all := c.server.Sync().Status().Relays
+			all := c.server.Sync().Manager().Status().Relays
 			return len(all) == 1 && all[0].Bootstrap && all[0].URL.String() == "wss://127.0.0.2:8443"
 		})
 		c.restart()
 	}
-	c.eventually("followed", func() bool { return len(c.server.Sync().Status().Relays) == 1 })
+	c.eventually("followed", func() bool { return len(c.server.Sync().Manager().Status().Relays) == 1 })
 	c.must("retry", "wss://127.0.0.2:8443")
 	c.must("resync", "relay", "127.0.0.2:8443")
 	c.must("resync", "repository", ref)
@@ -248,7 +248,7 @@ func TestOtherCommands(t *testing.T) {
 	require.Contains(t, c.must("maintain", ref), "Packs")
 	c.must("bootstrap", "remove", "127.0.0.2:8443")
 	c.restart()
-	require.Empty(t, c.server.Sync().Status().Relays)
+	require.Empty(t, c.server.Sync().Manager().Status().Relays)
 
 	pull := relaytest.NewKey("stranger").PullRequest(nostr.Now()-20, owner.Ref("repo"), "copied", commitOn(c, work))
 	require.Empty(t, c.publish(pull))
@@ -336,7 +336,7 @@ func TestReloadThatFailedIsMadeGood(t *testing.T) {
 	}
 	require.NoError(t, commands.Reload(t.Context(), reads(file)))
 	require.Zero(t, waits())
-	c.eventually("followed", func() bool { return len(c.server.Sync().Status().Relays) == 1 })
+	c.eventually("followed", func() bool { return len(c.server.Sync().Manager().Status().Relays) == 1 })
 	require.NoError(t, commands.Reload(t.Context(), reads(rules.File{})))
-	c.eventually("not followed", func() bool { return len(c.server.Sync().Status().Relays) == 0 })
+	c.eventually("not followed", func() bool { return len(c.server.Sync().Manager().Status().Relays) == 0 })
 }

@@ -28,71 +28,50 @@ func (r *rig) explained(ev *nostr.Event) control.Explanation {
 // What a hook of the embedder's refused to a client "never arrived since the start", whatever the
 // client had heard.
 func TestExplainHookThatRefusesClients(t *testing.T) {
-	for when, want := range map[string]string{
-		"before New": "blocked: banned",
-		"after New":  "a RejectEvent hook that was added after graspsync's own",
-	} {
-		t.Run(when, func(t *testing.T) {
-			r := unstarted(t)
-			var banned ban
-			hook := func(relay *khatru.Relay) { relay.RejectEvent = append(relay.RejectEvent, banned.hook) }
-			if when == "before New" {
-				r.configure = func(relay *khatru.Relay, _ *grasp.Config) { hook(relay) }
-			} else {
-				r.later = hook
-			}
-			r.start()
-			defer r.stop()
-			good, bad := relaytest.NewKey("good"), relaytest.NewKey("bad")
-			banned.add(bad)
-			refused, taken := bad.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr), good.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
-			require.Len(t, r.publish(refused, taken), 1)
+	r := unstarted(t)
+	var banned ban
+	r.configure = func(relay *khatru.Relay, _ *grasp.Config) { relay.RejectEvent = append(relay.RejectEvent, banned.hook) }
+	r.start()
+	defer r.stop()
+	good, bad := relaytest.NewKey("good"), relaytest.NewKey("bad")
+	banned.add(bad)
+	refused, taken := bad.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr), good.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
+	require.Len(t, r.publish(refused, taken), 1)
 
-			x := r.explained(refused)
-			require.Equal(t, "refused", x.Is)
-			require.Equal(t, bad.Hex(), x.Event.Event.Author.String())
-			require.Contains(t, x.Answer[0], want)
-			require.Contains(t, x.String(), "It came from a client, and was judged at ")
-			require.Equal(t, "held", r.explained(taken).Is)
-			never := bad.Hosted(nostr.Now()-99, "never", "ws://"+r.addr)
-			require.Contains(t, r.explained(never).String(), "never arrived since the start")
-		})
-	}
+	x := r.explained(refused)
+	require.Equal(t, "refused", x.Is)
+	require.Equal(t, bad.Hex(), x.Event.Event.Author.String())
+	require.Contains(t, x.Answer[0], "blocked: banned")
+	require.Contains(t, x.String(), "It came from a client, and was judged at ")
+	require.Equal(t, "held", r.explained(taken).Is)
+	never := bad.Hosted(nostr.Now()-99, "never", "ws://"+r.addr)
+	require.Contains(t, r.explained(never).String(), "never arrived since the start")
 }
 
 // A hook that does not know of an event that is served has no say in what is answered, nor has one
 // that refused it before.
 func TestExplainHookThatChangesItsMind(t *testing.T) {
-	for _, when := range []string{"before New", "after New"} {
-		t.Run(when, func(t *testing.T) {
-			r := unstarted(t)
-			refuses := true
-			hook := func(relay *khatru.Relay) {
-				relay.RejectEvent = append(relay.RejectEvent, func(ctx context.Context, _ *nostr.Event) (bool, string) {
-					return refuses && !khatruadapter.IsSynced(ctx), "auth-required: who are you?"
-				})
-			}
-			if when == "before New" {
-				r.configure = func(relay *khatru.Relay, _ *grasp.Config) { hook(relay) }
-			} else {
-				r.later = hook
-			}
-			r.start()
-			defer r.stop()
-			ann := relaytest.NewKey("owner").Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
-			_, err := r.relay.AddEvent(t.Context(), ann)
-			require.ErrorContains(t, err, "auth-required")
-			require.Equal(t, "refused", r.explained(ann).Is)
-			refuses = false
-			_, err = r.relay.AddEvent(t.Context(), ann)
-			require.NoError(t, err)
-			require.Equal(t, "held", r.explained(ann).Is)
-			e, err := graspsync.ParseEvent(ann)
-			require.NoError(t, err)
-			require.NoError(t, r.server.Sync().Remove(t.Context(), e))
-			require.NotEqual(t, "refused", r.explained(ann).Is)
+	r := unstarted(t)
+	refuses := true
+	r.configure = func(relay *khatru.Relay, _ *grasp.Config) {
+		relay.RejectEvent = append(relay.RejectEvent, func(ctx context.Context, _ *nostr.Event) (bool, string) {
+			return refuses && !khatruadapter.IsSynced(ctx), "auth-required: who are you?"
 		})
 	}
+	r.start()
+	defer r.stop()
+	ann := relaytest.NewKey("owner").Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
+	_, err := r.relay.AddEvent(t.Context(), ann)
+	require.ErrorContains(t, err, "auth-required")
+	require.Equal(t, "refused", r.explained(ann).Is)
+	refuses = false
+	_, err = r.relay.AddEvent(t.Context(), ann)
+	require.NoError(t, err)
+	require.Equal(t, "held", r.explained(ann).Is)
+	e, err := graspsync.ParseEvent(ann)
+	require.NoError(t, err)
+	require.NoError(t, r.server.Sync().Remove(t.Context(), e))
+	require.NotEqual(t, "refused", r.explained(ann).Is)
 }
 
 // What a relay brought and a hook refused was said to be refused by a hook, and not why.

@@ -68,7 +68,7 @@ func TestSyncedWithoutRoom(t *testing.T) {
 	us.configure = crowded(t, follow(other))
 	us.start()
 	theirs := other.publishRepo(owner, us)
-	us.eventually("both were tried", func() bool { return us.server.Sync().Status().Events.Failed >= 2 })
+	us.eventually("both were tried", func() bool { return us.server.Sync().Manager().Status().Events.Failed >= 2 })
 	for _, ev := range theirs {
 		require.False(t, us.serves(ev))
 		require.False(t, us.waits(ev))

@@ -115,7 +115,7 @@ func TestBannedAuthorStaysOutOfSync(t *testing.T) {
 			require.Empty(t, other.publish(pr))
 			us.eventually("the good one is here", func() bool { return us.serves(ours[0]) && us.serves(ours[1]) })
 			us.eventually("the bad one was refused", func() bool {
-				return us.server.Sync().Status().Events.Rejected["blocked: refused by a hook of the relay"] >= 2
+				return us.server.Sync().Manager().Status().Events.Rejected["blocked: refused by a hook of the relay"] >= 2
 			})
 			for _, ev := range append(theirs, pr) {
 				require.False(t, us.serves(ev))
@@ -189,7 +189,7 @@ func TestReleasedIsCounted(t *testing.T) {
 	require.Len(t, us.publish(direct.Announcement(nostr.Now(), "x", nil, nil)), 1)
 	var s relaysync.Status
 	us.eventually("it is counted", func() bool {
-		s = us.server.Sync().Status()
+		s = us.server.Sync().Manager().Status()
 		return len(s.Relays) > 0 && s.Relays[0].Stored >= 2 && s.Events.Sources["direct"] >= 2 && len(s.Events.Rejected) > 0
 	})
 	require.EqualValues(t, 2, s.Events.Stored)

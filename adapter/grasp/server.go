@@ -98,9 +98,10 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}); err != nil {
 		return nil, err
 	}
+	manager := s.sync.Manager()
 	host := purgatoryadapter.Host{
-		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Held, Removed: s.removed,
-		Postponed: s.sync.Postponed, Lists: policy.Lists,
+		Store: s.sync.Store(), Release: s.sync.Release, Held: manager.Held, Removed: s.removed,
+		Postponed: manager.Postponed, Lists: policy.Lists,
 	}
 	tell := cfg.Purgatory.Observe
 	cfg.Purgatory.Observe = func(o purgatory.Observation) {
@@ -121,7 +122,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	s.lists = policy.Lists
 	if s.commands, err = control.New(control.Config{
-		Rules: cfg.Rules, Sync: s.sync.Manager(), Store: s.sync.Store(), Remove: s.sync.Remove, Purgatory: s.purgatory,
+		Rules: cfg.Rules, Sync: manager, Store: s.sync.Store(), Remove: s.sync.Remove, Purgatory: s.purgatory,
 		Repositories: s.repos, Lists: s.lists, Bootstrap: configured, Audit: cfg.Audit, Logger: cfg.Logger,
 	}); err != nil {
 		return nil, err
@@ -155,7 +156,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	about["limitation"] = limits
 	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.commands, s.whole, cfg.Criteria, cfg.Curation}
-	s.readiness = readiness.New(s.sync.Ready(), func() error { return errors.Join(s.sync.Writable(), s.purgatory.Ready()) }, cfg.State, s.repos.Writable)
+	s.readiness = readiness.New(manager.Ready(), func() error { return errors.Join(s.sync.Writable(), s.purgatory.Ready()) }, cfg.State, s.repos.Writable)
 	return s, nil
 }
 
@@ -169,12 +170,12 @@ func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayI
 // record nor its data could be kept, and what comes by sync is tried again.
 type bounded struct {
 	*purgatory.Purgatory
-	room func(e *nostr.Event) error
+	room func(e graspsync.Event) error
 }
 
 // Submit is that of the purgatory.
 func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
-	if err := b.room(e.Event); err != nil {
+	if err := b.room(e); err != nil {
 		return purgatory.Answer{}, err
 	}
 	return b.Purgatory.Submit(ctx, e, src)
@@ -183,7 +184,7 @@ func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.So
 // removed takes note of an event that waited and will not be served: a hook may have come
 // to refuse its author when its data was here already.
 func (s *Server) removed(e graspsync.Event) {
-	s.sync.Removed(e)
+	s.sync.Manager().Removed(e)
 	if s.purgatory != nil { // else it is being opened, and looks at everything
 		s.purgatory.Departed(e)
 	}
@@ -285,7 +286,7 @@ func (s *Server) Control(by string) control.Control { return s.commands.By(by) }
 // out.
 func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
 	return control.Explainer{
-		Explainer: explain.Explainer{Sync: s.sync, Purgatory: s.purgatory, Repositories: s.repos},
+		Explainer: explain.Explainer{Sync: s.sync.Manager(), Purgatory: s.purgatory, Repositories: s.repos},
 		Rules:     s.commands.Rules(), Store: s.sync.Store(),
 	}.Explain(ctx, text)
 }

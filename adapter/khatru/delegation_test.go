@@ -9,51 +9,16 @@ import (
 
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
-
-// What the manager is told and asks through Sync it is told and asks, each once.
-func TestSyncPassesOnToTheManager(t *testing.T) {
-	var gone []string
-	cfg := Config{Store: eventstoreadapter.Config{Removed: func(e graspsync.Event) { gone = append(gone, e.ID.String()) }}}
-	s, store, m := embed(t, khatru.NewRelay(), newSlice(t), cfg)
-	a, b, c := event(alice, 1, start), event(alice, 1, start), event(alice, 1, start)
-	s.Held(eventtest.Of(a))
-	s.Postponed(eventtest.Of(b))
-	s.Removed(eventtest.Of(c))
-	assert.Equal(t, []string{"held " + a.ID, "postponed " + b.ID}, m.said)
-	assert.Equal(t, []string{c.ID}, m.gone())
-	assert.Same(t, gauge, s.Collector("ngit").(prometheus.Gauge))
-	ref := graspsync.RepoRef{Identifier: "repo"}
-	st, err := s.RepoStatus(t.Context(), ref)
-	require.ErrorIs(t, err, errUnknownRepo)
-	assert.Equal(t, ref, st.Ref)
-	n := 0
-	for _, err := range s.Repositories(t.Context()) {
-		require.ErrorIs(t, err, errUnknownRepo)
-		n++
-	}
-	assert.Equal(t, 1, n)
-	refs, err := s.Refs(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []graspsync.RepoRef{{Identifier: "one"}}, refs)
-	outlines, err := s.Outlines(t.Context(), ref, ref)
-	require.NoError(t, err)
-	assert.Equal(t, []relaysync.RepoStatus{{Ref: ref}, {Ref: ref}}, outlines)
-	assert.Empty(t, gone)
-	importEvents(t, store, a, event(alice, 5, start, nostr.Tag{"e", a.ID}))
-	assert.Equal(t, []string{a.ID}, gone, "whoever was told of removals before is")
-}
 
 // A client's event needs no authentication when it is released; one that came by sync is
 // asked about like others.
@@ -62,7 +27,7 @@ func TestReleasedAsWhatItCame(t *testing.T) {
 	relay.RejectEvent = append(relay.RejectEvent, func(context.Context, *nostr.Event) (bool, string) {
 		return true, "auth-required: who are you?"
 	})
-	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 	s, _, m := embed(t, relay, newSlice(t), Config{})
 	for kind, want := range map[graspsync.SourceKind]graspsync.Result{graspsync.Direct: graspsync.Stored, graspsync.Live: graspsync.Refused} {
 		e := event(alice, 1, start)
@@ -109,7 +74,7 @@ func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 			return e.PubKey == spammer.Hex(), "blocked: spam"
 		})
 		policy := &keeps{Policy: relaysync.NewGRASPPolicy(identity)}
-		expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+		expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 		s, err := New(relay, db, identity, Config{Transport: net, Sync: relaysync.Config{
 			Policy: policy, Holder: holder{}, Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
 		}})
@@ -121,8 +86,8 @@ func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 		policy.mu.Lock()
 		defer policy.mu.Unlock()
 		assert.Equal(t, []string{wanted.ID}, policy.asked)
-		assert.Equal(t, uint64(1), s.Status().Events.Rejected[embedding.ReasonHook])
-		assert.Equal(t, uint64(1), s.Status().Events.Held)
+		assert.Equal(t, uint64(1), s.Manager().Status().Events.Rejected[embedding.ReasonHook])
+		assert.Equal(t, uint64(1), s.Manager().Status().Events.Held)
 	})
 }
 

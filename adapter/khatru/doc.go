@@ -29,10 +29,9 @@
 //	                          for whom a hook keeps out. Again when an event is released
 //	                          that was held, and when one that a client published is judged
 //	                          again since it gave way: it is dropped if it is refused then.
-//	                          What one refuses is remembered for EventState, with its
-//	                          words if it was there before New. Of one that was added
-//	                          later it is known that it has refused what came to ours and
-//	                          no further, and not why: khatru tells the client only.
+//	                          What one that was there before New refuses to a client is
+//	                          recorded for EventState of the SyncManager. What one that was
+//	                          added later refuses only the client hears.
 //	StoreEvent, ReplaceEvent  for what clients publish by khatru, first of all ours, which
 //	                          asks a policy that holds events. For what is synced or
 //	                          released after the backend has stored it: a second store is
@@ -66,8 +65,8 @@
 //
 // # Events that are held
 //
-// A policy that holds events ([relaysync.Config].Holder) says later, through [Sync.Release] and
-// [Sync.Removed], what became of them, and through [Sync.Held] what it holds again.
+// A policy that holds events ([relaysync.Config].Holder) says later, through [Sync.Release] and Removed of the
+// SyncManager, what became of them, and through its Held what it holds again.
 // [Information] serves a NIP-11 document that
 // says what a GRASP server has to.
 //

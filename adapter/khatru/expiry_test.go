@@ -37,7 +37,8 @@ func TestExpiry(t *testing.T) {
 		relay.DeleteEvent = append(relay.DeleteEvent, func(context.Context, *nostr.Event) error { panic("index is gone") })
 		// room for two: the third is found when they have gone
 		expectLog(t, "ERROR hook of the relay failed DeleteEvent")
-		s, store, m := embed(t, relay, db, Config{fixed: constants{MaxExpiring: 2}})
+		s, store, m := embed(t, relay, db, Config{})
+		s.core.Upkeep = embedding.NewUpkeep(s.core, 2)
 		stop := run(t, s)
 		synctest.Wait()
 		assert.Empty(t, m.gone())
@@ -138,7 +139,8 @@ func TestExpiryOfOneThatStays(t *testing.T) {
 		others = all[1:]
 		db.id.Store(&all[0])
 		expectLog(t, "ERROR expired events could not be removed")
-		s, _, m := embed(t, relay, db, Config{fixed: constants{MaxExpiring: 3}})
+		s, _, m := embed(t, relay, db, Config{})
+		s.core.Upkeep = embedding.NewUpkeep(s.core, 3)
 		stop := run(t, s)
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()

@@ -76,7 +76,7 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 			})
 			require.NoError(t, err)
 			host := purgatoryadapter.Host{
-				Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Postponed: s.Postponed, Lists: policy.Lists,
+				Store: s.Store(), Release: s.Release, Held: s.Manager().Held, Removed: s.Manager().Removed, Postponed: s.Manager().Postponed, Lists: policy.Lists,
 			}
 			git := fetchtest.New()
 			waits, err := purgatory.Open(t.Context(), host.Relay(), git, git, state.NewMemory(),
@@ -97,11 +97,11 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 				a.Publish(ev)
 				after(time.Minute) // whatever comes of it has come before the next one
 				if i == len(all)-2 {
-					require.EqualValues(t, 1, s.Status().Events.Waiting, "the state has nothing to wait with")
+					require.EqualValues(t, 1, s.Manager().Status().Events.Waiting, "the state has nothing to wait with")
 				}
 			}
 			require.Len(t, waits.Held(nostr.Filter{}), len(all))
-			require.Zero(t, s.Status().Events.Waiting)
+			require.Zero(t, s.Manager().Status().Events.Waiting)
 			cancel()
 			wg.Wait()
 		})

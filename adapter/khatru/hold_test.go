@@ -69,7 +69,7 @@ func TestHeldDirectEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Duplicate, o.Result)
 
-		require.NoError(t, s.store.Backend().DeleteEvent(t.Context(), e))
+		require.NoError(t, s.Store().Backend().DeleteEvent(t.Context(), e))
 		m.mu.Lock()
 		m.stored = nil
 		m.mu.Unlock()
@@ -86,7 +86,7 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 	relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, e *nostr.Event) (bool, string) {
 		return e.ID == refused.ID, "blocked: not any more"
 	})
-	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
 	defer run(t, s)()
 	unstorable := signed(t, nostr.GeneratePrivateKey(), 1)
@@ -106,7 +106,7 @@ func TestHoldingWantsReplaceHooks(t *testing.T) {
 	relay := khatru.NewRelay()
 	db := newSlice(t)
 	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
-	_, _, err := build(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
+	_, err := build(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
 	require.ErrorIs(t, err, errReplace)
 }
 

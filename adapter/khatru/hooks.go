@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
-	"github.com/graspsync/graspsync/nip34"
 )
 
 // IsSynced reports whether a hook of the relay is called for an event that came by
@@ -81,13 +80,13 @@ func (s *Sync) sure(h hook) hook {
 		}
 		switch err := h(ctx, e); {
 		case errors.Is(err, eventstore.ErrDupEvent):
-			if s.unsure.Take(parsed.ID) {
+			if s.core.Unsure.Take(parsed.ID) {
 				return nil
 			}
-			s.env.FollowRemovals(ctx) // no OnEventSaved does
+			s.core.FollowRemovals(ctx) // no OnEventSaved does
 			return err
 		case err != nil && !errors.Is(err, eventstoreadapter.ErrDeleted) && !errors.Is(err, eventstoreadapter.ErrUnstorable):
-			s.unsure.Add(graspsync.Incoming{Event: parsed})
+			s.core.Unsure.Add(graspsync.Incoming{Event: parsed})
 			return err
 		default:
 			return err
@@ -116,7 +115,7 @@ func (s *Sync) wire() {
 	r := s.relay
 	s.elsewhere = slices.Clone(r.QueryEvents)
 	if len(r.StoreEvent) == 0 && len(r.QueryEvents) == 0 {
-		b := s.store.Backend()
+		b := s.core.Store.Backend()
 		r.StoreEvent = append(r.StoreEvent, first(s.sure(b.SaveEvent)))
 		r.ReplaceEvent = append(r.ReplaceEvent, first(s.sure(b.ReplaceEvent)))
 		r.DeleteEvent = append(r.DeleteEvent, first(b.DeleteEvent))
@@ -138,7 +137,7 @@ func (s *Sync) wire() {
 	for i, del := range r.DeleteEvent {
 		r.DeleteEvent[i] = accepted(del)
 	}
-	if s.gate && s.env.Holding {
+	if s.core.Gate && s.core.Holding {
 		r.StoreEvent = slices.Insert(r.StoreEvent, 0, first(s.hold))
 		r.ReplaceEvent = slices.Insert(r.ReplaceEvent, 0, first(s.hold))
 	}
@@ -146,17 +145,12 @@ func (s *Sync) wire() {
 		r.RejectEvent[i] = s.overheard(theirs)
 	}
 	r.RejectEvent = append(r.RejectEvent, s.reject)
-	for _, hooks := range [][]hook{r.StoreEvent, r.ReplaceEvent} {
-		if len(hooks) > 0 {
-			hooks[0] = s.arriving(hooks[0])
-		}
-	}
 	r.RejectFilter = slices.Insert(r.RejectFilter, 0, s.refuse)
 	r.RejectCountFilter = slices.Insert(r.RejectCountFilter, 0, s.refuse)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
 	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
 		if parsed, err := graspsync.ParseEvent(e); err == nil { // else sync has never heard of it
-			s.manager.Removed(parsed)
+			s.core.Manager.Removed(parsed)
 		}
 		return nil
 	})))
@@ -180,90 +174,46 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 // msgBareD is for what khatru would crash of.
 const msgBareD = "invalid: d tag without a value"
 
-// reject is our RejectEvent hook. What it refuses is remembered for who asks why.
+// overheard records what a hook of the relay refuses to a client.
+func (s *Sync) overheard(theirs judge) judge {
+	return func(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
+		if reject, msg = theirs(ctx, e); reject {
+			if parsed, err := graspsync.ParseEvent(e); err == nil { // else it has no name to be remembered by
+				s.core.Overhear(ctx, parsed, msg)
+			}
+		}
+		return reject, msg
+	}
+}
+
+// reject is our RejectEvent hook.
 func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
 	if IsSynced(ctx) {
 		return false, ""
 	}
 	parsed, err := graspsync.ParseEvent(e)
-	if err == nil {
-		if reason := s.env.Blocked(parsed); reason != "" {
-			if !nostr.IsEphemeralKind(e.Kind) {
-				s.manager.Refused(parsed, reason)
-			}
-			return true, reason
+	msg = s.core.Reject(ctx, e.Kind, parsed, err, func() string {
+		switch {
+		case bareD(e):
+			return msgBareD
+		case strings.ToLower(e.Sig) != e.Sig: // khatru takes it, and other relays do not
+			return "invalid: the sig is not lower-case hex"
 		}
-	}
-	if nostr.IsEphemeralKind(e.Kind) {
-		return false, ""
-	}
-	switch {
-	case s.questions.Closed():
-		msg = embedding.MsgEnding
-	case bareD(e):
-		msg = msgBareD
-	case err != nil:
-		msg = "invalid: " + err.Error()
-	case strings.ToLower(e.Sig) != e.Sig: // khatru takes it, and other relays do not
-		msg = "invalid: the sig is not lower-case hex"
-	}
-	if msg != "" { // what is no event has no name to be remembered by
-		s.log.Debug("event refused", "event", graspsync.Printable(e.ID), "kind", e.Kind, "source", graspsync.Direct.String(), "reason", msg)
-		return true, msg
-	}
-	if msg = s.env.Refuses(ctx, parsed); msg != "" {
-		s.manager.Refused(parsed, msg)
-		return true, msg
-	}
-	if s.gate && !s.env.Holding { // a policy that holds is asked once no hook has refused the event
-		if verdict, msg := s.env.Verdict(ctx, parsed); verdict.Decision != graspsync.Accept {
-			return true, msg
-		}
-	}
-	s.passing.add(parsed)
-	return false, ""
+		return ""
+	})
+	return msg != "", msg
 }
 
-// undeletable asks the OverwriteDeletionOutcome hooks about what a deletion would
-// remove, and returns why it must not. As with khatru one event that must stay is enough
-// to refuse the deletion, and a client's is refused if it names somebody else's event.
-func (s *Sync) undeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
-	if perr := embedding.Protect(func() { msg, err = s.askDeletable(ctx, deletion) }); perr != nil {
-		return "", fmt.Errorf("%w: OverwriteDeletionOutcome: %w", ErrHook, perr)
+// mayDelete asks the OverwriteDeletionOutcome hooks, of which the last one decides.
+func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
+	ok, why := false, ""
+	for _, hook := range s.relay.OverwriteDeletionOutcome {
+		ok, why = hook(ctx, target.Event, deletion.Event)
 	}
-	return msg, err
-}
-
-func (s *Sync) askDeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
-	hooks := s.relay.OverwriteDeletionOutcome
-	if deletion.Kind != nostr.KindDeletion || (IsSynced(ctx) && len(hooks) == 1) { // that one is ours
+	if ok {
 		return "", nil
 	}
-	named := deletion
-	if len(hooks) == 1 { // ours has nothing against what is named by its address: it is of the author's
-		named = embedding.ByID(deletion)
-	}
-	targets, err := s.store.Targets(ctx, named)
-	if err != nil {
-		return "", err
-	}
-	targets = embedding.Distinct(append(targets, s.targetsElsewhere(ctx, named)...))
-	removed := nip34.NewTombstones(s.env.Us)
-	removed.Add(deletion)
-	for _, target := range targets {
-		version := !nostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it may be too new
-		if !removed.Cover(target) && (version || IsSynced(ctx)) {
-			continue
-		}
-		ok, why := false, ""
-		for _, hook := range hooks {
-			ok, why = hook(ctx, target.Event, deletion.Event)
-		}
-		if !ok {
-			return nostr.NormalizeOKMessage(why, "blocked"), nil
-		}
-	}
-	return "", nil
+	return nostr.NormalizeOKMessage(why, "blocked"), nil
 }
 
 // bareD reports whether the d tag that khatru takes for the identifier has no
@@ -280,45 +230,23 @@ func bareD(e *nostr.Event) bool {
 	return false
 }
 
-// targetsElsewhere returns what hooks of the relay that query give of what a deletion
-// names: not all they have need be in the backend.
-func (s *Sync) targetsElsewhere(ctx context.Context, deletion graspsync.Event) (targets []graspsync.Event) {
+// query returns what the relay's own hooks that query give.
+func (s *Sync) query(ctx context.Context, f nostr.Filter) (found []graspsync.Event) {
 	for _, q := range s.elsewhere {
-		targets = append(targets, embedding.Elsewhere(deletion, func(f nostr.Filter) []graspsync.Event { return s.queried(ctx, q, f) })...)
-	}
-	return embedding.Distinct(targets)
-}
-
-// queried is what a hook of the relay's that queries gives.
-func (s *Sync) queried(ctx context.Context, q query, f nostr.Filter) (found []graspsync.Event) {
-	err := embedding.Protect(func() {
-		if ch, err := q(ctx, f); err == nil {
+		s.core.Call("QueryEvents", func() error {
+			ch, err := q(ctx, f)
+			if err != nil {
+				return nil //nolint:nilerr // it says so to clients
+			}
 			for e := range ch {
 				if parsed, err := graspsync.ParseEvent(e); err == nil {
 					found = append(found, parsed)
 				}
 			}
-		}
-	})
-	if err != nil {
-		s.log.Error("hook of the relay failed", "hook", "QueryEvents", "err", err)
+			return nil
+		})
 	}
 	return found
-}
-
-// deleteElsewhere calls the DeleteEvent hooks for what a stored deletion covers that is
-// not in the backend.
-func (s *Sync) deleteElsewhere(ctx context.Context, deletion graspsync.Event) {
-	if deletion.Kind != nostr.KindDeletion {
-		return
-	}
-	removed := nip34.NewTombstones(s.env.Us)
-	removed.Add(deletion)
-	for _, target := range s.targetsElsewhere(ctx, deletion) {
-		if removed.Cover(target) {
-			s.followRemoved(ctx, target)
-		}
-	}
 }
 
 // saved is our OnEventSaved hook. It returns when a deletion is executed, before its
@@ -331,9 +259,8 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if err != nil {
 		return // our own store has none such
 	}
-	s.passing.arrived(parsed.ID) // no hook stores it if khatru is to store versions by itself, and has a newer one
-	s.upkeep.Submitted(context.WithoutCancel(ctx), parsed)
-	s.deleteElsewhere(context.WithoutCancel(ctx), parsed)
+	s.core.Upkeep.Submitted(context.WithoutCancel(ctx), parsed)
+	s.core.DeleteElsewhere(context.WithoutCancel(ctx), parsed)
 }
 
 // followRemoved calls the DeleteEvent hooks for what has left the backend.
@@ -354,34 +281,24 @@ func (s *Sync) followStored(ctx context.Context, e *nostr.Event) {
 // it is among them.
 func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Event) {
 	for _, hook := range hooks {
-		var err error
-		if perr := embedding.Protect(func() { err = hook(ctx, e) }); perr != nil {
-			err = perr
-		}
-		if err != nil && !errors.Is(err, eventstore.ErrDupEvent) {
-			s.log.Error("hook of the relay failed", "hook", name, "err", err)
-		}
+		s.core.Call(name, func() error {
+			if err := hook(ctx, e); !errors.Is(err, eventstore.ErrDupEvent) {
+				return err
+			}
+			return nil
+		})
 	}
 }
 
-// admit asks the RejectEvent hooks. What a client was allowed to submit needs no authentication when it is released.
+// admit asks the RejectEvent hooks.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
-	e := in.Event.Event
 	err := embedding.Protect(func() {
 		for _, hook := range s.relay.RejectEvent {
-			reject, msg := hook(ctx, e)
-			if !reject || strings.HasPrefix(msg, "rate-limited:") ||
-				(in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:")) {
-				continue
+			if reject, msg := hook(ctx, in.Event.Event); reject {
+				if outcome = s.core.Refusal(in, msg); outcome.Result != 0 {
+					return
+				}
 			}
-			if !s.told.Swap(true) {
-				s.log.Warn("a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it", "reason", msg)
-			}
-			outcome = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
-			if strings.HasPrefix(msg, "error:") {
-				outcome.Result = graspsync.Failed
-			}
-			return
 		}
 	})
 	if err != nil {
@@ -393,11 +310,9 @@ func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome grasps
 // imported does what follows for an event that is newly stored.
 func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
 	s.followStored(ctx, e.Event)
-	s.deleteElsewhere(ctx, e)
+	s.core.DeleteElsewhere(ctx, e)
 	for _, hook := range s.relay.OnEventSaved {
-		if err := embedding.Protect(func() { hook(ctx, e.Event) }); err != nil {
-			s.log.Error("hook of the relay failed", "hook", "OnEventSaved", "err", err)
-		}
+		s.core.Call("OnEventSaved", func() error { hook(ctx, e.Event); return nil })
 	}
-	s.broadcasts.Add(e.Event)
+	s.core.Broadcast(e)
 }

@@ -26,12 +26,13 @@ func TestTrapH9_SupersededIsNotBroadcast(t *testing.T) {
 	late, old := event(alice, 30617, start+1, d), event(alice, 30617, start, d)
 	outcomes := importEvents(t, store, late, old)
 	assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Superseded}, results(outcomes))
-	require.Equal(t, 1, s.broadcasts.Waiting())
+	require.Equal(t, 1, broadcasts(s))
 	ctx, cancel := context.WithCancel(t.Context())
-	s.broadcasts.Run(ctx, func(e *nostr.Event) {
-		assert.Equal(t, late.ID, e.ID)
+	s.core.Hooks.Send = func(e graspsync.Event) {
+		assert.Equal(t, late.ID, e.Event.ID)
 		cancel()
-	})
+	}
+	require.ErrorIs(t, s.Run(ctx), context.Canceled)
 }
 
 func TestImport(t *testing.T) {
@@ -57,7 +58,7 @@ func TestImport(t *testing.T) {
 		graspsync.Stored, graspsync.Deleted, graspsync.Stored,
 	}, results(outcomes))
 	assert.Equal(t, seen[:4], []string{one.ID, like.ID, late.ID, deletion.ID})
-	assert.Equal(t, 5, s.broadcasts.Waiting(), "what is newly stored and nothing else")
+	assert.Equal(t, 5, broadcasts(s), "what is newly stored and nothing else")
 	assert.Empty(t, m.stored, "the manager knows")
 	assert.NotContains(t, content(t, s.Store()), one.ID)
 }
@@ -74,7 +75,7 @@ func TestImportRejected(t *testing.T) {
 			}
 			return e.Kind == 6, ""
 		})
-	expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 	s, store, _ := embed(t, relay, newSlice(t), Config{})
 	outcomes := importEvents(t, store, event(alice, 1, start), event(alice, 2, start), event(alice, 7, start),
 		event(alice, 4, start), event(alice, 6, start), nil)
@@ -99,18 +100,17 @@ func TestStalledClient(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
 		expectLog(t, "WARN a client that does not read still blocks a broadcast")
-		s, store, _ := embed(t, relay, newSlice(t), Config{fixed: constants{BroadcastQueue: 4}})
+		s, store, _ := embed(t, relay, newSlice(t), Config{})
 		release, stalled := make(chan struct{}), make(chan struct{})
 		stall := sync.OnceFunc(func() { close(stalled) })
-		s.send = func(*nostr.Event) int {
+		s.core.Hooks.Send = func(graspsync.Event) {
 			stall()
 			<-release
-			return 1
 		}
 		stop := run(t, s)
 		importEvents(t, store, event(alice, 1, start))
 		<-stalled
-		for range 10 {
+		for range 1024 + 6 {
 			importEvents(t, store, event(alice, 1, start))
 		}
 		assert.EqualValues(t, 6, s.BroadcastsDropped())
@@ -128,12 +128,10 @@ func TestBroadcast(t *testing.T) {
 		expectLog(t, "ERROR broadcast failed")
 		s, store, _ := embed(t, relay, newSlice(t), Config{})
 		var sent []string
-		s.send = func(e *nostr.Event) int {
-			sent = append(sent, e.ID)
-			if len(sent) == 1 {
+		s.core.Hooks.Send = func(e graspsync.Event) {
+			if sent = append(sent, e.Event.ID); len(sent) == 1 {
 				panic("khatru")
 			}
-			return 1
 		}
 		stop := run(t, s)
 		one, two := event(alice, 1, start), event(alice, 1, start)
@@ -192,7 +190,7 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 				assert.Equal(t, want, result)
 				assert.Equal(t, 1, saved)
 				assert.Equal(t, []string{e.ID}, in(t, second))
-				assert.Equal(t, 1, s.broadcasts.Waiting())
+				assert.Equal(t, 1, broadcasts(s))
 			}
 		})
 	}

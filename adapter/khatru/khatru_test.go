@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -40,7 +39,6 @@ type fakeManager struct {
 	removed []string
 	judged  int
 
-	said        []string // held or postponed
 	refused     []string
 	from        map[graspsync.EventID]graspsync.Source
 	notReleased []string
@@ -71,16 +69,7 @@ func (m *fakeManager) Removed(e graspsync.Event) {
 
 // gone returns the ids that were reported as removed.
 
-func (m *fakeManager) Held(e graspsync.Event) { m.told("held", e) }
-
-func (m *fakeManager) Departed(e graspsync.Event)  { m.told("departed", e) }
-func (m *fakeManager) Postponed(e graspsync.Event) { m.told("postponed", e) }
-
-func (m *fakeManager) told(what string, e graspsync.Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.said = append(m.said, what+" "+e.ID.String())
-}
+func (m *fakeManager) Departed(graspsync.Event) {}
 
 func (m *fakeManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 	m.mu.Lock()
@@ -92,18 +81,6 @@ func (m *fakeManager) Refused(e graspsync.Event, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refused = append(m.refused, reason+" "+e.ID.String())
-}
-
-func (m *fakeManager) EventState(_ context.Context, id graspsync.EventID) (relaysync.EventState, error) {
-	return relaysync.EventState{ID: id, Is: relaysync.IsStored}, nil
-}
-
-func (m *fakeManager) RepoFollowState(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error) {
-	return relaysync.RepoFollowState{Ref: ref, Is: relaysync.RepoFollowed}, nil
-}
-
-func (m *fakeManager) RelayFollowState(_ context.Context, u graspsync.RelayURL) (relaysync.RelayFollowState, error) {
-	return relaysync.RelayFollowState{URL: u, Is: relaysync.RelayFollowed}, nil
 }
 
 func (m *fakeManager) HeldFrom(id graspsync.EventID) graspsync.Source { return m.from[id] }
@@ -121,32 +98,9 @@ func (m *fakeManager) Judge(context.Context, graspsync.Event) (graspsync.Verdict
 	return m.verdict, m.err
 }
 
-func (m *fakeManager) Status() relaysync.Status { return relaysync.Status{Repos: 7} }
-
 func (m *fakeManager) Collector(string) prometheus.Collector { return gauge }
 
 var gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "of_the_manager"})
-
-func (m *fakeManager) RepoStatus(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
-	return relaysync.RepoStatus{Ref: ref}, errUnknownRepo
-}
-
-var errUnknownRepo = errors.New("no such repository")
-
-func (m *fakeManager) Repositories(context.Context) iter.Seq2[relaysync.RepoStatus, error] {
-	return func(yield func(relaysync.RepoStatus, error) bool) { yield(relaysync.RepoStatus{}, errUnknownRepo) }
-}
-
-func (m *fakeManager) Refs(context.Context) ([]graspsync.RepoRef, error) {
-	return []graspsync.RepoRef{{Identifier: "one"}}, nil
-}
-
-func (m *fakeManager) Outlines(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
-	for _, ref := range refs {
-		out = append(out, relaysync.RepoStatus{Ref: ref})
-	}
-	return out, nil
-}
 
 var serial int
 
@@ -174,12 +128,18 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 	if cfg.Sync.Logger == nil {
 		cfg.Sync.Logger = logged(t)
 	}
-	s, _, err := build(relay, db, cfg)
+	s, err := build(relay, db, cfg)
 	require.NoError(t, err)
 	m := &fakeManager{}
-	s.managed(m)
+	s.core.Manager = m
 	s.wire()
-	return s, s.imports, m
+	return s, s.core.Imports, m
+}
+
+// broadcasts returns the number of events that wait to be sent to subscribers.
+func broadcasts(s *Sync) int {
+	waiting, _ := s.core.Broadcasts()
+	return waiting
 }
 
 func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) []graspsync.Outcome {
@@ -222,13 +182,12 @@ func TestDirect(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{one.ID, repo.ID}, m.stored)
 	assert.ElementsMatch(t, []string{one.ID, repo.ID}, content(t, s.Store()))
-	assert.Zero(t, s.broadcasts.Waiting(), "khatru does that itself")
+	assert.Zero(t, broadcasts(s), "khatru does that itself")
 	assert.Zero(t, m.judged)
 	for _, del := range relay.DeleteEvent {
 		require.NoError(t, del(t.Context(), one))
 	}
 	assert.Equal(t, []string{one.ID}, m.gone())
-	assert.Equal(t, 7, s.Status().Repos)
 }
 
 // Hooks that the relay has are kept and not doubled.
@@ -437,10 +396,6 @@ func TestNewErrors(t *testing.T) {
 			return err
 		},
 		"identity": func() error { _, err := New(relay, newSlice(t), nip34.Identity{}, Config{}); return err },
-		"queue": func() error {
-			_, err := New(relay, newSlice(t), identity, Config{fixed: constants{BroadcastQueue: -1, MaxExpiring: -1}})
-			return err
-		},
 		"egress": func() error {
 			c := Config{}
 			c.Egress.Own = make([]netip.AddrPort, 1)

@@ -11,7 +11,7 @@ import (
 
 // refuse is a hook that refuses all questions once we are closed.
 func (s *Sync) refuse(context.Context, nostr.Filter) (reject bool, msg string) {
-	return s.questions.Closed(), embedding.MsgEnding
+	return s.core.Questions.Closed(), embedding.MsgEnding
 }
 
 // answered is a query whose failure is no answer. khatru says EOSE then, or reconciles what
@@ -25,7 +25,7 @@ func (s *Sync) answered(q query) query {
 		if err == nil || ws == nil || ctx.Err() != nil {
 			return ch, err
 		}
-		why := s.questions.Unanswered(err)
+		why := s.core.Questions.Unanswered(err)
 		if id, ok := subscription(ctx); ok {
 			_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // else the client has gone
 		} else {

@@ -60,9 +60,9 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 				})
 				switch says {
 				case "blocked: banned":
-					expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+					expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 				case "error: the list can't be read":
-					expectLog(t, "WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it",
+					expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it",
 						"WARN events could not be saved, and are tried again")
 				}
 				identity, err := nip34.ParseIdentity("grasp.example.com")
@@ -82,7 +82,7 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 				require.EqualValues(t, 1, policy.judged.Load())
 				require.Empty(t, content(t, s.Store()))
 				policy.full.Store(true)
-				s.Postponed(eventtest.Of(ev))
+				s.Manager().Postponed(eventtest.Of(ev))
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				require.Greater(t, say(""), 1)

@@ -120,7 +120,7 @@ func TestSyncWithoutRoom(t *testing.T) {
 		var d drive
 		d.free.Store(1 << 29)
 		expectLog(t, saidNoRoom, "WARN events could not be saved, and are tried again",
-			"WARN a RejectEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+			"WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
 		s, err := New(relay, db, identity, Config{Transport: net, Free: d.Free, Sync: relaysync.Config{
 			Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
 		}})
@@ -134,7 +134,7 @@ func TestSyncWithoutRoom(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.ElementsMatch(t, []string{announcement.ID, deletion.ID}, content(t, s.Store()))
-		assert.Positive(t, s.Status().Events.Failed)
+		assert.Positive(t, s.Manager().Status().Events.Failed)
 		d.free.Store(1 << 30)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()

@@ -30,7 +30,7 @@ type adminSite struct {
 
 func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (*adminSite, error) {
 	page, err := statuspage.New(statuspage.Config{
-		Name: bare(opt.domain), Sync: server.Sync(), Purgatory: server.Purgatory(), Ready: server.Ready,
+		Name: bare(opt.domain), Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Ready: server.Ready,
 		Explain: func(ctx context.Context, question string) (string, error) {
 			answer, err := server.Explain(ctx, question)
 			return answer.String(), err

@@ -101,7 +101,7 @@ func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, 
 	}
 	stored := func() int {
 		n := uint64(0)
-		for _, v := range server.Sync().Status().Events.Sources {
+		for _, v := range server.Sync().Manager().Status().Events.Sources {
 			n += v
 		}
 		return int(min(n, 1<<31)) //nolint:gosec // a number to be shown

@@ -221,7 +221,7 @@ func summarize(ctx context.Context, sync *khatruadapter.Sync, log *slog.Logger, 
 	for {
 		select {
 		case <-tick.C:
-			log.Info("sync", "status", sync.Status())
+			log.Info("sync", "status", sync.Manager().Status())
 		case <-ctx.Done():
 			return
 		}

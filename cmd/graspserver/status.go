@@ -73,10 +73,10 @@ func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error
 		return struct {
 			relaysync.Status
 			Purgatory purgatory.Status `json:"purgatory"`
-		}{server.Sync().Status(), server.Purgatory().Status()}, nil
+		}{server.Sync().Manager().Status(), server.Purgatory().Status()}, nil
 	case name == "repo" && text == "all":
 		all := []relaysync.RepoStatus{}
-		for s, err := range server.Sync().Repositories(ctx) {
+		for s, err := range server.Sync().Manager().Repositories(ctx) {
 			if err != nil {
 				return nil, err
 			}

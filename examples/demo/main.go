@@ -97,7 +97,7 @@ func (w *world) await(ctx context.Context, done func() bool) {
 func (w *world) catchUp(ctx context.Context) string {
 	polls := 0
 	w.await(ctx, func() bool {
-		s := w.server.Sync().Status()
+		s := w.server.Sync().Manager().Status()
 		synced := s.Synced && len(s.Relays) == relays && !w.relays[charlie].Behavior().Down
 		for _, r := range s.Relays {
 			synced = synced && r.Synced

@@ -10,34 +10,28 @@ import (
 )
 
 // Imports is the Store that synced events go into: what the relay would do with an event that a client publishes,
-// without the client. It is made by [NewImports], and safe for concurrent use.
+// without the client. It is that of a [Core], and safe for concurrent use.
 type Imports struct {
 	*eventstoreadapter.Store
-	env    *Env
-	upkeep *Upkeep
+	env    *Core
 	unsure Unsure
 }
 
 var _ relaysync.Store = (*Imports)(nil)
-
-// NewImports has upkeep finish what can't be done at once.
-func NewImports(env *Env, upkeep *Upkeep) *Imports {
-	return &Imports{Store: env.Store, env: env, upkeep: upkeep}
-}
 
 // Remove implements [relaysync.Store]: the relay is told.
 func (s *Imports) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.Store.Remove(ctx, e); err != nil {
 		return err
 	}
-	s.env.Removed.Add(e)
-	s.env.FollowRemovals(Synced(ctx))
+	s.env.AddRemoved(e)
+	s.env.FollowRemovals(synced(ctx))
 	return nil
 }
 
 // Save implements [relaysync.Store].
 func (s *Imports) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	ctx = Synced(ctx)
+	ctx = synced(ctx)
 	outcomes := make([]graspsync.Outcome, len(events))
 	passed := make([]graspsync.Incoming, 0, len(events))
 	places := make([]int, 0, len(events))
@@ -62,7 +56,7 @@ func (s *Imports) Save(ctx context.Context, events []graspsync.Incoming) ([]gras
 func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	m := s.env.Manager
 	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}
-	ctx = Synced(ctx)
+	ctx = synced(ctx)
 	if o := s.admit(ctx, in); o.Result != 0 {
 		m.NotReleased(e.ID, o)
 		return o, nil
@@ -84,7 +78,7 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 
 // save stores events and does what follows for those that are new.
 func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcomes []graspsync.Outcome, err error) {
-	removed := s.env.Removed.Count()
+	removed := s.env.countRemoved()
 	outcomes, err = s.Store.Save(ctx, events)
 	s.env.FollowRemovals(ctx)
 	if err != nil {
@@ -109,12 +103,12 @@ func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcom
 		switch o.Result {
 		case graspsync.Stored:
 			s.env.Hooks.Stored(ctx, in.Event)
-			s.upkeep.Track(in.Event.Event)
-			if s.env.Removed.Count() != removed { // maybe this one, before all hooks had it
-				s.upkeep.Undo(ctx, in.Event)
+			s.env.Upkeep.Track(in.Event.Event)
+			if s.env.countRemoved() != removed { // maybe this one, before all hooks had it
+				s.env.Upkeep.Undo(ctx, in.Event)
 			}
 		case graspsync.Duplicate:
-			s.upkeep.Track(in.Event.Event) // an earlier process may have ended before that
+			s.env.Upkeep.Track(in.Event.Event) // an earlier process may have ended before that
 		}
 	}
 	return outcomes, nil
@@ -134,7 +128,7 @@ func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcom
 	if err := s.env.Room.Of(in.Event.Event); err != nil {
 		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
 	}
-	msg, err := s.env.Hooks.Undeletable(ctx, in.Event)
+	msg, err := s.env.Undeletable(ctx, in.Event)
 	switch {
 	case err != nil:
 		return graspsync.Outcome{Result: graspsync.Failed, Err: err}

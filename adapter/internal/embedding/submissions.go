@@ -1,9 +1,13 @@
 package embedding
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
+
+	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -27,8 +31,51 @@ const (
 // startGrace is how long a client's event waits for the store being read, after a start.
 const startGrace = 10 * time.Second
 
-// Refuses says why the relay would not have what a client submits, whatever the policy says; "" if it would.
-func (v *Env) Refuses(ctx context.Context, e graspsync.Event) (msg string) {
+// Reject returns why a client's event is not stored, before a policy that holds events is asked; "" if it may be. unread is why e
+// could not be parsed, and odd what is wrong with it for the library of the relay. What is refused is recorded for EventState.
+func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread error, odd func() string) (msg string) {
+	if unread == nil {
+		msg = v.Blocked(e)
+	}
+	switch ephemeral := nostr.IsEphemeralKind(kind); {
+	case ephemeral:
+		return msg // nothing is recorded of it
+	case msg != "":
+	case v.Questions.Closed():
+		return MsgEnding
+	case unread != nil:
+		return "invalid: " + unread.Error()
+	default:
+		if msg = odd(); msg == "" {
+			msg = v.refuses(ctx, e)
+		}
+	}
+	if msg != "" {
+		v.Manager.Refused(e, msg)
+		return msg
+	}
+	if v.Gate && !v.Holding { // a policy that holds is asked once no hook has refused the event
+		if verdict, msg := v.Verdict(ctx, e); verdict.Decision != graspsync.Accept {
+			return msg
+		}
+	}
+	return ""
+}
+
+// Overhear records for EventState that a hook of the relay refuses a client's event.
+func (v *Core) Overhear(ctx context.Context, e graspsync.Event, msg string) {
+	if !IsSynced(ctx) && !nostr.IsEphemeralKind(e.Kind) {
+		v.Manager.Refused(e, Reason(msg))
+	}
+}
+
+// Reason returns the message of a hook that refuses an event as an OK message has it.
+func Reason(msg string) string {
+	return nostr.NormalizeOKMessage(cmp.Or(strings.TrimSpace(msg), "no reason"), "blocked")
+}
+
+// refuses says why the relay would not have what a client submits, whatever the policy says; "" if it would.
+func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	if len(e.Tags) > wire.MaxTags { // no other server would have it from here
 		return MsgTags
 	}
@@ -47,7 +94,7 @@ func (v *Env) Refuses(ctx context.Context, e graspsync.Event) (msg string) {
 		v.FollowRemovals(ctx)
 		return MsgDeleted
 	}
-	msg, err = v.Hooks.Undeletable(ctx, e)
+	msg, err = v.Undeletable(ctx, e)
 	if err != nil {
 		v.Log.Error("what a deletion names could not be looked up", "err", err)
 		return MsgLookup
@@ -57,7 +104,7 @@ func (v *Env) Refuses(ctx context.Context, e graspsync.Event) (msg string) {
 
 // Verdict asks the policy about what a client submits and no hook of the relay refuses, and says what the client is
 // to hear if that is not Accept.
-func (v *Env) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
+func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
 	verdict, err := v.Manager.Judge(ctx, e)
 	if errors.Is(err, relaysync.ErrNotReady) && v.started(ctx) {
@@ -93,7 +140,7 @@ func (v *Env) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync
 }
 
 // started waits for a while until the store has been read. It reports whether it was.
-func (v *Env) started(ctx context.Context) bool {
+func (v *Core) started(ctx context.Context) bool {
 	patience := time.NewTimer(startGrace)
 	defer patience.Stop()
 	select {

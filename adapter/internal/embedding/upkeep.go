@@ -24,7 +24,7 @@ const (
 // Upkeep removes what has to go from a relay's backend by itself: what expires (NIP-40), and what a stored deletion
 // or request to vanish covers that could not be executed. It is made by [NewUpkeep], and safe for concurrent use.
 type Upkeep struct {
-	env        *Env
+	env        *Core
 	expiry     *Expiry
 	unfinished chan struct{} // one slot: a stored deletion could not be executed
 
@@ -32,7 +32,7 @@ type Upkeep struct {
 }
 
 // NewUpkeep awaits the expiry of so many events in memory.
-func NewUpkeep(env *Env, maxExpiring int) *Upkeep {
+func NewUpkeep(env *Core, maxExpiring int) *Upkeep {
 	return &Upkeep{env: env, expiry: NewExpiry(maxExpiring), unfinished: make(chan struct{}, 1)}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 
 	"fiatjaf.com/nostr/khatru/grasp"
 
@@ -48,9 +47,8 @@ type Config struct {
 	// Logger gets what happens, unless a part has one of its own. Defaults to
 	// discarding it.
 	Logger *slog.Logger
-	// MaxQuery and Pace are those of khatruadapter.Config.
+	// MaxQuery is that of khatruadapter.Config.
 	MaxQuery int
-	Pace     func(ctx context.Context, r *http.Request, subscription string, bytes int)
 
 	// Sync is the configuration of the SyncManager. Its State and its Rules are set by New; its
 	// Policy, by default GRASPPolicy, decides before purgatory does. It must have no Holder:

@@ -67,7 +67,7 @@ func (c *commanded) start() {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- gate.Serve(ctx, c.listener, handler.Before(door), c.server.Run) }()
-	<-c.server.Sync().Ready()
+	<-c.server.Sync().Manager().Ready()
 	c.stop = func() {
 		cancel()
 		require.NoError(c.t, <-ended)
@@ -297,7 +297,7 @@ func TestOpenKeepsWhatIsDecided(t *testing.T) {
 		require.Equal(t, "another name", info().Name)
 		require.Equal(t, "somebody", info().Contact)
 		require.Eventually(t, func() bool {
-			relays := c.server.Sync().Status().Relays
+			relays := c.server.Sync().Manager().Status().Relays
 			return len(relays) == 1 && relays[0].Bootstrap
 		}, soon, often, "followed")
 		c.stop()

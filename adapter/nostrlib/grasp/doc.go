@@ -62,5 +62,5 @@
 // # Limits
 //
 // The relay's router changes some paths before it looks at them, such as those with "//". The
-// connection of a client is khatru's: put a gate.Gate before the relay, with its Wait as Config.Pace.
+// connection of a client is khatru's: put a gate.Gate before the relay, and give its Wait to Pace of Sync.
 package graspadapter

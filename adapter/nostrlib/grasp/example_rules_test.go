@@ -50,7 +50,7 @@ func Example_rules() {
 	running.Go(func() { _ = server.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	<-server.Sync().Ready()
+	<-server.Sync().Manager().Ready()
 
 	mallory := relaytest.NewKey("mallory")
 	parsed := func(e *gonostr.Event) graspsync.Event {

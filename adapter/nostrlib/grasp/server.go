@@ -83,7 +83,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	cfg.Sync = policy.Configure(cfg.Sync)
 	var embed func()
 	if s.sync, embed, err = khatruadapter.Prepare(gs.Relay, backend, identity, khatruadapter.Config{
-		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync, Store: cfg.Store, MaxQuery: cfg.MaxQuery, Pace: cfg.Pace,
+		GateDirect: true, Egress: cfg.Egress, Sync: cfg.Sync, Store: cfg.Store, MaxQuery: cfg.MaxQuery,
 		Free: func() (uint64, error) { return disk.Free(gs.RepositoryDir) }, MinFree: cfg.Serve.MinFreeDisk,
 		Stored: s.arrived, Removed: s.departed,
 		Withholds: func(e graspsync.Event) bool { _, is := cfg.Rules.Withholds(e); return is },
@@ -106,7 +106,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	}); err != nil {
 		return nil, err
 	}
-	s.readiness = readiness.New(s.sync.Ready(), func() error { return errors.Join(s.sync.Writable(), s.Purgatory().Ready()) }, cfg.State, s.repos.Writable)
+	s.readiness = readiness.New(s.sync.Manager().Ready(), func() error { return errors.Join(s.sync.Writable(), s.Purgatory().Ready()) }, cfg.State, s.repos.Writable)
 	embed() // last of all: a relay whose New failed is to be one that another New can have
 	gs.Relay.OverwriteRelayInformation = s.describes
 	gs.Relay.SetRouter(routes(gs, s.git, cfg.Rules, identity))
@@ -140,8 +140,8 @@ func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.Rela
 
 func (s *Server) openPurgatory(ctx context.Context, policy *purgatoryadapter.Policy, cfg Config) error {
 	host := purgatoryadapter.Host{
-		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Held, Removed: s.removed,
-		Postponed: s.sync.Postponed, Lists: policy.Lists,
+		Store: s.sync.Store(), Release: s.sync.Release, Held: s.sync.Manager().Held, Removed: s.removed,
+		Postponed: s.sync.Manager().Postponed, Lists: policy.Lists,
 	}
 	tell := cfg.Purgatory.Observe
 	cfg.Purgatory.Observe = func(o purgatory.Observation) {
@@ -191,7 +191,7 @@ func (s *Server) departed(e graspsync.Event) {
 // removed takes note of an event that waited and will not be served: a hook may have come
 // to refuse its author when its data was here already.
 func (s *Server) removed(e graspsync.Event) {
-	s.sync.Removed(e)
+	s.sync.Manager().Removed(e)
 	s.departed(e)
 }
 

@@ -2,7 +2,6 @@ package khatruadapter
 
 import (
 	"context"
-	"fmt"
 
 	"fiatjaf.com/nostr"
 	gonostr "github.com/nbd-wtf/go-nostr"
@@ -17,13 +16,13 @@ func filterOf(id graspsync.EventID) gonostr.Filter { return gonostr.Filter{IDs: 
 
 // tellRemoved tells all but the SyncManager of an event that has left the backend.
 func (s *Sync) tellRemoved(ctx context.Context, e graspsync.Event) {
-	s.call("DeleteEvent", func() (err error) {
+	s.core.Call("DeleteEvent", func() (err error) {
 		if s.theirs.deleteEvent != nil {
 			err = s.theirs.deleteEvent(ctx, nostr.ID(e.ID))
 		}
 		return err
 	})
-	s.call("OnEventDeleted", func() error {
+	s.core.Call("OnEventDeleted", func() error {
 		if s.relay.OnEventDeleted == nil {
 			return nil
 		}
@@ -33,7 +32,7 @@ func (s *Sync) tellRemoved(ctx context.Context, e graspsync.Event) {
 		}
 		return err
 	})
-	s.gone(e)
+	s.tell(s.gone, e)
 }
 
 // allowDeleting is the relay's AllowDeleting: khatru asks it when it executes a client's deletion.
@@ -100,102 +99,41 @@ func (s *Sync) misread(deletion graspsync.Event) (msg string) {
 // msgForeign is what khatru says as well.
 const msgForeign = "blocked: you are not the author of this event"
 
-// undeletable asks about what a deletion would remove, and returns why it must not. As with khatru
-// one event that must stay is enough to refuse the deletion, and a client's is refused if
-// it names somebody else's event: khatru says so when it has stored the deletion already.
-func (s *Sync) undeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
-	if perr := embedding.Protect(func() { msg, err = s.askDeletable(ctx, deletion) }); perr != nil {
-		return "", fmt.Errorf("%w: AllowDeleting: %w", ErrHook, perr)
-	}
-	return msg, err
-}
-
-func (s *Sync) askDeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
-	asks := s.theirs.allowDeleting != nil
-	if deletion.Kind != graspsync.KindDeletion || (IsSynced(ctx) && !asks) {
-		return "", nil
-	}
-	named := deletion
-	if !asks { // what is named by its address is of the author's
-		named = embedding.ByID(deletion)
-	}
-	targets, err := s.store.Targets(ctx, named)
-	if err != nil {
-		return "", err
-	}
+// mayDelete asks what khatru would ask: it says so when it has stored the deletion already.
+func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
 	theirs, err := nostrlib.ToEvent(deletion)
 	if err != nil {
 		return "", err
 	}
-	removed := nip34.NewTombstones(s.env.Us)
-	removed.Add(deletion)
-	for _, target := range append(targets, s.targetsElsewhere(ctx, named)...) {
-		version := !gonostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it may be too new
-		if !removed.Cover(target) && (version || IsSynced(ctx)) {
-			continue
-		}
-		t, err := nostrlib.ToEvent(target)
-		switch {
-		case err != nil:
-			return "", err
-		case target.Kind == graspsync.KindDeletion, target.Kind == graspsync.KindVanish:
-			return "blocked: a deletion can't be deleted", nil
-		case s.allowDeleting(ctx, t, theirs):
-		case target.PubKey != deletion.PubKey:
-			return msgForeign, nil
-		default:
-			return "blocked: this event can't be deleted", nil
-		}
+	t, err := nostrlib.ToEvent(target)
+	switch {
+	case err != nil:
+		return "", err
+	case target.Kind == graspsync.KindDeletion, target.Kind == graspsync.KindVanish:
+		return "blocked: a deletion can't be deleted", nil
+	case s.allowDeleting(ctx, t, theirs):
+		return "", nil
+	case target.PubKey != deletion.PubKey:
+		return msgForeign, nil
+	default:
+		return "blocked: this event can't be deleted", nil
 	}
-	return "", nil
 }
 
-// targetsElsewhere returns what the relay's own QueryStored gives of what a deletion names: not all
-// it has need be in the backend.
-func (s *Sync) targetsElsewhere(ctx context.Context, deletion graspsync.Event) []graspsync.Event {
-	if s.theirs.queryStored == nil {
+// queryElsewhere returns what the relay's own QueryStored gives.
+func (s *Sync) queryElsewhere(ctx context.Context, f gonostr.Filter) (found []graspsync.Event) {
+	theirs, ok := nostrlib.ToFilter(f)
+	if s.theirs.queryStored == nil || !ok { // nothing that they have matches it
 		return nil
 	}
-	return embedding.Elsewhere(deletion, func(f gonostr.Filter) (found []graspsync.Event) {
-		s.call("QueryStored", func() error {
-			theirs, ok := nostrlib.ToFilter(f)
-			if !ok { // nothing that they have matches it
-				return nil
+	theirs.Limit = embedding.AnswerAtMost
+	s.core.Call("QueryStored", func() error {
+		for e := range s.theirs.queryStored(ctx, theirs) {
+			if parsed, err := nostrlib.FromEvent(e); err == nil {
+				found = append(found, parsed)
 			}
-			theirs.Limit = embedding.AnswerAtMost
-			for e := range s.theirs.queryStored(ctx, theirs) {
-				if parsed, err := nostrlib.FromEvent(e); err == nil {
-					found = append(found, parsed)
-				}
-			}
-			return nil
-		})
-		return found
-	})
-}
-
-// deleteElsewhere calls the hooks for what a stored deletion covers that is not in the backend.
-// khatru does so for those of clients.
-func (s *Sync) deleteElsewhere(ctx context.Context, deletion graspsync.Event) {
-	if deletion.Kind != graspsync.KindDeletion {
-		return
-	}
-	removed := nip34.NewTombstones(s.env.Us)
-	removed.Add(deletion)
-	for _, target := range s.targetsElsewhere(ctx, deletion) {
-		if removed.Cover(target) {
-			s.tellRemoved(ctx, target)
 		}
-	}
-}
-
-// call calls a hook of the relay's whose failure changes nothing.
-func (s *Sync) call(name string, hook func() error) {
-	var err error
-	if perr := embedding.Protect(func() { err = hook() }); perr != nil {
-		err = perr
-	}
-	if err != nil {
-		s.log.Error("hook of the relay failed", "hook", name, "err", err)
-	}
+		return nil
+	})
+	return found
 }

@@ -55,8 +55,8 @@
 // time slows syncing, and should hand over to a goroutine. After a crash a hook that follows
 // the backend may not have been called for what was stored last.
 //
-// Where UseEventstore was called before New, its hooks are taken for yours. It works, and what it replaces
-// is told of, but each event and its older versions are looked up once more, and other servers can reconcile (NIP-77) with no more than 20 times
+// Where UseEventstore was called before New, its hooks are taken for yours. It works, but nobody is told of the older versions
+// that it replaces, each event is looked up once more, and other servers can reconcile (NIP-77) with no more than 20 times
 // the maximum that it was given. Run logs that. Its ReplaceEvent is the backend's: boltdb's takes two identifiers that begin
 // alike for one where both are 64 hex digits, and removes the other. Where it was not called expiry is ours, and
 // relay.DisableExpirationManager must not be called: it panics without UseEventstore.
@@ -77,8 +77,8 @@
 //
 // # Events that are held
 //
-// A policy that holds events ([relaysync.Config].Holder) says later, through [Sync.Release] and
-// [Sync.Removed], what became of them, and through [Sync.Held] what it holds again. Package
+// A policy that holds events ([relaysync.Config].Holder) says later, through [Sync.Release] and Removed of the
+// SyncManager, what became of them, and through its Held what it holds again. Package
 // graspadapter has one.
 //
 // # A disk that is full

@@ -23,11 +23,12 @@ func TestBehindAGate(t *testing.T) {
 	door := gate.New(relay, gate.Config{})
 	t.Cleanup(door.Close)
 	var waits, size atomic.Int64
-	embed(t, relay, db, Config{Pace: func(ctx context.Context, r *http.Request, subscription string, bytes int) {
+	s, _, _ := embed(t, relay, db, Config{})
+	s.Pace(func(ctx context.Context, r *http.Request, subscription string, bytes int) {
 		waits.Add(1)
 		size.Store(int64(bytes))
 		door.Wait(ctx, r, subscription, bytes)
-	}})
+	})
 	const events, bytes = 300, 50_000 // 15 MB, of which an answer has 8 MiB
 	for i := range events {
 		e := event(alice, 1, start+nostr.Timestamp(i))

@@ -76,7 +76,7 @@ func TestOperators(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 		require.NoError(t, syncer.Close())
 	}()
-	<-syncer.Ready()
+	<-syncer.Manager().Ready()
 	alice := relaytest.NewKey("alice")
 	announcement := alice.Hosted(gonostr.Now()-9, "repo", "wss://grasp.example.com")
 	parsed, err := graspsync.ParseEvent(announcement)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
@@ -42,7 +41,9 @@ const (
 func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	if s.theirs.onEvent != nil {
 		if reject, msg = s.theirs.onEvent(ctx, e); reject {
-			s.overheard(ctx, e, msg)
+			if parsed, err := nostrlib.FromEvent(e); err == nil { // else it has no name to be remembered by
+				s.core.Overhear(ctx, parsed, msg)
+			}
 			return reject, msg
 		}
 	}
@@ -52,56 +53,16 @@ func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg str
 	return s.reject(ctx, e)
 }
 
-// overheard remembers what theirs refuses to a client, for who asks why.
-func (s *Sync) overheard(ctx context.Context, e nostr.Event, msg string) {
-	if IsSynced(ctx) || e.Kind.IsEphemeral() {
-		return
-	}
-	if parsed, err := nostrlib.FromEvent(e); err == nil { // else it has no name to be remembered by
-		s.manager.Refused(parsed, normalized(msg))
-	}
-}
-
-// reject is ours. What it refuses is remembered for who asks why.
+// reject is ours.
 func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	parsed, err := nostrlib.FromEvent(e)
-	if err == nil {
-		if reason := s.env.Blocked(parsed); reason != "" {
-			if !e.Kind.IsEphemeral() {
-				s.manager.Refused(parsed, reason)
-			}
-			return true, reason
+	msg = s.core.Reject(ctx, int(e.Kind), parsed, err, func() string {
+		if !new(wire.IDChecker).Check(parsed) { // nostrlib has another id for it than everybody else
+			return msgID
 		}
-	}
-	switch {
-	case e.Kind.IsEphemeral():
-		return false, ""
-	case s.questions.Closed():
-		return true, embedding.MsgEnding
-	case err != nil:
-		return true, "invalid: " + err.Error()
-	}
-	if !new(wire.IDChecker).Check(parsed) { // nostrlib has another id for it than everybody else
-		return true, msgID
-	}
-	if msg := s.refuses(ctx, parsed); msg != "" {
-		s.manager.Refused(parsed, msg)
-		return true, msg
-	}
-	if !s.gate || s.env.Holding {
-		return false, "" // a policy that holds is asked once no hook has refused the event
-	}
-	verdict, msg := s.env.Verdict(ctx, parsed)
-	return verdict.Decision != graspsync.Accept, msg
-}
-
-// refuses says why the relay would not have what a client submits, whatever the policy says; ""
-// if it would.
-func (s *Sync) refuses(ctx context.Context, e graspsync.Event) (msg string) {
-	if msg := s.misread(e); msg != "" {
-		return msg
-	}
-	return s.env.Refuses(ctx, e)
+		return s.misread(parsed)
+	})
+	return msg != "", msg
 }
 
 // storeEvent is the relay's StoreEvent: a policy that holds events may keep it, then theirs
@@ -116,7 +77,7 @@ func (s *Sync) replaceEvent(ctx context.Context, e nostr.Event) error {
 }
 
 func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Context, nostr.Event) error) error {
-	if s.gate && s.env.Holding {
+	if s.core.Gate && s.core.Holding {
 		if err := s.hold(ctx, e); err != nil {
 			return err
 		}
@@ -126,14 +87,6 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 		parsed, err := nostrlib.FromEvent(e)
 		if err != nil {
 			return errors.New(embedding.MsgMalformed)
-		}
-		watched, err := s.watching(ctx, parsed)
-		if err != nil {
-			return s.failed(err)
-		}
-		if watched != nil {
-			defer s.beside.end(watched)
-			defer s.lost(context.WithoutCancel(ctx), watched)
 		}
 		known, err := s.store.Has(ctx, []graspsync.EventID{parsed.ID})
 		if err != nil {
@@ -147,13 +100,13 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 	o, err := s.store.Add(context.WithoutCancel(ctx), e)
 	if err != nil || o.Result == graspsync.Failed {
 		if parsed, err := nostrlib.FromEvent(e); err == nil {
-			s.unsure.Add(graspsync.Incoming{Event: parsed})
+			s.core.Unsure.Add(graspsync.Incoming{Event: parsed})
 		}
 	}
 	if err != nil {
 		return s.failed(err)
 	}
-	if o.Result == graspsync.Duplicate && s.unsure.Take(graspsync.EventID(e.ID)) {
+	if o.Result == graspsync.Duplicate && s.core.Unsure.Take(graspsync.EventID(e.ID)) {
 		fresh = true // nobody was told
 	}
 	return s.heard(ctx, o, fresh)
@@ -171,7 +124,7 @@ func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error
 		}
 		return eventstore.ErrDupEvent
 	case graspsync.Superseded: // the client hears OK, and nobody is sent it
-		s.env.FollowRemovals(ctx) // no OnEventSaved does
+		s.core.FollowRemovals(ctx) // no OnEventSaved does
 		return eventstore.ErrDupEvent
 	case graspsync.Deleted:
 		return errors.New(embedding.MsgDeleted)
@@ -183,7 +136,7 @@ func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error
 
 // failed logs why an event could not be stored, and returns what its client hears.
 func (s *Sync) failed(err error) error {
-	s.log.Error("event could not be stored", "err", err)
+	s.core.Log.Error("event could not be stored", "err", err)
 	return errors.New(msgStore)
 }
 
@@ -196,7 +149,7 @@ func (s *Sync) hold(ctx context.Context, e nostr.Event) error {
 	if err != nil {
 		return errors.New(embedding.MsgMalformed)
 	}
-	verdict, msg := s.env.Verdict(ctx, parsed)
+	verdict, msg := s.core.Verdict(ctx, parsed)
 	switch verdict.Decision {
 	case graspsync.Accept:
 		return nil
@@ -227,8 +180,8 @@ func (s *Sync) deleteEvent(ctx context.Context, id nostr.ID) error {
 	if err := s.store.Remove(context.WithoutCancel(ctx), stored); err != nil {
 		return s.failed(err)
 	}
-	s.manager.Removed(stored)
-	s.gone(stored)
+	s.core.Manager.Removed(stored)
+	s.tell(s.gone, stored)
 	return nil
 }
 
@@ -245,8 +198,22 @@ func (s *Sync) onEventSaved(ctx context.Context, e nostr.Event) {
 	if err != nil {
 		return // our own store has none such
 	}
-	s.stored(parsed)
-	s.upkeep.Submitted(context.WithoutCancel(ctx), parsed)
+	s.tell(s.stored, parsed)
+	s.core.Upkeep.Submitted(context.WithoutCancel(ctx), parsed)
+}
+
+// tell tells the embedder of an event.
+func (*Sync) tell(whom func(graspsync.Event), e graspsync.Event) {
+	if whom != nil {
+		whom(e)
+	}
+}
+
+// send sends an event to subscribers.
+func (s *Sync) send(e graspsync.Event) {
+	if theirs, err := nostrlib.ToEvent(e); err == nil { // the backend has stored none other
+		s.relay.BroadcastEvent(theirs)
+	}
 }
 
 // onRequest is the relay's OnRequest.
@@ -262,7 +229,7 @@ func (s *Sync) onCount(ctx context.Context, f nostr.Filter) (reject bool, msg st
 func (s *Sync) asked(
 	ctx context.Context, f nostr.Filter, theirs func(context.Context, nostr.Filter) (bool, string),
 ) (reject bool, msg string) {
-	if s.questions.Closed() { // an answer without what can't be read would look like all there is
+	if s.core.Questions.Closed() { // an answer without what can't be read would look like all there is
 		return true, embedding.MsgEnding
 	}
 	if theirs == nil {
@@ -331,7 +298,7 @@ func (s *Sync) paced(ctx context.Context, e nostr.Event) {
 func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	n, err := s.store.Count(ctx, f)
 	if err != nil {
-		return 0, errors.New(s.questions.Unanswered(err))
+		return 0, errors.New(s.core.Questions.Unanswered(err))
 	}
 	return n, nil
 }
@@ -347,15 +314,7 @@ func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsyn
 	return found, nil
 }
 
-// normalized is a reason that a hook gave, as an OK message has it.
-func normalized(msg string) string {
-	if msg = strings.TrimSpace(msg); msg == "" {
-		msg = "no reason"
-	}
-	return nostr.NormalizeOKMessage(msg, "blocked")
-}
-
-// admit asks the OnEvent hook. What a client was allowed to submit needs no authentication when it is released.
+// admit asks the OnEvent hook.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	theirs, err := nostrlib.ToEvent(in.Event)
 	switch {
@@ -369,18 +328,10 @@ func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome grasps
 	if err := embedding.Protect(func() { reject, msg = s.theirs.onEvent(ctx, theirs) }); err != nil {
 		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: OnEvent: %w", ErrHook, err)}
 	}
-	if !reject || strings.HasPrefix(msg, "rate-limited:") ||
-		(in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:")) {
+	if !reject {
 		return outcome
 	}
-	if !s.told.Swap(true) {
-		s.log.Warn("the OnEvent hook refuses what comes by sync; khatruadapter.IsSynced tells it", "reason", normalized(msg))
-	}
-	outcome = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, normalized(msg))}
-	if strings.HasPrefix(msg, "error:") {
-		outcome.Result = graspsync.Failed
-	}
-	return outcome
+	return s.core.Refusal(in, embedding.Reason(msg))
 }
 
 // imported does what follows for an event that is newly stored.
@@ -394,14 +345,14 @@ func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
 		store, name = s.theirs.replaceEvent, "ReplaceEvent"
 	}
 	if store != nil {
-		s.call(name, func() error { return unlessKnown(store(ctx, theirs)) })
+		s.core.Call(name, func() error { return unlessKnown(store(ctx, theirs)) })
 	}
-	s.deleteElsewhere(ctx, e)
+	s.core.DeleteElsewhere(ctx, e) // khatru does so for those of clients
 	if s.theirs.onEventSaved != nil {
-		s.call("OnEventSaved", func() error { s.theirs.onEventSaved(ctx, theirs); return nil })
+		s.core.Call("OnEventSaved", func() error { s.theirs.onEventSaved(ctx, theirs); return nil })
 	}
-	s.stored(e)
-	s.broadcasts.Add(theirs)
+	s.tell(s.stored, e)
+	s.core.Broadcast(e)
 }
 
 // unlessKnown leaves out that an event is there already: the relay's hook may be the backend's.

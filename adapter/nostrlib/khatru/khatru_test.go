@@ -3,14 +3,10 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"fiatjaf.com/nostr"
@@ -20,7 +16,6 @@ import (
 	"fiatjaf.com/nostr/nip77/negentropy"
 	"fiatjaf.com/nostr/nip77/negentropy/storage/vector"
 	"github.com/coder/websocket"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -56,13 +51,11 @@ func TestDirect(t *testing.T) {
 	require.Equal(t, m.stored, stored)
 	require.Equal(t, ids(repo), gone)
 	require.ElementsMatch(t, []nostr.ID{one.ID, newer.ID}, content(t, s.Store()))
-	require.Zero(t, s.broadcasts.Waiting(), "khatru does that itself")
 	require.Zero(t, m.judged)
 	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
 	require.NoError(t, relay.DeleteEvent(t.Context(), nostr.ID{9}))
 	require.Equal(t, ids(one), m.gone())
 	require.Equal(t, ids(repo, one), gone)
-	require.Equal(t, 7, s.Status().Repos)
 	require.NoError(t, publish(t, relay, event(alice, 20001, start)), "nobody stores it")
 	require.Len(t, content(t, s.Store()), 1)
 }
@@ -133,15 +126,13 @@ func TestHooksOfTheRelay(t *testing.T) {
 	}
 }
 
-// Whoever leaves UseEventstore in place has what it stores, and what it would lose, in our hands.
+// Whoever leaves UseEventstore in place has what it stores in our hands.
 func TestBesideUseEventstore(t *testing.T) {
 	relay, db := khatru.NewRelay(), newBolt(t)
 	relay.UseEventstore(db, 500)
 	defer relay.DisableExpirationManager()
-	var gone, deleted []nostr.ID
-	relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
-	cfg, book := logging(Config{Removed: func(e graspsync.Event) { gone = append(gone, nostr.ID(e.ID)) }})
-	s, store, m := embed(t, relay, db, cfg)
+	cfg, book := logging(Config{})
+	s, _, m := embed(t, relay, db, cfg)
 	relay.Negentropy = true // as Open sets it
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -157,60 +148,6 @@ func TestBesideUseEventstore(t *testing.T) {
 	require.Equal(t, 2, len(slices.Collect(relay.QueryStored(t.Context(), nostr.Filter{}))))
 	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
 	require.Equal(t, ids(one), m.gone())
-
-	// What UseEventstore replaces is told of as well, once.
-	gone, deleted = nil, nil
-	d := nostr.Tag{"d", "repo"}
-	var versions []nostr.Event
-	for i := range nostr.Timestamp(4) {
-		versions = append(versions, event(bob, 30617, start+i, d))
-	}
-	for _, e := range versions[:3] {
-		require.NoError(t, publish(t, relay, e))
-	}
-	require.NoError(t, publish(t, relay, versions[1]), "superseded")
-	importEvents(t, store, versions[3])
-	require.Equal(t, []nostr.ID{versions[0].ID, versions[1].ID, versions[2].ID}, gone)
-	require.Equal(t, gone, deleted)
-}
-
-// Clients that replace at the same time have each version told of once that is gone.
-func TestBesideUseEventstoreAtOnce(t *testing.T) {
-	relay, db := khatru.NewRelay(), newBolt(t)
-	relay.UseEventstore(db, 500)
-	defer relay.DisableExpirationManager()
-	var mu sync.Mutex
-	balance := make(map[nostr.ID]int)
-	count := func(n int) func(graspsync.Event) {
-		return func(e graspsync.Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			balance[nostr.ID(e.ID)] += n
-		}
-	}
-	s, _, _ := embed(t, relay, db, Config{Stored: count(1), Removed: count(-1)})
-	var all []nostr.Event
-	for i := range 60 {
-		all = append(all, event(bob, 30617, start+nostr.Timestamp(i), nostr.Tag{"d", "repo"}))
-	}
-	var wg sync.WaitGroup
-	for part := range slices.Chunk(all, 15) {
-		wg.Go(func() {
-			for _, e := range part {
-				assert.NoError(t, publish(t, relay, e))
-			}
-		})
-	}
-	wg.Wait()
-	here := content(t, s.Store())
-	require.Equal(t, []nostr.ID{all[len(all)-1].ID}, here)
-	for _, e := range all {
-		want := 0
-		if e.ID == here[0] {
-			want = 1
-		}
-		require.Equal(t, want, balance[e.ID])
-	}
 }
 
 // What a deletion covers stays away, one that must not be executed is refused before it is
@@ -318,7 +255,7 @@ func TestRemovalThatFailed(t *testing.T) {
 	require.NoError(t, publish(t, relay, e))
 	db.fails = true
 	require.Error(t, publish(t, relay, event(alice, 5, start+1, nostr.Tag{"e", e.ID.Hex()})))
-	s.upkeep.Undo(t.Context(), ours(t, e)) // as if the deletion had come while it was being stored
+	s.core.Upkeep.Undo(t.Context(), ours(t, e)) // as if the deletion had come while it was being stored
 	require.Empty(t, deleted)
 	require.Empty(t, m.gone())
 	db.fails = false
@@ -326,7 +263,7 @@ func TestRemovalThatFailed(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.upkeep.Run(ctx)
+		s.core.Upkeep.Run(ctx)
 	}()
 	require.Eventually(t, func() bool { return !slices.Contains(content(t, s.Store()), e.ID) }, time.Minute, time.Millisecond)
 	cancel()
@@ -487,7 +424,7 @@ func TestOnEventKeepsOut(t *testing.T) {
 
 	inner := relaysync.NewGRASPPolicy(nip34.Identity{})
 	verdict[bob] = "blocked: spam"
-	v, err := s.imports.Policy(inner).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
+	v, err := s.core.Imports.Policy(inner).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
 	require.NoError(t, err)
 	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: embedding.ReasonHook, Detail: `"blocked: spam"`}, v)
 }
@@ -582,55 +519,6 @@ func TestNoAnswers(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.JSONEq(t, `["CLOSED","x","error: the server is ending, try again later"]`, dial(t, url).say(`["REQ","x",{"kinds":[1]}]`))
 	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), embedding.MsgEnding)
-}
-
-func TestExpiry(t *testing.T) {
-	relay := khatru.NewRelay()
-	synctest.Test(t, func(t *testing.T) {
-		db := newSlice(t)
-		expires := func(after time.Duration) nostr.Event {
-			return event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(after).Unix())})
-		}
-		before, stays := expires(time.Minute), event(alice, 1, start)
-		require.NoError(t, db.SaveEvent(before))
-		require.NoError(t, db.SaveEvent(stays))
-		var deleted []nostr.ID
-		relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
-		s, store, m := embed(t, relay, db, Config{})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-		synctest.Wait()
-		require.Empty(t, m.gone())
-		synced := expires(30 * time.Second)
-		importEvents(t, store, synced)
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		require.Equal(t, ids(synced, before), m.gone())
-		require.Equal(t, []nostr.ID{synced.ID, before.ID}, deleted)
-		require.Equal(t, []nostr.ID{stays.ID}, content(t, s.Store()))
-		cancel()
-		<-done
-	})
-}
-
-func TestRoom(t *testing.T) {
-	relay := khatru.NewRelay()
-	synctest.Test(t, func(t *testing.T) {
-		var free atomic.Uint64
-		s, store, _ := embed(t, relay, newSlice(t), Config{MinFree: 10, Free: func() (uint64, error) { return free.Load(), nil }})
-		one := event(alice, 1, start)
-		require.EqualError(t, publish(t, relay, one), embedding.MsgRoom)
-		results, outcomes := importEvents(t, store, one)
-		require.Equal(t, []graspsync.Result{graspsync.Failed}, results)
-		require.ErrorIs(t, outcomes[0].Err, ErrRoom)
-		o, err := s.Release(t.Context(), ours(t, one))
-		require.NoError(t, err)
-		require.Equal(t, graspsync.Failed, o.Result)
-		free.Store(10)
-		time.Sleep(2 * time.Second)
-		require.NoError(t, publish(t, relay, one))
-	})
 }
 
 // failing is a backend that does not store.

@@ -3,9 +3,7 @@ package khatruadapter
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -128,9 +126,6 @@ func (m *fakeManager) gone() []graspsync.EventID {
 	return append([]graspsync.EventID{}, m.removed...)
 }
 
-func (m *fakeManager) Held(graspsync.Event)      {}
-func (m *fakeManager) Postponed(graspsync.Event) {}
-
 func (m *fakeManager) Departed(graspsync.Event) {}
 
 func (m *fakeManager) HeldFrom(graspsync.EventID) graspsync.Source { return m.source }
@@ -146,21 +141,9 @@ func (m *fakeManager) Judge(context.Context, graspsync.Event) (graspsync.Verdict
 	return m.verdict, m.err
 }
 
-func (m *fakeManager) Status() relaysync.Status { return relaysync.Status{Repos: 7} }
-
 func (m *fakeManager) Collector(string) prometheus.Collector { return gauge }
 
 var gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "of_the_manager"})
-
-var errUnknownRepo = errors.New("no such repository")
-
-func (m *fakeManager) RepoStatus(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
-	return relaysync.RepoStatus{Ref: ref}, errUnknownRepo
-}
-
-func (m *fakeManager) Repositories(context.Context) iter.Seq2[relaysync.RepoStatus, error] {
-	return func(yield func(relaysync.RepoStatus, error) bool) { yield(relaysync.RepoStatus{}, errUnknownRepo) }
-}
 
 // logbook keeps what is said at Warn and above.
 type logbook struct {
@@ -183,12 +166,12 @@ func (b *logbook) String() string {
 // embed is New with a fake manager.
 func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *embedding.Imports, *fakeManager) {
 	t.Helper()
-	s, _, err := build(relay, db, cfg)
+	s, err := build(relay, db, cfg)
 	require.NoError(t, err)
 	m := &fakeManager{}
-	s.managed(m)
+	s.core.Manager = m
 	s.wire()
-	return s, s.imports, m
+	return s, s.core.Imports, m
 }
 
 // logging is a configuration, and what is logged with it.

@@ -31,7 +31,7 @@ func Open(relay *khatru.Relay, backend eventstore.Store, domain, folder string, 
 	if err != nil {
 		return nil, errors.Join(err, set.Records.Close())
 	}
-	s.records = set.Records
+	s.core.Records = set.Records
 	relay.Negentropy = true
 	return s, nil
 }

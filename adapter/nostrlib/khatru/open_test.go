@@ -71,7 +71,7 @@ func TestOpen(t *testing.T) {
 		names = append(names, f.GetName())
 	}
 	require.Contains(t, names, "ngit_state_failures_total", "it has the metrics of its records as well")
-	<-second.sync.Ready()
+	<-second.sync.Manager().Ready()
 
 	alice := relaytest.NewKey("alice")
 	announcement := alice.Hosted(gonostr.Now(), "repo", first.url, second.url)
@@ -123,7 +123,7 @@ func TestExplainRefused(t *testing.T) {
 		relay.OnEvent = func(_ context.Context, e nostr.Event) (bool, string) { return e.Kind == 1621, "blocked: no issues" }
 	})
 	defer o.stop()
-	<-o.sync.Ready()
+	<-o.sync.Manager().Ready()
 	alice := relaytest.NewKey("alice")
 	announcement := alice.Hosted(gonostr.Now(), "repo", o.url)
 	deletion := alice.Deletion(gonostr.Now(), announcement)

@@ -76,9 +76,9 @@ func (s *Sync) wire() {
 		most := min(s.maxQuery, s.store.PageSize())
 		r.Info.Limitation = &nip11.RelayLimitationDocument{
 			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, MaxEventTags: wire.MaxTags,
-			RestrictedWrites: s.gate,
+			RestrictedWrites: s.core.Gate,
 		}
-		if s.gate {
+		if s.core.Gate {
 			r.Info.Limitation.CreatedAtUpperLimit = int64(relaysync.FutureTolerance / time.Second)
 		}
 	}

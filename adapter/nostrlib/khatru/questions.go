@@ -17,7 +17,7 @@ func (s *Sync) unanswered(ctx context.Context, err error) {
 	if ctx.Err() != nil { // who asked has gone
 		return
 	}
-	why := s.questions.Unanswered(err)
+	why := s.core.Questions.Unanswered(err)
 	ws := khatru.GetConnection(ctx)
 	if ws == nil || khatru.IsInternalCall(ctx) {
 		return

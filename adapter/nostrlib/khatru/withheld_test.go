@@ -64,7 +64,7 @@ func TestWithheld(t *testing.T) {
 			gone, note := event(alice, 1, start-9), event(bob, 1, start-8)
 			theirs, slander := event(bob, 5, start-7, nostr.Tag{"e", strings.Repeat("1", 64)}), event(alice, 5, start, nostr.Tag{"e", gone.ID.Hex()})
 			vanish := event(alice, 62, start-1_000, nostr.Tag{"relay", "ALL_RELAYS"})
-			importEvents(t, s.imports, gone, note, theirs, slander, vanish)
+			importEvents(t, s.core.Imports, gone, note, theirs, slander, vanish)
 			ctx := t.Context()
 
 			all := []nostr.ID{theirs.ID, note.ID}
