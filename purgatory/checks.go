@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // checks have every repository looked at once in a while, and what has departed go.
@@ -79,7 +79,7 @@ func (c *checks) run(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			c.inbox.tell(news{identifier: identifier, why: resolve.Reasons{Check: true, Left: left[identifier]}})
+			c.inbox.tell(news{identifier: identifier, why: refplan.Reasons{Check: true, Left: left[identifier]}})
 		}
 		timer.Reset(time.Until(began.Add(c.cfg.fixed.Check*9/10 + rand.N(c.cfg.fixed.Check/10+1))))
 	}
@@ -151,7 +151,7 @@ func (c *checks) restore(announced, there map[graspsync.RepoRef]bool) {
 		if ours && !there[ref] {
 			count++
 			c.findings.touch(ref)
-			c.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Check: true}})
+			c.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Check: true}})
 		}
 	}
 	if count > 0 {
@@ -193,7 +193,7 @@ func (c *checks) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.fixed.Timeout)
 	defer cancel()
 	err := c.repos.eachOf(ctx, owner, func(ref graspsync.RepoRef) {
-		c.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{
+		c.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{
 			Left: map[graspsync.RepoRef]bool{ref: true}, Unsaid: map[graspsync.PubKey]bool{owner: true},
 		}})
 	})

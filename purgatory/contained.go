@@ -11,7 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -220,13 +220,13 @@ func (g containedGit) Take(ctx context.Context, dir, from string, ids []nip34.Ob
 	return g.git.Take(ctx, dir, from, ids)
 }
 
-func (g containedGit) Refs(ctx context.Context, dir string) (_ resolve.Refs, err error) {
+func (g containedGit) Refs(ctx context.Context, dir string) (_ refplan.Refs, err error) {
 	defer g.report.recovered(&err, ofGit)
 	refs, err := g.git.Refs(ctx, dir)
-	return resolve.Refs(refs), err
+	return refplan.Refs(refs), err
 }
 
-func (g containedGit) UpdateRefs(ctx context.Context, dir string, changes []resolve.RefChange, head nip34.RefName) (err error) {
+func (g containedGit) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) (err error) {
 	defer g.report.recovered(&err, ofGit+" update")
 	var all []RefChange
 	for _, c := range changes {

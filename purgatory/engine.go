@@ -12,8 +12,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
@@ -90,15 +89,15 @@ func (e *engine) resume() {
 	}
 }
 
-func (e *engine) want(entry ledger.Entry) {
+func (e *engine) want(entry refplan.Entry) {
 	if entry.Soft {
 		return
 	}
-	why := resolve.Reasons{Fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
-	if entry.Class == ledger.Announcement || entry.Class == ledger.Relative { // it may name servers of what waits already
-		why = resolve.Reasons{Owners: map[graspsync.PubKey]bool{entry.Author: entry.ByUser}}
+	why := refplan.Reasons{Fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
+	if entry.Class == refplan.Announcement || entry.Class == refplan.Relative { // it may name servers of what waits already
+		why = refplan.Reasons{Owners: map[graspsync.PubKey]bool{entry.Author: entry.ByUser}}
 	}
-	if entry.Class == ledger.Relative && entry.For == entry.Author { // we may have been killed before that was looked at
+	if entry.Class == refplan.Relative && entry.For == entry.Author { // we may have been killed before that was looked at
 		why.Left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
 	}
 	for _, ref := range entry.Repos {
@@ -198,14 +197,14 @@ func (e *engine) handle(ctx context.Context, msg any) {
 func (e *engine) arrived(ctx context.Context, msg arrived) {
 	author := msg.event.PubKey
 	_, waits := e.pending.get(msg.event.ID)
-	var affected []ledger.Entry
+	var affected []refplan.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
 		affected = e.pending.ofAuthor(author)
 		e.leavers[author] = true
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
-			e.surveys.want(ref.Identifier, resolve.Reasons{})
+			e.surveys.want(ref.Identifier, refplan.Reasons{})
 		}
 	}
 	if !waits {
@@ -214,7 +213,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	e.left(author, msg.event.Event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.findings.touch(a.Ref)
-		e.surveys.want(a.Ref.Identifier, resolve.Reasons{
+		e.surveys.want(a.Ref.Identifier, refplan.Reasons{
 			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
 			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
 		})
@@ -226,7 +225,7 @@ func (e *engine) renew(ctx context.Context, msg renewed) {
 	e.servers.renewed(msg.ref)
 	e.findings.hunted(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
-	e.surveys.want(msg.ref.Identifier, resolve.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
+	e.surveys.want(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
 // start has identifiers surveyed, as many at once as may be.
@@ -312,7 +311,7 @@ func (e *engine) looked(ctx context.Context, msg lookDone) {
 		}
 	}
 	if msg.found.gained {
-		e.surveys.want(msg.ref.Identifier, resolve.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
+		e.surveys.want(msg.ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
 	}
 	if msg.found.whole {
 		e.wholes(ctx, now, []graspsync.RepoRef{msg.ref})
@@ -332,7 +331,7 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 }
 
 // hunt has a repository hunted for that lacks something, if there is a reason to.
-func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n resolve.Need, why resolve.Reasons) {
+func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
 		if !why.Check && len(why.Unsaid) == 0 || e.servers.vain(ref).Waits(now) {
@@ -444,7 +443,7 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 }
 
 // due returns at most n of the entries whose time is over, and that are not waited with on.
-func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
+func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
 	e.troubles.lapse(now)
 	due, prolonged := e.pending.due(now, n, e.troubles.keep, e.owed)
 	if len(prolonged) > 0 {
@@ -460,7 +459,7 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []ledger.Entry {
 }
 
 // owed reports whether a server is still to be asked for what an entry waits for.
-func (e *engine) owed(now time.Time, entry ledger.Entry) bool {
+func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 	return slices.ContainsFunc(e.uses.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
@@ -475,7 +474,7 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 		}
 	}
 	for _, identifier := range identifiersOf(msg.entry) {
-		e.surveys.want(identifier, resolve.Reasons{})
+		e.surveys.want(identifier, refplan.Reasons{})
 	}
 	if msg.err == nil || !waits {
 		return
@@ -500,10 +499,10 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 		switch {
 		case !ok || a.Author != author:
 		case a.Kind == graspsync.KindState:
-			e.surveys.want(ref.Identifier, resolve.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
+			e.surveys.want(ref.Identifier, refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
 		default:
 			e.findings.touch(ref)
-			e.surveys.want(ref.Identifier, resolve.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
+			e.surveys.want(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
 		}
 	}
 }

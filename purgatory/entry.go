@@ -10,7 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // errNotOurs is returned for events that never wait.
@@ -38,8 +38,8 @@ func isText(ev *nostr.Event) bool {
 }
 
 // entryOf makes an entry of an event that may have to wait.
-func entryOf(ev graspsync.Event, byUser bool) (ledger.Entry, error) {
-	e := ledger.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
+func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
+	e := refplan.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
 	if waits(ev.Kind) && !isText(ev.Event) {
 		return e, errNotText
 	}
@@ -49,7 +49,7 @@ func entryOf(ev graspsync.Event, byUser bool) (ledger.Entry, error) {
 		if err != nil {
 			return e, err
 		}
-		e.Class, e.ID, e.Author, e.Version = ledger.Announcement, a.ID, a.Ref.Owner, a.Stamp()
+		e.Class, e.ID, e.Author, e.Version = refplan.Announcement, a.ID, a.Ref.Owner, a.Stamp()
 		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
 		e.Size += int64(a.Size()) // all are kept parsed
 	case graspsync.KindState:
@@ -57,7 +57,7 @@ func entryOf(ev graspsync.Event, byUser bool) (ledger.Entry, error) {
 		if err != nil {
 			return e, err
 		}
-		e.Class, e.ID, e.Author, e.Version = ledger.State, s.ID, s.Ref.Owner, s.Stamp()
+		e.Class, e.ID, e.Author, e.Version = refplan.State, s.ID, s.Ref.Owner, s.Stamp()
 		e.Repos, e.State = []graspsync.RepoRef{s.Ref}, s
 		e.Size += int64(s.Size())
 	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
@@ -65,7 +65,7 @@ func entryOf(ev graspsync.Event, byUser bool) (ledger.Entry, error) {
 		if err != nil {
 			return e, err
 		}
-		e.Class, e.ID, e.Author, e.Repos = ledger.PullRequest, p.ID, p.Author, p.Repos
+		e.Class, e.ID, e.Author, e.Repos = refplan.PullRequest, p.ID, p.Author, p.Repos
 		e.Version, e.Pull = graspsync.Stamp{CreatedAt: p.CreatedAt, ID: p.ID}, p
 		e.Size += int64(p.Size())
 	default:

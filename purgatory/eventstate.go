@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
@@ -146,7 +146,7 @@ func (l *endings) all(matches func(EventState) bool) (out []EventState) {
 	return out
 }
 
-func endingOf(e ledger.Entry, is EventCode, reason string) EventState {
+func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 	return EventState{
 		ID: e.ID, Is: is, Reason: reason, At: time.Now(), Class: e.Class.String(), Repos: e.Repos, ByUser: e.ByUser, Since: e.Seen,
 	}
@@ -258,7 +258,7 @@ func (x *explainer) server(now time.Time, ref graspsync.RepoRef, u graspsync.Clo
 }
 
 // names returns what names the objects that events wait for.
-func (x *explainer) names(entries []ledger.Entry) map[string][]string {
+func (x *explainer) names(entries []refplan.Entry) map[string][]string {
 	out := make(map[string][]string)
 	add := func(id, name string) {
 		if len(out[id]) < maxFor {
@@ -267,7 +267,7 @@ func (x *explainer) names(entries []ledger.Entry) map[string][]string {
 	}
 	for _, e := range entries {
 		switch e.Class { //nolint:exhaustive // the others name no objects
-		case ledger.State:
+		case refplan.State:
 			s := e.State
 			refs := make([]string, 0, len(s.Refs))
 			for name := range s.Refs {
@@ -279,7 +279,7 @@ func (x *explainer) names(entries []ledger.Entry) map[string][]string {
 					add(s.Refs[ref].String(), name)
 				}
 			}
-		case ledger.PullRequest:
+		case refplan.PullRequest:
 			add(e.Pull.Tip.String(), "pull request "+e.ID.String())
 		}
 	}

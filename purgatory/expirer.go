@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // expirer ends the waiting of what was waited for in vain.
@@ -28,7 +28,7 @@ func (x *expirer) expire(ctx context.Context, id graspsync.EventID) error {
 		return nil // or it is being released: it is due again soon
 	}
 	defer x.pending.notEnding(id)
-	if e.Class == ledger.Announcement && !e.Soft {
+	if e.Class == refplan.Announcement && !e.Soft {
 		return x.expireSoftly(ctx, e)
 	}
 	has, err := x.reader.stored.has(ctx, id)
@@ -47,7 +47,7 @@ func (x *expirer) expire(ctx context.Context, id graspsync.EventID) error {
 // expireSoftly removes the repository of an announcement, unless a push or a fetch is
 // using it, or has brought data to it that a state names. What pull requests have brought
 // does not count: anybody may write these.
-func (x *expirer) expireSoftly(ctx context.Context, e ledger.Entry) error {
+func (x *expirer) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	ref := e.Repos[0]
 	served, err := x.reader.accepted(ctx, ref) // we were killed before it was struck off
 	if err != nil {
@@ -71,8 +71,8 @@ func (x *expirer) expireSoftly(ctx context.Context, e ledger.Entry) error {
 }
 
 // dropRefs removes the refs of a pull request that was never served.
-func (x *expirer) dropRefs(ctx context.Context, e ledger.Entry) error {
-	if e.Class != ledger.PullRequest {
+func (x *expirer) dropRefs(ctx context.Context, e refplan.Entry) error {
+	if e.Class != refplan.PullRequest {
 		return nil
 	}
 	var errs []error

@@ -7,7 +7,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -106,11 +106,11 @@ func (p *Purgatory) Left() (out []string) {
 
 // Undo is what takes back a transaction, of which a part was done.
 func Undo(changes []RefChange, was Refs, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
-	var all []resolve.RefChange
+	var all []refplan.RefChange
 	for _, c := range changes {
-		all = append(all, resolve.RefChange(c))
+		all = append(all, refplan.RefChange(c))
 	}
-	undone, backTo := newJournal(graspsync.RepoRef{}, resolve.Refs(was), all, head).undo(resolve.Refs(now))
+	undone, backTo := newJournal(graspsync.RepoRef{}, refplan.Refs(was), all, head).undo(refplan.Refs(now))
 	for _, c := range undone {
 		back = append(back, RefChange(c))
 	}

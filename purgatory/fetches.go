@@ -11,7 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
@@ -218,11 +218,11 @@ func (f *fetches) into(ctx, asking context.Context, s *fetchSession, seen *Fetch
 	if err := f.promote(ctx, s, seen, came); err != nil {
 		return syncqueue.Nothing, false, err
 	}
-	found, err := f.looker.look(ctx, seen.Repo, resolve.Reasons{Late: true}, budget{share: f.cfg.fixed.Timeout / lockShare})
+	found, err := f.looker.look(ctx, seen.Repo, refplan.Reasons{Late: true}, budget{share: f.cfg.fixed.Timeout / lockShare})
 	if err != nil {
 		f.findings.touch(seen.Repo)
 	}
-	f.inbox.tell(news{identifier: seen.Repo.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
+	f.inbox.tell(news{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil { // which is not the server's fault; the news has it looked at again
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
 			f.report.fault(seen.Repo.String(), lookFailed, err)

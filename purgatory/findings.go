@@ -10,7 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // findings are what looks have found about repositories, and which repositories are to be
@@ -18,7 +18,7 @@ import (
 type findings struct {
 	mu sync.Mutex
 	// guarded by mu
-	needs   map[string]map[graspsync.RepoRef]resolve.Need // by identifier, as of the last look
+	needs   map[string]map[graspsync.RepoRef]refplan.Need // by identifier, as of the last look
 	touched map[string]map[graspsync.RepoRef]uint64       // to be looked at though nothing waits for it, by identifier
 	touches uint64                                        // numbers them
 	// who waits for a look, and for which touch
@@ -31,7 +31,7 @@ type findings struct {
 
 func newFindings() *findings {
 	return &findings{
-		needs:    make(map[string]map[graspsync.RepoRef]resolve.Need),
+		needs:    make(map[string]map[graspsync.RepoRef]refplan.Need),
 		touched:  make(map[string]map[graspsync.RepoRef]uint64),
 		awaiting: make(map[graspsync.RepoRef]map[chan struct{}]uint64),
 		pushed:   make(map[string]map[graspsync.RepoRef]map[nip34.RefName]struct{}),
@@ -42,7 +42,7 @@ func newFindings() *findings {
 
 // found is what a look has found.
 type found struct {
-	need   resolve.Need
+	need   refplan.Need
 	whole  bool // it lacks nothing any more
 	gained bool // it has something that it lacked
 	again  bool // it may have something that it lacks when others have done what they do
@@ -143,7 +143,7 @@ func (f *findings) movedBy(ref graspsync.RepoRef, refs []nip34.RefName) {
 		f.pushed[ref.Identifier][ref] = names
 	}
 	for _, name := range refs {
-		if resolve.IsState(name) {
+		if refplan.IsState(name) {
 			names[name] = struct{}{}
 		}
 	}
@@ -158,7 +158,7 @@ func (f *findings) pushedTo(ref graspsync.RepoRef) map[nip34.RefName]struct{} {
 
 // notePushed forgets the refs that no state which waits would have as they are. It is
 // called with mu held, and the repository locked.
-func (f *findings) notePushed(g *resolve.Group, r *repository) {
+func (f *findings) notePushed(g *refplan.Group, r *repository) {
 	names := f.pushed[g.Identifier][r.Ref]
 	for name := range r.Pushed {
 		if !g.Ahead(r.Repository, name) {
@@ -174,7 +174,7 @@ func (f *findings) notePushed(g *resolve.Group, r *repository) {
 }
 
 // note remembers what a repository lacks. If it could not be dealt with it is as before.
-func (f *findings) note(g *resolve.Group, r *repository, n resolve.Need, number uint64) found {
+func (f *findings) note(g *refplan.Group, r *repository, n refplan.Need, number uint64) found {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.failed != nil {
@@ -188,7 +188,7 @@ func (f *findings) note(g *resolve.Group, r *repository, n resolve.Need, number 
 		return found{whole: f.needsNothing(r.Ref), gained: gained}
 	}
 	if f.needs[g.Identifier] == nil {
-		f.needs[g.Identifier] = make(map[graspsync.RepoRef]resolve.Need)
+		f.needs[g.Identifier] = make(map[graspsync.RepoRef]refplan.Need)
 	}
 	f.needs[g.Identifier][r.Ref] = n
 	return found{need: n, gained: gained}
@@ -238,7 +238,7 @@ func (f *findings) hunted(ref graspsync.RepoRef, vain bool) {
 }
 
 // lacked returns what a repository lacked when it was looked at last.
-func (f *findings) lacked(ref graspsync.RepoRef) resolve.Need {
+func (f *findings) lacked(ref graspsync.RepoRef) refplan.Need {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.needs[ref.Identifier][ref]
@@ -246,7 +246,7 @@ func (f *findings) lacked(ref graspsync.RepoRef) resolve.Need {
 
 // lacking returns the repositories with an identifier that lack something, for which is
 // returns true.
-func (f *findings) lacking(identifier string, is func(ref graspsync.RepoRef, n resolve.Need) bool) (refs []graspsync.RepoRef) {
+func (f *findings) lacking(identifier string, is func(ref graspsync.RepoRef, n refplan.Need) bool) (refs []graspsync.RepoRef) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for ref, n := range f.needs[identifier] {
@@ -259,7 +259,7 @@ func (f *findings) lacking(identifier string, is func(ref graspsync.RepoRef, n r
 
 // under returns what is known of the repositories with an identifier: which were touched,
 // by their numbers, which lack something, and all repositories that are looked at now.
-func (f *findings) under(identifier string) (touched map[graspsync.RepoRef]uint64, looks map[graspsync.RepoRef]struct{}, lacked map[graspsync.RepoRef]resolve.Need) {
+func (f *findings) under(identifier string) (touched map[graspsync.RepoRef]uint64, looks map[graspsync.RepoRef]struct{}, lacked map[graspsync.RepoRef]refplan.Need) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.touched[identifier]), maps.Clone(f.looks), maps.Clone(f.needs[identifier])

@@ -11,7 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // errLong is wrapped when histories could not be walked within a look's share of time, or more
@@ -60,8 +60,8 @@ func newHistories(git containedGit) *histories {
 // if that may be of use: everything else that the same state names is here, and git would
 // take it for its refs. What a walk has found is remembered for as long as nothing has
 // changed.
-func (x *histories) find(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
-	named := resolve.IDsOf(sets)
+func (x *histories) find(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+	named := refplan.IDsOf(sets)
 	if len(named) == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (x *histories) find(ctx context.Context, g *resolve.Group, r *repository, s
 		delete(r.Kinds, id)
 	}
 	for id, kind := range kinds {
-		r.Kinds[id] = resolve.Kind(kind)
+		r.Kinds[id] = refplan.Kind(kind)
 	}
 	w := walk{git: x.git, r: r, past: x.recallWalks(r.Ref, stamp)}
 	for _, set := range sets {
@@ -95,7 +95,7 @@ func (x *histories) find(ctx context.Context, g *resolve.Group, r *repository, s
 	return nil
 }
 
-func (x *histories) recallUnfit(g *resolve.Group, r *resolve.Repository) {
+func (x *histories) recallUnfit(g *refplan.Group, r *refplan.Repository) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	r.Unfit = make(map[graspsync.EventID]struct{})
@@ -191,7 +191,7 @@ type walk struct {
 // set looks at objects of one state, or of a pull request. What takes too long is not
 // known to be here, and keeps nothing else from being looked at: half of the time that is
 // left is for that.
-func (w *walk) set(ctx context.Context, set resolve.Objects) error {
+func (w *walk) set(ctx context.Context, set refplan.Objects) error {
 	r := w.r
 	if set.State != nil && r.IsUnfit(set.State) {
 		return nil

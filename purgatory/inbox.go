@@ -4,19 +4,18 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // What the engine is told.
 type (
 	// wanted: an entry waits that did not before.
-	wanted struct{ entry ledger.Entry }
+	wanted struct{ entry refplan.Entry }
 	// news: something may have changed for what waits under an identifier.
 	news struct {
 		identifier string
-		why        resolve.Reasons
+		why        refplan.Reasons
 	}
 	// arrived: an event was stored.
 	arrived struct{ event graspsync.Event }
@@ -36,15 +35,15 @@ type (
 	// surveyed: it is known which repositories with an identifier are to be looked at.
 	surveyed struct {
 		identifier string
-		why        resolve.Reasons
-		found      resolve.Overview
+		why        refplan.Reasons
+		found      refplan.Overview
 		err        error
 	}
 	// turn: a repository has a place for a look at it.
 	// lookDone: the look at a repository has ended.
 	lookDone struct {
 		ref   graspsync.RepoRef
-		why   resolve.Reasons
+		why   refplan.Reasons
 		found found
 		err   error
 	}
@@ -54,7 +53,7 @@ type (
 	inquiry struct{ answer func(e *engine) }
 	// expiredDone: the expiry of an entry has ended.
 	expiredDone struct {
-		entry ledger.Entry
+		entry refplan.Entry
 		err   error
 	}
 )
@@ -122,7 +121,7 @@ func (b *inbox) tell(item any) {
 
 // anew reports whether what is missing is to be hunted for anew, and how urgent that
 // is: what came by sync is more so than what a user is about to push.
-func anew(why resolve.Reasons, n resolve.Need) (by syncqueue.Origin, anew bool) {
+func anew(why refplan.Reasons, n refplan.Need) (by syncqueue.Origin, anew bool) {
 	by = syncqueue.ByUser
 	because := func(byUser bool) {
 		anew = true

@@ -9,8 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // intake takes in events, and what is told of pushes: it finds out whether something has to
@@ -44,7 +43,7 @@ func (in *intake) submit(ctx context.Context, ev graspsync.Event, src graspsync.
 }
 
 // take takes in an entry, if its event could be read.
-func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, error) {
+func (in *intake) take(ctx context.Context, e refplan.Entry, err error) (Answer, error) {
 	switch {
 	case errors.Is(err, errNotOurs):
 		return Answer{Decision: Pass}, nil
@@ -52,7 +51,7 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 		return Answer{Refused, nip34.Reason(err)}, nil
 	}
 	var payers []graspsync.PubKey
-	if e.Class == ledger.Announcement {
+	if e.Class == refplan.Announcement {
 		lists, err := in.reader.stored.relay.Lists(e.Announces)
 		if err != nil {
 			return Answer{}, fmt.Errorf("asking whether a repository is ours: %w", err)
@@ -64,7 +63,7 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 			}
 		}
 	}
-	if e.Class == ledger.Announcement {
+	if e.Class == refplan.Announcement {
 		active, err := in.reader.accepted(ctx, e.Repos[0])
 		if err != nil || active {
 			return Answer{Decision: Pass}, err
@@ -78,7 +77,7 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 		return Answer{Refused, reasonOlder}, nil
 	}
 	answer, err := in.hold(ctx, e, payers...)
-	if err != nil || answer.Decision != Held || e.Class != ledger.Announcement || !e.ByUser {
+	if err != nil || answer.Decision != Held || e.Class != refplan.Announcement || !e.ByUser {
 		return answer, err
 	}
 	in.revive(ctx, e.Repos[0])
@@ -96,7 +95,7 @@ func (in *intake) take(ctx context.Context, e ledger.Entry, err error) (Answer, 
 
 // hold makes an entry one that waits: on the disk first. payers are those for whom a relative
 // may count.
-func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.PubKey) (Answer, error) {
+func (in *intake) hold(ctx context.Context, e refplan.Entry, payers ...graspsync.PubKey) (Answer, error) {
 	e, refusal, replaced, evicted, err := in.pending.admit(ctx, e, payers)
 	for _, old := range evicted {
 		in.pending.gaveWay(ctx, old)
@@ -122,14 +121,14 @@ func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.
 			return Answer{Refused, reasonSuperseded}, nil
 		}
 		in.report.ended(old, Replaced)
-		if old.Class == ledger.Announcement && e.Class == ledger.Relative { // its owner takes it from us
+		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // its owner takes it from us
 			in.findings.touch(old.Repos[0])
-			in.inbox.tell(news{identifier: old.Repos[0].Identifier, why: resolve.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}}})
+			in.inbox.tell(news{identifier: old.Repos[0].Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}}})
 		}
 	}
 	in.report.began(e)
 	in.countClones(e)
-	if e.Class == ledger.State {
+	if e.Class == refplan.State {
 		in.alive(ctx, e)
 		if e.ByUser {
 			in.makeAnew(ctx, e)
@@ -142,7 +141,7 @@ func (in *intake) hold(ctx context.Context, e ledger.Entry, payers ...graspsync.
 // makeAnew has repositories that are empty hash as a state says that a user submitted: a push is
 // next, and git begins it by what it finds. They were made for SHA-1. What can't be made anew now
 // is by the look that follows.
-func (in *intake) makeAnew(ctx context.Context, state ledger.Entry) {
+func (in *intake) makeAnew(ctx context.Context, state refplan.Entry) {
 	st, err := nip34.ParseState(state.Signed())
 	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(st.Refs)), func(id nip34.ObjectID) bool { return id.Format() != nip34.SHA1 }) {
 		return
@@ -178,11 +177,11 @@ func (in *intake) remake(ctx context.Context, ref graspsync.RepoRef, format nip3
 }
 
 // countClones counts the clone URLs of an event that are not hunted.
-func (in *intake) countClones(e ledger.Entry) {
+func (in *intake) countClones(e refplan.Entry) {
 	switch e.Class {
-	case ledger.Announcement:
+	case refplan.Announcement:
 		in.countListed(e.Announces)
-	case ledger.PullRequest:
+	case refplan.PullRequest:
 		in.report.dropSome("clones", in.cfg.beyond(e.Pull.Clones, e.Pull.DroppedClones))
 		in.report.unusable(e.Event, e.Pull.UnusableClones)
 	}
@@ -198,7 +197,7 @@ func (in *intake) countListed(a *nip34.Announcement) {
 // whose repository is served may be stored. What is wanted by those only who wait themselves
 // waits with them, at the cost of one of them, and so does for a while, at the cost of its
 // author, what takes the place of one that waits. e is to be held if there are payers.
-func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
+func (in *intake) holdRelative(ctx context.Context, e *refplan.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
 	a := e.Announces
 	served, err := in.reader.stored.announcements(ctx, a.Ref.Identifier)
 	if err != nil {
@@ -211,7 +210,7 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 	if _, is := w.served[e.Author]; is {
 		return Answer{Decision: Pass}, nil, nil
 	}
-	e.Class = ledger.Relative
+	e.Class = refplan.Relative
 	payers = w.payers(a)
 	if _, leaves := in.pending.announcement(a.Ref); leaves {
 		payers = append(payers, e.Author)
@@ -227,7 +226,7 @@ func (in *intake) holdRelative(ctx context.Context, e *ledger.Entry) (_ Answer, 
 func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
 		e, ok := in.pending.get(id)
-		return ok && e.Class == ledger.PullRequest
+		return ok && e.Class == refplan.PullRequest
 	})
 	if waits {
 		in.findings.touch(ref)
@@ -237,7 +236,7 @@ func (in *intake) staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 
 // alive takes a new state event for a sign of life of the announcements that wait and
 // whose maintainers its author is one of, and revives those that expired softly.
-func (in *intake) alive(ctx context.Context, state ledger.Entry) {
+func (in *intake) alive(ctx context.Context, state refplan.Entry) {
 	identifier := state.Repos[0].Identifier
 	entries := in.pending.announcementsUnder(identifier)
 	if len(entries) == 0 {
@@ -278,11 +277,11 @@ func (in *intake) pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip3
 	in.pending.pushing(ref, refs) // who did not say so before says it now
 	in.schedule.brought(ref)
 	// Anybody may push for an event: only what a state authorises is a sign of life.
-	if len(refs) == 0 || slices.ContainsFunc(refs, resolve.IsState) {
+	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		in.pending.sign(ctx, ref, false)
 	}
 	in.findings.touch(ref)
-	in.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
+	in.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 }
 
 // arrived is [Purgatory.Arrived].
@@ -314,7 +313,7 @@ func (in *intake) departed(ev graspsync.Event) {
 		in.inbox.tell(arrived{ev}) // that has its repository looked at
 	case ev.Kind == graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
-			in.inbox.tell(news{identifier: st.Ref.Identifier, why: resolve.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
+			in.inbox.tell(news{identifier: st.Ref.Identifier, why: refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // journal is what refs a repository is about to get: after a crash it is looked at
@@ -27,7 +27,7 @@ type journalChange struct {
 	New string `json:"new,omitempty"`
 }
 
-func newJournal(ref graspsync.RepoRef, now resolve.Refs, changes []resolve.RefChange, head nip34.RefName) journal {
+func newJournal(ref graspsync.RepoRef, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName) journal {
 	j := journal{Repo: ref.String(), At: time.Now().UTC(), Was: now.Head.String(), Head: head.String()}
 	for _, c := range changes {
 		j.Changes = append(j.Changes, journalChange{c.Name.String(), c.Old.String(), c.New.String()})
@@ -37,14 +37,14 @@ func newJournal(ref graspsync.RepoRef, now resolve.Refs, changes []resolve.RefCh
 }
 
 // others is a hash of the branches and tags that are not changed.
-func (j journal) others(now resolve.Refs) string {
+func (j journal) others(now refplan.Refs) string {
 	changed := make(map[string]struct{}, len(j.Changes))
 	for _, c := range j.Changes {
 		changed[c.Ref] = struct{}{}
 	}
 	var lines []string
 	for name, at := range now.At {
-		if _, is := changed[name.String()]; !is && resolve.IsState(name) {
+		if _, is := changed[name.String()]; !is && refplan.IsState(name) {
 			lines = append(lines, at.String()+" "+name.String()+"\n")
 		}
 	}
@@ -56,7 +56,7 @@ func (j journal) others(now resolve.Refs) string {
 // neither what it was nor what it was to be, another branch or tag is not what it was, or HEAD
 // is elsewhere. Whoever does that mends the repository before, or is refused; what a push moved
 // back, and nothing else, while its record could not be struck off would look like a half.
-func (j journal) movedSince(now resolve.Refs) bool {
+func (j journal) movedSince(now refplan.Refs) bool {
 	if j.Others != "" && j.Others != j.others(now) {
 		return true
 	}
@@ -72,7 +72,7 @@ func (j journal) movedSince(now resolve.Refs) bool {
 
 // undo returns what takes back a part of a transaction, and where HEAD was if it was
 // moved; nothing if all of it was done, or none, or if somebody else has moved refs since.
-func (j journal) undo(now resolve.Refs) (back []resolve.RefChange, head nip34.RefName) {
+func (j journal) undo(now refplan.Refs) (back []refplan.RefChange, head nip34.RefName) {
 	if j.movedSince(now) {
 		return nil, nip34.RefName{}
 	}
@@ -85,7 +85,7 @@ func (j journal) undo(now resolve.Refs) (back []resolve.RefChange, head nip34.Re
 		}
 		switch now.At[name] {
 		case after:
-			back = append(back, resolve.RefChange{Name: name, Old: after, New: before})
+			back = append(back, refplan.RefChange{Name: name, Old: after, New: before})
 		case before:
 			undone++
 		}
@@ -104,7 +104,7 @@ func parseRef(s string) (nip34.RefName, bool) {
 	if err == nil {
 		return name, true
 	}
-	if id, ok := resolve.EventIn(s); ok {
+	if id, ok := refplan.EventIn(s); ok {
 		return nip34.EventRef(id), true
 	}
 	return name, false

@@ -14,8 +14,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/state"
 )
@@ -59,7 +58,7 @@ const crowdShare = 6
 // objects are here, and what needs nothing any more is released. It returns what is still
 // missing. It may be called at any time, and again after any failure: what is done
 // already is found done. The error wraps errLong if most was not enough.
-func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Reasons, most budget) (_ found, err error) {
+func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := k.naming.Lock(ctx, ref)
@@ -93,7 +92,7 @@ func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why resolve.Re
 }
 
 // lookLocked is look while the repository is locked.
-func (k *looker) lookLocked(ctx context.Context, g *resolve.Group, r *repository, number uint64) (found, error) {
+func (k *looker) lookLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (found, error) {
 	errs := []error{k.end(ctx, g, r)}
 	walked := false
 	if r.failed = k.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
@@ -105,7 +104,7 @@ func (k *looker) lookLocked(ctx context.Context, g *resolve.Group, r *repository
 	if r.failed == nil {
 		errs = append(errs, k.releasePulls(ctx, g, r))
 	}
-	var n resolve.Need
+	var n refplan.Need
 	if r.failed == nil {
 		if n = k.lacking(g, r); len(n.IDs) == 0 && r.trouble == nil {
 			r.failed = k.git.Cleanup(ctx, r.dir)
@@ -126,7 +125,7 @@ func (k *looker) lookLocked(ctx context.Context, g *resolve.Group, r *repository
 // refs. What was read before it was locked may be over by now, a state that a push was
 // judged by, say. The repository is nil if it is not ours. What waits is not ended by
 // others until unpin.
-func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*resolve.Group, *repository, error) {
+func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
 	for range 3 {
 		dir, unlock, err := k.mover.enter(ctx, ref, k.cfg.fixed.Timeout/lockShare)
 		absent := errors.Is(err, ErrNoRepository)
@@ -155,7 +154,7 @@ func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*r
 }
 
 // read reads what is known of a repository, and its refs if it is there.
-func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*resolve.Group, *repository, error) {
+func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*refplan.Group, *repository, error) {
 	g, err := k.reader.gather(ctx, ref, late)
 	if err != nil {
 		return nil, nil, err
@@ -194,7 +193,7 @@ func (k *looker) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip3
 
 // end strikes off what does not wait any more, after the refs of pull requests that
 // will not be served.
-func (k *looker) end(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) end(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	for _, o := range g.Over {
 		if elsewhere(o.Entry) || g.Ends(o) {
@@ -210,7 +209,7 @@ func (k *looker) end(ctx context.Context, g *resolve.Group, r *repository) error
 }
 
 // endElsewhere is end for these: no repository is locked.
-func (k *looker) endElsewhere(ctx context.Context, g *resolve.Group) error {
+func (k *looker) endElsewhere(ctx context.Context, g *refplan.Group) error {
 	var errs []error
 	for _, o := range g.Over {
 		if !elsewhere(o.Entry) {
@@ -230,17 +229,17 @@ func (k *looker) endElsewhere(ctx context.Context, g *resolve.Group) error {
 }
 
 // dropHere removes the ref of an event from the repository that is locked.
-func (k *looker) dropHere(ctx context.Context, r *repository, e ledger.Entry) error {
+func (k *looker) dropHere(ctx context.Context, r *repository, e refplan.Entry) error {
 	name := nip34.EventRef(e.ID)
 	at, exists := r.Refs.At[name]
 	if !exists {
 		return nil
 	}
-	change := resolve.RefChange{Name: name, Old: at}
-	if err := k.mover.remove(ctx, r.Ref, r.dir, []resolve.RefChange{change}); err != nil {
+	change := refplan.RefChange{Name: name, Old: at}
+	if err := k.mover.remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
 		return fmt.Errorf("removing a ref: %w", err)
 	}
-	r.Refs = r.Refs.Apply([]resolve.RefChange{change}, nip34.RefName{})
+	r.Refs = r.Refs.Apply([]refplan.RefChange{change}, nip34.RefName{})
 	return nil
 }
 
@@ -254,12 +253,12 @@ func (k *looker) noteGone(ref graspsync.RepoRef, number uint64) found {
 // was deleted while it waited is struck off after that: nobody else would know of a repository
 // that a crash, or a fetch under way, has left. Those of others are left to looks at theirs,
 // which may have been announced again since this one began.
-func (k *looker) leaves(ctx context.Context, g *resolve.Group, ref graspsync.RepoRef) error {
+func (k *looker) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
 	if k.departures.keeps(ref) {
 		return nil
 	}
 	err := k.remover.remove(ctx, ref)
-	var waited []resolve.Ended
+	var waited []refplan.Ended
 	for _, o := range g.Over {
 		if g.Ends(o) && o.Entry.Repos[0] == ref {
 			waited = append(waited, o)
@@ -283,7 +282,7 @@ func (k *looker) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked 
 	}
 	var ids []graspsync.EventID
 	for name := range looked.Refs.At {
-		if id, ok := resolve.EventOf(name); ok && !k.pending.waitsFor(id, ref) {
+		if id, ok := refplan.EventOf(name); ok && !k.pending.waitsFor(id, ref) {
 			ids = append(ids, id)
 		}
 	}
@@ -299,7 +298,7 @@ func (k *looker) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked 
 
 // align finds out which objects are missing of some that a repository should have, has
 // other repositories of ours give what they have, and makes refs what they should be.
-func (k *looker) align(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
+func (k *looker) align(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	if err := k.histories.find(ctx, g, r, sets); err != nil {
 		return err
 	}
@@ -310,7 +309,7 @@ func (k *looker) align(ctx context.Context, g *resolve.Group, r *repository, set
 }
 
 // alignNow is align for objects that are here.
-func (k *looker) alignNow(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) alignNow(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := k.again(ctx, g, r); err != nil {
 		return err
 	}
@@ -318,7 +317,7 @@ func (k *looker) alignNow(ctx context.Context, g *resolve.Group, r *repository) 
 }
 
 // alignSure is alignNow for what was read just now.
-func (k *looker) alignSure(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) alignSure(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := k.confirm(ctx, g, r); err != nil {
 		return err
 	}
@@ -330,7 +329,7 @@ func (k *looker) alignSure(ctx context.Context, g *resolve.Group, r *repository)
 
 // alignPulls is align for pull requests. Anybody writes these: nothing else waits for
 // what they cost.
-func (k *looker) alignPulls(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) alignPulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	sets := g.Pulled(r.Repository)
 	if len(sets) == 0 {
 		return nil
@@ -353,18 +352,18 @@ func (k *looker) alignPulls(ctx context.Context, g *resolve.Group, r *repository
 
 // again asks anew who decides, what is stored and what was deleted: to walk histories
 // may have taken minutes. What came meanwhile was not looked for, and has its own turn.
-func (k *looker) again(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) again(ctx context.Context, g *refplan.Group, r *repository) error {
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
 	}
-	var known []ledger.Entry
+	var known []refplan.Entry
 	for _, h := range g.States {
-		known = append(known, h.Entry)
+		known = append(known, h)
 	}
 	pulls := r.Over != nil // else it is not their turn
 	for _, h := range g.Pulls {
 		if pulls {
-			known = append(known, h.Entry)
+			known = append(known, h)
 		}
 	}
 	now, err := k.reader.gatherAgain(ctx, r.Ref, g.Late, known)
@@ -386,9 +385,9 @@ func (k *looker) again(ctx context.Context, g *resolve.Group, r *repository) err
 
 // confirm asks whether what may decide about refs now, or be released then, was deleted: nobody
 // may have told yet. Of what has to wait on it is enough to be told.
-func (k *looker) confirm(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
-	deleted := func(e ledger.Entry) bool {
+	deleted := func(e refplan.Entry) bool {
 		is, err := k.reader.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next look strikes it off
 			k.findings.touch(r.Ref)
@@ -399,19 +398,19 @@ func (k *looker) confirm(ctx context.Context, g *resolve.Group, r *repository) e
 	if e, waits := g.Waiting[r.Ref]; waits && deleted(e) {
 		delete(g.Waiting, r.Ref)
 	}
-	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool {
-		return r.IsMember(h.State.Ref.Owner) && r.Here(h.State) && deleted(h.Entry)
+	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
+		return r.IsMember(h.Author) && r.Here(h.State) && deleted(h)
 	})
 	if r.Over == nil {
 		return errors.Join(errs...)
 	}
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h resolve.Pull) bool {
-		if !slices.Contains(h.Pull.Repos, r.Ref) || k.pending.isServed(h.Entry.ID) {
+	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
+		if !slices.Contains(h.Repos, r.Ref) || k.pending.isServed(h.ID) {
 			return false
 		}
-		_, over := r.Over[h.Entry.ID]
-		has := r.Refs.At[nip34.EventRef(h.Entry.ID)] == h.Pull.Tip
-		return (has || !over && r.Has(h.Pull.Tip)) && deleted(h.Entry)
+		_, over := r.Over[h.ID]
+		has := r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip
+		return (has || !over && r.Has(h.Pull.Tip)) && deleted(h)
 	})
 	return errors.Join(errs...)
 }
@@ -419,7 +418,7 @@ func (k *looker) confirm(ctx context.Context, g *resolve.Group, r *repository) e
 // alignOne makes the refs of a repository what they should be. That may make it
 // active, and then another state may decide: one without refs, that is. What git refuses
 // for what it is decides nothing, and holds up nothing.
-func (k *looker) alignOne(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) alignOne(ctx context.Context, g *refplan.Group, r *repository) error {
 	for {
 		before := r.Active
 		r.Decides = g.Authoritative(r.Repository)
@@ -467,15 +466,15 @@ func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLoc
 
 // alignOthers has the refs of other repositories follow a state that is about to be
 // served, before it is, where that is quickly done. The rest is for their own looks.
-func (k *looker) alignOthers(ctx context.Context, g *resolve.Group, r *repository) {
+func (k *looker) alignOthers(ctx context.Context, g *refplan.Group, r *repository) {
 	if !slices.ContainsFunc(g.States, r.Releases) {
 		return
 	}
 	until := time.Now().Add(othersShare)
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		o := g.Repository(ref)
-		follows := slices.ContainsFunc(g.States, func(h resolve.State) bool {
-			return r.Releases(h) && o.IsMember(h.State.Ref.Owner)
+		follows := slices.ContainsFunc(g.States, func(h refplan.Entry) bool {
+			return r.Releases(h) && o.IsMember(h.Author)
 		})
 		if !follows || !time.Now().Before(until) {
 			continue
@@ -487,7 +486,7 @@ func (k *looker) alignOthers(ctx context.Context, g *resolve.Group, r *repositor
 }
 
 // alignOther aligns another repository, which may have what it lacks from this one.
-func (k *looker) alignOther(ctx context.Context, by *resolve.Group, ref graspsync.RepoRef, r *repository) error {
+func (k *looker) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
 	dir, unlock, err := k.mover.enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err
@@ -528,7 +527,7 @@ const maxSources = 16
 
 // share gives a repository what it lacks and another one of ours has: what is needed
 // is for each of them to say, where it came first does not matter.
-func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, sets []resolve.Objects) error {
+func (k *looker) share(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	ids := r.MissingOf(sets)
 	if len(ids) == 0 {
 		return nil
@@ -544,7 +543,7 @@ func (k *looker) share(ctx context.Context, g *resolve.Group, r *repository, set
 		if err != nil {
 			// Another owner's repository must not keep this one from being dealt with, nor what
 			// only pull requests name have it taken for a slow one: anybody writes these.
-			if !slices.ContainsFunc(sets, func(set resolve.Objects) bool { return set.State != nil }) {
+			if !slices.ContainsFunc(sets, func(set refplan.Objects) bool { return set.State != nil }) {
 				err = errors.New(err.Error())
 			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
@@ -571,7 +570,7 @@ var errOccupied = errors.New("somebody is at it")
 
 // shareFrom gives a repository those of ids that another one has, and for which there is
 // room. That one is not waited for: somebody may have it locked who waits for this one.
-func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
+func (k *looker) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
 	lacks := setOf(k.findings.lacked(from).IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
 		_, lacking := lacks[id] // should it get that, this one is looked at again
@@ -610,8 +609,8 @@ func (k *looker) shareFrom(ctx context.Context, g *resolve.Group, from graspsync
 // withRoom returns those of ids, which are in the folder of another repository, that a state
 // names or a pull request that could have a ref: what came for one that can have none would
 // lie here for nobody. bytes come for pull requests.
-func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
-	decided := setOf(resolve.IDsOf(g.Decided(r.Repository)))
+func (k *looker) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
+	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
 	both, err := k.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
 	if err != nil {
 		return nil, 0, err
@@ -634,14 +633,14 @@ func (k *looker) withRoom(ctx context.Context, g *resolve.Group, r *repository, 
 		}
 	}
 	r.more = r.more || bytes > 0 && len(out) < len(ids)
-	slices.SortFunc(out, resolve.CompareIDs)
+	slices.SortFunc(out, refplan.CompareIDs)
 	return out, bytes, nil
 }
 
 // pullWithRoom reports whether a pull request could have a ref whose tip is in the folder of
 // another repository, and how many bytes that brings, besides what both have, and more that
 // come with it.
-func (k *looker) pullWithRoom(ctx context.Context, g *resolve.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
+func (k *looker) pullWithRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
 		bytes, err = k.git.Weigh(ctx, dir, []nip34.ObjectID{tip}, both)
 		return err
@@ -655,7 +654,7 @@ func (k *looker) pullWithRoom(ctx context.Context, g *resolve.Group, r *reposito
 		return 0, false, nil
 	}
 	for _, h := range g.Pulls {
-		if room || h.Pull.Tip != tip || !slices.Contains(h.Pull.Repos, r.Ref) {
+		if room || h.Pull.Tip != tip || !slices.Contains(h.Repos, r.Ref) {
 			continue
 		}
 		if room, err = k.quota.hasRoom(ctx, r, h.Pull, bytes+more); err != nil {
@@ -674,13 +673,13 @@ var errNoRoom = errors.New("no room for a pull request")
 // takeStaged gives a repository what was pushed for pull requests before they came. Of
 // several who have pushed for one it is the event that says whose data it is. The rest
 // goes.
-func (k *looker) takeStaged(ctx context.Context, g *resolve.Group, r *repository) {
+func (k *looker) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
-		if !slices.Contains(h.Pull.Repos, r.Ref) {
+		if !slices.Contains(h.Repos, r.Ref) {
 			continue
 		}
-		uploads := k.repos.Staged(r.Ref, h.Entry.ID)
-		if len(uploads) == 0 || k.pending.wasSlow(h.Entry.ID) {
+		uploads := k.repos.Staged(r.Ref, h.ID)
+		if len(uploads) == 0 || k.pending.wasSlow(h.ID) {
 			continue
 		}
 		err := k.takeOne(ctx, r, h.Pull, uploads)
@@ -691,13 +690,13 @@ func (k *looker) takeStaged(ctx context.Context, g *resolve.Group, r *repository
 		if err != nil {
 			// It is tried again; nothing else waits for that.
 			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
-				k.pending.noteSlow(h.Entry.ID)
+				k.pending.noteSlow(h.ID)
 				err = errors.New(err.Error())
 			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
 			continue
 		}
-		k.repos.Unstage(r.Ref, h.Entry.ID)
+		k.repos.Unstage(r.Ref, h.ID)
 		k.step("unstaged")
 	}
 }
@@ -745,7 +744,7 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 // release stores what needs nothing any more: announcements, then states from the
 // oldest on. What can't be stored stays, and holds up nothing but
 // what belongs to it.
-func (k *looker) release(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) release(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
 		err := k.pending.save(ctx, e)
@@ -764,12 +763,12 @@ func (k *looker) release(ctx context.Context, g *resolve.Group, r *repository) e
 		}
 		errs = append(errs, err)
 	}
-	var refused, over []resolve.State
-	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool {
+	var refused, over []refplan.Entry
+	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
 		if !r.Releases(h) {
 			return false
 		}
-		err := k.pending.save(ctx, h.Entry)
+		err := k.pending.save(ctx, h)
 		switch {
 		case err == nil:
 			g.Stored = append(g.Stored, h.State)
@@ -792,7 +791,7 @@ func (k *looker) release(ctx context.Context, g *resolve.Group, r *repository) e
 // notStored returns those of states whose waiting has ended during this look that the relay does
 // not have. The refs of this repository may have been moved for one since another's look took
 // back what it had moved.
-func (k *looker) notStored(ctx context.Context, g *resolve.Group, over []resolve.State) (gone []resolve.State, err error) {
+func (k *looker) notStored(ctx context.Context, g *refplan.Group, over []refplan.Entry) (gone []refplan.Entry, err error) {
 	if len(over) == 0 {
 		return nil, nil
 	}
@@ -801,7 +800,7 @@ func (k *looker) notStored(ctx context.Context, g *resolve.Group, over []resolve
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
 	for _, h := range over {
-		i := slices.IndexFunc(stored, func(s *nip34.State) bool { return s.ID == h.Entry.ID })
+		i := slices.IndexFunc(stored, func(s *nip34.State) bool { return s.ID == h.ID })
 		if i < 0 {
 			gone = append(gone, h)
 		} else {
@@ -813,10 +812,10 @@ func (k *looker) notStored(ctx context.Context, g *resolve.Group, over []resolve
 
 // takeBack has refs be what stored states say that were moved for some which the relay
 // refuses, in this and in other repositories, and then ends the waiting of these.
-func (k *looker) takeBack(ctx context.Context, g *resolve.Group, r *repository, refused []resolve.State) error {
+func (k *looker) takeBack(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	errs := []error{k.takeBackHere(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
-		if slices.ContainsFunc(refused, func(h resolve.State) bool { return g.Repository(ref).IsMember(h.State.Ref.Owner) }) {
+		if slices.ContainsFunc(refused, func(h refplan.Entry) bool { return g.Repository(ref).IsMember(h.Author) }) {
 			errs = append(errs, k.takeBackOther(ctx, g, ref, refused, r.moves))
 		}
 	}
@@ -825,16 +824,16 @@ func (k *looker) takeBack(ctx context.Context, g *resolve.Group, r *repository, 
 	}
 	for _, h := range refused {
 		k.touchOthers(g, r, h)
-		errs = append(errs, k.pending.forget(ctx, h.Entry, NotStored))
+		errs = append(errs, k.pending.forget(ctx, h, NotStored))
 	}
 	return errors.Join(errs...)
 }
 
 // takeBackHere is takeBack in one repository, which is locked. Where nothing that is stored
 // can say what its refs are, those go that are what a refused state says.
-func (k *looker) takeBackHere(ctx context.Context, g *resolve.Group, r *repository, refused []resolve.State) error {
-	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool {
-		return slices.ContainsFunc(refused, func(o resolve.State) bool { return o.Entry.ID == h.Entry.ID })
+func (k *looker) takeBackHere(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
+	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
+		return slices.ContainsFunc(refused, func(o refplan.Entry) bool { return o.ID == h.ID })
 	})
 	var err error
 	if g.Stored, err = k.stored.states(ctx, g.Identifier); err != nil {
@@ -849,12 +848,12 @@ func (k *looker) takeBackHere(ctx context.Context, g *resolve.Group, r *reposito
 	if err := k.alignOne(ctx, g, r); err != nil || r.Decides != nil {
 		return err
 	}
-	var changes []resolve.RefChange
+	var changes []refplan.RefChange
 	newest := g.NewestStored(r.Repository)
 	for name, at := range r.Refs.At {
-		says := func(h resolve.State) bool { return r.IsMember(h.State.Ref.Owner) && h.State.Refs[name] == at }
+		says := func(h refplan.Entry) bool { return r.IsMember(h.Author) && h.State.Refs[name] == at }
 		if slices.ContainsFunc(refused, says) && (newest == nil || newest.Refs[name] != at) && !g.Ahead(r.Repository, name) {
-			changes = append(changes, resolve.RefChange{Name: name, Old: at})
+			changes = append(changes, refplan.RefChange{Name: name, Old: at})
 		}
 	}
 	if len(changes) == 0 {
@@ -868,7 +867,7 @@ func (k *looker) takeBackHere(ctx context.Context, g *resolve.Group, r *reposito
 }
 
 // takeBackOther is takeBackHere for another repository.
-func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref graspsync.RepoRef, refused []resolve.State, moves int) error {
+func (k *looker) takeBackOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, refused []refplan.Entry, moves int) error {
 	dir, unlock, err := k.mover.enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
@@ -887,9 +886,9 @@ func (k *looker) takeBackOther(ctx context.Context, by *resolve.Group, ref grasp
 }
 
 // releasePulls is release for pull requests.
-func (k *looker) releasePulls(ctx context.Context, g *resolve.Group, r *repository) error {
+func (k *looker) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h resolve.Pull) bool {
+	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
 		done, err := k.releasePull(ctx, r, h)
 		if errors.Is(err, ErrRefused) {
 			done, err = true, k.refusePull(ctx, g, r, h)
@@ -905,55 +904,55 @@ func (k *looker) releasePulls(ctx context.Context, g *resolve.Group, r *reposito
 // that is served: one that fails, or that has no data, must not hold up the others. For those
 // of ours that do not have the ref yet it waits on, unseen, until they have, or until its time
 // is over. After a crash it is stored again, which changes nothing.
-func (k *looker) releasePull(ctx context.Context, r *repository, h resolve.Pull) (done bool, err error) {
-	_, merged := r.Merged[h.Entry.ID]
-	has := slices.Contains(h.Pull.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.Entry.ID)] == h.Pull.Tip)
-	if len(h.Pull.Repos) == 1 {
+func (k *looker) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
+	_, merged := r.Merged[h.ID]
+	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
+	if len(h.Repos) == 1 {
 		if has && r.Active {
-			err = k.pending.save(ctx, h.Entry)
+			err = k.pending.save(ctx, h)
 		}
 		if errors.Is(err, errOver) {
 			return true, nil
 		}
 		return has && r.Active && err == nil, err
 	}
-	unlock, err := k.pending.storing.Lock(ctx, h.Entry.ID) // its other repositories may have it as well
+	unlock, err := k.pending.storing.Lock(ctx, h.ID) // its other repositories may have it as well
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if served := k.pending.isServed(h.Entry.ID); !served && !(has && r.Active) {
+	if served := k.pending.isServed(h.ID); !served && !(has && r.Active) {
 		return false, nil
 	} else if !served {
-		if err := k.pending.store(ctx, h.Entry); err != nil {
+		if err := k.pending.store(ctx, h); err != nil {
 			return false, err
 		}
 	}
-	if lacks, err := k.reader.lackRef(ctx, r, h, k.pending.noteServed(h.Entry.ID, r.Ref, has)); err != nil || lacks {
+	if lacks, err := k.reader.lackRef(ctx, r, h, k.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
 		return false, err
 	}
-	return true, k.pending.strikeOff(ctx, h.Entry)
+	return true, k.pending.strikeOff(ctx, h)
 }
 
 // refusePull ends the waiting of a pull request that the relay refuses, when its ref is gone
 // again: of one for several repositories when none is locked.
-func (k *looker) refusePull(ctx context.Context, g *resolve.Group, r *repository, h resolve.Pull) error {
-	if elsewhere(h.Entry) {
-		g.Over = append(g.Over, resolve.Ended{Entry: h.Entry, Fate: resolve.NotStored})
+func (k *looker) refusePull(ctx context.Context, g *refplan.Group, r *repository, h refplan.Entry) error {
+	if elsewhere(h) {
+		g.Over = append(g.Over, refplan.Ended{Entry: h, Fate: refplan.NotStored})
 		return nil
 	}
-	if err := k.dropHere(ctx, r, h.Entry); err != nil {
+	if err := k.dropHere(ctx, r, h); err != nil {
 		return err
 	}
-	return k.pending.forget(ctx, h.Entry, NotStored)
+	return k.pending.forget(ctx, h, NotStored)
 }
 
 // touchOthers has the other repositories looked at that a state concerns which is stored
 // now: it does not wait for them any more.
-func (k *looker) touchOthers(g *resolve.Group, r *repository, h resolve.State) {
+func (k *looker) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	others := false
 	for ref := range g.Ours() {
-		if ref != r.Ref && g.Repository(ref).IsMember(h.State.Ref.Owner) {
+		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
 			k.findings.touch(ref)
 			others = true
 		}
@@ -964,8 +963,8 @@ func (k *looker) touchOthers(g *resolve.Group, r *repository, h resolve.State) {
 }
 
 // lacking returns what a repository lacks, and where it may be had.
-func (k *looker) lacking(g *resolve.Group, r *repository) resolve.Need {
-	n := g.Need(r.Repository, resolve.Clones{Most: k.cfg.fixed.MaxClones, IsOurs: k.cfg.Identity.IsClone, Now: time.Now()})
+func (k *looker) lacking(g *refplan.Group, r *repository) refplan.Need {
+	n := g.Need(r.Repository, refplan.Clones{Most: k.cfg.fixed.MaxClones, IsOurs: k.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // what the last look has counted is not counted again
 		k.report.dropSome("clones_turns", n.Left-k.findings.lacked(r.Ref).Left)
 	}
@@ -985,14 +984,14 @@ func (k *looker) recover(ctx context.Context) error {
 	for _, ref := range refs {
 		err := k.mover.repair(ctx, ref)
 		if err == nil {
-			_, err = k.look(ctx, ref, resolve.Reasons{Late: true}, slow.budget(k.cfg.fixed.Timeout))
+			_, err = k.look(ctx, ref, refplan.Reasons{Late: true}, slow.budget(k.cfg.fixed.Timeout))
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
 			k.findings.touch(ref)
-			k.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Late: true}})
+			k.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
 			k.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}

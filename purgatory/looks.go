@@ -7,7 +7,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // looks decides which repository is looked at next. The owners of repositories take turns, and an owner has
@@ -27,7 +27,7 @@ type lookLane struct {
 }
 
 type todo struct {
-	why    resolve.Reasons
+	why    refplan.Reasons
 	queued bool // for a place; else it is looked at for another reason now
 }
 
@@ -74,7 +74,7 @@ func newLooks(places int, granted func(turn)) looks {
 }
 
 // want has a repository looked at. One that is being looked at is looked at again.
-func (l *looks) want(ref graspsync.RepoRef, why resolve.Reasons, in lane) {
+func (l *looks) want(ref graspsync.RepoRef, why refplan.Reasons, in lane) {
 	x, waits := l.lanes[in].todo[ref]
 	if waits {
 		x.why = x.why.And(why)
@@ -96,7 +96,7 @@ func (l *looks) queue(ref graspsync.RepoRef, in lane) {
 
 // begin notes that a look begins, and returns what it is for. It gives the place back, and returns false,
 // if a look at the same repository goes on in the other lane.
-func (l *looks) begin(t turn) (why resolve.Reasons, ok bool) {
+func (l *looks) begin(t turn) (why refplan.Reasons, ok bool) {
 	x := l.lanes[t.in].todo[t.ref]
 	x.queued = false
 	if _, runs := l.running[t.ref]; runs {
@@ -129,10 +129,10 @@ type retry struct {
 	at       time.Time // zero: it is being tried
 	failures int
 	slow     bool // it used up its share of time
-	why      resolve.Reasons
+	why      refplan.Reasons
 }
 
-func (r retries[K]) failed(k K, why resolve.Reasons, now time.Time) {
+func (r retries[K]) failed(k K, why refplan.Reasons, now time.Time) {
 	x := r[k]
 	x.failures++
 	x.why = x.why.And(why)
@@ -148,20 +148,20 @@ func (r retries[K]) slow(k K, is bool) {
 }
 
 // begin notes that something is tried. It returns why, with what it failed for before.
-func (r retries[K]) begin(k K, why resolve.Reasons) resolve.Reasons {
+func (r retries[K]) begin(k K, why refplan.Reasons) refplan.Reasons {
 	x, failed := r[k]
 	if !failed {
 		return why
 	}
 	why = why.And(x.why)
-	x.at, x.why = time.Time{}, resolve.Reasons{}
+	x.at, x.why = time.Time{}, refplan.Reasons{}
 	r[k] = x
 	return why
 }
 
 // due yields what is to be tried now.
-func (r retries[K]) due(now time.Time) map[K]resolve.Reasons {
-	out := make(map[K]resolve.Reasons)
+func (r retries[K]) due(now time.Time) map[K]refplan.Reasons {
+	out := make(map[K]refplan.Reasons)
 	for k, x := range r {
 		if !x.at.IsZero() && !now.Before(x.at) {
 			out[k] = x.why
@@ -187,16 +187,16 @@ func (r retries[K]) next() (at time.Time) {
 type surveys struct {
 	places  int
 	running map[string]bool
-	todo    map[string]resolve.Reasons
+	todo    map[string]refplan.Reasons
 	order   []string // of todo
 	retries retries[string]
 }
 
 func newSurveys(places int) surveys {
-	return surveys{places: places, running: make(map[string]bool), todo: make(map[string]resolve.Reasons), retries: make(retries[string])}
+	return surveys{places: places, running: make(map[string]bool), todo: make(map[string]refplan.Reasons), retries: make(retries[string])}
 }
 
-func (s *surveys) want(identifier string, why resolve.Reasons) {
+func (s *surveys) want(identifier string, why refplan.Reasons) {
 	if old, ok := s.todo[identifier]; ok {
 		why = old.And(why)
 	} else {
@@ -206,10 +206,10 @@ func (s *surveys) want(identifier string, why resolve.Reasons) {
 }
 
 // next takes the first identifier that is not being looked up, if there is a place.
-func (s *surveys) next() (identifier string, why resolve.Reasons, ok bool) {
+func (s *surveys) next() (identifier string, why refplan.Reasons, ok bool) {
 	i := slices.IndexFunc(s.order, func(name string) bool { return !s.running[name] })
 	if i < 0 || len(s.running) >= s.places {
-		return "", resolve.Reasons{}, false
+		return "", refplan.Reasons{}, false
 	}
 	identifier = s.order[i]
 	s.order = slices.Delete(s.order, i, i+1)

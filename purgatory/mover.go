@@ -10,7 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -58,7 +58,7 @@ func (m *mover) enter(ctx context.Context, ref graspsync.RepoRef, patience time.
 // transaction may leave a part of it. A repository that is doubted is mended before: its record
 // is not written over, and one that could not be struck off when all was done is not left to be
 // undone by a later start.
-func (m *mover) move(ctx context.Context, r *repository, changes []resolve.RefChange, head nip34.RefName) error {
+func (m *mover) move(ctx context.Context, r *repository, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, r.Ref, r.dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
@@ -91,13 +91,13 @@ func (m *mover) point(ctx context.Context, r *repository, head nip34.RefName) er
 }
 
 // remove removes refs of pull requests.
-func (m *mover) remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []resolve.RefChange) error {
+func (m *mover) remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []refplan.RefChange) error {
 	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
 }
 
 // simply changes what needs no journal: each is done or not, no ref is what it should not be if we are killed, and
 // only locks can be left. A repository that is doubted is mended first, or nothing is done.
-func (m *mover) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []resolve.RefChange, head nip34.RefName) error {
+func (m *mover) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}

@@ -6,8 +6,7 @@ import (
 	"fmt"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // Refetch has a repository looked at, and what it lacks hunted for at once: it does not count how
@@ -72,15 +71,15 @@ func (p *Purgatory) Dismiss(ctx context.Context, unwanted func(graspsync.Event) 
 	return n, errors.Join(errs...)
 }
 
-func (p *Purgatory) dismiss(ctx context.Context, e ledger.Entry) error {
+func (p *Purgatory) dismiss(ctx context.Context, e refplan.Entry) error {
 	if err := p.expirer.dropRefs(ctx, e); err != nil {
 		return err
 	}
 	if err := p.pending.forget(ctx, e, Displaced); err != nil {
 		return err
 	}
-	var why resolve.Reasons
-	if e.Class == ledger.Announcement {
+	var why refplan.Reasons
+	if e.Class == refplan.Announcement {
 		p.findings.touch(e.Repos[0])
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
 	}

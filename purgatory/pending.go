@@ -13,8 +13,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -64,9 +63,9 @@ type pendingEvents struct {
 	ending idSet                     // events whose waiting is being ended by the clock
 }
 
-// pendingEvent is an event that waits. An [ledger.Entry] that was returned is a copy.
+// pendingEvent is an event that waits. An [refplan.Entry] that was returned is a copy.
 type pendingEvent struct {
-	ledger.Entry
+	refplan.Entry
 	retryAt   time.Time                      // it does not expire before; zero: at its Deadline
 	tries     int                            // to expire it
 	undeleted bool                           // its author has deleted nothing since the relay was asked
@@ -96,8 +95,8 @@ type quotaKey struct {
 	states    bool
 }
 
-func quotaOf(e *ledger.Entry) quotaKey {
-	return quotaKey{author: e.Owes(), relatives: e.Class == ledger.Relative, states: e.Class == ledger.State}
+func quotaOf(e *refplan.Entry) quotaKey {
+	return quotaKey{author: e.Owes(), relatives: e.Class == refplan.Relative, states: e.Class == refplan.State}
 }
 
 func newPendingEvents(cfg *Config, report *report, inbox *inbox, findings *findings, sessions *fetchSessions, relay containedRelay, keep state.Store,
@@ -118,29 +117,29 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, findings *findi
 }
 
 // get returns the event with an id, if it waits.
-func (p *pendingEvents) get(id graspsync.EventID) (e ledger.Entry, waits bool) {
+func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.entry(id)
 }
 
 // entry is get with mu held.
-func (p *pendingEvents) entry(id graspsync.EventID) (ledger.Entry, bool) {
+func (p *pendingEvents) entry(id graspsync.EventID) (refplan.Entry, bool) {
 	if h := p.events[id]; h != nil {
 		return h.Entry, true
 	}
-	return ledger.Entry{}, false
+	return refplan.Entry{}, false
 }
 
 // all returns all events, in order of their ids.
-func (p *pendingEvents) all() []ledger.Entry {
+func (p *pendingEvents) all() []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.some(maps.Keys(p.events), nil)
 }
 
 // some returns those of some events for which a function is true, in order of their ids. It is called with mu held.
-func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEvent) bool) (out []ledger.Entry) {
+func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEvent) bool) (out []refplan.Entry) {
 	var found []*pendingEvent // what is sorted is small
 	for id := range ids {
 		if h := p.events[id]; is == nil || is(h) {
@@ -155,24 +154,24 @@ func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEv
 }
 
 // named returns the announcements, relatives and states under an identifier for which a function is true.
-func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []ledger.Entry {
+func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.some(maps.Keys(p.byName[identifier]), is)
 }
 
 // of returns the events that name a repository, and the states with its identifier of any author.
-func (p *pendingEvents) of(ref graspsync.RepoRef) []ledger.Entry {
+func (p *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ofRepo(ref)
 }
 
 // ofRepo is of with mu held.
-func (p *pendingEvents) ofRepo(ref graspsync.RepoRef) []ledger.Entry {
+func (p *pendingEvents) ofRepo(ref graspsync.RepoRef) []refplan.Entry {
 	ids := maps.Clone(p.byRepo[ref])
 	for id := range p.byName[ref.Identifier] {
-		if p.events[id].Class == ledger.State {
+		if p.events[id].Class == refplan.State {
 			into(&ids, id)
 		}
 	}
@@ -181,11 +180,11 @@ func (p *pendingEvents) ofRepo(ref graspsync.RepoRef) []ledger.Entry {
 
 // stateOf reports whether a state waits that may concern a repository.
 func (p *pendingEvents) stateOf(ref graspsync.RepoRef) bool {
-	return len(p.named(ref.Identifier, func(h *pendingEvent) bool { return h.Class == ledger.State })) > 0
+	return len(p.named(ref.Identifier, func(h *pendingEvent) bool { return h.Class == refplan.State })) > 0
 }
 
 // still returns those of some events that wait, as they are now.
-func (p *pendingEvents) still(some []ledger.Entry) (out []ledger.Entry) {
+func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range some {
@@ -197,38 +196,38 @@ func (p *pendingEvents) still(some []ledger.Entry) (out []ledger.Entry) {
 }
 
 // ofAuthor returns the events of an author.
-func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []ledger.Entry {
+func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.some(maps.Keys(p.byAuthor[author]), nil)
 }
 
 // waitingUnder returns the announcements and relatives under an identifier that have not expired.
-func (p *pendingEvents) waitingUnder(identifier string) []ledger.Entry {
+func (p *pendingEvents) waitingUnder(identifier string) []refplan.Entry {
 	return p.named(identifier, func(h *pendingEvent) bool { return h.IsAnnouncement() && !h.Soft })
 }
 
 // announcementsUnder returns the announcements under an identifier, softly expired or not.
-func (p *pendingEvents) announcementsUnder(identifier string) []ledger.Entry {
-	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == ledger.Announcement })
+func (p *pendingEvents) announcementsUnder(identifier string) []refplan.Entry {
+	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Announcement })
 }
 
 // relatives returns the announcements of those who are listed by what waits.
-func (p *pendingEvents) relatives(identifier string) (out []resolve.Relative) {
-	for _, e := range p.named(identifier, func(h *pendingEvent) bool { return h.Class == ledger.Relative }) {
-		out = append(out, resolve.Relative{Entry: e, Announcement: e.Announces})
+func (p *pendingEvents) relatives(identifier string) (out []refplan.Entry) {
+	for _, e := range p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Relative }) {
+		out = append(out, e)
 	}
 	return out
 }
 
 // under returns the events that may concern a repository of a group, each once, but for the announcements.
-func (p *pendingEvents) under(g *resolve.Group) (out []ledger.Entry) {
+func (p *pendingEvents) under(g *refplan.Group) (out []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := make(idSet)
 	for ref := range g.Ours() {
 		for _, e := range p.ofRepo(ref) {
-			if _, again := seen[e.ID]; !again && e.Class != ledger.Announcement {
+			if _, again := seen[e.ID]; !again && e.Class != refplan.Announcement {
 				seen[e.ID] = struct{}{}
 				out = append(out, e)
 			}
@@ -238,19 +237,19 @@ func (p *pendingEvents) under(g *resolve.Group) (out []ledger.Entry) {
 }
 
 // announcement returns the announcement of a repository, softly expired or not.
-func (p *pendingEvents) announcement(ref graspsync.RepoRef) (ledger.Entry, bool) {
+func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.events[p.announced[ref]]; h != nil && h.Class == ledger.Announcement {
+	if h := p.events[p.announced[ref]]; h != nil && h.Class == refplan.Announcement {
 		return h.Entry, true
 	}
-	return ledger.Entry{}, false
+	return refplan.Entry{}, false
 }
 
 // allAnnouncements is [Purgatory.AllAnnouncements].
 func (p *pendingEvents) allAnnouncements() (out []*nip34.Announcement) {
 	for _, e := range p.all() {
-		if e.Class == ledger.Announcement && !e.Soft {
+		if e.Class == refplan.Announcement && !e.Soft {
 			out = append(out, e.Announces)
 		}
 	}
@@ -271,7 +270,7 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 			list = new(nameList)
 			p.lists[identifier] = list
 		}
-		if list.soft = append(list.soft, e.Announces); e.Class == ledger.Announcement && !e.Soft {
+		if list.soft = append(list.soft, e.Announces); e.Class == refplan.Announcement && !e.Soft {
 			list.hard = append(list.hard, e.Announces)
 		}
 	}
@@ -280,9 +279,9 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 
 // stillWaits reports whether a repository that a look took for nobody's has an announcement that waits. It was being
 // ended by the clock, which decides alone what becomes of the repository, because there may be data in it.
-func (p *pendingEvents) stillWaits(g *resolve.Group, ref graspsync.RepoRef) bool {
+func (p *pendingEvents) stillWaits(g *refplan.Group, ref graspsync.RepoRef) bool {
 	e, waits := p.announcement(ref)
-	return waits && !e.Soft && !slices.ContainsFunc(g.Over, func(o resolve.Ended) bool { return o.Entry.ID == e.ID })
+	return waits && !e.Soft && !slices.ContainsFunc(g.Over, func(o refplan.Ended) bool { return o.Entry.ID == e.ID })
 }
 
 // allWait reports whether all events with these ids wait.
@@ -329,7 +328,7 @@ func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
 }
 
 // toAsk returns of which of some events it is not known that they were not deleted.
-func (p *pendingEvents) toAsk(some []ledger.Entry) idSet {
+func (p *pendingEvents) toAsk(some []refplan.Entry) idSet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make(idSet)
@@ -415,7 +414,7 @@ func (p *pendingEvents) sortByAge() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.some(maps.Keys(p.events), nil)
-	slices.SortStableFunc(all, func(a, b ledger.Entry) int { return a.Seen.Compare(b.Seen) })
+	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Seen.Compare(b.Seen) })
 	for _, e := range all {
 		p.room.Touch(e.ID)
 	}
@@ -429,10 +428,10 @@ func (p *pendingEvents) add(h *pendingEvent) {
 	p.quotas[quotaOf(&h.Entry)]++
 	intoKey(p.byAuthor, h.Author, h.ID)
 	for _, ref := range h.Repos {
-		if h.Class != ledger.Relative {
+		if h.Class != refplan.Relative {
 			intoKey(p.byRepo, ref, h.ID)
 		}
-		if h.Class != ledger.PullRequest {
+		if h.Class != refplan.PullRequest {
 			intoKey(p.byName, ref.Identifier, h.ID)
 		}
 	}
@@ -468,7 +467,7 @@ func (p *pendingEvents) remove(h *pendingEvent) {
 	}
 }
 
-func (p *pendingEvents) uncount(e *ledger.Entry) {
+func (p *pendingEvents) uncount(e *refplan.Entry) {
 	k := quotaOf(e)
 	if p.quotas[k]--; p.quotas[k] == 0 {
 		delete(p.quotas, k)
@@ -476,12 +475,12 @@ func (p *pendingEvents) uncount(e *ledger.Entry) {
 }
 
 // full reports whether the quota of an event, of which so many leave for it, has no room.
-func (p *pendingEvents) full(e *ledger.Entry, leave int) bool {
+func (p *pendingEvents) full(e *refplan.Entry, leave int) bool {
 	return p.quotas[quotaOf(e)]-leave >= p.cfg.fixed.MaxPerAuthor
 }
 
 // check returns why an event may not wait; the zero Answer if it may.
-func (p *pendingEvents) check(now time.Time, e *ledger.Entry) Answer {
+func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 	old := p.replacedBy(e)
 	switch {
 	case p.events[e.ID] != nil && p.events[e.ID].Class == e.Class:
@@ -502,7 +501,7 @@ func (p *pendingEvents) check(now time.Time, e *ledger.Entry) Answer {
 }
 
 // replacedBy returns the event whose place another one takes: an older version, or the event itself.
-func (p *pendingEvents) replacedBy(e *ledger.Entry) *pendingEvent {
+func (p *pendingEvents) replacedBy(e *refplan.Entry) *pendingEvent {
 	if e.IsAnnouncement() {
 		return p.events[p.announced[e.Repos[0]]]
 	}
@@ -511,14 +510,14 @@ func (p *pendingEvents) replacedBy(e *ledger.Entry) *pendingEvent {
 
 // evictSoft evicts the oldest announcement of an author that has expired softly, for an announcement or a pull request of
 // the same author.
-func (p *pendingEvents) evictSoft(e *ledger.Entry) []ledger.Entry {
+func (p *pendingEvents) evictSoft(e *refplan.Entry) []refplan.Entry {
 	var oldest *pendingEvent
 	for id := range p.byAuthor[e.Author] {
 		if h := p.events[id]; h.Soft && !p.isKept(id) && (oldest == nil || h.Deadline.Before(oldest.Deadline)) {
 			oldest = h
 		}
 	}
-	if oldest == nil || e.Class == ledger.Relative || e.Class == ledger.State {
+	if oldest == nil || e.Class == refplan.Relative || e.Class == refplan.State {
 		return nil
 	}
 	return p.evict(oldest)
@@ -527,7 +526,7 @@ func (p *pendingEvents) evictSoft(e *ledger.Entry) []ledger.Entry {
 // reserve makes room for an event that is about to be written, so that the bounds hold for it as well. It returns the
 // events that were evicted for it, with those that depend on evicted announcements. Nothing is remembered of evicted
 // events: they may come again.
-func (p *pendingEvents) reserve(e *ledger.Entry) (gone []ledger.Entry, ok bool) {
+func (p *pendingEvents) reserve(e *refplan.Entry) (gone []refplan.Entry, ok bool) {
 	p.quotas[quotaOf(e)]++
 	if old := p.replacedBy(e); old != nil {
 		p.room.Delete(old.ID)
@@ -540,7 +539,7 @@ func (p *pendingEvents) reserve(e *ledger.Entry) (gone []ledger.Entry, ok bool) 
 
 // release takes back reserve. It returns the events that were evicted because the event that was to be replaced has its
 // place again.
-func (p *pendingEvents) release(e *ledger.Entry) []ledger.Entry {
+func (p *pendingEvents) release(e *refplan.Entry) []refplan.Entry {
 	p.uncount(e)
 	p.room.Delete(e.ID)
 	if old := p.replacedBy(e); old != nil {
@@ -550,7 +549,7 @@ func (p *pendingEvents) release(e *ledger.Entry) []ledger.Entry {
 }
 
 // place gives an event its place in room. It returns the events that were evicted for it.
-func (p *pendingEvents) place(e *ledger.Entry, writing bool) (gone []ledger.Entry, ok bool) {
+func (p *pendingEvents) place(e *refplan.Entry, writing bool) (gone []refplan.Entry, ok bool) {
 	evicted, ok := p.room.PutKeeping(e.ID, strangerOf(e), e.Size, writing, func(id graspsync.EventID) bool {
 		return p.isKept(id) || needs(e, &p.events[id].Entry)
 	})
@@ -563,7 +562,7 @@ func (p *pendingEvents) place(e *ledger.Entry, writing bool) (gone []ledger.Entr
 }
 
 // put is place for an event that waits, and leaves if there is no room.
-func (p *pendingEvents) put(h *pendingEvent) []ledger.Entry {
+func (p *pendingEvents) put(h *pendingEvent) []refplan.Entry {
 	gone, ok := p.place(&h.Entry, false)
 	if !ok {
 		gone = append(gone, p.evict(h)...)
@@ -572,15 +571,15 @@ func (p *pendingEvents) put(h *pendingEvent) []ledger.Entry {
 }
 
 // evict removes an event and, if it is an announcement, the events that depend on it.
-func (p *pendingEvents) evict(h *pendingEvent) []ledger.Entry {
-	gone := []ledger.Entry{h.Entry}
+func (p *pendingEvents) evict(h *pendingEvent) []refplan.Entry {
+	gone := []refplan.Entry{h.Entry}
 	p.remove(h)
-	if h.Class != ledger.Announcement {
+	if h.Class != refplan.Announcement {
 		return gone
 	}
 	dependents := slices.Concat(p.some(maps.Keys(p.byRepo[h.Repos[0]]), func(o *pendingEvent) bool { return len(o.Repos) == 1 }),
-		p.some(maps.Keys(p.byName[h.Repos[0].Identifier]), func(o *pendingEvent) bool { return o.Class == ledger.Relative && o.For == h.Author }))
-	dependents = slices.DeleteFunc(dependents, func(e ledger.Entry) bool { return p.isKept(e.ID) })
+		p.some(maps.Keys(p.byName[h.Repos[0].Identifier]), func(o *pendingEvent) bool { return o.Class == refplan.Relative && o.For == h.Author }))
+	dependents = slices.DeleteFunc(dependents, func(e refplan.Entry) bool { return p.isKept(e.ID) })
 	for _, e := range dependents[:min(len(dependents), maxDependents)] {
 		p.remove(p.events[e.ID])
 		gone = append(gone, e)
@@ -594,37 +593,37 @@ func (p *pendingEvents) evict(h *pendingEvent) []ledger.Entry {
 func (p *pendingEvents) isKept(id graspsync.EventID) bool {
 	writing, _ := p.room.Get(id)
 	_, ending := p.ending[id]
-	return writing || ending || p.events[id].Class != ledger.PullRequest && p.pinned[id] > 0
+	return writing || ending || p.events[id].Class != refplan.PullRequest && p.pinned[id] > 0
 }
 
 // strangerOf returns the stranger for whom an event counts. Announcements that have expired softly count for one stranger
 // together, so that the oldest of them make room before others do.
-func strangerOf(e *ledger.Entry) limit.Stranger {
+func strangerOf(e *refplan.Entry) limit.Stranger {
 	switch {
 	case e.Soft:
 		return limit.Stranger{ID: "expired announcements"}
-	case e.Class == ledger.PullRequest:
+	case e.Class == refplan.PullRequest:
 		return limit.Stranger{ID: e.From}
 	}
 	return limit.Stranger{ID: e.Owes().String()}
 }
 
 // needs reports whether an event is of no use without another one, an announcement.
-func needs(e, x *ledger.Entry) bool {
-	if x.Class != ledger.Announcement {
+func needs(e, x *refplan.Entry) bool {
+	if x.Class != refplan.Announcement {
 		return false
 	}
 	ref := x.Repos[0]
-	return slices.Contains(e.Repos, ref) || e.Class == ledger.Relative && ref.Identifier == e.Repos[0].Identifier && e.For == x.Author
+	return slices.Contains(e.Repos, ref) || e.Class == refplan.Relative && ref.Identifier == e.Repos[0].Identifier && e.For == x.Author
 }
 
 // fill has an event wait for which there is a place. It returns the events that it replaces: itself, if a newer version
 // waits. What else check says of it does not matter: it may have been read from the disk.
-func (p *pendingEvents) fill(e *ledger.Entry) (replaced []ledger.Entry) {
+func (p *pendingEvents) fill(e *refplan.Entry) (replaced []refplan.Entry) {
 	if old := p.replacedBy(e); old != nil && old.ID != e.ID {
 		if old.Version.Newer(e.Version) {
 			p.room.Delete(e.ID)
-			return []ledger.Entry{*e}
+			return []refplan.Entry{*e}
 		}
 		replaced = append(replaced, old.Entry)
 		p.remove(old)
@@ -663,7 +662,7 @@ func (p *pendingEvents) renew(h *pendingEvent) {
 }
 
 // extended is the deadline of an event after a sign of life.
-func (p *pendingEvents) extended(now time.Time, e *ledger.Entry) time.Time {
+func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	if e.Soft {
 		return e.Deadline
 	}
@@ -679,8 +678,8 @@ func (p *pendingEvents) extended(now time.Time, e *ledger.Entry) time.Time {
 
 // longest is how long an event waits at most that has come now. A relative waits no longer than the events that list its
 // author can. It goes as soon as nothing lists its author.
-func (p *pendingEvents) longest(e *ledger.Entry) time.Duration {
-	if e.Class == ledger.Relative && e.For != e.Author {
+func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
+	if e.Class == refplan.Relative && e.For != e.Author {
 		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
 	}
 	return p.cfg.Times.Hold
@@ -688,9 +687,9 @@ func (p *pendingEvents) longest(e *ledger.Entry) time.Duration {
 
 // dated returns an event that is about to wait with its times. An announcement that replaces one that waits is a sign of
 // life, but inherits since when the repository has waited.
-func (p *pendingEvents) dated(now time.Time, e ledger.Entry) ledger.Entry {
+func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
-	if old := p.replacedBy(&e); old != nil && e.Class == ledger.Announcement && old.Class == ledger.Announcement {
+	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
 		e.Seen, e.Soft, e.Deadline = old.Seen, old.Soft, old.Deadline
 		e.Deadline = p.extended(now, &e)
 	}
@@ -704,7 +703,7 @@ func (p *pendingEvents) isExpired(id graspsync.EventID, now time.Time) bool {
 }
 
 // hasLeft reports whether an announcement is older than one by which its repository is not ours.
-func (p *pendingEvents) hasLeft(now time.Time, e *ledger.Entry) bool {
+func (p *pendingEvents) hasLeft(now time.Time, e *refplan.Entry) bool {
 	if !e.IsAnnouncement() {
 		return false
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -35,7 +34,7 @@ func (p *pendingEvents) load(ctx context.Context) error {
 	}
 	err := readEach(ctx, p.keep, keyEntry, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
-		var e ledger.Entry
+		var e refplan.Entry
 		if err == nil {
 			e, err = decode(id, value)
 		}
@@ -51,7 +50,7 @@ func (p *pendingEvents) load(ctx context.Context) error {
 		for _, old := range p.restore(now, e) {
 			gone = append(gone, keyEntry+old.ID.String())
 		}
-		if e.Class == ledger.Announcement && !e.Soft {
+		if e.Class == refplan.Announcement && !e.Soft {
 			p.findings.touch(e.Repos[0]) // its repository may have to be made
 		}
 		return p.deleteAll(ctx, gone)
@@ -65,11 +64,11 @@ func (p *pendingEvents) load(ctx context.Context) error {
 
 // restore has an event wait that was kept, and returns the events that it replaces: itself, if its version is
 // remembered as one that has left. A clock that was set back can't make it wait longer than it could have at most.
-func (p *pendingEvents) restore(now time.Time, e ledger.Entry) (replaced []ledger.Entry) {
+func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hasLeft(now, &e) { // we were killed before it was struck off
-		return []ledger.Entry{e}
+		return []refplan.Entry{e}
 	}
 	most := p.longest(&e)
 	if e.Soft {
@@ -175,7 +174,7 @@ func (p *pendingEvents) putPast(ctx context.Context, key string, value []byte, e
 
 // noteLeft remembers the version of a relative that waits no longer and is not stored: nobody
 // brings back one by which its repository was ours.
-func (p *pendingEvents) noteLeft(ctx context.Context, e *ledger.Entry) error {
+func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	now := time.Now()
 	until, ref := now.Add(p.cfg.fixed.Remember), e.Repos[0]
 	data, err := json.Marshal(departure{ref.String(), e.Version.CreatedAt, e.Version.ID.String(), backoff.Saved(until)})
@@ -244,8 +243,8 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 // repositories is asked for some of them a minute. So does, however long that takes, what may be complete while
 // something of ours fails, as kept says.
 func (p *pendingEvents) due(
-	now time.Time, n int, kept func(entry ledger.Entry) bool, owed func(now time.Time, entry ledger.Entry) bool,
-) (due, prolonged []ledger.Entry) {
+	now time.Time, n int, kept func(entry refplan.Entry) bool, owed func(now time.Time, entry refplan.Entry) bool,
+) (due, prolonged []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next.IsZero() || now.Before(p.next) {
@@ -294,7 +293,7 @@ func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 // be, or is of a kind that others decide about. It is called with mu held.
 func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	d := p.extended(now, &h.Entry)
-	if h.Class == ledger.Relative || !d.After(now) {
+	if h.Class == refplan.Relative || !d.After(now) {
 		return false
 	}
 	h.Deadline, h.retryAt = d, time.Time{}
@@ -303,8 +302,8 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 
 // overdue returns an event whose deadline has passed and that no look goes by, and keeps
 // looks from going by it until notEnding.
-func (p *pendingEvents) overdue(id graspsync.EventID) (ledger.Entry, bool) {
-	is := func() (ledger.Entry, bool) {
+func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
+	is := func() (refplan.Entry, bool) {
 		e, waits := p.get(id)
 		return e, waits && !time.Now().Before(e.Deadline) && !p.uses.fetchesFor(e)
 	}
@@ -319,7 +318,7 @@ func (p *pendingEvents) overdue(id graspsync.EventID) (ledger.Entry, bool) {
 }
 
 // soften has an announcement whose repository is gone be one that has expired softly.
-func (p *pendingEvents) soften(ctx context.Context, e ledger.Entry) error {
+func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
@@ -327,7 +326,7 @@ func (p *pendingEvents) soften(ctx context.Context, e ledger.Entry) error {
 	defer unlock()
 	p.mu.Lock()
 	h := p.events[e.ID]
-	if h == nil || h.Soft || h.Class != ledger.Announcement {
+	if h == nil || h.Soft || h.Class != refplan.Announcement {
 		p.mu.Unlock()
 		return nil
 	}
@@ -343,7 +342,7 @@ func (p *pendingEvents) soften(ctx context.Context, e ledger.Entry) error {
 }
 
 // expire has an event remembered whose time is over, and strikes it off.
-func (p *pendingEvents) expire(ctx context.Context, e ledger.Entry) error {
+func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
@@ -351,7 +350,7 @@ func (p *pendingEvents) expire(ctx context.Context, e ledger.Entry) error {
 	defer unlock()
 	now := time.Now()
 	until := now.Add(p.cfg.fixed.Remember)
-	if e.Class == ledger.Relative {
+	if e.Class == refplan.Relative {
 		err = p.noteLeft(ctx, &e)
 	} else {
 		var data []byte
@@ -367,7 +366,7 @@ func (p *pendingEvents) expire(ctx context.Context, e ledger.Entry) error {
 		return err
 	}
 	p.step("expired")
-	if e.Class != ledger.Relative {
+	if e.Class != refplan.Relative {
 		p.warn(&e, "ids could not be forgotten", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
 	}
 	p.take(e.ID)
@@ -389,14 +388,14 @@ func (p *pendingEvents) take(id graspsync.EventID) {
 }
 
 // warn logs what failed and is not worth more.
-func (p *pendingEvents) warn(e *ledger.Entry, what string, err error) {
+func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	if err != nil {
 		p.cfg.Logger.Warn(what, keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
 // store has the relay store an event. The error wraps ErrRefused or errUnsaved.
-func (p *pendingEvents) store(ctx context.Context, e ledger.Entry) error {
+func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 	switch err := p.relay.Save(ctx, e.Signed()); {
 	case errors.Is(err, ErrRefused):
 		return fmt.Errorf("storing a released event: %w", err)
@@ -408,7 +407,7 @@ func (p *pendingEvents) store(ctx context.Context, e ledger.Entry) error {
 }
 
 // strikeOff ends the waiting of what is stored.
-func (p *pendingEvents) strikeOff(ctx context.Context, e ledger.Entry) error {
+func (p *pendingEvents) strikeOff(ctx context.Context, e refplan.Entry) error {
 	if err := p.forget(ctx, e, Released); err != nil {
 		return err
 	}
@@ -418,14 +417,14 @@ func (p *pendingEvents) strikeOff(ctx context.Context, e ledger.Entry) error {
 
 // pushing is [Purgatory.Pushing].
 func (p *pendingEvents) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
-	if slices.ContainsFunc(refs, resolve.IsState) && p.stateOf(ref) {
+	if slices.ContainsFunc(refs, refplan.IsState) && p.stateOf(ref) {
 		p.findings.movedBy(ref, refs)
 	}
 }
 
 // save stores an event and then strikes it off, in this order: what is stored twice
 // is stored once. The error wraps ErrRefused if the relay does not want it.
-func (p *pendingEvents) save(ctx context.Context, e ledger.Entry) error {
+func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.storing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
@@ -442,7 +441,7 @@ func (p *pendingEvents) save(ctx context.Context, e ledger.Entry) error {
 
 // forget strikes an event off, first on the disk. One that does not wait any more is
 // no error.
-func (p *pendingEvents) forget(ctx context.Context, e ledger.Entry, why Fate) error {
+func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why Fate) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
@@ -451,7 +450,7 @@ func (p *pendingEvents) forget(ctx context.Context, e ledger.Entry, why Fate) er
 	if _, waits := p.get(e.ID); !waits {
 		return nil
 	}
-	if e.Class == ledger.Relative && (why == Unwanted || why == Displaced) {
+	if e.Class == refplan.Relative && (why == Unwanted || why == Displaced) {
 		if err := p.noteLeft(ctx, &e); err != nil {
 			return err
 		}
@@ -461,7 +460,7 @@ func (p *pendingEvents) forget(ctx context.Context, e ledger.Entry, why Fate) er
 	}
 	p.take(e.ID)
 	p.report.ended(e, why)
-	if e.Class == ledger.Announcement {
+	if e.Class == refplan.Announcement {
 		p.inbox.tell(news{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
 	}
 	return nil
@@ -475,24 +474,24 @@ func (p *pendingEvents) count(st *Status) {
 	p.mu.Unlock()
 	for _, e := range all {
 		switch e.Class {
-		case ledger.Announcement:
+		case refplan.Announcement:
 			st.Announcements++
-		case ledger.State:
+		case refplan.State:
 			st.States++
-		case ledger.PullRequest:
+		case refplan.PullRequest:
 			st.PullRequests++
-		case ledger.Relative:
+		case refplan.Relative:
 			st.Relatives++
 		}
 	}
-	slices.SortStableFunc(all, func(a, b ledger.Entry) int { return a.Deadline.Compare(b.Deadline) })
+	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Deadline.Compare(b.Deadline) })
 	st.Waiting = make([]EntryStatus, 0, min(len(all), StatusEntries))
 	for _, e := range all[:min(len(all), StatusEntries)] {
 		st.Waiting = append(st.Waiting, p.status(e))
 	}
 }
 
-func (p *pendingEvents) status(e ledger.Entry) EntryStatus {
+func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 	st := EntryStatus{
 		ID: e.ID.String(), Class: e.Class.String(), ByUser: e.ByUser, Since: e.Seen, Deadline: e.Deadline, Soft: e.Soft,
 	}
@@ -507,7 +506,7 @@ func (p *pendingEvents) status(e ledger.Entry) EntryStatus {
 // it is on the disk. What was evicted is to be struck off even if it could not be written down: after a crash there
 // is one too many, and none too few. refusal is why it may not wait, or waits already. A relative counts for the first
 // of its payers that has room.
-func (p *pendingEvents) admit(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, refusal Answer, replaced, evicted []ledger.Entry, err error) {
+func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, replaced, evicted []refplan.Entry, err error) {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return e, refusal, nil, nil, err
@@ -525,7 +524,7 @@ func (p *pendingEvents) admit(ctx context.Context, e ledger.Entry, payers []gras
 		return e, refusal, nil, append(evicted, p.release(&e)...), err
 	}
 	replaced = p.filled(e)
-	if e.Class == ledger.Announcement {
+	if e.Class == refplan.Announcement {
 		p.findings.touch(e.Repos[0])
 	}
 	if p.forgive(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
@@ -536,8 +535,8 @@ func (p *pendingEvents) admit(ctx context.Context, e ledger.Entry, payers []gras
 
 // reserveFor reserves a place for an event, if it may wait, until filled or release. It returns the events that were
 // evicted.
-func (p *pendingEvents) reserveFor(now time.Time, e ledger.Entry, payers []graspsync.PubKey) (_ ledger.Entry, refusal Answer, evicted []ledger.Entry) {
-	if e.Class != ledger.Relative {
+func (p *pendingEvents) reserveFor(now time.Time, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, evicted []refplan.Entry) {
+	if e.Class != refplan.Relative {
 		payers = []graspsync.PubKey{e.For}
 	}
 	p.mu.Lock()
@@ -564,7 +563,7 @@ func (p *pendingEvents) reserveFor(now time.Time, e ledger.Entry, payers []grasp
 }
 
 // filled has an event wait in the place that was reserved for it.
-func (p *pendingEvents) filled(e ledger.Entry) (replaced []ledger.Entry) {
+func (p *pendingEvents) filled(e refplan.Entry) (replaced []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.uncount(&e)
@@ -581,7 +580,7 @@ func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, contex
 // charge has a relative count for one of those who want it by now, for as long as it may if
 // it had come just now. If none of them has room it waits no longer, unless it does so for
 // its author.
-func (p *pendingEvents) charge(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) error {
+func (p *pendingEvents) charge(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) error {
 	charged, evicted, err := p.chargeFor(ctx, e, payers)
 	for _, old := range evicted {
 		p.gaveWay(ctx, old)
@@ -592,7 +591,7 @@ func (p *pendingEvents) charge(ctx context.Context, e ledger.Entry, payers []gra
 	return err
 }
 
-func (p *pendingEvents) chargeFor(ctx context.Context, e ledger.Entry, payers []graspsync.PubKey) (charged bool, evicted []ledger.Entry, err error) {
+func (p *pendingEvents) chargeFor(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) (charged bool, evicted []refplan.Entry, err error) {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return false, nil, err
@@ -626,19 +625,19 @@ func (p *pendingEvents) chargeFor(ctx context.Context, e ledger.Entry, payers []
 // gaveWay strikes off what another event has taken the place of, unless it waits again by
 // now. It may come again: nothing is remembered of it. The repository of an announcement
 // goes; the refs of a pull request are found at the hourly check.
-func (p *pendingEvents) gaveWay(ctx context.Context, old ledger.Entry) {
+func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	p.report.drop("displaced")
-	if old.Class == ledger.Relative {
+	if old.Class == refplan.Relative {
 		p.warn(&old, "a departure could not be kept", p.noteLeft(ctx, &old))
 	}
 	p.strike(ctx, old)
 	if !old.Soft { // else it was told when it expired softly
 		p.report.ended(old, Displaced)
 	}
-	var why resolve.Reasons
-	if old.Class == ledger.Announcement {
+	var why refplan.Reasons
+	if old.Class == refplan.Announcement {
 		p.findings.touch(old.Repos[0])
 		why.Left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
 	}
@@ -650,7 +649,7 @@ func (p *pendingEvents) gaveWay(ctx context.Context, old ledger.Entry) {
 // strike has nothing on the disk of an event that was evicted or replaced, unless it waits again by now, whether its
 // client is still there or not: each version that stayed on the disk would take up room that counts for nobody. If
 // that fails it waits again after a restart, or is struck off then.
-func (p *pendingEvents) strike(ctx context.Context, old ledger.Entry) {
+func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	unlock, err := p.writing.Lock(ctx, old.ID)
@@ -664,7 +663,7 @@ func (p *pendingEvents) strike(ctx context.Context, old ledger.Entry) {
 }
 
 // write puts an event on the disk. The caller has its lock.
-func (p *pendingEvents) write(ctx context.Context, e ledger.Entry) error {
+func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	data, err := encode(e)
 	if err != nil {
 		return err
@@ -702,11 +701,11 @@ func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitt
 	}
 }
 
-func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted bool) (e ledger.Entry, revived, changed bool) {
+func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted bool) (e refplan.Entry, revived, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.events[p.announced[ref]]
-	if h == nil || h.Class != ledger.Announcement || h.Soft && !submitted {
+	if h == nil || h.Class != refplan.Announcement || h.Soft && !submitted {
 		return e, false, false
 	}
 	if revived = h.Soft; revived {
@@ -724,10 +723,10 @@ func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted b
 
 // elsewhere reports whether an entry is a pull request for several repositories, of which
 // one is locked at a time.
-func elsewhere(e ledger.Entry) bool { return e.Class == ledger.PullRequest && len(e.Repos) > 1 }
+func elsewhere(e refplan.Entry) bool { return e.Class == refplan.PullRequest && len(e.Repos) > 1 }
 
 // identifiersOf returns the identifiers that an entry is under, in order, each once.
-func identifiersOf(e ledger.Entry) (out []string) {
+func identifiersOf(e refplan.Entry) (out []string) {
 	for _, ref := range e.Repos {
 		out = append(out, ref.Identifier)
 	}

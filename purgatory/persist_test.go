@@ -18,8 +18,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 var (
@@ -35,7 +34,7 @@ func signedBy(kind int, content string, tags ...nostr.Tag) *nostr.Event {
 }
 
 // entriesToKeep are entries of every class.
-func entriesToKeep(tb testing.TB) (out []ledger.Entry) {
+func entriesToKeep(tb testing.TB) (out []refplan.Entry) {
 	d, c := nostr.Tag{"d", "r"}, nostr.Tag{"c", strings.Repeat("1", 40)}
 	a := nostr.Tag{"a", "30617:" + seedKey + ":r"}
 	for _, ev := range []*nostr.Event{
@@ -57,7 +56,7 @@ func entriesToKeep(tb testing.TB) (out []ledger.Entry) {
 
 // sameEntry is for what comes back from the disk. Two events are the same if all of
 // their fields are.
-func sameEntry(t *testing.T, want, got ledger.Entry) {
+func sameEntry(t *testing.T, want, got refplan.Entry) {
 	t.Helper()
 	if want.Event != nil {
 		a, err := json.Marshal(want.Event)
@@ -150,7 +149,7 @@ func FuzzDecode(f *testing.F) {
 		p := newPendingEvents(&cfg, newReport(&cfg), nil, nil, nil, containedRelay{}, nil, nil)
 		now := time.Unix(1_700_000_000, 0)
 		require.Empty(t, p.restore(now, e))
-		due, _ := p.due(now.Add(7*24*time.Hour), 1, func(ledger.Entry) bool { return false }, func(time.Time, ledger.Entry) bool { return false })
+		due, _ := p.due(now.Add(7*24*time.Hour), 1, func(refplan.Entry) bool { return false }, func(time.Time, refplan.Entry) bool { return false })
 		require.NotEmpty(t, due, "it does not wait for ever")
 		again, err := encode(e)
 		require.NoError(t, err)
@@ -194,7 +193,7 @@ func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
 		out, _ := nip34.ParseObjectID(fmt.Sprintf("f%039x", n))
 		return out
 	}
-	p, r := &Purgatory{histories: newHistories(containedGit{})}, &repository{Repository: &resolve.Repository{Ref: seedRef}}
+	p, r := &Purgatory{histories: newHistories(containedGit{})}, &repository{Repository: &refplan.Repository{Ref: seedRef}}
 	require.Empty(t, p.histories.recallWalks(seedRef, "").whole)
 	found := p.histories.recallWalks(seedRef, "one")
 	for n := range 4 { // all, but for what can't be

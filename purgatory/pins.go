@@ -4,43 +4,42 @@ import (
 	"slices"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // lasting drops from some entries those that have expired softly and those whose waiting is
 // being ended.
-func (p *pendingEvents) lasting(some []ledger.Entry) []ledger.Entry {
+func (p *pendingEvents) lasting(some []refplan.Entry) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.DeleteFunc(some, func(e ledger.Entry) bool {
+	return slices.DeleteFunc(some, func(e refplan.Entry) bool {
 		_, ending := p.ending[e.ID]
 		return ending || e.Soft
 	})
 }
 
 // pin keeps what a look has found waiting from being ended by the clock.
-func (p *pendingEvents) pin(g *resolve.Group, ref graspsync.RepoRef) {
+func (p *pendingEvents) pin(g *refplan.Group, ref graspsync.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hold := func(id graspsync.EventID) bool { return p.keepFor(g, id) }
-	g.States = slices.DeleteFunc(g.States, func(h resolve.State) bool { return !hold(h.Entry.ID) })
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h resolve.Pull) bool { return !hold(h.Entry.ID) })
+	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool { return !hold(h.ID) })
+	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool { return !hold(h.ID) })
 	if e, waits := g.Waiting[ref]; waits && !hold(e.ID) {
 		delete(g.Waiting, ref)
 	}
 }
 
 // pinRelatives keeps those that were found waiting from being ended by the clock.
-func (p *pendingEvents) pinRelatives(g *resolve.Group) {
+func (p *pendingEvents) pinRelatives(g *refplan.Group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g.Relatives = slices.DeleteFunc(g.Relatives, func(h resolve.Relative) bool { return !p.keepFor(g, h.Entry.ID) })
+	g.Relatives = slices.DeleteFunc(g.Relatives, func(h refplan.Entry) bool { return !p.keepFor(g, h.ID) })
 }
 
 // keepFor keeps one entry from being ended; false if it is being ended already. It is called
 // with mu held.
-func (p *pendingEvents) keepFor(g *resolve.Group, id graspsync.EventID) bool {
+func (p *pendingEvents) keepFor(g *refplan.Group, id graspsync.EventID) bool {
 	if _, ending := p.ending[id]; ending {
 		return false
 	}
@@ -50,7 +49,7 @@ func (p *pendingEvents) keepFor(g *resolve.Group, id graspsync.EventID) bool {
 }
 
 // unpin lets go of what pin has kept.
-func (p *pendingEvents) unpin(g *resolve.Group) {
+func (p *pendingEvents) unpin(g *refplan.Group) {
 	if g == nil {
 		return
 	}

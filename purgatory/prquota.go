@@ -15,7 +15,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
@@ -66,7 +66,7 @@ func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingE
 // prPlan is a decision about pull requests that ask for a ref.
 type prPlan struct {
 	refused map[graspsync.EventID]struct{}
-	gone    []resolve.RefChange // refs that are removed for others
+	gone    []refplan.RefChange // refs that are removed for others
 	soon    bool                // some are refused only until the next prune
 	needed  int64               // bytes that only refs need, afterwards
 }
@@ -157,7 +157,7 @@ type prRefs struct {
 func newPRRefs(x *prQuota, r *repository) *prRefs {
 	s := &prRefs{x: x, r: r, at: make(map[graspsync.EventID]prRef), stays: make(map[graspsync.EventID]bool)}
 	for name, at := range r.Refs.At {
-		if id, ok := resolve.EventOf(name); ok {
+		if id, ok := refplan.EventOf(name); ok {
 			s.at[id] = prRef{id: id, tip: at}
 		} else {
 			s.others = append(s.others, at)
@@ -294,12 +294,12 @@ func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, a
 			continue
 		}
 		if name := nip34.EventRef(id); !s.r.Refs.At[name].IsZero() {
-			p.gone = append(p.gone, resolve.RefChange{Name: name, Old: v.tip})
+			p.gone = append(p.gone, refplan.RefChange{Name: name, Old: v.tip})
 		} else {
 			p.refused[id] = struct{}{}
 		}
 	}
-	slices.SortFunc(p.gone, func(a, b resolve.RefChange) int { return cmp.Compare(a.Name.String(), b.Name.String()) })
+	slices.SortFunc(p.gone, func(a, b refplan.RefChange) int { return cmp.Compare(a.Name.String(), b.Name.String()) })
 	s.at[pr.ID], p.needed = added, needed+need
 	return true, nil
 }
@@ -387,10 +387,10 @@ func (x *prQuota) apply(ref graspsync.RepoRef, p prPlan) {
 }
 
 // ration decides about the refs of pull requests that wait and whose objects are in the repository.
-func (x *prQuota) ration(ctx context.Context, g *resolve.Group, r *repository) error {
+func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) error {
 	var pulls []*nip34.PullRequest
 	for _, h := range g.Pulls {
-		if slices.Contains(h.Pull.Repos, r.Ref) && r.Has(h.Pull.Tip) {
+		if slices.Contains(h.Repos, r.Ref) && r.Has(h.Pull.Tip) {
 			pulls = append(pulls, h.Pull)
 		}
 	}

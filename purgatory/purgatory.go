@@ -15,8 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -239,7 +238,7 @@ func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
 	for _, e := range p.pending.all() {
-		if e.Class == ledger.Announcement {
+		if e.Class == refplan.Announcement {
 			out[e.Repos[0]] = false
 		}
 	}
@@ -313,7 +312,7 @@ func (p *Purgatory) Ready() error { return p.departures.err() }
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
-		p.inbox.tell(news{identifier: ref.Identifier, why: resolve.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}})
+		p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}})
 	}
 	return len(refs)
 }
@@ -348,7 +347,7 @@ func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip
 	if err != nil {
 		return nil, err
 	}
-	r := &resolve.Repository{Ref: ref, Members: g.Family.Authority(ref).Members()}
+	r := &refplan.Repository{Ref: ref, Members: g.Family.Authority(ref).Members()}
 	p.histories.recallUnfit(g, r)
 	return g.Authorised(r), nil
 }

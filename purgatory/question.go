@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // question is a request to one server: for objects of states, or for objects that only pull requests name. They do not
@@ -39,7 +39,7 @@ type whose struct {
 	id     nip34.ObjectID
 }
 
-func whoseOf(n resolve.Need, id nip34.ObjectID) whose {
+func whoseOf(n refplan.Need, id nip34.ObjectID) whose {
 	if by := n.Authors[id]; by != (graspsync.PubKey{}) {
 		return whose{author: by}
 	}
@@ -47,7 +47,7 @@ func whoseOf(n resolve.Need, id nip34.ObjectID) whose {
 }
 
 func (w whose) compare(o whose) int {
-	return cmp.Or(w.author.Compare(o.author), resolve.CompareIDs(w.id, o.id))
+	return cmp.Or(w.author.Compare(o.author), refplan.CompareIDs(w.id, o.id))
 }
 
 // lackKey is the hash of a URL and of what is requested there.
@@ -118,11 +118,11 @@ func (h *hunted) full(q question) int64 {
 }
 
 // all returns the question for all objects of one kind.
-func (h *hunted) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need, pulls bool) question {
+func (h *hunted) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) question {
 	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from)}
 	sum := sha256.New()
 	for _, id := range n.IDs {
-		if _, ofState := slices.BinarySearchFunc(n.States, id, resolve.CompareIDs); ofState == pulls {
+		if _, ofState := slices.BinarySearchFunc(n.States, id, refplan.CompareIDs); ofState == pulls {
 			continue
 		}
 		if pulls {
@@ -140,7 +140,7 @@ func (h *hunted) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneU
 
 // prefer returns the question for the objects of states, or for those of pull requests if only these name the server.
 // While the server lacks these objects, every other question is for the other kind.
-func (h *hunted) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
+func (h *hunted) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) question {
 	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
 		first, rest = rest, first
@@ -161,7 +161,7 @@ func (h *hunted) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from 
 }
 
 // choose returns the question that a server gets.
-func (h *hunted) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
+func (h *hunted) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) question {
 	q := h.prefer(sv, now, ref, from, n)
 	l, _ := h.lackOf(q.key())
 	all, at := q.ids, 0

@@ -11,8 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // reader reads what is known of repositories: from the relay what is stored, from the
@@ -65,31 +64,31 @@ func (w wanting) payers(a *nip34.Announcement) []graspsync.PubKey {
 }
 
 // gather reads what is known of a repository. It changes nothing.
-func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*resolve.Group, error) {
+func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, error) {
 	return d.gatherOf(ctx, ref, late, d.pending.of)
 }
 
 // gatherAgain is gather for what was known before: what came since has its own turn.
-func (d *reader) gatherAgain(ctx context.Context, ref graspsync.RepoRef, late bool, known []ledger.Entry) (*resolve.Group, error) {
-	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []ledger.Entry { return d.pending.still(known) })
+func (d *reader) gatherAgain(ctx context.Context, ref graspsync.RepoRef, late bool, known []refplan.Entry) (*refplan.Group, error) {
+	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []refplan.Entry { return d.pending.still(known) })
 }
 
-func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool, of func(ref graspsync.RepoRef) []ledger.Entry) (*resolve.Group, error) {
+func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool, of func(ref graspsync.RepoRef) []refplan.Entry) (*refplan.Group, error) {
 	g, err := d.announced(ctx, ref.Identifier, late)
 	if err != nil {
 		return nil, err
 	}
 	r := g.Repository(ref)
-	err = d.sortAll(ctx, g, slices.DeleteFunc(of(ref), func(e ledger.Entry) bool {
-		return e.Class == ledger.Announcement || (e.Class == ledger.State && !r.IsMember(e.Author))
+	err = d.sortAll(ctx, g, slices.DeleteFunc(of(ref), func(e refplan.Entry) bool {
+		return e.Class == refplan.Announcement || (e.Class == refplan.State && !r.IsMember(e.Author))
 	}))
 	return g, err
 }
 
 // gatherAll reads what is known of all repositories with an identifier. anew says that it is asked
 // again of all that waits whether it was deleted.
-func (d *reader) gatherAll(ctx context.Context, identifier string, anew bool) (*resolve.Group, error) {
-	g, err := d.group(ctx, &resolve.Group{Identifier: identifier, Anew: anew})
+func (d *reader) gatherAll(ctx context.Context, identifier string, anew bool) (*refplan.Group, error) {
+	g, err := d.group(ctx, &refplan.Group{Identifier: identifier, Anew: anew})
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +98,14 @@ func (d *reader) gatherAll(ctx context.Context, identifier string, anew bool) (*
 
 // announced reads which repositories with an identifier are ours, or may be, and what is stored
 // about them.
-func (d *reader) announced(ctx context.Context, identifier string, late bool) (*resolve.Group, error) {
-	return d.group(ctx, &resolve.Group{Identifier: identifier, Late: late})
+func (d *reader) announced(ctx context.Context, identifier string, late bool) (*refplan.Group, error) {
+	return d.group(ctx, &refplan.Group{Identifier: identifier, Late: late})
 }
 
 // group is announced for a group that says what is to be read, and how.
-func (d *reader) group(ctx context.Context, g *resolve.Group) (*resolve.Group, error) {
+func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, error) {
 	identifier := g.Identifier
-	g.Accepted, g.Waiting = make(map[graspsync.RepoRef]*nip34.Announcement), make(map[graspsync.RepoRef]ledger.Entry)
+	g.Accepted, g.Waiting = make(map[graspsync.RepoRef]*nip34.Announcement), make(map[graspsync.RepoRef]refplan.Entry)
 	// What waits is read before what is stored: what is released meanwhile is found twice, and
 	// not taken for what nobody has announced.
 	waiting := d.pending.waitingUnder(identifier)
@@ -145,7 +144,7 @@ func (d *reader) group(ctx context.Context, g *resolve.Group) (*resolve.Group, e
 }
 
 // sortAll puts entries where they belong, but for those whose waiting is being ended.
-func (d *reader) sortAll(ctx context.Context, g *resolve.Group, entries []ledger.Entry) error {
+func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
 	entries = d.pending.lasting(entries)
 	ask, now := d.pending.toAsk(entries), time.Now()
 	for i := range entries {
@@ -154,13 +153,13 @@ func (d *reader) sortAll(ctx context.Context, g *resolve.Group, entries []ledger
 			return err
 		}
 	}
-	slices.SortFunc(g.States, func(a, b resolve.State) int { return resolve.Older(a.State.Stamp(), b.State.Stamp()) })
-	slices.SortFunc(g.Pulls, func(a, b resolve.Pull) int { return a.Entry.ID.Compare(b.Entry.ID) })
+	slices.SortFunc(g.States, func(a, b refplan.Entry) int { return refplan.Older(a.Version, b.Version) })
+	slices.SortFunc(g.Pulls, func(a, b refplan.Entry) int { return a.ID.Compare(b.ID) })
 	return nil
 }
 
 // sort puts an entry where it belongs. ask says that it may have been deleted.
-func (d *reader) sort(ctx context.Context, g *resolve.Group, entry *ledger.Entry, ask bool, now time.Time) error {
+func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entry, ask bool, now time.Time) error {
 	if entry.Event == nil {
 		return nil
 	}
@@ -171,40 +170,40 @@ func (d *reader) sort(ctx context.Context, g *resolve.Group, entry *ledger.Entry
 			return err
 		}
 		if deleted {
-			g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Deleted})
+			g.Over = append(g.Over, refplan.Ended{Entry: e, Fate: refplan.Deleted})
 			return nil
 		}
 	}
 	if e.Expires != 0 && now.Unix() >= e.Expires {
-		g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Expired})
+		g.Over = append(g.Over, refplan.Ended{Entry: e, Fate: refplan.Expired})
 		return nil
 	}
-	if e.Class != ledger.Announcement && !g.Late && !now.Before(e.Deadline) && !d.uses.fetchesFor(e) {
+	if e.Class != refplan.Announcement && !g.Late && !now.Before(e.Deadline) && !d.uses.fetchesFor(e) {
 		return nil // its time is over: it is expired by the clock, not by whoever looks first
 	}
 	switch e.Class {
-	case ledger.Announcement:
+	case refplan.Announcement:
 		g.SortAnnouncement(e)
-	case ledger.Relative:
-		g.Relatives = append(g.Relatives, resolve.Relative{Entry: e, Announcement: e.Announces})
-	case ledger.State:
+	case refplan.Relative:
+		g.Relatives = append(g.Relatives, e)
+	case refplan.State:
 		s := e.State
 		if slices.ContainsFunc(g.Stored, func(o *nip34.State) bool {
 			return o.Ref == s.Ref && o.Stamp().Newer(s.Stamp())
 		}) {
-			g.Over = append(g.Over, resolve.Ended{Entry: e, Fate: resolve.Replaced})
+			g.Over = append(g.Over, refplan.Ended{Entry: e, Fate: refplan.Replaced})
 			return nil
 		}
-		g.States = append(g.States, resolve.State{Entry: e, State: s})
-	case ledger.PullRequest:
-		g.Pulls = append(g.Pulls, resolve.Pull{Entry: e, Pull: e.Pull})
+		g.States = append(g.States, e)
+	case refplan.PullRequest:
+		g.Pulls = append(g.Pulls, e)
 	}
 	return nil
 }
 
 // deleted asks the relay, which has to look for that, whether an entry was deleted. That it was
 // not is known until its author deletes something.
-func (d *reader) deleted(ctx context.Context, e ledger.Entry) (bool, error) {
+func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	asking := d.pending.asking()
 	deleted, err := d.stored.relay.Deleted(ctx, e.Signed())
 	switch {
@@ -221,11 +220,11 @@ func (d *reader) deleted(ctx context.Context, e ledger.Entry) (bool, error) {
 // family returns who has a say in the repositories of some announcements with an
 // identifier, of which some are served: that may take those of others, whose repositories
 // are not ours. Of these only those count that are listed: what else is stored is not read.
-func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []resolve.Relative) (*nip34.Family, error) {
+func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []refplan.Entry) (*nip34.Family, error) {
 	all := slices.Concat(served, waiting)
 	ours, waits := nip34.Owners(served), nip34.Owners(waiting)
 	for _, h := range relatives {
-		all = append(all, h.Announcement)
+		all = append(all, h.Announces)
 	}
 	f := d.families.of(d.cfg.Membership, identifier, all)
 	asked := make(map[graspsync.PubKey]struct{})
@@ -273,7 +272,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 }
 
 // wanting returns that. What has expired softly wants what it did: it may be revived.
-func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []resolve.Relative) (w wanting, err error) {
+func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []refplan.Entry) (w wanting, err error) {
 	entries := d.pending.announcementsUnder(identifier)
 	var waiting []*nip34.Announcement
 	for _, e := range entries {
@@ -299,8 +298,8 @@ func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool,
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
 	for _, e := range waiting {
-		if e.Class == ledger.Announcement || e.Class == ledger.Relative {
-			out[e.Repos[0]] = out[e.Repos[0]] || e.Class == ledger.Announcement && !e.Soft
+		if e.Class == refplan.Announcement || e.Class == refplan.Relative {
+			out[e.Repos[0]] = out[e.Repos[0]] || e.Class == refplan.Announcement && !e.Soft
 		}
 	}
 	return out, nil
@@ -321,9 +320,9 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 	for _, e := range entries {
 		switch {
 		case !r.IsMember(e.Author):
-		case e.Class == ledger.State:
+		case e.Class == refplan.State:
 			ids = slices.AppendSeq(ids, maps.Values(e.State.Refs))
-		case e.Class == ledger.PullRequest:
+		case e.Class == refplan.PullRequest:
 			ids = append(ids, e.Pull.Tip)
 		}
 	}
@@ -332,8 +331,8 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 
 // lackRef reports whether any repository of ours that a pull request names is not
 // among those that have its ref, and could have it.
-func (d *reader) lackRef(ctx context.Context, r *repository, h resolve.Pull, has map[graspsync.RepoRef]struct{}) (bool, error) {
-	for _, ref := range h.Pull.Repos {
+func (d *reader) lackRef(ctx context.Context, r *repository, h refplan.Entry, has map[graspsync.RepoRef]struct{}) (bool, error) {
+	for _, ref := range h.Repos {
 		if _, ok := has[ref]; ok {
 			continue
 		}
@@ -366,9 +365,9 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 
 // older reports whether a newer version of a state or an announcement is stored: its data is of no use, or its
 // repository has left. That a newer one waits does not matter, since that one's data may never come.
-func (d *reader) older(ctx context.Context, e ledger.Entry) (bool, error) {
+func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	switch e.Class {
-	case ledger.State:
+	case refplan.State:
 		stored, err := d.stored.states(ctx, e.Repos[0].Identifier)
 		if err != nil {
 			return false, fmt.Errorf("reading states: %w", err)
@@ -376,7 +375,7 @@ func (d *reader) older(ctx context.Context, e ledger.Entry) (bool, error) {
 		return slices.ContainsFunc(stored, func(s *nip34.State) bool {
 			return s.Ref == e.Repos[0] && s.Stamp().Newer(e.Version)
 		}), nil
-	case ledger.Announcement:
+	case refplan.Announcement:
 		stored, err := d.stored.relatives(ctx, e.Repos[0].Identifier, []graspsync.PubKey{e.Author})
 		if err != nil {
 			return false, fmt.Errorf("reading announcements: %w", err)

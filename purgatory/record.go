@@ -11,7 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // The keys of what is kept.
@@ -26,22 +26,22 @@ const (
 // record is an entry as it is kept. The names of its JSON fields never change their
 // meaning.
 type record struct {
-	Class    ledger.Class `json:"class"`
-	Event    *nostr.Event `json:"event"`
-	ByUser   bool         `json:"by_user,omitempty"`
-	Seen     time.Time    `json:"seen"`
-	Deadline time.Time    `json:"deadline"`
-	Soft     bool         `json:"soft,omitempty"`
-	From     string       `json:"from,omitempty"` // the relay that brought it
-	For      string       `json:"for,omitempty"`  // who wants a relative
+	Class    refplan.Class `json:"class"`
+	Event    *nostr.Event  `json:"event"`
+	ByUser   bool          `json:"by_user,omitempty"`
+	Seen     time.Time     `json:"seen"`
+	Deadline time.Time     `json:"deadline"`
+	Soft     bool          `json:"soft,omitempty"`
+	From     string        `json:"from,omitempty"` // the relay that brought it
+	For      string        `json:"for,omitempty"`  // who wants a relative
 }
 
-func encode(e ledger.Entry) ([]byte, error) {
+func encode(e refplan.Entry) ([]byte, error) {
 	r := record{
 		Class: e.Class, Event: e.Event, ByUser: e.ByUser, Soft: e.Soft, From: e.From,
 		Seen: e.Seen.Round(0).UTC(), Deadline: e.Deadline.Round(0).UTC(),
 	}
-	if e.Class == ledger.Relative {
+	if e.Class == refplan.Relative {
 		r.For = e.For.String()
 	}
 	data, err := json.Marshal(r)
@@ -62,12 +62,12 @@ const obsoleteClass = 4
 
 // decode reads what encode wrote under an id. Whatever the disk holds, what it
 // returns is an entry as it can have been made, or an error.
-func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
+func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return ledger.Entry{}, fmt.Errorf("%w: %w", errRecord, err)
+		return refplan.Entry{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
-	var e ledger.Entry
+	var e refplan.Entry
 	switch {
 	case r.Class == obsoleteClass:
 		return e, errObsolete
@@ -83,8 +83,8 @@ func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
 		if e, err = entryOf(ev, r.ByUser); err != nil {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
 		}
-		if e.Class == ledger.Announcement && r.Class == ledger.Relative {
-			e.Class = ledger.Relative
+		if e.Class == refplan.Announcement && r.Class == refplan.Relative {
+			e.Class = refplan.Relative
 			if e.For, err = graspsync.ParsePubKey(r.For); err != nil {
 				return e, fmt.Errorf("%w: %w", errRecord, err)
 			}
@@ -93,7 +93,7 @@ func decode(id graspsync.EventID, data []byte) (ledger.Entry, error) {
 	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {
 		return e, errRecord
 	}
-	e.Seen, e.Deadline, e.Soft = r.Seen, r.Deadline, r.Soft && r.Class == ledger.Announcement
+	e.Seen, e.Deadline, e.Soft = r.Seen, r.Deadline, r.Soft && r.Class == refplan.Announcement
 	e.From = r.From
 	return e, nil
 }
@@ -141,16 +141,16 @@ const mostExpiredRepos = 4
 // expiredRecord is what is kept of an event that waited in vain. The names of its
 // JSON fields never change their meaning.
 type expiredRecord struct {
-	Until  time.Time    `json:"until"` // it is remembered
-	Class  ledger.Class `json:"class"`
-	Repos  []string     `json:"repos,omitempty"`
-	More   bool         `json:"more,omitempty"` // repositories than are kept
-	ByUser bool         `json:"by_user,omitempty"`
-	Seen   time.Time    `json:"seen,omitzero"`
-	At     time.Time    `json:"at,omitzero"`
+	Until  time.Time     `json:"until"` // it is remembered
+	Class  refplan.Class `json:"class"`
+	Repos  []string      `json:"repos,omitempty"`
+	More   bool          `json:"more,omitempty"` // repositories than are kept
+	ByUser bool          `json:"by_user,omitempty"`
+	Seen   time.Time     `json:"seen,omitzero"`
+	At     time.Time     `json:"at,omitzero"`
 }
 
-func encodeExpired(e ledger.Entry, now, until time.Time) ([]byte, error) {
+func encodeExpired(e refplan.Entry, now, until time.Time) ([]byte, error) {
 	kept := e.Repos[:min(len(e.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(expiredRecord{
 		Until: backoff.Saved(until), Class: e.Class, Repos: texts(kept), More: len(kept) < len(e.Repos),

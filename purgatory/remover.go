@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // remover takes away what nothing needs any more: refs of events, and repositories.
@@ -104,11 +104,11 @@ func (rm *remover) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...g
 	if err != nil {
 		return err
 	}
-	var changes []resolve.RefChange
+	var changes []refplan.RefChange
 	for _, id := range ids {
 		name := nip34.EventRef(id)
 		if at, exists := refs.At[name]; exists {
-			changes = append(changes, resolve.RefChange{Name: name, Old: at})
+			changes = append(changes, refplan.RefChange{Name: name, Old: at})
 		}
 	}
 	if len(changes) == 0 {

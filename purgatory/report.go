@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/internal/outage"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -185,17 +185,17 @@ func (s *report) fetched(f Fetched) {
 }
 
 // refused notes why an event was not let in.
-func (s *report) refused(e ledger.Entry, reason string) {
+func (s *report) refused(e refplan.Entry, reason string) {
 	s.cfg.Logger.Debug("event can't wait for git data", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
 	s.endings.add(endingOf(e, IsNotHeld, reason))
 }
 
-func (s *report) began(e ledger.Entry) {
+func (s *report) began(e refplan.Entry) {
 	s.held.Add(1)
 	s.observe(Began{ID: e.ID, Event: e.Signed(), ByUser: e.ByUser, Deadline: e.Deadline})
 }
 
-func (s *report) ended(e ledger.Entry, why Fate) {
+func (s *report) ended(e refplan.Entry, why Fate) {
 	s.fates[why].Add(1)
 	level := slog.LevelDebug
 	if why == Released {

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // repository is one repository while it is locked, and what a look at it has come to.
 type repository struct {
-	*resolve.Repository
+	*refplan.Repository
 
 	dir      string
 	unlock   func()
@@ -28,13 +28,13 @@ type repository struct {
 }
 
 // fateOf is the fate of an entry whose waiting ended by what others did.
-func fateOf(f resolve.Fate) Fate {
+func fateOf(f refplan.Fate) Fate {
 	switch f {
-	case resolve.Expired:
+	case refplan.Expired:
 		return Expired
-	case resolve.Replaced:
+	case refplan.Replaced:
 		return Replaced
-	case resolve.Deleted:
+	case refplan.Deleted:
 		return Deleted
 	}
 	return NotStored

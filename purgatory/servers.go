@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
@@ -111,7 +111,7 @@ func newServers(cfg *Config, report *report, keep state.Store) *servers {
 }
 
 // question returns the request that one URL would get for the missing objects of a repository.
-func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n resolve.Need) question {
+func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) question {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	h, _ := sv.hunted.Get(ref)

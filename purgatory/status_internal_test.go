@@ -16,8 +16,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -26,30 +25,30 @@ import (
 func TestStatusIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPurgatory(nil, nil, nil, state.NewMemory(), Config{}.withDefaults(), func(string) {}, 1)
-		put := func(n int, class ledger.Class, e ledger.Entry) {
+		put := func(n int, class refplan.Class, e refplan.Entry) {
 			e.ID, e.Class, e.Seen, e.Size = graspsync.EventID{byte(class), byte(n)}, class, time.Unix(int64(n), 0).UTC(), int64(class)
 			e.Deadline = time.Unix(int64(10_000*int(class)-2*n), 0).UTC()
 			e.Repos = []graspsync.RepoRef{{Owner: graspsync.PubKey{9}, Identifier: fmt.Sprint(class)}}
 			e.Author = graspsync.PubKey{byte(n)}
-			if class == ledger.Announcement {
+			if class == refplan.Announcement {
 				e.Repos[0].Identifier += fmt.Sprint(n)
 			}
 			p.pending.fill(&e)
 		}
 		for n := range 2 {
-			put(n, ledger.Announcement, ledger.Entry{Soft: n == 1})
+			put(n, refplan.Announcement, refplan.Entry{Soft: n == 1})
 		}
 		for n := range 3 {
-			put(n, ledger.State, ledger.Entry{ByUser: n == 2})
+			put(n, refplan.State, refplan.Entry{ByUser: n == 2})
 		}
 		for n := range 95 {
-			put(n, ledger.PullRequest, ledger.Entry{})
+			put(n, refplan.PullRequest, refplan.Entry{})
 		}
 		for n := range 2 {
-			put(n, ledger.Relative, ledger.Entry{For: graspsync.PubKey{9}})
+			put(n, refplan.Relative, refplan.Entry{For: graspsync.PubKey{9}})
 		}
 		two := graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "state"}
-		p.findings.needs["state"] = map[graspsync.RepoRef]resolve.Need{two: {IDs: make([]nip34.ObjectID, 3)}}
+		p.findings.needs["state"] = map[graspsync.RepoRef]refplan.Need{two: {IDs: make([]nip34.ObjectID, 3)}}
 		s := p.report
 		s.held.Store(11)
 		for fate := Released; fate <= Unwanted; fate++ {

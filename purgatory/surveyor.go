@@ -8,8 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
-	"github.com/graspsync/graspsync/purgatory/internal/resolve"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // surveyor finds out which repositories with an identifier are to be looked at.
@@ -25,18 +24,18 @@ type surveyor struct {
 // survey finds out which repositories with an identifier something is to be done about,
 // and strikes off what does not wait any more. It takes no lock of a repository: what
 // each of them costs is for its own look to spend.
-func (su *surveyor) survey(ctx context.Context, identifier string, why resolve.Reasons) (resolve.Overview, error) {
+func (su *surveyor) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.Overview, error) {
 	ctx, cancel := context.WithTimeout(ctx, su.cfg.fixed.Timeout)
 	defer cancel()
 	v := su.known(identifier, why) // before what it is about is read: what comes meanwhile has its own turn
 	g, err := su.reader.gatherAll(ctx, identifier, why.Check)
 	if err != nil {
-		return resolve.Overview{}, err
+		return refplan.Overview{}, err
 	}
 	v.Group = g
 	var errs []error
 	for _, o := range g.Over {
-		if o.Entry.Class != ledger.PullRequest && !g.Ends(o) {
+		if o.Entry.Class != refplan.PullRequest && !g.Ends(o) {
 			errs = append(errs, su.pending.forget(ctx, o.Entry, fateOf(o.Fate)))
 		}
 	}
@@ -51,7 +50,7 @@ func (su *surveyor) survey(ctx context.Context, identifier string, why resolve.R
 
 // reviewRelatives has those stored whom somebody wants by now whose repository is served,
 // and ends the waiting of those whom nobody wants.
-func (su *surveyor) reviewRelatives(ctx context.Context, g *resolve.Group) error {
+func (su *surveyor) reviewRelatives(ctx context.Context, g *refplan.Group) error {
 	if len(g.Relatives) == 0 {
 		return nil
 	}
@@ -67,23 +66,23 @@ func (su *surveyor) reviewRelatives(ctx context.Context, g *resolve.Group) error
 	defer su.pending.unpin(g)
 	var errs []error
 	for _, h := range g.Relatives {
-		payers := w.payers(h.Announcement)
-		_, is := w.served[h.Entry.Author]
+		payers := w.payers(h.Announces)
+		_, is := w.served[h.Author]
 		switch {
 		case is:
-			errs = append(errs, su.release(ctx, h.Entry))
-		case len(payers) == 0 && h.Entry.For == h.Entry.Author: // until its time is over
+			errs = append(errs, su.release(ctx, h))
+		case len(payers) == 0 && h.For == h.Author: // until its time is over
 		case len(payers) == 0:
-			errs = append(errs, su.pending.forget(ctx, h.Entry, Unwanted))
-		case !slices.Contains(payers, h.Entry.For):
-			errs = append(errs, su.pending.charge(ctx, h.Entry, payers))
+			errs = append(errs, su.pending.forget(ctx, h, Unwanted))
+		case !slices.Contains(payers, h.For):
+			errs = append(errs, su.pending.charge(ctx, h, payers))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // release has the relay store what waits of somebody who has a say, unless it was deleted: nobody may have told.
-func (su *surveyor) release(ctx context.Context, e ledger.Entry) error {
+func (su *surveyor) release(ctx context.Context, e refplan.Entry) error {
 	deleted, err := su.reader.deleted(ctx, e)
 	switch {
 	case err != nil:
@@ -102,9 +101,9 @@ func (su *surveyor) release(ctx context.Context, e ledger.Entry) error {
 }
 
 // known returns what is known of the repositories with an identifier before anything is read.
-func (su *surveyor) known(identifier string, why resolve.Reasons) *resolve.Survey {
-	v := &resolve.Survey{Why: why, Lacking: make(map[graspsync.RepoRef]bool), Stale: make(map[graspsync.RepoRef]bool)}
-	var lacked map[graspsync.RepoRef]resolve.Need
+func (su *surveyor) known(identifier string, why refplan.Reasons) *refplan.Survey {
+	v := &refplan.Survey{Why: why, Lacking: make(map[graspsync.RepoRef]bool), Stale: make(map[graspsync.RepoRef]bool)}
+	var lacked map[graspsync.RepoRef]refplan.Need
 	v.Touched, v.Looks, lacked = su.findings.under(identifier)
 	for ref, n := range lacked {
 		v.Lacking[ref] = true

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 const (
@@ -89,7 +89,7 @@ func lapse[K comparable](of map[K]trouble, now time.Time) {
 
 // keep reports whether an entry may be complete, and would be served if nothing of ours failed. A look that fails has
 // come to none of those behind, and a survey to no repository of that identifier.
-func (t *troubles) keep(e ledger.Entry) bool {
+func (t *troubles) keep(e refplan.Entry) bool {
 	for _, ref := range e.Repos {
 		if counts(t.looks, ref) || counts(t.surveys, ref.Identifier) || counts(t.fetches, ref) {
 			return true

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // An event that can't be stored while others are kept all of its repository from expiring, for good.
@@ -17,8 +17,8 @@ func TestWhatAloneCannotBeStored(t *testing.T) {
 	now, released := time.Now(), uint64(0)
 	u := newTroubles(func() uint64 { return released }, time.Minute)
 	ref, other := graspsync.RepoRef{Identifier: "x"}, graspsync.RepoRef{Identifier: "y"}
-	entry := func(class ledger.Class, ref graspsync.RepoRef) ledger.Entry {
-		return ledger.Entry{Class: class, Repos: []graspsync.RepoRef{ref}}
+	entry := func(class refplan.Class, ref graspsync.RepoRef) refplan.Entry {
+		return refplan.Entry{Class: class, Repos: []graspsync.RepoRef{ref}}
 	}
 	fails := fmt.Errorf("%w: disk full", errUnsaved)
 	try := func() {
@@ -29,24 +29,24 @@ func TestWhatAloneCannotBeStored(t *testing.T) {
 	}
 	for range 10 * troubleAlone { // the store fails
 		try()
-		require.True(t, u.keep(entry(ledger.State, ref)))
-		require.True(t, u.keep(entry(ledger.State, graspsync.RepoRef{Identifier: "z"})))
+		require.True(t, u.keep(entry(refplan.State, ref)))
+		require.True(t, u.keep(entry(refplan.State, graspsync.RepoRef{Identifier: "z"})))
 	}
-	require.False(t, u.keep(entry(ledger.State, other)))
+	require.False(t, u.keep(entry(refplan.State, other)))
 	for range troubleAlone - 1 { // this fails
 		released++
 		try()
 	}
-	require.True(t, u.keep(entry(ledger.State, ref)))
+	require.True(t, u.keep(entry(refplan.State, ref)))
 	released++
 	try()
-	require.False(t, u.keep(entry(ledger.State, ref)))
-	require.False(t, u.keep(entry(ledger.State, graspsync.RepoRef{Identifier: "z"})))
+	require.False(t, u.keep(entry(refplan.State, ref)))
+	require.False(t, u.keep(entry(refplan.State, graspsync.RepoRef{Identifier: "z"})))
 
 	u.looked(now, ref, nil)
 	require.Empty(t, u.looks)
 	try()
-	require.True(t, u.keep(entry(ledger.State, ref)), "it begins anew")
+	require.True(t, u.keep(entry(refplan.State, ref)), "it begins anew")
 	u.lapse(now.Add(troubleFor + 1))
 	require.Empty(t, u.looks, "nobody tries it any more")
 	require.Empty(t, u.surveys)
@@ -58,7 +58,7 @@ func TestWhatFailsForOneRepositoryAlone(t *testing.T) {
 	now := time.Now()
 	u := newTroubles(func() uint64 { return 0 }, time.Hour)
 	ref, other := graspsync.RepoRef{Identifier: "x"}, graspsync.RepoRef{Identifier: "y"}
-	waits := ledger.Entry{Class: ledger.State, Repos: []graspsync.RepoRef{ref}}
+	waits := refplan.Entry{Class: refplan.State, Repos: []graspsync.RepoRef{ref}}
 	fails := errors.New("git")
 	for range 10 * troubleAlone { // all of git fails
 		u.looked(now, ref, fails)

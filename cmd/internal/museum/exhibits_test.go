@@ -354,11 +354,11 @@ var exhibits = []exhibit{
 		"	defer done()\n	if left != nil {", "	if left != nil {", "./purgatory/gitserve", "TestPanicUnderTheLock", nil, "too many requests at once",
 	},
 	{
-		"a repository that needs nothing gives nothing", "purgatory/internal/resolve/group.go",
+		"a repository that needs nothing gives nothing", "purgatory/internal/refplan/group.go",
 		"		case ref == r.Ref:\n", "		case ref == r.Ref, g.NewestStored(g.Repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
 	},
 	{
-		"what one repository got is not given to the others", "purgatory/internal/resolve/survey.go",
+		"what one repository got is not given to the others", "purgatory/internal/refplan/survey.go",
 		"		if ref != r.Ref && (looks", "		if false && ref != r.Ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
 	},
 	{
@@ -423,7 +423,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what is being fetched for expires", "purgatory/pendingstore.go",
-		"&& !p.uses.fetchesFor(e)\n", "&& (e.Class != ledger.Announcement || !p.uses.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+		"&& !p.uses.fetchesFor(e)\n", "&& (e.Class != refplan.Announcement || !p.uses.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
 	},
 	{
 		"what nobody was asked for expires", "purgatory/pendingstore.go",
@@ -434,8 +434,8 @@ var exhibits = []exhibit{
 		"		more := r.cfg.earned(m.n.Load()) - took\n", "		more := 0*r.cfg.earned(m.n.Load()) - took\n", "./purgatory/gitfetch", "TestWhatComesFastEnoughMayTakeLong", nil, "context canceled",
 	},
 	{
-		"what is large never comes", "purgatory/memory.go",
-		"case errors.Is(seen.Err, ErrLimit) && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
+		"what is large never comes", "purgatory/question.go",
+		"case tooMuch && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
 	},
 	{
 		"one slow server holds a repository", "purgatory/internal/syncqueue/syncqueue.go",

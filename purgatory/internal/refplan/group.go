@@ -1,4 +1,4 @@
-package resolve
+package refplan
 
 import (
 	"iter"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/ledger"
 )
 
 // Group is what is known of the repositories with one identifier, as far as it concerns
@@ -15,11 +14,11 @@ type Group struct {
 	Identifier string
 	Family     *nip34.Family // who has a say in them
 	Accepted   map[graspsync.RepoRef]*nip34.Announcement
-	Waiting    map[graspsync.RepoRef]ledger.Entry // announcements that wait
-	All        []*nip34.Announcement              // the newest of each repository
-	States     []State
-	Pulls      []Pull
-	Relatives  []Relative // of those whom others list that wait
+	Waiting    map[graspsync.RepoRef]Entry // announcements that wait
+	All        []*nip34.Announcement       // the newest of each repository
+	States     []Entry
+	Pulls      []Entry
+	Relatives  []Entry // of those whom others list that wait
 	Stored     []*nip34.State
 	Over       []Ended             // what does not wait any more
 	Pins       []graspsync.EventID // of entries that nobody else may end
@@ -40,26 +39,8 @@ const (
 
 // Ended is an entry whose waiting has ended by what others did.
 type Ended struct {
-	Entry ledger.Entry
+	Entry Entry
 	Fate  Fate
-}
-
-// State is a state that waits.
-type State struct {
-	Entry ledger.Entry
-	State *nip34.State
-}
-
-// Relative is the announcement of somebody whom others list that waits.
-type Relative struct {
-	Entry        ledger.Entry
-	Announcement *nip34.Announcement
-}
-
-// Pull is a pull request that waits.
-type Pull struct {
-	Entry ledger.Entry
-	Pull  *nip34.PullRequest
 }
 
 // Ours returns the repositories whose announcements are accepted, or wait.
@@ -81,7 +62,7 @@ func (g *Group) IsOurs(ref graspsync.RepoRef) bool {
 }
 
 // SortAnnouncement adds an announcement that waits, unless a newer version is served.
-func (g *Group) SortAnnouncement(e ledger.Entry) {
+func (g *Group) SortAnnouncement(e Entry) {
 	a := e.Announces
 	switch served := g.Accepted[a.Ref]; {
 	case served == nil:
@@ -104,16 +85,16 @@ func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 
 // WaitsFor reports whether a state or a pull request waits for a repository.
 func (g *Group) WaitsFor(r *Repository) bool {
-	return slices.ContainsFunc(g.States, func(h State) bool { return r.IsMember(h.State.Ref.Owner) }) ||
-		slices.ContainsFunc(g.Pulls, func(h Pull) bool { return slices.Contains(h.Pull.Repos, r.Ref) }) ||
+	return slices.ContainsFunc(g.States, func(h Entry) bool { return r.IsMember(h.Author) }) ||
+		slices.ContainsFunc(g.Pulls, func(h Entry) bool { return slices.Contains(h.Repos, r.Ref) }) ||
 		slices.ContainsFunc(g.Over, func(o Ended) bool {
-			return o.Entry.Class == ledger.PullRequest && slices.Contains(o.Entry.Repos, r.Ref)
+			return o.Entry.Class == PullRequest && slices.Contains(o.Entry.Repos, r.Ref)
 		})
 }
 
 // Wrote is 1 if the owner of a repository wrote a state that waits.
 func (g *Group) Wrote(r *Repository) int {
-	if slices.ContainsFunc(g.States, func(h State) bool { return h.State.Ref == r.Ref }) {
+	if slices.ContainsFunc(g.States, func(h Entry) bool { return h.Repos[0] == r.Ref }) {
 		return 1
 	}
 	return 0
@@ -176,8 +157,8 @@ func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRe
 
 // PulledWith reports whether a pull request that waits is for both repositories.
 func (g *Group) PulledWith(a, b graspsync.RepoRef) bool {
-	return slices.ContainsFunc(g.Pulls, func(h Pull) bool {
-		return slices.Contains(h.Pull.Repos, a) && slices.Contains(h.Pull.Repos, b)
+	return slices.ContainsFunc(g.Pulls, func(h Entry) bool {
+		return slices.Contains(h.Repos, a) && slices.Contains(h.Repos, b)
 	})
 }
 
@@ -185,7 +166,7 @@ func (g *Group) PulledWith(a, b graspsync.RepoRef) bool {
 // wait, and the newest one that is stored.
 func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 	for _, h := range g.States {
-		if r.IsMember(h.State.Ref.Owner) {
+		if r.IsMember(h.Author) {
 			out = append(out, h.State)
 		}
 	}
@@ -211,7 +192,7 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 func (g *Group) Authorised(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
-		if !r.IsUnfit(h.State) && r.IsMember(h.State.Ref.Owner) && (newest == nil || h.State.Stamp().Newer(newest.Stamp())) {
+		if !r.IsUnfit(h.State) && r.IsMember(h.Author) && (newest == nil || h.Version.Newer(newest.Stamp())) {
 			newest = h.State
 		}
 	}
@@ -225,10 +206,10 @@ func (g *Group) Authorised(r *Repository) *nip34.State {
 func (g *Group) Authoritative(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
-		if !r.IsMember(h.State.Ref.Owner) || !r.Here(h.State) || (len(h.State.Refs) == 0 && !r.Active) {
+		if !r.IsMember(h.Author) || !r.Here(h.State) || (len(h.State.Refs) == 0 && !r.Active) {
 			continue
 		}
-		if newest == nil || h.State.Stamp().Newer(newest.Stamp()) {
+		if newest == nil || h.Version.Newer(newest.Stamp()) {
 			newest = h.State
 		}
 	}
@@ -248,13 +229,13 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 		}
 	}
 	for _, h := range g.Pulls {
-		name := nip34.EventRef(h.Entry.ID)
-		_, over := r.Over[h.Entry.ID]
-		_, merged := r.Merged[h.Entry.ID]
+		name := nip34.EventRef(h.ID)
+		_, over := r.Over[h.ID]
+		_, merged := r.Merged[h.ID]
 		if over || merged || r.Over == nil {
 			continue
 		}
-		if slices.Contains(h.Pull.Repos, r.Ref) && r.Has(h.Pull.Tip) && r.Refs.At[name] != h.Pull.Tip {
+		if slices.Contains(h.Repos, r.Ref) && r.Has(h.Pull.Tip) && r.Refs.At[name] != h.Pull.Tip {
 			changes = append(changes, RefChange{Name: name, Old: r.Refs.At[name], New: h.Pull.Tip})
 		}
 	}
@@ -274,7 +255,7 @@ func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	}
 	var newest *nip34.State
 	for _, h := range g.States {
-		if r.IsMember(h.State.Ref.Owner) && !r.IsUnfit(h.State) && (newest == nil || h.State.Stamp().Newer(newest.Stamp())) {
+		if r.IsMember(h.Author) && !r.IsUnfit(h.State) && (newest == nil || h.Version.Newer(newest.Stamp())) {
 			newest = h.State
 		}
 	}
@@ -293,16 +274,16 @@ func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	if _, pushed := r.Pushed[name]; !pushed {
 		return false
 	}
-	return slices.ContainsFunc(g.States, func(h State) bool {
-		return r.IsMember(h.State.Ref.Owner) && h.State.Refs[name] == r.Refs.At[name] && // or neither has it
-			(r.Decides == nil || h.State.Stamp().Newer(r.Decides.Stamp()))
+	return slices.ContainsFunc(g.States, func(h Entry) bool {
+		return r.IsMember(h.Author) && h.State.Refs[name] == r.Refs.At[name] && // or neither has it
+			(r.Decides == nil || h.Version.Newer(r.Decides.Stamp()))
 	})
 }
 
 // Ends reports whether what is over is the announcement of a repository that nobody announces
 // any more, and that goes with it.
 func (g *Group) Ends(o Ended) bool {
-	return o.Entry.Class == ledger.Announcement && o.Fate != Replaced && !g.IsOurs(o.Entry.Repos[0])
+	return o.Entry.Class == Announcement && o.Fate != Replaced && !g.IsOurs(o.Entry.Repos[0])
 }
 
 // Decided is what belongs together of the objects that states say a repository has: what
@@ -329,7 +310,7 @@ func (g *Group) Named(r *Repository) iter.Seq[nip34.ObjectID] {
 			}
 		}
 		for i := range g.Pulls {
-			if h := &g.Pulls[i]; h.Pull.Tip.Format() == r.Refs.Format && slices.Contains(h.Pull.Repos, r.Ref) && !yield(h.Pull.Tip) {
+			if h := &g.Pulls[i]; h.Pull.Tip.Format() == r.Refs.Format && slices.Contains(h.Repos, r.Ref) && !yield(h.Pull.Tip) {
 				return
 			}
 		}
@@ -339,7 +320,7 @@ func (g *Group) Named(r *Repository) iter.Seq[nip34.ObjectID] {
 // Pulled is the same for pull requests.
 func (g *Group) Pulled(r *Repository) (sets []Objects) {
 	for _, h := range g.Pulls {
-		if slices.Contains(h.Pull.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {
+		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {
 			sets = append(sets, Objects{IDs: []nip34.ObjectID{h.Pull.Tip}})
 		}
 	}

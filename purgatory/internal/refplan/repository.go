@@ -1,4 +1,4 @@
-package resolve
+package refplan
 
 import (
 	"slices"
@@ -82,9 +82,9 @@ func (r *Repository) As(g *Group) bool {
 
 // Releases reports whether a state that waits can be served: its objects are in an
 // active repository that it concerns, whose refs are what it says, or something newer.
-func (r *Repository) Releases(h State) bool {
-	return r.Active && r.IsMember(h.State.Ref.Owner) && r.Here(h.State) &&
-		r.Decides != nil && !h.State.Stamp().Newer(r.Decides.Stamp())
+func (r *Repository) Releases(h Entry) bool {
+	return r.Active && r.IsMember(h.Author) && r.Here(h.State) &&
+		r.Decides != nil && !h.Version.Newer(r.Decides.Stamp())
 }
 
 // Related reports whether somebody has a say in both repositories: what that one says

@@ -1,4 +1,4 @@
-package resolve
+package refplan
 
 import (
 	"maps"
@@ -63,9 +63,9 @@ const rotates = time.Hour
 func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	n.Members = r.Members
 	for _, h := range g.States {
-		if ids := r.Absent(h.State); r.IsMember(h.State.Ref.Owner) && len(ids) > 0 {
+		if ids := r.Absent(h.State); r.IsMember(h.Author) && len(ids) > 0 {
 			n.IDs = append(n.IDs, ids...)
-			n.Entries = append(n.Entries, h.Entry.ID)
+			n.Entries = append(n.Entries, h.ID)
 		}
 	}
 	if s := g.NewestStored(r); s != nil {
@@ -77,10 +77,10 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	}
 	n.States = slices.SortedFunc(slices.Values(n.IDs), CompareIDs)
 	for _, h := range g.Pulls {
-		if slices.Contains(h.Pull.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.Misses(h.Pull.Tip) {
+		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.Misses(h.Pull.Tip) {
 			n.IDs = append(n.IDs, h.Pull.Tip)
 			n.named(h.Pull)
-			n.Entries = append(n.Entries, h.Entry.ID)
+			n.Entries = append(n.Entries, h.ID)
 		}
 	}
 	slices.SortFunc(n.IDs, CompareIDs)
@@ -135,7 +135,7 @@ func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.C
 	}
 	by := make(map[graspsync.PubKey][]graspsync.CloneURL)
 	for _, h := range g.Pulls {
-		if slices.Contains(h.Pull.Repos, r.Ref) {
+		if slices.Contains(h.Repos, r.Ref) {
 			us := usable(h.Pull.Clones)
 			strangers = append(strangers, us...)
 			by[h.Pull.Author] = append(by[h.Pull.Author], us...)
@@ -159,7 +159,7 @@ func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now
 	out := turned(members, most/2, now)
 	writes := make(map[graspsync.PubKey]struct{})
 	for _, h := range g.States {
-		writes[h.State.Ref.Owner] = struct{}{}
+		writes[h.Author] = struct{}{}
 	}
 	rank := func(who graspsync.PubKey) int {
 		_, is := writes[who]

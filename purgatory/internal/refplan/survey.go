@@ -1,4 +1,4 @@
-package resolve
+package refplan
 
 import (
 	"maps"
@@ -145,12 +145,12 @@ func (v *Survey) affects(r *Repository) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.States, func(h State) bool {
-		_, fresh := v.Why.Fresh[h.Entry.ID]
-		return fresh && r.IsMember(h.State.Ref.Owner)
-	}) || slices.ContainsFunc(v.Pulls, func(h Pull) bool {
-		_, fresh := v.Why.Fresh[h.Entry.ID]
-		return fresh && slices.Contains(h.Pull.Repos, r.Ref)
+	return slices.ContainsFunc(v.States, func(h Entry) bool {
+		_, fresh := v.Why.Fresh[h.ID]
+		return fresh && r.IsMember(h.Author)
+	}) || slices.ContainsFunc(v.Pulls, func(h Entry) bool {
+		_, fresh := v.Why.Fresh[h.ID]
+		return fresh && slices.Contains(h.Repos, r.Ref)
 	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
 }
 
