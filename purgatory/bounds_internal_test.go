@@ -39,7 +39,7 @@ func TestMalformedEventsAreNone(t *testing.T) {
 			require.NoError(t, err)
 			_, err = decode(id, text)
 			require.ErrorIs(t, err, errRecord, kind)
-			p := &Purgatory{intake: &intake{report: newReport(&Config{Logger: slog.New(slog.DiscardHandler)})}} // nothing else is asked
+			p := &Purgatory{report: newReport(&Config{Logger: slog.New(slog.DiscardHandler)})} // nothing else is asked
 			answer, err := p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
 			require.NoError(t, err)
 			require.Equal(t, Refused, answer.Decision)

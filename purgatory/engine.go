@@ -31,21 +31,7 @@ type engine struct {
 	leavers map[graspsync.PubKey]bool
 	leaving bool
 	asking  map[syncqueue.RequestID]*request
-	// safe for concurrent use
-	fetches  *fetches
-	servers  *servers
-	pending  *pendingEvents
-	uses     uses
-	findings *findings
-	inbox    *inbox
-	report   *report
-	cfg      *Config
-	repos    containedRepositories
-	looker   *looker
-	surveyor *surveyor
-	expirer  *expirer
-	intake   *intake
-	checks   *checks
+	p       *Purgatory
 }
 
 const (
@@ -55,7 +41,7 @@ const (
 	expiryMost  = time.Hour        // and at most
 )
 
-func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
+func newEngine(p *Purgatory, seed uint64) *engine {
 	limits := func(l Limit) syncqueue.Limit { return syncqueue.Limit(l) }
 	cfg := syncqueue.Config{
 		UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
@@ -65,12 +51,9 @@ func newEngine(p *Purgatory, outside contained, seed uint64) *engine {
 	}
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return &engine{
-		queue:   syncqueue.New(cfg),
-		surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }), retries: make(retries[graspsync.RepoRef]),
-		expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request), fetches: p.fetches, servers: p.servers, pending: p.pending, uses: p.pending.uses, findings: p.findings, inbox: p.inbox, report: p.report,
-		cfg: p.cfg, repos: outside.repos,
-		looker: p.looker, surveyor: p.surveyor, expirer: p.expirer, intake: p.intake, checks: p.checks,
+		p: p, queue: syncqueue.New(cfg), surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }),
+		retries: make(retries[graspsync.RepoRef]), expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
+		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request),
 	}
 }
 
@@ -84,7 +67,7 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 
 // resume has everything looked at that waits.
 func (e *engine) resume() {
-	for _, entry := range e.pending.all() {
+	for _, entry := range e.p.pending.all() {
 		e.want(entry)
 	}
 }
@@ -112,8 +95,8 @@ func (e *engine) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.inbox.wake:
-			items, lost := e.inbox.take()
+		case <-e.p.inbox.wake:
+			items, lost := e.p.inbox.take()
 			for _, msg := range items {
 				e.handle(ctx, msg)
 			}
@@ -128,7 +111,7 @@ func (e *engine) loop(ctx context.Context) {
 		e.start(ctx)
 		e.leave(ctx)
 		e.stepQueue(ctx, now, syncqueue.Tick{Received: e.received()})
-		e.report.queue.Store(int64(e.queue.Len()))
+		e.p.report.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
 	}
 }
@@ -143,8 +126,8 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	if t, ok := e.queue.NextWake(); ok {
 		consider(t)
 	}
-	if len(e.expiring) < e.cfg.fixed.MaxLooks {
-		if t, ok := e.pending.nextDue(); ok {
+	if len(e.expiring) < e.p.cfg.fixed.MaxLooks {
+		if t, ok := e.p.pending.nextDue(); ok {
 			consider(t)
 		}
 	}
@@ -177,7 +160,7 @@ func (e *engine) handle(ctx context.Context, msg any) {
 		delete(e.asking, msg.fetched.ID)
 		e.stepQueue(ctx, time.Now(), msg.fetched)
 		failures, until := e.queue.Broken(msg.server)
-		e.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
+		e.p.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
 	case surveyed:
 		e.surveyed(ctx, msg)
 	case turn:
@@ -196,10 +179,10 @@ func (e *engine) handle(ctx context.Context, msg any) {
 // arrived takes note of an event that is stored.
 func (e *engine) arrived(ctx context.Context, msg arrived) {
 	author := msg.event.PubKey
-	_, waits := e.pending.get(msg.event.ID)
+	_, waits := e.p.pending.get(msg.event.ID)
 	var affected []refplan.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
-		affected = e.pending.ofAuthor(author)
+		affected = e.p.pending.ofAuthor(author)
 		e.leavers[author] = true
 	}
 	for _, w := range affected {
@@ -212,7 +195,7 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	}
 	e.left(author, msg.event.Event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
-		e.findings.touch(a.Ref)
+		e.p.findings.touch(a.Ref)
 		e.surveys.want(a.Ref.Identifier, refplan.Reasons{
 			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
 			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
@@ -222,8 +205,8 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 
 // renew has a repository looked at, and what it lacks hunted for as if it had just come.
 func (e *engine) renew(ctx context.Context, msg renewed) {
-	e.servers.renewed(msg.ref)
-	e.findings.hunted(msg.ref, false)
+	e.p.servers.renewed(msg.ref)
+	e.p.findings.hunted(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.surveys.want(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
@@ -236,8 +219,8 @@ func (e *engine) start(ctx context.Context) {
 			break
 		}
 		e.wg.Go(func() {
-			found, err := e.surveyor.survey(ctx, identifier, why)
-			e.inbox.put(surveyed{identifier, why, found, err})
+			found, err := e.p.survey(ctx, identifier, why)
+			e.p.inbox.put(surveyed{identifier, why, found, err})
 		})
 	}
 }
@@ -250,8 +233,8 @@ func (e *engine) look(ctx context.Context, t turn) {
 	}
 	why = e.retries.begin(t.ref, why)
 	e.wg.Go(func() {
-		found, err := e.looker.look(ctx, t.ref, why, t.in.budget(e.cfg.fixed.Timeout))
-		e.inbox.put(lookDone{t.ref, why, found, err})
+		found, err := e.p.look(ctx, t.ref, why, t.in.budget(e.p.cfg.fixed.Timeout))
+		e.p.inbox.put(lookDone{t.ref, why, found, err})
 	})
 }
 
@@ -263,9 +246,9 @@ func (e *engine) surveyed(ctx context.Context, msg surveyed) {
 	if msg.err == nil {
 		delete(e.surveys.retries, msg.identifier)
 	} else if ctx.Err() == nil {
-		e.report.fault(msg.identifier, "looking for repositories failed", msg.err)
+		e.p.report.fault(msg.identifier, "looking for repositories failed", msg.err)
 		e.surveys.retries.failed(msg.identifier, msg.why, now)
-		e.findings.notSurveyed(msg.identifier)
+		e.p.findings.notSurveyed(msg.identifier)
 	}
 	for _, ref := range msg.found.Concerned {
 		e.looks.want(ref, msg.why, quick)
@@ -282,9 +265,9 @@ func (e *engine) leave(ctx context.Context) {
 	e.leavers, e.leaving = make(map[graspsync.PubKey]bool), true
 	e.wg.Go(func() {
 		for owner := range owners {
-			e.checks.ownedBy(ctx, owner)
+			e.p.ownedBy(ctx, owner)
 		}
-		e.inbox.put(leftDone{})
+		e.p.inbox.put(leftDone{})
 	})
 }
 
@@ -304,7 +287,7 @@ func (e *engine) looked(ctx context.Context, msg lookDone) {
 		e.retries.slow(msg.ref, true)
 		e.looks.want(msg.ref, msg.why, slow)
 	default:
-		e.report.fault(msg.ref.String(), lookFailed, msg.err)
+		e.p.report.fault(msg.ref.String(), lookFailed, msg.err)
 		e.retries.failed(msg.ref, msg.why, now)
 		if long || msg.found.walked { // else it is not known
 			e.retries.slow(msg.ref, long)
@@ -324,8 +307,8 @@ func (e *engine) looked(ctx context.Context, msg lookDone) {
 // wholes ends the hunt for what lacks nothing any more.
 func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.RepoRef) {
 	for _, ref := range refs {
-		e.servers.forget(ref)
-		e.wg.Go(func() { e.fetches.sessions.forget(ref) })
+		e.p.servers.forget(ref)
+		e.wg.Go(func() { e.p.sessions.forget(ref) })
 		e.stepQueue(ctx, now, syncqueue.Whole{Repo: ref})
 	}
 }
@@ -334,18 +317,18 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
-		if !why.Check && len(why.Unsaid) == 0 || e.servers.vain(ref).Waits(now) {
+		if !why.Check && len(why.Unsaid) == 0 || e.p.servers.vain(ref).Waits(now) {
 			if e.queue.Due(ref).IsZero() {
-				e.findings.hunted(ref, true)
+				e.p.findings.hunted(ref, true)
 			}
 			return
 		}
 		by = syncqueue.BySync
-		e.servers.inVain(ref)
+		e.p.servers.inVain(ref)
 	}
-	e.findings.hunted(ref, false)
+	e.p.findings.hunted(ref, false)
 	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
-	e.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
+	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
 
 // retry has looked at again what failed.
@@ -372,17 +355,17 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	for _, x := range effects {
 		switch x := x.(type) {
 		case syncqueue.Fetch:
-			e.servers.started(x)
+			e.p.servers.started(x)
 			asking, stop := context.WithCancelCause(ctx)
 			r := &request{Fetch: x, stop: stop}
 			e.asking[x.ID] = r
-			e.wg.Go(func() { e.inbox.put(e.fetches.fetch(ctx, asking, r)) })
+			e.wg.Go(func() { e.p.inbox.put(e.p.fetch(ctx, asking, r)) })
 		case syncqueue.Stop:
 			e.asking[x.ID].stop(errGaveWay)
 		case syncqueue.Attempted:
 			e.attempted(ctx, x)
 		case syncqueue.Dropped:
-			e.report.drop("hunts")
+			e.p.report.drop("hunts")
 		}
 	}
 }
@@ -398,20 +381,20 @@ func (e *engine) received() map[syncqueue.RequestID]int64 {
 
 func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	if x.Next.IsZero() {
-		e.cfg.Logger.Info("hunt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
+		e.p.cfg.Logger.Info("hunt done", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
 		return
 	}
-	e.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
+	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
-	e.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
+	e.p.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	since := time.Time{}.Add(1)
-	for _, w := range e.pending.of(x.Repo) {
+	for _, w := range e.p.pending.of(x.Repo) {
 		since = backoff.Later(since, w.Seen)
 	}
 	if x.Number < attemptsPerCheck || e.queue.Owes(time.Now(), x.Repo, since) {
 		return
 	}
-	e.findings.hunted(x.Repo, true)
+	e.p.findings.hunted(x.Repo, true)
 	if !e.waits(x.Repo) {
 		e.stepQueue(ctx, time.Now(), syncqueue.Whole{Repo: x.Repo})
 	}
@@ -420,7 +403,7 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 // waits reports whether an event waits for data of a repository. What is only listed
 // is hunted for a few times after each check.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
-	return len(e.findings.lacked(ref).Entries) > 0
+	return len(e.p.findings.lacked(ref).Entries) > 0
 }
 
 // attemptsPerCheck is how often a listed repository is hunted for after a check.
@@ -428,7 +411,7 @@ const attemptsPerCheck = 3
 
 // expire has the waiting of what is due ended, by as many workers as may be.
 func (e *engine) expire(ctx context.Context, now time.Time) {
-	room := e.cfg.fixed.MaxLooks - len(e.expiring)
+	room := e.p.cfg.fixed.MaxLooks - len(e.expiring)
 	if room <= 0 {
 		return
 	}
@@ -438,19 +421,19 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 			continue
 		}
 		e.expiring[entry.ID] = true
-		e.wg.Go(func() { e.inbox.put(expiredDone{entry, e.expirer.expire(ctx, entry.ID)}) })
+		e.wg.Go(func() { e.p.inbox.put(expiredDone{entry, e.p.expire(ctx, entry.ID)}) })
 	}
 }
 
 // due returns at most n of the entries whose time is over, and that are not waited with on.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
 	e.troubles.lapse(now)
-	due, prolonged := e.pending.due(now, n, e.troubles.keep, e.owed)
+	due, prolonged := e.p.pending.due(now, n, e.troubles.keep, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
-				if err := e.pending.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
-					e.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
+				if err := e.p.pending.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
+					e.p.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 				}
 			}
 		})
@@ -460,17 +443,17 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 
 // owed reports whether a server is still to be asked for what an entry waits for.
 func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
-	return slices.ContainsFunc(e.uses.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
+	return slices.ContainsFunc(e.p.pending.uses.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
 // expired has what waited under the same identifiers looked at: there may be nothing
 // to hunt for any more, or, if something was in use, data to release it with.
 func (e *engine) expired(ctx context.Context, msg expiredDone) {
 	delete(e.expiring, msg.entry.ID)
-	entry, waits := e.pending.get(msg.entry.ID)
+	entry, waits := e.p.pending.get(msg.entry.ID)
 	if waits { // no look has taken it in meanwhile
 		for _, ref := range entry.Repos {
-			e.findings.touch(ref)
+			e.p.findings.touch(ref)
 		}
 	}
 	for _, identifier := range identifiersOf(msg.entry) {
@@ -483,9 +466,9 @@ func (e *engine) expired(ctx context.Context, msg expiredDone) {
 		return
 	}
 	now := time.Now()
-	e.pending.postpone(msg.entry.ID, now)
-	if e.report.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
-		e.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
+	e.p.pending.postpone(msg.entry.ID, now)
+	if e.p.report.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
+		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
 	}
 }
 
@@ -501,7 +484,7 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 		case a.Kind == graspsync.KindState:
 			e.surveys.want(ref.Identifier, refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
 		default:
-			e.findings.touch(ref)
+			e.p.findings.touch(ref)
 			e.surveys.want(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
 		}
 	}
@@ -511,7 +494,7 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 // anything else knows of the engine.
 func (e *engine) recall(ctx context.Context) error {
 	now := time.Now()
-	repos, domains, err := e.servers.recall(ctx, now)
+	repos, domains, err := e.p.servers.recall(ctx, now)
 	if err != nil {
 		return err
 	}
@@ -524,13 +507,13 @@ func (e *engine) recall(ctx context.Context) error {
 func (e *engine) arrivedPull(ctx context.Context, ev graspsync.Event) {
 	pr, err := nip34.ParsePullRequest(ev)
 	if err != nil || !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool {
-		return len(e.repos.Staged(ref, pr.ID)) > 0
+		return len(e.p.repos.Staged(ref, pr.ID)) > 0
 	}) {
 		return
 	}
 	e.wg.Go(func() {
-		if _, err := e.intake.submit(ctx, ev, graspsync.Source{Kind: graspsync.CatchUp}); err != nil && ctx.Err() == nil {
-			e.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
+		if _, err := e.p.Submit(ctx, ev, graspsync.Source{Kind: graspsync.CatchUp}); err != nil && ctx.Err() == nil {
+			e.p.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
 		}
 	})
 }

@@ -152,30 +152,20 @@ func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 	}
 }
 
-// explainer finds out why events wait, or do not. It changes nothing.
-type explainer struct {
-	cfg      *Config
-	pending  *pendingEvents
-	findings *findings
-	endings  *endings
-	answers  *answers
-	servers  *servers
-	ask      func(ctx context.Context, question func(e *engine)) error
-}
-
-// event is [Purgatory.EventState].
-func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventState, error) {
+// EventState returns what an event waits for, or how that ended. It asks Run for the attempts to get the data, if
+// Run is running. The error is that of ctx.
+func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	out := EventState{ID: id, Is: IsUnknown}
-	e, waits := x.pending.get(id)
+	e, waits := p.pending.get(id)
 	if waits {
 		out = endingOf(e, IsWaiting, "")
 		out.At, out.Deadline = time.Time{}, e.Deadline
 		if e.Soft {
 			out.Is = IsSoft
 		}
-	} else if last, ok := x.endings.get(id); ok {
+	} else if last, ok := p.report.endings.get(id); ok {
 		out = last
-	} else if x.pending.hasExpired(id) {
+	} else if p.pending.hasExpired(id) {
 		out.Is = EventCode(Expired.String())
 	}
 	out.Now, out.Repos = time.Now(), slices.Clone(out.Repos)
@@ -184,7 +174,7 @@ func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 		return out, nil
 	}
 	for _, ref := range out.Repos {
-		r, err := x.data(ctx, ref)
+		r, err := p.DataState(ctx, ref)
 		if err != nil {
 			return EventState{}, err
 		}
@@ -199,26 +189,26 @@ func (x *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 	return out, nil
 }
 
-// data is [Purgatory.DataState].
-func (x *explainer) data(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
+// DataState returns which git data a repository lacks, and what is done to get it. It asks as EventState does.
+func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}
-	need := x.findings.lacked(ref)
-	entries := x.pending.of(ref)
-	names := x.names(entries)
+	need := p.findings.lacked(ref)
+	entries := p.pending.of(ref)
+	names := p.names(entries)
 	for _, id := range need.IDs[:min(len(need.IDs), maxMissing)] {
 		out.Missing = append(out.Missing, MissingObject{ID: id.String(), For: names[id.String()]})
 	}
 	out.More = len(need.IDs) - len(out.Missing)
 	for _, e := range entries[:min(len(entries), maxListed)] {
-		out.Waiting = append(out.Waiting, x.pending.status(e))
+		out.Waiting = append(out.Waiting, p.pending.status(e))
 	}
-	out.Ended = x.endings.all(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
+	out.Ended = p.report.endings.all(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
-	out.GivenUp, out.GivenUpUnknown = x.givenUp(ref)
+	out.GivenUp, out.GivenUpUnknown = p.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
 	var about syncqueue.About
-	err := x.ask(ctx, func(e *engine) { about = e.queue.About(now, ref) })
+	err := p.ask(ctx, func(e *engine) { about = e.queue.About(now, ref) })
 	if errors.Is(err, errNotRunning) {
 		about = syncqueue.About{}
 	} else if err != nil {
@@ -228,26 +218,26 @@ func (x *explainer) data(ctx context.Context, ref graspsync.RepoRef) (DataState,
 	if out.Running {
 		out.Next = time.Time{}
 	}
-	if patient := x.servers.vain(ref); err == nil && !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
+	if patient := p.servers.vain(ref); err == nil && !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
 		out.Next = patient.Until
 	}
 	urls := need.URLs()
 	if len(out.GivenUp) > 0 {
-		for _, u := range x.answers.from(ref) {
+		for _, u := range p.report.answers.from(ref) {
 			if len(urls) < maxServers && !slices.Contains(urls, u) {
 				urls = append(urls, u)
 			}
 		}
 	}
 	for _, u := range urls {
-		out.Servers = append(out.Servers, x.server(now, ref, u, about.Servers[u]))
+		out.Servers = append(out.Servers, p.serverState(now, ref, u, about.Servers[u]))
 	}
 	return out, nil
 }
 
 // server returns the state of one git server.
-func (x *explainer) server(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is syncqueue.AboutServer) ServerState {
-	s := x.answers.of(ref, u)
+func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is syncqueue.AboutServer) ServerState {
+	s := p.report.answers.of(ref, u)
 	s.URL, s.Asking, s.Queued = u, is.Asking, is.Queued
 	for _, until := range []time.Time{is.BrokenUntil, is.Opens} {
 		if until.After(now) && until.After(s.Until) {
@@ -258,7 +248,7 @@ func (x *explainer) server(now time.Time, ref graspsync.RepoRef, u graspsync.Clo
 }
 
 // names returns what names the objects that events wait for.
-func (x *explainer) names(entries []refplan.Entry) map[string][]string {
+func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
 	out := make(map[string][]string)
 	add := func(id, name string) {
 		if len(out[id]) < maxFor {
@@ -287,8 +277,8 @@ func (x *explainer) names(entries []refplan.Entry) map[string][]string {
 }
 
 // gaveUp returns all events that are known to have expired for a repository and are still ignored.
-func (x *explainer) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
-	all, _ := x.givenUp(ref)
+func (p *Purgatory) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
+	all, _ := p.givenUp(ref)
 	for _, s := range all {
 		ids = append(ids, s.ID)
 	}
@@ -297,9 +287,9 @@ func (x *explainer) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
 
 // givenUp returns the expired events of a repository that are still ignored, and the number of those whose
 // repositories are not all known.
-func (x *explainer) givenUp(ref graspsync.RepoRef) (out []EventState, unknown int) {
-	unknown = x.pending.countExpired()
-	for _, s := range x.endings.all(func(s EventState) bool { return !s.gaveUp.IsZero() && x.pending.hasExpired(s.ID) }) {
+func (p *Purgatory) givenUp(ref graspsync.RepoRef) (out []EventState, unknown int) {
+	unknown = p.pending.countExpired()
+	for _, s := range p.report.endings.all(func(s EventState) bool { return !s.gaveUp.IsZero() && p.pending.hasExpired(s.ID) }) {
 		if !s.more {
 			unknown--
 		}

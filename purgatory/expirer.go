@@ -9,75 +9,66 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// expirer ends the waiting of what was waited for in vain.
-type expirer struct {
-	cfg      *Config
-	findings *findings
-	pending  *pendingEvents
-	reader   *reader
-	remover  *remover
-}
-
 // expire ends the waiting of an entry whose time is over, on the disk first. What is
 // released, deleted or extended meanwhile is left alone.
-func (x *expirer) expire(ctx context.Context, id graspsync.EventID) error {
-	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
+func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	e, due := x.pending.overdue(id)
+	e, due := p.pending.overdue(id)
 	if !due {
 		return nil // or it is being released: it is due again soon
 	}
-	defer x.pending.notEnding(id)
+	defer p.pending.notEnding(id)
 	if e.Class == refplan.Announcement && !e.Soft {
-		return x.expireSoftly(ctx, e)
+		return p.expireSoftly(ctx, e)
 	}
-	has, err := x.reader.stored.has(ctx, id)
+	has, err := p.reader.stored.has(ctx, id)
 	if err != nil {
 		return err
 	}
-	if has || x.pending.isServed(id) { // before a crash, or it waited on for another repository
-		return x.pending.forget(ctx, e, Released)
+	if has || p.pending.isServed(id) { // before a crash, or it waited on for another repository
+		return p.pending.forget(ctx, e, Released)
 	}
-	if err := x.dropRefs(ctx, e); err != nil {
+	if err := p.dropPull(ctx, e); err != nil {
 		return err
 	}
-	return x.pending.expire(ctx, e)
+	return p.pending.expire(ctx, e)
 }
 
 // expireSoftly removes the repository of an announcement, unless a push or a fetch is
 // using it, or has brought data to it that a state names. What pull requests have brought
 // does not count: anybody may write these.
-func (x *expirer) expireSoftly(ctx context.Context, e refplan.Entry) error {
+func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	ref := e.Repos[0]
-	served, err := x.reader.accepted(ctx, ref) // we were killed before it was struck off
+	served, err := p.reader.accepted(ctx, ref) // we were killed before it was struck off
 	if err != nil {
 		return err
 	}
 	has := served
 	if !served {
-		has, err = x.remover.hasState(ctx, ref)
+		has, err = p.hasState(ctx, ref)
 	}
 	if err != nil {
 		return err
 	}
 	if has {
-		x.findings.touch(ref) // it is released for that
+		p.findings.touch(ref) // it is released for that
 		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
-	if err := x.remover.remove(ctx, ref); err != nil {
+	if err := p.removeRepository(ctx, ref); err != nil {
 		return err
 	}
-	return x.pending.soften(ctx, e)
+	return p.pending.soften(ctx, e)
 }
 
 // dropRefs removes the refs of a pull request that was never served.
-func (x *expirer) dropRefs(ctx context.Context, e refplan.Entry) error {
+func (p *Purgatory) dropPull(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.PullRequest {
 		return nil
 	}
 	var errs []error
 	for _, ref := range e.Repos {
-		errs = append(errs, x.remover.dropRefs(ctx, ref, e.ID))
+		errs = append(errs, p.dropRefs(ctx, ref, e.ID))
 	}
 	return errors.Join(errs...)
 }

@@ -57,7 +57,7 @@ func (p *Purgatory) Left() (out []string) {
 	}
 	wrong(p.pending.writing.Len() > 0, "entries are locked")
 	wrong(p.pending.storing.Len() > 0, "events are being stored")
-	wrong(p.looker.naming.Len() > 0, "repositories are looked at")
+	wrong(p.looking.Len() > 0, "repositories are looked at")
 	p.pending.mu.Lock()
 	p.findings.mu.Lock()
 	wrong(len(p.pending.pinned) > 0, "entries are pinned: %v", p.pending.pinned)
@@ -87,20 +87,19 @@ func (p *Purgatory) Left() (out []string) {
 	wrong(counted != len(p.pending.events), "%d events count as %d", len(p.pending.events), counted)
 	p.findings.mu.Unlock()
 	p.pending.mu.Unlock()
-	f := p.fetches
-	f.servers.mu.Lock()
-	f.sessions.mu.Lock()
-	for ref, h := range f.servers.hunted.All() {
+	p.servers.mu.Lock()
+	p.sessions.mu.Lock()
+	for ref, h := range p.servers.hunted.All() {
 		wrong(h.own.requests+h.strange.requests > 0, "servers are asked for %s", ref)
 	}
-	for ref, n := range f.sessions.fetching {
+	for ref, n := range p.sessions.fetching {
 		wrong(true, "%d fetch for %s", n, ref)
 	}
-	for _, s := range f.sessions.all {
+	for _, s := range p.sessions.all {
 		wrong(s.inUse || s.cancel != nil || s.quarantine == nil, "a session of %s is nobody's", s.repo)
 	}
-	f.sessions.mu.Unlock()
-	f.servers.mu.Unlock()
+	p.sessions.mu.Unlock()
+	p.servers.mu.Unlock()
 	return out
 }
 

@@ -15,22 +15,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// fetches are the requests in flight.
-type fetches struct {
-	cfg      *Config
-	report   *report
-	repos    containedRepositories
-	git      containedGit
-	inbox    *inbox
-	findings *findings
-	sessions *fetchSessions
-	servers  *servers
-	schedule *schedule
-	quota    *prQuota
-	looker   *looker
-	step     func(name string)
-}
-
 // errHere is wrapped when what failed is git, the disk or a lock of ours, and no server.
 var errHere = errors.New("taking in git data")
 
@@ -51,80 +35,80 @@ func (r *request) received() int64 {
 
 // fetch asks one URL for what is missing of a repository, as long as asking lasts. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
-func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone) {
+func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDone) {
 	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Nothing}}
 	done := &end.fetched
 	ref, from := x.Repo, x.URL
-	leave, ok := f.sessions.enter(ref)
+	leave, ok := p.sessions.enter(ref)
 	if !ok { // the repository is being removed or made anew
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
 	defer leave()
-	ask := f.servers.question(ref, from, f.findings.lacked(ref))
+	ask := p.servers.question(ref, from, p.findings.lacked(ref))
 	if len(ask.ids) == 0 && !ask.roomless {
 		done.Outcome = syncqueue.Complete
 		return end
 	}
-	if reason := f.servers.refuses(ask); reason != "" {
-		f.report.drop(reason)
-		f.report.answers.skipped(ref, from, reason)
+	if reason := p.servers.refuses(ask); reason != "" {
+		p.report.drop(reason)
+		p.report.answers.skipped(ref, from, reason)
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
-	into := f.sessions.open(ask)
-	defer f.sessions.done(into)
+	into := p.sessions.open(ask)
+	defer p.sessions.done(into)
 	had := into.quarantine != nil
-	if err := f.prepare(ctx, into, ask); err != nil {
-		f.report.answers.skipped(ref, from, graspsync.Printable(err.Error()))
+	if err := p.prepare(ctx, into, ask); err != nil {
+		p.report.answers.skipped(ref, from, graspsync.Printable(err.Error()))
 		if !errors.Is(err, ErrFull) {
-			end.fault = f.failedHere(ctx, ref, from, err)
+			end.fault = p.failedHere(ctx, ref, from, err)
 		} else if ctx.Err() == nil {
-			f.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", ref, from, err)
+			p.report.warn(line{who: ref.Owner.String(), what: "full"}, "nothing is fetched for a repository", ref, from, err)
 		}
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
-	written, err := f.servers.begin(ctx, ask, x.Wait)
+	written, err := p.servers.begin(ctx, ask, x.Wait)
 	if err != nil {
 		if !had {
-			f.sessions.discard(into)
+			p.sessions.discard(into)
 		}
 		if ctx.Err() == nil {
-			f.report.drop("unsaved")
-			f.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", ref, from, err)
+			p.report.drop("unsaved")
+			p.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", ref, from, err)
 			end.fault = err
 		}
 		return end
 	}
 	defer written()
 	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
-	told := f.report.request(from.HostPort().String())
-	f.sessions.began(into, time.Now())
+	told := p.report.request(from.HostPort().String())
+	p.sessions.began(into, time.Now())
 	quarantine := into.quarantine
 	x.into.Store(&quarantine)
-	done.Outcome, end.took, err = f.into(ctx, asking, into, &seen, ask.ids, had)
+	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, &seen, ask.ids, had)
 	if ask.several { // nobody could tell what of it is whose
-		f.sessions.discard(into)
+		p.sessions.discard(into)
 	}
-	f.sessions.began(into, time.Time{})
+	p.sessions.began(into, time.Time{})
 	seen.Err = err
-	f.servers.charge(ask, seen, done.Outcome == syncqueue.Complete)
+	p.servers.charge(ask, seen, done.Outcome == syncqueue.Complete)
 	if errors.Is(err, errHere) {
 		seen.Err, seen.Local = nil, err
-		end.fault = f.failedHere(ctx, ref, from, err)
+		end.fault = p.failedHere(ctx, ref, from, err)
 	}
-	f.sessions.came(into, seen.Bytes, done.Outcome)
-	f.tell(ctx, seen, told)
+	p.sessions.came(into, seen.Bytes, done.Outcome)
+	p.reportFetch(ctx, seen, told)
 	if errors.Is(err, errGaveWay) {
-		f.report.drop("gave_way")
+		p.report.drop("gave_way")
 	}
 	var busy *BusyError
 	if errors.As(err, &busy) {
-		f.report.drop("busy")
+		p.report.drop("busy")
 		done.Pause = max(busy.After, 1)
 	}
-	done.More = done.Outcome != syncqueue.Complete && (err == nil || errors.Is(err, ErrNotServed)) && f.more(ask, seen)
+	done.More = done.Outcome != syncqueue.Complete && (err == nil || errors.Is(err, ErrNotServed)) && p.more(ask, seen)
 	return end
 }
 
@@ -132,23 +116,23 @@ func (f *fetches) fetch(ctx, asking context.Context, x *request) (end fetchDone)
 const failingLong = time.Hour
 
 // tell says what became of a request.
-func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error) time.Duration) {
-	f.report.fetched(seen)
-	f.report.observe(seen)
+func (p *Purgatory) reportFetch(ctx context.Context, seen Fetched, told func(error) time.Duration) {
+	p.report.fetched(seen)
+	p.report.observe(seen)
 	if errors.Is(seen.Err, errNotNeeded) {
 		told(nil) // it was not the server's fault
 		return
 	}
 	if errors.Is(seen.Err, errGaveWay) { // nor this, and who asks is to hear of it
 		told(nil)
-		f.report.answers.came(seen)
+		p.report.answers.came(seen)
 		return
 	}
 	failing := told(seen.Err)
 	if ctx.Err() != nil {
 		return
 	}
-	f.report.answers.came(seen)
+	p.report.answers.came(seen)
 	if seen.Err == nil {
 		return
 	}
@@ -156,33 +140,33 @@ func (f *fetches) tell(ctx context.Context, seen Fetched, told func(error) time.
 	if failing >= failingLong {
 		level = slog.LevelWarn
 	}
-	f.report.log(level, line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
+	p.report.log(level, line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
 }
 
 // failedHere says that something of ours failed, and returns it, unless that is our own end, or the repository's.
-func (f *fetches) failedHere(ctx context.Context, ref graspsync.RepoRef, from graspsync.CloneURL, err error) error {
+func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from graspsync.CloneURL, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
 		return nil //nolint:nilerr // nothing of ours has failed
 	}
-	f.report.drop("failed_here")
-	f.report.warn(line{who: ref.Owner.String(), what: "here"}, "git data can't be taken in", ref, from, err)
+	p.report.drop("failed_here")
+	p.report.warn(line{who: ref.Owner.String(), what: "here"}, "git data can't be taken in", ref, from, err)
 	return err
 }
 
 // more reports whether a server that has answered is to be asked at once for what is missing
 // besides: it was asked for what states need, or for what pull requests need. One that brought
 // nothing is not, if it did not have that either when it was asked last.
-func (f *fetches) more(asked question, seen Fetched) bool {
-	next := f.servers.question(asked.repo, asked.from, f.findings.lacked(asked.repo))
+func (p *Purgatory) more(asked question, seen Fetched) bool {
+	next := p.servers.question(asked.repo, asked.from, p.findings.lacked(asked.repo))
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
-	return next.beyond(asked) && (brought || !next.lacked) && f.servers.refuses(next) == ""
+	return next.beyond(asked) && (brought || !next.lacked) && p.servers.refuses(next) == ""
 }
 
 // prepare has a session ready for what comes. The error wraps ErrFull if nothing can come to the repository.
-func (f *fetches) prepare(ctx context.Context, s *fetchSession, q question) error {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
+func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q question) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := f.repos.Reserve(ctx, q.repo, q.pulls, f.servers.full(q), f.quota.ofOwner)
+	done, err := p.repos.Reserve(ctx, q.repo, q.pulls, p.servers.full(q), p.quota.ofOwner)
 	if err != nil {
 		return err
 	}
@@ -190,22 +174,22 @@ func (f *fetches) prepare(ctx context.Context, s *fetchSession, q question) erro
 	if s.quarantine != nil {
 		return nil
 	}
-	dir, unlock, err := f.repos.Lock(ctx, q.repo)
+	dir, unlock, err := p.repos.Lock(ctx, q.repo)
 	if err != nil {
 		return fmt.Errorf("locking repository: %w", err)
 	}
 	defer unlock()
-	s.quarantine, err = f.git.Quarantine(ctx, dir)
+	s.quarantine, err = p.git.Quarantine(ctx, dir)
 	return err
 }
 
 // into fetches into a session. What became complete is promoted, which took says, and released. A server
 // that brought nothing that is wanted is of no use, and has no place filled.
-func (f *fetches) into(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
-	came, err := f.gather(ctx, asking, s, seen, want)
+func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
+	came, err := p.fetchInto(ctx, asking, s, seen, want)
 	if err != nil {
 		if !had && !errors.Is(err, errHere) {
-			f.sessions.discard(s)
+			p.sessions.discard(s)
 		}
 		if errors.Is(err, ErrBroken) {
 			return syncqueue.Broken, false, err
@@ -215,17 +199,17 @@ func (f *fetches) into(ctx, asking context.Context, s *fetchSession, seen *Fetch
 	if len(came) == 0 {
 		return syncqueue.Partial, false, nil
 	}
-	if err := f.promote(ctx, s, seen, came); err != nil {
+	if err := p.promote(ctx, s, seen, came); err != nil {
 		return syncqueue.Nothing, false, err
 	}
-	found, err := f.looker.look(ctx, seen.Repo, refplan.Reasons{Late: true}, budget{share: f.cfg.fixed.Timeout / lockShare})
+	found, err := p.look(ctx, seen.Repo, refplan.Reasons{Late: true}, budget{share: p.cfg.fixed.Timeout / lockShare})
 	if err != nil {
-		f.findings.touch(seen.Repo)
+		p.findings.touch(seen.Repo)
 	}
-	f.inbox.tell(news{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
+	p.inbox.tell(news{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil { // which is not the server's fault; the news has it looked at again
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
-			f.report.fault(seen.Repo.String(), lookFailed, err)
+			p.report.fault(seen.Repo.String(), lookFailed, err)
 		}
 		return syncqueue.Partial, true, nil
 	}
@@ -237,17 +221,17 @@ func (f *fetches) into(ctx, asking context.Context, s *fetchSession, seen *Fetch
 
 // gather asks a server, and finds out what is missing after that. It returns what is not. The error wraps errHere if
 // it is not the server that failed.
-func (f *fetches) gather(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	n, err := f.sessions.request(asking, s, seen.URL, want)
+func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	n, err := p.sessions.request(asking, s, seen.URL, want)
 	seen.Bytes = n
 	if err != nil {
 		if errors.Is(err, errSpoilt) {
-			f.sessions.discard(s)
+			p.sessions.discard(s)
 		}
 		return nil, err
 	}
-	f.step("fetched")
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
+	p.step("fetched")
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	missing, err := s.quarantine.Missing(ctx, want)
 	if err != nil {
@@ -263,35 +247,35 @@ func (f *fetches) gather(ctx, asking context.Context, s *fetchSession, seen *Fet
 
 // promote makes what came part of the repository, if anything of it may have a ref there. The error wraps errHere,
 // unless it says that there is no room for so much.
-func (f *fetches) promote(ctx context.Context, s *fetchSession, seen *Fetched, came []nip34.ObjectID) error {
+func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *Fetched, came []nip34.ObjectID) error {
 	ref := seen.Repo
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.fixed.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := s.bytes + seen.Bytes // of this one it is not noted yet
-	done, err := f.repos.Reserve(ctx, ref, s.whose != (whose{}), bytes, f.quota.ofOwner)
+	done, err := p.repos.Reserve(ctx, ref, s.whose != (whose{}), bytes, p.quota.ofOwner)
 	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
-		f.sessions.discard(s)
+		p.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errHere, err)
 	}
 	defer done()
-	dir, unlock, err := f.repos.Lock(ctx, ref)
+	dir, unlock, err := p.repos.Lock(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("%w: locking repository: %w", errHere, err)
 	}
 	defer unlock()
 	q := s.quarantine
-	switch room, soon, err := f.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (whose{})); {
+	switch room, soon, err := p.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (whose{})); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errHere, err)
 	case !room && soon:
-		f.report.drop("pull_unswept")
+		p.report.drop("pull_unswept")
 		s.quarantine = nil
 		return errors.Join(errNoRoom, q.Discard())
 	case !room:
-		f.report.drop("pull_refs")
+		p.report.drop("pull_refs")
 		s.quarantine = nil
 		err := errNoRoom
 		if bytes == seen.Bytes { // else nobody knows how much of it is whose
@@ -303,10 +287,10 @@ func (f *fetches) promote(ctx context.Context, s *fetchSession, seen *Fetched, c
 	if err := q.Promote(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errHere, errors.Join(err, q.Discard()))
 	}
-	f.step("promoted")
-	f.schedule.brought(ref)
+	p.step("promoted")
+	p.schedule.brought(ref)
 	if s.whose != (whose{}) {
-		f.quota.brought(ref, bytes)
+		p.quota.brought(ref, bytes)
 	}
 	return nil
 }

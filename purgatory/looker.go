@@ -13,34 +13,9 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
-	"github.com/graspsync/graspsync/state"
 )
-
-// looker looks at repositories: it makes their refs what the events say whose objects are
-// here, and releases these.
-type looker struct {
-	cfg        *Config
-	report     *report
-	stored     stored
-	repos      containedRepositories
-	git        containedGit
-	keep       state.Store
-	step       func(name string)
-	naming     *keyed.Locks[graspsync.RepoRef] // who looks at a repository
-	inbox      *inbox
-	findings   *findings
-	pending    *pendingEvents
-	reader     *reader
-	mover      *mover
-	histories  *histories
-	quota      *prQuota
-	remover    *remover
-	intake     *intake
-	departures *departures
-}
 
 // The lock of a repository is waited for this part of the longest time of a look, since pushes may
 // take long; that of another one, which it would have objects from, for leastLockWait.
@@ -58,65 +33,65 @@ const crowdShare = 6
 // objects are here, and what needs nothing any more is released. It returns what is still
 // missing. It may be called at any time, and again after any failure: what is done
 // already is found done. The error wraps errLong if most was not enough.
-func (k *looker) look(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ found, err error) {
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.fixed.Timeout)
+func (p *Purgatory) look(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ found, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := k.naming.Lock(ctx, ref)
+	done, err := p.looking.Lock(ctx, ref)
 	if err != nil {
 		return found{}, err
 	}
 	defer done()
-	number := k.findings.looking(ref)
-	defer func() { k.findings.looked(ref, number, err) }()
-	g, r, err := k.open(ctx, ref, why.Late)
+	number := p.findings.looking(ref)
+	defer func() { p.findings.looked(ref, number, err) }()
+	g, r, err := p.openRepository(ctx, ref, why.Late)
 	if err != nil {
-		k.findings.touch(ref) // what waited for it may be released without it
+		p.findings.touch(ref) // what waited for it may be released without it
 		return found{}, err
 	}
-	defer k.pending.unpin(g)
+	defer p.pending.unpin(g)
 	if r == nil {
-		if k.pending.stillWaits(g, ref) {
-			k.findings.touch(ref)
+		if p.pending.stillWaits(g, ref) {
+			p.findings.touch(ref)
 			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
 		}
-		return k.noteGone(ref, number), k.leaves(ctx, g, ref)
+		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
 	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, ErrCrowded), most.share, most.moves
-	f, err := k.lookLocked(ctx, g, r, number)
+	f, err := p.lookLocked(ctx, g, r, number)
 	r.unlock()
-	err = errors.Join(err, k.endElsewhere(ctx, g))
-	if why.Check && k.departures.unconfirmed() == 0 {
-		err = errors.Join(err, k.dropOrphans(ctx, ref, r))
+	err = errors.Join(err, p.endElsewhere(ctx, g))
+	if why.Check && p.departures.unconfirmed() == 0 {
+		err = errors.Join(err, p.dropOrphans(ctx, ref, r))
 	}
 	return f, err
 }
 
 // lookLocked is look while the repository is locked.
-func (k *looker) lookLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (found, error) {
-	errs := []error{k.end(ctx, g, r)}
+func (p *Purgatory) lookLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (found, error) {
+	errs := []error{p.endOver(ctx, g, r)}
 	walked := false
-	if r.failed = k.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
+	if r.failed = p.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
 		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, ErrCrowded)
-		k.alignOthers(ctx, g, r)
-		errs = append(errs, k.release(ctx, g, r))
-		r.failed = k.alignPulls(ctx, g, r)
+		p.alignOthers(ctx, g, r)
+		errs = append(errs, p.release(ctx, g, r))
+		r.failed = p.alignPulls(ctx, g, r)
 	}
 	if r.failed == nil {
-		errs = append(errs, k.releasePulls(ctx, g, r))
+		errs = append(errs, p.releasePulls(ctx, g, r))
 	}
 	var n refplan.Need
 	if r.failed == nil {
-		if n = k.lacking(g, r); len(n.IDs) == 0 && r.trouble == nil {
-			r.failed = k.git.Cleanup(ctx, r.dir)
+		if n = p.lacking(g, r); len(n.IDs) == 0 && r.trouble == nil {
+			r.failed = p.git.Cleanup(ctx, r.dir)
 		}
 	}
 	if err := errors.Join(r.failed, r.trouble); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
 	if r.failed == nil {
-		k.histories.noteUnfit(r)
+		p.histories.noteUnfit(r)
 	}
-	f := k.findings.note(g, r, n, number)
+	f := p.findings.note(g, r, n, number)
 	f.walked, f.again = walked, r.occupied && len(n.IDs) > 0
 	return f, errors.Join(errs...)
 }
@@ -125,14 +100,14 @@ func (k *looker) lookLocked(ctx context.Context, g *refplan.Group, r *repository
 // refs. What was read before it was locked may be over by now, a state that a push was
 // judged by, say. The repository is nil if it is not ours. What waits is not ended by
 // others until unpin.
-func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
+func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
 	for range 3 {
-		dir, unlock, err := k.mover.enter(ctx, ref, k.cfg.fixed.Timeout/lockShare)
+		dir, unlock, err := p.mover.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 		absent := errors.Is(err, ErrNoRepository)
 		if err != nil && !absent {
 			return nil, nil, err
 		}
-		g, r, err := k.read(ctx, ref, dir, late)
+		g, r, err := p.readRepository(ctx, ref, dir, late)
 		if err == nil && r != nil && !absent && r.As(g) {
 			r.unlock = unlock
 			return g, r, nil
@@ -144,8 +119,8 @@ func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*r
 			return g, nil, err
 		}
 		format, _ := g.FormatOf(r.Repository)
-		err = k.makeFor(ctx, ref, format, absent)
-		k.pending.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
+		err = p.makeFor(ctx, ref, format, absent)
+		p.pending.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
 		if err != nil {
 			return nil, nil, err
 		}
@@ -154,22 +129,22 @@ func (k *looker) open(ctx context.Context, ref graspsync.RepoRef, late bool) (*r
 }
 
 // read reads what is known of a repository, and its refs if it is there.
-func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*refplan.Group, *repository, error) {
-	g, err := k.reader.gather(ctx, ref, late)
+func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*refplan.Group, *repository, error) {
+	g, err := p.reader.gather(ctx, ref, late)
 	if err != nil {
 		return nil, nil, err
 	}
-	k.pending.pin(g, ref)
+	p.pending.pin(g, ref)
 	r := &repository{Repository: g.Repository(ref)}
 	if !g.IsOurs(ref) {
 		return g, nil, nil
 	}
-	r.Pushed = k.findings.pushedTo(ref)
+	r.Pushed = p.findings.pushedTo(ref)
 	if dir == "" {
 		return g, r, nil
 	}
-	if r.Refs, err = k.git.Refs(ctx, dir); err != nil {
-		k.pending.unpin(g)
+	if r.Refs, err = p.git.Refs(ctx, dir); err != nil {
+		p.pending.unpin(g)
 		return nil, nil, err
 	}
 	r.dir = dir
@@ -177,31 +152,31 @@ func (k *looker) read(ctx context.Context, ref graspsync.RepoRef, dir string, la
 }
 
 // makeFor makes a repository that is not there, or an empty one anew.
-func (k *looker) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
+func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
-		if err := k.intake.remake(ctx, ref, format); err != nil {
+		if err := p.remake(ctx, ref, format); err != nil {
 			return fmt.Errorf("creating repository anew: %w", err)
 		}
 		return nil
 	}
-	if err := k.repos.Create(ctx, ref, format); err != nil {
+	if err := p.repos.Create(ctx, ref, format); err != nil {
 		return fmt.Errorf("creating repository: %w", err)
 	}
-	k.step("created")
+	p.step("created")
 	return nil
 }
 
 // end strikes off what does not wait any more, after the refs of pull requests that
 // will not be served.
-func (k *looker) end(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) endOver(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	for _, o := range g.Over {
 		if elsewhere(o.Entry) || g.Ends(o) {
 			continue
 		}
-		err := k.dropHere(ctx, r, o.Entry)
+		err := p.dropHere(ctx, r, o.Entry)
 		if err == nil {
-			err = k.pending.forget(ctx, o.Entry, fateOf(o.Fate))
+			err = p.pending.forget(ctx, o.Entry, fateOf(o.Fate))
 		}
 		errs = append(errs, err)
 	}
@@ -209,7 +184,7 @@ func (k *looker) end(ctx context.Context, g *refplan.Group, r *repository) error
 }
 
 // endElsewhere is end for these: no repository is locked.
-func (k *looker) endElsewhere(ctx context.Context, g *refplan.Group) error {
+func (p *Purgatory) endElsewhere(ctx context.Context, g *refplan.Group) error {
 	var errs []error
 	for _, o := range g.Over {
 		if !elsewhere(o.Entry) {
@@ -217,11 +192,11 @@ func (k *looker) endElsewhere(ctx context.Context, g *refplan.Group) error {
 		}
 		var failed []error
 		for _, ref := range o.Entry.Repos {
-			failed = append(failed, k.remover.dropRefs(ctx, ref, o.Entry.ID))
+			failed = append(failed, p.dropRefs(ctx, ref, o.Entry.ID))
 		}
 		err := errors.Join(failed...)
 		if err == nil {
-			err = k.pending.forget(ctx, o.Entry, fateOf(o.Fate))
+			err = p.pending.forget(ctx, o.Entry, fateOf(o.Fate))
 		}
 		errs = append(errs, err)
 	}
@@ -229,14 +204,14 @@ func (k *looker) endElsewhere(ctx context.Context, g *refplan.Group) error {
 }
 
 // dropHere removes the ref of an event from the repository that is locked.
-func (k *looker) dropHere(ctx context.Context, r *repository, e refplan.Entry) error {
+func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry) error {
 	name := nip34.EventRef(e.ID)
 	at, exists := r.Refs.At[name]
 	if !exists {
 		return nil
 	}
 	change := refplan.RefChange{Name: name, Old: at}
-	if err := k.mover.remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
+	if err := p.mover.remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
 		return fmt.Errorf("removing a ref: %w", err)
 	}
 	r.Refs = r.Refs.Apply([]refplan.RefChange{change}, nip34.RefName{})
@@ -244,20 +219,20 @@ func (k *looker) dropHere(ctx context.Context, r *repository, e refplan.Entry) e
 }
 
 // noteGone is note for a repository that nobody announces.
-func (k *looker) noteGone(ref graspsync.RepoRef, number uint64) found {
-	k.remover.forget(ref)
-	return found{whole: k.findings.noteGone(ref, number)}
+func (p *Purgatory) noteGone(ref graspsync.RepoRef, number uint64) found {
+	p.forgetRepository(ref)
+	return found{whole: p.findings.noteGone(ref, number)}
 }
 
 // leaves takes a repository out of service that nobody announces any more. An announcement that
 // was deleted while it waited is struck off after that: nobody else would know of a repository
 // that a crash, or a fetch under way, has left. Those of others are left to looks at theirs,
 // which may have been announced again since this one began.
-func (k *looker) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
-	if k.departures.keeps(ref) {
+func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
+	if p.departures.keeps(ref) {
 		return nil
 	}
-	err := k.remover.remove(ctx, ref)
+	err := p.removeRepository(ctx, ref)
 	var waited []refplan.Ended
 	for _, o := range g.Over {
 		if g.Ends(o) && o.Entry.Repos[0] == ref {
@@ -268,7 +243,7 @@ func (k *looker) leaves(ctx context.Context, g *refplan.Group, ref graspsync.Rep
 		return err
 	}
 	for _, o := range waited {
-		err = errors.Join(err, k.pending.forget(ctx, o.Entry, fateOf(o.Fate)))
+		err = errors.Join(err, p.pending.forget(ctx, o.Entry, fateOf(o.Fate)))
 	}
 	return err
 }
@@ -276,60 +251,60 @@ func (k *looker) leaves(ctx context.Context, g *refplan.Group, ref graspsync.Rep
 // dropOrphans removes the refs of pull requests whose events are unknown. Such events were evicted or deleted, or a
 // push was not reported. A ref stays until a later check, because lost events may come again by sync. It is
 // called without the lock of the repository.
-func (k *looker) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
+func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
 	if looked.failed != nil {
 		return nil //nolint:nilerr // the look returns it
 	}
 	var ids []graspsync.EventID
 	for name := range looked.Refs.At {
-		if id, ok := refplan.EventOf(name); ok && !k.pending.waitsFor(id, ref) {
+		if id, ok := refplan.EventOf(name); ok && !p.pending.waitsFor(id, ref) {
 			ids = append(ids, id)
 		}
 	}
-	unknown, err := k.reader.stored.lacks(ctx, ids)
+	unknown, err := p.reader.stored.lacks(ctx, ids)
 	if err != nil {
 		return err
 	}
-	old := slices.DeleteFunc(k.remover.orphans.note(ref, unknown, time.Now()), func(id graspsync.EventID) bool {
-		return k.pending.waitsFor(id, ref)
+	old := slices.DeleteFunc(p.orphans.note(ref, unknown, time.Now()), func(id graspsync.EventID) bool {
+		return p.pending.waitsFor(id, ref)
 	})
-	return k.remover.dropRefs(ctx, ref, old...)
+	return p.dropRefs(ctx, ref, old...)
 }
 
 // align finds out which objects are missing of some that a repository should have, has
 // other repositories of ours give what they have, and makes refs what they should be.
-func (k *looker) align(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
-	if err := k.histories.find(ctx, g, r, sets); err != nil {
+func (p *Purgatory) align(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+	if err := p.histories.find(ctx, g, r, sets); err != nil {
 		return err
 	}
-	if err := k.share(ctx, g, r, sets); err != nil {
+	if err := p.share(ctx, g, r, sets); err != nil {
 		return err
 	}
-	return k.alignNow(ctx, g, r)
+	return p.alignNow(ctx, g, r)
 }
 
 // alignNow is align for objects that are here.
-func (k *looker) alignNow(ctx context.Context, g *refplan.Group, r *repository) error {
-	if err := k.again(ctx, g, r); err != nil {
+func (p *Purgatory) alignNow(ctx context.Context, g *refplan.Group, r *repository) error {
+	if err := p.readAgain(ctx, g, r); err != nil {
 		return err
 	}
-	return k.alignSure(ctx, g, r)
+	return p.alignSure(ctx, g, r)
 }
 
 // alignSure is alignNow for what was read just now.
-func (k *looker) alignSure(ctx context.Context, g *refplan.Group, r *repository) error {
-	if err := k.confirm(ctx, g, r); err != nil {
+func (p *Purgatory) alignSure(ctx context.Context, g *refplan.Group, r *repository) error {
+	if err := p.confirm(ctx, g, r); err != nil {
 		return err
 	}
 	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
 		return nil // nobody announces it any more: the next look is about that
 	}
-	return k.alignOne(ctx, g, r)
+	return p.alignOne(ctx, g, r)
 }
 
 // alignPulls is align for pull requests. Anybody writes these: nothing else waits for
 // what they cost.
-func (k *looker) alignPulls(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	sets := g.Pulled(r.Repository)
 	if len(sets) == 0 {
 		return nil
@@ -337,22 +312,22 @@ func (k *looker) alignPulls(ctx context.Context, g *refplan.Group, r *repository
 	states := r.until
 	r.until = min(states, r.watch.Worked()+pullsShare)
 	defer func() { r.until = states }()
-	if err := k.histories.find(ctx, g, r, sets); err != nil {
+	if err := p.histories.find(ctx, g, r, sets); err != nil {
 		return err
 	}
-	k.takeStaged(ctx, g, r)
-	if err := k.share(ctx, g, r, sets); err != nil {
+	p.takeStaged(ctx, g, r)
+	if err := p.share(ctx, g, r, sets); err != nil {
 		return err
 	}
-	if err := k.quota.ration(ctx, g, r); err != nil {
+	if err := p.quota.ration(ctx, g, r); err != nil {
 		return err
 	}
-	return k.alignNow(ctx, g, r)
+	return p.alignNow(ctx, g, r)
 }
 
 // again asks anew who decides, what is stored and what was deleted: to walk histories
 // may have taken minutes. What came meanwhile was not looked for, and has its own turn.
-func (k *looker) again(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *repository) error {
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
 	}
@@ -366,7 +341,7 @@ func (k *looker) again(ctx context.Context, g *refplan.Group, r *repository) err
 			known = append(known, h)
 		}
 	}
-	now, err := k.reader.gatherAgain(ctx, r.Ref, g.Late, known)
+	now, err := p.reader.gatherAgain(ctx, r.Ref, g.Late, known)
 	if err != nil {
 		return err
 	}
@@ -375,7 +350,7 @@ func (k *looker) again(ctx context.Context, g *refplan.Group, r *repository) err
 	}
 	g.Accepted, g.Waiting, g.All, g.Family, g.Stored = now.Accepted, now.Waiting, now.All, now.Family, now.Stored
 	if e, waits := g.Waiting[r.Ref]; waits && !slices.Contains(g.Pins, e.ID) {
-		k.findings.touch(r.Ref)
+		p.findings.touch(r.Ref)
 		delete(g.Waiting, r.Ref)
 	}
 	fresh := g.Repository(r.Ref)
@@ -385,13 +360,13 @@ func (k *looker) again(ctx context.Context, g *refplan.Group, r *repository) err
 
 // confirm asks whether what may decide about refs now, or be released then, was deleted: nobody
 // may have told yet. Of what has to wait on it is enough to be told.
-func (k *looker) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
-		is, err := k.reader.deleted(ctx, e)
+		is, err := p.reader.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next look strikes it off
-			k.findings.touch(r.Ref)
-			k.inbox.tell(news{identifier: r.Ref.Identifier})
+			p.findings.touch(r.Ref)
+			p.inbox.tell(news{identifier: r.Ref.Identifier})
 		}
 		return is
 	}
@@ -405,7 +380,7 @@ func (k *looker) confirm(ctx context.Context, g *refplan.Group, r *repository) e
 		return errors.Join(errs...)
 	}
 	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
-		if !slices.Contains(h.Repos, r.Ref) || k.pending.isServed(h.ID) {
+		if !slices.Contains(h.Repos, r.Ref) || p.pending.isServed(h.ID) {
 			return false
 		}
 		_, over := r.Over[h.ID]
@@ -418,7 +393,7 @@ func (k *looker) confirm(ctx context.Context, g *refplan.Group, r *repository) e
 // alignOne makes the refs of a repository what they should be. That may make it
 // active, and then another state may decide: one without refs, that is. What git refuses
 // for what it is decides nothing, and holds up nothing.
-func (k *looker) alignOne(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repository) error {
 	for {
 		before := r.Active
 		r.Decides = g.Authoritative(r.Repository)
@@ -427,11 +402,11 @@ func (k *looker) alignOne(ctx context.Context, g *refplan.Group, r *repository) 
 			return fmt.Errorf("moving %d refs: %w", len(changes), errLong)
 		}
 		if len(changes) > 0 || !head.IsZero() {
-			err := k.mover.move(ctx, r, changes, head)
+			err := p.mover.move(ctx, r, changes, head)
 			if errors.Is(err, ErrUnfit) && r.Decides != nil {
 				r.Unfit[r.Decides.ID] = struct{}{}
-				if err = k.mover.mend(ctx, r.Ref, r.dir); err == nil {
-					r.Refs, err = k.git.Refs(ctx, r.dir)
+				if err = p.mover.mend(ctx, r.Ref, r.dir); err == nil {
+					r.Refs, err = p.git.Refs(ctx, r.dir)
 				}
 				if err == nil {
 					continue
@@ -443,7 +418,7 @@ func (k *looker) alignOne(ctx context.Context, g *refplan.Group, r *repository) 
 			r.Refs = r.Refs.Apply(changes, head)
 		}
 		if head := g.Unborn(r.Repository); !head.IsZero() {
-			if err := k.mover.point(ctx, r, head); err != nil {
+			if err := p.mover.point(ctx, r, head); err != nil {
 				return fmt.Errorf("setting the unborn branch: %w", err)
 			}
 			r.Refs = r.Refs.Apply(nil, head)
@@ -466,7 +441,7 @@ func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLoc
 
 // alignOthers has the refs of other repositories follow a state that is about to be
 // served, before it is, where that is quickly done. The rest is for their own looks.
-func (k *looker) alignOthers(ctx context.Context, g *refplan.Group, r *repository) {
+func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *repository) {
 	if !slices.ContainsFunc(g.States, r.Releases) {
 		return
 	}
@@ -479,41 +454,41 @@ func (k *looker) alignOthers(ctx context.Context, g *refplan.Group, r *repositor
 		if !follows || !time.Now().Before(until) {
 			continue
 		}
-		if err := k.alignOther(ctx, g, ref, r); err != nil {
-			k.cfg.Logger.Debug("refs follow later", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		if err := p.alignOther(ctx, g, ref, r); err != nil {
+			p.cfg.Logger.Debug("refs follow later", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 }
 
 // alignOther aligns another repository, which may have what it lacks from this one.
-func (k *looker) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
-	dir, unlock, err := k.mover.enter(ctx, ref, othersLockWait())
+func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
+	dir, unlock, err := p.mover.enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	g, o, err := k.read(ctx, ref, dir, by.Late)
-	defer k.pending.unpin(g) // what waits for it is pinned though nobody announces it any more
+	g, o, err := p.readRepository(ctx, ref, dir, by.Late)
+	defer p.pending.unpin(g) // what waits for it is pinned though nobody announces it any more
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
 	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrCrowded), othersShare, quickMoves
 	sets := g.Decided(o.Repository)
-	if err := k.histories.find(ctx, g, o, sets); err != nil {
+	if err := p.histories.find(ctx, g, o, sets); err != nil {
 		return err
 	}
 	ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks)
 	if len(ids) > 0 {
-		err := o.work(ctx, o.left(), func(ctx context.Context) error { return k.git.Share(ctx, r.dir, dir, ids) })
+		err := o.work(ctx, o.left(), func(ctx context.Context) error { return p.git.Share(ctx, r.dir, dir, ids) })
 		if err != nil {
 			return err
 		}
-		k.step("shared")
-		if err := k.histories.find(ctx, g, o, sets); err != nil {
+		p.step("shared")
+		if err := p.histories.find(ctx, g, o, sets); err != nil {
 			return err
 		}
 	}
-	return k.alignSure(ctx, g, o)
+	return p.alignSure(ctx, g, o)
 }
 
 // shuffled puts repositories in an order at random: none of them is always the first.
@@ -527,16 +502,16 @@ const maxSources = 16
 
 // share gives a repository what it lacks and another one of ours has: what is needed
 // is for each of them to say, where it came first does not matter.
-func (k *looker) share(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	ids := r.MissingOf(sets)
 	if len(ids) == 0 {
 		return nil
 	}
 	shared := false
 	for _, o := range g.Sources(r.Repository, maxSources, shuffled) {
-		got, err := k.shareFrom(ctx, g, o, r, ids)
+		got, err := p.shareFrom(ctx, g, o, r, ids)
 		if errors.Is(err, errOccupied) {
-			k.cfg.Logger.Debug("objects are shared later", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Debug("objects are shared later", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
 			r.occupied = true
 			continue
 		}
@@ -554,12 +529,12 @@ func (k *looker) share(ctx context.Context, g *refplan.Group, r *repository, set
 	if !shared {
 		return nil
 	}
-	if err := k.histories.find(ctx, g, r, sets); err != nil {
+	if err := p.histories.find(ctx, g, r, sets); err != nil {
 		return err
 	}
 	if r.more && len(r.MissingOf(sets)) < len(ids) {
-		k.findings.touch(r.Ref)
-		k.inbox.tell(news{identifier: r.Ref.Identifier})
+		p.findings.touch(r.Ref)
+		p.inbox.tell(news{identifier: r.Ref.Identifier})
 	}
 	return nil
 }
@@ -570,8 +545,8 @@ var errOccupied = errors.New("somebody is at it")
 
 // shareFrom gives a repository those of ids that another one has, and for which there is
 // room. That one is not waited for: somebody may have it locked who waits for this one.
-func (k *looker) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
-	lacks := setOf(k.findings.lacked(from).IDs)
+func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
+	lacks := setOf(p.findings.lacked(from).IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
 		_, lacking := lacks[id] // should it get that, this one is looked at again
 		return lacking
@@ -579,7 +554,7 @@ func (k *looker) shareFrom(ctx context.Context, g *refplan.Group, from graspsync
 	if len(ids) == 0 {
 		return false, nil
 	}
-	dir, unlock, err := k.mover.enter(ctx, from, leastLockWait)
+	dir, unlock, err := p.mover.enter(ctx, from, leastLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -590,28 +565,28 @@ func (k *looker) shareFrom(ctx context.Context, g *refplan.Group, from graspsync
 		return false, err
 	}
 	defer unlock()
-	if ids, err = k.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
+	if ids, err = p.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
 		return false, err
 	}
-	ids, bytes, err := k.withRoom(ctx, g, r, dir, ids)
+	ids, bytes, err := p.withRoom(ctx, g, r, dir, ids)
 	if err != nil || len(ids) == 0 {
 		return false, err
 	}
-	err = r.work(ctx, r.left(), func(ctx context.Context) error { return k.git.Share(ctx, dir, r.dir, ids) })
+	err = r.work(ctx, r.left(), func(ctx context.Context) error { return p.git.Share(ctx, dir, r.dir, ids) })
 	if err != nil {
 		return false, err
 	}
-	k.step("shared")
-	k.quota.brought(r.Ref, bytes)
+	p.step("shared")
+	p.quota.brought(r.Ref, bytes)
 	return true, nil
 }
 
 // withRoom returns those of ids, which are in the folder of another repository, that a state
 // names or a pull request that could have a ref: what came for one that can have none would
 // lie here for nobody. bytes come for pull requests.
-func (k *looker) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
+func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
 	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
-	both, err := k.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
+	both, err := p.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -621,7 +596,7 @@ func (k *looker) withRoom(ctx context.Context, g *refplan.Group, r *repository, 
 		_, room := decided[id]
 		if !room {
 			var n int64
-			if n, room, err = k.pullWithRoom(ctx, g, r, dir, id, both, bytes); err != nil {
+			if n, room, err = p.pullWithRoom(ctx, g, r, dir, id, both, bytes); err != nil {
 				return nil, 0, err
 			}
 			if room {
@@ -640,9 +615,9 @@ func (k *looker) withRoom(ctx context.Context, g *refplan.Group, r *repository, 
 // pullWithRoom reports whether a pull request could have a ref whose tip is in the folder of
 // another repository, and how many bytes that brings, besides what both have, and more that
 // come with it.
-func (k *looker) pullWithRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
+func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		bytes, err = k.git.Weigh(ctx, dir, []nip34.ObjectID{tip}, both)
+		bytes, err = p.git.Weigh(ctx, dir, []nip34.ObjectID{tip}, both)
 		return err
 	})
 	switch {
@@ -650,19 +625,19 @@ func (k *looker) pullWithRoom(ctx context.Context, g *refplan.Group, r *reposito
 	case ctx.Err() != nil || errors.Is(err, ErrCrowded):
 		return 0, false, err
 	default: // it takes long, or something that it needs is not there: nothing else waits for that
-		k.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+		p.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
 		return 0, false, nil
 	}
 	for _, h := range g.Pulls {
 		if room || h.Pull.Tip != tip || !slices.Contains(h.Repos, r.Ref) {
 			continue
 		}
-		if room, err = k.quota.hasRoom(ctx, r, h.Pull, bytes+more); err != nil {
+		if room, err = p.quota.hasRoom(ctx, r, h.Pull, bytes+more); err != nil {
 			return 0, false, err
 		}
 	}
 	if !room {
-		k.report.drop("pull_refs")
+		p.report.drop("pull_refs")
 	}
 	return bytes, room, nil
 }
@@ -673,37 +648,37 @@ var errNoRoom = errors.New("no room for a pull request")
 // takeStaged gives a repository what was pushed for pull requests before they came. Of
 // several who have pushed for one it is the event that says whose data it is. The rest
 // goes.
-func (k *looker) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
+func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		if !slices.Contains(h.Repos, r.Ref) {
 			continue
 		}
-		uploads := k.repos.Staged(r.Ref, h.ID)
-		if len(uploads) == 0 || k.pending.wasSlow(h.ID) {
+		uploads := p.repos.Staged(r.Ref, h.ID)
+		if len(uploads) == 0 || p.pending.wasSlow(h.ID) {
 			continue
 		}
-		err := k.takeOne(ctx, r, h.Pull, uploads)
+		err := p.takeOne(ctx, r, h.Pull, uploads)
 		if errors.Is(err, errNoRoom) {
-			k.report.drop("pull_refs")
+			p.report.drop("pull_refs")
 			continue // for now
 		}
 		if err != nil {
 			// It is tried again; nothing else waits for that.
 			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
-				k.pending.noteSlow(h.ID)
+				p.pending.noteSlow(h.ID)
 				err = errors.New(err.Error())
 			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
 			continue
 		}
-		k.repos.Unstage(r.Ref, h.ID)
-		k.step("unstaged")
+		p.repos.Unstage(r.Ref, h.ID)
+		p.step("unstaged")
 	}
 }
 
 // takeOne takes the tip of a pull request from the first upload that has it with all that
 // it needs. That none has is no error.
-func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
+func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
 	tip := pr.Tip
 	for _, u := range uploads {
 		if !r.Lacks(tip) || tip.Format() != r.Refs.Format {
@@ -712,28 +687,28 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 		if u.Tip != tip {
 			continue
 		}
-		if room, err := k.quota.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
+		if room, err := p.quota.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
 			return cmp.Or(err, errNoRoom)
 		}
 		var done func() // what lies there counts for nobody yet
 		err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-			done, err = k.repos.Reserve(ctx, r.Ref, true, u.Bytes, k.quota.ofOwner)
+			done, err = p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.quota.ofOwner)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return k.git.Take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
+		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.Take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
 		done()
 		switch {
 		case err == nil:
-			k.step("taken")
-			k.quota.brought(r.Ref, u.Bytes)
+			p.step("taken")
+			p.quota.brought(r.Ref, u.Bytes)
 			delete(r.Missing, tip)
 			r.Found[tip] = struct{}{}
 			r.gained = true
 		case errors.Is(err, ErrNotServed):
-			k.report.drop("incomplete")
+			p.report.drop("incomplete")
 		default:
 			return err
 		}
@@ -744,22 +719,22 @@ func (k *looker) takeOne(ctx context.Context, r *repository, pr *nip34.PullReque
 // release stores what needs nothing any more: announcements, then states from the
 // oldest on. What can't be stored stays, and holds up nothing but
 // what belongs to it.
-func (k *looker) release(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) release(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
-		err := k.pending.save(ctx, e)
+		err := p.pending.save(ctx, e)
 		if errors.Is(err, ErrRefused) {
 			delete(g.Waiting, r.Ref) // of its states the relay says itself what becomes of them
-			k.findings.touch(r.Ref)
+			p.findings.touch(r.Ref)
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
-			err = k.pending.forget(ctx, e, NotStored)
+			err = p.pending.forget(ctx, e, NotStored)
 		} else if errors.Is(err, errOver) {
 			r.Active, err = g.Accepted[r.Ref] != nil, nil
-			k.findings.touch(r.Ref)
+			p.findings.touch(r.Ref)
 		} else if err != nil {
 			r.Active = false
 		} else {
-			k.inbox.tell(news{identifier: g.Identifier}) // those whom it lists wait with it
+			p.inbox.tell(news{identifier: g.Identifier}) // those whom it lists wait with it
 		}
 		errs = append(errs, err)
 	}
@@ -768,11 +743,11 @@ func (k *looker) release(ctx context.Context, g *refplan.Group, r *repository) e
 		if !r.Releases(h) {
 			return false
 		}
-		err := k.pending.save(ctx, h)
+		err := p.pending.save(ctx, h)
 		switch {
 		case err == nil:
 			g.Stored = append(g.Stored, h.State)
-			k.touchOthers(g, r, h)
+			p.touchOthers(g, r, h)
 		case errors.Is(err, ErrRefused):
 			refused, err = append(refused, h), nil
 		case errors.Is(err, errOver):
@@ -781,9 +756,9 @@ func (k *looker) release(ctx context.Context, g *refplan.Group, r *repository) e
 		errs = append(errs, err)
 		return err == nil
 	})
-	gone, err := k.notStored(ctx, g, over)
+	gone, err := p.notStored(ctx, g, over)
 	if refused = append(refused, gone...); len(refused) > 0 {
-		errs = append(errs, k.takeBack(ctx, g, r, refused))
+		errs = append(errs, p.takeBack(ctx, g, r, refused))
 	}
 	return errors.Join(append(errs, err)...)
 }
@@ -791,11 +766,11 @@ func (k *looker) release(ctx context.Context, g *refplan.Group, r *repository) e
 // notStored returns those of states whose waiting has ended during this look that the relay does
 // not have. The refs of this repository may have been moved for one since another's look took
 // back what it had moved.
-func (k *looker) notStored(ctx context.Context, g *refplan.Group, over []refplan.Entry) (gone []refplan.Entry, err error) {
+func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refplan.Entry) (gone []refplan.Entry, err error) {
 	if len(over) == 0 {
 		return nil, nil
 	}
-	stored, err := k.stored.states(ctx, g.Identifier)
+	stored, err := p.reader.stored.states(ctx, g.Identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
@@ -812,40 +787,40 @@ func (k *looker) notStored(ctx context.Context, g *refplan.Group, over []refplan
 
 // takeBack has refs be what stored states say that were moved for some which the relay
 // refuses, in this and in other repositories, and then ends the waiting of these.
-func (k *looker) takeBack(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
-	errs := []error{k.takeBackHere(ctx, g, r, refused)}
+func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
+	errs := []error{p.takeBackHere(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		if slices.ContainsFunc(refused, func(h refplan.Entry) bool { return g.Repository(ref).IsMember(h.Author) }) {
-			errs = append(errs, k.takeBackOther(ctx, g, ref, refused, r.moves))
+			errs = append(errs, p.takeBackOther(ctx, g, ref, refused, r.moves))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("taking back refs of a state that was refused: %w", err)
 	}
 	for _, h := range refused {
-		k.touchOthers(g, r, h)
-		errs = append(errs, k.pending.forget(ctx, h, NotStored))
+		p.touchOthers(g, r, h)
+		errs = append(errs, p.pending.forget(ctx, h, NotStored))
 	}
 	return errors.Join(errs...)
 }
 
 // takeBackHere is takeBack in one repository, which is locked. Where nothing that is stored
 // can say what its refs are, those go that are what a refused state says.
-func (k *looker) takeBackHere(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
+func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
 		return slices.ContainsFunc(refused, func(o refplan.Entry) bool { return o.ID == h.ID })
 	})
 	var err error
-	if g.Stored, err = k.stored.states(ctx, g.Identifier); err != nil {
+	if g.Stored, err = p.reader.stored.states(ctx, g.Identifier); err != nil {
 		return fmt.Errorf("reading states: %w", err)
 	}
-	if err := k.histories.find(ctx, g, r, g.Decided(r.Repository)); err != nil {
+	if err := p.histories.find(ctx, g, r, g.Decided(r.Repository)); err != nil {
 		return err
 	}
-	if err := k.confirm(ctx, g, r); err != nil {
+	if err := p.confirm(ctx, g, r); err != nil {
 		return err
 	}
-	if err := k.alignOne(ctx, g, r); err != nil || r.Decides != nil {
+	if err := p.alignOne(ctx, g, r); err != nil || r.Decides != nil {
 		return err
 	}
 	var changes []refplan.RefChange
@@ -859,7 +834,7 @@ func (k *looker) takeBackHere(ctx context.Context, g *refplan.Group, r *reposito
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := k.mover.move(ctx, r, changes, nip34.RefName{}); err != nil {
+	if err := p.mover.move(ctx, r, changes, nip34.RefName{}); err != nil {
 		return err
 	}
 	r.Refs = r.Refs.Apply(changes, nip34.RefName{})
@@ -867,8 +842,8 @@ func (k *looker) takeBackHere(ctx context.Context, g *refplan.Group, r *reposito
 }
 
 // takeBackOther is takeBackHere for another repository.
-func (k *looker) takeBackOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, refused []refplan.Entry, moves int) error {
-	dir, unlock, err := k.mover.enter(ctx, ref, othersLockWait())
+func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, refused []refplan.Entry, moves int) error {
+	dir, unlock, err := p.mover.enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -876,22 +851,22 @@ func (k *looker) takeBackOther(ctx context.Context, by *refplan.Group, ref grasp
 		return err
 	}
 	defer unlock()
-	g, o, err := k.read(ctx, ref, dir, by.Late)
-	defer k.pending.unpin(g)
+	g, o, err := p.readRepository(ctx, ref, dir, by.Late)
+	defer p.pending.unpin(g)
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
 	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrCrowded), othersShare, moves
-	return k.takeBackHere(ctx, g, o, refused)
+	return p.takeBackHere(ctx, g, o, refused)
 }
 
 // releasePulls is release for pull requests.
-func (k *looker) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
-		done, err := k.releasePull(ctx, r, h)
+		done, err := p.releasePull(ctx, r, h)
 		if errors.Is(err, ErrRefused) {
-			done, err = true, k.refusePull(ctx, g, r, h)
+			done, err = true, p.refusePull(ctx, g, r, h)
 		}
 		errs = append(errs, err)
 		return done && err == nil
@@ -904,69 +879,69 @@ func (k *looker) releasePulls(ctx context.Context, g *refplan.Group, r *reposito
 // that is served: one that fails, or that has no data, must not hold up the others. For those
 // of ours that do not have the ref yet it waits on, unseen, until they have, or until its time
 // is over. After a crash it is stored again, which changes nothing.
-func (k *looker) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
+func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
 	_, merged := r.Merged[h.ID]
 	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
 	if len(h.Repos) == 1 {
 		if has && r.Active {
-			err = k.pending.save(ctx, h)
+			err = p.pending.save(ctx, h)
 		}
 		if errors.Is(err, errOver) {
 			return true, nil
 		}
 		return has && r.Active && err == nil, err
 	}
-	unlock, err := k.pending.storing.Lock(ctx, h.ID) // its other repositories may have it as well
+	unlock, err := p.pending.storing.Lock(ctx, h.ID) // its other repositories may have it as well
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if served := k.pending.isServed(h.ID); !served && !(has && r.Active) {
+	if served := p.pending.isServed(h.ID); !served && !(has && r.Active) {
 		return false, nil
 	} else if !served {
-		if err := k.pending.store(ctx, h); err != nil {
+		if err := p.pending.store(ctx, h); err != nil {
 			return false, err
 		}
 	}
-	if lacks, err := k.reader.lackRef(ctx, r, h, k.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
+	if lacks, err := p.reader.lackRef(ctx, r, h, p.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
 		return false, err
 	}
-	return true, k.pending.strikeOff(ctx, h)
+	return true, p.pending.strikeOff(ctx, h)
 }
 
 // refusePull ends the waiting of a pull request that the relay refuses, when its ref is gone
 // again: of one for several repositories when none is locked.
-func (k *looker) refusePull(ctx context.Context, g *refplan.Group, r *repository, h refplan.Entry) error {
+func (p *Purgatory) refusePull(ctx context.Context, g *refplan.Group, r *repository, h refplan.Entry) error {
 	if elsewhere(h) {
 		g.Over = append(g.Over, refplan.Ended{Entry: h, Fate: refplan.NotStored})
 		return nil
 	}
-	if err := k.dropHere(ctx, r, h); err != nil {
+	if err := p.dropHere(ctx, r, h); err != nil {
 		return err
 	}
-	return k.pending.forget(ctx, h, NotStored)
+	return p.pending.forget(ctx, h, NotStored)
 }
 
 // touchOthers has the other repositories looked at that a state concerns which is stored
 // now: it does not wait for them any more.
-func (k *looker) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
+func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	others := false
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
-			k.findings.touch(ref)
+			p.findings.touch(ref)
 			others = true
 		}
 	}
 	if others {
-		k.inbox.tell(news{identifier: g.Identifier})
+		p.inbox.tell(news{identifier: g.Identifier})
 	}
 }
 
 // lacking returns what a repository lacks, and where it may be had.
-func (k *looker) lacking(g *refplan.Group, r *repository) refplan.Need {
-	n := g.Need(r.Repository, refplan.Clones{Most: k.cfg.fixed.MaxClones, IsOurs: k.cfg.Identity.IsClone, Now: time.Now()})
+func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
+	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // what the last look has counted is not counted again
-		k.report.dropSome("clones_turns", n.Left-k.findings.lacked(r.Ref).Left)
+		p.report.dropSome("clones_turns", n.Left-p.findings.lacked(r.Ref).Left)
 	}
 	return n
 }
@@ -976,23 +951,23 @@ func (k *looker) lacking(g *refplan.Group, r *repository) refplan.Need {
 // keeps its journal, is mended before anything else is done about it, and does not
 // keep the others from being served: the engine has it looked at again, as after any look
 // that failed.
-func (k *looker) recover(ctx context.Context) error {
-	refs, err := k.doubtful(ctx)
+func (p *Purgatory) recoverAll(ctx context.Context) error {
+	refs, err := p.doubtful(ctx)
 	if err != nil {
 		return err
 	}
 	for _, ref := range refs {
-		err := k.mover.repair(ctx, ref)
+		err := p.mover.repair(ctx, ref)
 		if err == nil {
-			_, err = k.look(ctx, ref, refplan.Reasons{Late: true}, slow.budget(k.cfg.fixed.Timeout))
+			_, err = p.look(ctx, ref, refplan.Reasons{Late: true}, slow.budget(p.cfg.fixed.Timeout))
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			k.findings.touch(ref)
-			k.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
-			k.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+			p.findings.touch(ref)
+			p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
+			p.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 	return nil
@@ -1000,18 +975,18 @@ func (k *looker) recover(ctx context.Context) error {
 
 // doubtful reads all journals. A look at one repository moves the refs of others as well:
 // before the first look, all are known that must be mended before.
-func (k *looker) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ error) {
-	err := readEach(ctx, k.keep, keyAligning, func(key string, value []byte) error {
+func (p *Purgatory) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ error) {
+	err := readEach(ctx, p.keep, keyAligning, func(key string, value []byte) error {
 		var j journal
 		err := json.Unmarshal(value, &j)
 		ref, rerr := graspsync.ParseRepoRef(j.Repo)
 		if err = errors.Join(err, rerr); err != nil {
-			k.report.unreadable.Add(1)
-			k.cfg.Logger.Error("a journal can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
-			return k.keep.Delete(ctx, keyAligning+key)
+			p.report.unreadable.Add(1)
+			p.cfg.Logger.Error("a journal can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+			return p.keep.Delete(ctx, keyAligning+key)
 		}
-		k.mover.doubt(ref, j)
-		k.findings.touch(ref)
+		p.mover.doubt(ref, j)
+		p.findings.touch(ref)
 		refs = append(refs, ref)
 		return nil
 	})

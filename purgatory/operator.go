@@ -34,14 +34,14 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 // others were forgotten all the same.
 func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error
-	for _, id := range p.explainer.gaveUp(ref) {
+	for _, id := range p.gaveUp(ref) {
 		if err := p.pending.again(ctx, id); err != nil {
 			errs = append(errs, fmt.Errorf("forgetting that event %s waited in vain: %w", id, err))
 			continue
 		}
 		ids = append(ids, id)
 	}
-	p.intake.revive(ctx, ref)
+	p.revive(ctx, ref)
 	return ids, errors.Join(errs...)
 }
 
@@ -49,7 +49,7 @@ func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []g
 // is for who must take that down, after its event is gone. What it brought goes with the next
 // maintenance, or with Maintain. One that is not there is no error.
 func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
-	return p.remover.dropRefs(ctx, ref, id)
+	return p.dropRefs(ctx, ref, id)
 }
 
 // Dismiss ends the waiting of all events that an operator does not want any more, and has what was
@@ -72,7 +72,7 @@ func (p *Purgatory) Dismiss(ctx context.Context, unwanted func(graspsync.Event) 
 }
 
 func (p *Purgatory) dismiss(ctx context.Context, e refplan.Entry) error {
-	if err := p.expirer.dropRefs(ctx, e); err != nil {
+	if err := p.dropPull(ctx, e); err != nil {
 		return err
 	}
 	if err := p.pending.forget(ctx, e, Displaced); err != nil {

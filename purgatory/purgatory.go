@@ -38,9 +38,16 @@ var (
 type Purgatory struct {
 	ran atomic.Bool
 
-	// Set by Open, read-only. What stands below calls what stands above it.
-	cfg         *Config
-	report      *report
+	// set by Open, read-only
+	cfg    *Config
+	report *report
+	contained
+	step    func(name string)               // called after each durable step
+	ended   chan struct{}                   // closed when Run ends
+	looking *keyed.Locks[graspsync.RepoRef] // held during a look at a repository
+	engine  *engine
+
+	// what is remembered; each guards its own data
 	inbox       *inbox
 	findings    *findings
 	departures  *departures
@@ -52,17 +59,8 @@ type Purgatory struct {
 	histories   *histories
 	schedule    *schedule
 	quota       *prQuota
-	remover     *remover
-	intake      *intake
-	looker      *looker
-	surveyor    *surveyor
-	expirer     *expirer
-	checks      *checks
+	orphans     *orphans
 	maintenance *maintenance
-	fetches     *fetches
-	engine      *engine
-	explainer   *explainer
-	ended       chan struct{} // closed when Run ends
 }
 
 // Open reads what waits from a store, repairs what a crash has left, and returns when
@@ -100,60 +98,29 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	if err := p.departures.load(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.looker.recover(ctx); err != nil {
+	if err := p.recoverAll(ctx); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// newPurgatory makes all parts, each with those that it calls.
 func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
-	p := &Purgatory{cfg: &cfg, report: newReport(&cfg), findings: newFindings(), ended: make(chan struct{})}
-	outside := contain(relay, repos, git, store, p.report)
-	p.departures = &departures{store: outside.keep}
-	p.inbox, p.sessions = newInbox(p.report), newFetchSessions(&cfg, p.report)
-	p.servers = newServers(&cfg, p.report, outside.keep)
-	p.pending = newPendingEvents(&cfg, p.report, p.inbox, p.findings, p.sessions, outside.relay, outside.keep, step)
-	p.reader = &reader{cfg: &cfg, stored: stored{outside.relay}, pending: p.pending, uses: p.pending.uses}
-	p.mover = newMover(&cfg, outside.repos, outside.git, outside.keep, step)
-	p.histories = newHistories(outside.git)
-	p.schedule = newSchedule(p.report)
-	p.quota = newPRQuota(&cfg, p.report, outside.git, p.pending, p.findings, p.reader, p.mover, p.schedule)
-	naming := keyed.NewLocks[graspsync.RepoRef]()
-	p.remover = &remover{
-		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, naming: naming,
-		findings: p.findings, sessions: p.sessions, histories: p.histories, mover: p.mover, quota: p.quota, orphans: newOrphans(),
+	r, f := newReport(&cfg), newFindings()
+	p := &Purgatory{
+		cfg: &cfg, report: r, contained: contain(relay, repos, git, store, r), step: step, ended: make(chan struct{}),
+		looking: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), findings: f, sessions: newFetchSessions(&cfg, r),
+		schedule: newSchedule(r), orphans: newOrphans(),
 	}
-	p.intake = &intake{
-		cfg: &cfg, report: p.report, repos: outside.repos, step: step,
-		inbox: p.inbox, findings: p.findings, sessions: p.sessions, pending: p.pending, reader: p.reader, schedule: p.schedule,
-	}
-	p.looker = &looker{
-		cfg: &cfg, report: p.report, stored: p.reader.stored, repos: outside.repos, git: outside.git,
-		keep: outside.keep, step: step, naming: naming,
-		inbox: p.inbox, findings: p.findings, pending: p.pending, reader: p.reader, mover: p.mover,
-		histories: p.histories, quota: p.quota, remover: p.remover, intake: p.intake, departures: p.departures,
-	}
-	p.surveyor = &surveyor{
-		cfg: &cfg, report: p.report, inbox: p.inbox, findings: p.findings, pending: p.pending, reader: p.reader,
-	}
-	p.expirer = &expirer{
-		cfg:      &cfg,
-		findings: p.findings, pending: p.pending, reader: p.reader, remover: p.remover,
-	}
-	p.checks = &checks{cfg: &cfg, repos: outside.repos, inbox: p.inbox, findings: p.findings, reader: p.reader, departures: p.departures}
+	p.departures, p.histories = &departures{store: p.keep}, newHistories(p.git)
+	p.servers = newServers(&cfg, r, p.keep)
+	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
+	p.reader = &reader{cfg: &cfg, stored: stored{p.relay}, pending: p.pending, uses: p.pending.uses}
+	p.mover = newMover(&cfg, p.repos, p.git, p.keep, step)
+	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.mover, p.schedule)
 	p.maintenance = &maintenance{
-		cfg: &cfg, report: p.report, git: outside.git, schedule: p.schedule, quota: p.quota,
-		reader: p.reader, mover: p.mover, findings: p.findings, inbox: p.inbox,
+		cfg: &cfg, report: r, git: p.git, schedule: p.schedule, quota: p.quota, reader: p.reader, mover: p.mover, findings: f, inbox: p.inbox,
 	}
-	p.fetches = &fetches{
-		cfg: &cfg, report: p.report, repos: outside.repos, git: outside.git, step: step, inbox: p.inbox, findings: p.findings,
-		sessions: p.sessions, servers: p.servers, schedule: p.schedule, quota: p.quota, looker: p.looker,
-	}
-	p.engine = newEngine(p, outside, seed)
-	p.explainer = &explainer{
-		cfg: &cfg, pending: p.pending, findings: p.findings, endings: p.report.endings, answers: p.report.answers, servers: p.servers, ask: p.ask,
-	}
+	p.engine = newEngine(p, seed)
 	return p
 }
 
@@ -274,34 +241,6 @@ func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir strin
 	return p.quota.forPush(ctx, ref, dir, pulls, bytes)
 }
 
-// RemoveRepository removes a repository at once and for good, served or not. It is for who
-// must take something down, after the announcement is gone, or the repository is made
-// again at the next look. The error wraps [ErrInUse] if something is
-// being fetched for it and it should be called again.
-func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	return p.remover.erase(ctx, ref)
-}
-
-// Pushed tells that a push has brought data to a repository and moved refs. It must
-// be called after the push has let go of the lock. A ref of a pull request whose event
-// neither waits nor is stored is removed by the second hourly check that finds it: such
-// data is for [Repositories] to stage. What could not be told is found at the hourly check.
-func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
-	p.intake.pushed(ctx, ref, refs)
-}
-
-// Arrived tells that an event is stored that did not come from here: what a
-// deletion covers does not wait any longer, and an announcement may say anew who decides and where data can be had.
-func (p *Purgatory) Arrived(ev graspsync.Event) { p.intake.arrived(ev) }
-
-// Departed tells that an event is not stored any more: an announcement may say no longer
-// whose repository is ours, and a state no longer what refs are.
-func (p *Purgatory) Departed(ev graspsync.Event) { p.intake.departed(ev) }
-
-// Staged tells that a push has brought data for events to a repository which lies where
-// [Repositories] keep it: one of them may have come meanwhile.
-func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) { p.intake.staged(ref, ids) }
-
 // Ready returns nil if repositories come and go as their announcements do. The error wraps
 // [ErrStarting] until Run has listed the repositories, and [ErrLost] while most of those in service
 // have no announcement.
@@ -361,33 +300,18 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := p.engine
-	end := e.servers.start(ctx)
+	end := p.servers.start(ctx)
 	e.resume()
-	e.wg.Go(func() { p.checks.run(ctx) })
-	e.wg.Go(func() { e.servers.sweep(ctx) })
-	e.wg.Go(func() { p.checks.sweep(ctx) })
+	e.wg.Go(func() { p.check(ctx) })
+	e.wg.Go(func() { p.servers.sweep(ctx) })
+	e.wg.Go(func() { p.sweep(ctx) })
 	e.wg.Go(func() { p.maintenance.run(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
-	e.fetches.sessions.discardAll()
+	p.sessions.discardAll()
 	end()
 	close(p.ended)
 	return context.Cause(ctx)
-}
-
-// Submit takes in an event that the relay would accept: authorised, verified, not
-// deleted. An error leaves open whether the event waits; it may be submitted again.
-//
-// What is held is on the disk. Submit does not wait for git, with one exception: the
-// repository of an announcement that a user submitted is there when it returns, and an empty one
-// hashes as a state says that a user submitted, since a push is next. For the same reason what a client submitted is hunted for after three minutes
-// only, and what came by sync after half a second.
-//
-// What a client submitted is treated better than what came by sync. When there are no places
-// left, one of somebody's gives way who has many; keys are free, so that what came by sync
-// counts for the host of the relay that brought it as well, if src says which one that was.
-func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
-	return p.intake.submit(ctx, ev, src)
 }
 
 // Status returns what waits, and what was.
@@ -397,17 +321,6 @@ func (p *Purgatory) Status() Status {
 	p.pending.count(&st)
 	st.Unconfirmed = p.departures.unconfirmed()
 	return st
-}
-
-// EventState returns what an event waits for, or how that ended. It asks Run for the attempts to get the data, if
-// Run is running. The error is that of ctx.
-func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
-	return p.explainer.event(ctx, id)
-}
-
-// DataState returns which git data a repository lacks, and what is done to get it. It asks as EventState does.
-func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
-	return p.explainer.data(ctx, ref)
 }
 
 // errNotRunning is returned by ask before Run and after it.
