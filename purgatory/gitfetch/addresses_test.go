@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"strings"
@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What one server sends in a day was bounded by its name: with a wildcard in the DNS it had
@@ -17,7 +18,7 @@ func TestPromiseP17_ManyNamesOfOneAddress(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 30)[29]
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{MaxAddressDay: 5000})
+	f := fetcher(t, gitfetch.Config{MaxAddressDay: 5000})
 	var got, refused int
 	for i := range 8 {
 		u, err := graspsync.ParseCloneURL(o.URL + "/repo.git")

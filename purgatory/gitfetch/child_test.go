@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -26,10 +27,10 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	t.Setenv("https_proxy", "http://127.0.0.1:1")
 	there, here := bare(t, nip34.SHA1), sample(t)
 	tip := history(t, there, "other", 3)[2]
-	f := fetcher(t, Config{Memory: gitrun.NewMemory(600 << 20)})
+	f := fetcher(t, gitfetch.Config{Memory: gitrun.NewMemory(600 << 20)})
 	var mu sync.Mutex
 	ran := make(map[string]bool)
-	f.git.started = func(cmd *exec.Cmd) {
+	*f.Started() = func(cmd *exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
 		line := strings.Join(cmd.Args, " ")
@@ -102,7 +103,7 @@ func TestTrapG12_WordsDecideNothing(t *testing.T) {
 			u := o.clone(t)
 			u, err := graspsync.ParseCloneURL(strings.TrimSuffix(u.String(), u.Path()) + "/dns/ssl-x509-certificate-404-not-found-out-of-memory.git")
 			require.NoError(t, err)
-			err = attempt(t.Context(), fetcher(t, Config{}), sample(t), u, oid(t, strings.Repeat("a", 40)))
+			err = attempt(t.Context(), fetcher(t, gitfetch.Config{}), sample(t), u, oid(t, strings.Repeat("a", 40)))
 			require.Error(t, err)
 			for _, class := range []error{purgatory.ErrBroken, purgatory.ErrLimit, purgatory.ErrNotServed} {
 				require.NotErrorIs(t, err, class)

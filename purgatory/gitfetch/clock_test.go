@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // A server that could not be asked in time because others kept us busy has not gone
@@ -19,14 +19,14 @@ func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 1)[0]
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{MaxFetches: 1, fixed: constants{Timeout: time.Second}})
-	place, err := f.receiver.fetching.Acquire(t.Context(), limit.Stranger{}, 1)
+	f := fetcher(t, gitfetch.Config{MaxFetches: 1}.With(gitfetch.Fixed{Timeout: time.Second}))
+	release, err := f.HoldFetch(t.Context())
 	require.NoError(t, err)
 	here := bare(t, nip34.SHA1)
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	time.Sleep(1500 * time.Millisecond)
-	place.Release()
+	release()
 	require.NoError(t, <-done)
 }
 
@@ -41,12 +41,12 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	})
-	f := fetcher(t, Config{MaxChildren: 1, fixed: constants{Timeout: 2 * time.Second}})
+	f := fetcher(t, gitfetch.Config{MaxChildren: 1}.With(gitfetch.Fixed{Timeout: 2 * time.Second}))
 	here := bare(t, nip34.SHA1)
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	require.Eventually(t, func() bool { return len(o.seen()) == 2 }, 10*time.Second, time.Millisecond)
-	release, err := f.git.acquire(t.Context(), here, false)
+	release, err := f.HoldChild(t.Context(), here)
 	require.NoError(t, err)
 	close(answered)
 	time.Sleep(2500 * time.Millisecond)
@@ -54,46 +54,72 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A repository that did not come within ten minutes never came, however fast it came. Now
-// it has the more time the more has come, and a server that drips has no more than before.
-func TestWhatComesFastEnoughMayTakeLong(t *testing.T) {
+// A slow server is stopped. A repository that did not come within ten minutes never came, however fast it
+// came: now it has the more time the more has come, and a server that drips has no more than before.
+func TestPromiseP30_Rate(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		rate  int64 // bytes a second
-		total time.Duration
+		bytes int64         // at a time
+		every time.Duration // so much
+		comes time.Duration // for so long
+		total time.Duration // it has ended or is whole
 		ends  time.Duration // 0: when all has come
+		why   error         // nil: the time of a fetch is up
 	}{
-		{"fast", 1 << 20, time.Hour, 0},
-		{"just fast enough", 64<<10 + 100, 5 * time.Hour, 0},
-		{"half of that", 32 << 10, time.Hour, 1200 * time.Second},
-		{"a drip", 1100, time.Hour, 610 * time.Second},
-		{"short", 1100, 9 * time.Minute, 0},
+		{"1 byte a second", 1, time.Second, time.Hour, 5 * time.Minute, 30 * time.Second, gitfetch.ErrSlow},
+		{"nothing", 0, time.Second, time.Hour, 5 * time.Minute, 30 * time.Second, gitfetch.ErrSlow},
+		{"just too little", 1 << 10, 1100 * time.Millisecond, time.Hour, 5 * time.Minute, 30 * time.Second, gitfetch.ErrSlow},
+		{"much, then nothing", 1 << 20, time.Second, 90 * time.Second, 5 * time.Minute, 120 * time.Second, gitfetch.ErrSlow},
+		{"just enough", 1100, time.Second, time.Hour, 5 * time.Minute, 0, nil},
+		{"in bursts", 31 << 10, 28 * time.Second, time.Hour, 5 * time.Minute, 0, nil},
+		{"fast", 1 << 20, time.Second, time.Hour, time.Hour, 0, nil},
+		{"just fast enough", 64<<10 + 100, time.Second, 5 * time.Hour, 5 * time.Hour, 0, nil},
+		{"half of that", 32 << 10, time.Second, time.Hour, time.Hour, 1200 * time.Second, nil},
+		{"a drip", 1100, time.Second, time.Hour, time.Hour, 610 * time.Second, nil},
+		{"short", 1100, time.Second, time.Hour, 9 * time.Minute, 0, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &receiver{cfg: Config{}.withDefaults()}
-				ctx, end := context.WithCancelCause(t.Context())
-				m := &meter{}
-				done := r.allow(m, end)
-				m.clock.run()
+				ctx, m, stop := gitfetch.Watch(t.Context())
+				m.Begin()
 				began := time.Now()
 				for ctx.Err() == nil && time.Since(began) < c.total {
+					if time.Since(began) < c.comes {
+						m.Came(int(c.bytes))
+					}
 					select {
-					case <-time.After(time.Second):
-						m.Came(int(c.rate))
+					case <-time.After(c.every):
 					case <-ctx.Done():
 					}
 				}
-				done()
-				took := time.Since(began)
-				if c.ends == 0 {
-					require.NoError(t, ctx.Err())
-					end(nil)
+				took, why := time.Since(began), context.Cause(ctx)
+				stop()
+				switch {
+				case c.ends == 0:
+					require.NoError(t, why)
 					return
+				case c.why != nil:
+					require.ErrorIs(t, why, c.why)
+				default:
+					require.True(t, limited("seconds")(why))
 				}
 				require.InDelta(t, c.ends.Seconds(), took.Seconds(), 15)
-				require.True(t, limited("seconds")(context.Cause(ctx)))
 			})
 		})
 	}
+}
+
+// While nothing is waited for, a server is not slow.
+func TestPromiseP30_RateCountsWhileItIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, m, stop := gitfetch.Watch(t.Context())
+		defer stop()
+		m.Begin()
+		time.Sleep(20 * time.Second)
+		m.End()
+		time.Sleep(5 * time.Minute)
+		m.Begin()
+		time.Sleep(20 * time.Second)
+		require.NoError(t, ctx.Err())
+	})
 }

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // node is an object, and those that it can't do without.
@@ -154,7 +155,7 @@ func pack(t testing.TB, dir string) {
 func TestPromiseP32_OneObjectGone(t *testing.T) {
 	seeds := racetest.Rounds(150)
 	empty := bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	checked, gone := 0, 0
 	for seed := range seeds {
 		g := newGraph(t, uint64(seed))
@@ -166,7 +167,7 @@ func TestPromiseP32_OneObjectGone(t *testing.T) {
 		without := ids[g.rng.IntN(len(ids))]
 		dir := filepath.Join(t.TempDir(), "r")
 		require.NoError(t, os.CopyFS(dir, os.DirFS(empty)))
-		q, err := f.quarantines.open(dir)
+		q, err := f.Open(dir)
 		require.NoError(t, err)
 		inRepository := g.rng.IntN(3) == 0
 		for _, id := range ids {
@@ -175,7 +176,7 @@ func TestPromiseP32_OneObjectGone(t *testing.T) {
 			case inRepository || g.rng.IntN(2) == 0:
 				g.all[id].write(t, filepath.Join(dir, "objects"))
 			default:
-				g.all[id].write(t, q.path())
+				g.all[id].write(t, q.Path())
 			}
 		}
 		if c := g.pick("commit"); inRepository && g.complete(c.id, without) {
@@ -183,7 +184,7 @@ func TestPromiseP32_OneObjectGone(t *testing.T) {
 		}
 		if seed%2 == 0 {
 			pack(t, filepath.Join(dir, "objects"))
-			pack(t, q.path())
+			pack(t, q.Path())
 		}
 		wanted := []nip34.ObjectID{without, g.kinds["commit"][len(g.kinds["commit"])-1].id}
 		for range 4 {
@@ -242,7 +243,7 @@ func chain(t testing.TB) (g *graph, commits []*node) {
 // ends, and whatever a commit graph remembers.
 func TestTrapG6_ShallowIsNotComplete(t *testing.T) {
 	g, commits := chain(t)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	for _, c := range []struct {
 		name  string
 		spoil func(dir string)
@@ -276,7 +277,7 @@ func TestTrapG6_ShallowIsNotComplete(t *testing.T) {
 // What is not an id in the format of the repository is not an object, even if a
 // branch has such a name, or an object begins with it.
 func TestTrapG10_NamesAreNotIDs(t *testing.T) {
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	here := sample(t)
 	long := strings.Repeat("ab", 32)
 	git(t, here, "branch", long, "main")
@@ -284,9 +285,9 @@ func TestTrapG10_NamesAreNotIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, missing, 1)
 	main := ref(t, "refs/heads/x")
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), ErrFormat)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), gitfetch.ErrFormat)
 	zero := oid(t, strings.Repeat("0", 40))
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: zero}}, nip34.RefName{}), ErrFormat)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: zero}}, nip34.RefName{}), gitfetch.ErrFormat)
 
 	there := bare(t, nip34.SHA256)
 	ids := history(t, there, "main", 1)
@@ -313,12 +314,12 @@ func TestTrapG5_CommitsWithoutTrees(t *testing.T) {
 	require.NoError(t, os.WriteFile(broken+"/refs/heads/main", []byte(commits[4].id.String()+"\n"), 0o600))
 	unaware := serve(t, broken, nil)
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	want := []nip34.ObjectID{commits[4].id}
 	q, err := f.Quarantine(t.Context(), here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), half.clone(t), want)
-	require.ErrorIs(t, err, ErrIncomplete)
+	require.ErrorIs(t, err, gitfetch.ErrIncomplete)
 	require.ErrorIs(t, err, purgatory.ErrNotServed)
 	_, err = q.Fetch(t.Context(), unaware.clone(t), want)
 	require.Error(t, err)
@@ -340,7 +341,7 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	want := []nip34.ObjectID{ids[2]}
 	for i := range 50 {
 		want = append(want, oid(t, fmt.Sprintf("%040x", i+1)))
@@ -374,7 +375,7 @@ func TestMissingOfABrokenGit(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "git")
 		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\nexec git \"$@\"\n"), 0o700))
-		f := fetcher(t, Config{Git: path})
+		f := fetcher(t, gitfetch.Config{Git: path})
 		_, err := f.Missing(t.Context(), theirs, []nip34.ObjectID{tip})
 		require.Error(t, err, name)
 		_, err = f.Missing(t.Context(), here, []nip34.ObjectID{unnamed})

@@ -1,19 +1,20 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"testing"
 
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/doctest"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
-	doctest.Defaults(t, "config.go", Config{}.withDefaults())
+	doctest.Defaults(t, "config.go", gitfetch.Config{}.WithDefaults())
 }
 
 // Every number of a configuration has a bound, and what is beyond it is named.
 func TestEachNumberIsBounded(t *testing.T) {
-	good := Config{Dialer: &egress.Dialer{}}.withDefaults()
-	doctest.Bounded(t, good, Config.withDefaults, Config.validate)
-	doctest.OneWillDo(t, good, Config.validate)
+	good := gitfetch.Config{Dialer: &egress.Dialer{}}.WithDefaults()
+	doctest.Bounded(t, good, gitfetch.Config.WithDefaults, gitfetch.Config.Validate)
+	doctest.OneWillDo(t, good, gitfetch.Config.Validate)
 }

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"path/filepath"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // An event was stored because of refs that a loss of power took away: git syncs files, but
@@ -15,9 +16,9 @@ import (
 func TestRefsAreOnTheDisk(t *testing.T) {
 	dir := bare(t, nip34.SHA1)
 	commits := history(t, dir, "x", 2)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	var synced []string
-	f.disk.synced = func(path string) {
+	*f.Synced() = func(path string) {
 		name, err := filepath.Rel(dir, path)
 		require.NoError(t, err)
 		synced = append(synced, name)

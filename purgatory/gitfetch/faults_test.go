@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"errors"
@@ -17,17 +17,18 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // openFiles note what is opened: who forgets to close it runs out of files in the end.
 type openFiles struct {
-	osFiles
+	gitfetch.OSFiles
 	mu   sync.Mutex
 	open []*os.File // guarded by mu
 }
 
 func (o *openFiles) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
-	file, err := o.osFiles.OpenFile(name, flag, mode)
+	file, err := o.OSFiles.OpenFile(name, flag, mode)
 	if err == nil {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -166,11 +167,11 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 		git(t, inPacks, "update-ref", "refs/heads/main", id.String())
 		git(t, inPacks, "repack", "-dq")
 	}
-	type step func(f *Fetcher, here string) error
+	type step func(f *gitfetch.Fetcher, here string) error
 	shares := map[string]bool{"link": true, "more": true, "apart, share": true}
 	for name, run := range map[string]step{
-		"fetch": func(f *Fetcher, here string) (err error) {
-			q, err := f.quarantines.open(here)
+		"fetch": func(f *gitfetch.Fetcher, here string) (err error) {
+			q, err := f.Open(here)
 			if err != nil {
 				return err
 			}
@@ -188,14 +189,14 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			}
 			return q.Promote(t.Context())
 		},
-		"keep": func(f *Fetcher, here string) error { // what is there, and no ref has
+		"keep": func(f *gitfetch.Fetcher, here string) error { // what is there, and no ref has
 			git(t, here, "fetch", "-q", there, "main")
 			_, err := f.Missing(t.Context(), here, ids[2:])
 			return err
 		},
-		"copy": func(f *Fetcher, here string) (err error) { // the same, beside what is fetched
+		"copy": func(f *gitfetch.Fetcher, here string) (err error) { // the same, beside what is fetched
 			git(t, here, "fetch", "-q", there, "main")
-			q, err := f.quarantines.open(here)
+			q, err := f.Open(here)
 			if err != nil {
 				return err
 			}
@@ -207,26 +208,26 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			}
 			return q.Promote(t.Context())
 		},
-		"take":  func(f *Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
-		"share": func(f *Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
-		"link":  func(f *Fetcher, here string) error { return f.Share(t.Context(), inPacks, here, ids[2:]) },
-		"more": func(f *Fetcher, here string) error { // of what it has a part of
+		"take":  func(f *gitfetch.Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
+		"share": func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
+		"link":  func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), inPacks, here, ids[2:]) },
+		"more": func(f *gitfetch.Fetcher, here string) error { // of what it has a part of
 			git(t, here, "fetch", "-q", there, ids[0].String()+":refs/heads/part")
 			return f.Share(t.Context(), inPacks, here, ids[2:])
 		},
-		"apart, take":  func(f *Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
-		"apart, share": func(f *Fetcher, here string) error { return f.Share(t.Context(), inPacks, here, ids[2:]) },
-		"gather":       func(f *Fetcher, here string) error { return gathered(t, f, here, o, ids) },
+		"apart, take":  func(f *gitfetch.Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
+		"apart, share": func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), inPacks, here, ids[2:]) },
+		"gather":       func(f *gitfetch.Fetcher, here string) error { return gathered(t, f, here, o, ids) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := make(map[string]bool)
 			for _, ofGit := range []bool{false, true} {
-				f := fetcher(t, Config{})
+				f := fetcher(t, gitfetch.Config{})
 				for n := range racetest.Steps(5) {
 					here := bare(t, nip34.SHA1)
 					faults := &faultyFiles{apart: strings.HasPrefix(name, "apart")}
 					what := &faults.what
-					f.disk.files = faults
+					*f.Files() = faults
 					if ofGit {
 						what = killedGit(f, n)
 					} else {
@@ -250,14 +251,14 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 						require.Empty(t, missing, "%d: %s", n, *what)
 					}
 					require.NotErrorIs(t, err, purgatory.ErrNotServed, "%d: %s", n, *what)
-					require.NotErrorIs(t, err, ErrUnwanted, "%d: %s", n, *what)
+					require.NotErrorIs(t, err, gitfetch.ErrUnwanted, "%d: %s", n, *what)
 					if err != nil {
 						require.NotContains(t, err.Error(), "blamed", "%d: %s", n, *what)
 					}
 					git(t, here, "fsck", "--connectivity-only")
-					f.idle(t)
+					f.Idle(t)
 					faults.closed(t, *what)
-					f.disk.files, f.git.started = osFiles{}, nil
+					*f.Files(), *f.Started() = gitfetch.OSFiles{}, nil
 					require.NoError(t, run(f, here), "%d: %s", n, *what)
 					require.NoError(t, f.Cleanup(t.Context(), here))
 					missing, err := f.Missing(t.Context(), here, ids[2:])
@@ -273,9 +274,9 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 
 // killedGit has the n-th child killed before it has done anything: it said nothing, and that
 // is no answer.
-func killedGit(f *Fetcher, n int) (killed *string) {
+func killedGit(f *gitfetch.Fetcher, n int) (killed *string) {
 	done, killed := 0, new(string)
-	f.git.started = func(cmd *exec.Cmd) {
+	*f.Started() = func(cmd *exec.Cmd) {
 		if done++; done == n {
 			*killed = "git " + strings.Join(cmd.Args, " ")
 			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
@@ -286,24 +287,19 @@ func killedGit(f *Fetcher, n int) (killed *string) {
 
 // gathered has a fetch fail after another one has brought something, which must still be
 // there. What fails on the way is returned.
-func gathered(t *testing.T, f *Fetcher, here string, o *origin, ids []nip34.ObjectID) error {
-	faults, killed := f.disk.files, f.git.started
-	f.disk.files, f.git.started = osFiles{}, nil
-	q, err := f.quarantines.open(here)
+func gathered(t *testing.T, f *gitfetch.Fetcher, here string, o *origin, ids []nip34.ObjectID) error {
+	faults, killed := *f.Files(), *f.Started()
+	*f.Files(), *f.Started() = gitfetch.OSFiles{}, nil
+	q, err := f.Open(here)
 	require.NoError(t, err)
 	defer func() { _ = q.Discard() }()
 	_, err = q.Fetch(t.Context(), o.clone(t), ids[:1])
 	require.NoError(t, err)
-	before, err := q.content()
-	require.NoError(t, err)
-	f.disk.files, f.git.started = faults, killed
+	before := list(t, q.Packs())
+	*f.Files(), *f.Started() = faults, killed
 	_, err = q.Fetch(t.Context(), o.clone(t), ids)
-	f.disk.files, f.git.started = osFiles{}, nil
-	after, cerr := q.content()
-	require.NoError(t, cerr)
-	for name := range before {
-		require.True(t, after[name], "%s was there before", name)
-	}
+	*f.Files(), *f.Started() = gitfetch.OSFiles{}, nil
+	require.Subset(t, list(t, q.Packs()), before)
 	if err != nil {
 		return err
 	}

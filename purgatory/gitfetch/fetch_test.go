@@ -1,7 +1,6 @@
-package gitfetch
+package gitfetch_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 func ref(t testing.TB, name string) nip34.RefName {
@@ -25,7 +25,7 @@ func TestFetchAndAlign(t *testing.T) {
 			there, here := bare(t, format), bare(t, format)
 			first := history(t, there, "main", 20)
 			o := serve(t, there, nil)
-			f := fetcher(t, Config{})
+			f := fetcher(t, gitfetch.Config{})
 			tip := first[len(first)-1]
 			missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{tip})
 			require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestVersion0(t *testing.T) {
 		r.Header.Del("Git-Protocol")
 		next.ServeHTTP(w, r)
 	})
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	err := attempt(t.Context(), f, here, old.clone(t), ids[0])
 	require.ErrorIs(t, err, purgatory.ErrNotServed, "no tip, and not allowed")
 	require.Empty(t, leftovers(t, here))
@@ -73,7 +73,7 @@ func TestTrapG7_OneMissingObject(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	lost := oid(t, "1234567890123456789012345678901234567890")
 	q, err := f.Quarantine(t.Context(), here)
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestTrapG7_OneMissingObject(t *testing.T) {
 
 	err = attempt(t.Context(), f, here, o.clone(t), lost)
 	require.ErrorIs(t, err, purgatory.ErrNotServed)
-	var not *MissingError
+	var not *gitfetch.MissingError
 	require.ErrorAs(t, err, &not)
 	require.Equal(t, lost, not.ID)
 }
@@ -99,9 +99,9 @@ func TestThePartsOfARepository(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 200)
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	part := func(id nip34.ObjectID) int64 {
-		q, err := f.quarantines.open(here)
+		q, err := f.Open(here)
 		require.NoError(t, err)
 		n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{id})
 		require.NoError(t, err)
@@ -115,9 +115,4 @@ func TestThePartsOfARepository(t *testing.T) {
 	require.Less(t, part(ids[190]), first/3)
 	require.NoError(t, f.Cleanup(t.Context(), here)) // what no ref has may go now
 	require.Greater(t, part(ids[199]), first)
-	for i := range 2 * maxPartsDirs {
-		f.parts.took(fmt.Sprint(i), ids, "")
-	}
-	require.Len(t, f.parts.of, 256)
-	require.Len(t, f.parts.promoted(fmt.Sprint(2*maxPartsDirs-1)), 64)
 }

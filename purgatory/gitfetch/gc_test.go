@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // mercilessly collects garbage as no host should.
@@ -19,11 +20,11 @@ func mercilessly(t testing.TB, dir string) {
 }
 
 // unheldKinds are the ways in which objects can be in a repository without a ref.
-var unheldKinds = map[string]func(t *testing.T, f *Fetcher, g *graph, tip nip34.ObjectID) (dir string){
-	"loose": func(t *testing.T, _ *Fetcher, g *graph, _ nip34.ObjectID) string {
+var unheldKinds = map[string]func(t *testing.T, f *gitfetch.Fetcher, g *graph, tip nip34.ObjectID) (dir string){
+	"loose": func(t *testing.T, _ *gitfetch.Fetcher, g *graph, _ nip34.ObjectID) string {
 		return g.loose(t, nip34.ObjectID{})
 	},
-	"in a pack": func(t *testing.T, _ *Fetcher, g *graph, tip nip34.ObjectID) string {
+	"in a pack": func(t *testing.T, _ *gitfetch.Fetcher, g *graph, tip nip34.ObjectID) string {
 		dir := g.loose(t, nip34.ObjectID{})
 		git(t, dir, "update-ref", "refs/heads/gone", tip.String())
 		git(t, dir, "repack", "-a", "-d", "-q")
@@ -31,7 +32,7 @@ var unheldKinds = map[string]func(t *testing.T, f *Fetcher, g *graph, tip nip34.
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, "logs")))
 		return dir
 	},
-	"promoted by a process that was killed": func(t *testing.T, f *Fetcher, g *graph, tip nip34.ObjectID) string {
+	"promoted by a process that was killed": func(t *testing.T, f *gitfetch.Fetcher, g *graph, tip nip34.ObjectID) string {
 		there, dir := g.loose(t, nip34.ObjectID{}), bare(t, nip34.SHA1)
 		git(t, there, "update-ref", "refs/heads/main", tip.String())
 		get(t, f, dir, serve(t, there, nil).clone(t), tip)
@@ -43,7 +44,7 @@ var unheldKinds = map[string]func(t *testing.T, f *Fetcher, g *graph, tip nip34.
 		mercilessly(t, dir)
 		return dir
 	},
-	"promoted, and let go of": func(t *testing.T, f *Fetcher, g *graph, tip nip34.ObjectID) string {
+	"promoted, and let go of": func(t *testing.T, f *gitfetch.Fetcher, g *graph, tip nip34.ObjectID) string {
 		there, dir := g.loose(t, nip34.ObjectID{}), bare(t, nip34.SHA1)
 		git(t, there, "update-ref", "refs/heads/main", tip.String())
 		get(t, f, dir, serve(t, there, nil).clone(t), tip)
@@ -58,7 +59,7 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 	for name, make := range unheldKinds {
 		t.Run(name, func(t *testing.T) {
 			g, commits := chain(t)
-			f := fetcher(t, Config{})
+			f := fetcher(t, gitfetch.Config{})
 			half, tip := commits[2].id, commits[4].id
 			lost := oid(t, "1234567890123456789012345678901234567890")
 			here := make(t, f, g, tip)
@@ -99,7 +100,7 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[1].id)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	want := []nip34.ObjectID{commits[4].id, commits[3].id}
 	for range 2 {
 		missing, err := f.Missing(t.Context(), here, want)
@@ -115,11 +116,11 @@ func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
 func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[4].id)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	o := serve(t, here, nil)
 	o.Config.Handler = sendPack(packOf(object(1, commits[4].body), object(3, []byte("of another one"))))
 	want := []nip34.ObjectID{commits[4].id}
-	q, err := f.quarantines.open(here)
+	q, err := f.Open(here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), want)
 	require.NoError(t, err)
@@ -128,9 +129,7 @@ func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, missing)
 		mercilessly(t, here)
-		packs, err := q.content()
-		require.NoError(t, err)
-		require.Len(t, packs, 4, "what came stays, and one was added: %v", packs)
+		require.Len(t, list(t, q.Packs()), 4, "what came stays, and one was added")
 	}
 	require.NoError(t, q.Promote(t.Context()))
 	mercilessly(t, here)

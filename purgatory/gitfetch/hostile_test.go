@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
 )
 
@@ -229,14 +230,14 @@ var hostilePackets = map[string]hostile{
 	"401": {func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", "Basic")
 		w.WriteHeader(401)
-	}, is(ErrAuth)},
-	"404":               {text(404, ""), is(ErrNotFound)},
+	}, is(gitfetch.ErrAuth)},
+	"404":               {text(404, ""), is(gitfetch.ErrNotFound)},
 	"500":               {text(500, ""), is(upload.ErrStatus)},
 	"bad packet length": {advert(func(w io.Writer) { fmt.Fprint(w, "zzzz") }), is(upload.ErrProtocol)},
 	"tiny packet":       {advert(func(w io.Writer) { fmt.Fprint(w, "0003") }), is(upload.ErrProtocol)},
 	"other hash": {advert(func(w io.Writer) {
 		fmt.Fprint(w, pkt("version 2\n"), pkt("fetch\n"), pkt("object-format=sha256\n"), "0000")
-	}), is(ErrFormat)},
+	}), is(gitfetch.ErrFormat)},
 	"unknown hash": {advert(func(w io.Writer) {
 		fmt.Fprint(w, pkt("version 2\n"), pkt("fetch\n"), pkt("object-format=md5\n"), "0000")
 	}), is(upload.ErrProtocol)},
@@ -262,14 +263,14 @@ var hostilePackets = map[string]hostile{
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}
-	}, is(ErrSlow)},
+	}, is(gitfetch.ErrSlow)},
 }
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 
 func limited(name string) func(error) bool {
 	return func(err error) bool {
-		var l *LimitError
+		var l *gitfetch.LimitError
 		return errors.As(err, &l) && l.Limit == name
 	}
 }
@@ -278,9 +279,9 @@ func noEscapes(err error) bool { return !strings.ContainsAny(err.Error(), "\x1b\
 
 var errStillMissing = errors.New("not what was asked for")
 
-func missingObject(err error) bool { return errors.Is(err, ErrUnwanted) }
+func missingObject(err error) bool { return errors.Is(err, gitfetch.ErrUnwanted) }
 
-func attempt(ctx context.Context, f *Fetcher, dir string, from graspsync.CloneURL, want nip34.ObjectID) error {
+func attempt(ctx context.Context, f *gitfetch.Fetcher, dir string, from graspsync.CloneURL, want nip34.ObjectID) error {
 	q, err := f.Quarantine(ctx, dir)
 	if err != nil {
 		return err

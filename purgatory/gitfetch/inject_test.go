@@ -1,10 +1,11 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // shim is a git that writes down its arguments and environment before it runs git.
@@ -68,7 +70,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	before := outside()
 	o := serve(t, there, nil)
 	path, log := shim(t)
-	f := fetcher(t, Config{Git: path})
+	f := fetcher(t, gitfetch.Config{Git: path})
 	rng := rand.New(rand.NewPCG(3, 4))
 
 	// 50,000 of them: those that become a value at all are used, many at once.
@@ -101,7 +103,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 		changes = changes[:100]
 	}
 	used := len(changes) + len(odd) + len(urls)
-	q, err := f.quarantines.open(inside)
+	q, err := f.Open(inside)
 	require.NoError(t, err)
 	for _, u := range urls {
 		_, _ = q.Fetch(t.Context(), u, append([]nip34.ObjectID{ids[0]}, odd[:min(len(odd), 5)]...))
@@ -161,7 +163,9 @@ func words(ids []nip34.ObjectID) (out []string) {
 func withoutConflicts(refs map[string]nip34.RefName) (out []nip34.RefName) {
 	folders := make(map[string]bool)
 	for name := range refs {
-		addFolders(folders, name)
+		for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {
+			folders[folder] = true
+		}
 	}
 	for name, r := range refs {
 		if !folders[name] {
@@ -193,7 +197,7 @@ func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	t.Setenv("GIT_TRACE", proof)
 	t.Setenv("GIT_DIR", "/nonexistent")
 	t.Setenv("GIT_SSH_COMMAND", helper)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	require.NoError(t, os.Unsetenv("GIT_DIR"))
 	o := serve(t, there, nil)
 	get(t, f, here, o.clone(t), tip)

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -24,6 +23,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -35,12 +35,12 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 	o := serve(t, there, nil)
 	for _, c := range []struct {
 		limit string
-		cfg   Config
+		cfg   gitfetch.Config
 	}{
-		{"pack bytes", Config{MaxPackBytes: 1000}},
-		{"pack objects", Config{MaxPackObjects: 119}},
-		{"advertisement bytes", Config{fixed: constants{MaxAdvertBytes: 50}}},
-		{"memory of git", Config{Memory: gitrun.NewMemory(1 << 20)}},
+		{"pack bytes", gitfetch.Config{MaxPackBytes: 1000}},
+		{"pack objects", gitfetch.Config{MaxPackObjects: 119}},
+		{"advertisement bytes", gitfetch.Config{}.With(gitfetch.Fixed{MaxAdvertBytes: 50})},
+		{"memory of git", gitfetch.Config{Memory: gitrun.NewMemory(1 << 20)}},
 	} {
 		t.Run(c.limit, func(t *testing.T) {
 			here := bare(t, nip34.SHA1)
@@ -58,56 +58,8 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 			require.Empty(t, children(t))
 		})
 	}
-	f := fetcher(t, Config{MaxPackObjects: 120})
+	f := fetcher(t, gitfetch.Config{MaxPackObjects: 120})
 	require.NoError(t, attempt(t.Context(), f, bare(t, nip34.SHA1), o.clone(t), ids[29]), "exactly the limit")
-}
-
-// The rate is counted over 30 s while something is waited for, and only then.
-func TestPromiseP30_Rate(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		bytes int64         // at a time
-		every time.Duration // so much
-		busy  bool          // we are waiting for the server
-		after time.Duration // refused after; 0: never
-	}{
-		{"1 byte a second", 1, time.Second, true, 30 * time.Second},
-		{"nothing", 0, time.Second, true, 30 * time.Second},
-		{"just enough", 1100, time.Second, true, 0},
-		{"just too little", 1 << 10, 1100 * time.Millisecond, true, 30 * time.Second},
-		{"in bursts", 31 << 10, 28 * time.Second, true, 0},
-		{"we are the slow ones", 0, time.Second, false, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cfg := Config{}.withDefaults()
-				free := func(string) (uint64, error) { return 2 << 30, nil }
-				r := &receiver{cfg: cfg, disk: &storage{free: free, least: cfg.MinFreeDisk}}
-				ctx, end := context.WithCancelCause(t.Context())
-				m := &meter{}
-				if c.busy {
-					m.Begin()
-				}
-				stop := r.watch(ctx, end, m, "")
-				began := time.Now()
-				for ctx.Err() == nil && time.Since(began) < 5*time.Minute {
-					m.Came(int(c.bytes))
-					select {
-					case <-time.After(c.every):
-					case <-ctx.Done():
-					}
-				}
-				stop()
-				if c.after == 0 {
-					require.NoError(t, ctx.Err())
-					end(nil)
-					return
-				}
-				require.ErrorIs(t, context.Cause(ctx), ErrSlow)
-				require.InDelta(t, c.after.Seconds(), time.Since(began).Seconds(), 6)
-			})
-		})
-	}
 }
 
 // The disk is looked at before the first request and while a pack comes.
@@ -128,17 +80,17 @@ func TestPromiseP30_FreeDisk(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	f := fetcher(t, Config{MinFreeDisk: 10})
-	f.disk.free = func(string) (uint64, error) { return left.Load(), nil }
+	f := fetcher(t, gitfetch.Config{MinFreeDisk: 10})
+	*f.Free() = func(string) (uint64, error) { return left.Load(), nil }
 	left.Store(9)
-	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), ErrDisk)
+	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), gitfetch.ErrDisk)
 	require.Empty(t, o.seen(), "no request without room for the answer")
 	left.Store(10)
-	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), ErrDisk)
+	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), gitfetch.ErrDisk)
 	require.Len(t, o.seen(), 2)
 	require.Equal(t, before, digest(t, here))
 	require.Empty(t, children(t))
-	f.disk.free = func(string) (uint64, error) { return 0, syscall.EIO }
+	*f.Free() = func(string) (uint64, error) { return 0, syscall.EIO }
 	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), syscall.EIO)
 }
 
@@ -160,7 +112,7 @@ esac
 	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		sendPack(packOf(object(3, []byte("x"))))(w, r)
 	})
-	f := fetcher(t, Config{Git: path, fixed: constants{Timeout: time.Second}})
+	f := fetcher(t, gitfetch.Config{Git: path}.With(gitfetch.Fixed{Timeout: time.Second}))
 	err := attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
 	require.True(t, limited("seconds")(err), "%v", err)
 	require.Equal(t, before, digest(t, here))
@@ -176,12 +128,6 @@ esac
 func gone(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")
-}
-
-// running returns the number of children that may run now.
-func (f *Fetcher) running() int {
-	used, _ := f.git.children.Stats()
-	return int(used)
 }
 
 // Never more children than allowed, and servers that take their time have none: they
@@ -200,13 +146,13 @@ func TestPromiseP30_Children(t *testing.T) {
 			dripping.Add(-1)
 		}
 	})
-	f := fetcher(t, Config{MaxChildren: 2, MaxFetches: 6})
+	f := fetcher(t, gitfetch.Config{MaxChildren: 2, MaxFetches: 6})
 	var mu sync.Mutex
 	most := 0
-	f.git.started = func(*exec.Cmd) {
+	*f.Started() = func(*exec.Cmd) {
 		mu.Lock()
 		defer mu.Unlock()
-		most = max(most, f.running())
+		most = max(most, f.Children())
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -216,7 +162,7 @@ func TestPromiseP30_Children(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return hanging.Load() == 6 }, time.Minute, time.Millisecond)
-	require.Eventually(t, func() bool { return f.running() == 0 }, time.Minute, time.Millisecond, "none while they drip")
+	require.Eventually(t, func() bool { return f.Children() == 0 }, time.Minute, time.Millisecond, "none while they drip")
 	here := configured(t, sample(t))
 	ours := sample(t)
 	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
@@ -233,7 +179,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	full, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, dir := range []string{here, "/another owner/r.git"} {
-		release, err := f.git.acquire(t.Context(), dir, false)
+		release, err := f.HoldChild(t.Context(), dir)
 		require.NoError(t, err)
 		defer release()
 	}
@@ -262,7 +208,7 @@ func TestPromiseP37_SlowServersKeepNobodyFromFetching(t *testing.T) {
 		}
 	})
 	honest := serve(t, there, nil)
-	f := fetcher(t, Config{MaxChildren: 1})
+	f := fetcher(t, gitfetch.Config{MaxChildren: 1})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 10 { // purgatory.Config.MaxHunts
@@ -293,23 +239,23 @@ func TestPromiseP36_Versions(t *testing.T) {
 		"git version two\\n":          "is no version of git",
 		"git version 2.9.9 (x y)\\nz": "want 2.39",
 	} {
-		_, err := New(t.Context(), Config{Dialer: dialer, Git: fake(text, 0)})
-		require.ErrorIs(t, err, ErrGit, text)
+		_, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, Git: fake(text, 0)})
+		require.ErrorIs(t, err, gitfetch.ErrGit, text)
 		require.ErrorContains(t, err, want)
 	}
-	_, err = New(t.Context(), Config{Dialer: dialer, Git: fake("git version 2.50.0", 1)})
-	require.ErrorIs(t, err, ErrGit)
-	_, err = New(t.Context(), Config{Dialer: dialer, Git: "/nonexistent/git"})
-	require.ErrorIs(t, err, ErrGit)
+	_, err = gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, Git: fake("git version 2.50.0", 1)})
+	require.ErrorIs(t, err, gitfetch.ErrGit)
+	_, err = gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, Git: "/nonexistent/git"})
+	require.ErrorIs(t, err, gitfetch.ErrGit)
 	// One that hangs kept a server from starting, without a word.
 	hangs := filepath.Join(t.TempDir(), "git")
 	require.NoError(t, os.WriteFile(hangs, []byte("#!/bin/sh\nexec sleep 100\n"), 0o700))
-	_, _, err = checkVersion(t.Context(), hangs, 50*time.Millisecond)
-	require.ErrorIs(t, err, ErrGit)
+	_, _, err = gitfetch.CheckVersion(t.Context(), hangs, 50*time.Millisecond)
+	require.ErrorIs(t, err, gitfetch.ErrGit)
 	require.ErrorContains(t, err, "no answer within 50ms")
 	for build, warned := range map[string]bool{"": false, "SHA-1: SHA1_DC\\n": false, "SHA-1: SHA1_APPLE\\n": true, "cpu: x\\nSHA-1: SHA1_OPENSSL\\n": true} {
 		var log strings.Builder
-		f, err := New(t.Context(), Config{
+		f, err := gitfetch.New(t.Context(), gitfetch.Config{
 			Dialer: dialer, Git: fake("git version 3.0.1\\n"+build, 0), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		require.NoError(t, err)
@@ -319,8 +265,8 @@ func TestPromiseP36_Versions(t *testing.T) {
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}
-	_, err = New(t.Context(), Config{MaxPackBytes: -1, MaxChildren: -1, MaxFetches: -1, UserAgent: "a\nb"})
-	require.ErrorIs(t, err, ErrConfig)
+	_, err = gitfetch.New(t.Context(), gitfetch.Config{MaxPackBytes: -1, MaxChildren: -1, MaxFetches: -1, UserAgent: "a\nb"})
+	require.ErrorIs(t, err, gitfetch.ErrConfig)
 	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren", "MaxFetches", "UserAgent"} {
 		require.ErrorContains(t, err, field)
 	}
@@ -331,29 +277,6 @@ func TestPromiseP35_OtherFormatRefused(t *testing.T) {
 	there, here := bare(t, nip34.SHA256), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 1)
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{})
-	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), ids[0]), ErrFormat)
-}
-
-// A server that has sent much may not take its time for the rest on the strength of that:
-// what counts is what came lately.
-func TestRateIsThatOfLately(t *testing.T) {
-	r := rater{least: 100}
-	total := int64(0)
-	for range 3 * rateSteps {
-		total += 1 << 20
-		_, slow := r.step(total, true)
-		require.False(t, slow)
-	}
-	for range rateSteps - 1 {
-		_, slow := r.step(total, true)
-		require.False(t, slow, "its time is not over")
-	}
-	came, slow := r.step(total, true)
-	require.True(t, slow)
-	require.Zero(t, came)
-	_, slow = r.step(total, false)
-	require.False(t, slow, "nothing is waited for")
-	_, slow = r.step(total, true)
-	require.False(t, slow, "it begins anew")
+	f := fetcher(t, gitfetch.Config{})
+	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), ids[0]), gitfetch.ErrFormat)
 }

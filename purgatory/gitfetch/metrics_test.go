@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // Which git is run can be seen from outside, whatever it says of itself.
@@ -25,7 +26,7 @@ func TestPromiseP36_VersionIsAMetric(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "git")
 		require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nprintf '%s\\n'\n", said), 0o700))
-		f, err := New(t.Context(), Config{Dialer: dialer, Git: path})
+		f, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, Git: path})
 		require.NoError(t, err)
 		registry := prometheus.NewPedanticRegistry()
 		require.NoError(t, registry.Register(f.Collector("graspsync")))

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -26,6 +27,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // TestMain has the folders of tests in memory, where there is such a place: there are
@@ -39,6 +41,29 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(sampleDir)
 		os.Exit(code)
 	}))
+}
+
+// Numbers and names of gitfetch that its users can see.
+const (
+	quarantinePrefix = "graspsync-quarantine-"
+	recordName       = "graspsync-maintenance"
+	keepNote         = "graspsync\n"
+	staleAfter       = time.Minute     // locks
+	leftAfter        = time.Hour       // files in objects
+	packingMost      = 2 * time.Second // the lock of packed-refs
+	fewPacks         = 8
+	fewRefs          = 64
+)
+
+// list returns the names of the files in a folder.
+func list(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 // git runs git as a user would, in the test's own world.
@@ -195,7 +220,7 @@ func (o *origin) clone(t testing.TB) graspsync.CloneURL {
 }
 
 // fetcher returns one that may reach the loopback.
-func fetcher(t testing.TB, cfg Config) *Fetcher {
+func fetcher(t testing.TB, cfg gitfetch.Config) *gitfetch.Fetcher {
 	t.Helper()
 	dialer, err := egress.NewDialer(egress.Config{
 		AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
@@ -205,7 +230,7 @@ func fetcher(t testing.TB, cfg Config) *Fetcher {
 	if cfg.MinFreeDisk == 0 {
 		cfg.MinFreeDisk = 1 << 20
 	}
-	f, err := New(t.Context(), cfg)
+	f, err := gitfetch.New(t.Context(), cfg)
 	require.NoError(t, err)
 	watched(t, f)
 	t.Cleanup(f.Close)
@@ -213,12 +238,12 @@ func fetcher(t testing.TB, cfg Config) *Fetcher {
 }
 
 // watched checks at the end of a test that nothing of a fetcher's is left.
-func watched(t testing.TB, f *Fetcher) {
+func watched(t testing.TB, f *gitfetch.Fetcher) {
 	files := &openFiles{}
-	f.disk.files = files
+	*f.Files() = files
 	t.Cleanup(func() {
 		if !t.Failed() {
-			f.idle(t)
+			f.Idle(t)
 			files.closed(t, "the end")
 		}
 	})
@@ -237,7 +262,7 @@ func leftovers(t testing.TB, dir string) (out []string) {
 	return out
 }
 
-func get(t testing.TB, f *Fetcher, dir string, from graspsync.CloneURL, ids ...nip34.ObjectID) {
+func get(t testing.TB, f *gitfetch.Fetcher, dir string, from graspsync.CloneURL, ids ...nip34.ObjectID) {
 	t.Helper()
 	q, err := f.Quarantine(t.Context(), dir)
 	require.NoError(t, err)
@@ -250,7 +275,7 @@ func get(t testing.TB, f *Fetcher, dir string, from graspsync.CloneURL, ids ...n
 }
 
 // fetcherTrusting is fetcher, which takes the certificate of a server for good.
-func fetcherTrusting(t testing.TB, cfg Config, srv *httptest.Server) *Fetcher {
+func fetcherTrusting(t testing.TB, cfg gitfetch.Config, srv *httptest.Server) *gitfetch.Fetcher {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AddCert(srv.Certificate())
@@ -259,7 +284,7 @@ func fetcherTrusting(t testing.TB, cfg Config, srv *httptest.Server) *Fetcher {
 	})
 	require.NoError(t, err)
 	cfg.Dialer, cfg.MinFreeDisk = dialer, 1<<20
-	f, err := New(t.Context(), cfg)
+	f, err := gitfetch.New(t.Context(), cfg)
 	require.NoError(t, err)
 	watched(t, f)
 	t.Cleanup(f.Close)

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What is set for the process that is killed: its git, and a repository.
@@ -23,7 +24,7 @@ const (
 // successor had the lock of.
 func TestGitEndsWithUs(t *testing.T) {
 	if program := os.Getenv(envGit); program != "" { // we are the one that is killed
-		_, err := fetcher(t, Config{Git: program}).Refs(t.Context(), os.Getenv(envRepository))
+		_, err := fetcher(t, gitfetch.Config{Git: program}).Refs(t.Context(), os.Getenv(envRepository))
 		require.NoError(t, err)
 		return
 	}

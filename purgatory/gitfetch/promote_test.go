@@ -1,7 +1,6 @@
-package gitfetch
+package gitfetch_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,13 +12,13 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // fetched is a quarantine with the tip of a new history in it, complete.
-func fetched(t testing.TB, f *Fetcher, here string, o *origin, ids ...nip34.ObjectID) *Quarantine {
+func fetched(t testing.TB, f *gitfetch.Fetcher, here string, o *origin, ids ...nip34.ObjectID) *gitfetch.Quarantine {
 	t.Helper()
-	q, err := f.quarantines.open(here)
+	q, err := f.Open(here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), ids)
 	require.NoError(t, err)
@@ -33,7 +32,7 @@ func fetched(t testing.TB, f *Fetcher, here string, o *origin, ids ...nip34.Obje
 // needed.
 func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	o := serve(t, there, nil)
 	main := ref(t, "refs/heads/main")
 	var old nip34.ObjectID
@@ -43,7 +42,7 @@ func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 	}
 	for range 2 { // the second time there is a history to build on
 		tip := history(t, there, "main", 5)[4]
-		q, err := f.quarantines.open(here)
+		q, err := f.Open(here)
 		require.NoError(t, err)
 		gc()
 		_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{tip})
@@ -82,9 +81,9 @@ func keeps(t testing.TB, dir string) []string {
 func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[4].id) // all of it unheld, but for what is wanted
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	o := serve(t, here, nil)
-	q, err := f.quarantines.open(here)
+	q, err := f.Open(here)
 	require.NoError(t, err)
 	// A server that takes for granted that we have the rest.
 	o.Config.Handler = sendPack(packOf(object(1, commits[4].body)))
@@ -105,19 +104,19 @@ func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	o := serve(t, there, nil)
 	q := fetched(t, f, here, o, tip)
 	folder := filepath.Join(here, "objects", "pack")
 	var steps []string
-	f.disk.synced = func(path string) {
+	*f.Synced() = func(path string) {
 		if path == folder {
 			steps = append(steps, "sync folder")
 			return
 		}
 		steps = append(steps, "sync "+filepath.Ext(path))
 	}
-	f.disk.placed = func(path string) {
+	*f.Placed() = func(path string) {
 		steps = append(steps, "place "+filepath.Ext(path))
 		if filepath.Ext(path) == ".idx" {
 			require.NotEmpty(t, keeps(t, here))
@@ -143,7 +142,7 @@ func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 func TestPromoteTwice(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	o := serve(t, there, nil)
 	require.NoError(t, fetched(t, f, here, o, tip).Promote(t.Context()))
 	require.NoError(t, f.Cleanup(t.Context(), here))
@@ -169,7 +168,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 		pack = append(pack, stored(3, fmt.Appendf(nil, "junk %d", i)))
 	}
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	o := serve(t, here, nil)
 	o.Config.Handler = sendPack(packOf(pack...))
 	q := fetched(t, f, here, o, commits[4].id)
@@ -197,10 +196,10 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 // A pack whose end was not indexed is not promoted, and does not outlive the error.
 func TestFetchLeavesNothingAfterAnError(t *testing.T) {
 	here := sample(t)
-	f := fetcher(t, Config{})
-	q, err := f.quarantines.open(here)
+	f := fetcher(t, gitfetch.Config{})
+	q, err := f.Open(here)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(q.packs()+"/pack-1.pack", nil, 0o600))
+	require.NoError(t, os.WriteFile(q.Packs()+"/pack-1.pack", nil, 0o600))
 	require.NoError(t, q.Promote(t.Context()))
 	packs, err := filepath.Glob(here + "/objects/pack/pack-1.*")
 	require.NoError(t, err)
@@ -209,25 +208,4 @@ func TestFetchLeavesNothingAfterAnError(t *testing.T) {
 	require.Error(t, err, "it was ended")
 	_, err = f.Quarantine(t.Context(), here+"/nowhere")
 	require.Error(t, err)
-}
-
-// An index that is not one is refused, whatever is in it.
-func FuzzReadIndex(f *testing.F) {
-	head := append([]byte(barerepo.IndexMark), make([]byte, 1024)...)
-	f.Add(head, []byte("ab"))
-	one := bytes.Clone(head)
-	one[len(one)-1] = 1
-	f.Add(append(one, make([]byte, 20)...), []byte(strings.Repeat("0", 40)))
-	f.Fuzz(func(t *testing.T, data, id []byte) {
-		for _, n := range []int{20, 32} {
-			x, err := readIndex(data, n)
-			if err != nil {
-				continue
-			}
-			if x.len()*n > len(data) {
-				t.Fatal("more ids than there is room for")
-			}
-			_ = packIndexes{x}.has(id)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"net/http"
@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // A host that answers as a git server is free of the budget of its address; no git
@@ -40,11 +41,11 @@ func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
 				AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Budget: budget, BudgetAllowed: true,
 			})
 			require.NoError(t, err)
-			f, err := New(t.Context(), Config{Dialer: dialer, MinFreeDisk: 1 << 20})
+			f, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20})
 			require.NoError(t, err)
 			t.Cleanup(f.Close)
 			for range 5 {
-				f.http.CloseIdleConnections()
+				f.Close()
 				require.NoError(t, attempt(t.Context(), f, bare(t, nip34.SHA1), o.clone(t), ids[1]))
 			}
 			hosts := budget.Export().Hosts
@@ -65,12 +66,12 @@ func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
 				AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Budget: budget, BudgetAllowed: true,
 			})
 			require.NoError(t, err)
-			f, err := New(t.Context(), Config{Dialer: dialer, MinFreeDisk: 1 << 20})
+			f, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20})
 			require.NoError(t, err)
 			t.Cleanup(f.Close)
 			require.Error(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]))
 			require.Eventually(t, func() bool { // a connection is idle, and ends, a moment after its answer was read
-				f.http.CloseIdleConnections()
+				f.Close()
 				before := budget.Export().Addresses // what is under way counts as failing just now
 				time.Sleep(2 * time.Millisecond)
 				return slices.Equal(before, budget.Export().Addresses)

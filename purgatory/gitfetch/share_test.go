@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"crypto/rand"
@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What came for one repository serves another one, and what both have stays where it
@@ -24,7 +25,7 @@ import (
 func TestShare(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, from, "main", 5)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	require.NoError(t, f.Share(t.Context(), from, to, ids[2:3]))
 	missing, err := f.Missing(t.Context(), to, ids)
 	require.NoError(t, err)
@@ -84,7 +85,7 @@ func TestShareTakesNoRoom(t *testing.T) {
 	git(t, from, "update-ref", "refs/heads/main", tip)
 	git(t, from, "repack", "-adq")
 	before := onDisk(t, root)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	main := ref(t, "refs/heads/main")
 	for _, owner := range []string{"a", "b", "c", "d", "e"} {
 		to := at(owner)
@@ -128,14 +129,14 @@ func TestRefusedCopiesCostNoPacking(t *testing.T) {
 	from := at("alice")
 	tips := heavy(t, from, 2, 400<<10)
 	var all []thing
-	for i := range fewExtra + 100 { // so much else that the pack is not shared
+	for i := range 1100 { // so much else that the pack is not shared
 		all = append(all, thing{packedBlob, fmt.Append(nil, "else ", i)})
 	}
 	place(t, from, all...)
 	git(t, from, "repack", "-adkq")
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	packed := 0
-	f.git.started = func(cmd *exec.Cmd) {
+	*f.Started() = func(cmd *exec.Cmd) {
 		if slices.Contains(cmd.Args, "pack-objects") {
 			packed++
 		}
@@ -147,13 +148,13 @@ func TestRefusedCopiesCostNoPacking(t *testing.T) {
 	require.Equal(t, tips[1:], missing)
 	require.Positive(t, packed)
 	packed = 0
-	f.sharer.copied.Add(ownerOf(to), maxCopies/copiesShare-400<<10)
-	require.ErrorIs(t, f.Share(t.Context(), from, to, tips[1:]), errCopies)
+	f.Copied(to, 512<<20-400<<10) // an eighth of 4 GiB
+	require.ErrorContains(t, f.Share(t.Context(), from, to, tips[1:]), "too much was copied")
 	require.Zero(t, packed)
 	other := at("eve")
 	require.NoError(t, f.Share(t.Context(), from, other, tips[1:]))
-	f.sharer.copied.Add("", maxCopies)
-	require.ErrorIs(t, f.Share(t.Context(), from, at("dave"), tips[:1]), errCopies)
+	f.Copied(other, 4<<30)
+	require.ErrorContains(t, f.Share(t.Context(), from, at("dave"), tips[:1]), "too much was copied")
 }
 
 // owners makes empty repositories in folders of their owners.

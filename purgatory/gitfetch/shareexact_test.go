@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
@@ -23,86 +24,73 @@ import (
 // objects; what is in no pack is copied besides.
 func TestWhichPacksAreShared(t *testing.T) {
 	racetest.Amounts(t)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	for _, more := range []int{0, 1} {
 		dir := bare(t, nip34.SHA1)
-		o := blobs("needed", 1)[0]
-		id := oid(t, fmt.Sprintf("%x", o.id()))
+		o, alone := blobs("needed", 1)[0], blobs("in no pack", 1)[0]
 		base := place(t, dir, append(blobs("else", 2+1000-1+more), o)...)
-		other := place(t, dir, blobs("another pack", 10)...)
-		ask := id.String() + "\n"
-		bases, loose, err := f.sharer.packsOf(t.Context(), dir, []byte(ask), 20)
-		require.NoError(t, err)
-		if more > 0 {
-			require.Empty(t, bases)
-			require.True(t, loose)
-			continue
-		}
-		require.Equal(t, []string{base}, bases)
-		require.False(t, loose)
-		alone := blobs("in no pack", 1)[0]
+		place(t, dir, blobs("another pack", 10)...)
 		loosen(t, dir, alone)
-		bases, loose, err = f.sharer.packsOf(t.Context(), dir, fmt.Appendf([]byte(ask), "%x\n", alone.id()), 20)
-		require.NoError(t, err)
-		require.Equal(t, []string{base}, bases)
-		require.True(t, loose)
-		require.NotContains(t, bases, other)
+		ids := []nip34.ObjectID{oid(t, fmt.Sprintf("%x", o.id())), oid(t, fmt.Sprintf("%x", alone.id()))}
+		one, both := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+		require.NoError(t, f.Share(t.Context(), dir, one, ids[:1]))
+		require.Len(t, bases(t, one), 1)
+		require.Equal(t, more == 0, slices.Contains(bases(t, one), base))
+		require.NoError(t, f.Share(t.Context(), dir, both, ids))
+		require.Len(t, bases(t, both), 2)
 	}
 }
 
 // A pack gets its second name in an order that a crash may cut off anywhere: what it was put
 // there for is listed first, then come its mark and what git does not look for, all on the
-// disk, then the indexes.
+// disk, then the indexes. What has gone meanwhile is missing still.
 func TestOrderOfASecondName(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
-	a, b := place(t, from, blobs("a", 2)...), place(t, from, blobs("b", 2)...)
-	rev := filepath.Join(from, "objects", "pack", b+".rev")
-	require.NoError(t, os.WriteFile(rev, nil, 0o600))
-	steps := &noted{to: to}
-	f.disk.files = steps
-	all, err := f.sharer.linkPacks(from, to, []string{a, b, "pack-gone"})
-	require.NoError(t, err)
-	require.True(t, all, "what has gone meanwhile is missing still")
-	short := map[string]string{a: "a", b: "b", "pack-gone": "gone"}
+	f := fetcher(t, gitfetch.Config{})
+	var ids []nip34.ObjectID
+	for _, name := range []string{"a", "b", "c"} {
+		made := blobs(name, 1)
+		place(t, from, made...)
+		ids = append(ids, oid(t, fmt.Sprintf("%x", made[0].id())))
+	}
+	packs := bases(t, from)
+	a, b, gone := packs[0], packs[1], packs[2]
+	require.NoError(t, os.WriteFile(filepath.Join(from, "objects", "pack", b+".rev"), nil, 0o600))
+	steps := &noted{to: to, goes: filepath.Join(from, "objects", "pack", gone+".pack")}
+	*f.Files() = steps
+	require.NoError(t, f.Share(t.Context(), from, to, ids))
+	names := strings.NewReplacer(a, "a", b, "b", gone, "gone")
 	for i, step := range steps.steps {
-		for base, name := range short {
-			step = strings.ReplaceAll(step, base, name)
-		}
-		steps.steps[i] = step
+		steps.steps[i] = names.Replace(step)
 	}
 	require.Equal(t, []string{
-		"open a.keep", "link a.pack", "link a.rev", "sync a.keep",
+		"open a.keep", "link a.pack", "sync a.keep",
 		"open b.keep", "link b.pack", "link b.rev", "sync b.keep",
 		"open gone.keep", "link gone.pack", "remove gone.keep",
 		"sync pack", "link a.idx", "link b.idx", "sync pack",
-	}, steps.steps)
+	}, slices.DeleteFunc(steps.steps, func(s string) bool {
+		return s == "link a.rev" || strings.HasPrefix(s, "open ") && !strings.HasSuffix(s, ".keep") // it has none; reading
+	}))
 	git(t, to, "fsck", "--strict")
-	require.NoFileExists(t, filepath.Join(to, "objects", "pack", "pack-gone.keep"))
-
-	steps.steps = nil
-	all, err = f.sharer.linkPacks(from, to, nil)
+	require.NoFileExists(t, filepath.Join(to, "objects", "pack", gone+".keep"))
+	missing, err := f.Missing(t.Context(), to, ids)
 	require.NoError(t, err)
-	require.True(t, all)
-	require.Empty(t, steps.steps)
-	all, err = f.sharer.linkPacks(from, to, []string{a, b})
-	require.NoError(t, err)
-	require.True(t, all, "they have them already")
-	f.disk.files = &faultyFiles{apart: true}
-	all, err = f.sharer.linkPacks(from, bare(t, nip34.SHA1), []string{a, b})
-	require.NoError(t, err)
-	require.False(t, all)
+	require.Len(t, missing, 1)
 }
 
 // noted are files that note what is changed in a repository.
 type noted struct {
 	openFiles
 	to    string
+	goes  string // a file that is removed at the first link
 	steps []string
 }
 
 func (n *noted) note(op, path string) {
 	if strings.HasPrefix(path, n.to) {
+		if op == "link" {
+			_ = os.Remove(n.goes)
+		}
 		n.steps = append(n.steps, op+" "+filepath.Base(path))
 	}
 }
@@ -142,20 +130,20 @@ func (n *noted) Rename(from, to string) error {
 func TestSharingLeavesOut(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, from, "main", 3)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	git(t, to, "fetch", "-q", from, ids[1].String()+":refs/heads/main")
 	var asked []string
-	f.git.started = func(cmd *exec.Cmd) {
+	*f.Started() = func(cmd *exec.Cmd) {
 		if slices.Contains(cmd.Args, "--disk-usage") {
 			asked = append(asked, "copied")
 		}
 	}
 	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
 	require.Empty(t, asked)
-	f.disk.free = func(string) (uint64, error) { return 0, nil }
-	require.ErrorIs(t, f.Share(t.Context(), from, to, ids[2:]), ErrDisk)
+	*f.Free() = func(string) (uint64, error) { return 0, nil }
+	require.ErrorIs(t, f.Share(t.Context(), from, to, ids[2:]), gitfetch.ErrDisk)
 	require.Empty(t, asked)
-	f.disk.free = func(string) (uint64, error) { return 1 << 40, nil }
+	*f.Free() = func(string) (uint64, error) { return 1 << 40, nil }
 	was := bases(t, to)
 	require.NoError(t, f.Share(t.Context(), from, to, ids[2:]))
 	require.Equal(t, []string{"copied"}, asked)
@@ -166,7 +154,7 @@ func TestSharingLeavesOut(t *testing.T) {
 		}
 	}
 	require.Len(t, came, 1)
-	x, err := barerepo.OpenIndex(osFiles{}, filepath.Join(to, "objects", "pack", came[0]+".idx"), 20)
+	x, err := barerepo.OpenIndex(gitfetch.OSFiles{}, filepath.Join(to, "objects", "pack", came[0]+".idx"), 20)
 	require.NoError(t, err)
 	defer x.Close()
 	need := strings.Fields(git(t, from, "rev-list", "--objects", "--no-object-names", ids[2].String(), "^"+ids[1].String()))

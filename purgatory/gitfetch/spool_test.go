@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What came before a server said that it lacks an object is not taken for the beginning
@@ -31,7 +32,7 @@ func TestTrapG7_LacksInTheMiddleOfAPack(t *testing.T) {
 		})(w, r)
 	})
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	q, err := f.Quarantine(t.Context(), here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{absent, tip})

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"os"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // folder is one of packs beside a repository, as a push for an event that is not here
@@ -35,7 +36,7 @@ func folder(t *testing.T, from, beside, revisions string) string {
 // stranger has chosen what else is there. The folder stays.
 func TestTake(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	ids := history(t, there, "main", 5)
 	junk := history(t, there, "junk", 1)[0]
 	from := folder(t, there, here, ids[4].String()+"\n"+junk.String()+"\n")
@@ -63,7 +64,7 @@ func TestTake(t *testing.T) {
 // ref, and is to be collected.
 func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	ids := history(t, there, "main", 5)
 	require.NoError(t, f.Take(t.Context(), here, folder(t, there, here, ids[3].String()+"\n"), ids[3:4]))
 	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
@@ -78,15 +79,15 @@ func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
 // left of the attempt.
 func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	ids := history(t, there, "main", 5)
 	git(t, here, "fetch", "-q", there, "main")
 	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
 	empty := bare(t, nip34.SHA1)
 	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), purgatory.ErrNotServed)
 	require.ErrorIs(t, f.Take(t.Context(), empty, from+"/nowhere", ids[4:]), os.ErrNotExist)
-	f.disk.free = func(string) (uint64, error) { return 0, nil }
-	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), ErrDisk)
+	*f.Free() = func(string) (uint64, error) { return 0, nil }
+	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), gitfetch.ErrDisk)
 	require.Empty(t, leftovers(t, empty))
 	require.Empty(t, keeps(t, empty))
 	packs, err := filepath.Glob(empty + "/objects/pack/*")
@@ -94,33 +95,25 @@ func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	require.Empty(t, packs)
 }
 
-// A folder on another disk, where a file can't have a second name.
+// A folder on another disk, where a file can't have a second name, is copied.
 func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), []byte("text"), 0o600))
-	require.Error(t, link(osFiles{}, filepath.Join(dir, "nowhere"), filepath.Join(dir, "b")))
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700)) // has no second name either
-	require.Error(t, link(osFiles{}, filepath.Join(dir, "folder"), filepath.Join(dir, "c")))
-	require.NoError(t, link(osFiles{}, filepath.Join(dir, "a"), filepath.Join(dir, "d")))
-	shm := "/dev/shm"
-	if _, err := os.Stat(shm); err == nil {
-		other, err := os.MkdirTemp(shm, "take")
-		require.NoError(t, err)
-		defer os.RemoveAll(other)
-		require.NoError(t, link(osFiles{}, filepath.Join(dir, "a"), filepath.Join(other, "a")))
-		text, err := os.ReadFile(filepath.Join(other, "a"))
-		require.NoError(t, err)
-		require.Equal(t, "text", string(text))
-	}
+	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, gitfetch.Config{})
+	*f.Files() = &faultyFiles{apart: true}
+	ids := history(t, there, "main", 2)
+	require.NoError(t, f.Take(t.Context(), here, folder(t, there, here, ids[1].String()+"\n"), ids[1:]))
+	missing, err := f.Missing(t.Context(), here, ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
 }
 
 // A pack of just what is needed, which is what git pushes, is not made anew.
 func TestTakeJustWhatIsNeeded(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	tip := history(t, there, "main", 5)[4]
 	from := folder(t, there, here, tip.String()+"\n")
-	f.git.started = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }
+	*f.Started() = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }
 	require.NoError(t, f.Take(t.Context(), here, from, []nip34.ObjectID{tip}))
 	came, err := filepath.Glob(from + "/pack/*.pack")
 	require.NoError(t, err)

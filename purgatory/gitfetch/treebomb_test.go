@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // A commit of 12 objects that stands for ten thousand million files, since each folder has the
@@ -33,7 +34,7 @@ func TestTreeBombCostsItsObjects(t *testing.T) {
 	git(t, there, "update-ref", "refs/heads/main", tip.String())
 	git(t, there, "repack", "-adq")
 	o := serve(t, there, nil)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	peaks := watchChildren(f)
 	main := ref(t, "refs/heads/main")
 	k := keeping(t, f, here)

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"context"
@@ -17,12 +17,13 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // faultyGit has the n-th child fail.
-func faultyGit(f *Fetcher, n int) (failed *string) {
+func faultyGit(f *gitfetch.Fetcher, n int) (failed *string) {
 	done, failed := 0, new(string)
-	f.git.started = func(cmd *exec.Cmd) {
+	*f.Started() = func(cmd *exec.Cmd) {
 		if done++; done == n {
 			*failed = strings.Join(cmd.Args, " ")
 			cmd.Path = "/bin/false"
@@ -34,7 +35,7 @@ func faultyGit(f *Fetcher, n int) (failed *string) {
 // chore is something that is done to a repository of ours.
 type chore struct {
 	make func(dir string) (holds []nip34.ObjectID) // the repository, and what it must not lose
-	do   func(f *Fetcher, dir string) error
+	do   func(f *gitfetch.Fetcher, dir string) error
 	// untold is what may fail without a word: nothing is lost by it, and it is tried again.
 	untold func(what string) bool
 }
@@ -50,8 +51,8 @@ func chores(t *testing.T) map[string]chore {
 		}
 	}
 	var keep []nip34.ObjectID
-	maintain := func(now bool) func(f *Fetcher, dir string) error {
-		return func(f *Fetcher, dir string) error {
+	maintain := func(now bool) func(f *gitfetch.Fetcher, dir string) error {
+		return func(f *gitfetch.Fetcher, dir string) error {
 			k := keeping(t, f, dir, keep...)
 			k.how.Now, k.how.Prune = now, now
 			_, err := f.Maintain(t.Context(), k.how)
@@ -109,7 +110,7 @@ func chores(t *testing.T) map[string]chore {
 				}
 				return []nip34.ObjectID{main}
 			},
-			do: func(f *Fetcher, dir string) error { return f.Cleanup(t.Context(), dir) },
+			do: func(f *gitfetch.Fetcher, dir string) error { return f.Cleanup(t.Context(), dir) },
 			untold: func(what string) bool { // what is left is ours still the next time
 				return strings.HasSuffix(what, ".keep")
 			},
@@ -120,7 +121,9 @@ func chores(t *testing.T) map[string]chore {
 				git(t, dir, "update-ref", "refs/heads/gone", main.String())
 				return []nip34.ObjectID{main}
 			},
-			do:     func(f *Fetcher, dir string) error { return realign(t.Context(), f, dir, ref(t, "refs/heads/other")) },
+			do: func(f *gitfetch.Fetcher, dir string) error {
+				return realign(t.Context(), f, dir, ref(t, "refs/heads/other"))
+			},
 			untold: func(what string) bool { return strings.HasSuffix(what, " HEAD") }, // it is written anew
 		},
 	}
@@ -128,7 +131,7 @@ func chores(t *testing.T) map[string]chore {
 
 // realign makes a branch of another name the only one, and HEAD. Refs that are as they
 // should be are none of its business.
-func realign(ctx context.Context, f *Fetcher, dir string, to nip34.RefName) error {
+func realign(ctx context.Context, f *gitfetch.Fetcher, dir string, to nip34.RefName) error {
 	refs, err := f.Refs(ctx, dir)
 	if err != nil {
 		return err
@@ -160,18 +163,18 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			model := bare(t, nip34.SHA1)
 			holds := c.make(model)
-			whole := fetcher(t, Config{})
+			whole := fetcher(t, gitfetch.Config{})
 			done := result(t, whole, c, model)
 			for _, git := range []bool{false, true} {
 				for n := range racetest.Steps(5) {
 					dir := copyOf(t, model)
-					f := fetcher(t, Config{})
+					f := fetcher(t, gitfetch.Config{})
 					faults := &faultyFiles{}
 					what := &faults.what
 					if git {
 						what = faultyGit(f, n)
 					} else {
-						faults.n, f.disk.files = n, faults
+						faults.n, *f.Files() = n, faults
 					}
 					err := c.do(f, dir)
 					faults.closed(t, *what)
@@ -186,7 +189,7 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 					} else if !git && !errors.Is(err, purgatory.ErrInUse) { // it can't tell what is there
 						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)
 					}
-					f.disk.files, f.git.started = osFiles{}, nil
+					*f.Files(), *f.Started() = gitfetch.OSFiles{}, nil
 					if testing.Short() && n%4 != 1 { // what comes of it takes longer to find out
 						continue
 					}
@@ -212,7 +215,7 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 }
 
 // result does a chore without faults, in a copy.
-func result(t *testing.T, f *Fetcher, c chore, model string) map[string]int {
+func result(t *testing.T, f *gitfetch.Fetcher, c chore, model string) map[string]int {
 	dir := copyOf(t, model)
 	require.NoError(t, c.do(f, dir))
 	return outcome(t, dir)

@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // Between the walk of what came and its promotion refs may go that had a part of it.
@@ -14,7 +15,7 @@ func TestWhatRefsHadIsNeededWhenTheyGo(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
 	from := serve(t, there, nil).clone(t)
-	f := fetcher(t, Config{})
+	f := fetcher(t, gitfetch.Config{})
 	get(t, f, here, from, ids[1])
 	main := ref(t, "refs/heads/main")
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: ids[1]}}, main))

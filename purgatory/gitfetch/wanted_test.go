@@ -1,4 +1,4 @@
-package gitfetch
+package gitfetch_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What completes an object that came before is of use without it; what nobody asked for
@@ -16,8 +17,8 @@ func TestPromiseP17_OnlyWhatIsWantedIsKept(t *testing.T) {
 	g, commits := chain(t)
 	there := g.loose(t, nip34.ObjectID{})
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, Config{})
-	q, err := f.quarantines.open(here)
+	f := fetcher(t, gitfetch.Config{})
+	q, err := f.Open(here)
 	require.NoError(t, err)
 	want := []nip34.ObjectID{commits[4].id}
 	var ids strings.Builder
@@ -29,16 +30,16 @@ func TestPromiseP17_OnlyWhatIsWantedIsKept(t *testing.T) {
 			rest = append(rest, object(map[string]byte{"tree": 2, "blob": 3}[n.kind], n.body))
 		}
 	}
-	gitIn(t, there, ids.String(), "pack-objects", "-q", q.packs()+"/pack")
-	before := digest(t, q.path())
+	gitIn(t, there, ids.String(), "pack-objects", "-q", q.Packs()+"/pack")
+	before := digest(t, q.Path())
 
 	o := serve(t, here, nil)
 	o.Config.Handler = sendPack(packOf(object(3, []byte("junk"))))
 	n, err := q.Fetch(t.Context(), o.clone(t), want)
-	require.ErrorIs(t, err, ErrUnwanted)
+	require.ErrorIs(t, err, gitfetch.ErrUnwanted)
 	require.ErrorIs(t, err, purgatory.ErrNotServed)
 	require.Positive(t, n)
-	require.Equal(t, before, digest(t, q.path()))
+	require.Equal(t, before, digest(t, q.Path()))
 
 	o.Config.Handler = sendPack(packOf(rest...))
 	_, err = q.Fetch(t.Context(), o.clone(t), want)
