@@ -159,8 +159,9 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
 	dir := t.TempDir()
-	log, shim := filepath.Join(dir, "log"), filepath.Join(dir, "git")
-	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -d >> %s\nulimit -Hd >> %s\nexec %s \"$@\"\n", log, log, real), 0o700))
+	log, cpu, shim := filepath.Join(dir, "log"), filepath.Join(dir, "cpu"), filepath.Join(dir, "git")
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil,
+		"#!/bin/sh\nulimit -d >> %s\nulimit -Hd >> %s\nulimit -Ht >> %s\nexec %s \"$@\"\n", log, log, cpu, real), 0o700))
 	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
@@ -173,6 +174,12 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 		n, err := strconv.Atoi(kib)
 		require.NoError(t, err)
 		require.LessOrEqual(t, n, 256<<10)
+	}
+	seen, err = os.ReadFile(cpu)
+	require.NoError(t, err)
+	require.Len(t, strings.Fields(string(seen)), len(limits)/2)
+	for _, seconds := range strings.Fields(string(seen)) {
+		require.Equal(t, "1801", seconds, "of processor time: the 30 min of a push, and no child has more")
 	}
 }
 

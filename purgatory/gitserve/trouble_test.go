@@ -1,0 +1,201 @@
+package gitserve_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/sync/relaytest"
+)
+
+// unreadable is a folder in which some paths can't be read.
+type unreadable struct {
+	gitserve.Folder
+	fails func(name string) bool
+}
+
+func (u unreadable) broken(name string) error {
+	if u.fails(name) {
+		return &fs.PathError{Op: "read", Path: name, Err: syscall.EIO}
+	}
+	return nil
+}
+
+func (u unreadable) Stat(name string) (fs.FileInfo, error) {
+	if err := u.broken(name); err != nil {
+		return nil, err
+	}
+	return u.Folder.Stat(name)
+}
+
+func (u unreadable) ReadFile(name string) ([]byte, error) {
+	if err := u.broken(name); err != nil {
+		return nil, err
+	}
+	return u.Folder.ReadFile(name)
+}
+
+func (u unreadable) FS() fs.FS { return unreadableTree{u.Folder.FS(), u} }
+
+type unreadableTree struct {
+	fs.FS
+	u unreadable
+}
+
+func (t unreadableTree) ReadDir(name string) ([]fs.DirEntry, error) {
+	if err := t.u.broken(name); err != nil {
+		return nil, err
+	}
+	return fs.ReadDir(t.FS, name)
+}
+
+// openUnreadable opens a folder in which some paths can't be read.
+func openUnreadable(dir string, fails func(name string) bool) (*gitserve.Repositories, error) {
+	return gitserve.OpenAt(dir, func(root gitserve.Folder) gitserve.Folder { return unreadable{root, fails} })
+}
+
+// pushMore pushes a commit with a file of n random bytes to main.
+func (r *rig) pushMore(t *testing.T, n int) (string, error) {
+	t.Helper()
+	tip, _ := r.file(t, "f", random(t, n))
+	r.says(map[string]string{"refs/heads/main": tip})
+	return try(t, r.work, "push", "-f", r.repo(), "main")
+}
+
+// While git can't measure the pull requests of an owner, they count as large as they may be. Pushes to that
+// owner were refused, each after 20 s, because a stranger can make git fail there.
+func TestPullRequestsThatCanNotBeMeasuredRefuseNothing(t *testing.T) {
+	real, err := exec.LookPath("git")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	shim, asked := filepath.Join(dir, "git"), filepath.Join(dir, "asked")
+	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil,
+		"#!/bin/sh\ncase \"$*\" in *--disk-usage*) echo x >> %s; exit 1;; esac\nexec %s \"$@\"\n", asked, real), 0o700))
+	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim, MaxOwnerBytes: 1 << 20}, gitserve.Config{})
+	for range 3 {
+		out, err := r.pushMore(t, 600_000)
+		require.NoError(t, err, "there is room for the owner and for pull requests: %s", out)
+	}
+	out, err := r.pushMore(t, 600_000)
+	require.Error(t, err)
+	require.Contains(t, out, refusedOwner)
+	seen, err := os.ReadFile(asked)
+	require.NoError(t, err)
+	require.Equal(t, "x\n", string(seen), "once in a minute")
+}
+
+// An owner whose folder can't be read is the only one whose repositories are not counted, and takes no push.
+func TestOneOwnerThatCanNotBeMeasured(t *testing.T) {
+	r := rigWith(t, gitserve.RepositoriesConfig{MaxBytes: 1 << 20}, gitserve.Config{})
+	var folders []string
+	for _, name := range []string{"a", "b", "c", "d"} {
+		ref := relaytest.NewKey(name).Ref("x")
+		require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
+		folders = append(folders, hashed(ref))
+		pack := filepath.Join(r.repos.Dir(), hashed(ref), "objects", "pack", "pack-1.pack")
+		require.NoError(t, os.WriteFile(pack, make([]byte, 400<<10), 0o600))
+	}
+	r.repos.SetFolder(func(root gitserve.Folder) gitserve.Folder {
+		return unreadable{root, func(name string) bool { return name == path.Dir(folders[0]) }}
+	})
+	require.Eventually(t, func() bool { // the others are measured beside the first push
+		out, err := r.pushMore(t, 10)
+		return err != nil && strings.Contains(out, refusedFull)
+	}, time.Minute, 10*time.Millisecond)
+	out, err := try(t, r.work, "push", r.url+"/"+relaytest.NewKey("a").Npub()+"/x.git", "main")
+	require.Error(t, err, out)
+	require.NotContains(t, out, refusedFull)
+}
+
+// A start that can't read what was pushed for an event, or the repository it is for, fails and removes nothing.
+func TestStagedStaysThoughItCanNotBeRead(t *testing.T) {
+	r := newRig(t, gitserve.Config{})
+	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+stranger(1))
+	for _, name := range []string{"HEAD", noteName} {
+		dir := copyTree(t, r.repos.Dir())
+		_, err := openUnreadable(dir, func(p string) bool { return path.Base(p) == name })
+		require.ErrorIs(t, err, syscall.EIO, name)
+		repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
+		require.NoError(t, err)
+		require.Len(t, repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), 1, name)
+		require.NoError(t, repos.Close())
+	}
+}
+
+// A start that fails keeps the marks of the pushes that kill -9 ended: the next start removes their locks.
+func TestMarksStayUntilTheirLocksAreGone(t *testing.T) {
+	r := newRig(t, gitserve.Config{})
+	dir := copyTree(t, r.repos.Dir())
+	lock := filepath.Join(dir, hashed(owner.Ref("x")), "refs", "heads", "main.lock")
+	marked := filepath.Join(dir, mark(owner.Ref("x")))
+	for _, name := range []string{lock, marked} {
+		require.NoError(t, os.WriteFile(name, nil, 0o600))
+	}
+	_, err := openUnreadable(dir, func(p string) bool { return strings.HasPrefix(p, hashed(owner.Ref("x"))) })
+	require.ErrorIs(t, err, syscall.EIO)
+	require.FileExists(t, marked)
+	repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, repos.Close()) }()
+	require.NoFileExists(t, marked)
+	require.NoFileExists(t, lock)
+}
+
+// Without [gitserve.Config.Client] a public address is a client, a /64 of IPv6 as a whole, and has a part of the
+// requests. Private addresses have none, because a proxy has one of these.
+func TestClientsWithoutAConfig(t *testing.T) {
+	for _, c := range []struct {
+		first, second string
+		code          int
+	}{
+		{"203.0.113.1:1", "203.0.113.1:2", http.StatusServiceUnavailable},
+		{"203.0.113.1:1", "203.0.113.2:1", http.StatusOK},
+		{"[::ffff:203.0.113.1]:1", "203.0.113.1:2", http.StatusServiceUnavailable},
+		{"[2001:db8::1]:1", "[2001:db8::2]:1", http.StatusServiceUnavailable},
+		{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1", http.StatusOK},
+		{"10.0.0.1:1", "10.0.0.1:2", http.StatusOK},
+		{"127.0.0.1:1", "127.0.0.1:2", http.StatusOK},
+		{"@", "@", http.StatusOK}, // a Unix socket
+	} {
+		r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{MaxReaders: 8, MaxPerClient: 1, Wait: 50 * time.Millisecond}))
+		ask := func(from string, body io.Reader) int {
+			req := httptest.NewRequest("POST", "/"+owner.Npub()+"/x.git/"+uploadPack, body)
+			req.RemoteAddr = from
+			w := httptest.NewRecorder()
+			r.git.Before(http.NotFoundHandler()).ServeHTTP(w, req)
+			return w.Code
+		}
+		ended, body := make(chan struct{}), &waiting{more: make(chan struct{})}
+		go func() {
+			defer close(ended)
+			ask(c.first, body)
+		}()
+		r.taken(t, "requests", "fetch", 1)
+		require.Equal(t, c.code, ask(c.second, strings.NewReader("0000")), "%s beside %s", c.second, c.first)
+		close(body.more)
+		<-ended
+	}
+}
+
+// waiting is a body that ends when the test lets it.
+type waiting struct{ more chan struct{} }
+
+func (e *waiting) Read([]byte) (int, error) {
+	<-e.more
+	return 0, errors.New("gone")
+}
