@@ -3,7 +3,6 @@ package gitfetch
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,12 +74,6 @@ func (f *Fetcher) HoldChild(ctx context.Context, dir string) (release func(), er
 func (f *Fetcher) HoldFetch(ctx context.Context) (release func(), err error) {
 	place, err := f.receiver.fetching.Acquire(ctx, limit.Stranger{}, 1)
 	return func() { place.Release() }, err
-}
-
-// Copied adds to the bytes that were copied today for the owner of dir.
-func (f *Fetcher) Copied(dir string, bytes int64) {
-	f.sharer.copied.Add(filepath.Dir(dir), bytes)
-	f.sharer.copied.Add("", bytes)
 }
 
 // Watch returns a context that ends as that of a fetch does whose bytes the meter counts.

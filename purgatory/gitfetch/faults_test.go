@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,7 +167,6 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 		git(t, inPacks, "repack", "-dq")
 	}
 	type step func(f *gitfetch.Fetcher, here string) error
-	shares := map[string]bool{"link": true, "more": true, "apart, share": true}
 	for name, run := range map[string]step{
 		"fetch": func(f *gitfetch.Fetcher, here string) (err error) {
 			q, err := f.Open(here)
@@ -244,8 +242,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)
 					}
 					if err == nil { // where it can't be linked it is copied
-						sharing := !ofGit && shares[name] && slices.Contains([]string{".keep", ".pack", ".rev"}, filepath.Ext(*what))
-						require.True(t, sharing || name == "take" && strings.HasPrefix(*what, "link"), "%d: not told: %s", n, *what)
+						require.True(t, strings.HasPrefix(*what, "link"), "%d: not told: %s", n, *what)
 						missing, err := f.Missing(t.Context(), here, ids)
 						require.NoError(t, err)
 						require.Empty(t, missing, "%d: %s", n, *what)

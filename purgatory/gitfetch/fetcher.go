@@ -33,7 +33,6 @@ type Fetcher struct {
 	http        *http.Client
 	receiver    *receiver
 	quarantines *quarantines
-	sharer      *sharer
 	maintainer  *maintainer
 }
 
@@ -71,9 +70,6 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		version: version, git: git, disk: storage, objects: objects, parts: parts,
 		refs: &refStore{git: git, disk: storage, objects: objects},
 		http: client, receiver: receiver, quarantines: quarantines,
-		sharer: &sharer{
-			git: git, disk: storage, objects: objects, quarantines: quarantines, copied: limit.NewDaily[string](maxRemembered), log: cfg.Logger,
-		},
 		maintainer: newMaintainer(git, storage, objects),
 	}, nil
 }
@@ -160,22 +156,6 @@ func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantin
 	return f.quarantines.open(dir)
 }
 
-// Take implements [purgatory.GitFetcher]. What lies there was indexed and checked when it
-// came; what it needs is walked as after a fetch.
-func (f *Fetcher) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
-	q, err := f.quarantines.open(dir)
-	if err != nil {
-		return err
-	}
-	if err := q.take(ctx, from, ids); err != nil {
-		return errors.Join(fmt.Errorf("taking objects: %w", err), q.Discard())
-	}
-	if err := q.Promote(ctx); err != nil {
-		return errors.Join(fmt.Errorf("taking objects: %w", err), q.Discard())
-	}
-	return nil
-}
-
 // Cleanup implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
 // young locks may be those of an operator.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
@@ -213,15 +193,6 @@ const packingMost = 2 * time.Second
 // what is, after a look at what was named since.
 func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
 	return f.maintainer.maintain(ctx, how)
-}
-
-// Share implements [purgatory.GitFetcher]. The packs of the first repository get a second name
-// in the other one: that takes no room on the disk, whoever asks for it and how often, and
-// neither repository needs the other afterwards. What both have is left out, as far as
-// the refs of the second one tell. Where packs would bring much that is not needed, or
-// can't have two names, what is needed is copied, so many bytes a day.
-func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
-	return f.sharer.share(ctx, from, to, ids)
 }
 
 // Weigh implements [purgatory.GitFetcher].

@@ -487,26 +487,3 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int6
 	}
 	return "pack-" + strings.TrimSpace(string(out)), nil
 }
-
-// take has the packs of a folder in the quarantine, if they have all that ids need.
-func (q *Quarantine) take(ctx context.Context, from string, ids []nip34.ObjectID) error {
-	q.exact = true
-	if err := q.disk.check(q.dir); err != nil {
-		return err
-	}
-	packs := filepath.Join(from, "pack")
-	entries, err := q.disk.files.ReadDir(packs)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := link(q.disk.files, filepath.Join(packs, e.Name()), filepath.Join(q.packs(), e.Name())); err != nil {
-			return err
-		}
-	}
-	missing, err := q.Missing(ctx, ids)
-	if err == nil && len(missing) > 0 {
-		err = fmt.Errorf("%w: %d of %d", purgatory.ErrNotServed, len(missing), len(ids))
-	}
-	return err
-}

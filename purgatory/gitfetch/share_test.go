@@ -1,11 +1,13 @@
 package gitfetch_test
 
 import (
+	"bytes"
+	"compress/zlib"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,66 +105,113 @@ func TestShareTakesNoRoom(t *testing.T) {
 	git(t, filepath.Join(root, "a", "r.git"), "fsck", "--strict")
 }
 
-// heavy makes a repository of one pack with so many branches, each of which has a file of its
-// own of so many random bytes, and is of 3 objects.
-func heavy(t *testing.T, dir string, branches, size int) (tips []nip34.ObjectID) {
-	t.Helper()
-	for i := range branches {
-		junk := make([]byte, size)
-		_, err := rand.Read(junk)
-		require.NoError(t, err)
-		blob := gitIn(t, dir, string(junk), "hash-object", "-w", "--stdin")
-		tree := gitIn(t, dir, "100644 blob "+blob+"\tfile\n", "mktree")
-		tip := git(t, dir, "commit-tree", "-m", "x", tree)
-		git(t, dir, "update-ref", fmt.Sprintf("refs/heads/%d", i), tip)
-		tips = append(tips, oid(t, tip))
-	}
-	git(t, dir, "repack", "-adq")
-	return tips
-}
-
-// An owner may have so many bytes copied in a day, and a copy that is refused costs no packing.
-func TestRefusedCopiesCostNoPacking(t *testing.T) {
+// Packs are shared if what is in them is no more than twice what is needed and a thousand objects. Else one pack
+// is made of what is needed and not in the other repository, also of objects with files of their own.
+func TestWhichPacksAreShared(t *testing.T) {
 	racetest.Amounts(t)
-	root := t.TempDir()
-	at := owners(t, root)
-	from := at("alice")
-	tips := heavy(t, from, 2, 400<<10)
-	var all []thing
-	for i := range 1100 { // so much else that the pack is not shared
-		all = append(all, thing{packedBlob, fmt.Append(nil, "else ", i)})
-	}
-	place(t, from, all...)
-	git(t, from, "repack", "-adkq")
 	f := fetcher(t, gitfetch.Config{})
-	packed := 0
-	*f.Started() = func(cmd *exec.Cmd) {
-		if slices.Contains(cmd.Args, "pack-objects") {
-			packed++
-		}
+	for name, c := range map[string]struct {
+		more, both int // other objects in the pack, and all objects that two ids share
+	}{"as they are": {2 + 1000 - 1, 2 + 1000 + 1}, "made anew": {2 + 1000, 2}} {
+		t.Run(name, func(t *testing.T) {
+			dir := bare(t, nip34.SHA1)
+			o, loose := blobs("needed", 1)[0], blobs("in no pack", 1)[0]
+			base := place(t, dir, append(blobs("else", c.more), o)...)
+			loosen(t, dir, loose)
+			ids := []nip34.ObjectID{oid(t, fmt.Sprintf("%x", o.id())), oid(t, fmt.Sprintf("%x", loose.id()))}
+			one, both := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+			require.NoError(t, f.Share(t.Context(), dir, one, ids[:1]))
+			require.Equal(t, c.both > 2, slices.Contains(bases(t, one), base))
+			require.NoError(t, f.Share(t.Context(), dir, both, ids))
+			missing, err := f.Missing(t.Context(), both, ids)
+			require.NoError(t, err)
+			require.Empty(t, missing)
+			require.Empty(t, leftovers(t, both))
+		})
 	}
-	to := at("mallory")
-	require.NoError(t, f.Share(t.Context(), from, to, tips[:1]))
-	missing, err := f.Missing(t.Context(), to, tips)
-	require.NoError(t, err)
-	require.Equal(t, tips[1:], missing)
-	require.Positive(t, packed)
-	packed = 0
-	f.Copied(to, 512<<20-400<<10) // an eighth of 4 GiB
-	require.ErrorContains(t, f.Share(t.Context(), from, to, tips[1:]), "too much was copied")
-	require.Zero(t, packed)
-	other := at("eve")
-	require.NoError(t, f.Share(t.Context(), from, other, tips[1:]))
-	f.Copied(other, 4<<30)
-	require.ErrorContains(t, f.Share(t.Context(), from, at("dave"), tips[:1]), "too much was copied")
 }
 
-// owners makes empty repositories in folders of their owners.
-func owners(t *testing.T, root string) func(owner string) string {
-	return func(owner string) string {
-		dir := filepath.Join(root, owner, "r.git")
-		require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o700))
-		require.NoError(t, os.Rename(bare(t, nip34.SHA1), dir))
-		return dir
+// What the other repository has is left out, and nothing is done where nothing is to be shared or the disk is full.
+func TestSharingLeavesOut(t *testing.T) {
+	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	ids := history(t, from, "main", 3)
+	f := fetcher(t, gitfetch.Config{})
+	git(t, to, "fetch", "-q", from, ids[1].String()+":refs/heads/main")
+	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
+	*f.Free() = func(string) (uint64, error) { return 0, nil }
+	require.ErrorIs(t, f.Share(t.Context(), from, to, ids[2:]), gitfetch.ErrDisk)
+	require.Empty(t, leftovers(t, to))
+	*f.Free() = func(string) (uint64, error) { return 1 << 40, nil }
+	was := bases(t, to)
+	require.NoError(t, f.Share(t.Context(), from, to, ids[2:]))
+	came := slices.DeleteFunc(bases(t, to), func(base string) bool { return slices.Contains(was, base) })
+	require.Len(t, came, 1)
+	need := strings.Fields(git(t, from, "rev-list", "--objects", "--no-object-names", ids[2].String(), "^"+ids[1].String()))
+	has := strings.Split(git(t, to, "verify-pack", "-v", filepath.Join("objects", "pack", came[0]+".idx")), "\n")
+	require.Len(t, slices.DeleteFunc(has, func(line string) bool { return len(line) < 40 || strings.HasSuffix(line, ": ok") }), len(need), "only what is not there")
+}
+
+// A pack that goes while it is shared is left out, and so is what needs it.
+func TestSharedPackThatGoes(t *testing.T) {
+	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
+	f := fetcher(t, gitfetch.Config{})
+	var ids []nip34.ObjectID
+	for _, name := range []string{"a", "b", "c"} {
+		made := blobs(name, 1)
+		place(t, from, made...)
+		ids = append(ids, oid(t, fmt.Sprintf("%x", made[0].id())))
 	}
+	*f.Files() = &vanishing{path: filepath.Join(from, "objects", "pack", bases(t, from)[2]+".pack")}
+	require.NoError(t, f.Share(t.Context(), from, to, ids))
+	missing, err := f.Missing(t.Context(), to, ids)
+	require.NoError(t, err)
+	require.Len(t, missing, 1)
+	git(t, to, "fsck", "--strict")
+	require.Empty(t, leftovers(t, to))
+}
+
+// vanishing are files of which one is removed at the first link.
+type vanishing struct {
+	openFiles
+	path string
+}
+
+func (v *vanishing) Link(from, to string) error {
+	_ = os.Remove(v.path)
+	return v.openFiles.Link(from, to)
+}
+
+// blobs are so many objects, of which no two are alike.
+func blobs(name string, n int) (out []thing) {
+	for i := range n {
+		out = append(out, thing{packedBlob, fmt.Append(nil, name, " ", i)})
+	}
+	return out
+}
+
+// loosen puts objects into a repository as an operator may, a file for each.
+func loosen(t *testing.T, dir string, things ...thing) (paths []string) {
+	t.Helper()
+	for _, o := range things {
+		id := fmt.Sprintf("%x", o.id())
+		path := filepath.Join(dir, "objects", id[:2], id[2:])
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		var b bytes.Buffer
+		z := zlib.NewWriter(&b)
+		_, err := fmt.Fprintf(z, "blob %d\x00%s", len(o.body), o.body)
+		require.NoError(t, errors.Join(err, z.Close()))
+		require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+func bases(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
+	require.NoError(t, err)
+	for _, path := range found {
+		out = append(out, strings.TrimSuffix(filepath.Base(path), ".pack"))
+	}
+	return out
 }

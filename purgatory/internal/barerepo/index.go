@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sort"
 )
 
@@ -52,24 +51,6 @@ func OpenIndex(on Disk, path string, idLen int) (*Index, error) {
 		x.fan[i] = binary.BigEndian.Uint32(head[len(IndexMark)+4*i:])
 	}
 	return x, nil
-}
-
-// OpenIndexes opens the indexes of packs in a folder; closeAll is to be called in any case.
-func OpenIndexes(on Disk, folder string, bases []string, idLen int) (indexes []*Index, closeAll func(), err error) {
-	var open []*Index
-	closeAll = func() {
-		for _, x := range open {
-			x.Close()
-		}
-	}
-	for _, base := range bases {
-		x, err := OpenIndex(on, filepath.Join(folder, base+".idx"), idLen)
-		if err != nil {
-			return nil, closeAll, err
-		}
-		open = append(open, x)
-	}
-	return open, closeAll, nil
 }
 
 // Close closes the file.
