@@ -72,30 +72,24 @@ func (f *Fetcher) HoldChild(ctx context.Context, dir string) (release func(), er
 
 // HoldFetch takes the place of a fetch until release is called.
 func (f *Fetcher) HoldFetch(ctx context.Context) (release func(), err error) {
-	place, err := f.receiver.fetching.Acquire(ctx, limit.Stranger{}, 1)
+	place, err := f.quarantines.receiver.fetching.Acquire(ctx, limit.Stranger{}, 1)
 	return func() { place.Release() }, err
 }
 
 // Watch returns a context that ends as that of a fetch does whose bytes the meter counts.
 func Watch(ctx context.Context) (context.Context, upload.Meter, func()) {
 	r := &receiver{cfg: Config{}.withDefaults(), disk: &storage{free: func(string) (uint64, error) { return 1 << 40, nil }}}
-	ctx, end := context.WithCancelCause(ctx)
 	m := &meter{}
-	done := r.allow(m, end)
-	m.clock.run()
-	stop := r.watch(ctx, end, m, "")
-	return ctx, m, func() {
-		stop()
-		done()
-		end(nil)
-	}
+	m.run()
+	ctx, stop := r.watch(ctx, m, "")
+	return ctx, m, stop
 }
 
 // Idle fails the test if f counts a child, a fetch or a repository as in use, because a place
 // that is not released keeps others out forever.
 func (f *Fetcher) Idle(t testing.TB) {
 	t.Helper()
-	for _, places := range []*limit.Slots{f.git.children, f.git.long, f.receiver.fetching, f.maintainer.places} {
+	for _, places := range []*limit.Slots{f.git.children, f.git.long, f.quarantines.receiver.fetching, f.maintainer.places} {
 		used, waiting := places.Stats()
 		require.Zero(t, used)
 		require.Zero(t, waiting)

@@ -24,14 +24,9 @@ import (
 // be used concurrently, but for one repository only under its lock.
 type Fetcher struct {
 	// set by New, read-only
+	*store
 	version     string
-	git         *program
-	disk        *storage
-	objects     *objectReader
-	refs        *refStore
-	parts       *parts
 	http        *http.Client
-	receiver    *receiver
 	quarantines *quarantines
 	maintainer  *maintainer
 }
@@ -59,18 +54,16 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	if weakHash(build) {
 		cfg.Logger.Warn("git was built with a SHA-1 that does not detect collisions", "version", version)
 	}
-	git := &program{path: cfg.Git, memory: cfg.Memory, children: halves(cfg.MaxChildren), long: halves(max(1, cfg.MaxChildren/4))}
-	storage := &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk}
-	objects := &objectReader{git: git, disk: storage}
-	parts := newParts()
+	s := &store{
+		git: &program{
+			path: cfg.Git, memory: cfg.Memory, children: halves(cfg.MaxChildren), long: halves(max(1, cfg.MaxChildren/4)),
+		},
+		disk: &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk},
+	}
 	client := cfg.Dialer.HTTPClient(0)
-	receiver := newReceiver(cfg, faults, client, storage)
-	quarantines := newQuarantines(git, storage, objects, parts, receiver)
 	return &Fetcher{
-		version: version, git: git, disk: storage, objects: objects, parts: parts,
-		refs: &refStore{git: git, disk: storage, objects: objects},
-		http: client, receiver: receiver, quarantines: quarantines,
-		maintainer: newMaintainer(git, storage, objects),
+		store: s, version: version, http: client, maintainer: newMaintainer(s),
+		quarantines: newQuarantines(s, newReceiver(cfg, faults, client, s.disk)),
 	}, nil
 }
 
@@ -103,7 +96,7 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 	if len(ids) == 0 {
 		return nil, stamp, nil
 	}
-	kinds, err := f.objects.kinds(ctx, dir, "", ids)
+	kinds, err := f.kinds(ctx, dir, "", ids)
 	return kinds, stamp, err
 }
 
@@ -118,11 +111,11 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	kept, err := f.objects.kept(dir, len(ids[0].String())/2)
+	kept, err := f.kept(dir, len(ids[0].String())/2)
 	if err != nil {
 		return nil, fmt.Errorf("looking for objects: %w", err)
 	}
-	missing, unheld, err := f.objects.missing(ctx, dir, "", ids, kept)
+	missing, unheld, err := f.missing(ctx, dir, "", ids, kept)
 	if err != nil || unheld == 0 {
 		return missing, err
 	}
@@ -140,11 +133,11 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 // unproven returns those of ids of which it is not known that they are here with all that they
 // need, and kept: what was walked when it was promoted is, if nothing has changed since.
 func (f *Fetcher) unproven(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	proven, then := f.parts.proven(dir)
+	proven, then := f.quarantines.parts.proven(dir)
 	if len(proven) == 0 || then == "" {
 		return ids, nil
 	}
-	now, err := f.objects.stamp(ctx, dir)
+	now, err := f.stamp(ctx, dir)
 	if err != nil || now != then {
 		return ids, err
 	}
@@ -160,8 +153,8 @@ func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantin
 // young locks may be those of an operator.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := unlock(f.disk.files, dir, staleAfter, staleAfter)
-	f.parts.letGo(dir)
-	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), release(f.disk.files, dir)); err != nil {
+	f.quarantines.parts.letGo(dir)
+	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), unmark(f.disk.files, dir, time.Time{})); err != nil {
 		return fmt.Errorf("tidying a repository: %w", err)
 	}
 	return nil
@@ -187,30 +180,3 @@ func (f *Fetcher) Repair(ctx context.Context, dir string) error {
 
 // packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
 const packingMost = 2 * time.Second
-
-// Maintain implements [purgatory.GitFetcher], with git's own repack, reflog expire and pack-refs.
-// They take away no object that is not too old, so that they need no lock; under it goes
-// what is, after a look at what was named since.
-func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
-	return f.maintainer.maintain(ctx, how)
-}
-
-// Weigh implements [purgatory.GitFetcher].
-func (f *Fetcher) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
-	return f.objects.weigh(ctx, dir, ids, but)
-}
-
-// Format returns how a repository hashes its objects.
-func (f *Fetcher) Format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
-	return f.objects.format(ctx, dir)
-}
-
-// Refs implements [purgatory.GitFetcher].
-func (f *Fetcher) Refs(ctx context.Context, dir string) (purgatory.Refs, error) {
-	return f.refs.read(ctx, dir)
-}
-
-// UpdateRefs implements [purgatory.GitFetcher].
-func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
-	return f.refs.align(ctx, dir, changes, head)
-}

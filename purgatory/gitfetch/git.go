@@ -223,9 +223,6 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 		_ = in.Close() // what was not written shows in how the child ends
 	}()
 	err = cmd.Wait()
-	if source, ok := c.stdin.(io.Closer); ok {
-		_ = source.Close() // what still comes is of no use
-	}
 	<-fed
 	switch {
 	case err != nil && outer.Err() != nil:

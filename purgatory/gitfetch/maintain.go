@@ -46,27 +46,27 @@ const (
 // concurrent use.
 type maintainer struct {
 	// set by newMaintainer, read-only
-	git     *program
-	disk    *storage
-	objects *objectReader
-	places  *limit.Slots // one for each repository that is maintained
+	*store
+	places *limit.Slots // one for each repository that is maintained
 
 	mu   sync.Mutex
 	busy map[string]bool // guarded by mu: the folders that are maintained
 }
 
-func newMaintainer(git *program, disk *storage, objects *objectReader) *maintainer {
-	return &maintainer{git: git, disk: disk, objects: objects, places: limit.NewSlots(maxMaintained, maxMaintained), busy: make(map[string]bool)}
+func newMaintainer(s *store) *maintainer {
+	return &maintainer{store: s, places: limit.NewSlots(maxMaintained, maxMaintained), busy: make(map[string]bool)}
 }
 
-// maintain does what [Fetcher.Maintain] says.
-func (mr *maintainer) maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
-	place, err := mr.places.Acquire(ctx, limit.Stranger{}, 1)
+// Maintain implements [purgatory.GitFetcher], with git's own repack, reflog expire and pack-refs.
+// They take away no object that is not too old, so that they need no lock; under it goes
+// what is, after a look at what was named since.
+func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+	place, err := f.maintainer.places.Acquire(ctx, limit.Stranger{}, 1)
 	if err != nil {
 		return purgatory.Maintained{}, fmt.Errorf("waiting to run git: %w", err)
 	}
 	defer place.Release()
-	m := &maintenance{maintainer: mr, how: how, now: time.Now()}
+	m := &maintenance{maintainer: f.maintainer, how: how, now: time.Now()}
 	defer m.leave()
 	if err := m.run(ctx); err != nil {
 		return m.done, fmt.Errorf("maintaining a repository: %w", err)
@@ -173,7 +173,7 @@ func (m *maintenance) leave() {
 
 // begin removes what was left, has loose refs become few, and looks at the packs.
 func (m *maintenance) begin(ctx context.Context) error {
-	format, err := m.objects.format(ctx, m.dir)
+	format, err := m.format(ctx, m.dir)
 	if err != nil {
 		return err
 	}
@@ -477,7 +477,7 @@ func (m *maintenance) hold(ctx context.Context) error {
 		}
 		wanted[name] = true
 	}
-	incomplete, _, err := m.objects.missing(ctx, m.dir, "", fresh, nil)
+	incomplete, _, err := m.missing(ctx, m.dir, "", fresh, nil)
 	if err != nil {
 		return err
 	}
@@ -565,7 +565,7 @@ func (m *maintenance) indexes(bases ...string) (packIndexes, error) {
 			names[base+".idx"] = true
 		}
 	}
-	return m.objects.readIndexes(m.path(""), names, m.idLen)
+	return m.readIndexes(m.path(""), names, m.idLen)
 }
 
 // child runs git for us, at a low priority and besides those that others wait for.

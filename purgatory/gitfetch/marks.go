@@ -7,23 +7,13 @@ import (
 	"time"
 )
 
-// release lets garbage collection have the packs that Promote marked.
-func release(on files, dir string) error {
-	marks, err := marks(on, dir)
-	errs := []error{err}
-	for _, base := range marks {
-		errs = append(errs, on.Remove(base+".keep"))
-	}
-	return errors.Join(errs...)
-}
-
-// unmark is release for what was marked before a time.
+// unmark lets garbage collection have the packs that Promote marked before a time, or all if that is zero.
 func unmark(on files, dir string, before time.Time) error {
 	marks, err := marks(on, dir)
 	errs := []error{err}
 	for _, base := range marks {
 		info, err := on.Lstat(base + ".keep")
-		if err == nil && info.ModTime().Before(before) {
+		if err == nil && (before.IsZero() || info.ModTime().Before(before)) {
 			err = on.Remove(base + ".keep")
 		}
 		errs = append(errs, err)

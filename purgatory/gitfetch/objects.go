@@ -20,9 +20,10 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// objectReader says which objects a repository has, and what they need. Beside is the folder, in
-// that of the repository, of a quarantine that has objects as well, or empty.
-type objectReader struct {
+// store reads and writes the objects and refs of repositories, with git where it must be. It is safe for concurrent
+// use. beside, where a method takes it, is the folder in that of the repository of a quarantine that has objects as
+// well, or empty.
+type store struct {
 	git  *program
 	disk *storage
 }
@@ -64,7 +65,7 @@ func stampOf(on files, dir string) (string, error) {
 
 // missing returns those of ids that are not there with all that they need, and how many
 // objects the others need that no ref has and that are not in packs either.
-func (o *objectReader) missing(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
+func (o *store) missing(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
 	s, err := o.survey(ctx, dir, beside, ids, packs)
 	return s.missing, s.unheld, err
 }
@@ -78,7 +79,7 @@ type survey struct {
 
 // survey finds out which of ids are there with all that they need. Packs are those of a
 // quarantine, if beside says which.
-func (o *objectReader) survey(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (s survey, err error) {
+func (o *store) survey(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (s survey, err error) {
 	if len(ids) == 0 {
 		return s, nil
 	}
@@ -122,7 +123,7 @@ func (o *objectReader) survey(ctx context.Context, dir string, beside string, id
 
 // beyondRefs returns those of ids that no ref has. A walk ends at what refs have: of these it
 // would come to its end at once, unless an object of a ref has gone.
-func (o *objectReader) beyondRefs(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+func (o *store) beyondRefs(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	refs, known, err := o.refs(ctx, dir)
 	if err != nil || !known {
 		return ids, err
@@ -154,7 +155,7 @@ func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 }
 
 // present tells ids that exist from those that do not.
-func (o *objectReader) present(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
+func (o *store) present(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
 	if len(ids) == 0 {
 		return nil, nil, nil
 	}
@@ -177,7 +178,7 @@ var kindNames = map[string]purgatory.ObjectKind{
 }
 
 // reader returns what reads a repository without git.
-func (o *objectReader) reader(ctx context.Context, dir string) (*barerepo.Reader, error) {
+func (o *store) reader(ctx context.Context, dir string) (*barerepo.Reader, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -186,7 +187,7 @@ func (o *objectReader) reader(ctx context.Context, dir string) (*barerepo.Reader
 
 // kinds returns what those of ids are that exist, beside the repository too, if beside
 // says where. Git is run for that only if it must be.
-func (o *objectReader) kinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+func (o *store) kinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
 	if beside != "" {
 		return o.gitKinds(ctx, dir, beside, ids)
 	}
@@ -211,7 +212,7 @@ func (o *objectReader) kinds(ctx context.Context, dir string, beside string, ids
 // gitKinds has git say that. What is not an id in the format of the repository may name
 // something else there, such as a branch: the object that was found must have the id that was
 // asked for.
-func (o *objectReader) gitKinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+func (o *store) gitKinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
 	out, err := o.git.run(ctx, child{
 		dir: dir, extra: inside(beside), stdin: lines(ids),
 		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
@@ -238,7 +239,7 @@ func (o *objectReader) gitKinds(ctx context.Context, dir string, beside string, 
 
 // incomplete walks what can be reached from ids and from no ref, and returns the
 // ids whose walk fails. All are walked at once; only if that fails are they halved.
-func (o *objectReader) incomplete(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
+func (o *store) incomplete(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
 	err := o.walk(ctx, dir, beside, ids, each)
 	var failed *childError
 	switch {
@@ -259,7 +260,7 @@ func (o *objectReader) incomplete(ctx context.Context, dir string, beside string
 }
 
 // walk calls each for every object that can be reached from ids and from no ref.
-func (o *objectReader) walk(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) error {
+func (o *store) walk(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -283,7 +284,7 @@ const maxHaves = 256
 
 // tips returns what our refs point to, which a server need not send, and the format
 // of the repository.
-func (o *objectReader) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
+func (o *store) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
 	format, err := o.format(ctx, dir)
 	if err != nil {
 		return nil, 0, err
@@ -316,7 +317,7 @@ func (o *objectReader) tips(ctx context.Context, dir string) ([]nip34.ObjectID, 
 
 // fewTips returns what our refs point to, if that is no more than a server is told of: else git
 // must say which of them are the latest.
-func (o *objectReader) fewTips(ctx context.Context, dir string) (tips []nip34.ObjectID, known bool, err error) {
+func (o *store) fewTips(ctx context.Context, dir string) (tips []nip34.ObjectID, known bool, err error) {
 	refs, known, err := o.refs(ctx, dir)
 	if err != nil || !known || len(refs) > maxHaves {
 		return nil, false, err
@@ -331,7 +332,7 @@ func (o *objectReader) fewTips(ctx context.Context, dir string) (tips []nip34.Ob
 }
 
 // refs returns all refs. known is false if only git can say what they are.
-func (o *objectReader) refs(ctx context.Context, dir string) (refs map[string]nip34.ObjectID, known bool, err error) {
+func (o *store) refs(ctx context.Context, dir string) (refs map[string]nip34.ObjectID, known bool, err error) {
 	r, err := o.reader(ctx, dir)
 	if err == nil {
 		refs, err = r.Refs()
@@ -347,7 +348,7 @@ func (o *objectReader) refs(ctx context.Context, dir string) (refs map[string]ni
 
 // ends is where walks of a repository end, all refs and HEAD: what walks have found holds as
 // long as these are the same. Empty: only git can say.
-func (o *objectReader) ends(ctx context.Context, dir string) (string, error) {
+func (o *store) ends(ctx context.Context, dir string) (string, error) {
 	refs, known, err := o.refs(ctx, dir)
 	if err != nil || !known {
 		return "", err
@@ -365,7 +366,7 @@ func (o *objectReader) ends(ctx context.Context, dir string) (string, error) {
 }
 
 // stamp is another one when an object, or a ref, was added or removed. Empty: only git can say.
-func (o *objectReader) stamp(ctx context.Context, dir string) (string, error) {
+func (o *store) stamp(ctx context.Context, dir string) (string, error) {
 	ends, err := o.ends(ctx, dir)
 	if err != nil || ends == "" {
 		return "", err
@@ -375,7 +376,7 @@ func (o *objectReader) stamp(ctx context.Context, dir string) (string, error) {
 }
 
 // format returns how a repository hashes its objects.
-func (o *objectReader) format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
+func (o *store) format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
 	r, err := o.reader(ctx, dir)
 	if err == nil {
 		return r.Format(), nil
@@ -394,7 +395,7 @@ func (o *objectReader) format(ctx context.Context, dir string) (nip34.ObjectForm
 }
 
 // readIndexes reads which objects are in the packs of a folder.
-func (o *objectReader) readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
+func (o *store) readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
 	for name := range names {
 		if !strings.HasSuffix(name, ".idx") {
 			continue
@@ -413,7 +414,7 @@ func (o *objectReader) readIndexes(folder string, names map[string]bool, idLen i
 }
 
 // kept reads which objects we keep from garbage collection.
-func (o *objectReader) kept(dir string, idLen int) (packIndexes, error) {
+func (o *store) kept(dir string, idLen int) (packIndexes, error) {
 	bases, err := marks(o.disk.files, dir)
 	if err != nil {
 		return nil, err
@@ -427,17 +428,16 @@ func (o *objectReader) kept(dir string, idLen int) (packIndexes, error) {
 	return o.readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
 }
 
-// weigh is the size of objects as git says it, which counts a delta as it lies there, and
-// no index.
-func (o *objectReader) weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
+// Weigh implements [purgatory.GitFetcher]. Git counts a delta as it lies on the disk, and no index.
+func (f *Fetcher) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
 	var in bytes.Buffer
 	for _, id := range ids {
 		fmt.Fprintf(&in, "%s\n", id)
 	}
-	for _, o := range but {
-		fmt.Fprintf(&in, "^%s\n", o)
+	for _, id := range but {
+		fmt.Fprintf(&in, "^%s\n", id)
 	}
-	out, err := o.git.run(ctx, child{dir: dir, stdin: &in, long: true, args: []string{"rev-list", "--objects", "--disk-usage", "--stdin"}})
+	out, err := f.git.run(ctx, child{dir: dir, stdin: &in, long: true, args: []string{"rev-list", "--objects", "--disk-usage", "--stdin"}})
 	if err != nil {
 		return 0, fmt.Errorf("weighing objects: %w", err)
 	}

@@ -3,6 +3,7 @@ package gitfetch
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
@@ -23,16 +23,56 @@ import (
 
 const quarantinePrefix = barerepo.QuarantinePrefix
 
-// Quarantine holds objects that were fetched and are not part of their repository.
-type Quarantine struct {
-	// set by quarantines, read-only
-	git      *program
-	disk     *storage
-	objects  *objectReader
+// quarantines makes quarantines, and removes those that were left. It is safe for concurrent
+// use.
+type quarantines struct {
+	// set by newQuarantines, read-only
+	*store
 	parts    *parts
 	receiver *receiver
-	dir      string // of the repository
-	name     string // of ours, in it
+	epoch    string // in the names of quarantines: whose they are
+
+	names atomic.Uint64
+}
+
+func newQuarantines(s *store, receiver *receiver) *quarantines {
+	return &quarantines{store: s, parts: newParts(), receiver: receiver, epoch: rand.Text()}
+}
+
+// open makes a quarantine in a repository.
+func (qs *quarantines) open(dir string) (*Quarantine, error) {
+	if err := qs.sweep(dir); err != nil { // or a crash loop would fill the disk
+		return nil, err
+	}
+	q := &Quarantine{quarantines: qs, dir: dir, name: fmt.Sprintf("%s%s-%d", quarantinePrefix, qs.epoch, qs.names.Add(1))}
+	for _, p := range []string{q.path(), q.packs()} {
+		if err := qs.disk.files.Mkdir(p, 0o700); err != nil {
+			return nil, fmt.Errorf("making a quarantine: %w", errors.Join(err, q.Discard()))
+		}
+	}
+	return q, nil
+}
+
+// sweep removes the quarantines that earlier processes left in a repository.
+func (qs *quarantines) sweep(dir string) error {
+	entries, err := qs.disk.files.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("sweeping quarantines: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), quarantinePrefix) && !strings.HasPrefix(e.Name(), quarantinePrefix+qs.epoch) {
+			errs = append(errs, qs.disk.files.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Quarantine holds objects that were fetched and are not part of their repository.
+type Quarantine struct {
+	*quarantines
+	dir  string // of the repository
+	name string // of the folder of the quarantine, in dir
 
 	spools int // that were made, for their names
 	// complete are the ids that Missing found to have all that they need, when it was
@@ -178,15 +218,15 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	if err != nil {
 		return nil, err
 	}
-	packs, err := q.objects.readIndexes(q.packs(), before, len(ids[0].String())/2)
+	packs, err := q.readIndexes(q.packs(), before, len(ids[0].String())/2)
 	if err != nil {
 		return nil, err
 	}
-	stamp, err := q.objects.stamp(ctx, q.dir)
+	stamp, err := q.stamp(ctx, q.dir)
 	if err != nil {
 		return nil, err
 	}
-	found, err := q.objects.survey(ctx, q.dir, q.name, ids, packs)
+	found, err := q.survey(ctx, q.dir, q.name, ids, packs)
 	if err != nil {
 		return nil, err
 	}
@@ -198,87 +238,19 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 		}
 		return found.missing, err
 	}
-	now, err := q.objects.stamp(ctx, q.dir) // nobody has locked it: refs may have moved while it walked
+	now, err := q.stamp(ctx, q.dir) // nobody has locked it: refs may have moved while it walked
 	if err == nil && now == stamp {
 		q.seen = sight{stamp: stamp, packs: before, needed: found.needed}
 	}
 	return found.missing, err
 }
 
-var errNothing = errors.New("nothing was asked for")
-
-// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
-// that the server does not serve are left out. After an error the quarantine has
-// what it had before.
-func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
-	if len(ids) == 0 {
-		return 0, errNothing
-	}
-	if err := q.disk.check(q.dir); err != nil {
-		return 0, err
-	}
-	before, err := q.content()
-	if err != nil {
-		return 0, err
-	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	m := &meter{}
-	q.meter.Store(m)
-	defer q.receiver.allow(m, end)()
-	stop := q.receiver.watch(ctx, end, m, q.dir)
-	err = q.fetch(ctx, from, ids, m)
-	if err == nil {
-		err = q.useful(ctx, before, ids)
-	}
-	err = cause(ctx, err)
-	stop()
-	if err != nil {
-		err = errors.Join(classified(err, from), q.restore(before))
-	}
-	return m.n.Load(), err
-}
-
 // Received implements [purgatory.Quarantine].
 func (q *Quarantine) Received() int64 {
 	if m := q.meter.Load(); m != nil {
-		return m.n.Load()
+		return m.bytes.Load()
 	}
 	return 0
-}
-
-// fetch has what a server sends in the quarantine. Waiting for others is not the
-// server's fault, and its time does not count: neither until it may be asked, nor until
-// git may run. What a server sends is gathered before git is run: however slow it is,
-// it keeps no child from others.
-func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
-	haves, format, err := q.objects.tips(ctx, q.dir)
-	if err != nil {
-		return err
-	}
-	if parts := q.parts.promoted(q.dir); len(parts) > 0 {
-		there, _, err := q.objects.present(ctx, q.dir, "", parts) // it may have been made anew
-		if err != nil {
-			return err
-		}
-		haves = append(haves, there...)
-	}
-	q.spools++
-	pack, err := newSpool(q.disk.files, filepath.Join(q.path(), fmt.Sprintf("spool-%d", q.spools)))
-	if err != nil {
-		return err
-	}
-	defer pack.close()
-	if err := q.receiver.receive(ctx, q.dir, pack, from, wants, haves, format, m); err != nil {
-		return err
-	}
-	release, err := q.git.acquire(ctx, q.dir, true)
-	if err != nil {
-		return err
-	}
-	defer release()
-	m.clock.run()
-	return q.index(ctx, pack)
 }
 
 // Promote implements [purgatory.Quarantine]. What is promoted are the packs as they
@@ -306,7 +278,7 @@ func (q *Quarantine) Promote(ctx context.Context) error {
 			return fmt.Errorf("promoting: %w", err)
 		}
 	}
-	stamp, err := q.objects.stamp(ctx, q.dir)
+	stamp, err := q.stamp(ctx, q.dir)
 	if err != nil {
 		return fmt.Errorf("promoting: %w", err)
 	}
@@ -369,7 +341,7 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have, err := q.objects.readIndexes(q.packs(), before, len(q.complete[0].String())/2)
+	have, err := q.readIndexes(q.packs(), before, len(q.complete[0].String())/2)
 	if err != nil {
 		return err
 	}
@@ -396,14 +368,14 @@ func (q *Quarantine) trim(ctx context.Context) error {
 // not in packs. If refs and packs are what they were when that was walked last, nothing else
 // would come of it.
 func (q *Quarantine) needs(ctx context.Context, names map[string]bool, packs packIndexes) (needed, lacking int, err error) {
-	stamp, err := q.objects.stamp(ctx, q.dir)
+	stamp, err := q.stamp(ctx, q.dir)
 	if err != nil {
 		return 0, 0, err
 	}
 	if stamp != "" && stamp == q.seen.stamp && maps.Equal(names, q.seen.packs) {
 		return q.seen.needed, 0, nil
 	}
-	err = q.objects.walk(ctx, q.dir, q.name, q.complete, func(line []byte) {
+	err = q.walk(ctx, q.dir, q.name, q.complete, func(line []byte) {
 		needed++
 		if !packs.has(line) {
 			lacking++

@@ -17,23 +17,16 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// refStore reads and sets the refs of repositories.
-type refStore struct {
-	git     *program
-	disk    *storage
-	objects *objectReader
-}
-
-// read returns the refs of a repository. Git is run for that only if it must be.
-func (r *refStore) read(ctx context.Context, dir string) (refs purgatory.Refs, err error) {
+// Refs implements [purgatory.GitFetcher]. Git is run for that only if it must be.
+func (f *Fetcher) Refs(ctx context.Context, dir string) (refs purgatory.Refs, err error) {
 	var all map[string]nip34.ObjectID
-	from, err := r.objects.reader(ctx, dir)
+	from, err := f.reader(ctx, dir)
 	if err == nil {
 		refs.Format = from.Format()
 		all, err = from.Refs()
 	}
 	if errors.Is(err, barerepo.ErrAskGit) {
-		refs.Format, all, err = r.gitRead(ctx, dir)
+		refs.Format, all, err = f.gitRead(ctx, dir)
 	}
 	if err != nil {
 		return refs, fmt.Errorf("reading refs: %w", err)
@@ -44,7 +37,7 @@ func (r *refStore) read(ctx context.Context, dir string) (refs purgatory.Refs, e
 			refs.At[ref] = id
 		}
 	}
-	data, err := r.disk.files.ReadFile(filepath.Join(dir, "HEAD"))
+	data, err := f.disk.files.ReadFile(filepath.Join(dir, "HEAD"))
 	if err != nil {
 		return refs, fmt.Errorf("reading HEAD: %w", err)
 	}
@@ -54,8 +47,8 @@ func (r *refStore) read(ctx context.Context, dir string) (refs purgatory.Refs, e
 }
 
 // gitRead has git say what the refs are, and the format of the repository.
-func (r *refStore) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
-	if format, err = r.objects.format(ctx, dir); err != nil {
+func (r *store) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
+	if format, err = r.format(ctx, dir); err != nil {
 		return 0, nil, err
 	}
 	out, err := r.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
@@ -82,10 +75,10 @@ func refName(name string) (nip34.RefName, bool) {
 	return r, err == nil
 }
 
-// align makes changes of refs, and sets HEAD unless head is zero. Git refuses a ref below the name of one
+// UpdateRefs implements [purgatory.GitFetcher]. Git refuses a ref below the name of one
 // that is still there: those that are in the way of others go first.
-func (r *refStore) align(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
-	if err := r.checkChanges(ctx, dir, changes); err != nil {
+func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+	if err := f.checkChanges(ctx, dir, changes); err != nil {
 		return err
 	}
 	var sets, deletes []purgatory.RefChange
@@ -97,27 +90,27 @@ func (r *refStore) align(ctx context.Context, dir string, changes []purgatory.Re
 		}
 	}
 	first, deletes := inTheWay(sets, deletes)
-	if err := r.remove(ctx, dir, first); err != nil {
+	if err := f.remove(ctx, dir, first); err != nil {
 		return err
 	}
-	if err := r.transact(ctx, dir, sets); err != nil {
+	if err := f.transact(ctx, dir, sets); err != nil {
 		return fmt.Errorf("setting refs: %w", err)
 	}
 	if !head.IsZero() {
-		if err := r.despiteLocks(ctx, dir, func() error { return r.setHead(dir, head) }); err != nil {
+		if err := f.despiteLocks(ctx, dir, func() error { return f.setHead(dir, head) }); err != nil {
 			return fmt.Errorf("setting HEAD: %w", err)
 		}
 	}
-	return r.remove(ctx, dir, deletes)
+	return f.remove(ctx, dir, deletes)
 }
 
 // checkChanges refuses ids that git would not take for ids: null ones delete, those
 // of another format are looked up as names.
-func (r *refStore) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (r *store) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	format, err := r.objects.format(ctx, dir)
+	format, err := r.format(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -168,7 +161,7 @@ func addFolders(to map[string]bool, name string) {
 
 // remove deletes refs. Git forgets the log of a ref with the ref: what it was is
 // written to the log of HEAD first, so that nothing is lost before that expires.
-func (r *refStore) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (r *store) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -187,7 +180,7 @@ func (r *refStore) remove(ctx context.Context, dir string, changes []purgatory.R
 
 // transact gives all changes to one run of update-ref, which makes all or none, and makes
 // them durable: an event that is stored because of them must not be there without them.
-func (r *refStore) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (r *store) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -234,7 +227,7 @@ func (r *refStore) transact(ctx context.Context, dir string, changes []purgatory
 // despiteLocks does something to refs again that failed while there were old locks. The
 // repository is locked, so that they are of a process that was killed, git in a push or
 // ours, and it would fail for ever. Young ones may be those of an operator.
-func (r *refStore) despiteLocks(ctx context.Context, dir string, do func() error) error {
+func (r *store) despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
 	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrUnfit) {
 		return err
@@ -277,7 +270,7 @@ func unfit(stderr string) bool {
 
 // setHead points HEAD to a branch. The name comes from a stranger, so it is written
 // by us and not given to git as an argument: into a lock file, as git does it.
-func (r *refStore) setHead(dir string, head nip34.RefName) (err error) {
+func (r *store) setHead(dir string, head nip34.RefName) (err error) {
 	if !strings.HasPrefix(head.String(), "refs/heads/") {
 		return fmt.Errorf("%s is no branch", head)
 	}

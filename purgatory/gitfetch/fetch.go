@@ -1,0 +1,289 @@
+package gitfetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
+	"github.com/graspsync/graspsync/purgatory/internal/fsck"
+)
+
+// receiver has the limits of what servers send. It is safe for concurrent use.
+type receiver struct {
+	// set by newReceiver, read-only
+	cfg      Config
+	faults   fsck.Rules
+	client   *upload.Client
+	disk     *storage
+	received *limit.Daily[string] // bytes, by the address of a server
+	fetching *limit.Slots         // places of fetches that wait for a server, by the owner of the repository
+}
+
+func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *storage) *receiver {
+	return &receiver{
+		cfg: cfg, faults: faults, disk: disk, received: limit.NewDaily[string](maxAddresses), fetching: halves(cfg.MaxFetches),
+		client: &upload.Client{
+			HTTP: client, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
+			Limits: upload.Limits{
+				AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
+				PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
+			},
+		},
+	}
+}
+
+const (
+	// maxAddresses is the number of addresses whose bytes of a day are counted.
+	maxAddresses = 50_000
+	// maxRequests is the number of requests of one fetch, including redirects.
+	maxRequests = 4
+)
+
+var errNothing = errors.New("nothing was asked for")
+
+// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
+// that the server does not serve are left out. After an error the quarantine has
+// what it had before.
+func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
+	if len(ids) == 0 {
+		return 0, errNothing
+	}
+	if err := q.disk.check(q.dir); err != nil {
+		return 0, err
+	}
+	before, err := q.content()
+	if err != nil {
+		return 0, err
+	}
+	m := &meter{}
+	q.meter.Store(m)
+	ctx, stop := q.receiver.watch(ctx, m, q.dir)
+	err = q.fetch(ctx, from, ids, m)
+	if err == nil {
+		err = q.useful(ctx, before, ids)
+	}
+	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
+		err = fmt.Errorf("%w (%w)", why, err)
+	}
+	stop()
+	if err != nil {
+		err = errors.Join(classified(err, from), q.restore(before))
+	}
+	return m.bytes.Load(), err
+}
+
+// fetch asks the server for a pack, which git indexes into the quarantine. The pack is a file before git runs, so that
+// a slow server takes no child from others. The time of the fetch does not pass while it waits for others.
+func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
+	haves, format, err := q.haves(ctx)
+	if err != nil {
+		return err
+	}
+	q.spools++
+	pack, err := newSpool(q.disk.files, filepath.Join(q.path(), fmt.Sprintf("spool-%d", q.spools)))
+	if err != nil {
+		return err
+	}
+	defer pack.close()
+	if err := q.receive(ctx, pack, from, wants, haves, format, m); err != nil {
+		return err
+	}
+	release, err := q.git.acquire(ctx, q.dir, true)
+	if err != nil {
+		return err
+	}
+	defer release()
+	m.run()
+	return q.index(ctx, pack)
+}
+
+// haves returns the objects that the repository has with all that they need, and its format.
+func (q *Quarantine) haves(ctx context.Context) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
+	tips, format, err := q.tips(ctx, q.dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	parts, _, err := q.present(ctx, q.dir, "", q.parts.promoted(q.dir)) // the repository may be a new one
+	return append(tips, parts...), format, err
+}
+
+// receive writes the pack that the server sends to a file.
+func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+	r := q.receiver
+	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
+	if err != nil {
+		return fmt.Errorf("waiting to ask a server: %w", err)
+	}
+	defer place.Release()
+	m.run()
+	defer m.pause()
+	ctx = m.trace(ctx)
+	defer func() {
+		if at := m.address(); at != "" {
+			r.received.Add(at, m.bytes.Load())
+		}
+	}()
+	server, err := r.client.Discover(ctx, from, m)
+	if err != nil {
+		return err
+	}
+	requests := maxRequests - server.Requests
+	left := slices.DeleteFunc(slices.Clone(wants), func(id nip34.ObjectID) bool { return !server.Serves(id) })
+	switch {
+	case r.received.Today(m.address()).Units >= r.cfg.MaxAddressDay:
+		return &LimitError{Limit: "bytes of one address a day", Most: r.cfg.MaxAddressDay}
+	case server.Format != format:
+		return fmt.Errorf("%w: %s, ours %s", ErrFormat, server.Format, format)
+	case len(left) == 0:
+		return &MissingError{ID: wants[0]}
+	case requests <= 0:
+		return &LimitError{Limit: "requests", Most: maxRequests}
+	}
+	return r.ask(ctx, to, server, left, haves, requests, m)
+}
+
+// ask asks a server for a pack, and again without an object that it says it does
+// not serve. If it may lack more of them than it can be asked for one by one, it is
+// asked for its tips instead, and for those of them that are wanted.
+func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
+	for {
+		err := r.client.Fetch(ctx, s, left, haves, to, m)
+		requests--
+		var missing *MissingError
+		if !errors.As(err, &missing) || !slices.Contains(left, missing.ID) {
+			return err
+		}
+		if err := to.empty(); err != nil {
+			return err
+		}
+		left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { return id == missing.ID })
+		if len(left) > requests && requests > 1 && s.Version == 2 {
+			if err := r.client.ListTips(ctx, s, m); err != nil {
+				return err
+			}
+			requests--
+			left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { _, ok := s.Tips[id]; return !ok })
+		}
+		if len(left) == 0 || requests == 0 {
+			return err
+		}
+	}
+}
+
+// watch returns a context that ends when a fetch is too slow, takes too long or fills the disk. stop ends it, too.
+func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.Context, stop func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		period := max(min(time.Second, r.cfg.fixed.RateWindow/6), 1)
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		var seen []int64 // bytes at each tick since the server is to send
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			bytes, took := m.bytes.Load(), m.took()
+			if seen = append(seen, bytes); !m.sending.Load() {
+				seen = nil
+			}
+			err := r.disk.check(dir)
+			if took >= r.cfg.earned(bytes) {
+				err = fmt.Errorf("%w: %w", purgatory.ErrSlow, &LimitError{Limit: "seconds", Most: int64(took / time.Second)})
+			}
+			if len(seen) > int(r.cfg.fixed.RateWindow/period) {
+				if n := bytes - seen[0]; float64(n) < float64(r.cfg.fixed.MinRate)*r.cfg.fixed.RateWindow.Seconds() {
+					err = fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, r.cfg.fixed.RateWindow)
+				}
+				seen = seen[1:]
+			}
+			if err != nil {
+				end(err)
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		end(nil)
+		<-ended
+	}
+}
+
+// meter is the progress of one fetch.
+type meter struct {
+	bytes   atomic.Int64
+	sending atomic.Bool  // the server is to send
+	peer    atomic.Value // string, the address of the server
+
+	mu    sync.Mutex
+	since time.Time     // guarded by mu; zero: the fetch waits for others
+	spent time.Duration // guarded by mu; before since
+}
+
+var _ upload.Meter = (*meter)(nil)
+
+// Begin implements [upload.Meter].
+func (m *meter) Begin() { m.sending.Store(true) }
+
+// Came implements [upload.Meter].
+func (m *meter) Came(n int) { m.bytes.Add(int64(n)) }
+
+// End implements [upload.Meter].
+func (m *meter) End() { m.sending.Store(false) }
+
+// run has the time of the fetch pass.
+func (m *meter) run() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.since = time.Now()
+}
+
+// pause ends that.
+func (m *meter) pause() {
+	took := m.took()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.since, m.spent = time.Time{}, took
+}
+
+// took returns the time of the fetch by now.
+func (m *meter) took() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.since.IsZero() {
+		return m.spent
+	}
+	return m.spent + time.Since(m.since)
+}
+
+// trace has the requests of a context report the address that they go to.
+func (m *meter) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
+			m.peer.Store(limit.Client(at.Addr()).ID)
+		}
+	}})
+}
+
+// address returns the IPv4 address of the server, or its /64 of IPv6, because that may be one host. It is empty
+// without a connection.
+func (m *meter) address() string {
+	at, _ := m.peer.Load().(string)
+	return at
+}
