@@ -11,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // That one repository is not there, or not for us, says nothing about the others of its
@@ -21,7 +20,7 @@ func TestOneMissingRepositoryIsNotABrokenServer(t *testing.T) {
 		o := serve(t, bare(t, nip34.SHA1), func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.WriteHeader(status)
 		})
-		err := attempt(t.Context(), fetcher(t, gitfetch.Config{}), bare(t, nip34.SHA1), o.clone(t), oid(t, strings.Repeat("a", 40)))
+		err := attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), o.clone(t), oid(t, strings.Repeat("a", 40)))
 		require.ErrorIs(t, err, purgatory.ErrNotServed, status)
 		require.NotErrorIs(t, err, purgatory.ErrBroken, status)
 	}
@@ -37,12 +36,12 @@ func TestRedirectToABrokenServer(t *testing.T) {
 		t.Cleanup(first.Close)
 		from, err := graspsync.ParseCloneURL(first.URL + "/repo.git")
 		require.NoError(t, err)
-		err = attempt(t.Context(), fetcher(t, gitfetch.Config{}), bare(t, nip34.SHA1), from, oid(t, strings.Repeat("a", 40)))
+		err = attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), from, oid(t, strings.Repeat("a", 40)))
 		require.Error(t, err)
 		require.NotErrorIs(t, err, purgatory.ErrBroken, to)
 	}
 	broken, err := graspsync.ParseCloneURL("http://10.0.0.1/repo.git")
 	require.NoError(t, err)
-	err = attempt(t.Context(), fetcher(t, gitfetch.Config{}), bare(t, nip34.SHA1), broken, oid(t, strings.Repeat("a", 40)))
+	err = attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), broken, oid(t, strings.Repeat("a", 40)))
 	require.ErrorIs(t, err, purgatory.ErrBroken)
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // A server that asks to be left alone says for how long, in its answer to the first request
@@ -54,7 +53,7 @@ func TestAServerThatIsBusySaysSo(t *testing.T) {
 					}
 					next.ServeHTTP(w, r)
 				})
-				err := attempt(t.Context(), fetcher(t, gitfetch.Config{}), bare(t, nip34.SHA1), o.clone(t), tip)
+				err := attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), o.clone(t), tip)
 				require.Error(t, err)
 				var busy *purgatory.BusyError
 				if c.want < 0 {
@@ -68,7 +67,7 @@ func TestAServerThatIsBusySaysSo(t *testing.T) {
 				}))
 				defer other.Close()
 				if method == http.MethodGet {
-					err = attempt(t.Context(), fetcher(t, gitfetch.Config{}), bare(t, nip34.SHA1), (&origin{Server: other}).clone(t), tip)
+					err = attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), (&origin{Server: other}).clone(t), tip)
 					require.Error(t, err)
 					require.NotErrorIs(t, err, purgatory.ErrBusy)
 				}

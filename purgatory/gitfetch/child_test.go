@@ -103,7 +103,7 @@ func TestTrapG12_WordsDecideNothing(t *testing.T) {
 			u := o.clone(t)
 			u, err := graspsync.ParseCloneURL(strings.TrimSuffix(u.String(), u.Path()) + "/dns/ssl-x509-certificate-404-not-found-out-of-memory.git")
 			require.NoError(t, err)
-			err = attempt(t.Context(), fetcher(t, gitfetch.Config{}), sample(t), u, oid(t, strings.Repeat("a", 40)))
+			err = attempt(t.Context(), fetcher(t), sample(t), u, oid(t, strings.Repeat("a", 40)))
 			require.Error(t, err)
 			for _, class := range []error{purgatory.ErrBroken, purgatory.ErrLimit, purgatory.ErrNotServed} {
 				require.NotErrorIs(t, err, class)

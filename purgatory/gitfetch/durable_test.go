@@ -8,7 +8,6 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // An event was stored because of refs that a loss of power took away: git syncs files, but
@@ -16,7 +15,7 @@ import (
 func TestRefsAreOnTheDisk(t *testing.T) {
 	dir := bare(t, nip34.SHA1)
 	commits := history(t, dir, "x", 2)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	var synced []string
 	*f.Synced() = func(path string) {
 		name, err := filepath.Rel(dir, path)

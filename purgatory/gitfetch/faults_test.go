@@ -220,7 +220,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			seen := make(map[string]bool)
 			for _, ofGit := range []bool{false, true} {
-				f := fetcher(t, gitfetch.Config{})
+				f := fetcher(t)
 				for n := range racetest.Steps(5) {
 					here := bare(t, nip34.SHA1)
 					faults := &faultyFiles{apart: strings.HasPrefix(name, "apart")}
@@ -258,9 +258,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 					*f.Files(), *f.Started() = gitfetch.OSFiles{}, nil
 					require.NoError(t, run(f, here), "%d: %s", n, *what)
 					require.NoError(t, f.Cleanup(t.Context(), here))
-					missing, err := f.Missing(t.Context(), here, ids[2:])
-					require.NoError(t, err)
-					require.Empty(t, missing)
+					complete(t, f, here, ids[2:])
 					require.Empty(t, leftovers(t, here), "%d: %s", n, *what)
 				}
 			}

@@ -59,7 +59,7 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 	for name, make := range unheldKinds {
 		t.Run(name, func(t *testing.T) {
 			g, commits := chain(t)
-			f := fetcher(t, gitfetch.Config{})
+			f := fetcher(t)
 			half, tip := commits[2].id, commits[4].id
 			lost := oid(t, "1234567890123456789012345678901234567890")
 			here := make(t, f, g, tip)
@@ -69,9 +69,7 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 			mercilessly(t, here)
 			packs, err := filepath.Glob(here + "/objects/pack/*.pack")
 			require.NoError(t, err)
-			missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{half, tip})
-			require.NoError(t, err)
-			require.Empty(t, missing)
+			complete(t, f, here, []nip34.ObjectID{half, tip})
 			again, err := filepath.Glob(here + "/objects/pack/*.pack")
 			require.NoError(t, err)
 			require.Equal(t, packs, again, "what is kept is not copied again")
@@ -87,9 +85,7 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 			git(t, here, "fsck", "--strict")
 			require.Len(t, keeps(t, here), 0)
 			require.Equal(t, "5", git(t, here, "rev-list", "--count", "main"))
-			missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{half, tip})
-			require.NoError(t, err)
-			require.Empty(t, missing)
+			complete(t, f, here, []nip34.ObjectID{half, tip})
 			require.Empty(t, keeps(t, here), "refs hold it")
 			require.Empty(t, leftovers(t, here))
 		})
@@ -100,7 +96,7 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[1].id)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	want := []nip34.ObjectID{commits[4].id, commits[3].id}
 	for range 2 {
 		missing, err := f.Missing(t.Context(), here, want)
@@ -116,7 +112,7 @@ func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
 func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[4].id)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	o := serve(t, here, nil)
 	o.Config.Handler = sendPack(packOf(object(1, commits[4].body), object(3, []byte("of another one"))))
 	want := []nip34.ObjectID{commits[4].id}
@@ -125,16 +121,12 @@ func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {
 	_, err = q.Fetch(t.Context(), o.clone(t), want)
 	require.NoError(t, err)
 	for range 2 {
-		missing, err := q.Missing(t.Context(), want)
-		require.NoError(t, err)
-		require.Empty(t, missing)
+		wholly(t, q, want)
 		mercilessly(t, here)
 		require.Len(t, list(t, q.Packs()), 4, "what came stays, and one was added")
 	}
 	require.NoError(t, q.Promote(t.Context()))
 	mercilessly(t, here)
-	missing, err := f.Missing(t.Context(), here, want)
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, here, want)
 	git(t, here, "fsck", "--strict")
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What strangers pushed for pull requests, dated as they like, does not crowd out our
@@ -35,7 +34,7 @@ func TestBranchesAreToldFirst(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	})
-	require.Error(t, attempt(t.Context(), fetcher(t, gitfetch.Config{}), dir, o.clone(t), oid(t, strings.Repeat("a", 40))))
+	require.Error(t, attempt(t.Context(), fetcher(t), dir, o.clone(t), oid(t, strings.Repeat("a", 40))))
 	require.Equal(t, "have "+main.String(), haves[0])
 	require.Len(t, haves, 256, "a request does not become large by that")
 }

@@ -396,7 +396,7 @@ func TestReceivedWhileItComes(t *testing.T) {
 	here, sent := sample(t), make([]byte, 60_000)
 	serves := stalling(v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, sent) }))
 	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { serves(w, r) })
-	q, err := fetcher(t, gitfetch.Config{}).Quarantine(t.Context(), here)
+	q, err := fetcher(t).Quarantine(t.Context(), here)
 	require.NoError(t, err)
 	require.Zero(t, q.Received())
 	ctx, stop := context.WithCancel(t.Context())
@@ -474,7 +474,7 @@ func TestPromiseP31_CutOffAnywhere(t *testing.T) {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
 		_, _ = w.Write(rec.Body.Bytes())
 	})
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	require.NoError(t, attempt(t.Context(), f, here, record.clone(t), ids[4]))
 	var cut int
 	short := serve(t, there, func(w http.ResponseWriter, r *http.Request, next http.Handler) {

@@ -85,7 +85,7 @@ func TestTakeDoesNotInflateDeltas(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return // files of a child have no limit there
 	}
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	here, blob, base, data := film(t)
 	pack, tip := variants(t, blob, base, data, 10, 0)
 	from := indexed(t, here, pack)
@@ -104,7 +104,7 @@ func TestJunkBesideDeltasIsRefused(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return // files of a child have no limit there
 	}
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	here, blob, base, data := film(t)
 	pack, tip := variants(t, blob, base, data, 10, 2000)
 	before := onDisk(t, here)
@@ -128,7 +128,7 @@ func TestCopyOfUnheldObjectsIsBounded(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return // files of a child have no limit there
 	}
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	here, blob, base, data := film(t)
 	pack, tip := variants(t, blob, base, data, 20, 0)
 	from := indexed(t, here, pack)

@@ -277,6 +277,6 @@ func TestPromiseP35_OtherFormatRefused(t *testing.T) {
 	there, here := bare(t, nip34.SHA256), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 1)
 	o := serve(t, there, nil)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), ids[0]), gitfetch.ErrFormat)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
@@ -220,8 +221,9 @@ func (o *origin) clone(t testing.TB) graspsync.CloneURL {
 }
 
 // fetcher returns one that may reach the loopback.
-func fetcher(t testing.TB, cfg gitfetch.Config) *gitfetch.Fetcher {
+func fetcher(t testing.TB, with ...gitfetch.Config) *gitfetch.Fetcher {
 	t.Helper()
+	cfg := slices.Concat(with, []gitfetch.Config{{}})[0]
 	dialer, err := egress.NewDialer(egress.Config{
 		AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 	})
@@ -247,6 +249,22 @@ func watched(t testing.TB, f *gitfetch.Fetcher) {
 			files.closed(t, "the end")
 		}
 	})
+}
+
+// complete checks that a repository has objects with all that they need.
+func complete(t testing.TB, f *gitfetch.Fetcher, dir string, ids []nip34.ObjectID) {
+	t.Helper()
+	missing, err := f.Missing(t.Context(), dir, ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+}
+
+// wholly checks the same of a quarantine.
+func wholly(t testing.TB, q purgatory.Quarantine, ids []nip34.ObjectID) {
+	t.Helper()
+	missing, err := q.Missing(t.Context(), ids)
+	require.NoError(t, err)
+	require.Empty(t, missing)
 }
 
 // leftovers are the files in a repository that a fetch must not leave behind.

@@ -22,9 +22,7 @@ func fetched(t testing.TB, f *gitfetch.Fetcher, here string, o *origin, ids ...n
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), ids)
 	require.NoError(t, err)
-	missing, err := q.Missing(t.Context(), ids)
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	wholly(t, q, ids)
 	return q
 }
 
@@ -32,7 +30,7 @@ func fetched(t testing.TB, f *gitfetch.Fetcher, here string, o *origin, ids ...n
 // needed.
 func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	o := serve(t, there, nil)
 	main := ref(t, "refs/heads/main")
 	var old nip34.ObjectID
@@ -48,15 +46,11 @@ func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 		_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{tip})
 		require.NoError(t, err)
 		gc()
-		missing, err := q.Missing(t.Context(), []nip34.ObjectID{tip})
-		require.NoError(t, err)
-		require.Empty(t, missing)
+		wholly(t, q, []nip34.ObjectID{tip})
 		gc()
 		require.NoError(t, q.Promote(t.Context()))
 		gc()
-		missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{tip})
-		require.NoError(t, err)
-		require.Empty(t, missing)
+		complete(t, f, here, []nip34.ObjectID{tip})
 		gc()
 		require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: old, New: tip}}, main))
 		gc()
@@ -81,7 +75,7 @@ func keeps(t testing.TB, dir string) []string {
 func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[4].id) // all of it unheld, but for what is wanted
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	o := serve(t, here, nil)
 	q, err := f.Open(here)
 	require.NoError(t, err)
@@ -89,14 +83,10 @@ func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 	o.Config.Handler = sendPack(packOf(object(1, commits[4].body)))
 	_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{commits[4].id})
 	require.NoError(t, err)
-	missing, err := q.Missing(t.Context(), []nip34.ObjectID{commits[4].id})
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	wholly(t, q, []nip34.ObjectID{commits[4].id})
 	require.NoError(t, q.Promote(t.Context()))
 	git(t, here, "gc", "--quiet", "--prune=now")
-	missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{commits[4].id})
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, here, []nip34.ObjectID{commits[4].id})
 }
 
 // Nothing appears in the repository before it is on the disk, and the index by which
@@ -104,7 +94,7 @@ func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	o := serve(t, there, nil)
 	q := fetched(t, f, here, o, tip)
 	folder := filepath.Join(here, "objects", "pack")
@@ -142,7 +132,7 @@ func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 func TestPromoteTwice(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	o := serve(t, there, nil)
 	require.NoError(t, fetched(t, f, here, o, tip).Promote(t.Context()))
 	require.NoError(t, f.Cleanup(t.Context(), here))
@@ -168,7 +158,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 		pack = append(pack, stored(3, fmt.Appendf(nil, "junk %d", i)))
 	}
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	o := serve(t, here, nil)
 	o.Config.Handler = sendPack(packOf(pack...))
 	q := fetched(t, f, here, o, commits[4].id)
@@ -181,9 +171,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 		require.NoError(t, fetched(t, f, dir, o, commits[4].id).Promote(t.Context()))
 		require.Contains(t, git(t, dir, "count-objects", "-v"), fmt.Sprintf("in-pack: %d\n", there), "exactly as much may be in it")
 	}
-	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{commits[4].id})
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, here, []nip34.ObjectID{commits[4].id})
 
 	// All of it is there already and held: there is nothing to promote.
 	git(t, here, "update-ref", "refs/heads/main", commits[4].id.String())
@@ -196,7 +184,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 // A pack whose end was not indexed is not promoted, and does not outlive the error.
 func TestFetchLeavesNothingAfterAnError(t *testing.T) {
 	here := sample(t)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	q, err := f.Open(here)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(q.Packs()+"/pack-1.pack", nil, 0o600))

@@ -37,7 +37,7 @@ func readFile(t testing.TB, path string) string {
 func TestPromiseP34_NamesInTheWay(t *testing.T) {
 	here := bare(t, nip34.SHA1)
 	ids := history(t, here, "main", 2)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	a, ab, abc := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b"), ref(t, "refs/heads/a/b/c")
 	other := ref(t, "refs/heads/ab")
 	set := func(changes ...purgatory.RefChange) error {
@@ -57,7 +57,7 @@ func TestPromiseP34_NamesInTheWay(t *testing.T) {
 // collects garbage.
 func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	tips := []nip34.ObjectID{history(t, here, "one", 1)[0], history(t, here, "two", 1)[0], history(t, here, "three", 1)[0]}
 	one, two, three := ref(t, "refs/heads/one"), ref(t, "refs/heads/two"), ref(t, "refs/heads/three")
 	git(t, here, "symbolic-ref", "HEAD", "refs/heads/three")
@@ -77,7 +77,7 @@ func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 // forgets its log with it.
 func TestPromiseP34_MovedThenDeleted(t *testing.T) {
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	tips := []nip34.ObjectID{history(t, here, "one", 1)[0], history(t, here, "two", 1)[0], history(t, here, "three", 1)[0]}
 	one, two, three := ref(t, "refs/heads/one"), ref(t, "refs/heads/two"), ref(t, "refs/heads/three")
 	git(t, here, "symbolic-ref", "HEAD", "refs/heads/three")
@@ -110,7 +110,7 @@ func TestPromiseP34_ManyRefs(t *testing.T) {
 	}
 	here := bare(t, nip34.SHA1)
 	tip := history(t, here, "main", 1)[0]
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	var set, away []purgatory.RefChange
 	for i := range n {
 		r := ref(t, fmt.Sprintf("refs/%s/n%d/x", []string{"heads", "tags"}[i%2], i))
@@ -160,7 +160,7 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 	for _, at := range []string{"before", "prepared", "after"} {
 		here := bare(t, nip34.SHA1)
 		ids := history(t, here, "main", 3)
-		good, bad := fetcher(t, gitfetch.Config{}), fetcher(t, gitfetch.Config{Git: killer(t, at)})
+		good, bad := fetcher(t), fetcher(t, gitfetch.Config{Git: killer(t, at)})
 		main := ref(t, "refs/heads/main")
 		var want []purgatory.RefChange
 		for i := range 20 {
@@ -213,7 +213,7 @@ func age(t testing.TB, path string, by time.Duration) {
 // another process by now.
 func TestTidyAndGarbageCollection(t *testing.T) {
 	here := sample(t)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	lock := here + "/packed-refs.lock"
@@ -248,7 +248,7 @@ func TestTidyAndGarbageCollection(t *testing.T) {
 // not take the next one's.
 func TestMendWaitsForWhoPacksRefs(t *testing.T) {
 	here := sample(t)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	lock := filepath.Join(here, "packed-refs.lock")
 	require.NoError(t, os.WriteFile(lock, nil, 0o600))
 	age(t, lock, packingMost-200*time.Millisecond)
@@ -268,7 +268,7 @@ func TestMendWaitsForWhoPacksRefs(t *testing.T) {
 // taken away by the look that follows every push, and refs were lost.
 func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 	here := sample(t)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	lock, fresh := filepath.Join(here, "packed-refs.lock"), filepath.Join(here, "packed-refs.new")
 	for _, c := range []struct {
 		clear func(context.Context, string) error
@@ -298,7 +298,7 @@ func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 // HEAD keeps its mode, and a lock that somebody holds is respected.
 func TestPromiseP34_Head(t *testing.T) {
 	here := sample(t)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	require.NoError(t, os.Chmod(here+"/HEAD", 0o664))
 	other := ref(t, "refs/heads/other")
 	require.NoError(t, f.UpdateRefs(t.Context(), here, nil, other))
@@ -323,7 +323,7 @@ func TestUnfitRefs(t *testing.T) {
 	dir := bare(t, nip34.SHA1)
 	tip := history(t, dir, "main", 1)[0]
 	tree := oid(t, strings.TrimSpace(git(t, dir, "rev-parse", tip.String()+"^{tree}")))
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	kinds, _, err := f.Probe(t.Context(), dir, []nip34.ObjectID{tip, tree})
 	require.NoError(t, err)
 	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{tip: purgatory.Commit, tree: purgatory.Tree}, kinds)
@@ -346,7 +346,7 @@ func TestAnswerThatIsTooLong(t *testing.T) {
 	dir := configured(t, bare(t, nip34.SHA1))
 	history(t, dir, "main", 1)
 	for more, fails := range map[int]bool{0: false, 1: true} {
-		f := fetcher(t, gitfetch.Config{})
+		f := fetcher(t)
 		*f.Started() = func(cmd *exec.Cmd) {
 			if slices.Contains(cmd.Args, "for-each-ref") {
 				cmd.Path, cmd.Args = "/usr/bin/env", []string{"env", "head", "-c", strconv.Itoa(64<<20 + more), "/dev/zero"}

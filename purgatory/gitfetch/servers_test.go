@@ -13,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // Servers that are honest and a bit different, each of which must do.
@@ -67,7 +66,7 @@ func TestServersAsTheyAre(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := serve(t, there, change)
 			here := bare(t, nip34.SHA1)
-			f := fetcher(t, gitfetch.Config{})
+			f := fetcher(t)
 			from := o.clone(t)
 			if strings.HasPrefix(name, "redirect") {
 				var err error
@@ -112,7 +111,7 @@ func TestRedirectToAnotherHost(t *testing.T) {
 		http.Redirect(w, r, real.URL+r.URL.String(), http.StatusFound)
 	}))
 	t.Cleanup(first.Close)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	from, err := graspsync.ParseCloneURL(first.URL + "/repo.git")
 	require.NoError(t, err)
 	get(t, f, bare(t, nip34.SHA1), from, tip)
@@ -142,7 +141,7 @@ func TestFormatsAndVersions(t *testing.T) {
 					r.Header.Set("Git-Protocol", "version="+version)
 					next.ServeHTTP(w, r)
 				})
-				f := fetcher(t, gitfetch.Config{})
+				f := fetcher(t)
 				get(t, f, here, o.clone(t), ids[2])
 				git(t, here, "update-ref", "refs/heads/main", ids[2].String())
 				more := history(t, there, "main", 2)
@@ -180,7 +179,7 @@ func TestServersThatRefuseAnObject(t *testing.T) {
 				r.Body = io.NopCloser(strings.NewReader(string(body)))
 				next.ServeHTTP(w, r)
 			})
-			f := fetcher(t, gitfetch.Config{})
+			f := fetcher(t)
 			q, err := f.Quarantine(t.Context(), bare(t, nip34.SHA1))
 			require.NoError(t, err)
 			_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{lost, tip})

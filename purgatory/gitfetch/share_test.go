@@ -27,7 +27,7 @@ import (
 func TestShare(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, from, "main", 5)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	require.NoError(t, f.Share(t.Context(), from, to, ids[2:3]))
 	missing, err := f.Missing(t.Context(), to, ids)
 	require.NoError(t, err)
@@ -35,9 +35,7 @@ func TestShare(t *testing.T) {
 	main := ref(t, "refs/heads/main")
 	require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: ids[2]}}, main))
 	require.NoError(t, f.Share(t.Context(), from, to, ids[4:]))
-	missing, err = f.Missing(t.Context(), to, ids)
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, to, ids)
 	require.NoError(t, f.Cleanup(t.Context(), to))
 	git(t, to, "fsck", "--strict")
 	require.Empty(t, leftovers(t, to))
@@ -87,14 +85,12 @@ func TestShareTakesNoRoom(t *testing.T) {
 	git(t, from, "update-ref", "refs/heads/main", tip)
 	git(t, from, "repack", "-adq")
 	before := onDisk(t, root)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	main := ref(t, "refs/heads/main")
 	for _, owner := range []string{"a", "b", "c", "d", "e"} {
 		to := at(owner)
 		require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, tip)}))
-		missing, err := f.Missing(t.Context(), to, []nip34.ObjectID{oid(t, tip)})
-		require.NoError(t, err)
-		require.Empty(t, missing)
+		complete(t, f, to, []nip34.ObjectID{oid(t, tip)})
 		require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: oid(t, tip)}}, main))
 		require.NoError(t, f.Cleanup(t.Context(), to))
 	}
@@ -109,7 +105,7 @@ func TestShareTakesNoRoom(t *testing.T) {
 // is made of what is needed and not in the other repository, also of objects with files of their own.
 func TestWhichPacksAreShared(t *testing.T) {
 	racetest.Amounts(t)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	for name, c := range map[string]struct {
 		more, both int // other objects in the pack, and all objects that two ids share
 	}{"as they are": {2 + 1000 - 1, 2 + 1000 + 1}, "made anew": {2 + 1000, 2}} {
@@ -123,9 +119,7 @@ func TestWhichPacksAreShared(t *testing.T) {
 			require.NoError(t, f.Share(t.Context(), dir, one, ids[:1]))
 			require.Equal(t, c.both > 2, slices.Contains(bases(t, one), base))
 			require.NoError(t, f.Share(t.Context(), dir, both, ids))
-			missing, err := f.Missing(t.Context(), both, ids)
-			require.NoError(t, err)
-			require.Empty(t, missing)
+			complete(t, f, both, ids)
 			require.Empty(t, leftovers(t, both))
 		})
 	}
@@ -135,7 +129,7 @@ func TestWhichPacksAreShared(t *testing.T) {
 func TestSharingLeavesOut(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, from, "main", 3)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	git(t, to, "fetch", "-q", from, ids[1].String()+":refs/heads/main")
 	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
 	*f.Free() = func(string) (uint64, error) { return 0, nil }
@@ -154,7 +148,7 @@ func TestSharingLeavesOut(t *testing.T) {
 // A pack that goes while it is shared is left out, and so is what needs it.
 func TestSharedPackThatGoes(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	var ids []nip34.ObjectID
 	for _, name := range []string{"a", "b", "c"} {
 		made := blobs(name, 1)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What came before a server said that it lacks an object is not taken for the beginning
@@ -32,7 +31,7 @@ func TestTrapG7_LacksInTheMiddleOfAPack(t *testing.T) {
 		})(w, r)
 	})
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	q, err := f.Quarantine(t.Context(), here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{absent, tip})

@@ -10,13 +10,12 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // A lock that a killed git left, ours or that of a push, does not keep refs from being
 // moved for ever: who aligns has the repository's lock, so that it is nobody's.
 func TestAlignDespiteStaleLocks(t *testing.T) {
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	for _, lock := range []string{"refs/heads/main.lock", "refs/heads/dev.lock", "HEAD.lock", "packed-refs.lock"} {
 		t.Run(lock, func(t *testing.T) {
 			dir := bare(t, nip34.SHA1)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // A complete history of just what was asked for is refused all the same if one of its
@@ -46,7 +45,7 @@ func TestPromiseP31_MalformedObjects(t *testing.T) {
 					fmt.Fprint(w, "0000")
 				})(w, r)
 			})
-			err := attempt(t.Context(), fetcher(t, gitfetch.Config{}), here, o.clone(t), commit.id)
+			err := attempt(t.Context(), fetcher(t), here, o.clone(t), commit.id)
 			if c.taken {
 				require.NoError(t, err)
 			} else {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What package purgatory relies on holds with real git and real servers.
@@ -25,7 +24,7 @@ func TestSuite(t *testing.T) {
 				history(t, junk, "junk", 2)
 				absent := "12345678901234567890123456789012345678901234567890123456789012345"
 				return fetchtest.Setup{
-					Git: fetcher(t, gitfetch.Config{}), Dir: bare(t, format), Other: bare(t, format),
+					Git: fetcher(t), Dir: bare(t, format), Other: bare(t, format),
 					Full: serve(t, full, nil).clone(t), Half: serve(t, half, nil).clone(t), None: serve(t, none, nil).clone(t),
 					Junk:  serve(t, junk, another(oid(t, git(t, junk, "rev-parse", "junk")))).clone(t),
 					First: ids[0], Second: ids[1], Absent: oid(t, absent[:len(ids[0].String())]),

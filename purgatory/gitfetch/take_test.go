@@ -36,15 +36,13 @@ func folder(t *testing.T, from, beside, revisions string) string {
 // stranger has chosen what else is there. The folder stays.
 func TestTake(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	ids := history(t, there, "main", 5)
 	junk := history(t, there, "junk", 1)[0]
 	from := folder(t, there, here, ids[4].String()+"\n"+junk.String()+"\n")
 	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]))
-	missing, err := f.Missing(t.Context(), here, ids)
-	require.NoError(t, err)
-	require.Empty(t, missing)
-	missing, err = f.Missing(t.Context(), here, []nip34.ObjectID{junk})
+	complete(t, f, here, ids)
+	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{junk})
 	require.NoError(t, err)
 	require.Len(t, missing, 1, "nobody asked for that")
 	require.NotEmpty(t, keeps(t, here), "no ref holds it yet")
@@ -55,31 +53,27 @@ func TestTake(t *testing.T) {
 	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]), "again")
 	git(t, here, "gc", "--quiet", "--prune=now")
 	git(t, here, "fsck", "--strict")
-	missing, err = f.Missing(t.Context(), here, ids)
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, here, ids)
 }
 
 // Who has pushed only what is new has pushed enough, also where the rest is held by no
 // ref, and is to be collected.
 func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	ids := history(t, there, "main", 5)
 	require.NoError(t, f.Take(t.Context(), here, folder(t, there, here, ids[3].String()+"\n"), ids[3:4]))
 	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
 	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]))
 	git(t, here, "gc", "--quiet", "--prune=now")
-	missing, err := f.Missing(t.Context(), here, ids[4:])
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, here, ids[4:])
 }
 
 // Half of what is needed is not taken, and neither is what has gone meanwhile: nothing is
 // left of the attempt.
 func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	ids := history(t, there, "main", 5)
 	git(t, here, "fetch", "-q", there, "main")
 	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
@@ -98,19 +92,17 @@ func TestTakeOfWhatIsNotWhole(t *testing.T) {
 // A folder on another disk, where a file can't have a second name, is copied.
 func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	*f.Files() = &faultyFiles{apart: true}
 	ids := history(t, there, "main", 2)
 	require.NoError(t, f.Take(t.Context(), here, folder(t, there, here, ids[1].String()+"\n"), ids[1:]))
-	missing, err := f.Missing(t.Context(), here, ids)
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, here, ids)
 }
 
 // A pack of just what is needed, which is what git pushes, is not made anew.
 func TestTakeJustWhatIsNeeded(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	tip := history(t, there, "main", 5)[4]
 	from := folder(t, there, here, tip.String()+"\n")
 	*f.Started() = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // A commit of 12 objects that stands for ten thousand million files, since each folder has the
@@ -34,7 +33,7 @@ func TestTreeBombCostsItsObjects(t *testing.T) {
 	git(t, there, "update-ref", "refs/heads/main", tip.String())
 	git(t, there, "repack", "-adq")
 	o := serve(t, there, nil)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	peaks := watchChildren(f)
 	main := ref(t, "refs/heads/main")
 	k := keeping(t, f, here)

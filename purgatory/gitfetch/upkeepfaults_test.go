@@ -163,12 +163,12 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			model := bare(t, nip34.SHA1)
 			holds := c.make(model)
-			whole := fetcher(t, gitfetch.Config{})
+			whole := fetcher(t)
 			done := result(t, whole, c, model)
 			for _, git := range []bool{false, true} {
 				for n := range racetest.Steps(5) {
 					dir := copyOf(t, model)
-					f := fetcher(t, gitfetch.Config{})
+					f := fetcher(t)
 					faults := &faultyFiles{}
 					what := &faults.what
 					if git {

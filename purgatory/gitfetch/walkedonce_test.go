@@ -7,7 +7,6 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // Between the walk of what came and its promotion refs may go that had a part of it.
@@ -15,7 +14,7 @@ func TestWhatRefsHadIsNeededWhenTheyGo(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
 	from := serve(t, there, nil).clone(t)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	get(t, f, here, from, ids[1])
 	main := ref(t, "refs/heads/main")
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: ids[1]}}, main))
@@ -24,15 +23,11 @@ func TestWhatRefsHadIsNeededWhenTheyGo(t *testing.T) {
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), from, ids[2:])
 	require.NoError(t, err)
-	missing, err := q.Missing(t.Context(), ids[2:])
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	wholly(t, q, ids[2:])
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: ids[1]}}, nip34.RefName{}))
 	require.NoError(t, q.Promote(t.Context()))
 	git(t, here, "reflog", "expire", "--expire=all", "--all")
 	git(t, here, "gc", "-q", "--prune=now") // only what is marked stays
-	missing, err = f.Missing(t.Context(), here, ids[2:])
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	complete(t, f, here, ids[2:])
 	require.NotEmpty(t, git(t, here, "rev-list", "--objects", ids[2].String()))
 }

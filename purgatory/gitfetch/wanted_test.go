@@ -17,7 +17,7 @@ func TestPromiseP17_OnlyWhatIsWantedIsKept(t *testing.T) {
 	g, commits := chain(t)
 	there := g.loose(t, nip34.ObjectID{})
 	here := bare(t, nip34.SHA1)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	q, err := f.Open(here)
 	require.NoError(t, err)
 	want := []nip34.ObjectID{commits[4].id}
@@ -44,8 +44,6 @@ func TestPromiseP17_OnlyWhatIsWantedIsKept(t *testing.T) {
 	o.Config.Handler = sendPack(packOf(rest...))
 	_, err = q.Fetch(t.Context(), o.clone(t), want)
 	require.NoError(t, err)
-	missing, err := q.Missing(t.Context(), want)
-	require.NoError(t, err)
-	require.Empty(t, missing)
+	wholly(t, q, want)
 	require.NoError(t, q.Discard())
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // What a pull request takes up is what it alone needs: nothing if a branch has it by now.
@@ -26,7 +25,7 @@ func TestWeigh(t *testing.T) {
 		return oid(t, git(t, dir, "rev-parse", "HEAD"))
 	}
 	base, pull, update := commit(300<<10), commit(100<<10), commit(50<<10)
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	weigh := func(id nip34.ObjectID, but ...nip34.ObjectID) int64 {
 		n, err := f.Weigh(t.Context(), filepath.Join(dir, ".git"), []nip34.ObjectID{id}, but)
 		require.NoError(t, err)

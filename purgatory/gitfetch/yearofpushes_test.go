@@ -20,7 +20,6 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
@@ -164,7 +163,7 @@ func TestAYearOfPushes(t *testing.T) {
 var full = flag.Bool("full", false, "a year has 10,000 pushes; takes minutes")
 
 func year(t *testing.T, pushes int) {
-	f := fetcher(t, gitfetch.Config{})
+	f := fetcher(t)
 	dir := bare(t, nip34.SHA1)
 	k := keeping(t, f, dir)
 	files := make([][20]byte, 20)
