@@ -35,25 +35,6 @@ func TestNumbersOfTheProtocol(t *testing.T) {
 			require.Equal(t, LimitError{Limit: "bytes before the pack", Most: 1 << 20}, *limit)
 		}
 	}
-	for n, fits := range map[int]bool{1 << 8: true, 1<<8 + 1: false} { // of 4 KiB of talk each
-		p := &packReader{meter: &count{}}
-		err := sideband(newReader(strings.NewReader(strings.Repeat(line("\x02"+strings.Repeat("z", 1<<12-1)), n)+"0000")), p)
-		var limit *LimitError
-		if fits {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorAs(t, err, &limit)
-		require.Equal(t, LimitError{Limit: "progress bytes", Most: 1 << 20}, *limit)
-	}
-	var caps strings.Builder
-	caps.WriteString(line("version 2\n") + line("fetch\n"))
-	for i := range 200 {
-		caps.WriteString(line(fmt.Sprint("cap", i, "=x\n")))
-	}
-	s, err := parseAdvertisement(strings.NewReader(caps.String()+"0000"), 1)
-	require.NoError(t, err)
-	require.Len(t, s.caps, 100)
 	for n, left := range map[int]int{299: 299, 300: 300, 301: 300} {
 		require.Len(t, graspsync.Printable(strings.Repeat("x", n)), left)
 		err := sideband(newReader(strings.NewReader(line("\x03"+strings.Repeat("x", n)))), &packReader{meter: &count{}})

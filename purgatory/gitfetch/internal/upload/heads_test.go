@@ -132,14 +132,3 @@ func TestLimitsOfAnswers(t *testing.T) {
 	require.ErrorAs(t, c.ListTips(t.Context(), &Server{Version: 2, base: u.String()}, &count{}), &limit)
 	require.Equal(t, "refs", limit.Limit)
 }
-
-// An unknown side band is not skipped: what is in it may be part of the pack.
-func TestUnknownSideBand(t *testing.T) {
-	c, u := headed(t, http.StatusOK, http.Header{"Content-Type": {uploadResult}},
-		line("packfile\n")+line("\x04x")+line("\x01PACK\x00\x00\x00\x02\x00\x00\x00\x01")+"0000")
-	var out bytes.Buffer
-	err := c.Fetch(t.Context(), &Server{Version: 2, base: u.String()}, nil, nil, &out, &count{})
-	require.ErrorIs(t, err, ErrProtocol)
-	require.ErrorContains(t, err, "side band")
-	require.Zero(t, out.Len())
-}
