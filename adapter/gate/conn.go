@@ -443,17 +443,14 @@ func (c *conn) full(coming int) bool {
 	return n > c.g.soft || n > 0 && c.g.queued.Load() > int64(c.g.cfg.MaxQueues/2)
 }
 
-// pace has an event that is stored wait until the client has read most of what came before. What the
-// relay had to do for it is done, so that it takes up nothing that others need but a place of those
-// that wait. Where there is none it comes, as long as there is room for it.
+// pace has an event that is stored wait until the client has read most of what came before. The relay has done what it had to
+// do for it, so the answer takes up nothing that others need.
 func (c *conn) pace(ctx context.Context, number uint64, size int) {
-	for less := (<-chan struct{})(nil); ; less = c.queue.shrinks() {
+	for {
+		less := c.queue.shrinks()
 		ok, s, p := c.asked.lets(number, size, func(coming int) bool { return !c.full(coming) })
-		if ok || !c.asked.hold(s, func() *limit.Slot { return c.g.held.TryAcquire(c.who, min(int64(s.filters), heldPart)) }) {
+		if ok {
 			return
-		}
-		if less == nil {
-			continue // it may have shrunk by now
 		}
 		p.timer.Stop()
 		p.idle()

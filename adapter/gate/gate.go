@@ -103,8 +103,6 @@ const (
 	softQueue = 1 << 20         // who has more than this to read is not asked what else they want, and gets no more of it
 	softPart  = 4               // nor who has such a part of MaxQueue
 	queuePart = 8               // of MaxQueues is MaxQueue
-	holds     = 128             // filters of answers that wait for who has asked: the backend may have read what they find
-	heldPart  = 32              // of one client
 	answerBy  = time.Minute
 	authSpan  = 10 * time.Minute // created_at of an AUTH may be so far from our clock (NIP-42)
 	pingEvery = 30 * time.Second
@@ -128,7 +126,6 @@ type Gate struct {
 	cfg     Config
 	work    *limit.Slots
 	bodies  *limit.Slots
-	held    *limit.Slots
 	written *limit.Rate   // events to each client
 	flood   *rate.Limiter // events to all clients
 	live    live
@@ -192,7 +189,6 @@ func New(next http.Handler, cfg Config) *Gate {
 		closing: make(chan struct{}), paced: make(map[*khatru.Relay]struct{}),
 		work:    limit.NewSlots(places, placesPart),
 		bodies:  limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
-		held:    limit.NewSlots(holds, heldPart),
 		written: limit.NewRate(float64(cfg.fixed.EventRate), burst*cfg.fixed.EventRate, 3*cfg.MaxConnections),
 		flood:   rate.NewLimiter(rate.Limit(eventParts*cfg.fixed.EventRate), burst*eventParts*cfg.fixed.EventRate),
 		soft:    min(softQueue, cfg.fixed.MaxQueue/softPart),

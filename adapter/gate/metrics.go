@@ -53,12 +53,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	listening, reconciliations := g.live.units()
 	gauge(c.taken, listening, "listening")
 	gauge(c.taken, reconciliations, "reconciliations")
-	for of, s := range map[string]*limit.Slots{"work": g.work, "body_bytes": g.bodies, "held": g.held} {
+	for of, s := range map[string]*limit.Slots{"work": g.work, "body_bytes": g.bodies} {
 		taken, waiting := s.Stats()
 		gauge(c.taken, int(taken), of)
-		if s != g.held { // for that nobody waits
-			gauge(c.waiting, waiting, of)
-		}
+		gauge(c.waiting, waiting, of)
 	}
 	counts := g.Counts()
 	for d, which := range map[*prometheus.Desc][]string{

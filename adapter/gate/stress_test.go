@@ -77,7 +77,7 @@ func TestManyClients(t *testing.T) {
 	for _, name := range []string{"gate_connections", "gate_clients", "gate_queued_bytes"} {
 		require.Eventually(t, func() bool { return s.metric(name, "") == 0 }, patience, 10*time.Millisecond, name)
 	}
-	for _, of := range []string{"held", "listening", "reconciliations"} {
+	for _, of := range []string{"listening", "reconciliations"} {
 		require.Eventually(t, func() bool { return s.metric("gate_taken", of) == 0 }, patience, 10*time.Millisecond, of)
 	}
 	require.Zero(t, s.metric("gate_waiting", "work"))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/graspsync/graspsync/limit"
 )
 
 // table is what a connection has asked the relay for, by the names that the client has given and by
@@ -35,7 +33,6 @@ type sub struct {
 	done    bool          // the relay has answered: stored events have come
 	closed  bool          // the client wants no more of it
 	unread  chan struct{} // closed: what is left of the answer is for nobody
-	held    *limit.Slot   // nil: its answer does not wait for the client
 	told    *told         // what has come of it
 	coming  []int         // bytes of its events that were let through, the first one first
 	pending []*pending    // what has no answer, the oldest first
@@ -213,27 +210,6 @@ func (t *table) stop(s *sub) {
 	s.coming = nil
 }
 
-// hold gives an answer a place among those that wait, unless it has one or waits no more.
-func (t *table) hold(s *sub, place func() *limit.Slot) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s.closed || s.done || t.ours[s.number] != s {
-		return false
-	}
-	if s.held == nil {
-		s.held = place()
-	}
-	return s.held != nil
-}
-
-// unhold gives the place of an answer back. It is called with mu held.
-func (t *table) unhold(s *sub) {
-	if s.held != nil {
-		s.held.Release()
-		s.held = nil
-	}
-}
-
 func (t *table) comes() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -282,7 +258,6 @@ func (t *table) hears(message []byte) (v verdict) {
 	}
 	t.stop(s)
 	s.told.answered()
-	t.unhold(s)
 	v.s, s.done = s, true
 	if len(s.pending) > 0 {
 		v.p, s.pending = s.pending[0], s.pending[1:]
@@ -344,7 +319,6 @@ func (t *table) forget() (subs []*sub, left []*pending) {
 	}
 	for _, s := range t.ours {
 		subs = append(subs, s)
-		t.unhold(s)
 	}
 	clear(t.ours)
 	return subs, left
