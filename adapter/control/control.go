@@ -15,7 +15,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/adapter/internal/inuse"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
@@ -260,7 +259,7 @@ func (c Control) ConfirmDepartures() (departed int, err error) {
 // use it is waited for.
 func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purgatory.Maintained, err error) {
 	err = c.recorded(func() error {
-		return inuse.Wait(ctx, func() (err error) {
+		return whenUnused(ctx, func() (err error) {
 			done, err = c.purgatory.Maintain(ctx, ref)
 			return err
 		})

@@ -7,12 +7,13 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/internal/inuse"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -284,7 +285,7 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 // pull removes the refs of a pull request from some repositories.
 func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.RepoRef) error {
 	for _, ref := range in {
-		err := inuse.Wait(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, id) })
+		err := whenUnused(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, id) })
 		if err != nil {
 			return fmt.Errorf("removing the ref of pull request %s from %s: %w", id, graspsync.Printable(ref.String()), err)
 		}
@@ -320,7 +321,7 @@ func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	errs := []error{
 		p.events(ctx, own), p.dismiss(ctx, func(ev graspsync.Event) bool { return concerns(ev, ref) }), p.said(ctx, ref),
 	}
-	err := inuse.Wait(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
+	err := whenUnused(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
 	if err == nil {
 		p.done.Repositories = append(p.done.Repositories, ref)
 	}
@@ -426,4 +427,25 @@ func filtersFor(tags string, values []string) (out []nostr.Filter) {
 		}
 	}
 	return out
+}
+
+const (
+	waitUnused = 30 * time.Second // a repository is waited for
+	everyUse   = 100 * time.Millisecond
+)
+
+// whenUnused does something again until nobody uses the repository.
+func whenUnused(ctx context.Context, do func() error) error {
+	by := time.Now().Add(waitUnused)
+	for {
+		err := do()
+		if !errors.Is(err, purgatory.ErrInUse) || time.Now().After(by) {
+			return err
+		}
+		select {
+		case <-time.After(everyUse):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }

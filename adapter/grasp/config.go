@@ -1,16 +1,12 @@
 package grasp
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/adapter/internal/server"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -80,117 +76,7 @@ type Config struct {
 }
 
 // ErrConfig is wrapped by what [New] says of its Config.
-var ErrConfig = errors.New("invalid configuration")
+var ErrConfig = server.ErrConfig
 
 // criteria is what [relaysync.GRASPPolicy] takes.
 const criteria = "announcements that list this server in relays and clone"
-
-func (c Config) validate() error {
-	var errs []error
-	if c.Dir == "" {
-		errs = append(errs, errors.New("Dir is empty"))
-	}
-	if c.State == nil {
-		errs = append(errs, errors.New("State is nil"))
-	}
-	if c.Sync.Holder != nil {
-		errs = append(errs, errors.New("Sync.Holder is set: what the server holds is in its purgatory"))
-	}
-	if r := c.Sync.Rules; r != nil && r != relaysync.Rules(c.Rules) {
-		errs = append(errs, errors.New("Sync.Rules is set: the rules of the server are Rules"))
-	}
-	return errors.Join(errs...)
-}
-
-// manyBytesADay is the default of purgatory.Limits.MaxRepoDay, and manyBytesOfAHost that of
-// gitfetch.Config.MaxAddressDay.
-const (
-	manyBytesADay    = 4 << 30
-	manyBytesOfAHost = 16 << 30
-)
-
-// mostRelays is the default of relaysync.Limits.MaxConnections, unless that is more than one of relaysPart of the files that the
-// process may open.
-const (
-	mostRelays = 256
-	relaysPart = 4
-)
-
-// manyBytes is the default of purgatory.Limits.MaxPullBytes, and pullShare the part of
-// gitserve.RepositoriesConfig.MaxOwnerBytes, one of so many, that it is where that is less. What
-// has given way takes up as much again: as long as there is room for more, pull requests give way
-// to each other. Where an owner has no more of it, whoever came first would keep it.
-const (
-	manyBytes = 1 << 30
-	pullShare = 4
-)
-
-// withRules has all parts go by the rules.
-func (c Config) withRules(ctx context.Context) (Config, error) {
-	if c.Rules == nil {
-		book, err := rules.Open(ctx, c.State, rules.Config{})
-		if err != nil {
-			return c, err
-		}
-		c.Rules = book
-	}
-	c.Sync, c.Egress = control.Enforce(c.Rules, c.Sync, c.Egress)
-	return c, nil
-}
-
-func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	for _, part := range []**slog.Logger{&c.Sync.Logger, &c.Purgatory.Logger, &c.Fetch.Logger, &c.Repositories.Logger, &c.Serve.Logger} {
-		if *part == nil {
-			*part = c.Logger
-		}
-	}
-	if c.Criteria == "" {
-		c.Criteria = criteria
-	}
-	if c.Sync.Policy == nil {
-		policy := relaysync.NewGRASPPolicy(identity)
-		policy.Membership, policy.GRASPLists = c.Membership, c.GRASPLists
-		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // with others what was rejected is judged anew
-	}
-	if c.Sync.Limits.MaxConnections == 0 {
-		c.Sync.Limits.MaxConnections = min(mostRelays, max(1, disk.Files()/relaysPart))
-	}
-	c.Sync.State = c.State
-	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
-	if most := c.Repositories.MaxOwnerBytes; c.Purgatory.Limits.MaxPullBytes == 0 && most > 0 {
-		c.Purgatory.Limits.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
-	}
-	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
-		c.Fetch.MaxFetches = most // with fewer slow servers make the others wait
-	}
-	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxRepoDay == 0 && most > manyBytesADay {
-		c.Purgatory.Limits.MaxRepoDay = most // else what is larger never comes
-	}
-	if most := c.Purgatory.Limits.MaxHostDay; c.Fetch.MaxAddressDay == 0 && most > manyBytesOfAHost {
-		c.Fetch.MaxAddressDay = most // else a name never brings as much as it may
-	}
-	if c.Repositories.Git == "" {
-		c.Repositories.Git = c.Fetch.Git // it is of that one that is asked whether it will do
-	}
-	if c.Repositories.AllowFaults == nil {
-		c.Repositories.AllowFaults = c.Fetch.AllowFaults
-	}
-	if c.Fetch.MinFreeDisk == 0 {
-		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default
-	}
-	c.Egress.OwnNames = append(identity.HostPorts(), c.Egress.OwnNames...)
-	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
-	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
-	if c.Egress.Budget == nil {
-		// One for websockets and git: what a stranger's address may be burdened with.
-		budget, err := egress.NewBudget(egress.BudgetConfig{})
-		if err != nil {
-			return c, fmt.Errorf("%w: %w", ErrConfig, err)
-		}
-		c.Egress.Budget = budget
-	}
-	return c, nil
-}

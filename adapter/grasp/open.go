@@ -40,7 +40,7 @@ func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, do
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	s.records = kept
+	s.parts.Records = kept
 	relay.Negentropy = true
 	return s, nil
 }

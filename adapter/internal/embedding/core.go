@@ -17,7 +17,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/adapter/internal/collectors"
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
@@ -236,7 +235,7 @@ func (c *Core) Collector(namespace string) prometheus.Collector {
 	if c.Records == nil {
 		return c.Manager.Collector(namespace)
 	}
-	return collectors.All{c.Manager.Collector(namespace), c.Records.Collector(namespace)}
+	return settings.Collectors{c.Manager.Collector(namespace), c.Records.Collector(namespace)}
 }
 
 // AddRemoved records an event that has left the backend, and for which hooks are called later.

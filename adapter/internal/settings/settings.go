@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/internal/collectors"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
@@ -109,7 +108,7 @@ func (b both) Close() error { return errors.Join(b.records.Close(), b.rules.Clos
 
 // Collector has the metrics of both: those of the rules have "_rules" behind the namespace.
 func (b both) Collector(namespace string) prometheus.Collector {
-	return collectors.All{b.records.Collector(namespace), b.rules.Collector(strings.TrimPrefix(namespace+"_rules", "_"))}
+	return Collectors{b.records.Collector(namespace), b.rules.Collector(strings.TrimPrefix(namespace+"_rules", "_"))}
 }
 
 // onThisMachine reports whether nobody else can reach an identity.
@@ -120,4 +119,21 @@ func onThisMachine(identity nip34.Identity) bool {
 	}
 	ip, err := netip.ParseAddr(us.HostPort.Host)
 	return us.HostPort.Host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// Collectors are collected one after the other.
+type Collectors []prometheus.Collector
+
+// Describe implements [prometheus.Collector].
+func (a Collectors) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range a {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (a Collectors) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range a {
+		c.Collect(ch)
+	}
 }

@@ -1,15 +1,13 @@
 package graspadapter
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"fiatjaf.com/nostr/khatru/grasp"
 
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/adapter/control"
+	"github.com/graspsync/graspsync/adapter/internal/server"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
@@ -70,10 +68,10 @@ type Config struct {
 }
 
 // ErrConfig is wrapped by what [New] says of its arguments.
-var ErrConfig = errors.New("invalid configuration")
+var ErrConfig = server.ErrConfig
 
-func (c Config) validate(gs *grasp.GraspServer, identity nip34.Identity) error {
-	var errs []error
+// wrong returns what is wrong with the arguments of New.
+func wrong(gs *grasp.GraspServer, identity nip34.Identity) (errs []error) {
 	switch {
 	case gs == nil:
 		errs = append(errs, errors.New("there is no GraspServer"))
@@ -85,70 +83,5 @@ func (c Config) validate(gs *grasp.GraspServer, identity nip34.Identity) error {
 	if len(identity.Paths()) > 0 {
 		errs = append(errs, errors.New("the identity has a path, and a GraspServer serves repositories at its root only"))
 	}
-	if c.State == nil {
-		errs = append(errs, errors.New("State is nil"))
-	}
-	if c.Sync.Holder != nil {
-		errs = append(errs, errors.New("Sync.Holder is set: what the server holds is in its purgatory"))
-	}
-	if r := c.Sync.Rules; r != nil && r != relaysync.Rules(c.Rules) {
-		errs = append(errs, errors.New("Sync.Rules is set: the rules of the server are Rules"))
-	}
-	return errors.Join(errs...)
-}
-
-// withRules has all parts go by the rules.
-func (c Config) withRules(ctx context.Context) (Config, error) {
-	if c.Rules == nil {
-		book, err := rules.Open(ctx, c.State, rules.Config{})
-		if err != nil {
-			return c, err
-		}
-		c.Rules = book
-	}
-	c.Sync, c.Egress = control.Enforce(c.Rules, c.Sync, c.Egress)
-	return c, nil
-}
-
-func (c Config) withDefaults(identity nip34.Identity) (Config, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	for _, part := range []**slog.Logger{&c.Sync.Logger, &c.Purgatory.Logger, &c.Fetch.Logger, &c.Repositories.Logger, &c.Serve.Logger} {
-		if *part == nil {
-			*part = c.Logger
-		}
-	}
-	if c.Sync.Policy == nil {
-		policy := relaysync.NewGRASPPolicy(identity)
-		policy.Membership = c.Membership
-		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // with another one what was rejected is judged anew
-	}
-	c.Sync.State = c.State
-	c.Purgatory.Identity, c.Purgatory.Membership = identity, c.Membership
-	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
-		c.Fetch.MaxFetches = most // with fewer slow servers make the others wait
-	}
-	if c.Repositories.AllowFaults == nil {
-		c.Repositories.AllowFaults = c.Fetch.AllowFaults
-	}
-	if c.Fetch.MinFreeDisk == 0 {
-		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default
-	}
-	c.Repositories.PlainNames = true
-	if c.Repositories.Git == "" {
-		c.Repositories.Git = c.Fetch.Git // it is of that one that is asked whether it will do
-	}
-	c.Egress.OwnNames = append(identity.HostPorts(), c.Egress.OwnNames...)
-	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
-	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
-	if c.Egress.Budget == nil {
-		// One for websockets and git: what a stranger's address may be burdened with.
-		budget, err := egress.NewBudget(egress.BudgetConfig{})
-		if err != nil {
-			return c, fmt.Errorf("%w: %w", ErrConfig, err)
-		}
-		c.Egress.Budget = budget
-	}
-	return c, nil
+	return errs
 }

@@ -37,7 +37,7 @@ func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, 
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	s.records = kept
+	s.parts.Records = kept
 	gs.Relay.Negentropy = true
 	return s, nil
 }

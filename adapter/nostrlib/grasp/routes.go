@@ -10,7 +10,7 @@ import (
 	"fiatjaf.com/nostr/nip19"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/internal/names"
+	"github.com/graspsync/graspsync/adapter/internal/server"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/rules"
@@ -20,7 +20,7 @@ import (
 // all else by what the relay's router has: the page of a repository, unless that is blocked, and what the
 // embedder added.
 func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.Book, identity nip34.Identity) *http.ServeMux {
-	base, mux := names.Before(identity, gs.Relay.Router()), http.NewServeMux()
+	base, mux := server.Named(identity, gs.Relay.Router()), http.NewServeMux()
 	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
 		hooks := []hook{gs.OnRead} // whoever is going to push is told all refs as well
 		if r.URL.Query().Get("service") == "git-receive-pack" {

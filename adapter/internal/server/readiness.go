@@ -1,5 +1,4 @@
-// Package readiness finds out whether a server can do its work.
-package readiness
+package server
 
 import (
 	"context"
@@ -26,10 +25,10 @@ const (
 	key = "ready"
 )
 
-// Readiness finds out whether a server can do its work. Disks that hang are why it is as it is: one
+// readiness finds out whether a server can do its work. Disks that hang are why it is as it is: one
 // question is asked at a time, and nobody waits for it for longer than timeout. It is safe for concurrent use.
-type Readiness struct {
-	// set by New, read-only
+type readiness struct {
+	// set by newReadiness, read-only
 	read    <-chan struct{} // closed once the store was read
 	store   func() error    // why it can't be written to, by what is known
 	records state.Store
@@ -42,14 +41,14 @@ type Readiness struct {
 	err error     // that answer
 }
 
-// New returns the readiness of a server: once read is closed, store and git say why store and folder of repositories
+// newReadiness returns the readiness of a server: once read is closed, store and git say why store and folder of repositories
 // can't be written to, and records are written to.
-func New(read <-chan struct{}, store func() error, records state.Store, git func() error) *Readiness {
-	return &Readiness{read: read, store: store, records: records, git: git, asking: make(chan struct{}, 1)}
+func newReadiness(read <-chan struct{}, store func() error, records state.Store, git func() error) *readiness {
+	return &readiness{read: read, store: store, records: records, git: git, asking: make(chan struct{}, 1)}
 }
 
 // Ready returns why a server can't do its work, all that is wrong at once.
-func (r *Readiness) Ready(ctx context.Context) error {
+func (r *readiness) Ready(ctx context.Context) error {
 	select {
 	case <-r.read:
 	default:
@@ -59,7 +58,7 @@ func (r *Readiness) Ready(ctx context.Context) error {
 }
 
 // written returns why something could not be written, as of the last period.
-func (r *Readiness) written(ctx context.Context) error {
+func (r *readiness) written(ctx context.Context) error {
 	if known, err := r.known(); known {
 		return err
 	}
@@ -92,14 +91,14 @@ func (r *Readiness) written(ctx context.Context) error {
 }
 
 // known returns the last answer if it still holds.
-func (r *Readiness) known() (ok bool, err error) {
+func (r *readiness) known() (ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.at.IsZero() && time.Since(r.at) < period, r.err
 }
 
 // record writes to the records.
-func (r *Readiness) record(ctx context.Context) error {
+func (r *readiness) record(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := r.records.Put(ctx, state.Record{Key: key}); err != nil {
@@ -108,23 +107,23 @@ func (r *Readiness) record(ctx context.Context) error {
 	return nil
 }
 
-// collector tells readiness as a metric.
-type collector struct {
-	*Readiness
+// readyCollector has readiness as a metric.
+type readyCollector struct {
+	*readiness
 	desc *prometheus.Desc
 }
 
 // Collector returns that as a metric.
-func (r *Readiness) Collector(namespace string) prometheus.Collector {
-	return collector{r, prometheus.NewDesc(prometheus.BuildFQName(namespace, "server", "ready"),
+func (r *readiness) Collector(namespace string) prometheus.Collector {
+	return readyCollector{r, prometheus.NewDesc(prometheus.BuildFQName(namespace, "server", "ready"),
 		"1 if the stored events were read, and events, records and repositories can be written, otherwise 0.", nil, nil)}
 }
 
 // Describe implements [prometheus.Collector].
-func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+func (c readyCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 // Collect implements [prometheus.Collector].
-func (c collector) Collect(ch chan<- prometheus.Metric) {
+func (c readyCollector) Collect(ch chan<- prometheus.Metric) {
 	value := 0.0
 	if c.Ready(context.Background()) == nil {
 		value = 1

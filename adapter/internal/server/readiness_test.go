@@ -1,4 +1,4 @@
-package readiness
+package server
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func TestReady(t *testing.T) {
 		read := make(chan struct{})
 		var store, git error
 		records := &brittle{Store: state.NewMemory()}
-		r := New(read, func() error { return store }, records, func() error { return git })
+		r := newReadiness(read, func() error { return store }, records, func() error { return git })
 		metric := func() float64 { return testutil.ToFloat64(r.Collector("ngit")) }
 		require.ErrorIs(t, r.Ready(t.Context()), ErrStarting)
 		require.Zero(t, records.swaps.Load())
@@ -92,7 +92,7 @@ func TestReady(t *testing.T) {
 }
 
 func TestReadyMetricIsDescribed(t *testing.T) {
-	r := &Readiness{read: make(chan struct{})}
+	r := &readiness{read: make(chan struct{})}
 	require.NoError(t, testutil.CollectAndCompare(r.Collector("ngit"), strings.NewReader(
 		"# HELP ngit_server_ready 1 if the stored events were read, and events, records and repositories can be written, otherwise 0.\n"+
 			"# TYPE ngit_server_ready gauge\nngit_server_ready 0\n")))

@@ -1,4 +1,4 @@
-package grasp
+package server
 
 import (
 	"testing"
@@ -16,17 +16,19 @@ import (
 // only what bounds pushes had been told so.
 func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	given := Config{Fetch: gitfetch.Config{MaxPackBytes: 64 << 20}}
-	cfg, err := given.withDefaults(nip34.Identity{})
-	require.NoError(t, err)
+	complete := func(c Config) Config {
+		require.NoError(t, c.setDefaults())
+		return c
+	}
+	cfg := complete(given)
 	require.Zero(t, cfg.Purgatory.Limits.MaxRepoDay)
 	require.Zero(t, cfg.Fetch.MaxFetches)
 	require.Zero(t, cfg.Fetch.MaxAddressDay)
 	require.Zero(t, cfg.Fetch.MinFreeDisk)
-	cfg, err = Config{
+	cfg = complete(Config{
 		Fetch: gitfetch.Config{MaxPackBytes: 5 << 30}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxHunts: 30, MaxHostDay: 20 << 30}},
 		Serve: gitserve.Config{MinFreeDisk: 10 << 30},
-	}.withDefaults(nip34.Identity{})
-	require.NoError(t, err)
+	})
 	require.Equal(t, int64(5<<30), cfg.Purgatory.Limits.MaxRepoDay)
 	require.Equal(t, 60, cfg.Fetch.MaxFetches)
 	require.Equal(t, int64(20<<30), cfg.Fetch.MaxAddressDay)
@@ -35,19 +37,17 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	given.Fetch.Git = "/opt/git"
 	given.Purgatory = purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1 << 30}}
 	given.Serve.MinFreeDisk, given.Fetch.MinFreeDisk = 10<<30, 3<<30
-	cfg, err = given.withDefaults(nip34.Identity{})
-	require.NoError(t, err)
+	cfg = complete(given)
 	require.Zero(t, cfg.Fetch.MaxAddressDay)
 	require.Equal(t, uint64(3<<30), cfg.Fetch.MinFreeDisk)
 	require.Equal(t, "/opt/git", cfg.Repositories.Git)
 	given.Repositories.Git = "/usr/bin/git"
-	cfg, err = given.withDefaults(nip34.Identity{})
-	require.NoError(t, err)
+	cfg = complete(given)
 	require.Equal(t, "/usr/bin/git", cfg.Repositories.Git)
 
 	given = Config{Membership: nip34.Membership{OneSided: true}, GRASPLists: true}
-	cfg, err = given.withDefaults(nip34.Identity{})
-	require.NoError(t, err)
+	cfg = complete(given)
+	require.NotEqual(t, complete(Config{}).Sync.PolicyVersion, cfg.Sync.PolicyVersion, "what was rejected is judged again")
 	require.True(t, cfg.Purgatory.Membership.OneSided)
 	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).Membership.OneSided)
 	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).GRASPLists)
@@ -57,11 +57,11 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 // more: who pushed first kept everybody else out.
 func TestPullRequestsOfARepositoryLeaveRoom(t *testing.T) {
 	for most, want := range map[int64]int64{0: 0, 2: 1, 1 << 30: 256 << 20, 1 << 40: 1 << 30} {
-		cfg, err := Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}}.withDefaults(nip34.Identity{})
-		require.NoError(t, err)
+		cfg := Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}}
+		require.NoError(t, cfg.setDefaults())
 		require.Equal(t, want, cfg.Purgatory.Limits.MaxPullBytes)
-		cfg, err = Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 7}}}.withDefaults(nip34.Identity{})
-		require.NoError(t, err)
+		cfg = Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 7}}}
+		require.NoError(t, cfg.setDefaults())
 		require.Equal(t, int64(7), cfg.Purgatory.Limits.MaxPullBytes)
 	}
 }

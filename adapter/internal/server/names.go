@@ -1,5 +1,4 @@
-// Package names has requests name a service as its identity does.
-package names
+package server
 
 import (
 	"net/http"
@@ -8,9 +7,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Before returns a handler whose requests have one of the names of a service as Host: the one that the client came to, else
+// Named returns a handler whose requests have one of the names of a service as Host: the one that the client came to, else
 // the first. Anybody can write anything into Host and X-Forwarded-Host, and a proxy may have rewritten Host.
-func Before(identity nip34.Identity, next http.Handler) http.Handler {
+func Named(identity nip34.Identity, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := identity.Origin(gitserve.Origin(r))
 		if u.Scheme == "" {
