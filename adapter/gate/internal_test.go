@@ -2,17 +2,12 @@ package gate
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http/httptest"
 	"strconv"
 	"testing"
 
-	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 )
@@ -79,90 +74,6 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, Config{
 		MaxConnections: 4096, MaxMessage: 512_000, fixed: constants{MaxName: 250, MaxFilters: 100, MaxSubscriptions: 500, MaxListening: 50_000, EventRate: 2000, MaxBody: 1 << 20, MaxQueue: 64 << 20}, MaxQueues: 512 << 20,
 	}, cfg)
-}
-
-// One queue has room for some messages, however little there is to be for all.
-func TestLeastQueues(t *testing.T) {
-	for _, c := range []struct {
-		cfg      Config
-		all, one int
-	}{
-		{Config{MaxQueues: 1}, 32 * 512_000, 4 * 512_000},
-		{Config{MaxQueues: 1, MaxMessage: 1000}, 32_000, 4000},
-		{Config{MaxQueues: 31_999, MaxMessage: 1000}, 32_000, 4000},
-		{Config{MaxQueues: 32_008, MaxMessage: 1000}, 32_008, 4001},
-		{Config{MaxMessage: math.MaxInt64}, math.MaxInt / 32 * 32, math.MaxInt / 32 * 4},
-	} {
-		cfg := New(nil, c.cfg).cfg
-		require.Equal(t, []int{c.all, c.one}, []int{cfg.MaxQueues, cfg.fixed.MaxQueue}, "%+v", c.cfg)
-	}
-}
-
-// What is remembered of an answer has a bound, and goes with EOSE.
-func TestTold(t *testing.T) {
-	event := func(n int) digest {
-		d, found := digestOf(fmt.Appendf(nil, `,{"kind":1,"id":"%032x%032x"}]`, n, 0))
-		require.True(t, found)
-		return d
-	}
-	told := newTold()
-	_, found := digestOf([]byte(`,{"id":"12"}]`))
-	require.False(t, found, "that is no id")
-	for n := range maxTold + 100 {
-		require.False(t, told.again(event(n)))
-		require.True(t, told.again(event(n)))
-	}
-	require.True(t, told.again(event(0)))
-	require.Len(t, told.stored, maxTold)
-	told.answered()
-	require.Nil(t, told.stored)
-	require.True(t, told.again(event(firstTold-1)), "what came first may be published in this moment")
-	require.False(t, told.again(event(firstTold)))
-	require.True(t, told.again(event(maxTold+99)))
-	for n := range lastTold {
-		require.False(t, told.again(event(firstTold+n+1)))
-	}
-	require.False(t, told.again(event(firstTold)))
-}
-
-// Where too much waits for all, of the client that most waits for the connection gives way that most
-// waits for, though one of somebody else has more.
-func TestWhoGivesWay(t *testing.T) {
-	g := New(nil, Config{MaxQueues: 1500, MaxMessage: 40, fixed: constants{MaxQueue: 1500}})
-	conns := make(map[string]*conn)
-	for name, n := range map[string]int{"a1": 400, "a2": 300, "b1": 500, "c1": 200} {
-		c := &conn{g: g, who: stranger(name[:1]), queue: newQueue(&g.queued)}
-		c.ctx, c.end = context.WithCancelCause(t.Context())
-		g.enter(c)
-		conns[name] = c
-		c.say(make([]byte, n))
-	}
-	begun, ok := conns["a2"].queue.get()
-	require.True(t, ok)
-	conns["c1"].say(make([]byte, 200))
-	gone := func() (names []string) {
-		for _, name := range []string{"a1", "a2", "b1", "c1"} {
-			if errors.Is(context.Cause(conns[name].ctx), errSlow) {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
-	require.Equal(t, []string{"a1"}, gone())
-	require.EqualValues(t, 1200, g.queued.Load())
-	conns["b1"].say(make([]byte, 400))
-	require.Equal(t, []string{"a1", "b1"}, gone())
-	conns["a2"].queue.written(begun)
-	require.EqualValues(t, 400, g.queued.Load())
-}
-
-// What the relay takes is said once.
-func TestMessagesOfARelay(t *testing.T) {
-	relay := khatru.NewRelay()
-	require.Equal(t, int64(512_000), New(relay, Config{}).cfg.MaxMessage)
-	relay.MaxMessageSize = 1 << 20
-	require.Equal(t, int64(1<<20), New(relay, Config{}).cfg.MaxMessage)
-	require.Equal(t, int64(7), New(relay, Config{MaxMessage: 7}).cfg.MaxMessage)
 }
 
 // What hears of an event is what go-nostr says that matches it.

@@ -232,46 +232,6 @@ func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	require.Subset(t, content(t, s.Store()), []nostr.ID{issue.ID, list.ID, synced.ID})
 }
 
-// stubborn is a backend that can't remove.
-type stubborn struct {
-	eventstore.Store
-	fails bool
-}
-
-func (b *stubborn) DeleteEvent(id nostr.ID) error {
-	if b.fails {
-		return errors.New("disk")
-	}
-	return b.Store.DeleteEvent(id)
-}
-
-// Nobody is told that an event is gone that could not be removed; later it is, and then they are, once.
-func TestRemovalThatFailed(t *testing.T) {
-	relay, db := khatru.NewRelay(), &stubborn{Store: newBolt(t)}
-	var deleted []nostr.ID
-	relay.OnEventDeleted = func(_ context.Context, e nostr.Event) { deleted = append(deleted, e.ID) }
-	s, _, m := embed(t, relay, db, Config{})
-	e := event(alice, 1, start)
-	require.NoError(t, publish(t, relay, e))
-	db.fails = true
-	require.Error(t, publish(t, relay, event(alice, 5, start+1, nostr.Tag{"e", e.ID.Hex()})))
-	s.core.Upkeep.Undo(t.Context(), ours(t, e)) // as if the deletion had come while it was being stored
-	require.Empty(t, deleted)
-	require.Empty(t, m.gone())
-	db.fails = false
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.core.Upkeep.Run(ctx)
-	}()
-	require.Eventually(t, func() bool { return !slices.Contains(content(t, s.Store()), e.ID) }, time.Minute, time.Millisecond)
-	cancel()
-	<-ended
-	require.Equal(t, []nostr.ID{e.ID}, deleted)
-	require.NotContains(t, content(t, s.Store()), e.ID)
-}
-
 // A rule of the relay's about what may be deleted holds for what comes by sync as well.
 func TestAllowDeleting(t *testing.T) {
 	relay := khatru.NewRelay()
@@ -309,57 +269,6 @@ func TestSecondStore(t *testing.T) {
 	require.Equal(t, graspsync.Stored, o.Result)
 	require.Len(t, in(t, second), 3)
 	require.Empty(t, m.gone(), "the manager did it")
-}
-
-func TestGateDirect(t *testing.T) {
-	relay := khatru.NewRelay()
-	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true})
-	m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
-	one := event(alice, 1, start)
-	require.NoError(t, publish(t, relay, one))
-	for verdict, want := range map[graspsync.Decision]string{
-		graspsync.Reject: embedding.MsgReject, graspsync.Depend: embedding.MsgDepends, graspsync.Later: embedding.MsgReject, graspsync.Hold: embedding.MsgHeld,
-	} {
-		m.verdict = graspsync.Verdict{Decision: verdict}
-		require.EqualError(t, publish(t, relay, event(alice, 1, start)), want)
-		m.verdict.Reason = "blocked: because"
-		require.EqualError(t, publish(t, relay, event(alice, 1, start)), "blocked: because")
-		m.verdict.Detail = "list wss://grasp.example.com"
-		require.EqualError(t, publish(t, relay, event(alice, 1, start)), "blocked: because: list wss://grasp.example.com")
-	}
-	m.verdict = graspsync.Verdict{Decision: graspsync.Reject}
-	require.NoError(t, publish(t, relay, one), "it is here")
-	m.err = errors.New("boom")
-	require.EqualError(t, publish(t, relay, event(alice, 1, start)), embedding.MsgJudge)
-	m.err = ErrRoom
-	require.EqualError(t, publish(t, relay, event(alice, 1, start)), embedding.MsgRoom)
-	require.Equal(t, []nostr.ID{one.ID}, content(t, s.Store()))
-}
-
-// blocking are rules against one author.
-type blocking nostr.PubKey
-
-func (b blocking) Blocks(e graspsync.Event) (string, []graspsync.Dependency) {
-	if e.PubKey == graspsync.PubKey(b) {
-		return "blocked: a rule", nil
-	}
-	return "", nil
-}
-func (blocking) BlocksRepository(graspsync.RepoRef) bool { return false }
-func (blocking) BlocksRelay(graspsync.RelayURL) bool     { return false }
-
-// What the rules block no client may submit, whatever else the relay keeps, nobody is sent, and does not come by sync.
-func TestRules(t *testing.T) {
-	relay := khatru.NewRelay()
-	s, store, m := embed(t, relay, newSlice(t), Config{Sync: relaysync.Config{Rules: blocking(bob)}})
-	m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
-	for _, kind := range []nostr.Kind{1, 20_001} {
-		require.NoError(t, publish(t, relay, event(alice, kind, start)))
-		require.EqualError(t, publish(t, relay, event(bob, kind, start)), "blocked: a rule", kind)
-	}
-	results, _ := importEvents(t, store, event(bob, 1, start), event(alice, 1, start))
-	require.Equal(t, []graspsync.Result{graspsync.Refused, graspsync.Stored}, results)
-	require.Len(t, content(t, s.Store()), 2)
 }
 
 type holder struct{ relaysync.Holder }
