@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -112,30 +111,6 @@ func TestLockUnused(t *testing.T) {
 	})
 }
 
-// Who can't have all locks has none.
-func TestLockAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLocks[int]()
-		unlock, err := l.LockAll(t.Context(), []int{1, 2, 3})
-		require.NoError(t, err)
-		require.Equal(t, 3, l.Len())
-		unlock()
-		require.Zero(t, l.Len())
-		unlock, err = l.LockAll(t.Context(), nil)
-		require.NoError(t, err)
-		unlock()
-		last, err := l.Lock(t.Context(), 3)
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = l.LockAll(ctx, []int{1, 2, 3})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, 1, l.Len())
-		last()
-		require.Zero(t, l.Len())
-	})
-}
-
 // All who use a key at once have the same value; who comes after them has a new one.
 func TestShared(t *testing.T) {
 	made := 0
@@ -181,18 +156,13 @@ func TestLocksOfMany(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
 				var unlock func()
 				var ok bool
-				switch random.IntN(5) {
+				switch random.IntN(4) {
 				case 0:
 					unlock, ok = l.TryLock(k)
 				case 1:
 					unlock, ok = l.LockUnused(k)
 				case 2:
 					l.Use(k)()
-				case 3:
-					ks := slices.Compact([]int{0, k})
-					var err error
-					unlock, err = l.LockAll(ctx, ks)
-					ok = err == nil
 				default:
 					var err error
 					unlock, err = l.Lock(ctx, k)

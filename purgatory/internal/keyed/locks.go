@@ -64,25 +64,5 @@ func (l *Locks[K]) Use(k K) (done func()) {
 	return done
 }
 
-// LockAll takes several locks, which must be in the order that everybody takes them in, each
-// once.
-func (l *Locks[K]) LockAll(ctx context.Context, ks []K) (unlock func(), err error) {
-	var unlocks []func()
-	unlock = func() {
-		for _, u := range unlocks {
-			u()
-		}
-	}
-	for _, k := range ks {
-		u, err := l.Lock(ctx, k)
-		if err != nil {
-			unlock()
-			return nil, err
-		}
-		unlocks = append(unlocks, u)
-	}
-	return unlock, nil
-}
-
 // Len is how many keys somebody has the lock of, waits for it, or uses.
 func (l *Locks[K]) Len() int { return l.slots.Len() }
