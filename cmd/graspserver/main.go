@@ -81,7 +81,7 @@ type options struct {
 	restartPause   time.Duration
 	summaryEvery   time.Duration
 	expiry         time.Duration
-	placeholder    time.Duration
+	stageHold      time.Duration
 	huntBackoff    time.Duration
 	perDomain      purgatory.Limit
 	domainLimits   map[graspsync.HostPort]purgatory.Limit
@@ -200,7 +200,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "minimum `time` between connections to a relay across a restart")
 	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two summaries in the log")
 	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "`time` that an event waits for its git data")
-	fs.Var(positive(&opt.placeholder, 20*time.Minute, time.ParseDuration), "placeholder", "`time` that a push for a pull request waits for its event")
+	fs.Var(positive(&opt.stageHold, 20*time.Minute, time.ParseDuration), "stage-hold", "`time` that a push for a pull request waits for its event")
 	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after an incomplete fetch of git data, doubling")
 	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of concurrent requests to one git server")
 	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests per minute to one git server")

@@ -137,7 +137,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 			}, Limits: purgatory.Limits{DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits}, NoMaintenance: !opt.maintenance,
 		},
 		Repositories: gitserve.RepositoriesConfig{
-			MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, StageHold: opt.placeholder, MaxStaged: opt.stagedBytes,
+			MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, StageHold: opt.stageHold, MaxStaged: opt.stagedBytes,
 			MaxMemory: opt.maxGitMemory,
 		},
 		Fetch: gitfetch.Config{AllowFaults: opt.fsckAllow},
