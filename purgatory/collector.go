@@ -2,53 +2,47 @@ package purgatory
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// collector tells the metrics, of the status at that moment.
-type collector struct {
-	status                                    func() Status
-	report                                    *report
-	queue, attempts, oids, inFlight, requests *prometheus.Desc
-	waiting, fates, bytes, dropped, panics    *prometheus.Desc
-	unconfirmed, failures                     *prometheus.Desc
+// metrics are the names of all metrics, each with its help and the name of its label, if it has one.
+var metrics = [][]string{
+	{"sync_queue_size", "Number of repositories whose git data is being fetched or waits for a fetch."},
+	{"sync_attempts_total", "Total requests for git data by result.", "result"},
+	{"sync_oids_fetched_total", "Total received objects that were missing."},
+	{"domain_in_flight", "Number of requests in flight.", "domain"},
+	{"domain_requests_total", "Total requests for git data.", "domain"},
+	{"waiting", "Number of events held for git data by class.", "class"},
+	{"ended_total", "Total events that are no longer held by reason.", "fate"},
+	{"fetched_bytes_total", "Total received bytes of git data."},
+	{"dropped_total", "Total items that were dropped because of a limit.", "reason"},
+	{"panics_total", "Total contained panics by component.", "where"},
+	{"dependency_failures_total", "Total failed calls to the relay, git, the repositories and the store.", "dependency"},
+	{"departures_unconfirmed", "Number of repositories without an announcement that stay in service until the operator confirms that they leave."},
+	{"maintenance_due", "Number of repositories that wait for maintenance."},
+	{"maintenance_runs_total", "Total maintenance runs by result.", "result"},
+	{"maintenance_seconds_total", "Total seconds of maintenance."},
+	{"maintenance_freed_bytes", "Bytes that maintenance has freed. The value falls while two copies of objects are kept."},
+	{"maintenance_packs_removed_total", "Total packs that were merged into others or deleted."},
+	{"packs", "Number of packs in all repositories after the last complete round of maintenance."},
+	{"loose_refs", "Number of loose refs in all repositories after the last complete round of maintenance."},
+}
 
-	upkeepDue, upkeepRuns, upkeepSeconds, upkeepFreed, upkeepRemoved, packs, looseRefs *prometheus.Desc
+// collector computes the metrics from the status.
+type collector struct {
+	status func() Status
+	report *report
+	descs  map[string]*prometheus.Desc
 }
 
 func newCollector(status func() Status, report *report, namespace string) *collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "purgatory", name), help, labels, nil)
+	c := &collector{status: status, report: report, descs: make(map[string]*prometheus.Desc)}
+	for _, m := range metrics {
+		c.descs[m[0]] = prometheus.NewDesc(prometheus.BuildFQName(namespace, "purgatory", m[0]), m[1], m[2:], nil)
 	}
-	return &collector{
-		status: status, report: report,
-		queue:    desc("sync_queue_size", "Number of repositories whose git data is being fetched or waits for a fetch."),
-		attempts: desc("sync_attempts_total", "Total requests for git data by result.", "result"),
-		oids:     desc("sync_oids_fetched_total", "Total received objects that were missing."),
-		inFlight: desc("domain_in_flight", "Number of requests in flight.", "domain"),
-		requests: desc("domain_requests_total", "Total requests for git data.", "domain"),
-		waiting:  desc("waiting", "Number of events held for git data by class.", "class"),
-		fates:    desc("ended_total", "Total events that are no longer held by reason.", "fate"),
-		bytes:    desc("fetched_bytes_total", "Total received bytes of git data."),
-		dropped:  desc("dropped_total", "Total items that were dropped because of a limit.", "reason"),
-		panics:   desc("panics_total", "Total contained panics by component.", "where"),
-
-		failures:    desc("dependency_failures_total", "Total failed calls to the relay, git, the repositories and the store.", "dependency"),
-		unconfirmed: desc("departures_unconfirmed", "Number of repositories without an announcement that stay in service until the operator confirms that they leave."),
-
-		upkeepDue:     desc("maintenance_due", "Number of repositories that wait for maintenance."),
-		upkeepRuns:    desc("maintenance_runs_total", "Total maintenance runs by result.", "result"),
-		upkeepSeconds: desc("maintenance_seconds_total", "Total seconds of maintenance."),
-		upkeepFreed:   desc("maintenance_freed_bytes", "Bytes that maintenance has freed. The value falls while two copies of objects are kept."),
-		upkeepRemoved: desc("maintenance_packs_removed_total", "Total packs that were merged into others or deleted."),
-		packs:         desc("packs", "Number of packs in all repositories after the last complete round of maintenance."),
-		looseRefs:     desc("loose_refs", "Number of loose refs in all repositories after the last complete round of maintenance."),
-	}
+	return c
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		c.queue, c.attempts, c.oids, c.inFlight, c.requests, c.waiting, c.fates, c.bytes, c.dropped, c.panics, c.unconfirmed, c.failures,
-		c.upkeepDue, c.upkeepRuns, c.upkeepSeconds, c.upkeepFreed, c.upkeepRemoved, c.packs, c.looseRefs,
-	} {
+	for _, d := range c.descs {
 		ch <- d
 	}
 }
@@ -56,46 +50,46 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	st := c.status()
-	send := func(d *prometheus.Desc, typ prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, typ, v, labels...)
+	send := func(name string, typ prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(c.descs[name], typ, v, labels...)
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	send(c.queue, gauge, float64(c.report.queue.Load()))
-	send(c.attempts, counter, float64(st.Fetches-st.Failed), "success")
-	send(c.attempts, counter, float64(st.Failed), "failure")
-	send(c.oids, counter, float64(st.Objects))
-	send(c.bytes, counter, float64(st.Fetched))
-	send(c.unconfirmed, gauge, float64(st.Unconfirmed))
+	send("sync_queue_size", gauge, float64(c.report.queue.Load()))
+	send("sync_attempts_total", counter, float64(st.Fetches-st.Failed), "success")
+	send("sync_attempts_total", counter, float64(st.Failed), "failure")
+	send("sync_oids_fetched_total", counter, float64(st.Objects))
+	send("fetched_bytes_total", counter, float64(st.Fetched))
+	send("departures_unconfirmed", gauge, float64(st.Unconfirmed))
 	m := st.Maintenance
-	send(c.upkeepDue, gauge, float64(m.Due))
-	send(c.upkeepRuns, counter, float64(m.Runs-m.Failed), "success")
-	send(c.upkeepRuns, counter, float64(m.Failed), "failure")
-	send(c.upkeepSeconds, counter, m.Took.Seconds())
-	send(c.upkeepFreed, gauge, float64(m.Freed))
-	send(c.upkeepRemoved, counter, float64(m.Removed))
-	send(c.packs, gauge, float64(m.Packs))
-	send(c.looseRefs, gauge, float64(m.LooseRefs))
+	send("maintenance_due", gauge, float64(m.Due))
+	send("maintenance_runs_total", counter, float64(m.Runs-m.Failed), "success")
+	send("maintenance_runs_total", counter, float64(m.Failed), "failure")
+	send("maintenance_seconds_total", counter, m.Took.Seconds())
+	send("maintenance_freed_bytes", gauge, float64(m.Freed))
+	send("maintenance_packs_removed_total", counter, float64(m.Removed))
+	send("packs", gauge, float64(m.Packs))
+	send("loose_refs", gauge, float64(m.LooseRefs))
 	for class, n := range map[string]int{
 		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "relative": st.Relatives,
 	} {
-		send(c.waiting, gauge, float64(n), class)
+		send("waiting", gauge, float64(n), class)
 	}
 	for fate, n := range map[Fate]uint64{
 		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused, Displaced: st.Displaced, Unwanted: st.Unwanted,
 	} {
-		send(c.fates, counter, float64(n), fate.String())
+		send("ended_total", counter, float64(n), fate.String())
 	}
 	for reason, n := range st.Dropped {
-		send(c.dropped, counter, float64(n), reason)
+		send("dropped_total", counter, float64(n), reason)
 	}
 	for whose, n := range st.Panics {
-		send(c.panics, counter, float64(n), whose)
+		send("panics_total", counter, float64(n), whose)
 	}
 	for of, n := range c.report.failing.Totals() {
-		send(c.failures, counter, float64(n), of)
+		send("dependency_failures_total", counter, float64(n), of)
 	}
 	for domain, d := range c.report.domains() {
-		send(c.inFlight, gauge, float64(d.inFlight), domain)
-		send(c.requests, counter, float64(d.requests), domain)
+		send("domain_in_flight", gauge, float64(d.inFlight), domain)
+		send("domain_requests_total", counter, float64(d.requests), domain)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -207,31 +208,12 @@ func (c Config) validate() error {
 	bad := func(name string, value any) {
 		errs = append(errs, fmt.Errorf("%s is %v, want more than 0", name, value))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Hold", c.Times.Hold}, {"MaxHold", c.fixed.MaxHold}, {"SoftExpiry", c.fixed.SoftExpiry},
-		{"Remember", c.fixed.Remember}, {"Departed", c.Times.Departed}, {"UserDelay", c.fixed.UserDelay}, {"SyncDelay", c.fixed.SyncDelay}, {"Backoff", c.Times.Backoff},
-		{"MaxBackoff", c.fixed.MaxBackoff}, {"Check", c.fixed.Check}, {"Grace", c.Times.Grace}, {"Timeout", c.fixed.Timeout},
-		{"FetchTimeout", c.fixed.FetchTimeout},
-	} {
-		if d.value <= 0 {
-			bad(d.name, d.value)
-		}
-	}
-	for _, n := range []struct {
-		name  string
-		value int64
-	}{
-		{"MaxEntries", int64(c.Limits.MaxEntries)}, {"MaxBytes", c.Limits.MaxBytes}, {"MaxPerAuthor", int64(c.fixed.MaxPerAuthor)},
-		{"MaxRemembered", int64(c.fixed.MaxRemembered)}, {"MaxKept", int64(c.fixed.MaxKept)},
-		{"MaxClones", int64(c.fixed.MaxClones)}, {"MaxHunts", int64(c.Limits.MaxHunts)}, {"MaxLooks", int64(c.fixed.MaxLooks)},
-		{"MaxRepositories", int64(c.fixed.MaxRepositories)}, {"MaxRepoDay", c.Limits.MaxRepoDay}, {"MaxHostDay", c.Limits.MaxHostDay},
-		{"MaxFetch", c.fixed.MaxFetch}, {"MaxPullBytes", c.Limits.MaxPullBytes},
-	} {
-		if n.value <= 0 {
-			bad(n.name, n.value)
+	for _, group := range []any{c.Times, c.fixed, c.Limits} {
+		v := reflect.ValueOf(group)
+		for i := range v.NumField() {
+			if f := v.Field(i); f.CanInt() && f.Int() <= 0 {
+				bad(v.Type().Field(i).Name, f.Interface())
+			}
 		}
 	}
 	if c.fixed.MaxHold < c.Times.Hold {
