@@ -288,7 +288,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *Fetched,
 		return fmt.Errorf("%w: %w", errHere, errors.Join(err, q.Discard()))
 	}
 	p.step("promoted")
-	p.schedule.brought(ref)
+	p.maintenance.brought(ref)
 	if s.whose != (whose{}) {
 		p.quota.brought(ref, bytes)
 	}

@@ -225,8 +225,7 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 		return ok && e.Class == refplan.PullRequest
 	})
 	if waits {
-		p.findings.touch(ref)
-		p.inbox.tell(news{identifier: ref.Identifier})
+		p.touch(ref)
 	}
 }
 
@@ -274,7 +273,7 @@ func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 // data is for [Repositories] to stage. What could not be told is found at the hourly check.
 func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
 	p.pending.pushing(ref, refs) // who did not say so before says it now
-	p.schedule.brought(ref)
+	p.maintenance.brought(ref)
 	// Anybody may push for an event: only what a state authorises is a sign of life.
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.sign(ctx, ref, false)

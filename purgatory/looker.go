@@ -365,8 +365,7 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	deleted := func(e refplan.Entry) bool {
 		is, err := p.reader.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next look strikes it off
-			p.findings.touch(r.Ref)
-			p.inbox.tell(news{identifier: r.Ref.Identifier})
+			p.touch(r.Ref)
 		}
 		return is
 	}
@@ -533,8 +532,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 		return err
 	}
 	if r.more && len(r.MissingOf(sets)) < len(ids) {
-		p.findings.touch(r.Ref)
-		p.inbox.tell(news{identifier: r.Ref.Identifier})
+		p.touch(r.Ref)
 	}
 	return nil
 }

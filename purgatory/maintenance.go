@@ -12,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/seconds"
 	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -43,25 +44,73 @@ const (
 	rememberRefs = 30 * 24 * time.Hour
 )
 
-// maintenance has our repositories put in order, one after the other.
+// maintenance is the repositories that wait for maintenance, and what was done. One is maintained at a time, round-robin by
+// owner.
 type maintenance struct {
-	// set once, read-only
-	cfg      *Config
-	report   *report
-	git      containedGit
-	schedule *schedule
-	quota    *prQuota
-	reader   *reader
-	mover    *mover
-	findings *findings
-	inbox    *inbox
-
-	lines seldom.Lines[graspsync.RepoRef]
+	report *report // read-only
+	place  *limit.Slots
+	turns  chan maintenanceTurn // one slot
+	lines  seldom.Lines[graspsync.RepoRef]
 
 	mu sync.Mutex
 	// guarded by mu
+	due    map[graspsync.RepoRef]struct{}
+	pushes *limit.Table[graspsync.RepoRef, int] // and fetches since the last maintenance
 	status MaintenanceStatus
-	pass   struct{ packs, looseRefs int } // of the turns since all were due
+	pass   struct{ packs, looseRefs int } // of the repositories that were maintained since all were due
+}
+
+// maintenanceTurn is the turn of a repository.
+type maintenanceTurn struct {
+	ref   graspsync.RepoRef
+	place *limit.Slot
+}
+
+func newMaintenance(report *report) *maintenance {
+	return &maintenance{
+		report: report, place: limit.NewSlots(1, 1), turns: make(chan maintenanceTurn, 1),
+		due: make(map[graspsync.RepoRef]struct{}), pushes: limit.NewTable[graspsync.RepoRef, int](maxUpkeep, 0),
+	}
+}
+
+// add has a repository wait for its turn.
+func (m *maintenance) add(ref graspsync.RepoRef) {
+	m.mu.Lock()
+	_, due := m.due[ref]
+	full := len(m.due) >= maxUpkeep
+	if !due && !full {
+		m.due[ref] = struct{}{}
+		m.pushes.Delete(ref)
+	}
+	m.mu.Unlock()
+	switch {
+	case due:
+	case full:
+		m.report.drop("maintenance")
+	default:
+		m.place.Queue(limit.Stranger{ID: ref.Owner.String()}, 1, func(place *limit.Slot) { m.turns <- maintenanceTurn{ref, place} })
+	}
+}
+
+// brought counts a push or fetch. After many of them the repository is due.
+func (m *maintenance) brought(ref graspsync.RepoRef) {
+	m.mu.Lock()
+	n, _ := m.pushes.Get(ref)
+	m.pushes.Put(ref, limit.Stranger{}, 0, n+1)
+	m.mu.Unlock()
+	if n+1 >= upkeepPushes {
+		m.add(ref)
+	}
+}
+
+// begin records the packs of all repositories, if all have had their turn.
+func (m *maintenance) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.due) == 0 { // else the last pass goes on
+		m.status.Packs, m.status.LooseRefs = m.pass.packs, m.pass.looseRefs
+		m.pass.packs, m.pass.looseRefs = 0, 0
+	}
 }
 
 // MaintenanceStatus is what was done to put repositories in order, since the start.
@@ -106,112 +155,19 @@ func (m *MaintenanceStatus) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// now is [Purgatory.Maintain].
-func (m *maintenance) now(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
-	return m.maintain(ctx, ref, true)
-}
-
-// run has every repository maintained once in a period, and sooner where much comes.
-func (m *maintenance) run(ctx context.Context) {
-	if m.cfg.NoMaintenance {
-		return
-	}
-	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not while everything starts
-	defer timer.Stop()
-	much := time.NewTicker(upkeepDisplaced)
-	defer much.Stop()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	resting := true
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			m.all(ctx)
-			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
-		case <-much.C:
-			m.quota.makeAllDue()
-		case <-m.schedule.wake:
-		case <-pause.C:
-			resting = false
-		}
-		if resting {
-			continue
-		}
-		if took, found := m.one(ctx); found {
-			resting = true
-			pause.Reset(min(took, upkeepRest))
-		}
-	}
-}
-
-// all has every repository be due that is served or waits.
-func (m *maintenance) all(ctx context.Context) {
+// snapshot is what was done, at one moment.
+func (m *maintenance) snapshot() MaintenanceStatus {
 	m.mu.Lock()
-	if m.schedule.forgive() == 0 { // else the last pass goes on
-		m.status.Packs, m.status.LooseRefs = m.pass.packs, m.pass.looseRefs
-		m.pass.packs, m.pass.looseRefs = 0, 0
-	}
-	m.mu.Unlock()
-	announced, err := m.reader.announcedRefs(ctx)
-	for ref, ours := range announced {
-		if ours {
-			m.schedule.add(ref)
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, graspsync.Printable(err.Error()))
-	}
+	defer m.mu.Unlock()
+	st := m.status
+	st.Due = len(m.due)
+	return st
 }
 
-// one maintains the repository whose turn it is; found is false if there is none.
-func (m *maintenance) one(ctx context.Context) (took time.Duration, found bool) {
-	ref, found := m.schedule.next()
-	if !found {
-		return 0, false
-	}
-	began := time.Now()
-	done, err := m.maintain(ctx, ref, false)
-	took = time.Since(began)
-	m.schedule.spent(ref.Owner, took)
+// count records the end of a run.
+func (m *maintenance) count(done Maintained, took time.Duration, err error) {
 	m.mu.Lock()
-	m.pass.packs += done.Packs
-	m.pass.looseRefs += done.LooseRefs
-	m.mu.Unlock()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
-		m.cfg.Logger.Warn("a repository could not be maintained", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
-	}
-	return took, true
-}
-
-func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now bool) (Maintained, error) {
-	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
-	defer cancel()
-	began := time.Now()
-	came := m.quota.at(ref).came
-	how := Maintenance{
-		Lock:  func(ctx context.Context) (string, func(), error) { return m.mover.enter(ctx, ref, m.cfg.fixed.Timeout) },
-		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return m.reader.namedBy(ctx, ref) },
-		Grace: m.cfg.Times.Grace, Remember: rememberRefs, Now: now,
-	}
-	if grace, may := m.quota.mayPrune(ref, began); may && !now {
-		how.Prune, how.Grace = true, min(how.Grace, grace)
-	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
-		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return m.quota.pending.pullTips(ref), nil }
-	}
-	done, err := m.git.Maintain(ctx, how)
-	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
-		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
-	}
-	took := time.Since(began)
-	if how.Prune && done.Pruned && m.quota.pruned(ref, began, came, done.Unnamed) { // pull requests that waited may have room
-		m.findings.touch(ref)
-		m.inbox.tell(news{identifier: ref.Identifier})
-	} else if how.Prune && err != nil {
-		m.quota.pruneFailed(ref, began)
-	}
-	m.mu.Lock()
+	defer m.mu.Unlock()
 	st := &m.status
 	st.Runs++
 	if err != nil {
@@ -224,19 +180,100 @@ func (m *maintenance) maintain(ctx context.Context, ref graspsync.RepoRef, now b
 	st.Locked = max(st.Locked, done.Locked)
 	st.Removed += uint64(done.Removed)
 	st.Freed += done.Freed
+}
+
+// runMaintenance maintains every repository once in a period, and sooner where much comes.
+func (p *Purgatory) runMaintenance(ctx context.Context) {
+	if p.cfg.NoMaintenance {
+		return
+	}
+	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not while everything starts
+	defer timer.Stop()
+	much := time.NewTicker(upkeepDisplaced)
+	defer much.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			p.maintenance.begin()
+			p.maintainAll(ctx)
+			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
+		case <-much.C:
+			p.quota.makeAllDue()
+		case t := <-p.maintenance.turns:
+			took := p.maintainNext(ctx, t.ref)
+			time.AfterFunc(min(took, upkeepRest), t.place.Release)
+		}
+	}
+}
+
+// maintainAll makes every repository due that is served or waits.
+func (p *Purgatory) maintainAll(ctx context.Context) {
+	announced, err := p.reader.announcedRefs(ctx)
+	for ref, ours := range announced {
+		if ours {
+			p.maintenance.add(ref)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, graspsync.Printable(err.Error()))
+	}
+}
+
+// maintainNext maintains the repository whose turn it is.
+func (p *Purgatory) maintainNext(ctx context.Context, ref graspsync.RepoRef) (took time.Duration) {
+	m := p.maintenance
+	m.mu.Lock()
+	delete(m.due, ref)
 	m.mu.Unlock()
+	began := time.Now()
+	done, err := p.maintain(ctx, ref, false)
+	m.mu.Lock()
+	m.pass.packs += done.Packs
+	m.pass.looseRefs += done.LooseRefs
+	m.mu.Unlock()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
+		p.cfg.Logger.Warn("a repository could not be maintained", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+	}
+	return time.Since(began)
+}
+
+func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now bool) (Maintained, error) {
+	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
+	defer cancel()
+	began := time.Now()
+	came := p.quota.at(ref).came
+	how := Maintenance{
+		Lock:  func(ctx context.Context) (string, func(), error) { return p.mover.enter(ctx, ref, p.cfg.fixed.Timeout) },
+		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return p.reader.namedBy(ctx, ref) },
+		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,
+	}
+	if grace, may := p.quota.mayPrune(ref, began); may && !now {
+		how.Prune, how.Grace = true, min(how.Grace, grace)
+	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
+		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
+	}
+	done, err := p.git.Maintain(ctx, how)
+	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
+		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
+	}
+	took := time.Since(began)
+	if how.Prune && done.Pruned && p.quota.pruned(ref, began, came, done.Unnamed) { // pull requests that waited may have room
+		p.touch(ref)
+	} else if how.Prune && err != nil {
+		p.quota.pruneFailed(ref, began)
+	}
+	p.maintenance.count(done, took, err)
 	if err == nil && (done.Removed > 0 || now) {
-		m.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
+		p.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
 			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond), "locked", done.Locked.Round(time.Millisecond))
 	}
 	return done, err
 }
 
-// snapshot is what was done, at one moment.
-func (m *maintenance) snapshot() MaintenanceStatus {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	st := m.status
-	st.Due = m.schedule.due()
-	return st
+// touch has a repository looked at soon.
+func (p *Purgatory) touch(ref graspsync.RepoRef) {
+	p.findings.touch(ref)
+	p.inbox.tell(news{identifier: ref.Identifier})
 }

@@ -32,14 +32,14 @@ const (
 // stored. An event whose ref was refused waits, and every release of the repository judges it again.
 type prQuota struct {
 	// set by newPRQuota, read-only
-	cfg      *Config
-	report   *report
-	git      containedGit
-	pending  *pendingEvents
-	findings *findings
-	reader   *reader
-	mover    *mover
-	schedule *schedule
+	cfg         *Config
+	report      *report
+	git         containedGit
+	pending     *pendingEvents
+	findings    *findings
+	reader      *reader
+	mover       *mover
+	maintenance *maintenance
 
 	mu    sync.Mutex
 	usage map[graspsync.RepoRef]prUsage // guarded by mu
@@ -56,9 +56,9 @@ type prUsage struct {
 	took       time.Duration // duration of the last prune
 }
 
-func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, findings *findings, reader *reader, mover *mover, schedule *schedule) *prQuota {
+func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, findings *findings, reader *reader, mover *mover, maintenance *maintenance) *prQuota {
 	return &prQuota{
-		cfg: cfg, report: report, git: git, pending: pending, findings: findings, reader: reader, mover: mover, schedule: schedule,
+		cfg: cfg, report: report, git: git, pending: pending, findings: findings, reader: reader, mover: mover, maintenance: maintenance,
 		usage: make(map[graspsync.RepoRef]prUsage),
 	}
 }
@@ -581,8 +581,7 @@ func (x *prQuota) mayPrune(ref graspsync.RepoRef, now time.Time) (grace time.Dur
 // makeDue has a repository be maintained now if it may be pruned.
 func (x *prQuota) makeDue(ref graspsync.RepoRef) {
 	if _, may := x.mayPrune(ref, time.Now()); may {
-		x.schedule.add(ref)
-		x.schedule.rouse()
+		x.maintenance.add(ref)
 	}
 }
 

@@ -57,7 +57,6 @@ type Purgatory struct {
 	reader      *reader
 	mover       *mover
 	histories   *histories
-	schedule    *schedule
 	quota       *prQuota
 	orphans     *orphans
 	maintenance *maintenance
@@ -109,17 +108,14 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p := &Purgatory{
 		cfg: &cfg, report: r, contained: contain(relay, repos, git, store, r), step: step, ended: make(chan struct{}),
 		looking: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), findings: f, sessions: newFetchSessions(&cfg, r),
-		schedule: newSchedule(r), orphans: newOrphans(),
+		maintenance: newMaintenance(r), orphans: newOrphans(),
 	}
 	p.departures, p.histories = &departures{store: p.keep}, newHistories(p.git)
 	p.servers = newServers(&cfg, r, p.keep)
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
 	p.reader = &reader{cfg: &cfg, stored: stored{p.relay}, pending: p.pending, uses: p.pending.uses}
 	p.mover = newMover(&cfg, p.repos, p.git, p.keep, step)
-	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.mover, p.schedule)
-	p.maintenance = &maintenance{
-		cfg: &cfg, report: r, git: p.git, schedule: p.schedule, quota: p.quota, reader: p.reader, mover: p.mover, findings: f, inbox: p.inbox,
-	}
+	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.mover, p.maintenance)
 	p.engine = newEngine(p, seed)
 	return p
 }
@@ -261,7 +257,7 @@ func (p *Purgatory) ConfirmDepartures() int {
 // is for who must take something down, after the events are gone that name it. The error
 // wraps [ErrNoRepository], or [ErrInUse] if it should be called again.
 func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
-	return p.maintenance.now(ctx, ref)
+	return p.maintain(ctx, ref, true)
 }
 
 // Announced returns the announcement of a repository, stored or waiting, and who has a say in
@@ -278,8 +274,7 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 // failed are still to be taken back: nobody else is to move them before. It is looked at soon.
 func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if p.mover.doubts(ref) {
-		p.findings.touch(ref)
-		p.inbox.tell(news{identifier: ref.Identifier})
+		p.touch(ref)
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}
 	g, err := p.reader.gather(ctx, ref, false)
@@ -305,7 +300,7 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	e.wg.Go(func() { p.check(ctx) })
 	e.wg.Go(func() { p.servers.sweep(ctx) })
 	e.wg.Go(func() { p.sweep(ctx) })
-	e.wg.Go(func() { p.maintenance.run(ctx) })
+	e.wg.Go(func() { p.runMaintenance(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
 	p.sessions.discardAll()

@@ -74,7 +74,7 @@ func TestStatusIsWhole(t *testing.T) {
 			Runs: 61, Failed: 7, Pruned: 62, Took: 63 * time.Second, Locked: 64 * time.Second, Removed: 65, Freed: -66, Packs: 67, LooseRefs: 68,
 		}
 		for n := range 4 {
-			p.schedule.add(graspsync.RepoRef{Identifier: fmt.Sprint(n)})
+			p.maintenance.add(graspsync.RepoRef{Identifier: fmt.Sprint(n)})
 		}
 		st := p.Status()
 		require.Equal(t, time.Now(), st.At)
