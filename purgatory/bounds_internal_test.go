@@ -57,30 +57,6 @@ func TestMalformedEventsAreNone(t *testing.T) {
 	require.Equal(t, Answer{Decision: Pass}, answer)
 }
 
-// The engine is told of so much at once. Beyond that it is told that it must look at everything,
-// once; what it has started itself always has room.
-func TestInboxIsBounded(t *testing.T) {
-	p := &Purgatory{report: newReport(&Config{})}
-	p.inbox = newInbox(p.report)
-	for n := range maxInbox {
-		p.inbox.tell(n)
-	}
-	dropped, _ := p.report.byName()
-	require.Empty(t, dropped)
-	p.inbox.tell("more")
-	p.inbox.tell("more")
-	p.inbox.put("ours")
-	dropped, _ = p.report.byName()
-	require.EqualValues(t, 2, dropped["inbox"])
-	items, lost := p.inbox.take()
-	require.True(t, lost)
-	require.Len(t, items, maxInbox+1)
-	require.Equal(t, "ours", items[maxInbox])
-	items, lost = p.inbox.take()
-	require.False(t, lost)
-	require.Empty(t, items)
-}
-
 // So many servers have metrics of their own; the others share a label, and each is counted
 // where it began.
 func TestServersWithMetricsOfTheirOwn(t *testing.T) {

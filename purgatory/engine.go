@@ -443,7 +443,7 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 
 // owed reports whether a server is still to be asked for what an entry waits for.
 func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
-	return slices.ContainsFunc(e.p.pending.uses.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
+	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
 // expired has what waited under the same identifiers looked at: there may be nothing

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
@@ -48,12 +50,12 @@ type histories struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	walked map[graspsync.RepoRef]walked
+	walked *limit.Table[graspsync.RepoRef, walked]
 	unfit  map[graspsync.RepoRef]map[graspsync.EventID]struct{} // states that git refused
 }
 
 func newHistories(git containedGit) *histories {
-	return &histories{git: git, walked: make(map[graspsync.RepoRef]walked), unfit: make(map[graspsync.RepoRef]map[graspsync.EventID]struct{})}
+	return &histories{git: git, walked: limit.NewTable[graspsync.RepoRef, walked](maxWalked, 0), unfit: make(map[graspsync.RepoRef]map[graspsync.EventID]struct{})}
 }
 
 // find finds out which objects are here and which are missing. A history is walked only
@@ -121,7 +123,7 @@ func (x *histories) noteUnfit(r *repository) {
 func (x *histories) forget(ref graspsync.RepoRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.walked, ref)
+	x.walked.Delete(ref)
 	delete(x.unfit, ref)
 }
 
@@ -130,13 +132,9 @@ func (x *histories) recallWalks(ref graspsync.RepoRef, stamp string) walked {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	past := walked{stamp: stamp, whole: make(map[nip34.ObjectID]bool), long: make(map[nip34.ObjectID]cut)}
-	if old := x.walked[ref]; old.stamp == stamp && stamp != "" {
-		for id, whole := range old.whole {
-			past.whole[id] = whole
-		}
-		for id, d := range old.long {
-			past.long[id] = d
-		}
+	if old, _ := x.walked.Get(ref); old.stamp == stamp && stamp != "" {
+		maps.Copy(past.whole, old.whole)
+		maps.Copy(past.long, old.long)
 	}
 	return past
 }
@@ -167,17 +165,11 @@ func (x *histories) rememberWalks(r *repository, stamp string, found walked, nam
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.walked, r.Ref)
 	if len(found.whole)+len(found.long) == 0 {
+		x.walked.Delete(r.Ref)
 		return
 	}
-	for ref := range x.walked { // any
-		if len(x.walked) < maxWalked {
-			break
-		}
-		delete(x.walked, ref)
-	}
-	x.walked[r.Ref] = found
+	x.walked.Put(r.Ref, limit.Stranger{}, 0, found)
 }
 
 // walk is one look at what histories need.

@@ -58,6 +58,11 @@ type (
 	}
 )
 
+// left is the news that a repository may not be announced any more.
+func left(ref graspsync.RepoRef) news {
+	return news{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}}
+}
+
 // inbox is a queue whose senders never wait. What others tell is bounded: what has no
 // room is counted, and everything that waits is looked at instead.
 type inbox struct {

@@ -118,7 +118,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // its owner takes it from us
 			p.findings.touch(old.Repos[0])
-			p.inbox.tell(news{identifier: old.Repos[0].Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}}})
+			p.inbox.tell(left(old.Repos[0]))
 		}
 	}
 	p.report.began(e)

@@ -36,7 +36,7 @@ type pendingEvents struct {
 	relay    containedRelay
 	keep     state.Store
 	step     func(name string)
-	uses     uses
+	sessions *fetchSessions
 
 	writing *keyed.Locks[graspsync.EventID] // held while the record of an event is written or deleted
 	storing *keyed.Locks[graspsync.EventID] // held while the relay stores an event
@@ -103,7 +103,7 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, findings *findi
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
-		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step, uses: uses{findings, sessions},
+		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step, sessions: sessions,
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		events: make(map[graspsync.EventID]*pendingEvent), byRepo: make(map[graspsync.RepoRef]idSet), byName: make(map[string]idSet),
 		byAuthor: make(map[graspsync.PubKey]idSet), announced: make(map[graspsync.RepoRef]graspsync.EventID),

@@ -305,7 +305,7 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	is := func() (refplan.Entry, bool) {
 		e, waits := p.get(id)
-		return e, waits && !time.Now().Before(e.Deadline) && !p.uses.fetchesFor(e)
+		return e, waits && !time.Now().Before(e.Deadline) && !p.fetchesFor(e)
 	}
 	e, over := is()
 	if !over || !p.end(id) {
@@ -732,4 +732,25 @@ func identifiersOf(e refplan.Entry) (out []string) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// needing returns the repositories that lack what an entry waits for.
+func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
+	for _, identifier := range identifiersOf(e) {
+		refs = append(refs, p.findings.lacking(identifier, func(ref graspsync.RepoRef, n refplan.Need) bool {
+			announces := e.Class == refplan.Announcement && !e.Soft && ref == e.Repos[0]
+			return announces || slices.Contains(n.Entries, e.ID)
+		})...)
+	}
+	return refs
+}
+
+// fetchesFor reports whether a request for what an entry waits for is under way that was
+// made before its time was over. An announcement waits for whatever comes to its repository:
+// while it is being ended nobody has one, and what waits for that would end as well.
+func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
+	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {
+		began := p.sessions.since(ref)
+		return !began.IsZero() && began.Before(e.Deadline)
+	})
 }

@@ -4,9 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
@@ -184,39 +181,4 @@ func FuzzEncode(f *testing.F) {
 		require.NoError(t, err, "%s", hex.EncodeToString(data))
 		sameEntry(t, e, got)
 	})
-}
-
-// What is remembered of histories is that of what is named now, for as long as nothing has
-// changed: else it would grow for as long as somebody has us look at something else.
-func TestWalksAreRememberedOfWhatIsNamed(t *testing.T) {
-	id := func(n int) nip34.ObjectID {
-		out, _ := nip34.ParseObjectID(fmt.Sprintf("f%039x", n))
-		return out
-	}
-	p, r := &Purgatory{histories: newHistories(containedGit{})}, &repository{Repository: &refplan.Repository{Ref: seedRef}}
-	require.Empty(t, p.histories.recallWalks(seedRef, "").whole)
-	found := p.histories.recallWalks(seedRef, "one")
-	for n := range 4 { // all, but for what can't be
-		found.whole[id(n)] = n%2 == 0
-		found.long[id(n)], found.long[id(n+10)] = cut{after: 1}, cut{after: 2}
-	}
-	p.histories.rememberWalks(r, "one", found, slices.Values([]nip34.ObjectID{id(0), id(1), id(10), id(20)}))
-	now := p.histories.recallWalks(seedRef, "one")
-	require.Equal(t, map[nip34.ObjectID]bool{id(0): true, id(1): false}, now.whole)
-	require.Equal(t, map[nip34.ObjectID]cut{id(1): {after: 1}, id(10): {after: 2}}, now.long)
-	for _, stamp := range []string{"", "two"} {
-		other := p.histories.recallWalks(seedRef, stamp)
-		require.Empty(t, other.whole)
-		require.Empty(t, other.long)
-	}
-	p.histories.rememberWalks(r, "", now, slices.Values([]nip34.ObjectID(nil)))
-	require.Len(t, p.histories.walked, 1, "who can't tell what has changed has nothing remembered")
-	p.histories.rememberWalks(r, "one", now, slices.Values([]nip34.ObjectID(nil)))
-	require.Empty(t, p.histories.walked)
-	for n := range maxWalked + 2 {
-		r.Ref.Identifier = fmt.Sprint(n)
-		p.histories.rememberWalks(r, "one", walked{whole: map[nip34.ObjectID]bool{id(1): true}}, slices.Values([]nip34.ObjectID{id(1)}))
-	}
-	require.Equal(t, maxWalked, len(p.histories.walked))
-	require.NotEmpty(t, p.histories.recallWalks(r.Ref, "one").whole)
 }

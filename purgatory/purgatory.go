@@ -113,7 +113,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p.departures, p.histories = &departures{store: p.keep}, newHistories(p.git)
 	p.servers = newServers(&cfg, r, p.keep)
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
-	p.reader = &reader{cfg: &cfg, stored: stored{p.relay}, pending: p.pending, uses: p.pending.uses}
+	p.reader = &reader{cfg: &cfg, stored: stored{p.relay}, pending: p.pending}
 	p.mover = newMover(&cfg, p.repos, p.git, p.keep, step)
 	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.mover, p.maintenance)
 	p.engine = newEngine(p, seed)
@@ -247,7 +247,7 @@ func (p *Purgatory) Ready() error { return p.departures.err() }
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
-		p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}})
+		p.inbox.tell(left(ref))
 	}
 	return len(refs)
 }

@@ -20,7 +20,6 @@ type reader struct {
 	cfg     *Config
 	stored  stored
 	pending *pendingEvents
-	uses    uses
 
 	families families
 }
@@ -178,7 +177,7 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 		g.Over = append(g.Over, refplan.Ended{Entry: e, Fate: refplan.Expired})
 		return nil
 	}
-	if e.Class != refplan.Announcement && !g.Late && !now.Before(e.Deadline) && !d.uses.fetchesFor(e) {
+	if e.Class != refplan.Announcement && !g.Late && !now.Before(e.Deadline) && !d.pending.fetchesFor(e) {
 		return nil // its time is over: it is expired by the clock, not by whoever looks first
 	}
 	switch e.Class {

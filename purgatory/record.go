@@ -104,27 +104,6 @@ func isSignature(s string) bool {
 	return err == nil && len(data) == 64
 }
 
-func texts(refs []graspsync.RepoRef) (out []string) {
-	for _, ref := range refs {
-		out = append(out, ref.String())
-	}
-	return out
-}
-
-func refsIn(list []string) (out []graspsync.RepoRef, err error) {
-	if len(list) > mostExpiredRepos {
-		return nil, fmt.Errorf("%w: %d repositories", errRecord, len(list))
-	}
-	for _, s := range list {
-		ref, err := graspsync.ParseRepoRef(s)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errRecord, err)
-		}
-		out = append(out, ref)
-	}
-	return out, nil
-}
-
 // departure is what is kept of the version by which an owner took a repository from us. The
 // names of its JSON fields never change their meaning.
 type departure struct {
@@ -141,19 +120,19 @@ const mostExpiredRepos = 4
 // expiredRecord is what is kept of an event that waited in vain. The names of its
 // JSON fields never change their meaning.
 type expiredRecord struct {
-	Until  time.Time     `json:"until"` // it is remembered
-	Class  refplan.Class `json:"class"`
-	Repos  []string      `json:"repos,omitempty"`
-	More   bool          `json:"more,omitempty"` // repositories than are kept
-	ByUser bool          `json:"by_user,omitempty"`
-	Seen   time.Time     `json:"seen,omitzero"`
-	At     time.Time     `json:"at,omitzero"`
+	Until  time.Time           `json:"until"` // it is remembered
+	Class  refplan.Class       `json:"class"`
+	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
+	More   bool                `json:"more,omitempty"` // repositories than are kept
+	ByUser bool                `json:"by_user,omitempty"`
+	Seen   time.Time           `json:"seen,omitzero"`
+	At     time.Time           `json:"at,omitzero"`
 }
 
 func encodeExpired(e refplan.Entry, now, until time.Time) ([]byte, error) {
 	kept := e.Repos[:min(len(e.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(expiredRecord{
-		Until: backoff.Saved(until), Class: e.Class, Repos: texts(kept), More: len(kept) < len(e.Repos),
+		Until: backoff.Saved(until), Class: e.Class, Repos: kept, More: len(kept) < len(e.Repos),
 		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now),
 	})
 	if err != nil {
@@ -175,12 +154,11 @@ func decodeExpired(data []byte) (r expiredRecord, err error) {
 
 // ending returns the state of the event, false if its repositories are not known.
 func (r expiredRecord) ending(id graspsync.EventID, now time.Time) (EventState, bool) {
-	repos, err := refsIn(r.Repos)
-	if err != nil || len(repos) == 0 {
+	if len(r.Repos) == 0 || len(r.Repos) > mostExpiredRepos {
 		return EventState{}, false
 	}
 	return EventState{
-		ID: id, Class: r.Class.String(), Repos: repos, more: r.More, ByUser: r.ByUser, Is: EventCode(Expired.String()),
+		ID: id, Class: r.Class.String(), Repos: r.Repos, more: r.More, ByUser: r.ByUser, Is: EventCode(Expired.String()),
 		Since: backoff.Past(r.Seen, now), At: backoff.Past(r.At, now),
 	}, true
 }

@@ -423,7 +423,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what is being fetched for expires", "purgatory/pendingstore.go",
-		"&& !p.uses.fetchesFor(e)\n", "&& (e.Class != refplan.Announcement || !p.uses.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+		"&& !p.fetchesFor(e)\n", "&& (e.Class != refplan.Announcement || !p.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
 	},
 	{
 		"what nobody was asked for expires", "purgatory/pendingstore.go",
