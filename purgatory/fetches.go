@@ -57,7 +57,8 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 		return end
 	}
 	into := p.sessions.open(ask)
-	defer p.sessions.done(into)
+	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
+	defer func() { p.sessions.done(into, seen.Bytes, done.Outcome) }()
 	had := into.quarantine != nil
 	if err := p.prepare(ctx, into, ask); err != nil {
 		p.report.answers.skipped(ref, from, graspsync.Printable(err.Error()))
@@ -82,7 +83,6 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 		return end
 	}
 	defer written()
-	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	told := p.report.request(from.HostPort().String())
 	p.sessions.began(into, time.Now())
 	quarantine := into.quarantine
@@ -98,7 +98,6 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 		seen.Err, seen.Local = nil, err
 		end.fault = p.failedHere(ctx, ref, from, err)
 	}
-	p.sessions.came(into, seen.Bytes, done.Outcome)
 	p.reportFetch(ctx, seen, told)
 	if errors.Is(err, errGaveWay) {
 		p.report.drop("gave_way")

@@ -141,25 +141,20 @@ func (fs *fetchSessions) began(s *fetchSession, at time.Time) {
 	s.began = at
 }
 
-// came notes what a request has brought. If nothing is missing any more, the other requests for the repository end.
-func (fs *fetchSessions) came(s *fetchSession, bytes int64, outcome syncqueue.Outcome) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	if s.quarantine != nil {
-		s.bytes += bytes
-	}
-	for _, o := range fs.all {
-		if outcome == syncqueue.Complete && o.repo == s.repo && o != s && o.cancel != nil {
-			o.cancel(errNotNeeded)
-		}
-	}
-}
-
-// done gives a session back. It stays if it has data, and if there is room for that.
-func (fs *fetchSessions) done(s *fetchSession) {
+// done gives a session back, with the bytes that its request has brought. It stays if it has data, and if there is room
+// for that. If nothing is missing any more, the other requests for the repository end. All of this is one step: were the
+// bytes counted before, the sessions of others would have to make room for one that is in use.
+func (fs *fetchSessions) done(s *fetchSession, bytes int64, outcome syncqueue.Outcome) {
 	fs.mu.Lock()
 	if s.inUse = false; s.quarantine == nil {
 		fs.remove(func(o *fetchSession) bool { return o == s })
+	} else {
+		s.bytes += bytes
+	}
+	for _, o := range fs.all {
+		if outcome == syncqueue.Complete && o.repo == s.repo && o.cancel != nil {
+			o.cancel(errNotNeeded)
+		}
 	}
 	gone := fs.excess()
 	fs.mu.Unlock()
