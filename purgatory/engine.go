@@ -98,7 +98,7 @@ func (e *engine) loop(ctx context.Context) {
 		case <-e.p.inbox.wake:
 			items, lost := e.p.inbox.take()
 			for _, msg := range items {
-				e.handle(ctx, msg)
+				msg.handle(ctx, e)
 			}
 			if lost {
 				e.resume()
@@ -142,42 +142,29 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	return next
 }
 
-func (e *engine) handle(ctx context.Context, msg any) {
-	switch msg := msg.(type) {
-	case wanted:
-		e.want(msg.entry)
-	case news:
-		e.surveys.want(msg.identifier, msg.why)
-	case arrived:
-		e.arrived(ctx, msg)
-	case renewed:
-		e.renew(ctx, msg)
-	case fetchDone:
-		if msg.took || msg.fault != nil {
-			e.troubles.fetched(time.Now(), msg.repo, msg.fault)
-		}
-		e.asking[msg.fetched.ID].stop(nil)
-		delete(e.asking, msg.fetched.ID)
-		e.stepQueue(ctx, time.Now(), msg.fetched)
-		failures, until := e.queue.Broken(msg.server)
-		e.p.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
-	case surveyed:
-		e.surveyed(ctx, msg)
-	case turn:
-		e.look(ctx, msg)
-	case lookDone:
-		e.looked(ctx, msg)
-	case expiredDone:
-		e.expired(ctx, msg)
-	case leftDone:
-		e.leaving = false
-	case inquiry:
-		msg.answer(e)
-	}
+func (msg wanted) handle(_ context.Context, e *engine) { e.want(msg.entry) }
+
+func (msg news) handle(_ context.Context, e *engine) { e.surveys.want(msg.identifier, msg.why) }
+
+func (leftDone) handle(_ context.Context, e *engine) { e.leaving = false }
+
+func (msg inquiry) handle(_ context.Context, e *engine) {
+	msg.answer <- e.queue.About(time.Now(), msg.ref)
 }
 
-// arrived takes note of an event that is stored.
-func (e *engine) arrived(ctx context.Context, msg arrived) {
+func (msg fetchDone) handle(ctx context.Context, e *engine) {
+	if msg.took || msg.fault != nil {
+		e.troubles.fetched(time.Now(), msg.repo, msg.fault)
+	}
+	e.asking[msg.fetched.ID].stop(nil)
+	delete(e.asking, msg.fetched.ID)
+	e.stepQueue(ctx, time.Now(), msg.fetched)
+	failures, until := e.queue.Broken(msg.server)
+	e.p.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
+}
+
+// handle takes note of an event that is stored.
+func (msg arrived) handle(ctx context.Context, e *engine) {
 	author := msg.event.PubKey
 	_, waits := e.p.pending.get(msg.event.ID)
 	var affected []refplan.Entry
@@ -203,8 +190,8 @@ func (e *engine) arrived(ctx context.Context, msg arrived) {
 	}
 }
 
-// renew has a repository looked at, and what it lacks hunted for as if it had just come.
-func (e *engine) renew(ctx context.Context, msg renewed) {
+// handle has a repository looked at, and what it lacks hunted for as if it had just come.
+func (msg renewed) handle(ctx context.Context, e *engine) {
 	e.p.servers.renewed(msg.ref)
 	e.p.findings.hunted(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
@@ -225,8 +212,8 @@ func (e *engine) start(ctx context.Context) {
 	}
 }
 
-// look has a repository looked at that has a place for that.
-func (e *engine) look(ctx context.Context, t turn) {
+// handle has a repository looked at that has a place for that.
+func (t turn) handle(ctx context.Context, e *engine) {
 	why, ok := e.looks.begin(t)
 	if !ok {
 		return
@@ -238,8 +225,8 @@ func (e *engine) look(ctx context.Context, t turn) {
 	})
 }
 
-// surveyed has those repositories looked at that a survey has found.
-func (e *engine) surveyed(ctx context.Context, msg surveyed) {
+// handle has those repositories looked at that a survey has found.
+func (msg surveyed) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	e.surveys.done(msg.identifier)
 	e.troubles.surveyed(now, msg.identifier, msg.err)
@@ -271,8 +258,8 @@ func (e *engine) leave(ctx context.Context) {
 	})
 }
 
-// looked takes in what a look has found.
-func (e *engine) looked(ctx context.Context, msg lookDone) {
+// handle takes in what a look has found.
+func (msg lookDone) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	in := e.looks.done(msg.ref)
 	e.troubles.looked(now, msg.ref, msg.err)
@@ -446,9 +433,9 @@ func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
-// expired has what waited under the same identifiers looked at: there may be nothing
+// handle has what waited under the same identifiers looked at: there may be nothing
 // to hunt for any more, or, if something was in use, data to release it with.
-func (e *engine) expired(ctx context.Context, msg expiredDone) {
+func (msg expiredDone) handle(ctx context.Context, e *engine) {
 	delete(e.expiring, msg.entry.ID)
 	entry, waits := e.p.pending.get(msg.entry.ID)
 	if waits { // no look has taken it in meanwhile

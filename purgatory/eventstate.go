@@ -207,11 +207,8 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
 	out.GivenUp, out.GivenUpUnknown = p.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
-	var about syncqueue.About
-	err := p.ask(ctx, func(e *engine) { about = e.queue.About(now, ref) })
-	if errors.Is(err, errNotRunning) {
-		about = syncqueue.About{}
-	} else if err != nil {
+	about, err := p.ask(ctx, ref)
+	if err != nil && !errors.Is(err, errNotRunning) {
 		return DataState{}, fmt.Errorf("explaining %s: %w", graspsync.Printable(ref.String()), err)
 	}
 	out.Attempts, out.Running, out.Next = about.Attempts, about.Running, about.Due

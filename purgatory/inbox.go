@@ -1,6 +1,7 @@
 package purgatory
 
 import (
+	"context"
 	"sync"
 
 	"github.com/graspsync/graspsync"
@@ -8,7 +9,12 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// What the engine is told.
+// message is what the engine is told.
+type message interface {
+	handle(ctx context.Context, e *engine)
+}
+
+// The messages.
 type (
 	// wanted: an entry waits that did not before.
 	wanted struct{ entry refplan.Entry }
@@ -49,8 +55,11 @@ type (
 	}
 	// leftDone: all repositories are found of those who have deleted something.
 	leftDone struct{}
-	// inquiry: somebody wants to know what only the engine does.
-	inquiry struct{ answer func(e *engine) }
+	// inquiry: somebody wants to know what is done to get the data of a repository. answer has room.
+	inquiry struct {
+		ref    graspsync.RepoRef
+		answer chan<- syncqueue.About
+	}
 	// expiredDone: the expiry of an entry has ended.
 	expiredDone struct {
 		entry refplan.Entry
@@ -71,7 +80,7 @@ type inbox struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	items []any
+	items []message
 	lost  bool // something had no room
 }
 
@@ -81,7 +90,7 @@ const maxInbox = 20_000
 func newInbox(report *report) *inbox { return &inbox{wake: make(chan struct{}, 1), report: report} }
 
 // put is for what is bounded by what the engine has started.
-func (b *inbox) put(item any) {
+func (b *inbox) put(item message) {
 	b.mu.Lock()
 	b.items = append(b.items, item)
 	b.mu.Unlock()
@@ -89,7 +98,7 @@ func (b *inbox) put(item any) {
 }
 
 // offer is for what others say. It reports whether there was room.
-func (b *inbox) offer(item any) bool {
+func (b *inbox) offer(item message) bool {
 	b.mu.Lock()
 	room := len(b.items) < maxInbox
 	if room {
@@ -109,7 +118,7 @@ func (b *inbox) ring() {
 	}
 }
 
-func (b *inbox) take() (items []any, lost bool) {
+func (b *inbox) take() (items []message, lost bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	items, lost = b.items, b.lost
@@ -118,7 +127,7 @@ func (b *inbox) take() (items []any, lost bool) {
 }
 
 // tell has the engine know of something, or look at everything.
-func (b *inbox) tell(item any) {
+func (b *inbox) tell(item message) {
 	if !b.offer(item) {
 		b.report.drop("inbox")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -321,23 +322,20 @@ func (p *Purgatory) Status() Status {
 // errNotRunning is returned by ask before Run and after it.
 var errNotRunning = errors.New("not running")
 
-// ask has the engine answer a question.
-func (p *Purgatory) ask(ctx context.Context, of func(e *engine)) error {
+// ask has the engine say what is done to get the data of a repository.
+func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.About, error) {
 	if !p.ran.Load() {
-		return errNotRunning
+		return syncqueue.About{}, errNotRunning
 	}
-	answered := make(chan struct{})
-	p.inbox.put(inquiry{func(e *engine) {
-		of(e)
-		close(answered)
-	}})
+	answer := make(chan syncqueue.About, 1)
+	p.inbox.put(inquiry{ref, answer})
 	select {
-	case <-answered:
-		return nil
+	case about := <-answer:
+		return about, nil
 	case <-p.ended:
-		return errNotRunning
+		return syncqueue.About{}, errNotRunning
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return syncqueue.About{}, context.Cause(ctx)
 	}
 }
 
