@@ -221,7 +221,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a deleted repository is served", "purgatory/remover.go",
-		"if err = rm.repos.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
+		"if err = p.repos.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
 		nil, "",
 	},
 	{
@@ -379,7 +379,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a server that has both a state and a pull request is asked for one of them", "purgatory/fetches.go",
-		" && f.more(ask, seen)", " && false", "./purgatory", "TestOneServerHasBoth$", nil, "without a backoff",
+		" && p.more(ask, seen)", " && false", "./purgatory", "TestOneServerHasBoth$", nil, "without a backoff",
 	},
 	{
 		"a slow server keeps its place while others wait", "purgatory/internal/syncqueue/syncqueue.go",
