@@ -62,19 +62,19 @@
 // The way of an event that is held: held, surveyed, looked at, hunted for, fetched, promoted and
 // looked at again by whoever fetched, released.
 //
-// Each part has fields and a lock of its own, and calls those that were made before it:
+// Purgatory has the steps, one file each: intake.go takes events in, survey.go finds the repositories
+// that an event concerns, release.go goes through the steps above with one of them, fetch.go asks one
+// server, expirer.go and remover.go end what is over, checks.go finds what was lost, and maintenance.go
+// keeps repositories in order. What is remembered lies in parts with a lock each:
 //
-//	intake      takes in what is submitted; pendingEvents has what waits, in memory and on
-//	            the disk, stores what is released, and strikes it off
-//	engine      decides when: surveyor finds which repositories something concerns,
-//	            looker goes through the steps above with one of them
-//	resolve     decides what, in values: what is looked at, whose state decides, which refs change, what
-//	            is missing, what may be served (internal/resolve)
-//	syncqueue   decides which server is asked next (internal/syncqueue); fetches asks it
-//	mover       moves refs, and has the journal
-//	expirer, remover, checks, maintenance
-//	            end what is over, take away what is deleted, find what was lost, and
-//	            keep repositories in order
+//	pendingEvents  the events that wait, in memory and on the disk
+//	engine         decides when: it handles one message after another, and does no I/O
+//	refplan        decides what, in values: what is looked at, whose state decides, which refs change, what
+//	               is missing, what may be served (internal/refplan)
+//	syncqueue      decides which server is asked next (internal/syncqueue)
+//	servers        what git servers sent, what they lack, and when they may be asked again
+//	fetchSessions  data of fetches that are not complete
+//	refUpdater     moves refs, and has the journal
 //
 // # Life cycle and concurrency
 //

@@ -30,8 +30,8 @@ func (p *Purgatory) Sizes() map[string]int {
 	}
 	p.findings.mu.Lock()
 	defer p.findings.mu.Unlock()
-	p.mover.mu.Lock()
-	defer p.mover.mu.Unlock()
+	p.refUpdater.mu.Lock()
+	defer p.refUpdater.mu.Unlock()
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()
 	p.servers.mu.Lock()
@@ -41,7 +41,7 @@ func (p *Purgatory) Sizes() map[string]int {
 		lacks += len(h.lacks)
 	}
 	return map[string]int{
-		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.mover.doubted), "pushed": len(p.findings.pushed), "served": served,
+		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.refUpdater.doubted), "pushed": len(p.findings.pushed), "served": served,
 		"pinned": len(p.pending.pinned), "ending": len(p.pending.ending),
 		"places": len(p.sessions.all), "lacks": lacks,
 	}

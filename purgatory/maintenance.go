@@ -245,7 +245,9 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	began := time.Now()
 	came := p.quota.at(ref).came
 	how := Maintenance{
-		Lock:  func(ctx context.Context) (string, func(), error) { return p.mover.enter(ctx, ref, p.cfg.fixed.Timeout) },
+		Lock: func(ctx context.Context) (string, func(), error) {
+			return p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout)
+		},
 		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return p.reader.namedBy(ctx, ref) },
 		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,
 	}

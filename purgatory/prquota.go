@@ -38,7 +38,7 @@ type prQuota struct {
 	pending     *pendingEvents
 	findings    *findings
 	reader      *reader
-	mover       *mover
+	refUpdater  *refUpdater
 	maintenance *maintenance
 
 	mu    sync.Mutex
@@ -56,9 +56,9 @@ type prUsage struct {
 	took       time.Duration // duration of the last prune
 }
 
-func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, findings *findings, reader *reader, mover *mover, maintenance *maintenance) *prQuota {
+func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, findings *findings, reader *reader, refUpdater *refUpdater, maintenance *maintenance) *prQuota {
 	return &prQuota{
-		cfg: cfg, report: report, git: git, pending: pending, findings: findings, reader: reader, mover: mover, maintenance: maintenance,
+		cfg: cfg, report: report, git: git, pending: pending, findings: findings, reader: reader, refUpdater: refUpdater, maintenance: maintenance,
 		usage: make(map[graspsync.RepoRef]prUsage),
 	}
 }
@@ -497,7 +497,7 @@ func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir str
 func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
 	defer cancel()
-	if err := x.mover.mend(ctx, ref, dir); err != nil { // the push has locked it without that
+	if err := x.refUpdater.mend(ctx, ref, dir); err != nil { // the push has locked it without that
 		return nil, fmt.Errorf("mending a repository: %w", err)
 	}
 	if len(pulls) == 0 {
@@ -513,7 +513,7 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 		return nil, err
 	}
 	if len(p.gone) > 0 {
-		if err := x.mover.remove(ctx, ref, dir, p.gone); err != nil {
+		if err := x.refUpdater.remove(ctx, ref, dir, p.gone); err != nil {
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}
 	}

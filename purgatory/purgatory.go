@@ -56,7 +56,7 @@ type Purgatory struct {
 	servers     *servers
 	pending     *pendingEvents
 	reader      *reader
-	mover       *mover
+	refUpdater  *refUpdater
 	histories   *histories
 	quota       *prQuota
 	orphans     *orphans
@@ -115,8 +115,8 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	p.servers = newServers(&cfg, r, p.keep)
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
 	p.reader = &reader{cfg: &cfg, stored: stored{p.relay}, pending: p.pending}
-	p.mover = newMover(&cfg, p.repos, p.git, p.keep, step)
-	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.mover, p.maintenance)
+	p.refUpdater = newRefUpdater(&cfg, p.repos, p.git, p.keep, step)
+	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.refUpdater, p.maintenance)
 	p.engine = newEngine(p, seed)
 	return p
 }
@@ -274,7 +274,7 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 // The error wraps [ErrInUse] while refs of the repository that were being moved when something
 // failed are still to be taken back: nobody else is to move them before. It is looked at soon.
 func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	if p.mover.doubts(ref) {
+	if p.refUpdater.doubts(ref) {
 		p.touch(ref)
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}

@@ -61,7 +61,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 // hasState reports whether a repository has refs other than those of pull requests, which
 // keep no announcement from expiring.
 func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	dir, unlock, err := p.mover.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
+	dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -78,7 +78,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	if len(ids) == 0 {
 		return nil
 	}
-	dir, unlock, err := p.mover.enter(ctx, ref, p.cfg.fixed.Timeout)
+	dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := p.mover.remove(ctx, ref, dir, changes); err != nil {
+	if err := p.refUpdater.remove(ctx, ref, dir, changes); err != nil {
 		return fmt.Errorf("removing refs: %w", err)
 	}
 	return nil

@@ -374,11 +374,11 @@ var exhibits = []exhibit{
 		"perr == nil && at.HostPort() == from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "perr == nil && at.HostPort() != from.HostPort() {\n			return fmt.Errorf(\"%w: %w\", &purgatory.BusyError", "./purgatory/gitfetch", "TestAServerThatIsBusySaysSo", nil, "too_many_GET",
 	},
 	{
-		"a server that is asked too much is asked on", "purgatory/fetches.go",
+		"a server that is asked too much is asked on", "purgatory/fetch.go",
 		"done.Pause = max(busy.After, 1)", "done.Pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
 	},
 	{
-		"a server that has both a state and a pull request is asked for one of them", "purgatory/fetches.go",
+		"a server that has both a state and a pull request is asked for one of them", "purgatory/fetch.go",
 		" && p.more(ask, seen)", " && false", "./purgatory", "TestOneServerHasBoth$", nil, "without a backoff",
 	},
 	{

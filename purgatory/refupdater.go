@@ -14,10 +14,10 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// mover locks repositories and moves their refs, so that a crash leaves nothing half done
+// refUpdater locks repositories and moves their refs, so that a crash leaves nothing half done
 // that anybody reads.
-type mover struct {
-	// set by newMover, read-only
+type refUpdater struct {
+	// set by newRefUpdater, read-only
 	cfg   *Config
 	repos containedRepositories
 	git   containedGit
@@ -28,13 +28,13 @@ type mover struct {
 	doubted map[graspsync.RepoRef]journal // guarded by mu: git failed while it moved their refs
 }
 
-func newMover(cfg *Config, repos containedRepositories, git containedGit, keep state.Store, step func(name string)) *mover {
-	return &mover{cfg: cfg, repos: repos, git: git, keep: keep, step: step, doubted: make(map[graspsync.RepoRef]journal)}
+func newRefUpdater(cfg *Config, repos containedRepositories, git containedGit, keep state.Store, step func(name string)) *refUpdater {
+	return &refUpdater{cfg: cfg, repos: repos, git: git, keep: keep, step: step, doubted: make(map[graspsync.RepoRef]journal)}
 }
 
 // enter locks a repository, for which it waits no longer than patience, and mends it if
 // need be.
-func (m *mover) enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
+func (m *refUpdater) enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	dir, unlock, err = m.repos.Lock(waiting, ref)
 	cancel()
@@ -58,7 +58,7 @@ func (m *mover) enter(ctx context.Context, ref graspsync.RepoRef, patience time.
 // transaction may leave a part of it. A repository that is doubted is mended before: its record
 // is not written over, and one that could not be struck off when all was done is not left to be
 // undone by a later start.
-func (m *mover) move(ctx context.Context, r *repository, changes []refplan.RefChange, head nip34.RefName) error {
+func (m *refUpdater) move(ctx context.Context, r *repository, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, r.Ref, r.dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
@@ -86,18 +86,18 @@ func (m *mover) move(ctx context.Context, r *repository, changes []refplan.RefCh
 }
 
 // point has HEAD name a branch that is not there yet.
-func (m *mover) point(ctx context.Context, r *repository, head nip34.RefName) error {
+func (m *refUpdater) point(ctx context.Context, r *repository, head nip34.RefName) error {
 	return m.simply(ctx, r.Ref, r.dir, nil, head)
 }
 
 // remove removes refs of pull requests.
-func (m *mover) remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []refplan.RefChange) error {
+func (m *refUpdater) remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []refplan.RefChange) error {
 	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
 }
 
 // simply changes what needs no journal: each is done or not, no ref is what it should not be if we are killed, and
 // only locks can be left. A repository that is doubted is mended first, or nothing is done.
-func (m *mover) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
+func (m *refUpdater) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
@@ -111,14 +111,14 @@ func (m *mover) simply(ctx context.Context, ref graspsync.RepoRef, dir string, c
 // doubt notes that refs were being moved when something failed: the repository is
 // mended before anything else is done about it. Who doubts it has mended it before: a
 // journal takes no other one's place.
-func (m *mover) doubt(ref graspsync.RepoRef, j journal) {
+func (m *refUpdater) doubt(ref graspsync.RepoRef, j journal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.doubted[ref] = j
 }
 
 // doubts reports whether a repository is to be mended before anything else is done about it.
-func (m *mover) doubts(ref graspsync.RepoRef) bool {
+func (m *refUpdater) doubts(ref graspsync.RepoRef) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, doubted := m.doubted[ref]
@@ -128,7 +128,7 @@ func (m *mover) doubts(ref graspsync.RepoRef) bool {
 // mend removes what was left of a transaction of refs that was not ended, and takes
 // back what git had done of it. Whoever decides about the refs now moves them again. Until all
 // of that is done, and struck off, it is tried again.
-func (m *mover) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
+func (m *refUpdater) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
 	m.mu.Lock()
 	j, doubted := m.doubted[ref]
 	m.mu.Unlock()
@@ -146,7 +146,7 @@ func (m *mover) mend(ctx context.Context, ref graspsync.RepoRef, dir string) err
 
 // takeBack takes back what git had done of a transaction that it did not end. What is gone was
 // needed by no ref for a while: then the journal is of long ago, and was not struck off.
-func (m *mover) takeBack(ctx context.Context, dir string, j journal) error {
+func (m *refUpdater) takeBack(ctx context.Context, dir string, j journal) error {
 	refs, err := m.git.Refs(ctx, dir)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (m *mover) takeBack(ctx context.Context, dir string, j journal) error {
 }
 
 // strikeOff forgets that a repository was doubted, on the disk first.
-func (m *mover) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
+func (m *refUpdater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := m.keep.Delete(ctx, keyAligning+hashed(ref)); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (m *mover) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
 }
 
 // repair mends a repository that we were killed in, if there is one.
-func (m *mover) repair(ctx context.Context, ref graspsync.RepoRef) error {
+func (m *refUpdater) repair(ctx context.Context, ref graspsync.RepoRef) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.Timeout)
 	defer cancel()
 	_, unlock, err := m.enter(ctx, ref, m.cfg.fixed.Timeout)

@@ -102,7 +102,7 @@ func (p *Purgatory) lookLocked(ctx context.Context, g *refplan.Group, r *reposit
 // others until unpin.
 func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
 	for range 3 {
-		dir, unlock, err := p.mover.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
+		dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 		absent := errors.Is(err, ErrNoRepository)
 		if err != nil && !absent {
 			return nil, nil, err
@@ -211,7 +211,7 @@ func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry
 		return nil
 	}
 	change := refplan.RefChange{Name: name, Old: at}
-	if err := p.mover.remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
+	if err := p.refUpdater.remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
 		return fmt.Errorf("removing a ref: %w", err)
 	}
 	r.Refs = r.Refs.Apply([]refplan.RefChange{change}, nip34.RefName{})
@@ -401,10 +401,10 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 			return fmt.Errorf("moving %d refs: %w", len(changes), errLong)
 		}
 		if len(changes) > 0 || !head.IsZero() {
-			err := p.mover.move(ctx, r, changes, head)
+			err := p.refUpdater.move(ctx, r, changes, head)
 			if errors.Is(err, ErrUnfit) && r.Decides != nil {
 				r.Unfit[r.Decides.ID] = struct{}{}
-				if err = p.mover.mend(ctx, r.Ref, r.dir); err == nil {
+				if err = p.refUpdater.mend(ctx, r.Ref, r.dir); err == nil {
 					r.Refs, err = p.git.Refs(ctx, r.dir)
 				}
 				if err == nil {
@@ -417,7 +417,7 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 			r.Refs = r.Refs.Apply(changes, head)
 		}
 		if head := g.Unborn(r.Repository); !head.IsZero() {
-			if err := p.mover.point(ctx, r, head); err != nil {
+			if err := p.refUpdater.point(ctx, r, head); err != nil {
 				return fmt.Errorf("setting the unborn branch: %w", err)
 			}
 			r.Refs = r.Refs.Apply(nil, head)
@@ -461,7 +461,7 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *reposi
 
 // alignOther aligns another repository, which may have what it lacks from this one.
 func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
-	dir, unlock, err := p.mover.enter(ctx, ref, othersLockWait())
+	dir, unlock, err := p.refUpdater.enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err
 	}
@@ -552,7 +552,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	if len(ids) == 0 {
 		return false, nil
 	}
-	dir, unlock, err := p.mover.enter(ctx, from, leastLockWait)
+	dir, unlock, err := p.refUpdater.enter(ctx, from, leastLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -832,7 +832,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := p.mover.move(ctx, r, changes, nip34.RefName{}); err != nil {
+	if err := p.refUpdater.move(ctx, r, changes, nip34.RefName{}); err != nil {
 		return err
 	}
 	r.Refs = r.Refs.Apply(changes, nip34.RefName{})
@@ -841,7 +841,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 
 // takeBackOther is takeBackHere for another repository.
 func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, refused []refplan.Entry, moves int) error {
-	dir, unlock, err := p.mover.enter(ctx, ref, othersLockWait())
+	dir, unlock, err := p.refUpdater.enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -955,7 +955,7 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 		return err
 	}
 	for _, ref := range refs {
-		err := p.mover.repair(ctx, ref)
+		err := p.refUpdater.repair(ctx, ref)
 		if err == nil {
 			_, err = p.look(ctx, ref, refplan.Reasons{Late: true}, slow.budget(p.cfg.fixed.Timeout))
 		}
@@ -983,7 +983,7 @@ func (p *Purgatory) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ e
 			p.cfg.Logger.Error("a journal can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return p.keep.Delete(ctx, keyAligning+key)
 		}
-		p.mover.doubt(ref, j)
+		p.refUpdater.doubt(ref, j)
 		p.findings.touch(ref)
 		refs = append(refs, ref)
 		return nil
