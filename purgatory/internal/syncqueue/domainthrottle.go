@@ -7,7 +7,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
-	"github.com/graspsync/graspsync/limit"
 )
 
 const (
@@ -31,7 +30,7 @@ type domainThrottle struct {
 // domain is one server.
 type domain struct {
 	limit     Limit
-	slots     *limit.Slots
+	inFlight  int            // requests
 	starts    []time.Time    // of requests in the last window, oldest first
 	delivered bool           // some request brought objects
 	broken    backoff.Streak // the server is not asked before its end
@@ -45,18 +44,13 @@ func (t *domainThrottle) of(a graspsync.HostPort) *domain {
 		if !ok {
 			l = t.limit
 		}
-		d = &domain{limit: l, slots: limit.NewSlots(int64(l.Concurrent), int64(l.Concurrent))}
+		d = &domain{limit: l}
 		t.domains[a] = d
 	}
 	return d
 }
 
-func (d *domain) inFlight() int {
-	used, _ := d.slots.Stats()
-	return int(used)
-}
-
-func (d *domain) full() bool { return d.inFlight() >= d.limit.Concurrent }
+func (d *domain) full() bool { return d.inFlight >= d.limit.Concurrent }
 
 func (d *domain) expire(now time.Time) {
 	n := 0
@@ -77,15 +71,16 @@ func (d *domain) opens(now time.Time) time.Time {
 // isOpen reports whether a request may start now.
 func (d *domain) isOpen(now time.Time) bool { return !d.full() && !d.opens(now).After(now) }
 
-func (d *domain) start(now time.Time) *limit.Slot {
+func (d *domain) start(now time.Time) {
 	d.starts = append(d.starts, now)
 	d.usedAt = now
-	return d.slots.TryAcquire(limit.Stranger{}, 1)
+	d.inFlight++
 }
 
 // end takes in the outcome of a request that began at a time.
 func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	d.usedAt = now
+	d.inFlight--
 	switch in.Outcome {
 	case Unasked: // the server was not asked
 		if i := slices.IndexFunc(d.starts, began.Equal); i >= 0 {
@@ -115,7 +110,7 @@ func (t *domainThrottle) forget(now time.Time, most int) {
 	}
 	var idle []graspsync.HostPort
 	for a, d := range t.domains {
-		if d.expire(now); d.inFlight() == 0 && len(d.starts) == 0 {
+		if d.expire(now); d.inFlight == 0 && len(d.starts) == 0 {
 			idle = append(idle, a)
 		}
 	}

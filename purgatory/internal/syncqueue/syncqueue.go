@@ -105,7 +105,7 @@ type request struct {
 	entry    *entry
 	url      graspsync.CloneURL
 	domain   *domain
-	slots    [2]*limit.Slot
+	place    *limit.Slot
 	at       time.Time
 	version  uint64
 	received int64
@@ -253,9 +253,7 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 		return
 	}
 	delete(q.requests, in.ID)
-	for _, s := range r.slots {
-		s.Release()
-	}
+	r.place.Release()
 	r.domain.end(now, r.at, in, q.cfg)
 	e := r.entry
 	t := e.targets[r.url]
@@ -477,9 +475,9 @@ func (q *Queue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	d, t := q.throttle.of(u.HostPort()), e.targets[u]
 	q.last++
 	q.turn++
+	d.start(now)
 	q.requests[q.last] = &request{
-		id: q.last, entry: e, url: u, domain: d, slots: [2]*limit.Slot{place, d.start(now)}, at: now, version: e.version,
-		own: slices.Contains(e.own, u),
+		id: q.last, entry: e, url: u, domain: d, place: place, at: now, version: e.version, own: slices.Contains(e.own, u),
 	}
 	t.tried, t.asked, t.turn = true, now, q.turn
 	e.queued = slices.DeleteFunc(e.queued, func(o graspsync.CloneURL) bool { return o == u })

@@ -289,6 +289,28 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, start.Add(24*time.Hour), until)
 }
 
+// Requests that were in flight to one domain when it broke count as one failure.
+func TestConcurrentFailuresCountOnce(t *testing.T) {
+	p := play(t, config())
+	for i := range 5 {
+		p.want(i, BySync, fmt.Sprintf("a.example/%d", i))
+	}
+	p.wait(time.Second)
+	require.Len(t, p.open, 5)
+	for range 5 {
+		p.answer(Broken)
+	}
+	a := url(t, "a.example/0").HostPort()
+	failures, until := p.q.Broken(a)
+	require.Equal(t, 1, failures)
+	require.Equal(t, p.now.Add(time.Hour), until)
+	p.wait(2 * time.Hour)
+	require.NotEmpty(t, p.open)
+	p.answer(Broken)
+	failures, _ = p.q.Broken(a)
+	require.Equal(t, 2, failures, "it is still broken")
+}
+
 // A server is owed that waits for its turn, may be asked soon, and was not asked since the event came.
 func TestOwes(t *testing.T) {
 	cfg := config()
@@ -565,7 +587,7 @@ func limitsHold(t *testing.T, p *player) {
 	for a, n := range p.q.InFlight() {
 		require.LessOrEqual(t, n, cfg.DefaultLimit.Concurrent)
 		require.NotNil(t, p.q.throttle.domains[a])
-		require.Equal(t, n, p.q.throttle.domains[a].inFlight())
+		require.Equal(t, n, p.q.throttle.domains[a].inFlight)
 	}
 	for a, n := range recent {
 		require.LessOrEqual(t, n, cfg.DefaultLimit.PerMinute, a)
