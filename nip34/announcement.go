@@ -11,17 +11,16 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Bounds of what one announcement can make us do.
+// Limits of one announcement.
 const (
-	// MaxListed is how many distinct relays, and how many distinct clone URLs, are
-	// read of an announcement or a pull request: the first ones. Who makes use of
-	// them may take fewer.
+	// MaxListed is the maximum number of distinct relays, and of distinct clone URLs, that are read
+	// from an announcement or a pull request. The first ones are read. Callers may use fewer.
 	MaxListed = 64
-	// MaxRepos is how many repositories a patch, pull request or issue belongs to:
-	// the first distinct ones that its a tags name. What it names beyond these does not count.
+	// MaxRepos is the maximum number of repositories of a patch, pull request or issue. The first
+	// distinct ones of its a tags are used, and further ones are ignored.
 	MaxRepos = 16
-	// MaxMaintainers is how many distinct maintainers of an announcement count, and
-	// how many have a say in a view besides the one it begins with.
+	// MaxMaintainers is the maximum number of distinct maintainers of an announcement, and of
+	// members of a view besides its root.
 	MaxMaintainers = 256
 )
 
@@ -31,35 +30,35 @@ var ErrInvalid = errors.New("not a valid NIP-34 event")
 
 // Announcement is a repository announcement (NIP-34, kind 30617).
 type Announcement struct {
-	// Event is what was parsed. It is nil where only the fields below are kept.
+	// Event is the parsed event. It is nil if only the fields below are kept.
 	Event     *nostr.Event
 	ID        graspsync.EventID
 	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	Name      string          // as written, may be empty
-	// The first distinct usable values: at most [MaxListed] relays and clone URLs,
-	// [MaxMaintainers] maintainers and roles. Maintainers are those in active M and m tags
-	// or, only where there is no role tag at all, those in the tag `maintainers`.
+	// The first distinct valid values. There are at most [MaxListed] relays and clone URLs, and
+	// [MaxMaintainers] maintainers and roles. Maintainers are the keys of active M and m tags. If
+	// there is no role tag, they are the keys of the tag `maintainers`.
 	Relays      []graspsync.RelayURL
 	Clones      []graspsync.CloneURL
 	Maintainers []graspsync.PubKey
-	Roles       []Role             // one for each letter and key, with the strongest standing
-	Leads       []graspsync.PubKey // in active M tags: the first two
-	// Own is what the role tags say of the author themselves: see [Announcement.HasSay].
+	Roles       []Role             // one per letter and key, with the strongest standing
+	Leads       []graspsync.PubKey // keys of active M tags, at most two
+	// Own is the standing of the author in the role tags. See [Announcement.HasSay].
 	Own Standing
-	// How many values came when the list was full, and how many before that were unusable
-	// ([UnusableURLs] says why).
+	// Numbers of values that were dropped because the list was full, and of values before them that
+	// were invalid ([UnusableURLs] returns the reasons).
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }
 
-// Stamp returns what decides between two announcements of one repository.
+// Stamp returns the creation time and id, which order the announcements of one repository.
 func (a *Announcement) Stamp() graspsync.Stamp {
 	return graspsync.Stamp{CreatedAt: a.CreatedAt, ID: a.ID}
 }
 
-// What an announcement takes up besides its event, in bytes: somebody who is listed with their
-// place in a [Family], a role, and an address without the text that the event has as well.
+// Sizes in bytes: of an announcement without its event, of a listed key with its entry in a
+// [Family], of a role, and of a URL without its text, which the event contains.
 const (
 	bytesBase    = 320
 	bytesListing = 160
@@ -67,15 +66,16 @@ const (
 	bytesAddress = 128
 )
 
-// Size is about how many bytes an announcement takes up besides its event, and in a [Family].
+// Size returns the approximate memory of an announcement in bytes, without its event but with its
+// entries in a [Family].
 func (a *Announcement) Size() int {
 	return bytesBase + bytesListing*len(a.Maintainers) + bytesRole*len(a.Roles) + bytesAddress*(len(a.Relays)+len(a.Clones))
 }
 
-// ParseAnnouncement reads a repository announcement. Tags with several values may
-// also be repeated; all values of all of them count, in order. An event of another
-// kind, or without an identifier that [graspsync.CheckIdentifier] accepts, is an
-// error that wraps [ErrInvalid]; a list that can't be read is merely empty.
+// ParseAnnouncement reads a repository announcement. A tag with several values may be repeated, and
+// all values count in order. It returns an error that wraps [ErrInvalid] if the event has another
+// kind, or an identifier that [graspsync.CheckIdentifier] rejects. Lists without valid values are
+// empty.
 func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	ref, err := parseHeader(ev, graspsync.KindAnnouncement)
 	if err != nil {
@@ -89,17 +89,16 @@ func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	return a, nil
 }
 
-// Reason returns an error that wraps [ErrInvalid] in the words of an OK message (NIP-01), such as
+// Reason returns the text of an error that wraps [ErrInvalid] as an OK message (NIP-01), such as
 // "invalid: the d tag is empty".
 func Reason(err error) string {
 	return "invalid: " + graspsync.Printable(strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
 }
 
-// errKind is made once: whoever asks whether an event is an announcement is nearly always told
-// no.
+// errKind is allocated once, because most events are of other kinds.
 var errKind = fmt.Errorf("%w: an event of another kind", ErrInvalid)
 
-// parseHeader reads what announcements and states have in common.
+// parseHeader reads the common parts of announcements and states.
 func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error) {
 	if ev.IsZero() {
 		return ref, fmt.Errorf("%w: none", ErrInvalid)
@@ -107,8 +106,8 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	if ev.Kind != kind {
 		return ref, errKind
 	}
-	// A bare ["d"] has no value; it is not read as an empty one, and no later d
-	// tag stands in for it: relays differ in what they would make of that.
+	// The tag ["d"] without a value is an error, also if another d tag follows, because relays
+	// treat such events differently.
 	identifier, ok := firstValue(ev.Event, "d")
 	if !ok {
 		return ref, fmt.Errorf("%w: the d tag is missing or has no value", ErrInvalid)
@@ -122,8 +121,8 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }
 
-// listed collects the first most distinct values of all tags of that name. Once
-// the list is full the rest is counted as dropped, unread, so that a long list costs nothing.
+// listed returns the first most distinct values of all tags with a name. Values after them are
+// counted as dropped without being parsed, so that a long list costs nothing.
 func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
 	for _, tag := range ev.Tags {
 		if len(tag) == 0 || tag[0] != name {

@@ -11,43 +11,43 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Membership says what it takes to have a say. The zero value is what servers agree on: a
-// listing counts if it is answered.
+// Membership is the rule by which keys become members of a view. Members may sign states. By the
+// zero value, a listed key is a member if its own announcement lists a member.
 type Membership struct {
-	// OneSided has a listing count without an answer: whoever is listed by somebody with a
-	// say has one, wanted or not, recursively. Servers did so before there were role tags.
+	// OneSided makes each listed key a member, recursively, without an announcement of its own.
+	// This was the rule of servers before role tags existed.
 	OneSided bool
 }
 
-// Family is the announcements of one identifier, the newest of each author: what decides
-// who has a say about the refs of each of them. It is made by [Membership.Family], does not
-// change, and is safe for concurrent use.
+// Family contains the newest announcement of each author under one identifier. Together they decide
+// who is a member of each author's repository. [Membership.Family] makes it. A Family is immutable
+// and safe for concurrent use.
 type Family struct {
 	rule Membership
 	by   map[graspsync.PubKey]*Announcement
-	all  []relation // all who have an announcement or are listed in one, in order of their keys
+	all  []relation // all authors and listed keys, in order of their keys
 
-	listed int // how many are listed
+	listed int // number of listed keys
 }
 
-// relation is somebody of a family. Others are named by their places there: a crowd that lists
-// itself is gone through many times.
+// relation is one key of a family. Keys refer to each other by their indexes in all, which makes
+// repeated walks over large families cheap.
 type relation struct {
 	key      graspsync.PubKey
-	own      *Announcement // nil: there is none
-	lists    []int32       // in the order of their announcement
-	listedBy []int32       // in order
+	own      *Announcement // nil if the key has no announcement
+	lists    []int32       // in the order of the announcement
+	listedBy []int32       // in ascending order
 }
 
-// mention is that an announcement is somebody's, or lists them.
+// mention is an occurrence of a key as the author of an announcement, or in its list.
 type mention struct {
-	key uint64 // its first bytes
-	in  int32  // of the announcements
-	at  int32  // in their list; -1: it is theirs
+	key uint64 // first 8 bytes of the key
+	in  int32  // index of the announcement
+	at  int32  // index in its list, or -1 for the author
 }
 
-// Family returns the family of an identifier. Of same, announcements with another
-// identifier are passed over, and of one author's the newest counts.
+// Family returns the family of an identifier. Announcements in same with another identifier are
+// ignored. Of several announcements of one author the newest is used.
 func (rule Membership) Family(identifier string, same []*Announcement) *Family {
 	f := &Family{rule: rule, by: make(map[graspsync.PubKey]*Announcement, len(same))}
 	for _, a := range same {
@@ -62,7 +62,8 @@ func (rule Membership) Family(identifier string, same []*Announcement) *Family {
 	return f
 }
 
-// arrange gives everybody their place. Sorting does that: no table has to grow with a crowd.
+// arrange fills all. It sorts all occurrences of keys instead of filling a map, because sorting
+// needs less memory.
 func (f *Family) arrange(own []*Announcement) {
 	listings := 0
 	for _, a := range own {
@@ -98,7 +99,7 @@ func (f *Family) arrange(own []*Announcement) {
 		}
 	}
 	f.all = make([]relation, 0, people)
-	// Each listing has a place in both of these, which are cut into what belongs to each.
+	// Each key gets a slice of these two arrays, which have one entry per listing.
 	lists, listedBy := make([]int32, listings), make([]int32, listings)
 	from := make([]int32, len(own)+1)
 	for i, a := range own {
@@ -129,23 +130,23 @@ func (f *Family) arrange(own []*Announcement) {
 	}
 }
 
-// place returns where somebody is in all.
+// place returns the index of a key in all.
 func (f *Family) place(who graspsync.PubKey) (int32, bool) {
 	i, known := slices.BinarySearchFunc(f.all, who, func(r relation, key graspsync.PubKey) int { return r.key.Compare(key) })
 	return int32(i), known //nolint:gosec // as above
 }
 
-// Walk is how the search for the one a view begins with has ended. Nobody has a say in a
-// view without one: nothing moves there until its people agree.
+// Walk is the result of the search for the root of a view. Without a root the view has no members,
+// so no state can move its refs.
 type Walk uint8
 
-// The ends of a walk.
+// The results of a walk.
 const (
 	Found       Walk = iota + 1
-	Unannounced      // somebody on the way has no announcement here
-	NoSay            // the owner gave up the own role and names no lead
-	Leadless         // somebody who is named as lead names none
-	Ambiguous        // somebody on the way names two leads
+	Unannounced      // a key on the way has no stored announcement
+	NoSay            // the owner ended the own role and names no lead
+	Leadless         // a key that is named as lead names no lead
+	Ambiguous        // a key on the way names two leads
 	Circular         // leads name each other, or the way is too long
 )
 
@@ -156,16 +157,17 @@ func (w Walk) String() string {
 	}[w]
 }
 
-// Say is whether somebody has a say in a view, and why.
+// Say is the membership of a key in a view, with the reason.
 type Say uint8
 
-// Who is listed and has no say is invited: their announcements are wanted, their states are not.
+// Listed keys that are not members are invited. Their announcements are requested, but their states
+// do not count.
 const (
-	Root       Say = iota + 1 // the view begins with them
-	Member                    // listed by somebody who has a say, and lists one who has
-	Silent                    // listed, and has no announcement here
-	Unanswered                // listed, and lists nobody who has a say
-	Resigned                  // listed, and says of themselves that they are no maintainer
+	Root       Say = iota + 1 // the first member of the view
+	Member                    // is listed by a member, and lists a member
+	Silent                    // is listed, and has no stored announcement
+	Unanswered                // is listed, and lists no member
+	Resigned                  // is listed, and ended the own role
 )
 
 func (s Say) String() string {
@@ -174,39 +176,39 @@ func (s Say) String() string {
 	}[s]
 }
 
-// Person is somebody who has a say in a view, or is invited to.
+// Person is a member of a view, or an invited key.
 type Person struct {
 	Key      graspsync.PubKey
 	Say      Say
-	ListedBy graspsync.PubKey // who has a say and lists them; zero for the root
-	Lists    graspsync.PubKey // whom of those that have a say a Member lists; zero if no answer is needed
+	ListedBy graspsync.PubKey // a member that lists the key; zero for the root
+	Lists    graspsync.PubKey // a member that a Member lists; zero if no answer is needed
 }
 
-// Authority is who has a say about the refs of one view, the repository of one announcement.
+// Authority contains the members of one view, which is the repository of one announcement.
 type Authority struct {
 	View graspsync.RepoRef
-	// Way are the authors whose announcements were followed, from the owner to the root, or
-	// to where the walk ended.
+	// Way contains the authors whose announcements were followed, from the owner to the root or to
+	// the end of the walk.
 	Way  []graspsync.PubKey
 	Walk Walk
-	// People are those with a say and those who are invited, in the order in which they were
-	// come across. Those with a say are at most 1 + MaxMaintainers, and of those who are invited
-	// there are as many without an announcement, and as many with one.
+	// People contains members and invited keys in the order in which they were found. There are at
+	// most 1 + MaxMaintainers members, as many invited keys without an announcement, and as many
+	// with one.
 	People []Person
 
 	members map[graspsync.PubKey]struct{}
 }
 
-// Members returns who has a say. It must not be changed.
+// Members returns the members. The map must not be changed.
 func (a *Authority) Members() map[graspsync.PubKey]struct{} { return a.members }
 
-// Has reports whether somebody has a say.
+// Has reports whether a key is a member.
 func (a *Authority) Has(key graspsync.PubKey) bool {
 	_, ok := a.members[key]
 	return ok
 }
 
-// String says who has a say and why, a line for each.
+// String lists the members and invited keys with reasons, one per line.
 func (a *Authority) String() string {
 	var out strings.Builder
 	if a.Walk != Found {
@@ -225,7 +227,7 @@ func (a *Authority) String() string {
 	return out.String()
 }
 
-// Authority returns who has a say in the view of this owner.
+// Authority returns the members of the view of an owner.
 func (f *Family) Authority(view graspsync.RepoRef) *Authority {
 	a := &Authority{View: view}
 	a.Way, a.Walk = f.walk(view.Owner)
@@ -235,9 +237,8 @@ func (f *Family) Authority(view graspsync.RepoRef) *Authority {
 	return a
 }
 
-// walk looks for whom a view begins with: it follows the one lead whom each announcement
-// names. Only somebody who is named as lead must name a lead again, be it themselves: the
-// owner may name none.
+// walk searches the root of a view. It follows the one lead that each announcement names. The owner
+// need not name a lead. A key that is named as lead must name one, which may be itself.
 func (f *Family) walk(owner graspsync.PubKey) (way []graspsync.PubKey, end Walk) {
 	seen := make(map[graspsync.PubKey]struct{}, 1)
 	for at := owner; ; {
@@ -266,9 +267,9 @@ func (f *Family) walk(owner graspsync.PubKey) (way []graspsync.PubKey, end Walk)
 	}
 }
 
-// confirm adds the people of a view that begins with root. Whoever is listed by somebody
-// who has a say, and lists somebody who has one, has one: what that takes may become known
-// from either side, so that both are looked at with each new member.
+// confirm adds the members and invited keys of a view to a. A key is a member if a member lists it
+// and it lists a member. Either condition may become true first, so each new member is checked
+// against both.
 func (f *Family) confirm(a *Authority, root graspsync.PubKey, t *tally) {
 	defer t.clear()
 	at, _ := f.place(root)
@@ -327,13 +328,13 @@ func (f *Family) confirm(a *Authority, root graspsync.PubKey, t *tally) {
 	}
 }
 
-// tally is what is noted of each of a family while the people of a view are found. It is used
-// again for other views: who is not come across costs nothing.
+// tally contains the marks of keys while the people of a view are found. It is reused for other
+// views, and clearing it costs nothing for keys without marks.
 type tally struct {
-	listedBy []int32 // one more than who was come across that does; 0: nobody
-	invited  []int32 // one more than the index into People; 0: they are not there
+	listedBy []int32 // index of a member that lists the key, plus 1; or 0
+	invited  []int32 // index in People plus 1, or 0
 	has      []bool
-	touched  []int32 // of whom something is noted, and maybe others
+	touched  []int32 // keys that may have marks
 }
 
 func (f *Family) newTally() *tally {
@@ -347,7 +348,7 @@ func (t *tally) clear() {
 	t.touched = t.touched[:0]
 }
 
-// say is what becomes of somebody who is listed by one who has a say.
+// say returns the membership of a key that a member lists.
 func (f *Family) say(has []bool, who int32) (Say, graspsync.PubKey) {
 	own := f.all[who].own
 	switch {
@@ -366,8 +367,8 @@ func (f *Family) say(has []bool, who int32) (Say, graspsync.PubKey) {
 	return Unanswered, graspsync.PubKey{}
 }
 
-// Maintains reports whether somebody has a say in the view of at least one of the owners, as
-// [Family.Speakers] says.
+// Maintains reports whether a key is a member of the view of at least one of the owners. See
+// [Family.Speakers].
 func (f *Family) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) bool {
 	if !f.Knows(author) {
 		return false
@@ -376,18 +377,19 @@ func (f *Family) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) b
 	return has
 }
 
-// Speakers returns who has a say in the view of at least one of the owners. Who is left out of
-// a view since more than [MaxMaintainers] have a say there is among them.
+// Speakers returns the members of the views of the owners. It includes members that
+// [Authority.People] leaves out because a view has more than [MaxMaintainers].
 func (f *Family) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	say, _ := f.speakers(owners)
 	return say
 }
 
-// rootsAtOnce is how many views are walked together: as many as a word has bits.
+// rootsAtOnce is the number of views that are walked together, which is the number of bits in a
+// word.
 const rootsAtOnce = 64
 
-// speakers also returns how many listings were followed. Of views that begin with somebody
-// who has a say in one that was walked, nothing new is to be learned.
+// speakers also returns the number of listings that were followed. A view whose root is a member of
+// a view that was walked has the same members, so it is skipped.
 func (f *Family) speakers(owners []graspsync.PubKey) (say map[graspsync.PubKey]struct{}, steps int) {
 	say = make(map[graspsync.PubKey]struct{})
 	var roots []int32
@@ -415,11 +417,11 @@ func (f *Family) speakers(owners []graspsync.PubKey) (say map[graspsync.PubKey]s
 	return say, steps
 }
 
-// voice is what is known of somebody in some views, a bit for each: where they have a say,
-// are listed by somebody who has, and list somebody who has.
+// voice contains marks of a key with one bit per view: it is a member, a member lists it, it lists
+// a member.
 type voice struct{ says, listed, lists, news uint64 }
 
-// confirmAll adds to say who has one in some views, by their roots.
+// confirmAll adds the members of some views to say. roots are the roots of the views.
 func (f *Family) confirmAll(roots []int32, say map[graspsync.PubKey]struct{}) (steps int) {
 	voices := make([]voice, len(f.all))
 	var queue []int32
@@ -468,23 +470,23 @@ func (f *Family) confirmAll(roots []int32, say map[graspsync.PubKey]struct{}) (s
 	return steps
 }
 
-// Announcement returns the newest announcement of somebody; nil if there is none.
+// Announcement returns the newest announcement of a key, or nil.
 func (f *Family) Announcement(who graspsync.PubKey) *Announcement { return f.by[who] }
 
-// Knows reports whether somebody has an announcement in the family, or is listed in one: who
-// has not has no say, and nothing that becomes of the others gives them one.
+// Knows reports whether a key has an announcement in the family or is listed in one. A key that the
+// family does not know is no member of any view, whatever the announcements of other keys become.
 func (f *Family) Knows(who graspsync.PubKey) bool {
 	_, known := f.place(who)
 	return known
 }
 
-// Lists reports whether somebody is listed in an announcement of the family.
+// Lists reports whether an announcement of the family lists a key.
 func (f *Family) Lists(who graspsync.PubKey) bool {
 	i, known := f.place(who)
 	return known && len(f.all[i].listedBy) > 0
 }
 
-// Owners returns whose announcements these are.
+// Owners returns the authors of the announcements.
 func Owners(all []*Announcement) []graspsync.PubKey {
 	out := make([]graspsync.PubKey, len(all))
 	for i, a := range all {
@@ -493,26 +495,27 @@ func Owners(all []*Announcement) []graspsync.PubKey {
 	return out
 }
 
-// MaxGenerations is through how many others somebody is listed at most whose announcement is taken
-// in: whoever keeps announcements elsewhere has to read as many times.
+// MaxGenerations is the maximum length of a chain of listings by which an announcement is wanted. A
+// server whose announcements are stored elsewhere reads them once per generation.
 const MaxGenerations = 16
 
-// Bounds is whose announcements are taken in for those of some owners: of each owner at most
-// Each of whom they list, recursively, and of all together at most All, of which each owner
-// has their share: Sure of them whatever the others list, before anybody has more.
+// Bounds limits the announcements that are wanted for those of some owners. At most Each are wanted
+// per owner, of the keys that its announcement lists recursively, and at most All together. Each
+// owner first gets Sure of them, and the rest is shared in turns.
 type Bounds struct{ Each, Sure, All int }
 
-// ServedBounds are those of owners whose repositories are served.
+// ServedBounds are the bounds for owners whose repositories are served.
 func ServedBounds() Bounds { return Bounds{Each: MaxMaintainers, Sure: 4, All: 4 * MaxMaintainers} }
 
-// WaitingBounds are those of owners whose repositories wait for git data: they may be anybody.
+// WaitingBounds are the bounds for owners whose repositories wait for git data. Such owners may be
+// anybody.
 func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintainers} }
 
-// Wanted returns whose announcements are of use to those of these owners, and for which of
-// them: whom they list, recursively, the nearest first. Whether they have a say shows only when
-// their announcements are here. What somebody lists who has no say is followed as well: the
-// way to the lead of a view may go through it. full says that some are left out: those who
-// lead to where a view begins, and who have a say there, come before all others then.
+// Wanted returns the keys whose announcements are useful for those of the owners, each with one
+// such owner. They are the keys that the owners list, recursively, the nearest first. Keys that
+// non-members list are followed too, because the way to the lead of a view may pass them, and
+// membership is known only once the announcements are stored. If full is true, some keys are left
+// out. The keys on the way to the root of a view, and its members, then come before all others.
 func (f *Family) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare))
 	r := f.newReach(most.Each)
@@ -524,8 +527,8 @@ func (f *Family) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[gras
 	return f.share(owners, most, func(owner graspsync.PubKey) ([]int32, bool) { return r.of(owner, heads(owner)) })
 }
 
-// passesOver reports whether somebody is left out who leads to where a view begins, or has a say
-// in one, of these owners.
+// passesOver reports whether a key is left out although it is on the way to the root of a view of
+// these owners, or a member of one.
 func (f *Family) passesOver(owners []graspsync.PubKey, wanted map[graspsync.PubKey]graspsync.PubKey) bool {
 	in := func(who graspsync.PubKey) bool {
 		_, is := wanted[who]
@@ -549,8 +552,8 @@ func (f *Family) passesOver(owners []graspsync.PubKey, wanted map[graspsync.PubK
 	return false
 }
 
-// leading returns those on the way from an owner to where the view begins, as far as it goes,
-// and whom the last of them names who is not here.
+// leading returns the keys on the way from an owner to the root of its view, as far as known, and
+// the keys that the last of them names as leads.
 func (f *Family) leading(owner graspsync.PubKey) (lead []int32) {
 	way, end := f.walk(owner)
 	for i, who := range way {
@@ -567,7 +570,7 @@ func (f *Family) leading(owner graspsync.PubKey) (lead []int32) {
 	return lead
 }
 
-// share gives each of some owners places for those whom they list, in turns.
+// share gives each owner places for the keys that it lists, in turns.
 func (f *Family) share(owners []graspsync.PubKey, most Bounds, reach func(owner graspsync.PubKey) (lists []int32, cut bool)) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	wanted = make(map[graspsync.PubKey]graspsync.PubKey)
 	is := make([]bool, len(f.all))
@@ -603,8 +606,8 @@ func (f *Family) share(owners []graspsync.PubKey, most Bounds, reach func(owner 
 	return wanted, full
 }
 
-// heads returns who comes first of those whom an owner lists: those on the way to where the
-// view begins, and those with a say there. Views that begin with the same one have the same.
+// heads returns a function for the keys that come first among those of an owner: the keys on the
+// way to the root of its view, and its members. Views with the same root share them.
 func (f *Family) heads() func(owner graspsync.PubKey) []int32 {
 	members, t := make(map[graspsync.PubKey][]int32), f.newTally()
 	return func(owner graspsync.PubKey) []int32 {
@@ -629,8 +632,8 @@ func (f *Family) heads() func(owner graspsync.PubKey) []int32 {
 	}
 }
 
-// Wanters returns for whom of some owners the announcements of others are of use: all of them,
-// in order of their keys, each of whom wants at most so many, as [Family.Wanted] says.
+// Wanters returns, for each key whose announcement is useful, the owners for which it is, in order
+// of their keys. Each owner wants at most each keys. See [Family.Wanted].
 func (f *Family) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
 	out := make(map[graspsync.PubKey][]graspsync.PubKey)
 	r, heads := f.newReach(each), f.heads()
@@ -646,12 +649,12 @@ func (f *Family) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubK
 	return out
 }
 
-// reach goes through those whom owners list, recursively. What it has is used again for each.
+// reach walks over the keys that owners list, recursively. Its buffers are reused for each owner.
 type reach struct {
 	f             *Family
 	most          int
-	taken, queued []int32 // for which of the owners
-	owners        int32   // it was asked for
+	taken, queued []int32 // number of the owner for which the key was last seen
+	owners        int32   // number of owners so far
 	queue         []int32
 }
 
@@ -659,8 +662,8 @@ func (f *Family) newReach(most int) *reach {
 	return &reach{f: f, most: most, taken: make([]int32, len(f.all)), queued: make([]int32, len(f.all))}
 }
 
-// of returns so many of those whom an owner lists: first those of head, then the nearest.
-// cut says that there are more.
+// of returns at most r.most keys that an owner lists, the keys of head first, then the nearest. cut
+// reports whether there are more.
 func (r *reach) of(owner graspsync.PubKey, head []int32) (lists []int32, cut bool) {
 	at, known := r.f.place(owner)
 	if !known {
@@ -685,11 +688,11 @@ func (r *reach) of(owner graspsync.PubKey, head []int32) (lists []int32, cut boo
 		}
 	}
 	r.queue = append(r.queue[:0], at)
-	others := r.f.listed // of whom there are no more than these
+	others := r.f.listed // maximum number of results
 	if len(r.f.all[at].listedBy) > 0 {
 		others--
 	}
-	generation, last := 1, len(r.queue) // where those begin who are as far off as nobody before
+	generation, last := 1, len(r.queue) // index of the first key of the next generation
 	for i := 0; i < len(r.queue) && len(lists) < others; i++ {
 		if i == last {
 			generation, last = generation+1, len(r.queue)

@@ -6,14 +6,14 @@ import (
 	"github.com/btcsuite/btcd/btcutil/bech32"
 )
 
-// errBech32 is what is wrong with a text that is none of NIP-19.
+// errBech32 describes a text that is not valid bech32 (NIP-19).
 var errBech32 = errors.New("malformed, or mistyped: its checksum is wrong")
 
-// maxBech32 is the longest of NIP-19 that is read, in characters: an naddr with the longest
-// identifier and a few relays has less than half of that.
+// maxBech32 is the maximum length of a NIP-19 text, in characters. An naddr with the longest
+// identifier and a few relays has less than half of it.
 const maxBech32 = 2048
 
-// decodeBech32 reads what NIP-19 has: bech32 (BIP-173) of any length.
+// decodeBech32 decodes bech32 (BIP-173) of any length, as NIP-19 uses it.
 func decodeBech32(s string) (prefix string, data []byte, err error) {
 	if len(s) > maxBech32 {
 		return "", nil, errBech32
@@ -28,15 +28,15 @@ func decodeBech32(s string) (prefix string, data []byte, err error) {
 	return prefix, data, nil
 }
 
-// The entries of an nevent and an naddr (NIP-19) that count.
+// Types of the used entries of an nevent and an naddr (NIP-19).
 const (
-	tlvSpecial = 0 // the id, or the identifier
+	tlvSpecial = 0 // the event id, or the identifier
 	tlvAuthor  = 2
 	tlvKind    = 3
 )
 
-// entries returns the first of each entry of an nevent or naddr, in order of their types.
-// What comes after one that is cut off does not count.
+// entries returns the first entry of each type of an nevent or naddr. It stops at a truncated
+// entry.
 func entries(data []byte) map[byte][]byte {
 	out := make(map[byte][]byte)
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {

@@ -14,11 +14,10 @@ import (
 // ErrIdentity is wrapped by the errors of [ParseIdentity].
 var ErrIdentity = errors.New("unusable service address")
 
-// Identity is our own service: the authorities (host and port) that it is reached
-// at, each with the path that its relay is served under and that clone URLs start
-// with. A service that has a path shares its host: what is there under other paths is
-// somebody else's. One without a path has its host to itself. The zero Identity is no
-// service: nothing is its own. It does not change once parsed and may be copied.
+// Identity contains the addresses of this service. Each is an authority (host and port) with the
+// path of its relay, with which its clone URLs begin too. A service with a path shares its host
+// with other services. A service without a path owns its host. The zero Identity has no address. An
+// Identity is immutable and may be copied.
 type Identity struct {
 	bases []base
 }
@@ -29,11 +28,10 @@ type base struct {
 	path      []string // decoded segments
 }
 
-// ParseIdentity reads the addresses of our service. "grasp.example.com" stands for
-// the ports 443 and 80, "grasp.example.com:7334" for that port, and a URL (https,
-// http, wss, ws) for its own; each may have a path, as "https://example.com/git".
-// Schemes matter only for the default port. The error names every bad address and
-// wraps [ErrIdentity].
+// ParseIdentity reads the addresses of this service. "grasp.example.com" means the ports 443 and
+// 80, "grasp.example.com:7334" that port, and a URL (https, http, wss, ws) its own port. Each may
+// have a path, such as "https://example.com/git". Schemes are used for the default port only. The
+// error names every invalid address and wraps [ErrIdentity].
 func ParseIdentity(specs ...string) (Identity, error) {
 	var id Identity
 	var errs []error
@@ -50,8 +48,8 @@ func ParseIdentity(specs ...string) (Identity, error) {
 	return id, nil
 }
 
-// parseBases reads one address of ours: two authorities where it names neither
-// scheme nor port.
+// parseBases reads one address. It returns two authorities if the address names neither scheme nor
+// port.
 func parseBases(spec string) ([]base, error) {
 	readings := [][]graspsync.Scheme{slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes)}
 	if !strings.Contains(spec, "://") {
@@ -73,14 +71,14 @@ func parseBases(spec string) ([]base, error) {
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)
 		} else if _, err := netip.ParseAddr(u.HostPort.Host); err == nil || u.HostPort.Host == "localhost" {
-			bases[0].scheme = "http" // for trying it out
+			bases[0].scheme = "http" // local addresses have no TLS
 		}
 	}
 	return bases, nil
 }
 
-// URL returns the HTTP URL of the first address of the service, and "" for the zero Identity. If that address
-// names a port and no scheme, it is https, and http for an IP address and localhost.
+// URL returns the HTTP URL of the first address, and "" for the zero Identity. If that address
+// names a port and no scheme, the URL is https, but http for an IP address and localhost.
 func (id Identity) URL() string {
 	if id.IsZero() {
 		return ""
@@ -89,8 +87,9 @@ func (id Identity) URL() string {
 	return graspsync.URL{Scheme: b.scheme, HostPort: b.authority, Path: b.escaped()}.String()
 }
 
-// Origin returns the scheme, host and port of the service for a client that named these: the same if they are
-// ours, else those of our first address. It returns the zero URL for the zero Identity.
+// Origin returns scheme, host and port of the service for a client that used named. It returns
+// those of named if they belong to this service, otherwise those of the first address. It returns
+// the zero URL for the zero Identity.
 func (id Identity) Origin(named string) graspsync.URL {
 	u, err := graspsync.ParseURL(named, graspsync.HTTPSchemes)
 	for _, b := range id.bases {
@@ -104,9 +103,8 @@ func (id Identity) Origin(named string) graspsync.URL {
 	return graspsync.URL{Scheme: id.bases[0].scheme, HostPort: id.bases[0].authority}
 }
 
-// HostPorts returns the hosts and ports that are ours alone, for the dialer that must
-// never connect to them. Of what is reached under a path there may be others beside it:
-// [Identity.IsRelay] and [Identity.IsClone] tell.
+// HostPorts returns the hosts and ports that belong to this service alone. The dialer must not
+// connect to them. For addresses with a path use [Identity.IsRelay] and [Identity.IsClone].
 func (id Identity) HostPorts() []graspsync.HostPort {
 	out := make([]graspsync.HostPort, 0, len(id.bases))
 	for _, b := range id.bases {
@@ -126,7 +124,7 @@ func (id Identity) String() string {
 	return strings.Join(out, " ")
 }
 
-// escaped is the path without a slash at its end, "" for a whole host.
+// escaped returns the path without a trailing slash, and "" for a whole host.
 func (b base) escaped() (path string) {
 	for _, segment := range b.path {
 		path += "/" + url.PathEscape(segment)
@@ -134,11 +132,11 @@ func (b base) escaped() (path string) {
 	return path
 }
 
-// IsZero reports whether the Identity is no service.
+// IsZero reports whether the Identity has no address.
 func (id Identity) IsZero() bool { return len(id.bases) == 0 }
 
-// Paths returns the paths under which the service is reached, escaped and without a slash
-// at the end, each once; that of a whole host is left out.
+// Paths returns the distinct paths of the service, escaped and without a trailing slash. Addresses
+// without a path are left out.
 func (id Identity) Paths() (paths []string) {
 	for _, b := range id.bases {
 		if path := b.escaped(); path != "" && !slices.Contains(paths, path) {
@@ -148,8 +146,8 @@ func (id Identity) Paths() (paths []string) {
 	return paths
 }
 
-// IsRelay reports whether the relay is ourselves, so that we are never our own peer: host
-// and port decide, whatever the path, and exactly the path too where we have one.
+// IsRelay reports whether u is the relay of this service, so that the service does not sync from
+// itself. Host and port must be equal. If the address has a path, the path must be equal too.
 func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
@@ -157,8 +155,8 @@ func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 	})
 }
 
-// IsClone reports whether a clone URL leads to ourselves: host and port decide, and that it
-// is below our path.
+// IsClone reports whether u is a clone URL of this service. Host and port must be equal, and the
+// path must be below that of the address.
 func (id Identity) IsClone(u graspsync.CloneURL) bool {
 	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
@@ -166,17 +164,16 @@ func (id Identity) IsClone(u graspsync.CloneURL) bool {
 	})
 }
 
-// Lists reports whether the announcement names our service: one of its relays is
-// ours, path included, and one of its clone URLs is "<base>/<npub of the
-// owner>/<identifier>.git" of ours, the identifier percent-encoded or not. Of either
-// list [MaxListed] count, however few of them are made use of.
+// Lists reports whether the announcement lists this service. It does if one of its relays is ours,
+// with the same path, and one of its clone URLs is "<base>/<npub of the owner>/<identifier>.git" of
+// ours. The identifier may be percent-encoded. The first [MaxListed] of each list are checked.
 func (id Identity) Lists(a *Announcement) bool {
 	return slices.ContainsFunc(a.Relays, id.served) &&
 		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.serves(u, a.Ref) })
 }
 
-// IsServedAt reports whether our service is at the URL: host, port and exactly the path. The scheme and the
-// query do not count.
+// IsServedAt reports whether an address of this service has the host, port and path of u. Scheme
+// and query are ignored.
 func (id Identity) IsServedAt(u graspsync.URL) bool { return id.at(u.HostPort, segments(u.Path)) }
 
 func (id Identity) served(u graspsync.RelayURL) bool { return id.IsServedAt(u.URL()) }
@@ -191,15 +188,15 @@ func (id Identity) serves(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
 		id.at(u.HostPort(), path[:n])
 }
 
-// at reports whether our service is at this authority under exactly this path.
+// at reports whether an address of this service has exactly this authority and path.
 func (id Identity) at(a graspsync.HostPort, path []string) bool {
 	return slices.ContainsFunc(id.bases, func(b base) bool {
 		return b.authority == a && slices.Equal(b.path, path)
 	})
 }
 
-// segments splits a path of a [graspsync.URL] and decodes its parts one by one, so
-// that an encoded slash stays within its part.
+// segments splits the path of a [graspsync.URL] and decodes its segments one by one, so that an
+// encoded slash stays within its segment.
 func segments(path string) []string {
 	if path == "" {
 		return nil

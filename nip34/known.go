@@ -6,16 +6,16 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Known counts who has an announcement under an identifier, or is listed in one, as
-// announcements come and go: who does neither has no say there and is wanted by nobody, and
-// that is told without looking at any of them. It keeps a few bytes for each, and may take one
-// in 2^60 or so for somebody else. Make one with [NewKnown]. It is not safe for concurrent use.
+// Known is the set of keys that have an announcement under an identifier or are listed in one. A
+// key outside it is no member and not wanted, which is decided without looking at announcements. It
+// stores a hash of a few bytes per key, so a lookup is wrong with a probability of about 1 in 2^60.
+// [NewKnown] makes one. It is not safe for concurrent use.
 type Known struct {
 	seed  maphash.Seed
 	times map[uint64]uint32
 }
 
-// NewKnown returns a Known of nobody.
+// NewKnown returns an empty set.
 func NewKnown() *Known { return &Known{maphash.MakeSeed(), make(map[uint64]uint32)} }
 
 type acquaintance struct {
@@ -27,12 +27,12 @@ func (k *Known) key(identifier string, who graspsync.PubKey) uint64 {
 	return maphash.Comparable(k.seed, acquaintance{identifier, who})
 }
 
-// Add counts an announcement. One that is nil counts for nothing.
+// Add adds the keys of an announcement. It does nothing for nil.
 func (k *Known) Add(a *Announcement) {
 	k.each(a, func(key uint64) { k.times[key]++ })
 }
 
-// Remove takes back an Add.
+// Remove reverts an Add of the same announcement.
 func (k *Known) Remove(a *Announcement) {
 	k.each(a, func(key uint64) {
 		if k.times[key]--; k.times[key] == 0 {
@@ -51,7 +51,7 @@ func (k *Known) each(a *Announcement, do func(key uint64)) {
 	}
 }
 
-// Has reports whether somebody is known under an identifier.
+// Has reports whether a key is in the set under an identifier.
 func (k *Known) Has(identifier string, who graspsync.PubKey) bool {
 	return k.times[k.key(identifier, who)] > 0
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// NPub returns the key as clone URLs spell it (NIP-19): bech32 (BIP-173) with the
-// prefix "npub". [ParseNPub] reads it; a path of an announcement is compared, and never read.
+// NPub returns the npub of a key, bech32 (BIP-173) as in NIP-19 and in clone URLs. [ParseNPub]
+// reads it.
 func NPub(k graspsync.PubKey) string {
 	text, err := bech32.EncodeFromBase256("npub", k[:])
 	if err != nil {
-		panic(err) // 32 bytes have a spelling
+		panic(err) // cannot happen for 32 bytes
 	}
 	return text
 }
@@ -22,7 +22,7 @@ func NPub(k graspsync.PubKey) string {
 // ErrNPub is wrapped by the errors of [ParseNPub].
 var ErrNPub = errors.New("not an npub")
 
-// ParseNPub reads a key as NIP-19 spells it. The error wraps [ErrNPub].
+// ParseNPub reads an npub (NIP-19). The error wraps [ErrNPub].
 func ParseNPub(s string) (graspsync.PubKey, error) {
 	prefix, data, err := decodeBech32(s)
 	switch {

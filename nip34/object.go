@@ -14,16 +14,16 @@ var (
 	errNoObject = errors.New("no object id")
 )
 
-// ObjectFormat is how a repository hashes its objects.
+// ObjectFormat is the hash function of a repository's objects.
 type ObjectFormat uint8
 
-// The formats of git.
+// The object formats of git.
 const (
 	SHA1 ObjectFormat = iota
 	SHA256
 )
 
-// String returns the name that git has for the format.
+// String returns the name that git uses.
 func (f ObjectFormat) String() string {
 	switch f {
 	case SHA1:
@@ -34,12 +34,12 @@ func (f ObjectFormat) String() string {
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
-// ObjectID is the id of a git object. It is comparable; the zero value is none. It
-// is made by [ParseObjectID], so that whatever holds one can be given to git.
+// ObjectID is the id of a git object. Comparable. [ParseObjectID] makes it, so each value except
+// the zero value is safe to pass to git.
 type ObjectID struct{ hex string }
 
-// ParseObjectID reads an id: exactly 40 (SHA-1) or 64 (SHA-256) lower-case hex
-// digits. Git's null id is one.
+// ParseObjectID reads an id of 40 (SHA-1) or 64 (SHA-256) lower-case hex digits. It accepts the
+// null id of git.
 func ParseObjectID(s string) (ObjectID, error) {
 	if (len(s) != 40 && len(s) != 64) || strings.Trim(s, "0123456789abcdef") != "" {
 		return ObjectID{}, errObjectID
@@ -47,7 +47,8 @@ func ParseObjectID(s string) (ObjectID, error) {
 	return ObjectID{s}, nil
 }
 
-// parseNamed reads the id of an object that an event names. Git's null id names none.
+// parseNamed reads the object id of an event. It rejects the null id of git, which identifies no
+// object.
 func parseNamed(s string) (ObjectID, error) {
 	id, err := ParseObjectID(s)
 	if err == nil && strings.Trim(s, "0") == "" {
@@ -56,7 +57,7 @@ func parseNamed(s string) (ObjectID, error) {
 	return id, err
 }
 
-// isAbbreviated reports whether git could take s for an abbreviated id of SHA-1.
+// isAbbreviated reports whether git might accept s as an abbreviated SHA-1 id.
 func isAbbreviated(s string) bool {
 	return len(s) >= 4 && len(s) < 40 && strings.Trim(s, "0123456789abcdef") == ""
 }
@@ -64,10 +65,10 @@ func isAbbreviated(s string) bool {
 // String returns the hex digits.
 func (id ObjectID) String() string { return id.hex }
 
-// IsZero reports whether id is none.
+// IsZero reports whether id is the zero value.
 func (id ObjectID) IsZero() bool { return id.hex == "" }
 
-// Format tells the format by the length.
+// Format returns the object format, which follows from the length.
 func (id ObjectID) Format() ObjectFormat {
 	if len(id.hex) == 64 {
 		return SHA256
@@ -75,25 +76,25 @@ func (id ObjectID) Format() ObjectFormat {
 	return SHA1
 }
 
-// RefName is the full name of a ref. It is comparable; the zero value is none.
+// RefName is the full name of a ref. Comparable. The zero value stands for a missing ref.
 type RefName struct{ name string }
 
-// The namespaces of the refs that a state sets.
+// Prefixes of the refs that a state sets.
 const (
 	branches = "refs/heads/"
 	tags     = "refs/tags/"
 )
 
-// Refs are files. A part of a name between two slashes is the name of a file or folder, beside which git
-// puts a file with ".lock". The whole name is a path below the repository's folder.
+// Limits in bytes. Git stores a ref as a file whose path is the name, and each part of the path is
+// a file name. While it writes, git adds ".lock".
 const (
 	maxRefPart = 255 - len(".lock")
 	maxRefName = 1024
 )
 
-// ParseRefName reads the name of a ref that a state may set: below refs/heads/ or
-// refs/tags/, passing the rules of git check-ref-format, and no longer than file systems
-// take, 250 bytes between two slashes and 1,024 in all. The error names the rule that is broken.
+// ParseRefName reads the name of a ref that a state may set. It must be below refs/heads/ or
+// refs/tags/, follow the rules of git check-ref-format, and have at most 250 bytes between two
+// slashes and 1,024 bytes in all, because of file systems. The error names the violated rule.
 func ParseRefName(name string) (RefName, error) {
 	if fault := refFault(name); fault != "" {
 		return RefName{}, errors.New(fault)
@@ -101,7 +102,7 @@ func ParseRefName(name string) (RefName, error) {
 	return RefName{name}, nil
 }
 
-// refFault returns the rule that a name breaks, or "".
+// refFault returns the rule that a name violates, or "".
 func refFault(name string) string {
 	switch {
 	case !strings.HasPrefix(name, branches) && !strings.HasPrefix(name, tags):
@@ -135,12 +136,12 @@ func refFault(name string) string {
 	return ""
 }
 
-// EventRef is the ref at which the data of a pull request or of an update of one is
-// served: refs/nostr/ and the id of the event.
+// EventRef is the ref of the data of a pull request or an update. It is refs/nostr/ followed by the
+// id of the event.
 func EventRef(id graspsync.EventID) RefName { return RefName{"refs/nostr/" + id.String()} }
 
 // String returns the full name.
 func (r RefName) String() string { return r.name }
 
-// IsZero reports whether r is none.
+// IsZero reports whether r is the zero value.
 func (r RefName) IsZero() bool { return r.name == "" }

@@ -10,30 +10,31 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Omission is what keeps an announcement from making its repository one of a service.
+// Omission is the reason why an announcement does not list a service.
 type Omission uint8
 
-// The omissions. Of several the one counts that comes last here and says most.
+// The omissions. If several apply, the last one in this list is returned, because it is the most
+// specific.
 const (
-	// OmitsNothing: it lists the service.
+	// OmitsNothing means that the announcement lists the service.
 	OmitsNothing Omission = iota
-	// OmitsService: neither its relays nor its clone URLs name the service.
+	// OmitsService means that no relay and no clone URL belongs to the service.
 	OmitsService
-	// OmitsRelay: its clone URL does, and none of its relays is the service.
+	// OmitsRelay means that a clone URL belongs to the service, and no relay does.
 	OmitsRelay
-	// OmitsClone: one of its relays is the service, and no clone URL leads there.
+	// OmitsClone means that a relay belongs to the service, and no clone URL does.
 	OmitsClone
-	// OmitsPath: a clone URL leads to the service, and not to <npub>/<identifier>.git.
+	// OmitsPath means that a clone URL of the service is not <npub>/<identifier>.git.
 	OmitsPath
-	// OmitsIdentifier: a clone URL leads to another repository of the owner.
+	// OmitsIdentifier means that a clone URL of the service has another identifier.
 	OmitsIdentifier
-	// OmitsOwner: a clone URL leads to a repository of somebody else.
+	// OmitsOwner means that a clone URL of the service has the npub of another owner.
 	OmitsOwner
 )
 
-// Omits says why an announcement does not list our service ([Identity.Lists]), and which of its
-// URLs comes closest: "" only if there is none, or it lists us. Of a list with nothing at our
-// service that is the first by [Identity.Nearest].
+// Omits returns why an announcement does not list this service ([Identity.Lists]), and its most
+// similar URL. The URL is "" if there is none or the service is listed. If a list contains no URL
+// of the service, the most similar one is the first by [Identity.Nearest].
 func (id Identity) Omits(a *Announcement) (why Omission, found string) {
 	relay := slices.ContainsFunc(a.Relays, id.served)
 	for _, u := range a.Clones {
@@ -60,7 +61,7 @@ func (id Identity) Omits(a *Announcement) (why Omission, found string) {
 	} else {
 		why = OmitsService
 	}
-	switch { // of both a clone URL says more
+	switch { // the clone URL is more specific
 	case len(clones) > 0 && (len(relays) == 0 || id.near(clones[0].HostPort()) >= id.near(relays[0].HostPort())):
 		return why, clones[0].String()
 	case len(relays) > 0:
@@ -69,8 +70,9 @@ func (id Identity) Omits(a *Announcement) (why Omission, found string) {
 	return why, ""
 }
 
-// Nearest returns what an announcement lists, the nearest miss of our service first: what has our
-// host, then what has our port, then what has the path that is wanted there.
+// Nearest returns the URLs of an announcement, the most similar to those of the service first. URLs
+// with the host of the service come first, then URLs with its port, then URLs with the expected
+// path.
 func (id Identity) Nearest(a *Announcement) (relays []graspsync.RelayURL, clones []graspsync.CloneURL) {
 	relays, clones = slices.Clone(a.Relays), slices.Clone(a.Clones)
 	slices.SortStableFunc(relays, func(a, b graspsync.RelayURL) int {
@@ -89,7 +91,7 @@ func (id Identity) Nearest(a *Announcement) (relays []graspsync.RelayURL, clones
 	return relays, clones
 }
 
-// near is how much of an authority is ours.
+// near returns how many parts of an authority equal those of the service.
 func (id Identity) near(at graspsync.HostPort) (near int) {
 	for _, b := range id.bases {
 		is := 0
@@ -104,7 +106,7 @@ func (id Identity) near(at graspsync.HostPort) (near int) {
 	return near
 }
 
-// hasPath is 1 if our service is at a path, whatever the authority.
+// hasPath returns 1 if an address of the service has the path, whatever its authority.
 func (id Identity) hasPath(path []string) int {
 	if slices.ContainsFunc(id.bases, func(b base) bool { return slices.Equal(b.path, path) }) {
 		return 1
@@ -112,7 +114,7 @@ func (id Identity) hasPath(path []string) int {
 	return 0
 }
 
-// omitted is what keeps a clone URL from being that of a repository here.
+// omitted returns why a clone URL of the service is not that of the repository.
 func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) Omission {
 	path := segments(u.Path())
 	switch {
@@ -133,9 +135,9 @@ func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) Omission
 	return OmitsIdentifier
 }
 
-// RelayURL is what announcements are to have among their relays, for people: the first address of
-// the service, without encryption where it is this machine or a private network. It is "" for
-// the zero Identity.
+// RelayURL returns the relay URL that announcements have to list, made from the first address of
+// the service. It is without TLS for this machine and private networks. It is "" for the zero
+// Identity.
 func (id Identity) RelayURL() string {
 	if id.IsZero() {
 		return ""
@@ -143,7 +145,7 @@ func (id Identity) RelayURL() string {
 	return id.bases[0].url(graspsync.RelaySchemes)
 }
 
-// CloneBase is what clone URLs of the service begin with, for people, "" for the zero Identity.
+// CloneBase returns the beginning of the clone URLs of the service, and "" for the zero Identity.
 func (id Identity) CloneBase() string {
 	if id.IsZero() {
 		return ""
@@ -151,7 +153,7 @@ func (id Identity) CloneBase() string {
 	return id.bases[0].url(graspsync.HTTPSchemes)
 }
 
-// CloneURL is what announcements of a repository are to have among their clone URLs; see
+// CloneURL returns the clone URL that announcements of a repository have to list. See
 // [Identity.RelayURL].
 func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	if id.IsZero() {
@@ -160,7 +162,7 @@ func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	return id.CloneBase() + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
 }
 
-// url spells a base with the first of two schemes, or the second where there is no encryption.
+// url formats a base with the first of two schemes, or with the second if the base is without TLS.
 func (b base) url(schemes []graspsync.Scheme) string {
 	scheme := schemes[0]
 	if b.authority.Port == schemes[1].DefaultPort || b.authority.Port != scheme.DefaultPort && isLocal(b.authority.Host) {
@@ -169,7 +171,7 @@ func (b base) url(schemes []graspsync.Scheme) string {
 	return graspsync.URL{Scheme: scheme.Name, HostPort: b.authority, Path: b.escaped()}.String()
 }
 
-// isLocal reports whether a host is this machine, or one that is not public.
+// isLocal reports whether a host is this machine or not public.
 func isLocal(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()

@@ -10,37 +10,37 @@ import (
 
 // PullRequest is a pull request (NIP-34, kind 1618) or an update of one (kind 1619).
 type PullRequest struct {
-	// Event is what was parsed.
+	// Event is the parsed event.
 	Event     *nostr.Event
 	ID        graspsync.EventID
 	Author    graspsync.PubKey
 	CreatedAt nostr.Timestamp // seconds, Unix time
-	// Repos are the repositories that it is for, each once: at least one, and the
-	// first [MaxRepos].
+	// Repos contains the distinct repositories of the pull request, at least one and at most
+	// [MaxRepos].
 	Repos []graspsync.RepoRef
-	// Tip is the commit that it proposes.
+	// Tip is the proposed commit.
 	Tip ObjectID
-	// Clones are where that commit can be had, besides the clone URLs of the
-	// repositories: the first [MaxListed] distinct usable ones.
+	// Clones contains further clone URLs of that commit, besides those of the repositories. They
+	// are the first [MaxListed] distinct valid ones.
 	Clones []graspsync.CloneURL
-	// How many came when the list was full, and how many before that were unusable.
+	// Numbers of values that were dropped because the list was full, and of values before them that
+	// were invalid.
 	DroppedClones, UnusableClones int
 }
 
-// What a pull request takes up besides its event, in bytes, and a repository that it is for.
+// Sizes in bytes: of a pull request without its event, and of a repository in it.
 const (
 	bytesPull = 256
 	bytesRepo = 64
 )
 
-// Size is about how many bytes a pull request takes up besides its event.
+// Size returns the approximate memory of a pull request in bytes, without its event.
 func (p *PullRequest) Size() int {
 	return bytesPull + bytesRepo*len(p.Repos) + bytesAddress*len(p.Clones)
 }
 
-// ParsePullRequest reads a pull request or an update of one. An event of another
-// kind, without a repository or without a usable tip is an error that wraps
-// [ErrInvalid].
+// ParsePullRequest reads a pull request or an update. It returns an error that wraps [ErrInvalid]
+// if the event has another kind, no repository, or no valid tip.
 func ParsePullRequest(ev graspsync.Event) (*PullRequest, error) {
 	if ev.IsZero() {
 		return nil, fmt.Errorf("%w: none", ErrInvalid)

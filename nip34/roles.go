@@ -14,26 +14,26 @@ type Letter byte
 
 // The roles.
 const (
-	// Lead maintains, and leads: the view of an owner who names one begins with them.
+	// Lead may sign states. The view of an owner who names a lead begins with that lead.
 	Lead Letter = 'M'
-	// CoMaintainer maintains.
+	// CoMaintainer may sign states.
 	CoMaintainer Letter = 'm'
-	// Moderator closes and labels, has no say about refs, and invites nobody.
+	// Moderator may close and label, but sign no states and invite nobody.
 	Moderator Letter = 'o'
 )
 
 func (l Letter) String() string { return string(rune(l)) }
 
-// Standing is what the entries for somebody come to. The zero value is Unnamed.
+// Standing is the combined meaning of the role tags for one key. The zero value is Unnamed.
 type Standing uint8
 
-// Of several entries for one key the strongest counts; they are in that order.
+// The standings, the weakest first. Of several role tags for one key the strongest counts.
 const (
-	Unnamed   Standing = iota // there is no entry
-	Malformed                 // its times can't be read: it grants nothing
-	Ended                     // it has as many ends as starts
-	Deferred                  // its last end is the word "defer": it never is active
-	Moderates                 // only as a moderator, whatever the entry says of times
+	Unnamed   Standing = iota // no role tag names the key
+	Malformed                 // the times are invalid, so the role grants nothing
+	Ended                     // the role has as many ends as starts
+	Deferred                  // the last end is the word "defer", so the role is never active
+	Moderates                 // only a moderator, whatever the times are
 	Active
 )
 
@@ -41,21 +41,20 @@ func (s Standing) String() string {
 	return [...]string{"unnamed", "malformed", "ended", "deferred", "moderates", "active"}[s]
 }
 
-// Role is a role tag: what an announcement says that somebody is.
+// Role is a role tag of an announcement.
 type Role struct {
 	Letter   Letter
 	Key      graspsync.PubKey
 	Standing Standing // Malformed, Ended, Deferred or Active
 }
 
-// wordDefer stands for the last end of an entry that is not to count.
+// wordDefer replaces the last end of a role that must not count.
 const wordDefer = "defer"
 
-// ParseRole reads a role tag: its letter, a key, and the times, in seconds of Unix time,
-// at which the role started, ended, started again and so on. It is active if it has not
-// ended: without times, or with an odd number of them. What is no role tag, or has no key
-// that can be read, is an ok of false; times that can't be read make the role Malformed,
-// and bounds nil.
+// ParseRole reads a role tag. It has a letter, a key, and times in Unix seconds at which the role
+// started, ended, started again and so on. The role is active if it has no times, or an odd number
+// of them. ok is false for other tags and for an invalid key. Invalid times make the role
+// Malformed, and bounds nil.
 func ParseRole(tag nostr.Tag) (role Role, bounds []uint64, ok bool) {
 	if !isRole(tag) || len(tag) < 2 {
 		return Role{}, nil, false
@@ -83,17 +82,17 @@ func ParseRole(tag nostr.Tag) (role Role, bounds []uint64, ok bool) {
 	return role, bounds, true
 }
 
-// isRole reports whether a tag is a role tag, be it a broken one: one is enough to have the
-// tag `maintainers` not read, which is kept for clients that know no roles and may be old.
+// isRole reports whether a tag is a role tag, valid or not. If there is one, the tag `maintainers`
+// is not read, because it is for clients without roles and may be outdated.
 func isRole(tag nostr.Tag) bool {
 	return len(tag) > 0 && (tag[0] == "M" || tag[0] == "m" || tag[0] == "o")
 }
 
-// maxLeads is how many leads are kept: two are as ambiguous as any more.
+// maxLeads is the maximum number of kept leads. Two are enough to see that the lead is ambiguous.
 const maxLeads = 2
 
-// readRoles reads who has which role. All tags are read, however many: what is cut off are
-// lists, not what the author says of themselves, nor that there is more than one lead.
+// readRoles reads the role tags. It reads all of them although the lists are cut, because a later
+// tag may be about the author or name a second lead.
 func (a *Announcement) readRoles(ev *nostr.Event) {
 	if !slices.ContainsFunc(ev.Tags, isRole) {
 		a.Maintainers, a.UnusableMaintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
@@ -141,7 +140,7 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 	}
 }
 
-// own is what an entry for the author says of whether they maintain.
+// own returns the standing of the author by one role tag.
 func (r Role) own() Standing {
 	if r.Letter == Moderator {
 		return Moderates
@@ -149,6 +148,7 @@ func (r Role) own() Standing {
 	return r.Standing
 }
 
-// HasSay reports whether the author is a maintainer by their own word: they name themselves
-// in no role tag, or in an active one. Who gave that up can't be brought back by others.
+// HasSay reports whether the author claims to be a maintainer. That is so if no role tag names the
+// author, or an active one does. Announcements of other keys cannot restore a role that the author
+// ended.
 func (a *Announcement) HasSay() bool { return a.Own == Unnamed || a.Own == Active }

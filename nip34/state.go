@@ -9,40 +9,38 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// State says what the refs of a repository point to (NIP-34, kind 30618), in the
-// eyes of its author.
+// State contains the refs of a repository (NIP-34, kind 30618) as its author states them.
 type State struct {
 	Event *nostr.Event
 	ID    graspsync.EventID
-	// Ref joins the state's author and identifier. The author need not own a
-	// repository of that identifier: see [Family].
+	// Ref has the author and identifier of the state. The author need not own a repository of that
+	// identifier. See [Family].
 	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
-	// HEAD is the branch it points to, spelled with "ref: " before it or without; zero if
-	// it does not say, or says something else.
+	// HEAD is the branch that HEAD points to. It is zero if the state names none or an invalid one.
 	HEAD RefName
-	// Refs has the branches and tags with the objects they point to. It may be empty,
-	// which means a repository without refs. No name is a folder of another one.
+	// Refs maps branches and tags to their objects. If it is empty, the repository has no refs. No
+	// name is a folder of another name.
 	Refs map[RefName]ObjectID
-	// Abbreviated reports whether a ref has an abbreviated object id. It names no object, so no
-	// repository can have the refs of this state, and the ref is not in Refs.
+	// Abbreviated reports whether a ref has an abbreviated object id. It identifies no object, so
+	// no repository can have the refs of this state. The ref is not in Refs.
 	Abbreviated bool
 }
 
-// What a state takes up besides its event, in bytes, and a ref without the text of its name, which
-// the event has as well.
+// Sizes in bytes: of a state without its event, and of a ref without its name, which the event
+// contains.
 const (
 	bytesState = 256
 	bytesRef   = 128
 )
 
-// Size is about how many bytes a state takes up besides its event.
+// Size returns the approximate memory of a state in bytes, without its event.
 func (s *State) Size() int { return bytesState + bytesRef*len(s.Refs) }
 
-// Stamp returns what decides between two states of one author and identifier.
+// Stamp returns the creation time and id, which order the states of one author and identifier.
 func (s *State) Stamp() graspsync.Stamp { return graspsync.Stamp{CreatedAt: s.CreatedAt, ID: s.ID} }
 
-// symbolic is before the name of a ref that something points to in place of an object.
+// symbolic is the prefix of a value that names a ref instead of an object.
 const symbolic = "ref: "
 
 // maxRefShown is the number of bytes of a ref name in an error. It leaves room for the reason in [Reason].
@@ -60,7 +58,7 @@ func ParseState(ev graspsync.Event) (*State, error) {
 	}
 	s := &State{Event: ev.Event, ID: ev.ID, Ref: ref, CreatedAt: ev.CreatedAt, Refs: make(map[RefName]ObjectID)}
 	head, _ := firstValue(ev.Event, "HEAD")
-	branch := strings.TrimPrefix(head, symbolic) // some write the name alone
+	branch := strings.TrimPrefix(head, symbolic) // some clients write the name without prefix
 	if name, err := ParseRefName(branch); err == nil && strings.HasPrefix(branch, branches) {
 		s.HEAD = name
 	}
@@ -79,7 +77,7 @@ func ParseState(ev graspsync.Event) (*State, error) {
 	return s, nil
 }
 
-// above returns a ref whose name is a folder of another one's.
+// above returns a ref whose name is a folder of another name.
 func (s *State) above(ref RefName) (folder RefName, taken bool) {
 	for name := ref.name; ; {
 		i := strings.LastIndexByte(name, '/')

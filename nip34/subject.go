@@ -14,7 +14,7 @@ import (
 // ErrSubject is wrapped by the errors of [ParseSubject].
 var ErrSubject = errors.New("not an event, a repository or a relay")
 
-// SubjectKind says what a [Subject] is.
+// SubjectKind is the kind of a [Subject].
 type SubjectKind uint8
 
 // The kinds of subjects.
@@ -37,10 +37,10 @@ func (k SubjectKind) String() string {
 	return fmt.Sprintf("subject(%d)", uint8(k))
 }
 
-// MarshalText gives what String does.
+// MarshalText returns the text of String.
 func (k SubjectKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads what MarshalText gives.
+// UnmarshalText reads the text of MarshalText.
 func (k *SubjectKind) UnmarshalText(text []byte) error {
 	for _, is := range []SubjectKind{SubjectEvent, SubjectRepo, SubjectRelay} {
 		if is.String() == string(text) {
@@ -51,19 +51,18 @@ func (k *SubjectKind) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: %q", ErrSubject, graspsync.Clip(string(text), 20))
 }
 
-// Subject is what somebody asks about. Only the field of its Kind is set, and Author with an Event. It is comparable;
-// the zero value is nothing. It is made by [ParseSubject].
+// Subject is an event, a repository or a relay about which an operator asks. The field of its Kind
+// is set, and Author may be set with an event. Comparable. [ParseSubject] makes it.
 type Subject struct {
 	Kind  SubjectKind
 	Event graspsync.EventID
 	Repo  graspsync.RepoRef
 	Relay graspsync.RelayURL
-	// Author is whose the event is said to be, where the spelling says it, as a nevent may. Whoever wrote
-	// that may have written anything.
+	// Author is the author that an nevent names. It is not verified.
 	Author graspsync.PubKey
 }
 
-// String returns the spelling that protocols use: an id, an address, a URL.
+// String returns the canonical spelling, which is an id, an address or a URL.
 func (s Subject) String() string {
 	switch s.Kind {
 	case SubjectEvent:
@@ -76,19 +75,19 @@ func (s Subject) String() string {
 	return ""
 }
 
-// ParseSubject reads what somebody asks about, in any spelling that people copy:
+// ParseSubject reads a subject in any spelling that people copy:
 //
 //   - an event: 64 hex digits, note, nevent,
 //   - a repository: naddr of an announcement or a state, 30617:<hex>:<identifier> or
 //     30618:..., npub/identifier, a clone URL (https://<host>/<npub>/<identifier>.git, with or
 //     without https://) or the address of a page that has the same in its path,
 //     nostr://<npub>/<relay>/<identifier>,
-//   - a relay: ws://, wss://, or a host alone,
+//   - a relay: ws://, wss://, or a host alone.
 //
-// each of NIP-19 with nostr: before it or in the path of a web address as well. Hints at relays
-// are not looked at, and are read where the scheme is nostr: elsewhere <npub>/my.repo/issues may be
-// my.repo or, by my.repo, issues, and is an error that names both. The error wraps [ErrSubject] and
-// says what else the text is, if that can be told; it repeats none of it but these names.
+// A NIP-19 text may have the prefix nostr: or be in the path of a web address. Relay hints are
+// skipped in nostr: URLs only. In other URLs <npub>/my.repo/issues may mean my.repo or a relay hint
+// my.repo with the identifier issues, and is an error that names both. The error wraps [ErrSubject]
+// and names the kind of the text if it is known. It quotes the text only in that case of two names.
 func ParseSubject(s string) (Subject, error) {
 	s = strings.TrimSpace(s)
 	sub, err := parseSubject(s)
@@ -155,8 +154,8 @@ func lowerKey(s string) string {
 	return strings.Join(parts, ":")
 }
 
-// hasSubject reports whether a path below a host names an event or a repository: a key alone may be
-// part of the address of a relay.
+// hasSubject reports whether a path below a host names an event or a repository. A key alone does
+// not, because it may be part of a relay URL.
 func hasSubject(path string) bool {
 	parts := strings.Split(path, "/")
 	at := slices.IndexFunc(parts, func(p string) bool { return isCode(p) || isKey(p) })
@@ -180,7 +179,7 @@ func addressSubject(a graspsync.Address) (Subject, error) {
 	return Subject{Kind: SubjectRepo, Repo: ref}, nil
 }
 
-// webSubject reads a clone URL, or the address of a page about something.
+// webSubject reads a clone URL or the URL of a page about a subject.
 func webSubject(s string) (Subject, error) {
 	u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 	if err != nil {
@@ -189,9 +188,9 @@ func webSubject(s string) (Subject, error) {
 	return pathSubject(u.Path, false, errWeb)
 }
 
-// pathSubject reads a path that has something of NIP-19 in it: that, or a key, and after it an
-// identifier. hints: there may be a relay between them. without is the error for a path that has
-// neither.
+// pathSubject reads a path that contains a NIP-19 text of a subject, or a key followed by an
+// identifier. If hints is true, a relay may stand between key and identifier. without is the error
+// for other paths.
 func pathSubject(path string, hints bool, without error) (Subject, error) {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.Split(strings.Trim(path, "/"), "/")
@@ -220,7 +219,7 @@ func pathSubject(path string, hints bool, without error) (Subject, error) {
 	return Subject{Kind: SubjectRepo, Repo: ref}, nil
 }
 
-// identifierIn finds the identifier in what follows the key.
+// identifierIn returns the identifier in the path after the key.
 func identifierIn(parts []string, hints bool) (string, error) {
 	if len(parts) == 0 || parts[0] == "" {
 		return "", errAuthor
@@ -240,7 +239,7 @@ func identifierIn(parts []string, hints bool) (string, error) {
 	return first, nil
 }
 
-// plainIdentifier undoes the escapes of a URL; where there are none that is the text itself.
+// plainIdentifier decodes percent-encoding. Text with invalid encoding is returned unchanged.
 func plainIdentifier(s string) string {
 	if plain, err := url.PathUnescape(s); err == nil {
 		s = plain
@@ -248,7 +247,7 @@ func plainIdentifier(s string) string {
 	return strings.TrimSuffix(s, ".git")
 }
 
-// isKey reports whether a text is meant as a public key.
+// isKey reports whether a text has the form of a public key.
 func isKey(s string) bool {
 	_, err := graspsync.ParsePubKey(strings.ToLower(s))
 	return err == nil || strings.HasPrefix(strings.ToLower(s), "npub1")
@@ -261,13 +260,13 @@ func ownerOf(s string) (graspsync.PubKey, error) {
 	return ParseNPub(s)
 }
 
-// isCode reports whether a text is meant as one of NIP-19.
+// isCode reports whether a text has the form of a NIP-19 text.
 func isCode(s string) bool {
 	prefix, _, ok := strings.Cut(strings.ToLower(s), "1")
 	return ok && slices.Contains([]string{"note", "nevent", "naddr", "npub", "nprofile", "nsec"}, prefix) && !strings.Contains(s, "/")
 }
 
-// codeSubject reads what NIP-19 has for an event or an address.
+// codeSubject reads a NIP-19 text of an event or an address.
 func codeSubject(s string) (Subject, error) {
 	if strings.HasPrefix(strings.ToLower(s), "nsec1") {
 		return Subject{}, errSecret

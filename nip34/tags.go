@@ -10,15 +10,15 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// RepoRefs returns the repositories whose announcements the event refers to in its
-// a, A and q tags: all of them, each once, in order.
+// RepoRefs returns the distinct repositories whose announcements the event refers to in its a, A
+// and q tags, in order.
 func RepoRefs(ev *nostr.Event) []graspsync.RepoRef {
 	return references(ev, "aAq", 0, graspsync.ParseRepoRef)
 }
 
-// RootRefs returns the repositories that a patch, pull request or issue belongs
-// to: the first [MaxRepos] that its a tags name. Without any the event is no root
-// event; neither is an event of another kind.
+// RootRefs returns the repositories of a patch, pull request or issue, which are the first
+// [MaxRepos] of its a tags. It returns none for other kinds. An event without repositories is not a
+// root event.
 func RootRefs(ev *nostr.Event) []graspsync.RepoRef {
 	if !IsRoot(ev.Kind) {
 		return nil
@@ -26,21 +26,20 @@ func RootRefs(ev *nostr.Event) []graspsync.RepoRef {
 	return references(ev, "a", MaxRepos, graspsync.ParseRepoRef)
 }
 
-// Addresses returns the addresses that the event refers to in its a, A and q tags,
-// of whatever kind, each once, in order.
+// Addresses returns the distinct addresses of all kinds that the event refers to in its a, A and q
+// tags, in order.
 func Addresses(ev *nostr.Event) []graspsync.Address {
 	return references(ev, "aAq", 0, graspsync.ParseAddress)
 }
 
-// EventRefs returns the ids that the event refers to in its e, E and q tags: all
-// of them, each once, in order.
+// EventRefs returns the distinct ids that the event refers to in its e, E and q tags, in order.
 func EventRefs(ev *nostr.Event) []graspsync.EventID {
 	return references(ev, "eEq", 0, graspsync.ParseEventID)
 }
 
-// ParseDeletion returns what a deletion (NIP-09, kind 5) names: the ids of its e
-// tags and the addresses of its a tags, each once, in order. Whether they are its
-// author's is for the caller to see. An event of another kind names nothing.
+// ParseDeletion returns the distinct ids of the e tags and addresses of the a tags of a deletion
+// (NIP-09, kind 5), in order. The caller must check that they belong to the author. It returns
+// nothing for other kinds.
 func ParseDeletion(ev *nostr.Event) (ids []graspsync.EventID, addresses []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
@@ -48,14 +47,13 @@ func ParseDeletion(ev *nostr.Event) (ids []graspsync.EventID, addresses []grasps
 	return references(ev, "e", 0, graspsync.ParseEventID), references(ev, "a", 0, graspsync.ParseAddress)
 }
 
-// IsRoot reports whether events of this kind start a conversation about a
-// repository: patch, pull request, issue. The event is a root only with
-// [RootRefs].
+// IsRoot reports whether the kind is a patch, pull request or issue. An event of such a kind is a
+// root event only if [RootRefs] returns a repository.
 func IsRoot(kind int) bool {
 	return kind == graspsync.KindPatch || kind == graspsync.KindPullRequest || kind == graspsync.KindIssue
 }
 
-// IsProtected reports whether only its author may publish the event (NIP-70).
+// IsProtected reports whether only the author may publish the event (NIP-70).
 func IsProtected(ev *nostr.Event) bool {
 	for _, tag := range ev.Tags {
 		if len(tag) > 0 && tag[0] == "-" {
@@ -65,23 +63,22 @@ func IsProtected(ev *nostr.Event) bool {
 	return false
 }
 
-// Expiration returns the second from which on the event has expired (NIP-40), and
-// false for one that never does. A value that is no time counts as none.
+// Expiration returns the second from which the event is expired (NIP-40). It returns false if the
+// event has no expiration tag or an invalid one.
 func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 	value, ok := firstValue(ev, "expiration")
-	if !ok { // nearly always: an error would be made for nobody
+	if !ok { // the usual case, without allocating an error
 		return 0, false
 	}
 	n, err := strconv.ParseUint(value, 10, 63)
 	return nostr.Timestamp(n), err == nil //nolint:gosec // 63 bits fit
 }
 
-// references collects what the first values of the tags named by one of the
-// letters in names hold, as far as parse reads it: each once, in order, at most
-// most of them unless that is 0.
+// references returns the distinct valid first values of the tags whose name is one of the letters
+// in names, in order. It returns at most most of them, or all if most is 0.
 func references[T comparable](ev *nostr.Event, names string, most int, parse func(string) (T, error)) []T {
 	var list []T
-	var seen map[T]struct{} // once the list is too long to be looked through
+	var seen map[T]struct{} // used once the list is long
 	known := func(v T) bool {
 		if len(list) < longList {
 			return slices.Contains(list, v)
@@ -114,11 +111,11 @@ func references[T comparable](ev *nostr.Event, names string, most int, parse fun
 	return list
 }
 
-// longList is from how many values on they are looked up in a map.
+// longList is the number of values from which a map is used instead of a scan.
 const longList = 16
 
-// firstValue returns the value of the first tag of that name, and false if there
-// is no such tag or it has no value.
+// firstValue returns the value of the first tag of a name. It returns false if there is no such tag
+// or it has no value.
 func firstValue(ev *nostr.Event, name string) (string, bool) {
 	for _, tag := range ev.Tags {
 		if len(tag) > 0 && tag[0] == name {

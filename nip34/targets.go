@@ -6,29 +6,29 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Target is a relay of a repository, and whose announcement names it.
+// Target is a relay of a repository, with the author whose announcement lists it.
 type Target struct {
 	Relay graspsync.RelayURL
 	By    graspsync.PubKey
 }
 
-// TargetBounds is which of the relays count that announcements name.
+// TargetBounds limits the relays of a repository.
 type TargetBounds struct {
-	People int // whom an owner lists, recursively: of so many the relays count at most
-	Each   int // relays of one announcement: the first ones
-	Most   int // relays of a repository that its owner does not name
+	People int // maximum number of other authors, of those that the owner lists recursively
+	Each   int // maximum number of relays per announcement; the first ones are used
+	Most   int // maximum number of relays that only other authors list
 	Usable func(graspsync.RelayURL) bool
 }
 
-// Targets returns what says of an owner which relays count for the repository, in order of right:
-// those that the owner names, then those that people name whom the owner lists, recursively, though
-// the owner does not. Of these everybody has a relay in turn, so that who names many takes nothing
-// from others: by turns one of those who have a say, or lead to who has, and one of those who
-// are invited, the nearest first. Whoever is invited and says that they are no maintainer names
-// none. left is about how many more there were, where there were too many: what several name
-// may count several times.
+// Targets returns a function that returns the relays of an owner's repository in order of priority.
+// The relays that the owner lists come first, then relays of other authors, whom the owner lists
+// recursively. These authors take turns, one relay per turn, so that an author with many relays
+// takes nothing from others. Turns alternate between members (and keys on the way to the root) and
+// invited keys, the nearest first. Invited keys that ended their own role have no turn. left is the
+// approximate number of relays beyond the limit, because a relay of several authors may count
+// several times.
 //
-// What is returned is for one goroutine.
+// The function is for one goroutine.
 func (f *Family) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
 	r, heads := f.newReach(rule.People), f.heads()
 	return func(owner graspsync.PubKey) ([]Target, int) {
@@ -63,13 +63,13 @@ func (f *Family) Targets(rule TargetBounds) func(owner graspsync.PubKey) (target
 	}
 }
 
-// namer is somebody whose turn comes, and which of their relays are left.
+// namer is an author with the relays that were not used yet.
 type namer struct {
 	who  graspsync.PubKey
 	rest []graspsync.RelayURL
 }
 
-// counting is which relays of one repository count so far.
+// counting contains the relays of one repository that were chosen so far.
 type counting struct {
 	rule    TargetBounds
 	seen    map[graspsync.RelayURL]struct{}
@@ -85,7 +85,7 @@ func (c *counting) names(a *Announcement) namer {
 	return namer{a.Ref.Owner, relays[:min(len(relays), c.rule.Each)]}
 }
 
-// more reports whether somebody has a relay left that may count and does not yet: their next one.
+// more reports whether an author has a relay that may still be chosen, and selects it.
 func (c *counting) more(n *namer) bool {
 	for ; len(n.rest) > 0; n.rest = n.rest[1:] {
 		if _, seen := c.seen[n.rest[0]]; !seen && c.rule.Usable(n.rest[0]) {
@@ -95,15 +95,15 @@ func (c *counting) more(n *namer) bool {
 	return false
 }
 
-// take has the next relay of somebody count.
+// take chooses the next relay of an author.
 func (c *counting) take(n *namer) {
 	c.seen[n.rest[0]] = struct{}{}
 	c.targets = append(c.targets, Target{n.rest[0], n.who})
 	n.rest = n.rest[1:]
 }
 
-// inTurns has the relays of people count as long as there is room. The lines take turns, and
-// in each of them who stands there.
+// inTurns chooses relays of authors while there is room. The lines alternate, and within a line the
+// authors do.
 func (c *counting) inTurns(lines ...[]namer) (left int) {
 	for room := c.rule.Most; ; {
 		waits := false
@@ -129,7 +129,7 @@ func (c *counting) inTurns(lines ...[]namer) (left int) {
 	}
 }
 
-// count is how many relays are left that may count.
+// count returns the number of remaining relays that may be chosen.
 func (c *counting) count(lines [][]namer) (left int) {
 	for _, line := range lines {
 		for i := range line {

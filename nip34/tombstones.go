@@ -8,9 +8,9 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Deletes returns what a deletion (NIP-09, kind 5) can remove: the ids of its e
-// tags, of whose events it can't be seen whether they are its author's, and those
-// addresses of its a tags that are. An event of another kind deletes nothing.
+// Deletes returns the ids and addresses that a deletion (NIP-09, kind 5) may delete. They are the
+// ids of its e tags, whose authors are unknown, and those addresses of its a tags that belong to
+// its author. It returns nothing for other kinds.
 func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
@@ -33,11 +33,11 @@ func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Addres
 	return ids, at
 }
 
-// allRelays is what the relay tag of a vanish request names to mean every relay.
+// allRelays is the value of the relay tag of a vanish request that means all relays.
 const allRelays = "ALL_RELAYS"
 
-// Vanishes reports whether an event is a request to vanish (NIP-62, kind 62) that
-// concerns our service: it names one of our relays, or all there are.
+// Vanishes reports whether an event is a request to vanish (NIP-62, kind 62) that applies to this
+// service. It does if it names one of its relays or all relays.
 func (id Identity) Vanishes(ev *nostr.Event) bool {
 	if ev.Kind != graspsync.KindVanish {
 		return false
@@ -56,18 +56,16 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 	return false
 }
 
-// Tombstones are what some deletions (NIP-09) and requests to vanish (NIP-62)
-// cover, whether or not it was ever here. The zero value covers nothing and knows
-// no service: of requests to vanish only those that name all relays count. It is
-// not safe for concurrent use.
+// Tombstones contains the events that deletions (NIP-09) and requests to vanish (NIP-62) cover,
+// whether or not they were ever stored. The zero value is empty and has no service, so only
+// requests to vanish from all relays apply to it. It is not safe for concurrent use.
 //
-// A deletion covers what it names if that is by its author: ids whatever their
-// time, addresses up to its own time. It never covers another deletion. An id that is
-// a version of an address covers older versions as well, once [Tombstones.AddVersion] has
-// told the address: otherwise anyone could publish the version before the deleted one
-// again. A request to vanish covers all events that its author signed up to its own time,
-// deletions included, but no request to vanish. Events that others wrapped for the author
-// are not covered.
+// A deletion covers events of its own author: ids at any time, and addresses up to its own time. It
+// never covers a deletion. If [Tombstones.AddVersion] recorded that a deleted id is a version of an
+// address, older versions are covered too. Otherwise anyone could publish the version before the
+// deleted one again. A request to vanish covers all events of its author up to its own time,
+// including deletions but not requests to vanish. It does not cover events that others wrapped for
+// the author.
 type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}
@@ -76,17 +74,16 @@ type Tombstones struct {
 	vanished map[graspsync.PubKey]nostr.Timestamp // by author, events up to this time
 }
 
-// grave is an id as one author asked for its deletion.
+// grave is a deleted id with the author of the deletion.
 type grave struct {
 	id     graspsync.EventID
 	author graspsync.PubKey
 }
 
-// NewTombstones returns tombstones that cover nothing yet. us is the service that
-// requests to vanish must concern.
+// NewTombstones returns empty tombstones. us is the service to which requests to vanish must apply.
 func NewTombstones(us Identity) *Tombstones { return &Tombstones{us: us} }
 
-// Add takes in a deletion or a request to vanish. Other events change nothing.
+// Add adds a deletion or a request to vanish. Other events are ignored.
 func (t *Tombstones) Add(ev graspsync.Event) {
 	if t.us.Vanishes(ev.Event) {
 		later(&t.vanished, ev.PubKey, ev.CreatedAt)
@@ -117,16 +114,16 @@ func (t *Tombstones) AddVersion(at graspsync.Address, version graspsync.Stamp) b
 	return true
 }
 
-// Lift forgets all deletions and requests to vanish. Versions of AddVersion stay recorded.
+// Lift removes all deletions and requests to vanish. The records of AddVersion stay.
 func (t *Tombstones) Lift() { t.ids, t.at, t.vanished = nil, nil, nil }
 
-// Names reports whether a deletion by the author of an event names the event by its id.
+// Names reports whether a deletion by the author of an event names its id.
 func (t *Tombstones) Names(ev graspsync.Event) bool {
 	_, ok := t.ids[grave{ev.ID, ev.PubKey}]
 	return ok
 }
 
-// later keeps the later one of two times.
+// later returns the later of two times.
 func later[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
 	if *m == nil {
 		*m = make(map[K]nostr.Timestamp)

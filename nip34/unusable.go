@@ -8,16 +8,15 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Unusable is a value that an event lists among relays or clone URLs, and that is none that we would
-// connect to.
+// Unusable is a relay or clone URL of an event to which this server never connects.
 type Unusable struct {
-	List  string // the name of the tag: "relays" or "clone"
-	Value string // as written: a stranger's words, which may be long
-	Err   error  // why; wraps [graspsync.ErrURL]
+	List  string // name of the tag, "relays" or "clone"
+	Value string // as written; remote text that may be long
+	Err   error  // reason; wraps [graspsync.ErrURL]
 }
 
-// UnusableURLs yields what an announcement lists among relays and clone URLs, or a pull request among the
-// latter, and what is no use to us: of another scheme, or on a port that is never dialed, say.
+// UnusableURLs yields the relays and clone URLs of an announcement, or the clone URLs of a pull
+// request, to which this server never connects, for example because of their scheme or port.
 func UnusableURLs(ev *nostr.Event) iter.Seq[Unusable] {
 	return func(yield func(Unusable) bool) {
 		for _, tag := range ev.Tags {
