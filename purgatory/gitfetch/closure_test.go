@@ -362,8 +362,9 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 // A git that dies has not come to a verdict.
 func TestMissingOfABrokenGit(t *testing.T) {
 	here := sample(t)
+	git(t, here, "repack", "-adq")
 	tip := oid(t, git(t, here, "rev-parse", "main"))
-	unnamed := oid(t, git(t, here, "rev-parse", "main~1")) // in a file of its own
+	unnamed := oid(t, git(t, here, "rev-parse", "main~1"))
 	theirs := configured(t, copyOf(t, here))
 	for name, script := range map[string]string{
 		"killed":        `case "$*" in *rev-list*) kill -9 $$;; esac`,

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
 
@@ -152,7 +151,7 @@ func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantin
 // Cleanup implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
 // young locks may be those of an operator.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
-	_, err := unlock(f.disk.files, dir, staleAfter, staleAfter)
+	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
 	f.quarantines.parts.letGo(dir)
 	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), unmark(f.disk.files, dir, time.Time{})); err != nil {
 		return fmt.Errorf("tidying a repository: %w", err)
@@ -160,23 +159,12 @@ func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	return nil
 }
 
-// Repair implements [purgatory.GitFetcher]. Locks of refs are nobody's, since we have that of
-// the repository; but who packs refs, as an operator may, has no other one than that of
-// packed-refs, for a moment. To take it away would lose refs: it is given that moment.
+// Repair implements [purgatory.GitFetcher]. Locks of refs belong to nobody, because the caller has the lock of
+// the repository.
 func (f *Fetcher) Repair(ctx context.Context, dir string) error {
-	if info, err := os.Lstat(filepath.Join(dir, "packed-refs.lock")); err == nil {
-		select {
-		case <-time.After(packingMost - time.Since(info.ModTime())):
-		case <-ctx.Done():
-			return fmt.Errorf("mending a repository: %w", context.Cause(ctx))
-		}
-	}
-	_, err := unlock(f.disk.files, dir, 0, packingMost)
+	err := barerepo.RemoveLocks(ctx, f.disk.files, dir)
 	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now())); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
 	return nil
 }
-
-// packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
-const packingMost = 2 * time.Second

@@ -181,7 +181,7 @@ func (m *maintenance) begin(ctx context.Context) error {
 	if format == nip34.SHA256 {
 		m.idLen = 32
 	}
-	_, err = unlock(m.disk.files, m.dir, staleAfter, staleAfter)
+	_, err = barerepo.RemoveOldLocks(m.disk.files, m.dir, staleAfter, staleAfter)
 	if err := errors.Join(err, sweepObjects(m.disk.files, m.dir, m.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}

@@ -232,7 +232,7 @@ func (r *store) despiteLocks(ctx context.Context, dir string, do func() error) e
 	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrUnfit) {
 		return err
 	}
-	removed, lerr := unlock(r.disk.files, dir, staleAfter, staleAfter)
+	removed, lerr := barerepo.RemoveOldLocks(r.disk.files, dir, staleAfter, staleAfter)
 	if removed == 0 || lerr != nil {
 		return errors.Join(err, lerr)
 	}

@@ -177,7 +177,7 @@ func Root(r *http.Request) string {
 }
 
 // shownOf are the first refs of a kind, by name.
-func shownOf(refs map[string]string, kind string) (out shownRefs) {
+func shownOf(refs map[string]nip34.ObjectID, kind string) (out shownRefs) {
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		short, ok := strings.CutPrefix(name, kind)
 		switch {
@@ -185,7 +185,7 @@ func shownOf(refs map[string]string, kind string) (out shownRefs) {
 		case len(out.Refs) == mostShown:
 			out.More++
 		default:
-			out.Refs = append(out.Refs, shownRef{shown(short), refs[name]})
+			out.Refs = append(out.Refs, shownRef{shown(short), refs[name].String()})
 		}
 	}
 	return out

@@ -506,7 +506,7 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 	if err == nil && failed == 0 {
 		return nil
 	}
-	err = errors.Join(err, h.repos.sweep(at)) // of what git has left that was killed
+	err = errors.Join(err, barerepo.RemoveLocks(ctx, h.repos.root, filepath.FromSlash(at))) // of what git has left that was killed
 	if failed == len(moves) {
 		err = errors.Join(err, remove())
 	}
@@ -771,45 +771,6 @@ func (r *Repositories) syncPushed(at string) error {
 	return errors.Join(append(errs, r.sync(filepath.FromSlash(at)))...)
 }
 
-// sweep removes what pushes have left that were killed: locks of refs. It is called with the lock of
-// the repository: nobody else pushes.
-func (r *Repositories) sweep(at string) error {
-	var errs []error
-	for _, folder := range []string{"refs", "logs"} { // that of a log is taken to expire it
-		errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, folder), func(name string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() && path.Ext(name) == ".lock" {
-				err = r.root.Remove(name)
-			}
-			return ifExists(err)
-		}))
-	}
-	errs = append(errs, ifExists(r.root.Remove(path.Join(at, "HEAD.lock"))), r.sweepPacked(at))
-	return errors.Join(errs...)
-}
-
-// packingMost is how long it takes at most to pack refs: twice as long as git waits for it.
-const packingMost = 2 * time.Second
-
-// sweepPacked removes the lock of packed-refs, and what was written under it. An operator
-// who packs refs has no other lock, and to take that away would lose refs: he is given the
-// moment that he needs, and garbage collection all its time.
-func (r *Repositories) sweepPacked(at string) error {
-	lock := path.Join(at, "packed-refs.lock")
-	info, err := r.root.Lstat(lock)
-	if err != nil {
-		return ifExists(err) // who has it now also has what is written
-	}
-	if _, err := r.root.Lstat(path.Join(at, "gc.pid")); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	time.Sleep(min(packingMost, packingMost-time.Since(info.ModTime())))
-	now, err := r.root.Lstat(lock)
-	if err != nil || !os.SameFile(info, now) || !now.ModTime().Equal(info.ModTime()) {
-		return ifExists(err) // it was somebody's
-	}
-	return errors.Join(ifExists(r.root.Remove(path.Join(at, "packed-refs.new"))), ifExists(r.root.Remove(lock)))
-}
-
 // lockMark begins the names of the files that say which repositories are locked, for a push or for maintenance.
 const lockMark = "lock-"
 
@@ -832,7 +793,7 @@ func (r *Repositories) sweepLocked() error {
 			errs = append(errs, ifExists(err)) // if it is there, its mark must stay
 			continue
 		}
-		errs = append(errs, r.sweep(at), r.syncPushed(at))
+		errs = append(errs, barerepo.RemoveLocks(context.Background(), r.root, filepath.FromSlash(at)), r.syncPushed(at))
 	}
 	return errors.Join(errs...)
 }

@@ -589,11 +589,7 @@ func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) 
 	if err == nil && string(config) == barerepo.Config(format) {
 		return true, nil
 	}
-	has, err := r.hasRefs(at)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // nothing is there, or no repository
-	}
-	return has, err
+	return r.hasRefs(at)
 }
 
 // Remove implements [purgatory.Repositories].
@@ -604,8 +600,6 @@ func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error 
 	return r.alone(ref, func(at string) error {
 		has, err := r.hasRefs(at)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
 		case err != nil:
 			return fmt.Errorf("removing repository: %w", err)
 		case has:
@@ -617,36 +611,11 @@ func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error 
 
 // hasRefs reports whether a repository has refs. Nobody changes them now.
 func (r *Repositories) hasRefs(at string) (bool, error) {
-	refs, err := r.listRefs(at)
+	refs, err := barerepo.AllRefs(r.root, filepath.FromSlash(at))
+	if errors.Is(err, barerepo.ErrAskGit) {
+		return true, nil
+	}
 	return len(refs) > 0, err
-}
-
-// listRefs reads all refs without git. Refs that move meanwhile may be missing.
-func (r *Repositories) listRefs(at string) (map[string]string, error) {
-	refs := make(map[string]string)
-	packed, err := r.root.ReadFile(path.Join(at, "packed-refs"))
-	if err = ifExists(err); err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(packed)) {
-		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && line[0] != '#' {
-			refs[name] = id
-		}
-	}
-	top := path.Join(at, "refs")
-	return refs, fs.WalkDir(r.root.FS(), top, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || path.Ext(name) == ".lock" {
-			if name == top {
-				return err
-			}
-			return ifExists(err)
-		}
-		id, err := r.root.ReadFile(name)
-		if err == nil {
-			refs[strings.TrimPrefix(name, at+"/")] = strings.TrimSpace(string(id))
-		}
-		return ifExists(err)
-	})
 }
 
 // discard removes a repository: in one step for all who look, and durably. What was
@@ -711,11 +680,15 @@ func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls
 	return nil, err
 }
 
-// shown reads the refs of a repository and the name of the default branch.
-func (r *Repositories) shown(at string) (refs map[string]string, head string, err error) {
+// shown reads the refs of a repository and the name of the default branch. If only git can read the refs, there
+// are none.
+func (r *Repositories) shown(at string) (refs map[string]nip34.ObjectID, head string, err error) {
 	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
 	if err == nil {
-		refs, err = r.listRefs(at)
+		refs, err = barerepo.AllRefs(r.root, filepath.FromSlash(at))
+	}
+	if errors.Is(err, barerepo.ErrAskGit) {
+		err = nil
 	}
 	head, _ = strings.CutPrefix(strings.TrimSpace(string(text)), "ref: ")
 	if _, ok := refs[head]; !ok {

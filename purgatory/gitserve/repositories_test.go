@@ -280,6 +280,9 @@ func TestSweepOfPackedRefs(t *testing.T) {
 	for _, name := range left {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "gc.pid"), fmt.Appendf(nil, "%d %s", os.Getpid(), host), 0o600))
 	open := func() {
 		require.NoError(t, r.Close())
 		require.NoError(t, os.WriteFile(filepath.Join(folder, mark(owner.Ref("x"))), nil, 0o600))

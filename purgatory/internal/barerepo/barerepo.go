@@ -24,6 +24,8 @@ type Disk interface {
 	Mkdir(name string, mode fs.FileMode) error
 	OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error)
 	ReadFile(name string) ([]byte, error)
+	Lstat(name string) (fs.FileInfo, error)
+	Remove(name string) error
 }
 
 // Moved is a ref that is about to go, and where it is.

@@ -119,14 +119,3 @@ func (x *Index) offset(at int) (int64, error) {
 	}
 	return int64(binary.BigEndian.Uint64(b[:])), nil
 }
-
-// packHash is what the index says that the last bytes of its pack are.
-func (x *Index) packHash() ([]byte, error) {
-	info, err := x.file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	hash := make([]byte, x.idLen)
-	_, err = x.file.ReadAt(hash, max(0, info.Size()-2*int64(x.idLen)))
-	return hash, err
-}

@@ -20,6 +20,8 @@ type whole struct{}
 
 func (whole) Mkdir(name string, mode fs.FileMode) error { return os.Mkdir(name, mode) }
 func (whole) ReadFile(name string) ([]byte, error)      { return os.ReadFile(name) }
+func (whole) Lstat(name string) (fs.FileInfo, error)    { return os.Lstat(name) }
+func (whole) Remove(name string) error                  { return os.Remove(name) }
 func (whole) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag, mode)
 }

@@ -1,8 +1,6 @@
 package barerepo
 
 import (
-	"bytes"
-	"compress/zlib"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -70,30 +68,40 @@ func Read(on Disk, dir string) (*Reader, error) {
 // Format is how the repository hashes its objects.
 func (r *Reader) Format() nip34.ObjectFormat { return r.format }
 
-// Refs returns all refs but [HiddenRefs]. Nobody may change them meanwhile, but they may be packed: files are
-// read before that into which they go.
+// Refs returns all refs but [HiddenRefs]. The error wraps [ErrAskGit] if one of them is no object of this format.
 func (r *Reader) Refs() (map[string]nip34.ObjectID, error) {
-	loose := make(map[string]nip34.ObjectID)
-	if err := r.looseRefs("refs", loose); err != nil {
-		return nil, err
-	}
-	at, err := packedRefs(r.on, r.dir)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(at, loose)
-	maps.DeleteFunc(at, func(name string, _ nip34.ObjectID) bool { return strings.HasPrefix(name, HiddenRefs) })
+	at, err := AllRefs(r.on, r.dir)
 	for name, id := range at {
 		if id.Format() != r.format || strings.Trim(id.String(), "0") == "" {
 			return nil, fmt.Errorf("%w: %s is no object", ErrAskGit, name)
 		}
 	}
+	return at, err
+}
+
+// AllRefs returns all refs of a repository but [HiddenRefs], whatever its config is. Nobody may change them
+// meanwhile, but they may be packed, because loose refs are read before packed-refs, to which they go. The error
+// wraps [ErrAskGit] if a ref is not the id of an object.
+func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
+	loose := make(map[string]nip34.ObjectID)
+	if err := looseRefs(on, dir, "refs", loose); err != nil {
+		return nil, err
+	}
+	at, err := packedRefs(on, dir)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(at, loose)
+	maps.DeleteFunc(at, func(name string, _ nip34.ObjectID) bool { return strings.HasPrefix(name, HiddenRefs) })
 	return at, nil
 }
 
 // looseRefs reads the refs that have files of their own, below a folder.
-func (r *Reader) looseRefs(folder string, into map[string]nip34.ObjectID) error {
-	entries, err := r.list(folder)
+func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) error {
+	entries, err := list(on, filepath.Join(dir, filepath.FromSlash(folder)))
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w: %s became a ref, or is below one", ErrAskGit, folder)
+	}
 	if err != nil {
 		return err
 	}
@@ -101,16 +109,16 @@ func (r *Reader) looseRefs(folder string, into map[string]nip34.ObjectID) error 
 		name := path.Join(folder, e.Name())
 		switch {
 		case e.Name()[0] == '.' || strings.HasSuffix(name, ".lock"):
-			continue // of somebody who writes
+			continue // of a process that writes
 		case e.IsDir():
-			if err := r.looseRefs(name, into); err != nil {
+			if err := looseRefs(on, dir, name, into); err != nil {
 				return err
 			}
 			continue
 		case !e.Type().IsRegular():
 			return fmt.Errorf("%w: %s is no file", ErrAskGit, name)
 		}
-		text, err := r.on.ReadFile(filepath.Join(r.dir, filepath.FromSlash(name)))
+		text, err := on.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was packed since
 		}
@@ -127,28 +135,6 @@ func (r *Reader) looseRefs(folder string, into map[string]nip34.ObjectID) error 
 	return nil
 }
 
-// list lists a folder; one that is not there has nothing in it.
-func (r *Reader) list(folder string) ([]fs.DirEntry, error) {
-	file, err := r.on.OpenFile(filepath.Join(r.dir, filepath.FromSlash(folder)), os.O_RDONLY, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case errors.Is(err, syscall.ENOTDIR): // a folder above it became a ref
-		return nil, fmt.Errorf("%w: %s is below a ref", ErrAskGit, folder)
-	case err != nil:
-		return nil, err
-	}
-	entries, err := file.ReadDir(-1)
-	closed := file.Close()
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // it went meanwhile: its last ref was packed, or deleted
-		return nil, closed
-	case errors.Is(err, syscall.ENOTDIR):
-		return nil, fmt.Errorf("%w: %s became a ref", ErrAskGit, folder)
-	}
-	return entries, errors.Join(err, closed)
-}
-
 // Kind is what an object is, by git's numbers.
 type Kind uint8
 
@@ -163,77 +149,56 @@ const (
 	idDelta     // on one of the same pack, by its id
 )
 
-var kindNames = map[string]Kind{"commit": Commit, "tree": Tree, "blob": Blob, "tag": Tag}
-
-// kindsTries is how often it is looked for objects while packs come and go.
-const kindsTries = 5
-
-// Kinds returns what those of ids are that are there. Packs may come and go meanwhile: what is
-// in one of them all the time is found.
+// Kinds returns the kinds of those of ids that are in packs. The error wraps [ErrAskGit] if an object may be
+// elsewhere, because the repository has loose objects, or if packs come or go meanwhile.
 func (r *Reader) Kinds(ids []nip34.ObjectID) (map[nip34.ObjectID]Kind, error) {
-	packs, err := r.list("objects/pack")
-	for range kindsTries {
-		if err != nil {
-			return nil, err
-		}
-		found := make(map[nip34.ObjectID]Kind, len(ids))
-		if err := r.find(packs, ids, found); err != nil {
-			return nil, err
-		}
-		var now []fs.DirEntry
-		if now, err = r.list("objects/pack"); err == nil && slices.Equal(names(now), names(packs)) {
-			return found, nil
-		}
-		packs = now
-	}
-	return nil, fmt.Errorf("%w: packs come and go", ErrAskGit)
-}
-
-// names are those that matter, in order: a pack is there when its index is.
-func names(packs []fs.DirEntry) (out []string) {
-	for _, e := range packs {
-		if path.Ext(e.Name()) == ".idx" {
-			out = append(out, e.Name())
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// find looks for objects in packs, and then for those that have a file of their own.
-func (r *Reader) find(packs []fs.DirEntry, ids []nip34.ObjectID, found map[nip34.ObjectID]Kind) error {
 	left := make(map[nip34.ObjectID]struct{}, len(ids))
 	for _, id := range ids {
 		if id.Format() == r.format {
 			left[id] = struct{}{}
 		}
 	}
-	for _, name := range names(packs) {
+	packs, err := r.indexes()
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[nip34.ObjectID]Kind, len(ids))
+	for _, name := range packs {
 		if len(left) == 0 {
-			return nil
+			break
 		}
 		if err := r.findIn(strings.TrimSuffix(name, ".idx"), left, found); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return nil, err
 		}
 	}
-	loose, err := r.loose(left)
-	if err != nil {
-		return err
+	now, err := r.indexes()
+	switch {
+	case err != nil:
+		return nil, err
+	case !slices.Equal(now, packs):
+		return nil, fmt.Errorf("%w: packs come and go", ErrAskGit)
+	case len(left) == 0:
+		return found, nil
 	}
-	for _, id := range loose {
-		kind, err := r.looseKind(id)
-		if err != nil {
-			return err
+	folders, err := list(r.on, filepath.Join(r.dir, "objects"))
+	for _, e := range folders {
+		if len(e.Name()) == len("00") {
+			return nil, fmt.Errorf("%w: loose objects", ErrAskGit)
 		}
-		if kind != 0 {
-			found[id] = kind
-			delete(left, id)
+	}
+	return found, err
+}
+
+// indexes returns the names of the indexes of packs, in order. Git finds a pack by its index.
+func (r *Reader) indexes() (out []string, err error) {
+	entries, err := list(r.on, filepath.Join(r.dir, "objects", "pack"))
+	for _, e := range entries {
+		if path.Ext(e.Name()) == ".idx" {
+			out = append(out, e.Name())
 		}
 	}
-	if len(left) > 0 && slices.ContainsFunc(packs, func(e fs.DirEntry) bool { return e.Name() == "multi-pack-index" }) {
-		return fmt.Errorf("%w: an index of many packs", ErrAskGit) // packs need none of their own then
-	}
-	return nil
+	slices.Sort(out)
+	return out, err
 }
 
 // findIn looks for objects in a pack.
@@ -253,7 +218,7 @@ func (r *Reader) findIn(base string, left map[nip34.ObjectID]struct{}, found map
 		n, has, err := p.index.Find(raw)
 		if err == nil && has {
 			if p.file == nil {
-				err = p.open(r.on, at+".pack")
+				p.file, err = r.on.OpenFile(at+".pack", os.O_RDONLY, 0)
 			}
 			if err == nil {
 				found[id], err = p.kind(n)
@@ -272,7 +237,7 @@ func (r *Reader) findIn(base string, left map[nip34.ObjectID]struct{}, found map
 
 // damaged has git say what is in a pack that is not one: but for what the disk does not give.
 func damaged(err error) error {
-	for _, reason := range []error{ErrIndex, errPack, errEntry, io.EOF, io.ErrUnexpectedEOF} {
+	for _, reason := range []error{ErrIndex, errEntry, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, reason) {
 			return fmt.Errorf("%w: %w", ErrAskGit, err)
 		}
@@ -287,69 +252,6 @@ func Null(format nip34.ObjectFormat) string {
 	}
 	return strings.Repeat("0", 40)
 }
-
-// looseAtOnce is how many objects are looked for one by one: there are no more folders of them.
-const looseAtOnce = 256
-
-// loose returns those of some objects that may be loose. Of very many, of which most are not
-// there, the folders are listed.
-func (r *Reader) loose(some map[nip34.ObjectID]struct{}) ([]nip34.ObjectID, error) {
-	if len(some) <= looseAtOnce {
-		return slices.Collect(maps.Keys(some)), nil
-	}
-	by := make(map[string]map[string]nip34.ObjectID)
-	for id := range some {
-		hex := id.String()
-		if by[hex[:2]] == nil {
-			by[hex[:2]] = make(map[string]nip34.ObjectID)
-		}
-		by[hex[:2]][hex[2:]] = id
-	}
-	var out []nip34.ObjectID
-	for folder, ids := range by {
-		entries, err := r.list("objects/" + folder)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			if id, is := ids[e.Name()]; is {
-				out = append(out, id)
-			}
-		}
-	}
-	return out, nil
-}
-
-// looseKind returns what an object is that has a file of its own; 0 if there is none.
-func (r *Reader) looseKind(id nip34.ObjectID) (Kind, error) {
-	hex := id.String()
-	file, err := r.on.OpenFile(filepath.Join(r.dir, "objects", hex[:2], hex[2:]), os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	var head [maxKindName]byte
-	unpacked, err := zlib.NewReader(file)
-	n := 0
-	if err == nil {
-		n, err = io.ReadFull(unpacked, head[:])
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) && n > 0 { // a small object
-		err = nil
-	}
-	name, _, ok := bytes.Cut(head[:n], []byte{' '})
-	kind := kindNames[string(name)]
-	if err != nil || !ok || kind == 0 {
-		return 0, fmt.Errorf("%w: %s can't be read: %w", ErrAskGit, id, err)
-	}
-	return kind, nil
-}
-
-// maxKindName is the longest name of a kind, and a space.
-const maxKindName = len("commit ")
 
 // pack is a pack that is read.
 type pack struct {
@@ -366,41 +268,8 @@ func (p *pack) close() {
 	}
 }
 
-// packHead is how long what is before the objects of a pack is: its name, its version and how
-// many there are.
+// packHead is the length of the head of a pack.
 const packHead = 12
-
-var errPack = errors.New("not the pack of this index")
-
-// open opens the pack, which must be the one that the index is of.
-func (p *pack) open(on Disk, path string) error {
-	file, err := on.OpenFile(path, os.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	p.file = file
-	var head [packHead]byte
-	if _, err := file.ReadAt(head[:], 0); err != nil {
-		return err
-	}
-	n := p.index.Len()
-	if string(head[:8]) != "PACK\x00\x00\x00\x02" || !bytes.Equal(head[8:], []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) {
-		return errPack
-	}
-	want, err := p.index.packHash()
-	if err != nil {
-		return err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	has := make([]byte, len(want))
-	if _, err = file.ReadAt(has, max(0, info.Size()-int64(len(has)))); err == nil && !bytes.Equal(has, want) {
-		err = errPack
-	}
-	return err
-}
 
 // maxChain bounds how many deltas are followed from one to the next. Whoever pushed a pack has
 // made them as long as they like.

@@ -31,6 +31,8 @@ func git(t testing.TB, dir, stdin string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+var kindNames = map[string]Kind{"commit": Commit, "tree": Tree, "blob": Blob, "tag": Tag}
+
 func parsed(t testing.TB, hex string) nip34.ObjectID {
 	t.Helper()
 	id, err := nip34.ParseObjectID(hex)
@@ -75,8 +77,7 @@ func all(t testing.TB, dir string) (ids []nip34.ObjectID, want map[nip34.ObjectI
 	return append(ids, parsed(t, strings.Repeat("a", 40)), parsed(t, strings.Repeat("a", 64))), want
 }
 
-// What is read is what git says: of objects in packs, on whichever others they are deltas, and
-// in files of their own; of refs, wherever they are.
+// What is read is what git says: of objects in packs, on whichever others they are deltas; of refs, wherever they are.
 func TestReaderSaysWhatGitDoes(t *testing.T) {
 	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
 		dir := newRepository(t, format)
@@ -124,9 +125,8 @@ func TestReaderSaysWhatGitDoes(t *testing.T) {
 		blob := git(t, dir, "", "hash-object", "-w", "-t", "blob", "config")
 		git(t, dir, "", "update-ref", "refs/tags/blob", blob)
 		git(t, dir, "", "update-ref", "refs/heads/topic/a", "main~3")
-		git(t, dir, "x", "hash-object", "-w", "--stdin")
-		git(t, dir, "", "hash-object", "-w", "--stdin")
-		check("files of their own")
+		git(t, dir, "", "repack", "-q", "-d")
+		check("packed again")
 		write(t, dir, "refs/heads/main.lock", "")
 		write(t, dir, "refs/heads/.hidden", "")
 		fill(t, dir, "third", 5)
@@ -187,19 +187,13 @@ func TestReaderAsksGit(t *testing.T) {
 		"a link": {spoil: func(t *testing.T, dir string) {
 			require.NoError(t, os.Symlink("main", filepath.Join(dir, "refs/heads/x")))
 		}, refs: true},
-		"empty object":  {spoil: func(t *testing.T, dir string) { write(t, dir, "objects/11/"+strings.Repeat("1", 38), "") }},
-		"broken object": {spoil: func(t *testing.T, dir string) { write(t, dir, "objects/11/"+strings.Repeat("1", 38), "x\x9cabc") }},
-		"many packs":    {spoil: func(t *testing.T, dir string) { write(t, dir, "objects/pack/multi-pack-index", "") }},
-		"no index":      {spoil: func(t *testing.T, dir string) { change(t, pack(t, dir, ".idx"), 0, 'x') }},
+		"loose object": {spoil: func(t *testing.T, dir string) { git(t, dir, "x", "hash-object", "-w", "--stdin") }},
+		"no index":     {spoil: func(t *testing.T, dir string) { change(t, pack(t, dir, ".idx"), 0, 'x') }},
 		"half an index": {spoil: func(t *testing.T, dir string) {
 			require.NoError(t, os.Truncate(pack(t, dir, ".idx"), int64(IndexFanout+10)))
 		}},
-		"a head":       {spoil: func(t *testing.T, dir string) { require.NoError(t, os.Truncate(pack(t, dir, ".idx"), 20)) }},
-		"no pack":      {spoil: func(t *testing.T, dir string) { change(t, pack(t, dir, ".pack"), 0, 'x') }},
-		"of fewer":     {spoil: func(t *testing.T, dir string) { change(t, pack(t, dir, ".pack"), 8, 1) }},
-		"another pack": {spoil: func(t *testing.T, dir string) { change(t, pack(t, dir, ".pack"), -1, 0, 0) }},
-		"not its end":  {spoil: func(t *testing.T, dir string) { change(t, pack(t, dir, ".pack"), -2, 0, 0) }},
-		"cut off":      {spoil: func(t *testing.T, dir string) { require.NoError(t, os.Truncate(pack(t, dir, ".pack"), 5)) }},
+		"a head":  {spoil: func(t *testing.T, dir string) { require.NoError(t, os.Truncate(pack(t, dir, ".idx"), 20)) }},
+		"cut off": {spoil: func(t *testing.T, dir string) { require.NoError(t, os.Truncate(pack(t, dir, ".pack"), 5)) }},
 		"objects of none": {spoil: func(t *testing.T, dir string) {
 			change(t, pack(t, dir, ".pack"), 12, bytes.Repeat([]byte{0x50}, 900)...)
 		}},

@@ -1,0 +1,138 @@
+package barerepo
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// PackingMost is the longest time for which git packs refs: twice as long as git waits for the lock.
+const PackingMost = 2 * time.Second
+
+// gcMost is the age from which git ignores the note of a garbage collection, because its number may be that of
+// another process.
+const gcMost = 12 * time.Hour
+
+// RemoveLocks removes the locks of refs in a repository whose lock the caller has. An operator who packs refs has
+// only packed-refs.lock, and removing that would lose refs, so RemoveLocks waits until it is older than [PackingMost].
+func RemoveLocks(ctx context.Context, on Disk, dir string) error {
+	info, err := on.Lstat(filepath.Join(dir, "packed-refs.lock"))
+	if err == nil {
+		select {
+		case <-time.After(min(PackingMost, PackingMost-time.Since(info.ModTime()))):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err = RemoveOldLocks(on, dir, 0, PackingMost)
+	return err
+}
+
+// RemoveOldLocks removes the locks of refs that have at least an age, because a process that was killed has left
+// them; packed is the age for packed-refs.lock. It removes nothing while git collects garbage, which has locks of
+// its own. The caller has the lock of the repository.
+func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int, err error) {
+	if is, err := collecting(on, dir); is || err != nil {
+		return 0, err
+	}
+	var errs []error
+	remove := func(path string, age time.Duration) {
+		info, err := on.Lstat(path)
+		if err == nil && time.Since(info.ModTime()) < age {
+			return
+		}
+		if err == nil {
+			err = on.Remove(path)
+		}
+		if err == nil {
+			removed++
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range []string{"HEAD.lock", "config.lock"} {
+		remove(filepath.Join(dir, name), age)
+	}
+	lock := filepath.Join(dir, "packed-refs.lock")
+	remove(lock, packed)
+	switch _, err := on.Lstat(lock); { // packed-refs.new is of the process that has the lock
+	case errors.Is(err, fs.ErrNotExist):
+		remove(filepath.Join(dir, "packed-refs.new"), 0)
+	case err != nil:
+		errs = append(errs, err)
+	}
+	for _, folder := range []string{"refs", "logs"} { // git locks a log to expire it
+		errs = append(errs, files(on, filepath.Join(dir, folder), func(path string) {
+			if strings.HasSuffix(path, ".lock") {
+				remove(path, age)
+			}
+		}))
+	}
+	return removed, errors.Join(errs...)
+}
+
+// files calls do for each regular file below a folder. Folders that go meanwhile have none.
+func files(on Disk, folder string, do func(path string)) error {
+	entries, err := list(on, folder)
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		switch path := filepath.Join(folder, e.Name()); {
+		case e.IsDir():
+			errs = append(errs, files(on, path, do))
+		case e.Type().IsRegular():
+			do(path)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// list returns the entries of a folder. A folder that does not exist has none.
+func list(on Disk, folder string) ([]fs.DirEntry, error) {
+	file, err := on.OpenFile(folder, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := file.ReadDir(-1)
+	if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+		entries, err = nil, nil
+	}
+	return entries, errors.Join(err, file.Close())
+}
+
+// collecting reports whether a living process of this host collects garbage in a repository. Git writes
+// "<pid> <host>" to gc.pid for that time.
+func collecting(on Disk, dir string) (bool, error) {
+	path := filepath.Join(dir, "gc.pid")
+	info, err := on.Lstat(path)
+	var note []byte
+	if err == nil && time.Since(info.ModTime()) <= gcMost {
+		note, err = on.ReadFile(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	text, host, _ := strings.Cut(strings.TrimSpace(string(note)), " ")
+	pid, err := strconv.Atoi(text)
+	if err != nil || pid <= 0 {
+		return false, nil
+	}
+	if own, err := os.Hostname(); err == nil && host != own {
+		return false, nil
+	}
+	err = syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM), nil
+}
