@@ -46,7 +46,10 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 		require.True(t, r.has(byMaintainer))
 		s, err := r.manager.RepoStatus(t.Context(), bob.Ref("two"))
 		require.NoError(t, err)
-		require.Equal(t, []string{bob.Hex() + ": root", carol.Hex() + ": member, listed by " + bob.Hex() + ", lists " + bob.Hex()}, s.Authority)
+		require.Equal(t, []relaysync.Maintainer{
+			{Key: bob.PubKey(), Role: relaysync.RoleRoot},
+			{Key: carol.PubKey(), Role: relaysync.RoleMember, ListedBy: bob.PubKey(), Lists: bob.PubKey()},
+		}, s.Maintainers)
 		require.Zero(t, r.manager.Status().Events.Waiting)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -498,7 +497,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 		return RepoStatus{}, fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
 	}
 	if a := m.ingest.policy.authority(ref); a != nil {
-		s.Authority = strings.Split(strings.TrimSpace(a.String()), "\n")
+		s.setAuthority(a)
 	}
 	roots := m.index.rootsOf(ref)
 	if s.Ours, err = m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(roots)...)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 // Sentinels of what is asked about repositories.
@@ -33,14 +34,64 @@ type RepoStatus struct {
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`
 
-	// Authority says who has a say about its refs and why, or why nobody has, a line for
-	// each; who is invited and has not agreed is named as well. It is nil if the Policy
-	// can't tell.
-	Authority []string `json:"authority,omitempty"`
+	// Maintainers are the authors that decide about its refs, and those that are invited to. Unled is why nobody decides, ""
+	// if somebody does. Both are zero if the Policy can't tell.
+	Maintainers []Maintainer `json:"maintainers,omitempty"`
+	Unled       UnledReason  `json:"unled,omitempty"`
 
 	// Ours is how many events we have of it and its roots: those that tag them.
 	Ours   int         `json:"ours"`
 	Relays []RepoRelay `json:"relays"`
+}
+
+// Maintainer is an author in the maintainer set of a repository, or one that is invited to it.
+type Maintainer struct {
+	Key      graspsync.PubKey `json:"key"`
+	Role     MaintainerRole   `json:"role"`
+	ListedBy graspsync.PubKey `json:"listed_by,omitzero"` // the maintainer that lists Key; zero for the root
+	Lists    graspsync.PubKey `json:"lists,omitzero"`     // the maintainer that Key lists in return; zero if that is not needed
+}
+
+// MaintainerRole is the role of a [Maintainer].
+type MaintainerRole string
+
+// The roles of a [Maintainer], as [nip34.Say] has them. Authors of the last three do not decide.
+const (
+	RoleRoot        MaintainerRole = "root"
+	RoleMember      MaintainerRole = "member"
+	RoleUnannounced MaintainerRole = "unannounced"
+	RoleUnanswered  MaintainerRole = "unanswered"
+	RoleResigned    MaintainerRole = "resigned"
+)
+
+// UnledReason is why nobody decides about the refs of a repository.
+type UnledReason string
+
+// The reasons of [RepoStatus].Unled, as [nip34.Walk] has them.
+const (
+	UnledUnannounced UnledReason = "unannounced"
+	UnledNoRole      UnledReason = "no role"
+	UnledLeadless    UnledReason = "leadless"
+	UnledAmbiguous   UnledReason = "ambiguous"
+	UnledCircular    UnledReason = "circular"
+)
+
+var (
+	roles = map[nip34.Say]MaintainerRole{
+		nip34.Root: RoleRoot, nip34.Member: RoleMember, nip34.Silent: RoleUnannounced, nip34.Unanswered: RoleUnanswered, nip34.Resigned: RoleResigned,
+	}
+	unled = map[nip34.Walk]UnledReason{
+		nip34.Unannounced: UnledUnannounced, nip34.NoSay: UnledNoRole, nip34.Leadless: UnledLeadless, nip34.Ambiguous: UnledAmbiguous,
+		nip34.Circular: UnledCircular,
+	}
+)
+
+// setAuthority sets the maintainers.
+func (s *RepoStatus) setAuthority(a *nip34.Authority) {
+	s.Unled = unled[a.Walk]
+	for _, p := range a.People {
+		s.Maintainers = append(s.Maintainers, Maintainer{p.Key, roles[p.Say], p.ListedBy, p.Lists})
+	}
 }
 
 // RepoRelay is what one relay has to do with a repository.

@@ -246,7 +246,7 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 		}
 		t.add("%s.", line)
 	}
-	for _, line := range r.Authority {
+	for _, line := range Maintainers(*r) {
 		t.add("Maintainers: %s", line)
 	}
 }

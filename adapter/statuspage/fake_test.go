@@ -47,7 +47,7 @@ func (s *server) Outlines(_ context.Context, refs ...graspsync.RepoRef) (out []r
 func (s *server) RepoStatus(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
 	s.repoStatuses.Add(1)
 	r, err := s.of(ref)
-	r.Ours, r.Authority = 120, []string{"alice: owner", "bob: maintainer, listed by alice and agreed"}
+	r.Ours, r.Maintainers = 120, []relaysync.Maintainer{{Role: relaysync.RoleRoot}, {Role: relaysync.RoleMember, ListedBy: graspsync.PubKey{1}}}
 	return r, err
 }
 

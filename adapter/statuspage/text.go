@@ -19,7 +19,7 @@ import (
 // bdi element (the template "s"): html/template escapes it, text makes it one line of printable
 // characters, and bdi keeps its direction to itself.
 var functions = template.FuncMap{
-	"text": text, "trouble": explain.Trouble, "number": number, "bytes": size, "ago": ago, "until": until, "abs": absolute, "iso": iso,
+	"text": text, "trouble": explain.Trouble, "maintainers": explain.Maintainers, "number": number, "bytes": size, "ago": ago, "until": until, "abs": absolute, "iso": iso,
 	"lasts": lasts, "percent": percent, "npub": npub, "meaning": meaning, "again": again, "subject": subject, "noun": noun, "sign": sign, "short": short, "rate": rate, "lines": lines,
 	"identifier": identifier, "relayname": relayName, "tab": newTab, "when": newWhen, "waits": newWaits, "reasons": newReasons,
 }
