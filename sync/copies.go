@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // maxBad is how many events with a wrong signature are remembered of a relay.
@@ -18,35 +18,29 @@ const maxBad = 512
 // and may be used by any goroutine.
 type badCopies struct {
 	mu   sync.Mutex
-	sigs map[graspsync.EventID]string // the last one, guarded by mu
-	ring []graspsync.EventID          // oldest first from next, guarded by mu
-	next int                          // guarded by mu
+	sigs *limit.Table[graspsync.EventID, string] // the last one of each event, guarded by mu; nil: none
 }
 
 // add remembers a copy, and reports whether it is the first one of its event.
 func (b *badCopies) add(k copyKey) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.sigs[k.id]; known {
-		b.sigs[k.id] = k.sig
-		return false
+	if b.sigs == nil {
+		b.sigs = limit.NewTable[graspsync.EventID, string](maxBad, 0)
 	}
-	if len(b.ring) < maxBad {
-		b.ring = append(b.ring, k.id)
-	} else {
-		delete(b.sigs, b.ring[b.next])
-		b.ring[b.next] = k.id
-		b.next = (b.next + 1) % maxBad
-	}
-	lazy.Put(&b.sigs, k.id, k.sig)
-	return true
+	_, known := b.sigs.Get(k.id)
+	b.sigs.Put(k.id, limit.Stranger{}, 0, k.sig)
+	return !known
 }
 
 // has reports whether this copy is known to be bad.
 func (b *badCopies) has(k copyKey) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sig, known := b.sigs[k.id]
+	if b.sigs == nil {
+		return false
+	}
+	sig, known := b.sigs.Get(k.id)
 	return known && sig == k.sig
 }
 
@@ -54,8 +48,11 @@ func (b *badCopies) has(k copyKey) bool {
 func (b *badCopies) without(ids []graspsync.EventID) []graspsync.EventID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.sigs == nil {
+		return ids
+	}
 	return slices.DeleteFunc(ids, func(id graspsync.EventID) bool {
-		_, bad := b.sigs[id]
+		_, bad := b.sigs.Get(id)
 		return bad
 	})
 }

@@ -47,8 +47,7 @@ type descent struct {
 	placed       *limit.Table[*node, graspsync.PubKey]     // the same, by the owner of the top
 	mostOfBranch int                                       // [maxOfBranch], smaller in tests
 
-	orphans []*node // a ring: what came before that which it answers
-	oldest  int
+	orphans *limit.Table[*node, struct{}] // nodes that came before the event that they answer
 }
 
 // refKey is an id, or the hash of an address: what a tag names.
@@ -74,7 +73,6 @@ type node struct {
 	address string
 	edges   []edge // one for each of its refs
 	place   place
-	orphan  bool
 
 	prev, next *node // of the same author
 }
@@ -110,7 +108,8 @@ func (p place) before(other place) bool {
 func newDescent(roots *indexRoots) *descent {
 	return &descent{
 		roots: roots, mostOfBranch: maxOfBranch, placed: limit.NewTable[*node, graspsync.PubKey](maxDescendants, 0),
-		nodes: make(map[refKey]*node), children: make(map[refKey]*edge), ours: make(map[refKey]*indexRepo),
+		orphans: limit.NewTable[*node, struct{}](maxOrphans, 0),
+		nodes:   make(map[refKey]*node), children: make(map[refKey]*edge), ours: make(map[refKey]*indexRepo),
 		authors:  make(map[unique.Handle[graspsync.PubKey]]*node),
 		branches: make(map[refKey]map[*node]struct{}),
 	}
@@ -268,17 +267,10 @@ func (d *descent) unlink(n *node) {
 // await keeps what answers nothing that is here, or something that is too deep, for a while:
 // what is stored is not always reported in the same order, and what is gone may come back.
 func (d *descent) await(n *node) {
-	n.orphan = true
-	if len(d.orphans) < maxOrphans {
-		d.orphans = append(d.orphans, n)
-		return
+	evicted, _ := d.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
+	for _, old := range evicted {
+		d.unlink(old.Key)
 	}
-	if old := d.orphans[d.oldest]; old.orphan {
-		old.orphan = false
-		d.unlink(old)
-	}
-	d.orphans[d.oldest] = n
-	d.oldest = (d.oldest + 1) % maxOrphans
 }
 
 // below returns what refers to something by one of its keys, in order.
@@ -402,7 +394,7 @@ func (d *descent) take(n *node, at place, c *indexChange) (hung []*node, fits bo
 		hung = d.giveUp(oldest, c)
 	}
 	owner, _, _ := d.top(at.top)
-	gone, fits := d.placed.PutKeeping(n, limit.Stranger{ID: string(owner[:])}, 0, owner, func(o *node) bool {
+	gone, fits := d.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *node) bool {
 		of, _ := d.placed.Get(o)
 		return of == owner && n.before(o) || stays(o)
 	})
@@ -412,7 +404,8 @@ func (d *descent) take(n *node, at place, c *indexChange) (hung []*node, fits bo
 	if !fits {
 		return hung, false
 	}
-	n.place, n.orphan = at, false
+	n.place = at
+	d.orphans.Delete(n)
 	if d.branches[at.top] == nil {
 		d.branches[at.top] = make(map[*node]struct{})
 	}
@@ -449,7 +442,7 @@ func (d *descent) drop(n *node, c *indexChange) {
 		c.setDescendant(n.key(), nil)
 	}
 	d.vacate(n)
-	n.orphan = false // its place in the ring stays empty
+	d.orphans.Delete(n)
 	d.unlink(n)
 }
 

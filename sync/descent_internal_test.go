@@ -62,7 +62,7 @@ func TestBranchKeepsTheNewest(t *testing.T) {
 		at = add(eve, at)
 	}
 	require.Equal(t, before+maxDepth, x.tables.descent.placed.Len())
-	require.LessOrEqual(t, len(x.tables.descent.orphans), maxOrphans)
+	require.LessOrEqual(t, x.tables.descent.orphans.Len(), maxOrphans)
 	x.tables.checkBelow(t)
 	x.removed(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	x.removed(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))

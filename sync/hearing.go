@@ -4,26 +4,28 @@ import (
 	"maps"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// maxHeard is of how many people it is remembered that what they say counts, of all
-// identifiers together. Of an identifier that is forgotten all that waits is judged again
-// with the next announcement.
+// maxHeard is the maximum number of people in hearing, of all identifiers together. If an identifier is
+// evicted, all its pending events are judged again with the next announcement.
 const maxHeard = 100_000
 
-// hearing is whose word counts under which identifiers, as far as it was asked and nothing
-// was judged since that shows otherwise: what is by those who have gained something is judged
-// again. True is for those whose states count as well. It belongs to the writer.
+// hearing contains the people whose events count, by identifier, as they were at the last check, without
+// the people of whom an event was rejected since. If somebody is added, their pending events are judged
+// again. The value is true for people whose states count as well. It belongs to the writer.
 type hearing struct {
-	of     map[string]map[graspsync.PubKey]bool
-	people int
+	of *limit.Table[string, map[graspsync.PubKey]bool]
 }
 
-// gained returns what is fulfilled by who is heard now and was not, and remembers who is.
-func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (keys []pending.Key) {
-	before := h.of[identifier]
+func newHearing() hearing {
+	return hearing{limit.NewTable[string, map[graspsync.PubKey]bool](maxHeard, maxHeard)}
+}
+
+// gained records who is heard now, and returns the keys of the people who were not heard before.
+func (h hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (keys []pending.Key) {
+	before, _ := h.of.Get(identifier)
 	for k, say := range heard {
 		had, was := before[k]
 		if !was {
@@ -33,30 +35,17 @@ func (h *hearing) gained(identifier string, heard map[graspsync.PubKey]bool) (ke
 			keys = append(keys, pending.KeyOf(graspsync.OnSay(identifier, k)))
 		}
 	}
-	h.forget(identifier)
-	if len(heard) == 0 || len(heard) > maxHeard {
-		return keys
+	h.of.Delete(identifier)
+	if len(heard) > 0 {
+		h.of.Put(identifier, limit.Stranger{}, int64(len(heard)), maps.Clone(heard))
 	}
-	for other := range h.of {
-		if h.people+len(heard) <= maxHeard {
-			break
-		}
-		h.forget(other)
-	}
-	h.people += len(heard)
-	lazy.Put(&h.of, identifier, maps.Clone(heard))
 	return keys
 }
 
-func (h *hearing) forget(identifier string) {
-	h.people -= len(h.of[identifier])
-	delete(h.of, identifier)
-}
-
-// waits takes note of what an event waits for now: whoever has to gain that has lost it.
-func (h *hearing) waits(deps []graspsync.Dependency) {
+// waits takes note of the dependencies of a pending event: people that it waits for are not heard yet.
+func (h hearing) waits(deps []graspsync.Dependency) {
 	for _, d := range deps {
-		heard := h.of[d.Text]
+		heard, _ := h.of.Get(d.Text)
 		say, is := heard[d.Author]
 		switch {
 		case !is:
@@ -64,7 +53,6 @@ func (h *hearing) waits(deps []graspsync.Dependency) {
 			heard[d.Author] = false
 		case d.Await == graspsync.AwaitWanted:
 			delete(heard, d.Author)
-			h.people--
 		}
 	}
 }

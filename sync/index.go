@@ -339,12 +339,12 @@ func storingDeletion(ev graspsync.Event) indexOp {
 	ids, addresses := nip34.ParseDeletion(ev.Event)
 	author, until := ev.PubKey, ev.CreatedAt
 	return func(t *indexTables, c *indexChange) {
-		for i, id := range ids {
-			t.erase(id, author, i < maxOfOne, c)
+		for _, id := range ids {
+			t.erase(id, author, c)
 		}
-		for i, a := range addresses {
+		for _, a := range addresses {
 			if a.Kind == graspsync.KindAnnouncement && a.Author == author {
-				t.end(graspsync.RepoRef{Owner: author, Identifier: a.Identifier}, until, i < maxOfOne, c)
+				t.end(graspsync.RepoRef{Owner: author, Identifier: a.Identifier}, until, c)
 			} else if a.Author == author {
 				t.descent.end(a, until, c)
 			}

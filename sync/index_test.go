@@ -400,23 +400,6 @@ func TestIndexConcurrentUse(t *testing.T) {
 	readers.Wait()
 }
 
-func TestRecentForgetsTheOldest(t *testing.T) {
-	var r recent[int, int]
-	for i := range 3 * maxRecent {
-		r.set(i, i)
-		r.set(i, -i)
-	}
-	assert.Len(t, r.values, maxRecent)
-	assert.Len(t, r.order, maxRecent)
-	_, ok := r.get(2*maxRecent - 1)
-	assert.False(t, ok)
-	for i := 2 * maxRecent; i < 3*maxRecent; i++ {
-		v, ok := r.get(i)
-		require.True(t, ok)
-		require.Equal(t, -i, v)
-	}
-}
-
 // Deletions that are remembered for late reports are bounded, and one of thousands of
 // names, which costs nothing to make, does not have the others forgotten: a repository
 // that was deleted was followed again when its announcement was reported late.
@@ -430,8 +413,8 @@ func TestIndexForgetsTombstones(t *testing.T) {
 		}
 		x.stored(eventtest.Of(ev))
 	}
-	assert.LessOrEqual(t, len(x.tables.erased.values), maxRecent)
-	assert.LessOrEqual(t, len(x.tables.ended.values), maxRecent)
+	assert.LessOrEqual(t, x.tables.erased.Len(), maxRecent)
+	assert.LessOrEqual(t, x.tables.ended.Len(), maxRecent)
 	x.stored(eventtest.Of(testAnnouncement(10, 2, "x", 6, "ours")))
 	x.stored(eventtest.Of(testEvent(11, 1621, 2, 6, tagRepo(testRepo(2, "x")))))
 	x.check(t, &twinStore{}, newFacts())

@@ -398,7 +398,7 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 	placed := make(map[*node]struct{})
 	for _, n := range d.nodes {
 		placed[n] = struct{}{}
-		if best, _ := t.descent.best(n); best != n.place || n.orphan != (n.place.depth == 0) {
+		if best, _ := t.descent.best(n); best != n.place || d.orphans.Touch(n) != (n.place.depth == 0) {
 			require.Equal(tb, best, n.place)
 			require.Fail(tb, "an orphan has no place, and nobody else has none")
 		}
@@ -420,7 +420,7 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 			children++
 		}
 	}
-	require.LessOrEqual(tb, len(d.orphans), maxOrphans)
+	require.LessOrEqual(tb, d.orphans.Len(), maxOrphans)
 }
 
 // checkAnswers compares what the index says of everything that history can make, be it

@@ -83,7 +83,7 @@ func newIngest(
 		saving: g.saving, store: g.store, refetch: g.refetch, report: r,
 	}
 	g.listings = &listings{
-		log: cfg.Logger, feed: f, policy: g.policy, store: g.store, absences: g.absences, news: g.news, report: r,
+		log: cfg.Logger, hearing: newHearing(), feed: f, policy: g.policy, store: g.store, absences: g.absences, news: g.news, report: r,
 	}
 	g.writer = &writer{
 		cfg: &cfg, policy: g.policy, store: g.store, feed: f, holds: g.holds, flights: g.flights, absences: g.absences,

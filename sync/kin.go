@@ -1,15 +1,14 @@
 package sync
 
 import (
-	"container/list"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // kin is what follows from the announcements with an identifier, each when it is asked for.
@@ -63,71 +62,53 @@ func (k *kin) wanted() (of map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	return w.of, w.full
 }
 
-// The bounds of what is kept of what follows from announcements: for how many identifiers, and
-// how many announcements and listings these have together. The last two are kept however many
-// they have, of one identifier with and without what waits: else each event of it would have
-// them worked out.
 const (
+	// maxKin is the maximum number of cached results, maxKinListings of the announcements and listings
+	// that all of them have. A result counts for at most half of them, because the results of an
+	// identifier with very many are needed for each of its events, with and without held announcements.
 	maxKin         = 1000
 	maxKinListings = 250_000
-	leastKin       = 2
 )
 
-// kinCache is what was worked out lately. The zero value is ready.
+// kinCache keeps results that were computed lately. It may be used by any goroutine.
 type kinCache struct {
-	mu sync.Mutex
-	// guarded by mu
-	recent   list.List // of kinEntry, the oldest first
-	entries  map[kinKey]*list.Element
-	listings int // and announcements, of all
+	mu      sync.Mutex
+	entries *limit.Table[kinKey, kinEntry] // guarded by mu; nil: empty
 }
 
-// kinKey is an identifier, and whether it is with what waits: some are asked for either.
+// kinKey is an identifier, and whether the result includes held announcements.
 type kinKey struct {
 	identifier string
 	waits      bool
 }
 
 type kinEntry struct {
-	key        kinKey
 	generation Generation
 	kin        *kin
-	listings   int // and announcements
 }
 
 func (c *kinCache) get(key kinKey, generation Generation) *kin {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.entries[key]
-	if at == nil {
+	if c.entries == nil {
 		return nil
 	}
-	e := at.Value.(kinEntry)
-	if e.generation != generation { // it was before, and is of no more use
-		c.drop(at)
+	e, _ := c.entries.Get(key)
+	if e.generation != generation {
+		c.entries.Delete(key)
 		return nil
 	}
-	c.recent.MoveToBack(at)
+	c.entries.Touch(key)
 	return e.kin
 }
 
-func (c *kinCache) put(e kinEntry) {
+func (c *kinCache) put(key kinKey, e kinEntry, listings int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := c.entries[e.key]; at != nil {
-		c.drop(at)
+	if c.entries == nil {
+		c.entries = limit.NewTable[kinKey, kinEntry](maxKin, maxKinListings)
 	}
-	lazy.Put(&c.entries, e.key, c.recent.PushBack(e))
-	c.listings += e.listings
-	for c.recent.Len() > leastKin && (c.recent.Len() > maxKin || c.listings > maxKinListings) {
-		c.drop(c.recent.Front())
-	}
-}
-
-func (c *kinCache) drop(at *list.Element) {
-	e := c.recent.Remove(at).(kinEntry)
-	delete(c.entries, e.key)
-	c.listings -= e.listings
+	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxKinListings/2), e)
 }
 
 // of returns what follows from the announcements with an identifier. What they are is asked
@@ -154,7 +135,7 @@ func (c *kinCache) of(rule nip34.Membership, identifier string, view View, ours 
 			listings += len(a.Maintainers)
 		}
 		key.identifier = strings.Clone(identifier)
-		c.put(kinEntry{key, generation, k, listings})
+		c.put(key, kinEntry{generation, k}, listings)
 	}
 	return k
 }

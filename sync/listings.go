@@ -50,7 +50,7 @@ func (x *listings) heard(ctx context.Context) (woken []*pending.PendingEvent) {
 		relatives := x.relatives(identifier)
 		idle := x.absences.rejected.Idle() // who is heard meanwhile has nothing that waits
 		if idle {
-			x.hearing.forget(identifier)
+			x.hearing.of.Delete(identifier)
 		}
 		if idle && len(relatives) == 0 {
 			continue

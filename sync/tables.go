@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/dense"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
@@ -156,9 +157,9 @@ type indexTables struct {
 	descent     *descent
 	// What was deleted lately, for what is reported later than its deletion: the
 	// time up to which announcements are gone, and single ids.
-	ended    recent[graspsync.RepoRef, nostr.Timestamp]
-	erased   recent[authored, struct{}]
-	vanished recent[graspsync.PubKey, nostr.Timestamp]
+	ended    *limit.Table[graspsync.RepoRef, nostr.Timestamp]
+	erased   *limit.Table[authored, struct{}]
+	vanished *limit.Table[graspsync.PubKey, nostr.Timestamp]
 	// Where authors have announcements and root events, so that what vanishes is found
 	// without looking at everything.
 	wrote map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int
@@ -203,6 +204,10 @@ func newIndexTables() *indexTables {
 		roots:  roots,
 		wrote:  make(map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int),
 
+		ended:    limit.NewTable[graspsync.RepoRef, nostr.Timestamp](maxRecent, 0),
+		erased:   limit.NewTable[authored, struct{}](maxRecent, 0),
+		vanished: limit.NewTable[graspsync.PubKey, nostr.Timestamp](maxRecent, 0),
+
 		descent: newDescent(roots),
 	}
 }
@@ -221,13 +226,13 @@ func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
 // announce takes in a version of an announcement; the newest one counts, whether
 // it makes the repository ours or not.
 func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChange) {
-	if until, ok := t.vanished.get(a.Ref.Owner); ok && a.CreatedAt <= until {
+	if until, ok := t.vanished.Get(a.Ref.Owner); ok && a.CreatedAt <= until {
 		return
 	}
-	if until, ok := t.ended.get(a.Ref); ok && a.CreatedAt <= until {
+	if until, ok := t.ended.Get(a.Ref); ok && a.CreatedAt <= until {
 		return
 	}
-	if _, ok := t.erased.get(authored{a.ID, a.Ref.Owner}); ok {
+	if _, ok := t.erased.Get(authored{a.ID, a.Ref.Owner}); ok {
 		return
 	}
 	r := t.repo(a.Ref)
@@ -237,11 +242,11 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 	t.set(r, a, listed, c)
 }
 
-// end executes a deletion of a repository's announcements up to a time. With remember it
-// is for what is reported later, too.
-func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, remember bool, c *indexChange) {
-	if before, ok := t.ended.get(ref); remember && (!ok || until > before) {
-		t.ended.set(cloneRef(ref), until)
+// end executes a deletion of a repository's announcements up to a time, also of those that are
+// reported later.
+func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *indexChange) {
+	if before, ok := t.ended.Get(ref); !ok || until > before {
+		t.ended.Put(cloneRef(ref), ownerStranger(ref.Owner), 0, until)
 	}
 	if r := t.repos[ref]; r != nil && r.newest.CreatedAt <= until {
 		t.set(r, nil, false, c)
@@ -354,8 +359,8 @@ func (t *indexTables) addRoot(
 	id graspsync.EventID, author graspsync.PubKey, at nostr.Timestamp, refs []graspsync.RepoRef, c *indexChange,
 ) {
 	known := t.roots.get(id) != nil
-	_, erased := t.erased.get(authored{id, author})
-	until, vanished := t.vanished.get(author)
+	_, erased := t.erased.Get(authored{id, author})
+	until, vanished := t.vanished.Get(author)
 	if known || erased || (vanished && at <= until) {
 		return
 	}
@@ -379,21 +384,19 @@ func (t *indexTables) addRoot(
 // addNode takes in a stored event that may descend from something of ours.
 func (t *indexTables) addNode(a *answer, c *indexChange) {
 	author := a.author.Value()
-	if _, erased := t.erased.get(authored{a.id, author}); erased {
+	if _, erased := t.erased.Get(authored{a.id, author}); erased {
 		return
 	}
-	if until, ok := t.vanished.get(author); ok && a.at <= until {
+	if until, ok := t.vanished.Get(author); ok && a.at <= until {
 		return
 	}
 	t.descent.add(a, c)
 }
 
-// erase executes the deletion of an id by somebody who says that it is theirs. With
-// remember it is for what is reported later, too.
-func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, remember bool, c *indexChange) {
-	if remember {
-		t.erased.set(authored{id, author}, struct{}{})
-	}
+// erase executes the deletion of an id by somebody who claims to be its author, also if the event is
+// reported later.
+func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, c *indexChange) {
+	t.erased.Put(authored{id, author}, ownerStranger(author), 0, struct{}{})
 	root := t.roots.get(id)
 	repo, isRepo := t.byID[id]
 	if (root != nil && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
@@ -404,8 +407,8 @@ func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, remem
 
 // vanish executes an author's request to vanish.
 func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
-	if before, ok := t.vanished.get(author); !ok || until > before {
-		t.vanished.set(author, until)
+	if before, ok := t.vanished.Get(author); !ok || until > before {
+		t.vanished.Put(author, limit.Stranger{}, 0, until)
 	}
 	by := unique.Make(author)
 	for _, r := range slices.Collect(maps.Keys(t.wrote[by])) {
@@ -590,35 +593,10 @@ func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 	return ref
 }
 
-const (
-	// maxRecent is how many deletions are remembered for what is reported after them:
-	// what a slow hook of the relay lets in between. The daily scan finds the rest.
-	maxRecent = 16_384
-	// maxOfOne of them are of one event. A stranger's deletion may name thousands.
-	maxOfOne = 1_024
-)
+// maxRecent is the maximum number of deletions of each kind that are kept for events that are reported
+// after them, as a slow hook of the relay does. Authors share it. The daily scan finds the rest.
+const maxRecent = 16_384
 
-// recent is a map that forgets its oldest keys.
-type recent[K comparable, V any] struct {
-	values map[K]V
-	order  []K // a ring once it is full
-	oldest int
-}
-
-func (r *recent[K, V]) get(k K) (V, bool) {
-	v, ok := r.values[k]
-	return v, ok
-}
-
-func (r *recent[K, V]) set(k K, v V) {
-	if _, ok := r.values[k]; !ok {
-		if len(r.order) < maxRecent {
-			r.order = append(r.order, k)
-		} else {
-			delete(r.values, r.order[r.oldest])
-			r.order[r.oldest] = k
-			r.oldest = (r.oldest + 1) % maxRecent
-		}
-	}
-	lazy.Put(&r.values, k, v)
+func ownerStranger(owner graspsync.PubKey) limit.Stranger {
+	return limit.Stranger{ID: string(owner[:])}
 }
