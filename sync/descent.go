@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"maps"
 	"slices"
-	"sync"
 	"unique"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -518,39 +516,21 @@ func (d *descent) reportBelow(top refKey, c *indexChange) {
 	}
 }
 
-// differs adds to a change what turns the descendants of d into those of now. d changes
-// meanwhile, but while the lock is held.
-func (d *descent) differs(now *descent, c *indexChange, lock sync.Locker) {
+// differs adds to a change what turns the descendants of d into those of now.
+func (d *descent) differs(now *descent, c *indexChange) {
 	for k, n := range now.nodes {
 		if n.place.depth == 0 || k != n.keys()[0] {
 			continue
 		}
-		lock.Lock()
-		before := d.nodes[k]
-		same := before != nil && before.place.depth > 0 && before.place.top == n.place.top
-		lock.Unlock()
-		if !same {
+		if before := d.nodes[k]; before == nil || before.place.depth == 0 || before.place.top != n.place.top {
 			c.setDescendant(n.key(), now.reposBelow(n.place))
 		}
 	}
-	inTurns(maps.All(d.nodes), lock, func(k refKey, n *node) {
+	for k, n := range d.nodes {
 		if after := now.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
 			c.setDescendant(n.key(), nil)
 		}
-	})
-}
-
-// reposOf returns the repositories of what a descendant hangs on, nil if it is none.
-func (d *descent) reposOf(of filters.Descendant) []graspsync.RepoRef {
-	k := refKey(of.ID)
-	if of.Address != "" {
-		k = addressRef(of.Address)
 	}
-	n := d.nodes[k]
-	if n == nil || n.place.depth == 0 || n.key() != of {
-		return nil
-	}
-	return d.reposBelow(n.place)
 }
 
 // vanish forgets what an author wrote up to a time.

@@ -103,34 +103,11 @@ func (f *feed) hold(a *nip34.Announcement) {
 }
 
 // replaceAll makes the index what a scan found. The difference takes its place among
-// the other changes, and is returned. It is false if the scan is of no use. Who reports to the
-// feed meanwhile does not wait for that.
+// the other changes, and is returned. It is false if the scan is of no use.
 func (f *feed) replaceAll(snap *snapshot) (c indexChange, ok bool) {
-	if !f.index.compare(snap) {
-		return c, false
-	}
-	c = snap.change
-	all := c.size() > f.most && c.size() > f.index.size()/overrunShare
-	told := c // to the loop
-	if all {
-		told = c.beside()
-	}
-	told = told.clone()
 	f.update(func() bool {
-		var late indexChange
-		if late, ok = f.index.swap(snap); !ok {
-			return f.something()
-		}
-		c.merge(late)
-		switch {
-		case all || f.overrun:
-			told.under(f.change)
-			told.merge(late)
-			f.overrunBy(told)
-		default:
-			told.under(f.change)
-			f.change = told
-			f.add(late)
+		if c, ok = f.index.replaceAll(snap); ok {
+			f.add(c)
 		}
 		return f.something()
 	})
@@ -146,14 +123,18 @@ func (f *feed) tellAll() {
 }
 
 func (f *feed) add(c indexChange) {
-	if f.overrun {
-		f.change.merge(c.beside())
-		return
-	}
-	f.change.merge(c)
-	if n := f.change.size(); n > f.most && n > f.index.size()/overrunShare {
+	if f.overrun || f.tooMany(&c) {
+		c = c.beside()
 		f.overrunBy(f.change)
 	}
+	f.change.merge(c)
+	if f.tooMany(&f.change) {
+		f.overrunBy(f.change)
+	}
+}
+
+func (f *feed) tooMany(c *indexChange) bool {
+	return c.size() > f.most && c.size() > f.index.size()/overrunShare
 }
 
 // overrunBy has the loop told all there is, and of a change only what that does not say.

@@ -196,7 +196,6 @@ func (x *index) apply(op indexOp) (c indexChange) {
 	defer x.write.Unlock()
 	if s := x.pending; s != nil {
 		s.note(op)
-		defer func() { s.came(c) }() // of one that panics as well
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -217,17 +216,6 @@ func (x *index) note(c indexChange) {
 		}
 		lazy.Put(&x.news, name, struct{}{})
 	}
-}
-
-// noteAll notes what may be many names, which are the index's from then on; nil: too many of them.
-// It is called with mu held.
-func (x *index) noteAll(names map[string]struct{}) {
-	before := indexChange{names: x.news}
-	if x.news, x.tooMany = names, x.tooMany || names == nil; x.tooMany {
-		x.news = nil
-		return
-	}
-	x.note(before)
 }
 
 // takeNews returns the identifiers with other announcements than when it was called before,
@@ -367,27 +355,15 @@ const maxJournal = 100_000
 
 // snapshot is a scan of the Store, with what changed meanwhile.
 type snapshot struct {
-	tables   *indexTables // owned by the storeReader, then by compare and swap
+	tables   *indexTables // owned by the storeReader, then by replaceAll
 	complete bool         // set by the storeReader
-	change   indexChange  // made by compare: from what is known to tables, when it looked
-
-	// guarded by index.write
-	journal  []indexOp
-	touched  indexChange // what changed since compare began
-	compared bool        // it has begun
+	journal  []indexOp    // guarded by index.write
 }
 
 // note remembers a change; one too many makes the snapshot useless.
 func (s *snapshot) note(op indexOp) {
 	if len(s.journal) <= maxJournal {
 		s.journal = append(s.journal, op)
-	}
-}
-
-// came remembers what came of a change.
-func (s *snapshot) came(c indexChange) {
-	if s.compared {
-		s.touched.merge(c)
 	}
 }
 
@@ -469,126 +445,30 @@ func (x *index) finishLocked(s *snapshot) bool {
 	return len(s.journal) <= maxJournal
 }
 
-// What changes waits for nobody who goes through all there is, or clients would wait for that:
-// what is known is compared with what a scan found a few entries at a time, while it changes. What
-// changed meanwhile is looked at last, when both are exchanged.
-
 // replaceAll makes the index what a scan found, and what was stored and removed
 // since it began, and returns the difference to what was known before. It is false
 // for a snapshot that is of no use: a later scan was begun, too much has changed,
-// or it was used before. Then nothing changes and another scan is needed.
+// or it was used before. Then nothing changes and another scan is needed. Changes wait
+// until it returns, about a second with half a million events. Readers do not wait.
 func (x *index) replaceAll(s *snapshot) (c indexChange, ok bool) {
-	if !x.compare(s) {
-		return c, false
-	}
-	late, ok := x.swap(s)
-	if !ok {
-		return c, false
-	}
-	c = s.change
-	c.merge(late)
-	return c, true
-}
-
-// compare finds out what turns what is known into what a scan found. It is the first half of
-// replaceAll, and false where that is.
-func (x *index) compare(s *snapshot) bool {
-	if s == nil {
-		return false
-	}
-	for range comparedRounds {
-		if n, ok := x.catchUp(s, maxLate, nil); !ok || n <= maxLate {
-			break
-		}
-	}
-	if !x.comparing(s) {
-		return false
-	}
-	x.mu.RLock()
-	known := x.tables
-	x.mu.RUnlock()
-	s.tables.relativesOf(known, x.mu.RLocker())
-	s.change = known.difference(s.tables, x.mu.RLocker())
-	s.tables.reportFresh(&s.change)
-	s.change.broken = s.tables.doubted
-	return true
-}
-
-const (
-	// compareStep is how many entries of what changes are gone through before others have their
-	// turn.
-	compareStep = 100
-	// maxLate is how many changes are caught up with while others wait, comparedRounds how often
-	// it is tried to have no more of them.
-	maxLate        = 32
-	comparedRounds = 10
-)
-
-// comparing catches up with the last changes, and has those noted that come from now on.
-func (x *index) comparing(s *snapshot) bool {
 	x.write.Lock()
 	defer x.write.Unlock()
-	if x.pending != s || len(s.journal) > maxJournal {
-		x.finishLocked(s)
-		return false
+	if !x.finishLocked(s) {
+		return c, false
 	}
 	for _, op := range s.journal {
 		x.keep(s, op)
 	}
-	s.journal, s.compared = nil, true
-	return true
-}
-
-// catchUp brings what a scan found up to date with what changed since, if that is more than
-// most, and returns how much it was.
-func (x *index) catchUp(s *snapshot, most int, c *indexChange) (n int, ok bool) {
-	x.write.Lock()
-	ops := s.journal
-	ok = x.pending == s && len(ops) <= maxJournal
-	if ok && len(ops) > most {
-		s.journal = nil
+	for _, r := range s.tables.repos { // a scan does not know why an announcement is stored
+		was := x.tables.repos[r.ref]
+		r.relative = was != nil && was.relative
 	}
-	x.write.Unlock()
-	if !ok || len(ops) <= most {
-		return len(ops), ok
-	}
-	for _, op := range ops {
-		x.contain(func() { op(s.tables, c) })
-	}
-	return len(ops), true
-}
-
-// swap makes the index what a scan found, and returns what else has changed since it was
-// compared. It is the second half of replaceAll.
-func (x *index) swap(s *snapshot) (late indexChange, ok bool) {
-	var changed indexChange
-	for range comparedRounds {
-		if n, ok := x.catchUp(s, maxLate, &changed); !ok || n <= maxLate {
-			break
-		}
-	}
-	var news map[string]struct{} // copied before anybody waits; nil: too many
-	if len(s.change.names) <= maxNews {
-		news = make(map[string]struct{}, len(s.change.names))
-		maps.Copy(news, s.change.names)
-	}
-	x.write.Lock()
-	defer x.write.Unlock()
-	if !x.finishLocked(s) {
-		return indexChange{}, false
-	}
-	for _, op := range s.journal {
-		x.contain(func() { op(s.tables, &changed) })
-	}
-	changed.merge(s.touched)
-	// Nobody else changes the tables now, so mu is not needed to read them.
-	late = s.tables.standsFor(&changed, x.tables)
+	c = x.tables.difference(s.tables)
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.tables, x.complete = s.tables, s.complete && !s.tables.doubted
-	x.noteAll(news)
-	x.note(late)
-	x.mu.Unlock()
-	return late, true
+	x.note(c)
+	return c, true
 }
 
 // size is how much is known.
@@ -625,14 +505,7 @@ func (x *index) all() (c indexChange) {
 			c.setRepo(ref, r.ann)
 		}
 	})
-	some := make([]rootEntry, 0, allStep)
-	take := func() { // without the lock: what there is of a root event does not change
-		for _, e := range some {
-			c.setRoot(e.id, e.root.refs())
-		}
-		some = some[:0]
-	}
-	eachThen(x, t.roots.all(), func(id graspsync.EventID, root indexRoot) { some = append(some, rootEntry{id, root}) }, take)
+	each(x, t.roots.all(), func(id graspsync.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
 	each(x, maps.All(t.descent.nodes), func(_ refKey, n *node) {
 		if n.place.depth > 0 {
 			c.setDescendant(n.key(), t.descent.reposBelow(n.place))
@@ -641,20 +514,8 @@ func (x *index) all() (c indexChange) {
 	return c
 }
 
-// rootEntry is a root event as it is in the tables.
-type rootEntry struct {
-	id   graspsync.EventID
-	root indexRoot
-}
-
-// each goes through something of the index, and holds its lock for a few entries at a time.
+// each visits entries of the index, and holds its lock for a few entries at a time.
 func each[K comparable, V any](x *index, all iter.Seq2[K, V], visit func(K, V)) {
-	eachThen(x, all, visit, func() {})
-}
-
-// eachThen does the same, and calls then without the lock after some entries, and at the end: for
-// what takes longer.
-func eachThen[K comparable, V any](x *index, all iter.Seq2[K, V], visit func(K, V), then func()) {
 	next, stop := iter.Pull2(all)
 	defer stop()
 	some := func() (more bool) {
@@ -669,10 +530,10 @@ func eachThen[K comparable, V any](x *index, all iter.Seq2[K, V], visit func(K, 
 		}
 		return true
 	}
-	for some() {
-		then()
+	more := true
+	for more {
+		more = some()
 	}
-	then()
 }
 
 // listing returns how many repositories of ours list a relay, and up to three of these.

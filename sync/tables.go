@@ -1,11 +1,9 @@
 package sync
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"unique"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -45,33 +43,6 @@ func (c *indexChange) size() int {
 
 func (c *indexChange) empty() bool {
 	return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 && !c.broken
-}
-
-// under adds a change that happened before c.
-func (c *indexChange) under(earlier indexChange) {
-	addAbsent(&c.repos, earlier.repos)
-	addAbsent(&c.roots, earlier.roots)
-	addAbsent(&c.descendants, earlier.descendants)
-	addAbsent(&c.fresh, earlier.fresh)
-	addAbsent(&c.names, earlier.names)
-	c.leftOut += earlier.leftOut
-	c.broken = c.broken || earlier.broken
-}
-
-func addAbsent[K comparable, V any](to *map[K]V, from map[K]V) {
-	for k, v := range from {
-		if _, ok := (*to)[k]; !ok {
-			lazy.Put(to, k, v)
-		}
-	}
-}
-
-// clone returns a change that does not change with c.
-func (c *indexChange) clone() indexChange {
-	d := *c
-	d.repos, d.roots, d.descendants = maps.Clone(c.repos), maps.Clone(c.roots), maps.Clone(c.descendants)
-	d.fresh, d.names = maps.Clone(c.fresh), maps.Clone(c.names)
-	return d
 }
 
 // beside is what of a change is not in what the index says of all that there is.
@@ -165,7 +136,6 @@ type indexTables struct {
 	wrote map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int
 	// doubted: the policy panicked over an announcement, of which is here what was known before.
 	doubted bool
-	fresh   []*indexRepo // of a scan: ours now, and not before
 }
 
 // generation is told from others by where it is.
@@ -445,139 +415,52 @@ func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 	t.descent.settle(t.descent.below(refKey(id)), c)
 }
 
-// relativesOf has those for relatives that were before a scan, which can't tell why something
-// is stored. before changes meanwhile, but while the lock is held.
-func (t *indexTables) relativesOf(before *indexTables, lock sync.Locker) {
-	for _, r := range t.repos {
-		lock.Lock()
-		r.relativeAs(before)
-		lock.Unlock()
-	}
-}
-
-func (r *indexRepo) relativeAs(before *indexTables) {
-	was := before.repos[r.ref]
-	r.relative = was != nil && was.relative
-}
-
-// inTurns goes through what changes, but while the lock is held: for some entries at a time.
-func inTurns[K comparable, V any](all iter.Seq2[K, V], lock sync.Locker, visit func(K, V)) {
-	lock.Lock()
-	defer lock.Unlock()
-	n := 0
-	for k, v := range all {
-		if n++; n%compareStep == 0 {
-			lock.Unlock()
-			lock.Lock()
-		}
-		visit(k, v)
-	}
-}
-
-// in looks something up in a map that changes, but while the lock is held.
-func in[K comparable, V any](m map[K]V, k K, lock sync.Locker) (v V, ok bool) {
-	lock.Lock()
-	defer lock.Unlock()
-	v, ok = m[k]
-	return v, ok
-}
-
-// difference returns what turns t into now, but for what [indexTables.reportFresh] adds. t
-// changes meanwhile, but while the lock is held: what does then is left open.
-func (t *indexTables) difference(now *indexTables, lock sync.Locker) (c indexChange) {
-	lock.Lock()
+// difference returns the changes that turn t into now.
+func (t *indexTables) difference(now *indexTables) (c indexChange) {
 	first := len(t.byID) == 0 // nothing was judged by what was here before
 	if t.roots.len() == 0 {
 		c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, now.roots.len())
 	}
-	lock.Unlock()
 	for ref, r := range now.repos {
-		lock.Lock()
 		before := t.announcement(ref)
-		lock.Unlock()
 		if r.ann == nil || (before != nil && before.ID == r.ann.ID) {
 			continue
 		}
 		c.setRepo(ref, r.ann)
 		if before == nil {
-			now.fresh = append(now.fresh, r)
+			now.report(r, &c)
 		}
 	}
-	inTurns(maps.All(t.repos), lock, func(ref graspsync.RepoRef, _ *indexRepo) {
+	for ref := range t.repos {
 		if t.announcement(ref) != nil && now.announcement(ref) == nil {
 			c.setRepo(ref, nil)
 		}
-	})
+	}
 	for id, root := range now.roots.all() {
-		lock.Lock()
-		known := t.roots.get(id) != nil
-		lock.Unlock()
-		if !known {
+		if t.roots.get(id) == nil {
 			c.setRoot(id, root.refs())
 		}
 	}
-	inTurns(t.roots.all(), lock, func(id graspsync.EventID, _ indexRoot) {
+	for id := range t.roots.all() {
 		if now.roots.get(id) == nil {
 			c.setRoot(id, nil)
 		}
-	})
-	t.descent.differs(now.descent, &c, lock)
+	}
+	t.descent.differs(now.descent, &c)
+	c.broken = now.doubted
 	if first {
 		return c
 	}
 	for id, r := range now.byID {
-		if before, _ := in(t.byID, id, lock); before == nil {
+		if t.byID[id] == nil {
 			c.setName(r.ref.Identifier)
 		}
 	}
-	inTurns(maps.All(t.byID), lock, func(id graspsync.EventID, r *indexRepo) {
+	for id, r := range t.byID {
 		if now.byID[id] == nil {
 			c.setName(r.ref.Identifier)
 		}
-	})
-	return c
-}
-
-// reportFresh adds to a difference what belongs to the repositories that are ours now and were
-// not before.
-func (t *indexTables) reportFresh(c *indexChange) {
-	for _, r := range t.fresh {
-		t.report(r, c)
 	}
-	t.fresh = nil
-}
-
-// standsFor returns what is here now of all that a change names, and has those for relatives of
-// it that were before.
-func (t *indexTables) standsFor(changed *indexChange, before *indexTables) (c indexChange) {
-	for ref := range changed.repos {
-		c.setRepo(ref, t.announcement(ref))
-		if t.announcement(ref) != nil && before.announcement(ref) == nil {
-			t.report(t.repos[ref], &c)
-		}
-	}
-	for id := range changed.roots {
-		if root := t.roots.get(id); root != nil {
-			c.setRoot(id, root.refs())
-		} else {
-			c.setRoot(id, nil)
-		}
-	}
-	for of := range changed.descendants {
-		c.setDescendant(of, t.descent.reposOf(of))
-	}
-	for name := range changed.names {
-		c.setName(name)
-		for _, a := range t.family[name] {
-			if r := t.repos[a.Ref]; r != nil {
-				r.relativeAs(before)
-			}
-		}
-	}
-	for ref := range changed.fresh {
-		c.setFresh(ref)
-	}
-	c.broken = changed.broken
 	return c
 }
 

@@ -201,7 +201,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who stores something waits until everything was gathered", "sync/index.go",
-		"for some() {\n		then()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range all {\n		visit(k, v)\n	}\n	_ = some", "./sync", "TestStoredDoesNotWaitForEverything",
+		"for more {\n		more = some()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range all {\n		visit(k, v)\n	}\n	_, _ = some, more", "./sync", "TestStoredDoesNotWaitForEverything",
 		nil, "for a few entries at a time",
 	},
 	{
