@@ -51,44 +51,6 @@ func TestPromiseP26_Windows(t *testing.T) {
 	}
 }
 
-// What is divided is divided between its ends, where half of the time in which there can
-// be events is above, or half of what we have.
-func TestMiddle(t *testing.T) {
-	now := start.Unix()
-	ours := func(n int) *negentropy.Set { return setOf(spaced(n, time.Hour)...) }
-	for _, c := range []struct {
-		q            *query
-		since, until int64
-		want         int64
-	}{
-		{&query{}, 0, noEnd, firstEvents + (now-firstEvents+1)/2},
-		{&query{}, 0, now + 1, firstEvents + (now-firstEvents+1)/2},
-		{&query{}, firstEvents, firstEvents + 10, firstEvents + 5},
-		{&query{}, 0, firstEvents, firstEvents / 2},
-		{&query{}, 0, firstEvents + 1, firstEvents + 1},
-		{&query{}, 10, 20, 15},
-		{&query{}, 10, 21, 16},
-		{&query{}, 10, 11, 11},
-		{&query{}, now, noEnd, now + 1},
-		{&query{}, now + 5, noEnd, now + 6},
-		{&query{set: ours(15)}, 10, 20, 15},
-		{&query{set: ours(16)}, 0, noEnd, now - 3600*8},
-		{&query{set: ours(17)}, 0, noEnd, now - 3600*9},
-		{&query{set: ours(16)}, now - 3600*8, noEnd, now - 3600*4},
-		{&query{set: ours(16)}, now - 3600*8 - 1, noEnd, now - 3600*8},
-		{&query{set: ours(16)}, 0, now - 3600*8, now - 3600*8},
-		{&query{set: ours(16)}, 10, 20, 15},
-		{&query{set: ours(16), depth: 1}, 10, 20, 15},
-		{&query{set: ours(16), depth: 1}, 0, noEnd, firstEvents + (now-firstEvents+1)/2},
-		{&query{set: ours(16), depth: 2}, 0, noEnd, now - 3600*8},
-	} {
-		got := middle(c.q, window{c.since, c.until}, now)
-		assert.Equal(t, c.want, got, "%d to %d", c.since, c.until)
-		assert.Greater(t, got, c.since)
-		assert.LessOrEqual(t, got, c.until)
-	}
-}
-
 // A relay that refuses windows of one second gets pages for these only.
 func TestWindowOfOneSecond(t *testing.T) {
 	events := append(crowd(15, 1, 1, 1)[:15], spaced(60, time.Second)[1:]...)
@@ -419,38 +381,6 @@ func TestBarrenRequests(t *testing.T) {
 	require.True(t, q.ids.retried)
 	require.Empty(t, q.ids.todo)
 	require.Contains(t, q.ids.unserved, eventID(100))
-}
-
-// What we have divides a query into windows of which none is empty.
-func TestGuessWithinASpan(t *testing.T) {
-	s := New(defaults())
-	s.terms.NegentropyMax = 2
-	second := func(at time.Duration) *query {
-		var events []*nostr.Event
-		for i := range 10 {
-			events = append(events, event(i, at, ""))
-		}
-		return &query{set: setOf(events...)}
-	}
-	from, to := start.Unix(), start.Add(time.Minute).Unix()
-	span := window{from, to}
-	require.Empty(t, s.history.guess(second(0), span), "nothing is older than its beginning")
-	require.Equal(t, []int64{from + 1}, s.history.guess(second(time.Second), span))
-	require.Equal(t, []int64{to}, s.history.guess(second(time.Minute), span))
-	require.Empty(t, s.history.guess(second(time.Minute+time.Second), span))
-}
-
-// A query is about the seconds of its filter; none is before 1970.
-func TestSpan(t *testing.T) {
-	at := func(n int64) *nostr.Timestamp { ts := nostr.Timestamp(n); return &ts }
-	for _, c := range []struct {
-		since, until *nostr.Timestamp
-		want         window
-	}{
-		{nil, nil, window{0, noEnd}}, {at(0), nil, window{0, noEnd}}, {at(-5), at(7), window{0, 7}}, {at(3), at(3), window{3, 3}},
-	} {
-		require.Equal(t, c.want, (&query{filter: nostr.Filter{Since: c.since, Until: c.until}}).span())
-	}
 }
 
 // Where ids that were found did not come nobody can say how far a query got, until the

@@ -32,22 +32,6 @@ func reconciling(t *testing.T, ours ...*nostr.Event) (*Session, wire.Request) {
 	return s, r
 }
 
-// H1: what was received was counted after policy, so a page full of events that are
-// rejected looked short and ended the walk.
-func TestTrapH1_CountedAtTheWire(t *testing.T) {
-	s, r := paging(t)
-	for n := range 10 {
-		ev := event(n, -time.Duration(n)*time.Second, "x")
-		ev.Tags[0][0] = "E" // nobody wants them
-		assert.Empty(t, only[Deliver](s.Receive(start, eventMsg(r.Sub, ev))))
-	}
-	actions := s.Receive(start, eose(r.Sub))
-	assert.Empty(t, only[Done](actions))
-	next := only[Send](actions)[1].Request
-	assert.Equal(t, start.Add(-9*time.Second).Unix(), int64(*next.Filters[0].Until))
-	assert.Equal(t, 10, one[Done](t, s.Receive(start, eose(next.Sub))).Report.Events)
-}
-
 // H4: a NOTICE that contains "negentropy" switched NIP-77 off, whatever it was about;
 // so did one time-out in the middle.
 func TestTrapH4_NoticeAboutNothing(t *testing.T) {
@@ -76,31 +60,6 @@ func TestTrapH5_UntilIsInclusive(t *testing.T) {
 	assert.Equal(t, start.Add(-5*time.Second).Unix(), int64(*next.Filters[0].Until))
 	actions := s.Receive(start, eventMsg(next.Sub, event(2, -5*time.Second, "x")))
 	assert.Len(t, only[Deliver](actions), 1)
-}
-
-// H6: a failed reconciliation returned success with nothing.
-func TestTrapH6_FailureIsNoSuccess(t *testing.T) {
-	for _, m := range []wire.Message{
-		{Type: wire.TypeNegErr, Text: "error: internal"},
-		{Type: wire.TypeNegErr, Text: "blocked: too many query results", Max: 10},
-		{Type: wire.TypeNegMsg, Payload: []byte{0xff}},
-		{Type: wire.TypeNegMsg},
-		{Type: wire.TypeClosed, Text: "error: what is this"},
-	} {
-		s, r := reconciling(t)
-		m.Sub = r.Sub
-		actions := s.Receive(start, m)
-		assert.Empty(t, only[Done](actions))
-		sends := only[Send](actions)
-		require.NotEmpty(t, sends)
-		want := wire.TypeReq // pages
-		if m.Max > 0 {
-			want = wire.TypeNegOpen // of a part
-		}
-		assert.Equal(t, want, sends[len(sends)-1].Request.Type)
-	}
-	s, r := paging(t)
-	assert.Equal(t, plan.Failed, one[Done](t, s.Receive(start, closed(r.Sub, "error: no"))).Result)
 }
 
 // H7: the batch was registered after its first events had arrived.
@@ -132,29 +91,6 @@ func TestTrapH11_NeverConverges(t *testing.T) {
 			return
 		}
 	}
-}
-
-// T6: CLOSED ignored, EOSE that never comes: the batch never ended.
-func TestTrapT6_EveryBatchEnds(t *testing.T) {
-	s, _ := paging(t)
-	wake, ok := s.NextWake()
-	require.True(t, ok)
-	assert.Equal(t, start.Add(2*time.Minute), wake)
-	assert.Equal(t, plan.Failed, one[Done](t, s.Tick(wake)).Result)
-	s, r := paging(t)
-	assert.Len(t, only[Done](s.Receive(start, closed(r.Sub, ""))), 1)
-}
-
-// T12: "wait 6 s and look again" decided that a sync is complete. Only EOSE does.
-func TestTrapT12_OnlyEOSEIsSuccess(t *testing.T) {
-	s, r := paging(t)
-	s.Receive(start, eventMsg(r.Sub, event(1, -time.Second, "x")))
-	for i := range 29 {
-		require.Empty(t, only[Done](s.Tick(start.Add(time.Duration(i)*time.Second))))
-	}
-	actions := s.Receive(start.Add(29*time.Second), eose(r.Sub))
-	last := only[Send](actions)[1].Request
-	assert.Equal(t, plan.Complete, one[Done](t, s.Receive(start.Add(29*time.Second), eose(last.Sub))).Result)
 }
 
 // Ticks came without end while a request that was not answered and a cool-down held
