@@ -55,10 +55,9 @@ func (k *restored) checkpoint(u graspsync.RelayURL) Kept {
 
 // checkpointState is what of one relay survives a restart, besides its items.
 type checkpointState struct {
-	restored  *restored // until the first connection
-	mark      time.Time // everything confirmed was complete and durable then
-	dirty     bool      // something else than the mark has changed
-	unsettled bool      // of what the relay sent some was not dealt with at the last Settled
+	restored *restored // until the first connection
+	mark     time.Time // everything confirmed was complete and durable then
+	dirty    bool      // something else than the mark has changed
 }
 
 // restore takes in what was kept. What is too old to be of use is left out: such
@@ -117,7 +116,7 @@ func (cp *checkpoints) resume(r *relay, now time.Time) bool {
 func (cp *checkpoints) settled(in Settled, now time.Time) {
 	cp.settledAt = in.At
 	for r := range cp.dialer.connected {
-		if _, r.checkpoint.unsettled = in.Except[r.url]; !r.checkpoint.unsettled && !r.dial.connectedAt.After(in.At) {
+		if !r.dial.connectedAt.After(in.At) {
 			r.checkpoint.moveMark(cp.completeUntil(r, in.At))
 		}
 	}
@@ -153,7 +152,7 @@ func (cp *checkpoints) markLost(r *relay, aliveAt time.Time) {
 	case aliveAt.Before(r.checkpoint.mark):
 		r.checkpoint.mark = aliveAt
 		r.checkpoint.dirty = true
-	case !r.checkpoint.unsettled && cp.settledAt.After(r.checkpoint.mark):
+	case cp.settledAt.After(r.checkpoint.mark):
 		at := cp.settledAt
 		if aliveAt.Before(at) {
 			at = aliveAt
@@ -172,7 +171,7 @@ func (cp *checkpoints) readUntil(r *relay) time.Time {
 	if r.checkpoint.mark.After(until) {
 		until = r.checkpoint.mark
 	}
-	if !r.checkpoint.unsettled && cp.settledAt.After(until) {
+	if cp.settledAt.After(until) {
 		until = cp.settledAt
 	}
 	return until

@@ -146,24 +146,6 @@ func TestRestoredIsKept(t *testing.T) {
 	assert.Empty(t, p.Kept())
 }
 
-// What one relay sent and could not be saved held up the marks of all others, or was
-// passed by its own.
-func TestMarkDoesNotPassWhatWasNotSaved(t *testing.T) {
-	p, a, b := newPlan(defaults()), relayURL(t, "a"), relayURL(t, "b")
-	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{a, b}, 1))
-	settle(p, start, a, connect(t, p, start, a))
-	settle(p, start, b, connect(t, p, start, b))
-	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
-	marks := func() map[graspsync.RelayURL]time.Time { return maps.Collect(p.Marks()) }
-	p.Step(at(1), Settled{At: at(1)})
-	p.Step(at(2), Settled{At: at(2), Except: map[graspsync.RelayURL]struct{}{a: {}}})
-	assert.Equal(t, map[graspsync.RelayURL]time.Time{a: at(1), b: at(2)}, marks())
-	p.Step(at(3), Lost{Relay: a, Epoch: 1, AliveAt: at(3), RetryAt: at(9)})
-	assert.Equal(t, at(1), marks()[a], "nor when the connection is lost")
-	p.Step(at(3), Settled{At: at(3)})
-	assert.Equal(t, at(3), marks()[b])
-}
-
 // What held the mark back when all was settled is over by the time the connection is
 // lost: then the mark is moved to there, and a restart looks no further back.
 func TestMarkMovesWhenTheConnectionIsLost(t *testing.T) {

@@ -119,11 +119,8 @@ type (
 	// Restore is what [Plan.Kept] returned before a restart. It comes first.
 	Restore struct{ Relays []Kept }
 	// Settled says that everything received before At was dealt with: it is durable,
-	// or refused for good. Of what came from the relays in Except some is not.
-	Settled struct {
-		At     time.Time
-		Except map[graspsync.RelayURL]struct{}
-	}
+	// or refused for good.
+	Settled struct{ At time.Time }
 	// ClockJumped says that the wall clock was set by that much: forward, or back if
 	// it is negative.
 	ClockJumped struct{ By time.Duration }

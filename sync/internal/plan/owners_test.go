@@ -308,13 +308,10 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 		p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 		settle(p, start, u, connect(t, p, start, u))
 		r, now := p.known.relays[u], start
-		for ; now.Before(start.Add(2 * time.Hour)); now = now.Add(time.Minute) {
-			in := Settled{At: now}
-			if now.Sub(start) >= settledAfter {
-				in.Except = map[graspsync.RelayURL]struct{}{u: {}}
-			}
-			p.Step(now, in)
+		for ; now.Before(start.Add(settledAfter)); now = now.Add(time.Minute) {
+			p.Step(now, Settled{At: now})
 		}
+		now = start.Add(2 * time.Hour)
 		p.cfg.MaxConnections = 1
 		p.dialer.hangUp(p.dialer.yields(now).to(r.dial.counts), now)
 		now = now.Add(time.Hour)
@@ -329,35 +326,6 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 			require.LessOrEqual(t, int64(*s.Batch.Queries[0].Filter.Since), read.Add(-15*time.Minute).Unix())
 		}
 		require.True(t, r.dial.connected)
-	}
-}
-
-// While nothing can be saved nothing settles. A connection that was hung up then counted as
-// read to its end: what had come for longer than a catch-up overlaps came with the next daily
-// pass.
-func TestHungUpForRoomWhileNothingSettles(t *testing.T) {
-	for _, settled := range []bool{false, true} {
-		p, u := newPlan(defaults()), relayURL(t, "a")
-		p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
-		settle(p, start, u, connect(t, p, start, u))
-		read := start
-		if settled {
-			read = start.Add(10 * time.Minute)
-			p.Step(read, Settled{At: read})
-		}
-		now := start.Add(2 * time.Hour)
-		p.cfg.MaxConnections = 1
-		p.dialer.hangUp(p.known.relays[u], now)
-		now = now.Add(time.Hour)
-		p.cfg.MaxConnections = 2
-		p.effects = nil
-		p.Step(now, Tick{})
-		got := only[Start](connect(t, p, now, u))
-		require.NotEmpty(t, got)
-		for _, s := range got {
-			require.Equal(t, Recent, s.Batch.Kind)
-			require.Equal(t, read.Add(-15*time.Minute).Unix(), int64(*s.Batch.Queries[0].Filter.Since))
-		}
 	}
 }
 

@@ -57,16 +57,3 @@ func TestExamplesAreReplaced(t *testing.T) {
 		require.Equal(t, want, names())
 	}
 }
-
-// 50,000 relays are a table that strangers have filled: to say what is known of each took
-// half a second, ten times a second, of which most went into spelling URLs to sort them.
-func TestStatusSpellsNothing(t *testing.T) {
-	p := newPlan(defaults())
-	all := urls(t, 3_000)
-	for i := 0; i < len(all); i += 15 {
-		p.Step(start, full(repoRef(fmt.Sprint(i)), all[i:i+15]))
-	}
-	p.Status()
-	allocs := testing.AllocsPerRun(3, func() { p.Status() })
-	assert.Less(t, allocs, 1.1*3_000, "the examples of each, and the list")
-}

@@ -14,25 +14,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// T1: a bootstrap relay that was down at the first attempt was never tried again,
-// because retrying depended on having confirmed items.
-func TestTrapT1_DownAtFirst(t *testing.T) {
-	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
-	effects := p.Step(now, Bootstrap{Relay: u})
-	for range 50 {
-		dials := only[Dial](effects)
-		require.Len(t, dials, 1)
-		effects = p.Step(now, DialFailed{Relay: u, Epoch: dials[0].Epoch, RetryAt: now.Add(time.Hour)})
-		require.Empty(t, effects)
-		wake, ok := p.NextWake()
-		require.True(t, ok)
-		assert.Equal(t, now.Add(time.Hour), wake)
-		now = wake
-		effects = p.Step(now, Tick{})
-	}
-	require.Len(t, only[Start](connect(t, p, now, u)), 1)
-}
-
 // T2: a relay was cut as empty while its first batch was in flight.
 func TestTrapT2_NotCutWhileInFlight(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
@@ -42,98 +23,6 @@ func TestTrapT2_NotCutWhileInFlight(t *testing.T) {
 	effects := p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one"), Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}}})
 	assert.Empty(t, only[Hangup](effects))
 	assert.Empty(t, only[Forget](effects))
-}
-
-// T3, T4: a rate limit was waited out under a lock, or dropped new requests.
-func TestTrapT4_RateLimitQueues(t *testing.T) {
-	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, Bootstrap{Relay: u})
-	epoch := only[Start](connect(t, p, start, u))[0].Epoch
-	p.Step(start, RateLimited{Relay: u, Epoch: epoch, Until: start.Add(65 * time.Second)})
-	assert.Empty(t, p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2)))
-	// others are not held up
-	other := relayURL(t, "b")
-	assert.Len(t, only[Dial](p.Step(start, Bootstrap{Relay: other})), 1)
-
-	wake, _ := p.NextWake()
-	require.Equal(t, start.Add(65*time.Second), wake)
-	effects := p.Step(wake, Tick{})
-	assert.Len(t, only[OpenLive](effects), 1)
-	assert.Len(t, only[Start](effects), 2)
-}
-
-// T6: items of a batch that never ended counted as in flight for ever.
-func TestTrapT6_BatchDeadline(t *testing.T) {
-	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, Bootstrap{Relay: u})
-	b := only[Start](connect(t, p, start, u))[0].Batch
-	assert.Equal(t, start.Add(30*time.Minute), b.Deadline)
-	wake, _ := p.NextWake()
-	effects := p.Step(wake, Tick{})
-	assert.Equal(t, b.ID, only[Cancel](effects)[0].Batch)
-	assert.Zero(t, p.Status()[0].InFlight)
-	wake, _ = p.NextWake()
-	assert.Len(t, only[Start](p.Step(wake, Tick{})), 1)
-	assert.Empty(t, p.Step(wake, Done{Relay: u, Epoch: 1, Batch: b.ID}), "it comes too late")
-}
-
-// T7: the since of a quick reconnect was computed from elapsed seconds (1970), or
-// from the moment of connecting. T8: it was used for layer 1 only.
-func TestTrapT7T8_QuickReconnect(t *testing.T) {
-	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
-	settle(p, start, u, connect(t, p, start, u))
-	alive := start.Add(time.Hour)
-	p.Step(alive.Add(time.Minute), Lost{Relay: u, Epoch: 1, AliveAt: alive, RetryAt: alive.Add(2 * time.Minute)})
-	p.Step(alive.Add(2*time.Minute), Tick{})
-	batches := only[Start](connect(t, p, alive.Add(14*time.Minute), u))
-	require.Len(t, batches, 3)
-	tags := make(map[string]bool)
-	for _, s := range batches {
-		assert.Equal(t, Recent, s.Batch.Kind)
-		for _, q := range s.Batch.Queries {
-			tags[roleOf(q.Filter).tag] = true
-			require.NotNil(t, q.Filter.Since)
-			assert.Equal(t, alive.Add(-15*time.Minute).Unix(), int64(*q.Filter.Since))
-		}
-	}
-	assert.Equal(t, map[string]bool{"": true, "a": true, "A": true, "q": true, "e": true, "E": true}, tags)
-}
-
-// T9: live subscriptions accumulated at each reconnect.
-func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
-	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
-	p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2, 3))
-	for range 20 {
-		effects := connect(t, p, now, u)
-		assert.Len(t, only[OpenLive](effects), 1)
-		settle(p, now, u, effects)
-		st := p.Status()[0]
-		assert.Equal(t, 1, st.LiveSubs)
-		assert.Equal(t, 8, st.LiveFilters)
-		now = now.Add(time.Minute)
-		p.Step(now, Lost{Relay: u, Epoch: p.known.relays[u].dial.epoch, AliveAt: now, RetryAt: now})
-		assert.Zero(t, p.Status()[0].LiveSubs)
-	}
-}
-
-// T13: what came late for a relay already forgotten crashed or leaked.
-func TestTrapT13_LateInputs(t *testing.T) {
-	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
-	started := only[Start](connect(t, p, start, u))[0]
-	effects := p.Step(start, Snapshot{})
-	require.Equal(t, []Effect{Hangup{Relay: u, Epoch: 1}, Forget{Relay: u}}, effects)
-	for _, in := range []Input{
-		Done{Relay: u, Epoch: 1, Batch: started.Batch.ID}, Lost{Relay: u, Epoch: 1}, LiveClosed{Relay: u, Epoch: 1, Live: 1},
-		Connected{Relay: u, Epoch: 1}, DialFailed{Relay: u, Epoch: 1}, RateLimited{Relay: u, Epoch: 1}, Tick{},
-	} {
-		assert.Empty(t, p.Step(start, in), "%T", in)
-	}
-	assert.Empty(t, p.known.relays)
-	assert.Empty(t, p.timers.heap)
-	assert.Empty(t, p.want.repos)
-	assert.Empty(t, p.dialer.connected)
 }
 
 // D3: want-state only grew: relays no longer listed, repositories deleted.
@@ -186,22 +75,6 @@ func TestTrapD5_OnlyWhatChanged(t *testing.T) {
 		assert.Equal(t, 1, s.Batch.Items)
 	}
 	assert.Empty(t, p.Step(start, full(repoRef("3"), []graspsync.RelayURL{all[4], all[3]}, 30, 31, 999)), "nothing has changed")
-}
-
-// D6: a repository that is known but not accepted got layers 2 and 3 too early.
-func TestTrapD6_StateOnly(t *testing.T) {
-	p, u := newPlan(defaults()), relayURL(t, "a")
-	c := full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2, 3)
-	c.Repos[0].Level = LevelStateOnly
-	p.Step(start, c)
-	effects := connect(t, p, start, u)
-	require.Len(t, only[Start](effects), 1)
-	assert.Equal(t, "layer1", showFilters(only[OpenLive](effects)[0].Filters.Spell()))
-	assert.Equal(t, 1, settle(p, start, u, effects))
-	c.Repos[0].Level, c.Roots = LevelFull, nil
-	effects = p.Step(start, c)
-	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(3) #E(3) #q(3)", showFilters(only[OpenLive](effects)[0].Filters.Spell()))
-	assert.Len(t, only[Start](effects), 2)
 }
 
 // An item was confirmed by a batch that had asked for another one: the number of a

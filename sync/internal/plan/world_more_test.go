@@ -23,7 +23,7 @@ import (
 // more draws one of the rarer inputs.
 func (w *world) more() {
 	kinds := 12
-	if w.deep && !w.calm { // the others have sums of before there were these, and no passes
+	if !w.calm { // those have no passes
 		kinds = 15
 	}
 	switch w.src.n(kinds) {
@@ -49,7 +49,7 @@ func (w *world) more() {
 	case 2:
 		w.step(Unserved{Relay: w.url(), IDs: []graspsync.EventID{rootID(w.src.n(30))}})
 	case 3, 4:
-		w.settle(w.now.Add(-time.Duration(w.src.n(30)) * time.Second))
+		w.step(Settled{At: w.now.Add(-time.Duration(w.src.n(30)) * time.Second)})
 		if w.src.n(2) == 0 {
 			w.kept = w.plan.Kept()
 		}
@@ -78,21 +78,6 @@ func (w *world) command() {
 	case 3:
 		w.step(ResyncRepo{Ref: worldRef(w.src.n(worldRepos))})
 	}
-}
-
-// settle has everything dealt with, but for what came from one relay, whose mark stays.
-func (w *world) settle(at time.Time) {
-	in := Settled{At: at}
-	u := w.url()
-	r := w.plan.known.relays[u]
-	if r == nil || w.src.n(3) > 0 {
-		w.step(in)
-		return
-	}
-	mark := r.checkpoint.mark
-	in.Except = map[graspsync.RelayURL]struct{}{u: {}}
-	w.step(in)
-	w.must(r.checkpoint.mark.Equal(mark), "the mark of a relay of whose events some are not dealt with")
 }
 
 // skip has something left out of what comes live.
@@ -286,7 +271,7 @@ func (w *world) calmInput() {
 		}
 		w.dialed()
 	case 19:
-		w.settle(w.now)
+		w.step(Settled{At: w.now})
 		if w.src.n(2) == 0 {
 			w.kept = w.plan.Kept()
 		}

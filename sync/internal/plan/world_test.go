@@ -1,11 +1,9 @@
 package plan
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -27,7 +25,6 @@ type world struct {
 	now  time.Time
 	urls []graspsync.RelayURL
 	log  []string
-	all  []string // log with all that can be seen, if it is wanted
 
 	repos     map[graspsync.RepoRef]RepoChange
 	roots     map[graspsync.EventID]map[graspsync.RepoRef]bool
@@ -50,7 +47,6 @@ type world struct {
 	resumed  int                // first connections after restarts that went on where the mark was
 	calm     bool               // short times, no overlap: what is forgotten shows
 	long     bool               // hours pass, and days
-	deep     bool               // there are descendants
 	alive    int                // checks of a connection that had all of them live
 	rotated  int                // and of one that had not
 	jumps    int                // of the clock
@@ -217,7 +213,7 @@ func (w *world) changes() (c Changes) {
 		}
 		c.Roots = append(c.Roots, rc)
 	}
-	for range w.descendants() {
+	for range w.src.n(5) {
 		dc := DescendantChange{Of: worldDescendant(w.src.n(40))}
 		for range w.src.n(3) {
 			dc.Repos = append(dc.Repos, worldRef(w.src.n(worldRepos)))
@@ -225,14 +221,6 @@ func (w *world) changes() (c Changes) {
 		c.Descendants = append(c.Descendants, dc)
 	}
 	return c
-}
-
-// descendants draws how many of them change. Where there are none it draws nothing.
-func (w *world) descendants() int {
-	if w.deep {
-		return w.src.n(5)
-	}
-	return 0
 }
 
 func worldDescendant(n int) filters.Descendant {
@@ -404,7 +392,6 @@ func (w *world) step(in Input) {
 	}
 	w.checkClosed(in, closing)
 	w.note(fmt.Sprintf("%s %T", clock(w.now), in))
-	w.record(in, effects)
 	for _, e := range effects {
 		w.note("> " + show(e))
 		w.perform(e)
@@ -413,36 +400,6 @@ func (w *world) step(in Input) {
 	if !w.unchecked {
 		w.check()
 	}
-}
-
-// record writes down all that can be seen of a step.
-func (w *world) record(in Input, effects []Effect) {
-	if w.all != nil {
-		w.all = append(w.all, recordOf(w.t, w.plan, w.now, in, effects, w.steps%8 == 0)...)
-	}
-}
-
-// recordOf writes out all that can be seen of a step, with the status if that is wanted.
-func recordOf(t testing.TB, p *Plan, now time.Time, in Input, effects []Effect, status bool) []string {
-	wake, waits := p.NextWake()
-	out := []string{fmt.Sprintf("%s %T, next %t %s", clock(now), in, waits, clock(wake))}
-	for _, e := range effects {
-		out = append(out, spell(t, e))
-	}
-	if status {
-		full, roots := p.Repos()
-		out = append(out, fmt.Sprint(full, roots, p.RootsInRotation()), spell(t, p.Status()))
-	}
-	return out
-}
-
-var packageOf = regexp.MustCompile(`\w+\.`)
-
-// spell writes out all there is to something, whichever package its type is in.
-func spell(t testing.TB, v any) string {
-	text, err := json.Marshal(v)
-	require.NoError(t, err)
-	return packageOf.ReplaceAllString(fmt.Sprintf("%T", v), "") + " " + string(text)
 }
 
 // passed is how much time has passed, however the clock was set.
