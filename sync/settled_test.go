@@ -132,10 +132,3 @@ func TestWatchClock(t *testing.T) {
 		require.Equal(t, now, l.plan.Kept()[0].Mark)
 	})
 }
-
-// allAtOnce is a plan that dials without a pause: nothing wakes it here.
-func allAtOnce(l *loop) *plan.Plan {
-	cfg := l.planConfig()
-	cfg.DialEvery = 0
-	return plan.New(cfg, newRand())
-}
