@@ -11,79 +11,72 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Config says how things are fetched. Only Dialer must be set.
+// Config is the configuration of a [Fetcher]. Dialer is required.
 type Config struct {
-	// Dialer makes every connection and judges every address.
+	// Dialer makes every connection and checks every address.
 	Dialer *egress.Dialer
-	// Git is the program that is run, at least version 2.39. Defaults to the one in
-	// PATH.
+	// Git is the path of the git program, at least version 2.39. Defaults to git in PATH.
 	Git string
-	// UserAgent is what servers see in the HTTP header of that name. Defaults to
-	// "git/2.39 graspsync".
+	// UserAgent is the User-Agent header of requests. Defaults to "git/2.39 graspsync".
 	UserAgent string
-	// Logger gets what happens. Defaults to discarding it.
+	// Logger receives warnings about git. Defaults to a logger that discards them.
 	Logger *slog.Logger
 
-	// MaxPackBytes bounds a pack as it comes, inflated if it was compressed for the
-	// way. Larger repositories never come. Defaults to 4 GiB, as much as
-	// purgatory.Limits.MaxRepoDay.
+	// MaxPackBytes bounds a pack, without the compression of HTTP, in bytes. A larger pack is
+	// refused. Defaults to 4 GiB, as purgatory.Limits.MaxRepoDay.
 	MaxPackBytes int64
-	// MaxAddressDay bounds what comes from one address (of IPv6 its /64) in 24 hours, under
-	// whatever names, in bytes. It is not kept over a restart. Defaults to 16 GiB, as
-	// purgatory.Limits.MaxHostDay does for each name.
+	// MaxAddressDay bounds the bytes from one IPv4 address, or one /64 of IPv6, in 24 hours. All host names
+	// of the address count together. A restart sets the count to 0. Defaults to 16 GiB, as
+	// purgatory.Limits.MaxHostDay does for each host name.
 	MaxAddressDay int64
-	// MaxPackObjects bounds the objects of a pack, by its header: a larger repository is
-	// not fetched. For more of them git needs more memory: see Memory. Defaults to
-	// 2,000,000.
+	// MaxPackObjects bounds the number of objects in the header of a pack. A larger pack is refused. More
+	// objects need more memory, see Memory. Defaults to 2,000,000.
 	MaxPackObjects uint32
-	// Memory is what all git children share: gitserve.NewMemory makes it for a server. To walk and to
-	// pack a repository takes up to 500 bytes for each object in it, to index a
-	// pack 200. Defaults to 2 GiB of its own, of which a child may have half.
+	// Memory is shared by all git children, also by those of package gitserve if gitserve.NewMemory made it.
+	// Walking and packing a repository takes up to 500 bytes for each object, indexing a pack
+	// 200. Defaults to 2 GiB for this Fetcher, of which a child may have half.
 	Memory *gitrun.Memory
-	// MaxChildren bounds the child processes at once, but for two that put repositories in
-	// order. None of them waits for a server. Defaults to 4.
+	// MaxChildren bounds the number of concurrent git children. Two more may maintain repositories. No child
+	// waits for a server. Defaults to 4.
 	MaxChildren int
-	// MaxFetches bounds the fetches that wait for servers at once, each of which may
-	// take Timeout and MaxPackBytes of the disk. With fewer of them than the embedder
-	// has under way (twice purgatory.Limits.MaxHunts) slow servers make the others wait.
+	// MaxFetches bounds the number of concurrent fetches. Each may take 10 minutes and MaxPackBytes of the
+	// disk. If it is less than twice purgatory.Limits.MaxHunts, slow servers delay other fetches.
 	// Defaults to 20.
 	MaxFetches int
 	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
 	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted in any case,
 	// but no commit or tag of more than 4 MiB. Defaults to none.
 	AllowFaults []string
-	// MinFreeDisk is how much must stay free on the disk of the repository, in
-	// bytes. Defaults to 1 GiB.
+	// MinFreeDisk is the least number of free bytes on the disk of the repository. A fetch that would leave less
+	// ends with [ErrDisk]. Defaults to 1 GiB.
 	MinFreeDisk uint64
 
 	fixed constants
 }
 
-// constants are the numbers about which no two operators would differ. Only tests have others.
+// constants are numbers that only tests change.
 type constants struct {
-	// Timeout bounds one fetch that does not bring much; one that does may take longer, by
-	// as much as the bytes that came take at 64 times MinRate. Defaults to 10 min.
+	// Timeout is the time that a fetch may take, plus one second for each 64 times MinRate bytes that it has
+	// received. Defaults to 10 min.
 	Timeout time.Duration
-	// MaxAdvertBytes and MaxAdvertRefs bound what a server says before the pack.
+	// MaxAdvertBytes and MaxAdvertRefs bound the list of refs of a server.
 	// Default to 64 MiB and 500,000.
 	MaxAdvertBytes int64
 	MaxAdvertRefs  int
-	// MinRate is the least that must come, in bytes a second, over any RateWindow in
-	// which a server sends its answer. Default to 1 KiB/s and 30 s.
+	// MinRate is the least rate of an answer, in bytes per second, over each RateWindow. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
 }
 
-// pace is how many times MinRate a server must have sent on average to be given more time
-// than Timeout.
+// pace times MinRate is the average rate at which a fetch may go on after Timeout.
 const pace = 64
 
-// earned is how long a fetch may take that has brought so many bytes.
+// earned returns the time that a fetch may take that has received a number of bytes.
 func (c Config) earned(bytes int64) time.Duration {
 	return c.fixed.Timeout + time.Duration(float64(bytes)/float64(pace*c.fixed.MinRate)*float64(time.Second))
 }
 
-// ErrConfig is wrapped by what [New] says of its argument.
+// ErrConfig is wrapped by the error of [New] for a field that can't be used.
 var ErrConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() Config {
@@ -116,7 +109,7 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate names every field that can't be used.
+// validate returns an error that names each field that can't be used.
 func (c Config) validate() error {
 	var errs []error
 	positive := func(name string, ok bool) {

@@ -1,13 +1,10 @@
-// Package gitfetch fetches the git objects that events name from servers of
-// strangers, into bare repositories of ours.
+// Package gitfetch fetches the git objects that events name, from the git servers of
+// strangers into bare repositories.
 //
-// Go speaks the protocol and reads every byte that comes, over the same guarded
-// dialer as everything else that goes out; git itself never touches the network.
-// It is run to index packs, to walk histories and to move refs: with no
-// configuration but ours, no hooks, bounded memory, and never with anything that a
-// stranger wrote in its arguments or environment.
+// The package speaks the smart HTTP protocol in Go, over the dialer of package egress. Git never uses the
+// network. It indexes packs, walks histories and moves refs, without hooks, with a fixed configuration and
+// bounded memory. No text of a stranger is in its arguments or its environment.
 //
-// What is fetched goes into a quarantine first, where the repository does not see
-// it. It is promoted once everything that was wanted is complete; whatever happens
-// before that leaves the repository as it was.
+// Fetched objects go into a quarantine first. Readers of the repository do not see them. The quarantine is
+// promoted when each wanted object is complete. Every error before that leaves the repository as it was.
 package gitfetch

@@ -13,36 +13,35 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
 )
 
-// Errors of a fetch that a caller can act upon.
+// Errors of a fetch.
 var (
-	// ErrNotFound: the server has no such repository.
+	// ErrNotFound means that the server does not have the repository.
 	ErrNotFound = upload.ErrNotFound
-	// ErrEmpty: the repository has no refs at the server.
+	// ErrEmpty means that the repository has no refs on the server.
 	ErrEmpty = upload.ErrEmpty
-	// ErrAuth: the server wants credentials, which are never given.
+	// ErrAuth means that the server wants credentials. The Fetcher has none.
 	ErrAuth = upload.ErrAuth
-	// ErrFormat: the repositories hash their objects differently.
+	// ErrFormat means that one repository uses SHA-1 and the other SHA-256.
 	ErrFormat = errors.New("repositories have different object formats")
-	// ErrSlow: less than 1 KiB a second came for 30 s.
+	// ErrSlow means that the server sent less than 1 KiB/s for 30 s.
 	ErrSlow = errors.New("server is too slow")
-	// ErrIncomplete: a server sent objects without others that they need.
+	// ErrIncomplete means that a pack lacks objects that its objects need.
 	ErrIncomplete = errors.New("server does not have all that an object needs")
-	// ErrUnwanted: a server sent objects, and nothing of what it was asked for.
+	// ErrUnwanted means that a pack has none of the wanted objects.
 	ErrUnwanted = errors.New("server sent nothing that was asked for")
-	// ErrDisk: less than Config.MinFreeDisk is free.
+	// ErrDisk means that less than Config.MinFreeDisk is free.
 	ErrDisk = errors.New("not enough free disk")
 )
 
-// MissingError is returned, wrapped, when a server says that it does not serve an
-// object.
+// MissingError is wrapped by the error of a fetch if the server does not serve an object.
 type MissingError = upload.MissingError
 
-// LimitError is returned, wrapped, when a server goes beyond a limit.
+// LimitError is wrapped by the error of a fetch if the server exceeds a limit.
 type LimitError = upload.LimitError
 
-// classified adds what the error means to those who do not know us. A server is broken
-// by what holds for all its repositories: that one is missing, or redirected to another
-// server that is broken, is what any stranger can have it say.
+// classified wraps an error of package purgatory that tells the kind of the error. A server is broken if the
+// error holds for all its repositories. A missing repository, or a redirect to a broken server, does not make it
+// broken, because any stranger can have one there.
 func classified(err error, from graspsync.CloneURL) error {
 	var dns *net.DNSError
 	var missing *MissingError

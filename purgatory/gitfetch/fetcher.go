@@ -19,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
 
-// Fetcher fetches from servers into bare repositories. It is made by [New] and may
-// be used concurrently, but for one repository only under its lock.
+// Fetcher fetches from git servers into bare repositories. [New] returns one. It is safe for concurrent use. The
+// caller holds the lock of a repository, see [purgatory.GitFetcher].
 type Fetcher struct {
 	// set by New, read-only
 	*store
@@ -35,8 +35,8 @@ var (
 	_ purgatory.Quarantine = (*Quarantine)(nil)
 )
 
-// New returns a Fetcher. The error wraps [ErrConfig] and names every field that
-// can't be used, or [ErrGit] if git is missing or too old.
+// New returns a Fetcher. Its error wraps [ErrConfig] and names each field that can't be used, or wraps [ErrGit] if
+// git is missing or too old.
 func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -66,17 +66,17 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	}, nil
 }
 
-// halves returns so many places, of which one owner has at most half.
+// halves returns slots of which one owner has at most half.
 func halves(total int) *limit.Slots { return limit.NewSlots(int64(total), int64(total+1)/2) }
 
-// GitVersion is what git says of itself.
+// GitVersion returns the output of git version, such as "git version 2.39.5".
 func (f *Fetcher) GitVersion() string { return f.version }
 
-// Close ends idle connections.
+// Close closes idle connections.
 func (f *Fetcher) Close() { f.http.CloseIdleConnections() }
 
-// Collector returns the metrics: which git is run. The caller registers it on a registry
-// of its own. namespace goes before their names, without an underscore.
+// Collector returns a metric with the version of git. The caller registers it on its own registry. Its name begins
+// with namespace, which has no underscore at its end.
 func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "git", Name: "info",
@@ -85,8 +85,8 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Probe implements [purgatory.GitFetcher]. The stamp is of the packs and their marks, and of
-// the folders of loose objects.
+// Probe implements [purgatory.GitFetcher]. The stamp is a hash of the names, sizes and times of packs, their marks,
+// and folders of loose objects.
 func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	stamp, err := stampOf(f.disk.files, dir)
 	if err != nil {
@@ -99,9 +99,9 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 	return kinds, stamp, err
 }
 
-// Missing implements [purgatory.GitFetcher]. To have a commit is not to have its
-// history: what can be reached is walked. What is there and no ref has is kept from
-// garbage collection until Cleanup: refs are moved by what we say here.
+// Missing implements [purgatory.GitFetcher]. Git walks everything that the ids reach, because a repository may have a
+// commit without its history. Objects that no ref has are kept from garbage collection until Cleanup, because the
+// caller will move refs to them.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	ids, err := f.unproven(ctx, dir, ids)
 	if err != nil {
@@ -129,8 +129,8 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	return missing, nil
 }
 
-// unproven returns those of ids of which it is not known that they are here with all that they
-// need, and kept: what was walked when it was promoted is, if nothing has changed since.
+// unproven returns the ids that must be walked. The ids of the last promotion were walked then, and are kept; they
+// need no walk if the repository has not changed.
 func (f *Fetcher) unproven(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	proven, then := f.quarantines.parts.proven(dir)
 	if len(proven) == 0 || then == "" {
@@ -148,8 +148,7 @@ func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantin
 	return f.quarantines.open(dir)
 }
 
-// Cleanup implements [purgatory.GitFetcher]. It is called when nothing has gone wrong as well:
-// young locks may be those of an operator.
+// Cleanup implements [purgatory.GitFetcher]. It keeps locks of less than a minute, because an operator may hold them.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
 	f.quarantines.parts.letGo(dir)

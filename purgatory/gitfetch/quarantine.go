@@ -68,7 +68,7 @@ func (qs *quarantines) sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Quarantine holds objects that were fetched and are not part of their repository.
+// Quarantine is a [purgatory.Quarantine]. It is a folder of objects in the folder of a repository.
 type Quarantine struct {
 	*quarantines
 	dir  string // of the repository
